@@ -1,0 +1,232 @@
+"""The ten noises: eight recordings, white and pink, all at RMS 0.05, and their mean power spectrum.
+
+Recordings come from a folder of plain WAV files or from DEMAND's own layout (``TMETRO/ch01.wav``, ...;
+Thiemann, Ito, Vincent 2013). Supervised clips and the reference spectrum use 0-4 s, scores 7-10 s.
+"""
+
+from __future__ import annotations
+
+import io
+import warnings
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.io import wavfile
+from scipy.signal import welch
+
+from synthesis.conventions import DESIGN_N_FFT, SAMPLE_RATE_HZ
+from training.datasets.path_pairs import DatasetError, check_sample_rate, fingerprint
+
+N_RECORDINGS = 8
+TARGET_RMS = 0.05
+N_SAMPLES = 12 * SAMPLE_RATE_HZ
+MIN_SAMPLES = 10 * SAMPLE_RATE_HZ  # scores end at 10 s
+REFERENCE_SAMPLES = 4 * SAMPLE_RATE_HZ  # the supervised part of every noise
+PINK_FLAT_BELOW_HZ = 20.0
+
+# Stand-ins for recordings: level in dB at 31.5, 63, ..., 16000 Hz, and the depth of slow level changes in dB.
+_KNOTS_HZ = 31.5 * 2.0 ** np.arange(10)
+_SIMULATED: dict[str, tuple[tuple[float, ...], float]] = {
+    "simulated_aircraft": ((0, 2, 4, 3, 0, -5, -11, -18, -26, -36), 0.5),
+    "simulated_car": ((6, 3, -3, -10, -16, -22, -28, -36, -44, -52), 1.5),
+    "simulated_cafeteria": ((-22, -14, -8, -2, 0, -4, -10, -16, -24, -34), 3.0),
+    "simulated_fan": ((-6, 0, 2, 0, -4, -8, -14, -20, -28, -38), 0.3),
+    "simulated_metro": ((0, 0, -2, -4, -5, -9, -14, -21, -30, -40), 3.0),
+    "simulated_rain": ((-12, -12, -10, -8, -5, -2, 0, -1, -4, -10), 0.5),
+    "simulated_street": ((-2, 0, -2, -5, -8, -9, -13, -20, -29, -40), 2.5),
+    "simulated_wind": ((4, 0, -6, -14, -22, -29, -36, -43, -50, -58), 4.0),
+}
+
+
+@dataclass(frozen=True, eq=False)
+class NoiseSet:
+    """Noises for calibration, training and scoring.
+
+    Attributes:
+        names: one per signal; the recordings' first, then ``white`` and ``pink``.
+        signals: float64 [n_noises, n_samples] at 48 kHz, 10 to 12 s, RMS 0.05 over the whole file.
+        n_recordings: the first so many are recordings; only they probe a calibration.
+        fingerprint: sha256 over the names and bytes of the files read and the seed of white and pink.
+        is_simulated: true where the recordings are synthetic stand-ins.
+    """
+
+    names: tuple[str, ...]
+    signals: NDArray[np.float64]
+    n_recordings: int
+    fingerprint: str
+    is_simulated: bool = False
+
+
+def read_noise(folder: str | Path, seed: int = 0) -> NoiseSet:
+    """Read eight recordings and append white and pink noise.
+
+    Args:
+        folder: holds ``*.wav``, or DEMAND's ``ENVIRONMENT/ch01.wav``, or WAV files one folder down. Of more
+            than eight, eight evenly spread over the ascending names are taken: DEMAND's names begin with
+            the kind of place, so that an even spread takes every kind.
+        seed: of white and pink.
+
+    Returns:
+        The first 12 s (10 s at least, as much as all files hold), first channel, each file at RMS 0.05 over
+        its whole length.
+
+    Raises:
+        DatasetError: fewer than eight files, a file that is unreadable, damaged, silent, shorter than 10 s,
+            not at 48 kHz or not 16-, 24-, 32-bit or float.
+    """
+    files = _find_files(Path(folder))
+    recordings = []
+    contents = []
+    for name, file in files.items():
+        try:
+            content = file.read_bytes()
+        except OSError as error:
+            raise DatasetError(f"{file}: cannot be read ({error.strerror})") from error
+        recordings.append(_first_channel(file, content))
+        contents.append((name, content))
+    return _noise_set(tuple(files), recordings, seed, fingerprint([*contents, ("seed", str(seed).encode())]))
+
+
+def simulated_noise(seed: int = 0) -> NoiseSet:
+    """Eight synthetic environments (`simulated_...`), white and pink, for a machine with no recordings.
+
+    Each is Gaussian noise with a spectrum drawn after an environment's and a level that wanders slowly, as
+    recordings do. They are stand-ins: results made with them must say so (`is_simulated`).
+    """
+    generators = [np.random.default_rng([seed, 2, i]) for i in range(len(_SIMULATED))]
+    recordings = [
+        _environment(generator, levels_db, depth_db)
+        for generator, (levels_db, depth_db) in zip(generators, _SIMULATED.values(), strict=True)
+    ]
+    table = fingerprint([("seed", str(seed).encode()), ("environments", repr(_SIMULATED).encode())])
+    return _noise_set(tuple(_SIMULATED), recordings, seed, table, is_simulated=True)
+
+
+def white_noise(seed: int) -> NDArray[np.float64]:
+    """12 s of white Gaussian noise at 48 kHz, float64 [576000], RMS 0.05."""
+    return _at_target_rms(np.random.default_rng([seed, 0]).standard_normal(N_SAMPLES))
+
+
+def pink_noise(seed: int) -> NDArray[np.float64]:
+    """12 s of Gaussian noise whose power falls as 1/f, flat below 20 Hz; float64 [576000], RMS 0.05."""
+    frequency_hz = np.fft.rfftfreq(N_SAMPLES, 1 / SAMPLE_RATE_HZ)
+    magnitude = 1 / np.sqrt(np.maximum(frequency_hz, PINK_FLAT_BELOW_HZ))
+    return _at_target_rms(_shaped(np.random.default_rng([seed, 1]), magnitude))
+
+
+def reference_psd(noise_set: NoiseSet) -> NDArray[np.float64]:
+    """Mean power spectrum of the noises on the 32768-point design grid.
+
+    Welch's method per noise (Hann, 32768 samples, half overlap, 0-4 s), then the mean over noises.
+
+    Returns:
+        One-sided float64 [16385], mean square per bin: the bins sum to the mean square of a noise. Hence
+        every bin but DC and Nyquist carries the power of its negative-frequency twin too.
+    """
+    _, density = welch(
+        noise_set.signals[:, :REFERENCE_SAMPLES],
+        fs=SAMPLE_RATE_HZ,
+        window="hann",
+        nperseg=DESIGN_N_FFT,
+        noverlap=DESIGN_N_FFT // 2,
+        detrend=False,  # a slope or an offset is part of the noise that the filter meets
+        scaling="density",
+        axis=-1,
+    )
+    psd: NDArray[np.float64] = density.mean(axis=0) * (SAMPLE_RATE_HZ / DESIGN_N_FFT)
+    return psd
+
+
+def _find_files(folder: Path) -> dict[str, Path]:
+    """Eight files by name, ascending."""
+    if not folder.is_dir():
+        raise DatasetError(f"{folder}: found no such folder, expected one of noise recordings")
+    plain = {file.stem: file for file in _wav_files(folder)}
+    below = [file for sub in sorted(folder.iterdir()) if sub.is_dir() for file in _wav_files(sub)]
+    demand = {file.parent.name: file for file in below if file.stem.lower() == "ch01"}
+    files = plain or demand or {f"{file.parent.name}/{file.stem}": file for file in below}
+    if len(files) < N_RECORDINGS:
+        raise DatasetError(
+            f"{folder}: found {len(files)} noise recordings, expected at least {N_RECORDINGS} "
+            "(*.wav, or ENVIRONMENT/ch01.wav as in DEMAND)"
+        )
+    names = sorted(files)
+    chosen = [names[round(i * (len(names) - 1) / (N_RECORDINGS - 1))] for i in range(N_RECORDINGS)]
+    return {name: files[name] for name in chosen}
+
+
+def _wav_files(folder: Path) -> list[Path]:
+    return sorted(file for file in folder.iterdir() if file.suffix.lower() == ".wav" and file.is_file())
+
+
+def _first_channel(file: Path, content: bytes) -> NDArray[np.float64]:
+    """The first channel [n] of a WAV file, of any scale; see `read_noise` for what is refused."""
+    try:
+        with warnings.catch_warnings():
+            # A file cut short is read with a mere warning; chunks of metadata are none of our business.
+            warnings.simplefilter("ignore", wavfile.WavFileWarning)
+            warnings.filterwarnings("error", message="Reached EOF", category=wavfile.WavFileWarning)
+            rate_hz, data = wavfile.read(io.BytesIO(content))
+    except Exception as error:  # damaged headers surface as struct.error, UnboundLocalError and others
+        raise DatasetError(
+            f"{file}: found {len(content)} bytes that are no whole WAV file ({type(error).__name__}: {error})"
+        ) from error
+    check_sample_rate(rate_hz, str(file))
+    if data.dtype.kind not in "if":
+        raise DatasetError(f"{file}: found samples of type {data.dtype}, expected 16-, 24-, 32-bit or float")
+    signal = (data if data.ndim == 1 else data[:, 0]).astype(np.float64)
+    if signal.size < MIN_SAMPLES:
+        raise DatasetError(
+            f"{file}: found {signal.size / SAMPLE_RATE_HZ:.2f} s, expected at least "
+            f"{MIN_SAMPLES // SAMPLE_RATE_HZ} s"
+        )
+    if not np.isfinite(signal).all():
+        raise DatasetError(f"{file}: found NaN or infinite samples, expected finite ones")
+    if not signal.any():
+        raise DatasetError(f"{file}: found silence, expected a recording")
+    return signal
+
+
+def _noise_set(
+    names: tuple[str, ...],
+    recordings: list[NDArray[np.float64]],
+    seed: int,
+    digest: str,
+    is_simulated: bool = False,
+) -> NoiseSet:
+    """Level every recording over its whole length, cut all to a common length, append white and pink."""
+    signals = [*map(_at_target_rms, recordings), white_noise(seed), pink_noise(seed)]
+    n_samples = min(signal.size for signal in signals)  # white and pink last 12 s, so at most that
+    return NoiseSet(
+        names=(*names, "white", "pink"),
+        signals=np.stack([signal[:n_samples] for signal in signals]),
+        n_recordings=len(recordings),
+        fingerprint=digest,
+        is_simulated=is_simulated,
+    )
+
+
+def _at_target_rms(signal: NDArray[np.float64]) -> NDArray[np.float64]:
+    levelled: NDArray[np.float64] = signal * (TARGET_RMS / np.sqrt(np.mean(signal**2)))
+    return levelled
+
+
+def _shaped(generator: np.random.Generator, magnitude: NDArray[np.float64]) -> NDArray[np.float64]:
+    """12 s of Gaussian noise with the given one-sided magnitude [288001]."""
+    spectrum = np.fft.rfft(generator.standard_normal(N_SAMPLES)) * magnitude
+    shaped: NDArray[np.float64] = np.fft.irfft(spectrum, N_SAMPLES)
+    return shaped
+
+
+def _environment(
+    generator: np.random.Generator, levels_db: tuple[float, ...], depth_db: float
+) -> NDArray[np.float64]:
+    """12 s of a simulated environment; `depth_db` is the SD of its level, which changes below 1 Hz."""
+    frequency_hz = np.fft.rfftfreq(N_SAMPLES, 1 / SAMPLE_RATE_HZ)
+    level_db = np.interp(np.log(np.maximum(frequency_hz, 1)), np.log(_KNOTS_HZ), levels_db)
+    carrier = _shaped(generator, 10 ** (level_db / 20))
+    wander = _shaped(generator, ((frequency_hz > 0) & (frequency_hz < 1)).astype(np.float64))
+    environment: NDArray[np.float64] = carrier * 10 ** (depth_db * wander / wander.std() / 20)
+    return environment

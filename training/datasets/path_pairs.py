@@ -1,0 +1,177 @@
+"""What every data set of acoustic paths comes down to: pairs of impulse responses, each with its origin."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from synthesis.conventions import SAMPLE_RATE_HZ
+
+MAX_PATH_SAMPLES = 8192  # a quarter of the 32768-point grid, so that p * w (10239 samples) does not wrap
+
+Ear = Literal["left", "right", "mono"]
+Condition = Literal["original", "gain_delay", "tilt", "tail"]
+
+
+class DatasetError(ValueError):
+    """Data on disk that cannot be used, or a request that a data set cannot meet.
+
+    The message names the file or quantity, what was found and what was expected.
+    """
+
+
+@dataclass(frozen=True, eq=False)
+class PathPair:
+    """One ear of one listener: the true primary and secondary path.
+
+    Attributes:
+        listener: identity that splits keep together, e.g. ``person-02``.
+        ear: ``left``, ``right`` or ``mono``.
+        condition: ``original`` as measured, or the name of a secondary-path variant (`variants.py`).
+        fit: how the earphone sat, as the data set says (``normal``, ``loose``, ``unknown``, ...).
+        primary: impulse response outer microphone -> error microphone at 48 kHz, float64 [n <= 8192].
+        secondary: impulse response loudspeaker -> error microphone at 48 kHz, float64 [n <= 8192].
+        variant: the drawn parameters of a variant; empty for an original.
+    """
+
+    listener: str
+    ear: Ear
+    condition: Condition
+    fit: str
+    primary: NDArray[np.float64]
+    secondary: NDArray[np.float64]
+    variant: dict[str, float] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Refuse responses that no later step could use.
+
+        Raises:
+            DatasetError: a response is not one-dimensional, too long, not finite or all zero.
+        """
+        for name in ("primary", "secondary"):
+            usable = checked_response(getattr(self, name), f"{name} path of {self.listener} ({self.ear})")
+            object.__setattr__(self, name, usable)
+
+    @property
+    def name(self) -> str:
+        """Listener, ear and condition in one word, unique within a data set and its variants."""
+        return f"{self.listener}/{self.ear}/{self.condition}"
+
+
+@dataclass(frozen=True, eq=False)
+class PathDataset:
+    """The original pairs of one data set and what must be said of them.
+
+    Attributes:
+        name: ``pandar``, ``ten-path`` or ``simulated``.
+        pairs: originals only, ordered by listener, then ear.
+        primary_taps: length of a primary path's calibration estimate, in samples.
+        secondary_taps: length of a secondary path's calibration estimate, in samples.
+        n_fft: Fourier grid of the paper for this data set.
+        licence: licence of the data.
+        attribution: whom to name when the data, or something made of it, is passed on.
+        fingerprint: sha256 over the names and bytes of the files read (of the parameters, if simulated).
+        is_simulated: true where no measurement is behind the pairs.
+        notes: what a reader of a result must know about the data.
+    """
+
+    name: Literal["pandar", "ten-path", "simulated"]
+    pairs: tuple[PathPair, ...]
+    primary_taps: int
+    secondary_taps: int
+    n_fft: int
+    licence: str
+    attribution: str
+    fingerprint: str
+    is_simulated: bool = False
+    notes: str = ""
+
+    def __post_init__(self) -> None:
+        """Refuse a data set that holds a pair twice: it would count twice in every mean.
+
+        Raises:
+            DatasetError: no pair at all, or two of the same listener, ear and condition.
+        """
+        if not self.pairs:
+            raise DatasetError(f"data set {self.name}: found no pair of paths, expected at least one")
+        names = [pair.name for pair in self.pairs]
+        repeated = sorted({name for name in names if names.count(name) > 1})
+        if repeated:
+            raise DatasetError(f"data set {self.name}: found {', '.join(repeated)} twice, expected each once")
+
+    @property
+    def listeners(self) -> tuple[str, ...]:
+        """The identities in the data set, ascending."""
+        return tuple(sorted({pair.listener for pair in self.pairs}))
+
+    def of(self, listeners: Iterable[str]) -> tuple[PathPair, ...]:
+        """The original pairs of the named listeners, in the data set's order.
+
+        Raises:
+            DatasetError: a listener that the data set does not hold.
+        """
+        wanted = set(listeners)
+        unknown = sorted(wanted.difference(self.listeners))
+        if unknown:
+            raise DatasetError(
+                f"data set {self.name}: found no listener {', '.join(unknown)}, "
+                f"expected some of {', '.join(self.listeners)}"
+            )
+        return tuple(pair for pair in self.pairs if pair.listener in wanted)
+
+
+def checked_response(values: Any, what: str) -> NDArray[np.float64]:
+    """An impulse response as a contiguous float64 vector.
+
+    Args:
+        values: anything array-like.
+        what: name of the quantity (and its file) for the error message.
+
+    Returns:
+        Float64 [n], 1 <= n <= 8192.
+
+    Raises:
+        DatasetError: not numeric, not one-dimensional, empty, longer than 8192, NaN or infinite, all zero.
+    """
+    try:
+        response = np.ascontiguousarray(values, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise DatasetError(f"{what}: found {type(values).__name__} values, expected real numbers") from error
+    if response.ndim != 1 or not 1 <= response.size <= MAX_PATH_SAMPLES:
+        raise DatasetError(
+            f"{what}: found shape {response.shape}, expected one dimension of 1 to {MAX_PATH_SAMPLES} samples"
+        )
+    if not np.isfinite(response).all():
+        n_bad = int((~np.isfinite(response)).sum())
+        raise DatasetError(f"{what}: found {n_bad} NaN or infinite samples, expected finite ones")
+    if not response.any():
+        raise DatasetError(f"{what}: found only zeros, expected an impulse response")
+    return response
+
+
+def check_sample_rate(rate_hz: float, what: str) -> None:
+    """Refuse any sampling rate but 48 kHz: the method's bands, taps and delays are stated at that rate.
+
+    Raises:
+        DatasetError: another rate.
+    """
+    if rate_hz != SAMPLE_RATE_HZ:
+        raise DatasetError(f"{what}: found a sampling rate of {rate_hz:g} Hz, expected {SAMPLE_RATE_HZ} Hz")
+
+
+def fingerprint(named_contents: Iterable[tuple[str, bytes]]) -> str:
+    """Sha256 (hexadecimal) over names and contents, in ascending order of name.
+
+    Names and contents enter with their lengths, so that no two different lists share a byte stream.
+    """
+    digest = hashlib.sha256()
+    for name, content in sorted(named_contents):
+        for part in (name.encode(), content):
+            digest.update(len(part).to_bytes(8, "little"))
+            digest.update(part)
+    return digest.hexdigest()

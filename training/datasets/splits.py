@@ -1,0 +1,101 @@
+"""Random splits of listeners into support (training) and query (held out)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from math import comb
+from typing import Literal
+
+import numpy as np
+
+from training.datasets.path_pairs import DatasetError
+
+PAPER_SUPPORT = {"pandar": (7, 23), "simulated": (7, 23), "ten-path": (3, 10)}
+FULL_SUPPORT_FROM = 14  # from this many persons on, seven of them leave at least as many held out
+
+
+@dataclass(frozen=True)
+class Split:
+    """One partition of the listeners: `support` trains, `query` is held out; both ascending.
+
+    Raises:
+        DatasetError: a listener on both sides, or an empty side.
+    """
+
+    index: int
+    support: tuple[str, ...]
+    query: tuple[str, ...]
+
+    def __post_init__(self) -> None:
+        shared = sorted(set(self.support).intersection(self.query))
+        if shared:
+            raise DatasetError(f"split {self.index}: found {', '.join(shared)} in support and in query")
+        if not self.support or not self.query:
+            raise DatasetError(
+                f"split {self.index}: found {len(self.support)} support and {len(self.query)} query "
+                "listeners, expected at least one of each"
+            )
+
+
+def default_n_support(n_listeners: int, dataset: Literal["pandar", "ten-path", "simulated"]) -> int:
+    """How many listeners train when the user does not say.
+
+    Persons: seven wherever there are at least fourteen, else the paper's share (7 of 23).
+    Ten-path: the paper's share (3 of 10). At least one, always.
+    """
+    n_support, n_all = PAPER_SUPPORT[dataset]
+    if dataset != "ten-path" and n_listeners >= FULL_SUPPORT_FROM:
+        return n_support
+    return max(1, round(n_listeners * n_support / n_all))
+
+
+def make_splits(
+    listeners: Iterable[str],
+    n_splits: int = 10,
+    n_support: int | None = None,
+    seed: int = 0,
+    dataset: Literal["pandar", "ten-path", "simulated"] = "pandar",
+) -> list[Split]:
+    """Draw different random splits of the listeners.
+
+    The draw is by listener, never by ear or condition. Split i depends on the listeners, the seed and i
+    alone: asking for more splits leaves the first ones as they were.
+
+    Args:
+        listeners: identities; order and repetitions do not matter.
+        n_splits: how many, at least 1.
+        n_support: support listeners per split, or None for `default_n_support`.
+        seed: of the draw.
+        dataset: decides the default of `n_support`.
+
+    Raises:
+        DatasetError: fewer than two listeners, no room for `n_support`, or fewer different splits than asked.
+    """
+    names = tuple(sorted(set(listeners)))
+    if len(names) < 2:
+        raise DatasetError(f"splits: found {len(names)} listeners, expected at least 2 (one to hold out)")
+    if n_splits < 1:
+        raise DatasetError(f"splits: found n_splits = {n_splits}, expected at least 1")
+    if n_support is None:
+        n_support = default_n_support(len(names), dataset)
+    if not 1 <= n_support < len(names):
+        raise DatasetError(
+            f"splits: found n_support = {n_support}, expected 1 to {len(names) - 1} of {len(names)} listeners"
+        )
+    if n_splits > comb(len(names), n_support):
+        raise DatasetError(
+            f"splits: found n_splits = {n_splits}, expected at most {comb(len(names), n_support)}, "
+            f"the number of different splits of {len(names)} listeners with {n_support} in support"
+        )
+    generator = np.random.default_rng(seed)
+    supports: list[tuple[str, ...]] = []
+    while len(supports) < n_splits:
+        chosen = generator.permutation(len(names))[:n_support]
+        support = tuple(names[i] for i in sorted(chosen))
+        if support not in supports:
+            supports.append(support)
+    return [
+        Split(index, support, tuple(name for name in names if name not in support))
+        for index, support in enumerate(supports)
+    ]

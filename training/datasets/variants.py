@@ -1,0 +1,106 @@
+"""Three variants of a measured secondary path: what wear, movement and tolerance do to it.
+
+The paper evaluates "gain/delay and spectral/tail variants" without giving values. Here they are
+
+- ``gain_delay``: gain U(-3, 3) dB and one sample of extra delay,
+- ``tilt``: a smooth tilt over log frequency, -t dB at 20 Hz to +t dB at 20 kHz, t ~ U(-3, 3),
+- ``tail``: all after the first millisecond scaled by U(0.5, 1.5).
+
+The primary path stays as it is. Parameters are drawn per listener and ear, and every row records them.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from synthesis.conventions import SAMPLE_RATE_HZ
+from training.datasets.path_pairs import DatasetError, PathPair
+
+MAX_GAIN_DB = 3.0
+EXTRA_DELAY_SAMPLES = 1
+MAX_TILT_DB = 3.0
+TILT_RANGE_HZ = (20.0, 20_000.0)
+TAIL_START_SAMPLES = SAMPLE_RATE_HZ // 1000
+TAIL_SCALES = (0.5, 1.5)
+_TILT_N_FFT = 65_536  # eight times the path: the cepstrum of so gentle a slope has died down long before
+
+
+def secondary_variants(pair: PathPair, seed: int) -> list[PathPair]:
+    """The three variants of an original pair, in the order gain_delay, tilt, tail.
+
+    Args:
+        pair: an original.
+        seed: of the run; listener and ear are mixed in, so that no draw depends on the others in the folder.
+
+    Returns:
+        Pairs with the same primary, a secondary of the same length and the drawn parameters in `variant`.
+
+    Raises:
+        DatasetError: `pair` is a variant already.
+    """
+    if pair.condition != "original":
+        raise DatasetError(f"variants: found {pair.name}, expected an original pair")
+    identity = hashlib.sha256(f"{pair.listener}/{pair.ear}".encode()).digest()
+    generator = np.random.default_rng([seed, *np.frombuffer(identity, dtype=np.uint32).tolist()])
+    gain_db = float(generator.uniform(-MAX_GAIN_DB, MAX_GAIN_DB))
+    tilt_db = float(generator.uniform(-MAX_TILT_DB, MAX_TILT_DB))
+    tail_scale = float(generator.uniform(*TAIL_SCALES))
+    return [
+        replace(
+            pair,
+            condition="gain_delay",
+            secondary=with_gain_and_delay(pair.secondary, gain_db, EXTRA_DELAY_SAMPLES),
+            variant={"gain_db": gain_db, "extra_delay_samples": float(EXTRA_DELAY_SAMPLES)},
+        ),
+        replace(
+            pair,
+            condition="tilt",
+            secondary=with_tilt(pair.secondary, tilt_db),
+            variant={"tilt_db": tilt_db},
+        ),
+        replace(
+            pair,
+            condition="tail",
+            secondary=with_scaled_tail(pair.secondary, tail_scale),
+            variant={"tail_scale": tail_scale},
+        ),
+    ]
+
+
+def with_gain_and_delay(
+    response: NDArray[np.float64], gain_db: float, extra_delay_samples: int
+) -> NDArray[np.float64]:
+    """The response [n] scaled by `gain_db` and moved later by whole samples, cut to its length."""
+    moved = np.concatenate([np.zeros(extra_delay_samples), response])[: response.size]
+    return moved * 10 ** (gain_db / 20)
+
+
+def with_tilt(response: NDArray[np.float64], tilt_db: float) -> NDArray[np.float64]:
+    """The response [n] after a smooth tilt of its magnitude over log frequency, cut to its length.
+
+    ``G(f) = -tilt_db cos(pi u)`` dB, u running from 0 at 20 Hz to 1 at 20 kHz over log frequency and held
+    beyond: flat at both ends, monotone between, 0 dB at the geometric mean (632 Hz). The filter is minimum-phase, so that the
+    path stays causal and a magnitude change brings the phase that an acoustic cause would bring.
+    """
+    low_hz, high_hz = TILT_RANGE_HZ
+    frequency_hz = np.fft.rfftfreq(_TILT_N_FFT, 1 / SAMPLE_RATE_HZ)
+    position = np.log(np.maximum(frequency_hz, low_hz) / low_hz) / np.log(high_hz / low_hz)
+    log_magnitude = -np.cos(np.pi * np.clip(position, 0, 1)) * tilt_db * np.log(10) / 20
+    cepstrum = np.fft.irfft(log_magnitude)
+    fold = np.zeros(_TILT_N_FFT)
+    fold[0] = fold[_TILT_N_FFT // 2] = 1
+    fold[1 : _TILT_N_FFT // 2] = 2
+    filter_spectrum = np.exp(np.fft.rfft(cepstrum * fold))
+    tilted: NDArray[np.float64] = np.fft.irfft(filter_spectrum * np.fft.rfft(response, _TILT_N_FFT))
+    return tilted[: response.size]
+
+
+def with_scaled_tail(response: NDArray[np.float64], scale: float) -> NDArray[np.float64]:
+    """The response [n] with every sample from 1 ms (48 samples) on multiplied by `scale`."""
+    scaled = response.copy()
+    scaled[TAIL_START_SAMPLES:] *= scale
+    return scaled
