@@ -1,0 +1,57 @@
+# `make test` and `make serve` do all of their own set-up; they need make and Python 3.11 or later, nothing else.
+PYTHON ?= python3
+VENV   ?= .venv
+HOST   ?= 127.0.0.1
+PORT   ?= 8000
+DEVICE ?= auto
+STORE  ?= model_store/checkpoints
+
+BIN   := $(VENV)/bin
+STAMP := $(VENV)/.installed
+
+# Two worker processes of one thread each beat one process of two threads on these small arrays,
+# and a worker's thread pool never waits for the other's.
+WORKERS ?= 2
+export OMP_NUM_THREADS ?= 1
+
+.PHONY: help test lint unit serve deploy-check format clean
+
+help:
+	@echo "make test          check style, types and layers, then run every test"
+	@echo "make serve         start the service and design the example listener's filter (PORT=8000 DEVICE=auto)"
+	@echo "make deploy-check  lint the Dockerfile, check the dashboards, run the image's build steps without Docker"
+	@echo "make format        let ruff rewrite the sources"
+	@echo "make clean         remove the environment and what the tools left behind"
+
+test: lint unit
+
+lint: $(STAMP)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+unit: $(STAMP)
+	$(BIN)/pytest -n $(WORKERS) --dist loadfile
+
+serve: $(STAMP)
+	@$(BIN)/python scripts/serve.py --host $(HOST) --port $(PORT) --device $(DEVICE) --store $(STORE)
+
+deploy-check: $(STAMP)
+	VENV=$(VENV) deploy/check.sh
+
+format: $(STAMP)
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+clean:
+	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache
+
+# One environment serves both commands. The constraints reach pip's isolated build environments too
+# (PIP_CONSTRAINT for pip up to 25.2, PIP_BUILD_CONSTRAINT from 25.3 on): the same build tools every time.
+$(STAMP): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; v = sys.version_info; v >= (3, 11) or sys.exit(f"Python 3.11 or later is needed, $(PYTHON) is {v[0]}.{v[1]}: say make PYTHON=python3.12 (or the like)")'
+	@echo "Installing into $(VENV), once ..."
+	@$(PYTHON) -m venv $(VENV)
+	@PIP_CONSTRAINT=constraints.txt PIP_BUILD_CONSTRAINT=constraints.txt \
+	  $(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[dev]"
+	@touch $@

@@ -1,0 +1,43 @@
+"""Fixtures for every test: the measured data, the devices and precisions, one thread and fixed seeds."""
+
+import os
+import random
+from pathlib import Path
+
+import pytest
+import torch
+
+
+@pytest.fixture(scope="session")
+def measured_data() -> Path:
+    """Folder of the measured paths and noises (`PRIME_TEST_DATA`); without it the test is skipped."""
+    named = os.environ.get("PRIME_TEST_DATA")
+    if not named:
+        pytest.skip("no measured data: PRIME_TEST_DATA is not set")
+    folder = Path(named)
+    if not folder.is_dir():
+        pytest.skip(f"no measured data: PRIME_TEST_DATA names {named!r}, which is no folder")
+    return folder
+
+
+@pytest.fixture(params=["cpu", pytest.param("cuda", marks=pytest.mark.cuda)])
+def device(request: pytest.FixtureRequest) -> torch.device:
+    """Each device in turn; CUDA is skipped, with that reason, where there is none."""
+    if request.param == "cuda" and not torch.cuda.is_available():
+        pytest.skip("no CUDA device")
+    return torch.device(request.param)
+
+
+@pytest.fixture(params=[torch.float32, torch.float64], ids=["float32", "float64"])
+def dtype(request: pytest.FixtureRequest) -> torch.dtype:
+    """Each real precision in turn."""
+    precision: torch.dtype = request.param
+    return precision
+
+
+@pytest.fixture(autouse=True)
+def _same_start() -> None:
+    """A test draws the same numbers, on one thread, whatever ran before it."""
+    random.seed(0)
+    torch.manual_seed(0)
+    torch.set_num_threads(1)
