@@ -1,0 +1,62 @@
+"""The frequencies on which a generator looks at the paths, and the way back to the linear grid."""
+
+import torch
+from torch import Tensor, nn
+
+from synthesis.conventions import frequencies_hz
+
+
+class LinearFrequencyGrid(nn.Module):
+    """The Fourier grid itself: what comes in goes out."""
+
+    def __init__(self, n_fft: int) -> None:
+        """n_fft: points of the Fourier grid."""
+        super().__init__()
+        self.n_points = n_fft // 2 + 1
+
+    def pool(self, channels: Tensor) -> Tensor:
+        """[batch, n_channels, n_bins], unchanged."""
+        return channels
+
+    def spread(self, values: Tensor) -> Tensor:
+        """[batch, n_bins], unchanged."""
+        return values
+
+
+class LogFrequencyGrid(nn.Module):
+    """n_points frequencies equally spaced in log f from low_hz to high_hz.
+
+    Acoustic paths, and the bands they are judged by, are about equally rich in every octave; a linear grid
+    spends half of its bins on the topmost one. 128 points carry a correction that matches the full grid's.
+    """
+
+    pooling: Tensor
+    lower: Tensor
+    fraction: Tensor
+
+    def __init__(self, n_fft: int, n_points: int, low_hz: float, high_hz: float) -> None:
+        """The matrices follow from the arguments, so they are kept out of the checkpoint."""
+        super().__init__()
+        self.n_points = n_points
+        frequency = frequencies_hz(n_fft)
+        step = torch.log(torch.tensor(high_hz / low_hz, dtype=torch.float64)) / (n_points - 1)
+        position = torch.log(frequency.clamp_min(frequency[1] / 2) / low_hz) / step  # bins, in points
+        inside = position.clamp(0, n_points - 1)
+        lower = inside.floor().clamp_max(n_points - 2).long()
+        self.register_buffer("lower", lower, persistent=False)
+        self.register_buffer("fraction", (inside - lower).float(), persistent=False)
+
+        # A hat of one point's half-width on either side; where that is narrower than the bin spacing (below
+        # about 27 Hz) it may meet no bin, so it is never narrower than the bins are apart.
+        points = low_hz * torch.exp(step * torch.arange(n_points, dtype=torch.float64))
+        half_width = torch.maximum(points * torch.expm1(step), frequency[1])
+        hats = (1 - (frequency[:, None] - points).abs() / half_width).clamp_min(0)
+        self.register_buffer("pooling", (hats / hats.sum(0)).float(), persistent=False)
+
+    def pool(self, channels: Tensor) -> Tensor:
+        """Weighted means around each point: [batch, n_channels, n_bins] -> [batch, n_channels, n_points]."""
+        return channels @ self.pooling
+
+    def spread(self, values: Tensor) -> Tensor:
+        """Linear interpolation in log f, constant beyond both ends: [batch, n_points] -> [batch, n_bins]."""
+        return torch.lerp(values[..., self.lower], values[..., self.lower + 1], self.fraction)

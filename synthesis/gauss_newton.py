@@ -1,0 +1,293 @@
+"""Gauss-Newton refinement of the taps against the estimated paths (Section 3.2 of the paper).
+
+The objective is the mean log residual over the target bands plus a smooth worst-band risk,
+
+    J(w) = mean_{50:5k} l_b + 0.05 tau (logsumexp_b(l_b / tau) - log n_b) + ceiling,   l_b = ln(E_b / D_b),
+
+E_b and D_b the reference-weighted residual and disturbance power of band b. With c_b = (dJ/dl_b) / E_b, the
+normal matrix 2 Re sum_k c_b(k) w_k |S_k|^2 f_k f_k^H is symmetric Toeplitz: one inverse transform gives its
+first column, another the right-hand side, and every product with it needs only 2 n_taps points.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from synthesis.conjugate_gradients import Solution, conjugate_gradients
+from synthesis.octave_bands import AMP_BANDS, NR_BANDS, WIDE_BANDS, band_matrix
+from synthesis.path_ratio import regularised_ratio
+from synthesis.paths import AcousticPaths
+from synthesis.toeplitz import CirculantPreconditioner, SymmetricToeplitz
+
+RISK_WEIGHT = 0.05
+TEMPERATURE = 1.0
+STEP_SCALES = (1.0, 0.5, 0.25)
+"""Backtracking trials: the i-th is 0.5**i, which is how an accepted one is computed without a table."""
+SUFFICIENT_DECREASE = 1e-5
+DAMPING = 2e-3
+DAMPING_FLOOR = 1e-6
+MAX_UPDATES = 8
+SILENCE = 1e-12
+"""Band power over the total below which a band counts as silent, so that ln(E / D) stays finite."""
+
+
+@dataclass(frozen=True)
+class RefinementProfile:
+    """How the updates are made.
+
+    risk_bands: bands of the worst-band risk. preconditioner: of the conjugate gradients. `diagonal` is a scalar
+    for a Toeplitz matrix, and a scalar leaves every iterate unchanged, so it is applied as none. step_cap:
+    largest RMS of a response step over the RMS of the ratio base, both over the 23 bands; None: no cap.
+    ceiling_weight: of the penalty on |W| above the ceiling.
+    """
+
+    name: str
+    risk_bands: tuple[int, ...]
+    preconditioner: Literal["diagonal", "strang"]
+    step_cap: float | None
+    ceiling_weight: float
+    n_iterations: int = 16
+    tolerance: float = 1e-6
+
+
+PAPER = RefinementProfile("paper", AMP_BANDS, "diagonal", step_cap=10 ** (1 / 20) - 1, ceiling_weight=0.0)
+FAST = RefinementProfile("fast", WIDE_BANDS, "strang", step_cap=None, ceiling_weight=30.0)
+PROFILES = {each.name: each for each in (PAPER, FAST)}
+
+# Verdicts, as stored per item.
+_BUDGET, _CONVERGED, _NO_DECREASE = 0, 1, 2
+VERDICTS = ("budget", "converged", "no_decrease")
+
+
+@dataclass(frozen=True)
+class Refinement:
+    """Refined taps and how they came about.
+
+    taps: [batch, n_taps]. objective: J before and after each update, [batch, n_updates + 1]; step_scale and
+    pcg_residual: [batch, n_updates]; entries after an item stopped are NaN. n_applied: updates that changed the
+    item, [batch]. stopped: index into VERDICTS, [batch]: `budget` all asked-for updates were applied,
+    `converged` the best trial lowered J by less than 1e-5 max(|J|, 1), `no_decrease` no trial lowered J.
+    """
+
+    taps: Tensor
+    objective: Tensor
+    step_scale: Tensor
+    pcg_residual: Tensor
+    n_applied: Tensor
+    stopped: Tensor
+
+    def verdict(self, item: int) -> dict[str, int | str | list[float]]:
+        """One item's account in plain values, lists cut to what was applied."""
+        applied = int(self.n_applied[item])
+        return {
+            "applied": applied,
+            "stopped": VERDICTS[int(self.stopped[item])],
+            "objective": self.objective[item, : applied + 1].tolist(),
+            "step_scale": self.step_scale[item, :applied].tolist(),
+            "pcg_residual": self.pcg_residual[item, :applied].tolist(),
+        }
+
+
+class TapObjective:
+    """J for one batch of estimated paths, with what its derivatives need.
+
+    All powers are scaled to a total disturbance of one, which J does not notice and float32 is grateful for.
+    """
+
+    def __init__(
+        self,
+        paths: AcousticPaths,
+        reference_psd: Tensor,
+        profile: RefinementProfile,
+        max_gain_db: Tensor | float | None,
+    ) -> None:
+        """reference_psd: mean square per bin, [n_bins] or [batch, n_bins]. max_gain_db: scalar or [batch, 1]."""
+        bands = profile.risk_bands
+        self.membership = band_matrix(bands, paths.n_fft, reference_psd.dtype, reference_psd.device)
+        power = reference_psd * paths.primary.abs().square()
+        tiny = torch.finfo(power.dtype).tiny
+        total = (power @ self.membership).sum(-1, keepdim=True).clamp_min(tiny)
+        self.weight = reference_psd / total
+        self.disturbance = (power / total) @ self.membership + SILENCE
+        self.in_target = torch.zeros(len(bands), dtype=power.dtype, device=power.device)
+        self.in_target[bands.index(NR_BANDS[0]) : bands.index(NR_BANDS[-1]) + 1] = 1 / len(NR_BANDS)
+
+        self.ceiling: Tensor | float | None = None
+        if profile.ceiling_weight > 0 and max_gain_db is not None:
+            self.ceiling = 10 ** (max_gain_db / 20)
+            # Every octave counts alike, as it does in the bands; 0 Hz and Nyquist are left out so that the
+            # one-sided sums below are exact transforms.
+            bins = torch.arange(paths.n_bins, dtype=power.dtype, device=power.device)
+            per_octave = torch.where((bins > 0) & (bins < paths.n_bins - 1), 1 / bins.clamp_min(1), 0.0)
+            self.ceiling_weight = profile.ceiling_weight * per_octave / per_octave.sum()
+
+    def band_power(self, residual: Tensor) -> Tensor:
+        """E_b of a residual spectrum, [..., n_bins] -> [..., n_bands]."""
+        return (self.weight * residual.abs().square()) @ self.membership + SILENCE
+
+    def overshoot(self, response: Tensor) -> Tensor:
+        """[|W| / ceiling - 1]_+ per bin."""
+        assert self.ceiling is not None
+        return (response.abs() / self.ceiling - 1).clamp_min(0)
+
+    def value(self, band_power: Tensor, response: Tensor) -> Tensor:
+        """J, from E_b [..., n_bands] and W [..., n_bins]: [...]."""
+        log_ratio = torch.log(band_power / self.disturbance)
+        n_bands = band_power.shape[-1]
+        risk = TEMPERATURE * (torch.logsumexp(log_ratio / TEMPERATURE, -1) - math.log(n_bands))
+        value = log_ratio @ self.in_target + RISK_WEIGHT * risk
+        if self.ceiling is not None:
+            value = value + (self.ceiling_weight * self.overshoot(response).square()).sum(-1)
+        return value
+
+    def band_weight(self, band_power: Tensor) -> Tensor:
+        """c_b = (dJ/dl_b) / E_b, [batch, n_bands], positive."""
+        log_ratio = torch.log(band_power / self.disturbance)
+        return (self.in_target + RISK_WEIGHT * torch.softmax(log_ratio / TEMPERATURE, -1)) / band_power
+
+    def normal_equations(
+        self, paths: AcousticPaths, residual: Tensor, response: Tensor, band_power: Tensor, n_taps: int
+    ) -> tuple[Tensor, Tensor]:
+        """First column of the undamped normal matrix and minus the gradient of J, [batch, n_taps] each.
+
+        The weights vanish at 0 Hz and at Nyquist, so 2 Re sum_k over one-sided bins is n_fft times the
+        inverse transform. The ceiling's residual is the excess of |W|, linearised towards
+        ceiling * W / |W|: a majoriser that is Toeplitz again.
+        """
+        weight = self.weight * (self.band_weight(band_power) @ self.membership.T)
+        symbol = weight * paths.secondary.abs().square()
+        descent = weight * paths.secondary.conj() * residual
+        if self.ceiling is not None:
+            overshoot = self.overshoot(response)
+            symbol = symbol + self.ceiling_weight / self.ceiling**2 * (overshoot > 0)
+            # W / |W| * overshoot / ceiling; wherever it is not zero, |W| is above the ceiling.
+            excess = response * (overshoot / response.abs().clamp_min(torch.finfo(symbol.dtype).tiny))
+            descent = descent - self.ceiling_weight / self.ceiling * excess
+        both = torch.fft.irfft(torch.stack((symbol.to(descent.dtype), descent)))[..., :n_taps] * paths.n_fft
+        return both[0], both[1]
+
+
+def _root_mean_square(spectrum: Tensor, active: Tensor) -> Tensor:
+    return ((spectrum.abs().square() @ active) / active.sum()).sqrt().unsqueeze(-1)
+
+
+def refine(
+    paths: AcousticPaths,
+    taps: Tensor,
+    reference_psd: Tensor,
+    *,
+    n_updates: int,
+    profile: RefinementProfile = FAST,
+    max_gain_db: Tensor | float | None = 30.0,
+) -> Refinement:
+    """Up to `n_updates` damped Gauss-Newton updates of `taps` [batch, n_taps] on estimated paths.
+
+    reference_psd: mean square per bin on the paths' grid. max_gain_db: ceiling on |W| (only in profiles that
+    weigh it; None: no ceiling). Backtracking over 1, 1/2, 1/4 accepts the first scale that lowers J enough.
+    The schedule is fixed and never reads a value back, so that it can be recorded: an item that has stopped
+    takes steps of length zero.
+    """
+    n_taps = taps.shape[-1]
+    objective = TapObjective(paths, reference_psd, profile, max_gain_db)
+    response = torch.fft.rfft(taps, n=paths.n_fft)
+    residual = paths.primary - paths.secondary * response
+    band_power = objective.band_power(residual)
+    value = objective.value(band_power, response)
+    cap = _step_cap(paths, profile)
+
+    active = torch.ones_like(value, dtype=torch.bool)
+    stopped = torch.full_like(value, _BUDGET, dtype=torch.int64)
+    n_applied = torch.zeros_like(stopped)
+    values, step_scales, residuals = [value], [], []
+    for _ in range(n_updates):
+        column, descent = objective.normal_equations(paths, residual, response, band_power, n_taps)
+        solution = _solve(column, descent, profile)
+        step, step_response = solution.value, torch.fft.rfft(solution.value, n=paths.n_fft)
+        if cap is not None:
+            shrink = (cap.limit / _root_mean_square(step_response, cap.bins).clamp_min(1e-30)).clamp_max(1.0)
+            step, step_response = step * shrink, step_response * shrink
+        change = paths.secondary * step_response
+        trials = _trial_values(objective, band_power, residual, change, response, step_response)
+        decrease = torch.nan_to_num(value.unsqueeze(-1) - trials, nan=-torch.inf)
+        enough = decrease >= SUFFICIENT_DECREASE * value.abs().clamp_min(1.0).unsqueeze(-1)
+        accepted = active & enough.any(-1)
+        best = decrease.amax(-1)
+        verdict = torch.where(best > 0, _CONVERGED, _NO_DECREASE)
+        stopped = torch.where(active & ~accepted, verdict, stopped)
+        first = enough.to(torch.uint8).argmax(-1)
+        scale = torch.where(accepted, torch.pow(0.5, first.to(value.dtype)), 0.0)
+
+        taps = taps + scale.unsqueeze(-1) * step
+        response = response + scale.unsqueeze(-1) * step_response
+        residual = residual - scale.unsqueeze(-1) * change
+        band_power = objective.band_power(residual)
+        value = torch.where(accepted, objective.value(band_power, response), value)
+        active = accepted
+        n_applied = n_applied + accepted
+        nan = torch.full_like(value, torch.nan)
+        values.append(torch.where(accepted, value, nan))
+        step_scales.append(torch.where(accepted, scale, nan))
+        residuals.append(torch.where(accepted, solution.residual, nan))
+    empty = value.new_zeros((value.shape[0], 0))
+    return Refinement(
+        taps=taps,
+        objective=torch.stack(values, -1),
+        step_scale=torch.stack(step_scales, -1) if step_scales else empty,
+        pcg_residual=torch.stack(residuals, -1) if residuals else empty,
+        n_applied=n_applied,
+        stopped=stopped,
+    )
+
+
+@dataclass(frozen=True)
+class _StepCap:
+    limit: Tensor
+    bins: Tensor
+
+
+def _step_cap(paths: AcousticPaths, profile: RefinementProfile) -> _StepCap | None:
+    """The largest response-step RMS: a share of the query ratio base's over the 23 bands, for every start."""
+    if profile.step_cap is None:
+        return None
+    bins = band_matrix(AMP_BANDS, paths.n_fft, paths.primary.real.dtype, paths.primary.device).sum(-1)
+    return _StepCap(profile.step_cap * _root_mean_square(regularised_ratio(paths), bins), bins)
+
+
+def _solve(column: Tensor, descent: Tensor, profile: RefinementProfile) -> Solution:
+    """The damped step. The damping 0.002 max(h, 1e-6) + 1e-6 follows the mean diagonal h, here a constant one."""
+    damping = DAMPING * column[..., :1].clamp_min(1e-6) + DAMPING_FLOOR
+    matrix = SymmetricToeplitz(torch.cat((column[..., :1] + damping, column[..., 1:]), dim=-1))
+    preconditioner = (
+        CirculantPreconditioner.strang(matrix, floor=damping) if profile.preconditioner == "strang" else None
+    )
+    return conjugate_gradients(
+        matrix, descent, preconditioner, n_iterations=profile.n_iterations, tolerance=profile.tolerance
+    )
+
+
+def _trial_values(
+    objective: TapObjective,
+    band_power: Tensor,
+    residual: Tensor,
+    change: Tensor,
+    response: Tensor,
+    step_response: Tensor,
+) -> Tensor:
+    """J at each of STEP_SCALES, [batch, 3]. E_b is quadratic in the scale, so trials need no transform."""
+    cross = (objective.weight * (residual.conj() * change).real) @ objective.membership
+    square = (objective.weight * change.abs().square()) @ objective.membership
+    return torch.stack(
+        [
+            objective.value(
+                (band_power - 2 * scale * cross + scale**2 * square).clamp_min(SILENCE),
+                response + scale * step_response,
+            )
+            for scale in STEP_SCALES
+        ],
+        dim=-1,
+    )

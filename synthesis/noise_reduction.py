@@ -1,0 +1,133 @@
+"""What a filter will do, predicted from estimates that are honest about what they do not know.
+
+The refiner cancels the estimate's own error together with the noise, so a prediction from estimates alone is
+6 to 11 dB too good. The coherence c of reference and error during calibration tells how much of the error
+microphone's power the estimate cannot explain; (1 - c) / c w |P|^2 is added per bin to the power with and
+without the filter.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from synthesis.errors import InvalidOption
+from synthesis.octave_bands import AMP_BANDS, NR_BANDS, WIDE_BANDS, band_matrix
+from synthesis.paths import AcousticPaths
+
+COHERENCE_FLOOR = 1e-4
+"""A bin of lower coherence tells nothing more: (1 - c) / c is already 40 dB above the path."""
+
+LOW_BANDS = tuple(n for n in WIDE_BANDS if n < AMP_BANDS[0])
+HIGH_BANDS = tuple(n for n in WIDE_BANDS if n > AMP_BANDS[-1])
+"""Below 44.7 Hz and above 8.9 kHz, where amplification is heard but not counted in AMP."""
+
+
+def _columns(bands: tuple[int, ...]) -> slice:
+    return slice(bands[0] - WIDE_BANDS[0], bands[-1] - WIDE_BANDS[0] + 1)
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """Figures of a batch of filters, each [batch] unless said otherwise.
+
+    noise_reduction_db: per AMP band, [batch, 23], positive is quieter; mean_noise_reduction_db: over the 21 NR
+    bands. amplification_db: mean over the 23 bands of the amount by which they get louder, >= 0;
+    wide_amplification_db: the same over 31 bands, 20 Hz to 20 kHz. out_of_band_low_db (17.8 to 44.7 Hz) and
+    out_of_band_high_db (8.9 to 22.4 kHz): change of level, positive is louder. max_gain_db: largest |W|.
+    control_rms: RMS of the loudspeaker signal w * x, in the unit of x.
+    """
+
+    noise_reduction_db: Tensor
+    mean_noise_reduction_db: Tensor
+    amplification_db: Tensor
+    wide_amplification_db: Tensor
+    out_of_band_low_db: Tensor
+    out_of_band_high_db: Tensor
+    max_gain_db: Tensor
+    control_rms: Tensor
+
+
+def level_db(ratio: Tensor) -> Tensor:
+    """10 log10 of a power ratio, floored at the type's smallest number."""
+    return 10 * torch.log10(ratio.clamp_min(torch.finfo(ratio.dtype).tiny))
+
+
+def band_uncertainty(paths: AcousticPaths, coherence: Tensor, reference_psd: Tensor) -> Tensor:
+    """Unexplained power over explained power in each of the 31 bands, [batch, 31].
+
+    Averaged over support listeners it stands in for the coherence of a request that carries none.
+    """
+    membership = band_matrix(WIDE_BANDS, paths.n_fft, reference_psd.dtype, reference_psd.device)
+    power = reference_psd * paths.primary.abs().square()
+    tiny = torch.finfo(power.dtype).tiny
+    return (_unexplained(power, coherence) @ membership) / (power @ membership).clamp_min(tiny)
+
+
+def _unexplained(power: Tensor, coherence: Tensor) -> Tensor:
+    known = coherence.clamp(COHERENCE_FLOOR, 1)
+    return (1 - known) / known * power
+
+
+def predict(
+    paths: AcousticPaths,
+    taps: Tensor,
+    reference_psd: Tensor,
+    *,
+    coherence: Tensor | None = None,
+    uncertainty: Tensor | None = None,
+) -> Prediction:
+    """Predict the figures of `taps` [batch, n_taps] on estimated paths.
+
+    reference_psd: one-sided, mean square per bin, [n_bins] or [batch, n_bins]. Exactly one of `coherence`
+    (of x and e_0 per bin, [batch, n_bins]) and `uncertainty` (of `band_uncertainty`, [31] or [batch, 31]) says
+    what the estimates cannot know; zeros as uncertainty state that the paths are the true ones.
+    Raises InvalidOption when both or neither is given.
+    """
+    if (coherence is None) == (uncertainty is None):
+        raise InvalidOption("prediction: expected exactly one of coherence and uncertainty", "coherence")
+    membership = band_matrix(WIDE_BANDS, paths.n_fft, reference_psd.dtype, reference_psd.device)
+    response = torch.fft.rfft(taps, n=paths.n_fft)
+    power = reference_psd * paths.primary.abs().square()
+    residual = reference_psd * (paths.primary - paths.secondary * response).abs().square()
+    disturbance_bands = power @ membership
+    if coherence is not None:
+        unknown = _unexplained(power, coherence) @ membership
+    else:
+        assert uncertainty is not None
+        unknown = uncertainty * disturbance_bands
+    return figures(
+        disturbance_bands + unknown,
+        residual @ membership + unknown,
+        max_gain_db=level_db(response.abs().square().amax(-1)),
+        control_rms=(reference_psd * response.abs().square()).sum(-1).sqrt(),
+    )
+
+
+def figures(disturbance: Tensor, error: Tensor, max_gain_db: Tensor, control_rms: Tensor) -> Prediction:
+    """Figures from the power in the 31 bands without and with the filter, [batch, 31] each.
+
+    A band whose disturbance is 120 dB below the strongest holds nothing to reduce: both powers are
+    floored there, so that silence scores 0 dB.
+    """
+    floor = 1e-12 * disturbance.amax(-1, keepdim=True).clamp_min(1e-18)
+    disturbance, error = disturbance + floor, error + floor
+    reduction = level_db(disturbance / error)
+    scored = reduction[..., _columns(AMP_BANDS)]
+
+    def change_db(bands: tuple[int, ...]) -> Tensor:
+        chosen = _columns(bands)
+        return level_db(error[..., chosen].sum(-1) / disturbance[..., chosen].sum(-1))
+
+    return Prediction(
+        noise_reduction_db=scored,
+        mean_noise_reduction_db=reduction[..., _columns(NR_BANDS)].mean(-1),
+        amplification_db=(-scored).clamp_min(0).mean(-1),
+        wide_amplification_db=(-reduction).clamp_min(0).mean(-1),
+        out_of_band_low_db=change_db(LOW_BANDS),
+        out_of_band_high_db=change_db(HIGH_BANDS),
+        max_gain_db=max_gain_db,
+        control_rms=control_rms,
+    )

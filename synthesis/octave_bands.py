@@ -1,0 +1,63 @@
+"""One-third-octave bands of IEC 61260-1, base 10.
+
+Band n has the exact mid-band frequency f_m = 10**(n / 10) Hz and the edges f_m * 10**(+-1/20); a Fourier bin
+belongs to it when low <= f < high, so that adjacent bands share no bin and leave none out.
+"""
+
+from collections.abc import Sequence
+from functools import lru_cache
+
+import torch
+from torch import Tensor
+
+from synthesis.conventions import frequencies_hz
+
+NR_BANDS = tuple(range(17, 38))
+"""Noise reduction is the mean over these: 50 Hz to 5 kHz, 21 bands."""
+
+AMP_BANDS = tuple(range(17, 40))
+"""Amplification is looked for in these: 50 Hz to 8 kHz, 23 bands."""
+
+WIDE_BANDS = tuple(range(13, 44))
+"""All that is heard: 20 Hz to 20 kHz, 31 bands."""
+
+# IEC 61260-1 labels: the decade of nominal values that the exact frequencies are rounded to.
+_NOMINAL_DECADE = (1.0, 1.25, 1.6, 2.0, 2.5, 3.15, 4.0, 5.0, 6.3, 8.0)
+
+
+def centre_hz(n: int) -> float:
+    """Exact mid-band frequency of band n in Hz, 10**(n / 10)."""
+    return float(10 ** (n / 10))
+
+
+def edges_hz(n: int) -> tuple[float, float]:
+    """Lower and upper edge of band n in Hz, f_m * 10**(-+1/20); the upper edge is the next band's lower one."""
+    return float(10 ** ((2 * n - 1) / 20)), float(10 ** ((2 * n + 1) / 20))
+
+
+def nominal_hz(n: int) -> float:
+    """The label of band n in Hz (50, 63, 80, ...)."""
+    return round(_NOMINAL_DECADE[n % 10] * 10.0 ** (n // 10), 6)
+
+
+@lru_cache(maxsize=64)
+def _cached_matrix(bands: tuple[int, ...], n_fft: int, dtype: torch.dtype, device: str) -> Tensor:
+    frequency = frequencies_hz(n_fft)
+    columns = []
+    for n in bands:
+        low, high = edges_hz(n)
+        columns.append((frequency >= low) & (frequency < high))
+    return torch.stack(columns, dim=-1).to(dtype=dtype, device=device)
+
+
+def band_matrix(
+    bands: Sequence[int],
+    n_fft: int,
+    dtype: torch.dtype = torch.float64,
+    device: torch.device | str | None = None,
+) -> Tensor:
+    """Membership of bins in bands: 0/1, [n_fft // 2 + 1, n_bands]; `power @ band_matrix` sums each band.
+
+    The result is shared between callers and must not be written to.
+    """
+    return _cached_matrix(tuple(bands), n_fft, dtype, str(device or "cpu"))

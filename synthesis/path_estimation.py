@@ -1,0 +1,132 @@
+"""Acoustic paths from recordings of two probe states (Eqs. 1-2).
+
+With the control filter replaced by a known gain g, the error microphone hears e_g = (p - g s) * x. So
+
+    P = H_{e0,x},        S = (H_{e0,x} - H_{eg,x}) / g,
+
+where H_{e,x} is the Hann-windowed cross-spectrum of x and e, pooled over recordings and window positions and
+divided by the equally pooled autospectrum of x.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from synthesis.conventions import N_BINS, SAMPLE_RATE_HZ
+from synthesis.errors import InvalidOption, InvalidPaths
+
+
+@dataclass(frozen=True)
+class Take:
+    """One recording of one probe state: gain g (0: loudspeaker silent), reference x and error e, real [..., n].
+
+    Each take has its own reference, because a real earphone never records two states at once.
+    """
+
+    gain: float
+    reference: Tensor
+    error: Tensor
+
+
+@dataclass(frozen=True)
+class PathEstimate:
+    """What a calibration knows: causal impulse responses [..., taps] and the coherence of x and e_0 per bin.
+
+    coherence: magnitude-squared, in [0, 1], [..., 16385], interpolated linearly onto the design grid.
+    """
+
+    primary: Tensor
+    secondary: Tensor
+    coherence: Tensor
+
+
+def estimate_paths(
+    takes: Sequence[Take],
+    *,
+    window: int = 8192,
+    primary_taps: int = 8192,
+    secondary_taps: int = 2048,
+    n_offsets: int = 6,
+    first_sample: int = 8192,
+    last_sample: int = 4 * SAMPLE_RATE_HZ,
+    regularisation: float = 1e-6,
+) -> PathEstimate:
+    """Estimate both paths from takes of at least one state with gain 0 and one without (Eqs. 1-2).
+
+    window: samples of the Hann window; `n_offsets` windows start equally spaced in
+    [first_sample, last_sample - window]. The pooled autospectrum is regularised by `regularisation` times its
+    maximum. Several non-zero gains are pooled after division by their own gain.
+    Raises InvalidPaths for takes too short or not finite, InvalidOption where a state is missing.
+    """
+    offsets = _offsets(takes, window, n_offsets, first_sample, last_sample)
+    silent, coherence = _transfer([t for t in takes if t.gain == 0], offsets, window, regularisation)
+    driven = [
+        (silent - _transfer([t for t in takes if t.gain == gain], offsets, window, regularisation)[0]) / gain
+        for gain in sorted({t.gain for t in takes if t.gain != 0})
+    ]
+    return PathEstimate(
+        primary=_causal_response(silent, window, primary_taps),
+        secondary=_causal_response(torch.stack(driven).mean(0), window, secondary_taps),
+        coherence=_onto_design_grid(coherence),
+    )
+
+
+def _offsets(takes: Sequence[Take], window: int, n_offsets: int, first: int, last: int) -> list[int]:
+    if not any(t.gain == 0 for t in takes) or not any(t.gain != 0 for t in takes):
+        raise InvalidOption(
+            f"takes: found gains {sorted({t.gain for t in takes})}, expected 0 and at least one other",
+            field="takes",
+        )
+    for number, take in enumerate(takes):
+        for name, signal in (("reference", take.reference), ("error", take.error)):
+            if signal.shape[-1] < last:
+                raise InvalidPaths(
+                    f"take {number}, {name}: found {signal.shape[-1]} samples, expected at least {last}",
+                    field="takes",
+                )
+            if not bool(torch.isfinite(signal).all()):
+                raise InvalidPaths(f"take {number}, {name}: found NaN or infinity", field="takes")
+    if not 0 <= first <= last - window:
+        raise InvalidOption(f"window: found {window} samples, expected at most {last - first}", field="window")
+    return [round(each) for each in torch.linspace(first, last - window, n_offsets, dtype=torch.float64).tolist()]
+
+
+def _transfer(
+    takes: Sequence[Take], offsets: list[int], window: int, regularisation: float
+) -> tuple[Tensor, Tensor]:
+    """H_{e,x} of one state and the magnitude-squared coherence of x and e, [..., window // 2 + 1]."""
+    cross: Tensor | float = 0.0
+    reference_power: Tensor | float = 0.0
+    error_power: Tensor | float = 0.0
+    for take in takes:
+        hann = torch.hann_window(window, dtype=take.reference.dtype, device=take.reference.device)
+        for offset in offsets:
+            frame = slice(offset, offset + window)
+            reference = torch.fft.rfft(hann * take.reference[..., frame])
+            error = torch.fft.rfft(hann * take.error[..., frame])
+            cross = cross + reference.conj() * error
+            reference_power = reference_power + reference.abs().square()
+            error_power = error_power + error.abs().square()
+    assert isinstance(cross, Tensor)
+    assert isinstance(reference_power, Tensor)
+    assert isinstance(error_power, Tensor)
+    floor = regularisation * reference_power.amax(-1, keepdim=True)
+    tiny = torch.finfo(reference_power.dtype).tiny
+    coherence = cross.abs().square() / (reference_power * error_power).clamp_min(tiny)
+    return cross / (reference_power + floor).clamp_min(tiny), coherence.clamp(0, 1)
+
+
+def _causal_response(transfer: Tensor, window: int, n_taps: int) -> Tensor:
+    """Samples 0 to n_taps - 1 of the inverse transform, zero-padded where the window is shorter."""
+    response = torch.fft.irfft(transfer, n=window)[..., :n_taps]
+    return torch.nn.functional.pad(response, (0, n_taps - response.shape[-1]))
+
+
+def _onto_design_grid(spectrum: Tensor) -> Tensor:
+    """Linear interpolation over frequency of real [..., bins] onto the design grid's 16385 bins."""
+    leading = spectrum.shape[:-1]
+    flat = spectrum.reshape(-1, 1, spectrum.shape[-1])
+    dense = torch.nn.functional.interpolate(flat, size=N_BINS, mode="linear", align_corners=True)
+    return dense.reshape(*leading, N_BINS)

@@ -1,0 +1,57 @@
+"""The regularised path ratio and the magnitude base taken from it (Eq. 4)."""
+
+from typing import Literal, get_args
+
+import torch
+from torch import Tensor
+
+from synthesis.conventions import N_TAPS, SAMPLE_RATE_HZ
+from synthesis.errors import InvalidOption
+from synthesis.paths import AcousticPaths
+
+Base = Literal["full_band", "held_band"]
+
+REGULARISATION = 1e-4
+"""epsilon_S over the largest |S|."""
+
+HELD_LOW_HZ = 25.0
+HELD_HIGH_HZ = 9000.0
+"""Outside these the held-band base keeps its edge value. Beyond the scored bands the ratio is large and steep
+(33 dB up at DC against 25 Hz on measured earphones), so its minimum-phase response would ring past 2048 taps."""
+
+MAGNITUDE_FLOOR = 1e-6
+"""Smallest magnitude inside a logarithm, over the path's largest: -120 dB keeps dead bands finite."""
+
+
+def regularised_ratio(paths: AcousticPaths) -> Tensor:
+    """W_reg = P S* / (|S|^2 + eps^2), eps = 1e-4 max |S| (Eq. 4): complex [batch, n_bins]."""
+    secondary = paths.secondary
+    power = secondary.abs().square()
+    epsilon_squared = REGULARISATION**2 * power.amax(-1, keepdim=True)
+    return paths.primary * secondary.conj() / (power + epsilon_squared)
+
+
+def floored_log(magnitude: Tensor) -> Tensor:
+    """Natural log of magnitudes [..., n_bins], floored 120 dB below each row's largest."""
+    floor = MAGNITUDE_FLOOR * magnitude.amax(-1, keepdim=True)
+    return torch.log(torch.maximum(magnitude, floor).clamp_min(torch.finfo(magnitude.dtype).tiny))
+
+
+def log_base_magnitude(w_reg: Tensor, base: Base) -> Tensor:
+    """log A_base, natural, [batch, n_bins]: log |W_reg|, in the `held_band` variant constant below 25 Hz and
+    above 9 kHz."""
+    if base not in get_args(Base):
+        raise InvalidOption(f"base: found {base!r}, expected one of {get_args(Base)}", field="base")
+    log_magnitude = floored_log(w_reg.abs())
+    if base == "full_band":
+        return log_magnitude
+    n_bins = w_reg.shape[-1]
+    spacing_hz = SAMPLE_RATE_HZ / (2 * (n_bins - 1))
+    low, high = round(HELD_LOW_HZ / spacing_hz), round(HELD_HIGH_HZ / spacing_hz)
+    held = torch.arange(n_bins, device=w_reg.device).clamp(max(low, 1), high)
+    return log_magnitude[..., held]
+
+
+def projected_ratio_fir(w_reg: Tensor, n_taps: int = N_TAPS) -> Tensor:
+    """The baseline that keeps samples 0 to n_taps - 1 of the inverse transform of W_reg: [batch, n_taps]."""
+    return torch.fft.irfft(w_reg)[..., :n_taps]

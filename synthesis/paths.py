@@ -1,0 +1,146 @@
+"""Acoustic paths on the design grid, and the control filter designed for them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from synthesis.conventions import DESIGN_N_FFT
+from synthesis.errors import InvalidPaths
+
+MAX_DISCARDED_ENERGY = 1e-4
+"""Share of a response's energy that a change of grid may cut off: -40 dB."""
+
+
+@dataclass(frozen=True)
+class AcousticPaths:
+    """The two paths of a batch of ears, as one-sided spectra on one Fourier grid.
+
+    primary: outer microphone -> error microphone, P, complex [batch, n_bins], dimensionless.
+    secondary: loudspeaker -> error microphone, S, complex [batch, n_bins], dimensionless.
+    Both are read as transforms of causal impulse responses at 48 kHz.
+    """
+
+    primary: Tensor
+    secondary: Tensor
+
+    @classmethod
+    def from_impulse_responses(cls, primary: Tensor, secondary: Tensor, n_fft: int = DESIGN_N_FFT) -> AcousticPaths:
+        """Transform causal impulse responses, real [batch, n <= n_fft] each.
+
+        Raises InvalidPaths where a response is longer than the grid.
+        """
+        spectra = {}
+        for name, response in (("primary", primary), ("secondary", secondary)):
+            if response.ndim != 2 or not 0 < response.shape[-1] <= n_fft:
+                raise InvalidPaths(
+                    f"{name}: found an impulse response of shape {tuple(response.shape)}, "
+                    f"expected [batch, 1 to {n_fft} samples]",
+                    field=name,
+                )
+            spectra[name] = torch.fft.rfft(response, n=n_fft)
+        return cls(**spectra)
+
+    @staticmethod
+    def stack(paths: Sequence[AcousticPaths]) -> AcousticPaths:
+        """Join several batches into one, in order."""
+        return AcousticPaths(
+            torch.cat([each.primary for each in paths]), torch.cat([each.secondary for each in paths])
+        )
+
+    @property
+    def n_bins(self) -> int:
+        """Bins of each one-sided spectrum."""
+        return self.primary.shape[-1]
+
+    @property
+    def n_fft(self) -> int:
+        """Points of the Fourier grid."""
+        return 2 * (self.n_bins - 1)
+
+    @property
+    def batch_size(self) -> int:
+        """Number of ears."""
+        return self.primary.shape[0]
+
+    def __getitem__(self, index: slice) -> AcousticPaths:
+        """Some of the ears, as a batch of their own."""
+        return AcousticPaths(self.primary[index], self.secondary[index])
+
+    def to(self, dtype: torch.dtype, device: torch.device | str | None = None) -> AcousticPaths:
+        """The same paths in the complex type that belongs to the real `dtype`, on `device`."""
+        complex_type = torch.complex128 if dtype == torch.float64 else torch.complex64
+        return AcousticPaths(
+            self.primary.to(device=device, dtype=complex_type),
+            self.secondary.to(device=device, dtype=complex_type),
+        )
+
+    def validate(self) -> AcousticPaths:
+        """Return self, or raise InvalidPaths: unequal or wrong shapes, NaN or infinity, an all-zero path."""
+        for name, spectrum in (("primary", self.primary), ("secondary", self.secondary)):
+            if spectrum.ndim != 2 or not spectrum.is_complex():
+                raise InvalidPaths(
+                    f"{name}: found {tuple(spectrum.shape)} of {spectrum.dtype}, "
+                    "expected a complex spectrum [batch, n_bins]",
+                    field=name,
+                )
+            finite = torch.isfinite(torch.view_as_real(spectrum))
+            if not bool(finite.all()):
+                raise InvalidPaths(
+                    f"{name}: found {int((~finite).sum())} values that are NaN or infinite, "
+                    "expected finite numbers only",
+                    field=name,
+                )
+            if not bool((spectrum.abs().amax(-1) > 0).all()):
+                raise InvalidPaths(f"{name}: found an all-zero path, expected some energy", field=name)
+        if self.primary.shape != self.secondary.shape:
+            raise InvalidPaths(
+                f"secondary: found {tuple(self.secondary.shape)}, "
+                f"expected the shape of primary, {tuple(self.primary.shape)}",
+                field="secondary",
+            )
+        return self
+
+
+def resample_spectrum(spectrum: Tensor, n_fft: int = DESIGN_N_FFT) -> Tensor:
+    """Bring one-sided spectra of another power-of-two grid to `n_fft` points, through the impulse response.
+
+    spectrum: complex [..., bins], bins - 1 half of a power of two from 4096 to 65536.
+    Returns complex [..., n_fft // 2 + 1]. Zero-padding in time is exact; cutting is refused (InvalidPaths)
+    when more than -40 dB of a response's energy would go.
+    """
+    source = 2 * (spectrum.shape[-1] - 1)
+    if source < 4096 or source > 65_536 or source & (source - 1):
+        raise InvalidPaths(
+            f"spectrum: found {spectrum.shape[-1]} bins, expected n_fft / 2 + 1 of a power of two "
+            "from 4096 to 65536 (2049, 4097, ..., 32769)"
+        )
+    if source == n_fft:
+        return spectrum
+    response = torch.fft.irfft(spectrum, n=source)
+    if source > n_fft:
+        energy = response.square()
+        discarded = energy[..., n_fft:].sum(-1) / energy.sum(-1).clamp_min(torch.finfo(energy.dtype).tiny)
+        worst = float(discarded.max())
+        if worst > MAX_DISCARDED_ENERGY:
+            level_db = 10 * torch.log10(torch.tensor(worst)).item()
+            raise InvalidPaths(
+                f"spectrum: found {level_db:.1f} dB of the energy after {n_fft} samples, which the design "
+                "grid would cut off; expected less than -40 dB"
+            )
+        response = response[..., :n_fft]
+    return torch.fft.rfft(response, n=n_fft)
+
+
+@dataclass(frozen=True)
+class ControlFilter:
+    """Causal finite impulse responses at 48 kHz. taps: real [batch, 2048], e = d - s * w * x."""
+
+    taps: Tensor
+
+    def response(self, n_fft: int = DESIGN_N_FFT) -> Tensor:
+        """Frequency response W, complex [batch, n_fft // 2 + 1]."""
+        return torch.fft.rfft(self.taps, n=n_fft)

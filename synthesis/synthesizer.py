@@ -1,0 +1,165 @@
+"""The recipe: ratio, generate, reconstruct, refine, predict.
+
+There is one recipe and two ways to run it. Training runs it eagerly and differentiates it; the service records
+its stages once and replays them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from synthesis.conventions import DESIGN_N_FFT
+from synthesis.errors import InvalidOption, NonFiniteFilter
+from synthesis.features import path_features
+from synthesis.gauss_newton import MAX_UPDATES, PROFILES, Refinement, refine
+from synthesis.generator import NEPER_PER_DB, Generator
+from synthesis.minimum_phase import minimum_phase_fir
+from synthesis.noise_reduction import Prediction, predict
+from synthesis.path_ratio import log_base_magnitude, projected_ratio_fir, regularised_ratio
+from synthesis.paths import AcousticPaths
+from synthesis.wiener import design_wmmse
+
+METHODS = ("prime", "ratio_base", "projected_ratio", "wmmse")
+
+DEFAULT_MAX_GAIN_DB = 30.0
+"""Ceiling on |W|. Every good design asks for 24 to 38 dB below 50 Hz, where the secondary path rolls off."""
+
+CEILING_SHARPNESS = 10.0
+"""Of the soft minimum, per neper: 0.6 dB below the ceiling where the request meets it, 0.05 dB at 2 dB off."""
+
+
+@dataclass(frozen=True)
+class PathRatio:
+    """log_base: log A_base, natural, [batch, bins of the generator's Fourier grid]. features: the twelve
+    channels on the generator's own grid, [batch, 12, n_points]."""
+
+    log_base: Tensor
+    features: Tensor
+
+
+class Synthesizer(nn.Module):
+    """A generator with what its filters are refined and predicted against.
+
+    Buffers: reference_psd, mean square per bin of the design grid, [16385]; band_uncertainty, [31], the support
+    listeners' mean of `noise_reduction.band_uncertainty`. Paths come on the design grid of 32768 points; a
+    generator on a coarser grid reads every n-th bin, which is the same transform sampled less densely.
+    """
+
+    reference_psd: Tensor
+    band_uncertainty: Tensor
+
+    def __init__(self, generator: Generator, reference_psd: Tensor, band_uncertainty: Tensor) -> None:
+        """The generator is shared, not copied."""
+        super().__init__()
+        self.generator = generator
+        self.register_buffer("reference_psd", reference_psd)
+        self.register_buffer("band_uncertainty", band_uncertainty)
+
+    def path_ratio(self, paths: AcousticPaths) -> PathRatio:
+        """Magnitude base (Eq. 4) and pooled conditioning features."""
+        config = self.generator.config
+        stride = DESIGN_N_FFT // config.n_fft
+        coarse = AcousticPaths(paths.primary[..., ::stride], paths.secondary[..., ::stride])
+        w_reg = regularised_ratio(coarse)
+        log_base = log_base_magnitude(w_reg, config.base)
+        features = self.generator.grid.pool(path_features(coarse, w_reg, log_base))
+        return PathRatio(log_base, features)
+
+    def generate(self, features: Tensor) -> Tensor:
+        """The correction Delta, natural log, on the generator's Fourier grid (Eq. 5)."""
+        correction: Tensor = self.generator(features)
+        return correction
+
+    def reconstruct(
+        self, log_base: Tensor, correction: Tensor | None, max_gain_db: Tensor | float | None = None
+    ) -> Tensor:
+        """Minimum-phase taps [batch, 2048] of log A_base + Delta; no correction gives the ratio-base FIR.
+
+        max_gain_db, a scalar or [batch, 1]: the magnitude bends below this ceiling before it is given its
+        phase, so that the response stays minimum-phase and short.
+        """
+        log_magnitude = log_base if correction is None else log_base + correction
+        if max_gain_db is not None:
+            excess = log_magnitude - max_gain_db * NEPER_PER_DB
+            log_magnitude = log_magnitude - nn.functional.softplus(excess, beta=CEILING_SHARPNESS)
+        return minimum_phase_fir(log_magnitude)
+
+    def refine(
+        self,
+        paths: AcousticPaths,
+        taps: Tensor,
+        n_updates: int,
+        profile: str = "fast",
+        max_gain_db: Tensor | float | None = DEFAULT_MAX_GAIN_DB,
+        reference_psd: Tensor | None = None,
+    ) -> Refinement:
+        """Gauss-Newton updates against the estimated paths; reference_psd None: the checkpoint's own."""
+        psd = self.reference_psd if reference_psd is None else reference_psd
+        return refine(paths, taps, psd, n_updates=n_updates, profile=PROFILES[profile], max_gain_db=max_gain_db)
+
+    def predict(
+        self,
+        paths: AcousticPaths,
+        taps: Tensor,
+        coherence: Tensor | None = None,
+        reference_psd: Tensor | None = None,
+    ) -> Prediction:
+        """Figures of the taps; without a coherence, with the uncertainty learned from support listeners."""
+        psd = self.reference_psd if reference_psd is None else reference_psd
+        uncertainty = self.band_uncertainty if coherence is None else None
+        return predict(paths, taps, psd, coherence=coherence, uncertainty=uncertainty)
+
+    def initial_filter(
+        self,
+        paths: AcousticPaths,
+        method: str = "prime",
+        max_gain_db: Tensor | float | None = DEFAULT_MAX_GAIN_DB,
+        reference_psd: Tensor | None = None,
+    ) -> Tensor:
+        """Taps [batch, 2048] of one of METHODS, before any update.
+
+        The ceiling shapes `prime` and `ratio_base`; `projected_ratio` and `wmmse` are defined without one.
+        """
+        if method == "wmmse":
+            return design_wmmse(paths, self.reference_psd if reference_psd is None else reference_psd)
+        if method == "projected_ratio":
+            return projected_ratio_fir(regularised_ratio(paths))
+        ratio = self.path_ratio(paths)
+        correction = self.generate(ratio.features) if method == "prime" else None
+        return self.reconstruct(ratio.log_base, correction, max_gain_db)
+
+    def design(
+        self,
+        paths: AcousticPaths,
+        n_updates: int = 0,
+        *,
+        method: str = "prime",
+        profile: str = "fast",
+        max_gain_db: Tensor | float | None = DEFAULT_MAX_GAIN_DB,
+        reference_psd: Tensor | None = None,
+    ) -> Refinement:
+        """A control filter from estimated paths, start to end.
+
+        Raises InvalidOption for a method, profile or number of updates that does not exist, InvalidPaths for
+        unusable paths and NonFiniteFilter where the design did not end in finite taps.
+        """
+        check_options(method=method, profile=profile, n_updates=n_updates)
+        paths.validate()
+        taps = self.initial_filter(paths, method, max_gain_db, reference_psd)
+        refinement = self.refine(paths, taps, n_updates, profile, max_gain_db, reference_psd)
+        if not bool(torch.isfinite(refinement.taps).all()):
+            raise NonFiniteFilter(f"control filter: found NaN or infinite taps from method {method!r}")
+        return refinement
+
+
+def check_options(*, method: str, profile: str, n_updates: int) -> None:
+    """Raise InvalidOption unless the method and profile exist and 0 <= n_updates <= 8."""
+    if method not in METHODS:
+        raise InvalidOption(f"method: found {method!r}, expected one of {', '.join(METHODS)}", "method")
+    if profile not in PROFILES:
+        raise InvalidOption(f"profile: found {profile!r}, expected one of {', '.join(PROFILES)}", "profile")
+    if not 0 <= n_updates <= MAX_UPDATES:
+        raise InvalidOption(f"k: found {n_updates} updates, expected 0 to {MAX_UPDATES}", "k")

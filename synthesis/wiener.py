@@ -1,0 +1,50 @@
+"""Weighted minimum mean-square-error (WMMSE) design: the direct least-squares reference."""
+
+import numpy as np
+import torch
+from scipy.linalg import solve_toeplitz
+from torch import Tensor
+
+from synthesis.conventions import N_TAPS
+from synthesis.octave_bands import NR_BANDS, band_matrix
+from synthesis.paths import AcousticPaths
+
+REGULARISATION = 1e-4
+"""lambda over the sum of w |S|^2."""
+
+
+def wmmse_weights(reference_psd: Tensor) -> Tensor:
+    """Weight of each bin, real [n_bins], from the reference power spectrum [n_bins].
+
+    Within each target band the power is divided by the band's number of bins; then the weights are scaled to
+    unit mean over the bins in use, and are zero elsewhere.
+    """
+    n_fft = 2 * (reference_psd.shape[-1] - 1)
+    membership = band_matrix(NR_BANDS, n_fft, reference_psd.dtype, reference_psd.device)
+    per_bin = membership / membership.sum(0)
+    weights = reference_psd * per_bin.sum(-1)
+    active = membership.sum(-1) > 0
+    return weights / weights[..., active].mean(-1, keepdim=True)
+
+
+def toeplitz_system(paths: AcousticPaths, weights: Tensor, n_taps: int = N_TAPS) -> tuple[Tensor, Tensor]:
+    """First column [batch, n_taps] and right-hand side [batch, n_taps] of the regularised normal equations.
+
+    Setting the gradient of sum_k w_k |P_k - S_k f_k^T w|^2 + lambda |w|^2 to zero over real taps gives
+    sum_k w_k |S_k|^2 cos(2 pi k (m - n) / N) on the left and Re sum_k w_k S_k* P_k e^(2 pi i k n / N) on the
+    right; both are inverse transforms, since the weights vanish at 0 Hz and at Nyquist.
+    """
+    n_fft = paths.n_fft
+    power = weights * paths.secondary.abs().square()
+    column = torch.fft.irfft(power)[..., :n_taps] * (n_fft / 2)
+    rhs = torch.fft.irfft(weights * paths.secondary.conj() * paths.primary)[..., :n_taps] * (n_fft / 2)
+    column[..., 0] = column[..., 0] + REGULARISATION * power.sum(-1)
+    return column, rhs
+
+
+def design_wmmse(paths: AcousticPaths, reference_psd: Tensor, n_taps: int = N_TAPS) -> Tensor:
+    """Direct double-precision Levinson solve on the CPU: taps [batch, n_taps] in the paths' real type."""
+    double = paths.to(torch.float64)
+    column, rhs = toeplitz_system(double, wmmse_weights(reference_psd.to(torch.float64)), n_taps)
+    taps = np.stack([solve_toeplitz(c, r) for c, r in zip(column.cpu().numpy(), rhs.cpu().numpy(), strict=True)])
+    return torch.from_numpy(taps).to(device=paths.primary.device, dtype=paths.primary.real.dtype)
