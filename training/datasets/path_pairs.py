@@ -175,3 +175,12 @@ def fingerprint(named_contents: Iterable[tuple[str, bytes]]) -> str:
             digest.update(len(part).to_bytes(8, "little"))
             digest.update(part)
     return digest.hexdigest()
+
+
+def named_seed(seed: int, *names: str) -> list[int]:
+    """Entropy for `numpy.random.default_rng` from a seed and names.
+
+    A draw seeded so belongs to its listener and ear: whatever else a folder or a batch holds does not alter it.
+    """
+    identity = hashlib.sha256("/".join(names).encode()).digest()
+    return [seed, *(int.from_bytes(identity[i : i + 4], "little") for i in range(0, 16, 4))]

@@ -11,14 +11,13 @@ The primary path stays as it is. Parameters are drawn per listener and ear, and 
 
 from __future__ import annotations
 
-import hashlib
 from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from synthesis.conventions import SAMPLE_RATE_HZ
-from training.datasets.path_pairs import DatasetError, PathPair
+from training.datasets.path_pairs import DatasetError, PathPair, named_seed
 
 MAX_GAIN_DB = 3.0
 EXTRA_DELAY_SAMPLES = 1
@@ -44,8 +43,7 @@ def secondary_variants(pair: PathPair, seed: int) -> list[PathPair]:
     """
     if pair.condition != "original":
         raise DatasetError(f"variants: found {pair.name}, expected an original pair")
-    identity = hashlib.sha256(f"{pair.listener}/{pair.ear}".encode()).digest()
-    generator = np.random.default_rng([seed, *np.frombuffer(identity, dtype=np.uint32).tolist()])
+    generator = np.random.default_rng(named_seed(seed, pair.listener, pair.ear))
     gain_db = float(generator.uniform(-MAX_GAIN_DB, MAX_GAIN_DB))
     tilt_db = float(generator.uniform(-MAX_TILT_DB, MAX_TILT_DB))
     tail_scale = float(generator.uniform(*TAIL_SCALES))
@@ -83,8 +81,9 @@ def with_tilt(response: NDArray[np.float64], tilt_db: float) -> NDArray[np.float
     """The response [n] after a smooth tilt of its magnitude over log frequency, cut to its length.
 
     ``G(f) = -tilt_db cos(pi u)`` dB, u running from 0 at 20 Hz to 1 at 20 kHz over log frequency and held
-    beyond: flat at both ends, monotone between, 0 dB at the geometric mean (632 Hz). The filter is minimum-phase, so that the
-    path stays causal and a magnitude change brings the phase that an acoustic cause would bring.
+    beyond: flat at both ends, monotone between, 0 dB at the geometric mean (632 Hz). The filter is
+    minimum-phase, so that the path stays causal and a change of magnitude brings the phase that an acoustic
+    cause would bring.
     """
     low_hz, high_hz = TILT_RANGE_HZ
     frequency_hz = np.fft.rfftfreq(_TILT_N_FFT, 1 / SAMPLE_RATE_HZ)
