@@ -81,11 +81,10 @@ def draw_mixtures(
         return ()
     generator = np.random.default_rng(seed)
     n_rounds = -(-n_mixtures // len(couples))
-    chosen = np.concatenate([generator.permutation(len(couples)) for _ in range(n_rounds)])[:n_mixtures]
-    alphas = generator.uniform(low, high, n_mixtures)
-    return tuple(
-        Mixture(*couples[couple], alpha) for couple, alpha in zip(chosen.tolist(), alphas.tolist(), strict=True)
-    )
+    rounds = [generator.permutation(len(couples)) for _ in range(n_rounds)]
+    chosen = [couples[couple] for couple in np.concatenate(rounds)[:n_mixtures].tolist()]
+    alphas = generator.uniform(low, high, n_mixtures).tolist()
+    return tuple(Mixture(first, second, alpha) for (first, second), alpha in zip(chosen, alphas, strict=True))
 
 
 def order_listeners(

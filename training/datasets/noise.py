@@ -6,18 +6,16 @@ Thiemann, Ito, Vincent 2013). Supervised clips and the reference spectrum use 0-
 
 from __future__ import annotations
 
-import io
-import warnings
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.io import wavfile
 from scipy.signal import welch
 
 from synthesis.conventions import DESIGN_N_FFT, SAMPLE_RATE_HZ
-from training.datasets.path_pairs import DatasetError, check_sample_rate, fingerprint
+from training.datasets.path_pairs import DatasetError, fingerprint, read_bytes
+from training.datasets.wav import read_wav
 
 N_RECORDINGS = 8
 TARGET_RMS = 0.05
@@ -80,10 +78,7 @@ def read_noise(folder: str | Path, seed: int = 0) -> NoiseSet:
     recordings = []
     contents = []
     for name, file in files.items():
-        try:
-            content = file.read_bytes()
-        except OSError as error:
-            raise DatasetError(f"{file}: cannot be read ({error.strerror})") from error
+        content = read_bytes(file)
         recordings.append(_first_channel(file, content))
         contents.append((name, content))
     return _noise_set(tuple(files), recordings, seed, fingerprint([*contents, ("seed", str(seed).encode())]))
@@ -163,27 +158,12 @@ def _wav_files(folder: Path) -> list[Path]:
 
 def _first_channel(file: Path, content: bytes) -> NDArray[np.float64]:
     """The first channel [n] of a WAV file, of any scale; see `read_noise` for what is refused."""
-    try:
-        with warnings.catch_warnings():
-            # A file cut short is read with a mere warning; chunks of metadata are none of our business.
-            warnings.simplefilter("ignore", wavfile.WavFileWarning)
-            warnings.filterwarnings("error", message="Reached EOF", category=wavfile.WavFileWarning)
-            rate_hz, data = wavfile.read(io.BytesIO(content))
-    except Exception as error:  # damaged headers surface as struct.error, UnboundLocalError and others
-        raise DatasetError(
-            f"{file}: found {len(content)} bytes that are no whole WAV file ({type(error).__name__}: {error})"
-        ) from error
-    check_sample_rate(rate_hz, str(file))
-    if data.dtype.kind not in "if":
-        raise DatasetError(f"{file}: found samples of type {data.dtype}, expected 16-, 24-, 32-bit or float")
-    signal = (data if data.ndim == 1 else data[:, 0]).astype(np.float64)
+    signal = read_wav(file, content)[:, 0]
     if signal.size < MIN_SAMPLES:
         raise DatasetError(
             f"{file}: found {signal.size / SAMPLE_RATE_HZ:.2f} s, expected at least "
             f"{MIN_SAMPLES // SAMPLE_RATE_HZ} s"
         )
-    if not np.isfinite(signal).all():
-        raise DatasetError(f"{file}: found NaN or infinite samples, expected finite ones")
     if not signal.any():
         raise DatasetError(f"{file}: found silence, expected a recording")
     return signal

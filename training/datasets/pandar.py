@@ -25,6 +25,7 @@ from training.datasets.path_pairs import (
     PathPair,
     check_sample_rate,
     fingerprint,
+    read_bytes,
 )
 
 N_SAMPLES = 8192
@@ -76,7 +77,7 @@ def read_handling(folder: str | Path) -> PathDataset:
 
 def _read(folder: Path, kind: str, file_kind: str, label: str) -> PathDataset:
     files = _find_files(folder, kind, file_kind)
-    contents = {number: (file, _read_bytes(file)) for number, file in files.items()}
+    contents = {number: (file, read_bytes(file)) for number, file in files.items()}
     pairs = [
         pair
         for number, (file, content) in sorted(contents.items())
@@ -119,13 +120,6 @@ def _find_files(folder: Path, kind: str, file_kind: str) -> dict[int, Path]:
             )
         by_number[number] = file
     return by_number
-
-
-def _read_bytes(file: Path) -> bytes:
-    try:
-        return file.read_bytes()
-    except OSError as error:
-        raise DatasetError(f"{file}: cannot be read ({error.strerror})") from error
 
 
 def _pairs_of(file: Path, content: bytes, listener: str) -> list[PathPair]:

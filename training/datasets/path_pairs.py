@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
@@ -162,6 +163,18 @@ def check_sample_rate(rate_hz: float, what: str) -> None:
     """
     if rate_hz != SAMPLE_RATE_HZ:
         raise DatasetError(f"{what}: found a sampling rate of {rate_hz:g} Hz, expected {SAMPLE_RATE_HZ} Hz")
+
+
+def read_bytes(file: Path) -> bytes:
+    """The whole file.
+
+    Raises:
+        DatasetError: the system refuses (no permission, gone since it was listed, ...).
+    """
+    try:
+        return file.read_bytes()
+    except OSError as error:
+        raise DatasetError(f"{file}: cannot be read ({error.strerror})") from error
 
 
 def fingerprint(named_contents: Iterable[tuple[str, bytes]]) -> str:

@@ -1,0 +1,171 @@
+"""Ten-path: a folder of path pairs, one file or couple of files each.
+
+A pair NN (any number of digits) is one of
+
+- ``NN.npz`` with the arrays ``primary`` and ``secondary`` (and, if it says so, ``sample_rate`` = 48000),
+- ``NN_primary.wav`` and ``NN_secondary.wav``, one channel each,
+- ``NN.csv`` with the columns primary and secondary, with or without one line of headings,
+
+all at 48 kHz. The paper's ten paths belong to a competition and are not public; without them
+`simulated.simulated_ten_path` stands in.
+"""
+
+from __future__ import annotations
+
+import io
+import re
+import warnings
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from training.datasets.path_pairs import (
+    MAX_PATH_SAMPLES,
+    DatasetError,
+    PathDataset,
+    PathPair,
+    check_sample_rate,
+    checked_response,
+    fingerprint,
+    read_bytes,
+)
+from training.datasets.wav import read_wav
+
+PRIMARY_TAPS = 2048
+SECONDARY_TAPS = 2048
+N_FFT = 8192
+MAX_CUT_ENERGY = 1e-4  # -40 dB of a response's energy may lie beyond its first 8192 samples
+
+_EXPECTED = "NN.npz, NN_primary.wav + NN_secondary.wav or NN.csv"
+_Pair = tuple[NDArray[np.float64], NDArray[np.float64]]
+
+
+def read_ten_path(folder: str | Path) -> PathDataset:
+    """Read every pair that the folder holds, as listeners ``path-NN`` with one ear (``mono``).
+
+    Responses longer than 8192 samples are cut there when no more than -40 dB of their energy goes.
+
+    Raises:
+        DatasetError: no such folder, no pair, half a pair, the same number in two formats, an unreadable file,
+            another sampling rate, missing columns or arrays, NaN or infinite samples, a response too long.
+    """
+    folder = Path(folder)
+    if not folder.is_dir():
+        raise DatasetError(f"{folder}: found no such folder, expected one of pairs ({_EXPECTED})")
+    pairs = []
+    contents: list[tuple[str, bytes]] = []
+    for number, files in sorted(_find_files(folder).items()):
+        read = {file: read_bytes(file) for file in files}
+        primary, secondary = _READERS["".join(sorted({file.suffix.lower() for file in files}))](read)
+        names = " and ".join(str(file) for file in files)
+        pairs.append(
+            PathPair(
+                listener=f"path-{number:02d}",
+                ear="mono",
+                condition="original",
+                fit="unknown",
+                primary=_cut(primary, f"primary path of {names}"),
+                secondary=_cut(secondary, f"secondary path of {names}"),
+            )
+        )
+        contents.extend((file.name, content) for file, content in read.items())
+    return PathDataset(
+        name="ten-path",
+        pairs=tuple(pairs),
+        primary_taps=PRIMARY_TAPS,
+        secondary_taps=SECONDARY_TAPS,
+        n_fft=N_FFT,
+        licence="as stated by the owner of the folder",
+        attribution="acoustic paths supplied by the user",
+        fingerprint=fingerprint(contents),
+    )
+
+
+def _find_files(folder: Path) -> dict[int, list[Path]]:
+    """The files of every number: one ``.npz`` or ``.csv``, or the primary and the secondary ``.wav``."""
+    found: dict[int, list[Path]] = {}
+    for file in sorted(folder.iterdir()):
+        match = re.fullmatch(r"(\d+)(?:\.(?:npz|csv)|_(?:primary|secondary)\.wav)", file.name.lower())
+        if match is not None and file.is_file():
+            found.setdefault(int(match.group(1)), []).append(file)
+    if not found:
+        raise DatasetError(f"{folder}: found no pair of paths, expected {_EXPECTED}")
+    for number, files in found.items():
+        kinds = sorted(file.name.lower().lstrip("0123456789") for file in files)
+        if kinds not in ([".npz"], [".csv"], ["_primary.wav", "_secondary.wav"]):
+            raise DatasetError(
+                f"{folder}: found {', '.join(file.name for file in files)} for pair {number}, "
+                f"expected one of {_EXPECTED}"
+            )
+    return found
+
+
+def _from_npz(contents: dict[Path, bytes]) -> _Pair:
+    ((file, content),) = contents.items()
+    try:
+        with np.load(io.BytesIO(content), allow_pickle=False) as archive:
+            arrays = {name: archive[name] for name in archive.files}
+    except (ValueError, OSError, EOFError, zipfile.BadZipFile) as error:
+        raise DatasetError(f"{file}: cannot be read as a .npz file ({type(error).__name__}: {error})") from error
+    missing = {"primary", "secondary"} - arrays.keys()
+    if missing:
+        raise DatasetError(
+            f"{file}: found the arrays {', '.join(sorted(arrays)) or 'none'}, expected primary and secondary"
+        )
+    if "sample_rate" in arrays:
+        check_sample_rate(float(np.squeeze(arrays["sample_rate"])), str(file))
+    return tuple(np.squeeze(arrays[name]) for name in ("primary", "secondary"))
+
+
+def _from_wav(contents: dict[Path, bytes]) -> _Pair:
+    responses = []
+    for file, content in sorted(contents.items(), key=lambda item: item[0].name.lower()):
+        samples = read_wav(file, content)
+        if samples.shape[1] != 1:
+            raise DatasetError(f"{file}: found {samples.shape[1]} channels, expected one")
+        responses.append(samples[:, 0])
+    primary, secondary = responses  # "_primary" sorts before "_secondary"
+    return primary, secondary
+
+
+def _from_csv(contents: dict[Path, bytes]) -> _Pair:
+    ((file, content),) = contents.items()
+    lines = content.decode(errors="replace").splitlines()
+    if lines and re.search("[a-df-z]", lines[0].lower()):  # an "e" may belong to a number
+        lines = lines[1:]
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)  # an empty file is refused below
+            table = np.loadtxt(lines, delimiter=",", ndmin=2)
+    except ValueError as error:
+        raise DatasetError(f"{file}: cannot be read as comma-separated numbers ({error})") from error
+    if table.shape[1] != 2 or not len(table):
+        raise DatasetError(
+            f"{file}: found a table of {table.shape[0]} rows and {table.shape[1]} columns, "
+            "expected the two columns primary and secondary"
+        )
+    return table[:, 0], table[:, 1]
+
+
+_READERS: dict[str, Callable[[dict[Path, bytes]], _Pair]] = {
+    ".npz": _from_npz,
+    ".wav": _from_wav,
+    ".csv": _from_csv,
+}
+
+
+def _cut(response: NDArray[np.float64], what: str) -> NDArray[np.float64]:
+    """The first 8192 samples, checked, or an error where the rest matters."""
+    if response.ndim == 1 and response.size > MAX_PATH_SAMPLES and np.isfinite(response).all():
+        energy = response**2
+        if energy[MAX_PATH_SAMPLES:].sum() > MAX_CUT_ENERGY * energy.sum():
+            share_db = 10 * np.log10(energy[MAX_PATH_SAMPLES:].sum() / energy.sum())
+            raise DatasetError(
+                f"{what}: found {response.size} samples with {share_db:.1f} dB of their energy after "
+                f"{MAX_PATH_SAMPLES}, expected less than -40 dB there"
+            )
+        response = response[:MAX_PATH_SAMPLES]
+    return checked_response(response, what)
