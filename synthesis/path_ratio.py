@@ -1,5 +1,6 @@
 """The regularised path ratio and the magnitude base taken from it (Eq. 4)."""
 
+import math
 from typing import Literal, get_args
 
 import torch
@@ -47,8 +48,8 @@ def log_base_magnitude(w_reg: Tensor, base: Base) -> Tensor:
         return log_magnitude
     n_bins = w_reg.shape[-1]
     spacing_hz = SAMPLE_RATE_HZ / (2 * (n_bins - 1))
-    low, high = round(HELD_LOW_HZ / spacing_hz), round(HELD_HIGH_HZ / spacing_hz)
-    held = torch.arange(n_bins, device=w_reg.device).clamp(max(low, 1), high)
+    low, high = math.ceil(HELD_LOW_HZ / spacing_hz), math.floor(HELD_HIGH_HZ / spacing_hz)
+    held = torch.arange(n_bins, device=w_reg.device).clamp(low, high)
     return log_magnitude[..., held]
 
 
