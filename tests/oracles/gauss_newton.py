@@ -1,0 +1,110 @@
+"""Twin of the Gauss-Newton refinement (paper, Section 3.2): objective, gradient, normal matrix, exact steps.
+
+J(w) = mean over the 21 NR bands of l_b + 0.05 (logsumexp of l_b over the risk bands - log of their count),
+l_b = ln(E_b / D_b). The gradient is of J itself; the normal matrix is
+2 Re sum_k c_b(k) omega_k |S_k|^2 f_k f_k^H with c_b = dJ/dl_b / E_b held fixed.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.linalg import cho_factor, cho_solve
+
+from tests.oracles import toeplitz
+from tests.oracles.noise_reduction import response
+from tests.oracles.octave_bands import AMP_BANDS, NR_BANDS, WIDE_BANDS, band_bins, band_sums
+
+RISK_WEIGHT = 0.05
+SCALES = (1.0, 0.5, 0.25)
+
+
+@dataclass(frozen=True)
+class Problem:
+    """One case: spectra on one grid, reference power per bin, and the bands of the risk term."""
+
+    primary: np.ndarray
+    secondary: np.ndarray
+    reference_psd: np.ndarray
+    risk_bands: range = AMP_BANDS
+
+    @property
+    def n_bins(self) -> int:
+        return len(self.primary)
+
+    def residual(self, taps: np.ndarray) -> np.ndarray:
+        """E = P - S W, one-sided."""
+        return self.primary - self.secondary * response(taps, self.n_bins)
+
+
+def log_ratios(problem: Problem, taps: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """(l_b, E_b) over the 31 bands from 20 Hz to 20 kHz."""
+    e = band_sums(WIDE_BANDS, problem.reference_psd * np.abs(problem.residual(taps)) ** 2)
+    d = band_sums(WIDE_BANDS, problem.reference_psd * np.abs(problem.primary) ** 2)
+    return np.log(e / d), e
+
+
+def _inside(bands: range) -> np.ndarray:
+    return np.array([n in bands for n in WIDE_BANDS])
+
+
+def objective(problem: Problem, taps: np.ndarray) -> float:
+    """J(w)."""
+    ratios, _ = log_ratios(problem, taps)
+    risk = ratios[_inside(problem.risk_bands)]
+    worst = np.log(np.sum(np.exp(risk))) - np.log(len(risk))
+    return float(ratios[_inside(NR_BANDS)].mean() + RISK_WEIGHT * worst)
+
+
+def bin_weights(problem: Problem, taps: np.ndarray) -> np.ndarray:
+    """c_b(k) omega_k per bin, with c_b = dJ/dl_b / E_b; zero outside every band."""
+    ratios, e = log_ratios(problem, taps)
+    risk = np.where(_inside(problem.risk_bands), np.exp(ratios), 0.0)
+    slope = _inside(NR_BANDS) / len(NR_BANDS) + RISK_WEIGHT * risk / risk.sum()
+    c = np.zeros(problem.n_bins)
+    for n, value in zip(WIDE_BANDS, slope / e, strict=True):
+        c[band_bins(n, 2 * (problem.n_bins - 1))] = value
+    return c * problem.reference_psd
+
+
+def gradient(problem: Problem, taps: np.ndarray) -> np.ndarray:
+    """dJ/dw = -2 Re sum_k c omega conj(S) E exp(+j 2 pi k n / n_fft); bands never hold DC or Nyquist."""
+    z = bin_weights(problem, taps) * np.conj(problem.secondary) * problem.residual(taps)
+    return -2 * (problem.n_bins - 1) * np.fft.irfft(z)[: len(taps)]
+
+
+def normal_column(problem: Problem, taps: np.ndarray) -> np.ndarray:
+    """First column of the Toeplitz normal matrix, unregularised."""
+    return toeplitz.normal_column(bin_weights(problem, taps) * np.abs(problem.secondary) ** 2, len(taps))
+
+
+def damping(column: np.ndarray) -> float:
+    """0.002 max(h, 1e-6) + 1e-6, h the mean unregularised diagonal."""
+    return 0.002 * max(column[0], 1e-6) + 1e-6
+
+
+def full_step(problem: Problem, taps: np.ndarray) -> np.ndarray:
+    """The exact damped Gauss-Newton step, by a dense Cholesky solve."""
+    column = normal_column(problem, taps)
+    matrix = toeplitz.dense(column) + damping(column) * np.eye(len(taps))
+    return -cho_solve(cho_factor(matrix), gradient(problem, taps))
+
+
+def response_rms(problem: Problem, spectrum: np.ndarray) -> float:
+    """RMS over the bins of the 23 AMP bands."""
+    bins = np.concatenate([band_bins(n, 2 * (problem.n_bins - 1)) for n in AMP_BANDS])
+    return float(np.sqrt(np.mean(np.abs(spectrum[bins]) ** 2)))
+
+
+def capped(problem: Problem, step: np.ndarray, base_rms: float) -> np.ndarray:
+    """The step, shortened where its response's RMS exceeds 10^(1/20) - 1 times the ratio base's."""
+    limit = (10 ** (1 / 20) - 1) * base_rms
+    return step * min(1.0, limit / response_rms(problem, response(step, problem.n_bins)))
+
+
+def backtrack(problem: Problem, taps: np.ndarray, step: np.ndarray) -> tuple[np.ndarray, float]:
+    """(new taps, scale): the first of 1, 1/2, 1/4 that lowers J by 1e-5 max(|J|, 1); (taps, 0) if none."""
+    start = objective(problem, taps)
+    for scale in SCALES:
+        if start - objective(problem, taps + scale * step) >= 1e-5 * max(abs(start), 1.0):
+            return taps + scale * step, scale
+    return taps, 0.0

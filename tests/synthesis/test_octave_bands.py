@@ -1,0 +1,106 @@
+"""One-third-octave bands against IEC 61260-1 and against the twin's plain loop."""
+
+import numpy as np
+import pytest
+import torch
+
+from synthesis.conventions import frequencies_hz
+from synthesis.octave_bands import (
+    AMP_BANDS,
+    NR_BANDS,
+    WIDE_BANDS,
+    band_matrix,
+    centre_hz,
+    edges_hz,
+    nominal_hz,
+)
+from tests.oracles import octave_bands as oracle
+
+# IEC 61260-1:2014, table E.1 (exact base-10 mid-band frequencies to the digits printed there) and nominal labels.
+KNOWN = {
+    13: (19.953, 20.0),
+    14: (25.119, 25.0),
+    15: (31.623, 31.5),
+    16: (39.811, 40.0),
+    17: (50.119, 50.0),
+    18: (63.096, 63.0),
+    19: (79.433, 80.0),
+    20: (100.0, 100.0),
+    21: (125.89, 125.0),
+    22: (158.49, 160.0),
+    23: (199.53, 200.0),
+    24: (251.19, 250.0),
+    25: (316.23, 315.0),
+    26: (398.11, 400.0),
+    27: (501.19, 500.0),
+    28: (630.96, 630.0),
+    29: (794.33, 800.0),
+    30: (1000.0, 1000.0),
+    31: (1258.9, 1250.0),
+    32: (1584.9, 1600.0),
+    33: (1995.3, 2000.0),
+    34: (2511.9, 2500.0),
+    35: (3162.3, 3150.0),
+    36: (3981.1, 4000.0),
+    37: (5011.9, 5000.0),
+    38: (6309.6, 6300.0),
+    39: (7943.3, 8000.0),
+    40: (10_000.0, 10_000.0),
+    41: (12_589.0, 12_500.0),
+    42: (15_849.0, 16_000.0),
+    43: (19_953.0, 20_000.0),
+}
+
+
+def test_band_lists_are_those_of_the_method() -> None:
+    assert (len(NR_BANDS), len(AMP_BANDS), len(WIDE_BANDS)) == (21, 23, 31)
+    assert [nominal_hz(n) for n in (NR_BANDS[0], NR_BANDS[-1])] == [50, 5000]
+    assert [nominal_hz(n) for n in (AMP_BANDS[0], AMP_BANDS[-1])] == [50, 8000]
+    assert [nominal_hz(n) for n in (WIDE_BANDS[0], WIDE_BANDS[-1])] == [20, 20_000]
+
+
+@pytest.mark.parametrize("n", WIDE_BANDS)
+def test_centres_and_labels_are_the_standards(n: int) -> None:
+    exact, nominal = KNOWN[n]
+    assert centre_hz(n) == pytest.approx(exact, rel=5e-5)  # the table prints five digits
+    assert nominal_hz(n) == nominal
+
+
+def test_edges_are_contiguous_and_geometric() -> None:
+    for n in WIDE_BANDS:
+        low, high = edges_hz(n)
+        assert high == edges_hz(n + 1)[0]  # bit-equal: a bin on an edge belongs to exactly one band
+        assert low * high == pytest.approx(centre_hz(n) ** 2, rel=1e-14)
+        assert high / low == pytest.approx(10**0.1, rel=1e-14)
+
+
+@pytest.mark.parametrize("n_fft", [4096, 8192, 32_768])
+def test_a_bin_belongs_to_the_one_band_with_low_at_most_f_below_high(n_fft: int) -> None:
+    membership = band_matrix(WIDE_BANDS, n_fft).bool()
+    frequency = frequencies_hz(n_fft)
+    inside = (frequency >= edges_hz(WIDE_BANDS[0])[0]) & (frequency < edges_hz(WIDE_BANDS[-1])[1])
+    assert torch.equal(membership.sum(-1) == 1, inside)
+    assert not membership.sum(-1).gt(1).any()
+    for column, n in enumerate(WIDE_BANDS):
+        expected = oracle.band_bins(n, n_fft)
+        np.testing.assert_array_equal(membership[:, column].nonzero()[:, 0].numpy(), expected)
+
+
+def test_a_bin_on_an_edge_goes_to_the_upper_band() -> None:
+    # No edge (an irrational number) falls on a bin, so the rule shows on the formula's own edge: the lower edge
+    # of band n is in band n, the upper one is not.
+    for n in WIDE_BANDS:
+        low, high = edges_hz(n)
+        held = [m for m in WIDE_BANDS if edges_hz(m)[0] <= low < edges_hz(m)[1]]
+        assert held == [n]
+        assert not low <= high < high
+
+
+def test_the_matrix_sums_bands(dtype: torch.dtype) -> None:
+    power = torch.rand(2, 4097, dtype=dtype)
+    found = power @ band_matrix(AMP_BANDS, 8192, dtype)
+    assert found.dtype == dtype
+    for row in range(2):
+        expected = oracle.band_sums(oracle.AMP_BANDS, power[row].double().numpy())
+        # Sums of up to 800 positive numbers: rounding of order sqrt(800) eps.
+        np.testing.assert_allclose(found[row].double().numpy(), expected, rtol=100 * torch.finfo(dtype).eps)

@@ -1,0 +1,83 @@
+"""The regularised ratio and its two magnitude bases (Eq. 4)."""
+
+import numpy as np
+import pytest
+import torch
+
+from synthesis.conventions import frequencies_hz
+from synthesis.errors import InvalidOption
+from synthesis.path_ratio import floored_log, log_base_magnitude, projected_ratio_fir, regularised_ratio
+from synthesis.paths import AcousticPaths
+from tests.oracles import path_ratio as oracle
+from tests.synthesis.cases import Case, relative_error
+
+
+def check_against_the_twin(case: Case) -> None:
+    found = regularised_ratio(case.paths())
+    for row in range(len(case.primary)):
+        ratio = oracle.regularised_ratio(case.primary[row], case.secondary[row])
+        # One division of the same float64 numbers.
+        np.testing.assert_allclose(found[row].numpy(), ratio, rtol=1e-13)
+        for base in ("full_band", "held_band"):
+            expected = np.log(oracle.base_magnitude(ratio, base))
+            np.testing.assert_allclose(
+                log_base_magnitude(found[row : row + 1], base)[0].numpy(), expected, rtol=0, atol=1e-12
+            )
+        projected = oracle.projected_ratio(ratio, 2048)
+        assert relative_error(projected_ratio_fir(found[row]), projected) < 1e-12
+
+
+def test_equals_the_twin_on_random_paths(small_case: Case) -> None:
+    check_against_the_twin(small_case)
+
+
+def test_equals_the_twin_on_measured_paths(measured_case: Case) -> None:
+    check_against_the_twin(
+        Case(measured_case.primary[:4], measured_case.secondary[:4], measured_case.reference_psd)
+    )
+
+
+def test_regularisation_limits_the_ratio_and_halves_it_at_epsilon() -> None:
+    secondary = torch.ones(1, 5, dtype=torch.complex128)
+    secondary[0, 1] = 1e-4j  # |S| = eps: P S* / (2 eps^2), half of P / S
+    secondary[0, 2] = 0
+    secondary[0, 3] = 1e-6
+    found = regularised_ratio(AcousticPaths(torch.ones_like(secondary), secondary))[0]
+    assert found[0].item() == pytest.approx(1 / (1 + 1e-8), rel=1e-12)
+    assert found[1].item() == pytest.approx(-0.5e4j, rel=1e-12)
+    assert found[2].item() == 0
+    # The largest gain that regularisation lets through is 1 / (2 eps), at |S| = eps.
+    assert found.abs().max().item() <= 0.5e4 * (1 + 1e-12)
+
+
+def test_scales_as_a_ratio_does(small_case: Case) -> None:
+    paths = small_case.paths()
+    scaled = AcousticPaths(3 * paths.primary, 5 * paths.secondary)
+    torch.testing.assert_close(regularised_ratio(scaled), 0.6 * regularised_ratio(paths), rtol=1e-13, atol=0)
+
+
+def test_the_held_base_is_constant_outside_its_band_and_unchanged_inside(measured_case: Case) -> None:
+    w_reg = regularised_ratio(measured_case.paths())
+    full, held = log_base_magnitude(w_reg, "full_band"), log_base_magnitude(w_reg, "held_band")
+    frequency = frequencies_hz()
+    inside = (frequency >= 25) & (frequency <= 9000)
+    assert torch.equal(held[:, inside], full[:, inside])
+    below, above = frequency < 25, frequency > 9000
+    assert torch.equal(held[:, below], held[:, inside][:, :1].expand(-1, int(below.sum())))
+    assert torch.equal(held[:, above], held[:, inside][:, -1:].expand(-1, int(above.sum())))
+
+
+def test_the_log_is_floored_only_where_magnitudes_vanish(dtype: torch.dtype) -> None:
+    magnitude = torch.tensor([[2.0, 1e-3, 1e-9, 0.0], [0.0, 0.0, 0.0, 0.0]], dtype=dtype)
+    found = floored_log(magnitude)
+    assert torch.isfinite(found).all()
+    assert torch.equal(found[0, :2], magnitude[0, :2].log())
+    # 120 dB below the row's largest.
+    assert found[0, 2].item() == pytest.approx(np.log(2e-6), rel=1e-6)
+    assert found[0, 2] == found[0, 3]
+
+
+def test_an_unknown_base_is_refused() -> None:
+    with pytest.raises(InvalidOption, match="base: found 'half_band', expected one of") as caught:
+        log_base_magnitude(torch.ones(1, 5, dtype=torch.complex128), "half_band")  # type: ignore[arg-type]
+    assert caught.value.field == "base"

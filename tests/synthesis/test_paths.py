@@ -1,0 +1,114 @@
+"""Acoustic paths: the transform pair, what is refused and how, and the change of grid."""
+
+import numpy as np
+import pytest
+import torch
+
+from synthesis.errors import InvalidPaths
+from synthesis.paths import AcousticPaths, ControlFilter, resample_spectrum
+
+PAIR = (torch.ones(2, 16), torch.ones(2, 8))
+
+
+def test_spectra_are_transforms_of_the_padded_responses() -> None:
+    primary, secondary = torch.randn(2, 100, dtype=torch.float64), torch.randn(2, 7, dtype=torch.float64)
+    paths = AcousticPaths.from_impulse_responses(primary, secondary)
+    assert (paths.n_fft, paths.n_bins, paths.batch_size) == (32_768, 16_385, 2)
+    # One transform of 32768 points: rounding of a few eps on values of order 10.
+    np.testing.assert_allclose(paths.primary.numpy(), np.fft.rfft(primary.numpy(), 32_768), atol=1e-12)
+    np.testing.assert_allclose(paths.secondary.numpy(), np.fft.rfft(secondary.numpy(), 32_768), atol=1e-12)
+
+
+def test_stack_index_and_cast_keep_order_and_values() -> None:
+    one = AcousticPaths.from_impulse_responses(*PAIR)
+    two = AcousticPaths.from_impulse_responses(2 * PAIR[0], 3 * PAIR[1])
+    joined = AcousticPaths.stack([one, two])
+    assert joined.batch_size == 4
+    assert torch.equal(joined[2:].primary, two.primary)
+    assert torch.equal(joined[:2].secondary, one.secondary)
+    double = joined.to(torch.float64)
+    assert double.primary.dtype == torch.complex128
+    assert torch.equal(double.to(torch.float32).secondary, joined.secondary)
+
+
+@pytest.mark.parametrize("name", ["primary", "secondary"])
+@pytest.mark.parametrize(
+    ("spoil", "found", "expected"),
+    [
+        (lambda x: x[:, :1].fill_(float("nan")), "1 values", "finite"),
+        (lambda x: x[:, 3:5].fill_(complex(0, float("inf"))), "2 values", "finite"),
+        (lambda x: x.zero_(), "all-zero", "energy"),
+    ],
+    ids=["nan", "infinite", "all-zero"],
+)
+def test_unusable_values_are_named(name: str, spoil: object, found: str, expected: str) -> None:
+    paths = AcousticPaths.from_impulse_responses(*PAIR)
+    spoil(getattr(paths, name)[1:])  # type: ignore[operator]  # one ear of the batch is enough
+    with pytest.raises(InvalidPaths, match=f"{name}: found .*{found}.*expected .*{expected}") as caught:
+        paths.validate()
+    assert caught.value.field == name
+
+
+def test_wrong_shapes_are_named() -> None:
+    good = AcousticPaths.from_impulse_responses(*PAIR)
+    assert good.validate() is good
+    with pytest.raises(InvalidPaths, match=r"primary: found \(16385,\)") as caught:
+        AcousticPaths(good.primary[0], good.secondary).validate()
+    assert caught.value.field == "primary"
+    with pytest.raises(InvalidPaths, match=r"secondary: found .*float32.*expected a complex") as caught:
+        AcousticPaths(good.primary, good.secondary.real).validate()
+    assert caught.value.field == "secondary"
+    with pytest.raises(InvalidPaths, match=r"secondary: found \(2, 4097\).*primary, \(2, 16385\)"):
+        AcousticPaths(good.primary, good.secondary[:, ::4]).validate()
+
+
+@pytest.mark.parametrize("shape", [(2, 32_769), (2, 0), (16,)])
+def test_impulse_responses_that_do_not_fit_are_refused(shape: tuple[int, ...]) -> None:
+    with pytest.raises(InvalidPaths, match=r"primary: found .*expected \[batch, 1 to 32768 samples\]"):
+        AcousticPaths.from_impulse_responses(torch.ones(shape), PAIR[1])
+
+
+@pytest.mark.parametrize("n_fft", [4096, 8192, 16_384, 65_536])
+def test_a_short_response_changes_grid_exactly(n_fft: int) -> None:
+    response = torch.randn(3, 4000, dtype=torch.float64)
+    found = resample_spectrum(torch.fft.rfft(response, n=n_fft))
+    # Two transforms in float64 of 4000 samples: |H| is about 63, rounding about 1e-14 of it.
+    torch.testing.assert_close(found, torch.fft.rfft(response, n=32_768), rtol=0, atol=1e-11)
+
+
+def test_the_same_grid_is_left_alone_bit_by_bit() -> None:
+    spectrum = torch.fft.rfft(torch.randn(1, 32_768))
+    assert torch.equal(resample_spectrum(spectrum), spectrum)
+
+
+def test_what_would_be_cut_decides() -> None:
+    # Energy after sample 32768, relative to the whole: just below and just above -40 dB.
+    for late_energy, accepted in ((0.99e-4, True), (1.01e-4, False)):
+        response = torch.zeros(1, 65_536, dtype=torch.float64)
+        response[0, 0] = (1 - late_energy) ** 0.5
+        response[0, 40_000] = late_energy**0.5
+        spectrum = torch.fft.rfft(response)
+        if accepted:
+            assert resample_spectrum(spectrum).shape == (1, 16_385)
+        else:
+            with pytest.raises(InvalidPaths, match=r"found -40\.0 dB.*expected less than -40 dB"):
+                resample_spectrum(spectrum)
+
+
+@pytest.mark.parametrize("bins", [1025, 2050, 65_537, 1, 0])
+def test_other_grids_are_refused(bins: int) -> None:
+    with pytest.raises(InvalidPaths, match=f"found {bins} bins.*power of two"):
+        resample_spectrum(torch.ones(1, bins, dtype=torch.complex64))
+
+
+def test_a_measured_response_survives_the_round_trip(true_case) -> None:  # type: ignore[no-untyped-def]
+    paths = true_case.paths()
+    finer = torch.fft.rfft(torch.fft.irfft(paths.primary), n=65_536)
+    # The primary is 8192 samples long: nothing is cut, so only the transforms' rounding remains.
+    torch.testing.assert_close(resample_spectrum(finer), paths.primary, rtol=0, atol=1e-11)
+
+
+def test_the_response_of_taps_is_their_transform() -> None:
+    taps = torch.randn(2, 2048, dtype=torch.float64)
+    found = ControlFilter(taps).response(8192)
+    np.testing.assert_allclose(found.numpy(), np.fft.rfft(taps.numpy(), 8192), atol=1e-11)
