@@ -1,0 +1,130 @@
+"""All that a run measures before it trains: cases, their calibrations, the reference spectrum."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from synthesis.noise_reduction import band_uncertainty
+from synthesis.path_estimation import PathEstimate
+from synthesis.paths import AcousticPaths
+from training.calibration import simulate_calibration
+from training.config import TrainingConfig
+from training.datasets.noise import NoiseSet, reference_psd
+from training.datasets.path_pairs import PathDataset, PathPair
+from training.datasets.splits import Split
+from training.datasets.variants import secondary_variants
+from training.mixtures import draw_mixtures, order_listeners
+from training.training_set import TrainingSet
+
+VARIANT_SEED = 0
+VARIED_WINDOWS = (4096, 8192, 16_384)
+VARIED_PROBES = (2, 5)
+
+
+@dataclass
+class Measurements:
+    """A data set as a run sees it.
+
+    pairs: the true paths, originals first, then, with conditions "all", the variants. estimates: the
+    calibration of each pair at `window`, float64. reference_psd: mean square per bin, float64 [16385].
+    """
+
+    dataset: PathDataset
+    noise: NoiseSet
+    window: int
+    pairs: tuple[PathPair, ...]
+    estimates: PathEstimate
+    reference_psd: Tensor
+
+    @classmethod
+    def calibrate(
+        cls, dataset: PathDataset, noise: NoiseSet, *, window: int, conditions: str, snr_db: float | None = None
+    ) -> Measurements:
+        """Simulate the calibration of every pair with all eight recordings."""
+        variants = [v for p in dataset.pairs for v in secondary_variants(p, VARIANT_SEED)]
+        pairs = (*dataset.pairs, *(variants if conditions == "all" else ()))
+        return cls(
+            dataset=dataset,
+            noise=noise,
+            window=window,
+            pairs=pairs,
+            estimates=_calibrated(dataset, noise, pairs, window, None, snr_db),
+            reference_psd=torch.from_numpy(reference_psd(noise)),
+        )
+
+    def indices(self, listeners: tuple[str, ...]) -> list[int]:
+        """Places of the listeners' pairs in `pairs`."""
+        return [i for i, pair in enumerate(self.pairs) if pair.listener in listeners]
+
+    def paths(self, indices: list[int], dtype: torch.dtype = torch.float32) -> AcousticPaths:
+        """Estimated paths of some pairs on the design grid."""
+        return AcousticPaths.from_impulse_responses(
+            self.estimates.primary[indices], self.estimates.secondary[indices]
+        ).to(dtype)
+
+    def training_set(self, split: Split, config: TrainingConfig, device: torch.device) -> TrainingSet:
+        """The support listeners' cases and mixtures; no query listener's data is touched."""
+        indices = self.indices(split.support)
+        pairs = [self.pairs[i] for i in indices]
+        if {pair.listener for pair in pairs} & set(split.query):
+            raise AssertionError("a query listener among the support cases")
+        estimates = [
+            PathEstimate(
+                self.estimates.primary[indices],
+                self.estimates.secondary[indices],
+                self.estimates.coherence[indices],
+            )
+        ]
+        estimates += [self._varied_estimates(number, split, pairs) for number in range(1, config.n_calibrations)]
+        mixtures = draw_mixtures(
+            pairs,
+            order_listeners(pairs, self.dataset.name),
+            seed=split.index,
+            alpha_range=config.alpha_range,
+        )
+        return TrainingSet.build(
+            estimates,
+            [pair.primary for pair in pairs],
+            [pair.secondary for pair in pairs],
+            mixtures if config.interpolation else (),
+            device,
+        )
+
+    def support_uncertainty(self, split: Split) -> Tensor:
+        """Mean over support cases of the unexplained share per band, [31]: see `noise_reduction`."""
+        indices = self.indices(split.support)
+        uncertainty = band_uncertainty(
+            self.paths(indices, torch.float64), self.estimates.coherence[indices], self.reference_psd
+        )
+        return uncertainty.mean(0)
+
+    def _varied_estimates(self, number: int, split: Split, pairs: list[PathPair]) -> PathEstimate:
+        """Another calibration of the support: two to five of the probes, one of three windows."""
+        rng = np.random.default_rng([split.index, number])
+        n_probes = int(rng.integers(VARIED_PROBES[0], VARIED_PROBES[1] + 1))
+        probes = tuple(sorted(rng.permutation(self.noise.n_recordings)[:n_probes].tolist()))
+        window = int(rng.choice(VARIED_WINDOWS))
+        return _calibrated(self.dataset, self.noise, tuple(pairs), window, probes, None)
+
+
+def _calibrated(
+    dataset: PathDataset,
+    noise: NoiseSet,
+    pairs: tuple[PathPair, ...],
+    window: int,
+    probes: tuple[int, ...] | None,
+    snr_db: float | None,
+) -> PathEstimate:
+    return simulate_calibration(
+        pairs,
+        noise,
+        window=window,
+        probes=probes,
+        primary_taps=dataset.primary_taps,
+        secondary_taps=dataset.secondary_taps,
+        snr_db=snr_db,
+    )

@@ -1,0 +1,142 @@
+"""The training objective (Eq. 6), on the realised FIR and the true support paths.
+
+    L = -NR + 0.25 CVaR_0.1([-R_b]_+) + 0.02 mean([20 log10|W| - 24]_+^2) + 1e-3 mean(Delta^2) + 1e-3 smoothness
+
+The band reductions R_b come from 3-s clips and Hann STFTs, as in the paper, or from the reference power spectrum
+on the design grid, which needs neither clips nor long convolutions.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from scipy.fft import next_fast_len
+from torch import Tensor
+
+from synthesis.conventions import N_TAPS, SAMPLE_RATE_HZ
+from synthesis.noise_reduction import level_db
+from synthesis.octave_bands import AMP_BANDS, NR_BANDS, WIDE_BANDS, band_matrix
+from synthesis.paths import AcousticPaths
+from training.config import ObjectiveConfig
+from training.datasets.noise import NoiseSet
+from training.datasets.path_pairs import MAX_PATH_SAMPLES
+
+CLIP_SAMPLES = 3 * SAMPLE_RATE_HZ
+CLIPS_FROM_SAMPLES = 4 * SAMPLE_RATE_HZ
+STFT_N_FFT, STFT_HOP = 8192, 2048
+RISK_SHARE = 0.1
+ENERGY_FLOOR = 1e-12
+
+
+@dataclass(frozen=True)
+class TruePaths:
+    """True support paths of a batch: impulse responses, real [batch, n <= 8192] each."""
+
+    primary: Tensor
+    secondary: Tensor
+
+
+def conditional_value_at_risk(values: Tensor, share: float = RISK_SHARE) -> Tensor:
+    """Mean of the largest `share` of values [..., n], the last one counted by its fraction: [...].
+
+    Of 23 bands the worst tenth is (x_1 + x_2 + 0.3 x_3) / 2.3.
+    """
+    n_worst = share * values.shape[-1]
+    n_touched = int(np.ceil(n_worst - 1e-9))
+    weights = torch.ones(n_touched, dtype=values.dtype, device=values.device)
+    weights[-1] = n_worst - (n_touched - 1)
+    return (values.topk(n_touched, dim=-1).values * weights).sum(-1) / n_worst
+
+
+class Objective:
+    """Eq. 6 for a batch; a domain supplies the band powers."""
+
+    def __init__(self, config: ObjectiveConfig) -> None:
+        """config: weights and the bands of the risk."""
+        self.config = config
+        self.bands = AMP_BANDS if config.risk_bands == "scored" else WIDE_BANDS
+
+    def band_powers(self, true: TruePaths, taps: Tensor, rng: np.random.Generator) -> tuple[Tensor, Tensor]:
+        """Disturbance and error power in each of `bands`, [batch, n_bands] each, floored above zero."""
+        raise NotImplementedError
+
+    def __call__(
+        self, true: TruePaths, taps: Tensor, correction: Tensor, rng: np.random.Generator, n_fft: int
+    ) -> Tensor:
+        """L, a scalar: mean over the batch.
+
+        taps: [batch, 2048]. correction: Delta, [batch, n_bins]. rng: draws the clips. n_fft: grid of |W|.
+        """
+        config = self.config
+        disturbance, error = self.band_powers(true, taps, rng)
+        reduction = level_db(disturbance / error)
+        first = self.bands.index(NR_BANDS[0])
+        noise_reduction = reduction[:, first : first + len(NR_BANDS)].mean(-1)
+        risk = conditional_value_at_risk((-reduction).clamp_min(0))
+        gain_db = level_db(torch.fft.rfft(taps, n=n_fft).abs().square())
+        excess = (gain_db - config.gain_limit_db).clamp_min(0).square().mean(-1)
+        roughness = taps.diff(n=2, dim=-1).square().mean(-1)
+        loss = (
+            -noise_reduction
+            + config.risk_weight * risk
+            + config.gain_weight * excess
+            + config.correction_weight * correction.square().mean(-1)
+            + config.smoothness_weight * roughness
+        )
+        return loss.mean()
+
+
+class TimeDomainObjective(Objective):
+    """Band powers from a random 3-s clip of a random noise for each item, cut from its first 4 s."""
+
+    def __init__(self, config: ObjectiveConfig, noise: NoiseSet, device: torch.device) -> None:
+        """noise: signals at 48 kHz, kept in float32."""
+        super().__init__(config)
+        self._signals = torch.from_numpy(noise.signals[:, :CLIPS_FROM_SAMPLES]).float().to(device)
+        self._window = torch.hann_window(STFT_N_FFT, device=device)
+        self._membership = band_matrix(self.bands, STFT_N_FFT, torch.float32, device)
+        # Bands narrower than the STFT's bins are silent in both signals and count as 0 dB.
+        self._n_fft = next_fast_len(CLIP_SAMPLES + MAX_PATH_SAMPLES + N_TAPS, real=True)
+
+    def band_powers(self, true: TruePaths, taps: Tensor, rng: np.random.Generator) -> tuple[Tensor, Tensor]:
+        """Convolve from rest, keep the clip's 3 s, sum the STFT's cells."""
+        clips = torch.stack([self._clip(rng) for _ in range(taps.shape[0])])
+        n = self._n_fft
+        reference = torch.fft.rfft(clips, n=n)
+        primary = torch.fft.rfft(true.primary, n=n)
+        remaining = primary - torch.fft.rfft(true.secondary, n=n) * torch.fft.rfft(taps, n=n)
+        disturbance = torch.fft.irfft(primary * reference, n=n)[:, :CLIP_SAMPLES]
+        error = torch.fft.irfft(remaining * reference, n=n)[:, :CLIP_SAMPLES]
+        floor = ENERGY_FLOOR * disturbance.square().sum(-1, keepdim=True)
+        return self._power(disturbance) + floor, self._power(error) + floor
+
+    def _clip(self, rng: np.random.Generator) -> Tensor:
+        noise = int(rng.integers(self._signals.shape[0]))
+        start = int(rng.integers(CLIPS_FROM_SAMPLES - CLIP_SAMPLES + 1))
+        return self._signals[noise, start : start + CLIP_SAMPLES]
+
+    def _power(self, signal: Tensor) -> Tensor:
+        cells = torch.stft(signal, STFT_N_FFT, STFT_HOP, window=self._window, center=False, return_complex=True)
+        return cells.abs().square().sum(-1) @ self._membership
+
+
+class FrequencyDomainObjective(Objective):
+    """Band powers of the mean reference spectrum on the design grid."""
+
+    def __init__(self, config: ObjectiveConfig, reference_psd: Tensor) -> None:
+        """reference_psd: mean square per bin, [n_bins]."""
+        super().__init__(config)
+        self._psd = reference_psd
+        n_fft = 2 * (reference_psd.shape[-1] - 1)
+        self._membership = band_matrix(self.bands, n_fft, reference_psd.dtype, reference_psd.device)
+
+    def band_powers(self, true: TruePaths, taps: Tensor, rng: np.random.Generator) -> tuple[Tensor, Tensor]:
+        """Weigh |P|^2 and |P - S W|^2 with the reference spectrum; nothing is drawn."""
+        paths = AcousticPaths.from_impulse_responses(true.primary, true.secondary)
+        response = torch.fft.rfft(taps, n=paths.n_fft)
+        disturbance = self._psd * paths.primary.abs().square()
+        error = self._psd * (paths.primary - paths.secondary * response).abs().square()
+        floor = ENERGY_FLOOR * disturbance.sum(-1, keepdim=True)
+        return disturbance @ self._membership + floor, error @ self._membership + floor
