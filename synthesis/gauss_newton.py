@@ -22,6 +22,7 @@ from synthesis.conjugate_gradients import Solution, conjugate_gradients
 from synthesis.octave_bands import AMP_BANDS, NR_BANDS, WIDE_BANDS, band_matrix
 from synthesis.path_ratio import regularised_ratio
 from synthesis.paths import AcousticPaths
+from synthesis.spectra import squared_magnitude
 from synthesis.toeplitz import CirculantPreconditioner, SymmetricToeplitz
 
 RISK_WEIGHT = 0.05
@@ -109,7 +110,7 @@ class TapObjective:
         """reference_psd: mean square per bin, [n_bins] or [batch, n_bins]. max_gain_db: scalar or [batch, 1]."""
         bands = profile.risk_bands
         self.membership = band_matrix(bands, paths.n_fft, reference_psd.dtype, reference_psd.device)
-        power = reference_psd * paths.primary.abs().square()
+        power = reference_psd * squared_magnitude(paths.primary)
         tiny = torch.finfo(power.dtype).tiny
         total = (power @ self.membership).sum(-1, keepdim=True).clamp_min(tiny)
         self.weight = reference_psd / total
@@ -128,7 +129,7 @@ class TapObjective:
 
     def band_power(self, residual: Tensor) -> Tensor:
         """E_b of a residual spectrum, [..., n_bins] -> [..., n_bands]."""
-        return (self.weight * residual.abs().square()) @ self.membership + SILENCE
+        return (self.weight * squared_magnitude(residual)) @ self.membership + SILENCE
 
     def overshoot(self, response: Tensor) -> Tensor:
         """[|W| / ceiling - 1]_+ per bin."""
@@ -160,7 +161,7 @@ class TapObjective:
         ceiling * W / |W|: a majoriser that is Toeplitz again.
         """
         weight = self.weight * (self.band_weight(band_power) @ self.membership.T)
-        symbol = weight * paths.secondary.abs().square()
+        symbol = weight * squared_magnitude(paths.secondary)
         descent = weight * paths.secondary.conj() * residual
         if self.ceiling is not None:
             overshoot = self.overshoot(response)
@@ -173,7 +174,7 @@ class TapObjective:
 
 
 def _root_mean_square(spectrum: Tensor, active: Tensor) -> Tensor:
-    return ((spectrum.abs().square() @ active) / active.sum()).sqrt().unsqueeze(-1)
+    return ((squared_magnitude(spectrum) @ active) / active.sum()).sqrt().unsqueeze(-1)
 
 
 def refine(
@@ -280,7 +281,7 @@ def _trial_values(
 ) -> Tensor:
     """J at each of STEP_SCALES, [batch, 3]. E_b is quadratic in the scale, so trials need no transform."""
     cross = (objective.weight * (residual.conj() * change).real) @ objective.membership
-    square = (objective.weight * change.abs().square()) @ objective.membership
+    square = (objective.weight * squared_magnitude(change)) @ objective.membership
     return torch.stack(
         [
             objective.value(

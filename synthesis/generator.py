@@ -86,12 +86,12 @@ class GeneratorConfig:
                 f"{sorted(set(known) - set(values))}, expected exactly {sorted(known)}"
             )
         read: dict[str, Any] = {}
-        value: Any
         for name, expected in known.items():
-            value = tuple(values[name]) if isinstance(values[name], list) else values[name]
+            value: Any = tuple(values[name]) if isinstance(values[name], list) else values[name]
             if expected is float and type(value) is int:
                 value = float(value)
-            if type(value) is not expected or (expected is tuple and {type(each) for each in value} != {int}):
+            mistyped = type(value) is not expected
+            if mistyped or (isinstance(value, tuple) and {type(each) for each in value} != {int}):
                 raise InvalidOption(f"generator {name}: found {value!r}, expected {expected.__name__}", name)
             read[name] = value
         return cls(**read)

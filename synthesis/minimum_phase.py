@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from synthesis.conventions import N_TAPS
+from synthesis.spectra import complex_exponential
 
 
 def minimum_phase_response(log_magnitude: Tensor) -> Tensor:
@@ -19,7 +20,7 @@ def minimum_phase_response(log_magnitude: Tensor) -> Tensor:
     half = cepstrum.shape[-1] // 2
     # c[0] and c[half] belong to both halves and stay; 1 .. half-1 take their mirror images' share.
     folded = torch.cat((cepstrum[..., :1], 2 * cepstrum[..., 1:half], cepstrum[..., half : half + 1]), dim=-1)
-    return torch.exp(torch.fft.rfft(folded, n=cepstrum.shape[-1]))
+    return complex_exponential(torch.fft.rfft(folded, n=cepstrum.shape[-1]))
 
 
 def minimum_phase_fir(log_magnitude: Tensor, n_taps: int = N_TAPS) -> Tensor:

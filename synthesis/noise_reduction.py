@@ -16,6 +16,7 @@ from torch import Tensor
 from synthesis.errors import InvalidOption
 from synthesis.octave_bands import AMP_BANDS, NR_BANDS, WIDE_BANDS, band_matrix
 from synthesis.paths import AcousticPaths
+from synthesis.spectra import squared_magnitude
 
 COHERENCE_FLOOR = 1e-4
 """A bin of lower coherence tells nothing more: (1 - c) / c is already 40 dB above the path."""
@@ -61,7 +62,7 @@ def band_uncertainty(paths: AcousticPaths, coherence: Tensor, reference_psd: Ten
     Averaged over support listeners it stands in for the coherence of a request that carries none.
     """
     membership = band_matrix(WIDE_BANDS, paths.n_fft, reference_psd.dtype, reference_psd.device)
-    power = reference_psd * paths.primary.abs().square()
+    power = reference_psd * squared_magnitude(paths.primary)
     tiny = torch.finfo(power.dtype).tiny
     return (_unexplained(power, coherence) @ membership) / (power @ membership).clamp_min(tiny)
 
@@ -90,8 +91,8 @@ def predict(
         raise InvalidOption("prediction: expected exactly one of coherence and uncertainty", "coherence")
     membership = band_matrix(WIDE_BANDS, paths.n_fft, reference_psd.dtype, reference_psd.device)
     response = torch.fft.rfft(taps, n=paths.n_fft)
-    power = reference_psd * paths.primary.abs().square()
-    residual = reference_psd * (paths.primary - paths.secondary * response).abs().square()
+    power = reference_psd * squared_magnitude(paths.primary)
+    residual = reference_psd * squared_magnitude(paths.primary - paths.secondary * response)
     disturbance_bands = power @ membership
     if coherence is not None:
         unknown = _unexplained(power, coherence) @ membership
@@ -101,8 +102,8 @@ def predict(
     return figures(
         disturbance_bands + unknown,
         residual @ membership + unknown,
-        max_gain_db=level_db(response.abs().square().amax(-1)),
-        control_rms=(reference_psd * response.abs().square()).sum(-1).sqrt(),
+        max_gain_db=level_db(squared_magnitude(response).amax(-1)),
+        control_rms=(reference_psd * squared_magnitude(response)).sum(-1).sqrt(),
     )
 
 

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from synthesis.conventions import N_BINS, SAMPLE_RATE_HZ
 from synthesis.errors import InvalidOption, InvalidPaths
+from synthesis.spectra import squared_magnitude
 
 
 @dataclass(frozen=True)
@@ -107,14 +108,14 @@ def _transfer(
             reference = torch.fft.rfft(hann * take.reference[..., frame])
             error = torch.fft.rfft(hann * take.error[..., frame])
             cross = cross + reference.conj() * error
-            reference_power = reference_power + reference.abs().square()
-            error_power = error_power + error.abs().square()
+            reference_power = reference_power + squared_magnitude(reference)
+            error_power = error_power + squared_magnitude(error)
     assert isinstance(cross, Tensor)
     assert isinstance(reference_power, Tensor)
     assert isinstance(error_power, Tensor)
     floor = regularisation * reference_power.amax(-1, keepdim=True)
     tiny = torch.finfo(reference_power.dtype).tiny
-    coherence = cross.abs().square() / (reference_power * error_power).clamp_min(tiny)
+    coherence = squared_magnitude(cross) / (reference_power * error_power).clamp_min(tiny)
     return cross / (reference_power + floor).clamp_min(tiny), coherence.clamp(0, 1)
 
 

@@ -9,6 +9,7 @@ from torch import Tensor
 from synthesis.conventions import N_TAPS, SAMPLE_RATE_HZ
 from synthesis.errors import InvalidOption
 from synthesis.paths import AcousticPaths
+from synthesis.spectra import squared_magnitude
 
 Base = Literal["full_band", "held_band"]
 
@@ -27,7 +28,7 @@ MAGNITUDE_FLOOR = 1e-6
 def regularised_ratio(paths: AcousticPaths) -> Tensor:
     """W_reg = P S* / (|S|^2 + eps^2), eps = 1e-4 max |S| (Eq. 4): complex [batch, n_bins]."""
     secondary = paths.secondary
-    power = secondary.abs().square()
+    power = squared_magnitude(secondary)
     epsilon_squared = REGULARISATION**2 * power.amax(-1, keepdim=True)
     return paths.primary * secondary.conj() / (power + epsilon_squared)
 

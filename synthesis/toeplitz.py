@@ -41,8 +41,8 @@ class CirculantPreconditioner:
         definite itself; with the damping as its floor the preconditioner is.
         """
         column = toeplitz.first_column
-        half = column.shape[-1] // 2
-        wrapped = torch.cat((column[..., : half + 1], column[..., 1:half].flip(-1)), dim=-1)
+        n = column.shape[-1]
+        wrapped = torch.cat((column[..., : n // 2 + 1], column[..., 1 : (n + 1) // 2].flip(-1)), dim=-1)
         return cls(torch.maximum(torch.fft.rfft(wrapped).real, floor))
 
     def __matmul__(self, vector: Tensor) -> Tensor:

@@ -8,6 +8,7 @@ from torch import Tensor
 from synthesis.conventions import N_TAPS
 from synthesis.octave_bands import NR_BANDS, band_matrix
 from synthesis.paths import AcousticPaths
+from synthesis.spectra import squared_magnitude
 
 REGULARISATION = 1e-4
 """lambda over the sum of w |S|^2."""
@@ -35,7 +36,7 @@ def toeplitz_system(paths: AcousticPaths, weights: Tensor, n_taps: int = N_TAPS)
     right; both are inverse transforms, since the weights vanish at 0 Hz and at Nyquist.
     """
     n_fft = paths.n_fft
-    power = weights * paths.secondary.abs().square()
+    power = weights * squared_magnitude(paths.secondary)
     column = torch.fft.irfft(power)[..., :n_taps] * (n_fft / 2)
     rhs = torch.fft.irfft(weights * paths.secondary.conj() * paths.primary)[..., :n_taps] * (n_fft / 2)
     column[..., 0] = column[..., 0] + REGULARISATION * power.sum(-1)

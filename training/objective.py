@@ -19,6 +19,7 @@ from synthesis.conventions import N_TAPS, SAMPLE_RATE_HZ
 from synthesis.noise_reduction import level_db
 from synthesis.octave_bands import AMP_BANDS, NR_BANDS, WIDE_BANDS, band_matrix
 from synthesis.paths import AcousticPaths
+from synthesis.spectra import squared_magnitude
 from training.config import ObjectiveConfig
 from training.datasets.noise import NoiseSet
 from training.datasets.path_pairs import MAX_PATH_SAMPLES
@@ -75,7 +76,7 @@ class Objective:
         first = self.bands.index(NR_BANDS[0])
         noise_reduction = reduction[:, first : first + len(NR_BANDS)].mean(-1)
         risk = conditional_value_at_risk((-reduction).clamp_min(0))
-        gain_db = level_db(torch.fft.rfft(taps, n=n_fft).abs().square())
+        gain_db = level_db(squared_magnitude(torch.fft.rfft(taps, n=n_fft)))
         excess = (gain_db - config.gain_limit_db).clamp_min(0).square().mean(-1)
         roughness = taps.diff(n=2, dim=-1).square().mean(-1)
         loss = (
@@ -119,7 +120,7 @@ class TimeDomainObjective(Objective):
 
     def _power(self, signal: Tensor) -> Tensor:
         cells = torch.stft(signal, STFT_N_FFT, STFT_HOP, window=self._window, center=False, return_complex=True)
-        return cells.abs().square().sum(-1) @ self._membership
+        return squared_magnitude(cells).sum(-1) @ self._membership
 
 
 class FrequencyDomainObjective(Objective):
@@ -136,7 +137,7 @@ class FrequencyDomainObjective(Objective):
         """Weigh |P|^2 and |P - S W|^2 with the reference spectrum; nothing is drawn."""
         paths = AcousticPaths.from_impulse_responses(true.primary, true.secondary)
         response = torch.fft.rfft(taps, n=paths.n_fft)
-        disturbance = self._psd * paths.primary.abs().square()
-        error = self._psd * (paths.primary - paths.secondary * response).abs().square()
+        disturbance = self._psd * squared_magnitude(paths.primary)
+        error = self._psd * squared_magnitude(paths.primary - paths.secondary * response)
         floor = ENERGY_FLOOR * disturbance.sum(-1, keepdim=True)
         return disturbance @ self._membership + floor, error @ self._membership + floor
