@@ -1,18 +1,14 @@
 # `make test` and `make serve` do all of their own set-up; they need make and Python 3.11 or later, nothing else.
-PYTHON ?= python3
-VENV   ?= .venv
-HOST   ?= 127.0.0.1
-PORT   ?= 8000
-DEVICE ?= auto
-STORE  ?= model_store/checkpoints
+PYTHON  ?= python3
+VENV    ?= .venv
+WORKERS ?= 2
+HOST    ?= 127.0.0.1
+PORT    ?= 8000
+DEVICE  ?= auto
+STORE   ?= model_store/checkpoints
 
 BIN   := $(VENV)/bin
 STAMP := $(VENV)/.installed
-
-# Two worker processes of one thread each beat one process of two threads on these small arrays,
-# and a worker's thread pool never waits for the other's.
-WORKERS ?= 2
-export OMP_NUM_THREADS ?= 1
 
 .PHONY: help test lint unit serve deploy-check format clean
 
@@ -30,8 +26,9 @@ lint: $(STAMP)
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
+# Processes of one thread each beat one process of several threads on these small arrays.
 unit: $(STAMP)
-	$(BIN)/pytest -n $(WORKERS) --dist loadfile
+	OMP_NUM_THREADS=1 $(BIN)/pytest -n $(WORKERS) --dist loadfile
 
 serve: $(STAMP)
 	@$(BIN)/python scripts/serve.py --host $(HOST) --port $(PORT) --device $(DEVICE) --store $(STORE)

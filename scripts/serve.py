@@ -1,0 +1,113 @@
+"""Start the service in the foreground, design the example listener's filter through it, stay until Ctrl-C.
+
+`make serve` runs this. Whoever only wants the service runs `python -m service`.
+"""
+
+import argparse
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from pathlib import Path
+from types import FrameType
+
+ROOT = Path(__file__).resolve().parents[1]
+READY_WITHIN_S = 180.0  # a cold disk reads PyTorch for a minute; a warm start takes seconds
+STOPPED_WITHIN_S = 20.0
+
+
+def main() -> int:
+    """Run the service until it ends or is asked to stop; returns the exit status."""
+    options = parse_options()
+    refuse_a_taken_port(options.host, options.port)
+    command = [sys.executable, "-m", "service", "--host", options.host, "--port", str(options.port)]
+    command += ["--device", options.device, "--store", options.store]
+    # A session of its own: Ctrl-C reaches this program alone, which then asks the service once, politely.
+    service = subprocess.Popen(command, cwd=ROOT, start_new_session=True)
+    asked_to_stop = forward_stop_signals(service)
+    try:
+        url = address(options.host, options.port)
+        if wait_until_ready(service, f"{url}/health/ready"):
+            example = [sys.executable, str(ROOT / "examples" / "first_design.py"), "--url", url]
+            subprocess.run(example, start_new_session=True, check=False)
+        status = service.wait()
+    finally:
+        end(service)
+    if asked_to_stop:
+        print("\nStopped.", flush=True)
+        return 0
+    print(f"The service ended by itself with status {status}; its last lines above say why.", file=sys.stderr)
+    return status or 1
+
+
+def parse_options() -> argparse.Namespace:
+    """Options of the command line; the names are those of `python -m service`."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--host", default="127.0.0.1")
+    parser.add_argument("--port", type=int, default=8000)
+    parser.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto")
+    parser.add_argument("--store", default="model_store/checkpoints", help="folder of published models")
+    return parser.parse_args()
+
+
+def refuse_a_taken_port(host: str, port: int) -> None:
+    """Exit with a plain message when nobody can listen there; otherwise a stranger's service would answer."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        socket.create_server((host, port), family=family).close()
+    except OSError as error:
+        sys.exit(
+            f"Cannot listen on {host} port {port}: {error.strerror}.\n"
+            f"Choose another port, for example: make serve PORT={port + 1 if port < 65535 else 8000}"
+        )
+
+
+def address(host: str, port: int) -> str:
+    """URL under which this machine reaches the service; one that listens everywhere is met on loopback."""
+    reached = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
+    return f"http://[{reached}]:{port}" if ":" in reached else f"http://{reached}:{port}"
+
+
+def forward_stop_signals(service: "subprocess.Popen[bytes]") -> list[int]:
+    """Pass Ctrl-C, SIGTERM and a closed terminal on as SIGTERM; the list returned then holds the number."""
+    received: list[int] = []
+
+    def stop(number: int, _frame: FrameType | None) -> None:
+        received.append(number)
+        service.terminate()
+
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, stop)
+    return received
+
+
+def wait_until_ready(service: "subprocess.Popen[bytes]", ready_url: str) -> bool:
+    """Wait for 200 from `/health/ready`; False when the service has ended or needs longer than allowed."""
+    give_up = time.monotonic() + READY_WITHIN_S
+    while service.poll() is None:
+        try:
+            with urllib.request.urlopen(ready_url, timeout=2):
+                return True
+        except (urllib.error.URLError, ConnectionError, TimeoutError):
+            if time.monotonic() > give_up:
+                print(f"Not ready after {READY_WITHIN_S:.0f} s: {ready_url}", file=sys.stderr)
+                return False
+            time.sleep(0.1)
+    return False
+
+
+def end(service: "subprocess.Popen[bytes]") -> None:
+    """Leave no service behind, whatever happened here."""
+    if service.poll() is None:
+        service.terminate()
+        try:
+            service.wait(STOPPED_WITHIN_S)
+        except subprocess.TimeoutExpired:
+            service.kill()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

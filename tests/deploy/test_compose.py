@@ -1,0 +1,71 @@
+"""The compose files obey the Compose Specification and name only files, ports and settings that exist."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+import yaml
+
+from deploy.dockerfile import read_dockerfile
+from service.settings import Settings
+
+ROOT = Path(__file__).resolve().parents[2]
+SCHEMA = json.loads((Path(__file__).parent / "compose-spec" / "compose-spec.json").read_text())
+COMPOSE = ROOT / "docker-compose.yml"
+COMPOSE_GPU = ROOT / "deploy" / "docker-compose.gpu.yml"
+
+
+def read(file: Path) -> dict[str, Any]:
+    content: dict[str, Any] = yaml.safe_load(file.read_text())
+    return content
+
+
+@pytest.mark.parametrize("file", [COMPOSE, COMPOSE_GPU], ids=lambda file: file.name)
+def test_obeys_the_compose_specification(file: Path) -> None:
+    jsonschema.Draft7Validator(SCHEMA).validate(read(file))
+
+
+def test_the_schema_refuses_a_misspelt_key() -> None:
+    content = read(COMPOSE)
+    content["services"]["service"]["enviroment"] = {}
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.Draft7Validator(SCHEMA).validate(content)
+
+
+def test_every_mounted_folder_is_in_the_project() -> None:
+    mounts = [mount for service in read(COMPOSE)["services"].values() for mount in service["volumes"]]
+    from_project = [mount.split(":")[0] for mount in mounts if mount.startswith("./")]
+    assert from_project
+    assert [folder for folder in from_project if not (ROOT / folder).is_dir()] == []
+
+
+def test_the_gpu_file_alters_a_service_that_exists() -> None:
+    assert read(COMPOSE_GPU)["services"].keys() <= read(COMPOSE)["services"].keys()
+
+
+@pytest.mark.parametrize("file", [COMPOSE, COMPOSE_GPU], ids=lambda file: file.name)
+def test_every_setting_is_one_of_the_service(file: Path) -> None:
+    named = {name for name in read(file)["services"]["service"]["environment"] if name.startswith("PRIME_")}
+    assert named <= {f"PRIME_{name.upper()}" for name in Settings.model_fields}
+
+
+def test_the_image_sets_only_settings_of_the_service_and_is_not_root() -> None:
+    final = read_dockerfile(ROOT / "Dockerfile")[-1]
+    named = {word.split("=")[0] for word in final.last("ENV").words if word.startswith("PRIME_")}
+    assert named <= {f"PRIME_{name.upper()}" for name in Settings.model_fields}
+    assert final.last("USER").text not in ("root", "0", "0:0")
+
+
+def test_prometheus_scrapes_the_service() -> None:
+    scraped = read(ROOT / "deploy/prometheus/prometheus.yml")["scrape_configs"][0]["static_configs"][0]["targets"]
+    host, port = scraped[0].split(":")
+    assert host in read(COMPOSE)["services"]
+    assert read(COMPOSE)["services"][host]["ports"][0].endswith(f":{port}")
+
+
+def test_grafana_asks_the_prometheus_of_this_file() -> None:
+    source = read(ROOT / "deploy/grafana/provisioning/datasources/prometheus.yml")["datasources"][0]
+    assert source["url"] == "http://prometheus:9090"
+    assert "prometheus" in read(COMPOSE)["services"]

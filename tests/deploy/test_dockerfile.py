@@ -1,0 +1,55 @@
+"""The reader behind `deploy/run_image_steps.py`: stages, steps and the build context."""
+
+from pathlib import Path
+
+import pytest
+
+from deploy.dockerfile import DockerfileError, context_files, read_dockerfile
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def test_stages_flags_and_continued_lines_are_read(tmp_path: Path) -> None:
+    file = tmp_path / "Dockerfile"
+    file.write_text(
+        "# a comment\nFROM base AS build\nRUN one \\\n    && two\n\n"
+        'FROM base\nCOPY --from=build --chown=1:1 /a /b/\nUSER 0\nUSER 5:6\nCMD ["python", "-m", "x y"]\n'
+    )
+    build, final = read_dockerfile(file)
+    assert (build.name, final.name, build.image) == ("build", "1", "base")
+    assert build.steps[0].text.split() == ["one", "&&", "two"]
+    assert final.steps[0].flags == {"from": "build", "chown": "1:1"}
+    assert final.steps[0].words == ["/a", "/b/"]
+    assert final.last("USER").text == "5:6"
+    assert final.last("CMD").words == ["python", "-m", "x y"]
+
+
+def test_an_unknown_instruction_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "Dockerfile"
+    file.write_text("FROM base\nSHELL [x]\n")
+    with pytest.raises(DockerfileError, match="found 'SHELL', expected one of"):
+        read_dockerfile(file)
+
+
+def test_a_missing_step_is_named(tmp_path: Path) -> None:
+    file = tmp_path / "Dockerfile"
+    file.write_text("FROM base\n")
+    with pytest.raises(DockerfileError, match="no CMD"):
+        read_dockerfile(file)[0].last("CMD")
+
+
+def test_the_last_pattern_that_names_a_file_decides(tmp_path: Path) -> None:
+    for name in ("kept.txt", "left.txt", "code/a.py", "code/a.pyc", "code/data/b.bin", "code/__pycache__/c"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text("")
+    (tmp_path / ".dockerignore").write_text("*\n!kept.txt\n!code\ncode/data\n**/__pycache__\n**/*.pyc\n")
+    assert [str(file) for file in context_files(tmp_path)] == ["code/a.py", "kept.txt"]
+
+
+def test_the_build_context_holds_the_packages_and_neither_data_nor_tests() -> None:
+    tops = {file.parts[0] for file in context_files(ROOT)}
+    assert tops <= {
+        "pyproject.toml", "constraints.txt", "README.md", "LICENSE", "synthesis", "model_store", "service",
+    }  # fmt: skip
+    assert {"pyproject.toml", "synthesis", "model_store", "service"} <= tops
+    assert not any(file.parts[:2] == ("model_store", "checkpoints") for file in context_files(ROOT))

@@ -1,0 +1,109 @@
+"""Prometheus's and Grafana's files: they parse, and ask only for metrics that the service has."""
+
+import json
+import re
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import yaml
+
+from model_store.store import ModelStore
+from service.engine import Engine
+from service.metrics import Metrics
+
+ROOT = Path(__file__).resolve().parents[2]
+PROMETHEUS = ROOT / "deploy" / "prometheus"
+GRAFANA = ROOT / "deploy" / "grafana"
+DASHBOARDS = sorted((GRAFANA / "dashboards").glob("*.json"))
+SUFFIXES = {"histogram": ("_bucket", "_sum", "_count"), "counter": ("_total",), "gauge": ("",)}
+
+
+def alert_expressions() -> list[str]:
+    groups = yaml.safe_load((PROMETHEUS / "alerts.yml").read_text())["groups"]
+    return [rule["expr"] for group in groups for rule in group["rules"]]
+
+
+def targets(dashboard: Path) -> Iterator[dict[str, Any]]:
+    for panel in json.loads(dashboard.read_text())["panels"]:
+        yield from panel.get("targets", [])
+
+
+def dashboard_expressions() -> list[str]:
+    return [target["expr"] for dashboard in DASHBOARDS for target in targets(dashboard)]
+
+
+def exported_names(folder: Path) -> set[str]:
+    """Names of all series that the service exports."""
+    metrics = Metrics(Engine(ModelStore(folder), torch.device("cpu")))
+    return {
+        family.name + suffix for family in metrics.registry.collect() for suffix in SUFFIXES.get(family.type, ("",))
+    }
+
+
+@pytest.mark.parametrize(
+    "expressions", [alert_expressions(), dashboard_expressions()], ids=["alerts", "dashboards"]
+)
+def test_every_metric_asked_for_is_exported(expressions: list[str], tmp_path: Path) -> None:
+    asked = set(re.findall(r"\b(?:prime|process)_\w+", " ".join(expressions)))
+    assert len(asked) >= 3
+    assert asked - exported_names(tmp_path) == set()
+
+
+def test_the_dashboard_is_provisioned_from_where_compose_mounts_it() -> None:
+    provider = yaml.safe_load((GRAFANA / "provisioning/dashboards/dashboards.yml").read_text())["providers"][0]
+    grafana = yaml.safe_load((ROOT / "docker-compose.yml").read_text())["services"]["grafana"]
+    assert f"./deploy/grafana/dashboards:{provider['options']['path']}:ro" in grafana["volumes"]
+    home = Path(grafana["environment"]["GF_DASHBOARDS_DEFAULT_HOME_DASHBOARD_PATH"])
+    assert home.name in {dashboard.name for dashboard in DASHBOARDS}
+
+
+def test_every_panel_asks_the_provisioned_datasource() -> None:
+    sources = yaml.safe_load((GRAFANA / "provisioning/datasources/prometheus.yml").read_text())["datasources"]
+    asked = {target["datasource"]["uid"] for dashboard in DASHBOARDS for target in targets(dashboard)}
+    assert asked == {sources[0]["uid"]}
+
+
+def test_no_two_panels_overlap() -> None:
+    for dashboard in DASHBOARDS:
+        content = json.loads(dashboard.read_text())
+        taken: dict[tuple[int, int], str] = {}
+        for panel in content["panels"]:
+            place = panel["gridPos"]
+            assert place["x"] + place["w"] <= 24, panel["title"]
+            for x in range(place["x"], place["x"] + place["w"]):
+                for y in range(place["y"], place["y"] + place["h"]):
+                    assert taken.setdefault((x, y), panel["title"]) == panel["title"]
+
+
+def promtool(*arguments: str | Path) -> str:
+    program = shutil.which("promtool")
+    if program is None:
+        pytest.skip("promtool is not on PATH (`make deploy-check` fetches it)")
+    done = subprocess.run([program, *map(str, arguments)], capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def test_prometheus_accepts_its_files() -> None:
+    assert "rules found" in promtool("check", "config", PROMETHEUS / "prometheus.yml")
+
+
+def test_prometheus_accepts_the_dashboards_expressions(tmp_path: Path) -> None:
+    expressions = [text.replace("$__rate_interval", "1m") for text in dashboard_expressions()]
+    rules = [{"record": f"panel:{number}", "expr": text} for number, text in enumerate(expressions)]
+    file = tmp_path / "rules.yml"
+    file.write_text(yaml.safe_dump({"groups": [{"name": "dashboards", "rules": rules}]}))
+    assert f"{len(rules)} rules found" in promtool("check", "rules", file)
+
+
+def test_hadolint_has_nothing_to_say_about_the_dockerfile() -> None:
+    program = shutil.which("hadolint")
+    if program is None:
+        pytest.skip("hadolint is not on PATH (`make deploy-check` installs it)")
+    done = subprocess.run([program, str(ROOT / "Dockerfile")], capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (0, "")
