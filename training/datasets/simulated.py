@@ -1,0 +1,309 @@
+"""Simulated listeners: an electro-acoustic earphone, so that every command runs on a machine with no data.
+
+The earphone is a lumped acoustic circuit (pressure as voltage, volume velocity as current; Beranek & Mellow,
+*Acoustics*, ch. 3-4, 14) in SI units. The loudspeaker's diaphragm, backed by a back volume with a vent, works
+into a small front volume, where the error microphone sits; a nozzle leads from there to the ear canal; the
+canal leaks to the outside, past the tip and through it::
+
+          p_drive                                            p_out (outer microphone, 2-5 samples earlier)
+             |                                                 |
+    outside -+- vent + back volume - diaphragm -+- nozzle -+- leak past the tip / elastic tip
+                                                |          |
+                                         front volume   ear canal
+                                         (error mic)
+
+- Secondary path: from the amplifier's input to the pressure in the front volume. The diaphragm's resonance
+  peaks near 150 Hz; below it the leak and the electronics' high-pass take over, at 700 Hz the nozzle's air and
+  the canal draw the pressure down, at 4 kHz nozzle and front volume resonate. Converters add 2.7 samples.
+- Primary path: from the pressure outside, through leak, tip and vent, to the same point: 0 dB at low
+  frequencies, falling from 250 Hz on, with the peak at 4 kHz again.
+- What no circuit has: sound scattered at head and pinna (a short tail, half a millisecond) and a diffuse tail
+  over the whole response, fading from both ends as the circular division of two measured spectra leaves it. Its
+  late part is incoherent with what 2048 taps can make; without it WMMSE reaches 30 dB and more, with it 22 dB,
+  as on measured ears.
+
+Listeners differ in every element (log-normal); a listener's ears share part of it. The left ear faces the
+source; the right one lies in the shadow and sits looser, as in PANDAR. The nominal values and spreads come from
+fitting the circuit to the one-third-octave levels of PANDAR's ears; `resemblance.py` measures the likeness.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, fields, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from synthesis.conventions import SAMPLE_RATE_HZ
+from training.datasets.path_pairs import DatasetError, Ear, PathDataset, PathPair, fingerprint
+
+N_SAMPLES = 8192
+PRIMARY_TAPS = 8192
+SECONDARY_TAPS = 2048
+N_FFT = 32_768
+TEN_PATH_N_SAMPLES = 2048
+
+_RHO_C2_PA = 1.2 * 343.0**2  # bulk modulus of air: a volume V has the acoustic compliance V / _RHO_C2_PA
+_CIRCUIT_N_FFT = 65_536
+_SHARED_VARIANCE = 0.4  # of a listener's deviation, the part that both ears share
+
+
+@dataclass(frozen=True)
+class Earphone:
+    """The elements of one ear; the defaults are the nominal ear, facing the source.
+
+    Resistances in Pa s / m^3, masses in kg / m^4, compliances in m^3 / Pa, volumes in cm^3.
+    """
+
+    drive: float = 5.0  # Pa at the diaphragm per unit of the loudspeaker signal
+    diaphragm_resistance: float = 1.6e6
+    diaphragm_mass: float = 7.6e4
+    diaphragm_compliance: float = 2.6e-11
+    back_volume_cm3: float = 0.10
+    vent_resistance: float = 1.0e8
+    vent_mass: float = 2.2e4
+    front_volume_cm3: float = 0.035
+    nozzle_resistance: float = 9.0e6
+    nozzle_mass: float = 6.0e3
+    canal_volume_cm3: float = 1.7  # the eardrum's compliance included
+    canal_resistance: float = 9.0e4
+    leak_resistance: float = 7.5e7
+    leak_mass: float = 8.0e2
+    tip_resistance: float = 1.3e7
+    tip_mass: float = 3.5e3
+    tip_volume_cm3: float = 0.042  # of air as compliant as the tip
+    high_pass_hz: float = 90.0  # first order, of amplifier and converter
+    low_pass_hz: float = 2.8e4  # second order, coincident poles
+    secondary_delay_samples: float = 1.6
+    primary_delay_samples: float = 0.4
+    scatter_gain: float = 1.0
+    tail_gain: float = 1.0
+
+
+# Standard deviations of the natural logarithm over listeners.
+_SPREAD = {
+    "drive": 0.02,
+    "front_volume_cm3": 0.05,
+    "nozzle_resistance": 0.2,
+    "nozzle_mass": 0.12,
+    "canal_volume_cm3": 0.14,
+    "leak_resistance": 0.08,
+    "leak_mass": 0.2,
+    "tip_resistance": 0.25,
+    "tip_mass": 0.2,
+    "tip_volume_cm3": 0.15,
+    "secondary_delay_samples": 0.006,
+    "primary_delay_samples": 0.1,
+    "scatter_gain": 0.2,
+    "tail_gain": 0.3,
+}
+# The right ear: what differs from the nominal ear, and where it varies more.
+_LOOSER = {"leak_resistance": 6.0e7}
+_LOOSER_SPREAD = {"leak_resistance": 0.72, "canal_volume_cm3": 0.28, "scatter_gain": 0.25}
+
+# Levels in dB re 1 of what is added to the circuit's primary path.
+_LEVEL_KNOTS_HZ = (20, 50, 100, 200, 400, 800, 1250, 2000, 3150, 4000, 5000, 6300, 8000, 10000, 12500)
+_SCATTER_DB: dict[Ear, tuple[float, ...]] = {
+    "left": (-70, -60, -50, -40, -34, -30, -30, -34, -34, -30, -27, -24, -24, -24, -26),
+    "right": (-70, -60, -50, -40, -34, -29, -29, -34, -34, -29, -24, -21, -22, -20, -20),
+}
+_TAIL_DB: dict[Ear, tuple[float, ...]] = {
+    "left": (-10, -16, -20, -26, -32, -37, -39, -41, -38, -27, -23, -27, -19, -29, -39),
+    "right": (-11, -18, -20, -21, -22, -25, -25, -28, -27, -15, -9, -12, -18, -14, -14),
+}
+_SCATTER_DECAY_SAMPLES = 24.0
+_TAIL_DECAY_SAMPLES = 1500.0
+_WRAPPED_TAIL_GAIN = 0.7  # the tail's other end against its beginning
+
+
+def simulate_listeners(n_listeners: int, seed: int = 0) -> PathDataset:
+    """Draw listeners with two ears each.
+
+    Args:
+        n_listeners: how many, 1 to 999.
+        seed: listener i depends on the seed and i alone, whatever `n_listeners` is.
+
+    Returns:
+        Originals of 8192 samples, named ``simulated-001`` and so on, `is_simulated` set. A secondary path has
+        less than -50 dB of its energy after 2048 samples.
+
+    Raises:
+        DatasetError: a number out of range.
+    """
+    if not 1 <= n_listeners <= 999:
+        raise DatasetError(f"simulated listeners: found n_listeners = {n_listeners}, expected 1 to 999")
+    pairs = tuple(pair for listener in range(1, n_listeners + 1) for pair in _listener(listener, seed))
+    return PathDataset(
+        name="simulated",
+        pairs=pairs,
+        primary_taps=PRIMARY_TAPS,
+        secondary_taps=SECONDARY_TAPS,
+        n_fft=N_FFT,
+        licence="MIT",
+        attribution="simulated earphones of PRIME-ANC; element values fitted to levels of PANDAR (MIT, RWTH Aachen)",
+        fingerprint=_fingerprint(n_listeners, seed),
+        is_simulated=True,
+        notes="simulated listeners, no measurement",
+    )
+
+
+def simulated_ten_path(seed: int = 0, n_paths: int = 10) -> PathDataset:
+    """A stand-in for the ten-path data, which is not public: left ears, cut to 2048 samples in both paths.
+
+    Labelled by `is_simulated`, its notes and its listeners' names (``simulated-path-01``, ...).
+    """
+    listeners = simulate_listeners(n_paths, seed)
+    pairs = tuple(
+        replace(
+            pair,
+            listener=f"simulated-path-{int(pair.listener[-3:]):02d}",
+            ear="mono",
+            primary=pair.primary[:TEN_PATH_N_SAMPLES],
+            secondary=pair.secondary[:TEN_PATH_N_SAMPLES],
+        )
+        for pair in listeners.pairs
+        if pair.ear == "left"
+    )
+    return replace(
+        listeners,
+        name="ten-path",
+        pairs=pairs,
+        primary_taps=2048,
+        secondary_taps=2048,
+        n_fft=8192,
+        fingerprint=fingerprint([("ten-path stand-in", listeners.fingerprint.encode())]),
+        notes="simulated stand-in for the ten-path data, no measurement",
+    )
+
+
+def circuit_spectra(
+    earphone: Earphone, frequency_hz: NDArray[np.float64]
+) -> tuple[NDArray[np.complex128], NDArray[np.complex128]]:
+    """Primary and secondary path of the circuit at frequencies [n] > 0, delays included: complex [n] each.
+
+    Kirchhoff at the two inner nodes, front volume F and canal C, joined by the nozzle:
+
+        Y_F p_F - Y_n p_C = Y_d (drive + b p_out),      Y_C p_C - Y_n p_F = Y_l p_out,
+
+    Y_d the diaphragm with its back volume, Y_l leak and tip together, and b the share of the outside pressure
+    that the vent lets into the back volume.
+    """
+    ear = earphone
+    s = 2j * np.pi * frequency_hz
+
+    def volume(cm3: float) -> NDArray[np.complex128]:
+        return s * (cm3 * 1e-6 / _RHO_C2_PA)  # as an admittance
+
+    vent = 1 / (ear.vent_resistance + s * ear.vent_mass)
+    back = vent + volume(ear.back_volume_cm3)
+    diaphragm = 1 / (
+        ear.diaphragm_resistance + s * ear.diaphragm_mass + 1 / (s * ear.diaphragm_compliance) + 1 / back
+    )
+    nozzle = 1 / (ear.nozzle_resistance + s * ear.nozzle_mass)
+    canal = 1 / (ear.canal_resistance + 1 / volume(ear.canal_volume_cm3))
+    leak = 1 / (ear.leak_resistance + s * ear.leak_mass) + 1 / (
+        ear.tip_resistance + s * ear.tip_mass + 1 / volume(ear.tip_volume_cm3)
+    )
+    at_front = diaphragm + volume(ear.front_volume_cm3) + nozzle
+    at_canal = nozzle + canal + leak
+    determinant = at_front * at_canal - nozzle**2
+
+    primary = (at_canal * diaphragm * vent / back + nozzle * leak) / determinant
+    electronics = s / (s + 2 * np.pi * ear.high_pass_hz) / (1 + s / (2 * np.pi * ear.low_pass_hz)) ** 2
+    secondary = ear.drive * electronics * at_canal * diaphragm / determinant
+    one_sample = s / SAMPLE_RATE_HZ
+    return (
+        primary * np.exp(-one_sample * ear.primary_delay_samples),
+        secondary * np.exp(-one_sample * ear.secondary_delay_samples),
+    )
+
+
+def _listener(number: int, seed: int) -> list[PathPair]:
+    shared = np.random.default_rng([seed, number]).standard_normal(len(_SPREAD))
+    pairs = []
+    ears: tuple[Ear, ...] = ("left", "right")
+    for index, ear in enumerate(ears):
+        generator = np.random.default_rng([seed, number, index])
+        own = generator.standard_normal(len(_SPREAD))
+        deviation = np.sqrt(_SHARED_VARIANCE) * shared + np.sqrt(1 - _SHARED_VARIANCE) * own
+        primary, secondary = _responses(_drawn_earphone(ear, deviation), ear, generator)
+        pairs.append(
+            PathPair(
+                listener=f"simulated-{number:03d}",
+                ear=ear,
+                condition="original",
+                fit="simulated",
+                primary=primary,
+                secondary=secondary,
+            )
+        )
+    return pairs
+
+
+def _drawn_earphone(ear: Ear, deviation: NDArray[np.float64]) -> Earphone:
+    """The nominal ear with every element of `_SPREAD` moved by its deviation (in SDs, in their order)."""
+    is_looser = ear == "right"
+    nominal = replace(Earphone(), **_LOOSER) if is_looser else Earphone()
+    spread = _SPREAD | _LOOSER_SPREAD if is_looser else _SPREAD
+    drawn = {
+        name: getattr(nominal, name) * float(np.exp(spread[name] * z))
+        for name, z in zip(_SPREAD, deviation, strict=True)
+    }
+    return replace(nominal, **drawn)
+
+
+def _responses(
+    earphone: Earphone, ear: Ear, generator: np.random.Generator
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Primary and secondary impulse response, [8192] each."""
+    frequency_hz = np.fft.rfftfreq(_CIRCUIT_N_FFT, 1 / SAMPLE_RATE_HZ)
+    frequency_hz[0] = 1e-3  # the limit towards 0 Hz; the circuit divides by s
+    primary, secondary = (
+        np.fft.irfft(spectrum)[:N_SAMPLES] for spectrum in circuit_spectra(earphone, frequency_hz)
+    )
+    sample = np.arange(N_SAMPLES)
+    onset = round(earphone.primary_delay_samples) + 2
+    scatter = np.where(sample < onset, 0, np.exp(-(sample - onset) / _SCATTER_DECAY_SAMPLES))
+    tail = np.exp(-sample / _TAIL_DECAY_SAMPLES) + _WRAPPED_TAIL_GAIN * np.exp(
+        -(N_SAMPLES - sample) / _TAIL_DECAY_SAMPLES
+    )
+    primary = (
+        primary
+        + earphone.scatter_gain * _coloured(generator, scatter, _SCATTER_DB[ear])
+        + earphone.tail_gain * _coloured(generator, tail, _TAIL_DB[ear])
+    )
+    return primary, secondary
+
+
+def _coloured(
+    generator: np.random.Generator, envelope: NDArray[np.float64], levels_db: tuple[float, ...]
+) -> NDArray[np.float64]:
+    """Gaussian noise under an envelope [8192], coloured so that its expected power spectrum has the levels.
+
+    The colouring filter is minimum-phase: it keeps the noise causal and lengthens it little.
+    """
+    spectrum = np.fft.rfft(generator.standard_normal(N_SAMPLES) * envelope, _CIRCUIT_N_FFT)
+    spectrum /= np.sqrt(np.sum(envelope**2))
+    frequency_hz = np.fft.rfftfreq(_CIRCUIT_N_FFT, 1 / SAMPLE_RATE_HZ)
+    level_db = np.interp(np.log(np.maximum(frequency_hz, 1)), np.log(_LEVEL_KNOTS_HZ), levels_db)
+    cepstrum = np.fft.irfft(level_db * (np.log(10) / 20))
+    half = _CIRCUIT_N_FFT // 2
+    cepstrum[1:half] *= 2
+    cepstrum[half + 1 :] = 0
+    coloured: NDArray[np.float64] = np.fft.irfft(spectrum * np.exp(np.fft.rfft(cepstrum)))[:N_SAMPLES]
+    return coloured
+
+
+def _fingerprint(n_listeners: int, seed: int) -> str:
+    """Over every number that the responses follow from."""
+    numbers = {
+        "n_listeners": n_listeners,
+        "seed": seed,
+        "nominal": asdict(Earphone()),
+        "elements": [field.name for field in fields(Earphone)],
+        "spread": [_SPREAD, _LOOSER, _LOOSER_SPREAD, _SHARED_VARIANCE],
+        "tails": [_LEVEL_KNOTS_HZ, _SCATTER_DB, _TAIL_DB, _SCATTER_DECAY_SAMPLES],
+        "decay": [_TAIL_DECAY_SAMPLES, _WRAPPED_TAIL_GAIN],
+    }
+    return fingerprint([("simulated", json.dumps(numbers, sort_keys=True).encode())])
