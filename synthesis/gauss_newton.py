@@ -32,6 +32,10 @@ STEP_SCALES = (1.0, 0.5, 0.25)
 SUFFICIENT_DECREASE = 1e-5
 DAMPING = 2e-3
 DAMPING_FLOOR = 1e-6
+PRECONDITIONER_FLOOR = 20.0
+"""Smallest eigenvalue of the circulant preconditioner over the damping. A quarter of Strang's eigenvalues are
+negative on measured paths; raised to the damping alone they would amplify float32's rounding and the directions
+they misjudge. Measured on 30 ears, one update in float32: median residual 0.066 at 1, 0.041 at 20, 0.048 at 100."""
 MAX_UPDATES = 8
 SILENCE = 1e-12
 """Band power over the total below which a band counts as silent, so that ln(E / D) stays finite."""
@@ -264,7 +268,9 @@ def _solve(column: Tensor, descent: Tensor, profile: RefinementProfile) -> Solut
     damping = DAMPING * column[..., :1].clamp_min(1e-6) + DAMPING_FLOOR
     matrix = SymmetricToeplitz(torch.cat((column[..., :1] + damping, column[..., 1:]), dim=-1))
     preconditioner = (
-        CirculantPreconditioner.strang(matrix, floor=damping) if profile.preconditioner == "strang" else None
+        CirculantPreconditioner.strang(matrix, floor=PRECONDITIONER_FLOOR * damping)
+        if profile.preconditioner == "strang"
+        else None
     )
     return conjugate_gradients(
         matrix, descent, preconditioner, n_iterations=profile.n_iterations, tolerance=profile.tolerance
