@@ -3,6 +3,7 @@
 import numpy as np
 
 from tests.oracles import minimum_phase
+from tests.oracles.path_ratio import floored_log
 
 
 def standardised(values: np.ndarray) -> np.ndarray:
@@ -24,14 +25,14 @@ def twelve_channels(
     u_p, u_s = unit(primary), unit(secondary)
     return np.array(
         [
-            standardised(np.log(np.abs(ratio))),
+            standardised(floored_log(np.abs(ratio))),
             np.linspace(-1, 1, len(ratio)),
             u.real,
             u.imag,
             mismatch.real,
             mismatch.imag,
-            standardised(np.log(np.abs(primary))),
-            standardised(np.log(np.abs(secondary))),
+            standardised(floored_log(np.abs(primary))),
+            standardised(floored_log(np.abs(secondary))),
             u_p.real,
             u_p.imag,
             u_s.real,

@@ -12,6 +12,11 @@ def regularised_ratio(primary: np.ndarray, secondary: np.ndarray) -> np.ndarray:
     return np.array([p * s.conjugate() / (abs(s) ** 2 + eps**2) for p, s in bins])
 
 
+def floored_log(magnitude: np.ndarray) -> np.ndarray:
+    """Natural log, floored 120 dB below the largest ("floor inside the log": below it is rounding and silence)."""
+    return np.log(np.maximum(magnitude, 1e-6 * magnitude.max()))
+
+
 def base_magnitude(ratio: np.ndarray, base: str) -> np.ndarray:
     """A_base = |W_reg|; `held_band` takes the nearest value in [25 Hz, 9 kHz] outside that range."""
     magnitude = np.abs(ratio)

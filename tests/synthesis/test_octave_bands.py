@@ -86,16 +86,6 @@ def test_a_bin_belongs_to_the_one_band_with_low_at_most_f_below_high(n_fft: int)
         np.testing.assert_array_equal(membership[:, column].nonzero()[:, 0].numpy(), expected)
 
 
-def test_a_bin_on_an_edge_goes_to_the_upper_band() -> None:
-    # No edge (an irrational number) falls on a bin, so the rule shows on the formula's own edge: the lower edge
-    # of band n is in band n, the upper one is not.
-    for n in WIDE_BANDS:
-        low, high = edges_hz(n)
-        held = [m for m in WIDE_BANDS if edges_hz(m)[0] <= low < edges_hz(m)[1]]
-        assert held == [n]
-        assert not low <= high < high
-
-
 def test_the_matrix_sums_bands(dtype: torch.dtype) -> None:
     power = torch.rand(2, 4097, dtype=dtype)
     found = power @ band_matrix(AMP_BANDS, 8192, dtype)

@@ -1,0 +1,75 @@
+"""The generator's frequencies: pooling and spreading are the weighted means and interpolations they claim to be."""
+
+import numpy as np
+import torch
+
+from synthesis.frequency_grid import LinearFrequencyGrid, LogFrequencyGrid
+
+POINTS = np.geomspace(20, 24_000, 128)
+
+
+def log_grid() -> LogFrequencyGrid:
+    return LogFrequencyGrid(32_768, 128, 20.0, 24_000.0).double()
+
+
+def test_the_linear_grid_passes_everything_through() -> None:
+    grid = LinearFrequencyGrid(4096)
+    values = torch.randn(2, 12, 2049)
+    assert grid.n_points == 2049
+    assert grid.pool(values) is values
+    assert grid.spread(values) is values
+
+
+def test_spreading_interpolates_linearly_in_log_frequency() -> None:
+    values = torch.randn(3, 128, dtype=torch.float64)
+    frequency = np.fft.rfftfreq(32_768, 1 / 48_000)
+    log_frequency = np.log(np.maximum(frequency, 1e-3))
+    for row, found in zip(values, log_grid().spread(values), strict=True):
+        expected = np.interp(log_frequency, np.log(POINTS), row.numpy())  # constant beyond both ends
+        # The fractions are kept in float32: 1e-7 of differences of order 5.
+        np.testing.assert_allclose(found.numpy(), expected, atol=1e-6)
+
+
+def test_spreading_a_function_linear_in_log_frequency_is_exact() -> None:
+    values = torch.from_numpy(np.log2(POINTS))[None]
+    frequency = np.fft.rfftfreq(32_768, 1 / 48_000)
+    inside = (frequency >= 20) & (frequency <= 24_000)
+    found = log_grid().spread(values)[0].numpy()
+    np.testing.assert_allclose(found[inside], np.log2(frequency[inside]), atol=1e-6)
+
+
+def test_pooling_is_the_mean_under_a_hat_around_each_point() -> None:
+    channels = torch.randn(1, 2, 16_385, dtype=torch.float64)
+    found = log_grid().pool(channels)
+    assert found.shape == (1, 2, 128)
+    frequency = np.fft.rfftfreq(32_768, 1 / 48_000)
+    ratio = (24_000 / 20) ** (1 / 127)
+    for index in (0, 5, 40, 100, 126, 127):
+        half_width = max(POINTS[index] * (ratio - 1), frequency[1])
+        hat = np.maximum(0, 1 - np.abs(frequency - POINTS[index]) / half_width)
+        expected = channels[0].numpy() @ hat / hat.sum()
+        # Weights are kept in float32: 1e-7 of a mean of numbers of order 1.
+        np.testing.assert_allclose(found[0, :, index].numpy(), expected, atol=1e-6)
+
+
+def test_constants_survive_pooling_and_spreading() -> None:
+    grid = log_grid()
+    ones = torch.ones(1, 1, 16_385, dtype=torch.float64)
+    # Each column of float32 weights sums to one within half its rounding times its length.
+    torch.testing.assert_close(grid.spread(grid.pool(ones)[:, 0]), ones[:, 0], rtol=0, atol=1e-5)
+
+
+def test_the_correction_at_a_bin_comes_from_its_two_neighbours_only() -> None:
+    grid = log_grid()
+    values = torch.zeros(1, 128, dtype=torch.float64)
+    values[0, 64] = 1
+    reached = np.fft.rfftfreq(32_768, 1 / 48_000)[grid.spread(values)[0].numpy() > 0]
+    assert POINTS[63] < reached.min()
+    assert reached.max() < POINTS[65]
+
+
+def test_coarser_fourier_grids_are_covered_too() -> None:
+    grid = LogFrequencyGrid(8192, 128, 20.0, 24_000.0)
+    assert torch.isfinite(grid.pooling).all()
+    assert grid.pooling.shape == (4097, 128)
+    assert grid.spread(torch.randn(1, 128)).shape == (1, 4097)
