@@ -1,0 +1,46 @@
+"""Acoustic paths and noises to train and score with: measured where a folder holds them, simulated otherwise."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Literal
+
+from training.datasets.pandar import read_pandar
+from training.datasets.path_pairs import DatasetError, PathDataset
+from training.datasets.simulated import simulate_listeners, simulated_ten_path
+from training.datasets.ten_path import read_ten_path
+
+N_SIMULATED_LISTENERS = 23  # as many as PANDAR has persons
+
+
+def open_dataset(
+    kind: Literal["pandar", "ten-path", "simulated"],
+    folder: str | Path | None = None,
+    *,
+    n_listeners: int = N_SIMULATED_LISTENERS,
+    seed: int = 0,
+) -> PathDataset:
+    """The data set that a command line names.
+
+    Args:
+        kind: ``pandar`` (a folder is needed), ``ten-path`` (without a folder: a simulated stand-in, labelled by
+            `is_simulated` and its notes) or ``simulated``.
+        folder: where the measurements are.
+        n_listeners: how many listeners to simulate (``simulated`` only).
+        seed: of the simulation.
+
+    Raises:
+        DatasetError: an unknown kind, a folder missing where it is needed or given where nothing reads it, or
+            whatever the reader finds wrong.
+    """
+    if kind == "pandar":
+        if folder is None:
+            raise DatasetError("data set pandar: found no folder, expected any level of the PANDAR database")
+        return read_pandar(folder)
+    if kind == "ten-path":
+        return simulated_ten_path(seed) if folder is None else read_ten_path(folder)
+    if kind == "simulated":
+        if folder is not None:
+            raise DatasetError(f"data set simulated: found the folder {folder}, expected none: nothing is read")
+        return simulate_listeners(n_listeners, seed)
+    raise DatasetError(f"data set: found {kind!r}, expected pandar, ten-path or simulated")

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from synthesis.conventions import SAMPLE_RATE_HZ
 from synthesis.minimum_phase import minimum_phase_fir, minimum_phase_response
 from synthesis.noise_reduction import predict
-from synthesis.octave_bands import AMP_BANDS, band_matrix, nominal_hz
+from synthesis.octave_bands import AMP_BANDS, band_matrix
 from synthesis.path_ratio import log_base_magnitude, regularised_ratio
 from synthesis.paths import AcousticPaths
 from synthesis.wiener import design_wmmse
@@ -156,8 +156,3 @@ def _spread_ratio(measured: PathDataset, simulated: PathDataset, path: str) -> N
         ratios.append(deviations[0] / deviations[1])
     mean: NDArray[np.float64] = np.mean(ratios, axis=0)
     return mean
-
-
-def band_labels_hz() -> list[float]:
-    """Nominal frequencies of the 23 bands, for printing."""
-    return [nominal_hz(n) for n in AMP_BANDS]

@@ -5,7 +5,7 @@ The earphone is a lumped acoustic circuit (pressure as voltage, volume velocity 
 into a small front volume, where the error microphone sits; a nozzle leads from there to the ear canal; the
 canal leaks to the outside, past the tip and through it::
 
-          p_drive                                            p_out (outer microphone, 2-5 samples earlier)
+          p_drive                                            p_out (outer microphone)
              |                                                 |
     outside -+- vent + back volume - diaphragm -+- nozzle -+- leak past the tip / elastic tip
                                                 |          |
@@ -18,9 +18,9 @@ canal leaks to the outside, past the tip and through it::
 - Primary path: from the pressure outside, through leak, tip and vent, to the same point: 0 dB at low
   frequencies, falling from 250 Hz on, with the peak at 4 kHz again.
 - What no circuit has: sound scattered at head and pinna (a short tail, half a millisecond) and a diffuse tail
-  over the whole response, fading from both ends as the circular division of two measured spectra leaves it. Its
-  late part is incoherent with what 2048 taps can make; without it WMMSE reaches 30 dB and more, with it 22 dB,
-  as on measured ears.
+  over the whole response, fading from both ends as the circular division of two measured spectra leaves it. It
+  is incoherent with the direct part, and what lies beyond 2048 taps no filter of that length can make: that
+  is what limits WMMSE to about 22 dB on measured ears, and so it must here.
 
 Listeners differ in every element (log-normal); a listener's ears share part of it. The left ear faces the
 source; the right one lies in the shadow and sits looser, as in PANDAR. The nominal values and spreads come from
@@ -76,7 +76,7 @@ class Earphone:
     high_pass_hz: float = 90.0  # first order, of amplifier and converter
     low_pass_hz: float = 2.8e4  # second order, coincident poles
     secondary_delay_samples: float = 1.6
-    primary_delay_samples: float = 0.4
+    primary_delay_samples: float = 0.2
     scatter_gain: float = 1.0
     tail_gain: float = 1.0
 
@@ -86,7 +86,7 @@ _SPREAD = {
     "drive": 0.02,
     "front_volume_cm3": 0.05,
     "nozzle_resistance": 0.2,
-    "nozzle_mass": 0.12,
+    "nozzle_mass": 0.09,
     "canal_volume_cm3": 0.14,
     "leak_resistance": 0.08,
     "leak_mass": 0.2,
@@ -95,22 +95,23 @@ _SPREAD = {
     "tip_volume_cm3": 0.15,
     "secondary_delay_samples": 0.006,
     "primary_delay_samples": 0.1,
-    "scatter_gain": 0.2,
-    "tail_gain": 0.3,
+    "scatter_gain": 0.15,
+    "tail_gain": 0.2,
 }
-# The right ear: what differs from the nominal ear, and where it varies more.
-_LOOSER = {"leak_resistance": 6.0e7}
-_LOOSER_SPREAD = {"leak_resistance": 0.72, "canal_volume_cm3": 0.28, "scatter_gain": 0.25}
+# The right ear: what differs from the nominal ear, and where it varies more. Its sound comes around the head and
+# from behind, where it reaches the leak before the outer microphone: a negative delay.
+_LOOSER = {"leak_resistance": 6.0e7, "primary_delay_samples": -0.8}
+_LOOSER_SPREAD = {"leak_resistance": 0.72, "canal_volume_cm3": 0.28, "scatter_gain": 0.2}
 
 # Levels in dB re 1 of what is added to the circuit's primary path.
 _LEVEL_KNOTS_HZ = (20, 50, 100, 200, 400, 800, 1250, 2000, 3150, 4000, 5000, 6300, 8000, 10000, 12500)
 _SCATTER_DB: dict[Ear, tuple[float, ...]] = {
-    "left": (-70, -60, -50, -40, -34, -30, -30, -34, -34, -30, -27, -24, -24, -24, -26),
+    "left": (-70, -60, -50, -40, -36, -32, -32, -36, -36, -32, -28, -24, -24, -24, -26),
     "right": (-70, -60, -50, -40, -34, -29, -29, -34, -34, -29, -24, -21, -22, -20, -20),
 }
 _TAIL_DB: dict[Ear, tuple[float, ...]] = {
-    "left": (-10, -16, -20, -26, -32, -37, -39, -41, -38, -27, -23, -27, -19, -29, -39),
-    "right": (-11, -18, -20, -21, -22, -25, -25, -28, -27, -15, -9, -12, -18, -14, -14),
+    "left": (-14, -22, -25, -27, -30, -35, -37, -39, -37, -28, -24, -27, -19, -29, -39),
+    "right": (-14, -23, -23, -21, -21, -24, -24, -27, -27, -15, -9, -12, -18, -14, -14),
 }
 _SCATTER_DECAY_SAMPLES = 24.0
 _TAIL_DECAY_SAMPLES = 1500.0
@@ -141,7 +142,7 @@ def simulate_listeners(n_listeners: int, seed: int = 0) -> PathDataset:
         secondary_taps=SECONDARY_TAPS,
         n_fft=N_FFT,
         licence="MIT",
-        attribution="simulated earphones of PRIME-ANC; element values fitted to levels of PANDAR (MIT, RWTH Aachen)",
+        attribution="simulated earphones of PRIME-ANC; elements fitted to levels of PANDAR (MIT, RWTH Aachen)",
         fingerprint=_fingerprint(n_listeners, seed),
         is_simulated=True,
         notes="simulated listeners, no measurement",
@@ -213,10 +214,9 @@ def circuit_spectra(
     electronics = s / (s + 2 * np.pi * ear.high_pass_hz) / (1 + s / (2 * np.pi * ear.low_pass_hz)) ** 2
     secondary = ear.drive * electronics * at_canal * diaphragm / determinant
     one_sample = s / SAMPLE_RATE_HZ
-    return (
-        primary * np.exp(-one_sample * ear.primary_delay_samples),
-        secondary * np.exp(-one_sample * ear.secondary_delay_samples),
-    )
+    primary = primary * np.exp(-one_sample * ear.primary_delay_samples)
+    secondary = secondary * np.exp(-one_sample * ear.secondary_delay_samples)
+    return primary.astype(np.complex128), secondary.astype(np.complex128)
 
 
 def _listener(number: int, seed: int) -> list[PathPair]:
@@ -257,7 +257,7 @@ def _responses(
     earphone: Earphone, ear: Ear, generator: np.random.Generator
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Primary and secondary impulse response, [8192] each."""
-    frequency_hz = np.fft.rfftfreq(_CIRCUIT_N_FFT, 1 / SAMPLE_RATE_HZ)
+    frequency_hz = np.asarray(np.fft.rfftfreq(_CIRCUIT_N_FFT, 1 / SAMPLE_RATE_HZ), dtype=np.float64)
     frequency_hz[0] = 1e-3  # the limit towards 0 Hz; the circuit divides by s
     primary, secondary = (
         np.fft.irfft(spectrum)[:N_SAMPLES] for spectrum in circuit_spectra(earphone, frequency_hz)
