@@ -1,0 +1,189 @@
+"""The generator: its layout, its start, its bound, its gradients, and its configuration on disk."""
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from synthesis.errors import InvalidOption
+from synthesis.generator import Generator, GeneratorConfig
+from tests.oracles import generator as oracle
+
+SMALL_PRIME = GeneratorConfig.prime(n_fft=4096)
+PRIME_LOG = GeneratorConfig.prime_log()
+
+
+def trained(config: GeneratorConfig, dtype: torch.dtype = torch.float64) -> Generator:
+    """A generator whose every weight, the last layer's included, differs from its start."""
+    generator = Generator(config).to(dtype)
+    with torch.no_grad():
+        for parameter in generator.parameters():
+            parameter += 0.1 * torch.randn_like(parameter)
+    return generator
+
+
+def features_for(generator: Generator, n_cases: int = 2) -> torch.Tensor:
+    return torch.randn(n_cases, 12, generator.grid.n_points, dtype=next(generator.parameters()).dtype)
+
+
+def test_prime_has_the_papers_number_of_parameters() -> None:
+    generator = Generator(GeneratorConfig.prime())
+    assert generator.n_parameters == 151_401
+    assert generator.grid.n_points == 16_385
+    assert (generator.config.base, generator.config.bound_db) == ("full_band", 12.0)
+
+
+def test_prime_log_lacks_only_the_heads_norm() -> None:
+    generator = Generator(PRIME_LOG)
+    assert generator.n_parameters == 151_401 - 2 * 40
+    assert generator.grid.n_points == 128
+    assert (generator.config.base, generator.config.bound_db) == ("held_band", 40.0)
+
+
+@pytest.mark.parametrize("config", [SMALL_PRIME, PRIME_LOG], ids=["prime", "prime-log"])
+def test_an_untrained_generator_corrects_nothing(config: GeneratorConfig, dtype: torch.dtype) -> None:
+    generator = Generator(config).to(dtype)
+    found = generator(features_for(generator))
+    assert found.shape == (2, config.n_fft // 2 + 1)
+    assert found.dtype == dtype
+    assert not found.any()
+
+
+@pytest.mark.parametrize("config", [SMALL_PRIME, PRIME_LOG], ids=["prime", "prime-log"])
+def test_the_forward_pass_is_the_twins(config: GeneratorConfig) -> None:
+    generator = trained(config)
+    features = features_for(generator)
+    found = generator(features)
+    parameters = [each.detach().numpy() for each in generator.parameters()]
+    for case, correction in zip(features, found, strict=True):
+        g = oracle.forward(case.numpy(), parameters, head_norm=config.head_norm)
+        expected = oracle.bounded(g, config.bound_db)
+        if config.kind == "prime-log":
+            # On the Fourier grid the points are met by interpolation; its own twin is in test_frequency_grid.
+            expected = generator.grid.spread(torch.from_numpy(expected)[None])[0].numpy()
+        # Eleven layers of float64 sums of 360 terms.
+        np.testing.assert_allclose(correction.detach().numpy(), expected, rtol=0, atol=1e-11)
+
+
+def test_corrections_stay_within_the_bound(dtype: torch.dtype) -> None:
+    for config in (SMALL_PRIME, PRIME_LOG):
+        generator = trained(config, dtype)
+        with torch.no_grad():
+            generator.head[-1].weight.mul_(1000)  # far into saturation
+        largest = generator(features_for(generator)).abs().max().item()
+        bound = config.bound_db * np.log(10) / 20
+        assert 0.99 * bound < largest <= bound * (1 + 4 * torch.finfo(dtype).eps)
+
+
+@pytest.mark.parametrize("config", [SMALL_PRIME, PRIME_LOG], ids=["prime", "prime-log"])
+def test_gradients_agree_with_finite_differences(config: GeneratorConfig) -> None:
+    generator = trained(config)
+    features, target = features_for(generator), torch.randn(2, config.n_fft // 2 + 1, dtype=torch.float64)
+    parameters = list(generator.parameters())
+    direction = [torch.randn_like(each) for each in parameters]
+
+    def loss() -> torch.Tensor:
+        return (generator(features) * target).mean()
+
+    gradients = torch.autograd.grad(loss(), parameters)
+    slope = sum((g * d).sum() for g, d in zip(gradients, direction, strict=True))
+    values = []
+    step = 1e-6
+    with torch.no_grad():
+        for sign in (1, -2):
+            for parameter, change in zip(parameters, direction, strict=True):
+                parameter.add_(sign * step * change)
+            values.append(loss().item())
+    # Central difference: rounding of 1e-16 / step plus a third derivative of step^2.
+    assert (values[0] - values[1]) / (2 * step) == pytest.approx(slope.item(), rel=1e-4, abs=1e-7)
+
+
+def test_every_parameter_learns_once_the_last_layer_has_moved() -> None:
+    generator = trained(PRIME_LOG)
+    generator(features_for(generator)).square().mean().backward()
+    assert all(bool(each.grad.abs().sum() > 0) for each in generator.parameters() if each.grad is not None)
+    assert all(each.grad is not None for each in generator.parameters())
+
+
+def test_a_fresh_generator_learns_from_its_first_gradient() -> None:
+    # The last layer starts at zero: only it has a gradient at first, and that must not vanish too.
+    generator = Generator(PRIME_LOG)
+    (generator(features_for(generator)) - 1).square().mean().backward()
+    last = generator.head[-1]
+    assert last.weight.grad.abs().max().item() > 0
+
+
+def test_a_batch_is_its_items(dtype: torch.dtype) -> None:
+    generator = trained(PRIME_LOG, dtype)
+    features = features_for(generator, 5)
+    together = generator(features)
+    alone = torch.cat([generator(features[item : item + 1]) for item in range(5)])
+    # The same sums in another order, through eleven normalised layers, scaled by the bound (4.6 nepers).
+    torch.testing.assert_close(together, alone, rtol=0, atol=1000 * torch.finfo(dtype).eps)
+
+
+def test_the_same_seed_gives_the_same_weights() -> None:
+    torch.manual_seed(7)
+    first = Generator(PRIME_LOG).state_dict()
+    torch.manual_seed(7)
+    second = Generator(PRIME_LOG).state_dict()
+    assert list(first) == list(second)
+    assert all(torch.equal(first[name], second[name]) for name in first)
+    # What follows from the configuration is not stored beside the weights.
+    assert sum(each.numel() for each in first.values()) == 151_321
+
+
+@pytest.mark.parametrize("config", [GeneratorConfig.prime(8192), PRIME_LOG, GeneratorConfig.prime_log(n_points=64)])
+def test_a_configuration_survives_json(config: GeneratorConfig) -> None:
+    assert GeneratorConfig.from_dict(json.loads(json.dumps(config.to_dict()))) == config
+
+
+def test_a_whole_number_is_a_fine_bound() -> None:
+    assert GeneratorConfig.from_dict(PRIME_LOG.to_dict() | {"bound_db": 40}) == PRIME_LOG
+
+
+@pytest.mark.parametrize(
+    ("changes", "field"),
+    [
+        ({"kind": "dense"}, "kind"),
+        ({"base": "half_band"}, "base"),
+        ({"n_fft": 10_000}, "n_fft"),
+        ({"n_fft": 65_536}, "n_fft"),
+        ({"bound_db": 0.0}, "bound_db"),
+        ({"bound_db": float("nan")}, "bound_db"),
+        ({"n_channels": 41}, "n_channels"),
+        ({"kernel_size": 8}, "kernel_size"),
+        ({"dilations": ()}, "dilations"),
+        ({"n_points": 4}, "n_points"),
+        ({"low_hz": 30_000.0}, "low_hz"),
+    ],
+)
+def test_impossible_configurations_name_their_field(changes: dict[str, object], field: str) -> None:
+    with pytest.raises(InvalidOption, match=f"generator {field}: found") as caught:
+        replace(PRIME_LOG, **changes)  # type: ignore[arg-type]
+    assert caught.value.field == field
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"layers": 3}, r"unknown \['layers'\]"),
+        ({"n_fft": "32768"}, "n_fft: found '32768', expected int"),
+        ({"n_fft": True}, "n_fft: found True, expected int"),
+        ({"head_norm": 1}, "head_norm: found 1, expected bool"),
+        ({"dilations": [1, 2.0]}, "dilations: found"),
+        ({"kind": None}, "kind: found None, expected str"),
+    ],
+)
+def test_stored_configurations_are_read_strictly(changes: dict[str, object], message: str) -> None:
+    with pytest.raises(InvalidOption, match=message):
+        GeneratorConfig.from_dict(PRIME_LOG.to_dict() | changes)
+
+
+def test_a_missing_field_is_named() -> None:
+    values = PRIME_LOG.to_dict()
+    del values["bound_db"]
+    with pytest.raises(InvalidOption, match=r"missing \['bound_db'\]"):
+        GeneratorConfig.from_dict(values)
