@@ -214,9 +214,9 @@ def circuit_spectra(
     electronics = s / (s + 2 * np.pi * ear.high_pass_hz) / (1 + s / (2 * np.pi * ear.low_pass_hz)) ** 2
     secondary = ear.drive * electronics * at_canal * diaphragm / determinant
     one_sample = s / SAMPLE_RATE_HZ
-    primary = primary * np.exp(-one_sample * ear.primary_delay_samples)
-    secondary = secondary * np.exp(-one_sample * ear.secondary_delay_samples)
-    return primary.astype(np.complex128), secondary.astype(np.complex128)
+    primary_path: NDArray[np.complex128] = primary * np.exp(-one_sample * ear.primary_delay_samples)
+    secondary_path: NDArray[np.complex128] = secondary * np.exp(-one_sample * ear.secondary_delay_samples)
+    return primary_path, secondary_path
 
 
 def _listener(number: int, seed: int) -> list[PathPair]:

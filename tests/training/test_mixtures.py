@@ -1,0 +1,91 @@
+"""Mixtures of neighbouring support listeners."""
+
+from collections import Counter
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from training.datasets.path_pairs import DatasetError, PathPair
+from training.datasets.variants import secondary_variants
+from training.mixtures import Mixture, draw_mixtures, order_listeners
+
+
+def pair(number: int, ear: str = "left", gain: float = 1.0) -> PathPair:
+    response = gain * np.exp(-np.arange(64) / (4 + number))
+    return PathPair(f"person-{number:02d}", ear, "original", "normal", response, response[::2])  # type: ignore[arg-type]
+
+
+NUMBERS = (2, 5, 6, 11, 16, 20, 23)
+ORIGINALS = [pair(number, ear) for number in NUMBERS for ear in ("left", "right")]
+SUPPORT = ORIGINALS + [variant for each in ORIGINALS for variant in secondary_variants(each, 0)]
+ORDER = tuple(f"person-{number:02d}" for number in NUMBERS)
+
+
+def test_mixtures_join_adjacent_listeners_of_one_ear_and_condition_equally_often() -> None:
+    mixtures = draw_mixtures(SUPPORT, ORDER)
+    assert len(mixtures) == 96
+    for mixture in mixtures:
+        first, second = SUPPORT[mixture.first], SUPPORT[mixture.second]
+        assert (first.ear, first.condition) == (second.ear, second.condition)
+        assert ORDER.index(second.listener) - ORDER.index(first.listener) == 1
+        assert 0 <= mixture.alpha < 1
+    # Six neighbourhoods, two ears, four conditions: 48 couples, two mixtures each.
+    assert Counter(Counter((m.first, m.second) for m in mixtures).values()) == {2: 48}
+    assert len({m.alpha for m in mixtures}) == 96
+
+
+def test_an_uneven_number_is_spread_as_evenly_as_can_be() -> None:
+    uses = Counter((m.first, m.second) for m in draw_mixtures(ORIGINALS, ORDER, n_mixtures=30))
+    assert Counter(uses.values()) == {2: 6, 3: 6}
+
+
+def test_a_draw_repeats_and_follows_its_seed() -> None:
+    assert draw_mixtures(SUPPORT, ORDER, seed=1) == draw_mixtures(SUPPORT, ORDER, seed=1)
+    assert draw_mixtures(SUPPORT, ORDER, seed=1) != draw_mixtures(SUPPORT, ORDER, seed=2)
+
+
+def test_alphas_may_extrapolate() -> None:
+    alphas = [m.alpha for m in draw_mixtures(SUPPORT, ORDER, alpha_range=(-0.3, 1.3))]
+    assert -0.3 <= min(alphas) < -0.1
+    assert 1.1 < max(alphas) < 1.3
+
+
+def test_a_listener_without_an_ear_is_stepped_over() -> None:
+    pairs = [pair(2), pair(5, "right"), pair(6)]
+    order = ("person-02", "person-05", "person-06")
+    assert {(m.first, m.second) for m in draw_mixtures(pairs, order)} == {(0, 2)}
+
+
+def test_one_listener_has_no_neighbours() -> None:
+    assert draw_mixtures([pair(2), pair(2, "right")], ("person-02",)) == ()
+
+
+def test_a_mixture_weighs_the_second_by_alpha() -> None:
+    mixture = Mixture(2, 0, 0.25)
+    values = [torch.tensor([8.0, 0.0]), torch.zeros(2), torch.tensor([4.0, 4.0])]
+    torch.testing.assert_close(mixture.of(values), torch.tensor([5.0, 3.0]), rtol=0, atol=0)
+    np.testing.assert_array_equal(Mixture(0, 1, 0.0).of([np.ones(2), np.zeros(2)]), np.ones(2))
+
+
+def test_persons_are_ordered_by_number() -> None:
+    assert order_listeners(list(reversed(SUPPORT)), "pandar") == ORDER
+
+
+def test_ten_paths_are_ordered_by_what_sets_them_apart() -> None:
+    # The listeners differ in level alone, so the first component is the level, whatever their numbers.
+    gains = {1: 1.0, 2: 8.0, 3: 2.0, 4: 0.5, 5: 4.0}
+    pairs = [replace(pair(1, "mono", gain), listener=f"path-{number:02d}") for number, gain in gains.items()]
+    expected = ("path-04", "path-01", "path-03", "path-05", "path-02")
+    assert order_listeners(pairs, "ten-path") in (expected, expected[::-1])
+    assert order_listeners(pairs, "pandar") == tuple(sorted(expected))
+
+
+def test_an_order_that_does_not_fit_and_empty_ranges_are_refused() -> None:
+    with pytest.raises(DatasetError, match="expected each listener of the pairs once"):
+        draw_mixtures(SUPPORT, ORDER[:-1])
+    with pytest.raises(DatasetError, match="found 0 mixtures"):
+        draw_mixtures(SUPPORT, ORDER, n_mixtures=0)
+    with pytest.raises(DatasetError, match=r"alpha in \(1.0, 0.0\)"):
+        draw_mixtures(SUPPORT, ORDER, alpha_range=(1.0, 0.0))

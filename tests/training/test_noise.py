@@ -1,0 +1,245 @@
+"""The ten noises, their readers and their mean spectrum."""
+
+import wave
+from itertools import combinations, pairwise
+from pathlib import Path
+
+import numpy as np
+import pytest
+from scipy.io import wavfile
+
+from training.datasets.noise import pink_noise, read_noise, reference_psd, simulated_noise, white_noise
+from training.datasets.path_pairs import DatasetError
+
+N_SHORT = 480_000  # ten seconds, the least that is taken
+
+
+def recording(number: int, n_samples: int = N_SHORT) -> np.ndarray:
+    """Quiet at first, so that levelling over the whole file and over its beginning differ: int16."""
+    generator = np.random.default_rng(number)
+    signal = generator.normal(0, 1000 * (1 + number), n_samples)
+    signal[: n_samples // 2] *= 0.25
+    return signal.clip(-32768, 32767).astype(np.int16)
+
+
+def write_plain(folder: Path, n_files: int = 8) -> None:
+    for number in range(n_files):
+        wavfile.write(folder / f"place{number}.wav", 48000, recording(number % 4))
+
+
+@pytest.fixture
+def plain(tmp_path: Path) -> Path:
+    write_plain(tmp_path)
+    return tmp_path
+
+
+def rms(signals: np.ndarray) -> np.ndarray:
+    return np.sqrt(np.mean(signals**2, axis=-1))
+
+
+def test_eight_recordings_then_white_and_pink(plain: Path) -> None:
+    noise_set = read_noise(plain)
+    assert noise_set.names == (*(f"place{number}" for number in range(8)), "white", "pink")
+    assert noise_set.n_recordings == 8
+    assert noise_set.signals.shape == (10, N_SHORT)
+    assert noise_set.signals.dtype == np.float64
+    np.testing.assert_allclose(rms(noise_set.signals[:8]), 0.05, rtol=1e-12)
+    expected = recording(0).astype(float)
+    np.testing.assert_allclose(noise_set.signals[0], expected * 0.05 / rms(expected), rtol=1e-12)
+    assert not noise_set.is_simulated
+
+
+def test_level_is_taken_over_the_whole_file_however_long(plain: Path) -> None:
+    signal = recording(9, 16 * 48000)
+    wavfile.write(plain / "place3.wav", 48000, signal)
+    taken = read_noise(plain).signals[3]
+    np.testing.assert_allclose(taken, 0.05 * signal[:N_SHORT] / rms(signal.astype(float)), rtol=1e-12)
+    assert rms(taken) < 0.045  # the loud half comes later
+
+
+def test_demands_own_layout_takes_the_first_channel_file(tmp_path: Path) -> None:
+    # Of eighteen environments eight, evenly spread over the ascending names.
+    names = [f"E{number:02d}" for number in range(18)]
+    for number, name in enumerate(names):
+        (tmp_path / name).mkdir()
+        for channel in ("01", "02"):
+            loud = recording(number % 4) if channel == "01" else np.full(N_SHORT, 7, dtype=np.int16)
+            wavfile.write(tmp_path / name / f"ch{channel}.wav", 48000, loud)
+    noise_set = read_noise(tmp_path)
+    assert noise_set.names[:8] == ("E00", "E02", "E05", "E07", "E10", "E12", "E15", "E17")
+    expected = recording(2).astype(float)
+    np.testing.assert_allclose(noise_set.signals[1], expected * 0.05 / rms(expected), rtol=1e-12)
+
+
+def test_recordings_may_lie_one_folder_down(plain: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
+    above = tmp_path_factory.mktemp("above")
+    (above / "noise").mkdir()
+    for file in plain.iterdir():
+        (above / "noise" / file.name).write_bytes(file.read_bytes())
+    np.testing.assert_array_equal(read_noise(above).signals, read_noise(plain).signals)
+
+
+def write_24_bit(file: Path, samples: np.ndarray) -> None:
+    as_bytes = (samples.astype("<i4") * 256).view(np.uint8).reshape(-1, 4)[:, :3]
+    # 16-bit values times 256 in 24 bits: the low byte is zero.
+    with wave.open(str(file), "wb") as out:
+        out.setnchannels(1)
+        out.setsampwidth(3)
+        out.setframerate(48000)
+        out.writeframes(as_bytes.tobytes())
+
+
+@pytest.mark.parametrize("kind", ["24 bit", "32 bit", "float32", "float64", "stereo"])
+def test_every_sample_format_reads_alike(plain: Path, kind: str) -> None:
+    before = read_noise(plain).signals[2]
+    file = plain / "place2.wav"
+    signal = recording(2)
+    if kind == "24 bit":
+        write_24_bit(file, signal)
+    elif kind == "32 bit":
+        wavfile.write(file, 48000, signal.astype(np.int32) * 65536)
+    elif kind == "stereo":
+        wavfile.write(file, 48000, np.stack([signal, signal[::-1]], axis=1))
+    else:
+        wavfile.write(file, 48000, (signal / 32768).astype(kind))
+    np.testing.assert_allclose(read_noise(plain).signals[2], before, rtol=1e-12)
+
+
+def spoil(file: Path, how: str) -> None:
+    signal = recording(1)
+    if how == "another rate":
+        wavfile.write(file, 44100, signal)
+    elif how == "too short":
+        wavfile.write(file, 48000, signal[:-1])
+    elif how == "silent":
+        wavfile.write(file, 48000, np.zeros_like(signal))
+    elif how == "eight bit":
+        wavfile.write(file, 48000, (signal // 256 + 128).astype(np.uint8))
+    elif how == "not finite":
+        wavfile.write(file, 48000, np.where(np.arange(N_SHORT) == 5, np.nan, 0.1).astype(np.float32))
+    elif how == "cut short":
+        file.write_bytes(file.read_bytes()[:-1000])
+    else:
+        file.write_bytes(b"no sound at all")
+
+
+@pytest.mark.parametrize(
+    ("how", "message"),
+    [
+        ("another rate", "rate of 44100 Hz, expected 48000 Hz"),
+        ("too short", "found 10.00 s, expected at least 10 s"),
+        ("silent", "found silence"),
+        ("eight bit", "uint8, expected 16-, 24-, 32-bit or float"),
+        ("not finite", "NaN or infinite"),
+        ("cut short", "no whole WAV file"),
+        ("not a WAV", "no whole WAV file"),
+    ],
+)
+def test_an_unusable_recording_is_named(plain: Path, how: str, message: str) -> None:
+    spoil(plain / "place5.wav", how)
+    with pytest.raises(DatasetError, match=message) as caught:
+        read_noise(plain)
+    assert "place5.wav" in str(caught.value)
+
+
+def test_too_few_recordings_or_no_folder(tmp_path: Path) -> None:
+    with pytest.raises(DatasetError, match="found 0 noise recordings, expected at least 8"):
+        read_noise(tmp_path)
+    write_plain(tmp_path, 7)
+    with pytest.raises(DatasetError, match="found 7 noise recordings"):
+        read_noise(tmp_path)
+    with pytest.raises(DatasetError, match="no such folder"):
+        read_noise(tmp_path / "nowhere")
+
+
+def test_fingerprint_follows_recordings_and_seed(plain: Path) -> None:
+    first = read_noise(plain, seed=1)
+    assert first.fingerprint == read_noise(plain, seed=1).fingerprint
+    assert first.fingerprint != read_noise(plain, seed=2).fingerprint
+    wavfile.write(plain / "place0.wav", 48000, recording(6))
+    assert first.fingerprint != read_noise(plain, seed=1).fingerprint
+
+
+def octave_levels_db(signal: np.ndarray) -> np.ndarray:
+    """Mean power density from 40 to 10240 Hz in octaves, dB."""
+    power = np.abs(np.fft.rfft(signal)) ** 2
+    frequency_hz = np.fft.rfftfreq(signal.size, 1 / 48000)
+    edges = 40 * 2.0 ** np.arange(9)
+    pairs = pairwise(edges)
+    return np.array([10 * np.log10(power[(frequency_hz >= a) & (frequency_hz < b)].mean()) for a, b in pairs])
+
+
+def test_white_is_flat_and_pink_falls_by_three_decibels_an_octave() -> None:
+    # An octave from 40 Hz on holds 480 bins: a spread of 0.2 dB, so 1 dB is five sigma.
+    np.testing.assert_allclose(np.diff(octave_levels_db(white_noise(0))), 0, atol=1)
+    np.testing.assert_allclose(np.diff(octave_levels_db(pink_noise(0))), -10 * np.log10(2), atol=1)
+    for noise in (white_noise(0), pink_noise(0)):
+        assert rms(noise) == pytest.approx(0.05, rel=1e-12)
+        assert not np.array_equal(noise, white_noise(1))
+
+
+def test_pink_is_flat_below_twenty_hertz() -> None:
+    power = np.abs(np.fft.rfft(pink_noise(0))) ** 2  # bins 1/12 Hz apart
+    low, high = power[12:120].mean(), power[120:240].mean()  # 1-10 and 10-20 Hz
+    assert 10 * np.log10(low / high) == pytest.approx(0, abs=2)  # 1/f would give 7 dB
+
+
+def test_reference_spectrum_sums_to_the_mean_square() -> None:
+    noise_set = simulated_noise(0)
+    psd = reference_psd(noise_set)
+    assert psd.shape == (16385,)
+    # By hand: Hann windows, one-sided by doubling all but 0 Hz and Nyquist.
+    window = np.hanning(32769)[:-1]
+    expected = np.zeros(16385)
+    for signal in noise_set.signals:
+        frames = [signal[start : start + 32768] for start in range(0, 192000 - 32768 + 1, 16384)]
+        assert len(frames) == 10
+        for frame in frames:
+            power = np.abs(np.fft.rfft(window * frame)) ** 2 / (32768 * np.sum(window**2))
+            power[1:-1] *= 2
+            expected += power / (len(frames) * len(noise_set.signals))
+    np.testing.assert_allclose(psd, expected, rtol=1e-9)
+    # The windows weigh the four seconds unevenly, so the two agree as far as the levels are steady.
+    assert psd.sum() == pytest.approx(np.mean(noise_set.signals[:, :192000] ** 2), rel=0.05)
+
+
+def test_a_tone_shows_its_mean_square_in_its_bins() -> None:
+    noise_set = simulated_noise(0)
+    tone = 0.1 * np.sin(2 * np.pi * 1000 * np.arange(576000) / 48000)
+    noise_set.signals[:] = tone + 0.25
+    psd = reference_psd(noise_set)
+    around = round(1000 * 32768 / 48000)
+    assert psd[around - 4 : around + 5].sum() == pytest.approx(0.005, rel=1e-3)
+    # An offset sits in the first two bins; bin 1 is one-sided and so holds both of its halves.
+    assert psd[:2].sum() == pytest.approx(0.0625, rel=1e-3)
+
+
+def test_simulated_noise_is_labelled_levelled_and_repeatable() -> None:
+    first = simulated_noise(3)
+    assert first.is_simulated
+    assert first.n_recordings == 8
+    assert all(name.startswith("simulated_") for name in first.names[:8])
+    np.testing.assert_allclose(rms(first.signals), 0.05, rtol=1e-9)
+    np.testing.assert_array_equal(first.signals, simulated_noise(3).signals)
+    other = simulated_noise(4)
+    assert first.fingerprint != other.fingerprint
+    assert not np.array_equal(first.signals[0], other.signals[0])
+    coloured = [octave_levels_db(signal) for signal in first.signals[:8]]
+    assert all(np.abs(one - two).max() > 3 for one, two in combinations(coloured, 2))
+
+
+@pytest.mark.measured
+def test_measured_recordings(measured_data: Path) -> None:
+    noise_set = read_noise(measured_data / "noise")
+    assert noise_set.signals.shape == (10, 576000)
+    np.testing.assert_allclose(rms(noise_set.signals), 0.05, rtol=1e-9)
+    assert noise_set.names[:8] == (
+        "boat_engine",
+        "city",
+        "coffee_shop",
+        "fireplace",
+        "rain",
+        "storm",
+        "waves",
+        "wind",
+    )

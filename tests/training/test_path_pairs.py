@@ -1,0 +1,70 @@
+"""Pairs of paths: what is refused, what a fingerprint follows."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from training.datasets import open_dataset
+from training.datasets.path_pairs import DatasetError, PathPair, fingerprint, named_seed
+from training.datasets.simulated import simulate_listeners
+
+
+@pytest.mark.parametrize(
+    ("response", "message"),
+    [
+        (np.zeros(8), "only zeros"),
+        (np.array([1.0, np.nan, np.inf]), "2 NaN or infinite"),
+        (np.ones((2, 4)), r"shape \(2, 4\)"),
+        (np.ones(8193), r"shape \(8193,\), expected one dimension of 1 to 8192"),
+        (np.ones(0), r"shape \(0,\)"),
+        (["a"], "expected real numbers"),
+    ],
+)
+@pytest.mark.parametrize("path", ["primary", "secondary"])
+def test_an_unusable_response_is_refused_by_name(path: str, response: object, message: str) -> None:
+    paths = {"primary": np.ones(4), "secondary": np.ones(4)} | {path: response}
+    with pytest.raises(DatasetError, match=rf"{path} path of person-01 \(left\): .*{message}"):
+        PathPair("person-01", "left", "original", "normal", **paths)  # type: ignore[arg-type]
+
+
+def test_a_pair_counts_once() -> None:
+    dataset = simulate_listeners(1)
+    with pytest.raises(DatasetError, match="simulated-001/left/original twice"):
+        replace(dataset, pairs=(*dataset.pairs, dataset.pairs[0]))
+    with pytest.raises(DatasetError, match="found no pair"):
+        replace(dataset, pairs=())
+
+
+def test_fingerprint_follows_names_and_bytes_but_not_their_order() -> None:
+    first = fingerprint([("a", b"1"), ("b", b"2")])
+    assert first == fingerprint([("b", b"2"), ("a", b"1")])
+    others = {
+        fingerprint([("a", b"2"), ("b", b"1")]),
+        fingerprint([("a1", b""), ("b", b"2")]),
+        fingerprint([("a", b"1b2")]),
+        fingerprint([("a", b"1"), ("b", b"2"), ("c", b"")]),
+    }
+    assert len(others | {first}) == 5
+
+
+def test_named_seeds_differ_by_name_and_seed() -> None:
+    drawn = [
+        np.random.default_rng(named_seed(seed, *names)).standard_normal()
+        for seed in (0, 1)
+        for names in (("person-01", "left"), ("person-01", "right"), ("person-02", "left"))
+    ]
+    assert len(set(drawn)) == 6
+
+
+def test_open_dataset_knows_three_kinds_and_labels_simulations() -> None:
+    assert open_dataset("simulated", n_listeners=2).listeners == ("simulated-001", "simulated-002")
+    stand_in = open_dataset("ten-path")
+    assert stand_in.name == "ten-path"
+    assert stand_in.is_simulated
+    with pytest.raises(DatasetError, match="pandar: found no folder"):
+        open_dataset("pandar")
+    with pytest.raises(DatasetError, match="nothing is read"):
+        open_dataset("simulated", "somewhere")
+    with pytest.raises(DatasetError, match="found 'other', expected pandar"):
+        open_dataset("other")  # type: ignore[arg-type]

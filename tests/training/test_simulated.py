@@ -1,0 +1,110 @@
+"""The simulated earphone: a causal, listener-dependent stand-in that resembles PANDAR."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from training.datasets.noise import read_noise
+from training.datasets.pandar import read_pandar
+from training.datasets.path_pairs import DatasetError
+from training.datasets.resemblance import compare_with, excess_delays, table
+from training.datasets.simulated import Earphone, circuit_spectra, simulate_listeners, simulated_ten_path
+
+
+def test_two_ears_each_labelled_and_repeatable() -> None:
+    dataset = simulate_listeners(3, seed=4)
+    assert dataset.is_simulated
+    assert "no measurement" in dataset.notes
+    assert [(pair.listener, pair.ear) for pair in dataset.pairs[:3]] == [
+        ("simulated-001", "left"),
+        ("simulated-001", "right"),
+        ("simulated-002", "left"),
+    ]
+    again = simulate_listeners(3, seed=4)
+    for first, second in zip(dataset.pairs, again.pairs, strict=True):
+        np.testing.assert_array_equal(first.primary, second.primary)
+        np.testing.assert_array_equal(first.secondary, second.secondary)
+    assert dataset.fingerprint == again.fingerprint
+
+
+def test_a_listener_depends_on_seed_and_number_alone() -> None:
+    few, many = simulate_listeners(2), simulate_listeners(4)
+    np.testing.assert_array_equal(few.pairs[3].primary, many.pairs[3].primary)
+    assert few.fingerprint != many.fingerprint
+    other = simulate_listeners(2, seed=1)
+    assert not np.array_equal(few.pairs[0].secondary, other.pairs[0].secondary)
+    secondaries = [pair.secondary for pair in many.pairs]
+    assert len({secondary.tobytes() for secondary in secondaries}) == 8
+
+
+def test_lengths_and_where_the_energy_ends() -> None:
+    for pair in simulate_listeners(8).pairs:
+        assert pair.primary.shape == pair.secondary.shape == (8192,)
+        energy = pair.secondary**2
+        assert 10 * np.log10(energy[2048:].sum() / energy.sum()) < -50
+        # A converter's latency: nothing to speak of before 2.7 samples, less the band limit's ringing.
+        assert np.abs(pair.secondary[:2]).max() < 0.02 * np.abs(pair.secondary).max()
+
+
+def test_the_circuit_obeys_its_own_physics() -> None:
+    frequency_hz = np.array([1e-2, 150.0, 700.0, 4000.0])
+    primary, secondary = np.abs(circuit_spectra(Earphone(), frequency_hz))
+    assert primary[0] == pytest.approx(1, abs=1e-3)  # a leak equalises slow pressure
+    assert primary[1] > primary[2]  # what seals against higher frequencies
+    assert secondary[0] < 1e-2 * secondary[1]  # the same leak and the high-pass take the lows
+    assert secondary[2] < 0.3 * min(secondary[1], secondary[3])  # dip between the two resonances
+
+    tighter = Earphone(leak_resistance=1e10)
+    assert np.abs(circuit_spectra(tighter, frequency_hz)[0])[1] < 0.8 * primary[1]
+    assert np.abs(circuit_spectra(tighter, np.array([20.0]))[1]) > np.abs(
+        circuit_spectra(Earphone(), np.array([20.0]))[1]
+    )
+
+
+def test_the_circuit_is_causal() -> None:
+    # Before its onset a causal response has nothing; the band limit of 48 kHz leaves a little ringing.
+    frequency_hz = np.fft.rfftfreq(65536, 1 / 48000)
+    frequency_hz[0] = 1e-3
+    for spectrum in circuit_spectra(Earphone(), frequency_hz):
+        response = np.fft.irfft(spectrum)
+        assert 10 * np.log10(np.sum(response[-16384:] ** 2) / np.sum(response**2)) < -40
+
+
+def test_excess_delay_measures_a_delay() -> None:
+    minimum_phase = np.zeros((1, 8192))
+    minimum_phase[0, :64] = 0.8 ** np.arange(64)
+    for delay in (0, 3):
+        assert excess_delays(np.roll(minimum_phase, delay, axis=1))[0] == pytest.approx(delay, abs=0.03)
+
+
+def test_ten_path_stand_in_is_labelled_short_and_mono() -> None:
+    stand_in = simulated_ten_path()
+    assert stand_in.name == "ten-path"
+    assert stand_in.is_simulated
+    assert "stand-in" in stand_in.notes
+    assert len(stand_in.listeners) == 10
+    assert {(pair.ear, pair.primary.size, pair.secondary.size) for pair in stand_in.pairs} == {("mono", 2048, 2048)}
+    assert (stand_in.primary_taps, stand_in.secondary_taps, stand_in.n_fft) == (2048, 2048, 8192)
+
+
+@pytest.mark.parametrize("n_listeners", [0, 1000])
+def test_a_number_out_of_range_is_refused(n_listeners: int) -> None:
+    with pytest.raises(DatasetError, match=rf"n_listeners = {n_listeners}, expected 1 to 999"):
+        simulate_listeners(n_listeners)
+
+
+@pytest.mark.measured
+def test_it_resembles_measured_listeners(measured_data: Path) -> None:
+    found = compare_with(read_pandar(measured_data), read_noise(measured_data / "noise"))
+    print(table(found))
+    for base in ("ratio_base_full_4096_db", "ratio_base_held_8192_db"):
+        measured, simulated = found[base]  # type: ignore[literal-required]
+        assert abs(simulated - measured) < 3
+    measured, simulated = found["wmmse_8192_db"]
+    assert abs(simulated - measured) < 2
+    for path in ("primary", "secondary"):
+        (low, _, high), (simulated_low, _, simulated_high) = found[f"excess_delay_{path}"]  # type: ignore[literal-required]
+        assert low <= simulated_low
+        assert simulated_high <= high
+        assert 0.5 < found[f"band_spread_ratio_{path}"] < 2  # type: ignore[literal-required]

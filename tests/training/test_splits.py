@@ -1,0 +1,75 @@
+"""Splits by listener."""
+
+from math import comb
+
+import pytest
+
+from training.datasets.path_pairs import DatasetError
+from training.datasets.splits import Split, default_n_support, make_splits
+
+PERSONS = tuple(f"person-{number:02d}" for number in range(1, 16))
+
+
+@pytest.mark.parametrize("n_listeners", [2, 3, 5, 13, 14, 15, 23])
+@pytest.mark.parametrize("dataset", ["pandar", "ten-path", "simulated"])
+def test_no_listener_is_on_both_sides_and_none_is_lost(n_listeners: int, dataset: str) -> None:
+    listeners = [f"person-{number:02d}" for number in range(n_listeners)]
+    n_splits = min(10, comb(n_listeners, default_n_support(n_listeners, dataset)))  # type: ignore[arg-type]
+    for split in make_splits(listeners, n_splits, dataset=dataset):  # type: ignore[arg-type]
+        assert not set(split.support) & set(split.query)
+        assert sorted(split.support + split.query) == listeners
+
+
+def test_a_split_that_shares_a_listener_cannot_be_made() -> None:
+    with pytest.raises(DatasetError, match="person-02 in support and in query"):
+        Split(0, ("person-01", "person-02"), ("person-02", "person-03"))
+    with pytest.raises(DatasetError, match="0 query"):
+        Split(0, ("person-01",), ())
+
+
+@pytest.mark.parametrize(
+    ("n_listeners", "dataset", "n_support"),
+    [
+        (23, "pandar", 7),
+        (15, "pandar", 7),
+        (14, "pandar", 7),
+        (13, "pandar", 4),
+        (2, "pandar", 1),
+        (40, "simulated", 7),
+        (10, "ten-path", 3),
+        (20, "ten-path", 6),
+        (2, "ten-path", 1),
+    ],
+)
+def test_the_papers_share_is_in_support(n_listeners: int, dataset: str, n_support: int) -> None:
+    assert default_n_support(n_listeners, dataset) == n_support  # type: ignore[arg-type]
+
+
+def test_splits_differ_among_themselves_and_by_seed_and_repeat() -> None:
+    splits = make_splits(PERSONS, 10, seed=3)
+    assert [split.index for split in splits] == list(range(10))
+    assert len({split.support for split in splits}) == 10
+    assert splits == make_splits(reversed(PERSONS), 10, seed=3)
+    assert splits != make_splits(PERSONS, 10, seed=4)
+    assert make_splits(PERSONS, 4, seed=3) == splits[:4]
+
+
+def test_every_split_that_exists_can_be_asked_for() -> None:
+    splits = make_splits(PERSONS[:4], 6, n_support=2)
+    assert len({split.support for split in splits}) == 6
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"listeners": PERSONS[:1]}, "found 1 listeners, expected at least 2"),
+        ({"listeners": [*PERSONS[:1]] * 5}, "found 1 listeners, expected at least 2"),
+        ({"n_support": 15}, "n_support = 15, expected 1 to 14 of 15"),
+        ({"n_support": 0}, "n_support = 0, expected 1 to 14"),
+        ({"n_splits": 0}, "n_splits = 0, expected at least 1"),
+        ({"listeners": PERSONS[:4], "n_splits": 7, "n_support": 2}, "n_splits = 7, expected at most 6"),
+    ],
+)
+def test_an_impossible_number_is_refused(options: dict, message: str) -> None:
+    with pytest.raises(DatasetError, match=message):
+        make_splits(**({"listeners": PERSONS} | options))

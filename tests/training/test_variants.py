@@ -1,0 +1,86 @@
+"""The three variants of a secondary path."""
+
+import numpy as np
+import pytest
+
+from training.datasets.path_pairs import DatasetError, PathPair
+from training.datasets.simulated import simulate_listeners
+from training.datasets.variants import secondary_variants, with_scaled_tail, with_tilt
+
+ORIGINAL = simulate_listeners(1).pairs[0]
+
+
+def level_db(response: np.ndarray) -> np.ndarray:
+    return 20 * np.log10(np.abs(np.fft.rfft(response, 65536)))
+
+
+def test_each_variant_does_what_its_record_says() -> None:
+    gain_delay, tilt, tail = secondary_variants(ORIGINAL, seed=5)
+    secondary = ORIGINAL.secondary
+    assert [pair.condition for pair in (gain_delay, tilt, tail)] == ["gain_delay", "tilt", "tail"]
+
+    assert gain_delay.variant["extra_delay_samples"] == 1
+    scale = 10 ** (gain_delay.variant["gain_db"] / 20)
+    np.testing.assert_allclose(gain_delay.secondary[1:], scale * secondary[:-1], rtol=1e-12)
+    assert gain_delay.secondary[0] == 0
+
+    change_db = level_db(tilt.secondary) - level_db(secondary)
+    bin_hz = 48000 / 65536
+    for frequency_hz, share in ((20, -1), (632.5, 0), (20000, 1)):
+        # 0.05 dB: the tilt's own response is cut with the path at 8192 samples.
+        assert change_db[round(frequency_hz / bin_hz)] == pytest.approx(share * tilt.variant["tilt_db"], abs=0.05)
+
+    np.testing.assert_array_equal(tail.secondary[:48], secondary[:48])
+    np.testing.assert_allclose(tail.secondary[48:], tail.variant["tail_scale"] * secondary[48:], rtol=1e-12)
+
+
+def test_the_primary_and_all_else_stay() -> None:
+    for variant in secondary_variants(ORIGINAL, seed=0):
+        assert variant.primary is ORIGINAL.primary
+        assert (variant.listener, variant.ear, variant.fit) == (ORIGINAL.listener, ORIGINAL.ear, ORIGINAL.fit)
+        assert variant.secondary.shape == ORIGINAL.secondary.shape
+        assert not np.array_equal(variant.secondary, ORIGINAL.secondary)
+    assert ORIGINAL.variant == {}
+
+
+def test_parameters_stay_in_range_and_use_it() -> None:
+    drawn = [
+        {name: value for variant in secondary_variants(pair, seed) for name, value in variant.variant.items()}
+        for pair in (
+            PathPair(f"person-{number:02d}", "left", "original", "normal", np.ones(64), np.ones(64))
+            for number in range(1, 24)
+        )
+        for seed in range(3)
+    ]
+    for name, low, high in (("gain_db", -3, 3), ("tilt_db", -3, 3), ("tail_scale", 0.5, 1.5)):
+        values = np.array([each[name] for each in drawn])
+        assert low <= values.min() < low + 0.2 * (high - low)
+        assert high - 0.2 * (high - low) < values.max() <= high
+
+
+def test_a_draw_belongs_to_its_ear_and_seed() -> None:
+    left, right = simulate_listeners(1).pairs
+
+    def parameters(pair: PathPair, seed: int) -> list[dict[str, float]]:
+        return [variant.variant for variant in secondary_variants(pair, seed)]
+
+    assert parameters(left, 1) == parameters(left, 1)
+    assert parameters(left, 1) != parameters(right, 1)
+    assert parameters(left, 1) != parameters(left, 2)
+
+
+def test_a_tilt_keeps_a_path_causal_and_its_onset_sharp() -> None:
+    impulse = np.zeros(8192)
+    impulse[100] = 1
+    tilted = with_tilt(impulse, 3.0)
+    assert np.abs(tilted[:100]).max() < 1e-6  # the wrapped end of the filter's own response
+    assert np.abs(tilted).argmax() == 100
+
+
+def test_a_tail_needs_a_path_longer_than_a_millisecond() -> None:
+    np.testing.assert_array_equal(with_scaled_tail(np.ones(50), 0.5), [1.0] * 48 + [0.5] * 2)
+
+
+def test_a_variant_has_no_variants() -> None:
+    with pytest.raises(DatasetError, match="simulated-001/left/gain_delay, expected an original"):
+        secondary_variants(secondary_variants(ORIGINAL, 0)[0], 0)
