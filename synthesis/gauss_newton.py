@@ -48,7 +48,7 @@ class RefinementProfile:
     risk_bands: bands of the worst-band risk. preconditioner: of the conjugate gradients. `diagonal` is a scalar
     for a Toeplitz matrix, and a scalar leaves every iterate unchanged, so it is applied as none. step_cap:
     largest RMS of a response step over the RMS of the ratio base, both over the 23 bands; None: no cap.
-    ceiling_weight: of the penalty on |W| above the ceiling.
+    ceiling_weight: of the penalty on |W| above the ceiling. reorthogonalise: see `conjugate_gradients`.
     """
 
     name: str
@@ -56,12 +56,15 @@ class RefinementProfile:
     preconditioner: Literal["diagonal", "strang"]
     step_cap: float | None
     ceiling_weight: float
+    reorthogonalise: bool
     n_iterations: int = 16
     tolerance: float = 1e-6
 
 
-PAPER = RefinementProfile("paper", AMP_BANDS, "diagonal", step_cap=10 ** (1 / 20) - 1, ceiling_weight=0.0)
-FAST = RefinementProfile("fast", WIDE_BANDS, "strang", step_cap=None, ceiling_weight=30.0)
+PAPER = RefinementProfile(
+    "paper", AMP_BANDS, "diagonal", step_cap=10 ** (1 / 20) - 1, ceiling_weight=0.0, reorthogonalise=False
+)
+FAST = RefinementProfile("fast", WIDE_BANDS, "strang", step_cap=None, ceiling_weight=30.0, reorthogonalise=True)
 PROFILES = {each.name: each for each in (PAPER, FAST)}
 
 # Verdicts, as stored per item.
@@ -273,7 +276,12 @@ def _solve(column: Tensor, descent: Tensor, profile: RefinementProfile) -> Solut
         else None
     )
     return conjugate_gradients(
-        matrix, descent, preconditioner, n_iterations=profile.n_iterations, tolerance=profile.tolerance
+        matrix,
+        descent,
+        preconditioner,
+        n_iterations=profile.n_iterations,
+        tolerance=profile.tolerance,
+        reorthogonalise=profile.reorthogonalise,
     )
 
 
