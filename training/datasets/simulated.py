@@ -194,7 +194,8 @@ def circuit_spectra(
     s = 2j * np.pi * frequency_hz
 
     def volume(cm3: float) -> NDArray[np.complex128]:
-        return s * (cm3 * 1e-6 / _RHO_C2_PA)  # as an admittance
+        admittance: NDArray[np.complex128] = s * (cm3 * 1e-6 / _RHO_C2_PA)
+        return admittance
 
     vent = 1 / (ear.vent_resistance + s * ear.vent_mass)
     back = vent + volume(ear.back_volume_cm3)
