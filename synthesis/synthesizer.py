@@ -83,7 +83,9 @@ class Synthesizer(nn.Module):
         """
         log_magnitude = log_base if correction is None else log_base + correction
         if max_gain_db is not None:
-            excess = log_magnitude - max_gain_db * NEPER_PER_DB
+            # In the magnitude's own precision, so that a number and a tensor of it give the same taps.
+            ceiling = torch.as_tensor(max_gain_db, dtype=log_magnitude.dtype, device=log_magnitude.device)
+            excess = log_magnitude - ceiling * NEPER_PER_DB
             log_magnitude = log_magnitude - nn.functional.softplus(excess, beta=CEILING_SHARPNESS)
         return minimum_phase_fir(log_magnitude)
 
