@@ -194,8 +194,7 @@ def circuit_spectra(
     s = 2j * np.pi * frequency_hz
 
     def volume(cm3: float) -> NDArray[np.complex128]:
-        admittance: NDArray[np.complex128] = s * (cm3 * 1e-6 / _RHO_C2_PA)
-        return admittance
+        return np.asarray(s * (cm3 * 1e-6 / _RHO_C2_PA), dtype=np.complex128)
 
     vent = 1 / (ear.vent_resistance + s * ear.vent_mass)
     back = vent + volume(ear.back_volume_cm3)
