@@ -83,8 +83,9 @@ class Synthesizer(nn.Module):
         """
         log_magnitude = log_base if correction is None else log_base + correction
         if max_gain_db is not None:
-            # In the magnitude's own precision, so that a number and a tensor of it give the same taps.
-            ceiling = torch.as_tensor(max_gain_db, dtype=log_magnitude.dtype, device=log_magnitude.device)
+            # In the magnitude's own precision, so that a number and a tensor of it give the same taps; a number
+            # stays on the host, from where a kernel takes it as an argument even while a graph is recorded.
+            ceiling = torch.as_tensor(max_gain_db, dtype=log_magnitude.dtype)
             excess = log_magnitude - ceiling * NEPER_PER_DB
             log_magnitude = log_magnitude - nn.functional.softplus(excess, beta=CEILING_SHARPNESS)
         return minimum_phase_fir(log_magnitude)
