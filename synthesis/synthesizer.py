@@ -11,8 +11,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from synthesis.conventions import DESIGN_N_FFT
-from synthesis.errors import InvalidOption, NonFiniteFilter
+from synthesis.conventions import DESIGN_N_FFT, N_BINS
+from synthesis.errors import InvalidOption, InvalidPaths, NonFiniteFilter
 from synthesis.features import path_features
 from synthesis.gauss_newton import MAX_UPDATES, PROFILES, Refinement, refine
 from synthesis.generator import NEPER_PER_DB, Generator
@@ -150,7 +150,10 @@ class Synthesizer(nn.Module):
         unusable paths and NonFiniteFilter where the design did not end in finite taps.
         """
         check_options(method=method, profile=profile, n_updates=n_updates)
-        paths.validate()
+        if paths.validate().n_fft != DESIGN_N_FFT:
+            raise InvalidPaths(
+                f"primary: found {paths.n_bins} bins, expected the design grid's {N_BINS}", field="primary"
+            )
         taps = self.initial_filter(paths, method, max_gain_db, reference_psd)
         refinement = self.refine(paths, taps, n_updates, profile, max_gain_db, reference_psd)
         if not bool(torch.isfinite(refinement.taps).all()):
