@@ -121,3 +121,41 @@ def test_energy_norm_of_the_error_never_rises() -> None:
         error = conjugate_gradients(Dense(matrix), rhs, n_iterations=n_iterations).value - solution
         errors.append((error * (Dense(matrix) @ error)).sum().item())
     assert all(later <= earlier * (1 + 1e-9) for earlier, later in pairwise(errors))
+
+
+def test_reorthogonalised_iterates_do_not_depend_on_precision() -> None:
+    # A few eigenvalues far above the rest, as in the measured normal matrices: the plain recursion loses
+    # orthogonality once it has found them.
+    q = torch.linalg.qr(torch.randn(2, 256, 256, dtype=torch.float64))[0]
+    eigenvalues = torch.cat([torch.logspace(0, 1, 246), torch.logspace(3, 5, 10)]).double()
+    matrix, rhs = (q * eigenvalues) @ q.mT, torch.randn(2, 256, dtype=torch.float64)
+
+    def difference(reorthogonalise: bool) -> float:
+        found = [
+            conjugate_gradients(
+                Dense(matrix.to(dtype)), rhs.to(dtype), n_iterations=24, reorthogonalise=reorthogonalise
+            ).value.double()
+            for dtype in (torch.float32, torch.float64)
+        ]
+        return float(((found[0] - found[1]).norm(dim=-1) / found[1].norm(dim=-1)).max())
+
+    # eps of float32 (6e-8) times the condition (1e5) is what any solver may lose.
+    assert difference(reorthogonalise=True) < 6e-3
+    assert difference(reorthogonalise=True) < 0.1 * difference(reorthogonalise=False)
+
+
+def test_reorthogonalising_changes_nothing_where_rounding_does_no_harm() -> None:
+    matrix, rhs = definite(32, 2, 50.0), torch.randn(2, 32, dtype=torch.float64)
+    plain = conjugate_gradients(Dense(matrix), rhs, n_iterations=8)
+    careful = conjugate_gradients(Dense(matrix), rhs, n_iterations=8, reorthogonalise=True)
+    torch.testing.assert_close(careful.value, plain.value, rtol=0, atol=1e-12)
+    torch.testing.assert_close(careful.residual, plain.residual, rtol=1e-9, atol=0)
+
+
+def test_a_converged_item_keeps_its_residual_too() -> None:
+    matrix = torch.stack([torch.diag(torch.tensor([1.0, 1, 1, 2])).double(), definite(4, 1, 1e3)[0]])
+    rhs = torch.randn(2, 4, dtype=torch.float64)
+    found = conjugate_gradients(Dense(matrix), rhs, n_iterations=4, tolerance=1e-6, reorthogonalise=True)
+    true = (rhs - Dense(matrix) @ found.value).norm(dim=-1) / rhs.norm(dim=-1)
+    assert found.n_iterations[0].item() == 2  # two distinct eigenvalues
+    torch.testing.assert_close(found.residual, true, rtol=0, atol=1e-11)
