@@ -42,12 +42,13 @@ def nominal_hz(n: int) -> float:
 
 @lru_cache(maxsize=64)
 def _cached_matrix(bands: tuple[int, ...], n_fft: int, dtype: torch.dtype, device: str) -> Tensor:
-    frequency = frequencies_hz(n_fft)
-    columns = []
-    for n in bands:
-        low, high = edges_hz(n)
-        columns.append((frequency >= low) & (frequency < high))
-    return torch.stack(columns, dim=-1).to(dtype=dtype, device=device)
+    with torch.inference_mode(False):  # whoever asks first may be serving, whoever asks next training
+        frequency = frequencies_hz(n_fft)
+        columns = []
+        for n in bands:
+            low, high = edges_hz(n)
+            columns.append((frequency >= low) & (frequency < high))
+        return torch.stack(columns, dim=-1).to(dtype=dtype, device=device)
 
 
 def band_matrix(

@@ -94,3 +94,11 @@ def test_the_matrix_sums_bands(dtype: torch.dtype) -> None:
         expected = oracle.band_sums(oracle.AMP_BANDS, power[row].double().numpy())
         # Sums of up to 800 positive numbers: rounding of order sqrt(800) eps.
         np.testing.assert_allclose(found[row].double().numpy(), expected, rtol=100 * torch.finfo(dtype).eps)
+
+
+def test_a_matrix_first_asked_for_while_serving_can_be_differentiated_through_later() -> None:
+    with torch.inference_mode():
+        band_matrix((20, 21, 22), 4096)
+    power = torch.rand(2, 2049, dtype=torch.float64, requires_grad=True)
+    (gradient,) = torch.autograd.grad((power @ band_matrix((20, 21, 22), 4096)).sum(), power)
+    assert torch.equal(gradient.bool(), band_matrix((20, 21, 22), 4096).sum(-1).bool().expand(2, -1))

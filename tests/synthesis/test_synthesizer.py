@@ -119,7 +119,7 @@ def test_designs_start_below_their_ceiling_on_measured_ears(measured_case: Case,
 
 @pytest.mark.parametrize(("kind", "every"), [("prime", 6), ("prime-log", 1)])
 def test_float32_follows_float64_on_measured_ears(measured_case: Case, kind: str, every: int) -> None:
-    """Every ear through the default generator; every sixth through the paper's, whose CNN takes 30 times as long."""
+    """Every ear through the default generator; every sixth through the paper's, a far larger CNN."""
     twin = synthesizer_for(measured_case, kind, trained=True)
     single = synthesizer_for(measured_case, kind, trained=True).float()
     paths = measured_case.paths()[::every]
