@@ -1,0 +1,44 @@
+"""Weights on disk: published whole, named, verified when they are read.
+
+    store = ModelStore(folder)
+    version = store.publish("pandar-prime-log-split03-seed1", checkpoint)
+    checkpoint = store.load("default")            # or "name@version", or an alias
+    synthesizer = checkpoint.synthesizer()
+    checkpoint.golden.check(synthesizer)          # this machine designs the filter that was published
+
+A checkpoint explains itself: the generator is rebuilt from the configuration in its manifest, which also says what
+it was trained on and how it scored. Only safetensors and JSON are read, so loading runs nothing from the file.
+"""
+
+from model_store.checkpoint import Checkpoint
+from model_store.errors import (
+    CorruptCheckpoint,
+    CorruptStore,
+    GoldenMismatch,
+    InvalidName,
+    ModelStoreError,
+    PublishFailed,
+    UnknownModel,
+)
+from model_store.golden import GOLDEN_TOLERANCE, GoldenCase, GoldenErrors
+from model_store.manifest import Manifest, Scores
+from model_store.store import DEFAULT_ROOT, ModelStore, ModelVersion
+
+__all__ = [
+    "DEFAULT_ROOT",
+    "GOLDEN_TOLERANCE",
+    "Checkpoint",
+    "CorruptCheckpoint",
+    "CorruptStore",
+    "GoldenCase",
+    "GoldenErrors",
+    "GoldenMismatch",
+    "InvalidName",
+    "Manifest",
+    "ModelStore",
+    "ModelStoreError",
+    "ModelVersion",
+    "PublishFailed",
+    "Scores",
+    "UnknownModel",
+]

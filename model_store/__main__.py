@@ -1,0 +1,166 @@
+"""``python -m model_store [--store DIR] list | show REF | verify [REF] | alias [NAME [REF]] [--remove]``.
+
+Exit code 0 if all is well, 1 with one line on standard error if not, 2 for a command that does not exist.
+"""
+
+import argparse
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from model_store.errors import InvalidName, ModelStoreError
+from model_store.manifest import Manifest, Table
+from model_store.store import DEFAULT_ROOT, ModelStore, ModelVersion
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command; returns the exit code."""
+    options = _parser().parse_args(arguments)
+    command: Callable[[ModelStore, argparse.Namespace], int] = options.run
+    try:
+        return command(ModelStore(options.store), options)
+    except ModelStoreError as error:
+        print(f"model_store: {error}", file=sys.stderr)
+    except OSError as error:
+        print(f"model_store: {error.strerror}: {error.filename}", file=sys.stderr)
+    return 1
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m model_store", description="Look after published models.")
+    parser.add_argument("--store", type=Path, default=DEFAULT_ROOT, metavar="DIR", help="default: %(default)s")
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+
+    listing = commands.add_parser("list", help="every model and version, and the aliases")
+    listing.set_defaults(run=_list)
+    show = commands.add_parser("show", help="what one version says of itself")
+    show.add_argument("reference", metavar="REF", help="name, name@version or alias")
+    show.set_defaults(run=_show)
+    verify = commands.add_parser("verify", help="check digests, tensors and the golden case")
+    verify.add_argument("reference", metavar="REF", nargs="?", help="default: every version")
+    verify.set_defaults(run=_verify)
+    alias = commands.add_parser("alias", help="let NAME stand for REF; without REF, show; without NAME, list")
+    alias.add_argument("alias", metavar="NAME", nargs="?")
+    alias.add_argument("reference", metavar="REF", nargs="?")
+    alias.add_argument("--remove", action="store_true", help="forget NAME")
+    alias.set_defaults(run=_alias)
+    return parser
+
+
+def _list(store: ModelStore, _: argparse.Namespace) -> int:
+    rows = [_list_row(store, version) for version in store.list()]
+    if not rows:
+        print("no models")
+    else:
+        header = ("model", "generator", "dataset", "split", "seed", "created", "held-out NR dB", "digest")
+        _print_table([header, *rows])
+    for alias, reference in store.aliases().items():
+        print(f"{alias} -> {reference}")
+    return 0
+
+
+def _list_row(store: ModelStore, version: ModelVersion) -> tuple[str, ...]:
+    name = version.reference + (" (bundled)" if version.is_bundled else "")
+    if version.fault is not None:
+        return name, "damaged: " + version.fault
+    manifest = store.manifest(version.reference)
+    return (
+        name,
+        str(manifest.generator["kind"]),
+        manifest.dataset,
+        "all" if manifest.split is None else str(manifest.split),
+        str(manifest.seed),
+        f"{manifest.created:%Y-%m-%d %H:%M}",
+        _headline(manifest),
+        version.digest[: len("sha256:") + 12],
+    )
+
+
+def _headline(manifest: Manifest) -> str:
+    """Noise reduction per k on unseen listeners, the split models' mean for a model trained on everybody."""
+    tables = [manifest.scores.held_out] if manifest.scores.held_out else [*manifest.scores.split_models.values()]
+    values: dict[str, list[float]] = {}
+    for table in tables:
+        for design, figures in table.items():
+            if design.startswith("k=") and "noise_reduction_db" in figures:
+                values.setdefault(design, []).append(figures["noise_reduction_db"])
+    means = " ".join(f"{design} {sum(each) / len(each):.2f}" for design, each in sorted(values.items()))
+    return means + (f" (of {len(tables)} split models)" if means and not manifest.scores.held_out else "")
+
+
+def _show(store: ModelStore, options: argparse.Namespace) -> int:
+    version = store.resolve(options.reference)
+    manifest = store.manifest(version.reference)
+    plain = manifest.model_dump(mode="json", exclude={"name", "version", "scores", "files", "support"})
+    rows = [("model", version.reference), ("digest", version.digest), ("folder", str(version.folder))]
+    rows += [("support", f"{len(manifest.support)}: {', '.join(manifest.support)}")]
+    for field, value in plain.items():
+        nested = value.items() if isinstance(value, dict) else [("", value)]
+        rows += [(f"{field}.{key}".rstrip("."), "all" if each is None else str(each)) for key, each in nested]
+    rows += [(file, digest) for file, digest in manifest.files.items()]
+    _print_table(rows)
+    _print_scores("held out (listeners not trained on)", manifest.scores.held_out)
+    for name, table in manifest.scores.split_models.items():
+        _print_scores(f"held out, split model {name}", table)
+    _print_scores("IN SUPPORT (listeners trained on)", manifest.scores.in_support)
+    return 0
+
+
+def _print_scores(title: str, table: Table) -> None:
+    if not table:
+        return
+    quantities = list(dict.fromkeys(quantity for figures in table.values() for quantity in figures))
+    rows = [
+        (design, *(f"{figures[each]:.3f}" if each in figures else "-" for each in quantities))
+        for design, figures in table.items()
+    ]
+    print(f"\n{title}")
+    _print_table([("design", *quantities), *rows])
+
+
+def _verify(store: ModelStore, options: argparse.Namespace) -> int:
+    """Every version is looked at, whatever is wrong with the one before."""
+    references = [options.reference] if options.reference else [each.reference for each in store.list()]
+    faults = 0
+    for reference in references:
+        try:
+            errors = store.verify(reference)
+        except InvalidName:
+            raise
+        except ModelStoreError as error:
+            faults += 1
+            print(f"model_store: {reference}: {error}", file=sys.stderr)
+        else:
+            print(
+                f"{reference}: sound; golden case met to {errors.taps:.1e} (k=0) and {errors.refined_taps:.1e} (k=1)"
+            )
+    if not references:
+        print("no models")
+    return 1 if faults else 0
+
+
+def _alias(store: ModelStore, options: argparse.Namespace) -> int:
+    if options.remove and options.alias:
+        store.remove_alias(options.alias)
+        print(f"{options.alias} is no alias any more")
+    elif options.alias and options.reference:
+        version = store.set_alias(options.alias, options.reference)
+        print(f"{options.alias} -> {options.reference}, now {version.reference}")
+    else:
+        for alias, reference in store.aliases().items():
+            if options.alias in (None, alias):
+                print(f"{alias} -> {reference}")
+    return 0
+
+
+def _print_table(rows: Sequence[Sequence[str]]) -> None:
+    """Columns left-aligned and two blanks apart; a row shorter than the first speaks for itself at its end."""
+    full = [row for row in rows if len(row) == len(rows[0])]
+    widths = [max(len(row[column]) for row in full) for column in range(len(rows[0]) - 1)]
+    for row in rows:
+        cells = [cell.ljust(width) for cell, width in zip(row[:-1], widths, strict=False)]
+        print("  ".join([*cells, row[-1]]))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

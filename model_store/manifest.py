@@ -1,0 +1,150 @@
+"""What a checkpoint says of itself: what it is, what it was trained on, how well it did, and its digests.
+
+A manifest is written once, as readable JSON in one fixed form, and never changed. Its digest, the SHA-256 of
+those bytes, names the whole version, because the manifest holds the digest of every other file.
+"""
+
+import hashlib
+import json
+from datetime import UTC, datetime
+from typing import Annotated, Final, Literal, Self
+
+from pydantic import AfterValidator, AwareDatetime, BaseModel, ConfigDict, Field, JsonValue, model_validator
+
+from model_store.names import check_name
+
+SCHEMA_VERSION: Final = 1
+
+Figures = Annotated[dict[str, float], Field(min_length=1)]
+"""One row of scores: quantity with its unit (``noise_reduction_db``, ``control_rms``) -> mean over cases."""
+
+Table = dict[str, Figures]
+"""Rows by design: ``k=0`` ... ``k=3`` for the model itself, ``wmmse``, ``ratio_base`` ... for what it is measured
+against in the same run."""
+
+Sha256 = Annotated[str, Field(pattern=r"^sha256:[0-9a-f]{64}$")]
+Text = Annotated[str, Field(min_length=1)]
+
+
+def sha256(data: bytes) -> str:
+    """Digest in the form used throughout: ``sha256:`` and 64 lower-case hexadecimal digits."""
+    return "sha256:" + hashlib.sha256(data).hexdigest()
+
+
+def _utc_seconds(time: datetime) -> datetime:
+    return time.astimezone(UTC).replace(microsecond=0)
+
+
+class _Frozen(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+
+class Scores(_Frozen):
+    """Time-domain scores, kept apart by whose ears they were taken on, so that none passes for another.
+
+    Attributes:
+        held_out: on listeners that this model never saw.
+        split_models: held-out tables of other models, trained alike on part of the listeners, by their names.
+            They speak for a model that was trained on everybody and so has no held-out listeners of its own.
+        in_support: on listeners that this model was trained on; never to be quoted without that label.
+    """
+
+    held_out: Table = {}
+    split_models: dict[str, Table] = {}
+    in_support: Table = {}
+
+
+class Manifest(_Frozen):
+    """The record beside the weights.
+
+    The trainer states what it knows; `ModelStore.publish` fills in the rest, marked *store*, over whatever stands
+    there.
+
+    Attributes:
+        schema_version: form of this record.
+        name, version: *store*; version is 0 until published, ascending from 1 after.
+        created: *store*; when it was published, UTC, whole seconds.
+        generator: *store*; `GeneratorConfig.to_dict()` (kind, grid, base, bound, layout).
+        n_parameters: *store*; number of the generator's parameters.
+        dataset: name of the data set (``pandar``, ``ten-path``, ``simulated``).
+        split: index of the split by listener; None for a model trained on every listener.
+        seed: training seed.
+        support: listeners trained on, each once.
+        training: the training's configuration, as plain JSON.
+        data_fingerprint: SHA-256 over the data files read, 64 hexadecimal digits, with or without ``sha256:``.
+        scores: see `Scores`.
+        licence, attribution: of the data, as its owners ask for.
+        files: *store*; digest of every tensor file.
+    """
+
+    schema_version: Literal[1] = SCHEMA_VERSION
+    name: Annotated[str, AfterValidator(check_name)] = "unpublished"
+    version: int = Field(default=0, ge=0)
+    created: Annotated[AwareDatetime, AfterValidator(_utc_seconds)] | None = None
+    generator: dict[str, JsonValue] = {}
+    n_parameters: int = Field(default=0, ge=0)
+    dataset: Text
+    split: int | None = Field(ge=0)
+    seed: int
+    support: tuple[Text, ...] = Field(min_length=1)
+    training: dict[str, JsonValue]
+    data_fingerprint: Annotated[str, Field(pattern=r"^(sha256:)?[0-9a-f]{64}$")]
+    scores: Scores = Scores()
+    licence: Text
+    attribution: Text
+    files: dict[str, Sha256] = {}
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if len(set(self.support)) < len(self.support):
+            raise ValueError("support: found a listener twice, expected each once")
+        if self.split is None and self.scores.held_out:
+            raise ValueError(
+                "scores.held_out: found figures for a model trained on every listener (split is null), "
+                "expected none: label them in_support, or give its split models' under split_models"
+            )
+        return self
+
+    def published(
+        self,
+        name: str,
+        version: int,
+        created: datetime,
+        generator: dict[str, JsonValue],
+        n_parameters: int,
+        files: dict[str, str],
+    ) -> "Manifest":
+        """This record with the store's fields filled in, and everything validated again."""
+        filled = {
+            "name": name,
+            "version": version,
+            "created": created,
+            "generator": generator,
+            "n_parameters": n_parameters,
+            "files": files,
+        }
+        return Manifest.model_validate({**self.model_dump(), **filled})
+
+    def to_bytes(self) -> bytes:
+        """The one form in which this record is written: JSON in UTF-8, fields in order, two spaces, a newline.
+
+        Raises ValueError if `training` holds NaN or an infinity, which JSON cannot say.
+        """
+        plain = self.model_dump(mode="json")
+        return (json.dumps(plain, indent=2, ensure_ascii=False, allow_nan=False) + "\n").encode()
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> "Manifest":
+        """Read what `to_bytes` wrote; ValueError for anything else, be it only in spacing.
+
+        Insisting on the one form makes `digest` the digest of the file by construction.
+        """
+        manifest = cls.model_validate(json.loads(data))
+        if manifest.to_bytes() != data:
+            raise ValueError("not in the form in which this package writes a manifest")
+        return manifest
+
+    @property
+    def digest(self) -> str:
+        """``sha256:...`` of the manifest's bytes: the identity of the whole version."""
+        return sha256(self.to_bytes())
