@@ -118,8 +118,10 @@ class TapObjective:
         bands = profile.risk_bands
         self.membership = band_matrix(bands, paths.n_fft, reference_psd.dtype, reference_psd.device)
         power = reference_psd * squared_magnitude(paths.primary)
-        tiny = torch.finfo(power.dtype).tiny
-        total = (power @ self.membership).sum(-1, keepdim=True).clamp_min(tiny)
+        # A primary path that is silent in every band must not turn the reference into infinite weights.
+        loudest = reference_psd.sum(-1, keepdim=True) * squared_magnitude(paths.primary).amax(-1, keepdim=True)
+        floor = (SILENCE * loudest).clamp_min(torch.finfo(power.dtype).tiny)
+        total = torch.maximum((power @ self.membership).sum(-1, keepdim=True), floor)
         self.weight = reference_psd / total
         self.disturbance = (power / total) @ self.membership + SILENCE
         self.in_target = torch.zeros(len(bands), dtype=power.dtype, device=power.device)

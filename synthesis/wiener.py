@@ -25,7 +25,9 @@ def wmmse_weights(reference_psd: Tensor) -> Tensor:
     per_bin = membership / membership.sum(0)
     weights = reference_psd * per_bin.sum(-1)
     active = membership.sum(-1) > 0
-    return weights / weights[..., active].mean(-1, keepdim=True)
+    mean = weights[..., active].mean(-1, keepdim=True)
+    # A reference with no power in any band leaves every weight at zero.
+    return weights / mean.clamp_min(torch.finfo(weights.dtype).tiny)
 
 
 def toeplitz_system(paths: AcousticPaths, weights: Tensor, n_taps: int = N_TAPS) -> tuple[Tensor, Tensor]:
@@ -39,7 +41,9 @@ def toeplitz_system(paths: AcousticPaths, weights: Tensor, n_taps: int = N_TAPS)
     power = weights * squared_magnitude(paths.secondary)
     column = torch.fft.irfft(power)[..., :n_taps] * (n_fft / 2)
     rhs = torch.fft.irfft(weights * paths.secondary.conj() * paths.primary)[..., :n_taps] * (n_fft / 2)
-    column[..., 0] = column[..., 0] + REGULARISATION * power.sum(-1)
+    diagonal = column[..., 0] + REGULARISATION * power.sum(-1)
+    # With no secondary path in any band the right-hand side is zero too: the least filter is none.
+    column[..., 0] = torch.where(diagonal > 0, diagonal, 1.0)
     return column, rhs
 
 

@@ -209,6 +209,10 @@ def hopeless(name: str, case: Case) -> AcousticPaths:
         secondary = torch.ones_like(secondary)
     elif name == "one late sample":
         secondary = torch.exp(-2j * torch.pi * frequency * 2000 / 48_000)[None].expand_as(secondary)
+    elif name == "primary beyond every band":
+        primary[:, frequency < 22_500] = 0
+    elif name == "secondary beyond every band":
+        secondary[:, frequency < 22_500] = 0
     elif name == "one tone":
         primary = torch.where(torch.arange(paths.n_bins) == 683, primary, 0)
     return AcousticPaths(primary, secondary)
@@ -224,6 +228,8 @@ def hopeless(name: str, case: Case) -> AcousticPaths:
         "one sample",
         "one late sample",
         "one tone",
+        "primary beyond every band",
+        "secondary beyond every band",
     ],
 )
 def test_ill_conditioned_paths_stay_finite(name: str, design_case: Case, dtype: torch.dtype) -> None:
@@ -314,6 +320,19 @@ def test_a_requests_own_reference_replaces_the_checkpoints(design_case: Case) ->
         synthesizer.predict(paths, taps, reference_psd=own).control_rms.min()
         > synthesizer.predict(paths, taps).control_rms.max()
     )
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_reference_outside_the_bands_leaves_nothing_to_do(
+    method: str, design_case: Case, dtype: torch.dtype
+) -> None:
+    psd = torch.zeros(16_385, dtype=dtype)
+    psd[-100:] = 1e-3  # above 23.8 kHz
+    synthesizer = synthesizer_for(design_case).to(dtype)
+    found = synthesizer.design(design_case.paths(dtype), 2, method=method, reference_psd=psd)
+    assert torch.isfinite(found.taps).all()
+    if method == "wmmse":
+        assert not found.taps.any()  # the least filter that minimises nothing
 
 
 @pytest.mark.cuda
