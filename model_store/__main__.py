@@ -49,11 +49,14 @@ def _parser() -> argparse.ArgumentParser:
 
 def _list(store: ModelStore, _: argparse.Namespace) -> int:
     rows = [_list_row(store, version) for version in store.list()]
-    if not rows:
-        print("no models")
-    else:
+    if rows:
         header = ("model", "generator", "dataset", "split", "seed", "created", "held-out NR dB", "digest")
         _print_table([header, *rows])
+    broken = store.broken()
+    for reference, fault in broken.items():
+        print(f"{reference}  damaged: {fault}")
+    if not rows and not broken:
+        print("no models")
     for alias, reference in store.aliases().items():
         print(f"{alias} -> {reference}")
     return 0
@@ -61,8 +64,6 @@ def _list(store: ModelStore, _: argparse.Namespace) -> int:
 
 def _list_row(store: ModelStore, version: ModelVersion) -> tuple[str, ...]:
     name = version.reference + (" (bundled)" if version.is_bundled else "")
-    if version.fault is not None:
-        return name, "damaged: " + version.fault
     manifest = store.manifest(version.reference)
     return (
         name,
@@ -120,7 +121,8 @@ def _print_scores(title: str, table: Table) -> None:
 
 def _verify(store: ModelStore, options: argparse.Namespace) -> int:
     """Every version is looked at, whatever is wrong with the one before."""
-    references = [options.reference] if options.reference else [each.reference for each in store.list()]
+    everything = [*(each.reference for each in store.list()), *store.broken()]
+    references = [options.reference] if options.reference else everything
     faults = 0
     for reference in references:
         try:
@@ -131,9 +133,7 @@ def _verify(store: ModelStore, options: argparse.Namespace) -> int:
             faults += 1
             print(f"model_store: {reference}: {error}", file=sys.stderr)
         else:
-            print(
-                f"{reference}: sound; golden case met to {errors.taps:.1e} (k=0) and {errors.refined_taps:.1e} (k=1)"
-            )
+            print(f"{reference}: sound; golden case to {errors.taps:.1e} (k=0), {errors.refined_taps:.1e} (k=1)")
     if not references:
         print("no models")
     return 1 if faults else 0
@@ -154,12 +154,10 @@ def _alias(store: ModelStore, options: argparse.Namespace) -> int:
 
 
 def _print_table(rows: Sequence[Sequence[str]]) -> None:
-    """Columns left-aligned and two blanks apart; a row shorter than the first speaks for itself at its end."""
-    full = [row for row in rows if len(row) == len(rows[0])]
-    widths = [max(len(row[column]) for row in full) for column in range(len(rows[0]) - 1)]
+    """Columns left-aligned and two blanks apart."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for row in rows:
-        cells = [cell.ljust(width) for cell, width in zip(row[:-1], widths, strict=False)]
-        print("  ".join([*cells, row[-1]]))
+        print("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
 
 
 if __name__ == "__main__":

@@ -1,18 +1,23 @@
-"""Publish, resolve, load, alias.
+"""The store: named models in immutable versions below one folder.
 
-ROOT/NAME/VERSION/          one immutable version: manifest.json, manifest.sha256 and the tensor files
-ROOT/aliases.json           other names for a model or for one version of it
+    ROOT/NAME/VERSION/          one version: manifest.json, manifest.sha256 and the tensor files
+    ROOT/aliases.json           other names for a model or for one version of it
 
-A model published in the root takes precedence over a bundled one of the same name. The bundled models are package
-data and never written to.
+Beneath it lies the read-only layer of models that come with the package. A name means the newest version in the
+root, if the root has any; else an alias of that name; else the package's newest. A numbered reference means that
+version of that model and never an alias; publishing counts on from both layers, so that it stays the same model.
+
+Deleting is done by hand (a version is one folder); a deleted newest number may be given again.
 """
 
 from __future__ import annotations
 
 import errno
+import fcntl
 import json
 import os
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib.resources import files
@@ -21,6 +26,7 @@ from pathlib import Path
 from model_store.checkpoint import Checkpoint
 from model_store.durable import partial_folder, replace_file, sweep, sync_folder, write_new
 from model_store.errors import CorruptCheckpoint, CorruptStore, InvalidName, PublishFailed, UnknownModel
+from model_store.golden import GoldenErrors
 from model_store.manifest import Manifest, sha256
 from model_store.names import MAX_VERSION, Reference, check_name, parse_reference
 from model_store.version_folder import (
@@ -36,206 +42,168 @@ from model_store.version_folder import (
 
 DEFAULT_ROOT = Path(__file__).parent / "checkpoints"
 BUNDLED_ROOT = Path(str(files("model_store"))) / "bundled"
+"""The models that come with the package; the folder need not exist."""
+
 ALIASES_FILE = "aliases.json"
 
 
 @dataclass(frozen=True)
 class ModelVersion:
-    """One published version. folder: where it lies. digest: of its manifest, which names every other file's."""
+    """One published version.
+
+    Attributes:
+        name, version: its identity in the store.
+        folder: where it lies.
+        digest: ``sha256:...`` of its manifest, and so of everything in it.
+        is_bundled: whether it came with the package.
+    """
 
     name: str
     version: int
     folder: Path
     digest: str
+    is_bundled: bool = False
+
+    @property
+    def reference(self) -> str:
+        """``name@version``."""
+        return f"{self.name}@{self.version}"
 
     def __str__(self) -> str:
-        return f"{self.name}@{self.version}"
+        return self.reference
 
 
 class ModelStore:
-    """A folder of published models, together with the bundled ones."""
+    """Publishes, finds and loads models below `root`; safe for any number of processes at once."""
 
     def __init__(self, root: Path | str = DEFAULT_ROOT, include_bundled: bool = True) -> None:
-        """root: need not exist; it is made by the first publish."""
+        """root: made by the first publish or alias, and need not exist before. It may itself be a symbolic link;
+        below it none is followed. include_bundled: whether the package's own models are seen as well.
+        """
         self.root = Path(root)
-        self._roots = (self.root, BUNDLED_ROOT) if include_bundled else (self.root,)
+        self._layers = (self.root, BUNDLED_ROOT) if include_bundled else (self.root,)
 
-    def publish(self, name: str, checkpoint: Checkpoint) -> ModelVersion:
-        """Write `checkpoint` as the next version of `name`, whole or not at all.
+    # ----- publishing -----------------------------------------------------------------------------------------
 
-        What is about to be written is read back as a loader would read it, and its golden case is asked, before
-        anyone can see it. Raises InvalidName, CorruptCheckpoint or GoldenMismatch for a checkpoint that would
-        not load, and PublishFailed (the store as it was) where the disk refuses.
+    def publish(self, name: str, checkpoint: Checkpoint, created: datetime | None = None) -> ModelVersion:
+        """Add `checkpoint` as the next version of `name`. All of it becomes visible at once, or none of it.
+
+        The store's fields of its manifest (name, version, created, generator, n_parameters, files) are filled in;
+        the object itself is left alone. created: an aware time; None for now.
+
+        Raises InvalidName for a name that breaks the rule or is an alias; CorruptCheckpoint or GoldenMismatch
+        for a checkpoint that would not load (NaN weights, wrong types, a golden case that it does not
+        reproduce); PublishFailed where the manifest cannot be written as JSON or the disk refuses. The store is
+        then as it was.
         """
         check_name(name)
         if name in self.aliases():
             raise InvalidName(f"model name: found {name!r}, which is an alias, expected a name that is free")
         tensors = checkpoint.tensor_files()
-        digests = {file: sha256(data) for file, data in tensors.items()}
         try:
-            self.root.mkdir(parents=True, exist_ok=True)
-            sweep(self.root)
-            return self._write(name, checkpoint, tensors, digests)
+            draft = _rehearsed(name, checkpoint, tensors, created or datetime.now(UTC))
+            return self._write(name, draft, tensors)
         except OSError as error:
-            raise PublishFailed(
-                f"{name}: not published ({error.strerror or error}); the store is as it was"
-            ) from error
+            reason = error.strerror or type(error).__name__
+            raise PublishFailed(f"{name}: not published ({reason}); the store is as it was") from error
 
-    def _write(
-        self, name: str, checkpoint: Checkpoint, tensors: dict[str, bytes], digests: dict[str, str]
-    ) -> ModelVersion:
-        generator = checkpoint.generator
-        (self.root / name).mkdir(exist_ok=True)
-        try:
+    def _write(self, name: str, draft: Manifest, tensors: dict[str, bytes]) -> ModelVersion:
+        """Write into a partial folder, fsync all of it, rename it to the next free number."""
+        _make_folder(self.root)
+        sweep(self.root)
+        with partial_folder(self.root) as partial:
+            for file, data in tensors.items():
+                write_new(partial / file, data)
             while True:
-                version = max(versions_in(self.root, name), default=0) + 1
-                if version > MAX_VERSION:
-                    raise PublishFailed(f"{name}: found version {MAX_VERSION}, expected a number below")
-                manifest = checkpoint.manifest.published(
-                    name,
-                    version,
-                    datetime.now(UTC),
-                    generator.config.to_dict(),
-                    generator.n_parameters,
-                    digests,
-                )
-                Checkpoint.from_files(manifest, tensors).check_golden()
-                data = manifest.to_bytes()
-                everything = {
-                    **tensors,
-                    MANIFEST_FILE: data,
-                    MANIFEST_DIGEST_FILE: manifest_digest_line(data),
-                }
-                with partial_folder(self.root) as partial:
-                    for file, content in everything.items():
-                        write_new(partial / file, content)
-                    sync_folder(partial)
-                    target = self.root / name / str(version)
-                    try:
-                        os.rename(partial, target)
-                    except OSError as error:
-                        if error.errno in (errno.EEXIST, errno.ENOTEMPTY):
-                            continue  # another publisher took this number: the next one
-                        raise
-                sync_folder(self.root / name)
-                sync_folder(self.root)
-                return ModelVersion(name, version, target, manifest.digest)
-        finally:
-            if not versions_in(self.root, name):
-                (self.root / name).rmdir()
+                version = self._next_version(name)
+                manifest = draft.model_copy(update={"version": version}).to_bytes()
+                replace_file(partial / MANIFEST_FILE, manifest)
+                replace_file(partial / MANIFEST_DIGEST_FILE, manifest_digest_line(manifest))
+                _make_folder(self.root / name)
+                target = self.root / name / str(version)
+                try:
+                    # Fails if another publisher has taken the number since: a version is never empty, and a
+                    # folder is not renamed onto one with something in it. Then it is the next number.
+                    os.rename(partial, target)
+                except OSError as error:
+                    if error.errno in (errno.EEXIST, errno.ENOTEMPTY):
+                        continue
+                    raise
+                sync_folder(target.parent)
+                return ModelVersion(name, version, target, sha256(manifest))
+
+    def _next_version(self, name: str) -> int:
+        taken = [version for layer in self._layers for version in versions_in(layer, name)]
+        version = max(taken, default=0) + 1
+        if version > MAX_VERSION:
+            raise PublishFailed(f"{name}: found version {MAX_VERSION}, expected a number below")
+        return version
+
+    # ----- finding --------------------------------------------------------------------------------------------
 
     def resolve(self, reference: str) -> ModelVersion:
-        """The version that a name, alias or ``name@version`` stands for, its manifest checked.
+        """The version that ``name``, ``name@version`` or an alias stands for, its manifest checked.
 
-        Raises InvalidName, UnknownModel, CorruptStore or CorruptCheckpoint.
+        Raises InvalidName, UnknownModel, CorruptStore, or CorruptCheckpoint for the version itself: the one
+        before a damaged newest version is not silently taken in its place.
         """
-        root, wanted = self._find(reference)
-        assert wanted.version is not None
-        digest = read_manifest(root, wanted.name, wanted.version).digest
-        return ModelVersion(wanted.name, wanted.version, root / wanted.name / str(wanted.version), digest)
+        layer, name, version = self._find(reference)
+        digest = read_manifest(layer, name, version).digest
+        return ModelVersion(name, version, layer / name / str(version), digest, is_bundled=layer != self.root)
 
     def manifest(self, reference: str) -> Manifest:
-        """The manifest of what `reference` stands for."""
-        root, wanted = self._find(reference)
-        assert wanted.version is not None
-        return read_manifest(root, wanted.name, wanted.version)
+        """The checked manifest of what `reference` stands for; errors as `resolve`."""
+        return read_manifest(*self._find(reference))
 
     def load(self, reference: str) -> Checkpoint:
-        """Read a version, every digest, shape and value checked; CorruptCheckpoint where one fails."""
-        root, wanted = self._find(reference)
-        assert wanted.version is not None
-        manifest, tensors = read_version(root, wanted.name, wanted.version)
+        """Read a version and check everything that can be checked without running it.
+
+        That is every file's digest, and the tensors' names, shapes, type and finiteness against the manifest's
+        configuration. Errors as `resolve`; CorruptCheckpoint names the file, what was found and what was
+        expected. The golden case is left to whoever runs the model, on the device and in the precision that it
+        is run in (`Checkpoint.golden.check`).
+        """
+        layer, name, version = self._find(reference)
+        manifest, tensors = read_version(layer, name, version)
         try:
             return Checkpoint.from_files(manifest, tensors)
         except CorruptCheckpoint as error:
-            raise error.inside(str(wanted).replace("@", "/")) from error
+            raise error.inside(f"{name}/{version}") from error
 
-    def verify(self, reference: str) -> ModelVersion:
-        """Load, and ask the golden case; raises what `load` raises, and GoldenMismatch."""
-        self.load(reference).check_golden()
-        return self.resolve(reference)
+    def verify(self, reference: str) -> GoldenErrors:
+        """Load, and ask the golden case in float32 on the CPU; errors as `load`, and GoldenMismatch."""
+        return self.load(reference).check_golden()
 
     def list(self) -> list[ModelVersion]:
-        """Every readable version, by name, then ascending; versions that do not read are left to `broken`."""
-        return [self.resolve(reference) for reference in self._references() if self._fault(reference) is None]
+        """Every version whose manifest is sound, by name, then ascending; the others are left to `broken`."""
+        broken = self.broken()
+        return [self.resolve(reference) for reference in self._references() if reference not in broken]
 
     def broken(self) -> dict[str, str]:
-        """What is wrong with the versions whose manifest cannot be read, by reference."""
-        faults = {reference: self._fault(reference) for reference in self._references()}
-        return {reference: fault for reference, fault in faults.items() if fault is not None}
-
-    def aliases(self) -> dict[str, str]:
-        """Aliases and the references that they stand for."""
-        if not (self.root / ALIASES_FILE).exists() and not (self.root / ALIASES_FILE).is_symlink():
-            return {}
-        data = read_plain_file(self.root, ALIASES_FILE)
-        try:
-            found = json.loads(data)
-            return {check_name(alias): str(parse_reference(target)) for alias, target in found.items()}
-        except (ValueError, AttributeError, TypeError, InvalidName) as error:
-            raise CorruptStore(
-                ALIASES_FILE, "no table of aliases", "names with the references they stand for"
-            ) from error
-
-    def set_alias(self, alias: str, reference: str) -> None:
-        """Let `alias` stand for `reference` (a name: always its latest version; or one version).
-
-        Raises InvalidName where `alias` is a published model's name, UnknownModel where nothing goes by
-        `reference`, PublishFailed where the disk refuses.
-        """
-        check_name(alias)
-        target = parse_reference(reference)
-        if versions_in(self.root, alias):
-            raise InvalidName(f"alias: found {alias!r}, which is a model's name, expected a name that is free")
-        aliases = self.aliases()
-        if target.name in aliases:
-            raise InvalidName(f"alias target: found {reference!r}, itself an alias, expected a model or a version")
-        self._find(reference)
-        table = json.dumps({**aliases, alias: str(target)}, indent=2, sort_keys=True) + "\n"
-        try:
-            self.root.mkdir(parents=True, exist_ok=True)
-            replace_file(self.root / ALIASES_FILE, table.encode())
-        except OSError as error:
-            raise PublishFailed(f"alias {alias}: not set ({error.strerror or error})") from error
-
-    def _find(self, text: str) -> tuple[Path, Reference]:
-        """The root that holds what `text` stands for, and its exact reference."""
-        wanted = parse_reference(text)
-        if wanted.version is None and wanted.name in (aliases := self.aliases()):
-            wanted = parse_reference(aliases[wanted.name])
-        for root in self._roots:
-            versions = versions_in(root, wanted.name)
-            if versions and wanted.version is None:
-                return root, Reference(wanted.name, versions[-1])
-            if wanted.version in versions:
-                return root, wanted
-        known = ", ".join(sorted({name for root in self._roots for name in names_in(root)})) or "none"
-        raise UnknownModel(f"model: found no {text!r}, expected one of: {known}")
+        """What is wrong with the versions whose manifest cannot be trusted, by reference."""
+        faults = {}
+        for reference in self._references():
+            try:
+                self.manifest(reference)
+            except CorruptStore as error:
+                faults[reference] = str(error)
+        return faults
 
     def _references(self) -> Iterator[str]:
-        seen: set[str] = set()
-        for root in self._roots:
-            for name in names_in(root):
-                for version in versions_in(root, name):
-                    reference = f"{name}@{version}"
-                    if reference not in seen:
-                        seen.add(reference)
-                        yield reference
-
-    def _fault(self, reference: str) -> str | None:
-        try:
-            self.resolve(reference)
-        except CorruptStore as error:
-            return str(error)
-        return None
-
-    # ----- where things are -------------------------------------------------------------------------------------
+        """Every ``name@version``, sorted. Of two of one number only the root's can be referred to."""
+        found = {
+            (name, version)
+            for layer in self._layers
+            for name in names_in(layer)
+            for version in versions_in(layer, name)
+        }
+        return (str(Reference(*each)) for each in sorted(found))
 
     def _find(self, reference: str) -> tuple[Path, str, int]:
         """Layer, name and number of what a reference stands for, aliases included."""
         wanted = parse_reference(reference)
-        # A model of the root is found without reading the aliases, so that a damaged aliases file cannot hide it.
-        if wanted.version is not None or version_folder.versions_in(self.root, wanted.name):
+        # A model of the root is found without reading the aliases, so a damaged aliases file cannot hide it.
+        if wanted.version is not None or versions_in(self.root, wanted.name):
             return self._find_model(wanted)
         target = self.aliases().get(wanted.name)
         if target is None:
@@ -246,29 +214,95 @@ class ModelStore:
             raise UnknownModel(f"alias {wanted.name} stands for {target}: {error}") from error
 
     def _find_model(self, wanted: Reference) -> tuple[Path, str, int]:
-        known: set[int] = set()
+        """The same for the name of a model, never of an alias."""
         for layer in self._layers:
-            versions = version_folder.versions_in(layer, wanted.name)
-            known.update(versions)
+            versions = versions_in(layer, wanted.name)
             if versions and wanted.version in (None, *versions):
                 return layer, wanted.name, wanted.version or versions[-1]
-        if known:
-            numbers = ", ".join(map(str, sorted(known)[-8:]))
-            raise UnknownModel(f"model {wanted.name}: found no version {wanted.version}, expected one of {numbers}")
-        raise UnknownModel(f"model {wanted.name}: found none of that name, expected a published one")
+        known = ", ".join(sorted({name for layer in self._layers for name in names_in(layer)})) or "none"
+        raise UnknownModel(f"model: found no {str(wanted)!r}, expected a version of one of: {known}")
 
-    def _version(self, layer: Path, name: str, version: int) -> ModelVersion:
-        digest = version_folder.read_manifest(layer, name, version).digest
-        folder = layer / name / str(version)
-        return ModelVersion(name, version, folder, digest, is_bundled=layer != self.root)
+    # ----- aliases --------------------------------------------------------------------------------------------
 
-    def _described(self, layer: Path, name: str, version: int) -> ModelVersion:
-        """As `_version`, with the fault in place of the digest where there is one."""
+    def aliases(self) -> dict[str, str]:
+        """Aliases and the references that they stand for; CorruptStore if their file cannot be read."""
+        if not os.path.lexists(self.root / ALIASES_FILE):
+            return {}
+        data = read_plain_file(self.root, ALIASES_FILE)
         try:
-            return self._version(layer, name, version)
-        except CorruptStore as error:
-            folder = layer / name / str(version)
-            return ModelVersion(name, version, folder, "", is_bundled=layer != self.root, fault=str(error))
+            found = json.loads(data)
+            return {check_name(alias): str(parse_reference(target)) for alias, target in found.items()}
+        except (ValueError, AttributeError, InvalidName) as error:
+            raise CorruptStore(
+                ALIASES_FILE, "no table of aliases", "names with the references they stand for"
+            ) from error
+
+    def set_alias(self, alias: str, reference: str) -> ModelVersion:
+        """Let `alias` stand for ``name`` (its newest version, whichever that will be) or ``name@version``.
+
+        An alias of the same name is replaced. Returns what it stands for now. Raises InvalidName where `alias` is
+        a model of the root or `reference` is itself an alias, UnknownModel or CorruptStore where `reference`
+        leads nowhere, PublishFailed where the disk refuses.
+        """
+        check_name(alias)
+        target = parse_reference(reference)
+        with self._writing_aliases(alias) as aliases:
+            if versions_in(self.root, alias):
+                raise InvalidName(f"alias: found {alias!r}, which is a model's name, expected a name that is free")
+            if target.version is None and target.name in aliases:
+                raise InvalidName(
+                    f"alias target: found {reference!r}, itself an alias, expected a model or a version"
+                )
+            _, name, version = self._find_model(target)
+            resolved = self.resolve(f"{name}@{version}")
+            aliases[alias] = str(target)
+        return resolved
+
+    def remove_alias(self, alias: str) -> None:
+        """Forget an alias; UnknownModel if there is none of that name."""
+        with self._writing_aliases(alias) as aliases:
+            if alias not in aliases:
+                known = ", ".join(sorted(aliases)) or "none"
+                raise UnknownModel(f"alias: found no {alias!r}, expected one of: {known}")
+            del aliases[alias]
+
+    @contextmanager
+    def _writing_aliases(self, alias: str) -> Iterator[dict[str, str]]:
+        """The table, to be changed and put back, by one process at a time; left as it was if the body raises."""
+        try:
+            _make_folder(self.root)
+            descriptor = os.open(self.root, os.O_RDONLY | os.O_DIRECTORY)
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX)
+                aliases = self.aliases()
+                yield aliases
+                table = json.dumps(aliases, indent=2, sort_keys=True) + "\n"
+                replace_file(self.root / ALIASES_FILE, table.encode())
+            finally:
+                os.close(descriptor)  # which unlocks
+        except OSError as error:
+            raise PublishFailed(f"alias {alias}: not changed ({error.strerror})") from error
+
+
+def _rehearsed(name: str, checkpoint: Checkpoint, tensors: dict[str, bytes], created: datetime) -> Manifest:
+    """The manifest to write, but for its number, after loading from memory what is about to be written.
+
+    So nothing is ever published that `load` would refuse, by construction and not by a second set of rules.
+    """
+    try:
+        draft = checkpoint.manifest.published(
+            name,
+            1,
+            created,
+            checkpoint.generator.config.to_dict(),
+            checkpoint.generator.n_parameters,
+            {file: sha256(data) for file, data in tensors.items()},
+        )
+        draft = Manifest.from_bytes(draft.to_bytes())
+    except ValueError as error:
+        raise PublishFailed(f"{name}: not published, its manifest cannot be written ({error})") from error
+    Checkpoint.from_files(draft, tensors).check_golden()
+    return draft
 
 
 def _make_folder(folder: Path) -> None:
