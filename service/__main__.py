@@ -1,0 +1,43 @@
+"""`python -m service`: read the settings, serve until told to stop."""
+
+import logging
+import sys
+from contextlib import suppress
+
+from pydantic import ValidationError
+
+from service.settings import Settings
+
+
+def main(arguments: list[str]) -> int:
+    """Exit status: 0 after serving, 2 for settings that cannot be used, 1 where the address cannot be had."""
+    try:
+        settings = Settings(_cli_parse_args=arguments)  # type: ignore[call-arg]
+    except ValidationError as error:
+        for each in error.errors(include_url=False):
+            name = "-".join(str(part) for part in each["loc"]).replace("_", "-")
+            print(f"python -m service: error: {name}: found {each['input']!r}; {each['msg']}", file=sys.stderr)
+        return 2
+    logging.basicConfig(
+        level=settings.log_level.upper(),
+        format="%(asctime)s %(levelname)s %(name)s: %(message)s",
+        stream=sys.stderr,
+    )
+
+    # Late, so that --help and a wrong option are answered at once.
+    from service.app import create_app
+    from service.server import server
+
+    try:
+        app = create_app(settings)
+    except ValueError as error:
+        print(f"python -m service: error: {error}", file=sys.stderr)
+        return 2
+    running = server(app, settings)
+    with suppress(KeyboardInterrupt):  # raised again by the server once it has shut down
+        running.run()
+    return 0 if running.started else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

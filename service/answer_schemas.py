@@ -1,0 +1,195 @@
+"""JSON Schemas of the answers, with an example of each. Tests hold real answers against them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from service.advice import WARNINGS
+from service.answers import BAND_CENTRE_HZ
+from service.errors import PROBLEMS, TYPE_PREFIX
+from synthesis.conventions import N_TAPS, SAMPLE_RATE_HZ, STAGES
+from synthesis.gauss_newton import MAX_UPDATES, VERDICTS
+from synthesis.synthesizer import METHODS
+
+Json = dict[str, Any]
+
+NUMBER: Json = {"type": "number"}
+TEXT: Json = {"type": "string"}
+
+
+def _object(required: Json, optional: Json | None = None, **more: Any) -> Json:
+    properties = required | (optional or {})
+    return {
+        "type": "object",
+        "properties": properties,
+        "required": list(required),
+        "additionalProperties": False,
+        **more,
+    }
+
+
+def _array(items: Json, low: int | None = None, high: int | None = None, description: str = "") -> Json:
+    schema: Json = {"type": "array", "items": items}
+    schema |= {} if low is None else {"minItems": low}
+    schema |= {} if high is None else {"maxItems": high}
+    return schema | ({"description": description} if description else {})
+
+
+def _number(description: str) -> Json:
+    return NUMBER | {"description": description}
+
+
+def _ref(name: str) -> Json:
+    return {"$ref": f"#/components/schemas/{name}"}
+
+
+_N_BANDS = len(BAND_CENTRE_HZ)
+_TIME = {"type": ["number", "null"], "minimum": 0}
+_MODEL = {"name": TEXT, "version": {"type": "integer", "minimum": 1}, "digest": TEXT}
+
+ANSWERS: Json = {
+    "Design": _object(
+        {
+            "fir": _array(NUMBER, N_TAPS, N_TAPS, "Taps of the causal filter; as float32 they are exact"),
+            "sample_rate": {"const": SAMPLE_RATE_HZ},
+            "sign": {"enum": ["minus", "plus"]},
+            "method": {"enum": list(METHODS)},
+            "model": _ref("Model"),
+            "refinement": _ref("Refinement"),
+            "prediction": _ref("Prediction"),
+            "warnings": _array(_ref("Warning")),
+            "timings_ms": _ref("Timings"),
+        }
+    ),
+    "Evaluation": _object(
+        {
+            "prediction": _ref("Prediction"),
+            "warnings": _array(_ref("Warning")),
+            "timings_ms": _ref("Timings"),
+        }
+    ),
+    "Model": _object(_MODEL, description="The version that made the answer"),
+    "Refinement": _object(
+        {
+            "requested": {"type": "integer", "minimum": 0, "maximum": MAX_UPDATES},
+            "applied": {"type": "integer", "minimum": 0, "maximum": MAX_UPDATES},
+            "stopped": {
+                "enum": list(VERDICTS),
+                "description": "budget: all updates were applied; converged: the best trial lowered the objective "
+                "by too little; no_decrease: no trial lowered it",
+            },
+            "objective": _array(NUMBER, 1, MAX_UPDATES + 1, "Before and after each applied update"),
+            "step_scale": _array(NUMBER, 0, MAX_UPDATES),
+            "pcg_residual": _array(NUMBER, 0, MAX_UPDATES),
+        }
+    ),
+    "Prediction": _object(
+        {
+            "basis": {
+                "enum": ["coherence", "model"],
+                "description": "What tells how little the paths' estimates know: the coherence that was sent, or "
+                "the model's support listeners",
+            },
+            "band_centre_hz": {"const": BAND_CENTRE_HZ, "description": "Nominal one-third-octave bands, Hz"},
+            "noise_reduction_db": _array(NUMBER, _N_BANDS, _N_BANDS, "Per band; positive is quieter"),
+            "mean_noise_reduction_db": _number("Mean over the 21 bands from 50 Hz to 5 kHz"),
+            "amplification_db": _number("Mean over the 23 bands of what they become louder by"),
+            "wide_amplification_db": _number("The same over the 31 bands from 20 Hz to 20 kHz"),
+            "out_of_band_db": _object(
+                {"low": _number("20 to 44.7 Hz"), "high": _number("8.9 to 20 kHz")},
+                description="Change of level outside the scored bands; positive is louder",
+            ),
+            "max_gain_db": _number("Largest |W|"),
+            "control_rms": _number("RMS of the loudspeaker signal, in the unit of the reference"),
+        }
+    ),
+    "Warning": _object({"code": {"enum": list(WARNINGS)}, "detail": TEXT}),
+    "Timings": _object(
+        dict.fromkeys(STAGES, _TIME)
+        | {
+            "core": _TIME | {"description": "path_ratio + generate + reconstruct + refine"},
+            "total": _TIME | {"description": "First byte handled to body encoded"},
+        },
+        description="Milliseconds; null: not timed apart",
+    ),
+    "ModelDescription": {
+        "type": "object",
+        "description": "What a version's manifest says, and whether it is in memory",
+        "properties": _MODEL
+        | {
+            "resident": {"type": "boolean"},
+            "dataset": TEXT,
+            "split": {"type": ["integer", "null"]},
+            "seed": {"type": "integer"},
+            "scores": {"type": "object"},
+        },
+        "required": [*_MODEL, "resident", "dataset", "split", "seed", "scores"],
+    },
+    "ModelList": _object(
+        {
+            "default": TEXT,
+            "aliases": {"type": "object", "additionalProperties": TEXT},
+            "models": _array(_ref("ModelDescription")),
+            "broken": {"type": "object", "additionalProperties": TEXT, "description": "Damaged versions, and how"},
+        }
+    ),
+    "Live": _object({"status": {"const": "live"}}),
+    "Ready": _object({"status": {"const": "ready"}, "device": TEXT, "models": _array(_ref("Model"))}),
+    "Problem": _object(
+        {
+            "type": {"enum": [TYPE_PREFIX + code for code in PROBLEMS]},
+            "title": TEXT,
+            "status": {"enum": sorted({status for status, _ in PROBLEMS.values()})},
+            "detail": TEXT,
+        },
+        {"field": TEXT | {"description": "The offending field, dotted"}},
+    ),
+}
+
+_DIGEST = "sha256:" + "0123456789abcdef" * 4
+
+EVALUATION_EXAMPLE: Json = {
+    "prediction": {
+        "basis": "model",
+        "band_centre_hz": BAND_CENTRE_HZ,
+        "noise_reduction_db": [21.5] * _N_BANDS,
+        "mean_noise_reduction_db": 21.5,
+        "amplification_db": 0.0,
+        "wide_amplification_db": 0.1,
+        "out_of_band_db": {"low": -3.2, "high": 0.4},
+        "max_gain_db": 27.9,
+        "control_rms": 0.071,
+    },
+    "warnings": [{"code": "prediction_from_model", "detail": "no coherence was sent"}],
+    "timings_ms": dict.fromkeys(STAGES)
+    | {"decode": 0.5, "queue": 0.05, "predict": 0.4, "encode": 0.03, "core": None, "total": 1.2},
+}
+DESIGN_EXAMPLE: Json = {
+    "fir": [0.5, 0.25] + [0.0] * (N_TAPS - 2),
+    "sample_rate": SAMPLE_RATE_HZ,
+    "sign": "minus",
+    "method": "prime",
+    "model": {"name": "default", "version": 1, "digest": _DIGEST},
+    "refinement": {
+        "requested": 1,
+        "applied": 1,
+        "stopped": "budget",
+        "objective": [-4.62, -5.07],
+        "step_scale": [1.0],
+        "pcg_residual": [0.021],
+    },
+    "prediction": EVALUATION_EXAMPLE["prediction"],
+    "warnings": EVALUATION_EXAMPLE["warnings"],
+    "timings_ms": dict(zip(STAGES, (0.5, 0.05, 0.6, 0.9, 0.4, 0.9, 0.4, 0.06), strict=True))
+    | {"core": 2.8, "total": 4.0},
+}
+MODEL_EXAMPLE: Json = {
+    "name": "default",
+    "version": 1,
+    "digest": _DIGEST,
+    "resident": True,
+    "dataset": "pandar",
+    "split": None,
+    "seed": 0,
+    "scores": {},
+}

@@ -1,0 +1,130 @@
+"""The application: routes as a table, errors as problems, models loaded while it already answers."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import NamedTuple
+
+from fastapi import FastAPI
+from fastapi.routing import APIRoute
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
+
+from model_store.store import ModelStore
+from service import endpoints, openapi
+from service.endpoints import Service
+from service.engine import Engine, choose_device
+from service.errors import Problem, from_domain
+from service.metrics import Metrics
+from service.settings import Settings
+
+logger = logging.getLogger(__name__)
+
+Handler = Callable[[Request], Awaitable[Response]]
+
+
+class Row(NamedTuple):
+    """One route."""
+
+    method: str
+    path: str
+    handler: Handler
+
+
+ROUTES = (
+    Row("POST", "/synthesize", endpoints.synthesize),
+    Row("POST", "/refine", endpoints.refine),
+    Row("POST", "/evaluate", endpoints.evaluate),
+    Row("GET", "/models", endpoints.list_models),
+    Row("GET", "/models/{name}", endpoints.show_model),
+    Row("GET", "/health/live", endpoints.live),
+    Row("GET", "/health/ready", endpoints.ready),
+    Row("GET", "/metrics", endpoints.metrics),
+)
+
+
+class DirectRoute(APIRoute):
+    """Hands the request to its endpoint as it is, without FastAPI's parsing, and turns errors into problems."""
+
+    def get_route_handler(self) -> Callable[[Request], Awaitable[Response]]:  # type: ignore[override]
+        """The endpoint inside the one place where errors end and outcomes are counted."""
+        endpoint, path = self.endpoint, self.path
+
+        async def handle(request: Request) -> Response:
+            request.state.method = ""
+            try:
+                response: Response = await endpoint(request)
+                code = "ok"
+            except ClientDisconnect:
+                return Response(status_code=400)  # to nobody
+            except Exception as error:
+                problem = as_problem(error, request)
+                response, code = problem.response(), problem.code
+            metrics = endpoints.service_of(request).metrics
+            metrics.count(path, request.state.method, response.status_code, code)
+            return response
+
+        return handle
+
+
+def as_problem(error: Exception, request: Request) -> Problem:
+    """A problem for a client; a defect is logged with its cause, and nothing of it is said outside."""
+    if isinstance(error, Problem):
+        return error
+    problem = from_domain(error) or Problem("internal-error", "found a defect; its cause is in the service's log")
+    if problem.status >= 500:
+        logger.error("%s %s: %s", request.method, request.url.path, problem.code, exc_info=error)
+    return problem
+
+
+def create_app(settings: Settings) -> FastAPI:
+    """The application over the store and the device that the settings name.
+
+    Raises ValueError for a device that is not there. The default model is loaded when the application starts.
+    """
+    store = ModelStore(settings.store) if settings.store else ModelStore()
+    engine = Engine(
+        store,
+        choose_device(settings.device),
+        default_model=settings.model,
+        n_threads=settings.n_threads(),
+        queue_size=settings.queue_size,
+        max_resident_models=settings.max_resident_models,
+    )
+
+    @asynccontextmanager
+    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        engine.start()
+        yield
+        await engine.close()
+
+    app = FastAPI(title=openapi.TITLE, lifespan=lifespan, redoc_url=None, swagger_ui_oauth2_redirect_url=None)
+    app.state.service = Service(settings, store, engine, Metrics(engine))
+    for method, path, handler in ROUTES:
+        app.router.add_api_route(path, handler, methods=[method], route_class_override=DirectRoute)
+    document = openapi.document(settings)
+    app.openapi = lambda: document  # type: ignore[method-assign]
+    app.add_exception_handler(HTTPException, _http_problem)
+    app.add_exception_handler(Exception, _defect)
+    return app
+
+
+async def _http_problem(request: Request, error: Exception) -> Response:
+    """What the router itself refuses: an unknown address, a method that an address does not answer."""
+    assert isinstance(error, HTTPException)
+    if error.status_code == 405:
+        allowed = (error.headers or {}).get("Allow", "")
+        detail = f"found {request.method}, expected {allowed}"
+        problem = Problem("method-not-allowed", detail, headers={"Allow": allowed})
+    else:
+        problem = Problem("not-found", "found an unknown address, expected one of /openapi.json")
+    endpoints.service_of(request).metrics.count("", "", problem.status, problem.code)
+    return problem.response()
+
+
+async def _defect(request: Request, error: Exception) -> Response:
+    """A failure outside every endpoint. The server logs it too, after this answer."""
+    return as_problem(error, request).response()

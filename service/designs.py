@@ -1,0 +1,92 @@
+"""What is asked of the engine and what it answers: plain values between bytes on one side, tensors on the other."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from model_store.store import ModelVersion
+
+Float32 = NDArray[np.float32]
+Path = NDArray[np.float32] | NDArray[np.complex64]
+"""One acoustic path as it was sent: complex64 is a one-sided spectrum, float32 a causal impulse response."""
+
+Sign = Literal["minus", "plus"]
+Basis = Literal["coherence", "model"]
+
+DEFAULT_MAX_GAIN_DB = 30.0
+MAX_GAIN_RANGE_DB = (-20.0, 60.0)
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """What designs must share to be made as one batch.
+
+    model: reference of the store; None is the default model. n_updates: Gauss-Newton updates, 0 to 8.
+    """
+
+    model: str | None = None
+    method: str = "prime"
+    n_updates: int = 0
+    profile: str = "fast"
+
+
+@dataclass(frozen=True, eq=False)
+class Ear:
+    """The acoustics of one request: finite numbers, not all zero, of a legal length.
+
+    coherence [bins], 0 to 1, and reference_psd [bins], mean square per bin, lie on the spectra's grid, or on the
+    design grid where both paths are impulse responses. sign: `plus` asks for the negated filter.
+    """
+
+    primary: Path
+    secondary: Path
+    coherence: Float32 | None = None
+    reference_psd: Float32 | None = None
+    sign: Sign = "minus"
+    max_gain_db: float = DEFAULT_MAX_GAIN_DB
+
+
+@dataclass(frozen=True, eq=False)
+class Figures:
+    """A prediction on the host; names, shapes and units as in `synthesis.noise_reduction.Prediction`."""
+
+    basis: Basis
+    noise_reduction_db: Float32
+    mean_noise_reduction_db: np.float32
+    amplification_db: np.float32
+    wide_amplification_db: np.float32
+    out_of_band_low_db: np.float32
+    out_of_band_high_db: np.float32
+    max_gain_db: np.float32
+    control_rms: np.float32
+
+
+@dataclass(frozen=True, eq=False)
+class Design:
+    """The answer to one ear. Everything here is the caller's own: no buffer of the engine is referred to.
+
+    taps: float32 [2048], negated where sign is `plus`. refinement: `applied`, `stopped`, `objective`, `step_scale`,
+    `pcg_residual`. times_ms: the engine's stages, each over the batch that the design was part of; a stage that
+    was not timed apart is absent.
+    """
+
+    model: ModelVersion
+    recipe: Recipe
+    sign: Sign
+    taps: Float32
+    refinement: dict[str, Any]
+    figures: Figures
+    times_ms: dict[str, float]
+
+
+@dataclass(frozen=True, eq=False)
+class Evaluation:
+    """The figures of a filter that was brought along; times_ms as in Design."""
+
+    model: ModelVersion
+    figures: Figures
+    times_ms: dict[str, float]

@@ -1,0 +1,171 @@
+"""The endpoints: each reads a request, delegates, and writes the answer."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import orjson
+from starlette.requests import Request
+from starlette.responses import Response
+
+from model_store.store import ModelStore, ModelVersion
+from service import advice, answers, wire
+from service.designs import Ear, Recipe
+from service.engine import Engine
+from service.errors import Problem
+from service.metrics import Metrics
+from service.negotiation import BINARY, JSON, body_type, check_key, chosen_answer, read_body
+from service.options import BINARY as BINARY_OPTIONS
+from service.options import DEFAULT_UPDATES, REFINE, Options, read_options
+from service.schemas import DesignBody, EvaluateBody, read_json
+from service.settings import Settings
+from synthesis.errors import SynthesisError
+
+
+@dataclass(frozen=True)
+class Service:
+    """What every endpoint works with; `request.app.state.service`."""
+
+    settings: Settings
+    store: ModelStore
+    engine: Engine
+    metrics: Metrics
+
+
+def service_of(request: Request) -> Service:
+    """The service that a request came to."""
+    service: Service = request.app.state.service
+    return service
+
+
+async def synthesize(request: Request) -> Response:
+    """POST /synthesize: paths in, filter out, without updates."""
+    return await _design(request, options=(), default_updates=0)
+
+
+async def refine(request: Request) -> Response:
+    """POST /refine: paths in, filter out, after up to k Gauss-Newton updates."""
+    return await _design(request, options=REFINE, default_updates=DEFAULT_UPDATES)
+
+
+async def _design(request: Request, options: Iterable[str], default_updates: int) -> Response:
+    service, watch = service_of(request), answers.Stopwatch()
+    check_key(request, service.settings.api_keys)
+    answer_type, media_type = chosen_answer(request), body_type(request)
+    allowed = (*options, *BINARY_OPTIONS) if media_type == BINARY else tuple(options)
+    asked = read_options(request.query_params, allowed, default_updates)
+    request.state.method = asked.method
+    body = await read_body(request, service.settings.max_body_bytes)
+    watch.body_read()
+    recipe, ear = _from_binary(body, asked) if media_type == BINARY else _from_json(body, asked)
+    request.state.method = recipe.method
+    watch.decoded()
+    (design,) = await service.engine.design(recipe, [ear])
+    if isinstance(design, SynthesisError):
+        raise design
+    warnings = advice.advise(ear, design.figures)
+    headers: dict[str, str] = {}
+    if answer_type == BINARY:
+        content, times, headers = answers.design_binary(design, warnings, watch)
+    else:
+        content, times = answers.design_json(design, warnings, watch)
+    headers["Server-Timing"] = answers.server_timing(times)
+    service.metrics.observe_times(times)
+    service.metrics.observe_design(float(design.figures.mean_noise_reduction_db), design.refinement["applied"])
+    return Response(content, headers=headers, media_type=answer_type)
+
+
+def _from_binary(body: bytearray, asked: Options) -> tuple[Recipe, Ear]:
+    paths = wire.decode(body)
+    ear = Ear(*paths, sign=asked.sign, max_gain_db=asked.max_gain_db)
+    return Recipe(asked.model, asked.method, asked.k, asked.profile), ear
+
+
+def _from_json(body: bytearray, asked: Options) -> tuple[Recipe, Ear]:
+    read = read_json(DesignBody, body)
+    ear = Ear(read.primary, read.secondary, read.coherence, read.reference_psd, read.sign, read.max_gain_db)
+    return Recipe(read.model, read.method, asked.k, asked.profile), ear
+
+
+async def evaluate(request: Request) -> Response:
+    """POST /evaluate: paths and a filter in, what it will do out."""
+    service, watch = service_of(request), answers.Stopwatch()
+    check_key(request, service.settings.api_keys)
+    chosen_answer(request, (JSON,))
+    body_type(request, (JSON,))
+    read_options(request.query_params, (), 0)
+    body = await read_body(request, service.settings.max_body_bytes)
+    watch.body_read()
+    read = read_json(EvaluateBody, body)
+    # No ceiling was asked for, so none can be exceeded.
+    ear = Ear(read.primary, read.secondary, read.coherence, read.reference_psd, read.sign, max_gain_db=float("inf"))
+    watch.decoded()
+    (evaluation,) = await service.engine.evaluate(read.model, [ear], [read.fir])
+    if isinstance(evaluation, SynthesisError):
+        raise evaluation
+    content, times = answers.evaluation_json(evaluation, advice.advise(ear, evaluation.figures), watch)
+    service.metrics.observe_times(times)
+    return Response(content, headers={"Server-Timing": answers.server_timing(times)}, media_type=JSON)
+
+
+async def list_models(request: Request) -> Response:
+    """GET /models: every published version, and which of them are resident."""
+    service = service_of(request)
+    check_key(request, service.settings.api_keys)
+    chosen_answer(request, (JSON,))
+    return _json(await asyncio.to_thread(_published, service))
+
+
+async def show_model(request: Request) -> Response:
+    """GET /models/{name}: one version, the latest without `@version`."""
+    service = service_of(request)
+    check_key(request, service.settings.api_keys)
+    chosen_answer(request, (JSON,))
+    return _json(await asyncio.to_thread(_described, service, request.path_params["name"]))
+
+
+async def live(request: Request) -> Response:
+    """GET /health/live: the event loop answers."""
+    return _json({"status": "live"})
+
+
+async def ready(request: Request) -> Response:
+    """GET /health/ready: the default model is resident, warmed up and checked against its golden case."""
+    engine = service_of(request).engine
+    if not engine.ready:
+        raise Problem("not-ready", "found the default model not loaded and checked, expected it to be")
+    models = [answers.model_document(version) for version in engine.resident()]
+    return _json({"status": "ready", "device": engine.device.type, "models": models})
+
+
+async def metrics(request: Request) -> Response:
+    """GET /metrics: for Prometheus, in whichever of its formats the scraper prefers."""
+    content, media_type = service_of(request).metrics.exposition(request.headers.get("accept", ""))
+    return Response(content, headers={"Content-Type": media_type})
+
+
+def _published(service: Service) -> dict[str, Any]:
+    return {
+        "default": service.engine.default_model,
+        "aliases": service.store.aliases(),
+        "models": [_document(service, version) for version in service.store.list()],
+        "broken": service.store.broken(),
+    }
+
+
+def _described(service: Service, reference: str) -> dict[str, Any]:
+    return _document(service, service.store.resolve(reference))
+
+
+def _document(service: Service, version: ModelVersion) -> dict[str, Any]:
+    """What a client may know of a version: what its manifest says, and whether it is in memory."""
+    document = answers.model_document(version) | {"resident": version in service.engine.resident()}
+    manifest = service.store.manifest(str(version))
+    return document | manifest.model_dump(mode="json", exclude={"files", "name", "version"})
+
+
+def _json(document: object) -> Response:
+    return Response(orjson.dumps(document), media_type=JSON)

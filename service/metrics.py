@@ -1,0 +1,94 @@
+"""What Prometheus sees. Each application has a registry of its own, so that several can live in one process."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector
+from prometheus_client.exposition import choose_encoder
+
+from model_store.store import ModelVersion
+from service.engine import Engine
+from synthesis.conventions import STAGES
+from synthesis.gauss_newton import MAX_UPDATES
+
+TIME_BUCKETS_S = tuple(50e-6 * 1.5**step for step in range(30))
+"""50 us to 6.4 s in steps of 1.5: a design takes from tenths of a millisecond on a GPU to tens of them on a CPU."""
+
+NOISE_REDUCTION_BUCKETS_DB = tuple(range(0, 51, 2))  # from 0: a histogram with negative bounds has no sum
+
+
+class Metrics:
+    """The service's metrics, all with the prefix `prime_`."""
+
+    def __init__(self, engine: Engine) -> None:
+        """engine: asked at each scrape for its queue and its models."""
+        self.registry = CollectorRegistry()
+        ProcessCollector(registry=self.registry)
+        self._engine = engine
+        stage = Histogram(
+            "prime_stage_seconds",
+            "Time of each stage of a request.",
+            ["stage"],
+            buckets=TIME_BUCKETS_S,
+            registry=self.registry,
+        )
+        self._stages = {name: stage.labels(name) for name in STAGES}
+        self._core = self._histogram("prime_core_seconds", "Resident spectra to filter.", TIME_BUCKETS_S)
+        self._total = self._histogram("prime_total_seconds", "First byte handled to body encoded.", TIME_BUCKETS_S)
+        self._requests = Counter(
+            "prime_requests_total",
+            "Requests by endpoint, design method, HTTP status and outcome: `ok` or a problem's code.",
+            ["endpoint", "method", "status", "code"],
+            registry=self.registry,
+        )
+        self._noise_reduction = self._histogram(
+            "prime_predicted_noise_reduction_db",
+            "Predicted mean noise reduction of the designs, dB.",
+            NOISE_REDUCTION_BUCKETS_DB,
+        )
+        self._applied = self._histogram(
+            "prime_refine_applied", "Gauss-Newton updates applied to a design.", range(MAX_UPDATES + 1)
+        )
+        self._queue = Gauge("prime_queue_depth", "Calls that wait or run.", registry=self.registry)
+        self._ready = Gauge(
+            "prime_ready", "1 when the default model is loaded and checked.", registry=self.registry
+        )
+        self._models = Gauge(
+            "prime_model_info", "Resident models.", ["name", "version", "digest"], registry=self.registry
+        )
+
+    def _histogram(self, name: str, text: str, buckets: tuple[float, ...] | range) -> Histogram:
+        return Histogram(name, text, buckets=tuple(buckets), registry=self.registry)
+
+    def observe_times(self, times_ms: Mapping[str, float | None]) -> None:
+        """Times of one answered request; None is a stage that was not timed apart, and is not observed."""
+        for name, histogram in self._stages.items():
+            if (spent := times_ms[name]) is not None:
+                histogram.observe(spent / 1e3)
+        for name, histogram in (("core", self._core), ("total", self._total)):
+            if (spent := times_ms[name]) is not None:
+                histogram.observe(spent / 1e3)
+
+    def observe_design(self, noise_reduction_db: float, n_applied: int) -> None:
+        """Figures of one design that was delivered."""
+        self._noise_reduction.observe(noise_reduction_db)
+        self._applied.observe(n_applied)
+
+    def count(self, endpoint: str, method: str, status: int, code: str) -> None:
+        """One request that was answered. method: of the design, empty where none was named."""
+        self._requests.labels(endpoint, method, status, code).inc()
+
+    def exposition(self, accept: str) -> tuple[bytes, str]:
+        """The text of a scrape and its media type, in the form that the Accept header prefers."""
+        self._queue.set(self._engine.n_queued)
+        self._ready.set(self._engine.ready)
+        self._models.clear()
+        for version in self._engine.resident():
+            self._models.labels(*_labels(version)).set(1)
+        encoder, media_type = choose_encoder(accept)
+        return encoder(self.registry), media_type
+
+
+def _labels(version: ModelVersion) -> tuple[str, str, str]:
+    return version.name, str(version.version), version.digest

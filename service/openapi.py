@@ -1,0 +1,255 @@
+"""The OpenAPI document, written from the same tables that the service runs on."""
+
+from __future__ import annotations
+
+from importlib.metadata import version
+from typing import Any
+
+from pydantic.json_schema import models_json_schema
+
+from service import wire
+from service.advice import WARNINGS
+from service.answer_schemas import ANSWERS, DESIGN_EXAMPLE, EVALUATION_EXAMPLE, MODEL_EXAMPLE
+from service.designs import DEFAULT_MAX_GAIN_DB, MAX_GAIN_RANGE_DB
+from service.errors import PROBLEM_MEDIA_TYPE, PROBLEMS, RETRY_AFTER_S, Problem
+from service.negotiation import BINARY, JSON
+from service.options import DEFAULT_UPDATES
+from service.schemas import CALIBRATION_FIELDS, DesignBody, EvaluateBody
+from service.settings import Settings
+from synthesis.gauss_newton import MAX_UPDATES
+
+TITLE = "PRIME-ANC"
+Json = dict[str, Any]
+
+_BODY = (
+    "malformed-request malformed-json unauthorised unknown-model not-acceptable length-required too-large "
+    "unsupported-media-type unsupported-encoding missing-field unknown-field invalid-field out-of-range wrong-rate "
+    "unequal-grids unusable-paths no-finite-filter headers-too-large internal-error not-ready overloaded "
+    "model-unavailable"
+)
+_BINARY_BODY = "bad-magic bad-version bad-flags bad-length bad-checksum"
+_ANY = "headers-too-large internal-error"
+
+PATHS_EXAMPLE: Json = {
+    "primary": {"impulse_response": [0.0, 0.0, 0.0, 0.5, 0.25, -0.125]},
+    "secondary": {"impulse_response": [0.0, 0.9, -0.3, 0.1]},
+    "sample_rate": 48_000,
+}
+
+
+def document(settings: Settings) -> Json:
+    """The whole document. Security is stated as the settings ask for it."""
+    _, definitions = models_json_schema(
+        [(DesignBody, "validation"), (EvaluateBody, "validation")], ref_template="#/components/schemas/{model}"
+    )
+    schemas = definitions["$defs"] | ANSWERS
+    components: Json = {
+        "schemas": schemas,
+        "securitySchemes": {"key": {"type": "http", "scheme": "bearer", "description": "An API key."}},
+    }
+    guarded: Json = {"security": [{"key": []}]} if settings.api_keys else {}
+    return {
+        "openapi": "3.1.0",
+        "info": {"title": TITLE, "version": version("prime-anc"), "description": _description(settings)},
+        "paths": {
+            "/synthesize": {"post": _design("synthesize", "Paths in, filter out (k = 0)", []) | guarded},
+            "/refine": {
+                "post": _design("refine", "The same, then up to k Gauss-Newton updates", _refine_options())
+                | guarded
+            },
+            "/evaluate": {"post": _evaluate() | guarded},
+            "/models": {
+                "get": _get(
+                    "list_models",
+                    "What is published and what is resident",
+                    "ModelList",
+                    "unauthorised not-acceptable model-unavailable",
+                )
+                | guarded
+            },
+            "/models/{name}": {"get": _show_model() | guarded},
+            "/health/live": {"get": _get("live", "Whether the event loop answers", "Live", "")},
+            "/health/ready": {
+                "get": _get("ready", "Whether the default model is loaded, warm and checked", "Ready", "not-ready")
+            },
+            "/metrics": {"get": _metrics()},
+        },
+        "components": components,
+    }
+
+
+def _description(settings: Settings) -> str:
+    problems = "\n".join(f"| {status} | `{code}` | {title} |" for code, (status, title) in PROBLEMS.items())
+    warnings = "\n".join(f"| `{code}` | {meaning} |" for code, meaning in WARNINGS.items())
+    return (
+        "Designs 2048-tap control filters for active noise control at 48 kHz from a listener's measured acoustic "
+        f"paths. Bodies may have up to {settings.max_body_bytes} bytes and must declare their length.\n\n"
+        f"Problems (`{PROBLEM_MEDIA_TYPE}`; `type` ends in the code):\n\n"
+        f"| | code | |\n|---|---|---|\n{problems}\n\n"
+        f"Warnings:\n\n| code | |\n|---|---|\n{warnings}\n"
+    )
+
+
+def _design(name: str, summary: str, options: list[Json]) -> Json:
+    return {
+        "operationId": name,
+        "summary": summary,
+        "description": "With a JSON body its options are fields; with a binary body they are query parameters. "
+        f"The fields {', '.join(sorted(CALIBRATION_FIELDS))} of a calibration are taken and not read.",
+        "parameters": [*options, *_binary_options()],
+        "requestBody": {
+            "required": True,
+            "content": {
+                JSON: {
+                    "schema": _reference("DesignBody"),
+                    "examples": {"impulse responses": {"value": PATHS_EXAMPLE}},
+                },
+                BINARY: {
+                    "schema": {"type": "string", "format": "binary", "description": wire.__doc__},
+                },
+            },
+        },
+        "responses": {
+            "200": {
+                "description": "The filter",
+                "headers": _headers(
+                    "Server-Timing",
+                    "X-Model-Digest",
+                    "X-Refine-Applied",
+                    "X-Predicted-NR-dB",
+                    "X-Predicted-AMP-dB",
+                    "X-Warnings",
+                ),
+                "content": {
+                    JSON: {"schema": _reference("Design"), "examples": {"design": {"value": DESIGN_EXAMPLE}}},
+                    BINARY: {
+                        "schema": {
+                            "type": "string",
+                            "format": "binary",
+                            "description": "2048 little-endian float32; the X- headers come with this form only.",
+                        }
+                    },
+                },
+            },
+            **_problems(f"{_BODY} {_BINARY_BODY}"),
+        },
+    }
+
+
+def _evaluate() -> Json:
+    example = PATHS_EXAMPLE | {"fir": DESIGN_EXAMPLE["fir"]}
+    return {
+        "operationId": "evaluate",
+        "summary": "What a filter will do on these paths",
+        "requestBody": {
+            "required": True,
+            "content": {JSON: {"schema": _reference("EvaluateBody"), "examples": {"a filter": {"value": example}}}},
+        },
+        "responses": {
+            "200": {
+                "description": "The prediction",
+                "headers": _headers("Server-Timing"),
+                "content": {
+                    JSON: {
+                        "schema": _reference("Evaluation"),
+                        "examples": {"figures": {"value": EVALUATION_EXAMPLE}},
+                    }
+                },
+            },
+            **_problems(_BODY),
+        },
+    }
+
+
+def _get(name: str, summary: str, schema: str, problems: str) -> Json:
+    return {
+        "operationId": name,
+        "summary": summary,
+        "responses": {
+            "200": {"description": summary, "content": {JSON: {"schema": _reference(schema)}}},
+            **_problems(f"{problems} {_ANY}"),
+        },
+    }
+
+
+def _show_model() -> Json:
+    operation = _get(
+        "show_model",
+        "One published version",
+        "ModelDescription",
+        "unauthorised not-acceptable unknown-model model-unavailable",
+    )
+    operation["responses"]["200"]["content"][JSON]["examples"] = {"a model": {"value": MODEL_EXAMPLE}}
+    name = {"name": "name", "in": "path", "required": True, "schema": {"type": "string"}, "example": "default"}
+    return operation | {"parameters": [name | {"description": "`name` (its latest version) or `name@version`"}]}
+
+
+def _metrics() -> Json:
+    return {
+        "operationId": "metrics",
+        "summary": "Metrics for Prometheus",
+        "responses": {
+            "200": {"description": "Text exposition", "content": {"text/plain": {"schema": {"type": "string"}}}},
+            **_problems(_ANY),
+        },
+    }
+
+
+def _refine_options() -> list[Json]:
+    updates = {"type": "integer", "minimum": 0, "maximum": MAX_UPDATES, "default": DEFAULT_UPDATES}
+    return [
+        _query("k", updates, "Gauss-Newton updates at most"),
+        _query(
+            "profile",
+            {"type": "string", "enum": ["fast", "paper"], "default": "fast"},
+            "`fast`: this project's own, with a ceiling on |W|. `paper`: as published.",
+        ),
+    ]
+
+
+def _binary_options() -> list[Json]:
+    fields = DesignBody.model_json_schema()["properties"]
+    low, high = MAX_GAIN_RANGE_DB
+    gain = {"type": "number", "minimum": low, "maximum": high, "default": DEFAULT_MAX_GAIN_DB}
+    only = "With a binary body only. "
+    return [
+        _query("model", {"type": "string"}, only + fields["model"]["description"]),
+        _query("method", {"type": "string", "enum": fields["method"]["enum"], "default": "prime"}, only),
+        _query("sign", {"type": "string", "enum": ["minus", "plus"], "default": "minus"}, only),
+        _query("max_gain_db", gain, only + fields["max_gain_db"]["description"]),
+    ]
+
+
+def _query(name: str, schema: Json, description: str) -> Json:
+    return {"name": name, "in": "query", "required": False, "schema": schema, "description": description.strip()}
+
+
+def _headers(*names: str) -> Json:
+    return {name: {"schema": {"type": "string"}} for name in names}
+
+
+def _problems(codes: str) -> Json:
+    """Responses by status, an example for each code."""
+    responses: Json = {}
+    for code in codes.split():
+        status, title = PROBLEMS[code]
+        response = responses.setdefault(
+            str(status),
+            {
+                "description": title,
+                "content": {PROBLEM_MEDIA_TYPE: {"schema": _reference("Problem"), "examples": {}}},
+            },
+        )
+        if response["description"] != title:
+            response["description"] += "; " + title[0].lower() + title[1:]
+        example = Problem(code, "what was found, and what was expected").document()
+        response["content"][PROBLEM_MEDIA_TYPE]["examples"][code] = {"value": example}
+        if code in RETRY_AFTER_S:
+            response["headers"] = {"Retry-After": {"schema": {"type": "integer"}, "description": "Seconds"}}
+        if status == 401:
+            response["headers"] = {"WWW-Authenticate": {"schema": {"type": "string"}}}
+    return responses
+
+
+def _reference(schema: str) -> Json:
+    return {"$ref": f"#/components/schemas/{schema}"}

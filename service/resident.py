@@ -1,0 +1,166 @@
+"""One model in memory, ready to design: its schedules, its check against the golden case, its answers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import astuple
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from model_store.checkpoint import Checkpoint
+from model_store.store import ModelVersion
+from service.designs import Basis, Design, Ear, Evaluation, Figures, Float32, Recipe
+from service.grids import coherence_on_design_grid, path_spectrum, psd_on_design_grid
+from service.schedule import Schedule, unpacked
+from service.stage_clock import StageClock
+from synthesis.errors import NonFiniteFilter, SynthesisError
+from synthesis.octave_bands import AMP_BANDS
+from synthesis.synthesizer import METHODS
+
+BATCH_SIZES = (1, 2, 4, 8, 16)
+"""A batch runs on the smallest of these that holds it, so that few schedules are ever recorded."""
+
+MAX_BATCH = BATCH_SIZES[-1]
+WARM_UPDATES = range(4)
+PROFILES = ("fast", "paper")
+
+
+class ResidentModel:
+    """A checkpoint on its device. For one thread only: its schedules' buffers are shared by all its designs."""
+
+    def __init__(self, version: ModelVersion, checkpoint: Checkpoint, device: torch.device) -> None:
+        """Copies the weights to the device and checks them: GoldenMismatch where the schedule, as it will be
+        run for requests, does not give the filters that were stored with the weights."""
+        self.version = version
+        self.device = device
+        self._synthesizer = checkpoint.synthesizer(torch.float32, device)
+        self._schedules: dict[int, Schedule] = {}
+        self._clock = StageClock(device)
+        golden = checkpoint.golden
+        self._golden_ear = Ear(golden.primary.numpy(), golden.secondary.numpy(), coherence=golden.coherence.numpy())
+        golden.compare(self._golden_taps(0), self._golden_taps(1))
+
+    def _golden_taps(self, n_updates: int) -> Tensor:
+        (design,) = self.design(Recipe(n_updates=n_updates), [self._golden_ear])
+        if isinstance(design, SynthesisError):
+            raise design
+        return torch.from_numpy(design.taps)
+
+    def warm_up(self) -> None:
+        """Record everything that a request for one ear with up to three updates can ask for."""
+        for method in METHODS:
+            for profile in PROFILES:
+                for n_updates in WARM_UPDATES:
+                    self.design(Recipe(None, method, n_updates, profile), [self._golden_ear])
+        plain = Ear(self._golden_ear.primary, self._golden_ear.secondary)
+        self.design(Recipe(), [plain])
+
+    def design(self, recipe: Recipe, ears: Sequence[Ear]) -> list[Design | SynthesisError]:
+        """Design all ears (1 to 16) as one batch, in order.
+
+        One ear's fault is its own: its place holds InvalidPaths where a path does not fit the design grid, or
+        NonFiniteFilter where its filter or figures are not finite. The answers refer to no buffer of this model.
+        """
+        schedule, faults = self._loaded(ears)
+        packed = schedule.design(recipe.method, recipe.n_updates, recipe.profile, self._clock)
+        bases = _bases(ears)
+        predicted = {basis: schedule.predict(basis, self._clock) for basis in set(bases)}
+        times_ms = self._clock.times_ms()
+        refinement = unpacked(_on_host(packed), recipe.n_updates)
+        taps = refinement.taps.numpy()
+        figures = _figures(predicted, bases)
+
+        def answer(item: int) -> Design | SynthesisError:
+            fault = faults.get(item) or _not_finite(taps[item], figures[item])
+            return fault or Design(
+                model=self.version,
+                recipe=recipe,
+                sign=ears[item].sign,
+                taps=-taps[item] if ears[item].sign == "plus" else taps[item],
+                refinement={"requested": recipe.n_updates, **refinement.verdict(item)},
+                figures=figures[item],
+                times_ms=times_ms,
+            )
+
+        return [answer(item) for item in range(len(ears))]
+
+    def evaluate(self, ears: Sequence[Ear], filters: Sequence[Float32]) -> list[Evaluation | SynthesisError]:
+        """Predict what filters that were brought along (float32 [2048] each, in their ear's sign) would do."""
+        schedule, faults = self._loaded(ears)
+        for item, (ear, taps) in enumerate(zip(ears, filters, strict=True)):
+            schedule.taps[item] = torch.from_numpy(-taps if ear.sign == "plus" else taps).to(self.device)
+        bases = _bases(ears)
+        predicted = {basis: schedule.predict(basis, self._clock) for basis in set(bases)}
+        times_ms = self._clock.times_ms()
+        figures = _figures(predicted, bases)
+
+        def answer(item: int) -> Evaluation | SynthesisError:
+            fault = faults.get(item) or _not_finite(filters[item], figures[item])
+            return fault or Evaluation(self.version, figures[item], times_ms)
+
+        return [answer(item) for item in range(len(ears))]
+
+    def _loaded(self, ears: Sequence[Ear]) -> tuple[Schedule, dict[int, SynthesisError]]:
+        """A schedule of the right size with the ears in its buffers, and the ears that do not fit into them.
+
+        The row of such an ear, and rows to spare, keep what they held: rows do not know of each other.
+        """
+        size = next(size for size in BATCH_SIZES if size >= len(ears))
+        if size not in self._schedules:
+            self._schedules[size] = Schedule(self._synthesizer, size)
+        schedule = self._schedules[size]
+        self._clock.start()
+        faults: dict[int, SynthesisError] = {}
+        for row, ear in enumerate(ears):
+            try:
+                self._load(schedule, row, ear)
+            except SynthesisError as error:
+                faults[row] = error
+        self._clock.mark("decode")
+        return schedule, faults
+
+    def _load(self, schedule: Schedule, row: int, ear: Ear) -> None:
+        schedule.primary[row] = path_spectrum(ear.primary, "primary", self.device)
+        schedule.secondary[row] = path_spectrum(ear.secondary, "secondary", self.device)
+        schedule.max_gain_db[row] = ear.max_gain_db
+        if ear.coherence is None:
+            schedule.coherence[row] = 1.0
+        else:
+            schedule.coherence[row] = coherence_on_design_grid(ear.coherence)
+        if ear.reference_psd is None:
+            schedule.reference_psd[row] = self._synthesizer.reference_psd
+        else:
+            schedule.reference_psd[row] = psd_on_design_grid(ear.reference_psd)
+
+
+def _bases(ears: Sequence[Ear]) -> list[Basis]:
+    return ["model" if ear.coherence is None else "coherence" for ear in ears]
+
+
+def _on_host(tensor: Tensor) -> Tensor:
+    """A copy on the CPU, also of what is there already: the buffer is about to serve somebody else."""
+    return tensor.to("cpu", copy=True)
+
+
+def _figures(predicted: dict[Basis, Tensor], bases: Sequence[Basis]) -> list[Figures]:
+    """One Figures for each ear, from the prediction that its basis asks for."""
+    host: dict[Any, Float32] = {basis: _on_host(each).numpy() for basis, each in predicted.items()}
+    n_bands = len(AMP_BANDS)
+    return [
+        Figures(basis, host[basis][item, :n_bands], *host[basis][item, n_bands:])
+        for item, basis in enumerate(bases)
+    ]
+
+
+def _not_finite(taps: Float32, figures: Figures) -> NonFiniteFilter | None:
+    """No NaN leaves the service: paths may be finite and their squares not."""
+    bands, *single = astuple(figures)[1:]
+    if np.isfinite(taps).all() and np.isfinite(bands).all() and np.isfinite(single).all():
+        return None
+    return NonFiniteFilter(
+        "control filter: found taps or predicted figures that are NaN or infinite, expected paths whose spectra, "
+        "and the spectra's squares, fit into float32"
+    )

@@ -1,0 +1,156 @@
+"""The stages of a design, recorded once for a batch of one size and replayed over static buffers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import fields
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from service.designs import DEFAULT_MAX_GAIN_DB
+from service.stage_clock import StageClock
+from synthesis.conventions import N_BINS, N_TAPS
+from synthesis.cuda_graph import GraphedStage
+from synthesis.gauss_newton import Refinement
+from synthesis.noise_reduction import Prediction
+from synthesis.path_ratio import projected_ratio_fir, regularised_ratio
+from synthesis.paths import AcousticPaths
+from synthesis.synthesizer import Synthesizer
+from synthesis.wiener import design_wmmse
+
+Definition = tuple[Callable[..., Sequence[Tensor]], tuple[Tensor, ...]]
+
+
+class Schedule:
+    """One model's stages over buffers for `batch_size` ears: captured on a GPU, run eagerly on a CPU.
+
+    Owns, on the model's device: primary and secondary, complex64 [batch, 16385]; reference_psd and coherence,
+    float32 [batch, 16385]; max_gain_db, float32 [batch, 1]; start and taps, float32 [batch, 2048], what
+    refinement starts from and what is predicted; and every stage's outputs. What a call returns is such a
+    buffer, valid until the next call: copy it out first. For one thread only.
+    """
+
+    def __init__(self, synthesizer: Synthesizer, batch_size: int) -> None:
+        """Allocates the buffers; a stage is recorded when it is first asked for."""
+        self.synthesizer = synthesizer
+        self.batch_size = batch_size
+        device = synthesizer.reference_psd.device
+        self._capture = device.type == "cuda"
+        self.primary = torch.ones(batch_size, N_BINS, dtype=torch.complex64, device=device)
+        self.secondary = torch.ones_like(self.primary)
+        self.reference_psd = synthesizer.reference_psd.repeat(batch_size, 1)
+        self.coherence = torch.ones(batch_size, N_BINS, device=device)
+        self.max_gain_db = torch.full((batch_size, 1), DEFAULT_MAX_GAIN_DB, device=device)
+        self.start = torch.zeros(batch_size, N_TAPS, device=device)
+        self.taps = torch.zeros(batch_size, N_TAPS, device=device)
+        self._stages: dict[tuple[Any, ...], GraphedStage] = {}
+
+    def design(self, method: str, n_updates: int, profile: str, clock: StageClock) -> Tensor:
+        """Design for what the buffers hold: `taps`, and the refinement in the form that `unpacked` reads."""
+        self.start.copy_(self._initial_filter(method, clock))
+        (packed,) = self._stage("refine", n_updates, profile).run()
+        self.taps.copy_(packed[:, :N_TAPS])
+        clock.mark("refine")
+        return packed
+
+    def predict(self, basis: str, clock: StageClock) -> Tensor:
+        """Figures of `taps`: the fields of `Prediction` side by side, [batch, 23 + 7]."""
+        (packed,) = self._stage("predict", basis).run()
+        clock.mark("predict")
+        return packed
+
+    def _initial_filter(self, method: str, clock: StageClock) -> Tensor:
+        """Taps before any update. Stages that the method does not have are not marked."""
+        if method == "wmmse":  # a double-precision solve on the CPU: nothing to record
+            taps = self._solve_wmmse()
+            clock.mark("generate")
+            return taps
+        if method == "projected_ratio":
+            (taps,) = self._stage("project").run()
+            clock.mark("reconstruct")
+            return taps
+        self._stage("path_ratio").run()
+        clock.mark("path_ratio")
+        if method == "prime":
+            self._stage("generate").run()
+            clock.mark("generate")
+        (taps,) = self._stage("reconstruct", method).run()
+        clock.mark("reconstruct")
+        return taps
+
+    def _solve_wmmse(self) -> Tensor:
+        """Row by row, so that one ear without a solution (its filter is NaN) does not take the others with it."""
+        rows = []
+        for row in range(self.batch_size):
+            one = slice(row, row + 1)
+            try:
+                paths = AcousticPaths(self.primary[one], self.secondary[one])
+                rows.append(design_wmmse(paths, self.reference_psd[row]))
+            except (ValueError, np.linalg.LinAlgError):
+                rows.append(torch.full_like(self.start[one], torch.nan))
+        return torch.cat(rows)
+
+    def _stage(self, *key: Any) -> GraphedStage:
+        """A recorded stage. Stages are chained without copies: the outputs of one are the inputs of the next."""
+        if key not in self._stages:
+            function, inputs = self._definition(key)
+            self._stages[key] = GraphedStage(function, inputs, capture=self._capture, share_inputs=True)
+        return self._stages[key]
+
+    def _definition(self, key: tuple[Any, ...]) -> Definition:
+        """What a stage computes, and from which buffers."""
+        model = self.synthesizer
+        paths = (self.primary, self.secondary)
+
+        def path_ratio(primary: Tensor, secondary: Tensor) -> tuple[Tensor, Tensor]:
+            ratio = model.path_ratio(AcousticPaths(primary, secondary))
+            return ratio.log_base, ratio.features
+
+        def project(primary: Tensor, secondary: Tensor) -> tuple[Tensor]:
+            return (projected_ratio_fir(regularised_ratio(AcousticPaths(primary, secondary))),)
+
+        match key:
+            case ("path_ratio",):
+                return path_ratio, paths
+            case ("project",):
+                return project, paths
+            case ("generate",):
+                return lambda features: (model.generate(features),), self._stage("path_ratio").outputs[1:]
+            case ("reconstruct", "ratio_base"):
+                log_base = self._stage("path_ratio").outputs[0]
+                return lambda b, ceiling: (model.reconstruct(b, None, ceiling),), (log_base, self.max_gain_db)
+            case ("reconstruct", _):
+                log_base, correction = self._stage("path_ratio").outputs[0], self._stage("generate").outputs[0]
+                return lambda *inputs: (model.reconstruct(*inputs),), (log_base, correction, self.max_gain_db)
+            case ("refine", n_updates, profile):
+                inputs: tuple[Tensor, ...] = (*paths, self.start, self.max_gain_db, self.reference_psd)
+                return lambda p, s, start, ceiling, psd: (
+                    side_by_side(model.refine(AcousticPaths(p, s), start, n_updates, profile, ceiling, psd)),
+                ), inputs
+            case ("predict", "coherence"):
+                inputs = (*paths, self.taps, self.coherence, self.reference_psd)
+                return lambda p, s, taps, c, psd: (
+                    side_by_side(model.predict(AcousticPaths(p, s), taps, c, psd)),
+                ), inputs
+            case ("predict", "model"):
+                inputs = (*paths, self.taps, self.reference_psd)
+                return lambda p, s, taps, psd: (
+                    side_by_side(model.predict(AcousticPaths(p, s), taps, None, psd)),
+                ), inputs
+        raise KeyError(key)
+
+
+def side_by_side(record: Refinement | Prediction) -> Tensor:
+    """The tensors of a record, in order, along the last axis."""
+    columns = [getattr(record, each.name).float() for each in fields(record)]
+    return torch.cat([each if each.ndim == 2 else each.unsqueeze(-1) for each in columns], dim=-1)
+
+
+def unpacked(packed: Tensor, n_updates: int) -> Refinement:
+    """What `side_by_side` made of a refinement of `n_updates` updates."""
+    widths = (N_TAPS, n_updates + 1, n_updates, n_updates, 1, 1)
+    taps, objective, step_scale, pcg_residual, n_applied, stopped = packed.split(widths, dim=-1)
+    return Refinement(taps, objective, step_scale, pcg_residual, n_applied[:, 0].int(), stopped[:, 0].int())

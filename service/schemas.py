@@ -1,0 +1,246 @@
+"""The JSON bodies: what requests may hold, read strictly.
+
+pydantic validates the object; the lists of up to 32,769 numbers inside are checked and converted by NumPy, which
+takes a fraction of the time. Both end in Problem, which names the offending field.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import reprlib
+from typing import Annotated, Any, Literal, TypeVar
+
+import numpy as np
+import orjson
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, ValidationInfo, WithJsonSchema
+
+from service import checks
+from service.designs import DEFAULT_MAX_GAIN_DB, MAX_GAIN_RANGE_DB, Float32, Path, Sign
+from service.errors import Problem
+from synthesis.conventions import SAMPLE_RATE_HZ
+
+Method = Literal["prime", "ratio_base", "projected_ratio", "wmmse"]
+Profile = Literal["fast", "paper"]
+
+CALIBRATION_FIELDS = frozenset({"verdict", "warnings", "timings_ms"})
+"""Fields that a calibration's answer holds beside those of a request: taken, so that it can be sent on as it is,
+and not read."""
+
+_RANGE_ERRORS = {"greater_than_equal", "less_than_equal", "greater_than", "less_than"}
+
+
+def _numbers(values: object, field: str) -> np.ndarray[Any, np.dtype[np.float64]]:
+    """A list of JSON numbers as float64; Problem for anything else, booleans and strings included."""
+    if type(values) is not list:
+        raise Problem("invalid-field", f"{field}: found {_shown(values)}, expected a list of numbers", field)
+    strange = set(map(type, values)) - {float, int}
+    if strange:
+        index = next(i for i, each in enumerate(values) if type(each) in strange)
+        raise Problem(
+            "invalid-field",
+            f"{field}: found {_shown(values[index])} at index {index}, expected numbers only",
+            field,
+        )
+    return np.array(values, dtype=np.float64)
+
+
+def _shown(value: object) -> str:
+    """A value of the request as it may stand in a message: short and in ASCII."""
+    return ascii(reprlib.repr(value))[1:-1]
+
+
+def _shown_name(name: str) -> str:
+    """A field's name as a client chose it: cut short and in ASCII."""
+    return ascii(name[:80])[1:-1]
+
+
+def _series(values: object, info: ValidationInfo) -> Float32 | None:
+    """A list of numbers in float32; None stays None."""
+    if values is None:
+        return None
+    assert info.field_name is not None
+    return _narrow(_numbers(values, info.field_name), np.float32, info.field_name)
+
+
+def _narrow(values: np.ndarray[Any, Any], dtype: type, field: str) -> np.ndarray[Any, Any]:
+    """Cast to single precision; a number that is too large for it becomes infinite and is refused."""
+    with np.errstate(over="ignore"):
+        narrow: np.ndarray[Any, Any] = values.astype(dtype)
+    checks.check_finite(narrow, field)
+    return narrow
+
+
+def _path(value: object, info: ValidationInfo) -> Path:
+    """One of the three forms of a path."""
+    name = info.field_name
+    assert name is not None
+    forms = ({"real", "imag"}, {"complex64"}, {"impulse_response"})
+    if not isinstance(value, dict):
+        raise Problem("invalid-field", f"{name}: found {_shown(value)}, expected {_FORMS}", name)
+    if set(value) not in forms:
+        unknown = sorted(set(value) - set().union(*forms))
+        code = "unknown-field" if unknown else "missing-field" if set(value) < forms[0] else "invalid-field"
+        field = f"{name}.{_shown_name(unknown[0])}" if unknown else name
+        keys = ", ".join(ascii(key) for key in sorted(value)[:5]) or "no fields"
+        raise Problem(code, f"{name}: found {keys}, expected {_FORMS}", field)
+    if "impulse_response" in value:
+        field = f"{name}.impulse_response"
+        path: Path = _narrow(_numbers(value["impulse_response"], field), np.float32, field)
+        checks.check_path(path, name, "impulse_response")
+    elif "complex64" in value:
+        path = _from_base64(value["complex64"], f"{name}.complex64")
+        checks.check_path(path, name, "complex64")
+    else:
+        real = _numbers(value["real"], f"{name}.real")
+        imag = _numbers(value["imag"], f"{name}.imag")
+        if len(real) != len(imag):
+            raise Problem(
+                "unequal-grids",
+                f"{name}: found {len(real)} real and {len(imag)} imag, expected as many",
+                f"{name}.imag",
+            )
+        path = np.empty(len(real), np.complex64)
+        path.real, path.imag = _narrow(real, np.float32, f"{name}.real"), _narrow(imag, np.float32, f"{name}.imag")
+        checks.check_path(path, name, "real")
+    return path
+
+
+_FORMS = 'one of {"real", "imag"}, {"complex64"}, {"impulse_response"}'
+
+
+def _from_base64(text: object, field: str) -> Path:
+    """Little-endian interleaved complex64 from base64."""
+    if not isinstance(text, str):
+        raise Problem("invalid-field", f"{field}: found {_shown(text)}, expected base64 text", field)
+    try:
+        data = base64.b64decode(text, validate=True)
+    except (binascii.Error, ValueError) as error:
+        raise Problem("invalid-field", f"{field}: found text that is not base64, expected base64", field) from error
+    if len(data) % 8:
+        raise Problem("invalid-field", f"{field}: found {len(data)} bytes, expected 8 for each bin", field)
+    return np.frombuffer(data, "<c8")
+
+
+def _rate(value: object) -> int:
+    """48 kHz, as a JSON number."""
+    if type(value) not in (int, float):
+        raise Problem(
+            "invalid-field", f"sample_rate: found {_shown(value)}, expected {SAMPLE_RATE_HZ}", "sample_rate"
+        )
+    checks.check_rate(value)  # type: ignore[arg-type]
+    return SAMPLE_RATE_HZ
+
+
+def _form(**properties: dict[str, Any]) -> dict[str, Any]:
+    return {"type": "object", "properties": properties, "required": list(properties), "additionalProperties": False}
+
+
+_NUMBERS: dict[str, Any] = {"type": "array", "items": {"type": "number"}}
+_SPECTRUM = {
+    "title": "Spectrum",
+    "oneOf": [
+        _form(real=_NUMBERS, imag=_NUMBERS),
+        _form(complex64={"type": "string", "description": "base64 of little-endian interleaved complex64"}),
+        _form(impulse_response=_NUMBERS | {"minItems": 1, "maxItems": checks.MAX_RESPONSE_SAMPLES}),
+    ],
+}
+PathField = Annotated[Any, BeforeValidator(_path), WithJsonSchema(_SPECTRUM)]
+SeriesField = Annotated[Any, BeforeValidator(_series), WithJsonSchema(_NUMBERS)]
+RateField = Annotated[
+    int,
+    BeforeValidator(_rate),
+    WithJsonSchema({"type": "number", "const": SAMPLE_RATE_HZ, "default": SAMPLE_RATE_HZ}),
+]
+
+
+class PathsBody(BaseModel):
+    """What both kinds of request share."""
+
+    model_config = ConfigDict(strict=True, extra="forbid", frozen=True, use_attribute_docstrings=True)
+
+    primary: PathField
+    """Outer microphone to error microphone, P. A spectrum is one-sided, n_fft / 2 + 1 bins of a power-of-two grid
+    from 4096 to 65536, and is read as the transform of a causal impulse response, through which it is brought to
+    the design grid of 32768 points; what that cuts off must be below -40 dB of its energy."""
+    secondary: PathField
+    """Loudspeaker to error microphone, S; a spectrum lies on the same grid as a primary spectrum."""
+    sample_rate: RateField
+    """Hz."""
+    model: str | None = None
+    """`name` (its latest version) or `name@version`; without it the default model."""
+    sign: Sign = "minus"
+    """`minus`: e = d - s * w * x. `plus`: the negated filter."""
+    reference_psd: SeriesField = None
+    """Power spectrum of the noise, one-sided, mean square per bin, on the spectra's grid (16385 bins where both
+    paths are impulse responses); without it the model's own."""
+    coherence: SeriesField = None
+    """Magnitude-squared coherence of x and e_0 during calibration, per bin, 0 to 1, on the same grid."""
+
+    def check(self) -> None:
+        """What concerns several fields at once."""
+        checks.check_pair(self.primary, self.secondary)
+        n_bins = checks.grid_bins(checks.spectrum_bins(self.primary, self.secondary))
+        if self.coherence is not None:
+            checks.check_grid(self.coherence, n_bins, "coherence")
+            checks.check_coherence(self.coherence)
+        if self.reference_psd is not None:
+            checks.check_grid(self.reference_psd, n_bins, "reference_psd")
+            checks.check_reference_psd(self.reference_psd)
+
+
+class DesignBody(PathsBody):
+    """Body of `/synthesize` and `/refine`."""
+
+    method: Method = "prime"
+    """`prime`: the model's generator. The others are baselines that need no training."""
+    max_gain_db: float = Field(DEFAULT_MAX_GAIN_DB, ge=MAX_GAIN_RANGE_DB[0], le=MAX_GAIN_RANGE_DB[1])
+    """Ceiling on |W| in dB. It shapes `prime` and `ratio_base` and updates of the `fast` profile."""
+
+
+class EvaluateBody(PathsBody):
+    """Body of `/evaluate`."""
+
+    fir: SeriesField
+    """2048 taps in the sign that `sign` says."""
+
+    def check(self) -> None:
+        """What concerns several fields at once, and the filter."""
+        super().check()
+        if self.fir is None:
+            raise Problem("missing-field", "fir: found null, expected 2048 taps", "fir")
+        checks.check_taps(self.fir)
+
+
+Body = TypeVar("Body", bound=PathsBody)
+
+
+def read_json(kind: type[Body], body: bytes | bytearray) -> Body:
+    """Parse and validate a body, or raise Problem."""
+    try:
+        document = orjson.loads(body)
+    except orjson.JSONDecodeError as error:
+        raise Problem("malformed-json", f"found {error}; expected JSON (NaN and Infinity are not JSON)") from None
+    if not isinstance(document, dict):
+        raise Problem("invalid-field", f"found {_shown(document)}, expected a JSON object")
+    for field in CALIBRATION_FIELDS & document.keys():
+        del document[field]
+    try:
+        read = kind.model_validate(document)
+    except ValidationError as error:
+        raise from_validation(error) from None
+    read.check()
+    return read
+
+
+def from_validation(error: ValidationError) -> Problem:
+    """The first of pydantic's complaints as a Problem."""
+    first = error.errors(include_url=False)[0]
+    field = ".".join(str(part) for part in first["loc"])
+    if first["type"] == "missing":
+        return Problem("missing-field", f"{field}: found nothing, expected it to be given", field)
+    if first["type"] == "extra_forbidden":
+        name = _shown_name(field)
+        return Problem("unknown-field", f"{name}: found a field of that name, expected only known ones", name)
+    code = "out-of-range" if first["type"] in _RANGE_ERRORS else "invalid-field"
+    return Problem(code, f"{field}: found {_shown(first['input'])}; {first['msg'].lower()}", field)

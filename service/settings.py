@@ -1,0 +1,86 @@
+"""What an operator may set: on the command line, or in the environment with the prefix PRIME_."""
+
+from __future__ import annotations
+
+import math
+import os
+import re
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import Field, StringConstraints
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+_CPU = Path("/sys/devices/system/cpu")
+_QUOTA = Path("/sys/fs/cgroup/cpu.max")
+
+KeyDigest = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
+
+
+class Settings(BaseSettings):
+    """Serve filter design over HTTP."""
+
+    model_config = SettingsConfigDict(
+        env_prefix="PRIME_",
+        frozen=True,
+        use_attribute_docstrings=True,
+        cli_prog_name="python -m service",
+        cli_kebab_case=True,
+        cli_hide_none_type=True,
+    )
+
+    host: str = "127.0.0.1"
+    """Address to listen on."""
+    port: int = Field(8000, ge=0, le=65_535)
+    """Port to listen on; 0 takes a free one."""
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    """Where models live; auto takes a GPU where there is one."""
+    store: Path | None = None
+    """Folder of published checkpoints, beside the bundled ones; by default the model store's own."""
+    model: str = "default"
+    """Model that is loaded at the start, never retired, and used where a request names none."""
+    threads: int | None = Field(None, ge=1, le=1024)
+    """Threads of one design on the CPU; by default the physical cores at hand."""
+    queue_size: int = Field(32, ge=1, le=10_000)
+    """Designs that may wait or run; further requests are answered 503."""
+    max_resident_models: int = Field(4, ge=1, le=1000)
+    """Models kept in memory, the default one among them; the least recently used goes first."""
+    max_body_bytes: int = Field(8 * 2**20, ge=1024)
+    """Largest request body. Every field on the 65,536-point grid takes about 5 MB of JSON."""
+    max_header_bytes: int = Field(16_384, ge=512)
+    """Largest request head."""
+    api_keys: tuple[KeyDigest, ...] = ()
+    """SHA-256 digests (hexadecimal) of the API keys that may ask for designs; none: anybody may."""
+    keep_alive_s: int = Field(30, ge=1)
+    """Seconds that an idle connection is kept."""
+    shutdown_s: int = Field(10, ge=0)
+    """Seconds given at the end to requests under way."""
+    log_level: Literal["debug", "info", "warning", "error"] = "info"
+    """Least severe message that is logged."""
+
+    def n_threads(self) -> int:
+        """Threads for torch's operators in the worker."""
+        return self.threads or physical_cores()
+
+
+def physical_cores() -> int:
+    """Physical cores that this process may use, within a container's CPU quota; at least 1.
+
+    Two hardware threads of one core share its vector units, so counting both slows transforms down.
+    """
+    usable = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else set(range(os.cpu_count() or 1))
+    cores = set()
+    for cpu in usable:
+        siblings = _CPU / f"cpu{cpu}" / "topology" / "thread_siblings_list"
+        try:
+            first = re.split(r"[,-]", siblings.read_text().strip())[0]
+        except OSError:
+            first = str(cpu)
+        cores.add(first)
+    count = len(cores)
+    try:
+        quota, period = _QUOTA.read_text().split()
+        count = min(count, math.ceil(int(quota) / int(period)))
+    except (OSError, ValueError):  # no such file, or "max": no quota
+        pass
+    return max(count, 1)

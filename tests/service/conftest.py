@@ -1,0 +1,73 @@
+"""A real service over a real store, in this process: one for all tests that leave it as they found it."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import httpx
+import pytest
+import torch
+from fastapi import FastAPI
+
+from model_store.store import ModelStore
+from service.app import create_app
+from service.designs import Ear
+from service.settings import Settings
+from tests.service import models
+
+
+@pytest.fixture(scope="session")
+def anyio_backend() -> str:
+    """The event loop that the service runs on."""
+    return "asyncio"
+
+
+@pytest.fixture(scope="session")
+def store_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A store with `ears` in two versions and `other` in one."""
+    folder = tmp_path_factory.mktemp("store")
+    store = ModelStore(folder, include_bundled=False)
+    for name, seed in (("ears", 1), ("ears", 2), ("other", 3)):
+        store.publish(name, models.checkpoint(seed))
+    return folder
+
+
+@pytest.fixture(scope="session")
+def settings(store_folder: Path) -> Settings:
+    """Of the shared service."""
+    return Settings(store=store_folder, model="ears", device="cpu", threads=1)
+
+
+@pytest.fixture(scope="session")
+async def app(settings: Settings, anyio_backend: str) -> AsyncIterator[FastAPI]:
+    """The shared service, started and ready."""
+    app = create_app(settings)
+    async with app.router.lifespan_context(app):
+        await app.state.service.engine.started()
+        assert app.state.service.engine.ready
+        yield app
+
+
+@pytest.fixture
+async def client(app: FastAPI) -> AsyncIterator[httpx.AsyncClient]:
+    """A client of the shared service."""
+    async with connected(app) as client:
+        yield client
+
+
+def connected(app: FastAPI) -> httpx.AsyncClient:
+    """A client that calls the application without a socket; a failure inside is an answer, as on a socket."""
+    transport = httpx.ASGITransport(app, raise_app_exceptions=False)
+    return httpx.AsyncClient(transport=transport, base_url="http://service")
+
+
+@pytest.fixture
+def ear() -> Ear:
+    """One ear's impulse responses and coherence."""
+    primary, secondary = models.responses(7)
+    return Ear(primary.numpy(), secondary.numpy(), models.coherence(7).numpy())
+
+
+@pytest.fixture
+def default_model(store_folder: Path) -> "torch.nn.Module":
+    """The library's synthesizer for the model that the service uses by default."""
+    return ModelStore(store_folder, include_bundled=False).load("ears").synthesizer(torch.float32, "cpu")

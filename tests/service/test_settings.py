@@ -1,0 +1,89 @@
+"""Settings: the command line, the environment, and what neither may say."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from pydantic import ValidationError
+
+from service.settings import Settings, physical_cores
+
+DIGEST = "ab" * 32
+
+
+def test_the_command_line_and_the_environment_say_the_same(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    arguments = [
+        "--host",
+        "0.0.0.0",
+        "--port",
+        "9000",
+        "--device",
+        "cpu",
+        "--store",
+        str(tmp_path),
+        "--queue-size",
+        "7",
+    ]
+    from_arguments = Settings(_cli_parse_args=[*arguments, "--api-keys", DIGEST])
+    for name, value in (("HOST", "0.0.0.0"), ("PORT", "9000"), ("DEVICE", "cpu"), ("STORE", str(tmp_path))):
+        monkeypatch.setenv(f"PRIME_{name}", value)
+    monkeypatch.setenv("PRIME_QUEUE_SIZE", "7")
+    monkeypatch.setenv("PRIME_API_KEYS", f'["{DIGEST}"]')
+    assert Settings() == from_arguments
+    assert from_arguments.api_keys == (DIGEST,)
+    assert Settings(_cli_parse_args=["--port", "9001"]).port == 9001  # the command line decides
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"device": "tpu"},
+        {"port": 70_000},
+        {"queue_size": 0},
+        {"threads": 0},
+        {"api_keys": ("secret",)},
+        {"max_resident_models": 0},
+    ],
+)
+def test_what_cannot_be_is_refused(values: dict[str, object]) -> None:
+    with pytest.raises(ValidationError):
+        Settings(**values)
+
+
+def test_threads_default_to_the_physical_cores() -> None:
+    assert 1 <= physical_cores() <= (os.cpu_count() or 1)
+    assert Settings(threads=None).n_threads() == physical_cores()
+    assert Settings(threads=3).n_threads() == 3
+
+
+@pytest.mark.parametrize(
+    ("arguments", "environment", "said"),
+    [
+        (["--device", "tpu"], {}, "device: found 'tpu'"),
+        (["--port", "x"], {}, "port: found 'x'"),
+        ([], {"PRIME_QUEUE_SIZE": "0"}, "queue-size: found '0'"),
+        (["--colour", "blue"], {}, "unrecognized arguments: --colour"),
+    ],
+)
+def test_a_wrong_setting_ends_the_program_with_a_line(
+    arguments: list[str], environment: dict[str, str], said: str
+) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "service", *arguments],
+        capture_output=True,
+        text=True,
+        env=os.environ | environment,
+        timeout=60,
+    )
+    assert done.returncode == 2
+    assert said in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_help_names_every_setting() -> None:
+    done = subprocess.run([sys.executable, "-m", "service", "--help"], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0
+    for name in Settings.model_fields:
+        assert f"--{name.replace('_', '-')}" in done.stdout
