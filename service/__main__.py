@@ -10,7 +10,7 @@ from service.settings import Settings
 
 
 def main(arguments: list[str]) -> int:
-    """Exit status: 0 after serving, 2 for settings that cannot be used, 1 where the address cannot be had."""
+    """Exit status: 0 after serving, 2 for settings that cannot be used; uvicorn ends with 3 for a taken address."""
     try:
         settings = Settings(_cli_parse_args=arguments)  # type: ignore[call-arg]
     except ValidationError as error:
@@ -33,10 +33,9 @@ def main(arguments: list[str]) -> int:
     except ValueError as error:
         print(f"python -m service: error: {error}", file=sys.stderr)
         return 2
-    running = server(app, settings)
     with suppress(KeyboardInterrupt):  # raised again by the server once it has shut down
-        running.run()
-    return 0 if running.started else 1
+        server(app, settings).run()
+    return 0
 
 
 if __name__ == "__main__":

@@ -1,0 +1,228 @@
+"""The real program on a real socket: what the application alone cannot show."""
+
+import http.client
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import numpy as np
+import orjson
+import pytest
+
+from service import wire
+from service.designs import Ear
+from service.errors import PROBLEM_MEDIA_TYPE, TYPE_PREFIX
+from synthesis.synthesizer import Synthesizer
+from tests.service.bodies import as_responses
+from tests.service.test_endpoints import assert_same_filter, library_paths
+
+JSON_BODY = {"Content-Type": "application/json"}
+
+
+class Program:
+    """`python -m service` on a port of its own choosing, its log read as it is written."""
+
+    def __init__(self, store: Path, *arguments: str) -> None:
+        command = [sys.executable, "-m", "service", "--port", "0", "--device", "cpu", "--threads", "1"]
+        self.process = subprocess.Popen(
+            [*command, "--store", str(store), "--model", "ears", *arguments],
+            stderr=subprocess.PIPE,
+            text=True,
+            env=os.environ | {"OMP_NUM_THREADS": "1"},
+        )
+        self.log: list[str] = []
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+        self.port = int(self.logged(r"running on http://127\.0\.0\.1:(\d+)"))
+        self.address = f"http://127.0.0.1:{self.port}"
+
+    def _read(self) -> None:
+        assert self.process.stderr is not None
+        self.log.extend(iter(self.process.stderr.readline, ""))
+
+    def logged(self, pattern: str, within_s: float = 60) -> str:
+        """Wait for a line of the log and return the pattern's group."""
+        given_up = time.monotonic() + within_s
+        while time.monotonic() < given_up:
+            if found := re.search(pattern, "".join(self.log)):
+                return found.group(1)
+            time.sleep(0.02)
+        pytest.fail(f"no {pattern!r} in the log:\n{''.join(self.log)}")
+
+    def wait_until_ready(self, within_s: float = 60) -> None:
+        given_up = time.monotonic() + within_s
+        while time.monotonic() < given_up:
+            if httpx.get(f"{self.address}/health/ready").status_code == 200:
+                return
+            time.sleep(0.05)
+        pytest.fail(f"not ready:\n{''.join(self.log)}")
+
+    def stop(self, number: int = signal.SIGTERM) -> int:
+        """Tell it to stop, and return its exit status."""
+        if self.process.poll() is None:
+            self.process.send_signal(number)
+        status = self.process.wait(30)
+        self._reader.join(5)
+        assert self.process.stderr is not None
+        self.process.stderr.close()
+        return status
+
+
+@pytest.fixture(scope="module")
+def program(store_folder: Path) -> Iterator[Program]:
+    """One that is ready, for all tests that leave it running."""
+    program = Program(store_folder, "--max-header-bytes", "4096", "--max-body-bytes", "1000000")
+    program.wait_until_ready()
+    yield program
+    program.stop()
+
+
+def exchange(port: int, *parts: bytes) -> bytes:
+    """Send bytes as they are, and read until the server closes."""
+    with socket.create_connection(("127.0.0.1", port), timeout=20) as connection:
+        for part in parts:
+            connection.sendall(part)
+        received = b""
+        while chunk := connection.recv(65_536):
+            received += chunk
+        return received
+
+
+def assert_raw_problem(received: bytes, status: int, code: str) -> None:
+    head, _, body = received.partition(b"\r\n\r\n")
+    assert head.startswith(b"HTTP/1.1 %d " % status), received
+    assert f"content-type: {PROBLEM_MEDIA_TYPE}".encode() in head.lower()
+    assert orjson.loads(body)["type"] == TYPE_PREFIX + code
+
+
+def test_the_filter_is_the_library_s(program: Program, default_model: Synthesizer, ear: Ear) -> None:
+    expected = default_model.design(library_paths(ear), 1).taps
+    with httpx.Client(base_url=program.address) as client:
+        for _ in range(2):  # twice on one connection
+            answer = client.post("/refine?k=1", content=orjson.dumps(as_responses(ear)), headers=JSON_BODY)
+            assert answer.status_code == 200
+            assert_same_filter(answer.json()["fir"], expected)
+        headers = {"Content-Type": "application/octet-stream", "Accept": "application/octet-stream"}
+        binary = client.post("/refine?k=1", content=wire.encode(ear.primary, ear.secondary), headers=headers)
+    assert np.array_equal(np.frombuffer(binary.content, "<f4"), np.array(answer.json()["fir"], np.float32))
+
+
+def test_a_declared_length_is_judged_before_the_body_is_sent(program: Program) -> None:
+    connection = http.client.HTTPConnection("127.0.0.1", program.port, timeout=20)
+    connection.putrequest("POST", "/synthesize")
+    connection.putheader("Content-Type", "application/json")
+    connection.putheader("Content-Length", "1000001")
+    connection.endheaders()
+    answer = connection.getresponse()  # not a byte of the body has gone
+    assert answer.status == 413
+    assert orjson.loads(answer.read())["type"] == TYPE_PREFIX + "too-large"
+    connection.close()
+
+
+def test_a_chunked_body_is_refused(program: Program) -> None:
+    connection = http.client.HTTPConnection("127.0.0.1", program.port, timeout=20)
+    connection.request("POST", "/synthesize", iter([b"{", b"}"]), JSON_BODY, encode_chunked=True)
+    answer = connection.getresponse()
+    assert answer.status == 411
+    assert orjson.loads(answer.read())["type"] == TYPE_PREFIX + "length-required"
+    connection.close()
+
+
+def test_a_large_head_is_refused_however_it_comes(program: Program) -> None:
+    line = b"GET /health/live HTTP/1.1\r\nHost: x\r\n"
+    many = b"".join(b"X-%d: %s\r\n" % (number, b"y" * 100) for number in range(100))
+    heads = (
+        (line + b"X: " + b"y" * 5000 + b"\r\n\r\n",),  # one long field
+        (line + many + b"\r\n",),  # many short ones
+        (line, b"X: " + b"y" * 3000, b"y" * 3000, b"y" * 100_000),  # one that never ends
+        (b"GET /" + b"y" * 5000 + b" HTTP/1.1\r\nHost: x\r\n\r\n",),  # a long address
+        (
+            b"POST /synthesize HTTP/1.1\r\nContent-Length: 9\r\nX: " + b"y" * 5000 + b"\r\n\r\n123456789",
+        ),  # and a body
+    )
+    for parts in heads:
+        assert_raw_problem(exchange(program.port, *parts), 431, "headers-too-large")
+    assert httpx.get(f"{program.address}/health/live", headers={"X": "y" * 3000}).status_code == 200
+
+
+def test_a_body_does_not_count_as_head(program: Program, ear: Ear) -> None:
+    """Sent byte by byte where head and body meet, on one connection, twice."""
+    body = wire.encode(ear.primary, ear.secondary)
+    head = b"POST /synthesize HTTP/1.1\r\nHost: x\r\nContent-Type: application/octet-stream\r\n"
+    request = head + b"Content-Length: %d\r\n\r\n" % len(body) + body
+    meeting = len(request) - len(body)
+    closing = b"GET /health/live HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
+    received = exchange(program.port, request[: meeting - 1], request[meeting - 1 :], request, closing)
+    assert received.count(b"HTTP/1.1 200 OK") == 3
+
+
+def test_what_is_not_http_is_refused(program: Program) -> None:
+    assert_raw_problem(exchange(program.port, b"\x16\x03\x01 hello\r\n\r\n"), 400, "malformed-request")
+
+
+def test_nothing_of_the_requests_is_logged(program: Program, ear: Ear) -> None:
+    n_lines = len(program.log)
+    httpx.post(f"{program.address}/synthesize", content=orjson.dumps(as_responses(ear)), headers=JSON_BODY)
+    time.sleep(0.1)
+    assert len(program.log) == n_lines
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_it_stops_when_told_and_answers_what_it_has_taken(store_folder: Path, ear: Ear, number: int) -> None:
+    program = Program(store_folder)
+    assert httpx.get(f"{program.address}/health/live").status_code == 200
+    program.wait_until_ready()
+    content = orjson.dumps(as_responses(ear))
+    answers: list[httpx.Response] = []
+
+    def ask() -> None:
+        url = f"{program.address}/refine?k=8"
+        answers.append(httpx.post(url, content=content, headers=JSON_BODY, timeout=30))
+
+    clients = [threading.Thread(target=ask) for _ in range(6)]
+    for client in clients:
+        client.start()
+    given_up = time.monotonic() + 20
+    while time.monotonic() < given_up:  # until the first has been answered, so that all of them have been taken
+        if answers:
+            break
+        time.sleep(0.001)
+    status = program.stop(number)
+    for client in clients:
+        client.join()
+    assert [answer.status_code for answer in answers] == [200] * 6
+    assert status in (0, -number)
+    assert "Traceback" not in "".join(program.log)
+
+
+def test_a_port_that_is_taken_ends_the_program(program: Program, store_folder: Path) -> None:
+    command = [
+        sys.executable,
+        "-m",
+        "service",
+        "--port",
+        str(program.port),
+        "--store",
+        str(store_folder),
+        "--device",
+        "cpu",
+    ]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 3
+    assert "address already in use" in done.stderr
+
+
+def test_a_missing_gpu_ends_the_program(store_folder: Path) -> None:
+    environment = os.environ | {"CUDA_VISIBLE_DEVICES": ""}
+    command = [sys.executable, "-m", "service", "--device", "cuda", "--store", str(store_folder)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, env=environment)
+    assert done.returncode == 2
+    assert "found no CUDA device" in done.stderr
