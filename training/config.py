@@ -11,6 +11,8 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from synthesis.generator import GeneratorConfig
 
+GeneratorKind = Literal["prime", "prime-log"]
+
 
 class ObjectiveConfig(BaseModel):
     """Weights of the training objective (Eq. 6); see `training/objective.py`."""
@@ -46,7 +48,7 @@ class TrainingConfig(BaseModel):
     objective: ObjectiveConfig
 
 
-def load_config(generator: Literal["prime", "prime-log"], **changes: Any) -> TrainingConfig:
+def load_config(generator: GeneratorKind, **changes: Any) -> TrainingConfig:
     """The configuration of a generator; `changes` that are not None replace single values.
 
     Raises pydantic.ValidationError for a value that is unknown or out of range.
@@ -67,6 +69,6 @@ def overlay(values: dict[str, Any], changes: Mapping[str, Any]) -> None:
             values[name] = value
 
 
-def generator_config(generator: Literal["prime", "prime-log"], n_fft: int) -> GeneratorConfig:
+def generator_config(generator: GeneratorKind, n_fft: int) -> GeneratorConfig:
     """The generator's layout on a data set's Fourier grid (`prime`), or on the design grid (`prime-log`)."""
     return GeneratorConfig.prime(n_fft) if generator == "prime" else GeneratorConfig.prime_log()

@@ -15,7 +15,6 @@ from training.calibration import simulate_calibration
 from training.config import TrainingConfig
 from training.datasets.noise import NoiseSet, reference_psd
 from training.datasets.path_pairs import PathDataset, PathPair
-from training.datasets.splits import Split
 from training.datasets.variants import secondary_variants
 from training.mixtures import draw_mixtures, order_listeners
 from training.training_set import TrainingSet
@@ -66,12 +65,15 @@ class Measurements:
             self.estimates.primary[indices], self.estimates.secondary[indices]
         ).to(dtype)
 
-    def training_set(self, split: Split, config: TrainingConfig, device: torch.device) -> TrainingSet:
-        """The support listeners' cases and mixtures; no query listener's data is touched."""
-        indices = self.indices(split.support)
+    def training_set(
+        self, support: tuple[str, ...], config: TrainingConfig, device: torch.device, seed: int = 0
+    ) -> TrainingSet:
+        """The support listeners' cases and mixtures; no other listener's data is touched.
+
+        seed: of the mixtures and of the varied calibrations; a run passes the split's index.
+        """
+        indices = self.indices(support)
         pairs = [self.pairs[i] for i in indices]
-        if {pair.listener for pair in pairs} & set(split.query):
-            raise AssertionError("a query listener among the support cases")
         estimates = [
             PathEstimate(
                 self.estimates.primary[indices],
@@ -79,12 +81,9 @@ class Measurements:
                 self.estimates.coherence[indices],
             )
         ]
-        estimates += [self._varied_estimates(number, split, pairs) for number in range(1, config.n_calibrations)]
+        estimates += [self._varied_estimates(seed, number, pairs) for number in range(1, config.n_calibrations)]
         mixtures = draw_mixtures(
-            pairs,
-            order_listeners(pairs, self.dataset.name),
-            seed=split.index,
-            alpha_range=config.alpha_range,
+            pairs, order_listeners(pairs, self.dataset.name), seed=seed, alpha_range=config.alpha_range
         )
         return TrainingSet.build(
             estimates,
@@ -94,17 +93,17 @@ class Measurements:
             device,
         )
 
-    def support_uncertainty(self, split: Split) -> Tensor:
+    def support_uncertainty(self, support: tuple[str, ...]) -> Tensor:
         """Mean over support cases of the unexplained share per band, [31]: see `noise_reduction`."""
-        indices = self.indices(split.support)
+        indices = self.indices(support)
         uncertainty = band_uncertainty(
             self.paths(indices, torch.float64), self.estimates.coherence[indices], self.reference_psd
         )
         return uncertainty.mean(0)
 
-    def _varied_estimates(self, number: int, split: Split, pairs: list[PathPair]) -> PathEstimate:
+    def _varied_estimates(self, seed: int, number: int, pairs: list[PathPair]) -> PathEstimate:
         """Another calibration of the support: two to five of the probes, one of three windows."""
-        rng = np.random.default_rng([split.index, number])
+        rng = np.random.default_rng([seed, number])
         n_probes = int(rng.integers(VARIED_PROBES[0], VARIED_PROBES[1] + 1))
         probes = tuple(sorted(rng.permutation(self.noise.n_recordings)[:n_probes].tolist()))
         window = int(rng.choice(VARIED_WINDOWS))

@@ -23,7 +23,7 @@ from model_store.errors import ModelStoreError
 from model_store.manifest import Manifest, Scores
 from model_store.store import DEFAULT_ROOT, ModelStore
 from synthesis.generator import Generator
-from training.config import TrainingConfig, generator_config, load_config
+from training.config import GeneratorKind, TrainingConfig, generator_config, load_config
 from training.datasets import open_dataset
 from training.datasets.noise import NoiseSet, read_noise, simulated_noise
 from training.datasets.path_pairs import DatasetError, PathDataset
@@ -86,12 +86,22 @@ def run(options: argparse.Namespace) -> None:
             store.verify(reference)
             print(f"{name}: finished before, published as {reference}", flush=True)
             continue
-        generator = train(config, options, measurements, split, seed, device, folder, name)
-        candidate = checkpoint(generator, measurements, split, seed, config)
+        generator = train(
+            config,
+            options.generator,
+            measurements,
+            split.support,
+            mixture_seed=split.index,
+            seed=seed,
+            device=device,
+            state_file=folder.state_file(name),
+            name=name,
+        )
+        candidate = checkpoint(generator, measurements, config, support=split.support, split=split.index, seed=seed)
         queries = split.query[:QUICK_QUERIES] if options.quick else split.query
         rows = score_candidate(candidate, measurements, score, queries, split, seed)
         candidate.manifest = candidate.manifest.model_copy(
-            update={"scores": Scores(held_out=figures(rows, folder.baselines(), queries))}
+            update={"scores": Scores(held_out=figures(pd.DataFrame(rows), folder.baselines(), queries))}
         )
         published = store.publish(name, candidate)
         reference = f"{published.name}@{published.version}"
@@ -156,12 +166,14 @@ def score_baselines(
 
 def train(
     config: TrainingConfig,
-    options: argparse.Namespace,
+    kind: GeneratorKind,
     measurements: Measurements,
-    split: Split,
+    support: tuple[str, ...],
+    *,
+    mixture_seed: int,
     seed: int,
     device: torch.device,
-    folder: RunFolder,
+    state_file: Path,
     name: str,
 ) -> Generator:
     """One model, from its last state if it has one."""
@@ -172,12 +184,12 @@ def train(
     )
     trainer = Trainer(
         config,
-        generator_config(options.generator, measurements.dataset.n_fft),
-        measurements.training_set(split, config, device),
+        generator_config(kind, measurements.dataset.n_fft),
+        measurements.training_set(support, config, device, seed=mixture_seed),
         objective,
         seed=seed,
         device=device,
-        state_file=folder.state_file(name),
+        state_file=state_file,
     )
     if trainer.update:
         print(f"{name}: goes on from update {trainer.update}", flush=True)
@@ -185,12 +197,18 @@ def train(
 
 
 def checkpoint(
-    generator: Generator, measurements: Measurements, split: Split, seed: int, config: TrainingConfig
+    generator: Generator,
+    measurements: Measurements,
+    config: TrainingConfig,
+    *,
+    support: tuple[str, ...],
+    split: int | None,
+    seed: int,
 ) -> Checkpoint:
     """What will be published, its scores still missing. The golden question is the first support ear's."""
     dataset = measurements.dataset
-    psd, uncertainty = measurements.reference_psd.float(), measurements.support_uncertainty(split).float()
-    first = measurements.indices(split.support)[0]
+    psd, uncertainty = measurements.reference_psd.float(), measurements.support_uncertainty(support).float()
+    first = measurements.indices(support)[0]
     estimates = measurements.estimates
     golden = GoldenCase.make(
         generator,
@@ -202,9 +220,9 @@ def checkpoint(
     )
     manifest = Manifest(
         dataset=dataset.name,
-        split=split.index,
+        split=split,
         seed=seed,
-        support=split.support,
+        support=support,
         training=config.model_dump(mode="json"),
         data_fingerprint=dataset.fingerprint,
         licence=dataset.licence,
@@ -253,10 +271,9 @@ def announce(
 
 
 def figures(
-    rows: list[Row], baselines: pd.DataFrame | None, queries: tuple[str, ...]
+    own: pd.DataFrame, baselines: pd.DataFrame | None, queries: tuple[str, ...]
 ) -> dict[str, dict[str, float]]:
     """Held-out means per design for the manifest: the model at k = 0 to 3 beside the untrained designs."""
-    own = pd.DataFrame(rows)
     compared = [own] if baselines is None else [baselines[baselines.listener.isin(queries)], own]
     table = pd.concat(compared, ignore_index=True).assign(split=0)
     means = split_means(table[table.condition == "original"], list(COLUMNS))

@@ -68,7 +68,9 @@ def test_time_domain_loss_equals_a_direct_evaluation(noise, true_paths):
     for n in AMP_BANDS:
         low, high = edges_hz(n)
         powers = [
-            (np.abs(stft.stft(signal, p0=inside.start, p1=inside.stop)[(stft.f >= low) & (stft.f < high)]) ** 2).sum()
+            (
+                np.abs(stft.stft(signal, p0=inside.start, p1=inside.stop)[(stft.f >= low) & (stft.f < high)]) ** 2
+            ).sum()
             for signal in (d, e)
         ]
         reductions.append(10 * np.log10(powers[0] / powers[1]))
@@ -98,9 +100,7 @@ def test_frequency_domain_follows_the_time_domain(noise, true_paths):
 def test_the_loss_differentiates(noise, true_paths):
     """Autograd against a central difference along a random direction, in float64."""
     double = TruePaths(true_paths.primary.double(), true_paths.secondary.double())
-    objective = FrequencyDomainObjective(
-        load_config("prime-log").objective, torch.from_numpy(reference_psd(noise))
-    )
+    objective = FrequencyDomainObjective(load_config("prime-log").objective, torch.from_numpy(reference_psd(noise)))
 
     def loss(taps):
         return objective(double, taps, torch.zeros(2, 5), np.random.default_rng(0), n_fft=32_768)

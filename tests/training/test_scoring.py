@@ -24,7 +24,9 @@ def pair():
 @pytest.fixture(scope="module")
 def taps():
     generator = torch.Generator().manual_seed(1)
-    return 0.4 * torch.randn(1, 2048, generator=generator, dtype=torch.float64) * torch.exp(-torch.arange(2048) / 40)
+    return (
+        0.4 * torch.randn(1, 2048, generator=generator, dtype=torch.float64) * torch.exp(-torch.arange(2048) / 40)
+    )
 
 
 def plain_score(noise, p, s, w):
@@ -38,9 +40,7 @@ def plain_score(noise, p, s, w):
         e = d - fftconvolve(fftconvolve(x, w)[: x.size], s)[: x.size]
         for block in range(6):
             start = 24_000 * (block + 1)
-            frames = [
-                slice(start + offset, start + offset + 8192) for offset in range(0, 24_000 - 8192 + 1, 2048)
-            ]
+            frames = [slice(start + offset, start + offset + 8192) for offset in range(0, 24_000 - 8192 + 1, 2048)]
             spectra = [sum(np.abs(np.fft.rfft(window * y[f])) ** 2 for f in frames) for y in (d, e)]
             for column, n in enumerate(SCORED_BANDS):
                 low, high = edges_hz(n)

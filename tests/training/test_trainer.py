@@ -33,7 +33,7 @@ def split(measurements):
 def trainer_for(measurements, split, state_file=None, **changes):
     config = load_config("prime-log", n_updates=30).model_copy(update=changes)
     objective = FrequencyDomainObjective(config.objective, measurements.reference_psd.float())
-    training_set = measurements.training_set(split, config, CPU)
+    training_set = measurements.training_set(split.support, config, CPU)
     return Trainer(config, SMALL, training_set, objective, seed=1, device=CPU, state_file=state_file)
 
 
@@ -76,7 +76,7 @@ def test_training_lowers_the_loss(measurements, split):
 def test_seeds_differ_and_repeat(measurements, split):
     config = load_config("prime-log", n_updates=2)
     objective = FrequencyDomainObjective(config.objective, measurements.reference_psd.float())
-    training_set = measurements.training_set(split, config, CPU)
+    training_set = measurements.training_set(split.support, config, CPU)
     first, again, other = (
         weights(Trainer(config, SMALL, training_set, objective, seed=seed, device=CPU).train())
         for seed in (3, 3, 4)
@@ -103,7 +103,7 @@ def test_query_listeners_do_not_reach_the_training(measurements, split):
     estimates = replace(measurements.estimates, primary=measurements.estimates.primary.clone())
     estimates.primary[measurements.indices(split.query)] += 1
     changed = replace(measurements, pairs=changed_pairs, estimates=estimates)
-    before, after = (each.training_set(split, config, CPU) for each in (measurements, changed))
+    before, after = (each.training_set(split.support, config, CPU) for each in (measurements, changed))
     assert torch.equal(before.primary_estimates, after.primary_estimates)
     assert torch.equal(before.true.primary, after.true.primary)
     assert before.mixtures == after.mixtures
@@ -125,7 +125,7 @@ def test_the_generator_sees_estimates_and_the_objective_true_paths(measurements,
 
 
 def test_a_mixture_shares_its_alpha_between_estimates_and_true_paths(measurements, split):
-    training_set = measurements.training_set(split, load_config("prime-log"), CPU)
+    training_set = measurements.training_set(split.support, load_config("prime-log"), CPU)
     mixture = training_set.mixtures[0]
     only = replace(training_set, mixtures=(mixture,))
     primary, secondary, true = only.draw(1, 1.0, np.random.default_rng(0))
@@ -140,7 +140,7 @@ def test_a_mixture_shares_its_alpha_between_estimates_and_true_paths(measurement
 
 def test_varied_calibrations_differ_and_start_with_the_protocols_own(measurements, split):
     config = load_config("prime-log").model_copy(update={"n_calibrations": 3})
-    estimates = measurements.training_set(split, config, CPU).primary_estimates
+    estimates = measurements.training_set(split.support, config, CPU).primary_estimates
     assert estimates.shape[0] == 3
     own = measurements.estimates.primary[measurements.indices(split.support)].float()
     assert torch.equal(estimates[0], own)
@@ -161,7 +161,7 @@ def test_the_papers_objective_trains_the_papers_generator_in_bfloat16(measuremen
     """One real update of `prime` on clips: finite loss, and every weight but the unreached ones moves."""
     config = load_config("prime", n_updates=2)
     objective = TimeDomainObjective(config.objective, measurements.noise, CPU)
-    training_set = measurements.training_set(split, config, CPU)
+    training_set = measurements.training_set(split.support, config, CPU)
     trainer = Trainer(config, GeneratorConfig.prime(8192), training_set, objective, seed=0, device=CPU)
     before = weights(trainer.generator)
     for _ in range(2):

@@ -1,0 +1,210 @@
+"""The real command, for a few updates on simulated listeners: rows, tables, published checkpoints, resumption."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pandas as pd
+import pytest
+import torch
+
+from model_store.store import ModelStore
+from synthesis.paths import AcousticPaths
+from training.datasets.noise import simulated_noise
+from training.datasets.simulated import simulate_listeners
+from training.measurements import Measurements
+from training.report import read_rows, split_means
+from training.run_folder import RunError, RunFolder
+from training.run_splits import main
+
+SCRIPT = Path(__file__).parents[2] / "training" / "run_splits.py"
+QUICK = ["--dataset", "simulated", "--generator", "prime-log", "--quick"]
+
+
+def command(folder, *options):
+    return [*QUICK, "--store", str(folder / "store"), "--out", str(folder / "out"), *options]
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    """A quick run of the real script in a process of its own."""
+    folder = tmp_path_factory.mktemp("quick")
+    done = subprocess.run(
+        [sys.executable, str(SCRIPT), *command(folder, "--updates", "20")],
+        capture_output=True,
+        text=True,
+        check=False,
+        env=os.environ | {"OMP_NUM_THREADS": "1"},
+    )
+    assert done.returncode == 0, done.stderr
+    return folder, done.stdout
+
+
+def test_a_run_writes_rows_tables_figures_and_its_record(finished):
+    folder, printed = finished
+    rows = read_rows(folder / "out")
+    assert set(rows.method) == {
+        "ratio_base_full_band", "ratio_base_held_band", "projected_ratio", "wmmse", "prime-log",
+    }  # fmt: skip
+    assert sorted(rows[rows.method == "prime-log"].k.unique()) == [0, 1, 2, 3]
+    assert rows.listener.nunique() == 2
+    assert len(rows) == 4 * (5 + 4)
+    assert "SIMULATED" in printed
+    assert "prime-log + GN(3)" in printed
+    assert (folder / "out" / "tables.md").read_text().strip() in printed
+    for picture in ("noise_reduction_per_band.png", "predicted_against_scored.png"):
+        assert (folder / "out" / picture).stat().st_size > 10_000
+    record = json.loads((folder / "out" / "run.json").read_text())
+    assert record["settings"]["simulated"]
+    assert record["environment"]["torch"] == torch.__version__
+
+
+def test_the_published_checkpoint_names_its_support_and_scores(finished):
+    folder, _ = finished
+    store = ModelStore(folder / "store", include_bundled=False)
+    manifest = store.manifest("simulated-prime-log-split00-seed0")
+    rows = read_rows(folder / "out")
+    assert not set(manifest.support) & set(rows.listener)
+    own = rows[(rows.method == "prime-log") & (rows.k == 1)]
+    expected = own.groupby("listener").noise_reduction_db.mean().mean()
+    assert manifest.scores.held_out["prime-log + GN(1)"]["noise_reduction_db"] == pytest.approx(expected, abs=1e-4)
+    assert set(own.checkpoint) == {"simulated-prime-log-split00-seed0@1"}
+    assert set(own.digest) == {store.resolve("simulated-prime-log-split00-seed0").digest}
+
+
+def test_the_published_checkpoint_makes_the_filters_that_were_scored(finished):
+    """Loaded again, it repeats a row's prediction from the same estimates, to the CSV's precision."""
+    folder, _ = finished
+    rows = read_rows(folder / "out")
+    row = rows[(rows.method == "prime-log") & (rows.k == 1)].iloc[0]
+    dataset = simulate_listeners(23, 0)
+    measurements = Measurements.calibrate(dataset, simulated_noise(), window=8192, conditions="original")
+    index = next(i for i, pair in enumerate(dataset.pairs) if (pair.listener, pair.ear) == (row.listener, row.ear))
+    synthesizer = ModelStore(folder / "store").load(row.checkpoint).synthesizer()
+    with torch.no_grad():
+        paths = measurements.paths([index])
+        taps = synthesizer.design(paths, 1).taps
+        prediction = synthesizer.predict(paths, taps, measurements.estimates.coherence[[index]].float())
+    assert prediction.mean_noise_reduction_db.item() == pytest.approx(row.predicted_noise_reduction_db, abs=1e-3)
+
+
+def test_started_again_it_repeats_nothing(finished, capsys):
+    folder, _ = finished
+    done = folder / "out" / "models" / "simulated-prime-log-split00-seed0" / "done.json"
+    before = done.stat().st_mtime_ns
+    assert main(command(folder, "--updates", "20")) == 0
+    assert "finished before" in capsys.readouterr().out
+    assert done.stat().st_mtime_ns == before
+    assert [each.version for each in ModelStore(folder / "store", include_bundled=False).list()] == [1]
+
+
+def test_another_setting_in_the_same_folder_is_refused(finished, capsys):
+    folder, _ = finished
+    assert main(command(folder, "--updates", "21")) == 2
+    message = capsys.readouterr().err
+    assert "holds a run with other settings" in message
+    assert "'n_updates': 21" in message
+
+
+def test_a_killed_run_goes_on(tmp_path):
+    """SIGKILL after the first state; the second start goes on from there and finishes."""
+    arguments = [sys.executable, str(SCRIPT), *command(tmp_path, "--updates", "270")]
+    environment = os.environ | {"OMP_NUM_THREADS": "1"}
+    state = tmp_path / "out" / "models" / "simulated-prime-log-split00-seed0" / "state.pt"
+    with subprocess.Popen(arguments, stdout=subprocess.PIPE, text=True, env=environment) as first:
+        deadline = time.monotonic() + 240
+        while not state.exists() and first.poll() is None and time.monotonic() < deadline:
+            time.sleep(0.05)
+        os.kill(first.pid, signal.SIGKILL)
+    assert state.exists()
+    second = subprocess.run(arguments, capture_output=True, text=True, check=False, env=environment)
+    assert second.returncode == 0, second.stderr
+    assert "goes on from update 250" in second.stdout
+    assert not state.exists()
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--dataset", "pandar"], "found no folder"),
+        (["--dataset", "pandar", "--data", "/nonexistent"], "/nonexistent"),
+        (["--dataset", "simulated", "--noise", "/nonexistent"], "/nonexistent"),
+        (["--dataset", "simulated", "--split", "3", "--splits", "2"], "found 3, expected 0 to 1"),
+        (["--dataset", "simulated", "--support", "23"], "found n_support = 23"),
+        (["--dataset", "simulated", "--window", "7"], "window"),
+    ],
+)
+def test_a_mistaken_request_is_one_clear_line(tmp_path, capsys, options, message):
+    assert main([*options, "--store", str(tmp_path / "store"), "--out", str(tmp_path / "out")]) == 2
+    error = capsys.readouterr().err
+    assert message in error
+    assert error.count("\n") == 1
+
+
+def test_means_are_taken_within_listeners_first():
+    """Two ears of one listener weigh as much as one ear of another."""
+    rows = pd.DataFrame(
+        {
+            "method": "m",
+            "k": 0,
+            "split": [0, 0, 0, 1],
+            "seed": 0,
+            "listener": ["a", "a", "b", "a"],
+            "noise_reduction_db": [10.0, 20.0, 30.0, 40.0],
+        }
+    )
+    means = split_means(rows, ["noise_reduction_db"])
+    assert means.noise_reduction_db.tolist() == [22.5, 40.0]
+
+
+def test_a_run_folder_refuses_other_settings_and_keeps_its_record(tmp_path):
+    RunFolder.open(tmp_path, {"window": 4096}, {})
+    with pytest.raises(RunError, match="window: found 4096, asked for 8192"):
+        RunFolder.open(tmp_path, {"window": 8192}, {})
+    assert json.loads((tmp_path / "run.json").read_text())["settings"] == {"window": 4096}
+
+
+@pytest.mark.measured
+def test_altering_the_true_paths_alone_leaves_the_filter_alone(measured_data):
+    """On measured ears: other true paths, the same taps bit for bit; other estimates, other taps; other scores."""
+    from dataclasses import replace
+
+    from synthesis.generator import Generator, GeneratorConfig
+    from synthesis.synthesizer import Synthesizer
+    from training.datasets.noise import read_noise
+    from training.datasets.pandar import read_pandar
+    from training.protocol import generator_designs, score_designs
+    from training.scoring import TimeDomainScore
+
+    dataset = read_pandar(measured_data)
+    noise = read_noise(measured_data / "noise")
+    measurements = Measurements.calibrate(
+        replace(dataset, pairs=dataset.pairs[:2]), noise, window=8192, conditions="original"
+    )
+    generator = Generator(GeneratorConfig.prime_log()).eval()
+    torch.nn.init.normal_(generator.head[-1].weight, std=0.1)
+    synthesizer = Synthesizer(generator, measurements.reference_psd.float(), torch.zeros(31))
+    seen: list[AcousticPaths] = []
+
+    def rows_of(measurements):
+        designs = generator_designs(synthesizer)[1:2]
+        spied = [replace(d, taps=lambda p, d=d: seen.append(p) or d.taps(p)) for d in designs]
+        return score_designs(measurements, TimeDomainScore(noise), spied, [0, 1], {})
+
+    rows = rows_of(measurements)
+    other_truth = replace(
+        measurements, pairs=tuple(replace(p, primary=p.primary[::-1].copy()) for p in measurements.pairs)
+    )
+    rows_truth = rows_of(other_truth)
+    estimates = replace(measurements.estimates, secondary=measurements.estimates.secondary * 1.1)
+    rows_estimates = rows_of(replace(measurements, estimates=estimates))
+    with torch.no_grad():
+        taps = [synthesizer.design(paths, 1).taps for paths in seen]
+    assert torch.equal(taps[0], taps[1])
+    assert not torch.equal(taps[0], taps[2])
+    assert rows[0]["control_rms"] == rows_truth[0]["control_rms"] != rows_estimates[0]["control_rms"]
+    assert rows[0]["noise_reduction_db"] != rows_truth[0]["noise_reduction_db"]
