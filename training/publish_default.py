@@ -2,9 +2,9 @@
 
     python -m training.publish_default --data DIR --noise DIR --run OUT [--seed N] [--updates N]
 
-OUT is a finished run of `run_splits` with `prime-log`. The default model has no held-out listener of its own, so its
-manifest carries what the split models, trained in the same way, reached on the listeners that each left out; its
-own figures are labelled in support.
+OUT is a finished run of `run_splits` with `prime-log`. The default model has no held-out listener of its own, so
+its manifest carries what the split models, trained in the same way, reached on the listeners that each left out;
+its own figures are labelled in support.
 """
 
 from __future__ import annotations
