@@ -121,12 +121,13 @@ def run(image: Image) -> None:
     user, group = (int(part) for part in image.stage.last("USER").text.split(":"))
     started = time.monotonic()
 
-    def start(command: list[str]) -> "subprocess.Popen[bytes]":
+    def start(command: list[str], errors: int | None = None) -> "subprocess.Popen[bytes]":
         found = shutil.which(command[0], path=environment["PATH"]) or command[0]
         return subprocess.Popen(
             [found, *command[1:]],
             cwd=image.working_folder,
             env=environment,
+            stderr=errors,
             user=user if as_root else None,
             group=group if as_root else None,
             extra_groups=[] if as_root else None,
@@ -135,7 +136,7 @@ def run(image: Image) -> None:
     service = start(image.stage.last("CMD").words)
     try:
         health = Step("CMD", {}, image.stage.last("HEALTHCHECK").text.removeprefix("CMD").strip()).words
-        while start(health).wait() != 0:
+        while start(health, errors=subprocess.DEVNULL).wait() != 0:
             if service.poll() is not None or time.monotonic() - started > READY_WITHIN_S:
                 sys.exit("The service did not become healthy; its lines above say why.")
             time.sleep(0.5)

@@ -77,7 +77,7 @@ def draw(centre_hz: list[float], predicted: Signal, scored: dict[str, Signal], p
         title="A simulated listener: predicted from estimates, scored on the true paths (mean 50 Hz to 5 kHz)",
     )
     axes.title.set_fontsize(10)
-    axes.legend(fontsize=9)
+    figure.legend(loc="outside lower center", ncols=2, fontsize=9, frameon=False)
     axes.grid(axis="y", alpha=0.3)
     figure.savefig(picture, dpi=120)
 

@@ -48,7 +48,8 @@ def report(answer: dict[str, Any]) -> str:
         "  band Hz   predicted noise reduction, dB",
     ]
     for centre_hz, reduction_db in zip(prediction["band_centre_hz"], prediction["noise_reduction_db"], strict=True):
-        lines.append(f"  {centre_hz:7g}   {reduction_db:6.1f}  {'#' * max(0, round(reduction_db))}")
+        bar = ("#" if reduction_db > 0 else "-") * round(abs(reduction_db))
+        lines.append(f"  {centre_hz:7g}   {reduction_db:6.1f}  {bar}")
     out_of_band = prediction["out_of_band_db"]
     lines += [
         "",
@@ -62,20 +63,12 @@ def report(answer: dict[str, Any]) -> str:
 
 
 def main() -> None:
-    """Design, print the report and say what to try next."""
+    """Design through the service at --url and print the report."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--url", default="http://127.0.0.1:8000")
     url = parser.parse_args().url.rstrip("/")
     answer = design(url, json.loads(LISTENER.read_text(encoding="utf-8")))
-    print(f"\nThe service answers at {url} (its reference: {url}/docs).")
-    print("The example listener (simulated, examples/listener.json):", report(answer), sep="\n")
-    print(
-        "\nNext, in another terminal:\n"
-        f"  curl -s '{url}/refine?k=1' -H 'Content-Type: application/json' -d @examples/listener.json\n"
-        f"  .venv/bin/python examples/design_filter.py --url {url}\n"
-        "Ctrl-C here stops the service.",
-        flush=True,
-    )
+    print("The example listener (simulated, examples/listener.json):", report(answer), sep="\n", flush=True)
 
 
 if __name__ == "__main__":

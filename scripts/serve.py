@@ -18,6 +18,13 @@ ROOT = Path(__file__).resolve().parents[1]
 READY_WITHIN_S = 180.0  # a cold disk reads PyTorch for a minute; a warm start takes seconds
 STOPPED_WITHIN_S = 20.0
 
+NEXT = """
+Next, in another terminal:
+  curl -s -D - -o filter.f32 '{url}/refine?k=1' -d @examples/listener.json \\
+    -H 'Content-Type: application/json' -H 'Accept: application/octet-stream'
+  .venv/bin/python examples/design_filter.py --url {url}
+Ctrl-C here stops the service."""
+
 
 def main() -> int:
     """Run the service until it ends or is asked to stop; returns the exit status."""
@@ -31,15 +38,18 @@ def main() -> int:
     try:
         url = address(options.host, options.port)
         if wait_until_ready(service, f"{url}/health/ready"):
+            print(f"\nThe service answers at {url} (its reference: {url}/docs).", flush=True)
             example = [sys.executable, str(ROOT / "examples" / "first_design.py"), "--url", url]
-            subprocess.run(example, start_new_session=True, check=False)
+            designed = subprocess.run(example, start_new_session=True, check=False).returncode == 0
+            if designed and not asked_to_stop:
+                print(NEXT.format(url=url), flush=True)
         status = service.wait()
     finally:
         end(service)
     if asked_to_stop:
         print("\nStopped.", flush=True)
         return 0
-    print(f"The service ended by itself with status {status}; its last lines above say why.", file=sys.stderr)
+    print(f"The service ended by itself with status {status}; its lines above say why.", file=sys.stderr)
     return status or 1
 
 
@@ -93,7 +103,7 @@ def wait_until_ready(service: "subprocess.Popen[bytes]", ready_url: str) -> bool
                 return True
         except (urllib.error.URLError, ConnectionError, TimeoutError):
             if time.monotonic() > give_up:
-                print(f"Not ready after {READY_WITHIN_S:.0f} s: {ready_url}", file=sys.stderr)
+                print(f"Not ready after {READY_WITHIN_S:.0f} s; the lines above say why.", file=sys.stderr)
                 return False
             time.sleep(0.1)
     return False
