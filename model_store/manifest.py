@@ -11,6 +11,7 @@ from typing import Annotated, Final, Literal, Self
 
 from pydantic import AfterValidator, AwareDatetime, BaseModel, ConfigDict, Field, JsonValue, model_validator
 
+from model_store.errors import InvalidName
 from model_store.names import check_name
 
 SCHEMA_VERSION: Final = 1
@@ -29,6 +30,13 @@ Text = Annotated[str, Field(min_length=1)]
 def sha256(data: bytes) -> str:
     """Digest in the form used throughout: ``sha256:`` and 64 lower-case hexadecimal digits."""
     return "sha256:" + hashlib.sha256(data).hexdigest()
+
+
+def _name(text: str) -> str:
+    try:
+        return check_name(text)
+    except InvalidName as error:
+        raise ValueError(str(error)) from error  # the kind of error that pydantic gathers
 
 
 def _utc_seconds(time: datetime) -> datetime:
@@ -78,7 +86,7 @@ class Manifest(_Frozen):
     """
 
     schema_version: Literal[1] = SCHEMA_VERSION
-    name: Annotated[str, AfterValidator(check_name)] = "unpublished"
+    name: Annotated[str, AfterValidator(_name)] = "unpublished"
     version: int = Field(default=0, ge=0)
     created: Annotated[AwareDatetime, AfterValidator(_utc_seconds)] | None = None
     generator: dict[str, JsonValue] = {}

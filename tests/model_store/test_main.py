@@ -1,0 +1,139 @@
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from model_store import Checkpoint, ModelStore
+from model_store import store as store_module
+from model_store.__main__ import main
+from tests.model_store import cases
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(autouse=True)
+def _nothing_bundled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(store_module, "BUNDLED_ROOT", tmp_path / "nothing")
+
+
+def run(capsys: pytest.CaptureFixture[str], store: ModelStore, *arguments: str) -> tuple[int, list[str], str]:
+    """Exit code, lines printed, text on standard error."""
+    code = main(["--store", str(store.root), *arguments])
+    captured = capsys.readouterr()
+    return code, captured.out.splitlines(), captured.err
+
+
+def test_list_is_a_table_with_the_scores(
+    store: ModelStore, checkpoint: Checkpoint, capsys: pytest.CaptureFixture[str]
+) -> None:
+    table = {"k=0": {"noise_reduction_db": 21.0}}
+    split_models = {"a": table, "b": {"k=0": {"noise_reduction_db": 22.0}}}
+    checkpoint = cases.checkpoint()
+    checkpoint.manifest = cases.manifest(split=None, scores={"split_models": split_models, "in_support": table})
+    store.publish("all", checkpoint)
+    store.set_alias("best", "ears")
+    code, lines, errors = run(capsys, store, "list")
+    assert (code, errors) == (0, "")
+    assert lines[0].split()[:5] == ["model", "generator", "dataset", "split", "seed"]
+    assert lines[1].startswith("all@1   prime-log  simulated  all    1")
+    assert "k=0 21.50 (of 2 split models)" in lines[1]
+    assert "k=0 21.50 k=1 22.75" in lines[2]
+    assert store.resolve("ears").digest[:19] in lines[2]
+    assert lines[3] == "best -> ears"
+
+
+def test_list_says_what_is_damaged(
+    store: ModelStore, checkpoint: Checkpoint, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (store.publish("ears", checkpoint).folder / "manifest.json").unlink()
+    code, lines, _ = run(capsys, store, "list")
+    assert code == 0
+    assert lines[1].startswith("ears@1")
+    assert lines[2].startswith("ears@2  damaged: ears/2/manifest.json: found nothing")
+
+
+def test_an_empty_store_is_no_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    store = ModelStore(tmp_path / "none", include_bundled=False)
+    assert run(capsys, store, "list") == (0, ["no models"], "")
+    assert run(capsys, store, "verify") == (0, ["no models"], "")
+    assert not store.root.exists()
+
+
+def test_show_prints_everything_and_labels_the_scores(
+    store: ModelStore, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, lines, _ = run(capsys, store, "show", "ears")
+    text = "\n".join(lines)
+    assert code == 0
+    for words in (
+        store.resolve("ears").digest,
+        "listener-01, listener-02",
+        "training.updates",
+        "n_parameters",
+        "MIT",
+    ):
+        assert words in text
+    row = lines.index("held out (listeners not trained on)")
+    assert lines[row + 1].split() == ["design", "noise_reduction_db", "control_rms"]
+    assert lines[row + 2].split() == ["k=0", "21.500", "0.080"]
+    assert lines[row + 4].split() == ["wmmse", "21.250", "-"]
+    assert "SUPPORT" not in text
+
+
+def test_verify_looks_at_every_version(
+    store: ModelStore, checkpoint: Checkpoint, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folders = [store.publish("ears", checkpoint).folder for _ in range(3)]
+    (folders[0] / "golden.safetensors").unlink()
+    (folders[1] / "manifest.json").unlink()
+    code, lines, errors = run(capsys, store, "verify")
+    assert code == 1
+    assert [line.split(":")[0] for line in lines] == ["ears@1", "ears@4"]
+    assert "golden case to" in lines[0]
+    assert "ears@2: ears/2/golden.safetensors: found nothing" in errors
+    assert "ears@3: ears/3/manifest.json: found nothing" in errors
+    assert run(capsys, store, "verify", "ears@1")[0] == 0
+
+
+def test_alias_sets_shows_and_removes(store: ModelStore, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(capsys, store, "alias", "best", "ears") == (0, ["best -> ears, now ears@1"], "")
+    assert run(capsys, store, "alias", "first", "ears@1")[0] == 0
+    assert run(capsys, store, "alias")[1] == ["best -> ears", "first -> ears@1"]
+    assert run(capsys, store, "alias", "first")[1] == ["first -> ears@1"]
+    assert run(capsys, store, "alias", "best", "--remove")[0] == 0
+    assert store.aliases() == {"first": "ears@1"}
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("show", "none"),
+        ("show", "../x"),
+        ("verify", "ears@9"),
+        ("verify", "A"),
+        ("alias", "ears", "ears@1"),
+        ("alias", "x", "y"),
+    ],
+)
+def test_a_failure_is_one_line_and_exit_code_1(
+    store: ModelStore, capsys: pytest.CaptureFixture[str], command: tuple[str, ...]
+) -> None:
+    code, lines, errors = run(capsys, store, *command)
+    assert (code, lines) == (1, [])
+    assert errors.startswith("model_store: ")
+    assert errors.count("\n") == 1
+
+
+def test_it_runs_as_a_module(store: ModelStore) -> None:
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-m", "model_store", "--store", str(store.root), "show", "none"],
+        cwd=ROOT,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr == "model_store: model: found no 'none', expected a version of one of: ears\n"

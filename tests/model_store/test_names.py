@@ -1,0 +1,58 @@
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from model_store.errors import InvalidName
+from model_store.names import MAX_VERSION, check_name, is_name, parse_reference, version_of
+
+RULE = r"[a-z0-9][a-z0-9_-]{0,63}"
+names = st.from_regex(RULE, fullmatch=True)
+versions = st.integers(1, MAX_VERSION)
+
+
+@given(names)
+def test_every_name_of_the_rule_is_taken(name: str) -> None:
+    assert check_name(name) == name
+    assert parse_reference(name) == (name, None)
+
+
+@given(names, versions)
+def test_a_reference_is_read_back_as_it_is_written(name: str, version: int) -> None:
+    reference = parse_reference(f"{name}@{version}")
+    assert reference == (name, version)
+    assert str(reference) == f"{name}@{version}"
+
+
+@given(st.text())
+def test_any_other_text_is_refused(text: str) -> None:
+    # An oracle of its own: the characters one by one, not the pattern.
+    first, rest = "abcdefghijklmnopqrstuvwxyz0123456789", "abcdefghijklmnopqrstuvwxyz0123456789_-"
+    allowed = 1 <= len(text) <= 64 and text[0] in first and all(character in rest for character in text)
+    assert is_name(text) == allowed
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["", ".", "..", "../x", "a/b", "/etc", "a\\b", "A", "é", "a.b", "-a", "_a", "a\n", "a\0", "a b", "a" * 65, "٣"],
+)
+def test_what_could_leave_the_folder_is_no_name(name: str) -> None:
+    with pytest.raises(InvalidName, match=re.escape("expected [a-z0-9][a-z0-9_-]{0,63}")):
+        check_name(name)
+
+
+@pytest.mark.parametrize(
+    "version", ["", "0", "01", "-1", "+1", "1.0", "1e3", " 1", "1\n", "1@2", "latest", "٣", "9" * 10]
+)
+def test_a_version_is_a_plain_whole_number(version: str) -> None:
+    assert version_of(version) is None
+    with pytest.raises(InvalidName, match="expected a whole number from 1 to 999999999"):
+        parse_reference(f"ears@{version}")
+
+
+def test_a_hostile_reference_is_shown_short_and_printable() -> None:
+    with pytest.raises(InvalidName) as caught:
+        parse_reference("\x1b[2J\n" + "x" * 10_000)
+    assert len(str(caught.value)) < 200
+    assert str(caught.value).isprintable()

@@ -1,0 +1,480 @@
+import errno
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from importlib.resources import files
+from pathlib import Path
+
+import pytest
+import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from model_store import (
+    Checkpoint,
+    CorruptCheckpoint,
+    CorruptStore,
+    GoldenCase,
+    GoldenMismatch,
+    InvalidName,
+    ModelStore,
+    ModelStoreError,
+    PublishFailed,
+    UnknownModel,
+)
+from model_store import store as store_module
+from model_store.durable import PARTIAL_PREFIX, STALE_AFTER_S
+from tests.model_store import cases
+
+ROOT = Path(__file__).parents[2]
+
+
+def assert_whole(store: ModelStore, *references: str) -> None:
+    """Exactly these versions, every one loads, and nothing unfinished lies about."""
+    assert [each.reference for each in store.list()] == list(references)
+    assert store.broken() == {}
+    for reference in references:
+        store.load(reference)
+    assert not [entry for entry in os.listdir(store.root) if entry.startswith(PARTIAL_PREFIX)]
+
+
+def in_another_process(code: str, *arguments: object) -> subprocess.Popen[str]:
+    """Start Python on `code`, with the store's folder and what else is given as arguments."""
+    prelude = "import sys; from model_store import *; store = ModelStore(sys.argv[1], include_bundled=False)\n"
+    command = [sys.executable, "-c", prelude + code, *map(str, arguments)]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    return subprocess.Popen(
+        command, cwd=ROOT, env=environment, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+
+
+# ----- publish and load -------------------------------------------------------------------------------------
+
+
+@given(seed=st.integers(0, 2**31), scale=st.floats(1e-3, 10))
+@settings(deadline=None, max_examples=8, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_what_is_loaded_is_what_was_published_bit_for_bit(store: ModelStore, seed: int, scale: float) -> None:
+    generator, psd, uncertainty = cases.generator(seed), scale * cases.reference_psd(), torch.rand(31)
+    golden = GoldenCase.make(generator, psd, uncertainty, *cases.ear(seed))
+    published = Checkpoint(cases.manifest(), generator, psd, uncertainty, golden)
+    loaded = store.load(store.publish("random", published).reference)
+    expected, found = cases.tensors(published), cases.tensors(loaded)
+    assert expected.keys() == found.keys()
+    assert all(torch.equal(expected[name], found[name]) for name in expected)
+
+
+def test_a_manifest_is_completed_and_digested(store: ModelStore, checkpoint: Checkpoint) -> None:
+    before = datetime.now(UTC) - timedelta(seconds=1)
+    version = store.publish("ears", checkpoint)
+    manifest = store.manifest("ears")
+    assert (manifest.name, manifest.version, version.version) == ("ears", 2, 2)
+    assert manifest.created is not None
+    assert before <= manifest.created <= datetime.now(UTC)
+    assert manifest.generator == cases.SMALL.to_dict()
+    assert manifest.n_parameters == checkpoint.generator.n_parameters
+    assert manifest.scores == checkpoint.manifest.scores
+    assert manifest.digest == version.digest == store.resolve("ears").digest == store.load("ears").manifest.digest
+    assert checkpoint.manifest.version == 0
+
+
+def test_versions_ascend_and_the_old_ones_stay(store: ModelStore, checkpoint: Checkpoint, folder: Path) -> None:
+    before = {file.name: file.read_bytes() for file in folder.iterdir()}
+    stamp = datetime(2025, 1, 2, tzinfo=UTC)
+    assert [store.publish("ears", checkpoint, stamp).version for _ in range(10)] == list(range(2, 12))
+    assert {file.name: file.read_bytes() for file in folder.iterdir()} == before
+    assert store.resolve("ears").version == 11  # by number, not by letter
+    assert store.resolve("ears@9").version == 9
+    assert store.manifest("ears@9").created == stamp
+
+
+def test_verify_runs_the_golden_case(store: ModelStore) -> None:
+    errors = store.verify("ears")
+    assert 0 < errors.taps < 1e-4
+
+
+@pytest.mark.parametrize("reference", ["none", "ears@2", "none@1"])
+def test_an_unknown_model_is_named_beside_the_known(store: ModelStore, reference: str) -> None:
+    for ask in (store.resolve, store.load, store.manifest, store.verify):
+        with pytest.raises(UnknownModel, match=f"found no '{reference}', expected a version of one of: ears"):
+            ask(reference)
+
+
+@pytest.mark.parametrize("reference", ["../store/ears", "ears/1", "/etc/passwd", "ears@../1", "https://x.org/a"])
+def test_a_reference_cannot_leave_the_root(store: ModelStore, checkpoint: Checkpoint, reference: str) -> None:
+    for ask in (store.resolve, store.load, lambda name: store.publish(name, checkpoint)):
+        with pytest.raises(InvalidName):
+            ask(reference)
+
+
+def test_errors_do_not_tell_where_the_store_is(store: ModelStore, folder: Path) -> None:
+    (folder / "golden.safetensors").unlink()
+    for reference in ("ears", "none", "../x"):
+        with pytest.raises(ModelStoreError) as caught:
+            store.load(reference)
+        assert str(store.root) not in str(caught.value)
+
+
+def test_a_damaged_newest_version_is_an_error_and_hides_no_other(
+    store: ModelStore, checkpoint: Checkpoint, folder: Path
+) -> None:
+    newest = store.publish("ears", checkpoint).folder
+    (newest / "manifest.json").unlink()
+    for ask in (store.resolve, store.load, store.manifest):
+        with pytest.raises(CorruptCheckpoint, match=r"ears/2/manifest\.json: found nothing"):
+            ask("ears")
+    assert [each.reference for each in store.list()] == ["ears@1"]
+    assert list(store.broken()) == ["ears@2"]
+    assert store.publish("ears", checkpoint).version == 3
+    store.load("ears")
+
+
+# ----- what is refused --------------------------------------------------------------------------------------
+
+
+def spoiled(checkpoint: Checkpoint, fault: str) -> Checkpoint:
+    """A checkpoint that must not be published."""
+    generator = cases.generator(1)
+    if fault == "NaN":
+        generator.stem[0].weight.data[0, 0, 0] = float("nan")
+    elif fault == "float64":
+        generator = generator.double()
+    elif fault == "another golden case":
+        generator = cases.generator(2)
+    elif fault == "NaN score":
+        training = {"rate": float("nan")}
+        return replace(checkpoint, manifest=checkpoint.manifest.model_copy(update={"training": training}))
+    elif fault == "half a reference":
+        return replace(checkpoint, reference_psd=checkpoint.reference_psd[::2])
+    return replace(checkpoint, generator=generator)
+
+
+@pytest.mark.parametrize(
+    ("fault", "error", "found"),
+    [
+        ("NaN", CorruptCheckpoint, "1 NaN or infinite values in stem.0.weight"),
+        ("float64", CorruptCheckpoint, "torch.float64"),
+        ("another golden case", GoldenMismatch, "relative error"),
+        ("NaN score", PublishFailed, "manifest cannot be written"),
+        ("half a reference", CorruptCheckpoint, r"reference_psd of shape \[8193\]"),
+    ],
+)
+def test_nothing_is_published_that_would_not_load(
+    store: ModelStore, checkpoint: Checkpoint, fault: str, error: type[Exception], found: str
+) -> None:
+    with pytest.raises(error, match=found):
+        store.publish("ears", spoiled(checkpoint, fault))
+    assert_whole(store, "ears@1")
+
+
+# ----- faults of the disk and of processes ------------------------------------------------------------------
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path):  # type: ignore[no-untyped-def]
+    """A file system of 400 kB: one version of this test's models (about 210 kB) fits, two do not."""
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=400k", "tmpfs", str(folder)]
+    if os.geteuid() != 0 or subprocess.run(mount, check=False, capture_output=True).returncode != 0:
+        pytest.skip("no right to mount a small file system; the limit on file sizes is tested instead")
+    yield folder
+    subprocess.run(["umount", str(folder)], check=True)
+
+
+def test_a_full_disk_leaves_the_store_whole(small_disk: Path, checkpoint: Checkpoint) -> None:
+    store = ModelStore(small_disk / "store", include_bundled=False)
+    store.publish("ears", checkpoint)
+    for name in ("ears", "other"):
+        with pytest.raises(PublishFailed, match=rf"{name}: not published \(No space left on device\)"):
+            store.publish(name, checkpoint)
+    assert_whole(store, "ears@1")
+    with (small_disk / "rest").open("wb", buffering=0) as rest, pytest.raises(OSError, match="No space"):  # noqa: PT012
+        while True:
+            rest.write(bytes(4096))
+    with pytest.raises(PublishFailed, match="alias best: not changed"):
+        store.set_alias("best", "ears")
+    assert store.aliases() == {}
+    (small_disk / "rest").unlink()
+    store.set_alias("best", "ears")
+    assert_whole(store, "ears@1")
+
+
+def test_a_file_that_may_not_grow_leaves_the_store_whole(store: ModelStore) -> None:
+    """The limit on file sizes is a full disk that needs no rights: writing stops in the middle of a file."""
+    code = """
+import resource, signal
+checkpoint = store.load("ears")
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, 20_000))
+try:
+    store.publish("ears", checkpoint)
+except PublishFailed as error:
+    print(error)
+"""
+    output, errors = in_another_process(code, store.root).communicate(timeout=120)
+    assert output == "ears: not published (File too large); the store is as it was\n", errors
+    assert_whole(store, "ears@1")
+
+
+@pytest.mark.parametrize("call", ["open", "mkdir", "fsync", "rename", "replace"])
+def test_whichever_step_fails_the_store_stays_whole(
+    store: ModelStore, checkpoint: Checkpoint, monkeypatch: pytest.MonkeyPatch, call: str
+) -> None:
+    """Fail the first, second, third ... such call of a publish, until there are no more to fail."""
+    real = getattr(os, call)
+    for nth in range(100):
+        remaining = nth
+
+        def failing(*arguments: object, **options: object) -> object:
+            nonlocal remaining
+            remaining -= 1
+            if remaining == -1:
+                raise OSError(errno.EIO, os.strerror(errno.EIO))
+            return real(*arguments, **options)
+
+        before = [each.reference for each in store.list()]
+        with monkeypatch.context() as patch:
+            patch.setattr(os, call, failing)
+            try:
+                published = store.publish("ears", checkpoint)
+            except PublishFailed:
+                published = None
+        if published is not None:
+            assert remaining >= 0  # the fault never came: every call has been failed
+            assert nth > 0
+            assert_whole(store, *before, published.reference)
+            return
+        after = [each.reference for each in store.list()]
+        # Only the last step, making the new name durable, fails with the version in place.
+        assert after[: len(before)] == before
+        assert_whole(store, *after)
+    pytest.fail(f"more than 100 calls of os.{call}")
+
+
+def test_a_killed_publisher_leaves_nothing_to_see(store: ModelStore, checkpoint: Checkpoint) -> None:
+    """Killed with everything written and nothing renamed, the worst moment."""
+    code = """
+import os, signal
+os.rename = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
+store.publish("ears", store.load("ears"))
+"""
+    process = in_another_process(code, store.root)
+    process.communicate(timeout=120)
+    assert process.returncode == -signal.SIGKILL
+    (partial,) = store.root.glob(f"{PARTIAL_PREFIX}*")
+    assert (partial / "manifest.json").exists()
+    assert [each.reference for each in store.list()] == ["ears@1"]
+    store.load("ears")
+
+    assert store.publish("ears", checkpoint).version == 2
+    assert partial.exists()  # it might still be at work
+    long_ago = time.time() - 2 * STALE_AFTER_S
+    os.utime(partial, (long_ago, long_ago))
+    store.publish("ears", checkpoint)
+    assert_whole(store, "ears@1", "ears@2", "ears@3")
+
+
+def test_two_publishers_at_once_get_two_versions(store: ModelStore, tmp_path: Path) -> None:
+    code = """
+import time
+from pathlib import Path
+checkpoint = store.load("ears")
+Path(sys.argv[2], sys.argv[3]).touch()
+while len(list(Path(sys.argv[2]).iterdir())) < 2:
+    time.sleep(0.001)
+print(*(store.publish("both", checkpoint).version for _ in range(8)))
+"""
+    (tmp_path / "ready").mkdir()
+    processes = [in_another_process(code, store.root, tmp_path / "ready", each) for each in "ab"]
+    outputs = [process.communicate(timeout=240) for process in processes]
+    versions = [list(map(int, output.split())) for output, _ in outputs]
+    assert sorted(versions[0] + versions[1]) == list(range(1, 17)), outputs
+    assert all(each == sorted(each) for each in versions)
+    assert_whole(store, *(f"both@{n}" for n in range(1, 17)), "ears@1")
+
+
+def test_a_number_taken_at_the_last_moment_gives_the_next(
+    store: ModelStore, checkpoint: Checkpoint, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another publisher renames between our choice of a number and our rename."""
+    real, rivals = os.rename, [2, 3]
+
+    def rename(source: Path, target: Path) -> None:
+        if rivals:
+            rivals.pop()
+            monkeypatch.setattr(os, "rename", real)
+            store.publish("ears", checkpoint)
+            monkeypatch.setattr(os, "rename", rename)
+        real(source, target)
+
+    monkeypatch.setattr(os, "rename", rename)
+    assert store.publish("ears", checkpoint).version == 4
+    assert_whole(store, "ears@1", "ears@2", "ears@3", "ears@4")
+
+
+def test_no_number_above_the_largest(store: ModelStore, checkpoint: Checkpoint) -> None:
+    (store.root / "ears" / "999999999").mkdir()
+    with pytest.raises(PublishFailed, match="found version 999999999"):
+        store.publish("ears", checkpoint)
+
+
+def test_a_linked_model_is_not_published_into(store: ModelStore, checkpoint: Checkpoint, tmp_path: Path) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    (store.root / "other").symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(CorruptStore, match="other: found a symbolic link"):
+        store.publish("other", checkpoint)
+    assert os.listdir(tmp_path / "elsewhere") == []
+    assert_whole(store, "ears@1")
+
+
+# ----- aliases ----------------------------------------------------------------------------------------------
+
+
+def test_an_alias_follows_a_name_or_stays_with_a_version(store: ModelStore, checkpoint: Checkpoint) -> None:
+    assert store.set_alias("best", "ears").version == 1
+    store.set_alias("first", "ears@1")
+    store.publish("ears", checkpoint)
+    assert store.aliases() == {"best": "ears", "first": "ears@1"}
+    assert store.resolve("best") == store.resolve("ears@2")
+    assert store.load("first").manifest.version == 1
+    store.set_alias("best", "ears@1")
+    assert store.resolve("best").version == 1
+    store.remove_alias("best")
+    with pytest.raises(UnknownModel, match="'best'"):
+        store.resolve("best")
+    assert_whole(store, "ears@1", "ears@2")
+
+
+def test_names_and_aliases_do_not_shadow_each_other(store: ModelStore, checkpoint: Checkpoint) -> None:
+    store.set_alias("best", "ears")
+    with pytest.raises(InvalidName, match="found 'ears', which is a model's name"):
+        store.set_alias("ears", "ears@1")
+    with pytest.raises(InvalidName, match="itself an alias"):
+        store.set_alias("top", "best")
+    with pytest.raises(InvalidName, match="found 'best', which is an alias"):
+        store.publish("best", checkpoint)
+    with pytest.raises(UnknownModel, match="found no 'best@1'"):
+        store.resolve("best@1")
+    with pytest.raises(UnknownModel, match="found no 'ears@7'"):
+        store.set_alias("top", "ears@7")
+    with pytest.raises(UnknownModel, match="found no 'top', expected one of: best"):
+        store.remove_alias("top")
+    for alias in ("Top", "../top", "a@1"):
+        with pytest.raises(InvalidName):
+            store.set_alias(alias, "ears")
+    assert store.aliases() == {"best": "ears"}
+
+
+def test_an_alias_whose_version_is_gone_says_so(store: ModelStore, folder: Path) -> None:
+    store.set_alias("best", "ears@1")
+    folder.rename(store.root / "elsewhere")
+    with pytest.raises(UnknownModel, match=r"alias best stands for ears@1: .* found no 'ears@1'"):
+        store.load("best")
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b"", b"[]", b"{", b"\xff", b'{"best": 1}', b'{"../best": "ears"}', b'{"best": "ears@0"}', b'{"a": {}}'],
+)
+def test_damaged_aliases_are_refused_and_hide_no_model(store: ModelStore, content: bytes) -> None:
+    (store.root / "aliases.json").write_bytes(content)
+    with pytest.raises(CorruptStore, match=r"aliases\.json: found no table of aliases"):
+        store.resolve("best")
+    with pytest.raises(CorruptStore):
+        store.set_alias("best", "ears")
+    store.load("ears")
+    store.load("ears@1")
+
+
+def test_a_linked_aliases_file_is_refused(store: ModelStore, tmp_path: Path) -> None:
+    (tmp_path / "elsewhere").write_text('{"best": "ears"}')
+    (store.root / "aliases.json").symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(CorruptStore, match=r"aliases\.json: found a symbolic link"):
+        store.aliases()
+
+
+def test_aliases_set_at_once_are_all_kept(store: ModelStore) -> None:
+    code = "for n in range(40): store.set_alias(f'{sys.argv[2]}{n}', 'ears')"
+    processes = [in_another_process(code, store.root, each) for each in "ab"]
+    for process in processes:
+        _, errors = process.communicate(timeout=240)
+        assert process.returncode == 0, errors
+    assert store.aliases() == {f"{each}{n}": "ears" for each in "ab" for n in range(40)}
+
+
+# ----- the bundled layer ------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def layered(tmp_path: Path, checkpoint: Checkpoint, monkeypatch: pytest.MonkeyPatch) -> ModelStore:
+    """A store that does not exist yet, above a package that comes with `default@1`."""
+    bundled = tmp_path / "bundled"
+    ModelStore(bundled, include_bundled=False).publish("default", checkpoint)
+    monkeypatch.setattr(store_module, "BUNDLED_ROOT", bundled)
+    return ModelStore(tmp_path / "store")
+
+
+def test_the_bundled_model_is_there_without_a_store(layered: ModelStore) -> None:
+    assert [(each.reference, each.is_bundled) for each in layered.list()] == [("default@1", True)]
+    assert layered.load("default").manifest.version == 1
+    assert not layered.root.exists()
+
+
+def test_an_own_model_of_the_name_comes_first_and_counts_on(layered: ModelStore, checkpoint: Checkpoint) -> None:
+    version = layered.publish("default", checkpoint)
+    assert (version.version, version.is_bundled) == (2, False)
+    assert layered.resolve("default") == version
+    assert layered.resolve("default@1").is_bundled
+    assert [each.reference for each in layered.list()] == ["default@1", "default@2"]
+
+
+def test_an_own_model_stays_first_when_the_package_brings_a_newer_one(
+    layered: ModelStore, checkpoint: Checkpoint
+) -> None:
+    own = layered.publish("default", checkpoint)
+    bundled = ModelStore(store_module.BUNDLED_ROOT, include_bundled=False)
+    assert [bundled.publish("default", checkpoint).version for _ in range(2)] == [2, 3]
+    assert layered.resolve("default") == own
+    assert layered.resolve("default@2") == own
+    assert layered.resolve("default@3").is_bundled
+    assert [each.reference for each in layered.list()] == ["default@1", "default@2", "default@3"]
+
+
+def test_an_own_alias_comes_before_the_bundled_model(layered: ModelStore, checkpoint: Checkpoint) -> None:
+    ears = layered.publish("ears", checkpoint)
+    layered.set_alias("default", "ears")
+    assert layered.resolve("default") == ears
+    assert layered.resolve("default@1").is_bundled
+    layered.set_alias("default", "default@1")
+    assert layered.resolve("default").is_bundled
+
+
+def test_without_any_model_there_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(store_module, "BUNDLED_ROOT", tmp_path / "nothing")
+    store = ModelStore(tmp_path / "store")
+    assert store.list() == []
+    assert store.aliases() == {}
+    with pytest.raises(UnknownModel, match="found no 'default', expected a version of one of: none"):
+        store.resolve("default")
+    assert os.listdir(tmp_path) == []
+
+
+def test_whatever_the_package_brings_is_sound(tmp_path: Path) -> None:
+    """Every bundled model passes every check, and says so of data that may be passed on."""
+    store = ModelStore(tmp_path / "store")
+    assert store.broken() == {}
+    for version in store.list():
+        assert version.is_bundled
+        store.verify(version.reference)
+    on_disk = Path(str(files("model_store"))) / "bundled"
+    assert on_disk == store_module.BUNDLED_ROOT
+
+
+def test_aliases_are_one_readable_file(store: ModelStore) -> None:
+    store.set_alias("best", "ears@1")
+    assert json.loads((store.root / "aliases.json").read_text()) == {"best": "ears@1"}
