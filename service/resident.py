@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import astuple
-from typing import Any
 
 import numpy as np
 import torch
@@ -14,8 +12,9 @@ from model_store.checkpoint import Checkpoint
 from model_store.store import ModelVersion
 from service.designs import Basis, Design, Ear, Evaluation, Figures, Float32, Recipe
 from service.grids import coherence_on_design_grid, path_spectrum, psd_on_design_grid
-from service.schedule import Schedule, unpacked
+from service.schedule import Schedule, account
 from service.stage_clock import StageClock
+from synthesis.conventions import N_TAPS
 from synthesis.errors import NonFiniteFilter, SynthesisError
 from synthesis.octave_bands import AMP_BANDS
 from synthesis.synthesizer import METHODS
@@ -69,19 +68,18 @@ class ResidentModel:
         bases = _bases(ears)
         predicted = {basis: schedule.predict(basis, self._clock) for basis in set(bases)}
         times_ms = self._clock.times_ms()
-        refinement = unpacked(_on_host(packed), recipe.n_updates)
-        taps = refinement.taps.numpy()
-        figures = _figures(predicted, bases)
+        refined, figures = _on_host(packed), _figures(predicted, bases)
 
         def answer(item: int) -> Design | SynthesisError:
-            fault = faults.get(item) or _not_finite(taps[item], figures[item])
+            taps = refined[item, :N_TAPS]
+            fault = faults.get(item) or _not_finite(taps, figures[item])
             return fault or Design(
                 model=self.version,
                 recipe=recipe,
                 sign=ears[item].sign,
-                taps=-taps[item] if ears[item].sign == "plus" else taps[item],
-                refinement={"requested": recipe.n_updates, **refinement.verdict(item)},
-                figures=figures[item],
+                taps=-taps if ears[item].sign == "plus" else taps,
+                refinement=account(refined[item], recipe.n_updates),
+                figures=_named(figures[item], bases[item]),
                 times_ms=times_ms,
             )
 
@@ -99,7 +97,7 @@ class ResidentModel:
 
         def answer(item: int) -> Evaluation | SynthesisError:
             fault = faults.get(item) or _not_finite(filters[item], figures[item])
-            return fault or Evaluation(self.version, figures[item], times_ms)
+            return fault or Evaluation(self.version, _named(figures[item], bases[item]), times_ms)
 
         return [answer(item) for item in range(len(ears))]
 
@@ -140,25 +138,26 @@ def _bases(ears: Sequence[Ear]) -> list[Basis]:
     return ["model" if ear.coherence is None else "coherence" for ear in ears]
 
 
-def _on_host(tensor: Tensor) -> Tensor:
+def _on_host(tensor: Tensor) -> Float32:
     """A copy on the CPU, also of what is there already: the buffer is about to serve somebody else."""
-    return tensor.to("cpu", copy=True)
+    return tensor.to("cpu", copy=True).numpy()
 
 
-def _figures(predicted: dict[Basis, Tensor], bases: Sequence[Basis]) -> list[Figures]:
-    """One Figures for each ear, from the prediction that its basis asks for."""
-    host: dict[Any, Float32] = {basis: _on_host(each).numpy() for basis, each in predicted.items()}
+def _figures(predicted: dict[Basis, Tensor], bases: Sequence[Basis]) -> list[Float32]:
+    """Each ear's row of the prediction that its basis asks for."""
+    host = {basis: _on_host(each) for basis, each in predicted.items()}
+    return [host[basis][item] for item, basis in enumerate(bases)]
+
+
+def _named(figures: Float32, basis: Basis) -> Figures:
+    """A row of `Schedule.predict` by its names."""
     n_bands = len(AMP_BANDS)
-    return [
-        Figures(basis, host[basis][item, :n_bands], *host[basis][item, n_bands:])
-        for item, basis in enumerate(bases)
-    ]
+    return Figures(basis, figures[:n_bands], *figures[n_bands:])
 
 
-def _not_finite(taps: Float32, figures: Figures) -> NonFiniteFilter | None:
+def _not_finite(taps: Float32, figures: Float32) -> NonFiniteFilter | None:
     """No NaN leaves the service: paths may be finite and their squares not."""
-    bands, *single = astuple(figures)[1:]
-    if np.isfinite(taps).all() and np.isfinite(bands).all() and np.isfinite(single).all():
+    if np.isfinite(taps).all() and np.isfinite(figures).all():
         return None
     return NonFiniteFilter(
         "control filter: found taps or predicted figures that are NaN or infinite, expected paths whose spectra, "

@@ -10,11 +10,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from service.designs import DEFAULT_MAX_GAIN_DB
+from service.designs import DEFAULT_MAX_GAIN_DB, Float32
 from service.stage_clock import StageClock
 from synthesis.conventions import N_BINS, N_TAPS
 from synthesis.cuda_graph import GraphedStage
-from synthesis.gauss_newton import Refinement
+from synthesis.gauss_newton import VERDICTS, Refinement
 from synthesis.noise_reduction import Prediction
 from synthesis.path_ratio import projected_ratio_fir, regularised_ratio
 from synthesis.paths import AcousticPaths
@@ -49,7 +49,7 @@ class Schedule:
         self._stages: dict[tuple[Any, ...], GraphedStage] = {}
 
     def design(self, method: str, n_updates: int, profile: str, clock: StageClock) -> Tensor:
-        """Design for what the buffers hold: `taps`, and the refinement in the form that `unpacked` reads."""
+        """Design for what the buffers hold: `taps`, and the refinement in the form that `account` reads."""
         self.start.copy_(self._initial_filter(method, clock))
         (packed,) = self._stage("refine", n_updates, profile).run()
         self.taps.copy_(packed[:, :N_TAPS])
@@ -82,16 +82,17 @@ class Schedule:
         return taps
 
     def _solve_wmmse(self) -> Tensor:
-        """Row by row, so that one ear without a solution (its filter is NaN) does not take the others with it."""
-        rows = []
-        for row in range(self.batch_size):
-            one = slice(row, row + 1)
-            try:
-                paths = AcousticPaths(self.primary[one], self.secondary[one])
-                rows.append(design_wmmse(paths, self.reference_psd[row]))
-            except (ValueError, np.linalg.LinAlgError):
-                rows.append(torch.full_like(self.start[one], torch.nan))
-        return torch.cat(rows)
+        """Where one ear has no solution, each is solved alone, and that one's filter is NaN."""
+        try:
+            return design_wmmse(AcousticPaths(self.primary, self.secondary), self.reference_psd)
+        except (ValueError, np.linalg.LinAlgError):
+            return torch.cat([self._solve_one(slice(row, row + 1)) for row in range(self.batch_size)])
+
+    def _solve_one(self, row: slice) -> Tensor:
+        try:
+            return design_wmmse(AcousticPaths(self.primary[row], self.secondary[row]), self.reference_psd[row])
+        except (ValueError, np.linalg.LinAlgError):
+            return torch.full_like(self.start[row], torch.nan)
 
     def _stage(self, *key: Any) -> GraphedStage:
         """A recorded stage. Stages are chained without copies: the outputs of one are the inputs of the next."""
@@ -149,8 +150,18 @@ def side_by_side(record: Refinement | Prediction) -> Tensor:
     return torch.cat([each if each.ndim == 2 else each.unsqueeze(-1) for each in columns], dim=-1)
 
 
-def unpacked(packed: Tensor, n_updates: int) -> Refinement:
-    """What `side_by_side` made of a refinement of `n_updates` updates."""
-    widths = (N_TAPS, n_updates + 1, n_updates, n_updates, 1, 1)
-    taps, objective, step_scale, pcg_residual, n_applied, stopped = packed.split(widths, dim=-1)
-    return Refinement(taps, objective, step_scale, pcg_residual, n_applied[:, 0].int(), stopped[:, 0].int())
+def account(packed: Float32, n_updates: int) -> dict[str, Any]:
+    """One row of what `side_by_side` made of a refinement, in plain values, lists cut to what was applied.
+
+    The same as `Refinement.verdict`, from one array on the host instead of six tensors.
+    """
+    applied, stopped = int(packed[-2]), int(packed[-1])
+    objective, step_scale, pcg_residual = np.split(packed[N_TAPS:-2], (n_updates + 1, 2 * n_updates + 1))
+    return {
+        "requested": n_updates,
+        "applied": applied,
+        "stopped": VERDICTS[stopped],
+        "objective": objective[: applied + 1].tolist(),
+        "step_scale": step_scale[:applied].tolist(),
+        "pcg_residual": pcg_residual[:applied].tolist(),
+    }
