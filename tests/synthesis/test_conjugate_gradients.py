@@ -153,9 +153,10 @@ def test_reorthogonalising_changes_nothing_where_rounding_does_no_harm() -> None
 
 
 def test_a_converged_item_keeps_its_residual_too() -> None:
-    matrix = torch.stack([torch.diag(torch.tensor([1.0, 1, 1, 2])).double(), definite(4, 1, 1e3)[0]])
-    rhs = torch.randn(2, 4, dtype=torch.float64)
-    found = conjugate_gradients(Dense(matrix), rhs, n_iterations=4, tolerance=1e-6, reorthogonalise=True)
+    matrix, rhs = definite(48, 2, 1e3), torch.randn(2, 48, dtype=torch.float64)
+    found = conjugate_gradients(Dense(matrix), rhs, n_iterations=48, tolerance=0.02, reorthogonalise=True)
     true = (rhs - Dense(matrix) @ found.value).norm(dim=-1) / rhs.norm(dim=-1)
-    assert found.n_iterations[0].item() == 2  # two distinct eigenvalues
-    torch.testing.assert_close(found.residual, true, rtol=0, atol=1e-11)
+    assert found.n_iterations.max().item() < 48
+    assert (found.residual <= 0.02).all()
+    assert found.residual.min().item() > 1e-4  # it stopped there; later iterations would have gone on to 1e-15
+    torch.testing.assert_close(found.residual, true, rtol=1e-9, atol=0)

@@ -82,7 +82,7 @@ def recipe(case: Case, device: str) -> tuple[Synthesizer, GraphedStage]:
     generator = Generator(GeneratorConfig.prime_log())
     with torch.no_grad():
         generator.head[-1].weight.normal_(std=0.05)
-    synthesizer = Synthesizer(generator, case.psd(torch.float32), torch.full((31,), 0.01)).to(device).eval()
+    synthesizer = Synthesizer(generator, case.psd(torch.float32), torch.full((2, 31), 0.01)).to(device).eval()
 
     def design(primary: torch.Tensor, secondary: torch.Tensor, limit: torch.Tensor) -> tuple[torch.Tensor, ...]:
         paths = AcousticPaths(primary, secondary)
