@@ -39,7 +39,7 @@ def checkpoint(seed: int) -> Checkpoint:
         generator = Generator(GeneratorConfig.prime_log(n_channels=8, dilations=(1, 2), n_points=64))
         torch.nn.init.normal_(generator.head[-1].weight, std=0.05)
     generator = generator.eval().requires_grad_(False)
-    psd, uncertainty = reference_psd(), torch.full((31,), 0.01)
+    psd, uncertainty = reference_psd(), torch.full((2, 31), 0.01)
     golden = GoldenCase.make(generator, psd, uncertainty, *responses(100), coherence(100))
     manifest = Manifest(
         dataset="simulated",
