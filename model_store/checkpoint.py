@@ -29,7 +29,7 @@ __all__ = ["Checkpoint", "GoldenCase", "GoldenErrors"]
 
 Shapes = Mapping[str, tuple[int, ...]]
 
-REFERENCE_SHAPES: Shapes = {"reference_psd": (N_BINS,), "band_uncertainty": (len(WIDE_BANDS),)}
+REFERENCE_SHAPES: Shapes = {"reference_psd": (N_BINS,), "band_uncertainty": (2, len(WIDE_BANDS))}
 
 
 @dataclass
@@ -41,7 +41,7 @@ class Checkpoint:
         generator: float32; on the CPU, in evaluation mode and without gradients when it comes from the store.
         reference_psd: mean square per bin of the reference noise, float32 [16385], >= 0, not all zero.
         band_uncertainty: what estimates of the support listeners did not know, per band of the 31 from 20 Hz to
-            20 kHz, float32 [31], >= 0 (`synthesis.noise_reduction`).
+            20 kHz, float32 [2, 31], >= 0 (`synthesis.estimate_uncertainty.learn_uncertainty`).
         golden: the question and the answer that loading is checked against.
     """
 

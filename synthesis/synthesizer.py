@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from synthesis.conventions import DESIGN_N_FFT, N_BINS
 from synthesis.errors import InvalidOption, InvalidPaths, NonFiniteFilter
+from synthesis.estimate_uncertainty import expected_uncertainty
 from synthesis.features import path_features
 from synthesis.gauss_newton import MAX_UPDATES, PROFILES, Refinement, refine
 from synthesis.generator import NEPER_PER_DB, Generator
@@ -43,9 +44,10 @@ class PathRatio:
 class Synthesizer(nn.Module):
     """A generator with what its filters are refined and predicted against.
 
-    Buffers: reference_psd, mean square per bin of the design grid, [16385]; band_uncertainty, [31], the support
-    listeners' mean of `noise_reduction.band_uncertainty`. Paths come on the design grid of 32768 points; a
-    generator on a coarser grid reads every n-th bin, which is the same transform sampled less densely.
+    Buffers: reference_psd, mean square per bin of the design grid, [16385]; band_uncertainty, [2, 31], what
+    `estimate_uncertainty.learn_uncertainty` took from the support listeners. Paths come on the design grid of
+    32768 points; a generator on a coarser grid reads every n-th bin, which is the same transform sampled less
+    densely.
     """
 
     reference_psd: Tensor
@@ -112,7 +114,7 @@ class Synthesizer(nn.Module):
     ) -> Prediction:
         """Figures of the taps; without a coherence, with the uncertainty learned from support listeners."""
         psd = self.reference_psd if reference_psd is None else reference_psd
-        uncertainty = self.band_uncertainty if coherence is None else None
+        uncertainty = expected_uncertainty(paths, self.band_uncertainty, psd) if coherence is None else None
         return predict(paths, taps, psd, coherence=coherence, uncertainty=uncertainty)
 
     def initial_filter(

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from synthesis.noise_reduction import band_uncertainty
+from synthesis.estimate_uncertainty import learn_uncertainty
 from synthesis.path_estimation import PathEstimate
 from synthesis.paths import AcousticPaths
 from training.calibration import simulate_calibration
@@ -94,12 +94,11 @@ class Measurements:
         )
 
     def support_uncertainty(self, support: tuple[str, ...]) -> Tensor:
-        """Mean over support cases of the unexplained share per band, [31]: see `noise_reduction`."""
+        """What the support's estimates did not know, [2, 31]: see `synthesis.estimate_uncertainty`."""
         indices = self.indices(support)
-        uncertainty = band_uncertainty(
+        return learn_uncertainty(
             self.paths(indices, torch.float64), self.estimates.coherence[indices], self.reference_psd
         )
-        return uncertainty.mean(0)
 
     def _varied_estimates(self, seed: int, number: int, pairs: list[PathPair]) -> PathEstimate:
         """Another calibration of the support: two to five of the probes, one of three windows."""

@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from synthesis.estimate_uncertainty import expected_uncertainty
 from synthesis.noise_reduction import Prediction, predict
 from synthesis.octave_bands import nominal_hz
 from synthesis.paths import AcousticPaths
@@ -68,12 +69,12 @@ def score_designs(
     designs: Iterable[Design],
     indices: list[int],
     labels: Row,
-    uncertainty: Tensor | None = None,
+    learned_uncertainty: Tensor | None = None,
 ) -> list[Row]:
     """One row for each design on each of the measurements' pairs `indices`.
 
-    labels: columns that all rows share (split, seed, checkpoint). uncertainty: of a model's support listeners,
-    [31]; with it each row also states what a request without a coherence would have been told.
+    labels: columns that all rows share (split, seed, checkpoint). learned_uncertainty: from a model's support
+    listeners, [2, 31]; with it each row also states what a request without a coherence would have been told.
     """
     rows: list[Row] = []
     psd = measurements.reference_psd.float()
@@ -84,7 +85,10 @@ def score_designs(
         for design in designs:
             taps = design.taps(paths)
             prediction = predict(paths, taps, psd, coherence=coherence)
-            blind = predict(paths, taps, psd, uncertainty=uncertainty) if uncertainty is not None else None
+            blind = None
+            if learned_uncertainty is not None:
+                expected = expected_uncertainty(paths, learned_uncertainty, psd)
+                blind = predict(paths, taps, psd, uncertainty=expected)
             for place, index in enumerate(chunk):
                 one = score(measurements.pairs[index], taps[place : place + 1])[0]
                 rows.append(

@@ -60,7 +60,7 @@ def manifest(**changes: object) -> Manifest:
 
 def checkpoint(seed: int = 1, config: GeneratorConfig = SMALL) -> Checkpoint:
     """Ready to be published."""
-    made, psd, uncertainty = generator(seed, config), reference_psd(), torch.full((31,), 0.01)
+    made, psd, uncertainty = generator(seed, config), reference_psd(), torch.full((2, 31), 0.01)
     golden = GoldenCase.make(made, psd, uncertainty, *ear(100))
     return Checkpoint(manifest(seed=seed), made, psd, uncertainty, golden)
 

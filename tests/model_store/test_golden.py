@@ -20,7 +20,7 @@ def test_the_float64_twin_meets_its_own_answer(checkpoint: Checkpoint) -> None:
 
 
 def test_making_it_changes_nothing(checkpoint: Checkpoint) -> None:
-    generator, psd, uncertainty = cases.generator(3), cases.reference_psd(), torch.full((31,), 0.01)
+    generator, psd, uncertainty = cases.generator(3), cases.reference_psd(), torch.full((2, 31), 0.01)
     before = [each.clone() for each in generator.state_dict().values()]
     made = GoldenCase.make(generator, psd, uncertainty, *cases.ear(5))
     assert all(torch.equal(*pair) for pair in zip(before, generator.state_dict().values(), strict=True))

@@ -59,7 +59,7 @@ def in_another_process(code: str, *arguments: object) -> subprocess.Popen[str]:
 @given(seed=st.integers(0, 2**31), scale=st.floats(1e-3, 10))
 @settings(deadline=None, max_examples=8, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_what_is_loaded_is_what_was_published_bit_for_bit(store: ModelStore, seed: int, scale: float) -> None:
-    generator, psd, uncertainty = cases.generator(seed), scale * cases.reference_psd(), torch.rand(31)
+    generator, psd, uncertainty = cases.generator(seed), scale * cases.reference_psd(), torch.rand(2, 31)
     golden = GoldenCase.make(generator, psd, uncertainty, *cases.ear(seed))
     published = Checkpoint(cases.manifest(), generator, psd, uncertainty, golden)
     loaded = store.load(store.publish("random", published).reference)

@@ -187,7 +187,7 @@ def test_altering_the_true_paths_alone_leaves_the_filter_alone(measured_data):
     )
     generator = Generator(GeneratorConfig.prime_log()).eval()
     torch.nn.init.normal_(generator.head[-1].weight, std=0.1)
-    synthesizer = Synthesizer(generator, measurements.reference_psd.float(), torch.zeros(31))
+    synthesizer = Synthesizer(generator, measurements.reference_psd.float(), torch.zeros(2, 31))
     seen: list[AcousticPaths] = []
 
     def rows_of(measurements):
