@@ -1,6 +1,6 @@
 """Twin of the Gauss-Newton refinement (paper, Section 3.2): objective, gradient, normal matrix, exact steps.
 
-J(w) = mean over the 21 NR bands of l_b + 0.05 (logsumexp of l_b over the risk bands - log of their count),
+J(w) = mean over the 21 NR bands of l_b + rho (logsumexp of l_b over the risk bands - log of their count),
 l_b = ln(E_b / D_b). The gradient is of J itself; the normal matrix is
 2 Re sum_k c_b(k) omega_k |S_k|^2 f_k f_k^H with c_b = dJ/dl_b / E_b held fixed.
 """
@@ -14,18 +14,18 @@ from tests.oracles import toeplitz
 from tests.oracles.noise_reduction import response
 from tests.oracles.octave_bands import AMP_BANDS, NR_BANDS, WIDE_BANDS, band_bins, band_sums
 
-RISK_WEIGHT = 0.05
 SCALES = (1.0, 0.5, 0.25)
 
 
 @dataclass(frozen=True)
 class Problem:
-    """One case: spectra on one grid, reference power per bin, and the bands of the risk term."""
+    """One case: spectra on one grid, reference power per bin, the bands of the risk term and its weight rho."""
 
     primary: np.ndarray
     secondary: np.ndarray
     reference_psd: np.ndarray
     risk_bands: range = AMP_BANDS
+    risk_weight: float = 0.05
 
     @property
     def n_bins(self) -> int:
@@ -52,14 +52,14 @@ def objective(problem: Problem, taps: np.ndarray) -> float:
     ratios, _ = log_ratios(problem, taps)
     risk = ratios[_inside(problem.risk_bands)]
     worst = np.log(np.sum(np.exp(risk))) - np.log(len(risk))
-    return float(ratios[_inside(NR_BANDS)].mean() + RISK_WEIGHT * worst)
+    return float(ratios[_inside(NR_BANDS)].mean() + problem.risk_weight * worst)
 
 
 def bin_weights(problem: Problem, taps: np.ndarray) -> np.ndarray:
     """c_b(k) omega_k per bin, with c_b = dJ/dl_b / E_b; zero outside every band."""
     ratios, e = log_ratios(problem, taps)
     risk = np.where(_inside(problem.risk_bands), np.exp(ratios), 0.0)
-    slope = _inside(NR_BANDS) / len(NR_BANDS) + RISK_WEIGHT * risk / risk.sum()
+    slope = _inside(NR_BANDS) / len(NR_BANDS) + problem.risk_weight * risk / risk.sum()
     c = np.zeros(problem.n_bins)
     for n, value in zip(WIDE_BANDS, slope / e, strict=True):
         c[band_bins(n, 2 * (problem.n_bins - 1))] = value
