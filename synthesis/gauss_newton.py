@@ -234,7 +234,9 @@ def refine(
     for _ in range(n_updates):
         column, descent = objective.normal_equations(paths, residual, response, band_power, n_taps)
         solution = _solve(column, descent, profile)
-        step, step_response = solution.value, torch.fft.rfft(solution.value, n=paths.n_fft)
+        # A solve that ended in NaN or infinity is no step: the item keeps its filter and stops.
+        step = torch.nan_to_num(solution.value, nan=0.0, posinf=0.0, neginf=0.0)
+        step_response = torch.fft.rfft(step, n=paths.n_fft)
         if cap is not None:
             shrink = (cap.limit / _root_mean_square(step_response, cap.bins).clamp_min(1e-30)).clamp_max(1.0)
             step, step_response = step * shrink, step_response * shrink
