@@ -31,6 +31,13 @@ def choose_device(name: str) -> torch.device:
     return torch.device("cuda" if there and name != "cpu" else "cpu")
 
 
+def _prepare_worker(n_threads: int) -> None:
+    """In the worker: the threads of one operator on the CPU, and convolutions in full float32 on a GPU, where TF32
+    would keep 10 bits of them and miss the golden case."""
+    torch.set_num_threads(n_threads)
+    torch.backends.cudnn.allow_tf32 = False
+
+
 class Engine:
     """Designs filters for the event loop that it was started in.
 
@@ -49,14 +56,14 @@ class Engine:
         queue_size: int = 32,
         max_resident_models: int = 4,
     ) -> None:
-        """queue_size: calls that may wait or run at once. max_resident_models: the default one included."""
+        """queue_size: calls that may wait or run at once. max_resident_models: at least 2."""
         self.store = store
         self.device = device
         self.default_model = default_model
         self._n_threads = n_threads
         self._queue_size = queue_size
         self._max_resident = max_resident_models
-        self._worker = ThreadPoolExecutor(1, "design", initializer=torch.set_num_threads, initargs=(n_threads,))
+        self._worker = ThreadPoolExecutor(1, "design", initializer=_prepare_worker, initargs=(n_threads,))
         self._default: ResidentModel | None = None
         self._others: OrderedDict[ModelVersion, ResidentModel] = OrderedDict()
         self._loading: asyncio.Future[None] | None = None
@@ -164,7 +171,7 @@ class Engine:
                 "found a published checkpoint that does not pass its checks, expected a whole one",
                 "model",
             ) from error
-        while len(self._others) >= max(self._max_resident - 1, 1):
+        while len(self._others) >= self._max_resident - 1:
             retired, _ = self._others.popitem(last=False)
             logger.info("Retired %s version %d", retired.name, retired.version)
         self._others[version] = model

@@ -43,7 +43,7 @@ class Settings(BaseSettings):
     """Threads of one design on the CPU; by default the physical cores at hand."""
     queue_size: int = Field(32, ge=1, le=10_000)
     """Designs that may wait or run; further requests are answered 503."""
-    max_resident_models: int = Field(4, ge=1, le=1000)
+    max_resident_models: int = Field(4, ge=2, le=1000)
     """Models kept in memory, the default one among them; the least recently used goes first."""
     max_body_bytes: int = Field(8 * 2**20, ge=1024)
     """Largest request body. Every field on the 65,536-point grid takes about 5 MB of JSON."""

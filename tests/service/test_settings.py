@@ -44,7 +44,7 @@ def test_the_command_line_and_the_environment_say_the_same(monkeypatch: pytest.M
         {"queue_size": 0},
         {"threads": 0},
         {"api_keys": ("secret",)},
-        {"max_resident_models": 0},
+        {"max_resident_models": 1},
     ],
 )
 def test_what_cannot_be_is_refused(values: dict[str, object]) -> None:
