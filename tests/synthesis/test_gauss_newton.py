@@ -366,6 +366,16 @@ def test_the_ceiling_is_the_documented_penalty_and_lowers_the_gain(measured_case
     penalty = FAST.ceiling_weight * np.sum(weight * excess**2, axis=-1) / weight.sum()
     np.testing.assert_allclose((with_ceiling - without).numpy(), penalty, rtol=0, atol=1e-9)
 
+    # Its share of the normal matrix: curvature 2 weight / ceiling^2 in W wherever the ceiling is broken.
+    columns = [linearised(TapObjective(paths, psd, FAST, limit), paths, taps)[0].numpy() for limit in (18.0, None)]
+    for item in range(8):
+        broken = FAST.ceiling_weight * weight / weight.sum() / 10 ** (18 / 10) * (excess[item] > 0)
+        share = toeplitz_oracle.normal_column(broken, 2048)
+        # The difference of two columns of order 1e3, each rounded to 1e-13 of that.
+        np.testing.assert_allclose(
+            columns[0][item] - columns[1][item], share, rtol=0, atol=1e-9 * columns[1][item, 0]
+        )
+
     def largest_gain_db(limit: float | None) -> torch.Tensor:
         refined = refine(paths, taps, psd, n_updates=3, max_gain_db=limit).taps
         return 20 * torch.log10(torch.fft.rfft(refined, n=paths.n_fft).abs().amax(-1))
