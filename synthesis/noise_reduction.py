@@ -113,7 +113,7 @@ def figures(disturbance: Tensor, error: Tensor, max_gain_db: Tensor, control_rms
     A band whose disturbance is 120 dB below the strongest holds nothing to reduce: both powers are
     floored there, so that silence scores 0 dB.
     """
-    floor = 1e-12 * disturbance.amax(-1, keepdim=True).clamp_min(1e-18)
+    floor = (1e-12 * disturbance.amax(-1, keepdim=True)).clamp_min(torch.finfo(disturbance.dtype).tiny)
     disturbance, error = disturbance + floor, error + floor
     reduction = level_db(disturbance / error)
     scored = reduction[..., _columns(AMP_BANDS)]

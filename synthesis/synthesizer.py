@@ -29,7 +29,7 @@ DEFAULT_MAX_GAIN_DB = 30.0
 """Ceiling on |W|. Every good design asks for 24 to 38 dB below 50 Hz, where the secondary path rolls off."""
 
 CEILING_SHARPNESS = 10.0
-"""Of the soft minimum, per neper: 0.6 dB below the ceiling where the request meets it, 0.05 dB at 2 dB off."""
+"""Of the soft minimum, per neper: 0.6 dB below the ceiling where the request meets it, 0.08 dB at 2 dB off."""
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,7 @@ a split, over splits; the standard deviation is the sample's, over split means.
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Hashable
 from pathlib import Path
@@ -72,6 +73,7 @@ def over_splits(rows: pd.DataFrame) -> pd.DataFrame:
         own = rows[(rows.method == method) & (rows.k == k)]
         deviation = grouped["noise_reduction_db"].std().loc[(method, k)]
         error = own.predicted_noise_reduction_db - own.noise_reduction_db
+        blind = own.predicted_blind_noise_reduction_db - own.noise_reduction_db
         lines.append(
             {
                 "design": design_name(method, k),
@@ -84,6 +86,7 @@ def over_splits(rows: pd.DataFrame) -> pd.DataFrame:
                 "predicted - scored": error.mean(),
                 "its mean size": error.abs().mean(),
                 "its largest": error.abs().max(),
+                "its mean size without coherence": blind.abs().mean(),
             }
         )
     return pd.DataFrame(lines)
@@ -103,7 +106,9 @@ def markdown(table: pd.DataFrame) -> str:
     """A Markdown table; numbers with three decimals."""
 
     def cell(value: object) -> str:
-        return f"{value:.3f}" if isinstance(value, float) else str(value)
+        if isinstance(value, float):
+            return "" if math.isnan(value) else f"{value:.3f}"
+        return str(value)
 
     lines = [list(map(str, table.columns)), ["---"] * len(table.columns)]
     lines += [[cell(value) for value in row] for row in table.itertuples(index=False)]
