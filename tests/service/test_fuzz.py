@@ -47,7 +47,7 @@ def assert_usable(*arrays: Any) -> None:
             assert np.isfinite(array).all()
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=200, deadline=None)
 @given(body=BODIES | VALUES, kind=st.sampled_from([DesignBody, EvaluateBody]))
 def test_json(body: Any, kind: type[DesignBody] | type[EvaluateBody]) -> None:
     read = outcome(lambda: read_json(kind, orjson.dumps(body)))
@@ -58,7 +58,7 @@ def test_json(body: Any, kind: type[DesignBody] | type[EvaluateBody]) -> None:
         assert_usable(read.primary, read.secondary, read.coherence, read.reference_psd)
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=200, deadline=None)
 @given(
     header=st.tuples(
         st.sampled_from([b"PRME", b"prme"]),
@@ -83,7 +83,7 @@ def test_binary(header: tuple[Any, ...], payload: bytes, is_sealed: bool) -> Non
         assert paths.secondary.any()
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=200, deadline=None)
 @given(
     primary=st.lists(st.floats(width=32), min_size=1, max_size=9),
     cut=st.integers(0, 9),
