@@ -31,7 +31,7 @@ def split(measurements):
 
 
 def trainer_for(measurements, split, state_file=None, **changes):
-    config = load_config("prime-log", n_updates=30).model_copy(update=changes)
+    config = load_config("prime-log", n_updates=30, n_calibrations=2).model_copy(update=changes)
     objective = FrequencyDomainObjective(config.objective, measurements.reference_psd.float())
     training_set = measurements.training_set(split.support, config, CPU)
     return Trainer(config, SMALL, training_set, objective, seed=1, device=CPU, state_file=state_file)
@@ -125,7 +125,7 @@ def test_the_generator_sees_estimates_and_the_objective_true_paths(measurements,
 
 
 def test_a_mixture_shares_its_alpha_between_estimates_and_true_paths(measurements, split):
-    training_set = measurements.training_set(split.support, load_config("prime-log"), CPU)
+    training_set = measurements.training_set(split.support, load_config("prime-log", n_calibrations=1), CPU)
     mixture = training_set.mixtures[0]
     only = replace(training_set, mixtures=(mixture,))
     primary, secondary, true = only.draw(1, 1.0, np.random.default_rng(0))
