@@ -102,6 +102,13 @@ def per_split(rows: pd.DataFrame) -> pd.DataFrame:
     return means.pivot(index="split", columns="design", values="cell")[list(dict.fromkeys(means.design))]
 
 
+def every_split(rows: pd.DataFrame) -> pd.DataFrame:
+    """All figures of every design in every split, a line each."""
+    means = split_means(rows, list(COLUMNS)).rename(columns=COLUMNS).reset_index()
+    means.insert(0, "design", [design_name(m, k) for m, k in zip(means.method, means.k, strict=True)])
+    return means.drop(columns=["method", "k"]).sort_values("split", kind="stable")
+
+
 def markdown(table: pd.DataFrame) -> str:
     """A Markdown table; numbers with three decimals."""
 
@@ -125,6 +132,8 @@ def write_report(folder: Path) -> str:
         parts.append(markdown(over_splits(chosen)))
         parts.append("NR / AMP in dB, split by split:")
         parts.append(markdown(per_split(chosen).reset_index()))
+        parts.append("All figures, split by split:")
+        parts.append(markdown(every_split(chosen)))
     text = "\n\n".join(parts) + "\n"
     (folder / TABLES_FILE).write_text(text)
     original = rows[rows.condition == "original"]

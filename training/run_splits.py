@@ -70,9 +70,9 @@ def run(options: argparse.Namespace) -> None:
     if not chosen:
         raise RunError(f"--split: found {options.split}, expected 0 to {options.splits - 1}")
     store = ModelStore(options.store)
-    folder = RunFolder.open(
-        options.out, settings(options, config, dataset, noise), {"environment": environment(device)}
-    )
+    asked = {name: value if value is None else str(value) for name, value in vars(options).items()}
+    record = {"options": asked, "environment": environment(device)}
+    folder = RunFolder.open(options.out, settings(options, config, dataset, noise), record)
     announce(dataset, noise, splits, chosen, options, device)
 
     measurements = Measurements.calibrate(dataset, noise, window=config.window, conditions=config.conditions)
