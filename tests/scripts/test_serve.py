@@ -28,19 +28,18 @@ def free_port() -> int:
 def serving(free_port: int, tmp_path: Path) -> Iterator["subprocess.Popen[str]"]:
     environment = os.environ | {"PYTHONUNBUFFERED": "1"}
     command = [*SERVE, "--port", str(free_port), "--device", "cpu", "--store", str(tmp_path)]
-    program = subprocess.Popen(
+    with subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment
-    )
-    yield program
-    if program.poll() is None:
-        program.terminate()
-        program.wait(30)
+    ) as program:
+        yield program
+        if program.poll() is None:
+            program.terminate()
 
 
 def read_until(program: "subprocess.Popen[str]", text: str, within_s: float = 120) -> str:
     """Output up to the line that starts with `text`; what there is when it ends before that."""
     assert program.stdout is not None
-    give_up = threading.Timer(within_s, program.kill)
+    give_up = threading.Timer(within_s, program.terminate)  # a kill would leave the service alone, and running
     give_up.start()
     lines = []
     for line in program.stdout:
