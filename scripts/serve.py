@@ -76,7 +76,7 @@ def refuse_a_taken_port(host: str, port: int) -> None:
         socket.create_server((host, port), family=family).close()
     except OSError as error:
         sys.exit(
-            f"Cannot listen on {host} port {port}: {error.strerror}.\n"
+            f"Cannot listen on {host} port {port}: {os.strerror(error.errno or 0)}.\n"
             f"Choose another port, for example: make serve PORT={port + 1 if port < 65535 else 8000}"
         )
 
