@@ -22,12 +22,11 @@ FROM python:3.11-slim-bookworm
 LABEL org.opencontainers.image.title="PRIME-ANC" org.opencontainers.image.licenses="MIT"
 COPY --from=build /opt/prime-anc /opt/prime-anc/
 COPY --from=build --chown=10001:10001 /opt/checkpoints /var/lib/prime-anc/
-# GOMP_SPINCOUNT: waiting OpenMP threads soon sleep, see scripts/serve.py.
+
 ENV PATH=/opt/prime-anc/bin:$PATH \
     PYTHONUNBUFFERED=1 \
     PYTHONDONTWRITEBYTECODE=1 \
     HOME=/tmp \
-    GOMP_SPINCOUNT=1000 \
     PRIME_HOST=0.0.0.0 \
     PRIME_PORT=8000 \
     PRIME_STORE=/var/lib/prime-anc

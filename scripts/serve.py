@@ -19,11 +19,6 @@ ROOT = Path(__file__).resolve().parents[1]
 READY_WITHIN_S = 180.0  # a cold disk reads PyTorch for a minute; a warm start takes seconds
 STOPPED_WITHIN_S = 20.0
 
-# OpenMP threads that wait spin by default, and where another program holds a core they spin for its whole slice:
-# on two cores with one of them busy, a design of 13 ms took 25 to 700 ms. So they soon sleep, at 5 % of the time
-# on an idle machine. The image does the same.
-SHARED_MACHINE = {"GOMP_SPINCOUNT": "1000"}
-
 NEXT = """
 Next, in another terminal:
   curl -s -D - -o filter.f32 '{url}/refine?k=1' -d @examples/listener.json \\
@@ -39,7 +34,7 @@ def main() -> int:
     command = [sys.executable, "-m", "service", "--host", options.host, "--port", str(options.port)]
     command += ["--device", options.device, "--store", options.store]
     # A session of its own: Ctrl-C reaches this program alone, which then asks the service once, politely.
-    service = subprocess.Popen(command, cwd=ROOT, env=SHARED_MACHINE | os.environ, start_new_session=True)
+    service = subprocess.Popen(command, cwd=ROOT, start_new_session=True)
     asked_to_stop = forward_stop_signals(service)
     try:
         url = address(options.host, options.port)
@@ -49,13 +44,15 @@ def main() -> int:
             designed = subprocess.run(example, start_new_session=True, check=False).returncode == 0
             if designed and not asked_to_stop:
                 print(NEXT.format(url=url), flush=True)
+        else:
+            service.terminate()
         status = service.wait()
     finally:
         end(service)
     if asked_to_stop:
         print("\nStopped.", flush=True)
         return 0
-    print(f"The service ended by itself with status {status}; its lines above say why.", file=sys.stderr)
+    print(f"The service ended with status {status}; the lines above say why.", file=sys.stderr)
     return status or 1
 
 
@@ -107,7 +104,10 @@ def wait_until_ready(service: "subprocess.Popen[bytes]", ready_url: str) -> bool
         try:
             with urllib.request.urlopen(ready_url, timeout=2):
                 return True
-        except (urllib.error.URLError, ConnectionError, TimeoutError):
+        except (urllib.error.URLError, ConnectionError, TimeoutError) as error:
+            if isinstance(error, urllib.error.HTTPError) and b"model-unavailable" in error.read():
+                print("The default model cannot be used; the lines above say why.", file=sys.stderr)
+                return False
             if time.monotonic() > give_up:
                 print(f"Not ready after {READY_WITHIN_S:.0f} s; the lines above say why.", file=sys.stderr)
                 return False

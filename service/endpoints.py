@@ -15,7 +15,6 @@ from model_store.store import ModelStore, ModelVersion
 from service import advice, answers, wire
 from service.designs import Ear, Recipe
 from service.engine import Engine
-from service.errors import Problem
 from service.metrics import Metrics
 from service.negotiation import BINARY, JSON, body_type, check_key, chosen_answer, read_body
 from service.options import BINARY as BINARY_OPTIONS
@@ -135,8 +134,7 @@ async def live(request: Request) -> Response:
 async def ready(request: Request) -> Response:
     """GET /health/ready: the default model is resident, warmed up and checked against its golden case."""
     engine = service_of(request).engine
-    if not engine.ready:
-        raise Problem("not-ready", "found the default model not loaded and checked, expected it to be")
+    engine.require_ready()
     models = [answers.model_document(version) for version in engine.resident()]
     return _json({"status": "ready", "device": engine.device.type, "models": models})
 

@@ -65,6 +65,7 @@ class Engine:
         self._max_resident = max_resident_models
         self._worker = ThreadPoolExecutor(1, "design", initializer=_prepare_worker, initargs=(n_threads,))
         self._default: ResidentModel | None = None
+        self._failed = False
         self._others: OrderedDict[ModelVersion, ResidentModel] = OrderedDict()
         self._loading: asyncio.Future[None] | None = None
         self.n_queued = 0
@@ -74,6 +75,16 @@ class Engine:
     def ready(self) -> bool:
         """Whether the default model is resident, warmed up and checked."""
         return self._default is not None
+
+    def require_ready(self) -> None:
+        """Raise Problem unless ready: `not-ready` while the default model loads, `model-unavailable` for good
+        once loading it has failed, so that whoever waits can give up."""
+        if self._failed:
+            raise Problem(
+                "model-unavailable", "found a default model that cannot be used; the service's log says why"
+            )
+        if not self.ready:
+            raise Problem("not-ready", "found the default model not loaded yet, expected it loaded and checked")
 
     def resident(self) -> list[ModelVersion]:
         """Models in memory, the default one first."""
@@ -109,8 +120,7 @@ class Engine:
 
     async def _run(self, work: Callable[[], list[Answer]]) -> list[Answer]:
         """Have the worker do it, if there is room in the queue."""
-        if not self.ready:
-            raise Problem("not-ready", "found the default model not loaded yet, expected it loaded and checked")
+        self.require_ready()
         if self.n_queued >= self._queue_size:
             raise Problem("overloaded", f"found {self.n_queued} designs waiting, expected fewer")
         handed_over = perf_counter()
@@ -137,6 +147,7 @@ class Engine:
             model.warm_up()
         except Exception:
             logger.exception("The default model %r cannot be used; the service is not ready", self.default_model)
+            self._failed = True
             return
         self._default = model
         logger.info(

@@ -70,7 +70,12 @@ def document(settings: Settings) -> Json:
             "/models/{name}": {"get": _show_model() | guarded},
             "/health/live": {"get": _get("live", "Whether the event loop answers", "Live", "")},
             "/health/ready": {
-                "get": _get("ready", "Whether the default model is loaded, warm and checked", "Ready", "not-ready")
+                "get": _get(
+                    "ready",
+                    "Whether the default model is loaded, warm and checked",
+                    "Ready",
+                    "not-ready model-unavailable",
+                )
             },
             "/metrics": {"get": _metrics()},
         },

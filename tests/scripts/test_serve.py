@@ -86,5 +86,17 @@ def test_a_service_that_cannot_start_is_reported(free_port: int) -> None:
         env=os.environ | {"CUDA_VISIBLE_DEVICES": ""},
     )
     assert done.returncode != 0
-    assert "ended by itself" in done.stderr
+    assert "The service ended with status" in done.stderr
     assert "CUDA" in done.stderr
+
+
+def test_a_default_model_that_cannot_be_used_ends_the_wait(free_port: int, tmp_path: Path) -> None:
+    version = tmp_path / "default" / "1"
+    version.mkdir(parents=True)
+    (version / "manifest.json").write_text("{}")
+    done = subprocess.run(
+        [*SERVE, "--port", str(free_port), "--store", str(tmp_path)], capture_output=True, text=True, timeout=120
+    )
+    assert done.returncode != 0
+    assert "The default model cannot be used" in done.stderr
+    assert "manifest.sha256" in done.stderr

@@ -283,11 +283,11 @@ async def test_before_it_is_ready_and_when_the_default_model_is_missing(
     app = create_app(settings.model_copy(update={"model": "missing"}))
     content = orjson.dumps(as_responses(ear))
     async with app.router.lifespan_context(app), connected(app) as client:
-        for _ in range(2):  # while it loads, and after loading has failed
+        for code in ("not-ready", "model-unavailable"):  # while it loads, and after loading has failed
             assert (await client.get("/health/live")).status_code == 200
-            assert_problem(await client.get("/health/ready"), "not-ready")
+            assert_problem(await client.get("/health/ready"), code)
             answer = await client.post("/synthesize", content=content, headers=JSON_BODY)
-            assert_problem(answer, "not-ready")
+            assert_problem(answer, code)
             assert int(answer.headers["retry-after"]) > 0
             assert (await client.get("/models")).status_code == 200
             await app.state.service.engine.started()
