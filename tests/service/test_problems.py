@@ -277,22 +277,34 @@ async def test_a_full_queue_sheds_and_recovers(settings: Settings, ear: Ear) -> 
         await assert_serving(client, ear)
 
 
-async def test_before_it_is_ready_and_when_the_default_model_is_missing(
+async def test_when_the_default_model_is_missing(
     settings: Settings, ear: Ear, caplog: pytest.LogCaptureFixture
 ) -> None:
     app = create_app(settings.model_copy(update={"model": "missing"}))
     content = orjson.dumps(as_responses(ear))
     async with app.router.lifespan_context(app), connected(app) as client:
-        for code in ("not-ready", "model-unavailable"):  # while it loads, and after loading has failed
-            assert (await client.get("/health/live")).status_code == 200
-            assert_problem(await client.get("/health/ready"), code)
-            answer = await client.post("/synthesize", content=content, headers=JSON_BODY)
-            assert_problem(answer, code)
-            assert int(answer.headers["retry-after"]) > 0
-            assert (await client.get("/models")).status_code == 200
-            await app.state.service.engine.started()
+        await app.state.service.engine.started()
+        assert (await client.get("/health/live")).status_code == 200
+        assert_problem(await client.get("/health/ready"), "model-unavailable")
+        answer = await client.post("/synthesize", content=content, headers=JSON_BODY)
+        assert_problem(answer, "model-unavailable")
+        assert int(answer.headers["retry-after"]) > 0
+        assert (await client.get("/models")).status_code == 200
     assert "missing" in caplog.text
     assert "UnknownModel" in caplog.text
+
+
+async def test_before_the_default_model_is_loaded(settings: Settings, ear: Ear) -> None:
+    """Without its lifespan the application never begins to load: it answers as it does while it loads."""
+    app = create_app(settings)
+    content = orjson.dumps(as_responses(ear))
+    async with connected(app) as client:
+        assert (await client.get("/health/live")).status_code == 200
+        assert_problem(await client.get("/health/ready"), "not-ready")
+        answer = await client.post("/synthesize", content=content, headers=JSON_BODY)
+        assert_problem(answer, "not-ready")
+        assert int(answer.headers["retry-after"]) > 0
+    await app.state.service.engine.close()
 
 
 async def test_a_damaged_checkpoint_is_unavailable_and_the_others_go_on(
