@@ -33,7 +33,7 @@ class TrainingConfig(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    window: int = Field(ge=256, le=65_536)
+    window: int = Field(ge=256, le=65_536, multiple_of=2)
     conditions: Literal["original", "all"]
     n_calibrations: int = Field(ge=1, le=64)
     interpolation: bool

@@ -46,9 +46,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parse(arguments)
     try:
         run(options)
-    except (DatasetError, ModelStoreError, RunError) as error:
+    except (DatasetError, ModelStoreError, RunError, OSError) as error:
         print(f"run_splits: {error}", file=sys.stderr)
         return 2
+    except KeyboardInterrupt:
+        print("run_splits: stopped; the same command goes on from here", file=sys.stderr)
+        return 130
     except ValidationError as error:
         for each in error.errors():
             name = ".".join(map(str, each["loc"]))
@@ -59,9 +62,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def run(options: argparse.Namespace) -> None:
     """Data -> splits -> calibration -> for each model: train, score, publish -> tables."""
-    device = torch.device(
-        options.device if options.device != "auto" else "cuda" if torch.cuda.is_available() else "cpu"
-    )
+    device = choose_device(options.device)
     config = configuration(options)
     dataset = open_dataset(options.dataset, options.data)
     noise = read_noise(options.noise) if options.noise else simulated_noise()
@@ -116,6 +117,13 @@ def run(options: argparse.Namespace) -> None:
         )
     folder.collect(splits)
     print(write_report(folder.folder))
+
+
+def choose_device(name: str) -> torch.device:
+    """`auto`, `cpu` or `cuda` -> a device; RunError where the one asked for is not there."""
+    if name == "cuda" and not torch.cuda.is_available():
+        raise RunError("--device: found no CUDA device that torch can use, expected one (or cpu, or auto)")
+    return torch.device("cuda" if torch.cuda.is_available() and name != "cpu" else "cpu")
 
 
 def configuration(options: argparse.Namespace) -> TrainingConfig:

@@ -136,6 +136,7 @@ def test_a_killed_run_goes_on(tmp_path):
         (["--dataset", "simulated", "--split", "3", "--splits", "2"], "found 3, expected 0 to 1"),
         (["--dataset", "simulated", "--support", "23"], "found n_support = 23"),
         (["--dataset", "simulated", "--window", "7"], "window"),
+        (["--dataset", "simulated", "--window", "4097"], "window: found 4097"),
     ],
 )
 def test_a_mistaken_request_is_one_clear_line(tmp_path, capsys, options, message):
@@ -143,6 +144,18 @@ def test_a_mistaken_request_is_one_clear_line(tmp_path, capsys, options, message
     error = capsys.readouterr().err
     assert message in error
     assert error.count("\n") == 1
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device")
+def test_a_missing_gpu_is_one_clear_line(tmp_path, capsys):
+    assert main(command(tmp_path, "--device", "cuda")) == 2
+    assert "found no CUDA device" in capsys.readouterr().err
+
+
+def test_a_folder_that_cannot_be_made_is_one_clear_line(tmp_path, capsys):
+    (tmp_path / "file").write_text("in the way")
+    assert main([*QUICK, "--store", str(tmp_path / "store"), "--out", str(tmp_path / "file" / "out")]) == 2
+    assert str(tmp_path / "file") in capsys.readouterr().err
 
 
 def test_means_are_taken_within_listeners_first():
