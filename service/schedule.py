@@ -18,7 +18,7 @@ from synthesis.gauss_newton import VERDICTS, Refinement
 from synthesis.noise_reduction import Prediction
 from synthesis.path_ratio import projected_ratio_fir, regularised_ratio
 from synthesis.paths import AcousticPaths
-from synthesis.synthesizer import Synthesizer
+from synthesis.synthesizer import PathRatio, Synthesizer
 from synthesis.wiener import design_wmmse
 
 Definition = tuple[Callable[..., Sequence[Tensor]], tuple[Tensor, ...]]
@@ -106,9 +106,21 @@ class Schedule:
         model = self.synthesizer
         paths = (self.primary, self.secondary)
 
-        def path_ratio(primary: Tensor, secondary: Tensor) -> tuple[Tensor, Tensor]:
+        def path_ratio(primary: Tensor, secondary: Tensor) -> tuple[Tensor, ...]:
             ratio = model.path_ratio(AcousticPaths(primary, secondary))
-            return ratio.log_base, ratio.features
+            return ratio.log_base, ratio.log_paths, ratio.features
+
+        def reconstruct(
+            primary: Tensor,
+            secondary: Tensor,
+            log_base: Tensor,
+            log_paths: Tensor,
+            features: Tensor,
+            ceiling: Tensor,
+            correction: Tensor | None = None,
+        ) -> tuple[Tensor]:
+            ratio = PathRatio(log_base, log_paths, features)
+            return (model.reconstruct(AcousticPaths(primary, secondary), ratio, correction, ceiling),)
 
         def project(primary: Tensor, secondary: Tensor) -> tuple[Tensor]:
             return (projected_ratio_fir(regularised_ratio(AcousticPaths(primary, secondary))),)
@@ -119,13 +131,12 @@ class Schedule:
             case ("project",):
                 return project, paths
             case ("generate",):
-                return lambda features: (model.generate(features),), self._stage("path_ratio").outputs[1:]
+                return lambda features: (model.generate(features),), self._stage("path_ratio").outputs[2:]
             case ("reconstruct", "ratio_base"):
-                log_base = self._stage("path_ratio").outputs[0]
-                return lambda b, ceiling: (model.reconstruct(b, None, ceiling),), (log_base, self.max_gain_db)
+                return reconstruct, (*paths, *self._stage("path_ratio").outputs, self.max_gain_db)
             case ("reconstruct", _):
-                log_base, correction = self._stage("path_ratio").outputs[0], self._stage("generate").outputs[0]
-                return lambda *inputs: (model.reconstruct(*inputs),), (log_base, correction, self.max_gain_db)
+                ratio, correction = self._stage("path_ratio").outputs, self._stage("generate").outputs
+                return reconstruct, (*paths, *ratio, self.max_gain_db, *correction)
             case ("refine", n_updates, profile):
                 inputs: tuple[Tensor, ...] = (*paths, self.start, self.max_gain_db, self.reference_psd)
                 return lambda p, s, start, ceiling, psd: (

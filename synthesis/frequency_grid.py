@@ -9,17 +9,22 @@ from synthesis.conventions import frequencies_hz
 class LinearFrequencyGrid(nn.Module):
     """The Fourier grid itself: what comes in goes out."""
 
+    points_hz: Tensor
+
     def __init__(self, n_fft: int) -> None:
         """n_fft: points of the Fourier grid."""
         super().__init__()
         self.n_points = n_fft // 2 + 1
+        # 0 Hz has no logarithm; half a bin stands for it.
+        frequency = frequencies_hz(n_fft)
+        self.register_buffer("points_hz", frequency.clamp_min(frequency[1] / 2).float(), persistent=False)
 
     def pool(self, channels: Tensor) -> Tensor:
         """[batch, n_channels, n_bins], unchanged."""
         return channels
 
     def spread(self, values: Tensor) -> Tensor:
-        """[batch, n_bins], unchanged."""
+        """[..., n_bins], unchanged."""
         return values
 
 
@@ -30,6 +35,7 @@ class LogFrequencyGrid(nn.Module):
     spends half of its bins on the topmost one. 128 points carry a correction that matches the full grid's.
     """
 
+    points_hz: Tensor
     pooling: Tensor
     lower: Tensor
     fraction: Tensor
@@ -49,6 +55,7 @@ class LogFrequencyGrid(nn.Module):
         # A hat of one point's half-width on either side; where that is narrower than the bin spacing (below
         # about 27 Hz) it may meet no bin, so it is never narrower than the bins are apart.
         points = low_hz * torch.exp(step * torch.arange(n_points, dtype=torch.float64))
+        self.register_buffer("points_hz", points.float(), persistent=False)
         half_width = torch.maximum(points * torch.expm1(step), frequency[1])
         hats = (1 - (frequency[:, None] - points).abs() / half_width).clamp_min(0)
         self.register_buffer("pooling", (hats / hats.sum(0)).float(), persistent=False)
@@ -58,5 +65,5 @@ class LogFrequencyGrid(nn.Module):
         return channels @ self.pooling
 
     def spread(self, values: Tensor) -> Tensor:
-        """Linear interpolation in log f, constant beyond both ends: [batch, n_points] -> [batch, n_bins]."""
+        """Linear interpolation in log f, constant beyond both ends: [..., n_points] -> [..., n_bins]."""
         return torch.lerp(values[..., self.lower], values[..., self.lower + 1], self.fraction)

@@ -1,7 +1,9 @@
-"""The generators: convolutional networks that correct the log magnitude of the ratio base (Eq. 5).
+"""The generators: convolutional networks that correct what a filter is realised from (Eq. 5).
 
-`prime` is the paper's, on the full linear grid. `prime-log` is the same stack of layers on a few log-spaced
-frequencies. Both predict g and return Delta = (bound ln 10 / 20) tanh(g).
+`prime` is the paper's, on the full linear grid; it corrects the log magnitude of the ratio base, which is then
+given its minimum phase. `prime-log` is the same stack of layers on a few log-spaced frequencies; it corrects the
+weight and the penalty of a causal Wiener filter (or, as a control, the ratio base as `prime` does). Both predict
+g and return Delta = (bound ln 10 / 20) tanh(g).
 """
 
 from __future__ import annotations
@@ -22,17 +24,22 @@ from synthesis.path_ratio import Base
 
 NEPER_PER_DB = math.log(10) / 20
 
+Realisation = Literal["minimum_phase", "causal_wiener"]
+N_OUTPUTS = {"minimum_phase": 1, "causal_wiener": 2}
+"""What a generator corrects: log A_base, or the log weight and log penalty of a causal Wiener filter."""
+
 
 @dataclass(frozen=True)
 class GeneratorConfig:
     """All that is needed to rebuild a generator beside its weights.
 
-    n_fft: points of the Fourier grid that the paths are read on. bound_db: largest correction, either way.
-    head_norm: a group norm inside the head (the paper's layout has one). n_points, low_hz, high_hz: the
-    log-spaced grid of `prime-log`, unused by `prime`.
+    realisation: how taps are made of a correction. n_fft: points of the Fourier grid that the paths are read on.
+    bound_db: largest correction, either way. head_norm: a group norm inside the head (the paper's layout has one).
+    n_points, low_hz, high_hz: the log-spaced grid of `prime-log`, unused by `prime`.
     """
 
     kind: Literal["prime", "prime-log"] = "prime-log"
+    realisation: Realisation = "causal_wiener"
     n_fft: int = DESIGN_N_FFT
     base: Base = "held_band"
     bound_db: float = 40.0
@@ -49,6 +56,7 @@ class GeneratorConfig:
         """Raise InvalidOption for a value that no generator can be built from."""
         checks = {
             "kind": self.kind in ("prime", "prime-log"),
+            "realisation": self.realisation in N_OUTPUTS,
             "base": self.base in ("full_band", "held_band"),
             "n_fft": 4096 <= self.n_fft <= DESIGN_N_FFT and self.n_fft & (self.n_fft - 1) == 0,
             "bound_db": 0 < self.bound_db <= 120,
@@ -65,11 +73,18 @@ class GeneratorConfig:
     @classmethod
     def prime(cls, n_fft: int = DESIGN_N_FFT) -> GeneratorConfig:
         """The paper's generator: full linear grid, full-band base, +-12 dB, 151,401 parameters."""
-        return cls(kind="prime", n_fft=n_fft, base="full_band", bound_db=12.0, head_norm=True)
+        return cls(
+            kind="prime",
+            realisation="minimum_phase",
+            n_fft=n_fft,
+            base="full_band",
+            bound_db=12.0,
+            head_norm=True,
+        )
 
     @classmethod
     def prime_log(cls, **changes: Any) -> GeneratorConfig:
-        """This project's generator: 128 log-spaced frequencies, held-band base, +-40 dB."""
+        """This project's generator: 128 log-spaced frequencies, causal Wiener filter, +-40 dB."""
         return cls(kind="prime-log", **changes)
 
     def to_dict(self) -> dict[str, Any]:
@@ -79,6 +94,7 @@ class GeneratorConfig:
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> GeneratorConfig:
         """Rebuild from `to_dict`'s values; InvalidOption names a field that is unknown, missing or mistyped."""
+        values = {"realisation": "minimum_phase", **values}  # the only one when checkpoints did not yet name it
         known: dict[str, type] = {each.name: type(each.default) for each in fields(cls)}
         if set(values) != set(known):
             raise InvalidOption(
@@ -117,9 +133,9 @@ class ResidualBlock(nn.Module):
 
 
 class Generator(nn.Module):
-    """Path features -> bounded log-magnitude correction Delta, in nepers.
+    """Path features -> bounded corrections Delta, in nepers.
 
-    The last layer starts at zero, so an untrained generator is the ratio base.
+    The last layer starts at zero, so an untrained generator is the analytic filter that it corrects.
     """
 
     def __init__(self, config: GeneratorConfig) -> None:
@@ -139,7 +155,7 @@ class Generator(nn.Module):
         )
         self.blocks = nn.Sequential(*(ResidualBlock(config, dilation) for dilation in config.dilations))
         head_norm = [nn.GroupNorm(config.n_groups, width)] if config.head_norm else []
-        last = nn.Conv1d(width, 1, 1)
+        last = nn.Conv1d(width, N_OUTPUTS[config.realisation], 1)
         nn.init.zeros_(last.weight)
         assert last.bias is not None
         nn.init.zeros_(last.bias)
@@ -151,11 +167,10 @@ class Generator(nn.Module):
         return sum(each.numel() for each in self.parameters())
 
     def forward(self, pooled_features: Tensor) -> Tensor:
-        """Delta on the Fourier grid.
+        """Delta on the generator's own grid, within +-bound_db ln 10 / 20.
 
-        pooled_features: [batch, 12, grid.n_points], already on this generator's grid (`grid.pool`).
-        Returns natural-log corrections [batch, n_fft // 2 + 1], within +-bound_db ln 10 / 20.
+        pooled_features: [batch, 12, grid.n_points] (`grid.pool`). Returns [batch, n_outputs, grid.n_points],
+        n_outputs after N_OUTPUTS; `grid.spread` takes them to the Fourier grid.
         """
-        g = self.head(self.blocks(self.stem(pooled_features)))[:, 0]
-        bound = self.config.bound_db * NEPER_PER_DB
-        return self.grid.spread(bound * torch.tanh(g.to(pooled_features.dtype)))
+        g: Tensor = self.head(self.blocks(self.stem(pooled_features)))
+        return self.config.bound_db * NEPER_PER_DB * torch.tanh(g.to(pooled_features.dtype))

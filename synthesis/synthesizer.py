@@ -11,7 +11,13 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from synthesis.conventions import DESIGN_N_FFT, N_BINS
+from synthesis.causal_wiener import (
+    CEILING_SHARPNESS,
+    below_ceiling,
+    causal_wiener_response,
+    starting_weight,
+)
+from synthesis.conventions import DESIGN_N_FFT, N_BINS, N_TAPS
 from synthesis.errors import InvalidOption, InvalidPaths, NonFiniteFilter
 from synthesis.estimate_uncertainty import expected_uncertainty
 from synthesis.features import path_features
@@ -19,7 +25,7 @@ from synthesis.gauss_newton import MAX_UPDATES, PROFILES, Refinement, refine
 from synthesis.generator import NEPER_PER_DB, Generator
 from synthesis.minimum_phase import minimum_phase_fir
 from synthesis.noise_reduction import Prediction, predict
-from synthesis.path_ratio import log_base_magnitude, projected_ratio_fir, regularised_ratio
+from synthesis.path_ratio import floored_log, log_base_magnitude, projected_ratio_fir, regularised_ratio
 from synthesis.paths import AcousticPaths
 from synthesis.wiener import design_wmmse
 
@@ -28,16 +34,18 @@ METHODS = ("prime", "ratio_base", "projected_ratio", "wmmse")
 DEFAULT_MAX_GAIN_DB = 30.0
 """Ceiling on |W|. Every good design asks for 24 to 38 dB below 50 Hz, where the secondary path rolls off."""
 
-CEILING_SHARPNESS = 10.0
-"""Of the soft minimum, per neper: 0.6 dB below the ceiling where the request meets it, 0.08 dB at 2 dB off."""
-
 
 @dataclass(frozen=True)
 class PathRatio:
-    """log_base: log A_base, natural, [batch, bins of the generator's Fourier grid]. features: the twelve
-    channels on the generator's own grid, [batch, 12, n_points]."""
+    """What the paths say before a generator is asked.
+
+    log_base: log A_base, natural, [batch, bins of the generator's Fourier grid]. On the generator's own grid:
+    log_paths, natural log |P| and log |S|, [batch, 2, n_points], and features, the twelve channels,
+    [batch, 12, n_points].
+    """
 
     log_base: Tensor
+    log_paths: Tensor
     features: Tensor
 
 
@@ -67,28 +75,43 @@ class Synthesizer(nn.Module):
         coarse = AcousticPaths(paths.primary[..., ::stride], paths.secondary[..., ::stride])
         w_reg = regularised_ratio(coarse)
         log_base = log_base_magnitude(w_reg, config.base)
-        features = self.generator.grid.pool(path_features(coarse, w_reg, log_base))
-        return PathRatio(log_base, features)
+        log_paths = torch.stack((floored_log(coarse.primary.abs()), floored_log(coarse.secondary.abs())), dim=1)
+        grid = self.generator.grid
+        return PathRatio(log_base, grid.pool(log_paths), grid.pool(path_features(coarse, w_reg, log_base)))
 
     def generate(self, features: Tensor) -> Tensor:
-        """The correction Delta, natural log, on the generator's Fourier grid (Eq. 5)."""
+        """The corrections Delta, natural log, on the generator's own grid: [batch, n_outputs, n_points] (Eq. 5)."""
         correction: Tensor = self.generator(features)
         return correction
 
     def reconstruct(
-        self, log_base: Tensor, correction: Tensor | None, max_gain_db: Tensor | float | None = None
+        self,
+        paths: AcousticPaths,
+        ratio: PathRatio,
+        correction: Tensor | None,
+        max_gain_db: Tensor | float | None = None,
     ) -> Tensor:
-        """Minimum-phase taps [batch, 2048] of log A_base + Delta; no correction gives the ratio-base FIR.
+        """Taps [batch, 2048] from a generator's corrections; no correction gives the ratio-base FIR.
 
-        max_gain_db, a scalar or [batch, 1]: the magnitude bends below this ceiling before it is given its
-        phase, so that the response stays minimum-phase and short.
+        max_gain_db, a scalar or [batch, 1]: a ceiling that |W| bends below, with the phase that keeps the
+        response causal and short.
         """
-        log_magnitude = log_base if correction is None else log_base + correction
-        if max_gain_db is not None:
-            # In the magnitude's own precision, so that a number and a tensor of it give the same taps; a number
-            # stays on the host, from where a kernel takes it as an argument even while a graph is recorded.
-            ceiling = torch.as_tensor(max_gain_db, dtype=log_magnitude.dtype)
-            excess = log_magnitude - ceiling * NEPER_PER_DB
+        # In the magnitude's own precision, so that a number and a tensor of it give the same taps; a number
+        # stays on the host, from where a kernel takes it as an argument even while a graph is recorded.
+        log_ceiling = (
+            None if max_gain_db is None else torch.as_tensor(max_gain_db, dtype=ratio.log_base.dtype) * NEPER_PER_DB
+        )
+        grid = self.generator.grid
+        if correction is not None and self.generator.config.realisation == "causal_wiener":
+            log_terms = starting_weight(ratio.log_paths, grid.points_hz) + 2 * correction
+            log_weight, log_penalty = log_terms.unbind(1)
+            response = causal_wiener_response(paths, grid.spread(log_weight), grid.spread(log_penalty))
+            if log_ceiling is not None:
+                response = below_ceiling(response, log_ceiling)
+            return torch.fft.irfft(response)[..., :N_TAPS]
+        log_magnitude = ratio.log_base if correction is None else ratio.log_base + grid.spread(correction[:, 0])
+        if log_ceiling is not None:
+            excess = log_magnitude - log_ceiling
             log_magnitude = log_magnitude - nn.functional.softplus(excess, beta=CEILING_SHARPNESS)
         return minimum_phase_fir(log_magnitude)
 
@@ -134,7 +157,7 @@ class Synthesizer(nn.Module):
             return projected_ratio_fir(regularised_ratio(paths))
         ratio = self.path_ratio(paths)
         correction = self.generate(ratio.features) if method == "prime" else None
-        return self.reconstruct(ratio.log_base, correction, max_gain_db)
+        return self.reconstruct(paths, ratio, correction, max_gain_db)
 
     def design(
         self,

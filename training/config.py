@@ -15,13 +15,17 @@ GeneratorKind = Literal["prime", "prime-log"]
 
 
 class ObjectiveConfig(BaseModel):
-    """Weights of the training objective (Eq. 6); see `training/objective.py`."""
+    """Weights of the training objective (Eq. 6); see `training/objective.py`.
+
+    risk_margin_db: reduction below which a band counts as a risk; the paper's is 0, amplification itself.
+    """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     domain: Literal["time", "frequency"]
     risk_bands: Literal["scored", "wide"]
     risk_weight: float = Field(ge=0)
+    risk_margin_db: float = Field(ge=0)
     gain_limit_db: float
     gain_weight: float = Field(ge=0)
     correction_weight: float = Field(ge=0)

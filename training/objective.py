@@ -3,7 +3,8 @@
     L = -NR + 0.25 CVaR_0.1([-R_b]_+) + 0.02 mean([20 log10|W| - 24]_+^2) + 1e-3 mean(Delta^2) + 1e-3 smoothness
 
 The band reductions R_b come from 3-s clips and Hann STFTs, as in the paper, or from the reference power spectrum
-on the design grid, which needs neither clips nor long convolutions.
+on the design grid, which needs neither clips nor long convolutions. A margin in the risk, [margin - R_b]_+, counts
+bands that are quieter by less than it: what a support listener has to spare, a held-out one may need.
 """
 
 from __future__ import annotations
@@ -59,34 +60,47 @@ class Objective:
         self.config = config
         self.bands = AMP_BANDS if config.risk_bands == "scored" else WIDE_BANDS
 
-    def band_powers(self, true: TruePaths, taps: Tensor, rng: np.random.Generator) -> tuple[Tensor, Tensor]:
-        """Disturbance and error power in each of `bands`, [batch, n_bands] each, floored above zero."""
+    def draw(self, batch_size: int, rng: np.random.Generator) -> np.ndarray:
+        """What is random about the evaluation of a batch: int64 [batch, n], here n = 0."""
+        return np.empty((batch_size, 0), dtype=np.int64)
+
+    def band_powers(self, true: TruePaths, taps: Tensor, response: Tensor, drawn: Tensor) -> tuple[Tensor, Tensor]:
+        """Disturbance and error power in each of `bands`, [batch, n_bands] each, floored above zero.
+
+        response: spectrum of the taps on the design grid, [batch, n_bins]. drawn: from `draw`.
+        """
         raise NotImplementedError
 
     def __call__(
         self, true: TruePaths, taps: Tensor, correction: Tensor, rng: np.random.Generator, n_fft: int
     ) -> Tensor:
-        """L, a scalar: mean over the batch.
+        """L, a scalar: mean over the batch, under draws of `rng`; the rest as for `of_items`."""
+        drawn = torch.from_numpy(self.draw(taps.shape[0], rng)).to(taps.device)
+        return self.of_items(true, taps, correction, drawn, n_fft).mean()
 
-        taps: [batch, 2048]. correction: Delta, [batch, n_bins]. rng: draws the clips. n_fft: grid of |W|.
+    def of_items(self, true: TruePaths, taps: Tensor, correction: Tensor, drawn: Tensor, n_fft: int) -> Tensor:
+        """L of each item, [batch].
+
+        taps: [batch, 2048]. correction: Delta, [batch, any number of points]. drawn: from `draw`, on the taps'
+        device. n_fft: grid of W.
         """
         config = self.config
-        disturbance, error = self.band_powers(true, taps, rng)
+        response = torch.fft.rfft(taps, n=n_fft)
+        disturbance, error = self.band_powers(true, taps, response, drawn)
         reduction = level_db(disturbance / error)
         first = self.bands.index(NR_BANDS[0])
         noise_reduction = reduction[:, first : first + len(NR_BANDS)].mean(-1)
-        risk = conditional_value_at_risk((-reduction).clamp_min(0))
-        gain_db = level_db(squared_magnitude(torch.fft.rfft(taps, n=n_fft)))
+        risk = conditional_value_at_risk((config.risk_margin_db - reduction).clamp_min(0))
+        gain_db = level_db(squared_magnitude(response))
         excess = (gain_db - config.gain_limit_db).clamp_min(0).square().mean(-1)
         roughness = taps.diff(n=2, dim=-1).square().mean(-1)
-        loss = (
+        return (
             -noise_reduction
             + config.risk_weight * risk
             + config.gain_weight * excess
             + config.correction_weight * correction.square().mean(-1)
             + config.smoothness_weight * roughness
         )
-        return loss.mean()
 
 
 class TimeDomainObjective(Objective):
@@ -101,9 +115,16 @@ class TimeDomainObjective(Objective):
         # Bands narrower than the STFT's bins are silent in both signals and count as 0 dB.
         self._n_fft = next_fast_len(CLIP_SAMPLES + MAX_PATH_SAMPLES + N_TAPS, real=True)
 
-    def band_powers(self, true: TruePaths, taps: Tensor, rng: np.random.Generator) -> tuple[Tensor, Tensor]:
+    def draw(self, batch_size: int, rng: np.random.Generator) -> np.ndarray:
+        """A noise and a clip's first sample for each item: int64 [batch, 2]."""
+        latest = CLIPS_FROM_SAMPLES - CLIP_SAMPLES
+        rows = [(rng.integers(self._signals.shape[0]), rng.integers(latest + 1)) for _ in range(batch_size)]
+        return np.array(rows, dtype=np.int64)
+
+    def band_powers(self, true: TruePaths, taps: Tensor, response: Tensor, drawn: Tensor) -> tuple[Tensor, Tensor]:
         """Convolve from rest, keep the clip's 3 s, sum the STFT's cells."""
-        clips = torch.stack([self._clip(rng) for _ in range(taps.shape[0])])
+        noise, start = drawn.unbind(-1)
+        clips = self._signals.unfold(-1, CLIP_SAMPLES, 1)[noise, start]
         n = self._n_fft
         reference = torch.fft.rfft(clips, n=n)
         primary = torch.fft.rfft(true.primary, n=n)
@@ -112,11 +133,6 @@ class TimeDomainObjective(Objective):
         error = torch.fft.irfft(remaining * reference, n=n)[:, :CLIP_SAMPLES]
         floor = ENERGY_FLOOR * disturbance.square().sum(-1, keepdim=True)
         return self._power(disturbance) + floor, self._power(error) + floor
-
-    def _clip(self, rng: np.random.Generator) -> Tensor:
-        noise = int(rng.integers(self._signals.shape[0]))
-        start = int(rng.integers(CLIPS_FROM_SAMPLES - CLIP_SAMPLES + 1))
-        return self._signals[noise, start : start + CLIP_SAMPLES]
 
     def _power(self, signal: Tensor) -> Tensor:
         cells = torch.stft(signal, STFT_N_FFT, STFT_HOP, window=self._window, center=False, return_complex=True)
@@ -133,10 +149,9 @@ class FrequencyDomainObjective(Objective):
         n_fft = 2 * (reference_psd.shape[-1] - 1)
         self._membership = band_matrix(self.bands, n_fft, reference_psd.dtype, reference_psd.device)
 
-    def band_powers(self, true: TruePaths, taps: Tensor, rng: np.random.Generator) -> tuple[Tensor, Tensor]:
+    def band_powers(self, true: TruePaths, taps: Tensor, response: Tensor, drawn: Tensor) -> tuple[Tensor, Tensor]:
         """Weigh |P|^2 and |P - S W|^2 with the reference spectrum; nothing is drawn."""
         paths = AcousticPaths.from_impulse_responses(true.primary, true.secondary)
-        response = torch.fft.rfft(taps, n=paths.n_fft)
         disturbance = self._psd * squared_magnitude(paths.primary)
         error = self._psd * squared_magnitude(paths.primary - paths.secondary * response)
         floor = ENERGY_FLOOR * disturbance.sum(-1, keepdim=True)

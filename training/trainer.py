@@ -95,8 +95,8 @@ class Trainer:
         ratio = self.synthesizer.path_ratio(paths)
         with torch.autocast(primary.device.type, torch.bfloat16, enabled=config.precision == "bfloat16"):
             correction = self.synthesizer.generate(ratio.features)
-        taps = self.synthesizer.reconstruct(ratio.log_base, correction.float(), self.max_gain_db)
-        loss = self.objective(true, taps, correction.float(), rng, n_fft=DESIGN_N_FFT)
+        taps = self.synthesizer.reconstruct(paths, ratio, correction.float(), self.max_gain_db)
+        loss = self.objective(true, taps, correction.float().flatten(1), rng, n_fft=DESIGN_N_FFT)
         if not bool(torch.isfinite(loss)):
             raise FloatingPointError(f"update {self.update}: found a loss of {loss.item()}, expected a finite one")
         self.optimiser.zero_grad(set_to_none=True)

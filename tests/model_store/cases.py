@@ -7,7 +7,7 @@ from model_store import Checkpoint, GoldenCase, Manifest, Scores
 from synthesis.conventions import N_BINS
 from synthesis.generator import Generator, GeneratorConfig
 
-SMALL = GeneratorConfig.prime_log(n_channels=8, dilations=(1, 2), n_points=32)
+SMALL = GeneratorConfig.prime_log(n_channels=8, dilations=(1, 2), n_points=32, realisation="minimum_phase")
 
 
 def generator(seed: int, config: GeneratorConfig = SMALL) -> Generator:

@@ -2,7 +2,7 @@
 
 The layout (paper: 151,401 parameters): stem conv(12 -> 40, 9), norm, SiLU; five residual blocks of two
 conv(40 -> 40, 9) with dilations 1, 2, 4, 8, 16 (conv, norm, SiLU, conv, norm, add, SiLU); head
-conv(40 -> 40, 1), norm, SiLU, conv(40 -> 1, 1). Parameters are handed over as a flat list in that order, so
+conv(40 -> 40, 1), norm, SiLU, conv(40 -> n_outputs, 1). Parameters are handed over as a flat list in that order, so
 that no layer name is shared.
 """
 
@@ -38,7 +38,7 @@ def silu(x: np.ndarray) -> np.ndarray:
 
 
 def forward(features: np.ndarray, parameters: list[np.ndarray], head_norm: bool = True) -> np.ndarray:
-    """g_theta of one case: [12, n] -> [n]; `parameters` in the order of the layers, weight before bias."""
+    """g_theta of one case: [12, n] -> [n_outputs, n]; `parameters` layer by layer, weight before bias."""
     remaining: Iterator[np.ndarray] = iter(parameters)
 
     def conv(x: np.ndarray, dilation: int = 1) -> np.ndarray:
@@ -55,7 +55,7 @@ def forward(features: np.ndarray, parameters: list[np.ndarray], head_norm: bool 
     x = silu(norm(x) if head_norm else x)
     x = conv(x)
     assert next(remaining, None) is None, "more parameters than the layout has"
-    return x[0]
+    return x
 
 
 def bounded(g: np.ndarray, bound_db: float) -> np.ndarray:

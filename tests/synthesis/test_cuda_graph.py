@@ -87,7 +87,7 @@ def recipe(case: Case, device: str) -> tuple[Synthesizer, GraphedStage]:
     def design(primary: torch.Tensor, secondary: torch.Tensor, limit: torch.Tensor) -> tuple[torch.Tensor, ...]:
         paths = AcousticPaths(primary, secondary)
         ratio = synthesizer.path_ratio(paths)
-        taps = synthesizer.reconstruct(ratio.log_base, synthesizer.generate(ratio.features), limit)
+        taps = synthesizer.reconstruct(paths, ratio, synthesizer.generate(ratio.features), limit)
         refined = synthesizer.refine(paths, taps, 2, max_gain_db=limit)
         prediction = synthesizer.predict(paths, refined.taps)
         return refined.taps, refined.objective, refined.stopped, prediction.noise_reduction_db

@@ -8,11 +8,13 @@ import pytest
 import torch
 
 from synthesis.errors import InvalidOption
-from synthesis.generator import Generator, GeneratorConfig
+from synthesis.generator import N_OUTPUTS, Generator, GeneratorConfig
 from tests.oracles import generator as oracle
 
 SMALL_PRIME = GeneratorConfig.prime(n_fft=4096)
 PRIME_LOG = GeneratorConfig.prime_log()
+MINIMUM_PHASE_LOG = GeneratorConfig.prime_log(realisation="minimum_phase")
+CONFIGS = {"prime": SMALL_PRIME, "prime-log": PRIME_LOG, "prime-log, minimum phase": MINIMUM_PHASE_LOG}
 
 
 def trained(config: GeneratorConfig, dtype: torch.dtype = torch.float64) -> Generator:
@@ -35,23 +37,24 @@ def test_prime_has_the_papers_number_of_parameters() -> None:
     assert (generator.config.base, generator.config.bound_db) == ("full_band", 12.0)
 
 
-def test_prime_log_lacks_only_the_heads_norm() -> None:
+def test_prime_log_lacks_the_heads_norm_and_has_an_output_for_each_of_weight_and_penalty() -> None:
+    assert Generator(MINIMUM_PHASE_LOG).n_parameters == 151_401 - 2 * 40
     generator = Generator(PRIME_LOG)
-    assert generator.n_parameters == 151_401 - 2 * 40
+    assert generator.n_parameters == 151_401 - 2 * 40 + 41
     assert generator.grid.n_points == 128
     assert (generator.config.base, generator.config.bound_db) == ("held_band", 40.0)
 
 
-@pytest.mark.parametrize("config", [SMALL_PRIME, PRIME_LOG], ids=["prime", "prime-log"])
+@pytest.mark.parametrize("config", CONFIGS.values(), ids=CONFIGS)
 def test_an_untrained_generator_corrects_nothing(config: GeneratorConfig, dtype: torch.dtype) -> None:
     generator = Generator(config).to(dtype)
     found = generator(features_for(generator))
-    assert found.shape == (2, config.n_fft // 2 + 1)
+    assert found.shape == (2, N_OUTPUTS[config.realisation], generator.grid.n_points)
     assert found.dtype == dtype
     assert not found.any()
 
 
-@pytest.mark.parametrize("config", [SMALL_PRIME, PRIME_LOG], ids=["prime", "prime-log"])
+@pytest.mark.parametrize("config", CONFIGS.values(), ids=CONFIGS)
 def test_the_forward_pass_is_the_twins(config: GeneratorConfig) -> None:
     generator = trained(config)
     features = features_for(generator)
@@ -60,9 +63,6 @@ def test_the_forward_pass_is_the_twins(config: GeneratorConfig) -> None:
     for case, correction in zip(features, found, strict=True):
         g = oracle.forward(case.numpy(), parameters, head_norm=config.head_norm)
         expected = oracle.bounded(g, config.bound_db)
-        if config.kind == "prime-log":
-            # On the Fourier grid the points are met by interpolation; its own twin is in test_frequency_grid.
-            expected = generator.grid.spread(torch.from_numpy(expected)[None])[0].numpy()
         # Eleven layers of float64 sums of 360 terms.
         np.testing.assert_allclose(correction.detach().numpy(), expected, rtol=0, atol=1e-11)
 
@@ -77,10 +77,10 @@ def test_corrections_stay_within_the_bound(dtype: torch.dtype) -> None:
         assert 0.99 * bound < largest <= bound * (1 + 4 * torch.finfo(dtype).eps)
 
 
-@pytest.mark.parametrize("config", [SMALL_PRIME, PRIME_LOG], ids=["prime", "prime-log"])
+@pytest.mark.parametrize("config", CONFIGS.values(), ids=CONFIGS)
 def test_gradients_agree_with_finite_differences(config: GeneratorConfig) -> None:
     generator = trained(config)
-    features, target = features_for(generator), torch.randn(2, config.n_fft // 2 + 1, dtype=torch.float64)
+    features, target = features_for(generator), torch.randn(2, 1, generator.grid.n_points, dtype=torch.float64)
     parameters = list(generator.parameters())
     direction = [torch.randn_like(each) for each in parameters]
 
@@ -132,7 +132,7 @@ def test_the_same_seed_gives_the_same_weights() -> None:
     assert list(first) == list(second)
     assert all(torch.equal(first[name], second[name]) for name in first)
     # What follows from the configuration is not stored beside the weights.
-    assert sum(each.numel() for each in first.values()) == 151_321
+    assert sum(each.numel() for each in first.values()) == Generator(PRIME_LOG).n_parameters
 
 
 @pytest.mark.parametrize("config", [GeneratorConfig.prime(8192), PRIME_LOG, GeneratorConfig.prime_log(n_points=64)])
@@ -148,6 +148,7 @@ def test_a_whole_number_is_a_fine_bound() -> None:
     ("changes", "field"),
     [
         ({"kind": "dense"}, "kind"),
+        ({"realisation": "linear_phase"}, "realisation"),
         ({"base": "half_band"}, "base"),
         ({"n_fft": 10_000}, "n_fft"),
         ({"n_fft": 65_536}, "n_fft"),
@@ -187,3 +188,9 @@ def test_a_missing_field_is_named() -> None:
     del values["bound_db"]
     with pytest.raises(InvalidOption, match=r"missing \['bound_db'\]"):
         GeneratorConfig.from_dict(values)
+
+
+def test_a_checkpoint_that_names_no_realisation_is_of_minimum_phase() -> None:
+    values = MINIMUM_PHASE_LOG.to_dict()
+    del values["realisation"]
+    assert GeneratorConfig.from_dict(values) == MINIMUM_PHASE_LOG

@@ -6,12 +6,14 @@ import numpy as np
 import pytest
 import torch
 
+from synthesis.causal_wiener import starting_weight
 from synthesis.conventions import DESIGN_N_FFT
 from synthesis.errors import InvalidOption, InvalidPaths, NonFiniteFilter
 from synthesis.gauss_newton import FAST, TapObjective
 from synthesis.generator import Generator, GeneratorConfig
 from synthesis.paths import AcousticPaths
-from synthesis.synthesizer import DEFAULT_MAX_GAIN_DB, METHODS, Synthesizer
+from synthesis.synthesizer import DEFAULT_MAX_GAIN_DB, METHODS, PathRatio, Synthesizer
+from tests.oracles import causal_wiener as causal_wiener_oracle
 from tests.oracles import minimum_phase as minimum_phase_oracle
 from tests.oracles import path_ratio as ratio_oracle
 from tests.oracles import wiener as wiener_oracle
@@ -20,7 +22,9 @@ from tests.synthesis.cases import Case, random_case, relative_error
 KINDS = {
     "prime": GeneratorConfig.prime(n_fft=8192),  # the coarser of its two grids, a quarter of the work
     "prime-log": GeneratorConfig.prime_log(),
+    "prime-log, minimum phase": GeneratorConfig.prime_log(realisation="minimum_phase"),
 }
+MINIMUM_PHASE = [name for name, config in KINDS.items() if config.realisation == "minimum_phase"]
 
 
 @pytest.fixture(scope="module")
@@ -39,7 +43,7 @@ def synthesizer_for(case: Case, kind: str = "prime-log", *, trained: bool = Fals
     return Synthesizer(generator, case.psd(), torch.full((2, 31), 0.01, dtype=torch.float64)).double()
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", MINIMUM_PHASE)
 def test_an_untrained_generator_gives_exactly_the_ratio_base_fir(
     kind: str, design_case: Case, dtype: torch.dtype
 ) -> None:
@@ -47,7 +51,7 @@ def test_an_untrained_generator_gives_exactly_the_ratio_base_fir(
     ratio = synthesizer.path_ratio(paths)
     correction = synthesizer.generate(ratio.features)
     assert torch.equal(
-        synthesizer.reconstruct(ratio.log_base, correction), synthesizer.reconstruct(ratio.log_base, None)
+        synthesizer.reconstruct(paths, ratio, correction), synthesizer.reconstruct(paths, ratio, None)
     )
     assert torch.equal(
         synthesizer.design(paths, method="prime").taps, synthesizer.design(paths, method="ratio_base").taps
@@ -78,28 +82,44 @@ def test_the_other_methods_are_the_twins(measured_case: Case) -> None:
         assert relative_error(wmmse[row], wiener_oracle.design(p, s, measured_case.reference_psd, 2048)) < 1e-8
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", MINIMUM_PHASE)
 def test_the_correction_is_added_to_the_base_before_the_phase(kind: str, design_case: Case) -> None:
-    synthesizer = synthesizer_for(design_case, kind, trained=True)
-    ratio = synthesizer.path_ratio(design_case.paths())
+    synthesizer, paths = synthesizer_for(design_case, kind, trained=True), design_case.paths()
+    ratio = synthesizer.path_ratio(paths)
     correction = synthesizer.generate(ratio.features).detach()
-    found = synthesizer.reconstruct(ratio.log_base, correction)
+    found = synthesizer.reconstruct(paths, ratio, correction)
+    spread = synthesizer.generator.grid.spread(correction[:, 0])
     for row in range(2):
-        expected = minimum_phase_oracle.fir((ratio.log_base + correction)[row].numpy(), 2048)
+        expected = minimum_phase_oracle.fir((ratio.log_base + spread)[row].numpy(), 2048)
         assert relative_error(found[row], expected) < 1e-10  # as for the base alone
     # It is a correction of decibels, or this shows nothing.
-    assert relative_error(found, synthesizer.reconstruct(ratio.log_base, None)) > 0.01
+    assert relative_error(found, synthesizer.reconstruct(paths, ratio, None)) > 0.01
+
+
+def test_the_corrections_move_the_weight_and_the_penalty_of_the_causal_wiener_filter(design_case: Case) -> None:
+    synthesizer, paths = synthesizer_for(design_case, trained=True), design_case.paths()
+    ratio, grid = synthesizer.path_ratio(paths), synthesizer.generator.grid
+    correction = synthesizer.generate(ratio.features).detach()
+    found = synthesizer.reconstruct(paths, ratio, correction)
+    terms = starting_weight(ratio.log_paths, grid.points_hz) + 2 * correction
+    log_weight, log_penalty = (grid.spread(each).numpy() for each in terms.unbind(1))
+    for row, (p, s) in enumerate(zip(design_case.primary, design_case.secondary, strict=True)):
+        expected = causal_wiener_oracle.fir(p, s, np.exp(log_weight[row]), np.exp(log_penalty[row]), 2048)
+        assert relative_error(found[row], expected) < 1e-10
+    untrained = synthesizer.reconstruct(paths, ratio, torch.zeros_like(correction))
+    assert relative_error(found, untrained) > 0.01
 
 
 def test_the_ceiling_bends_the_magnitude_and_leaves_the_rest(design_case: Case) -> None:
     synthesizer = synthesizer_for(design_case)
-    log_base = torch.zeros(1, 16_385, dtype=torch.float64)
+    log_base, unused = torch.zeros(1, 16_385, dtype=torch.float64), torch.zeros(1, 2, 128)
     for level_db, expected_db, why in (
         (-40.0, -40.0, "far below: untouched"),
         (10.0, 9.4, "at the ceiling: ln 2 / 10 neper below it, 0.6 dB"),
         (60.0, 10.0, "far above: the ceiling"),
     ):
-        taps = synthesizer.reconstruct(log_base + level_db * np.log(10) / 20, None, max_gain_db=10.0)
+        ratio = PathRatio(log_base + level_db * np.log(10) / 20, unused, unused)
+        taps = synthesizer.reconstruct(design_case.paths(), ratio, None, max_gain_db=10.0)
         assert 20 * np.log10(taps[0, 0].item()) == pytest.approx(expected_db, abs=0.01), why
         assert taps[0, 1:].abs().max().item() < 1e-12  # a flat magnitude stays an impulse
 
@@ -109,12 +129,12 @@ def test_designs_start_below_their_ceiling_on_measured_ears(measured_case: Case,
     synthesizer, paths = synthesizer_for(measured_case), measured_case.paths()
     taps = synthesizer.design(paths, max_gain_db=limit_db).taps
     largest_db = 20 * torch.log10(torch.fft.rfft(taps, n=DESIGN_N_FFT).abs().amax(-1))
-    # Bent before truncation; cutting to 2048 taps ripples the response. Measured: 0.7 dB.
-    assert largest_db.max().item() < limit_db + 1.0
+    # Bent before truncation; cutting to 2048 taps ripples the response. Measured: 1.3 dB.
+    assert largest_db.max().item() < limit_db + 1.5
     limits = torch.linspace(6, 30, len(taps), dtype=torch.float64)[:, None]
     each_its_own = synthesizer.design(paths, max_gain_db=limits).taps
     largest_db = 20 * torch.log10(torch.fft.rfft(each_its_own, n=DESIGN_N_FFT).abs().amax(-1))
-    assert (largest_db < limits[:, 0] + 1.0).all()
+    assert (largest_db < limits[:, 0] + 1.5).all()
 
 
 @pytest.mark.parametrize(("kind", "every"), [("prime", 6), ("prime-log", 1)])
@@ -173,7 +193,7 @@ def test_gradients_flow_from_the_objective_to_the_generator(kind: str, design_ca
 
     def loss() -> torch.Tensor:
         ratio = synthesizer.path_ratio(paths)
-        taps = synthesizer.reconstruct(ratio.log_base, synthesizer.generate(ratio.features), DEFAULT_MAX_GAIN_DB)
+        taps = synthesizer.reconstruct(paths, ratio, synthesizer.generate(ratio.features), DEFAULT_MAX_GAIN_DB)
         response = torch.fft.rfft(taps, n=paths.n_fft)
         return objective.value(objective.band_power(paths.primary - paths.secondary * response), response).mean()
 
