@@ -1,0 +1,312 @@
+"""Output and conditioning controls: what they start from, what they keep, what they change."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from synthesis.features import CHANNELS
+from synthesis.generator import Generator, GeneratorConfig
+from synthesis.minimum_phase import minimum_phase_fir
+from synthesis.paths import AcousticPaths
+from training.baselines import network_training
+from training.baselines.analytic import RatioBase
+from training.baselines.conditioning_controls import PathIndependentCorrection, ShuffledPhase
+from training.baselines.network_training import PathInputs
+from training.baselines.output_controls import OUTPUT_CONTROLS, OutputControl, OutputControlNetwork
+from training.config import load_config
+from training.datasets.noise import reference_psd, simulated_noise
+from training.datasets.simulated import simulate_listeners
+from training.objective import FrequencyDomainObjective, TruePaths
+from training.training_set import TrainingSet
+
+N_FFT = 4096
+SMALL = GeneratorConfig.prime(N_FFT)
+N_CASES = 4
+
+
+@pytest.fixture(scope="module")
+def psd():
+    return torch.from_numpy(reference_psd(simulated_noise(0))).float()
+
+
+@pytest.fixture(scope="module")
+def objective(psd):
+    return FrequencyDomainObjective(load_config("prime").objective, psd)
+
+
+@pytest.fixture(scope="module")
+def cases():
+    """Ears whose estimates are their true paths."""
+    pairs = simulate_listeners(N_CASES // 2, 0).pairs
+    primary, secondary = (
+        torch.from_numpy(np.stack([getattr(pair, name) for pair in pairs])).float()
+        for name in ("primary", "secondary")
+    )
+    return TrainingSet(primary[None], secondary[None, :, :2048], TruePaths(primary, secondary), ())
+
+
+@pytest.fixture(scope="module")
+def paths(cases):
+    return AcousticPaths.from_impulse_responses(cases.primary_estimates[0], cases.secondary_estimates[0])
+
+
+def only(cases, index):
+    """A support of one case."""
+    one = slice(index, index + 1)
+    return replace(
+        cases,
+        primary_estimates=cases.primary_estimates[:, one],
+        secondary_estimates=cases.secondary_estimates[:, one],
+        true=TruePaths(cases.true.primary[one], cases.true.secondary[one]),
+    )
+
+
+def network_of(name, config=SMALL, seed=0):
+    torch.manual_seed(seed)
+    return OutputControlNetwork(config, has_skip=not name.startswith("no"), has_phase=name.endswith("phase"))
+
+
+def roughened(module):
+    """Weights as training might leave them: the last layer no longer zero."""
+    torch.manual_seed(7)
+    with torch.no_grad():
+        module.head[-1].weight.normal_(0, 0.1)
+    return module.eval()
+
+
+# Output controls
+
+
+@pytest.mark.parametrize(
+    ("name", "n_parameters"),
+    [("skip_mp", 151_641), ("skip_mp_phase", 151_682), ("no_skip_mp", 151_641), ("no_skip_mp_phase", 151_682)],
+)
+def test_the_papers_number_of_parameters(name, n_parameters):
+    assert network_of(name).n_parameters == n_parameters
+
+
+def test_an_untrained_skip_is_the_ratio_base(paths):
+    """On the full grid, where the ratio base is realised too."""
+    network = network_of("skip_mp", GeneratorConfig.prime())
+    assert torch.equal(network(paths).taps, RatioBase("full_band").design(paths).taps)
+
+
+def test_without_the_skip_it_starts_from_a_flat_magnitude(paths):
+    """|W| = 1 with minimum phase is a unit impulse. Float32 transforms: 1e-6."""
+    impulse = torch.zeros(N_CASES, 2048)
+    impulse[:, 0] = 1
+    for name in ("no_skip_mp", "no_skip_mp_phase"):
+        torch.testing.assert_close(network_of(name)(paths).taps, impulse, rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize("skip", ["skip", "no_skip"])
+def test_no_phase_correction_is_the_minimum_phase_control(paths, skip):
+    """The same weights and v = 0: the same taps, whatever g is."""
+    with_phase, without = roughened(network_of(f"{skip}_mp_phase")), network_of(f"{skip}_mp")
+    with torch.no_grad():
+        with_phase.head[-1].weight[1] = 0
+    state = with_phase.state_dict()
+    state["head.3.weight"], state["head.3.bias"] = state["head.3.weight"][:1], state["head.3.bias"][:1]
+    without.load_state_dict(state)
+    taps = without(paths).taps
+    assert not torch.allclose(taps, network_of(f"{skip}_mp")(paths).taps, rtol=0, atol=1e-3)
+    torch.testing.assert_close(with_phase(paths).taps, taps, rtol=0, atol=1e-6)
+
+
+def test_the_phase_output_turns_the_phase_and_keeps_the_magnitude(paths):
+    """v = artanh(1/2) at every bin: a quarter turn of all but DC and Nyquist, before the cut to 2048 taps."""
+    network = network_of("skip_mp_phase")
+    with torch.no_grad():
+        network.head[-1].bias[1] = np.arctanh(0.5)
+    inputs = PathInputs.read(paths, N_FFT)
+    base = torch.fft.rfft(minimum_phase_fir(inputs.log_base, N_FFT))
+    turned = base.clone()
+    turned[:, 1:-1] = 1j * base[:, 1:-1]
+    expected = torch.fft.irfft(turned)[:, :2048]
+    torch.testing.assert_close(network(paths).taps, expected, rtol=0, atol=1e-5 * expected.abs().max().item())
+
+
+def test_the_correction_is_scaled_and_unbounded(paths):
+    """g = 5 at every bin lifts the ratio base by 60 dB: a factor of a thousand, in float32 exponentials."""
+    network = network_of("skip_mp")
+    start = network(paths).taps
+    with torch.no_grad():
+        network.head[-1].bias[0] = 5
+    lifted = network(paths).taps
+    torch.testing.assert_close(lifted, 1000 * start, rtol=0, atol=1e-5 * lifted.abs().max().item())
+
+
+def test_the_penalty_compares_the_realised_magnitude_with_the_base(paths):
+    """Not the asked one: a base longer than 2048 taps differs from itself. Twice the filter, ln 2 more."""
+    network = network_of("skip_mp")
+    taps, penalised = network(paths)
+    realised = np.abs(np.fft.rfft(taps.detach().double().numpy(), N_FFT))
+    expected = np.log(realised) - PathInputs.read(paths, N_FFT).log_base.double().numpy()
+    # Magnitudes down to 1e-6 of the largest, in float32.
+    np.testing.assert_allclose(penalised.detach().numpy(), expected, rtol=1e-2, atol=1e-3)
+    with torch.no_grad():
+        network.head[-1].bias[0] = np.log(2) / (12 * np.log(10) / 20)
+    torch.testing.assert_close(
+        network(paths).penalised - penalised, torch.full_like(penalised, np.log(2)), rtol=0, atol=1e-2
+    )
+
+
+def test_the_statistics_reach_the_head(paths):
+    """A primary path 6 dB louder leaves the trunk's channels alone; without the skip only the head can tell."""
+    network = roughened(network_of("no_skip_mp"))
+    louder = AcousticPaths(2 * paths.primary, paths.secondary)
+    with torch.no_grad():
+        before, after = network(paths).taps, network(louder).taps
+    assert (after - before).abs().max() > 1e-2 * before.abs().max()
+
+
+def test_the_trunk_starts_from_the_generators_weights():
+    control = network_of("no_skip_mp_phase", seed=3)
+    torch.manual_seed(3)
+    standard = Generator(SMALL)
+    expected = [*standard.stem.parameters(), *standard.blocks.parameters()]
+    found = list(control.trunk.parameters())
+    assert all(torch.equal(a, b) for a, b in zip(found, expected, strict=True))
+
+
+def test_the_first_update_meets_the_generators_draws(cases, objective):
+    """Update 0 of `skip_mp` is the ratio base of the draw (seed, 0), scored with the same generator of numbers."""
+    config = load_config("prime", n_updates=1, precision="float32")
+    losses = []
+    OutputControl.fit(
+        cases, objective, config, control="skip_mp", seed=9, progress=lambda *report: losses.append(report[2])
+    )
+    rng = np.random.default_rng([9, 0])
+    primary, secondary, true = cases.draw(config.batch_size, config.mixture_probability, rng)
+    paths = AcousticPaths.from_impulse_responses(primary, secondary)
+    taps = RatioBase("full_band").design(paths).taps
+    excess = torch.log(torch.fft.rfft(taps, n=32_768).abs()) - PathInputs.read(paths).log_base
+    expected = objective(true, taps, excess, rng, n_fft=32_768).item()
+    assert losses == [pytest.approx(expected, abs=1e-4)]
+
+
+@pytest.mark.parametrize("name", OUTPUT_CONTROLS)
+def test_a_control_learns_one_path(cases, objective, name):
+    """40 updates on one case at twenty times the paper's learning rate."""
+    config = load_config("prime", n_updates=40, learning_rate=1e-3)
+    case = only(cases, 0)
+    control = OutputControl.fit(case, objective, config, control=name, seed=0, n_fft=N_FFT)
+    assert control.name == name
+    case_paths = AcousticPaths.from_impulse_responses(case.primary_estimates[0], case.secondary_estimates[0])
+    losses = []
+    for network in (network_of(name).eval(), control.network):
+        with torch.no_grad():
+            taps, penalised = network(case_paths)
+        losses.append(objective(case.true, taps, penalised, np.random.default_rng(0), n_fft=32_768).item())
+    assert losses[1] < losses[0] - 12
+    assert losses[1] < -12
+
+
+def test_a_resumed_control_equals_an_unbroken_one(cases, objective, tmp_path, monkeypatch):
+    """Stopped after 4 of 6 updates by its configuration, bit for bit; its state is no other control's."""
+    monkeypatch.setattr(network_training, "STATE_EVERY_UPDATES", 2)
+    fit = {"training_set": cases, "objective": objective, "seed": 2, "n_fft": N_FFT}
+    six, four = load_config("prime", n_updates=6), load_config("prime", n_updates=4)
+    name, state_file = "no_skip_mp_phase", tmp_path / "state.pt"
+    unbroken = OutputControl.fit(config=six, control=name, **fit).network.state_dict()
+    OutputControl.fit(config=four, control=name, state_file=state_file, **fit)
+    resumed = OutputControl.fit(config=six, control=name, state_file=state_file, **fit).network.state_dict()
+    assert all(torch.equal(resumed[key], unbroken[key]) for key in unbroken)
+    with pytest.raises(ValueError, match="found 'no_skip_mp_phase, seed 2', expected 'skip_mp_phase, seed 2'"):
+        OutputControl.fit(config=six, control="skip_mp_phase", state_file=state_file, **fit)
+
+
+def test_an_unknown_control_is_refused(cases, objective):
+    with pytest.raises(ValueError, match="found 'skip', expected one of skip_mp"):
+        OutputControl.fit(cases, objective, load_config("prime", n_updates=1), control="skip", seed=0)
+
+
+# Conditioning controls
+
+
+@pytest.fixture(scope="module")
+def generator():
+    torch.manual_seed(1)
+    return roughened(Generator(SMALL))
+
+
+def test_shuffling_changes_the_phase_channels_alone(generator, paths):
+    shuffled = ShuffledPhase(generator, pool=paths, seed=0).shuffled_features(paths)
+    own = PathInputs.read(paths, N_FFT).features
+    for place, channel in enumerate(CHANNELS):
+        is_phase = channel not in ("log_ratio", "frequency", "log_primary", "log_secondary")
+        for case in range(N_CASES):
+            assert torch.equal(shuffled[case, place], own[case, place]) is not is_phase, channel
+
+
+def test_a_donor_is_another_query_and_the_same_one_in_any_batch(generator, paths):
+    control = ShuffledPhase(generator, pool=paths, seed=0)
+    donors = control.donors(paths)
+    assert all(donor != query for query, donor in enumerate(donors))
+    assert [control.donors(paths[i : i + 1])[0] for i in range(N_CASES)] == donors
+    drawn = {tuple(replace(control, seed=seed).donors(paths)) for seed in range(8)}
+    assert len(drawn) > 1
+    features = PathInputs.read(paths, N_FFT).features
+    place = CHANNELS.index("primary_re")
+    assert torch.equal(control.shuffled_features(paths)[:, place], features[donors, place])
+
+
+def test_a_variant_of_the_same_ear_is_no_donor(generator, paths):
+    """It shares the primary path, up to what a second estimate differs by."""
+    variants = AcousticPaths(paths.primary[:1] * (1 + 1e-5), paths.secondary[:1] * 0.7)
+    pool = AcousticPaths.stack([paths[0:1], variants, paths[1:2]])
+    for seed in range(8):
+        donors = ShuffledPhase(generator, pool, seed).donors(pool)
+        assert donors[:2] == [2, 2]
+        assert donors[2] in (0, 1)
+
+
+def test_a_query_alone_or_outside_the_pool_is_refused(generator, paths):
+    with pytest.raises(ValueError, match="found the query 1 times and 0 other paths in a pool of 1"):
+        ShuffledPhase(generator, pool=paths[:1]).design(paths[:1])
+    with pytest.raises(ValueError, match="found the query 0 times and 3 other paths"):
+        ShuffledPhase(generator, pool=paths[1:]).design(paths[:1])
+
+
+def test_a_generator_blind_to_phase_is_not_misled(generator, paths):
+    """With the phase channels' weights at zero, the control is the generator itself."""
+    blind = Generator(SMALL)
+    blind.load_state_dict(generator.state_dict())
+    inputs = PathInputs.read(paths, N_FFT)
+    with torch.no_grad():
+        standard = minimum_phase_fir(inputs.log_base + generator(inputs.features).flatten(1))
+        misled = ShuffledPhase(generator, pool=paths).design(paths).taps
+        blind.stem[0].weight[:, [2, 3, 4, 5, 8, 9, 10, 11]] = 0
+        expected = minimum_phase_fir(inputs.log_base + blind(inputs.features).flatten(1))
+    assert not torch.allclose(misled, standard, rtol=0, atol=1e-3 * standard.abs().max().item())
+    assert torch.equal(ShuffledPhase(blind, pool=paths).design(paths).taps, expected)
+
+
+def test_the_correction_of_a_support_of_one_is_its_own(generator, cases, paths):
+    control = PathIndependentCorrection.fit(only(cases, 2), generator)
+    inputs = PathInputs.read(paths[2:3], N_FFT)
+    with torch.no_grad():
+        own = generator(inputs.features).flatten(1)
+    # A transform's last digits differ with its batch, and unit phases of faint bins enlarge that: 0.01 dB.
+    torch.testing.assert_close(control.correction, own[0], rtol=0, atol=1e-3)
+    expected = minimum_phase_fir(inputs.log_base + own)
+    found = control.design(paths[2:3]).taps
+    torch.testing.assert_close(found, expected, rtol=0, atol=1e-3 * expected.abs().max().item())
+
+
+def test_the_correction_is_the_supports_mean_on_each_querys_base(generator, cases, paths, monkeypatch):
+    """However the support is cut into batches, up to the 0.01 dB of the test above."""
+    monkeypatch.setattr("training.baselines.conditioning_controls.CASES_AT_ONCE", 3)
+    control = PathIndependentCorrection.fit(cases, generator)
+    singles = [PathIndependentCorrection.fit(only(cases, i), generator).correction for i in range(N_CASES)]
+    torch.testing.assert_close(control.correction, torch.stack(singles).mean(0), rtol=0, atol=1e-3)
+    taps = control.design(paths).taps
+    expected = minimum_phase_fir(PathInputs.read(paths, N_FFT).log_base + control.correction)
+    assert torch.equal(taps, expected)
+
+
+def test_only_the_standard_generator_is_controlled(cases):
+    with pytest.raises(ValueError, match="found a 'prime-log' generator, expected 'prime'"):
+        PathIndependentCorrection.fit(cases, Generator(GeneratorConfig.prime_log()))

@@ -1,0 +1,198 @@
+"""Path-conditioned E2E-CFG learns, resumes, keeps the amplitude scale; and the loop it shares with the controls."""
+
+import numpy as np
+import pytest
+import torch
+
+from synthesis.paths import AcousticPaths
+from training.baselines import network_training
+from training.baselines.e2e_cfg import E2eCfg, E2eCfgNetwork
+from training.baselines.network_training import PathInputs
+from training.config import load_config
+from training.datasets.noise import reference_psd, simulated_noise
+from training.datasets.simulated import simulate_listeners
+from training.mixtures import Mixture
+from training.objective import FrequencyDomainObjective, TimeDomainObjective, TruePaths
+from training.training_set import TrainingSet
+
+N_FFT = 4096  # 33 tokens: the layout of the full grid, an eighth of its work
+
+
+@pytest.fixture(scope="module")
+def noise():
+    return simulated_noise(0)
+
+
+@pytest.fixture(scope="module")
+def psd(noise):
+    return torch.from_numpy(reference_psd(noise)).float()
+
+
+@pytest.fixture(scope="module")
+def objective(psd):
+    return FrequencyDomainObjective(load_config("prime").objective, psd)
+
+
+def training_set(n_cases):
+    """Ears whose estimates are their true paths, and a mixture of the first and last."""
+    pairs = simulate_listeners((n_cases + 1) // 2, 0).pairs[:n_cases]
+    primary, secondary = (
+        torch.from_numpy(np.stack([getattr(pair, name) for pair in pairs])).float()
+        for name in ("primary", "secondary")
+    )
+    mixtures = (Mixture(0, n_cases - 1, 0.3),)
+    return TrainingSet(primary[None], secondary[None, :, :2048], TruePaths(primary, secondary), mixtures)
+
+
+def estimated_paths(cases):
+    return AcousticPaths.from_impulse_responses(cases.primary_estimates[0], cases.secondary_estimates[0])
+
+
+def weights(method):
+    return {name: value.clone() for name, value in method.network.state_dict().items()}
+
+
+class Killed(Exception):
+    pass
+
+
+class KillingObjective(FrequencyDomainObjective):
+    """The objective of a process that dies in its update `dies_at`."""
+
+    n_calls, dies_at = 0, 7
+
+    def __call__(self, *args, **kwargs):
+        self.n_calls += 1
+        if self.n_calls > self.dies_at:
+            raise Killed
+        return super().__call__(*args, **kwargs)
+
+
+def noise_reduction_db(cases, taps, psd):
+    """Mean over cases, of the reference spectrum: the objective without its other terms."""
+    weights = ("risk_weight", "gain_weight", "correction_weight", "smoothness_weight")
+    config = load_config("prime").objective.model_copy(update=dict.fromkeys(weights, 0.0))
+    alone = FrequencyDomainObjective(config, psd)
+    return -alone(cases.true, taps, taps, np.random.default_rng(0), n_fft=32_768).item()
+
+
+def test_it_learns_one_path(objective, psd):
+    """From silence, 0 dB, in 60 updates at the paper's learning rate."""
+    cases = training_set(1)
+    config = load_config("prime", n_updates=60)
+    method = E2eCfg.fit(cases, objective, config, seed=0, n_fft=N_FFT)
+    assert method.name == "e2e_cfg"
+    assert noise_reduction_db(cases, method.design(estimated_paths(cases)).taps, psd) > 6
+
+
+def test_an_untrained_network_is_silent():
+    cases = training_set(2)
+    taps, penalised = E2eCfgNetwork(N_FFT)(estimated_paths(cases))
+    assert taps.shape == (2, 2048)
+    assert torch.equal(taps, torch.zeros(2, 2048))
+    assert torch.equal(penalised, torch.zeros(2, 1))
+
+
+def test_a_resumed_training_equals_an_unbroken_one(objective, psd, tmp_path, monkeypatch):
+    """Killed in update 7, the next process starts from update 4's state and ends bit for bit the same."""
+    monkeypatch.setattr(network_training, "STATE_EVERY_UPDATES", 4)
+    cases, config = training_set(3), load_config("prime", n_updates=10)
+    fit = {"training_set": cases, "config": config, "seed": 5, "n_fft": N_FFT}
+    unbroken = weights(E2eCfg.fit(objective=objective, **fit))
+
+    state_file = tmp_path / "states" / "e2e.pt"
+    killing = KillingObjective(objective.config, psd)
+    with pytest.raises(Killed):
+        E2eCfg.fit(objective=killing, state_file=state_file, **fit)
+    reports = []
+    resumed = E2eCfg.fit(
+        objective=objective, state_file=state_file, progress=lambda *report: reports.append(report), **fit
+    )
+    assert [report[:2] for report in reports] == [(8, 10), (10, 10)]
+    finished = weights(resumed)
+    assert all(torch.equal(finished[name], unbroken[name]) for name in unbroken)
+
+    again = E2eCfg.fit(objective=killing, state_file=state_file, **fit)
+    assert all(torch.equal(weights(again)[name], unbroken[name]) for name in unbroken)
+
+
+def test_a_state_of_another_seed_is_refused(objective, tmp_path):
+    cases, config = training_set(1), load_config("prime", n_updates=1)
+    fit = {"training_set": cases, "objective": objective, "config": config, "n_fft": N_FFT}
+    E2eCfg.fit(seed=1, state_file=tmp_path / "state.pt", **fit)
+    with pytest.raises(ValueError, match="found 'e2e_cfg, seed 1', expected 'e2e_cfg, seed 2'"):
+        E2eCfg.fit(seed=2, state_file=tmp_path / "state.pt", **fit)
+
+
+def test_a_loss_that_is_not_finite_stops_the_training(objective):
+    cases = training_set(1)
+    cases.primary_estimates[:] = torch.nan
+    with pytest.raises(FloatingPointError, match="update 0: found a loss of nan"):
+        E2eCfg.fit(cases, objective, load_config("prime", n_updates=1), seed=0, n_fft=N_FFT)
+
+
+def test_one_update_on_clips_in_bfloat16_on_the_full_grid(noise):
+    """The paper's own setting: every weight that a silent network's gradient reaches moves."""
+    config = load_config("prime", n_updates=2)
+    assert config.precision == "bfloat16"
+    objective = TimeDomainObjective(config.objective, noise, torch.device("cpu"))
+    torch.manual_seed(0)
+    before = E2eCfgNetwork().state_dict()
+    after = weights(E2eCfg.fit(training_set(2), objective, config, seed=0))
+    assert all(not torch.equal(before[name], after[name]) for name in before)
+
+
+def test_the_statistics_keep_what_standardising_removes():
+    """A primary path 6 dB louder: the same channels, ln 2 more in the means of log|P| and log A_base."""
+    paths = estimated_paths(training_set(1))
+    louder = AcousticPaths(2 * paths.primary, paths.secondary)
+    inputs, other = PathInputs.read(paths, N_FFT), PathInputs.read(louder, N_FFT)
+    torch.testing.assert_close(other.features, inputs.features, rtol=0, atol=1e-4)
+    expected = torch.log(torch.tensor([[2.0, 1.0, 1.0, 1.0, 2.0, 1.0]]))
+    torch.testing.assert_close(other.statistics - inputs.statistics, expected, rtol=0, atol=1e-5)
+
+
+def test_the_statistics_equal_numpys():
+    cases = training_set(1)
+    p, s = (
+        np.fft.rfft(each[0, 0].double().numpy(), 32_768)[:: 32_768 // N_FFT]
+        for each in (cases.primary_estimates, cases.secondary_estimates)
+    )
+    w_reg = p * s.conj() / (np.abs(s) ** 2 + (1e-4 * np.abs(s).max()) ** 2)
+    logs = [np.log(np.abs(each)) for each in (p, s, w_reg)]
+    expected = [value for each in logs for value in (each.mean(), each.std())]
+    found = PathInputs.read(estimated_paths(cases), N_FFT).statistics[0]
+    # Float32 spectra near a zero of S lose some digits; the mean over bins hardly sees them.
+    np.testing.assert_allclose(found.numpy(), expected, rtol=1e-3)
+
+
+def test_the_design_depends_on_its_own_path_alone(objective):
+    """A batch gives each ear what it gets alone, in the paths' own precision."""
+    cases, config = training_set(3), load_config("prime", n_updates=5)
+    method = E2eCfg.fit(cases, objective, config, seed=0, n_fft=N_FFT, learning_rate=1e-2)
+    paths = estimated_paths(cases)
+    together = method.design(paths).taps
+    scale = together.abs().max().item()
+    assert (together[0] - together[1]).abs().max() > 1e-2 * scale
+    # Float32, layer after layer.
+    torch.testing.assert_close(together[1:2], method.design(paths[1:2]).taps, rtol=0, atol=1e-4 * scale)
+    double = method.design(paths.to(torch.float64)).taps
+    assert double.dtype == torch.float64
+    torch.testing.assert_close(double.float(), together, rtol=0, atol=1e-4 * scale)
+
+
+def test_it_trains_on_the_device_that_holds_the_cases(psd, device):
+    """And designs for paths that lie elsewhere."""
+    cases, config = training_set(2), load_config("prime", n_updates=2)
+    moved = TrainingSet(
+        cases.primary_estimates.to(device),
+        cases.secondary_estimates.to(device),
+        TruePaths(cases.true.primary.to(device), cases.true.secondary.to(device)),
+        cases.mixtures,
+    )
+    objective = FrequencyDomainObjective(config.objective, psd.to(device))
+    method = E2eCfg.fit(moved, objective, config, seed=0, n_fft=N_FFT)
+    assert next(method.network.parameters()).device.type == device.type
+    taps = method.design(estimated_paths(cases)).taps
+    assert taps.device.type == "cpu"
+    assert taps.abs().max() > 0

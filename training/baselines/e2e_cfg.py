@@ -1,0 +1,126 @@
+"""Path-conditioned E2E-CFG (Section 3.2 of the paper): a convolutional Transformer that predicts taps directly.
+
+Strided convolutions turn eight path channels into tokens of 64 bins each, a Transformer encoder relates them,
+and a head makes 2048 taps from their mean and from six statistics that keep the amplitude scale. The paper gives
+the ingredients; the sizes are this project's.
+"""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from pathlib import Path
+from typing import Self
+
+import torch
+from torch import Tensor, nn
+
+from synthesis.conventions import DESIGN_N_FFT, N_TAPS
+from synthesis.features import CHANNELS
+from synthesis.paths import AcousticPaths
+from training.baselines.network_training import (
+    N_STATISTICS,
+    Designed,
+    FilterNetwork,
+    NetworkMethod,
+    PathInputs,
+    ReportUpdate,
+    full_precision,
+    train_network,
+)
+from training.config import TrainingConfig
+from training.objective import Objective
+from training.training_set import TrainingSet
+
+LEARNING_RATE = 5e-4
+
+CHANNELS_READ = (
+    "log_primary",
+    "log_secondary",
+    "primary_re",
+    "primary_im",
+    "secondary_re",
+    "secondary_im",
+    "log_ratio",
+    "frequency",
+)
+"""Six of the paths, and two that tell the wanted magnitude and the place."""
+
+STRIDE = 4
+KERNEL_SIZE = 9
+WIDTHS = (len(CHANNELS_READ), 32, 64, 128)
+N_HEADS = 4
+N_LAYERS = 3
+FEEDFORWARD_WIDTH = 256
+HEAD_WIDTH = 512
+
+
+class E2eCfgNetwork(FilterNetwork):
+    """Estimated paths -> taps. The last layer starts at zero, so that an untrained network is silent."""
+
+    def __init__(self, n_fft: int = DESIGN_N_FFT) -> None:
+        """n_fft: points of the Fourier grid that the paths are read on."""
+        super().__init__()
+        self.n_fft = n_fft
+        width = WIDTHS[-1]
+        self.stages = nn.Sequential(*(_stage(n_in, n_out) for n_in, n_out in pairwise(WIDTHS)))
+        n_tokens = n_fft // 2 // STRIDE ** (len(WIDTHS) - 1) + 1
+        self.position = nn.Parameter(0.02 * torch.randn(n_tokens, width))
+        # No dropout: its draws would be one more state to resume.
+        layer = nn.TransformerEncoderLayer(
+            width, N_HEADS, FEEDFORWARD_WIDTH, dropout=0.0, activation="gelu", batch_first=True, norm_first=True
+        )
+        self.encoder = nn.TransformerEncoder(layer, N_LAYERS, norm=nn.LayerNorm(width), enable_nested_tensor=False)
+        last = nn.Linear(HEAD_WIDTH, N_TAPS)
+        nn.init.zeros_(last.weight)
+        nn.init.zeros_(last.bias)
+        self.head = nn.Sequential(nn.Linear(width + N_STATISTICS, HEAD_WIDTH), nn.SiLU(), last)
+
+    def forward(self, paths: AcousticPaths) -> Designed:
+        """Taps [batch, 2048]; there is no correction to penalise."""
+        inputs = PathInputs.read(paths, self.n_fft)
+        channels = inputs.features[:, [CHANNELS.index(name) for name in CHANNELS_READ]]
+        tokens = self.stages(channels).transpose(1, 2) + self.position
+        pooled = self.encoder(tokens).mean(1)
+        with full_precision(pooled):
+            summary = torch.cat((pooled.float(), inputs.statistics), -1)
+            # The mean over the hidden units, where a layer takes their sum: one update moves a tap by about the
+            # learning rate, as Adam on the taps themselves would, not by hundreds of it.
+            taps: Tensor = self.head(summary) / HEAD_WIDTH
+        return Designed(taps, torch.zeros_like(taps[:, :1]))
+
+
+class E2eCfg(NetworkMethod):
+    """`e2e_cfg`: E2E-CFG with calibrated paths in place of noise frames."""
+
+    @classmethod
+    def fit(
+        cls,
+        training_set: TrainingSet,
+        objective: Objective,
+        config: TrainingConfig,
+        *,
+        seed: int,
+        n_fft: int = DESIGN_N_FFT,
+        learning_rate: float = LEARNING_RATE,
+        state_file: Path | None = None,
+        progress: ReportUpdate | None = None,
+    ) -> Self:
+        """Train on the device that holds the training set; see `train_network` for resuming and errors.
+
+        config: of the PRIME model it stands beside; its learning rate gives way to `learning_rate`. n_fft: the
+        data set's Fourier grid.
+        """
+        torch.manual_seed(seed)
+        method = cls("e2e_cfg", E2eCfgNetwork(n_fft).to(training_set.primary_estimates.device))
+        own = config.model_copy(update={"learning_rate": learning_rate})
+        train_network(method, training_set, objective, own, seed=seed, state_file=state_file, progress=progress)
+        return method
+
+
+def _stage(n_in: int, n_out: int) -> nn.Sequential:
+    """A quarter of the points: [batch, n_in, 4 n + 1] -> [batch, n_out, n + 1]."""
+    return nn.Sequential(
+        nn.Conv1d(n_in, n_out, KERNEL_SIZE, stride=STRIDE, padding=KERNEL_SIZE // 2),
+        nn.GroupNorm(8, n_out),
+        nn.SiLU(),
+    )

@@ -1,0 +1,179 @@
+"""What the networks beside the generator share: how they read the paths, and the loop that trains them.
+
+The loop repeats the generator's training (Section 2.3 of the paper) draw for draw: at equal seeds update i meets
+the same cases, mixtures and clips, so that only the networks differ.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from synthesis.conventions import DESIGN_N_FFT
+from synthesis.features import path_features
+from synthesis.path_ratio import Base, floored_log, log_base_magnitude, regularised_ratio
+from synthesis.paths import AcousticPaths, ControlFilter
+from training.config import TrainingConfig
+from training.objective import Objective
+from training.trainer import learning_rate
+from training.training_set import TrainingSet
+
+STATE_EVERY_UPDATES = 250
+
+N_STATISTICS = 6
+
+ReportUpdate = Callable[[int, int, float], None]
+"""Called with the updates done, the updates in all, and the last loss."""
+
+
+@dataclass(frozen=True)
+class PathInputs:
+    """Estimated paths as networks read them, on a Fourier grid of their own.
+
+    log_base: log A_base, natural, [batch, n_bins]. features: the twelve channels, [batch, 12, n_bins].
+    statistics: mean and SD across frequency of log|P|, log|S| and log A_base, [batch, 6]; standardised channels
+    have lost the amplitude scale, which these keep.
+    """
+
+    log_base: Tensor
+    features: Tensor
+    statistics: Tensor
+
+    @classmethod
+    def read(cls, paths: AcousticPaths, n_fft: int = DESIGN_N_FFT, base: Base = "full_band") -> PathInputs:
+        """paths: on the design grid; a coarser grid takes every n-th bin."""
+        stride = DESIGN_N_FFT // n_fft
+        coarse = AcousticPaths(paths.primary[..., ::stride], paths.secondary[..., ::stride])
+        w_reg = regularised_ratio(coarse)
+        log_base = log_base_magnitude(w_reg, base)
+        logs = torch.stack((floored_log(coarse.primary.abs()), floored_log(coarse.secondary.abs()), log_base), 1)
+        statistics = torch.stack((logs.mean(-1), logs.std(-1, correction=0)), -1).flatten(1)
+        return cls(log_base, path_features(coarse, w_reg, log_base), statistics)
+
+
+class Designed(NamedTuple):
+    """taps: [batch, 2048]. penalised: what stands for Delta in the objective, [batch, n]; zeros for nothing."""
+
+    taps: Tensor
+    penalised: Tensor
+
+
+class FilterNetwork(nn.Module):
+    """A network from estimated paths to taps."""
+
+    def forward(self, paths: AcousticPaths) -> Designed:
+        """paths: on the design grid, on the weights' device, in float32."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True)
+class NetworkMethod:
+    """A trained network as a design method."""
+
+    name: str
+    network: FilterNetwork
+
+    @torch.no_grad()
+    def design(self, paths: AcousticPaths) -> ControlFilter:
+        """Taps [batch, 2048] from estimated paths, on the paths' device and in their real type."""
+        weight = next(self.network.parameters())
+        taps = self.network(paths.to(weight.dtype, weight.device)).taps
+        return ControlFilter(taps.to(paths.primary.real))
+
+
+def full_precision(like: Tensor) -> torch.autocast:
+    """A context in which autocast rests: for layers through which the amplitude scale passes."""
+    return torch.autocast(like.device.type, enabled=False)
+
+
+def train_network(
+    method: NetworkMethod,
+    training_set: TrainingSet,
+    objective: Objective,
+    config: TrainingConfig,
+    *,
+    seed: int,
+    state_file: Path | None = None,
+    progress: ReportUpdate | None = None,
+) -> None:
+    """Train the method's network in place, then leave it in evaluation mode.
+
+    Every draw of update i comes from a generator seeded with (seed, i), so that weights and optimiser moments
+    are all the state there is: a training resumed from `state_file` (read if it exists, written every 250
+    updates) ends as an unbroken one would, and a finished one returns at once.
+
+    Raises ValueError for a state file of another method or seed, FloatingPointError for a loss that is not
+    finite.
+    """
+    network = method.network.train()
+    optimiser = torch.optim.AdamW(network.parameters(), lr=config.learning_rate, weight_decay=config.weight_decay)
+    owner = f"{method.name}, seed {seed}"
+    done = 0
+    if state_file is not None and state_file.exists():
+        done = _load(state_file, owner, network, optimiser)
+    for update in range(done, config.n_updates):
+        loss = _train_step(network, optimiser, training_set, objective, config, seed, update)
+        if (update + 1) % STATE_EVERY_UPDATES == 0 or update + 1 == config.n_updates:
+            if state_file is not None:
+                _save(state_file, owner, network, optimiser, update + 1)
+            if progress is not None:
+                progress(update + 1, config.n_updates, loss)
+    network.eval()
+
+
+def _train_step(
+    network: FilterNetwork,
+    optimiser: torch.optim.Optimizer,
+    training_set: TrainingSet,
+    objective: Objective,
+    config: TrainingConfig,
+    seed: int,
+    update: int,
+) -> float:
+    """One update: estimates -> filter -> objective on the true paths -> AdamW. Returns the loss."""
+    rng = np.random.default_rng([seed, update])
+    for group in optimiser.param_groups:
+        group["lr"] = learning_rate(config, update)
+    primary, secondary, true = training_set.draw(config.batch_size, config.mixture_probability, rng)
+    paths = AcousticPaths.from_impulse_responses(primary, secondary)
+    with torch.autocast(primary.device.type, torch.bfloat16, enabled=config.precision == "bfloat16"):
+        taps, penalised = network(paths)
+    loss = objective(true, taps, penalised, rng, n_fft=DESIGN_N_FFT)
+    if not bool(torch.isfinite(loss)):
+        raise FloatingPointError(f"update {update}: found a loss of {loss.item()}, expected a finite one")
+    optimiser.zero_grad(set_to_none=True)
+    loss.backward()
+    optimiser.step()
+    return loss.item()
+
+
+def _save(state_file: Path, owner: str, network: nn.Module, optimiser: torch.optim.Optimizer, n_done: int) -> None:
+    """Write the state beside the old one and swap, so that a kill leaves one of the two."""
+    state = {
+        "owner": owner,
+        "update": n_done,
+        "network": network.state_dict(),
+        "optimiser": optimiser.state_dict(),
+    }
+    state_file.parent.mkdir(parents=True, exist_ok=True)
+    beside = state_file.with_suffix(".partial")
+    torch.save(state, beside)
+    os.replace(beside, state_file)
+
+
+def _load(state_file: Path, owner: str, network: nn.Module, optimiser: torch.optim.Optimizer) -> int:
+    """Fill network and optimiser; the number of updates done."""
+    state = torch.load(state_file, weights_only=True, map_location="cpu")
+    if state["owner"] != owner:
+        raise ValueError(f"state file {state_file}: found {state['owner']!r}, expected {owner!r}")
+    network.load_state_dict(state["network"])
+    optimiser.load_state_dict(state["optimiser"])
+    n_done: int = state["update"]
+    return n_done
