@@ -1,0 +1,115 @@
+"""The report from top to bottom: rows -> tables -> figures -> pages."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pandas as pd
+
+from training.report import figures, tables
+from training.report.designs import METHODS
+from training.report.inputs import (
+    CORE_TIME_FILE,
+    PATHS_FILE,
+    WEIGHTED_FXLMS_FILE,
+    Listeners,
+    read_core_times,
+    read_paths,
+    read_weighted_fxlms,
+)
+from training.report.listener_pages import draw_pages
+from training.report.rows import Section, checked, read_rows, sections
+
+TABLES_FILE = "tables.md"
+SPLITS_FILE = "splits.md"
+
+NOTE = (
+    "NR: mean over the one-third octaves 50 Hz-5 kHz. AMP: 50 Hz-8 kHz, clipped per block. low, high: change of "
+    "level in 22.4-44.7 Hz and 8.9-22.4 kHz, positive is louder. late cut: the primary's taps from 2048 on set to "
+    "zero. Means over ears, conditions and seeds within a listener, over listeners within a split, over splits; "
+    "SD: the sample's, over split means. cases: ears times conditions. No listener was in its model's support. "
+    "GN(k): k updates of the `fast` profile for prime-log, of the `paper` profile for all else, unless named. "
+    "(true paths): adapted on the query's true paths, a reference that no other line may be measured by. "
+    "paper: 23 PANDAR persons, ten splits, three seeds, an RTX 5090."
+)
+
+MADE_BY = {
+    CORE_TIME_FILE: "python -m training.core_time OUT",
+    WEIGHTED_FXLMS_FILE: "python -m training.adaptive OUT",
+    PATHS_FILE: "python -m training.export_paths OUT",
+}
+"""Which command writes which optional input."""
+
+
+def write_report(folder: Path) -> str:
+    """Write the tables, figures and pages beside the rows; return the text of `tables.md`."""
+    rows = checked(read_rows(folder))
+    times, paths = read_core_times(folder), read_paths(folder)
+    weighted = read_weighted_fxlms(folder, rows)
+    found = list(sections(rows))
+    simulated = " (SIMULATED data)" if rows.simulated.any() else ""
+    parts = [f"# {rows.dataset.iloc[0]}, listeners held out{simulated}", NOTE]
+    parts += [_left_out(rows, times=times, weighted=weighted, paths=paths)]
+    for section in found:
+        parts.append(f"## {section.title('Tables')}")
+        parts += section_tables(section, times)
+    text = "\n\n".join(part for part in parts if part) + "\n"
+    (folder / TABLES_FILE).write_text(text)
+    (folder / SPLITS_FILE).write_text("\n\n".join(tables.every_split(section) for section in found) + "\n")
+    windows = sorted({section.window for section in found})
+    for window in windows:
+        own = [section for section in found if section.window == window]
+        suffix = f"_window{window}" if len(windows) > 1 else ""
+        draw(own, folder, suffix, times, weighted, paths)
+    return text
+
+
+def section_tables(section: Section, times: pd.DataFrame | None) -> list[str]:
+    """All tables of a section in their order."""
+    parts: list[str | None] = []
+    for table in tables.PAPER_TABLES:
+        text = tables.paper_table(section, table, times)
+        parts.append(text or f"{table.title}: left out, none of its designs is in these rows.")
+    parts += [tables.starts(section), tables.pairs(section), tables.all_designs(section)]
+    parts += [*tables.loose_fits(section), tables.predictions(section), tables.by_split(section)]
+    return [part for part in parts if part]
+
+
+def draw(
+    found: list[Section],
+    folder: Path,
+    suffix: str,
+    times: pd.DataFrame | None,
+    weighted: pd.DataFrame | None,
+    paths: Listeners | None,
+) -> None:
+    """All figures of one window; those over K, time and risk take the widest group of conditions."""
+    widest, apart = found[0], [section for section in found if section.conditions != "all"]
+    figures.plot_bands(apart, weighted, folder / f"noise_reduction_per_band{suffix}.png")
+    figures.plot_prediction(apart[0], folder / f"predicted_against_scored{suffix}.png")
+    figures.plot_starts(widest, folder / f"gauss_newton_starts{suffix}.png")
+    figures.plot_pareto(widest, folder / f"pareto{suffix}.png")
+    if times is not None:
+        figures.plot_core_time(widest, times, folder / f"quality_against_core_time{suffix}.png")
+    if paths is not None:
+        draw_pages(apart[0], paths, folder / f"listeners{suffix}")
+
+
+def _left_out(
+    rows: pd.DataFrame, *, times: pd.DataFrame | None, weighted: pd.DataFrame | None, paths: Listeners | None
+) -> str:
+    """A line for each part whose input is missing, with the command that makes it."""
+    lines = []
+    for part, file, content in (
+        ("core times", CORE_TIME_FILE, times),
+        ("weighted FxLMS in the band figure", WEIGHTED_FXLMS_FILE, weighted),
+        ("a page for each listener", PATHS_FILE, paths),
+    ):
+        if content is None:
+            lines.append(f"- Left out: {part}. No `{file}`; `{MADE_BY[file]}` makes it.")
+    if not rows.k.any():
+        lines.append("- Left out: Gauss-Newton from common starts. No rows with k > 0.")
+    absent = [method for method in METHODS if method not in set(rows.method) and method != "weighted_fxlms"]
+    if absent:
+        lines.append(f"- Methods without rows: {', '.join(absent)}.")
+    return "\n".join(lines)
