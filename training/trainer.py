@@ -112,14 +112,15 @@ class GroupTrainer:
         if not self._drawn:
             self._draw_ahead()
         losses = self._losses(*self._drawn.popleft())
+        self.optimiser.zero_grad(set_to_none=True)
+        losses.sum().backward()
+        self.optimiser.step()
+        # Asked last, for a GPU answers only when it has done what was asked before; nothing has been saved yet.
         for seed, loss in zip(self.seeds, losses.tolist(), strict=True):
             if not math.isfinite(loss):
                 raise FloatingPointError(
                     f"update {self.update}: found a loss of {loss} at seed {seed}, expected a finite one"
                 )
-        self.optimiser.zero_grad(set_to_none=True)
-        losses.sum().backward()
-        self.optimiser.step()
         self.update += 1
         return losses.detach()
 

@@ -86,15 +86,15 @@ def test_time_domain_loss_equals_a_direct_evaluation(noise, true_paths):
     assert found == pytest.approx(expected, abs=1e-3)
 
 
-def test_frequency_domain_follows_the_time_domain(noise, true_paths):
-    """The two domains rank a good and a bad filter alike, and give a silent filter exactly no reduction."""
+def test_a_silent_filter_costs_the_risks_margin_and_a_bad_one_more(noise, true_paths):
+    """On the reference spectrum; a silent filter reduces nothing in any band."""
     config = load_config("prime-log").objective
     frequency = FrequencyDomainObjective(config, torch.from_numpy(reference_psd(noise)).float())
     correction = torch.zeros(2, 5)
     silent = frequency(true_paths, torch.zeros(2, 2048), correction, np.random.default_rng(0), n_fft=32_768)
     loud = frequency(true_paths, decaying_taps(2), correction, np.random.default_rng(0), n_fft=32_768)
-    assert silent.item() == pytest.approx(0.0, abs=1e-5)
-    assert loud.item() > 1.0
+    assert silent.item() == pytest.approx(config.risk_weight * config.risk_margin_db, abs=1e-5)
+    assert loud.item() > silent.item() + 1.0
 
 
 def test_the_loss_differentiates(noise, true_paths):

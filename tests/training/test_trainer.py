@@ -14,7 +14,8 @@ from training.datasets.simulated import simulate_listeners
 from training.datasets.splits import make_splits
 from training.measurements import Measurements
 from training.objective import FrequencyDomainObjective, TimeDomainObjective, TruePaths
-from training.trainer import Trainer, learning_rate
+from training.trainer import GroupTrainer, Trainer, learning_rate
+from training.training_set import TrainingSet
 
 CPU = torch.device("cpu")
 SMALL = GeneratorConfig.prime_log(n_channels=8, dilations=(1, 2), n_points=32)
@@ -167,3 +168,152 @@ def test_the_papers_objective_trains_the_papers_generator_in_bfloat16(measuremen
     for _ in range(2):
         assert torch.isfinite(trainer.train_step())
     assert all(not torch.equal(before[name], value) for name, value in trainer.generator.state_dict().items())
+
+
+SUPPORTS = (slice(0, 2), slice(0, 3), slice(1, 2))
+"""Of three models: four cases, six, and two without any mixture."""
+
+TWO_IN_A_NORM = GeneratorConfig.prime_log(n_channels=16, dilations=(1, 2), n_points=32)
+"""A group norm over one channel takes a convolution's bias away and leaves it a gradient of mere rounding errors,
+which Adam scales up; with two channels in each there is no such weight."""
+
+
+def group_parts(measurements, device=CPU, n_updates=4):
+    """Configuration, objective and the three models' training sets."""
+    config = load_config("prime-log", n_updates=n_updates, n_calibrations=2)
+    objective = FrequencyDomainObjective(config.objective, measurements.reference_psd.float().to(device))
+    listeners = measurements.dataset.listeners
+    sets = [
+        measurements.training_set(listeners[support], config, device, seed=number)
+        for number, support in enumerate(SUPPORTS)
+    ]
+    return config, objective, sets
+
+
+def test_a_group_trains_as_its_models_would_alone(measurements, device):
+    """Three models of unequal supports and seeds against three trainings.
+
+    In float32 a batched product sums in another order than a convolution. The four updates move a weight by up
+    to 2e-3; that they end within a hundredth of it shows that they met the same cases, alphas and calibrations.
+    """
+    config, objective, sets = group_parts(measurements, device)
+    seeds = (5, 3, 5)
+    group = GroupTrainer(config, TWO_IN_A_NORM, sets, objective, seeds=seeds, device=device)
+    assert [each.n_cases for each in sets] == [4, 6, 2]
+    assert not sets[2].mixtures
+    together = [weights(each) for each in group.train_all()]
+    for found, training_set, seed in zip(together, sets, seeds, strict=True):
+        trainer = Trainer(config, TWO_IN_A_NORM, training_set, objective, seed=seed, device=device)
+        start = weights(trainer.generator)
+        alone = weights(trainer.train())
+        for name in alone:
+            moved = (alone[name] - start[name]).abs().max()
+            assert moved > 1e-4
+            assert (found[name] - alone[name]).abs().max() < 1e-2 * moved, name
+
+
+def test_a_group_resumed_after_a_kill_equals_an_unbroken_one(measurements, tmp_path, monkeypatch):
+    """Killed after update 5, it goes on from update 4 and ends bit for bit the same; other seeds are refused."""
+    monkeypatch.setattr(trainer_module, "STATE_EVERY_UPDATES", 2)
+    monkeypatch.setattr(trainer_module, "DRAWN_AHEAD_UPDATES", 3)
+    config, objective, sets = group_parts(measurements, n_updates=8)
+
+    def trainer(seeds=(0, 1, 2), state_file=None):
+        return GroupTrainer(config, TWO_IN_A_NORM, sets, objective, seeds=seeds, device=CPU, state_file=state_file)
+
+    unbroken = trainer().train_all()
+
+    class Killed(Exception):
+        pass
+
+    broken = trainer(state_file=tmp_path / "state.pt")
+    step = broken.train_step
+
+    def dying_step():
+        if broken.update == 5:
+            raise Killed
+        return step()
+
+    monkeypatch.setattr(broken, "train_step", dying_step)
+    with pytest.raises(Killed):
+        broken.train_all()
+    with pytest.raises(ValueError, match=r"state of seeds \[0, 1, 2\], expected \[0, 1, 7\]"):
+        trainer(seeds=(0, 1, 7), state_file=tmp_path / "state.pt")
+    resumed = trainer(state_file=tmp_path / "state.pt")
+    assert resumed.update == 4
+    for found, expected in zip(resumed.train_all(), unbroken, strict=True):
+        found, expected = weights(found), weights(expected)
+        assert all(torch.equal(found[name], expected[name]) for name in expected)
+
+
+def test_no_gradient_of_one_model_reaches_another(measurements):
+    """Other paths and another seed for the second model: the first and third end bit for bit the same."""
+    config, objective, sets = group_parts(measurements)
+    own = sets[1]
+    other = replace(
+        own,
+        primary_estimates=2 * own.primary_estimates,
+        true=TruePaths(-own.true.primary, 0.5 * own.true.secondary),
+    )
+    before, after = (
+        [
+            weights(each)
+            for each in GroupTrainer(
+                config, TWO_IN_A_NORM, [sets[0], second, sets[2]], objective, seeds=(0, seed, 2), device=CPU
+            ).train_all()
+        ]
+        for second, seed in ((own, 1), (other, 9))
+    )
+    for model, equal in enumerate((True, False, True)):
+        assert all(torch.equal(before[model][name], after[model][name]) for name in before[0]) is equal
+
+
+def test_a_group_of_the_papers_models_draws_each_ones_own_clips(measurements):
+    """Two models of `prime` in bfloat16: the losses of both updates are those of the models alone.
+
+    An untrained generator is the ratio base, so the first update's losses differ by float32 rounding alone: other
+    clips would show. The second's follow weights that moved by bfloat16 gradients.
+    """
+    config = load_config("prime", n_updates=2)
+    objective = TimeDomainObjective(config.objective, measurements.noise, CPU)
+    listeners = measurements.dataset.listeners
+    sets = [measurements.training_set(listeners[support], config, CPU) for support in SUPPORTS[:2]]
+    generator = GeneratorConfig.prime(4096)
+    group = GroupTrainer(config, generator, sets, objective, seeds=(0, 1), device=CPU)
+    alone = [Trainer(config, generator, sets[seed], objective, seed=seed, device=CPU) for seed in (0, 1)]
+    for tolerance in (1e-4, 1e-2):
+        found = group.train_step()
+        expected = torch.cat([trainer.train_step() for trainer in alone])
+        assert (expected[0] - expected[1]).abs() > 0.1
+        torch.testing.assert_close(found, expected, rtol=0, atol=tolerance)
+
+
+def test_sets_that_models_share_are_pooled_once(measurements):
+    _, _, (first, second, third) = group_parts(measurements)
+    pool, begins = TrainingSet.pool([first, second, first, third])
+    assert begins == [0, 4, 0, 10]
+    assert pool.n_cases == 12
+    for training_set, begin in ((first, 0), (second, 4), (third, 10)):
+        rng = np.random.default_rng(2)
+        places, alphas = training_set.draw_items(5, 0.75, rng)
+        places[:, 1:] += begin
+        found = pool.gather(torch.from_numpy(places), torch.from_numpy(alphas))
+        expected = training_set.draw(5, 0.75, np.random.default_rng(2))
+        assert torch.equal(found[0], expected[0])
+        assert torch.equal(found[1], expected[1])
+        n = expected[2].primary.shape[-1]
+        assert torch.equal(found[2].primary[:, :n], expected[2].primary)
+        assert not found[2].primary[:, n:].any()
+
+
+def test_sets_of_unequal_calibrations_make_no_pool(measurements):
+    _, _, (first, second, _) = group_parts(measurements)
+    fewer = replace(second, primary_estimates=second.primary_estimates[:1])
+    with pytest.raises(ValueError, match=r"found \(calibrations, primary taps, secondary taps\) \[\(1, "):
+        TrainingSet.pool([first, fewer])
+
+
+def test_every_model_of_a_group_needs_a_seed(measurements):
+    config, objective, sets = group_parts(measurements)
+    with pytest.raises(ValueError, match="found 2 for 3 training sets"):
+        GroupTrainer(config, SMALL, sets, objective, seeds=(0, 1), device=CPU)
