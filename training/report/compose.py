@@ -18,7 +18,7 @@ from training.report.inputs import (
     read_weighted_fxlms,
 )
 from training.report.listener_pages import draw_pages
-from training.report.rows import Section, checked, read_rows, sections
+from training.report.rows import CASES_FILE, Section, checked, read_rows, sections
 
 TABLES_FILE = "tables.md"
 SPLITS_FILE = "splits.md"
@@ -34,11 +34,12 @@ NOTE = (
 )
 
 MADE_BY = {
+    CASES_FILE: "python training/run_splits.py --methods NAME,... --out OUT",
     CORE_TIME_FILE: "python -m training.core_time OUT",
     WEIGHTED_FXLMS_FILE: "python -m training.adaptive OUT",
     PATHS_FILE: "python -m training.export_paths OUT",
 }
-"""Which command writes which optional input."""
+"""Which command writes which input."""
 
 
 def write_report(folder: Path) -> str:
@@ -111,5 +112,5 @@ def _left_out(
         lines.append("- Left out: Gauss-Newton from common starts. No rows with k > 0.")
     absent = [method for method in METHODS if method not in set(rows.method) and method != "weighted_fxlms"]
     if absent:
-        lines.append(f"- Methods without rows: {', '.join(absent)}.")
+        lines.append(f"- Methods without rows: {', '.join(absent)}. `{MADE_BY[CASES_FILE]}` makes them.")
     return "\n".join(lines)

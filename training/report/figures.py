@@ -14,7 +14,7 @@ mpl.use("Agg")
 import matplotlib.pyplot as plt
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter, MaxNLocator
+from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
 
 from synthesis.octave_bands import nominal_hz
 from training.report.designs import Design, as_design, in_order, marked_name, on_true_paths, own_profile
@@ -116,6 +116,15 @@ def octave_axis(axes: Axes) -> None:
     axes.xaxis.set_major_formatter(FuncFormatter(lambda hz, _: f"{hz / 1000:g}k" if hz >= 1000 else f"{hz:g}"))
 
 
+def plain_log_axis(axes: Axes) -> None:
+    """A logarithmic axis with plain numbers: 1, 2, 5, 10 over few decades, else the decades alone."""
+    axes.set_xscale("log")
+    low, high = axes.get_xlim()
+    axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5) if high < 1000 * low else (1,)))
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    axes.xaxis.set_minor_formatter(NullFormatter())
+
+
 def shade_counted_bands(axes: Axes) -> None:
     """The bands that NR counts."""
     axes.axvspan(44.7, 5620, color="0.95", zorder=0)
@@ -171,7 +180,7 @@ def plot_prediction(section: Section, file: Path) -> None:
     )
     handles: dict[str, Any] = {}
     for axes, (column, title) in zip(grid[:, 0], shown.items(), strict=True):
-        axes.axhline(0, color="0.4", lw=0.8, zorder=0)
+        axes.axhline(0, color="0.4", lw=0.8, zorder=1)
         axes.grid(color="0.92")
         for design in chosen(section.designs):
             own = section.designs[design].dropna(subset=[column])
@@ -197,7 +206,12 @@ def plot_starts(section: Section, file: Path) -> None:
         return
     means, deviations = mean_and_deviation(section.rows, ["noise_reduction_db"])
     figure, grid = plt.subplots(
-        1, len(profiles), figsize=(1.5 + 4.2 * len(profiles), 5.6), squeeze=False, sharey=True, layout="constrained"
+        1,
+        len(profiles),
+        figsize=(max(9, 1.5 + 4.2 * len(profiles)), 5.6),
+        squeeze=False,
+        sharey=True,
+        layout="constrained",
     )
     handles: dict[str, Any] = {}
     for axes, profile in zip(grid[0], profiles, strict=True):
@@ -234,7 +248,12 @@ def plot_core_time(section: Section, times: pd.DataFrame, file: Path) -> None:
     if not devices:
         return
     figure, grid = plt.subplots(
-        1, len(devices), figsize=(1.5 + 4.6 * len(devices), 5.6), squeeze=False, sharey=True, layout="constrained"
+        1,
+        len(devices),
+        figsize=(max(9, 1.5 + 4.6 * len(devices)), 5.6),
+        squeeze=False,
+        sharey=True,
+        layout="constrained",
     )
     handles: dict[str, Any] = {}
     for axes, device in zip(grid[0], devices, strict=True):
@@ -243,8 +262,8 @@ def plot_core_time(section: Section, times: pd.DataFrame, file: Path) -> None:
         for line in trails(core_ms):
             points = [(core_ms[design], means[design].iloc[0]) for design in line]
             handles |= draw_trail(axes, line, points)
-        axes.set(xlabel="core time (ms)", title=str(device), xscale="log")
-        axes.xaxis.set_major_formatter(PLAIN)
+        axes.set(xlabel="core time (ms)", title=str(device))
+        plain_log_axis(axes)
         axes.grid(color="0.92")
     grid[0, 0].set_ylabel("NR (dB), mean over splits")
     figure.suptitle(section.title("Quality against core time; numbers: last K"), fontsize=10)
@@ -269,15 +288,12 @@ def plot_pareto(section: Section, file: Path) -> None:
             handles |= draw_trail(axes, line, [points[design] for design in line], true_paths=line[0] not in fair)
         axes.set_xlabel(title)
         axes.grid(color="0.92")
-    grid[0].set_xscale("log")
-    grid[0].xaxis.set_major_formatter(PLAIN)
+    plain_log_axis(grid[0])
     grid[0].set_ylabel("NR (dB), mean over splits")
     figure.suptitle(section.title("Numbers: last K; grey: front of all designs without true paths"), fontsize=10)
     figure.legend(handles.values(), handles.keys(), loc="outside lower center", ncols=4, fontsize=8)
     save(figure, file)
 
-
-PLAIN = FuncFormatter(lambda value, _: f"{value:g}")
 
 LEAST_AMP_DB = 1e-3
 """What a logarithmic axis shows in place of less."""

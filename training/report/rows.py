@@ -124,10 +124,11 @@ def mean_and_deviation(rows: pd.DataFrame, columns: list[str]) -> tuple[Figures,
 
 
 def counts(rows: pd.DataFrame) -> dict[str, int | str]:
-    """What a mean rests on; a design that nothing was drawn for has no seeds."""
+    """What a mean rests on; a design that nothing was drawn for has no seeds, an unfinished one several numbers."""
+    seeds = sorted(set(rows.groupby("split").seed.nunique()))
     return {
         "splits": rows["split"].nunique(),
-        "seeds": rows["seed"].nunique() or "-",
+        "seeds": " to ".join(str(n or "-") for n in (seeds if len(seeds) < 2 else seeds[:: len(seeds) - 1])),
         "listeners": rows.listener.nunique(),
         "cases": len(rows[_CASE].drop_duplicates()),
     }
@@ -150,8 +151,9 @@ class Section:
 
     def title(self, what: str) -> str:
         """`what`, and what it was measured on; simulated data says so in every title."""
-        simulated = "SIMULATED data, " if self.simulated else ""
-        return f"{what} ({simulated}{self.dataset}, {_CONDITIONS[self.conditions]}, window {self.window})"
+        names = ["SIMULATED data"] if self.simulated else []
+        names += [self.dataset] if self.dataset != "simulated" else []
+        return f"{what} ({', '.join(names)}, {_CONDITIONS[self.conditions]}, window {self.window})"
 
 
 _CONDITIONS = {
