@@ -331,6 +331,21 @@ def test_a_run_of_originals_only_has_no_other_tables(tmp_path, rows):
     assert not (tmp_path / "gauss_newton_starts.png").exists()
 
 
+def test_rows_without_seeds_or_predictions_are_enough(tmp_path, rows):
+    """A run of designs that nothing is drawn for and nothing predicts."""
+    own = rows[(rows.method == "wmmse") & (rows.k == 0) & (rows.condition == "original")]
+    optional = ["seed", "profile", "predicted_noise_reduction_db", "predicted_blind_noise_reduction_db"]
+    text = report(tmp_path, own.drop(columns=optional))
+    assert table_of(text, f"All designs {ORIGINAL}")["wmmse"]["seeds"] == "-"
+    assert "Predicted against scored" not in text
+
+
+def test_splits_of_several_numbers_of_seeds_say_so(tmp_path, rows):
+    own = rows[(rows.method == "prime-log") & (rows.condition == "original")]
+    text = report(tmp_path, pd.concat([own, own[own["split"] == 1].assign(seed=1)]))
+    assert table_of(text, f"All designs {ORIGINAL}")["prime-log"]["seeds"] == "1 to 2"
+
+
 def test_seeds_are_averaged_within_a_listener(tmp_path, rows):
     """Two seeds on one listener of three, 6 dB apart: the mean shifts by a listener's third of half of that."""
     own = rows[(rows.method == "prime-log") & (rows.k == 0) & (rows.condition == "original")]

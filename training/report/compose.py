@@ -34,10 +34,10 @@ NOTE = (
 )
 
 MADE_BY = {
-    CASES_FILE: "python training/run_splits.py --methods NAME,... --out OUT",
-    CORE_TIME_FILE: "python -m training.core_time OUT",
-    WEIGHTED_FXLMS_FILE: "python -m training.adaptive OUT",
-    PATHS_FILE: "python -m training.export_paths OUT",
+    CASES_FILE: "python training/run_splits.py ... --methods NAME,... --out OUT",
+    CORE_TIME_FILE: "python training/run_splits.py ... --out OUT",
+    WEIGHTED_FXLMS_FILE: "python training/run_splits.py ... --methods weighted_fxlms,... --out OUT",
+    PATHS_FILE: "python training/run_splits.py ... --out OUT",
 }
 """Which command writes which input."""
 

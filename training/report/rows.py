@@ -35,8 +35,8 @@ LOUD_HIGH_BAND_DB = 3.0
 _DESIGN = ["method", "k", "profile"]
 _CASE = ["listener", "ear", "condition"]
 _KEY = [*_DESIGN, "window", "split", "seed", *_CASE]
+_OPTIONAL = ["profile", "seed", "predicted_noise_reduction_db", "predicted_blind_noise_reduction_db"]
 _REQUIRED = [*_KEY, "dataset", "simulated", "fit", "worst_high_band_db", *COLUMNS]
-_OPTIONAL = ["predicted_noise_reduction_db", "predicted_blind_noise_reduction_db"]
 
 
 class ReportError(ValueError):
@@ -67,21 +67,20 @@ def checked(rows: pd.DataFrame) -> pd.DataFrame:
         ReportError: a column is missing, two rows stand for one case, a row belongs to no split, the rows are of
             several data sets, or a listener was in its model's support.
     """
-    missing = [name for name in _REQUIRED if name not in rows and name != "profile"]
+    missing = [name for name in _REQUIRED if name not in rows and name not in _OPTIONAL]
     if missing:
         raise ReportError(f"columns: found none named {', '.join(missing)}")
     if rows["split"].isna().any():
         raise ReportError(f"split: found {rows['split'].isna().sum()} rows without one, expected one in each")
     if rows.dataset.nunique() != 1:
         raise ReportError(f"dataset: found {sorted(rows.dataset.unique())}, expected one")
-    rows = with_profile(rows)
+    rows = with_profile(rows).assign(**{name: float("nan") for name in _OPTIONAL[1:] if name not in rows})
     twice = rows[rows.duplicated(_KEY)]
     if len(twice):
         raise ReportError(f"rows: found {len(twice)} cases twice, the first {dict(twice.iloc[0][_KEY])}")
     _check_support(rows)
     paths = rows["paths"].fillna("estimated") if "paths" in rows else "estimated"
-    absent = {name: float("nan") for name in _OPTIONAL if name not in rows}
-    rows = rows.assign(paths=paths, **absent)
+    rows = rows.assign(paths=paths)
     error = rows.predicted_noise_reduction_db - rows.noise_reduction_db
     blind = rows.predicted_blind_noise_reduction_db - rows.noise_reduction_db
     return rows.assign(
