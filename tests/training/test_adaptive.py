@@ -1,0 +1,287 @@
+"""The adaptive references against a literal sample-by-sample twin, the least-squares solution and their rules."""
+
+import numpy as np
+import pytest
+import torch
+from scipy.linalg import solve_toeplitz
+from scipy.signal import fftconvolve, welch
+
+from synthesis.errors import InvalidPaths
+from synthesis.octave_bands import NR_BANDS, edges_hz
+from synthesis.paths import AcousticPaths
+from training.baselines.adaptive import (
+    ADAPTATION_STREAM,
+    VALIDATION_SAMPLES,
+    VALIDATION_STREAM,
+    FxLms,
+    FxNlms,
+    Schedule,
+    WeightedFxLms,
+    band_weighting,
+)
+from training.datasets.pandar import read_pandar
+
+N_TAPS = 24
+
+
+def decaying(seed, n_samples, decay, delay=0):
+    response = np.random.default_rng(seed).standard_normal(n_samples) * np.exp(-np.arange(n_samples) / decay)
+    return np.concatenate((np.zeros(delay), response))
+
+
+@pytest.fixture(scope="module")
+def primary():
+    """Longer than any filter of 24 taps can follow, so that some error remains for the weighting to share out."""
+    return decaying(1, 60, 12, delay=9)
+
+
+@pytest.fixture(scope="module")
+def secondary():
+    return decaying(2, 40, 4, delay=3)
+
+
+def as_paths(*pairs, dtype=torch.float64):
+    stacked = [torch.from_numpy(np.stack(responses)) for responses in zip(*pairs, strict=True)]
+    return AcousticPaths.from_impulse_responses(*stacked).to(dtype)
+
+
+def twin(x, p, s, g, n_taps, step, normalised):
+    """The textbook loop: unweighted error, then both weighted; every sum from its definition."""
+    filtered = np.convolve(np.convolve(x, s), g)[: x.size]
+    disturbance = np.convolve(x, p)[: x.size]
+    energy = n_taps * np.sum(np.convolve(s, g) ** 2)
+    x_now, filtered_now, y, e = np.zeros(n_taps), np.zeros(n_taps), np.zeros(s.size), np.zeros(g.size)
+    w = np.zeros(n_taps)
+    for n in range(x.size):
+        for history, newest in ((x_now, x[n]), (filtered_now, filtered[n])):
+            history[1:] = history[:-1].copy()
+            history[0] = newest
+        y[1:], y[0] = y[:-1].copy(), w @ x_now
+        e[1:], e[0] = e[:-1].copy(), disturbance[n] - s @ y
+        mu = step / (filtered_now @ filtered_now + 1e-3 * energy) if normalised else step / energy
+        w += mu * (g @ e) * filtered_now
+    return w
+
+
+def least_squares(p, s, n_taps):
+    """Taps that minimise the power of (p - s * w) * x for white x, and that power as a function of taps."""
+    n = p.size + s.size + n_taps
+    column = np.correlate(np.pad(s, (0, n)), s, "valid")[:n_taps]
+    right = np.correlate(np.pad(p, (0, n)), s, "valid")[:n_taps]
+
+    def power(taps):
+        residual = np.zeros(n)
+        residual[: p.size] += p
+        residual[: s.size + taps.size - 1] -= np.convolve(s, taps)
+        return np.sum(residual**2)
+
+    return solve_toeplitz(column, right), power
+
+
+def white_noise_reduction_db(p, s, taps, seed=0):
+    """As validated: mean over bands, on the separate white noise."""
+    x = np.random.default_rng([seed, VALIDATION_STREAM]).standard_normal(VALIDATION_SAMPLES)
+    residual = np.pad(p, (0, max(0, s.size + taps.size - 1 - p.size)))
+    d_path, n = residual.copy(), s.size + taps.size - 1
+    residual[:n] -= np.convolve(s, taps)
+    powers = []
+    for path in (d_path, residual):
+        heard = fftconvolve(x, path, mode="valid")
+        f, psd = welch(heard, fs=48_000, nperseg=8192, noverlap=6144, detrend=False)
+        bands = [edges_hz(n) for n in NR_BANDS]
+        powers.append(np.array([psd[(f >= low) & (f < high)].sum() for low, high in bands]))
+    return np.mean(10 * np.log10(powers[0] / powers[1]))
+
+
+@pytest.mark.parametrize("method", [FxLms, FxNlms])
+def test_it_is_the_textbook_loop_sample_by_sample(method, primary, secondary):
+    """Float64 sums in another order, over 6000 steps, differ by rounding only. Two intervals of three blocks."""
+    step = 0.001  # slow enough that the second interval still improves, so that its filter is the one kept
+    chosen = method(Schedule(step=step, interval_s=1 / 16, cap_s=1 / 8), n_taps=N_TAPS, seed=3)
+    control_filter, (account,) = chosen.adapt(as_paths((primary, secondary)))
+    x = np.random.default_rng([3, ADAPTATION_STREAM]).standard_normal(6000)
+    expected = twin(x, primary, secondary, band_weighting(), N_TAPS, step, chosen.normalised)
+    assert account.noise_reduction_db[1] > account.noise_reduction_db[0] > 0
+    np.testing.assert_allclose(control_filter.taps[0].numpy(), expected, atol=1e-10 * np.abs(expected).max())
+
+
+def test_the_late_part_of_a_long_secondary_path_is_exact(primary):
+    """A path with a strong echo after three blocks, heard by the twin through one direct sum."""
+    echoing = np.concatenate((decaying(2, 40, 4, delay=3), np.zeros(3300), [0.5, -0.3]))
+    schedule = Schedule(step=0.02, interval_s=1 / 8, cap_s=1 / 8)
+    (taps,) = FxLms(schedule, n_taps=N_TAPS).design(as_paths((primary, echoing))).taps.numpy()
+    x = np.random.default_rng([0, ADAPTATION_STREAM]).standard_normal(6000)
+    expected = twin(x, primary, echoing, band_weighting(), N_TAPS, 0.02, normalised=False)
+    np.testing.assert_allclose(taps, expected, atol=1e-10 * np.abs(expected).max())
+
+
+@pytest.mark.parametrize("method", [FxLms, FxNlms])
+def test_a_long_run_reaches_the_weighted_least_squares_error(method, primary, secondary):
+    """Excess error is about step / 2 of the least one, and modes above the band are slow: 2 % in all."""
+    g = band_weighting()
+    best, weighted_power = least_squares(fftconvolve(primary, g), fftconvolve(secondary, g), 12)
+    unweighted, _ = least_squares(primary, secondary, 12)
+    schedule = Schedule(step=0.01, interval_s=20, cap_s=20)
+    (taps,) = method(schedule, n_taps=12).design(as_paths((primary, secondary))).taps.numpy()
+    assert weighted_power(taps) < 1.02 * weighted_power(best)
+    assert weighted_power(unweighted) > 1.2 * weighted_power(best)
+
+
+@pytest.mark.parametrize("method", [FxLms, FxNlms])
+def test_the_step_follows_the_level_of_the_secondary_path(method, primary, secondary):
+    """A loudspeaker 40 dB louder asks for taps 40 dB lower, in as many samples."""
+    chosen = method(Schedule(interval_s=0.2, cap_s=0.4), n_taps=N_TAPS)
+    plain, louder = chosen.design(as_paths((primary, secondary), (primary, 100 * secondary))).taps.numpy()
+    np.testing.assert_allclose(louder, plain / 100, atol=1e-12 * np.abs(plain).max())
+
+
+@pytest.mark.parametrize("method", [FxLms, FxNlms])
+def test_too_large_a_step_is_halved_until_the_filter_is_of_use(method, primary, secondary):
+    """Patience begins anew with each halving: it would otherwise end before the first useful second."""
+    schedule = Schedule(step=400.0, interval_s=1, cap_s=30, patience=2)
+    control_filter, (account,) = method(schedule, n_taps=N_TAPS).adapt(as_paths((primary, secondary)))
+    assert account.n_divergences > 2
+    assert account.step == 400.0 / 2**account.n_divergences
+    assert torch.isfinite(control_filter.taps).all()
+    assert np.isfinite(account.noise_reduction_db).all()
+    assert white_noise_reduction_db(primary, secondary, control_filter.taps[0].numpy()) > 3
+
+
+def test_without_one_useful_step_there_is_no_filter(primary, secondary):
+    """All of the cap goes by in divergence: the best filter is the silent one."""
+    schedule = Schedule(step=1e30, interval_s=1, cap_s=2)
+    control_filter, (account,) = FxLms(schedule, n_taps=N_TAPS).adapt(as_paths((primary, secondary)))
+    assert account.n_divergences == 2
+    assert not control_filter.taps.any()
+
+
+def test_validation_runs_every_interval_on_separate_noise_and_the_best_filter_is_kept(primary, secondary):
+    """A large step scatters, so that the best filter is not the last."""
+    chosen = FxLms(Schedule(step=0.6, interval_s=1, cap_s=9.5, patience=99), n_taps=N_TAPS, seed=5)
+    control_filter, (account,) = chosen.adapt(as_paths((primary, secondary)))
+    assert account.validated_s == (1, 2, 3, 4, 5, 6, 7, 8, 9, 9.5)
+    best = max(account.noise_reduction_db)
+    assert account.noise_reduction_db[-1] < best - 0.01
+    assert ADAPTATION_STREAM != VALIDATION_STREAM
+    found = white_noise_reduction_db(primary, secondary, control_filter.taps[0].numpy(), seed=5)
+    assert found == pytest.approx(best, abs=1e-6)
+
+
+def test_it_stops_after_so_many_validations_without_improvement(primary, secondary):
+    schedule = Schedule(step=0.1, interval_s=1, cap_s=60, patience=2, min_gain_db=0.05)
+    (account,) = FxLms(schedule, n_taps=N_TAPS).adapt(as_paths((primary, secondary)))[1]
+    *earlier, before_last, last = account.noise_reduction_db
+    assert account.stopped == "no_improvement"
+    assert account.adapted_s == account.validated_s[-1] == len(earlier) + 2 < 60
+    assert before_last < max(earlier) + 0.05
+    assert last < max(*earlier, before_last) + 0.05
+    assert earlier[-1] >= max([0.0, *earlier[:-1]]) + 0.05  # or it would have stopped one validation earlier
+
+
+def test_patience_alone_decides_where_nothing_counts_as_improvement(primary, secondary):
+    schedule = Schedule(interval_s=0.5, cap_s=60, patience=3, min_gain_db=1000)
+    (account,) = FxLms(schedule, n_taps=N_TAPS).adapt(as_paths((primary, secondary)))[1]
+    assert account.adapted_s == 1.5
+
+
+def test_the_cap_ends_what_still_improves(primary, secondary):
+    schedule = Schedule(interval_s=0.5, cap_s=1.75, min_gain_db=-1000)
+    (account,) = FxLms(schedule, n_taps=N_TAPS).adapt(as_paths((primary, secondary)))[1]
+    assert (account.stopped, account.adapted_s, account.n_divergences) == ("cap", 1.75, 0)
+    assert account.samples_per_s > 0
+
+
+def test_a_batch_is_its_items_one_by_one(primary, secondary):
+    other = (decaying(7, 60, 12, delay=9), decaying(8, 40, 4, delay=3))
+    chosen = FxLms(Schedule(interval_s=0.2, cap_s=0.2), n_taps=N_TAPS)
+    together = chosen.design(as_paths((primary, secondary), other, dtype=torch.float32)).taps
+    alone = [chosen.design(as_paths(each, dtype=torch.float32)).taps for each in ((primary, secondary), other)]
+    assert together.dtype == torch.float32
+    torch.testing.assert_close(together, torch.cat(alone), rtol=0, atol=0)
+
+
+def test_unusable_paths_and_schedules_are_refused(primary, secondary):
+    with pytest.raises(InvalidPaths, match="secondary"):
+        FxLms().design(as_paths((primary, 0 * secondary)))
+    for name in ("step", "interval_s", "cap_s", "patience"):
+        with pytest.raises(ValueError, match=name):
+            Schedule(**{name: 0})
+
+
+def test_the_band_weighting_is_a_band_pass():
+    """3 dB down at the scored bands' outer edges, flat between, 40 dB down far outside."""
+    f = np.fft.rfftfreq(1 << 18, 1 / 48_000)
+    level_db = 20 * np.log10(np.abs(np.fft.rfft(band_weighting(), 1 << 18)))
+
+    def at(frequency_hz):
+        return np.interp(frequency_hz, f, level_db)
+
+    low, high = edges_hz(NR_BANDS[0])[0], edges_hz(NR_BANDS[-1])[1]
+    # 43 ms of response resolve 23 Hz, about half of the lower edge's frequency.
+    assert at(low) == pytest.approx(-3.01, abs=0.5)
+    assert at(high) == pytest.approx(-3.01, abs=0.05)
+    assert np.abs(level_db[(f > 120) & (f < 2500)]).max() < 0.3
+    assert at(4) < -30
+    assert at(23_000) < -20
+
+
+def test_bands_of_any_level_weigh_alike():
+    """Band powers over four decades, weighted, lie within 2 dB of each other: interpolation bends at the knots."""
+    rng = np.random.default_rng(0)
+    power = 10 ** np.cumsum(rng.uniform(-0.35, 0.35, len(NR_BANDS)))
+    n_fft = 1 << 16
+    f = np.fft.rfftfreq(n_fft, 1 / 48_000)
+    gain = (
+        np.abs(np.fft.rfft(band_weighting(power), n_fft)) ** 2 / np.abs(np.fft.rfft(band_weighting(), n_fft)) ** 2
+    )
+    within = [(f >= low) & (f < high) for low, high in map(edges_hz, NR_BANDS)]
+    shares_db = [10 * np.log10(p * gain[inside].mean()) for p, inside in zip(power, within, strict=True)]
+    assert np.ptp(10 * np.log10(power)) > 5
+    assert np.ptp(shares_db) < 2
+
+
+@pytest.fixture(scope="module")
+def noises():
+    """1.5 s of white noise and of the same with 12 dB per octave off from 300 Hz: shorter than an adaptation."""
+    white = np.random.default_rng(9).standard_normal(72_000)
+    f = np.fft.rfftfreq(white.size, 1 / 48_000)
+    return np.stack((white, np.fft.irfft(np.fft.rfft(white) / (1 + (f / 300) ** 2))))
+
+
+def test_weighted_fxlms_makes_a_filter_for_each_path_and_noise(primary, secondary, noises):
+    """Each adapts for as long as the schedule says, whatever the length of the noise, and is of use on it."""
+    other = (decaying(7, 60, 12, delay=9), decaying(8, 40, 4, delay=3))
+    paths = as_paths((primary, secondary), other)
+    chosen = WeightedFxLms(Schedule(interval_s=2.5, cap_s=5, patience=4), n_taps=N_TAPS)
+    taps, accounts = chosen.adapt_for(paths, noises)
+    assert taps.shape == (2, 2, N_TAPS)
+    assert torch.equal(taps, chosen.design_for(paths, noises))
+    for account in (each for item in accounts for each in item):
+        assert (account.adapted_s, account.stopped, account.validated_s) == (5, "cap", (2.5, 5))
+        assert max(account.noise_reduction_db) > 3
+    assert not torch.allclose(taps[0, 0], taps[0, 1])
+    # A transform of one item and of two may round differently.
+    torch.testing.assert_close(chosen.design_for(paths[1:], noises[1:])[0, 0], taps[1, 1], rtol=1e-9, atol=1e-12)
+
+
+def test_a_short_noise_is_repeated_for_as_long_as_the_filter_adapts(primary, secondary, noises):
+    """The second 6 s of a slow adaptation, none of which the noise would last for, improve the filter as well."""
+    chosen = WeightedFxLms(Schedule(step=1e-5, interval_s=6, cap_s=12), n_taps=N_TAPS)
+    ((account,),) = chosen.adapt_for(as_paths((primary, secondary)), noises[:1])[1]
+    after_6_s, after_12_s = account.noise_reduction_db
+    assert after_12_s > after_6_s + 0.5
+
+
+def test_a_silent_noise_is_refused(primary, secondary):
+    with pytest.raises(ValueError, match="signals"):
+        WeightedFxLms(n_taps=N_TAPS).design_for(as_paths((primary, secondary)), np.zeros((1, 48_000)))
+
+
+@pytest.mark.measured
+def test_a_measured_ear_converges_at_the_default_step(measured_data):
+    """20 s reach 17 dB and more of the 24 that this ear ends with, without a divergence."""
+    pair = read_pandar(measured_data).pairs[0]
+    schedule = Schedule(cap_s=20)
+    (account,) = FxLms(schedule).adapt(as_paths((pair.primary, pair.secondary), dtype=torch.float32))[1]
+    assert account.n_divergences == 0
+    assert account.noise_reduction_db[1] > 17

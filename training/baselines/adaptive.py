@@ -1,0 +1,455 @@
+"""Adaptive references: FxLMS, FxNLMS and weighted FxLMS (Section 3.1 of the paper; Kuo & Morgan 1996).
+
+Sample by sample, with L taps w, true paths p and s, and a gradient weighting g that the error and the filtered
+reference share, so that the step follows the gradient of |g * e|^2:
+
+    y(n) = w(n) . x_n,   e(n) = (g * p * x)(n) - (g * s * y)(n),   w(n+1) = w(n) + mu(n) e(n) x''_n,
+    x'' = g * s * x;   x_n holds x(n) ... x(n - L + 1), x''_n likewise;
+    mu = step / (L mean x''^2)   (FxLMS)   or   step / |x''_n|^2   (FxNLMS).
+
+Since g is linear, weighting both signals is filtering both paths: this is plain FxLMS on g * p and g * s. What
+the taps cannot alter (x'', g * p * x) comes from fast convolution. What they alter is computed for every sample:
+y by a direct sum, and g * s * y by a direct sum over the first block of g * s; the rest of g * s meets only control
+samples older than a block, so that one transform per block gives it. Nothing is approximated or delayed.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import ClassVar, Literal, NamedTuple
+
+import numpy as np
+import torch
+from numba import njit
+from numpy.typing import NDArray
+from scipy.fft import irfft, next_fast_len, rfft
+from scipy.signal import fftconvolve, oaconvolve, welch
+from torch import Tensor
+
+from synthesis.conventions import DESIGN_N_FFT, N_TAPS, SAMPLE_RATE_HZ, frequencies_hz
+from synthesis.minimum_phase import minimum_phase_fir
+from synthesis.octave_bands import NR_BANDS, band_matrix, centre_hz, edges_hz
+from synthesis.paths import AcousticPaths, ControlFilter
+
+Array = NDArray[np.float64]
+Source = Callable[[int], Array]
+"""The next so many samples of a reference signal."""
+
+ADAPTATION_STREAM, VALIDATION_STREAM = 3, 4
+"""White noise for adapting and for validating: `default_rng([seed, stream])`, neither of them the scored noise."""
+
+BLOCK_SAMPLES = 1024
+GUARD_SAMPLES = SAMPLE_RATE_HZ
+DIVERGED_POWER_RATIO = 10.0
+"""Weighted error over weighted disturbance: nothing that converges is 10 dB worse than no filter for a second."""
+
+NEGLIGIBLE_ENERGY = 1e-12
+"""Share of a response's energy in the tail left out: -120 dB; rounding of a float32 spectrum leaves less."""
+
+WEIGHTING_TAPS = 2048
+WEIGHTING_ORDER = 2
+WEIGHTING_FLOOR = 1e-3
+BAND_POWER_FLOOR = 1e-6
+NORMALISATION_FLOOR = 1e-3
+VALIDATION_SAMPLES = 6 * SAMPLE_RATE_HZ
+VALIDATION_N_FFT = 8192
+VALIDATION_POWER_FLOOR = 1e-12
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """How long a filter adapts, and how fast.
+
+    step: dimensionless, of mu = step / (n_taps * power). Independent samples would bear 2. Earphones bear less:
+        the filtered reference has a few strong modes, and each acts back late, through the secondary path. Of
+        PANDAR's 30 ears none diverged within 20 s at 0.05, 18 did at 0.075 and 26 at 0.1, so the default keeps a
+        factor of two to three. Twice the step converges twice as fast, to a noisier filter.
+    interval_s: between validations. cap_s: most time to adapt.
+    patience, min_gain_db: stop after so many validations in a row none of which beat the best by so much.
+        Validations scatter by 0.2 dB as the taps wander, while the slow modes still bring 0.1 dB in 10 s: one
+        or two that fail to improve mean nothing yet, three do.
+    """
+
+    step: float = 0.025
+    interval_s: float = 10.0
+    cap_s: float = 240.0
+    patience: int = 3
+    min_gain_db: float = 0.05
+
+    def __post_init__(self) -> None:
+        """Refuse what would never end or never start.
+
+        Raises:
+            ValueError: a step, interval, cap or patience that is not positive and finite.
+        """
+        for name in ("step", "interval_s", "cap_s", "patience"):
+            value = getattr(self, name)
+            if not 0 < value < math.inf:
+                raise ValueError(f"{name}: found {value}, expected a positive finite number")
+
+
+@dataclass(frozen=True)
+class Account:
+    """How one filter came about.
+
+    adapted_s: seconds of signal it adapted to. validated_s, noise_reduction_db: time and result of each
+    validation, mean over the 21 bands from 50 Hz to 5 kHz. samples_per_s: of one core's time, validations not
+    counted. stopped: `no_improvement` or `cap`. n_divergences: how often the guard halved the step; step: the last.
+    """
+
+    adapted_s: float
+    validated_s: tuple[float, ...]
+    noise_reduction_db: tuple[float, ...]
+    samples_per_s: float
+    stopped: Literal["no_improvement", "cap"]
+    n_divergences: int
+    step: float
+
+
+@dataclass(frozen=True)
+class FxLms:
+    """Filtered-x LMS on white noise, its gradient weighted by `band_weighting`; the best validated filter counts.
+
+    seed: of the white noises. Every ear adapts to the same noise.
+    """
+
+    schedule: Schedule = Schedule()
+    n_taps: int = N_TAPS
+    seed: int = 0
+
+    name: ClassVar[str] = "fxlms"
+    uses_true_paths: ClassVar[bool] = True
+    normalised: ClassVar[bool] = False
+
+    def design(self, paths: AcousticPaths) -> ControlFilter:
+        """Taps [batch, n_taps] from the TRUE paths."""
+        return self.adapt(paths)[0]
+
+    def adapt(self, paths: AcousticPaths) -> tuple[ControlFilter, list[Account]]:
+        """Taps [batch, n_taps] from the TRUE paths, and one account per item.
+
+        Raises InvalidPaths where a path is unusable (see `AcousticPaths.validate`).
+        """
+        weighting = band_weighting()
+        heard = np.random.default_rng([self.seed, VALIDATION_STREAM]).standard_normal(VALIDATION_SAMPLES)
+        taps, accounts = [], []
+        for primary, secondary in _impulse_responses(paths):
+            weighted = fftconvolve(secondary, weighting)
+            source = np.random.default_rng([self.seed, ADAPTATION_STREAM]).standard_normal
+            signals = _Signals(source, fftconvolve(primary, weighting), weighted, self.n_taps)
+            validation = _Validation(heard, primary, secondary, self.n_taps)
+            loop = _Loop(weighted, self.n_taps, float(np.sum(weighted**2)), self.normalised)
+            best, account = _adapt(loop, signals, validation, self.schedule)
+            taps.append(best)
+            accounts.append(account)
+        return ControlFilter(torch.from_numpy(np.stack(taps)).to(paths.primary.real)), accounts
+
+
+class FxNlms(FxLms):
+    """FxLMS with each step divided by the energy of the filtered reference then in the taps."""
+
+    name: ClassVar[str] = "fxnlms"
+    normalised: ClassVar[bool] = True
+
+
+@dataclass(frozen=True)
+class WeightedFxLms:
+    """Filtered-x LMS on each noise itself, weighted so that every one-third-octave band of it counts alike.
+
+    40 s on the noise, repeated as often as needed, and no earlier stop. Validated on the same noise: there is no
+    other of its kind, and the filter is meant for it.
+    """
+
+    schedule: Schedule = Schedule(cap_s=40.0, patience=4)
+    n_taps: int = N_TAPS
+
+    name: ClassVar[str] = "weighted_fxlms"
+    uses_true_paths: ClassVar[bool] = True
+
+    def design_for(self, paths: AcousticPaths, signals: Array) -> Tensor:
+        """Taps [batch, n_noises, n_taps] from the TRUE paths and the noises [n_noises, n_samples]."""
+        return self.adapt_for(paths, signals)[0]
+
+    def adapt_for(self, paths: AcousticPaths, signals: Array) -> tuple[Tensor, list[list[Account]]]:
+        """Taps [batch, n_noises, n_taps] from the TRUE paths, and one account per item and noise.
+
+        Raises InvalidPaths where a path is unusable (see `AcousticPaths.validate`), ValueError where a noise is
+        silent or not finite.
+        """
+        taps = np.empty((paths.batch_size, len(signals), self.n_taps))
+        accounts: list[list[Account]] = []
+        for item, (primary, secondary) in enumerate(_impulse_responses(paths)):
+            accounts.append([])
+            for number, noise in enumerate(signals):
+                taps[item, number], account = self._adapt_one(primary, secondary, noise)
+                accounts[-1].append(account)
+        return torch.from_numpy(taps).to(paths.primary.real), accounts
+
+    def _adapt_one(self, primary: Array, secondary: Array, noise: Array) -> tuple[Array, Account]:
+        if not 0 < np.sum(noise**2) < math.inf:
+            raise ValueError(f"signals: found a noise of energy {np.sum(noise**2)}, expected a positive finite one")
+        noise = np.resize(noise, max(noise.size, VALIDATION_SAMPLES))
+        weighting = band_weighting(_band_power(noise, primary))
+        weighted = fftconvolve(secondary, weighting)
+        signals = _Signals(_repeated(noise), fftconvolve(primary, weighting), weighted, self.n_taps)
+        validation = _Validation(noise, primary, secondary, self.n_taps)
+        power = float(np.mean(oaconvolve(noise, weighted) ** 2))
+        return _adapt(_Loop(weighted, self.n_taps, power, normalised=False), signals, validation, self.schedule)
+
+
+def band_weighting(band_power: Array | None = None) -> Array:
+    """Gradient weighting g, a minimum-phase FIR [2048]: a Butterworth band-pass from 44.7 Hz to 5.6 kHz.
+
+    The edges are the outer ones of the 50-Hz and the 5-kHz band. Second order each: gentle slopes keep the delay
+    short, which bounds the step, and make what lies just outside count a little.
+    band_power: of the disturbance in each of the 21 bands between, [21]; where given, its inverse weighs in,
+    interpolated over log f, so that each band's share of the weighted disturbance is the same.
+    """
+    frequency_hz = frequencies_hz()
+    low, high = edges_hz(NR_BANDS[0])[0], edges_hz(NR_BANDS[-1])[1]
+    slopes = (low / frequency_hz) ** (2 * WEIGHTING_ORDER), (frequency_hz / high) ** (2 * WEIGHTING_ORDER)
+    log_magnitude = (-(torch.log1p(slopes[0]) + torch.log1p(slopes[1])) / 2).clamp_min(math.log(WEIGHTING_FLOOR))
+    if band_power is not None:
+        log_centre = np.log([centre_hz(n) for n in NR_BANDS])
+        log_inverse = -np.log(np.maximum(band_power, BAND_POWER_FLOOR * band_power.max()))
+        log_frequency = np.log(frequency_hz.clamp_min(1).numpy())
+        log_magnitude = log_magnitude + torch.from_numpy(np.interp(log_frequency, log_centre, log_inverse)) / 2
+    weighting: Array = minimum_phase_fir(log_magnitude, WEIGHTING_TAPS).numpy()
+    return weighting
+
+
+def _band_power(noise: Array, primary: Array) -> Array:
+    """Power [21] of the disturbance that `noise` makes, per scored band."""
+    _, psd = welch(noise, nperseg=DESIGN_N_FFT, detrend=False)
+    power: Array = psd * np.abs(rfft(primary, DESIGN_N_FFT)) ** 2 @ band_matrix(NR_BANDS, DESIGN_N_FFT).numpy()
+    return power
+
+
+def _impulse_responses(paths: AcousticPaths) -> list[tuple[Array, Array]]:
+    """Primary and secondary path of each item, float64, without their silent tails."""
+    spectra = paths.validate().to(torch.float64, "cpu")
+    primary, secondary = (torch.fft.irfft(each).numpy() for each in (spectra.primary, spectra.secondary))
+    return [(_without_tail(p), _without_tail(s)) for p, s in zip(primary, secondary, strict=True)]
+
+
+def _without_tail(response: Array) -> Array:
+    remaining = np.cumsum(response[::-1] ** 2)[::-1]
+    return response[: int(np.count_nonzero(remaining > NEGLIGIBLE_ENERGY * remaining[0]))]
+
+
+def _repeated(signal: Array) -> Source:
+    position = 0
+
+    def following(n_samples: int) -> Array:
+        nonlocal position
+        taken = np.take(signal, np.arange(position, position + n_samples), mode="wrap")
+        position += n_samples
+        return taken
+
+    return following
+
+
+class _Validation:
+    """Noise reduction of a filter held still, mean over the scored bands, on a signal from its settling on."""
+
+    def __init__(self, heard: Array, primary: Array, secondary: Array, n_taps: int) -> None:
+        self._heard, self._secondary = heard, secondary
+        self._primary = np.pad(primary, (0, max(0, secondary.size + n_taps - 1 - primary.size)))
+        self._disturbance_power = self._band_power(self._primary)
+        self._floor = VALIDATION_POWER_FLOOR * self._disturbance_power.sum()
+
+    def __call__(self, taps: Array) -> float:
+        residual = self._primary.copy()
+        residual[: self._secondary.size + taps.size - 1] -= fftconvolve(self._secondary, taps)
+        power = self._band_power(residual)
+        return float(np.mean(10 * np.log10((self._disturbance_power + self._floor) / (power + self._floor))))
+
+    def _band_power(self, path: Array) -> Array:
+        settled = oaconvolve(self._heard, path, mode="valid")
+        _, psd = welch(settled, nperseg=VALIDATION_N_FFT, noverlap=3 * VALIDATION_N_FFT // 4, detrend=False)
+        power: Array = psd @ band_matrix(NR_BANDS, VALIDATION_N_FFT).numpy()
+        return power
+
+
+def _adapt(loop: _Loop, signals: _Signals, validation: _Validation, schedule: Schedule) -> tuple[Array, Account]:
+    """The best validated taps [n_taps] (no filter at all counts as 0 dB), and the account.
+
+    Where the filter diverges it goes on from the best one with half the step, and its patience starts anew.
+    """
+    interval, cap = (math.ceil(each * SAMPLE_RATE_HZ) for each in (schedule.interval_s, schedule.cap_s))
+    step, n_divergences, n_done, n_stale, elapsed_s = schedule.step, 0, 0, 0, 0.0
+    best, best_db = loop.taps, 0.0
+    validated_s: list[float] = []
+    curve_db: list[float] = []
+    while n_done < cap and n_stale < schedule.patience:
+        n_until = min(n_done + interval, cap)
+        while n_done < n_until:
+            n_samples = min(GUARD_SAMPLES, n_until - n_done)
+            began = time.thread_time()
+            diverged = loop.adapt(signals.next(n_samples), step)
+            elapsed_s += time.thread_time() - began
+            n_done += n_samples
+            if diverged:
+                step, n_divergences, n_stale = step / 2, n_divergences + 1, 0
+                loop.restart(best)
+        validated_s.append(n_done / SAMPLE_RATE_HZ)
+        curve_db.append(validation(loop.taps))
+        n_stale = 0 if curve_db[-1] >= best_db + schedule.min_gain_db else n_stale + 1
+        if curve_db[-1] > best_db:
+            best, best_db = loop.taps, curve_db[-1]
+    return best, Account(
+        adapted_s=n_done / SAMPLE_RATE_HZ,
+        validated_s=tuple(validated_s),
+        noise_reduction_db=tuple(curve_db),
+        samples_per_s=n_done / elapsed_s,
+        stopped="no_improvement" if n_stale >= schedule.patience else "cap",
+        n_divergences=n_divergences,
+        step=step,
+    )
+
+
+class _Stretch(NamedTuple):
+    """Signals of one stretch: reference [n_taps + n], filtered [n_taps - 1 + n], disturbance [n]."""
+
+    reference: Array
+    filtered: Array
+    disturbance: Array
+
+
+class _Signals:
+    """A source heard through the weighted paths, from silence on, stretch after stretch."""
+
+    def __init__(self, source: Source, primary: Array, secondary: Array, n_taps: int) -> None:
+        self._source, self._primary, self._secondary, self._n_taps = source, primary, secondary, n_taps
+        self._past = np.zeros(max(primary.size, secondary.size + n_taps) - 1)
+
+    def next(self, n_samples: int) -> _Stretch:
+        heard = np.concatenate((self._past, self._source(n_samples)))
+        self._past = heard[-self._past.size :]
+
+        def through(path: Array, n_past: int) -> Array:
+            return oaconvolve(heard[-(n_past + n_samples + path.size - 1) :], path, mode="valid")
+
+        return _Stretch(
+            reference=np.append(heard[-(self._n_taps - 1 + n_samples) :], 0.0),
+            filtered=through(self._secondary, self._n_taps - 1),
+            disturbance=through(self._primary, 0),
+        )
+
+
+class _Loop:
+    """The adapting filter and the control samples on their way through the secondary path.
+
+    secondary: weighted, g * s. power: mean square of the filtered reference.
+    """
+
+    def __init__(self, secondary: Array, n_taps: int, power: float, normalised: bool) -> None:
+        self._energy = n_taps * power
+        self._normalised = normalised
+        self._head = secondary[:BLOCK_SAMPLES][::-1].copy()
+        self._n_past = secondary.size - 1
+        self._n_fft = next_fast_len(self._n_past, real=True)
+        # The weighting alone is longer than a block, so there always is a late part.
+        self._late = rfft(secondary[BLOCK_SAMPLES:], self._n_fft)
+        self.restart(np.zeros(n_taps))
+
+    @property
+    def taps(self) -> Array:
+        """A copy, first tap first."""
+        return self._reversed[::-1].copy()
+
+    def restart(self, taps: Array) -> None:
+        """Go on from `taps` with a silent loudspeaker."""
+        self._reversed = taps[::-1].copy()
+        self._past = np.zeros(self._n_past)
+
+    def adapt(self, stretch: _Stretch, step: float) -> bool:
+        """Adapt over a stretch; true where the filter diverged."""
+        scale = (step, NORMALISATION_FLOOR * self._energy) if self._normalised else (step / self._energy, 0.0)
+        # What overflows is what the guard looks for.
+        with np.errstate(over="ignore", invalid="ignore"):
+            error = self._error(stretch, *scale)
+            return not error @ error <= DIVERGED_POWER_RATIO * (stretch.disturbance @ stretch.disturbance)
+
+    def _error(self, stretch: _Stretch, step: float, floor: float) -> Array:
+        """Weighted error [n] while the taps adapt."""
+        n_samples, n_taps = stretch.disturbance.size, self._reversed.size
+        control = np.concatenate((self._past, np.zeros(n_samples)))
+        error = np.empty(n_samples)
+        for start in range(0, n_samples, BLOCK_SAMPLES):
+            stop = min(start + BLOCK_SAMPLES, n_samples)
+            known = stretch.disturbance[start:stop] - self._late_part(
+                control[start : start + self._n_past], stop - start
+            )
+            _adapt_block(
+                self._reversed,
+                self._head,
+                stretch.reference[start : stop + n_taps],
+                stretch.filtered[start : stop + n_taps - 1],
+                known,
+                control[start + self._n_past - (self._head.size - 1) : stop + self._n_past],
+                error[start:stop],
+                step,
+                floor,
+                self._normalised,
+            )
+        self._past = control[n_samples:]
+        return error
+
+    def _late_part(self, past: Array, n_samples: int) -> Array:
+        """What the next samples, a block at most, hear of `past` through the path after its first block."""
+        # Circular, yet exact: what wraps lands before the last block.
+        heard = irfft(rfft(past, self._n_fft) * self._late, self._n_fft)
+        first = self._n_past - BLOCK_SAMPLES
+        late: Array = heard[first : first + n_samples]
+        return late
+
+
+# Sums may be reordered, so that they run in vector registers; NaN and infinity keep their meaning for the guard.
+_compiled = njit(fastmath={"reassoc", "contract", "nsz"}, nogil=True)
+
+
+@_compiled
+def _dot(first: Array, second: Array) -> float:
+    total = 0.0
+    for i in range(first.size):
+        total += first[i] * second[i]
+    return total
+
+
+@_compiled
+def _adapt_block(
+    taps: Array,
+    head: Array,
+    reference: Array,
+    filtered: Array,
+    known: Array,
+    control: Array,
+    error: Array,
+    step: float,
+    floor: float,
+    normalised: bool,
+) -> None:
+    """Adapt over error.size samples. `taps` and `head` are reversed in time, so that every sum runs forwards.
+
+    reference, filtered and control begin with the past that their sums need. reference has one sample more: the
+    pass that updates the taps forms the next control sample too. known: error without the part that `head` adds.
+    """
+    n_taps = taps.size
+    control_sample = _dot(taps, reference[:n_taps])
+    power = _dot(filtered[: n_taps - 1], filtered[: n_taps - 1])
+    for n in range(error.size):
+        control[head.size - 1 + n] = control_sample
+        error[n] = known[n] - _dot(head, control[n : n + head.size])
+        gradient = filtered[n : n + n_taps]
+        following = reference[n + 1 : n + 1 + n_taps]
+        power += gradient[n_taps - 1] ** 2
+        rate = step * error[n] / (power + floor) if normalised else step * error[n]
+        power -= gradient[0] ** 2
+        control_sample = 0.0
+        for i in range(n_taps):
+            taps[i] += rate * gradient[i]
+            control_sample += taps[i] * following[i]
