@@ -18,6 +18,9 @@ from synthesis.conventions import N_BINS, SAMPLE_RATE_HZ
 from synthesis.errors import InvalidOption, InvalidPaths
 from synthesis.spectra import squared_magnitude
 
+REGULARISATION = 1e-6
+"""Of the pooled reference autospectrum, over its maximum."""
+
 
 @dataclass(frozen=True)
 class Take:
@@ -52,7 +55,7 @@ def estimate_paths(
     n_offsets: int = 6,
     first_sample: int = 8192,
     last_sample: int = 4 * SAMPLE_RATE_HZ,
-    regularisation: float = 1e-6,
+    regularisation: float = REGULARISATION,
 ) -> PathEstimate:
     """Estimate both paths from takes of at least one state with gain 0 and one without (Eqs. 1-2).
 

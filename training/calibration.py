@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from synthesis.conventions import SAMPLE_RATE_HZ
-from synthesis.path_estimation import PathEstimate, Take, estimate_paths
+from synthesis.path_estimation import REGULARISATION, PathEstimate, Take, estimate_paths
 from training.datasets.noise import NoiseSet
 from training.datasets.path_pairs import MAX_PATH_SAMPLES, DatasetError, PathPair, named_seed
 
@@ -36,6 +36,7 @@ def simulate_calibration(
     primary_taps: int = 8192,
     secondary_taps: int = 2048,
     gain: float = PROBE_GAIN,
+    regularisation: float = REGULARISATION,
     snr_db: float | None = None,
     seed: int = 0,
 ) -> PathEstimate:
@@ -49,6 +50,7 @@ def simulate_calibration(
         primary_taps: length of the primary estimate, in samples.
         secondary_taps: length of the secondary estimate, in samples.
         gain: g of the second state, not 0.
+        regularisation: of the pooled reference autospectrum, over its maximum; not negative.
         snr_db: white noise at the error microphone, so far below that probe and state's error signal and
             independent between probes and states; None for none.
         seed: of that noise; the pair's name is mixed in, so that a pair's noise does not depend on the others.
@@ -58,11 +60,11 @@ def simulate_calibration(
         [n_pairs, 16385].
 
     Raises:
-        DatasetError: no pair, no probe or a probe that is no recording, a window or gain out of range, or an
-            SNR that is no finite number.
+        DatasetError: no pair, no probe or a probe that is no recording, a window, gain or regularisation out of
+            range, or an SNR that is no finite number.
     """
     chosen = tuple(range(noise_set.n_recordings)) if probes is None else tuple(probes)
-    _check_options(pairs, noise_set, window, chosen, gain, snr_db)
+    _check_options(pairs, noise_set, window, chosen, gain, regularisation, snr_db)
     probe_frames, probe_spectra = _probe_frames(noise_set, window, chosen)
     references = [frames.flatten() for frames in probe_frames]
     estimates = []
@@ -87,6 +89,7 @@ def simulate_calibration(
                 n_offsets=N_OFFSETS,
                 first_sample=0,  # the takes hold the windows' samples and nothing else, see _probe_frames
                 last_sample=N_OFFSETS * window,
+                regularisation=regularisation,
             )
         )
     return PathEstimate(
@@ -107,6 +110,7 @@ def _check_options(
     window: int,
     probes: tuple[int, ...],
     gain: float,
+    regularisation: float,
     snr_db: float | None,
 ) -> None:
     if not pairs:
@@ -122,6 +126,10 @@ def _check_options(
         )
     if not np.isfinite(gain) or gain == 0:
         raise DatasetError(f"calibration: found gain = {gain}, expected a finite number other than 0")
+    if not np.isfinite(regularisation) or regularisation < 0:
+        raise DatasetError(
+            f"calibration: found regularisation = {regularisation}, expected a finite number from 0 on"
+        )
     if snr_db is not None and not np.isfinite(snr_db):
         raise DatasetError(f"calibration: found snr_db = {snr_db}, expected a finite number, or None")
 

@@ -32,7 +32,7 @@ def assert_equal(first: PathEstimate, second: PathEstimate, atol: float = 0.0) -
 
 
 def whole_calibration(
-    pair: PathPair, noise_set: NoiseSet, probes: range | list[int], window: int, **options: int
+    pair: PathPair, noise_set: NoiseSet, probes: range | list[int], window: int, **options: float
 ) -> PathEstimate:
     """The slow way: four whole seconds convolved, then estimated."""
     takes = []
@@ -63,6 +63,19 @@ def test_a_subset_of_probes_and_other_lengths(pairs: tuple[PathPair, ...], noise
     assert_equal(fast, whole_calibration(pairs[0], noise_set, [1, 5], 8192, **lengths), atol=1e-9)
     everything = simulate_calibration(pairs[:1], noise_set, **lengths)
     assert not torch.equal(fast.primary, everything.primary)
+
+
+def test_the_regularisation_is_the_estimator_s_and_shrinks_what_probes_leave_weak(
+    pairs: tuple[PathPair, ...], noise_set: NoiseSet
+) -> None:
+    fast = simulate_calibration(pairs[:1], noise_set, probes=[1, 5], regularisation=1e-3)
+    assert_equal(fast, whole_calibration(pairs[0], noise_set, [1, 5], 8192, regularisation=1e-3), atol=1e-9)
+    default = simulate_calibration(pairs[:1], noise_set, probes=[1, 5])
+    assert_equal(default, simulate_calibration(pairs[:1], noise_set, probes=[1, 5], regularisation=1e-6))
+    # Above 15 kHz the recordings have little power: there the transfer function gives way.
+    high = slice(5120, 8193)
+    weak, plain = (torch.fft.rfft(each.primary, n=16384).abs()[:, high].sum() for each in (fast, default))
+    assert float(weak) < 0.7 * float(plain)
 
 
 def test_windows_are_spaced_equally_between_8192_samples_and_four_seconds() -> None:
@@ -137,6 +150,7 @@ def test_measurement_noise_is_as_strong_as_asked_independent_and_seeded(
         ({"probes": [8]}, r"probes \(8,\)"),  # white noise is no probe
         ({"window": 200000}, "window of 200000 samples, expected 2 to 183808"),
         ({"gain": 0.0}, "gain = 0.0"),
+        ({"regularisation": -1e-6}, "regularisation = -1e-06"),
         ({"snr_db": float("nan")}, "snr_db = nan"),
     ],
 )
