@@ -425,20 +425,41 @@ def all_conditions(rows: pd.DataFrame) -> pd.DataFrame:
 def against_wmmse(rows: pd.DataFrame) -> pd.DataFrame:
     """Per model, setting and k: NR over that of WMMSE at the same estimates and on the same ears, in dB.
 
-    `change` is that difference less the same model's at its own training window, all else standard.
+    `change` is that difference less the same model's at its own training window, all else standard; of it,
+    `own_change` is the model's NR and `wmmse_change` WMMSE's.
     """
     originals = rows[rows.condition == "original"]
     ears = ["setting", "listener", "ear"]
     wmmse = originals[(originals.method == "wmmse") & (originals.k == 0)].set_index(ears).noise_reduction_db
     own = originals[originals.source != "untrained"].join(wmmse.rename("wmmse_db"), on=ears)
-    own = own.assign(over_wmmse_db=own.noise_reduction_db - own.wmmse_db)
     by = ["method", "k", "source", "training_window", "setting"]
-    over = own.groupby([*by, "listener"], sort=False).over_wmmse_db.mean().groupby(level=by, sort=False).mean()
-    table = over.reset_index()
+    figures = ["noise_reduction_db", "wmmse_db"]
+    persons = own.groupby([*by, "listener"], sort=False)[figures].mean()
+    table = persons.groupby(level=by, sort=False).mean().reset_index()
     at_home = table.setting == [Setting(int(window)).name for window in table.training_window]
-    home = table[at_home].set_index(["source", "k"]).over_wmmse_db.rename("at_home_db")
+    home = table[at_home].set_index(["source", "k"])[figures].add_suffix("_home")
     table = table.join(home, on=["source", "k"])
-    return table.assign(change=table.over_wmmse_db - table.at_home_db)
+    return table.assign(
+        over_wmmse_db=table.noise_reduction_db - table.wmmse_db,
+        own_change=table.noise_reduction_db - table.noise_reduction_db_home,
+        wmmse_change=table.wmmse_db - table.wmmse_db_home,
+        change=lambda each: each.own_change - each.wmmse_change,
+    )
+
+
+def worst_table(over: pd.DataFrame, labels: dict[str, str], count: int = 16) -> pd.DataFrame:
+    """The settings where generators lose most against WMMSE at k = 0, by `change`: over models, in dB."""
+    grouped = over[over.k == 0].groupby(["method", "setting"], sort=False)
+    table = grouped.agg(
+        models=("source", "nunique"),
+        change=("change", "mean"),
+        least=("change", "min"),
+        most=("change", "max"),
+        own_change=("own_change", "mean"),
+        wmmse_change=("wmmse_change", "mean"),
+    )
+    table = table.sort_values("change").groupby(level="method", sort=False).head(count).reset_index()
+    return table.assign(setting=[labels[name] for name in table.setting])
 
 
 def design_means(rows: pd.DataFrame) -> pd.DataFrame:
@@ -544,12 +565,15 @@ def write_report(folder: Path) -> str:
     trained = means[~means.method.isin(UNTRAINED)]
     over = against_wmmse(rows) if len(trained) else None
     parts = ["# Calibration study", NOTE, "## Nearest to the paper", *_paper_parts(rows, labels)]
+    if over is not None:
+        parts += ["## Where k = 0 loses most against WMMSE", WORST_NOTE, markdown(worst_table(over, labels))]
     for title, settings in GROUPS.items():
         varied = {each.name for each in settings if title == "Window" or each not in standards()}
         if varied & set(means.setting):
             parts += [f"## {title}", markdown(figure_table(untrained, settings))]
             if over is not None:
-                parts += [f"Trained generators, {over.source.nunique()} models:"]
+                counts = over.groupby("method", sort=False).source.nunique()
+                parts += ["Trained: " + ", ".join(f"{name}, {n} models" for name, n in counts.items()) + "."]
                 parts += [
                     markdown(figure_table(trained, settings)),
                     OVER_NOTE,
@@ -576,6 +600,10 @@ NOTE = (
 
 
 DENOISED_NOTE = "Change of NR in dB where the support's decays have denoised the secondary estimates:"
+WORST_NOTE = (
+    "Change of NR(k = 0) - NR(WMMSE), same estimates and ears, from the model's own training window with all else "
+    "standard: mean, least and most over models; then what of it is the generator's NR, and what WMMSE's."
+)
 OVER_NOTE = (
     "Their NR over WMMSE's at the same estimates, dB (in brackets: less the same difference at the model's own "
     "training window, all else standard):"

@@ -179,6 +179,11 @@ def test_a_generator_is_compared_with_wmmse_on_its_own_held_out_ears() -> None:
     assert over.loc[Setting(8192).name, "over_wmmse_db"] == pytest.approx(23.0 - 23.0)
     assert over.loc[Setting(4096).name, "change"] == 0
     assert over.loc[Setting(8192).name, "change"] == pytest.approx(1.0)
+    assert over.loc[Setting(8192).name, "own_change"] == pytest.approx(3.0)
+    assert over.loc[Setting(8192).name, "wmmse_change"] == pytest.approx(2.0)
+    worst = study.worst_table(over.reset_index(), {Setting(w).name: str(w) for w in study.STANDARD_WINDOWS})
+    assert list(worst.setting) == ["4096", "8192"]  # the one that loses most first
+    assert list(worst.change) == pytest.approx([0.0, 1.0])
 
 
 def test_denoised_rows_leave_the_support_out_and_are_compared_ear_by_ear(
