@@ -47,9 +47,24 @@ def toeplitz_system(paths: AcousticPaths, weights: Tensor, n_taps: int = N_TAPS)
     return column, rhs
 
 
+def solve_direct(column: Tensor, rhs: Tensor) -> Tensor:
+    """Levinson recursion on the CPU for symmetric Toeplitz systems: float64 [batch, n_taps], from float64."""
+    taps = [solve_toeplitz(c, r) for c, r in zip(column.cpu().numpy(), rhs.cpu().numpy(), strict=True)]
+    return torch.from_numpy(np.stack(taps))
+
+
 def design_wmmse(paths: AcousticPaths, reference_psd: Tensor, n_taps: int = N_TAPS) -> Tensor:
-    """Direct double-precision Levinson solve on the CPU: taps [batch, n_taps] in the paths' real type."""
-    double = paths.to(torch.float64)
-    column, rhs = toeplitz_system(double, wmmse_weights(reference_psd.to(torch.float64)), n_taps)
-    taps = np.stack([solve_toeplitz(c, r) for c, r in zip(column.cpu().numpy(), rhs.cpu().numpy(), strict=True)])
-    return torch.from_numpy(taps).to(device=paths.primary.device, dtype=paths.primary.real.dtype)
+    """Direct double-precision solve, every ear by itself: taps [batch, n_taps] in the paths' real type."""
+    weights = wmmse_weights(reference_psd.to(torch.float64))
+    column, rhs = toeplitz_system(paths.to(torch.float64), weights, n_taps)
+    return solve_direct(column, rhs).to(paths.primary.real)
+
+
+def design_shared_wmmse(paths: AcousticPaths, reference_psd: Tensor, n_taps: int = N_TAPS) -> Tensor:
+    """The one filter for all ears of `paths` (Eq. 7, A = all of them): taps [1, n_taps] in the paths' real type.
+
+    Its normal equations are the ears' sums, the regularisation included: lambda is 1e-4 of the sum over ears too.
+    """
+    weights = wmmse_weights(reference_psd.to(torch.float64))
+    column, rhs = (each.sum(0, keepdim=True) for each in toeplitz_system(paths.to(torch.float64), weights, n_taps))
+    return solve_direct(column, rhs).to(paths.primary.real)

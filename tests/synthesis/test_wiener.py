@@ -5,7 +5,7 @@ import torch
 
 from synthesis.octave_bands import NR_BANDS, band_matrix
 from synthesis.paths import AcousticPaths
-from synthesis.wiener import design_wmmse, toeplitz_system, wmmse_weights
+from synthesis.wiener import design_shared_wmmse, design_wmmse, toeplitz_system, wmmse_weights
 from tests.oracles import toeplitz as toeplitz_oracle
 from tests.oracles import wiener as oracle
 from tests.synthesis.cases import SMALL_N_TAPS, Case, pink_psd, relative_error
@@ -75,3 +75,26 @@ def test_the_level_of_the_primary_scales_the_filter(small_case: Case) -> None:
     torch.testing.assert_close(
         found, 2 * design_wmmse(paths, small_case.psd(), SMALL_N_TAPS), rtol=1e-10, atol=1e-12
     )
+
+
+def test_the_shared_design_is_the_dense_least_squares_solution_of_all_ears(small_case: Case) -> None:
+    found = design_shared_wmmse(small_case.paths(), small_case.psd(), SMALL_N_TAPS)
+    omega = oracle.weights(small_case.reference_psd)
+    rows = toeplitz_oracle.fourier_rows(small_case.n_bins, SMALL_N_TAPS)
+    matrix = np.concatenate([(np.sqrt(omega) * s)[:, None] * rows for s in small_case.secondary])
+    target = np.concatenate([np.sqrt(omega) * p for p in small_case.primary])
+    ridge = 1e-4 * np.sum(omega * np.abs(small_case.secondary) ** 2)
+    stacked = np.vstack([matrix.real, matrix.imag, np.sqrt(ridge) * np.eye(SMALL_N_TAPS)])
+    wanted = np.concatenate([target.real, target.imag, np.zeros(SMALL_N_TAPS)])
+    expected = np.linalg.lstsq(stacked, wanted, rcond=None)[0]
+    # As for one ear: the normal equations square a condition number of at most 1e4.
+    assert relative_error(found[0], expected) < 1e-8
+
+
+def test_the_shared_design_of_one_ear_or_of_equal_ears_is_its_own(small_case: Case) -> None:
+    one = small_case.paths()[:1]
+    own = design_wmmse(one, small_case.psd(), SMALL_N_TAPS)
+    assert torch.equal(design_shared_wmmse(one, small_case.psd(), SMALL_N_TAPS), own)
+    thrice = design_shared_wmmse(AcousticPaths.stack([one] * 3), small_case.psd(), SMALL_N_TAPS)
+    # Three times the same equations, summed with rounding; condition as above.
+    assert relative_error(thrice, own) < 1e-8

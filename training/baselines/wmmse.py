@@ -1,12 +1,25 @@
-"""Per-query weighted least squares, alone or refined in the paper's profile."""
+"""Weighted least squares (Eq. 7): for each query or shared, solved directly or by conjugate gradients."""
+
+from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Self
 
+import torch
 from torch import Tensor
 
+from synthesis.conjugate_gradients import conjugate_gradients
 from synthesis.gauss_newton import PAPER, refine
 from synthesis.paths import AcousticPaths, ControlFilter
-from synthesis.wiener import design_wmmse
+from synthesis.toeplitz import CirculantPreconditioner, SymmetricToeplitz
+from synthesis.wiener import design_shared_wmmse, design_wmmse, toeplitz_system, wmmse_weights
+from training.training_set import TrainingSet
+
+FAST_ITERATIONS = 72
+FAST_FLOOR = 0.04
+"""Smallest eigenvalue of the circulant preconditioner over the mean diagonal, 400 times the regularisation. With 72
+iterations every one of 30 measured ears comes within 0.017 dB of the direct solution's noise reduction, at windows
+of 4096 and 8192 alike; a floor of 20 times needs 96, and 64 leave 0.03 dB."""
 
 
 @dataclass(frozen=True)
@@ -30,3 +43,78 @@ class Wmmse:
         if self.n_updates:
             taps = refine(paths, taps, self.reference_psd, n_updates=self.n_updates, profile=PAPER).taps
         return ControlFilter(taps)
+
+
+@dataclass(frozen=True)
+class WmmsePcg:
+    """Single-precision conjugate gradients from zero, to a relative residual of 1e-6 or `budget` iterations.
+
+    The paper's diagonal preconditioner is a scalar for a Toeplitz matrix and leaves every iterate unchanged, so it
+    is applied as none. reference_psd: mean square per bin, [n_bins].
+    """
+
+    reference_psd: Tensor
+    budget: int
+
+    @property
+    def name(self) -> str:
+        """`wmmse_pcg_32` and so on."""
+        return f"wmmse_pcg_{self.budget}"
+
+    def design(self, paths: AcousticPaths) -> ControlFilter:
+        """Taps [batch, 2048] from estimated paths."""
+        column, rhs = _single_precision_system(paths, self.reference_psd)
+        solution = conjugate_gradients(SymmetricToeplitz(column), rhs, n_iterations=self.budget)
+        return ControlFilter(solution.value.to(paths.primary.real))
+
+
+@dataclass(frozen=True)
+class WmmseFast:
+    """Single-precision conjugate gradients as the `fast` refinement runs them: reorthogonalised, and behind
+    Strang's circulant preconditioner. reference_psd: mean square per bin, [n_bins].
+    """
+
+    reference_psd: Tensor
+    n_iterations: int = FAST_ITERATIONS
+    name: str = "wmmse_fast"
+
+    def design(self, paths: AcousticPaths) -> ControlFilter:
+        """Taps [batch, 2048] from estimated paths."""
+        column, rhs = _single_precision_system(paths, self.reference_psd)
+        matrix = SymmetricToeplitz(column)
+        preconditioner = CirculantPreconditioner.strang(matrix, floor=FAST_FLOOR * column[..., :1])
+        solution = conjugate_gradients(
+            matrix, rhs, preconditioner, n_iterations=self.n_iterations, reorthogonalise=True
+        )
+        return ControlFilter(solution.value.to(paths.primary.real))
+
+
+@dataclass(frozen=True)
+class SupportSharedWmmse:
+    """The filter that serves the support's estimates best together, for every query alike.
+
+    taps: [1, 2048].
+    """
+
+    taps: Tensor
+    name: str = "wmmse_shared"
+
+    @classmethod
+    def fit(cls, training_set: TrainingSet, reference_psd: Tensor) -> Self:
+        """One direct solve on the support's own calibration. reference_psd: mean square per bin, [n_bins]."""
+        return cls(design_shared_wmmse(support_estimates(training_set), reference_psd))
+
+    def design(self, paths: AcousticPaths) -> ControlFilter:
+        """The same taps for each of the paths: [batch, 2048]."""
+        return ControlFilter(self.taps.to(paths.primary.real).expand(paths.batch_size, -1))
+
+
+def support_estimates(training_set: TrainingSet) -> AcousticPaths:
+    """The protocol's own calibration of the support cases."""
+    return AcousticPaths.from_impulse_responses(
+        training_set.primary_estimates[0], training_set.secondary_estimates[0]
+    )
+
+
+def _single_precision_system(paths: AcousticPaths, reference_psd: Tensor) -> tuple[Tensor, Tensor]:
+    return toeplitz_system(paths.to(torch.float32), wmmse_weights(reference_psd.to(torch.float32)))

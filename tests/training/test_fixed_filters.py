@@ -1,0 +1,145 @@
+"""Selective and generative fixed filters: their limiting cases, and that training helps held-out ears."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from synthesis.noise_reduction import predict
+from synthesis.paths import AcousticPaths
+from training.baselines import GenerativeFixedFilter, SelectiveFixedFilter, SupportSharedWmmse, Wmmse
+from training.baselines.generative import WeightNetwork, band_edges_hz, sub_filters
+from training.config import load_config
+from training.datasets.noise import simulated_noise
+from training.datasets.simulated import simulate_listeners
+from training.measurements import Measurements
+
+CPU = torch.device("cpu")
+
+
+@pytest.fixture(scope="module")
+def measurements():
+    return Measurements.calibrate(simulate_listeners(5, 0), simulated_noise(0), window=8192, conditions="original")
+
+
+@pytest.fixture(scope="module")
+def support(measurements):
+    return tuple(sorted({pair.listener for pair in measurements.pairs}))[:3]
+
+
+@pytest.fixture(scope="module")
+def training_set(measurements, support):
+    return measurements.training_set(support, load_config("prime", n_calibrations=1), CPU)
+
+
+@pytest.fixture(scope="module")
+def psd(measurements):
+    return measurements.reference_psd.float()
+
+
+def test_a_support_case_is_served_by_its_own_filter(measurements, support, training_set, psd):
+    method = SelectiveFixedFilter.fit(training_set, psd)
+    own = measurements.indices(support)
+    paths = measurements.paths(own)
+    assert method.select(paths).tolist() == list(range(len(own)))
+    # The library is designed from the same estimates, in float32 here and float64 there.
+    expected = Wmmse(psd).design(paths).taps
+    torch.testing.assert_close(
+        method.design(paths).taps, expected, rtol=1e-3, atol=1e-4 * float(expected.abs().max())
+    )
+
+
+def test_a_query_gets_the_filter_that_its_estimates_predict_best(measurements, support, training_set, psd):
+    method = SelectiveFixedFilter.fit(training_set, psd)
+    queries = [i for i in range(len(measurements.pairs)) if i not in measurements.indices(support)]
+    paths = measurements.paths(queries)
+    predicted = torch.stack(
+        [
+            predict(paths, each.expand(len(queries), -1), psd, uncertainty=torch.zeros(31)).mean_noise_reduction_db
+            for each in method.library
+        ]
+    )
+    chosen = method.design(paths).taps
+    found = predict(paths, chosen, psd, uncertainty=torch.zeros(31)).mean_noise_reduction_db
+    torch.testing.assert_close(found, predicted.amax(0), rtol=0, atol=1e-3)
+
+
+def test_true_paths_do_not_reach_the_selection(training_set, psd, measurements):
+    true = training_set.true
+    altered = replace(training_set, true=replace(true, primary=2 * true.primary))
+    paths = measurements.paths([0, 9])
+    first, second = (SelectiveFixedFilter.fit(each, psd).design(paths).taps for each in (training_set, altered))
+    assert torch.equal(first, second)
+
+
+def test_the_sub_filters_sum_to_the_filter_and_keep_to_their_bands(training_set, psd):
+    broad = SupportSharedWmmse.fit(training_set, psd).taps[0].double()
+    parts = sub_filters(broad)
+    assert parts.shape == (15, 2048)
+    # Sums of fifteen numbers in float64.
+    torch.testing.assert_close(parts.sum(0), broad, rtol=0, atol=1e-14 * float(broad.abs().max()))
+    impulse = torch.zeros(2048, dtype=torch.float64)
+    impulse[0] = 1
+    gain = torch.fft.rfft(sub_filters(impulse), n=32_768).abs()
+    edges, spacing = band_edges_hz(), 24_000 / 16_384
+    # The lowest band reaches down to 0 Hz, and nothing is left two octaves above the two topmost. Differences of
+    # fourth-order low passes fall by 6 dB an octave below the band, where their phases differ, by 24 dB above it.
+    for number in range(1, 15):
+        within = gain[number, round(edges[number] / spacing) : round(edges[number + 1] / spacing)].mean()
+        assert gain[number, : round(edges[number] / 4 / spacing)].mean() < 0.25 * within
+        assert number >= 13 or gain[number, round(4 * edges[number + 1] / spacing) :].mean() < 1e-3 * within
+
+
+def test_weights_of_one_reproduce_the_broad_band_filter(measurements, training_set, psd):
+    """Untrained, the generative filter is the support-shared one."""
+    shared = SupportSharedWmmse.fit(training_set, psd)
+    paths = measurements.paths([0, 7])
+    expected = shared.design(paths).taps
+    untrained = GenerativeFixedFilter("generative", WeightNetwork(sub_filters(shared.taps[0]), psd))
+    # Float32 sums of fifteen parts.
+    torch.testing.assert_close(
+        untrained.design(paths).taps, expected, rtol=0, atol=1e-6 * float(expected.abs().max())
+    )
+
+
+def test_the_network_reads_the_gain_that_the_broad_band_filter_lacks(psd):
+    """Paths that the filter serves exactly lack nothing; a primary path scaled by g lacks g - 1 in every band."""
+    broad = torch.zeros(2048)
+    broad[:3] = torch.tensor([1.0, -0.4, 0.2])
+    network = WeightNetwork(sub_filters(broad), psd)
+    secondary = torch.fft.rfft(torch.tensor([[0.5, 0.3]]), n=32_768)
+    served = secondary * torch.fft.rfft(broad, n=32_768)
+    exact = network.lacking_gain(AcousticPaths(served, secondary))
+    scaled = network.lacking_gain(AcousticPaths((0.7 + 0.2j) * served, secondary))
+    torch.testing.assert_close(exact, torch.zeros(1, 30), rtol=0, atol=1e-5)
+    expected = torch.cat((torch.full((1, 15), -0.3), torch.full((1, 15), 0.2)), -1)
+    torch.testing.assert_close(scaled, expected, rtol=0, atol=1e-5)
+
+
+def test_training_beats_the_broad_band_filter_on_held_out_ears(measurements, support, training_set, psd):
+    queries = [i for i in range(len(measurements.pairs)) if i not in measurements.indices(support)]
+    paths = measurements.paths(queries)
+    trained = GenerativeFixedFilter.fit(training_set, psd, seed=0, n_updates=200)
+    assert trained.name == "generative"
+    shared = SupportSharedWmmse.fit(training_set, psd)
+    learned, fixed = (
+        predict(paths, each.design(paths).taps, psd, uncertainty=torch.zeros(31)).mean_noise_reduction_db.mean()
+        for each in (trained, shared)
+    )
+    assert learned > fixed + 0.5
+
+
+def test_seeds_repeat_and_differ(measurements, training_set, psd):
+    paths = measurements.paths([0])
+    reports = []
+    first, again, other = (
+        GenerativeFixedFilter.fit(
+            training_set, psd, seed=seed, n_updates=4, progress=lambda *each: reports.append(each[:2])
+        )
+        .design(paths)
+        .taps
+        for seed in (1, 1, 2)
+    )
+    assert torch.equal(first, again)
+    assert not torch.equal(first, other)
+    assert reports == [(4, 4)] * 3

@@ -1,0 +1,105 @@
+"""FOMAML: a single case, what each phase is worth, and that only the support's true paths teach it."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from synthesis.paths import AcousticPaths
+from training.baselines import Fomaml, fomaml
+from training.baselines.fomaml import INNER_STEP
+from training.baselines.iterative_fir import PAPER_OBJECTIVE, TapLoss, descend
+from training.config import load_config
+from training.datasets.noise import simulated_noise
+from training.datasets.simulated import simulate_listeners
+from training.measurements import Measurements
+from training.objective import TruePaths
+
+CPU = torch.device("cpu")
+
+
+@pytest.fixture(scope="module")
+def measurements():
+    return Measurements.calibrate(simulate_listeners(3, 0), simulated_noise(0), window=8192, conditions="original")
+
+
+@pytest.fixture(scope="module")
+def training_set(measurements):
+    support = tuple(sorted({pair.listener for pair in measurements.pairs}))[:2]
+    return measurements.training_set(support, load_config("prime", n_calibrations=1), CPU)
+
+
+def loss_on(true, psd):
+    return TapLoss(PAPER_OBJECTIVE, AcousticPaths.from_impulse_responses(true.primary, true.secondary), psd)
+
+
+def test_on_a_single_case_it_ends_where_iterative_optimisation_does(measurements, training_set):
+    psd = measurements.reference_psd.float()
+    true = training_set.true
+    alone = replace(training_set, true=TruePaths(true.primary[:1], true.secondary[:1]))
+    loss = loss_on(alone.true, psd)
+    with torch.no_grad():
+        reached = loss(descend(loss, torch.zeros(1, 2048), 1200, 5e-4))[0].item()
+    found = loss(Fomaml.fit(alone, psd, seed=0).taps)[0].item()
+    assert reached < -15
+    # As many steps, the last third of them slower and one inner step ahead.
+    assert abs(found - reached) < 1
+
+
+def test_pooled_updates_lower_the_loss_and_meta_updates_the_adapted_loss(measurements, training_set):
+    psd = measurements.reference_psd.float()
+    loss = loss_on(training_set.true, psd)
+    n_cases = training_set.n_cases
+
+    def adapted_loss(taps):
+        taps = taps.expand(n_cases, -1)
+        return loss(taps - INNER_STEP * loss(taps)[1])[0].mean().item()
+
+    pooled = Fomaml.fit(training_set, psd, seed=0, n_pooled_updates=300, n_meta_updates=0)
+    meta = Fomaml.fit(training_set, psd, seed=0, n_pooled_updates=300, n_meta_updates=150)
+    silence = loss(torch.zeros(n_cases, 2048))[0].mean().item()
+    assert loss(pooled.taps.expand(n_cases, -1))[0].mean().item() < silence - 5
+    assert adapted_loss(pooled.taps) < loss(pooled.taps.expand(n_cases, -1))[0].mean().item()
+    assert adapted_loss(meta.taps) < adapted_loss(pooled.taps)
+
+
+def test_every_query_gets_the_same_filter_and_every_fit_too(measurements, training_set):
+    psd = measurements.reference_psd.float()
+    reports = []
+    first, again = (
+        Fomaml.fit(
+            training_set,
+            psd,
+            seed=0,
+            n_pooled_updates=5,
+            n_meta_updates=3,
+            progress=lambda update, n_updates, loss: reports.append((update, n_updates, loss)),
+        )
+        for _ in range(2)
+    )
+    assert torch.equal(first.taps, again.taps)
+    taps = first.design(measurements.paths([0, 5])).taps
+    assert taps.shape == (2, 2048)
+    assert torch.equal(taps[0], taps[1])
+    assert [update for update, _, _ in reports] == [*range(1, 9), *range(1, 9)]
+    assert all(n_updates == 8 for _, n_updates, _ in reports)
+    assert reports[7][2] < reports[0][2]
+
+
+def test_estimates_do_not_teach_it(measurements, training_set):
+    psd = measurements.reference_psd.float()
+    altered = replace(training_set, primary_estimates=2 * training_set.primary_estimates)
+    first, second = (
+        Fomaml.fit(each, psd, seed=0, n_pooled_updates=4, n_meta_updates=2) for each in (training_set, altered)
+    )
+    assert torch.equal(first.taps, second.taps)
+
+
+def test_of_many_cases_it_draws_by_the_seed(measurements, training_set, monkeypatch):
+    psd = measurements.reference_psd.float()
+    monkeypatch.setattr(fomaml, "MAX_BATCH_SIZE", 2)
+    first, again, other = (
+        Fomaml.fit(training_set, psd, seed=seed, n_pooled_updates=4, n_meta_updates=2).taps for seed in (1, 1, 2)
+    )
+    assert torch.equal(first, again)
+    assert not torch.equal(first, other)

@@ -1,0 +1,135 @@
+"""Weighted least squares: the iterative solutions against the direct one, the shared filter's limiting case."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from synthesis.noise_reduction import predict
+from synthesis.paths import AcousticPaths
+from synthesis.wiener import design_wmmse, toeplitz_system, wmmse_weights
+from training.baselines import SupportSharedWmmse, Wmmse, WmmseFast, WmmsePcg
+from training.config import load_config
+from training.datasets.noise import read_noise, simulated_noise
+from training.datasets.pandar import read_pandar
+from training.datasets.simulated import simulate_listeners
+from training.measurements import Measurements
+
+CPU = torch.device("cpu")
+
+
+@pytest.fixture(scope="module")
+def simulated():
+    return Measurements.calibrate(simulate_listeners(3, 0), simulated_noise(0), window=8192, conditions="original")
+
+
+@pytest.fixture(scope="module")
+def measured(measured_data: Path):
+    noise = read_noise(measured_data / "noise")
+    return Measurements.calibrate(read_pandar(measured_data), noise, window=8192, conditions="original")
+
+
+def true_noise_reduction_db(measurements, indices, taps):
+    """Per ear, on true paths and the reference spectrum, in float64: [n_ears]."""
+    pairs = [measurements.pairs[i] for i in indices]
+    primary, secondary = (
+        torch.from_numpy(np.stack([np.fft.rfft(each, 32_768) for each in paths]))
+        for paths in ([pair.primary for pair in pairs], [pair.secondary for pair in pairs])
+    )
+    certain = torch.zeros(31, dtype=torch.float64)
+    psd = measurements.reference_psd
+    return predict(
+        AcousticPaths(primary, secondary), taps.double(), psd, uncertainty=certain
+    ).mean_noise_reduction_db
+
+
+def quadratic(paths, psd, taps):
+    """What WMMSE minimises, up to a constant: [n_ears]."""
+    column, rhs = toeplitz_system(paths, wmmse_weights(psd))
+    lags = (torch.arange(2048)[:, None] - torch.arange(2048)).abs()
+    taps = taps.double()
+    fitted = torch.stack([t @ (c[lags] @ t) for c, t in zip(column, taps, strict=True)])
+    return fitted - 2 * (rhs * taps).sum(-1)
+
+
+def test_conjugate_gradients_reach_the_direct_solution_where_the_system_is_well_conditioned():
+    """Weights flat over the bands, secondary paths near an impulse: the condition is the regularisation's alone."""
+    rng = np.random.default_rng(0)
+    primary = np.pad(rng.standard_normal((2, 40)), ((0, 0), (6, 0)))
+    secondary = np.pad(0.1 * rng.standard_normal((2, 3)), ((0, 0), (1, 0)))
+    secondary[:, 0] = 1.0
+    paths = AcousticPaths.from_impulse_responses(torch.from_numpy(primary), torch.from_numpy(secondary))
+    ones = torch.ones(16_385, dtype=torch.float64)
+    flat = 1 / wmmse_weights(ones).clamp_min(1e-6)
+    direct = design_wmmse(paths, flat)
+    found = WmmsePcg(flat, 512).design(paths).taps
+    assert found.dtype == torch.float64  # the type of the paths, whatever the solver's own
+    error = (found - direct).norm(dim=-1) / direct.norm(dim=-1)
+    # At most the residual of 1e-6 times the condition: 16384 at the strongest over 1e-4 x 3700, about 4e4.
+    assert error.max() < 0.04
+    # What it minimises is second order in that error.
+    least = quadratic(paths, flat, direct)
+    torch.testing.assert_close(quadratic(paths, flat, found), least, rtol=1e-5, atol=0)
+
+
+def test_each_budget_comes_closer_to_the_direct_solution(simulated):
+    few = [0, 3]
+    paths, psd = simulated.paths(few, torch.float64), simulated.reference_psd
+    least = quadratic(paths, psd, design_wmmse(paths, psd))
+    gaps = [
+        (quadratic(paths, psd, WmmsePcg(psd, n).design(paths).taps) / least - 1).abs() for n in (32, 128, 512, 2048)
+    ]
+    for nearer, farther in zip(gaps[1:], gaps, strict=False):
+        assert (nearer < farther).all()
+    # The value is second order in the error, and float32's rounding enters only through it.
+    assert gaps[-1].max() < 1e-4
+
+
+@pytest.mark.parametrize(("method", "tolerance_db"), [(lambda psd: WmmsePcg(psd, 2048), 0.02), (WmmseFast, 0.02)])
+def test_the_fast_solvers_cancel_as_much_as_the_direct_one_on_measured_ears(measured, method, tolerance_db):
+    ears = list(range(0, 30, 4))
+    paths, psd = measured.paths(ears), measured.reference_psd.float()
+    direct = true_noise_reduction_db(measured, ears, Wmmse(psd).design(paths).taps)
+    found = true_noise_reduction_db(measured, ears, method(psd).design(paths).taps)
+    assert (found - direct).abs().max() < tolerance_db
+
+
+def test_the_fast_solver_serves_simulated_ears_too(simulated):
+    ears = list(range(len(simulated.pairs)))
+    paths, psd = simulated.paths(ears), simulated.reference_psd.float()
+    direct = true_noise_reduction_db(simulated, ears, Wmmse(psd).design(paths).taps)
+    found = true_noise_reduction_db(simulated, ears, WmmseFast(psd).design(paths).taps)
+    # Their systems are others than those its iterations were counted on.
+    assert (found - direct).abs().max() < 0.1
+
+
+def test_the_shared_filter_of_a_single_case_is_that_cases_own(simulated):
+    listener = (simulated.pairs[0].listener,)
+    training_set = simulated.training_set(listener, load_config("prime-log", n_calibrations=1), CPU)
+    alone = type(training_set)(
+        training_set.primary_estimates[:, :1], training_set.secondary_estimates[:, :1], training_set.true, ()
+    )
+    psd = simulated.reference_psd.float()
+    others = simulated.paths([1, 2, 3])
+    shared = SupportSharedWmmse.fit(alone, psd).design(others).taps
+    own = Wmmse(psd).design(simulated.paths([simulated.indices(listener)[0]])).taps
+    # The same estimates in float32, transformed there by their true length and here by the grid's.
+    torch.testing.assert_close(shared, own.expand(3, -1), rtol=1e-3, atol=1e-4 * float(own.abs().max()))
+
+
+def test_the_shared_filter_knows_only_the_supports_own_calibration(simulated):
+    support = tuple(sorted({pair.listener for pair in simulated.pairs}))[:2]
+    psd = simulated.reference_psd.float()
+    one, two = (
+        SupportSharedWmmse.fit(
+            simulated.training_set(support, load_config("prime-log", n_calibrations=n), CPU), psd
+        )
+        for n in (1, 2)
+    )
+    assert torch.equal(one.taps, two.taps)
+
+
+def test_names(simulated):
+    psd = simulated.reference_psd
+    assert [WmmsePcg(psd, 32).name, WmmseFast(psd).name] == ["wmmse_pcg_32", "wmmse_fast"]

@@ -1,0 +1,94 @@
+"""First-order meta-learning of an initial FIR (FOMAML: Finn et al. 2017; Shi et al. 2021 for noise control).
+
+800 pooled updates lower the mean loss of one filter over support cases; 400 meta updates then lower the loss that
+each case has after an inner step of its own, with the gradient taken at the adapted filter. The result is scored
+as it is, before any inner step, for every query alike. Supervision is by true support paths.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Self
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from synthesis.conventions import N_TAPS
+from synthesis.paths import AcousticPaths, ControlFilter
+from training.baselines.iterative_fir import PAPER_OBJECTIVE, TapLoss
+from training.config import ObjectiveConfig
+from training.training_set import TrainingSet
+
+N_POOLED_UPDATES, N_META_UPDATES = 800, 400
+MAX_BATCH_SIZE = 64
+"""Support cases of an update: all, unless there are more than this. Seven persons with their variants make 56; with
+eight of fourteen cases drawn, held-out ears lost 0.4 dB, and the end depended on the last draws."""
+POOLED_LEARNING_RATE = 5e-4
+META_LEARNING_RATE = 1e-4
+INNER_STEP = 1e-6
+"""Of one gradient step. The gradient's norm is about 200 dB per unit of taps whose norm is 0.4; of steps from 3e-7
+to 1e-5 after the pooled phase, 1e-6 to 3e-6 gain the most noise reduction, and longer ones lose some."""
+
+
+@dataclass(frozen=True)
+class Fomaml:
+    """One initial filter for every query.
+
+    taps: [1, 2048].
+    """
+
+    taps: Tensor
+    name: str = "fomaml"
+
+    @classmethod
+    @torch.no_grad()
+    def fit(
+        cls,
+        training_set: TrainingSet,
+        reference_psd: Tensor,
+        objective: ObjectiveConfig = PAPER_OBJECTIVE,
+        *,
+        seed: int,
+        n_pooled_updates: int = N_POOLED_UPDATES,
+        n_meta_updates: int = N_META_UPDATES,
+        progress: Callable[[int, int, float], None] | None = None,
+    ) -> Self:
+        """From silence (all taps zero), Adam outside, one plain gradient step inside.
+
+        reference_psd: mean square per bin, [n_bins]. objective: weights of Eq. 6. seed: of the cases drawn, where
+        there are more than 64; without a draw every seed ends alike. progress: called after each
+        update with updates done, updates in all, and the mean loss (in the meta phase after the inner step).
+        """
+        true = training_set.true
+        support = AcousticPaths.from_impulse_responses(true.primary, true.secondary)
+        of_all = TapLoss(objective, support, reference_psd) if support.batch_size <= MAX_BATCH_SIZE else None
+        taps = torch.zeros(1, N_TAPS, dtype=true.primary.dtype, device=true.primary.device)
+        n_updates = n_pooled_updates + n_meta_updates
+        optimiser = torch.optim.Adam([taps], lr=POOLED_LEARNING_RATE)
+        for update in range(n_updates):
+            if update == n_pooled_updates:
+                optimiser = torch.optim.Adam([taps], lr=META_LEARNING_RATE)
+            loss = of_all or _loss_of_some(objective, support, reference_psd, np.random.default_rng([seed, update]))
+            adapted = taps.expand(loss.n_ears, -1)
+            if update >= n_pooled_updates:
+                adapted = adapted - INNER_STEP * loss(adapted)[1]
+            values, gradient = loss(adapted)
+            taps.grad = gradient.mean(0, keepdim=True)
+            optimiser.step()
+            if progress is not None:
+                progress(update + 1, n_updates, values.mean().item())
+        return cls(taps.detach())
+
+    def design(self, paths: AcousticPaths) -> ControlFilter:
+        """The same taps for each of the paths: [batch, 2048]."""
+        return ControlFilter(self.taps.to(paths.primary.real).expand(paths.batch_size, -1))
+
+
+def _loss_of_some(
+    objective: ObjectiveConfig, support: AcousticPaths, reference_psd: Tensor, rng: np.random.Generator
+) -> TapLoss:
+    """Of as many cases as an update takes, drawn without repetition."""
+    drawn = rng.permutation(support.batch_size)[:MAX_BATCH_SIZE].tolist()
+    return TapLoss(objective, AcousticPaths(support.primary[drawn], support.secondary[drawn]), reference_psd)

@@ -1,0 +1,146 @@
+"""Generative fixed filter: a learned mixture of band filters, after Luo et al. 2023 (GFANC).
+
+GFANC splits one broad-band control filter into sub-filters that sum to it, and a network weighs them by the
+incoming noise. Here the broad-band filter is the support-shared WMMSE one, and the weights follow the query's
+estimated paths. Three decisions of this project's own, each for more held-out noise reduction than its
+alternative:
+
+- The sub-filters are causal, not cut out of the Fourier transform, and the weights are real, not between 0 and 1:
+  the best weights of eight held-out persons reach 18.6 dB; in [0, 1] 16.6 dB, with cut-out parts 14.6 and 14.1 dB.
+- The network reads, per band, the complex gain that the broad-band filter lacks, thirty numbers, instead of path
+  features on a frequency grid: a convolutional network on those learns the support by heart (13 against 15 dB).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import pairwise
+from typing import Self
+
+import numpy as np
+import torch
+from scipy.signal import butter, sosfilt
+from torch import Tensor, nn
+
+from synthesis.conventions import DESIGN_N_FFT, SAMPLE_RATE_HZ, frequencies_hz
+from synthesis.octave_bands import AMP_BANDS, edges_hz
+from synthesis.paths import AcousticPaths
+from synthesis.spectra import squared_magnitude
+from synthesis.wiener import design_shared_wmmse
+from training.baselines.iterative_fir import PAPER_OBJECTIVE
+from training.baselines.network_training import Designed, FilterNetwork, NetworkMethod, train_network
+from training.baselines.wmmse import support_estimates
+from training.config import ObjectiveConfig, load_config
+from training.objective import FrequencyDomainObjective
+from training.training_set import TrainingSet
+
+N_SUB_FILTERS = 15
+"""As many as in GFANC: half-octave bands."""
+CROSSOVER_ORDER = 4
+HIDDEN_WIDTH = 64
+N_UPDATES, BATCH_SIZE, LEARNING_RATE = 1000, 4, 3e-3
+
+
+def band_edges_hz(n_bands: int = N_SUB_FILTERS) -> np.ndarray:
+    """Edges of bands equally wide in log f over the scored ones, 44.7 Hz to 8.9 kHz: [n_bands + 1]."""
+    return np.geomspace(edges_hz(AMP_BANDS[0])[0], edges_hz(AMP_BANDS[-1])[1], n_bands + 1)
+
+
+def sub_filters(taps: Tensor, n_bands: int = N_SUB_FILTERS) -> Tensor:
+    """Split a filter [n_taps] into causal band filters [n_bands, n_taps] whose sum is the filter.
+
+    With L_1 ... L_(n-1) Butterworth low passes at the edges between the bands, and L_0 = 0,
+    L_n = 1, band b is (L_b - L_(b-1)) w: the sum telescopes to w. What a band's decay loses beyond the last tap,
+    it loses in L_b w and regains in its neighbour.
+    """
+    edges = band_edges_hz(n_bands)[1:-1]
+    whole = taps.double().cpu().numpy()
+    low_passed = [
+        np.zeros_like(whole),
+        *(sosfilt(butter(CROSSOVER_ORDER, edge, fs=SAMPLE_RATE_HZ, output="sos"), whole) for edge in edges),
+        whole,
+    ]
+    bands = np.stack([upper - lower for lower, upper in pairwise(low_passed)])
+    return torch.from_numpy(bands).to(taps)
+
+
+class WeightNetwork(FilterNetwork):
+    """Estimated paths -> a weight for each sub-filter -> taps. Untrained, all weights are one."""
+
+    parts: Tensor
+    membership: Tensor
+    reference_psd: Tensor
+    broad_band: Tensor
+
+    def __init__(self, parts: Tensor, reference_psd: Tensor) -> None:
+        """parts: sub-filters, [n_bands, n_taps]. reference_psd: mean square per bin, [n_bins]."""
+        super().__init__()
+        n_bands = parts.shape[0]
+        edges = torch.from_numpy(band_edges_hz(n_bands))
+        frequency = frequencies_hz(DESIGN_N_FFT)[:, None]
+        membership = (frequency >= edges[:-1]) & (frequency < edges[1:])
+        self.register_buffer("parts", parts)
+        self.register_buffer("membership", membership.to(parts))
+        self.register_buffer("reference_psd", reference_psd.to(parts))
+        self.register_buffer("broad_band", torch.fft.rfft(parts.sum(0), n=DESIGN_N_FFT))
+        last = nn.Linear(HIDDEN_WIDTH, n_bands)
+        nn.init.zeros_(last.weight)
+        nn.init.ones_(last.bias)
+        self.layers = nn.Sequential(nn.Linear(2 * n_bands, HIDDEN_WIDTH), nn.SiLU(), last)
+
+    def lacking_gain(self, paths: AcousticPaths) -> Tensor:
+        """Per band, the factor by which the broad-band filter would serve these paths best, less one.
+
+        It is the least-squares solution of P = g S W over the band's bins, weighted by the reference: complex g - 1
+        as real and imaginary parts, [batch, 2 n_bands].
+        """
+        served = paths.secondary * self.broad_band
+        cross = self.reference_psd * (paths.primary - served) * served.conj()
+        power = (self.reference_psd * squared_magnitude(served)) @ self.membership
+        power = power.clamp_min(torch.finfo(power.dtype).tiny)
+        return torch.cat((cross.real @ self.membership / power, cross.imag @ self.membership / power), -1)
+
+    def weights(self, paths: AcousticPaths) -> Tensor:
+        """Real, [batch, n_bands]."""
+        weights: Tensor = self.layers(self.lacking_gain(paths))
+        return weights
+
+    def forward(self, paths: AcousticPaths) -> Designed:
+        """Taps [batch, n_taps]; there is no correction to penalise."""
+        weights = self.weights(paths)
+        return Designed(weights @ self.parts, torch.zeros_like(weights[:, :1]))
+
+
+class GenerativeFixedFilter(NetworkMethod):
+    """`generative`: the support-shared WMMSE filter, its fifteen parts weighed for each query."""
+
+    @classmethod
+    def fit(
+        cls,
+        training_set: TrainingSet,
+        reference_psd: Tensor,
+        objective: ObjectiveConfig = PAPER_OBJECTIVE,
+        *,
+        seed: int,
+        n_updates: int = N_UPDATES,
+        progress: Callable[[int, int, float], None] | None = None,
+    ) -> Self:
+        """Train on support cases and mixtures, on the reference-spectrum version of Eq. 6.
+
+        reference_psd: mean square per bin, [n_bins]. objective: its weights. progress: now and then, with the
+        updates done, the updates in all and the last loss.
+        """
+        broad_band = design_shared_wmmse(support_estimates(training_set), reference_psd)
+        torch.manual_seed(seed)
+        method = cls("generative", WeightNetwork(sub_filters(broad_band[0]), reference_psd).to(broad_band.device))
+        config = load_config(
+            "prime",
+            n_updates=n_updates,
+            batch_size=BATCH_SIZE,
+            learning_rate=LEARNING_RATE,
+            schedule="one-cycle",
+            precision="float32",
+        )
+        spectral = FrequencyDomainObjective(objective, reference_psd.to(broad_band))
+        train_network(method, training_set, spectral, config, seed=seed, progress=progress)
+        return method
