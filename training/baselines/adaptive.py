@@ -5,7 +5,7 @@ reference share, so that the step follows the gradient of |g * e|^2:
 
     y(n) = w(n) . x_n,   e(n) = (g * p * x)(n) - (g * s * y)(n),   w(n+1) = w(n) + mu(n) e(n) x''_n,
     x'' = g * s * x;   x_n holds x(n) ... x(n - L + 1), x''_n likewise;
-    mu = step / (L mean x''^2)   (FxLMS)   or   step / |x''_n|^2   (FxNLMS).
+    mu = step / (L mean x''^2)   (FxLMS)   or   step / |x''_n|^2   (FxNLMS and weighted FxLMS).
 
 Since g is linear, weighting both signals is filtering both paths: this is plain FxLMS on g * p and g * s. What
 the taps cannot alter (x'', g * p * x) comes from fast convolution. What they alter is computed for every sample:
@@ -159,8 +159,9 @@ class FxNlms(FxLms):
 class WeightedFxLms:
     """Filtered-x LMS on each noise itself, weighted so that every one-third-octave band of it counts alike.
 
-    40 s on the noise, repeated as often as needed, and no earlier stop. Validated on the same noise: there is no
-    other of its kind, and the filter is meant for it.
+    Normalised as FxNLMS is: a burst of a recording is up to twenty times its mean power, and a step small enough
+    for bursts would leave the rest unlearned. 40 s on the noise, repeated as often as needed, and no earlier
+    stop. Validated on the same noise: there is no other of its kind, and the filter is meant for it.
     """
 
     schedule: Schedule = Schedule(cap_s=40.0, patience=4)
@@ -197,7 +198,7 @@ class WeightedFxLms:
         signals = _Signals(_repeated(noise), fftconvolve(primary, weighting), weighted, self.n_taps)
         validation = _Validation(noise, primary, secondary, self.n_taps)
         power = float(np.mean(oaconvolve(noise, weighted) ** 2))
-        return _adapt(_Loop(weighted, self.n_taps, power, normalised=False), signals, validation, self.schedule)
+        return _adapt(_Loop(weighted, self.n_taps, power, normalised=True), signals, validation, self.schedule)
 
 
 def band_weighting(band_power: Array | None = None) -> Array:
