@@ -670,19 +670,23 @@ SHOWN = (
 
 
 def plot_sensitivity(means: pd.DataFrame, file: Path) -> None:
-    """NR of the methods along each group of settings."""
+    """NR of the methods along each group of settings; a gap where the window changes."""
     groups = {title: group for title, group in GROUPS.items() if title != "Regularisation, window 4096"}
     figure, panels = plt.subplots(2, 3, figsize=(13, 8), layout="constrained")
-    for axes, (title, settings) in zip(panels.flat, groups.items(), strict=False):
-        names = [each.name for each in settings if each.name in set(means.setting)]
-        ticks = [_tick(each) for each in settings if each.name in names]
-        for method, k in SHOWN:
+    for axes, (title, group) in zip(panels.flat, groups.items(), strict=False):
+        settings = [each for each in group if each.name in set(means.setting)]
+        blocks = [settings] if title == "Window" else _blocks(settings)
+        for number, (method, k) in enumerate(SHOWN):
             own = means[(means.method == method) & (means.k == k) & (means.profile != "paper")]
-            values = own.set_index("setting").noise_reduction_db.reindex(names)
-            if values.notna().any():
-                axes.plot(range(len(names)), values, "o-", ms=3, lw=1.2, label=design_name(method, k))
-        axes.set(title=title, xticks=range(len(names)), ylabel="NR (dB)")
-        axes.set_xticklabels(ticks, rotation=60, ha="right", fontsize=7)
+            values = own.set_index("setting").noise_reduction_db
+            place = 0
+            for block in blocks if len(own) else ():
+                places, place = range(place, place + len(block)), place + len(block)
+                label = _title(method, k, "fast") if block is blocks[0] else None
+                block_values = values.reindex([each.name for each in block])
+                axes.plot(places, block_values, "o-", ms=3, lw=1.2, color=f"C{number}", label=label)
+        axes.set(title=title, xticks=range(len(settings)), ylabel="NR (dB)")
+        axes.set_xticklabels([_tick(each, title) for each in settings], rotation=60, ha="right", fontsize=7)
     handles, names = panels.flat[0].get_legend_handles_labels()
     panels.flat[-1].axis("off")
     panels.flat[-1].legend(handles, names, loc="center")
@@ -690,33 +694,46 @@ def plot_sensitivity(means: pd.DataFrame, file: Path) -> None:
     plt.close(figure)
 
 
-def _tick(setting: Setting) -> str:
-    """The shortest label that tells a setting from its neighbours on an axis."""
-    label = _label(setting)
-    for long, short in (("regularisation ", ""), ("probes ", ""), (" probes", ""), ("SNR ", ""), ("8192, ", "")):
-        label = label.replace(long, short)
-    return label
+def _blocks(settings: list[Setting]) -> list[list[Setting]]:
+    """Settings of one window after those of another."""
+    windows = dict.fromkeys(each.window for each in settings)
+    return [[each for each in settings if each.window == window] for window in windows]
+
+
+def _tick(setting: Setting, title: str) -> str:
+    """What sets a setting apart from its neighbours in a group."""
+    if title.startswith("Regularisation"):
+        return f"{setting.regularisation:.0e}"
+    if title == "Probe noises":
+        return "all" if setting.probes == ALL_PROBES else " ".join(map(str, setting.probes))
+    if title == "Probe noises of another kind":
+        return f"{setting.window}, {setting.probe_noise}"
+    if title == "Measurement noise":
+        return f"{setting.window}, " + ("none" if setting.snr_db is None else f"{setting.snr_db:g} dB")
+    return str(setting.window)
 
 
 def plot_generators(over: pd.DataFrame, file: Path) -> None:
-    """The change of NR over WMMSE from the standard setting, a bar a setting and generator, at k = 0."""
-    chosen = over[over.k == 0]
-    means = chosen.groupby(["method", "setting"], sort=False).change.mean().reset_index()
+    """The change of NR over WMMSE from the standard setting at k = 0: a panel a generator, a bar a setting."""
+    means = over[over.k == 0].groupby(["method", "setting"], sort=False).change.mean()
     settings = list(dict.fromkeys(each for group in GROUPS.values() for each in group))
-    settings = [each for each in settings if each.name in set(means.setting)]
-    methods = list(dict.fromkeys(means.method))
-    figure, axes = plt.subplots(figsize=(9, 0.3 * len(settings) + 1.2), layout="constrained")
-    places = np.arange(len(settings))
-    for number, method in enumerate(methods):
-        values = means[means.method == method].set_index("setting").change.reindex([s.name for s in settings])
-        height = 0.8 / len(methods)
-        axes.barh(places + (number - (len(methods) - 1) / 2) * height, values, height, label=method)
-    axes.axvline(-0.3, color="k", ls="--", lw=0.8)
-    axes.axvline(0, color="k", lw=0.8)
-    axes.set(yticks=places, xlabel="change of NR(k = 0) - NR(WMMSE) from the standard setting (dB)")
-    axes.set_yticklabels([_label(each) for each in settings], fontsize=7)
-    axes.invert_yaxis()
-    axes.legend()
+    settings = [each for each in settings if each.name in set(over.setting)]
+    methods = list(dict.fromkeys(over.method))
+    figure, panels = plt.subplots(
+        1,
+        len(methods),
+        figsize=(2 + 4 * len(methods), 0.21 * len(settings) + 1.2),
+        sharey=True,
+        squeeze=False,
+        layout="constrained",
+    )
+    for axes, method in zip(panels[0], methods, strict=True):
+        axes.barh(range(len(settings)), means[method].reindex([each.name for each in settings]), 0.7)
+        axes.axvline(-0.3, color="k", ls="--", lw=0.8)
+        axes.axvline(0, color="k", lw=0.8)
+        axes.set(title=method.replace("_", " "), yticks=range(len(settings)), ylim=(len(settings) - 0.4, -0.6))
+        axes.set_yticklabels([_label(each) for each in settings], fontsize=7)
+    figure.supxlabel("change of NR(k = 0) - NR(WMMSE) from the model's own standard setting (dB)", fontsize=9)
     figure.savefig(file, dpi=130)
     plt.close(figure)
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
+from synthesis.conventions import DESIGN_N_FFT
 from synthesis.estimate_uncertainty import learn_uncertainty
 from synthesis.path_estimation import PathEstimate
 from synthesis.paths import AcousticPaths
@@ -64,6 +67,18 @@ class Measurements:
         return AcousticPaths.from_impulse_responses(
             self.estimates.primary[indices], self.estimates.secondary[indices]
         ).to(dtype)
+
+    def true_paths(self, indices: list[int], dtype: torch.dtype = torch.float32) -> AcousticPaths:
+        """True paths of some pairs on the design grid: for the adaptive references alone."""
+
+        def spectra(responses: Sequence[NDArray[np.float64]]) -> Tensor:
+            return torch.stack([torch.fft.rfft(torch.from_numpy(each), n=DESIGN_N_FFT) for each in responses])
+
+        pairs = [self.pairs[index] for index in indices]
+        paths = AcousticPaths(
+            spectra([each.primary for each in pairs]), spectra([each.secondary for each in pairs])
+        )
+        return paths.to(dtype)
 
     def training_set(
         self, support: tuple[str, ...], config: TrainingConfig, device: torch.device, seed: int = 0

@@ -1,111 +1,158 @@
-"""Every design on the same cases: one row per design and ear.
+"""Every method on the same cases: one row for each design and ear.
 
-A design sees the estimates; its score sees the true paths. Nothing else connects the two.
+A design sees the estimates; its score sees the true paths. Nothing else connects the two, except for the adaptive
+references, which adapt on the true paths and whose rows say so.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
 
 from synthesis.estimate_uncertainty import expected_uncertainty
+from synthesis.gauss_newton import PROFILES, refine
 from synthesis.noise_reduction import Prediction, predict
 from synthesis.octave_bands import nominal_hz
-from synthesis.paths import AcousticPaths
-from synthesis.synthesizer import DEFAULT_MAX_GAIN_DB, Synthesizer
-from training.baselines import ProjectedRatio, RatioBase, Wmmse
+from synthesis.paths import AcousticPaths, ControlFilter
+from synthesis.synthesizer import DEFAULT_MAX_GAIN_DB
+from training.baselines.adaptive import WeightedFxLms
 from training.measurements import Measurements
-from training.scoring import SCORED_BANDS, Score, TimeDomainScore
+from training.scoring import SCORED_BANDS, START_SAMPLES, Score, TimeDomainScore
 
 Row = dict[str, Any]
 
-N_UPDATES = (0, 1, 2, 3)
 EARS_AT_ONCE = 8
 
 
-@dataclass(frozen=True)
-class Design:
-    """One method's way from estimated paths to taps [batch, 2048], and how it is named in the table."""
+class Method(Protocol):
+    """A way from paths to a control filter."""
 
-    method: str
+    @property
+    def name(self) -> str:
+        """As rows and reports call it."""
+        ...
+
+    def design(self, paths: AcousticPaths) -> ControlFilter:
+        """Taps [batch, 2048] from estimated paths; from the true ones where `uses_true_paths` is set."""
+        ...
+
+
+@dataclass(frozen=True)
+class Refined:
+    """A profile of Gauss-Newton updates and the numbers of them that get a row."""
+
+    profile: str
+    n_updates: tuple[int, ...]
+
+    @property
+    def max_gain_db(self) -> float | None:
+        """The ceiling belongs to the `fast` profile; the paper's has none."""
+        return DEFAULT_MAX_GAIN_DB if self.profile == "fast" else None
+
+
+@dataclass(frozen=True)
+class Designed:
+    """Taps [batch, 2048] after n_updates of a profile ("" at the start)."""
+
+    taps: Tensor
     n_updates: int
     profile: str
-    max_gain_db: float | None
-    taps: Callable[[AcousticPaths], Tensor]
 
 
-def baseline_designs(reference_psd: Tensor) -> list[Design]:
-    """Both ratio bases, projected ratio, WMMSE and WMMSE + GN(3) of the paper's profile."""
-    methods = (RatioBase("full_band"), RatioBase("held_band"), ProjectedRatio(), Wmmse(reference_psd))
-    designs = [Design(m.name, 0, "", None, lambda paths, m=m: m.design(paths).taps) for m in methods]  # type: ignore[misc]
-    refined = Wmmse(reference_psd, n_updates=3)
-    return [*designs, Design(refined.name, 3, "paper", None, lambda paths: refined.design(paths).taps)]
-
-
-def generator_designs(synthesizer: Synthesizer) -> list[Design]:
-    """A trained generator at k = 0 to 3: `prime` as the paper refines it, `prime-log` in this project's way."""
-    kind = synthesizer.generator.config.kind
-    profile = "paper" if kind == "prime" else "fast"
-    max_gain_db = None if kind == "prime" else DEFAULT_MAX_GAIN_DB
-
-    def taps_after(n_updates: int) -> Callable[[AcousticPaths], Tensor]:
-        return lambda paths: synthesizer.design(paths, n_updates, profile=profile, max_gain_db=max_gain_db).taps
-
-    return [
-        Design(kind, n_updates, profile if n_updates else "", max_gain_db, taps_after(n_updates))
-        for n_updates in N_UPDATES
-    ]
+def designed(
+    method: Method, paths: AcousticPaths, reference_psd: Tensor, refined: Iterable[Refined]
+) -> Iterator[Designed]:
+    """The method's own filter, then each refinement of it."""
+    start = method.design(paths).taps
+    yield Designed(start, 0, "")
+    for each in refined:
+        taps = start
+        # One update at a time: the schedule has no memory, so k single updates are one call of k.
+        for n_updates in range(1, max(each.n_updates) + 1):
+            taps = refine(
+                paths,
+                taps,
+                reference_psd,
+                n_updates=1,
+                profile=PROFILES[each.profile],
+                max_gain_db=each.max_gain_db,
+            ).taps
+            if n_updates in each.n_updates:
+                yield Designed(taps, n_updates, each.profile)
 
 
 @torch.no_grad()
-def score_designs(
+def score_method(
     measurements: Measurements,
     score: TimeDomainScore,
-    designs: Iterable[Design],
+    method: Method,
+    refined: Iterable[Refined],
     indices: list[int],
     labels: Row,
     learned_uncertainty: Tensor | None = None,
 ) -> list[Row]:
-    """One row for each design on each of the measurements' pairs `indices`.
+    """One row for each design of the method on each of the measurements' pairs `indices`.
 
     labels: columns that all rows share (split, seed, checkpoint). learned_uncertainty: from a model's support
     listeners, [2, 31]; with it each row also states what a request without a coherence would have been told.
     """
     rows: list[Row] = []
     psd = measurements.reference_psd.float()
+    sees_truth = getattr(method, "uses_true_paths", False)
     for start in range(0, len(indices), EARS_AT_ONCE):
         chunk = indices[start : start + EARS_AT_ONCE]
         paths = measurements.paths(chunk)
         coherence = measurements.estimates.coherence[chunk].float()
-        for design in designs:
-            taps = design.taps(paths)
-            prediction = predict(paths, taps, psd, coherence=coherence)
+        seen = measurements.true_paths(chunk) if sees_truth else paths
+        for design in designed(method, seen, psd, refined):
+            prediction = predict(paths, design.taps, psd, coherence=coherence)
             blind = None
             if learned_uncertainty is not None:
                 expected = expected_uncertainty(paths, learned_uncertainty, psd)
-                blind = predict(paths, taps, psd, uncertainty=expected)
+                blind = predict(paths, design.taps, psd, uncertainty=expected)
             for place, index in enumerate(chunk):
-                one = score(measurements.pairs[index], taps[place : place + 1])[0]
+                one = score(measurements.pairs[index], design.taps[place : place + 1])[0]
                 rows.append(
                     {
                         **labels,
-                        **_case(measurements, index),
-                        "method": design.method,
+                        **case_columns(measurements, index),
+                        "method": method.name,
                         "k": design.n_updates,
                         "profile": design.profile,
-                        **_figures(one),
+                        "paths": "true" if sees_truth else "estimated",
+                        **figure_columns(one),
                         **_predicted(prediction, blind, place),
                     }
                 )
     return rows
 
 
-def _case(measurements: Measurements, index: int) -> Row:
+@torch.no_grad()
+def score_weighted_fxlms(measurements: Measurements, score: TimeDomainScore, listener: str) -> list[Row]:
+    """Rows of a listener's original measurements, with a filter for each noise: for the frequency figure alone.
+
+    The noises' first 6.5 s are adapted on; the scores begin there.
+    """
+    rows: list[Row] = []
+    method = WeightedFxLms()
+    for index in measurements.indices((listener,)):
+        if measurements.pairs[index].condition != "original":
+            continue
+        heard = measurements.noise.signals[:, :START_SAMPLES]
+        taps = method.design_for(measurements.true_paths([index]), heard)
+        labels = {"method": method.name, "k": 0, "profile": "", "paths": "true"}
+        one = score(measurements.pairs[index], taps)[0]
+        rows.append({**case_columns(measurements, index), **labels, **figure_columns(one)})
+    return rows
+
+
+def case_columns(measurements: Measurements, index: int) -> Row:
+    """What a row says of its case."""
     pair = measurements.pairs[index]
     return {
         "dataset": measurements.dataset.name,
@@ -119,7 +166,8 @@ def _case(measurements: Measurements, index: int) -> Row:
     }
 
 
-def _figures(score: Score) -> Row:
+def figure_columns(score: Score) -> Row:
+    """What a row says of its filter."""
     values = asdict(score)
     bands = values.pop("band_db")
     return values | {f"band_{nominal_hz(n):g}_db": value for n, value in zip(SCORED_BANDS, bands, strict=True)}

@@ -1,10 +1,10 @@
 """Train the bundled default model on every listener, and publish it with the scores of its split models.
 
-    python -m training.publish_default --data DIR --noise DIR --run OUT [--seed N] [--updates N]
+    python -m training.publish_default --data DIR --noise DIR --run OUT [--seed N]
 
-OUT is a finished run of `run_splits` with `prime-log`. The default model has no held-out listener of its own, so
-its manifest carries what the split models, trained in the same way, reached on the listeners that each left out;
-its own figures are labelled in support.
+OUT is a finished run of `run_splits` on PANDAR with `prime-log`. The default model has no held-out listener of its
+own, so its manifest carries what the split models, trained in the same way, reached on the listeners that each left
+out; its own figures are labelled in support.
 """
 
 from __future__ import annotations
@@ -14,67 +14,80 @@ import json
 from pathlib import Path
 
 import pandas as pd
-import torch
 
 from model_store.manifest import Scores
 from model_store.store import BUNDLED_ROOT, ModelStore
-from training.config import TrainingConfig
-from training.datasets import open_dataset
-from training.datasets.noise import read_noise
-from training.measurements import Measurements
-from training.protocol import baseline_designs, generator_designs, score_designs
+from training.experiment import Experiment, Options, figures
+from training.methods import BOTH_PROFILES, GENERATORS, GROUPS, UNTRAINED, GeneratorDesign
+from training.protocol import score_method
 from training.report import read_rows
 from training.run_folder import RunError
-from training.run_splits import checkpoint, figures, train
-from training.scoring import TimeDomainScore
 
 NAME = "default"
+GENERATOR = "prime-log"
 
 
 def main() -> None:
     """Measure, train, score in support, publish."""
-    options = parse()
-    record = json.loads((options.run / "run.json").read_text())["settings"]
-    config = TrainingConfig.model_validate(record["training"])
-    if options.updates:
-        config = config.model_copy(update={"n_updates": options.updates})
-    dataset = open_dataset("pandar", options.data)
-    noise = read_noise(options.noise)
-    if record["data_fingerprint"] != dataset.fingerprint or record["quick"]:
-        raise RunError(f"{options.run}: found a quick run or other data, expected a full run on {options.data}")
-    measurements = Measurements.calibrate(dataset, noise, window=config.window, conditions=config.conditions)
-    generator = train(
-        config,
-        "prime-log",
-        measurements,
-        dataset.listeners,
-        mixture_seed=0,
-        seed=options.seed,
-        device=torch.device("cpu"),
-        state_file=options.run / "models" / NAME / "state.pt",
-        name=NAME,
-    )
-    candidate = checkpoint(
-        generator, measurements, config, support=dataset.listeners, split=None, seed=options.seed
-    )
-    designs = [*baseline_designs(candidate.reference_psd), *generator_designs(candidate.synthesizer())]
-    originals = [i for i, pair in enumerate(measurements.pairs) if pair.condition == "original"]
-    rows = score_designs(measurements, TimeDomainScore(noise), designs, originals, {"split": 0, "seed": 0})
+    request = parse()
+    record = json.loads((request.run / "run.json").read_text())["settings"]
+    experiment = Experiment(as_options(request, record))
+    if record != json.loads(json.dumps(experiment.settings())) or record["quick"]:
+        raise RunError(f"{request.run}: found a quick run, other data or another recipe than today's")
+    listeners = experiment.dataset.listeners
+    recipe = GENERATORS[GENERATOR]
+    config = experiment.configuration(recipe)
+    generator = experiment.train(recipe, config, listeners, 0, request.seed, f"{NAME}/seed{request.seed}")
+    candidate = experiment.candidate(generator, config, listeners, None, request.seed)
     scores = Scores(
-        split_models=held_out_tables(read_rows(options.run)),
-        in_support=figures(pd.DataFrame(rows), None, dataset.listeners),
+        split_models=held_out_tables(read_rows(request.run)),
+        in_support=in_support(experiment, GeneratorDesign(GENERATOR, candidate.synthesizer())),
     )
     candidate.manifest = candidate.manifest.model_copy(update={"scores": scores})
-    published = ModelStore(options.store, include_bundled=False).publish(NAME, candidate)
-    print(f"published {published} in {options.store}")
+    published = ModelStore(request.store, include_bundled=False).publish(NAME, candidate)
+    print(f"published {published} in {request.store}")
+
+
+def as_options(request: argparse.Namespace, record: dict[str, object]) -> Options:
+    """The run's own, on the data that the command names."""
+    return Options.model_validate(
+        {
+            "dataset": "pandar",
+            "data": request.data,
+            "noise": request.noise,
+            "window": record["window"],
+            "conditions": record["conditions"],
+            "n_splits": 1,
+            "support": record["support"],
+            "updates": record["updates"],
+            "quick": False,
+            "device": "auto",
+            "store": request.store,
+            "out": request.run,
+        }
+    )
+
+
+def in_support(experiment: Experiment, method: GeneratorDesign) -> dict[str, dict[str, float]]:
+    """The model on its own support's original ears, beside the designs that need no training."""
+    measurements = experiment.measurements
+    originals = [i for i, pair in enumerate(measurements.pairs) if pair.condition == "original"]
+    psd = measurements.reference_psd.float()
+    beside = [(UNTRAINED[name].make(psd), UNTRAINED[name].refined) for name in GROUPS["standard"]]
+    rows = [
+        row
+        for each, refined in [*beside, (method, BOTH_PROFILES)]
+        for row in score_method(measurements, experiment.score, each, refined, originals, {})
+    ]
+    return figures(pd.DataFrame(rows))
 
 
 def held_out_tables(rows: pd.DataFrame) -> dict[str, dict[str, dict[str, float]]]:
     """For each split model, by name, its held-out figures beside the untrained designs' on the same ears."""
     tables = {}
-    for checkpoint_name, own in rows[rows.method == "prime-log"].groupby("checkpoint"):
-        compared = rows[(rows["split"] == own["split"].iloc[0]) & (rows.method != "prime-log")]
-        tables[str(checkpoint_name)] = figures(own, compared, tuple(own.listener.unique()))
+    for checkpoint_name, own in rows[rows.method == GENERATOR].groupby("checkpoint"):
+        beside = rows[(rows["split"] == own["split"].iloc[0]) & rows.method.isin(GROUPS["standard"])]
+        tables[str(checkpoint_name)] = figures(pd.concat([beside, own], ignore_index=True))
     return tables
 
 
@@ -86,7 +99,6 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--run", type=Path, required=True, help="a finished run of run_splits")
     parser.add_argument("--store", type=Path, default=BUNDLED_ROOT)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--updates", type=int)
     return parser.parse_args()
 
 

@@ -1,9 +1,10 @@
 """A run on disk: what it was asked for, what is finished, where the rows are.
 
-OUT/run.json            options, configuration, data fingerprints, commit, environment
-OUT/baselines.csv       rows of the untrained designs, one for each pair of the data set
-OUT/models/NAME/        state.pt while training; rows.csv and done.json once finished
-OUT/cases.csv           all rows, split by split
+OUT/run.json               options, configuration, data fingerprints, commit, environment
+OUT/rows/METHOD/PIECE.csv  rows of one finished piece of work: a listener's, or a split and seed's
+OUT/state/...              training states of unfinished pieces
+OUT/cases.csv              all rows, an untrained design's once for each split that holds its listener out
+OUT/weighted_fxlms.csv     those of weighted FxLMS, which has a filter for each noise
 """
 
 from __future__ import annotations
@@ -22,9 +23,11 @@ import numpy as np
 import pandas as pd
 import torch
 
+from training.baselines.adaptive import WeightedFxLms
 from training.datasets.splits import Split
 from training.protocol import Row
 from training.report import CASES_FILE
+from training.report.inputs import WEIGHTED_FXLMS_FILE
 
 
 class RunError(ValueError):
@@ -36,7 +39,6 @@ class RunFolder:
     """The folder of one run. `settings` decide its results: a folder never holds results of two settings."""
 
     folder: Path
-    settings: dict[str, Any]
 
     @classmethod
     def open(cls, folder: Path, settings: dict[str, Any], record: dict[str, Any]) -> RunFolder:
@@ -56,48 +58,45 @@ class RunFolder:
                 raise RunError(f"{folder}: holds a run with other settings ({differences}); choose another --out")
         folder.mkdir(parents=True, exist_ok=True)
         write_atomically(file, json.dumps({"settings": settings, **record}, indent=2) + "\n")
-        return cls(folder, settings)
+        return cls(folder)
 
-    def state_file(self, name: str) -> Path:
-        """Where a model's training keeps its state."""
-        return self.folder / "models" / name / "state.pt"
+    def state_file(self, piece: str) -> Path:
+        """Where a piece's training keeps its state."""
+        return self.folder / "state" / f"{piece}.pt"
 
-    def finished(self, name: str) -> str | None:
-        """The store reference of a finished model, or None."""
-        file = self.folder / "models" / name / "done.json"
-        return json.loads(file.read_text())["reference"] if file.exists() else None
+    def is_finished(self, piece: str) -> bool:
+        """Whether the rows of a piece of work (METHOD/PIECE) are there."""
+        return self._rows_file(piece).exists()
 
-    def finish(self, name: str, reference: str, digest: str, rows: list[Row]) -> None:
-        """Keep a model's rows and mark it finished; its training state is no longer needed."""
-        folder = self.folder / "models" / name
-        folder.mkdir(parents=True, exist_ok=True)
-        write_rows(folder / "rows.csv", rows)
-        write_atomically(folder / "done.json", json.dumps({"reference": reference, "digest": digest}) + "\n")
-        self.state_file(name).unlink(missing_ok=True)
+    def finish(self, piece: str, rows: list[Row]) -> None:
+        """Keep a piece's rows, which marks it finished; its training state is no longer needed."""
+        write_rows(self._rows_file(piece), rows)
+        self.state_file(piece).unlink(missing_ok=True)
 
-    def baselines(self) -> pd.DataFrame | None:
-        """Rows of the untrained designs, if they are finished."""
-        file = self.folder / "baselines.csv"
-        return read_rows(file) if file.exists() else None
+    def rows(self, pieces: Iterable[str]) -> pd.DataFrame:
+        """Rows of those of the pieces that are finished, joined."""
+        found = [read_rows(self._rows_file(each)) for each in pieces if self.is_finished(each)]
+        return pd.concat(found, ignore_index=True) if found else pd.DataFrame()
 
-    def write_baselines(self, rows: list[Row]) -> None:
-        """Keep the rows of the untrained designs."""
-        write_rows(self.folder / "baselines.csv", rows)
+    def collect(self, untrained: Iterable[str], fitted: Iterable[str], splits: Iterable[Split]) -> pd.DataFrame:
+        """Join the rows of all finished pieces into cases.csv.
 
-    def collect(self, splits: Iterable[Split]) -> pd.DataFrame:
-        """Join the rows of all finished models with the baselines of their splits' queries into cases.csv."""
-        parts = []
-        baselines = self.baselines()
-        finished = sorted((self.folder / "models").glob("*/rows.csv"))
-        models = pd.concat([read_rows(file) for file in finished]) if finished else pd.DataFrame()
-        for split in splits:
-            if baselines is not None and len(models) and (models["split"] == split.index).any():
-                own = baselines[baselines.listener.isin(split.query)].copy()
-                own["split"] = split.index
-                parts.append(own)
-        rows = pd.concat([*parts, models], ignore_index=True)
+        An untrained design's rows enter once for each of the splits that holds the listener out, so that every
+        method's mean of a split is taken over the same cases.
+        """
+        cases, parts = self.rows(untrained), [self.rows(fitted)]
+        if len(cases):
+            parts += [cases[cases.listener.isin(each.query)].assign(split=each.index) for each in splits]
+        rows = pd.concat(parts, ignore_index=True)
+        for_figure = rows.method == WeightedFxLms.name
+        if for_figure.any():
+            write_atomically(self.folder / WEIGHTED_FXLMS_FILE, rows[for_figure].to_csv(index=False))
+        rows = rows[~for_figure]
         write_atomically(self.folder / CASES_FILE, rows.to_csv(index=False))
         return rows
+
+    def _rows_file(self, piece: str) -> Path:
+        return self.folder / "rows" / f"{piece}.csv"
 
 
 def read_rows(file: Path) -> pd.DataFrame:
@@ -107,6 +106,7 @@ def read_rows(file: Path) -> pd.DataFrame:
 
 def write_rows(file: Path, rows: list[Row]) -> None:
     """One row per case, as CSV."""
+    file.parent.mkdir(parents=True, exist_ok=True)
     write_atomically(file, pd.DataFrame(rows).to_csv(index=False))
 
 
@@ -124,17 +124,28 @@ def environment(device: torch.device) -> dict[str, Any]:
     """What a result may depend on besides its settings: commit, versions, machine, date."""
     return {
         "created": datetime.now(UTC).isoformat(timespec="seconds"),
-        "commit": _commit(),
+        "commit": commit(),
         "python": platform.python_version(),
         "torch": torch.__version__,
         "numpy": np.__version__,
         "machine": platform.machine(),
-        "device": torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu",
+        "device": device_name(device),
         "n_threads": torch.get_num_threads(),
     }
 
 
-def _commit() -> str:
+def device_name(device: torch.device) -> str:
+    """The GPU's name, or the processor's as far as the system tells it."""
+    if device.type == "cuda":
+        return torch.cuda.get_device_name(device)
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return platform.processor() or "cpu"
+    return next((line.split(":")[1].strip() for line in lines if line.startswith("model name")), "cpu")
+
+
+def commit() -> str:
     """The checkout's commit, marked where files differ from it; `unknown` outside a checkout."""
     try:
         described = subprocess.run(

@@ -85,7 +85,10 @@ class TimeDomainScore:
         return torch.from_numpy(values).to(device=device, dtype=self._dtype)
 
     def __call__(self, pair: PathPair, taps: Tensor) -> list[Score]:
-        """Score each filter of `taps` [n_filters, 2048] on the pair's true paths."""
+        """Score each filter of `taps` [n_filters, 2048] on the pair's true paths.
+
+        Taps [n_filters, n_noises, 2048] have a filter for each noise.
+        """
         measured = self._scores(pair, taps)
         cut = pair.primary.copy()
         cut[LATE_CUT_SAMPLES:] = 0

@@ -50,14 +50,22 @@ def test_a_run_writes_rows_tables_figures_and_its_record(finished):
     assert set(rows.method) == {
         "ratio_base_full_band", "ratio_base_held_band", "projected_ratio", "wmmse", "prime-log",
     }  # fmt: skip
-    assert sorted(rows[rows.method == "prime-log"].k.unique()) == [0, 1, 2, 3]
+    own = rows[rows.method == "prime-log"]
+    assert set(zip(own.k, own.profile.fillna(""), strict=True)) == {
+        (0, ""), *((k, profile) for k in (1, 2, 3) for profile in ("paper", "fast")),
+    }  # fmt: skip
     assert rows.listener.nunique() == 2
-    assert len(rows) == 4 * (5 + 4)
+    # Both ears of two listeners; each design's start and its updates in both profiles.
+    assert len(rows) == 4 * (2 * (1 + 4 + 3) + 3 * (1 + 3 + 3))
+    assert set(rows.paths) == {"estimated"}
     assert "SIMULATED" in printed
     assert "prime-log + GN(3)" in printed
     assert (folder / "out" / "tables.md").read_text().strip() in printed
-    for picture in ("noise_reduction_per_band.png", "predicted_against_scored.png"):
+    for picture in ("noise_reduction_per_band.png", "predicted_against_scored.png", "listeners/simulated-001.png"):
         assert (folder / "out" / picture).stat().st_size > 10_000
+    times = pd.read_csv(folder / "out" / "core_time.csv")
+    assert set(times.method) == set(rows.method)
+    assert (times.core_ms > 0).all()
     record = json.loads((folder / "out" / "run.json").read_text())
     assert record["settings"]["simulated"]
     assert record["environment"]["torch"] == torch.__version__
@@ -69,7 +77,7 @@ def test_the_published_checkpoint_names_its_support_and_scores(finished):
     manifest = store.manifest("simulated-prime-log-split00-seed0")
     rows = read_rows(folder / "out")
     assert not set(manifest.support) & set(rows.listener)
-    own = rows[(rows.method == "prime-log") & (rows.k == 1)]
+    own = rows[(rows.method == "prime-log") & (rows.k == 1) & (rows.profile == "fast")]
     expected = own.groupby("listener").noise_reduction_db.mean().mean()
     assert manifest.scores.held_out["prime-log + GN(1)"]["noise_reduction_db"] == pytest.approx(expected, abs=1e-4)
     assert set(own.checkpoint) == {"simulated-prime-log-split00-seed0@1"}
@@ -80,7 +88,7 @@ def test_the_published_checkpoint_makes_the_filters_that_were_scored(finished):
     """Loaded again, it repeats a row's prediction from the same estimates, to the CSV's precision."""
     folder, _ = finished
     rows = read_rows(folder / "out")
-    row = rows[(rows.method == "prime-log") & (rows.k == 1)].iloc[0]
+    row = rows[(rows.method == "prime-log") & (rows.k == 1) & (rows.profile == "fast")].iloc[0]
     dataset = simulate_listeners(23, 0)
     measurements = Measurements.calibrate(dataset, simulated_noise(), window=8192, conditions="original")
     index = next(i for i, pair in enumerate(dataset.pairs) if (pair.listener, pair.ear) == (row.listener, row.ear))
@@ -94,10 +102,10 @@ def test_the_published_checkpoint_makes_the_filters_that_were_scored(finished):
 
 def test_started_again_it_repeats_nothing(finished, capsys):
     folder, _ = finished
-    done = folder / "out" / "models" / "simulated-prime-log-split00-seed0" / "done.json"
+    done = folder / "out" / "rows" / "prime-log" / "split00-seed0.csv"
     before = done.stat().st_mtime_ns
     assert main(command(folder, "--updates", "20")) == 0
-    assert "finished before" in capsys.readouterr().out
+    assert "9 of 9 pieces of work were finished before" in capsys.readouterr().out
     assert done.stat().st_mtime_ns == before
     assert [each.version for each in ModelStore(folder / "store", include_bundled=False).list()] == [1]
 
@@ -107,14 +115,14 @@ def test_another_setting_in_the_same_folder_is_refused(finished, capsys):
     assert main(command(folder, "--updates", "21")) == 2
     message = capsys.readouterr().err
     assert "holds a run with other settings" in message
-    assert "'n_updates': 21" in message
+    assert "updates: found 20, asked for 21" in message
 
 
 def test_a_killed_run_goes_on(tmp_path):
     """SIGKILL after the first state; the second start goes on from there and finishes."""
     arguments = [sys.executable, str(SCRIPT), *command(tmp_path, "--updates", "270")]
     environment = os.environ | {"OMP_NUM_THREADS": "1"}
-    state = tmp_path / "out" / "models" / "simulated-prime-log-split00-seed0" / "state.pt"
+    state = tmp_path / "out" / "state" / "prime-log" / "split00-seed0.pt"
     with subprocess.Popen(arguments, stdout=subprocess.PIPE, text=True, env=environment) as first:
         deadline = time.monotonic() + 240
         while not state.exists() and first.poll() is None and time.monotonic() < deadline:
@@ -135,6 +143,7 @@ def test_a_killed_run_goes_on(tmp_path):
         (["--dataset", "simulated", "--noise", "/nonexistent"], "/nonexistent"),
         (["--dataset", "simulated", "--split", "3", "--splits", "2"], "found 3, expected 0 to 1"),
         (["--dataset", "simulated", "--support", "23"], "found n_support = 23"),
+        (["--dataset", "simulated", "--methods", "wmmse,primo"], "found 'primo', expected some of standard"),
         (["--dataset", "simulated", "--window", "7"], "window"),
         (["--dataset", "simulated", "--window", "4097"], "window: found 4097"),
     ],
@@ -190,7 +199,8 @@ def test_altering_the_true_paths_alone_leaves_the_filter_alone(measured_data):
     from synthesis.synthesizer import Synthesizer
     from training.datasets.noise import read_noise
     from training.datasets.pandar import read_pandar
-    from training.protocol import generator_designs, score_designs
+    from training.methods import GeneratorDesign
+    from training.protocol import Refined, score_method
     from training.scoring import TimeDomainScore
 
     dataset = read_pandar(measured_data)
@@ -203,10 +213,15 @@ def test_altering_the_true_paths_alone_leaves_the_filter_alone(measured_data):
     synthesizer = Synthesizer(generator, measurements.reference_psd.float(), torch.zeros(2, 31))
     seen: list[AcousticPaths] = []
 
+    class Spied(GeneratorDesign):
+        def design(self, paths):
+            seen.append(paths)
+            return super().design(paths)
+
     def rows_of(measurements):
-        designs = generator_designs(synthesizer)[1:2]
-        spied = [replace(d, taps=lambda p, d=d: seen.append(p) or d.taps(p)) for d in designs]
-        return score_designs(measurements, TimeDomainScore(noise), spied, [0, 1], {})
+        refined = (Refined("fast", (1,)),)
+        method = Spied("prime-log", synthesizer)
+        return score_method(measurements, TimeDomainScore(noise), method, refined, [0, 1], {})[2:]
 
     rows = rows_of(measurements)
     other_truth = replace(

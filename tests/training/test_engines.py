@@ -1,0 +1,90 @@
+"""The engines: the same rows from each, and from one that lost a worker on the way."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from training.run_folder import read_rows
+
+SCRIPT = Path(__file__).parents[2] / "training" / "run_splits.py"
+ENVIRONMENT = os.environ | {"OMP_NUM_THREADS": "1"}
+
+
+def command(folder: Path, *options: str) -> list[str]:
+    """A run whose longest piece is a training of a few seconds."""
+    return [
+        sys.executable, str(SCRIPT), "--dataset", "simulated", "--quick", "--methods", "wmmse,selective,prime-log",
+        "--updates", "30", "--store", str(folder / "store"), "--out", str(folder / "out"), *options,
+    ]  # fmt: skip
+
+
+def cases(folder: Path) -> pd.DataFrame:
+    rows = read_rows(folder / "out" / "cases.csv").drop(columns="digest")
+    return rows.sort_values(["method", "profile", "k", "listener", "ear"]).reset_index(drop=True)
+
+
+@pytest.fixture(scope="module")
+def one_process(tmp_path_factory: pytest.TempPathFactory) -> pd.DataFrame:
+    folder = tmp_path_factory.mktemp("one")
+    done = subprocess.run(command(folder), capture_output=True, text=True, check=False, env=ENVIRONMENT)
+    assert done.returncode == 0, done.stderr
+    return cases(folder)
+
+
+def children(pid: int) -> list[int]:
+    """Processes started by a process and by those, and so on."""
+    listed = subprocess.run(["ps", "-eo", "pid=,ppid="], capture_output=True, text=True, check=True).stdout
+    parents = {int(line.split()[0]): int(line.split()[1]) for line in listed.splitlines()}
+    found, fresh = [], [pid]
+    while fresh:
+        fresh = [child for child, parent in parents.items() if parent in fresh]
+        found += fresh
+    return found
+
+
+def command_line(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode()
+    except OSError:
+        return ""
+
+
+@pytest.mark.parametrize(("engine", "worker"), [("local", "spawn_main"), ("ray", "ray::run_piece")])
+def test_a_killed_worker_costs_nothing_but_time(
+    engine: str, worker: str, one_process: pd.DataFrame, tmp_path: Path
+) -> None:
+    if engine == "ray":
+        pytest.importorskip("ray", reason="the optional extra `cluster` is not installed")
+    arguments = command(tmp_path, "--engine", engine, "--workers", "2")
+    log = tmp_path / "log"
+    with log.open("w") as stream, subprocess.Popen(arguments, stdout=stream, stderr=stream, env=ENVIRONMENT) as run:
+        deadline, victim = time.monotonic() + 120, None
+        while victim is None and run.poll() is None and time.monotonic() < deadline:
+            time.sleep(0.05)
+            workers = [each for each in children(run.pid) if worker in command_line(each)]
+            victim = next(iter(workers), None)
+        assert victim is not None, log.read_text()
+        os.kill(victim, signal.SIGKILL)
+        assert run.wait(timeout=240) == 0, log.read_text()
+    found = cases(tmp_path)
+    pd.testing.assert_frame_equal(found, one_process, rtol=1e-6)
+
+
+def test_a_group_of_models_ends_as_its_models_alone(one_process: pd.DataFrame, tmp_path: Path) -> None:
+    """Two seeds as one program against one of them alone: the same figures but for rounding, 30 updates of it."""
+    arguments = [*command(tmp_path), "--seeds", "2", "--group", "2"]
+    done = subprocess.run(arguments, capture_output=True, text=True, check=False, env=ENVIRONMENT)
+    assert done.returncode == 0, done.stderr
+    found = cases(tmp_path)
+    assert set(found[found.method == "prime-log"].seed) == {0, 1}
+    alone = one_process[(one_process.method == "prime-log") & (one_process.k == 0)]
+    together = found[(found.method == "prime-log") & (found.k == 0) & (found.seed == 0)]
+    assert together.noise_reduction_db.to_numpy() == pytest.approx(alone.noise_reduction_db.to_numpy(), abs=0.1)
+    other = found[(found.method == "prime-log") & (found.k == 0) & (found.seed == 1)]
+    assert abs(other.noise_reduction_db.to_numpy() - alone.noise_reduction_db.to_numpy()).max() > 0.01

@@ -1,0 +1,147 @@
+"""What a report shows beside the rows: core times, and the paths and filters of each listener."""
+
+from __future__ import annotations
+
+import os
+import statistics
+import time
+from collections.abc import Callable, Iterator
+
+import numpy as np
+import pandas as pd
+import torch
+from torch import Tensor
+
+from synthesis.gauss_newton import PROFILES, refine
+from synthesis.paths import AcousticPaths
+from training.datasets.splits import Split
+from training.experiment import Experiment, Piece
+from training.methods import BOTH_PROFILES, GENERATORS, UNTRAINED, GeneratorDesign
+from training.protocol import Method, Refined
+from training.report import design_name
+from training.report.inputs import CORE_TIME_FILE, PATHS_FILE
+from training.run_folder import write_atomically
+
+N_CALLS = 3
+N_TIMED_EARS = 4
+SHOWN = ("wmmse", "prime", "prime-log")
+SLOW = {"iterative_fir": 1}
+"""Methods of seconds per ear are timed on fewer ears."""
+
+
+def time_designs(experiment: Experiment, methods: tuple[str, ...], splits: list[Split]) -> None:
+    """Core time of each design, the paper's way: single queries, three calls each, the median; mean over ears.
+
+    Paths are resident spectra; models are loaded and warm. Ours includes the features; the paper's does not. The
+    generators of the first split stand for all. A time measured before on this device is kept.
+    """
+    file = experiment.folder.folder / CORE_TIME_FILE
+    device = f"{experiment.device_name()}, {torch.get_num_threads()} threads"
+    known = pd.read_csv(file, keep_default_na=False).to_dict("records") if file.exists() else []
+    done = {row["method"] for row in known if row["device"] == device}
+    rows = []
+    for method, refined in _timeable(experiment, [m for m in methods if m not in done], splits):
+        queries = experiment.measurements.indices(experiment.queries(splits[0]))
+        ears = [i for i in queries if experiment.measurements.pairs[i].condition == "original"]
+        ears = ears[: SLOW.get(method.name, N_TIMED_EARS)]
+        psd = experiment.measurements.reference_psd.float().to(experiment.device)
+        paths = [experiment.measurements.paths([ear]).to(torch.float32, experiment.device) for ear in ears]
+        start = [_median_ms(lambda p=p, m=method: m.design(p), experiment.device) for p in paths]  # type: ignore[misc]
+        rows.append(_row(method.name, 0, "", device, start))
+        for each in refined:
+            for k in each.n_updates:
+                steps = [_median_ms(_refining(method, each, k, p, psd), experiment.device) for p in paths]
+                rows.append(
+                    _row(method.name, k, each.profile, device, [a + b for a, b in zip(start, steps, strict=True)])
+                )
+        print(f"core time: {method.name} {statistics.mean(start):.2f} ms", flush=True)
+    if rows:
+        write_atomically(file, pd.DataFrame([*known, *rows]).to_csv(index=False))
+
+
+def _timeable(
+    experiment: Experiment, methods: list[str], splits: list[Split]
+) -> Iterator[tuple[Method, tuple[Refined, ...]]]:
+    """Methods that design from estimates and can be had without training."""
+    psd = experiment.measurements.reference_psd.float().to(experiment.device)
+    for name in methods:
+        if name in UNTRAINED:
+            method = UNTRAINED[name].make(psd)
+            if not getattr(method, "uses_true_paths", False):
+                yield method, UNTRAINED[name].refined
+        elif name in GENERATORS:
+            piece = Piece(name, split=splits[0].index, seed=0)
+            if experiment.folder.is_finished(piece.name):
+                yield _published(experiment, name, splits[0].index), BOTH_PROFILES
+
+
+def _published(experiment: Experiment, name: str, split: int) -> GeneratorDesign:
+    checkpoint = experiment.store.load(experiment.published(name, split, 0))
+    return GeneratorDesign(name, checkpoint.synthesizer().to(experiment.device))
+
+
+def _refining(method: Method, each: Refined, k: int, paths: AcousticPaths, psd: Tensor) -> Callable[[], object]:
+    taps, profile = method.design(paths).taps, PROFILES[each.profile]
+    return lambda: refine(paths, taps, psd, n_updates=k, profile=profile, max_gain_db=each.max_gain_db)
+
+
+@torch.no_grad()
+def _median_ms(call: Callable[[], object], device: torch.device) -> float:
+    times = []
+    for _ in range(N_CALLS):
+        started = time.perf_counter()
+        call()
+        if device.type == "cuda":
+            torch.cuda.synchronize(device)
+        times.append(1e3 * (time.perf_counter() - started))
+    return statistics.median(times)
+
+
+def _row(method: str, k: int, profile: str, device: str, times_ms: list[float]) -> dict[str, object]:
+    return {
+        "method": method,
+        "k": k,
+        "profile": profile,
+        "device": device,
+        "core_ms": round(statistics.mean(times_ms), 4),
+        "n_cases": len(times_ms),
+    }
+
+
+@torch.no_grad()
+def write_exhibits(experiment: Experiment, rows: pd.DataFrame) -> None:
+    """True paths of each held-out listener's ears, with the filters of a few designs, for the listener pages.
+
+    A generator's filter is that of the first split which holds the listener out.
+    """
+    arrays: dict[str, np.ndarray] = {}
+    measurements = experiment.measurements
+    present = [name for name in SHOWN if (rows.method == name).any()]
+    for listener in sorted(rows.listener.unique()):
+        for index in measurements.indices((listener,)):
+            pair = measurements.pairs[index]
+            if pair.condition != "original":
+                continue
+            key = f"{listener}/{pair.ear}"
+            arrays[f"{key}/primary"] = pair.primary.astype(np.float32)
+            arrays[f"{key}/secondary"] = pair.secondary.astype(np.float32)
+            paths = measurements.paths([index])
+            for name in present:
+                if name in UNTRAINED:
+                    method: Method = UNTRAINED[name].make(measurements.reference_psd.float())
+                else:
+                    own = rows[(rows.method == name) & (rows.listener == listener) & (rows.seed == 0)]
+                    if own.empty:
+                        continue
+                    method = _published_once(experiment, name, int(own["split"].min()))
+                arrays[f"{key}/{design_name(name, 0)}"] = method.design(paths).taps[0].numpy()
+    file = experiment.folder.folder / PATHS_FILE
+    beside = file.with_suffix(f".{os.getpid()}.partial.npz")
+    np.savez_compressed(beside, **arrays)  # type: ignore[arg-type]
+    os.replace(beside, file)
+
+
+def _published_once(experiment: Experiment, name: str, split: int) -> GeneratorDesign:
+    method = _published(experiment, name, split)
+    method.synthesizer.to("cpu")
+    return method

@@ -1,0 +1,237 @@
+"""The methods of the experiment by name: how each is made, what it rests on, and how it is refined."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from synthesis.generator import Generator, GeneratorConfig, Realisation
+from synthesis.paths import AcousticPaths, ControlFilter
+from synthesis.synthesizer import DEFAULT_MAX_GAIN_DB, Synthesizer
+from training.baselines.adaptive import FxLms, FxNlms
+from training.baselines.analytic import ProjectedRatio, RatioBase
+from training.baselines.conditioning_controls import PathIndependentCorrection, ShuffledPhase
+from training.baselines.e2e_cfg import E2eCfg
+from training.baselines.fomaml import Fomaml
+from training.baselines.generative import GenerativeFixedFilter
+from training.baselines.iterative_fir import IterativeFir
+from training.baselines.output_controls import OUTPUT_CONTROLS, OutputControl
+from training.baselines.selective import SelectiveFixedFilter
+from training.baselines.wmmse import SupportSharedWmmse, Wmmse, WmmseFast, WmmsePcg
+from training.config import GeneratorKind, TrainingConfig, load_config
+from training.measurements import Measurements
+from training.objective import FrequencyDomainObjective, Objective, TimeDomainObjective
+from training.protocol import Method, Refined
+from training.training_set import TrainingSet
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """A generator's training: the kind's own configuration but for what is named here."""
+
+    kind: GeneratorKind
+    interpolation: bool | None = None
+    realisation: Realisation = "causal_wiener"
+
+    def layout(self, n_fft: int) -> GeneratorConfig:
+        """On a data set's Fourier grid (`prime`), or on the design grid (`prime-log`)."""
+        if self.kind == "prime":
+            return GeneratorConfig.prime(n_fft)
+        return GeneratorConfig.prime_log(realisation=self.realisation)
+
+    def configuration(self, **changes: object) -> TrainingConfig:
+        """The kind's configuration with the command line's `changes`, those that are not None."""
+        return load_config(self.kind, **{"interpolation": self.interpolation, **changes})
+
+
+GENERATORS: Mapping[str, Recipe] = {
+    "prime": Recipe("prime"),
+    "prime_no_interpolation": Recipe("prime", interpolation=False),
+    "prime-log": Recipe("prime-log"),
+    "prime-log_no_interpolation": Recipe("prime-log", interpolation=False),
+    "prime-log_minimum_phase": Recipe("prime-log", realisation="minimum_phase"),
+}
+"""Trained, scored and published by name."""
+
+PCG_BUDGETS = (32, 64, 128, 256, 512, 1024, 2048)
+
+BOTH_PROFILES = (Refined("paper", (1, 2, 3)), Refined("fast", (1, 2, 3)))
+RATIO_BASE = (Refined("paper", (1, 2, 3, 4)), Refined("fast", (1, 2, 3)))
+UNREFINED: tuple[Refined, ...] = ()
+
+
+@dataclass(frozen=True)
+class GeneratorDesign:
+    """A published generator as a method: what the service would design at k = 0."""
+
+    name: str
+    synthesizer: Synthesizer
+
+    def design(self, paths: AcousticPaths) -> ControlFilter:
+        """Taps [batch, 2048]; the ceiling is a part of `prime-log` and the paper's generator has none."""
+        max_gain_db = None if self.synthesizer.generator.config.kind == "prime" else DEFAULT_MAX_GAIN_DB
+        return ControlFilter(self.synthesizer.initial_filter(paths, "prime", max_gain_db))
+
+
+@dataclass(frozen=True)
+class Fitting:
+    """What a method may be fitted with: the support of one split, never a query.
+
+    query: the held-out listeners, of whom only the shuffled-phase control reads anything, other queries' phases.
+    generator: the standard PRIME of the same split and seed, for the controls that are made of it.
+    progress: called with updates done, updates in all and the last loss.
+    """
+
+    measurements: Measurements
+    support: tuple[str, ...]
+    query: tuple[str, ...]
+    split: int
+    seed: int
+    config: TrainingConfig
+    device: torch.device
+    state_file: Path
+    progress: Callable[[int, int, float], None]
+    generator: Generator | None = None
+
+    @property
+    def psd(self) -> Tensor:
+        """The reference power spectrum, [16385], on the device."""
+        return self.measurements.reference_psd.float().to(self.device)
+
+    def training_set(self) -> TrainingSet:
+        """The support's cases and mixtures, as `config` wants them."""
+        return self.measurements.training_set(self.support, self.config, self.device, seed=self.split)
+
+    def objective(self) -> Objective:
+        """Eq. 6 in the configuration's domain."""
+        return objective(self.config, self.measurements, self.device)
+
+
+def objective(config: TrainingConfig, measurements: Measurements, device: torch.device) -> Objective:
+    """Eq. 6 on clips or on the reference spectrum, as the configuration says."""
+    if config.objective.domain == "time":
+        return TimeDomainObjective(config.objective, measurements.noise, device)
+    return FrequencyDomainObjective(config.objective, measurements.reference_psd.float().to(device))
+
+
+@dataclass(frozen=True)
+class Untrained:
+    """Designs each case from its own paths: `make` takes the reference power spectrum."""
+
+    make: Callable[[Tensor], Method]
+    refined: tuple[Refined, ...] = UNREFINED
+    rests_on: Literal["case"] = "case"
+
+
+@dataclass(frozen=True)
+class Fitted:
+    """Fitted on a split's support, with a seed where chance has a part.
+
+    recipe: whose training configuration it follows. needs_generator: it is made of a standard PRIME.
+    """
+
+    fit: Callable[[Fitting], Method]
+    refined: tuple[Refined, ...] = UNREFINED
+    rests_on: Literal["split", "seed"] = "seed"
+    recipe: GeneratorKind = "prime"
+    needs_generator: bool = False
+
+
+def _ratio_base(base: Literal["full_band", "held_band"]) -> Untrained:
+    return Untrained(lambda psd: RatioBase(base), RATIO_BASE)
+
+
+def _pcg(budget: int) -> Untrained:
+    return Untrained(lambda psd: WmmsePcg(psd, budget))
+
+
+UNTRAINED: Mapping[str, Untrained] = {
+    "ratio_base_full_band": _ratio_base("full_band"),
+    "ratio_base_held_band": _ratio_base("held_band"),
+    "projected_ratio": Untrained(lambda psd: ProjectedRatio(), BOTH_PROFILES),
+    "wmmse": Untrained(Wmmse, BOTH_PROFILES),
+    "wmmse_fast": Untrained(WmmseFast),
+    **{f"wmmse_pcg_{budget}": _pcg(budget) for budget in PCG_BUDGETS},
+    "iterative_fir": Untrained(IterativeFir),
+    "fxlms": Untrained(lambda psd: FxLms()),
+    "fxnlms": Untrained(lambda psd: FxNlms()),
+    "weighted_fxlms": Untrained(lambda psd: FxLms()),  # scored in a way of its own, see `protocol`
+}
+
+
+def _output_control(name: str) -> Fitted:
+    def fit(f: Fitting) -> Method:
+        return OutputControl.fit(
+            f.training_set(),
+            f.objective(),
+            f.config,
+            control=name,
+            seed=f.seed,
+            state_file=f.state_file,
+            progress=f.progress,
+        )
+
+    return Fitted(fit)
+
+
+def _e2e_cfg(f: Fitting) -> Method:
+    return E2eCfg.fit(
+        f.training_set(), f.objective(), f.config, seed=f.seed, state_file=f.state_file, progress=f.progress
+    )
+
+
+def _shuffled_phase(f: Fitting) -> Method:
+    assert f.generator is not None
+    return ShuffledPhase(f.generator, f.measurements.paths(f.measurements.indices(f.query)), seed=f.seed)
+
+
+def _path_independent(f: Fitting) -> Method:
+    assert f.generator is not None
+    return PathIndependentCorrection.fit(f.training_set(), f.generator)
+
+
+FITTED: Mapping[str, Fitted] = {
+    "wmmse_shared": Fitted(lambda f: SupportSharedWmmse.fit(f.training_set(), f.psd), rests_on="split"),
+    "selective": Fitted(lambda f: SelectiveFixedFilter.fit(f.training_set(), f.psd), rests_on="split"),
+    "fomaml": Fitted(
+        lambda f: Fomaml.fit(f.training_set(), f.psd, progress=f.progress), BOTH_PROFILES, rests_on="split"
+    ),
+    "generative": Fitted(
+        lambda f: GenerativeFixedFilter.fit(f.training_set(), f.psd, seed=f.seed, progress=f.progress)
+    ),
+    "e2e_cfg": Fitted(_e2e_cfg),
+    **{name: _output_control(name) for name in OUTPUT_CONTROLS},
+    "prime_shuffled_phase": Fitted(_shuffled_phase, needs_generator=True),
+    "prime_path_independent": Fitted(_path_independent, needs_generator=True),
+}
+
+NAMES = (*UNTRAINED, *FITTED, *GENERATORS)
+
+GROUPS: Mapping[str, tuple[str, ...]] = {
+    "standard": ("ratio_base_full_band", "ratio_base_held_band", "projected_ratio", "wmmse"),
+    "untrained": tuple(UNTRAINED),
+    "fitted": tuple(FITTED),
+    "generators": tuple(GENERATORS),
+    "all": NAMES,
+}
+"""Names that stand for several."""
+
+
+def chosen_methods(text: str) -> tuple[str, ...]:
+    """Method names from a comma-separated list of names and groups, in the order of NAMES.
+
+    A control that is made of a standard PRIME brings `prime` along. Raises ValueError for an unknown name.
+    """
+    wanted: set[str] = set()
+    for word in filter(None, (each.strip() for each in text.split(","))):
+        if word not in NAMES and word not in GROUPS:
+            raise ValueError(f"--methods: found {word!r}, expected some of {', '.join((*GROUPS, *NAMES))}")
+        wanted.update(GROUPS.get(word, (word,)))
+    if any(name in FITTED and FITTED[name].needs_generator for name in wanted):
+        wanted.add("prime")
+    return tuple(name for name in NAMES if name in wanted)
