@@ -26,7 +26,7 @@ from training.datasets.path_pairs import DatasetError
 N_BANDS = 5
 LOWEST_CENTRE_HZ = 62.5
 BAND_OCTAVES = 2.0
-"""Single octaves and half octaves recover less: their filters smear over the lags more."""
+"""Narrower bands recover no more, and from half octaves on less: their filters smear over the lags."""
 LATE_SHARE = 0.25
 """The last quarter of an estimate is late: on measured ears it lies 60 dB below the first millisecond."""
 SMOOTHING = 0.1
