@@ -17,7 +17,8 @@ GeneratorKind = Literal["prime", "prime-log"]
 class ObjectiveConfig(BaseModel):
     """Weights of the training objective (Eq. 6); see `training/objective.py`.
 
-    risk_margin_db: reduction below which a band counts as a risk; the paper's is 0, amplification itself.
+    risk_margin_db: reduction below which one of the 23 scored bands counts as a risk; the paper's is 0,
+    amplification itself, and so it is beyond the scored bands.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)

@@ -38,6 +38,7 @@ from training.report import COLUMNS, as_design, design_name, split_means
 from training.run_folder import RunFolder, device_name
 from training.scoring import TimeDomainScore
 from training.trainer import GroupTrainer, Trainer
+from training.training_set import TrainingSet
 
 SPLIT_SEED = 0
 QUICK_UPDATES = {"prime": 12, "prime-log": 120}
@@ -109,6 +110,7 @@ class Experiment:
         self.store = ModelStore(options.store)
         self.folder = RunFolder(options.out)
         self._trained: dict[str, Generator] = {}
+        self._latest_set: tuple[object, TrainingSet] | None = None
 
     @cached_property
     def measurements(self) -> Measurements:
@@ -163,8 +165,8 @@ class Experiment:
         held_out = sorted({name for split in splits for name in self.queries(split)})
         found = [Piece(method, listener=name) for method in methods if method in UNTRAINED for name in held_out]
         for split in splits:
-            for seed in range(n_seeds):
-                for method in methods:
+            for method in methods:
+                for seed in range(n_seeds):
                     if method in GENERATORS or (method in FITTED and FITTED[method].rests_on == "seed"):
                         found.append(Piece(method, split=split.index, seed=seed))
                     elif method in FITTED and seed == 0:
@@ -240,6 +242,13 @@ class Experiment:
         print(f"{piece.name}: published as {reference}", flush=True)
         return [row | {"checkpoint": reference, "digest": published.digest} for row in rows]
 
+    def training_set(self, support: tuple[str, ...], config: TrainingConfig, seed: int) -> TrainingSet:
+        """The support's cases; kept until another split asks, since its seeds share them."""
+        key = (support, config.model_dump_json(), seed)
+        if self._latest_set is None or self._latest_set[0] != key:
+            self._latest_set = key, self.measurements.training_set(support, config, self.device, seed=seed)
+        return self._latest_set[1]
+
     def train_together(self, pieces: list[Piece], group_size: int) -> None:
         """Train generators as one program, group_size at a time; `run` then finds them trained.
 
@@ -254,10 +263,7 @@ class Experiment:
     def _train_group(self, recipe: Recipe, group: list[Piece]) -> None:
         config = self.configuration(recipe)
         splits = [self.splits[piece.split or 0] for piece in group]
-        sets = {
-            split.index: self.measurements.training_set(split.support, config, self.device, seed=split.index)
-            for split in splits
-        }
+        sets = {split.index: self.training_set(split.support, config, split.index) for split in splits}
         name = f"{group[0].name}-and-{len(group) - 1}-more"
         trainer = GroupTrainer(
             config,
@@ -287,7 +293,7 @@ class Experiment:
         trainer = Trainer(
             config,
             recipe.layout(self.dataset.n_fft),
-            self.measurements.training_set(support, config, self.device, seed=mixture_seed),
+            self.training_set(support, config, mixture_seed),
             objective(config, self.measurements, self.device),
             seed=seed,
             device=self.device,

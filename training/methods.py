@@ -199,7 +199,9 @@ FITTED: Mapping[str, Fitted] = {
     "wmmse_shared": Fitted(lambda f: SupportSharedWmmse.fit(f.training_set(), f.psd), rests_on="split"),
     "selective": Fitted(lambda f: SelectiveFixedFilter.fit(f.training_set(), f.psd), rests_on="split"),
     "fomaml": Fitted(
-        lambda f: Fomaml.fit(f.training_set(), f.psd, progress=f.progress), BOTH_PROFILES, rests_on="split"
+        lambda f: Fomaml.fit(f.training_set(), f.psd, seed=f.seed, progress=f.progress),
+        BOTH_PROFILES,
+        rests_on="split",
     ),
     "generative": Fitted(
         lambda f: GenerativeFixedFilter.fit(f.training_set(), f.psd, seed=f.seed, progress=f.progress)

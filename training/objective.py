@@ -59,6 +59,7 @@ class Objective:
         """config: weights and the bands of the risk."""
         self.config = config
         self.bands = AMP_BANDS if config.risk_bands == "scored" else WIDE_BANDS
+        self._margin_db = torch.tensor([config.risk_margin_db if n in AMP_BANDS else 0.0 for n in self.bands])
 
     def draw(self, batch_size: int, rng: np.random.Generator) -> np.ndarray:
         """What is random about the evaluation of a batch: int64 [batch, n], here n = 0."""
@@ -90,7 +91,7 @@ class Objective:
         reduction = level_db(disturbance / error)
         first = self.bands.index(NR_BANDS[0])
         noise_reduction = reduction[:, first : first + len(NR_BANDS)].mean(-1)
-        risk = conditional_value_at_risk((config.risk_margin_db - reduction).clamp_min(0))
+        risk = conditional_value_at_risk((self._margin_db.to(reduction) - reduction).clamp_min(0))
         gain_db = level_db(squared_magnitude(response))
         excess = (gain_db - config.gain_limit_db).clamp_min(0).square().mean(-1)
         roughness = taps.diff(n=2, dim=-1).square().mean(-1)
