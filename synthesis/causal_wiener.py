@@ -25,6 +25,8 @@ EDGE_ORDER = 8
 """Power of f by which it falls: 24 dB in an octave, so that the response still fits 2048 taps."""
 START_PENALTY = 1e-3
 """Starting l over the mean (of logarithms) of v |S|^2 between the edges."""
+DRIVE_LIMIT = 0.6
+"""Largest |S W| / |P| above HIGH_EDGE_HZ. What cannot be cancelled there adds up in power over a band: 1.3 dB."""
 CEILING_SHARPNESS = 10.0
 """Of a soft minimum, per neper: 0.6 dB below the ceiling where the magnitude meets it, 0.08 dB at 2 dB off."""
 
@@ -47,6 +49,18 @@ def starting_weight(log_paths: Tensor, points_hz: Tensor) -> Tensor:
     return torch.stack((log_weight - level, log_penalty), dim=1)
 
 
+def drive_ceiling(log_paths: Tensor, points_hz: Tensor) -> Tensor:
+    """Natural log of the largest |W| that keeps the loudspeaker below the disturbance: [batch, n_points].
+
+    log_paths: natural log |P| and log |S|, smoothed, at the frequencies points_hz: [batch, 2, n_points]. Above
+    HIGH_EDGE_HZ, where nothing is scored and hardly anything can be cancelled, a filter may raise |S W| to
+    DRIVE_LIMIT |P|; below that edge the limit rises as steeply as the starting weight.
+    """
+    log_primary, log_secondary = log_paths.unbind(1)
+    above_edge = EDGE_ORDER * (math.log(HIGH_EDGE_HZ) - points_hz.log()).clamp_min(0)
+    return log_primary - log_secondary + math.log(DRIVE_LIMIT) + above_edge
+
+
 def causal_wiener_response(paths: AcousticPaths, log_weight: Tensor, log_penalty: Tensor) -> Tensor:
     """Spectrum of the causal Wiener filter: complex [batch, n_bins].
 
@@ -65,8 +79,9 @@ def below_ceiling(response: Tensor, log_ceiling: Tensor) -> Tensor:
     """A causal response with its magnitude bent below a ceiling: [batch, n_bins].
 
     It passes through the minimum-phase filter of magnitude 1 below the ceiling and c / |W| above it, which keeps
-    it causal and, where the ceiling is not met, as it is. log_ceiling: natural log c, a scalar or [batch, 1].
+    it causal and, where the ceiling is not met, as it is. log_ceiling: natural log c, a scalar or [batch, 1 or
+    n_bins].
     """
-    tiny = torch.finfo(log_ceiling.dtype).tiny
+    tiny = torch.finfo(response.real.dtype).tiny
     excess = torch.log(response.abs().clamp_min(tiny)) - log_ceiling
     return response * minimum_phase_response(-torch.nn.functional.softplus(excess, beta=CEILING_SHARPNESS))

@@ -15,6 +15,7 @@ from synthesis.causal_wiener import (
     CEILING_SHARPNESS,
     below_ceiling,
     causal_wiener_response,
+    drive_ceiling,
     starting_weight,
 )
 from synthesis.conventions import DESIGN_N_FFT, N_BINS, N_TAPS
@@ -106,8 +107,12 @@ class Synthesizer(nn.Module):
             log_terms = starting_weight(ratio.log_paths, grid.points_hz) + 2 * correction
             log_weight, log_penalty = log_terms.unbind(1)
             response = causal_wiener_response(paths, grid.spread(log_weight), grid.spread(log_penalty))
+            ceiling = grid.spread(drive_ceiling(ratio.log_paths, grid.points_hz))
             if log_ceiling is not None:
-                response = below_ceiling(response, log_ceiling)
+                ceiling = (
+                    ceiling.clamp_max(log_ceiling) if log_ceiling.ndim == 0 else torch.minimum(ceiling, log_ceiling)
+                )
+            response = below_ceiling(response, ceiling)
             return torch.fft.irfft(response)[..., :N_TAPS]
         log_magnitude = ratio.log_base if correction is None else ratio.log_base + grid.spread(correction[:, 0])
         if log_ceiling is not None:

@@ -17,8 +17,8 @@ GeneratorKind = Literal["prime", "prime-log"]
 class ObjectiveConfig(BaseModel):
     """Weights of the training objective (Eq. 6); see `training/objective.py`.
 
-    risk_margin_db: reduction below which one of the 23 scored bands counts as a risk; the paper's is 0,
-    amplification itself, and so it is beyond the scored bands.
+    risk_bands: the 23 scored ones, or all 31. risk_margin_db, outer_margin_db: reduction below which a scored
+    band, or one beyond them, counts as a risk; the paper's is 0, amplification itself.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -27,6 +27,7 @@ class ObjectiveConfig(BaseModel):
     risk_bands: Literal["scored", "wide"]
     risk_weight: float = Field(ge=0)
     risk_margin_db: float = Field(ge=0)
+    outer_margin_db: float = Field(ge=0)
     gain_limit_db: float
     gain_weight: float = Field(ge=0)
     correction_weight: float = Field(ge=0)

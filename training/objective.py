@@ -4,7 +4,8 @@
 
 The band reductions R_b come from 3-s clips and Hann STFTs, as in the paper, or from the reference power spectrum
 on the design grid, which needs neither clips nor long convolutions. A margin in the risk, [margin - R_b]_+, counts
-bands that are quieter by less than it: what a support listener has to spare, a held-out one may need.
+bands that are quieter by less than it: what a support listener has to spare, a held-out one may need. The bands
+beyond the scored ones have a margin of their own, for few filters can make them quieter at all.
 """
 
 from __future__ import annotations
@@ -59,7 +60,8 @@ class Objective:
         """config: weights and the bands of the risk."""
         self.config = config
         self.bands = AMP_BANDS if config.risk_bands == "scored" else WIDE_BANDS
-        self._margin_db = torch.tensor([config.risk_margin_db if n in AMP_BANDS else 0.0 for n in self.bands])
+        margins = [config.risk_margin_db if n in AMP_BANDS else config.outer_margin_db for n in self.bands]
+        self._margin_db = torch.tensor(margins)
 
     def draw(self, batch_size: int, rng: np.random.Generator) -> np.ndarray:
         """What is random about the evaluation of a batch: int64 [batch, n], here n = 0."""

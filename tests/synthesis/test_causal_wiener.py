@@ -5,11 +5,13 @@ import pytest
 import torch
 
 from synthesis.causal_wiener import (
+    DRIVE_LIMIT,
     HIGH_EDGE_HZ,
     LOW_EDGE_HZ,
     START_PENALTY,
     below_ceiling,
     causal_wiener_response,
+    drive_ceiling,
     starting_weight,
 )
 from synthesis.frequency_grid import LogFrequencyGrid
@@ -130,3 +132,23 @@ def test_the_ceiling_holds_and_what_is_below_it_stays(measured_case: Case) -> No
         # over the 30 ears: at most 4e-4 of the energy.
         taps = torch.fft.irfft(bent)
         assert (taps[:, 16_384:].square().sum(-1) < 1e-3 * taps.square().sum(-1)).all()
+
+
+def test_above_the_scored_bands_the_loudspeaker_stays_below_the_disturbance(measured_case: Case) -> None:
+    grid = LogFrequencyGrid(32_768, 128, 20.0, 24_000.0).double()
+    log_paths, points_hz = pooled(measured_case)
+    paths = measured_case.paths()
+    ceiling = grid.spread(drive_ceiling(log_paths, points_hz))
+    loud = 10 * torch.exp(ceiling).to(paths.primary.dtype)  # 20 dB over it at every frequency
+    bent = below_ceiling(loud, ceiling)
+    frequency = torch.arange(paths.n_bins) * 48_000 / 32_768
+    assert (bent.abs().log() <= ceiling + 1e-9).all()
+    above = frequency > HIGH_EDGE_HZ
+    played = (bent * paths.secondary).abs()[:, above].square().sum(-1)
+    disturbance = paths.primary.abs()[:, above].square().sum(-1)
+    # Smoothed paths set the limit, so it holds for the level and not for every bin.
+    assert (played < 2 * DRIVE_LIMIT**2 * disturbance).all()
+    # In the scored bands it is far above what a filter asks for: 20 dB over the ratio of the paths at 6.3 kHz.
+    scored = points_hz < 6500
+    ratio = log_paths[:, 0] - log_paths[:, 1]
+    assert (drive_ceiling(log_paths, points_hz)[:, scored] > ratio[:, scored] + np.log(5)).all()

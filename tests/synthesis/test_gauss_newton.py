@@ -16,7 +16,7 @@ from tests.oracles import toeplitz as toeplitz_oracle
 from tests.oracles.octave_bands import AMP_BANDS, WIDE_BANDS
 from tests.synthesis.cases import SMALL_N_TAPS, Case, relative_error
 
-RISK = {"paper": (AMP_BANDS, 0.05), "fast": (WIDE_BANDS, 0.1)}
+RISK = {"paper": (AMP_BANDS, 0.05), "fast": (WIDE_BANDS, 0.2)}
 EXACT = {"n_iterations": 100, "tolerance": 1e-13}  # more iterations than a small case has taps
 SILENCE_ATOL = 1e-6
 """The package keeps silent bands finite with 1e-12 of the total power, the twins do not: l_b and the weights c_b

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from synthesis.causal_wiener import starting_weight
+from synthesis.causal_wiener import drive_ceiling, starting_weight
 from synthesis.conventions import DESIGN_N_FFT
 from synthesis.errors import InvalidOption, InvalidPaths, NonFiniteFilter
 from synthesis.gauss_newton import FAST, TapObjective
@@ -103,9 +103,13 @@ def test_the_corrections_move_the_weight_and_the_penalty_of_the_causal_wiener_fi
     found = synthesizer.reconstruct(paths, ratio, correction)
     terms = starting_weight(ratio.log_paths, grid.points_hz) + 2 * correction
     log_weight, log_penalty = (grid.spread(each).numpy() for each in terms.unbind(1))
+    log_ceiling = grid.spread(drive_ceiling(ratio.log_paths, grid.points_hz)).numpy()
     for row, (p, s) in enumerate(zip(design_case.primary, design_case.secondary, strict=True)):
-        expected = causal_wiener_oracle.fir(p, s, np.exp(log_weight[row]), np.exp(log_penalty[row]), 2048)
-        assert relative_error(found[row], expected) < 1e-10
+        free = causal_wiener_oracle.fir(p, s, np.exp(log_weight[row]), np.exp(log_penalty[row]), DESIGN_N_FFT)
+        response = np.fft.rfft(free)
+        bend = -np.logaddexp(0, 10 * (np.log(np.abs(response)) - log_ceiling[row])) / 10
+        expected = np.fft.irfft(response * minimum_phase_oracle.response(bend))[:2048]
+        assert relative_error(found[row], expected) < 1e-9
     untrained = synthesizer.reconstruct(paths, ratio, torch.zeros_like(correction))
     assert relative_error(found, untrained) > 0.01
 

@@ -93,6 +93,7 @@ def test_a_silent_filter_costs_the_risks_margin_and_a_bad_one_more(noise, true_p
     correction = torch.zeros(2, 5)
     silent = frequency(true_paths, torch.zeros(2, 2048), correction, np.random.default_rng(0), n_fft=32_768)
     loud = frequency(true_paths, decaying_taps(2), correction, np.random.default_rng(0), n_fft=32_768)
+    assert config.risk_margin_db > config.outer_margin_db
     assert silent.item() == pytest.approx(config.risk_weight * config.risk_margin_db, abs=1e-5)
     assert loud.item() > silent.item() + 1.0
 

@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from synthesis.noise_reduction import level_db
-from synthesis.octave_bands import AMP_BANDS, NR_BANDS, WIDE_BANDS, band_matrix
+from synthesis.octave_bands import AMP_BANDS, NR_BANDS, band_matrix
 from synthesis.paths import AcousticPaths, ControlFilter
 from synthesis.spectra import squared_magnitude
 from training.baselines.analytic import RatioBase
@@ -36,12 +36,17 @@ class TapLoss:
     """
 
     def __init__(self, config: ObjectiveConfig, paths: AcousticPaths, reference_psd: Tensor) -> None:
-        """paths: [batch, n_bins], estimated or true. reference_psd: mean square per bin, [n_bins]."""
+        """paths: [batch, n_bins], estimated or true. reference_psd: mean square per bin, [n_bins].
+
+        config: its risk is that of the scored bands; ValueError where it asks for more.
+        """
+        if config.risk_bands != "scored":
+            raise ValueError(f"risk_bands: found {config.risk_bands!r}, expected 'scored', the paper's")
         reference_psd = reference_psd.to(paths.primary.real)
         self.n_ears = paths.batch_size
         self._config = config
         self._n_fft = paths.n_fft
-        bands = AMP_BANDS if config.risk_bands == "scored" else WIDE_BANDS
+        bands = AMP_BANDS
         membership = band_matrix(bands, paths.n_fft, reference_psd.dtype, reference_psd.device)
         in_bands = membership.sum(-1).nonzero()
         self._used = slice(int(in_bands[0]), int(in_bands[-1]) + 1)
