@@ -70,9 +70,9 @@ PAPER = RefinementProfile(
     ceiling_weight=0.0,
     reorthogonalise=False,
 )
-# Four times the paper's risk weight. From a trained start of one split (8 held-out persons), NR / AMP after one and
-# three updates: 23.03 / 0.030 and 23.12 / 0.039 dB at 0.1, 23.01 / 0.024 and 23.11 / 0.027 at 0.2, 22.93 / 0.015 and
-# 23.09 / 0.012 at 0.5.
+# Four times the paper's risk weight. From a trained start of one split (8 held-out persons), NR / AMP after one
+# and three updates: 23.03 / 0.030 and 23.12 / 0.039 dB at 0.1, 23.01 / 0.024 and 23.11 / 0.027 at 0.2, 22.93 /
+# 0.015 and 23.09 / 0.012 at 0.5.
 FAST = RefinementProfile(
     "fast",
     WIDE_BANDS,
