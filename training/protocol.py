@@ -16,7 +16,7 @@ from torch import Tensor
 
 from synthesis.estimate_uncertainty import expected_uncertainty
 from synthesis.gauss_newton import PROFILES, refine
-from synthesis.noise_reduction import Prediction, predict
+from synthesis.noise_reduction import predict
 from synthesis.octave_bands import nominal_hz
 from synthesis.paths import AcousticPaths, ControlFilter
 from synthesis.synthesizer import DEFAULT_MAX_GAIN_DB
@@ -109,14 +109,11 @@ def score_method(
         paths = measurements.paths(chunk)
         coherence = measurements.estimates.coherence[chunk].float()
         seen = measurements.true_paths(chunk) if sees_truth else paths
-        for design in designed(method, seen, psd, refined):
-            prediction = predict(paths, design.taps, psd, coherence=coherence)
-            blind = None
-            if learned_uncertainty is not None:
-                expected = expected_uncertainty(paths, learned_uncertainty, psd)
-                blind = predict(paths, design.taps, psd, uncertainty=expected)
-            for place, index in enumerate(chunk):
-                one = score(measurements.pairs[index], design.taps[place : place + 1])[0]
+        designs = list(designed(method, seen, psd, refined))
+        predictions = [_predictions(paths, each.taps, psd, coherence, learned_uncertainty) for each in designs]
+        for place, index in enumerate(chunk):
+            scores = score(measurements.pairs[index], torch.stack([each.taps[place] for each in designs]))
+            for design, predicted, one in zip(designs, predictions, scores, strict=True):
                 rows.append(
                     {
                         **labels,
@@ -126,7 +123,7 @@ def score_method(
                         "profile": design.profile,
                         "paths": "true" if sees_truth else "estimated",
                         **figure_columns(one),
-                        **_predicted(prediction, blind, place),
+                        **{name: each[place].item() for name, each in predicted.items()},
                     }
                 )
     return rows
@@ -173,11 +170,16 @@ def figure_columns(score: Score) -> Row:
     return values | {f"band_{nominal_hz(n):g}_db": value for n, value in zip(SCORED_BANDS, bands, strict=True)}
 
 
-def _predicted(prediction: Prediction, blind: Prediction | None, place: int) -> Row:
-    row = {
-        "predicted_noise_reduction_db": prediction.mean_noise_reduction_db[place].item(),
-        "predicted_amplification_db": prediction.amplification_db[place].item(),
+def _predictions(
+    paths: AcousticPaths, taps: Tensor, psd: Tensor, coherence: Tensor, learned_uncertainty: Tensor | None
+) -> dict[str, Tensor]:
+    """What a reply would say, by column: with the coherence and, from a model's uncertainty, without."""
+    informed = predict(paths, taps, psd, coherence=coherence)
+    columns = {
+        "predicted_noise_reduction_db": informed.mean_noise_reduction_db,
+        "predicted_amplification_db": informed.amplification_db,
     }
-    if blind is not None:
-        row["predicted_blind_noise_reduction_db"] = blind.mean_noise_reduction_db[place].item()
-    return row
+    if learned_uncertainty is not None:
+        blind = predict(paths, taps, psd, uncertainty=expected_uncertainty(paths, learned_uncertainty, psd))
+        columns["predicted_blind_noise_reduction_db"] = blind.mean_noise_reduction_db
+    return columns

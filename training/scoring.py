@@ -6,7 +6,7 @@ the Hann STFT frames that lie wholly inside it, so no sample counts in two block
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -57,6 +57,14 @@ class Score:
     late_cut_amplification_db: float
 
 
+@dataclass(frozen=True)
+class _Disturbance:
+    """Band powers [n_noises, n_blocks, n_bands], the floor included, and that floor."""
+
+    power: Tensor
+    floor: Tensor
+
+
 class TimeDomainScore:
     """Scores filters on true paths with a fixed noise set.
 
@@ -89,34 +97,30 @@ class TimeDomainScore:
 
         Taps [n_filters, n_noises, 2048] have a filter for each noise.
         """
-        measured = self._scores(pair, taps)
         cut = pair.primary.copy()
         cut[LATE_CUT_SAMPLES:] = 0
-        shortened = self._scores(replace(pair, primary=cut), taps)
-        return [
-            replace(
-                score,
-                late_cut_noise_reduction_db=late.noise_reduction_db,
-                late_cut_amplification_db=late.amplification_db,
-            )
-            for score, late in zip(measured, shortened, strict=True)
-        ]
-
-    def _scores(self, pair: PathPair, taps: Tensor) -> list[Score]:
-        primary, secondary = (
-            torch.fft.rfft(self._ready(path, self._reference.device), n=self._n_fft)
-            for path in (pair.primary, pair.secondary)
-        )
-        disturbance = self._blocks(primary)
-        energy = disturbance.square().sum((-1, -2, -3), keepdim=True)[..., 0, 0] / N_BLOCKS
-        disturbance_power = self._band_power(disturbance) + ENERGY_FLOOR * energy
+        primary, shortened, secondary = (self._spectrum(each) for each in (pair.primary, cut, pair.secondary))
+        disturbances = [self._disturbance(primary), self._disturbance(shortened)]
         scores = []
         for one in taps.to(self._reference.device, self._dtype):
             response = torch.fft.rfft(one, n=self._n_fft)
-            error_power = self._band_power(self._blocks(primary - secondary * response)) + ENERGY_FLOOR * energy
-            control = self._blocks(response)
-            scores.append(_figures(disturbance_power, error_power, response, control))
+            played = secondary * response
+            measured, late = (
+                (heard.power, self._band_power(self._blocks(path - played)) + heard.floor)
+                for path, heard in zip((primary, shortened), disturbances, strict=True)
+            )
+            scores.append(_figures(measured, late, response, self._blocks(response)))
         return scores
+
+    def _spectrum(self, path: NDArray[np.float64]) -> Tensor:
+        return torch.fft.rfft(self._ready(path, self._reference.device), n=self._n_fft)
+
+    def _disturbance(self, primary: Tensor) -> _Disturbance:
+        """What is heard without control."""
+        blocks = self._blocks(primary)
+        energy = blocks.square().sum((-1, -2, -3), keepdim=True)[..., 0, 0] / N_BLOCKS
+        floor = ENERGY_FLOOR * energy
+        return _Disturbance(self._band_power(blocks) + floor, floor)
 
     def _blocks(self, path: Tensor) -> Tensor:
         """Noises through a path's spectrum, the scored part: [n_noises, 6, 24000]."""
@@ -137,10 +141,13 @@ def _columns(bands: tuple[int, ...]) -> slice:
     return slice(SCORED_BANDS.index(bands[0]), SCORED_BANDS.index(bands[-1]) + 1)
 
 
-def _figures(disturbance: Tensor, error: Tensor, response: Tensor, control: Tensor) -> Score:
-    """Figures from band powers [n_noises, n_blocks, n_bands]."""
-    reduction = level_db(disturbance / error)
-    louder = (-reduction).clamp_min(0)
+def _figures(
+    measured: tuple[Tensor, Tensor], late_cut: tuple[Tensor, Tensor], response: Tensor, control: Tensor
+) -> Score:
+    """Figures from band powers of disturbance and error, [n_noises, n_blocks, n_bands] each."""
+    disturbance, error = measured
+    reduction, cut_reduction = (level_db(before / after) for before, after in (measured, late_cut))
+    louder, cut_louder = ((-each).clamp_min(0) for each in (reduction, cut_reduction))
 
     def change_db(bands: tuple[int, ...]) -> float:
         chosen = _columns(bands)
@@ -157,6 +164,6 @@ def _figures(disturbance: Tensor, error: Tensor, response: Tensor, control: Tens
         worst_high_band_db=(-band_db[_columns(HIGH_BANDS)]).max().item(),
         max_gain_db=level_db(squared_magnitude(response).max()).item(),
         control_rms=control.square().mean((-1, -2)).sqrt().mean().item(),
-        late_cut_noise_reduction_db=float("nan"),
-        late_cut_amplification_db=float("nan"),
+        late_cut_noise_reduction_db=cut_reduction[..., _columns(NR_BANDS)].mean().item(),
+        late_cut_amplification_db=cut_louder[..., _columns(AMP_BANDS)].mean().item(),
     )
