@@ -55,6 +55,7 @@ def command_line(pid: int) -> str:
         return ""
 
 
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize(("engine", "worker"), [("local", "spawn_main"), ("ray", "ray::run_piece")])
 def test_a_killed_worker_costs_nothing_but_time(
     engine: str, worker: str, one_process: pd.DataFrame, tmp_path: Path
@@ -64,14 +65,14 @@ def test_a_killed_worker_costs_nothing_but_time(
     arguments = command(tmp_path, "--engine", engine, "--workers", "2")
     log = tmp_path / "log"
     with log.open("w") as stream, subprocess.Popen(arguments, stdout=stream, stderr=stream, env=ENVIRONMENT) as run:
-        deadline, victim = time.monotonic() + 120, None
+        deadline, victim = time.monotonic() + 240, None
         while victim is None and run.poll() is None and time.monotonic() < deadline:
             time.sleep(0.05)
             workers = [each for each in children(run.pid) if worker in command_line(each)]
             victim = next(iter(workers), None)
         assert victim is not None, log.read_text()
         os.kill(victim, signal.SIGKILL)
-        assert run.wait(timeout=240) == 0, log.read_text()
+        assert run.wait(timeout=480) == 0, log.read_text()
     found = cases(tmp_path)
     pd.testing.assert_frame_equal(found, one_process, rtol=1e-6)
 
