@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from synthesis.generator import Generator, GeneratorConfig, Realisation
+from synthesis.octave_bands import WIDE_BANDS
 from synthesis.paths import AcousticPaths, ControlFilter
 from synthesis.synthesizer import DEFAULT_MAX_GAIN_DB, Synthesizer
 from training.baselines.adaptive import FxLms, FxNlms
@@ -146,6 +147,14 @@ def _ratio_base(base: Literal["full_band", "held_band"]) -> Untrained:
     return Untrained(lambda psd: RatioBase(base), RATIO_BASE)
 
 
+def _causal_wiener(psd: Tensor) -> Method:
+    """Where `prime-log` starts from: its generator before training, which corrects nothing."""
+    generator = Generator(GeneratorConfig.prime_log()).eval()
+    return GeneratorDesign(
+        "causal_wiener", Synthesizer(generator, psd, torch.zeros(2, len(WIDE_BANDS))).to(psd.device)
+    )
+
+
 def _pcg(budget: int) -> Untrained:
     return Untrained(lambda psd: WmmsePcg(psd, budget))
 
@@ -153,6 +162,7 @@ def _pcg(budget: int) -> Untrained:
 UNTRAINED: Mapping[str, Untrained] = {
     "ratio_base_full_band": _ratio_base("full_band"),
     "ratio_base_held_band": _ratio_base("held_band"),
+    "causal_wiener": Untrained(_causal_wiener, BOTH_PROFILES),
     "projected_ratio": Untrained(lambda psd: ProjectedRatio(), BOTH_PROFILES),
     "wmmse": Untrained(Wmmse, BOTH_PROFILES),
     "wmmse_fast": Untrained(WmmseFast),
@@ -215,7 +225,7 @@ FITTED: Mapping[str, Fitted] = {
 NAMES = (*UNTRAINED, *FITTED, *GENERATORS)
 
 GROUPS: Mapping[str, tuple[str, ...]] = {
-    "standard": ("ratio_base_full_band", "ratio_base_held_band", "projected_ratio", "wmmse"),
+    "standard": ("ratio_base_full_band", "ratio_base_held_band", "causal_wiener", "projected_ratio", "wmmse"),
     "untrained": tuple(UNTRAINED),
     "fitted": tuple(FITTED),
     "generators": tuple(GENERATORS),

@@ -48,7 +48,7 @@ def test_a_run_writes_rows_tables_figures_and_its_record(finished):
     folder, printed = finished
     rows = read_rows(folder / "out")
     assert set(rows.method) == {
-        "ratio_base_full_band", "ratio_base_held_band", "projected_ratio", "wmmse", "prime-log",
+        "ratio_base_full_band", "ratio_base_held_band", "causal_wiener", "projected_ratio", "wmmse", "prime-log",
     }  # fmt: skip
     own = rows[rows.method == "prime-log"]
     assert set(zip(own.k, own.profile.fillna(""), strict=True)) == {
@@ -56,7 +56,7 @@ def test_a_run_writes_rows_tables_figures_and_its_record(finished):
     }  # fmt: skip
     assert rows.listener.nunique() == 2
     # Both ears of two listeners; each design's start and its updates in both profiles.
-    assert len(rows) == 4 * (2 * (1 + 4 + 3) + 3 * (1 + 3 + 3))
+    assert len(rows) == 4 * (2 * (1 + 4 + 3) + 4 * (1 + 3 + 3))
     assert set(rows.paths) == {"estimated"}
     assert "SIMULATED" in printed
     assert "prime-log + GN(3)" in printed
@@ -105,7 +105,7 @@ def test_started_again_it_repeats_nothing(finished, capsys):
     done = folder / "out" / "rows" / "prime-log" / "split00-seed0.csv"
     before = done.stat().st_mtime_ns
     assert main(command(folder, "--updates", "20")) == 0
-    assert "9 of 9 pieces of work were finished before" in capsys.readouterr().out
+    assert "11 of 11 pieces of work were finished before" in capsys.readouterr().out
     assert done.stat().st_mtime_ns == before
     assert [each.version for each in ModelStore(folder / "store", include_bundled=False).list()] == [1]
 
