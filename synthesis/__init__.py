@@ -8,8 +8,10 @@ the secondary path s and the control filter w,
 which is neither causal nor bounded in general. A filter is made in these steps:
 
 1. `path_ratio`: W_reg = P S* / (|S|^2 + eps^2) and the magnitude base A_base = |W_reg|          (Eq. 4)
-2. `features`, `generator`: a network reads twelve channels and corrects log A_base by Delta     (Eq. 5)
-3. `minimum_phase`: the real cepstrum supplies the phase; samples 0 to 2047 are the filter
+2. `features`, `generator`: a network reads twelve channels and corrects log A_base by Delta (Eq. 5), or the
+   weight and the penalty of a causal Wiener filter
+3. `minimum_phase`: the real cepstrum supplies the phase; `causal_wiener`: a spectral factorisation does.
+   Samples 0 to 2047 are the filter
 4. `gauss_newton`: a few updates lower the log residual J on the estimated paths           (Section 3.2)
 5. `noise_reduction`: what the filter will do, honest about what the estimates cannot know
 

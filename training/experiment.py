@@ -35,6 +35,7 @@ from training.methods import (
 )
 from training.protocol import Row, score_method, score_weighted_fxlms
 from training.report import COLUMNS, as_design, design_name, split_means
+from training.report.designs import own_profile
 from training.run_folder import RunFolder, device_name
 from training.scoring import TimeDomainScore
 from training.trainer import GroupTrainer, Trainer
@@ -374,12 +375,14 @@ def progress_line(name: str) -> Callable[[int, int, float], None]:
 
 
 def figures(rows: pd.DataFrame) -> dict[str, dict[str, float]]:
-    """Means per design on the original measurements, for a manifest."""
-    own = rows[rows.condition == "original"].assign(split=0)
-    means = split_means(own, list(COLUMNS))
+    """Means on the original measurements, for a manifest: of every start, of a generator's updates in its own
+    profile, and of WMMSE with three updates in the paper's."""
+    own_updates = rows.method.isin(GENERATORS) & (rows.profile == rows.method.map(own_profile))
+    compared = (rows.method == "wmmse") & (rows.k == 3) & (rows.profile == "paper")
+    chosen = rows[(rows.condition == "original") & ((rows.k == 0) | own_updates | compared)].assign(split=0)
     return {
         design_name(*as_design(key)): {str(name): round(float(value), 4) for name, value in mean.items()}
-        for key, mean in means.iterrows()
+        for key, mean in split_means(chosen, list(COLUMNS)).iterrows()
     }
 
 

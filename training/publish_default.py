@@ -83,9 +83,9 @@ def in_support(experiment: Experiment, method: GeneratorDesign) -> dict[str, dic
 
 
 def held_out_tables(rows: pd.DataFrame) -> dict[str, dict[str, dict[str, float]]]:
-    """For each split model, by name, its held-out figures beside the untrained designs' on the same ears."""
+    """For each split's first model, by name, its held-out figures beside the untrained designs' on its ears."""
     tables = {}
-    for checkpoint_name, own in rows[rows.method == GENERATOR].groupby("checkpoint"):
+    for checkpoint_name, own in rows[(rows.method == GENERATOR) & (rows.seed == 0)].groupby("checkpoint"):
         beside = rows[(rows["split"] == own["split"].iloc[0]) & rows.method.isin(GROUPS["standard"])]
         tables[str(checkpoint_name)] = figures(pd.concat([beside, own], ignore_index=True))
     return tables
