@@ -5,7 +5,7 @@ Among all causal filters, of any length,
     W = argmin sum_k v_k |P_k - S_k W_k|^2 + l_k |W_k|^2
 
 is W = (1 / F) [v S* P / F*]_+, where F is minimum-phase with |F|^2 = v |S|^2 + l and [.]_+ keeps samples 0 and
-later. It needs six transforms and no iteration. Unlike a minimum-phase response of a given magnitude it takes
+later. It needs five transforms and no iteration. Unlike a minimum-phase response of a given magnitude it takes
 its phase from the paths; and what a generator has to supply, the weight v and the penalty l over frequency,
 acts on the filter only through a minimum, so that an error in it costs little.
 """
