@@ -14,6 +14,7 @@ import torch
 
 from model_store.store import ModelStore
 from synthesis.paths import AcousticPaths
+from training import ceiling_study
 from training.datasets.noise import simulated_noise
 from training.datasets.simulated import simulate_listeners
 from training.measurements import Measurements
@@ -108,6 +109,21 @@ def test_started_again_it_repeats_nothing(finished, capsys):
     assert "11 of 11 pieces of work were finished before" in capsys.readouterr().out
     assert done.stat().st_mtime_ns == before
     assert [each.version for each in ModelStore(folder / "store", include_bundled=False).list()] == [1]
+
+
+def test_the_price_of_a_ceiling_is_measured_on_held_out_ears(finished, monkeypatch, capsys):
+    folder, _ = finished
+    monkeypatch.setattr(ceiling_study, "CEILINGS_DB", (6.0, 30.0))
+    ceiling_study.main(["--run", str(folder / "out"), "--store", str(folder / "store")])
+    rows = pd.read_csv(folder / "out" / "ceiling.csv")
+    support = ModelStore(folder / "store").manifest("simulated-prime-log-split00-seed0").support
+    assert not set(support) & set(rows.listener)
+    assert len(rows) == rows.listener.nunique() * 2 * 2 * 3
+    low, high = (rows[(rows.max_gain_db == limit) & (rows.k == 0)] for limit in (6.0, 30.0))
+    assert low.reached_gain_db.max() < 7.5 < high.reached_gain_db.max()
+    assert low.noise_reduction_db.mean() < high.noise_reduction_db.mean()
+    assert (folder / "out" / "ceiling.png").stat().st_size > 10_000
+    assert "max_gain_db" in capsys.readouterr().out
 
 
 def test_another_setting_in_the_same_folder_is_refused(finished, capsys):
