@@ -8,7 +8,6 @@ score within 0.1 dB in the mean. Writes OUT/ceiling.csv and OUT/ceiling.png.
 from __future__ import annotations
 
 import argparse
-import json
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -23,7 +22,7 @@ from model_store.store import DEFAULT_ROOT
 from synthesis.noise_reduction import predict
 from synthesis.octave_bands import WIDE_BANDS
 from training.experiment import Experiment, Options
-from training.run_folder import write_atomically
+from training.run_folder import read_record, write_atomically
 
 GENERATOR = "prime-log"
 CEILINGS_DB = (12.0, 18.0, 24.0, 27.0, 30.0, 33.0, 36.0, 42.0)
@@ -93,17 +92,17 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--noise", type=Path, help="as for that run")
     parser.add_argument("--store", type=Path, default=DEFAULT_ROOT)
     request = parser.parse_args(arguments)
-    record = json.loads((request.run / "run.json").read_text())
+    settings, starts = read_record(request.run / "run.json")
     options = Options(
-        dataset=record["settings"]["dataset"],
+        dataset=settings["dataset"],
         data=request.data,
         noise=request.noise,
-        window=record["settings"]["window"],
+        window=settings["window"],
         conditions="original",
-        n_splits=int(record["options"]["splits"]),
-        support=record["settings"]["support"],
-        updates=record["settings"]["updates"],
-        quick=record["settings"]["quick"],
+        n_splits=int(starts[-1]["options"]["splits"]),
+        support=settings["support"],
+        updates=settings["updates"],
+        quick=settings["quick"],
         device="cpu",
         store=request.store,
         out=request.run,

@@ -9,8 +9,6 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from synthesis.generator import GeneratorConfig
-
 GeneratorKind = Literal["prime", "prime-log"]
 
 
@@ -73,8 +71,3 @@ def overlay(values: dict[str, Any], changes: Mapping[str, Any]) -> None:
             overlay(values[name], value)
         else:
             values[name] = value
-
-
-def generator_config(generator: GeneratorKind, n_fft: int) -> GeneratorConfig:
-    """The generator's layout on a data set's Fourier grid (`prime`), or on the design grid (`prime-log`)."""
-    return GeneratorConfig.prime(n_fft) if generator == "prime" else GeneratorConfig.prime_log()

@@ -1,7 +1,8 @@
 """Where the pieces of an experiment are worked on: this machine's cores, or a Ray cluster.
 
-An engine yields each piece with its rows as it is finished. A worker that dies takes nothing with it but the piece
-it was at, which is given to another; a training goes on from its last state, if both see the same OUT.
+An engine yields each piece with its rows as it is finished. What a worker that dies was at is done again by
+another, a training from its last state if both see the same OUT; in a pool of local processes, what the others were
+at as well. A piece that fails ends the run, which goes on from there when it is started again.
 """
 
 from __future__ import annotations
@@ -70,8 +71,10 @@ def ray(options: Options, pieces: Sequence[Piece], n_workers: int) -> Iterator[F
 
     A piece whose worker dies is retried by Ray. Data, OUT and the store must lie where every machine sees them.
     """
-    import ray as cluster
-
+    try:
+        import ray as cluster
+    except ImportError as error:
+        raise ImportError("--engine ray: found no ray, expected the extra: pip install .[cluster]") from error
     started = not cluster.is_initialized()
     if started:
         # Its own processes: never more of them than cores were granted.

@@ -32,7 +32,8 @@ SLOW = {"iterative_fir": 1}
 def time_designs(experiment: Experiment, methods: tuple[str, ...], splits: list[Split]) -> None:
     """Core time of each design, the paper's way: single queries, three calls each, the median; mean over ears.
 
-    Paths are resident spectra; models are loaded and warm. Ours includes the features; the paper's does not. The
+    Paths are resident spectra and models are loaded; of three calls the median is a warm one. Ours includes
+    the features; the paper's does not. The
     generators of the first split stand for all. A time measured before on this device is kept.
     """
     file = experiment.folder.folder / CORE_TIME_FILE

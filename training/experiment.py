@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
+from hashlib import sha256
 from pathlib import Path
 from typing import Literal
 
@@ -193,7 +194,7 @@ class Experiment:
         assert piece.split is not None
         entry, split = FITTED[piece.method], self.splits[piece.split]
         seed = piece.seed or 0
-        config = self.configuration(Recipe(entry.recipe))
+        config = self.configuration(Recipe("prime"))
         generator = None
         if entry.needs_generator:
             generator = self.store.load(self.published("prime", split.index, seed)).synthesizer().generator
@@ -210,7 +211,7 @@ class Experiment:
             generator=generator,
         )
         method = entry.fit(fitting)
-        labels: Row = {"split": split.index, "seed": piece.seed}
+        labels: Row = {"split": split.index, "seed": piece.seed, "support": " ".join(split.support)}
         indices = self.measurements.indices(self.queries(split))
         return score_method(self.measurements, self.score, method, entry.refined, indices, labels)
 
@@ -230,7 +231,7 @@ class Experiment:
             method,
             BOTH_PROFILES,
             self.measurements.indices(queries),
-            {"split": split.index, "seed": piece.seed},
+            {"split": split.index, "seed": piece.seed, "support": " ".join(split.support)},
             candidate.band_uncertainty,
         )
         beside = self.folder.rows(
@@ -258,14 +259,18 @@ class Experiment:
         for method in GENERATORS:
             own = [piece for piece in pieces if piece.method == method]
             for group in (own[i : i + group_size] for i in range(0, len(own), group_size)):
-                if not all(self.folder.is_finished(piece.name) for piece in group):
-                    self._train_group(GENERATORS[method], group)
+                # Its state belongs to just these models: another request makes other groups.
+                members = sha256(" ".join(piece.name for piece in group).encode()).hexdigest()
+                name = f"{method}/group-{members[:12]}"
+                if all(self.folder.is_finished(piece.name) for piece in group):
+                    self.folder.state_file(name).unlink(missing_ok=True)
+                else:
+                    self._train_group(GENERATORS[method], group, name)
 
-    def _train_group(self, recipe: Recipe, group: list[Piece]) -> None:
+    def _train_group(self, recipe: Recipe, group: list[Piece], name: str) -> None:
         config = self.configuration(recipe)
         splits = [self.splits[piece.split or 0] for piece in group]
         sets = {split.index: self.training_set(split.support, config, split.index) for split in splits}
-        name = f"{group[0].name}-and-{len(group) - 1}-more"
         trainer = GroupTrainer(
             config,
             recipe.layout(self.dataset.n_fft),

@@ -133,13 +133,12 @@ class Untrained:
 class Fitted:
     """Fitted on a split's support, with a seed where chance has a part.
 
-    recipe: whose training configuration it follows. needs_generator: it is made of a standard PRIME.
+    It follows the training configuration of `prime`. needs_generator: it is made of a standard PRIME.
     """
 
     fit: Callable[[Fitting], Method]
     refined: tuple[Refined, ...] = UNREFINED
     rests_on: Literal["split", "seed"] = "seed"
-    recipe: GeneratorKind = "prime"
     needs_generator: bool = False
 
 
@@ -182,6 +181,7 @@ def _output_control(name: str) -> Fitted:
             f.config,
             control=name,
             seed=f.seed,
+            n_fft=f.measurements.dataset.n_fft,
             state_file=f.state_file,
             progress=f.progress,
         )
@@ -191,7 +191,13 @@ def _output_control(name: str) -> Fitted:
 
 def _e2e_cfg(f: Fitting) -> Method:
     return E2eCfg.fit(
-        f.training_set(), f.objective(), f.config, seed=f.seed, state_file=f.state_file, progress=f.progress
+        f.training_set(),
+        f.objective(),
+        f.config,
+        seed=f.seed,
+        n_fft=f.measurements.dataset.n_fft,
+        state_file=f.state_file,
+        progress=f.progress,
     )
 
 
@@ -244,6 +250,8 @@ def chosen_methods(text: str) -> tuple[str, ...]:
         if word not in NAMES and word not in GROUPS:
             raise ValueError(f"--methods: found {word!r}, expected some of {', '.join((*GROUPS, *NAMES))}")
         wanted.update(GROUPS.get(word, (word,)))
+    if not wanted:
+        raise ValueError(f"--methods: found none in {text!r}, expected some of {', '.join((*GROUPS, *NAMES))}")
     if any(name in FITTED and FITTED[name].needs_generator for name in wanted):
         wanted.add("prime")
     return tuple(name for name in NAMES if name in wanted)

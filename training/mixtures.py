@@ -20,7 +20,6 @@ from torch import Tensor
 from training.datasets.path_pairs import DatasetError, PathPair
 
 N_MIXTURES = 96
-MIXTURE_PROBABILITY = 0.75
 _ORDER_N_FFT = 8192
 _ORDER_FLOOR = 1e-6  # of a path's maximum: -120 dB keeps a dead band from ruling the order
 

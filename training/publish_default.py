@@ -21,7 +21,7 @@ from training.experiment import Experiment, Options, figures
 from training.methods import BOTH_PROFILES, GENERATORS, GROUPS, UNTRAINED, GeneratorDesign
 from training.protocol import score_method
 from training.report import read_rows
-from training.run_folder import RunError
+from training.run_folder import RunError, read_record
 
 NAME = "default"
 GENERATOR = "prime-log"
@@ -30,7 +30,7 @@ GENERATOR = "prime-log"
 def main() -> None:
     """Measure, train, score in support, publish."""
     request = parse()
-    record = json.loads((request.run / "run.json").read_text())["settings"]
+    record, _ = read_record(request.run / "run.json")
     experiment = Experiment(as_options(request, record))
     if record != json.loads(json.dumps(experiment.settings())) or record["quick"]:
         raise RunError(f"{request.run}: found a quick run, other data or another recipe than today's")

@@ -1,6 +1,6 @@
 """A run on disk: what it was asked for, what is finished, where the rows are.
 
-OUT/run.json               options, configuration, data fingerprints, commit, environment
+OUT/run.json               what decides the results, and of each start the options, the commit and the environment
 OUT/rows/METHOD/PIECE.csv  rows of one finished piece of work: a listener's, or a split and seed's
 OUT/state/...              training states of unfinished pieces
 OUT/cases.csv              all rows, an untrained design's once for each split that holds its listener out
@@ -13,9 +13,10 @@ import json
 import os
 import platform
 import subprocess
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,6 @@ import pandas as pd
 import torch
 
 from training.baselines.adaptive import WeightedFxLms
-from training.datasets.splits import Split
 from training.protocol import Row
 from training.report import CASES_FILE
 from training.report.inputs import WEIGHTED_FXLMS_FILE
@@ -42,14 +42,15 @@ class RunFolder:
 
     @classmethod
     def open(cls, folder: Path, settings: dict[str, Any], record: dict[str, Any]) -> RunFolder:
-        """Create the folder, or go on in one with the same settings; `record` is kept beside them.
+        """Create the folder, or go on in one with the same settings; `record` of this start joins those before.
 
-        Raises RunError where the folder holds a run with other settings.
+        Raises RunError where the folder holds a run with other settings, or a record that cannot be read.
         """
         settings = json.loads(json.dumps(settings))
         file = folder / "run.json"
+        starts: list[dict[str, Any]] = []
         if file.exists():
-            found = json.loads(file.read_text())["settings"]
+            found, starts = read_record(file)
             changed = sorted(key for key in settings.keys() | found.keys() if settings.get(key) != found.get(key))
             if changed:
                 differences = "; ".join(
@@ -57,7 +58,7 @@ class RunFolder:
                 )
                 raise RunError(f"{folder}: holds a run with other settings ({differences}); choose another --out")
         folder.mkdir(parents=True, exist_ok=True)
-        write_atomically(file, json.dumps({"settings": settings, **record}, indent=2) + "\n")
+        write_atomically(file, json.dumps({"settings": settings, "starts": [*starts, record]}, indent=2) + "\n")
         return cls(folder)
 
     def state_file(self, piece: str) -> Path:
@@ -69,8 +70,12 @@ class RunFolder:
         return self._rows_file(piece).exists()
 
     def finish(self, piece: str, rows: list[Row]) -> None:
-        """Keep a piece's rows, which marks it finished; its training state is no longer needed."""
-        write_rows(self._rows_file(piece), rows)
+        """Keep a piece's rows, which marks it finished; its training state is no longer needed.
+
+        Each row names the commit that made it, for a run may go on under a later one.
+        """
+        made_by = commit()
+        write_rows(self._rows_file(piece), [row | {"commit": made_by} for row in rows])
         self.state_file(piece).unlink(missing_ok=True)
 
     def rows(self, pieces: Iterable[str]) -> pd.DataFrame:
@@ -78,15 +83,30 @@ class RunFolder:
         found = [read_rows(self._rows_file(each)) for each in pieces if self.is_finished(each)]
         return pd.concat(found, ignore_index=True) if found else pd.DataFrame()
 
-    def collect(self, untrained: Iterable[str], fitted: Iterable[str], splits: Iterable[Split]) -> pd.DataFrame:
-        """Join the rows of all finished pieces into cases.csv.
+    def collect(self, queries: Mapping[int, tuple[str, ...]]) -> pd.DataFrame:
+        """Join the rows of all that is finished, whatever command asked for it, into cases.csv.
 
-        An untrained design's rows enter once for each of the splits that holds the listener out, so that every
-        method's mean of a split is taken over the same cases.
+        queries: the held-out listeners of each split. An untrained design's rows enter once for each of the splits
+        whose held-out listeners it has all designed for, so that every method's mean of a split is taken over the
+        same cases.
         """
-        cases, parts = self.rows(untrained), [self.rows(fitted)]
-        if len(cases):
-            parts += [cases[cases.listener.isin(each.query)].assign(split=each.index) for each in splits]
+        parts = []
+        for folder in sorted((self.folder / "rows").iterdir()):
+            found = [read_rows(file) for file in sorted(folder.glob("*.csv"))]
+            if not found:
+                continue
+            rows = pd.concat(found, ignore_index=True)
+            if "split" in rows:
+                parts.append(rows)
+                continue
+            done = set(rows.listener)
+            parts += [
+                rows[rows.listener.isin(held_out)].assign(split=split)
+                for split, held_out in queries.items()
+                if done.issuperset(held_out)
+            ]
+        if not parts:
+            raise RunError(f"{self.folder}: found no method that is finished for a whole split, nothing to report")
         rows = pd.concat(parts, ignore_index=True)
         for_figure = rows.method == WeightedFxLms.name
         if for_figure.any():
@@ -99,9 +119,21 @@ class RunFolder:
         return self.folder / "rows" / f"{piece}.csv"
 
 
+def read_record(file: Path) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    """Settings and starts of a run.json; RunError where it is none."""
+    try:
+        record = json.loads(file.read_text())
+        return record["settings"], list(record["starts"])
+    except (ValueError, KeyError, TypeError) as error:
+        raise RunError(f"{file}: cannot be read as a run's record ({error!r})") from error
+
+
 def read_rows(file: Path) -> pd.DataFrame:
-    """Rows of one table file."""
-    return pd.read_csv(file, keep_default_na=False, na_values=[""])
+    """Rows of one table file; RunError where it holds none."""
+    try:
+        return pd.read_csv(file, keep_default_na=False, na_values=[""])
+    except ValueError as error:
+        raise RunError(f"{file}: cannot be read as rows ({error}); delete it to do that piece again") from error
 
 
 def write_rows(file: Path, rows: list[Row]) -> None:
@@ -145,6 +177,7 @@ def device_name(device: torch.device) -> str:
     return next((line.split(":")[1].strip() for line in lines if line.startswith("model name")), "cpu")
 
 
+@cache
 def commit() -> str:
     """The checkout's commit, marked where files differ from it; `unknown` outside a checkout."""
     try:

@@ -25,8 +25,8 @@ from training.datasets.splits import Split
 from training.engines import ENGINES, WorkerLost
 from training.exhibits import time_designs, write_exhibits
 from training.experiment import Experiment, Options, Piece, choose_device, open_experiment, stages
-from training.methods import GENERATORS, GROUPS, NAMES, UNTRAINED, chosen_methods
-from training.report import write_report
+from training.methods import GENERATORS, GROUPS, NAMES, chosen_methods
+from training.report import ReportError, write_report
 from training.run_folder import RunError, RunFolder, environment
 
 
@@ -35,7 +35,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     request = parse(arguments)
     try:
         run(request)
-    except (DatasetError, ModelStoreError, RunError, WorkerLost, OSError) as error:
+    except (DatasetError, ModelStoreError, RunError, ReportError, WorkerLost, OSError, ImportError) as error:
         print(f"run_splits: {error}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
@@ -46,7 +46,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             name = ".".join(map(str, each["loc"]))
             print(f"run_splits: {name}: found {each['input']!r}, {each['msg']}", file=sys.stderr)
         return 2
-    except ValueError as error:
+    except (ValueError, FloatingPointError) as error:
         print(f"run_splits: {error}", file=sys.stderr)
         return 2
     return 0
@@ -65,14 +65,13 @@ def run(request: argparse.Namespace) -> None:
 
     pieces = experiment.pieces(methods, splits, request.seeds)
     verify_published(experiment, [piece for piece in pieces if folder.is_finished(piece.name)])
-    group_size = request.group or (len(pieces) if experiment.device.type == "cuda" else 1)
+    alone = (request.engine, request.workers) == ("local", 1)
+    group_size = request.group or (len(pieces) if alone and experiment.device.type == "cuda" else 1)
     if group_size > 1:
         experiment.train_together(pieces, group_size)
     work(options, folder, pieces, request.engine, request.workers)
 
-    untrained = [piece.name for piece in pieces if piece.method in UNTRAINED]
-    fitted = [piece.name for piece in pieces if piece.method not in UNTRAINED]
-    rows = folder.collect(untrained, fitted, splits)
+    rows = folder.collect({split.index: experiment.queries(split) for split in experiment.splits})
     time_designs(experiment, methods, splits)
     write_exhibits(experiment, rows)
     print(write_report(options.out))
@@ -164,20 +163,28 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     add("--noise", type=Path, help="folder of 48-kHz noises, or DEMAND; without it, simulated noises")
     add("--generator", choices=("prime", "prime-log"), default="prime-log", help="sets window and conditions")
     add("--methods", help=f"names and groups, separated by commas: {', '.join((*GROUPS, *NAMES))}")
-    add("--splits", type=_positive, help="default: 10, in a quick run 1")
-    add("--seeds", type=_positive, help="default: 3, in a quick run 1")
-    add("--updates", type=_positive, help="training updates of each network (default: its recipe's)")
+    add("--splits", type=positive_integer, help="default: 10, in a quick run 1")
+    add("--seeds", type=positive_integer, help="default: 3, in a quick run 1")
+    add(
+        "--updates",
+        type=positive_integer,
+        help="updates of a generator, a control or E2E-CFG (default: its recipe's)",
+    )
     add("--store", type=Path, default=DEFAULT_ROOT, help="where checkpoints are published")
     add("--out", type=Path, required=True, help="folder of this run's rows, tables and figures")
-    add("--support", type=_positive, help="listeners in support (default: the paper's number or share)")
+    add("--support", type=positive_integer, help="listeners in support (default: the paper's number or share)")
     add("--split", type=int, help="run only this split, counted from 0")
-    add("--window", type=_positive, help="samples of the calibration's window")
+    add("--window", type=positive_integer, help="samples of the calibration's window")
     add("--conditions", choices=("original", "all"), help="all: with the three secondary-path variants")
     add("--engine", choices=tuple(ENGINES), default="local", help="local processes, or a Ray cluster")
-    add("--workers", type=_positive, default=1, help="processes on this machine, one thread of work each")
-    add("--group", type=_positive, help="models trained as one program (default: all on a GPU, 1 on a CPU)")
+    add("--workers", type=positive_integer, default=1, help="processes on this machine, one thread of work each")
+    add("--group", type=positive_integer, help="models trained as one program (default: all on a GPU, 1 on a CPU)")
     add("--device", choices=("auto", "cpu", "cuda"), default="auto")
-    add("--quick", action="store_true", help="a few updates, two held-out listeners: a check in two minutes")
+    add(
+        "--quick",
+        action="store_true",
+        help="few updates, two held-out listeners: with the standard methods a check in two minutes",
+    )
     options = parser.parse_args(arguments)
     if (options.group or 1) > 1 and (options.engine, options.workers) != ("local", 1):
         parser.error("--group: found several workers, expected --engine local --workers 1: a group is one program")
@@ -186,7 +193,7 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     return options
 
 
-def _positive(text: str) -> int:
+def positive_integer(text: str) -> int:
     value = int(text)
     if value < 1:
         raise argparse.ArgumentTypeError(f"found {value}, expected 1 or more")

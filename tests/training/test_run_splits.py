@@ -19,7 +19,8 @@ from training.datasets.noise import simulated_noise
 from training.datasets.simulated import simulate_listeners
 from training.measurements import Measurements
 from training.report import read_rows, split_means
-from training.run_folder import RunError, RunFolder
+from training.run_folder import RunError, RunFolder, read_record
+from training.run_folder import read_rows as read_rows_of_piece
 from training.run_splits import main
 
 SCRIPT = Path(__file__).parents[2] / "training" / "run_splits.py"
@@ -69,7 +70,9 @@ def test_a_run_writes_rows_tables_figures_and_its_record(finished):
     assert (times.core_ms > 0).all()
     record = json.loads((folder / "out" / "run.json").read_text())
     assert record["settings"]["simulated"]
-    assert record["environment"]["torch"] == torch.__version__
+    (start,) = record["starts"]
+    assert start["environment"]["torch"] == torch.__version__
+    assert set(rows.commit) == {start["environment"]["commit"]}
 
 
 def test_the_published_checkpoint_names_its_support_and_scores(finished):
@@ -160,6 +163,7 @@ def test_a_killed_run_goes_on(tmp_path):
         (["--dataset", "simulated", "--split", "3", "--splits", "2"], "found 3, expected 0 to 1"),
         (["--dataset", "simulated", "--support", "23"], "found n_support = 23"),
         (["--dataset", "simulated", "--methods", "wmmse,primo"], "found 'primo', expected some of standard"),
+        (["--dataset", "simulated", "--methods", ","], "--methods: found none in ','"),
         (["--dataset", "simulated", "--window", "7"], "window"),
         (["--dataset", "simulated", "--window", "4097"], "window: found 4097"),
     ],
@@ -203,7 +207,41 @@ def test_a_run_folder_refuses_other_settings_and_keeps_its_record(tmp_path):
     RunFolder.open(tmp_path, {"window": 4096}, {})
     with pytest.raises(RunError, match="window: found 4096, asked for 8192"):
         RunFolder.open(tmp_path, {"window": 8192}, {})
-    assert json.loads((tmp_path / "run.json").read_text())["settings"] == {"window": 4096}
+    assert json.loads((tmp_path / "run.json").read_text()) == {"settings": {"window": 4096}, "starts": [{}]}
+    RunFolder.open(tmp_path, {"window": 4096}, {"commit": "later"})
+    assert read_record(tmp_path / "run.json") == ({"window": 4096}, [{}, {"commit": "later"}])
+    (tmp_path / "run.json").write_text("{")
+    with pytest.raises(RunError, match=r"run\.json: cannot be read"):
+        RunFolder.open(tmp_path, {"window": 4096}, {})
+
+
+def test_all_that_is_finished_is_reported_whatever_the_last_command_asked_for(tmp_path):
+    """An untrained design enters each split whose held-out listeners it has all designed for, and no other."""
+    folder = RunFolder.open(tmp_path, {}, {})
+    for listener in "abc":
+        folder.finish(f"wmmse/{listener}", [{"method": "wmmse", "listener": listener}])
+    folder.finish("fomaml/split01", [{"method": "fomaml", "listener": "a", "split": 1}])
+    rows = folder.collect({0: ("a", "b"), 1: ("a", "c"), 2: ("c", "d")})
+    found = sorted(rows[["method", "split", "listener"]].itertuples(index=False, name=None))
+    assert found == [
+        ("fomaml", 1, "a"),
+        ("wmmse", 0, "a"), ("wmmse", 0, "b"), ("wmmse", 1, "a"), ("wmmse", 1, "c"),
+    ]  # fmt: skip
+    assert pd.read_csv(tmp_path / "cases.csv").shape == (5, len(rows.columns))
+
+
+def test_an_unfinished_split_is_no_report(tmp_path):
+    folder = RunFolder.open(tmp_path, {}, {})
+    folder.finish("wmmse/a", [{"method": "wmmse", "listener": "a"}])
+    with pytest.raises(RunError, match="found no method that is finished for a whole split"):
+        folder.collect({0: ("a", "b")})
+
+
+def test_a_torn_row_file_is_named(tmp_path):
+    file = tmp_path / "rows.csv"
+    file.write_bytes(b"\x89PNG\xff\xfe")
+    with pytest.raises(RunError, match=r"rows\.csv: cannot be read"):
+        read_rows_of_piece(file)
 
 
 @pytest.mark.measured

@@ -40,7 +40,11 @@ def read_core_times(folder: Path) -> pd.DataFrame | None:
     file = folder / CORE_TIME_FILE
     if not file.exists():
         return None
-    times = with_profile(read_csv(file))
+    times = read_csv(file)
+    missing = {"method", "k", "profile", "device", "core_ms", "n_cases"}.difference(times.columns)
+    if missing:
+        raise ReportError(f"{file}: found no column {', '.join(sorted(missing))}")
+    times = with_profile(times)
     key = ["method", "k", "profile", "device"]
     if times.duplicated(key).any():
         raise ReportError(f"{file}: found {dict(times[times.duplicated(key)].iloc[0][key])} twice")
@@ -63,7 +67,11 @@ def read_paths(folder: Path) -> Listeners | None:
     if not file.exists():
         return None
     listeners: Listeners = {}
-    with np.load(file) as arrays:
+    try:
+        opened = np.load(file)
+    except (ValueError, OSError, EOFError) as error:
+        raise ReportError(f"{file}: cannot be read as named arrays ({error})") from error
+    with opened as arrays:
         for key in arrays.files:
             parts = key.split("/", 2)
             if len(parts) != 3:

@@ -51,7 +51,10 @@ def read_rows(folder: Path) -> pd.DataFrame:
 def read_csv(file: Path) -> pd.DataFrame:
     """A table file; only an empty field is a missing value."""
     text = {"listener": str, "support": str, "profile": str, "paths": str}
-    return pd.read_csv(file, keep_default_na=False, na_values=[""], dtype=text, low_memory=False)
+    try:
+        return pd.read_csv(file, keep_default_na=False, na_values=[""], dtype=text, low_memory=False)
+    except ValueError as error:
+        raise ReportError(f"{file}: cannot be read as a table ({error})") from error
 
 
 def with_profile(rows: pd.DataFrame) -> pd.DataFrame:
