@@ -54,7 +54,7 @@ def drive_ceiling(log_paths: Tensor, points_hz: Tensor) -> Tensor:
 
     log_paths: natural log |P| and log |S|, smoothed, at the frequencies points_hz: [batch, 2, n_points]. Above
     HIGH_EDGE_HZ, where nothing is scored and hardly anything can be cancelled, a filter may raise |S W| to
-    DRIVE_LIMIT |P|; below that edge the limit rises as steeply as the starting weight.
+    DRIVE_LIMIT |P|; below that edge the limit rises by 48 dB in an octave.
     """
     log_primary, log_secondary = log_paths.unbind(1)
     above_edge = EDGE_ORDER * (math.log(HIGH_EDGE_HZ) - points_hz.log()).clamp_min(0)
