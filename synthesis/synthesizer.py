@@ -77,8 +77,9 @@ class Synthesizer(nn.Module):
         w_reg = regularised_ratio(coarse)
         log_base = log_base_magnitude(w_reg, config.base)
         log_paths = torch.stack((floored_log(coarse.primary.abs()), floored_log(coarse.secondary.abs())), dim=1)
-        grid = self.generator.grid
-        return PathRatio(log_base, grid.pool(log_paths), grid.pool(path_features(coarse, w_reg, log_base)))
+        features = path_features(coarse, w_reg, log_base)
+        pooled = self.generator.grid.pool(torch.cat((log_paths, features), dim=1))
+        return PathRatio(log_base, pooled[:, :2], pooled[:, 2:])
 
     def generate(self, features: Tensor) -> Tensor:
         """The corrections Delta, natural log, on the generator's own grid: [batch, n_outputs, n_points] (Eq. 5)."""
