@@ -194,6 +194,7 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
 
 
 def positive_integer(text: str) -> int:
+    """An option that counts something."""
     value = int(text)
     if value < 1:
         raise argparse.ArgumentTypeError(f"found {value}, expected 1 or more")
