@@ -13,6 +13,7 @@ from pydantic import AfterValidator, AwareDatetime, BaseModel, ConfigDict, Field
 
 from model_store.errors import InvalidName
 from model_store.names import check_name
+from synthesis.support_statistics import SupportStatistics
 
 SCHEMA_VERSION: Final = 1
 
@@ -81,6 +82,8 @@ class Manifest(_Frozen):
         training: the training's configuration, as plain JSON.
         data_fingerprint: SHA-256 over the data files read, 64 hexadecimal digits, with or without ``sha256:``.
         scores: see `Scores`.
+        support_statistics: what the support's secondary paths have in common, for verdicts on calibrations. None
+            for a model that was published without; it is not written then, so that older manifests stay whole.
         licence, attribution: of the data, as its owners ask for.
         files: *store*; digest of every tensor file.
     """
@@ -98,6 +101,7 @@ class Manifest(_Frozen):
     training: dict[str, JsonValue]
     data_fingerprint: Annotated[str, Field(pattern=r"^(sha256:)?[0-9a-f]{64}$")]
     scores: Scores = Scores()
+    support_statistics: SupportStatistics | None = None
     licence: Text
     attribution: Text
     files: dict[str, Sha256] = {}
@@ -138,7 +142,8 @@ class Manifest(_Frozen):
 
         Raises ValueError if `training` holds NaN or an infinity, which JSON cannot say.
         """
-        plain = self.model_dump(mode="json")
+        unwritten = {"support_statistics"} if self.support_statistics is None else None
+        plain = self.model_dump(mode="json", exclude=unwritten)
         return (json.dumps(plain, indent=2, ensure_ascii=False, allow_nan=False) + "\n").encode()
 
     @classmethod

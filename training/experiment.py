@@ -338,6 +338,7 @@ class Experiment:
             support=support,
             training=config.model_dump(mode="json"),
             data_fingerprint=dataset.fingerprint,
+            support_statistics=measurements.support_statistics(support),
             licence=dataset.licence,
             attribution=dataset.attribution,
         )

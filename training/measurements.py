@@ -14,6 +14,7 @@ from synthesis.conventions import DESIGN_N_FFT
 from synthesis.estimate_uncertainty import learn_uncertainty
 from synthesis.path_estimation import PathEstimate
 from synthesis.paths import AcousticPaths
+from synthesis.support_statistics import SupportStatistics, learn_support_statistics
 from training.calibration import simulate_calibration
 from training.config import TrainingConfig
 from training.datasets.noise import NoiseSet, reference_psd
@@ -114,6 +115,11 @@ class Measurements:
         return learn_uncertainty(
             self.paths(indices, torch.float64), self.estimates.coherence[indices], self.reference_psd
         )
+
+    def support_statistics(self, support: tuple[str, ...]) -> SupportStatistics:
+        """What the support's secondary paths have in common; of the ears as they were measured, not of variants."""
+        indices = [i for i in self.indices(support) if self.pairs[i].condition == "original"]
+        return learn_support_statistics(self.estimates.secondary[indices])
 
     def _varied_estimates(self, seed: int, number: int, pairs: list[PathPair]) -> PathEstimate:
         """Another calibration of the support: two to five of the probes, one of three windows."""

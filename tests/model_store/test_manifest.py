@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from model_store.manifest import Manifest, sha256
+from synthesis.support_statistics import Spread, SupportStatistics
 from tests.model_store.cases import manifest
 
 plain = st.recursive(
@@ -48,6 +49,17 @@ def test_publishing_fills_in_the_stores_fields_alone() -> None:
     own = {"name", "version", "created", "generator", "n_parameters", "files"}
     assert published.model_dump(exclude=own) == draft.model_dump(exclude=own)
     assert draft.version == 0
+
+
+def test_support_statistics_are_optional_and_absent_where_there_are_none() -> None:
+    """A manifest from before they existed is read, and written again byte for byte."""
+    assert "support_statistics" not in json.loads(manifest().to_bytes())
+    statistics = SupportStatistics(30, -0.67, Spread(0.81, 0.04), Spread(7.2, 2.1), Spread(4.0, 0.0))
+    written = manifest(support_statistics=statistics)
+    assert json.loads(written.to_bytes())["support_statistics"]["low_level_db"] == {"mean": 7.2, "sd": 2.1}
+    assert Manifest.from_bytes(written.to_bytes()).support_statistics == statistics
+    with pytest.raises(ValidationError, match="support_statistics"):
+        manifest(support_statistics={"n_ears": 30})
 
 
 def test_a_time_without_a_zone_is_refused() -> None:

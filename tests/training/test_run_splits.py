@@ -81,6 +81,8 @@ def test_the_published_checkpoint_names_its_support_and_scores(finished):
     manifest = store.manifest("simulated-prime-log-split00-seed0")
     rows = read_rows(folder / "out")
     assert not set(manifest.support) & set(rows.listener)
+    assert manifest.support_statistics is not None
+    assert manifest.support_statistics.n_ears == 2 * len(manifest.support)
     own = rows[(rows.method == "prime-log") & (rows.k == 1) & (rows.profile == "fast")]
     expected = own.groupby("listener").noise_reduction_db.mean().mean()
     assert manifest.scores.held_out["prime-log + GN(1)"]["noise_reduction_db"] == pytest.approx(expected, abs=1e-4)
