@@ -7,6 +7,7 @@ from typing import Any
 from service.advice import WARNINGS
 from service.answers import BAND_CENTRE_HZ
 from service.errors import PROBLEMS, TYPE_PREFIX
+from service.schemas import MAX_ITEMS
 from synthesis.conventions import N_TAPS, SAMPLE_RATE_HZ, STAGES
 from synthesis.gauss_newton import MAX_UPDATES, VERDICTS
 from synthesis.synthesizer import METHODS
@@ -59,6 +60,13 @@ ANSWERS: Json = {
             "prediction": _ref("Prediction"),
             "warnings": _array(_ref("Warning")),
             "timings_ms": _ref("Timings"),
+        }
+    ),
+    "DesignAnswers": _object(
+        {
+            "items": _array(
+                {"anyOf": [_ref("Design"), _ref("Problem")]}, 1, MAX_ITEMS, "In the order of the requests"
+            )
         }
     ),
     "Evaluation": _object(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from time import perf_counter
 from typing import Any
 
@@ -10,6 +10,7 @@ import orjson
 
 from model_store.store import ModelVersion
 from service.designs import Design, Evaluation, Figures
+from service.errors import Problem
 from service.wire import encode_taps
 from synthesis.conventions import SAMPLE_RATE_HZ, STAGES
 from synthesis.octave_bands import AMP_BANDS, nominal_hz
@@ -19,6 +20,8 @@ BAND_CENTRE_HZ = [nominal_hz(n) for n in AMP_BANDS]
 
 Warnings = Sequence[Mapping[str, str]]
 Times = dict[str, float | None]
+Outcome = tuple[Design, Warnings] | Problem
+"""What became of one item among several."""
 
 
 class Stopwatch:
@@ -37,9 +40,9 @@ class Stopwatch:
         """The request is in plain values; what remains of `decode` is the engine's."""
         self._decode_ms = 1e3 * (perf_counter() - self._decoding)
 
-    def times_ms(self, engine_ms: Mapping[str, float], encoding_began: float) -> Times:
-        """All of `timings_ms`, now that the body is encoded."""
-        now = perf_counter()
+    def times_ms(self, engine_ms: Mapping[str, float], encoding_began: float, ended: float | None = None) -> Times:
+        """All of `timings_ms`, now (or when it `ended`) that the body is encoded."""
+        now = perf_counter() if ended is None else ended
         times: Times = {stage: engine_ms.get(stage) for stage in STAGES}
         times["decode"] = self._decode_ms + engine_ms["decode"]
         times["encode"] = 1e3 * (now - encoding_began)
@@ -51,20 +54,53 @@ class Stopwatch:
 
 def design_json(design: Design, warnings: Warnings, watch: Stopwatch) -> tuple[bytes, Times]:
     """The JSON answer to a design. Taps are written so that reading them as float32 gives the same bits."""
-    return _with_times(
-        {
-            "fir": design.taps,
-            "sample_rate": SAMPLE_RATE_HZ,
-            "sign": design.sign,
-            "method": design.recipe.method,
-            "model": model_document(design.model),
-            "refinement": design.refinement,
-            "prediction": prediction_document(design.figures),
-            "warnings": warnings,
-        },
-        design.times_ms,
-        watch,
-    )
+    return _with_times(design_document(design, warnings), design.times_ms, watch)
+
+
+def design_document(design: Design, warnings: Warnings) -> dict[str, Any]:
+    """The JSON answer to a design, without its times."""
+    return {
+        "fir": design.taps,
+        "sample_rate": SAMPLE_RATE_HZ,
+        "sign": design.sign,
+        "method": design.recipe.method,
+        "model": model_document(design.model),
+        "refinement": design.refinement,
+        "prediction": prediction_document(design.figures),
+        "warnings": warnings,
+    }
+
+
+def items_json(outcomes: Sequence[Outcome], watch: Stopwatch) -> tuple[bytes, Times]:
+    """The JSON answer to several requests, and the times of them all.
+
+    What the loop did, it did for all items together, and each of their times says so; the engine's are those of
+    the batch that the item was part of. A problem has no times.
+    """
+    began = perf_counter()
+    documents = [each.document() if isinstance(each, Problem) else design_document(*each) for each in outcomes]
+    bodies = [orjson.dumps(each, option=orjson.OPT_SERIALIZE_NUMPY) for each in documents]
+    designs = [None if isinstance(each, Problem) else each[0] for each in outcomes]
+    ended = perf_counter()
+    batches = {each.recipe: each.times_ms for each in designs if each}
+    times = watch.times_ms(_added(batches.values()), began, ended)
+    bodies = [
+        body if design is None else _joined(body, watch.times_ms(design.times_ms, began, ended))
+        for body, design in zip(bodies, designs, strict=True)
+    ]
+    return b'{"items":[' + b",".join(bodies) + b"]}", times
+
+
+def _added(batches: Collection[Mapping[str, float]]) -> dict[str, float]:
+    """The engine's times of a request that it designed in several batches, one after the other: each stage's sum;
+    its wait was over when the first batch began."""
+    added = {"decode": 0.0}
+    for batch in batches:
+        for stage, spent in batch.items():
+            added[stage] = added.get(stage, 0.0) + spent
+    if batches:
+        added["queue"] = min(batch["queue"] for batch in batches)
+    return added
 
 
 def evaluation_json(evaluation: Evaluation, warnings: Warnings, watch: Stopwatch) -> tuple[bytes, Times]:
@@ -118,4 +154,8 @@ def _with_times(document: dict[str, Any], engine_ms: Mapping[str, float], watch:
     began = perf_counter()
     body = orjson.dumps(document, option=orjson.OPT_SERIALIZE_NUMPY)
     times = watch.times_ms(engine_ms, began)
-    return body[:-1] + b',"timings_ms":' + orjson.dumps(times) + b"}", times
+    return _joined(body, times), times
+
+
+def _joined(body: bytes, times: Times) -> bytes:
+    return body[:-1] + b',"timings_ms":' + orjson.dumps(times) + b"}"

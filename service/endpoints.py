@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,11 +15,13 @@ from model_store.store import ModelStore, ModelVersion
 from service import advice, answers, wire
 from service.designs import Ear, Recipe
 from service.engine import Engine
+from service.errors import Problem
+from service.items import Item, design_items
 from service.metrics import Metrics
 from service.negotiation import BINARY, JSON, body_type, check_key, chosen_answer, read_body
 from service.options import BINARY as BINARY_OPTIONS
 from service.options import DEFAULT_UPDATES, REFINE, Options, read_options
-from service.schemas import DesignBody, EvaluateBody, read_json
+from service.schemas import DesignBody, EvaluateBody, items_of, load_json, read_json, read_object
 from service.settings import Settings
 from synthesis.errors import SynthesisError
 
@@ -59,7 +61,13 @@ async def _design(request: Request, options: Iterable[str], default_updates: int
     request.state.method = asked.method
     body = await read_body(request, service.settings.max_body_bytes)
     watch.body_read()
-    recipe, ear = _from_binary(body, asked) if media_type == BINARY else _from_json(body, asked)
+    if media_type == BINARY:
+        recipe, ear = _from_binary(body, asked)
+    else:
+        document = load_json(body)
+        if (items := items_of(document)) is not None:
+            return await _design_items(request, [_item(item, asked) for item in items], watch)
+        recipe, ear = _from_json(document, asked)
     request.state.method = recipe.method
     watch.decoded()
     (design,) = await service.engine.design(recipe, [ear])
@@ -83,10 +91,39 @@ def _from_binary(body: bytearray, asked: Options) -> tuple[Recipe, Ear]:
     return Recipe(asked.model, asked.method, asked.k, asked.profile), ear
 
 
-def _from_json(body: bytearray, asked: Options) -> tuple[Recipe, Ear]:
-    read = read_json(DesignBody, body)
+def _from_json(document: object, asked: Options) -> Item:
+    read = read_object(DesignBody, document)
     ear = Ear(read.primary, read.secondary, read.coherence, read.reference_psd, read.sign, read.max_gain_db)
-    return Recipe(read.model, read.method, asked.k, asked.profile), ear
+    return Item(Recipe(read.model, read.method, asked.k, asked.profile), ear)
+
+
+def _item(document: object, asked: Options) -> Item | Problem:
+    try:
+        return _from_json(document, asked)
+    except Problem as problem:
+        return problem
+
+
+async def _design_items(request: Request, items: Sequence[Item | Problem], watch: answers.Stopwatch) -> Response:
+    """Several designs in one request, each with its own answer or problem."""
+    chosen_answer(request, (JSON,))
+    service = service_of(request)
+    methods = [item.recipe.method if isinstance(item, Item) else "" for item in items]
+    request.state.method = methods[0] if len(set(methods)) == 1 else ""
+    watch.decoded()
+    outcomes = await design_items(service.engine, items)
+    content, times = answers.items_json(outcomes, watch)
+    service.metrics.observe_times(times)
+    for method, outcome in zip(methods, outcomes, strict=True):
+        if isinstance(outcome, Problem):
+            service.metrics.count_item(method, outcome.code)
+        else:
+            design, _ = outcome
+            service.metrics.count_item(method, "ok")
+            service.metrics.observe_design(
+                float(design.figures.mean_noise_reduction_db), design.refinement["applied"]
+            )
+    return Response(content, headers={"Server-Timing": answers.server_timing(times)}, media_type=JSON)
 
 
 async def evaluate(request: Request) -> Response:

@@ -42,6 +42,12 @@ class Metrics:
             ["endpoint", "method", "status", "code"],
             registry=self.registry,
         )
+        self._items = Counter(
+            "prime_items_total",
+            "Items of requests for several designs, by design method and outcome: `ok` or a problem's code.",
+            ["method", "code"],
+            registry=self.registry,
+        )
         self._noise_reduction = self._histogram(
             "prime_predicted_noise_reduction_db",
             "Predicted mean noise reduction of the designs, dB.",
@@ -78,6 +84,10 @@ class Metrics:
     def count(self, endpoint: str, method: str, status: int, code: str) -> None:
         """One request that was answered. method: of the design, empty where none was named."""
         self._requests.labels(endpoint, method, status, code).inc()
+
+    def count_item(self, method: str, code: str) -> None:
+        """One item of a request for several designs. method: empty where the item could not be read."""
+        self._items.labels(method, code).inc()
 
     def exposition(self, accept: str) -> tuple[bytes, str]:
         """The text of a scrape and its media type, in the form that the Accept header prefers."""

@@ -14,7 +14,7 @@ from service.designs import DEFAULT_MAX_GAIN_DB, MAX_GAIN_RANGE_DB
 from service.errors import PROBLEM_MEDIA_TYPE, PROBLEMS, RETRY_AFTER_S, Problem
 from service.negotiation import BINARY, JSON
 from service.options import DEFAULT_UPDATES
-from service.schemas import CALIBRATION_FIELDS, DesignBody, EvaluateBody
+from service.schemas import CALIBRATION_FIELDS, MAX_ITEMS, DesignBody, DesignItems, EvaluateBody
 from service.settings import Settings
 from synthesis.gauss_newton import MAX_UPDATES
 
@@ -36,11 +36,14 @@ PATHS_EXAMPLE: Json = {
     "sample_rate": 48_000,
 }
 
+ITEM_PROBLEM_EXAMPLE = Problem("unusable-paths", "what was found, and what was expected", "primary").document()
+
 
 def document(settings: Settings) -> Json:
     """The whole document. Security is stated as the settings ask for it."""
     _, definitions = models_json_schema(
-        [(DesignBody, "validation"), (EvaluateBody, "validation")], ref_template="#/components/schemas/{model}"
+        [(DesignBody, "validation"), (DesignItems, "validation"), (EvaluateBody, "validation")],
+        ref_template="#/components/schemas/{model}",
     )
     schemas = definitions["$defs"] | ANSWERS
     components: Json = {
@@ -100,14 +103,19 @@ def _design(name: str, summary: str, options: list[Json]) -> Json:
         "operationId": name,
         "summary": summary,
         "description": "With a JSON body its options are fields; with a binary body they are query parameters. "
-        f"The fields {', '.join(sorted(CALIBRATION_FIELDS))} of a calibration are taken and not read.",
+        f"The fields {', '.join(sorted(CALIBRATION_FIELDS))} of a calibration are taken and not read. A JSON body "
+        f"may hold up to {MAX_ITEMS} requests as `items`, such as both ears: those of one model and method are "
+        "designed as one batch, and the answer, JSON alone, holds a filter or a problem for each, in order.",
         "parameters": [*options, *_binary_options()],
         "requestBody": {
             "required": True,
             "content": {
                 JSON: {
-                    "schema": _reference("DesignBody"),
-                    "examples": {"impulse responses": {"value": PATHS_EXAMPLE}},
+                    "schema": {"anyOf": [_reference("DesignBody"), _reference("DesignItems")]},
+                    "examples": {
+                        "impulse responses": {"value": PATHS_EXAMPLE},
+                        "both ears": {"value": {"items": [PATHS_EXAMPLE, PATHS_EXAMPLE]}},
+                    },
                 },
                 BINARY: {
                     "schema": {"type": "string", "format": "binary", "description": wire.__doc__},
@@ -126,7 +134,13 @@ def _design(name: str, summary: str, options: list[Json]) -> Json:
                     "X-Warnings",
                 ),
                 "content": {
-                    JSON: {"schema": _reference("Design"), "examples": {"design": {"value": DESIGN_EXAMPLE}}},
+                    JSON: {
+                        "schema": {"anyOf": [_reference("Design"), _reference("DesignAnswers")]},
+                        "examples": {
+                            "design": {"value": DESIGN_EXAMPLE},
+                            "both ears": {"value": {"items": [DESIGN_EXAMPLE, ITEM_PROBLEM_EXAMPLE]}},
+                        },
+                    },
                     BINARY: {
                         "schema": {
                             "type": "string",

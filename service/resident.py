@@ -49,13 +49,16 @@ class ResidentModel:
         return torch.from_numpy(design.taps)
 
     def warm_up(self) -> None:
-        """Record everything that a request for one ear with up to three updates can ask for."""
+        """Record everything that a request for one ear with up to three updates can ask for, and the generator's
+        designs for both ears at once."""
         for method in METHODS:
             for profile in PROFILES:
                 for n_updates in WARM_UPDATES:
                     self.design(Recipe(None, method, n_updates, profile), [self._golden_ear])
         plain = Ear(self._golden_ear.primary, self._golden_ear.secondary)
         self.design(Recipe(), [plain])
+        for n_updates in WARM_UPDATES:
+            self.design(Recipe(n_updates=n_updates), [self._golden_ear, plain])
 
     def design(self, recipe: Recipe, ears: Sequence[Ear]) -> list[Design | SynthesisError]:
         """Design all ears (1 to 16) as one batch, in order.

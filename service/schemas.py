@@ -27,6 +27,9 @@ CALIBRATION_FIELDS = frozenset({"verdict", "warnings", "timings_ms"})
 """Fields that a calibration's answer holds beside those of a request: taken, so that it can be sent on as it is,
 and not read."""
 
+MAX_ITEMS = 16
+"""Requests in one body: as many as the engine takes in one batch."""
+
 _RANGE_ERRORS = {"greater_than_equal", "less_than_equal", "greater_than", "less_than"}
 
 
@@ -198,6 +201,14 @@ class DesignBody(PathsBody):
     """Ceiling on |W| in dB. It shapes `prime` and `ratio_base` and updates of the `fast` profile."""
 
 
+class DesignItems(BaseModel):
+    """Several requests at once, such as both ears. Each is read, designed and answered on its own account."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    items: list[DesignBody] = Field(min_length=1, max_length=MAX_ITEMS)
+
+
 class EvaluateBody(PathsBody):
     """Body of `/evaluate`."""
 
@@ -217,10 +228,34 @@ Body = TypeVar("Body", bound=PathsBody)
 
 def read_json(kind: type[Body], body: bytes | bytearray) -> Body:
     """Parse and validate a body, or raise Problem."""
+    return read_object(kind, load_json(body))
+
+
+def load_json(body: bytes | bytearray) -> object:
+    """Parse a body, or raise Problem."""
     try:
-        document = orjson.loads(body)
+        return orjson.loads(body)
     except orjson.JSONDecodeError as error:
         raise Problem("malformed-json", f"found {error}; expected JSON (NaN and Infinity are not JSON)") from None
+
+
+def items_of(document: object) -> list[object] | None:
+    """The requests of `{"items": [request, ...]}`; None for a body that is one request itself."""
+    if not isinstance(document, dict) or "items" not in document:
+        return None
+    if others := document.keys() - {"items"}:
+        name = _shown_name(min(others))
+        raise Problem("unknown-field", f"{name}: found it beside items, expected nothing there", name)
+    items = document["items"]
+    if type(items) is not list:
+        raise Problem("invalid-field", f"items: found {_shown(items)}, expected a list of requests", "items")
+    if not 1 <= len(items) <= MAX_ITEMS:
+        raise Problem("out-of-range", f"items: found {len(items)} requests, expected 1 to {MAX_ITEMS}", "items")
+    return items
+
+
+def read_object(kind: type[Body], document: object) -> Body:
+    """Validate one request, or raise Problem."""
     if not isinstance(document, dict):
         raise Problem("invalid-field", f"found {_shown(document)}, expected a JSON object")
     for field in CALIBRATION_FIELDS & document.keys():

@@ -96,8 +96,10 @@ async def test_real_answers_hold_to_the_schemas(
     evaluation = await client.post(
         "/evaluate", content=orjson.dumps(as_responses(ear, fir=design.json()["fir"])), headers=JSON_BODY
     )
+    items = [as_responses(ear), as_responses(ear, model="nobody")]
     answers = {
         "Design": design,
+        "DesignAnswers": await client.post("/refine", content=orjson.dumps({"items": items}), headers=JSON_BODY),
         "Evaluation": evaluation,
         "ModelList": await client.get("/models"),
         "ModelDescription": await client.get("/models/ears"),
