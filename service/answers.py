@@ -11,6 +11,7 @@ import orjson
 from model_store.store import ModelVersion
 from service.designs import Design, Evaluation, Figures
 from service.errors import Problem
+from service.side_lane import SideLane
 from service.wire import encode_taps
 from synthesis.conventions import SAMPLE_RATE_HZ, STAGES
 from synthesis.octave_bands import AMP_BANDS, nominal_hz
@@ -71,7 +72,7 @@ def design_document(design: Design, warnings: Warnings) -> dict[str, Any]:
     }
 
 
-def items_json(outcomes: Sequence[Outcome], watch: Stopwatch) -> tuple[bytes, Times]:
+async def items_json(outcomes: Sequence[Outcome], watch: Stopwatch, side_lane: SideLane) -> tuple[bytes, Times]:
     """The JSON answer to several requests, and the times of them all.
 
     What the loop did, it did for all items together, and each of their times says so; the engine's are those of
@@ -79,7 +80,7 @@ def items_json(outcomes: Sequence[Outcome], watch: Stopwatch) -> tuple[bytes, Ti
     """
     began = perf_counter()
     documents = [each.document() if isinstance(each, Problem) else design_document(*each) for each in outcomes]
-    bodies = [orjson.dumps(each, option=orjson.OPT_SERIALIZE_NUMPY) for each in documents]
+    bodies = await side_lane.dump(documents)
     designs = [None if isinstance(each, Problem) else each[0] for each in outcomes]
     ended = perf_counter()
     batches = {each.recipe: each.times_ms for each in designs if each}

@@ -20,6 +20,7 @@ from service.engine import Engine, choose_device
 from service.errors import Problem, from_domain
 from service.metrics import Metrics
 from service.settings import Settings
+from service.side_lane import SideLane
 
 logger = logging.getLogger(__name__)
 
@@ -95,14 +96,18 @@ def create_app(settings: Settings) -> FastAPI:
         max_resident_models=settings.max_resident_models,
     )
 
+    side_lane = SideLane(settings.json_processes)
+
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        side_lane.start()
         engine.start()
         yield
         await engine.close()
+        await side_lane.close()
 
     app = FastAPI(title=openapi.TITLE, lifespan=lifespan, redoc_url=None, swagger_ui_oauth2_redirect_url=None)
-    app.state.service = Service(settings, store, engine, Metrics(engine))
+    app.state.service = Service(settings, store, engine, Metrics(engine), side_lane)
     for method, path, handler in ROUTES:
         app.router.add_api_route(path, handler, methods=[method], route_class_override=DirectRoute)
     document = openapi.document(settings)

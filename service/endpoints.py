@@ -21,8 +21,9 @@ from service.metrics import Metrics
 from service.negotiation import BINARY, JSON, body_type, check_key, chosen_answer, read_body
 from service.options import BINARY as BINARY_OPTIONS
 from service.options import DEFAULT_UPDATES, REFINE, Options, read_options
-from service.schemas import DesignBody, EvaluateBody, items_of, load_json, read_json, read_object
+from service.schemas import DesignBody, EvaluateBody, items_of, read_object
 from service.settings import Settings
+from service.side_lane import SideLane
 from synthesis.errors import SynthesisError
 
 
@@ -34,6 +35,7 @@ class Service:
     store: ModelStore
     engine: Engine
     metrics: Metrics
+    side_lane: SideLane
 
 
 def service_of(request: Request) -> Service:
@@ -64,7 +66,7 @@ async def _design(request: Request, options: Iterable[str], default_updates: int
     if media_type == BINARY:
         recipe, ear = _from_binary(body, asked)
     else:
-        document = load_json(body)
+        document = await service.side_lane.load(body)
         if (items := items_of(document)) is not None:
             return await _design_items(request, [_item(item, asked) for item in items], watch)
         recipe, ear = _from_json(document, asked)
@@ -112,7 +114,7 @@ async def _design_items(request: Request, items: Sequence[Item | Problem], watch
     request.state.method = methods[0] if len(set(methods)) == 1 else ""
     watch.decoded()
     outcomes = await design_items(service.engine, items)
-    content, times = answers.items_json(outcomes, watch)
+    content, times = await answers.items_json(outcomes, watch, service.side_lane)
     service.metrics.observe_times(times)
     for method, outcome in zip(methods, outcomes, strict=True):
         if isinstance(outcome, Problem):
@@ -135,7 +137,7 @@ async def evaluate(request: Request) -> Response:
     read_options(request.query_params, (), 0)
     body = await read_body(request, service.settings.max_body_bytes)
     watch.body_read()
-    read = read_json(EvaluateBody, body)
+    read = read_object(EvaluateBody, await service.side_lane.load(body))
     # No ceiling was asked for, so none can be exceeded.
     ear = Ear(read.primary, read.secondary, read.coherence, read.reference_psd, read.sign, max_gain_db=float("inf"))
     watch.decoded()

@@ -1,23 +1,22 @@
 """The JSON bodies: what requests may hold, read strictly.
 
-pydantic validates the object; the lists of up to 32,769 numbers inside are checked and converted by NumPy, which
-takes a fraction of the time. Both end in Problem, which names the offending field.
+pydantic validates the object; the lists of up to 32,769 numbers inside are arrays already (`json_numbers`). Every
+error is a Problem, which names the offending field.
 """
 
 from __future__ import annotations
 
 import base64
 import binascii
-import reprlib
 from typing import Annotated, Any, Literal, TypeVar
 
 import numpy as np
-import orjson
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, ValidationInfo, WithJsonSchema
 
-from service import checks
+from service import checks, json_numbers
 from service.designs import DEFAULT_MAX_GAIN_DB, MAX_GAIN_RANGE_DB, Float32, Path, Sign
 from service.errors import Problem
+from service.json_numbers import LongList, Unreadable, shown
 from synthesis.conventions import SAMPLE_RATE_HZ
 
 Method = Literal["prime", "ratio_base", "projected_ratio", "wmmse"]
@@ -35,22 +34,25 @@ _RANGE_ERRORS = {"greater_than_equal", "less_than_equal", "greater_than", "less_
 
 def _numbers(values: object, field: str) -> np.ndarray[Any, np.dtype[np.float64]]:
     """A list of JSON numbers as float64; Problem for anything else, booleans and strings included."""
-    if type(values) is not list:
+    if type(values) is list:
+        values = LongList(values)
+    if not isinstance(values, LongList):
         raise Problem("invalid-field", f"{field}: found {_shown(values)}, expected a list of numbers", field)
-    strange = set(map(type, values)) - {float, int}
-    if strange:
-        index = next(i for i, each in enumerate(values) if type(each) in strange)
-        raise Problem(
-            "invalid-field",
-            f"{field}: found {_shown(values[index])} at index {index}, expected numbers only",
-            field,
-        )
-    return np.array(values, dtype=np.float64)
+    if values.strange is not None:
+        index, text = values.strange
+        detail = f"{field}: found {_ascii(text)} at index {index}, expected numbers only"
+        raise Problem("invalid-field", detail, field)
+    assert values.values is not None
+    return values.values
 
 
 def _shown(value: object) -> str:
     """A value of the request as it may stand in a message: short and in ASCII."""
-    return ascii(reprlib.repr(value))[1:-1]
+    return _ascii(shown(value))
+
+
+def _ascii(text: str) -> str:
+    return ascii(text)[1:-1]
 
 
 def _shown_name(name: str) -> str:
@@ -234,9 +236,9 @@ def read_json(kind: type[Body], body: bytes | bytearray) -> Body:
 def load_json(body: bytes | bytearray) -> object:
     """Parse a body, or raise Problem."""
     try:
-        return orjson.loads(body)
-    except orjson.JSONDecodeError as error:
-        raise Problem("malformed-json", f"found {error}; expected JSON (NaN and Infinity are not JSON)") from None
+        return json_numbers.load(body)
+    except Unreadable as error:
+        raise Problem(error.code, error.detail) from None
 
 
 def items_of(document: object) -> list[object] | None:
@@ -247,10 +249,11 @@ def items_of(document: object) -> list[object] | None:
         name = _shown_name(min(others))
         raise Problem("unknown-field", f"{name}: found it beside items, expected nothing there", name)
     items = document["items"]
-    if type(items) is not list:
+    if not isinstance(items, list | LongList):
         raise Problem("invalid-field", f"items: found {_shown(items)}, expected a list of requests", "items")
     if not 1 <= len(items) <= MAX_ITEMS:
         raise Problem("out-of-range", f"items: found {len(items)} requests, expected 1 to {MAX_ITEMS}", "items")
+    assert isinstance(items, list)  # one that is long is longer than that
     return items
 
 

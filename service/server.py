@@ -74,8 +74,10 @@ def head_limited(max_header_bytes: int) -> type[HttpToolsProtocol]:
 
 
 def server(app: FastAPI, settings: Settings) -> uvicorn.Server:
-    """A server for the application: no access log, no WebSockets, requests under way finished at the end."""
-    options: dict[str, Any] = {"http": head_limited(settings.max_header_bytes), "ws": "none", "lifespan": "on"}
+    """A server for the application: uvloop and httptools by name, so that a machine without them says so; no access
+    log, no WebSockets, requests under way finished at the end."""
+    options: dict[str, Any] = {"http": head_limited(settings.max_header_bytes), "loop": "uvloop"}
+    options |= {"ws": "none", "lifespan": "on"}
     return uvicorn.Server(
         uvicorn.Config(
             app,

@@ -41,6 +41,8 @@ class Settings(BaseSettings):
     """Model that is loaded at the start, never retired, and used where a request names none."""
     threads: int | None = Field(None, ge=1, le=1024)
     """Threads of one design on the CPU; by default the physical cores at hand."""
+    json_processes: int = Field(1, ge=0, le=64)
+    """Processes that read and write long JSON, so that binary requests need not wait for it; 0: none."""
     queue_size: int = Field(32, ge=1, le=10_000)
     """Designs that may wait or run; further requests are answered 503."""
     max_resident_models: int = Field(4, ge=2, le=1000)
