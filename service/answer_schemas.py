@@ -141,6 +141,9 @@ ANSWERS: Json = {
             "broken": {"type": "object", "additionalProperties": TEXT, "description": "Damaged versions, and how"},
         }
     ),
+    "Loaded": _object(_MODEL, description="What the name stands for, in memory now"),
+    "Unloaded": _object({"unloaded": _array(_ref("Model"), 1)}),
+    "Reloaded": _object({"resident": _array(_ref("Model"), 1)}),
     "Live": _object({"status": {"const": "live"}}),
     "Ready": _object({"status": {"const": "ready"}, "device": TEXT, "models": _array(_ref("Model"))}),
     "Problem": _object(

@@ -14,7 +14,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
 from model_store.store import ModelStore
-from service import endpoints, openapi
+from service import endpoints, management, openapi
 from service.endpoints import Service
 from service.engine import Engine, choose_device
 from service.errors import Problem, from_domain
@@ -41,6 +41,9 @@ ROUTES = (
     Row("POST", "/evaluate", endpoints.evaluate),
     Row("GET", "/models", endpoints.list_models),
     Row("GET", "/models/{name}", endpoints.show_model),
+    Row("POST", "/models/reload", management.reload_models),
+    Row("POST", "/models/{name}/load", management.load_model),
+    Row("POST", "/models/{name}/unload", management.unload_model),
     Row("GET", "/health/live", endpoints.live),
     Row("GET", "/health/ready", endpoints.ready),
     Row("GET", "/metrics", endpoints.metrics),

@@ -154,7 +154,7 @@ async def list_models(request: Request) -> Response:
     service = service_of(request)
     check_key(request, service.settings.api_keys)
     chosen_answer(request, (JSON,))
-    return _json(await asyncio.to_thread(_published, service))
+    return json_response(await asyncio.to_thread(_published, service))
 
 
 async def show_model(request: Request) -> Response:
@@ -162,20 +162,20 @@ async def show_model(request: Request) -> Response:
     service = service_of(request)
     check_key(request, service.settings.api_keys)
     chosen_answer(request, (JSON,))
-    return _json(await asyncio.to_thread(_described, service, request.path_params["name"]))
+    return json_response(await asyncio.to_thread(_described, service, request.path_params["name"]))
 
 
 async def live(request: Request) -> Response:
     """GET /health/live: the event loop answers."""
-    return _json({"status": "live"})
+    return json_response({"status": "live"})
 
 
 async def ready(request: Request) -> Response:
     """GET /health/ready: the default model is resident, warmed up and checked against its golden case."""
     engine = service_of(request).engine
     engine.require_ready()
-    models = [answers.model_document(version) for version in engine.resident()]
-    return _json({"status": "ready", "device": engine.device.type, "models": models})
+    models = [answers.model_document(version) for version in engine.residency.versions()]
+    return json_response({"status": "ready", "device": engine.device.type, "models": models})
 
 
 async def metrics(request: Request) -> Response:
@@ -186,7 +186,7 @@ async def metrics(request: Request) -> Response:
 
 def _published(service: Service) -> dict[str, Any]:
     return {
-        "default": service.engine.default_model,
+        "default": service.engine.residency.default_model,
         "aliases": service.store.aliases(),
         "models": [_document(service, version) for version in service.store.list()],
         "broken": service.store.broken(),
@@ -199,10 +199,11 @@ def _described(service: Service, reference: str) -> dict[str, Any]:
 
 def _document(service: Service, version: ModelVersion) -> dict[str, Any]:
     """What a client may know of a version: what its manifest says, and whether it is in memory."""
-    document = answers.model_document(version) | {"resident": version in service.engine.resident()}
+    document = answers.model_document(version) | {"resident": version in service.engine.residency.versions()}
     manifest = service.store.manifest(str(version))
     return document | manifest.model_dump(mode="json", exclude={"files", "name", "version"})
 
 
-def _json(document: object) -> Response:
+def json_response(document: object) -> Response:
+    """A document as the body of a 200."""
     return Response(orjson.dumps(document), media_type=JSON)

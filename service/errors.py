@@ -27,6 +27,7 @@ PROBLEMS: dict[str, tuple[int, str]] = {
     "unknown-model": (404, "No such model or version is published"),
     "method-not-allowed": (405, "This address does not answer that method"),
     "not-acceptable": (406, "The answer cannot take the form asked for"),
+    "default-model": (409, "The default model stays in memory"),
     "length-required": (411, "The body needs a Content-Length"),
     "too-large": (413, "The body is too large"),
     "unsupported-media-type": (415, "The body's media type is not understood"),

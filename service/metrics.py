@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector
+from prometheus_client import CollectorRegistry, Counter, Histogram, ProcessCollector
 from prometheus_client.exposition import choose_encoder
 
-from model_store.store import ModelVersion
 from service.engine import Engine
+from service.state_collector import StateCollector
 from synthesis.conventions import STAGES
 from synthesis.gauss_newton import MAX_UPDATES
 
@@ -22,10 +22,9 @@ class Metrics:
     """The service's metrics, all with the prefix `prime_`."""
 
     def __init__(self, engine: Engine) -> None:
-        """engine: asked at each scrape for its queue and its models."""
+        """engine: asked at each scrape for its state."""
         self.registry = CollectorRegistry()
         ProcessCollector(registry=self.registry)
-        self._engine = engine
         stage = Histogram(
             "prime_stage_seconds",
             "Time of each stage of a request.",
@@ -56,13 +55,7 @@ class Metrics:
         self._applied = self._histogram(
             "prime_refine_applied", "Gauss-Newton updates applied to a design.", range(MAX_UPDATES + 1)
         )
-        self._queue = Gauge("prime_queue_depth", "Calls that wait or run.", registry=self.registry)
-        self._ready = Gauge(
-            "prime_ready", "1 when the default model is loaded and checked.", registry=self.registry
-        )
-        self._models = Gauge(
-            "prime_model_info", "Resident models.", ["name", "version", "digest"], registry=self.registry
-        )
+        self.registry.register(StateCollector(engine))
 
     def _histogram(self, name: str, text: str, buckets: tuple[float, ...] | range) -> Histogram:
         return Histogram(name, text, buckets=tuple(buckets), registry=self.registry)
@@ -91,14 +84,5 @@ class Metrics:
 
     def exposition(self, accept: str) -> tuple[bytes, str]:
         """The text of a scrape and its media type, in the form that the Accept header prefers."""
-        self._queue.set(self._engine.n_queued)
-        self._ready.set(self._engine.ready)
-        self._models.clear()
-        for version in self._engine.resident():
-            self._models.labels(*_labels(version)).set(1)
         encoder, media_type = choose_encoder(accept)
         return encoder(self.registry), media_type
-
-
-def _labels(version: ModelVersion) -> tuple[str, str, str]:
-    return version.name, str(version.version), version.digest

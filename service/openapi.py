@@ -48,8 +48,12 @@ def document(settings: Settings) -> Json:
     schemas = definitions["$defs"] | ANSWERS
     components: Json = {
         "schemas": schemas,
-        "securitySchemes": {"key": {"type": "http", "scheme": "bearer", "description": "An API key."}},
+        "securitySchemes": {
+            "key": {"type": "http", "scheme": "bearer", "description": "An API key."},
+            "management": {"type": "http", "scheme": "bearer", "description": "A key of the operator's."},
+        },
     }
+    managed: Json = {"security": [{"management": []}]}
     guarded: Json = {"security": [{"key": []}]} if settings.api_keys else {}
     return {
         "openapi": "3.1.0",
@@ -71,6 +75,33 @@ def document(settings: Settings) -> Json:
                 | guarded
             },
             "/models/{name}": {"get": _show_model() | guarded},
+            "/models/reload": {
+                "post": _get(
+                    "reload_models",
+                    "Follow every alias and name to what it stands for now",
+                    "Reloaded",
+                    "unauthorised not-acceptable model-unavailable",
+                )
+                | managed
+            },
+            "/models/{name}/load": {
+                "post": _named(
+                    "load_model",
+                    "Load, verify and warm up what a name stands for, then let it take over",
+                    "Loaded",
+                    "unauthorised unknown-model not-acceptable model-unavailable",
+                )
+                | managed
+            },
+            "/models/{name}/unload": {
+                "post": _named(
+                    "unload_model",
+                    "Retire a version, or all of a name's, after the designs under way",
+                    "Unloaded",
+                    "unauthorised unknown-model not-acceptable default-model",
+                )
+                | managed
+            },
             "/health/live": {"get": _get("live", "Whether the event loop answers", "Live", "")},
             "/health/ready": {
                 "get": _get(
@@ -192,15 +223,27 @@ def _get(name: str, summary: str, schema: str, problems: str) -> Json:
 
 
 def _show_model() -> Json:
-    operation = _get(
+    operation = _named(
         "show_model",
         "One published version",
         "ModelDescription",
         "unauthorised not-acceptable unknown-model model-unavailable",
     )
     operation["responses"]["200"]["content"][JSON]["examples"] = {"a model": {"value": MODEL_EXAMPLE}}
-    name = {"name": "name", "in": "path", "required": True, "schema": {"type": "string"}, "example": "default"}
-    return operation | {"parameters": [name | {"description": "`name` (its latest version) or `name@version`"}]}
+    return operation
+
+
+def _named(operation: str, summary: str, schema: str, problems: str) -> Json:
+    """An operation on what the address names."""
+    name = {
+        "name": "name",
+        "in": "path",
+        "required": True,
+        "schema": {"type": "string"},
+        "example": "default",
+        "description": "`name` (its latest version), `name@version` or an alias",
+    }
+    return _get(operation, summary, schema, problems) | {"parameters": [name]}
 
 
 def _metrics() -> Json:

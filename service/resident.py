@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from time import perf_counter
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from model_store.checkpoint import Checkpoint
-from model_store.store import ModelVersion
+from model_store.store import ModelStore, ModelVersion
 from service.designs import Basis, Design, Ear, Evaluation, Figures, Float32, Recipe
 from service.grids import coherence_on_design_grid, path_spectrum, psd_on_design_grid
 from service.schedule import Schedule, account
@@ -28,19 +30,49 @@ PROFILES = ("fast", "paper")
 
 
 class ResidentModel:
-    """A checkpoint on its device. For one thread only: its schedules' buffers are shared by all its designs."""
+    """A checkpoint on its device. For one thread at a time: its schedules' buffers are shared by all its designs.
+
+    manifest: what the checkpoint says of itself. graph_bytes: device memory that its recorded graphs keep to
+    themselves, when it was last looked at; 0 on a CPU, which records nothing.
+    """
 
     def __init__(self, version: ModelVersion, checkpoint: Checkpoint, device: torch.device) -> None:
         """Copies the weights to the device and checks them: GoldenMismatch where the schedule, as it will be
         run for requests, does not give the filters that were stored with the weights."""
         self.version = version
         self.device = device
+        self.manifest = checkpoint.manifest
+        self.graph_bytes = 0
         self._synthesizer = checkpoint.synthesizer(torch.float32, device)
         self._schedules: dict[int, Schedule] = {}
         self._clock = StageClock(device)
-        golden = checkpoint.golden
-        self._golden_ear = Ear(golden.primary.numpy(), golden.secondary.numpy(), coherence=golden.coherence.numpy())
-        golden.compare(self._golden_taps(0), self._golden_taps(1))
+        self._golden = checkpoint.golden
+        self._golden_ear = Ear(
+            self._golden.primary.numpy(), self._golden.secondary.numpy(), coherence=self._golden.coherence.numpy()
+        )
+        self.check()
+
+    @classmethod
+    def load(cls, store: ModelStore, version: ModelVersion, device: torch.device) -> ResidentModel:
+        """Read, verify, check, warm up and record a version, in whichever thread this is called: on a GPU in a
+        stream of its own, so that what is designed meanwhile does not wait for it."""
+        checkpoint = store.load(str(version))
+        with _own_stream(device):
+            model = cls(version, checkpoint, device)
+            model.warm_up()
+            model.check()  # what was recorded is what was run
+        return model
+
+    def check(self) -> float:
+        """Design the golden case: GoldenMismatch unless the stored filters come out. Returns the seconds that the
+        design with one update took."""
+        taps = self._golden_taps(0)
+        began = perf_counter()
+        refined = self._golden_taps(1)
+        spent_s = perf_counter() - began
+        self._golden.compare(taps, refined)
+        self.graph_bytes = sum(schedule.graph_bytes() for schedule in self._schedules.values())
+        return spent_s
 
     def _golden_taps(self, n_updates: int) -> Tensor:
         (design,) = self.design(Recipe(n_updates=n_updates), [self._golden_ear])
@@ -49,16 +81,22 @@ class ResidentModel:
         return torch.from_numpy(design.taps)
 
     def warm_up(self) -> None:
-        """Record everything that a request for one ear with up to three updates can ask for, and the generator's
-        designs for both ears at once."""
-        for method in METHODS:
+        """Run, and so record, what requests with up to three updates can ask for: for one ear and for both
+        on a CPU, where a first call costs little more than any; for batches of every size on a GPU, where it
+        captures graphs."""
+        plain = Ear(self._golden_ear.primary, self._golden_ear.secondary)
+        for size in BATCH_SIZES if self.device.type == "cuda" else (1, 2):
+            for method in METHODS:
+                self.design(Recipe(None, method), [self._golden_ear] * size)
             for profile in PROFILES:
                 for n_updates in WARM_UPDATES:
-                    self.design(Recipe(None, method, n_updates, profile), [self._golden_ear])
-        plain = Ear(self._golden_ear.primary, self._golden_ear.secondary)
-        self.design(Recipe(), [plain])
-        for n_updates in WARM_UPDATES:
-            self.design(Recipe(n_updates=n_updates), [self._golden_ear, plain])
+                    self.design(Recipe(None, "prime", n_updates, profile), [plain] * size)
+
+    def tensor_bytes(self) -> int:
+        """Memory of its weights and of its schedules' buffers, without a stage's intermediate results."""
+        own = [*self._synthesizer.parameters(), *self._synthesizer.buffers()]
+        # A copy of the list: the thread that designs may add a schedule while a scrape counts.
+        return sum(each.nbytes for each in own) + sum(each.tensor_bytes() for each in [*self._schedules.values()])
 
     def design(self, recipe: Recipe, ears: Sequence[Ear]) -> list[Design | SynthesisError]:
         """Design all ears (1 to 16) as one batch, in order.
@@ -135,6 +173,18 @@ class ResidentModel:
             schedule.reference_psd[row] = self._synthesizer.reference_psd
         else:
             schedule.reference_psd[row] = psd_on_design_grid(ear.reference_psd)
+
+
+@contextmanager
+def _own_stream(device: torch.device) -> Iterator[None]:
+    """On a GPU, a stream apart from the designs', all of its work done at the end."""
+    if device.type != "cuda":
+        yield
+        return
+    stream = torch.cuda.Stream(device)
+    with torch.cuda.stream(stream):
+        yield
+    stream.synchronize()
 
 
 def _bases(ears: Sequence[Ear]) -> list[Basis]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import fields
 from typing import Any
 
@@ -20,6 +22,9 @@ from synthesis.path_ratio import projected_ratio_fir, regularised_ratio
 from synthesis.paths import AcousticPaths
 from synthesis.synthesizer import PathRatio, Synthesizer
 from synthesis.wiener import design_wmmse
+
+_recording = threading.Lock()
+"""CUDA captures one graph at a time in a process, and models are loaded while others design."""
 
 Definition = tuple[Callable[..., Sequence[Tensor]], tuple[Tensor, ...]]
 
@@ -62,6 +67,20 @@ class Schedule:
         clock.mark("predict")
         return packed
 
+    def tensor_bytes(self) -> int:
+        """Memory of the buffers and of the stages' outputs."""
+        own = [each for each in vars(self).values() if isinstance(each, Tensor)]
+        outputs = [each for stage in [*self._stages.values()] for each in stage.outputs]
+        return sum(each.nbytes for each in (*own, *outputs))
+
+    def graph_bytes(self) -> int:
+        """Device memory that the recorded stages keep to themselves; 0 on a CPU."""
+        pools = [stage.memory_pool for stage in self._stages.values()]
+        if not self._capture:
+            return 0
+        segments = torch.cuda.memory_snapshot()
+        return sum(each["total_size"] for each in segments if tuple(each["segment_pool_id"]) in pools)
+
     def _initial_filter(self, method: str, clock: StageClock) -> Tensor:
         """Taps before any update. Stages that the method does not have are not marked."""
         if method == "wmmse":  # a double-precision solve on the CPU: nothing to record
@@ -98,7 +117,8 @@ class Schedule:
         """A recorded stage. Stages are chained without copies: the outputs of one are the inputs of the next."""
         if key not in self._stages:
             function, inputs = self._definition(key)
-            self._stages[key] = GraphedStage(function, inputs, capture=self._capture, share_inputs=True)
+            with _recording if self._capture else nullcontext():
+                self._stages[key] = GraphedStage(function, inputs, capture=self._capture, share_inputs=True)
         return self._stages[key]
 
     def _definition(self, key: tuple[Any, ...]) -> Definition:

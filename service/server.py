@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
+import logging
+import signal
+import socket
 from typing import Any
 
 import uvicorn
 from fastapi import FastAPI
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
+from service.endpoints import Service
 from service.errors import Problem
 from service.settings import Settings
+
+logger = logging.getLogger(__name__)
 
 LINGER_S = 1.0
 """How long a refused connection is read on."""
@@ -73,12 +80,31 @@ def head_limited(max_header_bytes: int) -> type[HttpToolsProtocol]:
     return HeadLimitedProtocol
 
 
+class SignalledServer(uvicorn.Server):
+    """uvicorn's server, which also takes SIGHUP for "look the models up again"."""
+
+    def __init__(self, config: uvicorn.Config, service: Service) -> None:
+        """service: of the application that is served."""
+        super().__init__(config)
+        self._service = service
+        self._reloading: asyncio.Task[list[str]] | None = None
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Before anything else: until a signal is handled, its default action ends the process."""
+        asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, self._reload)
+        await super().startup(sockets)
+
+    def _reload(self) -> None:
+        logger.info("SIGHUP: looking the models up again")
+        self._reloading = asyncio.create_task(self._service.engine.residency.reload())
+
+
 def server(app: FastAPI, settings: Settings) -> uvicorn.Server:
     """A server for the application: uvloop and httptools by name, so that a machine without them says so; no access
     log, no WebSockets, requests under way finished at the end."""
     options: dict[str, Any] = {"http": head_limited(settings.max_header_bytes), "loop": "uvloop"}
     options |= {"ws": "none", "lifespan": "on"}
-    return uvicorn.Server(
+    return SignalledServer(
         uvicorn.Config(
             app,
             host=settings.host,
@@ -90,5 +116,6 @@ def server(app: FastAPI, settings: Settings) -> uvicorn.Server:
             timeout_keep_alive=settings.keep_alive_s,
             timeout_graceful_shutdown=settings.shutdown_s,
             **options,
-        )
+        ),
+        app.state.service,
     )

@@ -38,7 +38,7 @@ class Settings(BaseSettings):
     store: Path | None = None
     """Folder of published checkpoints, beside the bundled ones; by default the model store's own."""
     model: str = "default"
-    """Model that is loaded at the start, never retired, and used where a request names none."""
+    """Model (name, name@version or alias) that is loaded at the start and used where a request names none."""
     threads: int | None = Field(None, ge=1, le=1024)
     """Threads of one design on the CPU; by default the physical cores at hand."""
     json_processes: int = Field(1, ge=0, le=64)
@@ -53,6 +53,8 @@ class Settings(BaseSettings):
     """Largest request head."""
     api_keys: tuple[KeyDigest, ...] = ()
     """SHA-256 digests (hexadecimal) of the API keys that may ask for designs; none: anybody may."""
+    management_keys: tuple[KeyDigest, ...] = ()
+    """SHA-256 digests of the keys that may load and unload models; none: nobody may."""
     keep_alive_s: int = Field(30, ge=1)
     """Seconds that an idle connection is kept."""
     shutdown_s: int = Field(10, ge=0)

@@ -57,8 +57,14 @@ class GraphedStage:
                 self._call()
         torch.cuda.current_stream().wait_stream(stream)
         self._graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(self._graph):
+        # Another thread may allocate memory or copy to the host meanwhile; only what this one does can spoil it.
+        with torch.cuda.graph(self._graph, capture_error_mode="thread_local"):
             return tuple(self._call())
+
+    @property
+    def memory_pool(self) -> tuple[int, int] | None:
+        """Identity of the memory pool that a captured graph keeps; None where nothing was captured."""
+        return None if self._graph is None else self._graph.pool()
 
     def _buffer_addresses(self) -> tuple[int, ...]:
         return tuple(each.data_ptr() for each in (*self.inputs, *self.outputs))

@@ -105,10 +105,10 @@ async def test_models_come_on_demand_and_the_default_one_stays(engine: Engine) -
     for reference, name, version in (("other", "other", 1), ("ears@1", "ears", 1), ("other@1", "other", 1)):
         answer = only(await engine.design(Recipe(reference), ears(1)))
         assert (answer.model.name, answer.model.version) == (name, version)
-        resident = [(each.name, each.version) for each in engine.resident()]
+        resident = [(each.name, each.version) for each in engine.residency.versions()]
         assert resident == [("ears", 2), (name, version)]  # two in memory, the default one among them
-    assert only(await engine.design(Recipe("ears@2"), ears(1))).model == engine.resident()[0]
-    assert len(engine.resident()) == 2
+    assert only(await engine.design(Recipe("ears@2"), ears(1))).model == engine.residency.versions()[0]
+    assert len(engine.residency.versions()) == 2
 
 
 @pytest.mark.parametrize(
@@ -148,7 +148,7 @@ async def test_nothing_is_designed_before_it_is_ready(settings: Settings) -> Non
     with pytest.raises(Problem) as refused:
         await engine.design(Recipe(), ears(1))
     assert refused.value.code == "not-ready"
-    assert engine.resident() == []
+    assert engine.residency.versions() == []
     await engine.close()
 
 

@@ -35,7 +35,7 @@ async def scraped(app: FastAPI) -> dict[tuple[str, frozenset[tuple[str, str]]], 
     }
 
 
-def value(samples: dict[tuple[str, frozenset[tuple[str, str]]], float], name: str, **labels: str) -> float:
+def value(samples: dict[tuple[str, frozenset[tuple[str, str]]], float], name: str, /, **labels: str) -> float:
     return samples.get((name, frozenset(labels.items())), 0.0)
 
 
@@ -101,6 +101,10 @@ async def test_state_is_read_at_each_scrape(app: FastAPI) -> None:
     samples = await scraped(app)
     assert value(samples, "prime_ready") == 1
     assert value(samples, "prime_queue_depth") == 0
+    assert value(samples, "prime_model_loads_total", outcome="loaded") >= 1
+    assert value(samples, "prime_resident_models") == sum(name == "prime_model_info" for name, _ in samples)
+    assert value(samples, "prime_model_memory_bytes", name="ears", version="2", kind="tensors") > 1e6
+    assert value(samples, "prime_device_memory_bytes", state="reserved") == 0  # on a CPU
     models = [dict(labels) for name, labels in samples if name == "prime_model_info"]
     assert ("ears", "2") in {(model["name"], model["version"]) for model in models}
     assert all(re.fullmatch(r"sha256:[0-9a-f]{64}", model["digest"]) for model in models)

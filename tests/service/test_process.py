@@ -17,10 +17,12 @@ import numpy as np
 import orjson
 import pytest
 
+from model_store.store import ModelStore
 from service import wire
 from service.designs import Ear
 from service.errors import PROBLEM_MEDIA_TYPE, TYPE_PREFIX
 from synthesis.synthesizer import Synthesizer
+from tests.service import models
 from tests.service.bodies import as_responses
 from tests.service.test_endpoints import assert_same_filter, library_paths
 
@@ -227,3 +229,17 @@ def test_a_missing_gpu_ends_the_program(store_folder: Path) -> None:
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, env=environment)
     assert done.returncode == 2
     assert "found no CUDA device" in done.stderr
+
+
+def test_sighup_lets_a_new_version_take_over(tmp_path: Path, ear: Ear) -> None:
+    store = ModelStore(tmp_path, include_bundled=False)
+    store.publish("ears", models.checkpoint(1))
+    program = Program(tmp_path)
+    program.wait_until_ready()
+    second = store.publish("ears", models.checkpoint(2))
+    program.process.send_signal(signal.SIGHUP)
+    program.logged(rf"Loaded ears version 2 \(({second.digest})\)")
+    program.logged(r"Retired ears version (1)")
+    answer = httpx.post(f"{program.address}/synthesize", content=orjson.dumps(as_responses(ear)), headers=JSON_BODY)
+    assert answer.json()["model"]["digest"] == second.digest
+    assert program.stop() == -signal.SIGTERM
