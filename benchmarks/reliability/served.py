@@ -1,0 +1,94 @@
+"""A service in a process of its own, and what is asked of it."""
+
+from __future__ import annotations
+
+import http.client
+import os
+import re
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+READY_WITHIN_S = 120.0
+STOPPED_WITHIN_S = 60.0
+
+
+@dataclass
+class Served:
+    """A service that is ready. log: its lines so far, read as they are written."""
+
+    process: subprocess.Popen[str]
+    port: int
+    log: list[str]
+
+    def ask(
+        self, method: str, path: str, body: bytes | None = None, headers: Mapping[str, str] | None = None
+    ) -> tuple[int, bytes]:
+        """One request on a connection of its own: status and body."""
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
+        try:
+            connection.request(method, path, body, dict(headers or {}))
+            answer = connection.getresponse()
+            return answer.status, answer.read()
+        finally:
+            connection.close()
+
+    def resident_bytes(self) -> int:
+        """Resident memory of the process, from its own metrics."""
+        _, text = self.ask("GET", "/metrics")
+        found = re.search(rb"^process_resident_memory_bytes ([0-9.e+]+)", text, re.MULTILINE)
+        if found is None:
+            raise RuntimeError("found no process_resident_memory_bytes in the service's metrics")
+        return int(float(found.group(1)))
+
+
+@contextmanager
+def served(store: Path, *arguments: str, environment: Mapping[str, str] | None = None) -> Iterator[Served]:
+    """`python -m service` over a store, on a port of its own choosing, from ready until the block ends."""
+    command = [sys.executable, "-m", "service", "--port", "0", "--store", str(store), *arguments]
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=os.environ | dict(environment or {}))
+    log: list[str] = []
+    reader = threading.Thread(target=_read, args=(process, log), daemon=True)
+    reader.start()
+    try:
+        found = Served(process, _port(process, log), log)
+        _wait_until_ready(found)
+        yield found
+    finally:
+        process.terminate()
+        try:
+            process.wait(STOPPED_WITHIN_S)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+        reader.join()
+        assert process.stderr is not None
+        process.stderr.close()
+
+
+def _read(process: subprocess.Popen[str], log: list[str]) -> None:
+    assert process.stderr is not None
+    log.extend(iter(process.stderr.readline, ""))
+
+
+def _port(process: subprocess.Popen[str], log: list[str]) -> int:
+    given_up = time.monotonic() + READY_WITHIN_S
+    while time.monotonic() < given_up and process.poll() is None:
+        if found := re.search(r"running on http://127\.0\.0\.1:(\d+)", "".join(log)):
+            return int(found.group(1))
+        time.sleep(0.02)
+    raise RuntimeError("the service does not listen:\n" + "".join(log))
+
+
+def _wait_until_ready(service: Served) -> None:
+    given_up = time.monotonic() + READY_WITHIN_S
+    while time.monotonic() < given_up and service.process.poll() is None:
+        if service.ask("GET", "/health/ready")[0] == 200:
+            return
+        time.sleep(0.05)
+    raise RuntimeError("the service does not become ready:\n" + "".join(service.log))
