@@ -14,7 +14,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
 from model_store.store import ModelStore
-from service import endpoints, management, openapi
+from service import endpoints, management, openapi, v2_endpoints
 from service.endpoints import Service
 from service.engine import Engine, choose_device
 from service.errors import Problem, from_domain
@@ -47,6 +47,15 @@ ROUTES = (
     Row("GET", "/health/live", endpoints.live),
     Row("GET", "/health/ready", endpoints.ready),
     Row("GET", "/metrics", endpoints.metrics),
+    Row("GET", "/v2", v2_endpoints.server),
+    Row("GET", "/v2/health/live", v2_endpoints.live),
+    Row("GET", "/v2/health/ready", v2_endpoints.ready),
+    Row("GET", "/v2/models/{name}", v2_endpoints.model),
+    Row("GET", "/v2/models/{name}/versions/{version}", v2_endpoints.model),
+    Row("GET", "/v2/models/{name}/ready", v2_endpoints.model_ready),
+    Row("GET", "/v2/models/{name}/versions/{version}/ready", v2_endpoints.model_ready),
+    Row("POST", "/v2/models/{name}/infer", v2_endpoints.infer),
+    Row("POST", "/v2/models/{name}/versions/{version}/infer", v2_endpoints.infer),
 )
 
 
@@ -66,12 +75,18 @@ class DirectRoute(APIRoute):
                 return Response(status_code=400)  # to nobody
             except Exception as error:
                 problem = as_problem(error, request)
-                response, code = problem.response(), problem.code
+                response, code = _refusal(problem, path), problem.code
             metrics = endpoints.service_of(request).metrics
             metrics.count(path, request.state.method, response.status_code, code)
             return response
 
         return handle
+
+
+def _refusal(problem: Problem, path: str) -> Response:
+    """A problem in the form that the address speaks."""
+    is_v2 = path == v2_endpoints.PREFIX or path.startswith(v2_endpoints.PREFIX + "/")
+    return v2_endpoints.refusal(problem) if is_v2 else problem.response()
 
 
 def as_problem(error: Exception, request: Request) -> Problem:
@@ -130,9 +145,9 @@ async def _http_problem(request: Request, error: Exception) -> Response:
     else:
         problem = Problem("not-found", "found an unknown address, expected one of /openapi.json")
     endpoints.service_of(request).metrics.count("", "", problem.status, problem.code)
-    return problem.response()
+    return _refusal(problem, request.url.path)
 
 
 async def _defect(request: Request, error: Exception) -> Response:
     """A failure outside every endpoint. The server logs it too, after this answer."""
-    return as_problem(error, request).response()
+    return _refusal(as_problem(error, request), request.url.path)

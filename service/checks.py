@@ -102,6 +102,20 @@ def check_grid(values: Float32, n_bins: int, field: str) -> None:
         )
 
 
+def check_together(
+    primary: Path, secondary: Path, coherence: Float32 | None, reference_psd: Float32 | None
+) -> None:
+    """What concerns several quantities at once, and those that lie on the paths' grid."""
+    check_pair(primary, secondary)
+    n_bins = grid_bins(spectrum_bins(primary, secondary))
+    if coherence is not None:
+        check_grid(coherence, n_bins, "coherence")
+        check_coherence(coherence)
+    if reference_psd is not None:
+        check_grid(reference_psd, n_bins, "reference_psd")
+        check_reference_psd(reference_psd)
+
+
 def check_coherence(coherence: Float32) -> None:
     """Finite and from 0 to 1."""
     check_finite(coherence, "coherence")

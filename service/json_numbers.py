@@ -84,7 +84,7 @@ def _are_numbers(values: list[Any]) -> bool:
     return set(map(type, values)) <= {float, int}
 
 
-def load(body: bytes | bytearray) -> object:
+def load(body: bytes | bytearray | memoryview) -> object:
     """Parse a body, its long lists as LongList; Unreadable where that cannot be done.
 
     However the body is made, what comes back is small but for arrays and text: to hand it on costs little.

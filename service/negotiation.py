@@ -46,7 +46,8 @@ def _quality(accept: str, media_type: str) -> float:
 
 
 def body_type(request: Request, taken: tuple[str, ...] = (JSON, BINARY)) -> str:
-    """The media type of the body; Problem for another one and for any Content-Encoding."""
+    """The media type of the body; Problem for another one and for any Content-Encoding. An empty one that is taken
+    is that of a body without a type."""
     encoding = request.headers.get("content-encoding")
     if encoding is not None:
         raise Problem("unsupported-encoding", f"found Content-Encoding: {encoding[:40]!a}, expected none")
@@ -54,9 +55,8 @@ def body_type(request: Request, taken: tuple[str, ...] = (JSON, BINARY)) -> str:
     media_type, *parameters = (part.strip().lower() for part in given.split(";"))
     charset = [each for each in parameters if each.startswith("charset=")]
     if media_type not in taken or any(each not in ("charset=utf-8", 'charset="utf-8"') for each in charset):
-        raise Problem(
-            "unsupported-media-type", f"found Content-Type: {given[:80]!a}, expected {' or '.join(taken)}"
-        )
+        expected = " or ".join(filter(None, taken))
+        raise Problem("unsupported-media-type", f"found Content-Type: {given[:80]!a}, expected {expected}")
     return media_type
 
 

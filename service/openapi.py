@@ -7,12 +7,13 @@ from typing import Any
 
 from pydantic.json_schema import models_json_schema
 
-from service import wire
+from service import openapi_v2, wire
 from service.advice import WARNINGS
 from service.answer_schemas import ANSWERS, DESIGN_EXAMPLE, EVALUATION_EXAMPLE, MODEL_EXAMPLE
 from service.designs import DEFAULT_MAX_GAIN_DB, MAX_GAIN_RANGE_DB
 from service.errors import PROBLEM_MEDIA_TYPE, PROBLEMS, RETRY_AFTER_S, Problem
 from service.negotiation import BINARY, JSON
+from service.open_inference import InferenceRequest
 from service.options import DEFAULT_UPDATES
 from service.schemas import CALIBRATION_FIELDS, MAX_ITEMS, DesignBody, DesignItems, EvaluateBody
 from service.settings import Settings
@@ -41,11 +42,11 @@ ITEM_PROBLEM_EXAMPLE = Problem("unusable-paths", "what was found, and what was e
 
 def document(settings: Settings) -> Json:
     """The whole document. Security is stated as the settings ask for it."""
+    bodies = (DesignBody, DesignItems, EvaluateBody, InferenceRequest)
     _, definitions = models_json_schema(
-        [(DesignBody, "validation"), (DesignItems, "validation"), (EvaluateBody, "validation")],
-        ref_template="#/components/schemas/{model}",
+        [(body, "validation") for body in bodies], ref_template="#/components/schemas/{model}"
     )
-    schemas = definitions["$defs"] | ANSWERS
+    schemas = definitions["$defs"] | ANSWERS | openapi_v2.SCHEMAS
     components: Json = {
         "schemas": schemas,
         "securitySchemes": {
@@ -112,6 +113,7 @@ def document(settings: Settings) -> Json:
                 )
             },
             "/metrics": {"get": _metrics()},
+            **openapi_v2.paths(guarded),
         },
         "components": components,
     }

@@ -32,7 +32,7 @@ MAX_ITEMS = 16
 _RANGE_ERRORS = {"greater_than_equal", "less_than_equal", "greater_than", "less_than"}
 
 
-def _numbers(values: object, field: str) -> np.ndarray[Any, np.dtype[np.float64]]:
+def numbers(values: object, field: str) -> np.ndarray[Any, np.dtype[np.float64]]:
     """A list of JSON numbers as float64; Problem for anything else, booleans and strings included."""
     if type(values) is list:
         values = LongList(values)
@@ -65,10 +65,10 @@ def _series(values: object, info: ValidationInfo) -> Float32 | None:
     if values is None:
         return None
     assert info.field_name is not None
-    return _narrow(_numbers(values, info.field_name), np.float32, info.field_name)
+    return narrow(numbers(values, info.field_name), np.float32, info.field_name)
 
 
-def _narrow(values: np.ndarray[Any, Any], dtype: type, field: str) -> np.ndarray[Any, Any]:
+def narrow(values: np.ndarray[Any, Any], dtype: type, field: str) -> np.ndarray[Any, Any]:
     """Cast to single precision; a number that is too large for it becomes infinite and is refused."""
     with np.errstate(over="ignore"):
         narrow: np.ndarray[Any, Any] = values.astype(dtype)
@@ -91,14 +91,14 @@ def _path(value: object, info: ValidationInfo) -> Path:
         raise Problem(code, f"{name}: found {keys}, expected {_FORMS}", field)
     if "impulse_response" in value:
         field = f"{name}.impulse_response"
-        path: Path = _narrow(_numbers(value["impulse_response"], field), np.float32, field)
+        path: Path = narrow(numbers(value["impulse_response"], field), np.float32, field)
         checks.check_path(path, name, "impulse_response")
     elif "complex64" in value:
         path = _from_base64(value["complex64"], f"{name}.complex64")
         checks.check_path(path, name, "complex64")
     else:
-        real = _numbers(value["real"], f"{name}.real")
-        imag = _numbers(value["imag"], f"{name}.imag")
+        real = numbers(value["real"], f"{name}.real")
+        imag = numbers(value["imag"], f"{name}.imag")
         if len(real) != len(imag):
             raise Problem(
                 "unequal-grids",
@@ -106,7 +106,7 @@ def _path(value: object, info: ValidationInfo) -> Path:
                 f"{name}.imag",
             )
         path = np.empty(len(real), np.complex64)
-        path.real, path.imag = _narrow(real, np.float32, f"{name}.real"), _narrow(imag, np.float32, f"{name}.imag")
+        path.real, path.imag = narrow(real, np.float32, f"{name}.real"), narrow(imag, np.float32, f"{name}.imag")
         checks.check_path(path, name, "real")
     return path
 
@@ -184,14 +184,7 @@ class PathsBody(BaseModel):
 
     def check(self) -> None:
         """What concerns several fields at once."""
-        checks.check_pair(self.primary, self.secondary)
-        n_bins = checks.grid_bins(checks.spectrum_bins(self.primary, self.secondary))
-        if self.coherence is not None:
-            checks.check_grid(self.coherence, n_bins, "coherence")
-            checks.check_coherence(self.coherence)
-        if self.reference_psd is not None:
-            checks.check_grid(self.reference_psd, n_bins, "reference_psd")
-            checks.check_reference_psd(self.reference_psd)
+        checks.check_together(self.primary, self.secondary, self.coherence, self.reference_psd)
 
 
 class DesignBody(PathsBody):

@@ -51,7 +51,7 @@ class SideLane:
         if self._pool is not None:
             await asyncio.to_thread(self._pool.shutdown, wait=True, cancel_futures=True)
 
-    async def load(self, body: bytes | bytearray) -> object:
+    async def load(self, body: bytes | bytearray | memoryview) -> object:
         """`json_numbers.load`, or Problem."""
         try:
             if self._pool is None or len(body) <= SMALL_BYTES:

@@ -7,6 +7,7 @@ from service.advice import WARNINGS
 from service.answer_schemas import ANSWERS
 from service.app import ROUTES
 from service.errors import PROBLEMS
+from service.open_inference import INPUT_RANK, InferenceParameters
 from service.schemas import CALIBRATION_FIELDS, DesignBody, EvaluateBody
 from service.settings import Settings
 from synthesis.conventions import STAGES
@@ -35,6 +36,11 @@ def test_answer_fields() -> None:
         for name in set(ANSWERS[schema]["properties"]) - {"prediction"}:
             assert f"`{prefix}{name}`" in answer, name
     assert {*STAGES, "core", "total"} == set(ANSWERS["Timings"]["properties"])
+
+
+def test_open_inference() -> None:
+    for name in {*INPUT_RANK, *InferenceParameters.model_fields}:
+        assert f"`{name}`" in section("Open Inference Protocol")
 
 
 def test_warnings_and_problems_both_ways() -> None:
