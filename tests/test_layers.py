@@ -48,10 +48,12 @@ def test_no_import_crosses_a_wall() -> None:
         ("service", "import training"),
         ("training", "import service"),
         ("training", "import fastapi"),
+        ("service", "import benchmarks"),
+        ("training", "import benchmarks"),
     ],
 )
 def test_the_contracts_notice_a_crossing(tmp_path: Path, module: str, line: str) -> None:
-    for package in ("synthesis", "model_store", "service", "training"):
+    for package in ("synthesis", "model_store", "service", "training", "benchmarks"):
         (tmp_path / package).mkdir()
         (tmp_path / package / "__init__.py").write_text(f"{line}\n" if package == module else "")
     done = lint_imports(tmp_path)

@@ -1,0 +1,269 @@
+"""`python -m benchmarks report`: pictures and a table of every folder of results.
+
+Reads what the other commands wrote and runs nothing. `--out` is the folder that holds the folders (default:
+benchmarks/results); each gets its pictures, and report.md beside them shows all.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import matplotlib as mpl
+
+from benchmarks.results import RESULTS_ROOT, Row, read
+from synthesis.conventions import STAGES
+
+mpl.use("Agg")
+
+import matplotlib.pyplot as plt
+from matplotlib.ticker import NullFormatter, ScalarFormatter
+
+Document = dict[str, Any]
+
+DRAWN = ("core", "scaling")
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """None of its own."""
+
+
+def run(options: argparse.Namespace) -> None:
+    """Draw, write report.md, print its name; ValueError where there is nothing to report."""
+    root = options.out or RESULTS_ROOT
+    folders = sorted({file.parent for file in [*root.glob("*.json"), *root.glob("*/*.json")]}, reverse=True)
+    sections = []
+    for folder in folders:
+        documents = {file.stem: read(file) for file in sorted(folder.glob("*.json"))}
+        documents = {name: each for name, each in documents.items() if "benchmark" in each}
+        if documents:
+            sections.append(section(folder, root, documents))
+    if not sections:
+        raise ValueError(f"{root}: found no results, expected the folders that `python -m benchmarks core` writes")
+    file = root / "report.md"
+    file.write_text("# Benchmarks\n\nMade by `python -m benchmarks report`.\n\n" + "\n".join(sections))
+    print(f"written: {file}")
+
+
+def section(folder: Path, root: Path, documents: dict[str, Document]) -> str:
+    """One folder's part of the report; draws its pictures."""
+    machine = next(iter(documents.values()))["machine"]
+    commits = ", ".join(sorted({each["machine"]["commit"] for each in documents.values()}))
+    lines = [
+        f"## {str(machine['created'])[:10]}, {machine['device']}",
+        "",
+        f"{machine['cores']} cores, {machine['n_threads']} threads, torch {machine['torch']}, commit {commits}.",
+        "",
+    ]
+    noisy = sorted(name for name, each in documents.items() if not each["machine"]["quiet"])
+    if noisy:
+        lines += [f"**The machine was not quiet during {', '.join(noisy)}: those times are not to be quoted.**", ""]
+    unmeasured = sorted(name for name, each in documents.items() if not each.get("data", {}).get("measured", True))
+    if unmeasured:
+        lines += [f"Simulated ears: {', '.join(unmeasured)}.", ""]
+    for name, document in documents.items():
+        lines += [f"### {name}", "", *TABLES[document["benchmark"].split("-")[0]](document), ""]
+        if name in DRAWN:
+            picture = folder / f"{name}.png"
+            {"core": draw_core, "scaling": draw_scaling}[name](document, picture)
+            lines += [f"![{name}]({picture.relative_to(root).as_posix()})", ""]
+    return "\n".join(lines)
+
+
+def table(heads: Iterable[str], rows: Iterable[Iterable[object]]) -> list[str]:
+    """A markdown table."""
+    heads = list(heads)
+    return [
+        "| " + " | ".join(heads) + " |",
+        "|" + "---|" * len(heads),
+        *("| " + " | ".join(str(each) for each in row) + " |" for row in rows),
+    ]
+
+
+def number(value: float | None, digits: int = 3) -> str:
+    """Significant digits, never an exponent; a dash for none."""
+    if value is None:
+        return "-"
+    return f"{value:.{digits}g}" if abs(value) < 10**digits else f"{value:.0f}"
+
+
+def both(times: Row | None) -> str:
+    """p50 / p99."""
+    return "-" if times is None else f"{number(times['p50'])} / {number(times['p99'])}"
+
+
+def core_table(document: Document) -> list[str]:
+    """Designers and stages."""
+    rows = document["rows"]
+    lines = table(
+        ("designer", "batch", "core, ms (p50 / p99)", "x k=1", "designs/s", "NR, dB", "worst ear", "AMP, dB"),
+        (
+            (
+                row["designer"],
+                row["batch"],
+                both(row["core_ms"]),
+                number(row["core_over_yardstick"]),
+                number(row["designs_per_s"]),
+                f"{row['quality']['noise_reduction_db']:.2f}",
+                f"{row['quality']['worst_ear_db']:.2f}",
+                f"{row['quality']['amplification_db']:.3f}",
+            )
+            for row in rows
+        ),
+    )
+    own = [row for row in rows if row["designer"].startswith("k=")]
+    timed = [stage for stage in STAGES if any(stage in row["stages_ms"] for row in own)]
+    lines.append("")
+    lines += table(
+        ("stage, ms (p50 / p99)", *(f"{row['designer']}, batch {row['batch']}" for row in own)),
+        ((stage, *(both(row["stages_ms"].get(stage)) for row in own)) for stage in timed),
+    )
+    step = document["gauss_newton_step"]
+    reached = "" if step["equal_residual_reached"] else ", which was not enough"
+    lines += [
+        "",
+        f"One update: {number(step['service_ms'])} ms at a residual of {number(step['service_residual'])}; with "
+        f"the paper's operators {number(step['paper_ms'])} ms at {step['paper_iterations']} iterations and "
+        f"{number(step['equal_residual_ms'])} ms at equal residual ({step['equal_residual_iterations']} iterations"
+        f"{reached}): a ratio of {number(step['service_over_equal_residual'])}.",
+    ]
+    return lines
+
+
+def http_table(document: Document) -> list[str]:
+    """Requests and loops."""
+    return table(
+        (
+            "request",
+            "k",
+            "loop",
+            "per s",
+            "latency, ms",
+            "over core and decode",
+            "over the server's total",
+            "failed",
+        ),
+        (
+            (
+                f"{row['request']} ({row['request_bytes'] / 1e3:.0f} kB)",
+                row["k"],
+                row["loop"],
+                number(row["answers_per_s"]),
+                both(row["latency_ms"]),
+                both(row["over_core_and_decode_ms"]),
+                both(row["over_server_ms"]),
+                len(row["failed"]),
+            )
+            for row in document["rows"]
+        ),
+    )
+
+
+def train_table(document: Document) -> list[str]:
+    """Groups."""
+    return table(
+        ("generator", "at once", "updates/s", "seconds a model", "", "preparation, s"),
+        (
+            (
+                row["generator"],
+                row["group"],
+                number(row["updates_per_s"]),
+                number(row["seconds_per_model"]),
+                "extrapolated" if row["extrapolated"] else "measured",
+                number(row["prepare_s"]),
+            )
+            for row in document["rows"]
+        ),
+    )
+
+
+def scaling_table(document: Document) -> list[str]:
+    """Axes."""
+    return table(
+        ("axis", "value", "what", "ms (p50 / p99)"),
+        ((row["axis"], row["value"], row["what"], both(row["ms"])) for row in document["rows"]),
+    )
+
+
+def trace_table(document: Document) -> list[str]:
+    """Stages."""
+    lines = table(
+        ("batch", "k", "stage", "operators", "MB read and written"),
+        (
+            (row["batch"], row["k"], row["stage"], row["operators"], number(row["megabytes"]))
+            for row in document["rows"]
+        ),
+    )
+    if document["kernels"]:
+        lines.append("")
+        lines += table(
+            ("model", "k", "kernels", "copies", "busy, ms"),
+            (
+                (row["model"], row["k"], row["kernels"], row["copies"], number(row["busy_ms"]))
+                for row in document["kernels"]
+            ),
+        )
+    return lines
+
+
+TABLES = {
+    "core": core_table,
+    "http": http_table,
+    "train": train_table,
+    "scaling": scaling_table,
+    "trace": trace_table,
+}
+
+
+def draw_core(document: Document, file: Path) -> None:
+    """Where the time of one design goes, and what each designer's time buys."""
+    rows = [row for row in document["rows"] if row["batch"] == 1] or document["rows"]
+    figure, (left, right) = plt.subplots(1, 2, figsize=(12, 4.5), layout="constrained")
+    own = [row for row in rows if row["designer"].startswith("k=")]
+    height = [0.0] * len(own)
+    for stage in STAGES:
+        spent = [(row["stages_ms"].get(stage) or {"p50": 0.0})["p50"] for row in own]
+        if any(spent):
+            left.bar([row["designer"] for row in own], spent, bottom=height, label=stage)
+            height = [below + each for below, each in zip(height, spent, strict=True)]
+    left.set(ylabel="ms, median", title="Stages of a design")
+    left.legend()
+    for row in rows:
+        right.plot(row["core_ms"]["p50"], row["quality"]["noise_reduction_db"], "o", label=row["designer"])
+    right.set(
+        xscale="log",
+        xlabel="core time, ms, median",
+        ylabel="noise reduction on the true paths, dB",
+        title="Designers",
+    )
+    low, high = right.get_xlim()
+    ticks = [digit * 10.0**power for power in range(-3, 5) for digit in (1, 2, 5)]
+    right.set_xticks([each for each in ticks if low <= each <= high])
+    right.xaxis.set_major_formatter(ScalarFormatter())
+    right.xaxis.set_minor_formatter(NullFormatter())
+    right.legend(fontsize="small")
+    right.grid(alpha=0.3)
+    figure.savefig(file, dpi=110)
+    plt.close(figure)
+
+
+def draw_scaling(document: Document, file: Path) -> None:
+    """A panel for each axis."""
+    axes = list(dict.fromkeys(row["axis"] for row in document["rows"]))
+    figure, panels = plt.subplots(1, len(axes), figsize=(4 * len(axes), 3.6), layout="constrained", squeeze=False)
+    for axis, panel in zip(axes, panels[0], strict=True):
+        rows = [row for row in document["rows"] if row["axis"] == axis]
+        for what in dict.fromkeys(row["what"] for row in rows):
+            own = [row for row in rows if row["what"] == what]
+            panel.plot([row["value"] for row in own], [row["ms"]["p50"] for row in own], "o-", label=what)
+        if axis != "updates":
+            panel.set(xscale="log", yscale="log")
+            panel.set_xticks([row["value"] for row in own], [str(row["value"]) for row in own])
+            panel.xaxis.set_minor_formatter(NullFormatter())
+        panel.set(xlabel=axis, ylabel="ms, median")
+        panel.legend(fontsize="small")
+        panel.grid(alpha=0.3)
+    figure.savefig(file, dpi=110)
+    plt.close(figure)

@@ -1,0 +1,189 @@
+"""`python -m benchmarks trace`: operators and bytes of each stage, counted while a design runs.
+
+On the CPU the schedule runs eagerly, operator by operator, and these operators are what a GPU would be given to
+launch: one that computes counts as one launch there, a view as none (a transform or a convolution may be several
+kernels). Bytes are those of the tensors that an operator reads and writes, each once, as if no cache held any.
+With `--device cuda` the kernels of each replayed design are counted too, from torch's profiler.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+from benchmarks import ears as ears_module
+from benchmarks import machine, results
+from benchmarks.core import UPDATES, add_model_options
+from benchmarks.designers import ServiceDesigner, resident, untrained
+from benchmarks.ears import Ears
+from benchmarks.results import Row
+from model_store.store import ModelStore
+from service.designs import Recipe
+from service.resident import ResidentModel
+from service.schedule import Schedule
+from service.stage_clock import StageClock
+from synthesis.generator import GeneratorConfig
+from synthesis.synthesizer import Synthesizer
+
+N_COMMONEST = 6
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """The command's own."""
+    machine.add_options(parser)
+    ears_module.add_options(parser)
+    add_model_options(parser)
+    parser.add_argument("--batches", type=int, nargs="+", default=[1])
+
+
+def run(options: argparse.Namespace) -> None:
+    """Count each stage of each design, print a line for it, write trace.json."""
+    device = machine.prepare(options)
+    described = machine.describe(device)
+    ears = Ears.of(ears_module.measure(options, 2))
+    store = ModelStore(options.store)
+    checkpoint = store.load(options.model)
+    rows: list[Row] = []
+    for batch in options.batches:
+        for k in UPDATES:
+            rows += traced(checkpoint.synthesizer(torch.float32, "cpu"), ears, batch, k)
+    for row in rows:
+        print(
+            f"batch {row['batch']} k={row['k']} {row['stage']:12} {row['operators']:5d} operators "
+            f"{row['megabytes']:9.3f} MB   "
+            + ", ".join(f"{name} {count}" for name, count in row["commonest"].items()),
+            flush=True,
+        )
+    kernels = []
+    if device.type == "cuda":
+        models = {
+            options.model: resident(store, options.model, device),
+            "untrained prime": untrained(store, options.model, GeneratorConfig.prime(), device),
+        }
+        kernels = [counted_kernels(model, name, ears, k) for name, model in models.items() for k in UPDATES]
+        for row in kernels:
+            print(
+                f"{row['model']} k={row['k']}: {row['kernels']} kernels, {row['busy_ms']:.3f} ms busy", flush=True
+            )
+    settings = {"model": options.model, "batches": options.batches}
+    results.write(options.out, "trace", described, settings, rows, data=ears.data, kernels=kernels)
+
+
+class Counting(TorchDispatchMode):
+    """Counts operators that compute, and their bytes, in `counts` and `bytes` under the name of each."""
+
+    def __init__(self) -> None:
+        """Starts at zero."""
+        super().__init__()
+        self.counts: Counter[str] = Counter()
+        self.bytes: Counter[str] = Counter()
+
+    def __torch_dispatch__(
+        self, func: Any, types: Iterable[type], args: Sequence[Any] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        """Run the operator, and count it unless it only looks at memory in another way."""
+        with self:  # what it is composed of, where it is composite
+            decomposed = func.decompose(*args, **(kwargs or {}))
+        if decomposed is not NotImplemented:
+            return decomposed
+        result = func(*args, **(kwargs or {}))
+        touched = [each for each in tree_leaves((args, kwargs or {})) if isinstance(each, Tensor)]
+        made = [each for each in tree_leaves(result) if isinstance(each, Tensor)]
+        storages = {each.untyped_storage()._cdata for each in touched}
+        writes = func._schema.is_mutable
+        computes = writes or any(each.untyped_storage()._cdata not in storages for each in made)
+        if computes and not func._schema.name.endswith(
+            ("::empty", "::empty_like", "::new_empty", "::empty_strided")
+        ):
+            name = str(func._schema.name).removeprefix("aten::")
+            self.counts[name] += 1
+            self.bytes[name] += sum(_bytes(each) for each in (*touched, *([] if writes else made)))
+        return result
+
+
+def _bytes(tensor: Tensor) -> int:
+    """What lies in memory: an expanded tensor is read from where it is stored."""
+    return min(tensor.numel() * tensor.element_size(), tensor.untyped_storage().nbytes())
+
+
+class MarkingClock(StageClock):
+    """A clock of no times: calls back at the end of each stage."""
+
+    def __init__(self, ended: Callable[[str], None]) -> None:
+        """ended: called with the stage's name."""
+        super().__init__(torch.device("cpu"))
+        self._ended = ended
+
+    def mark(self, stage: str) -> None:
+        """The stage ends here."""
+        self._ended(stage)
+
+
+def traced(synthesizer: Synthesizer, ears: Ears, batch: int, k: int) -> list[Row]:
+    """Operators and bytes of every stage of a design with k updates: one row each, in order."""
+    schedule = Schedule(synthesizer, batch)
+    paths = ears.estimated.to(torch.float32)
+    places = ears.batch(0, batch)
+    schedule.primary.copy_(paths.primary[places])
+    schedule.secondary.copy_(paths.secondary[places])
+    found: dict[str, tuple[Counter[str], Counter[str]]] = defaultdict(lambda: (Counter(), Counter()))
+
+    def design(clock: StageClock) -> None:
+        with torch.inference_mode():
+            schedule.design("prime", k, "fast", clock)
+            schedule.predict("model", clock)
+
+    design(MarkingClock(lambda stage: None))  # records the stages
+    with Counting() as counting:
+
+        def ended(stage: str) -> None:
+            counts, moved = found[stage]
+            counts.update(counting.counts)
+            moved.update(counting.bytes)
+            counting.counts.clear()
+            counting.bytes.clear()
+
+        design(MarkingClock(ended))
+    return [
+        {
+            "stage": stage,
+            "k": k,
+            "batch": batch,
+            "operators": counts.total(),
+            "megabytes": round(moved.total() / 1e6, 4),
+            "commonest": dict(counts.most_common(N_COMMONEST)),
+            "counts": dict(counts),
+        }
+        for stage, (counts, moved) in found.items()
+    ]
+
+
+def counted_kernels(model: ResidentModel, name: str, ears: Ears, k: int) -> Row:
+    """Kernels that a GPU ran for one design, and how long it was busy with them, from torch's profiler."""
+    from torch.profiler import ProfilerActivity, profile
+
+    designer = ServiceDesigner(model, ears, Recipe(n_updates=k))
+    designer([0])
+    with profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]) as profiler:
+        designer([0])
+        torch.cuda.synchronize()
+    events = [each for each in profiler.events() or [] if each.device_type == torch.autograd.DeviceType.CUDA]
+    kernels = [each for each in events if not each.name.startswith(("Memcpy", "Memset"))]
+    longest = Counter({each.name: 0.0 for each in kernels})
+    for each in kernels:
+        longest[each.name] += each.device_time
+    return {
+        "model": name,
+        "k": k,
+        "kernels": len(kernels),
+        "copies": len(events) - len(kernels),
+        "busy_ms": sum(each.device_time for each in kernels) / 1e3,
+        "longest_us": dict(longest.most_common(N_COMMONEST)),
+    }

@@ -1,0 +1,106 @@
+"""`python -m benchmarks train`: updates per second, and what a model takes.
+
+A short run's rate times the recipe's updates is an extrapolation and is labelled so; `--full` trains whole models.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+
+import torch
+
+from benchmarks import ears as ears_module
+from benchmarks import machine, results
+from benchmarks.results import Row
+from training.datasets.splits import make_splits
+from training.measurements import Measurements
+from training.methods import GENERATORS, objective
+from training.trainer import GroupTrainer
+
+N_LISTENERS = 15
+WARM_UP_UPDATES = 5
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """The command's own."""
+    machine.add_options(parser)
+    ears_module.add_options(parser)
+    parser.add_argument("--generator", choices=tuple(GENERATORS), default="prime-log")
+    parser.add_argument("--groups", type=int, nargs="+", default=[1], help="models trained as one program")
+    parser.add_argument("--updates", type=int, default=100, help="updates that are timed")
+    parser.add_argument("--full", action="store_true", help="train whole models instead of extrapolating")
+    parser.add_argument("--quick", action="store_true", help="a handful of updates: to see that it runs")
+
+
+def run(options: argparse.Namespace) -> None:
+    """Calibrate, prepare one split's training set, train groups of each size, write train.json."""
+    device = machine.prepare(options)
+    described = machine.describe(device)
+    measurements = ears_module.measure(options, 4 if options.quick else N_LISTENERS)
+    rows = []
+    for size in options.groups:
+        row = train(measurements, options, size, device)
+        print(
+            f"{row['generator']}, {size} at once: {row['updates_per_s']:.2f} updates/s, "
+            f"{row['seconds_per_model']:.1f} s a model{' (extrapolated)' if row['extrapolated'] else ''}, "
+            f"after {row['prepare_s']:.1f} s of preparation",
+            flush=True,
+        )
+        rows.append(row)
+    data = {
+        "dataset": measurements.dataset.name,
+        "measured": not measurements.dataset.is_simulated,
+        "fingerprint": measurements.dataset.fingerprint,
+        "n_listeners": len(measurements.dataset.listeners),
+    }
+    name = "train" if options.generator == "prime-log" else f"train-{options.generator}"
+    results.write(
+        options.out, name, described, {"full": options.full, "threads": torch.get_num_threads()}, rows, data=data
+    )
+
+
+def train(measurements: Measurements, options: argparse.Namespace, size: int, device: torch.device) -> Row:
+    """A group's rate. Its models share the first split's training set and differ in their seeds."""
+    recipe = GENERATORS[options.generator]
+    config = recipe.configuration(n_calibrations=2 if options.quick else None)
+    split = make_splits(measurements.dataset.listeners, 1, None, 0, measurements.dataset.name)[0]
+    began = time.perf_counter()
+    training_set = measurements.training_set(split.support, config, device)
+    trainer = GroupTrainer(
+        config,
+        recipe.layout(measurements.dataset.n_fft),
+        [training_set] * size,
+        objective(config, measurements, device),
+        seeds=list(range(size)),
+        device=device,
+    )
+    prepared = time.perf_counter()
+    for _ in range(WARM_UP_UPDATES):
+        trainer.train_step()
+    asked = 3 if options.quick else options.updates
+    n_updates = config.n_updates - WARM_UP_UPDATES if options.full else asked
+    started = time.perf_counter()
+    for _ in range(n_updates):
+        loss = trainer.train_step()
+    rate = n_updates / (time.perf_counter() - started)
+    if not bool(torch.isfinite(loss).all()):
+        raise ValueError(f"training: found a loss of {loss.tolist()}, expected a finite one")
+    found: Row = results.rounded(
+        {
+            "generator": options.generator,
+            "group": size,
+            "timed_updates": n_updates,
+            "recipe_updates": config.n_updates,
+            "batch_size": config.batch_size,
+            "precision": config.precision,
+            "updates_per_s": rate,
+            "model_updates_per_s": rate * size,
+            "seconds_per_model": config.n_updates / rate / size,
+            "seconds_per_group": config.n_updates / rate,
+            "extrapolated": not options.full,
+            "prepare_s": prepared - began,
+            "loss": float(loss.mean()),
+        }
+    )
+    return found

@@ -1,0 +1,90 @@
+"""`python -m benchmarks report`: every kind of result in the table, pictures beside it, doubts said."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from benchmarks import results
+from benchmarks.__main__ import main
+
+MACHINE = {
+    "created": "2026-01-02T03:04:05+00:00",
+    "device": "A Processor (R) 9000",
+    "commit": "abc",
+    "torch": "2",
+    "cores": 2,
+    "n_threads": 1,
+    "quiet": True,
+}
+TIMES = {"p50": 1.5, "p99": 2.25, "n": 3}
+
+
+def write_all(out: Path | None, quiet: bool = True, measured: bool = True) -> Path:
+    machine, data = MACHINE | {"quiet": quiet}, {"measured": measured}
+    quality = {"noise_reduction_db": 22.5, "worst_ear_db": 17.0, "amplification_db": 0.01}
+    own = {
+        "designer": "k=1",
+        "batch": 1,
+        "core_ms": TIMES,
+        "core_over_yardstick": 1.0,
+        "designs_per_s": 666.0,
+        "stages_ms": {"generate": TIMES},
+        "quality": quality,
+    }
+    step: dict[str, Any] = {
+        "service_ms": 1.0,
+        "service_residual": 0.05,
+        "paper_ms": 9.0,
+        "paper_iterations": 16,
+        "equal_residual_ms": 30.0,
+        "equal_residual_iterations": 64,
+        "equal_residual_reached": True,
+        "service_over_equal_residual": 0.033,
+    }
+    file = results.write(out, "core", machine, {}, [own], data=data, gauss_newton_step=step)
+    http = {
+        "request": "binary",
+        "request_bytes": 41_000,
+        "k": 1,
+        "loop": "open",
+        "answers_per_s": 10.0,
+        "failed": [],
+    }
+    times = dict.fromkeys(("latency_ms", "over_core_and_decode_ms", "over_server_ms"), TIMES)
+    results.write(out, "http", machine, {}, [http | times], data=data)
+    train = {"generator": "prime-log", "group": 1, "updates_per_s": 8.0, "seconds_per_model": 125.0}
+    results.write(out, "train", machine, {}, [train | {"extrapolated": True, "prepare_s": 3.0}], data=data)
+    scaling = [{"axis": "taps", "what": "one update", "value": n, "ms": TIMES} for n in (512, 8192)]
+    results.write(out, "scaling", machine, {}, scaling, data=data)
+    traced = {"batch": 1, "k": 1, "stage": "refine", "operators": 918, "megabytes": 51.5}
+    results.write(out, "trace", machine, {}, [traced], data=data, kernels=[])
+    return file.parent
+
+
+def test_a_folder_is_named_after_date_and_device(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert write_all(None) == results.RESULTS_ROOT / "2026-01-02-a-processor-r-9000"
+    assert main(["report"]) == 0
+    text = (results.RESULTS_ROOT / "report.md").read_text()
+    for shown in ("| k=1 | 1 | 1.5 / 2.25 |", "22.50", "binary (41 kB)", "extrapolated", "918", "a ratio of 0.033"):
+        assert shown in text
+    assert "not quiet" not in text
+    assert "Simulated" not in text
+    for picture in ("core", "scaling"):
+        drawn = results.RESULTS_ROOT / "2026-01-02-a-processor-r-9000" / f"{picture}.png"
+        assert drawn.read_bytes().startswith(b"\x89PNG")
+        assert f"2026-01-02-a-processor-r-9000/{picture}.png" in text
+
+
+def test_doubts_are_said(tmp_path: Path) -> None:
+    write_all(tmp_path, quiet=False, measured=False)
+    assert main(["report", "--out", str(tmp_path)]) == 0
+    text = (tmp_path / "report.md").read_text()
+    assert "not quiet during core" in text
+    assert "Simulated ears: core" in text
+
+
+def test_nothing_to_report_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["report", "--out", str(tmp_path)]) == 2
+    assert "found no results" in capsys.readouterr().err

@@ -1,0 +1,73 @@
+"""Operators and bytes as they are counted, by hand on small programs and against torch's profiler on a design."""
+
+import json
+from collections import Counter
+from pathlib import Path
+
+import torch
+from torch.profiler import ProfilerActivity, profile
+
+from benchmarks.__main__ import main
+from benchmarks.ears import Ears
+from benchmarks.trace import Counting, MarkingClock, traced
+from model_store.store import ModelStore
+from service.schedule import Schedule
+from synthesis.conventions import STAGES
+
+
+def test_views_cost_nothing_and_bytes_are_read_and_written() -> None:
+    a, b = torch.ones(4, 8), torch.ones(8)
+    with torch.inference_mode(), Counting() as counting:
+        found = (a[1:3] * b.expand(2, 8)).reshape(16)
+    assert torch.equal(found, torch.ones(16))
+    assert counting.counts == {"mul": 1}
+    assert counting.bytes == {"mul": 4 * (16 + 8 + 16)}  # half of a, b where it is stored, the product
+
+
+def test_a_composite_operator_is_counted_as_what_it_is_made_of() -> None:
+    with torch.inference_mode(), Counting() as counting:
+        torch.fft.irfft(torch.fft.rfft(torch.ones(3, 16)) + 1)
+    assert {"_fft_r2c", "_fft_c2r", "add"} <= set(counting.counts)
+    assert not any(name.startswith("fft_") for name in counting.counts)
+
+
+def test_writing_in_place_counts_once() -> None:
+    buffer = torch.zeros(10)
+    with torch.inference_mode(), Counting() as counting:
+        buffer.copy_(torch.ones(10))
+    assert counting.counts["copy_"] == 1
+    assert counting.bytes["copy_"] == 2 * 40
+
+
+def test_the_counts_are_the_profiler_s(ears: Ears) -> None:
+    synthesizer = ModelStore().load("default").synthesizer(torch.float32, "cpu")
+    counted: Counter[str] = Counter()
+    for row in traced(synthesizer, ears, 1, 1):
+        counted.update(row["counts"])
+    schedule = Schedule(synthesizer, 1)
+    clock = MarkingClock(lambda stage: None)
+
+    def design() -> None:
+        schedule.design("prime", 1, "fast", clock)
+        schedule.predict("model", clock)
+
+    design()
+    with profile(activities=[ProfilerActivity.CPU]) as profiler:
+        design()
+    seen = Counter(each.name.removeprefix("aten::") for each in profiler.events() or [])
+    for name in ("mul", "_fft_r2c", "_fft_c2r", "native_group_norm", "convolution", "clamp_min", "sqrt", "log"):
+        assert counted[name] == seen[name], name
+
+
+def test_the_command_counts_every_stage(tmp_path: Path) -> None:
+    assert main(["trace", "--threads", "1", "--device", "cpu", "--out", str(tmp_path)]) == 0
+    found = json.loads((tmp_path / "trace.json").read_text())
+    for k in (0, 1, 3):
+        stages = [row["stage"] for row in found["rows"] if row["k"] == k]
+        assert stages == [stage for stage in STAGES if stage in stages]
+        assert {"path_ratio", "generate", "reconstruct", "refine", "predict"} == set(stages)
+    one, three = (
+        next(row["operators"] for row in found["rows"] if (row["k"], row["stage"]) == (k, "refine")) for k in (1, 3)
+    )
+    assert 2 < three / one < 3  # what is set up once is counted once
+    assert found["kernels"] == []
