@@ -14,14 +14,11 @@ import itertools
 import json
 import os
 import re
-import signal
 import socket
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -31,12 +28,12 @@ from benchmarks import ears as ears_module
 from benchmarks import machine, results
 from benchmarks.core import add_model_options
 from benchmarks.ears import Ears
+from benchmarks.reliability.served import served
 from benchmarks.results import Row
 from benchmarks.timing import summary
 from service import wire
 from synthesis.conventions import DESIGN_N_FFT, SAMPLE_RATE_HZ
 
-READY_WITHIN_S = 300.0
 N_CONNECTIONS = 16
 """Of the open loop: so many answers may be late at once before a request is sent late."""
 
@@ -61,7 +58,13 @@ def run(options: argparse.Namespace) -> None:
     n_requests = 20 if options.quick else options.requests
     ears = Ears.of(ears_module.measure(options, 2 if options.quick else ears_module.N_SIMULATED_LISTENERS))
     rows = []
-    with cores_apart() as cores, service(options, device.type, cores["server"]) as port:
+    arguments = ["--device", device.type, "--model", options.model]
+    arguments += ["--threads", str(options.threads)] if options.threads else []
+    cores = split_cores()
+    with ExitStack() as running:
+        with on_cores(cores["server"]):
+            port = running.enter_context(served(options.store, *arguments)).port
+        running.enter_context(on_cores(cores["client"]))
         for k in options.updates:
             for kind, requests in kinds(ears, k, port).items():
                 closed_loop(requests, port, max(3, n_requests // 20))  # warms up what this kind needs
@@ -229,61 +232,21 @@ def open_loop(requests: list[bytes], port: int, n_requests: int, rate: float) ->
     return loop
 
 
-@contextmanager
-def cores_apart() -> Iterator[dict[str, list[int]]]:
-    """Take one core for the client and leave the rest to the server; with a single core both share it."""
+def split_cores() -> dict[str, list[int]]:
+    """One core for the client and the rest for the server; a single core is shared."""
     usable = sorted(os.sched_getaffinity(0))
-    cores = {"client": usable[-1:], "server": usable[:-1] or usable}
-    os.sched_setaffinity(0, cores["client"])
-    try:
-        yield cores
-    finally:
-        os.sched_setaffinity(0, usable)
+    return {"client": usable[-1:], "server": usable[:-1] or usable}
 
 
 @contextmanager
-def service(options: argparse.Namespace, device: str, cores: list[int]) -> Iterator[int]:
-    """The real program, ready, on a port of its own choosing."""
-    command = [sys.executable, "-m", "service", "--port", "0", "--device", device, "--model", options.model]
-    command += ["--store", str(options.store)]
-    if options.threads:
-        command += ["--threads", str(options.threads)]
-    own = os.sched_getaffinity(0)
-    os.sched_setaffinity(0, cores)  # a child inherits it, with all the threads that it will ever start
+def on_cores(cores: list[int]) -> Iterator[None]:
+    """Keep this thread to some cores, and the programs and threads that it starts meanwhile."""
+    before = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, cores)
     try:
-        process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+        yield
     finally:
-        os.sched_setaffinity(0, own)
-    log: list[str] = []
-    assert process.stderr is not None
-    reader = threading.Thread(target=lambda lines: log.extend(lines), args=(process.stderr,), daemon=True)
-    reader.start()
-    try:
-        yield _ready_port(process, log)
-    finally:
-        process.send_signal(signal.SIGTERM)
-        try:
-            process.wait(30)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
-        reader.join(5)
-        process.stderr.close()
-
-
-def _ready_port(process: subprocess.Popen[str], log: list[str]) -> int:
-    given_up = time.monotonic() + READY_WITHIN_S
-    while time.monotonic() < given_up and process.poll() is None:
-        if found := re.search(r"running on http://127\.0\.0\.1:(\d+)", "".join(log)):
-            port = int(found.group(1))
-            asked = f"GET /health/ready HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\n\r\n".encode()
-            connection = Connection(port)
-            answer = connection.exchange(asked)
-            connection.close()
-            if answer[9:12] == b"200":
-                return port
-        time.sleep(0.05)
-    raise OSError("the service did not become ready:\n" + "".join(log)[-2000:])
+        os.sched_setaffinity(0, before)
 
 
 def show(row: Row) -> None:

@@ -14,6 +14,7 @@ import torch
 
 from service.engine import choose_device
 from service.settings import physical_cores
+from service.threads import prepare_thread
 from training.run_folder import environment
 
 QUIET_CORES = 0.15
@@ -35,8 +36,7 @@ def prepare(options: argparse.Namespace) -> torch.device:
     Raises ValueError where the device asked for is not there.
     """
     device = choose_device(options.device)
-    torch.set_num_threads(options.threads or physical_cores())
-    torch.backends.cudnn.allow_tf32 = False
+    prepare_thread(options.threads or physical_cores())
     return device
 
 

@@ -134,8 +134,8 @@ def _other_weights(checkpoint: Checkpoint) -> Checkpoint:
     """The same model but for its output layer, with the golden case that its weights give."""
     generator, golden = copy.deepcopy(checkpoint.generator), checkpoint.golden
     with torch.no_grad():
-        weight = generator.head[-1].weight
-        weight += WEIGHT_NOISE * torch.randn(weight.shape, generator=torch.Generator().manual_seed(1))
+        *_, weight, _ = generator.head.parameters()  # of the last layer, before its bias
+        weight.add_(WEIGHT_NOISE * torch.randn(weight.shape, generator=torch.Generator().manual_seed(1)))
     question = (golden.primary, golden.secondary, golden.coherence)
     answered = GoldenCase.make(generator, checkpoint.reference_psd, checkpoint.band_uncertainty, *question)
     return replace(checkpoint, generator=generator, golden=answered)

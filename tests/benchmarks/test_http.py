@@ -3,6 +3,8 @@
 import json
 import os
 import socket
+import subprocess
+import sys
 import threading
 import time
 from pathlib import Path
@@ -63,11 +65,15 @@ def test_an_open_loop_counts_from_when_a_request_was_due(monkeypatch: pytest.Mon
 
 
 def test_server_and_client_have_cores_of_their_own() -> None:
-    before = os.sched_getaffinity(0)
-    with http.cores_apart() as cores:
+    before, cores = os.sched_getaffinity(0), http.split_cores()
+    assert set(cores["client"]) | set(cores["server"]) == before
+    assert bool(set(cores["client"]) & set(cores["server"])) == (len(before) == 1)
+    with http.on_cores(cores["client"]):
         assert os.sched_getaffinity(0) == set(cores["client"])
-        if len(before) > 1:
-            assert not set(cores["client"]) & set(cores["server"])
+        child = subprocess.run(
+            [sys.executable, "-c", "import os; print(os.sched_getaffinity(0))"], capture_output=True
+        )
+        assert child.stdout.decode().strip() == str(set(cores["client"]))
     assert os.sched_getaffinity(0) == before
 
 
