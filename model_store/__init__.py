@@ -18,6 +18,7 @@ from model_store.errors import (
     InvalidName,
     ModelStoreError,
     PublishFailed,
+    StoreUnreachable,
     UnknownModel,
 )
 from model_store.golden import GOLDEN_TOLERANCE, GoldenCase, GoldenErrors
@@ -40,5 +41,6 @@ __all__ = [
     "ModelVersion",
     "PublishFailed",
     "Scores",
+    "StoreUnreachable",
     "UnknownModel",
 ]

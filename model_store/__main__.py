@@ -1,4 +1,4 @@
-"""``python -m model_store [--store DIR] list | show REF | verify [REF] | alias [NAME [REF]] [--remove]``.
+"""``python -m model_store [--store DIR] list | show REF | verify [REF] | alias [NAME [REF]] [--remove] | push URL``
 
 Exit code 0 if all is well, 1 with one line on standard error if not, 2 for a command that does not exist.
 """
@@ -10,6 +10,7 @@ from pathlib import Path
 
 from model_store.errors import InvalidName, ModelStoreError
 from model_store.manifest import Manifest, Table
+from model_store.mirror import Mirror
 from model_store.store import DEFAULT_ROOT, ModelStore, ModelVersion
 
 
@@ -20,6 +21,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         return command(ModelStore(options.store), options)
     except ModelStoreError as error:
+        print(f"model_store: {error}", file=sys.stderr)
+    except ValueError as error:
         print(f"model_store: {error}", file=sys.stderr)
     except OSError as error:
         print(f"model_store: {error.strerror}: {error.filename}", file=sys.stderr)
@@ -44,6 +47,9 @@ def _parser() -> argparse.ArgumentParser:
     alias.add_argument("reference", metavar="REF", nargs="?")
     alias.add_argument("--remove", action="store_true", help="forget NAME")
     alias.set_defaults(run=_alias)
+    push = commands.add_parser("push", help="publish every version and the aliases at a URL (s3://bucket/models)")
+    push.add_argument("url", metavar="URL", help="any that fsspec has a driver for")
+    push.set_defaults(run=_push)
     return parser
 
 
@@ -150,6 +156,12 @@ def _alias(store: ModelStore, options: argparse.Namespace) -> int:
         for alias, reference in store.aliases().items():
             if options.alias in (None, alias):
                 print(f"{alias} -> {reference}")
+    return 0
+
+
+def _push(store: ModelStore, options: argparse.Namespace) -> int:
+    pushed = Mirror(options.url, store.root).push(store)
+    print("\n".join(pushed) or "nothing new")
     return 0
 
 

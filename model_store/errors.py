@@ -21,6 +21,10 @@ class PublishFailed(ModelStoreError):
     """Nothing was published: the store is as it was before the call."""
 
 
+class StoreUnreachable(ModelStoreError):
+    """Object storage did not answer, or refused; what was copied from it before is still there."""
+
+
 class CorruptStore(ModelStoreError):
     """A file or folder of the store is not what it should be.
 

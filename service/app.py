@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -13,7 +14,8 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
-from model_store.store import ModelStore
+from model_store.mirror import Mirror, is_url
+from model_store.store import DEFAULT_ROOT, ModelStore
 from service import endpoints, management, openapi, v2_endpoints
 from service.endpoints import Service
 from service.engine import Engine, choose_device
@@ -104,7 +106,8 @@ def create_app(settings: Settings) -> FastAPI:
 
     Raises ValueError for a device that is not there. The default model is loaded when the application starts.
     """
-    store = ModelStore(settings.store) if settings.store else ModelStore()
+    mirror = _mirror(settings)
+    store = ModelStore(mirror.folder if mirror else settings.store or DEFAULT_ROOT)
     engine = Engine(
         store,
         choose_device(settings.device),
@@ -112,6 +115,7 @@ def create_app(settings: Settings) -> FastAPI:
         n_threads=settings.n_threads(),
         queue_size=settings.queue_size,
         max_resident_models=settings.max_resident_models,
+        refresh=mirror.refresh if mirror else None,
     )
 
     side_lane = SideLane(settings.json_processes)
@@ -133,6 +137,15 @@ def create_app(settings: Settings) -> FastAPI:
     app.add_exception_handler(HTTPException, _http_problem)
     app.add_exception_handler(Exception, _defect)
     return app
+
+
+def _mirror(settings: Settings) -> Mirror | None:
+    """The copy of a store on object storage, in a folder that no other URL's shares."""
+    url = str(settings.store)
+    if not is_url(url):
+        return None
+    name = hashlib.sha256(url.encode()).hexdigest()[:16]
+    return Mirror(url, settings.store_cache.expanduser() / name)
 
 
 async def _http_problem(request: Request, error: Exception) -> Response:

@@ -46,10 +46,12 @@ class Engine:
         n_threads: int = 1,
         queue_size: int = 32,
         max_resident_models: int = 4,
+        refresh: Callable[[], None] | None = None,
     ) -> None:
-        """queue_size: calls that may wait or run at once. max_resident_models: at least 2."""
+        """queue_size: calls that may wait or run at once. max_resident_models: at least 2. refresh: brings the
+        store's folder up to date, where it is a copy."""
         self.device = device
-        self.residency = Residency(store, device, default_model, max_resident_models)
+        self.residency = Residency(store, device, default_model, max_resident_models, refresh)
         self._queue_size = queue_size
         self._worker = ThreadPoolExecutor(1, "design", initializer=prepare_thread, initargs=(n_threads,))
         self._starting: asyncio.Task[list[str]] | None = None

@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter, OrderedDict
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from time import perf_counter
 
@@ -37,9 +38,18 @@ class Residency:
     version means what it meant, and a design of a resident model touches no file.
     """
 
-    def __init__(self, store: ModelStore, device: torch.device, default_model: str, max_resident: int) -> None:
-        """max_resident: at least 2. One more is in memory while it is being loaded."""
+    def __init__(
+        self,
+        store: ModelStore,
+        device: torch.device,
+        default_model: str,
+        max_resident: int,
+        refresh: Callable[[], None] | None = None,
+    ) -> None:
+        """max_resident: at least 2. One more is in memory while it is being loaded. refresh: called before an
+        operator's look-ups, where the store is a copy of one elsewhere; never for a client's request."""
         self.store = store
+        self._refresh = refresh
         self.device = device
         self.default_model = default_model
         self.n_loads: Counter[str] = Counter(loaded=0, failed=0)
@@ -93,15 +103,16 @@ class Residency:
         What it stood for before serves until then, and goes on serving where this fails.
         """
         self._refused.clear()  # an operator who asks again may have mended it
+        await self._refreshed()
         return (await self._bring(reference)).version
 
     async def reload(self) -> list[str]:
         """Look every reference up again, the default one first, and load what changed.
 
-        Returns the references that could not be followed; what they meant before goes on serving.
+        Returns what could not be followed (references, or "the store" itself); what was meant before serves on.
         """
         self._refused.clear()
-        failed = []
+        failed = [] if await self._refreshed() else ["the store"]
         for reference in dict.fromkeys((self.default_model, *self._versions)):
             try:
                 await self._bring(reference)
@@ -144,6 +155,17 @@ class Residency:
         await asyncio.to_thread(self._loader.shutdown, wait=True, cancel_futures=True)
         if self._loading:  # whose results nobody will fetch any more
             await asyncio.wait(self._loading.values())
+
+    async def _refreshed(self) -> bool:
+        """Bring a copied store up to date; where that fails, what was copied before is used."""
+        try:
+            if self._refresh is not None:
+                await asyncio.to_thread(self._refresh)
+        except Exception:
+            self.n_loads["failed"] += 1
+            logger.exception("The store's copy could not be brought up to date; it is used as it is")
+            return False
+        return True
 
     async def _wait_for(self, reference: str) -> ResidentModel:
         """Bring a model that a request has named, if not too many wait for one."""

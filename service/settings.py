@@ -35,8 +35,11 @@ class Settings(BaseSettings):
     """Port to listen on; 0 takes a free one."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
     """Where models live; auto takes a GPU where there is one."""
-    store: Path | None = None
-    """Folder of published checkpoints, beside the bundled ones; by default the model store's own."""
+    store: str | Path | None = None
+    """Folder or URL (s3://bucket/models) of published checkpoints, beside the bundled ones; by default the model
+    store's own folder."""
+    store_cache: Path = Path("~/.cache/prime-anc")
+    """Folder that a URL's checkpoints are copied to."""
     model: str = "default"
     """Model (name, name@version or alias) that is loaded at the start and used where a request names none."""
     threads: int | None = Field(None, ge=1, le=1024)

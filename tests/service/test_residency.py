@@ -8,14 +8,18 @@ import weakref
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
+import fsspec
 import pytest
 import torch
 
 from model_store.errors import UnknownModel
+from model_store.mirror import Mirror
 from model_store.store import ModelStore
+from service.app import create_app
 from service.designs import Design, Recipe
 from service.engine import Engine
 from service.errors import Problem
+from service.settings import Settings
 from service.threads import prepare_thread
 from tests.service import models
 from tests.service.test_engine import ears, only
@@ -216,3 +220,27 @@ async def test_each_thread_keeps_its_own_number_of_threads() -> None:
     assert await asyncio.to_thread(counted, 3) == 3
     found = await asyncio.gather(*(asyncio.to_thread(counted, n) for n in (1, 2, 3, 4)))
     assert found == [1, 2, 3, 4]
+
+
+async def test_a_store_on_object_storage_is_copied_when_the_operator_says_so(
+    store: ModelStore, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    url = f"memory://{tmp_path.name}/models"
+    remote = Mirror(url, tmp_path / "unused")
+    remote.push(store)
+    app = create_app(Settings(store=url, store_cache=tmp_path / "cache", model="live", device="cpu", threads=1))
+    engine: Engine = app.state.service.engine
+    async with app.router.lifespan_context(app):
+        await engine.started()
+        assert only(await engine.design(Recipe(), ears(1))).model.digest == store.resolve("ears@1").digest
+        second = store.publish("ears", models.checkpoint(2))
+        store.set_alias("live", "ears@2")
+        remote.push(store)
+        with pytest.raises(UnknownModel):  # a client's request does not reach the URL
+            await engine.design(Recipe("ears@2"), ears(1))
+        assert await engine.residency.reload() == []
+        assert only(await engine.design(Recipe(), ears(1))).model.digest == second.digest
+        fsspec.filesystem("memory").pipe_file(f"/{tmp_path.name}/models/ears/3/manifest.sha256", b"damaged")
+        assert await engine.residency.reload() == ["the store"]
+        assert only(await engine.design(Recipe(), ears(1))).model.digest == second.digest
+        assert "used as it is" in caplog.text
