@@ -82,9 +82,9 @@ ANSWERS: Json = {
             "requested": {"type": "integer", "minimum": 0, "maximum": MAX_UPDATES},
             "applied": {"type": "integer", "minimum": 0, "maximum": MAX_UPDATES},
             "stopped": {
-                "enum": list(VERDICTS),
+                "enum": [*VERDICTS, "deadline"],
                 "description": "budget: all updates were applied; converged: the best trial lowered the objective "
-                "by too little; no_decrease: no trial lowered it",
+                "by too little; no_decrease: no trial lowered it; deadline: there was no time for more",
             },
             "objective": _array(NUMBER, 1, MAX_UPDATES + 1, "Before and after each applied update"),
             "step_scale": _array(NUMBER, 0, MAX_UPDATES),

@@ -30,7 +30,7 @@ class Stopwatch:
 
     def __init__(self) -> None:
         """Starts with the first byte handled."""
-        self._began = self._decoding = perf_counter()
+        self.began = self._decoding = perf_counter()
         self._decode_ms = 0.0
 
     def body_read(self) -> None:
@@ -49,7 +49,7 @@ class Stopwatch:
         times["encode"] = 1e3 * (now - encoding_began)
         core = [engine_ms[stage] for stage in CORE_STAGES if stage in engine_ms]
         times["core"] = sum(core) if core else None
-        times["total"] = 1e3 * (now - self._began)
+        times["total"] = 1e3 * (now - self.began)
         return times
 
 

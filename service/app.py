@@ -21,6 +21,7 @@ from service.endpoints import Service
 from service.engine import Engine, choose_device
 from service.errors import Problem, from_domain
 from service.metrics import Metrics
+from service.quotas import Quotas
 from service.settings import Settings
 from service.side_lane import SideLane
 
@@ -113,7 +114,6 @@ def create_app(settings: Settings) -> FastAPI:
         choose_device(settings.device),
         default_model=settings.model,
         n_threads=settings.n_threads(),
-        queue_size=settings.queue_size,
         max_resident_models=settings.max_resident_models,
         refresh=mirror.refresh if mirror else None,
     )
@@ -129,7 +129,8 @@ def create_app(settings: Settings) -> FastAPI:
         await side_lane.close()
 
     app = FastAPI(title=openapi.TITLE, lifespan=lifespan, redoc_url=None, swagger_ui_oauth2_redirect_url=None)
-    app.state.service = Service(settings, store, engine, Metrics(engine), side_lane)
+    quotas = Quotas(settings.quota_per_s, settings.quota_burst)
+    app.state.service = Service(settings, store, engine, Metrics(engine), side_lane, quotas)
     for method, path, handler in ROUTES:
         app.router.add_api_route(path, handler, methods=[method], route_class_override=DirectRoute)
     document = openapi.document(settings)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import orjson
@@ -18,9 +19,19 @@ from service.engine import Engine
 from service.errors import Problem
 from service.items import Item, design_items
 from service.metrics import Metrics
-from service.negotiation import BINARY, JSON, body_type, check_key, chosen_answer, read_body
+from service.negotiation import (
+    BINARY,
+    JSON,
+    body_type,
+    check_key,
+    chosen_answer,
+    deadline_s,
+    read_body,
+    until_gone,
+)
 from service.options import BINARY as BINARY_OPTIONS
 from service.options import DEFAULT_UPDATES, REFINE, Options, read_options
+from service.quotas import Quotas
 from service.schemas import DesignBody, EvaluateBody, items_of, read_object
 from service.settings import Settings
 from service.side_lane import SideLane
@@ -36,6 +47,7 @@ class Service:
     engine: Engine
     metrics: Metrics
     side_lane: SideLane
+    quotas: Quotas
 
 
 def service_of(request: Request) -> Service:
@@ -56,11 +68,12 @@ async def refine(request: Request) -> Response:
 
 async def _design(request: Request, options: Iterable[str], default_updates: int) -> Response:
     service, watch = service_of(request), answers.Stopwatch()
-    check_key(request, service.settings.api_keys)
+    due = admitted(request, service, watch)
     answer_type, media_type = chosen_answer(request), body_type(request)
     allowed = (*options, *BINARY_OPTIONS) if media_type == BINARY else tuple(options)
     asked = read_options(request.query_params, allowed, default_updates)
     request.state.method = asked.method
+    service.engine.refuse_hopeless(due)
     body = await read_body(request, service.settings.max_body_bytes)
     watch.body_read()
     if media_type == BINARY:
@@ -68,11 +81,11 @@ async def _design(request: Request, options: Iterable[str], default_updates: int
     else:
         document = await service.side_lane.load(body)
         if (items := items_of(document)) is not None:
-            return await _design_items(request, [_item(item, asked) for item in items], watch)
+            return await _design_items(request, [_item(item, asked) for item in items], watch, due)
         recipe, ear = _from_json(document, asked)
     request.state.method = recipe.method
     watch.decoded()
-    (design,) = await service.engine.design(recipe, [ear])
+    (design,) = await service.engine.design(recipe, [ear], due, partial(until_gone, request))
     if isinstance(design, SynthesisError):
         raise design
     warnings = advice.advise(ear, design.figures)
@@ -85,6 +98,14 @@ async def _design(request: Request, options: Iterable[str], default_updates: int
     service.metrics.observe_times(times)
     service.metrics.observe_design(float(design.figures.mean_noise_reduction_db), design.refinement["applied"])
     return Response(content, headers=headers, media_type=answer_type)
+
+
+def admitted(request: Request, service: Service, watch: answers.Stopwatch) -> float:
+    """Check the key and its quota; return when the answer is due, as `perf_counter` counts."""
+    key = check_key(request, service.settings.api_keys)
+    if key is not None:
+        service.quotas.take(key)
+    return watch.began + deadline_s(request, service.settings.deadline_ms)
 
 
 def _from_binary(body: bytearray, asked: Options) -> tuple[Recipe, Ear]:
@@ -106,14 +127,16 @@ def _item(document: object, asked: Options) -> Item | Problem:
         return problem
 
 
-async def _design_items(request: Request, items: Sequence[Item | Problem], watch: answers.Stopwatch) -> Response:
+async def _design_items(
+    request: Request, items: Sequence[Item | Problem], watch: answers.Stopwatch, due: float
+) -> Response:
     """Several designs in one request, each with its own answer or problem."""
     chosen_answer(request, (JSON,))
     service = service_of(request)
     methods = [item.recipe.method if isinstance(item, Item) else "" for item in items]
     request.state.method = methods[0] if len(set(methods)) == 1 else ""
     watch.decoded()
-    outcomes = await design_items(service.engine, items)
+    outcomes = await design_items(service.engine, items, due, partial(until_gone, request))
     content, times = await answers.items_json(outcomes, watch, service.side_lane)
     service.metrics.observe_times(times)
     for method, outcome in zip(methods, outcomes, strict=True):
@@ -131,17 +154,18 @@ async def _design_items(request: Request, items: Sequence[Item | Problem], watch
 async def evaluate(request: Request) -> Response:
     """POST /evaluate: paths and a filter in, what it will do out."""
     service, watch = service_of(request), answers.Stopwatch()
-    check_key(request, service.settings.api_keys)
+    due = admitted(request, service, watch)
     chosen_answer(request, (JSON,))
     body_type(request, (JSON,))
     read_options(request.query_params, (), 0)
+    service.engine.refuse_hopeless(due)
     body = await read_body(request, service.settings.max_body_bytes)
     watch.body_read()
     read = read_object(EvaluateBody, await service.side_lane.load(body))
     # No ceiling was asked for, so none can be exceeded.
     ear = Ear(read.primary, read.secondary, read.coherence, read.reference_psd, read.sign, max_gain_db=float("inf"))
     watch.decoded()
-    (evaluation,) = await service.engine.evaluate(read.model, [ear], [read.fir])
+    (evaluation,) = await service.engine.evaluate(read.model, [ear], [read.fir], due, partial(until_gone, request))
     if isinstance(evaluation, SynthesisError):
         raise evaluation
     content, times = answers.evaluation_json(evaluation, advice.advise(ear, evaluation.figures), watch)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -40,16 +41,25 @@ PROBLEMS: dict[str, tuple[int, str]] = {
     "unequal-grids": (422, "Quantities that share a grid differ in length"),
     "unusable-paths": (422, "No filter can be designed for these paths"),
     "no-finite-filter": (422, "The design did not end in a finite filter"),
+    "over-quota": (429, "This key is over its quota"),
     "headers-too-large": (431, "The request's headers are too large"),
     "internal-error": (500, "The service has failed"),
     "not-ready": (503, "The service is not ready"),
-    "overloaded": (503, "Too many requests are waiting"),
+    "overloaded": (503, "The deadline cannot be met"),
+    "deadline-passed": (503, "The deadline has passed in the queue"),
     "model-unavailable": (503, "The model cannot be loaded"),
 }
 """Every problem: stable code -> (status, title)."""
 
-RETRY_AFTER_S = {"not-ready": 2, "overloaded": 1, "model-unavailable": 60}
-"""What `Retry-After` advises: about what a warm-up, a queue, a person with a new checkpoint take."""
+RETRY_AFTER_S = {
+    "over-quota": 1,
+    "not-ready": 2,
+    "overloaded": 1,
+    "deadline-passed": 1,
+    "model-unavailable": 60,
+}
+"""What `Retry-After` advises where no estimate is at hand: about what a warm-up, a queue, a person with a new
+checkpoint take."""
 
 
 @dataclass(eq=False)
@@ -87,8 +97,13 @@ class Problem(Exception):
         """The whole reply: body, media type, `Retry-After` where waiting helps."""
         headers = dict(self.headers or {})
         if self.code in RETRY_AFTER_S:
-            headers["Retry-After"] = str(RETRY_AFTER_S[self.code])
+            headers.setdefault("Retry-After", str(RETRY_AFTER_S[self.code]))
         return Response(orjson.dumps(self.document()), self.status, headers=headers, media_type=PROBLEM_MEDIA_TYPE)
+
+
+def retry_after(wait_s: float) -> dict[str, str]:
+    """The header, in whole seconds and at least one."""
+    return {"Retry-After": str(max(math.ceil(wait_s), 1))}
 
 
 def from_domain(error: Exception) -> Problem | None:

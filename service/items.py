@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from service.advice import advise
 from service.answers import Outcome
 from service.designs import Design, Ear, Recipe
-from service.engine import Engine
+from service.engine import Engine, Gone
 from service.errors import Problem, from_domain
 
 
@@ -20,8 +21,10 @@ class Item(NamedTuple):
     ear: Ear
 
 
-async def design_items(engine: Engine, items: Sequence[Item | Problem]) -> list[Outcome]:
-    """Design the items, in order; what is a Problem already stays one.
+async def design_items(
+    engine: Engine, items: Sequence[Item | Problem], due: float = math.inf, gone: Gone | None = None
+) -> list[Outcome]:
+    """Design the items, in order; what is a Problem already stays one. due, gone: as for `Engine.design`.
 
     Items of one recipe are designed as one batch, and the batches one after the other. A batch that is refused is
     refused to its items alone; where that leaves no item with an answer and the client can do no more than wait,
@@ -33,7 +36,7 @@ async def design_items(engine: Engine, items: Sequence[Item | Problem]) -> list[
         if isinstance(item, Item):
             batches.setdefault(item.recipe, []).append(place)
     outcomes: dict[int, Outcome] = {}
-    designing = [_design(engine, recipe, items, places) for recipe, places in batches.items()]
+    designing = [_design(engine, recipe, items, places, due, gone) for recipe, places in batches.items()]
     for found in await asyncio.gather(*designing):
         outcomes |= found
     outcomes |= {place: item for place, item in enumerate(items) if isinstance(item, Problem)}
@@ -45,12 +48,17 @@ async def design_items(engine: Engine, items: Sequence[Item | Problem]) -> list[
 
 
 async def _design(
-    engine: Engine, recipe: Recipe, items: Sequence[Item | Problem], places: Sequence[int]
+    engine: Engine,
+    recipe: Recipe,
+    items: Sequence[Item | Problem],
+    places: Sequence[int],
+    due: float,
+    gone: Gone | None,
 ) -> Mapping[int, Outcome]:
     """One batch: what became of the items in `places`."""
     ears = [item.ear for place in places if isinstance(item := items[place], Item)]
     try:
-        designs = await engine.design(recipe, ears)
+        designs = await engine.design(recipe, ears, due, gone)
     except Exception as error:
         return dict.fromkeys(places, _problem(error))
     return {

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Collection
 
 from starlette.requests import ClientDisconnect, Request
 
 from service.errors import Problem
+from service.settings import MAX_DEADLINE_MS, MIN_DEADLINE_MS
 
 JSON = "application/json"
 BINARY = "application/octet-stream"
+
+DEADLINE = "X-Deadline-Ms"
+_DECIMAL = re.compile(r"[0-9]{1,6}(\.[0-9]{1,6})?")
 
 
 def chosen_answer(request: Request, offered: tuple[str, ...] = (JSON, BINARY)) -> str:
@@ -81,19 +86,43 @@ async def read_body(request: Request, limit: int) -> bytearray:
             return body
 
 
-def check_key(request: Request, digests: Collection[str]) -> None:
-    """A known key in `Authorization: Bearer`, where keys are asked for at all.
+def check_key(request: Request, digests: Collection[str]) -> str | None:
+    """The digest of a known key in `Authorization: Bearer`; None where no keys are asked for.
 
     Only digests are kept and compared, so neither memory nor the time that this takes tells a key.
     """
     if not digests:
-        return
+        return None
     scheme, _, key = request.headers.get("authorization", "").partition(" ")
-    if scheme.lower() == "bearer" and hashlib.sha256(key.strip().encode()).hexdigest() in digests:
-        return
+    digest = hashlib.sha256(key.strip().encode()).hexdigest()
+    if scheme.lower() == "bearer" and digest in digests:
+        return digest
     found = "an unknown key" if scheme else "no key"
     raise Problem(
         "unauthorised",
         f"found {found}, expected Authorization: Bearer with a known one",
         headers={"WWW-Authenticate": "Bearer"},
     )
+
+
+def deadline_s(request: Request, default_ms: float) -> float:
+    """Seconds from its receipt within which a request is to be answered: `X-Deadline-Ms`, or the default."""
+    given = request.headers.getlist(DEADLINE)
+    if not given:
+        return default_ms / 1e3
+    if len(given) > 1:
+        raise Problem("invalid-field", f"{DEADLINE}: found it {len(given)} times, expected it once", DEADLINE)
+    value = float(given[0]) if _DECIMAL.fullmatch(given[0]) else -1.0
+    if not MIN_DEADLINE_MS <= value <= MAX_DEADLINE_MS:
+        raise Problem(
+            "out-of-range",
+            f"{DEADLINE}: found {given[0][:40]!a}, expected {MIN_DEADLINE_MS:g} to {MAX_DEADLINE_MS:g} ms",
+            DEADLINE,
+        )
+    return value / 1e3
+
+
+async def until_gone(request: Request) -> None:
+    """Returns when the client has gone. For requests whose body has been read."""
+    while (await request.receive())["type"] != "http.disconnect":
+        pass

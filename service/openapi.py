@@ -12,11 +12,12 @@ from service.advice import WARNINGS
 from service.answer_schemas import ANSWERS, DESIGN_EXAMPLE, EVALUATION_EXAMPLE, MODEL_EXAMPLE
 from service.designs import DEFAULT_MAX_GAIN_DB, MAX_GAIN_RANGE_DB
 from service.errors import PROBLEM_MEDIA_TYPE, PROBLEMS, RETRY_AFTER_S, Problem
-from service.negotiation import BINARY, JSON
+from service.negotiation import BINARY, DEADLINE, JSON
 from service.open_inference import InferenceRequest
+from service.openapi_v2 import DEADLINE_REFERENCE
 from service.options import DEFAULT_UPDATES
 from service.schemas import CALIBRATION_FIELDS, MAX_ITEMS, DesignBody, DesignItems, EvaluateBody
-from service.settings import Settings
+from service.settings import MAX_DEADLINE_MS, MIN_DEADLINE_MS, Settings
 from synthesis.gauss_newton import MAX_UPDATES
 
 TITLE = "PRIME-ANC"
@@ -26,7 +27,7 @@ _BODY = (
     "malformed-request malformed-json unauthorised unknown-model not-acceptable length-required too-large "
     "unsupported-media-type unsupported-encoding missing-field unknown-field invalid-field out-of-range wrong-rate "
     "unequal-grids unusable-paths no-finite-filter headers-too-large internal-error not-ready overloaded "
-    "model-unavailable"
+    "over-quota deadline-passed model-unavailable"
 )
 _BINARY_BODY = "bad-magic bad-version bad-flags bad-length bad-checksum"
 _ANY = "headers-too-large internal-error"
@@ -49,6 +50,7 @@ def document(settings: Settings) -> Json:
     schemas = definitions["$defs"] | ANSWERS | openapi_v2.SCHEMAS
     components: Json = {
         "schemas": schemas,
+        "parameters": {"Deadline": _deadline()},
         "securitySchemes": {
             "key": {"type": "http", "scheme": "bearer", "description": "An API key."},
             "management": {"type": "http", "scheme": "bearer", "description": "A key of the operator's."},
@@ -139,7 +141,7 @@ def _design(name: str, summary: str, options: list[Json]) -> Json:
         f"The fields {', '.join(sorted(CALIBRATION_FIELDS))} of a calibration are taken and not read. A JSON body "
         f"may hold up to {MAX_ITEMS} requests as `items`, such as both ears: those of one model and method are "
         "designed as one batch, and the answer, JSON alone, holds a filter or a problem for each, in order.",
-        "parameters": [*options, *_binary_options()],
+        "parameters": [*options, *_binary_options(), DEADLINE_REFERENCE],
         "requestBody": {
             "required": True,
             "content": {
@@ -193,6 +195,7 @@ def _evaluate() -> Json:
     return {
         "operationId": "evaluate",
         "summary": "What a filter will do on these paths",
+        "parameters": [DEADLINE_REFERENCE],
         "requestBody": {
             "required": True,
             "content": {JSON: {"schema": _reference("EvaluateBody"), "examples": {"a filter": {"value": example}}}},
@@ -286,6 +289,18 @@ def _binary_options() -> list[Json]:
 
 def _query(name: str, schema: Json, description: str) -> Json:
     return {"name": name, "in": "query", "required": False, "schema": schema, "description": description.strip()}
+
+
+def _deadline() -> Json:
+    return {
+        "name": DEADLINE,
+        "in": "header",
+        "required": False,
+        "schema": {"type": "number", "minimum": MIN_DEADLINE_MS, "maximum": MAX_DEADLINE_MS},
+        "description": "Milliseconds from receipt within which the answer is of use. Where there is no time for "
+        "all updates fewer are made (`refinement.stopped` is `deadline`); where there is none for a filter the "
+        "answer is 503, at once.",
+    }
 
 
 def _headers(*names: str) -> Json:

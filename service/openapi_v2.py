@@ -20,8 +20,9 @@ _MODEL = "unauthorised unknown-model model-unavailable headers-too-large interna
 _INFER = (
     f"malformed-request malformed-json bad-length length-required too-large unsupported-media-type {_MODEL} "
     "unsupported-encoding missing-field unknown-field invalid-field out-of-range unequal-grids unusable-paths "
-    "no-finite-filter not-ready overloaded"
+    "no-finite-filter not-ready overloaded over-quota deadline-passed"
 )
+DEADLINE_REFERENCE: Json = {"$ref": "#/components/parameters/Deadline"}
 _TEXT: Json = {"type": "string"}
 _PARAMETERS: Json = {
     "type": "object",
@@ -134,7 +135,7 @@ def paths(guarded: Json) -> Json:
         length: Json = {"type": "integer", "minimum": 0, "description": "Bytes of the JSON object"}
         header = {"name": HEADER_LENGTH, "in": "header", "required": False, "schema": length}
         infer = _infer(f"v2_infer{suffix}")
-        found[f"{path}/infer"] = {"post": infer | guarded | {"parameters": [*named, header]}}
+        found[f"{path}/infer"] = {"post": infer | guarded | {"parameters": [*named, header, DEADLINE_REFERENCE]}}
     return found
 
 

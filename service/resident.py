@@ -12,7 +12,17 @@ from torch import Tensor
 
 from model_store.checkpoint import Checkpoint
 from model_store.store import ModelStore, ModelVersion
-from service.designs import Basis, Design, Ear, Evaluation, Figures, Float32, Recipe
+from service.designs import (
+    BATCH_SIZES,
+    Basis,
+    Design,
+    Ear,
+    Evaluation,
+    Figures,
+    Float32,
+    Recipe,
+    fitting_size,
+)
 from service.grids import coherence_on_design_grid, path_spectrum, psd_on_design_grid
 from service.schedule import Schedule, account
 from service.stage_clock import StageClock
@@ -21,10 +31,6 @@ from synthesis.errors import NonFiniteFilter, SynthesisError
 from synthesis.octave_bands import AMP_BANDS
 from synthesis.synthesizer import METHODS
 
-BATCH_SIZES = (1, 2, 4, 8, 16)
-"""A batch runs on the smallest of these that holds it, so that few schedules are ever recorded."""
-
-MAX_BATCH = BATCH_SIZES[-1]
 WARM_UPDATES = range(4)
 PROFILES = ("fast", "paper")
 
@@ -47,7 +53,7 @@ class ResidentModel:
         self._schedules: dict[int, Schedule] = {}
         self._clock = StageClock(device)
         self._golden = checkpoint.golden
-        self._golden_ear = Ear(
+        self.golden_ear = Ear(
             self._golden.primary.numpy(), self._golden.secondary.numpy(), coherence=self._golden.coherence.numpy()
         )
         self.check()
@@ -75,7 +81,7 @@ class ResidentModel:
         return spent_s
 
     def _golden_taps(self, n_updates: int) -> Tensor:
-        (design,) = self.design(Recipe(n_updates=n_updates), [self._golden_ear])
+        (design,) = self.design(Recipe(n_updates=n_updates), [self.golden_ear])
         if isinstance(design, SynthesisError):
             raise design
         return torch.from_numpy(design.taps)
@@ -84,10 +90,10 @@ class ResidentModel:
         """Run, and so record, what requests with up to three updates can ask for: for one ear and for both
         on a CPU, where a first call costs little more than any; for batches of every size on a GPU, where it
         captures graphs."""
-        plain = Ear(self._golden_ear.primary, self._golden_ear.secondary)
+        plain = Ear(self.golden_ear.primary, self.golden_ear.secondary)
         for size in BATCH_SIZES if self.device.type == "cuda" else (1, 2):
             for method in METHODS:
-                self.design(Recipe(None, method), [self._golden_ear] * size)
+                self.design(Recipe(None, method), [self.golden_ear] * size)
             for profile in PROFILES:
                 for n_updates in WARM_UPDATES:
                     self.design(Recipe(None, "prime", n_updates, profile), [plain] * size)
@@ -121,7 +127,7 @@ class ResidentModel:
                 taps=-taps if ears[item].sign == "plus" else taps,
                 refinement=account(refined[item], recipe.n_updates),
                 figures=_named(figures[item], bases[item]),
-                times_ms=times_ms,
+                times_ms=times_ms.copy(),
             )
 
         return [answer(item) for item in range(len(ears))]
@@ -138,7 +144,7 @@ class ResidentModel:
 
         def answer(item: int) -> Evaluation | SynthesisError:
             fault = faults.get(item) or _not_finite(filters[item], figures[item])
-            return fault or Evaluation(self.version, _named(figures[item], bases[item]), times_ms)
+            return fault or Evaluation(self.version, _named(figures[item], bases[item]), times_ms.copy())
 
         return [answer(item) for item in range(len(ears))]
 
@@ -147,7 +153,7 @@ class ResidentModel:
 
         The row of such an ear, and rows to spare, keep what they held: rows do not know of each other.
         """
-        size = next(size for size in BATCH_SIZES if size >= len(ears))
+        size = fitting_size(len(ears))
         if size not in self._schedules:
             self._schedules[size] = Schedule(self._synthesizer, size)
         schedule = self._schedules[size]

@@ -14,6 +14,8 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 _CPU = Path("/sys/devices/system/cpu")
 _QUOTA = Path("/sys/fs/cgroup/cpu.max")
 
+MIN_DEADLINE_MS, MAX_DEADLINE_MS = 1.0, 60_000.0
+
 KeyDigest = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
 
 
@@ -46,8 +48,9 @@ class Settings(BaseSettings):
     """Threads of one design on the CPU; by default the physical cores at hand."""
     json_processes: int = Field(1, ge=0, le=64)
     """Processes that read and write long JSON, so that binary requests need not wait for it; 0: none."""
-    queue_size: int = Field(32, ge=1, le=10_000)
-    """Designs that may wait or run; further requests are answered 503."""
+    deadline_ms: float = Field(2000.0, ge=MIN_DEADLINE_MS, le=MAX_DEADLINE_MS)
+    """Milliseconds within which a request without X-Deadline-Ms is to be answered. What cannot be is given fewer
+    updates or refused at once."""
     max_resident_models: int = Field(4, ge=2, le=1000)
     """Models kept in memory, the default one among them; the least recently used goes first."""
     max_body_bytes: int = Field(8 * 2**20, ge=1024)
@@ -58,6 +61,10 @@ class Settings(BaseSettings):
     """SHA-256 digests (hexadecimal) of the API keys that may ask for designs; none: anybody may."""
     management_keys: tuple[KeyDigest, ...] = ()
     """SHA-256 digests of the keys that may load and unload models; none: nobody may."""
+    quota_per_s: float | None = Field(None, gt=0, le=1e6)
+    """Requests per second that one API key may make in the long run; by default as many as it likes."""
+    quota_burst: int = Field(20, ge=1, le=1_000_000)
+    """Requests that one API key may make at once after a pause."""
     keep_alive_s: int = Field(30, ge=1)
     """Seconds that an idle connection is kept."""
     shutdown_s: int = Field(10, ge=0)

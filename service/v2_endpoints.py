@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from importlib.metadata import version
 
 import orjson
@@ -11,9 +12,9 @@ from starlette.responses import Response
 
 from model_store.store import ModelVersion
 from service import advice, answers, open_inference
-from service.endpoints import Service, json_response, service_of
+from service.endpoints import Service, admitted, json_response, service_of
 from service.errors import Problem
-from service.negotiation import BINARY, JSON, body_type, check_key, read_body
+from service.negotiation import BINARY, JSON, body_type, check_key, read_body, until_gone
 from service.open_inference import EXTENSIONS, HEADER_LENGTH, INPUT_RANK, OUTPUT
 from service.options import read_options
 from synthesis.conventions import N_TAPS
@@ -78,9 +79,10 @@ async def model_ready(request: Request) -> Response:
 async def infer(request: Request) -> Response:
     """POST /v2/models/{name}[/versions/{version}]/infer: spectra in, filter out."""
     service, watch = service_of(request), answers.Stopwatch()
-    check_key(request, service.settings.api_keys)
+    due = admitted(request, service, watch)
     body_type(request, (JSON, BINARY, ""))  # the header below, not the type, says what the body is
     read_options(request.query_params, (), 0)
+    service.engine.refuse_hopeless(due)
     body = await read_body(request, service.settings.max_body_bytes)
     watch.body_read()
     end = open_inference.json_length(request.headers.get(HEADER_LENGTH), len(body))
@@ -89,7 +91,7 @@ async def infer(request: Request) -> Response:
     request.state.method = recipe.method
     ear = open_inference.read_ear(asked, memoryview(body)[end:])
     watch.decoded()
-    (design,) = await service.engine.design(recipe, [ear])
+    (design,) = await service.engine.design(recipe, [ear], due, partial(until_gone, request))
     if isinstance(design, SynthesisError):
         raise design
     content, json_length, times = open_inference.answer(asked, design, advice.advise(ear, design.figures), watch)

@@ -33,8 +33,8 @@ def store_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def settings(store_folder: Path) -> Settings:
-    """Of the shared service."""
-    return Settings(store=store_folder, model="ears", device="cpu", threads=1)
+    """Of the shared service: slow machines are given time, so that no test of filters is cut short."""
+    return Settings(store=store_folder, model="ears", device="cpu", threads=1, deadline_ms=60_000)
 
 
 @pytest.fixture(scope="session")

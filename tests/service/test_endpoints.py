@@ -232,7 +232,8 @@ async def test_two_requests_at_once_get_their_own_answers(client: httpx.AsyncCli
     ears = [Ear(*(each.numpy() for each in models.responses(seed))) for seed in range(20, 28)]
     alone = [(await ask(client, "/refine?k=1", as_responses(ear)))["fir"] for ear in ears]
     together = await asyncio.gather(*(ask(client, "/refine?k=1", as_responses(ear)) for ear in ears))
-    assert [each["fir"] for each in together] == alone
+    for found, expected in zip(together, alone, strict=True):  # they may share a batch, which rounds differently
+        assert np.allclose(found["fir"], expected, atol=1e-3 * np.abs(expected).max())
     assert len({tuple(fir) for fir in alone}) == len(ears)
 
 

@@ -8,13 +8,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from starlette.requests import ClientDisconnect
 
 from model_store.errors import InvalidName, UnknownModel
 from model_store.store import ModelStore
-from service.designs import Design, Ear, Evaluation, Recipe
+from service.designs import MAX_BATCH, Design, Ear, Evaluation, Recipe
 from service.engine import Engine, choose_device
 from service.errors import Problem
-from service.resident import MAX_BATCH
 from service.settings import Settings
 from synthesis.errors import InvalidPaths, NonFiniteFilter
 from synthesis.synthesizer import METHODS
@@ -135,12 +135,86 @@ async def test_the_loop_goes_on_while_the_worker_designs(engine: Engine) -> None
 
 
 async def test_waiting_is_counted_as_queue(engine: Engine) -> None:
-    answers = await asyncio.gather(*(engine.design(Recipe(n_updates=3), ears(1)) for _ in range(4)))
+    """Different recipes, so that one is designed after the other."""
+    answers = await asyncio.gather(*(engine.design(Recipe(n_updates=k), ears(1)) for k in range(4)))
     waited = [only(each).times_ms["queue"] for each in answers]
     core = [sum(spent for stage, spent in only(each).times_ms.items() if stage != "queue") for each in answers]
     for index in range(1, 4):
         assert waited[index] >= sum(core[:index]) * 0.9
     assert engine.n_queued == 0
+
+
+async def test_what_waits_together_is_designed_together(engine: Engine) -> None:
+    """While one design runs others come: alike ones share a batch, and each gets the filter of its own ear."""
+    asked = ears(9)
+    alone = [only(await engine.design(Recipe(), [ear])) for ear in asked]
+    answers = await asyncio.gather(*(engine.design(Recipe(), [ear]) for ear in asked))
+    for found, expected in zip(map(only, answers), alone, strict=True):
+        difference = np.abs(found.taps - expected.taps).max() / np.abs(expected.taps).max()
+        assert difference < SAME_IN_A_BATCH
+    starts = {id(each.taps.base) for each in map(only, answers) if each.taps.base is not None}
+    assert len(starts) < len(asked)  # views of few arrays: of few batches
+
+
+async def test_a_deadline_cuts_the_updates_and_says_so(engine: Engine) -> None:
+    recipe = Recipe(n_updates=8)
+    for _ in range(3):
+        whole = only(await engine.design(recipe, ears(1)))
+    assert whole.refinement["stopped"] != "deadline"
+    times = engine._queue.times
+    half_s = (times.expected_s(Recipe()) + times.expected_s(recipe)) / 2
+    design = only(await engine.design(recipe, ears(1), time.perf_counter() + half_s))
+    assert design.refinement["requested"] == 8
+    assert 0 < design.refinement["applied"] < 8
+    assert design.refinement["stopped"] == "deadline"
+    assert len(design.refinement["objective"]) == design.refinement["applied"] + 1
+    assert len(design.refinement["step_scale"]) == design.refinement["applied"]
+
+
+async def test_a_deadline_that_passes_while_waiting_is_not_designed(engine: Engine) -> None:
+    """The estimate is wrong, as one after a long quiet may be: the queue itself takes longer than the deadline."""
+    running = asyncio.ensure_future(engine.design(Recipe(n_updates=8), ears(16)))
+    while engine.n_queued == 0:
+        await asyncio.sleep(0)
+    waiting = asyncio.ensure_future(engine.design(Recipe(), ears(1), time.perf_counter() + 60))
+    await asyncio.sleep(0)
+    (group,) = engine._queue._groups.values()
+    group[0].due = time.perf_counter()
+    with pytest.raises(Problem) as refused:
+        await waiting
+    assert refused.value.code == "deadline-passed"
+    assert refused.value.headers == {"Retry-After": "1"}
+    assert len(await running) == 16
+    assert engine.n_queued == 0
+
+
+async def test_who_goes_away_frees_his_place(engine: Engine) -> None:
+    running = asyncio.ensure_future(engine.design(Recipe(n_updates=8), ears(16)))
+    while engine.n_queued == 0:
+        await asyncio.sleep(0)
+    gone = asyncio.Event()
+    waiting = [asyncio.ensure_future(engine.design(Recipe(), ears(1), gone=gone.wait)) for _ in range(3)]
+    cancelled = asyncio.ensure_future(engine.design(Recipe(n_updates=1), ears(1)))
+    await asyncio.sleep(0.001)
+    assert engine.n_queued == 5
+    gone.set()
+    cancelled.cancel()
+    for each in waiting:
+        with pytest.raises(ClientDisconnect):
+            await each
+    with pytest.raises(asyncio.CancelledError):
+        await cancelled
+    assert engine.n_queued == 1
+    assert engine._queue._groups == {}
+    assert not running.done()
+    assert len(await running) == 16
+
+
+async def test_the_estimates_are_those_of_what_ran(engine: Engine) -> None:
+    answers = [only(await engine.design(Recipe(n_updates=2), ears(1))) for _ in range(16)]
+    spent = sorted(sum(each.times_ms.values()) - each.times_ms["queue"] for each in answers)
+    expected_ms = 1e3 * engine._queue.times.expected_s(Recipe(n_updates=2))
+    assert spent[0] / 2 < expected_ms < 2 * spent[-1]
 
 
 async def test_nothing_is_designed_before_it_is_ready(settings: Settings) -> None:
@@ -152,7 +226,7 @@ async def test_nothing_is_designed_before_it_is_ready(settings: Settings) -> Non
     await engine.close()
 
 
-async def test_closing_finishes_what_runs(settings: Settings) -> None:
+async def test_closing_finishes_what_runs_and_refuses_what_waits(settings: Settings) -> None:
     engine = Engine(ModelStore(settings.store), torch.device("cpu"), default_model="ears")
     engine.start()
     await engine.started()
@@ -160,7 +234,12 @@ async def test_closing_finishes_what_runs(settings: Settings) -> None:
     while engine.n_queued == 0:
         await asyncio.sleep(0)
     await asyncio.sleep(0.005)
+    waiting = asyncio.ensure_future(engine.design(Recipe(), ears(1)))
+    await asyncio.sleep(0)
     await engine.close()
+    with pytest.raises(Problem) as refused:
+        await waiting
+    assert refused.value.code == "not-ready"
     assert all(isinstance(each, Design) for each in await running)
 
 

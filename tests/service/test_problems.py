@@ -261,20 +261,60 @@ async def test_keys(settings: Settings, ear: Ear) -> None:
             assert (await client.get(path)).status_code == 200
 
 
-async def test_a_full_queue_sheds_and_recovers(settings: Settings, ear: Ear) -> None:
-    app = create_app(settings.model_copy(update={"queue_size": 2}))
+async def test_what_cannot_be_answered_in_time_is_shed_at_once(settings: Settings, ear: Ear) -> None:
+    app = create_app(settings)
     content = orjson.dumps(as_responses(ear))
     async with app.router.lifespan_context(app), connected(app) as client:
         await app.state.service.engine.started()
+        alone = await client.post("/refine?k=8", content=content, headers=JSON_BODY)
+        in_time = {"X-Deadline-Ms": f"{3 * alone.json()['timings_ms']['total']:.3f}"}
         answers = await asyncio.gather(
-            *(client.post("/refine?k=8", content=content, headers=JSON_BODY) for _ in range(8))
+            *(client.post("/refine?k=8", content=content, headers=JSON_BODY | in_time) for _ in range(40))
         )
         refused = [answer for answer in answers if answer.status_code != 200]
-        assert len(refused) == 6
+        assert 0 < len(refused) < 40
         for answer in refused:
-            assert_problem(answer, "overloaded")
+            code = "overloaded" if "overloaded" in answer.text else "deadline-passed"
+            assert_problem(answer, code)
             assert int(answer.headers["retry-after"]) > 0
+        assert any("overloaded" in answer.text for answer in refused)
         await assert_serving(client, ear)
+
+
+@pytest.mark.parametrize(
+    "value", ["", "0", "0.5", "-5", "+5", "1e3", "nan", "inf", "1_000", " ٣", "60001", "5ms", "0x10", "99999999"]
+)
+async def test_a_deadline_is_a_plain_number(client: httpx.AsyncClient, ear: Ear, value: str) -> None:
+    headers = {name.encode(): text.encode() for name, text in (JSON_BODY | {"X-Deadline-Ms": value}).items()}
+    content = orjson.dumps(as_responses(ear))
+    answer = await client.post("/synthesize", content=content, headers=headers)
+    assert_problem(answer, "out-of-range", "X-Deadline-Ms")
+
+
+async def test_a_deadline_is_given_once(client: httpx.AsyncClient, ear: Ear) -> None:
+    headers = [("Content-Type", "application/json"), ("X-Deadline-Ms", "500"), ("X-Deadline-Ms", "500")]
+    answer = await client.post("/synthesize", content=orjson.dumps(as_responses(ear)), headers=headers)
+    assert_problem(answer, "invalid-field", "X-Deadline-Ms")
+
+
+async def test_a_key_has_a_quota_of_its_own(settings: Settings, ear: Ear) -> None:
+    digests = tuple(hashlib.sha256(key).hexdigest() for key in (b"one", b"two"))
+    quota = {"api_keys": digests, "quota_per_s": 1e-3, "quota_burst": 2}
+    app = create_app(settings.model_copy(update=quota))
+    content = orjson.dumps(as_responses(ear))
+    async with app.router.lifespan_context(app), connected(app) as client:
+        await app.state.service.engine.started()
+
+        async def ask(key: str) -> httpx.Response:
+            headers = JSON_BODY | {"Authorization": f"Bearer {key}"}
+            return await client.post("/synthesize", content=content, headers=headers)
+
+        assert [(await ask("one")).status_code for _ in range(2)] == [200, 200]
+        refused = await ask("one")
+        assert_problem(refused, "over-quota")
+        assert 0 < int(refused.headers["retry-after"]) <= 1000
+        assert (await ask("two")).status_code == 200
+        assert (await client.get("/models", headers={"Authorization": "Bearer one"})).status_code == 200
 
 
 async def test_when_the_default_model_is_missing(

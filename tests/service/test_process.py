@@ -9,7 +9,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import httpx
@@ -35,7 +35,7 @@ class Program:
     def __init__(self, store: Path, *arguments: str) -> None:
         command = [sys.executable, "-m", "service", "--port", "0", "--device", "cpu", "--threads", "1"]
         self.process = subprocess.Popen(
-            [*command, "--store", str(store), "--model", "ears", *arguments],
+            [*command, "--store", str(store), "--model", "ears", "--deadline-ms", "60000", *arguments],
             stderr=subprocess.PIPE,
             text=True,
             env=os.environ | {"OMP_NUM_THREADS": "1"},
@@ -177,6 +177,37 @@ def test_nothing_of_the_requests_is_logged(program: Program, ear: Ear) -> None:
     assert len(program.log) == n_lines
 
 
+def test_who_has_gone_is_not_designed_for(program: Program, ear: Ear) -> None:
+    """Forty ask for up to eight updates, few of them as many, and hang up while most of them wait."""
+    body = wire.encode(ear.primary, ear.secondary)
+    head = b"POST /refine?k=%d HTTP/1.1\r\nHost: x\r\n"
+    head += b"Content-Type: application/octet-stream\r\nContent-Length: %d\r\n\r\n"
+    n_designed = scraped(program, "prime_refine_applied_count")
+    sockets = []
+    for number in range(40):
+        sockets.append(socket.create_connection(("127.0.0.1", program.port), timeout=20))
+        sockets[-1].sendall(head % (8 - number % 8, len(body)) + body)
+    wait_for(lambda: scraped(program, "prime_queue_depth") > 10)
+    for each in sockets:
+        each.close()
+    wait_for(lambda: scraped(program, "prime_queue_depth") == 0)
+    assert scraped(program, "prime_refine_applied_count") - n_designed < 40
+
+
+def wait_for(condition: Callable[[], bool], within_s: float = 60) -> None:
+    """Ask until it holds."""
+    given_up = time.monotonic() + within_s
+    while not condition():
+        assert time.monotonic() < given_up
+
+
+def scraped(program: Program, name: str) -> float:
+    """A metric without labels."""
+    found = re.search(rf"^{name} (\S+)", httpx.get(f"{program.address}/metrics").text, re.MULTILINE)
+    assert found
+    return float(found.group(1))
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_it_stops_when_told_and_answers_what_it_has_taken(store_folder: Path, ear: Ear, number: int) -> None:
     program = Program(store_folder)
@@ -201,7 +232,7 @@ def test_it_stops_when_told_and_answers_what_it_has_taken(store_folder: Path, ea
     status = program.stop(number)
     for client in clients:
         client.join()
-    assert [answer.status_code for answer in answers] == [200] * 6
+    assert [answer.status_code for answer in answers] == [200] * 6, [answer.text[:300] for answer in answers]
     assert status in (0, -number)
     assert "Traceback" not in "".join(program.log)
 

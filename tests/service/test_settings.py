@@ -23,13 +23,13 @@ def test_the_command_line_and_the_environment_say_the_same(monkeypatch: pytest.M
         "cpu",
         "--store",
         str(tmp_path),
-        "--queue-size",
-        "7",
+        "--deadline-ms",
+        "70.5",
     ]
     from_arguments = Settings(_cli_parse_args=[*arguments, "--api-keys", DIGEST])
     for name, value in (("HOST", "0.0.0.0"), ("PORT", "9000"), ("DEVICE", "cpu"), ("STORE", str(tmp_path))):
         monkeypatch.setenv(f"PRIME_{name}", value)
-    monkeypatch.setenv("PRIME_QUEUE_SIZE", "7")
+    monkeypatch.setenv("PRIME_DEADLINE_MS", "70.5")
     monkeypatch.setenv("PRIME_API_KEYS", f'["{DIGEST}"]')
     assert Settings() == from_arguments
     assert from_arguments.api_keys == (DIGEST,)
@@ -41,7 +41,9 @@ def test_the_command_line_and_the_environment_say_the_same(monkeypatch: pytest.M
     [
         {"device": "tpu"},
         {"port": 70_000},
-        {"queue_size": 0},
+        {"deadline_ms": 0},
+        {"deadline_ms": "nan"},
+        {"quota_per_s": 0},
         {"threads": 0},
         {"api_keys": ("secret",)},
         {"max_resident_models": 1},
@@ -63,7 +65,7 @@ def test_threads_default_to_the_physical_cores() -> None:
     [
         (["--device", "tpu"], {}, "device: found 'tpu'"),
         (["--port", "x"], {}, "port: found 'x'"),
-        ([], {"PRIME_QUEUE_SIZE": "0"}, "queue-size: found '0'"),
+        ([], {"PRIME_DEADLINE_MS": "0"}, "deadline-ms: found '0'"),
         (["--colour", "blue"], {}, "unrecognized arguments: --colour"),
     ],
 )
