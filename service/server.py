@@ -109,6 +109,7 @@ def server(app: FastAPI, settings: Settings) -> uvicorn.Server:
             app,
             host=settings.host,
             port=settings.port,
+            uds=None if settings.uds is None else str(settings.uds),
             log_level=settings.log_level,
             log_config=None,
             access_log=False,

@@ -35,6 +35,8 @@ class Settings(BaseSettings):
     """Address to listen on."""
     port: int = Field(8000, ge=0, le=65_535)
     """Port to listen on; 0 takes a free one."""
+    uds: Path | None = None
+    """Unix socket to listen on instead; who may enter its folder may ask."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
     """Where models live; auto takes a GPU where there is one."""
     store: str | Path | None = None

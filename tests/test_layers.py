@@ -48,12 +48,14 @@ def test_no_import_crosses_a_wall() -> None:
         ("service", "import training"),
         ("training", "import service"),
         ("training", "import fastapi"),
+        ("prime_anc_client", "import service"),
+        ("prime_anc_client", "import torch"),
         ("service", "import benchmarks"),
         ("training", "import benchmarks"),
     ],
 )
 def test_the_contracts_notice_a_crossing(tmp_path: Path, module: str, line: str) -> None:
-    for package in ("synthesis", "model_store", "service", "training", "benchmarks"):
+    for package in ("synthesis", "model_store", "service", "training", "benchmarks", "prime_anc_client"):
         (tmp_path / package).mkdir()
         (tmp_path / package / "__init__.py").write_text(f"{line}\n" if package == module else "")
     done = lint_imports(tmp_path)

@@ -1,0 +1,38 @@
+"""A client of the PRIME-ANC service: paths in, filter out, as NumPy arrays.
+
+    from prime_anc_client import Client
+
+    with Client("http://127.0.0.1:8000") as client:
+        design = client.refine(primary, secondary, k=1, coherence=coherence)
+    design.taps, design.noise_reduction_db
+
+It speaks the service's binary form over connections that are kept. It imports NumPy and httpx and nothing else of
+the project, so it can live where the service does not.
+"""
+
+from prime_anc_client.client import Client, Design
+from prime_anc_client.errors import (
+    ClientError,
+    NotReached,
+    OverQuota,
+    Refused,
+    ServiceFault,
+    Unauthorised,
+    Unavailable,
+    UnknownModel,
+    UnusablePaths,
+)
+
+__all__ = [
+    "Client",
+    "ClientError",
+    "Design",
+    "NotReached",
+    "OverQuota",
+    "Refused",
+    "ServiceFault",
+    "Unauthorised",
+    "Unavailable",
+    "UnknownModel",
+    "UnusablePaths",
+]

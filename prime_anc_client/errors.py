@@ -1,0 +1,73 @@
+"""What can go wrong, told from the service's problem documents (RFC 9457)."""
+
+from __future__ import annotations
+
+import json
+
+
+class ClientError(Exception):
+    """Any failure of a request."""
+
+
+class NotReached(ClientError):
+    """No answer came: no connection, a connection that broke, or none in time."""
+
+
+class Refused(ClientError):
+    """The service answered with a problem.
+
+    status: of HTTP. code: the problem's stable name (`unusable-paths`). detail: what was found and expected. field:
+    the one to blame, where there is one.
+    """
+
+    def __init__(self, status: int, code: str, detail: str, field: str | None = None) -> None:
+        super().__init__(f"{status} {code}: {detail}")
+        self.status = status
+        self.code = code
+        self.detail = detail
+        self.field = field
+
+
+class Unauthorised(Refused):
+    """401: no key, or an unknown one."""
+
+
+class UnknownModel(Refused):
+    """404: no such model or version is published."""
+
+
+class UnusablePaths(Refused):
+    """422: paths or options that no filter can be designed for."""
+
+
+class OverQuota(Refused):
+    """429: this key asks too often."""
+
+
+class ServiceFault(Refused):
+    """500: a defect of the service."""
+
+
+class Unavailable(Refused):
+    """503: not ready or overloaded, and still so after the retries."""
+
+
+_BY_STATUS: dict[int, type[Refused]] = {
+    401: Unauthorised,
+    404: UnknownModel,
+    422: UnusablePaths,
+    429: OverQuota,
+    500: ServiceFault,
+    503: Unavailable,
+}
+
+
+def from_answer(status: int, body: bytes) -> Refused:
+    """The exception for an answer that is no success; one that is no problem document comes from in between."""
+    kind = _BY_STATUS.get(status, Refused)
+    try:
+        document = json.loads(body)
+        code, detail, field = document["type"], document["detail"], document.get("field")
+    except (ValueError, TypeError, KeyError):
+        return kind(status, "no-problem-document", f"found {body[:80]!a}, expected the service's own words")
+    return kind(status, str(code).rsplit(":", 1)[-1], str(detail), field)

@@ -1,0 +1,39 @@
+"""Problem documents become exceptions, and so does what is none."""
+
+import pytest
+
+from prime_anc_client import errors
+from prime_anc_client.errors import Refused, from_answer
+from service.errors import PROBLEMS, Problem
+
+
+@pytest.mark.parametrize("code", PROBLEMS)
+def test_every_problem_is_told_whole(code: str) -> None:
+    problem = Problem(code, "found this, expected that", "primary.real")
+    found = from_answer(problem.status, bytes(problem.response().body))
+    assert (found.status, found.code, found.detail, found.field) == (
+        problem.status,
+        code,
+        "found this, expected that",
+        "primary.real",
+    )
+    assert str(found) == f"{problem.status} {code}: found this, expected that"
+
+
+@pytest.mark.parametrize(
+    ("status", "kind"),
+    [
+        (400, Refused),
+        (401, errors.Unauthorised),
+        (404, errors.UnknownModel),
+        (422, errors.UnusablePaths),
+        (429, errors.OverQuota),
+        (500, errors.ServiceFault),
+        (503, errors.Unavailable),
+    ],
+)
+@pytest.mark.parametrize("body", [b"", b"<html>Bad Gateway", b"[]", b"null", b"{}", b"\xff"])
+def test_an_answer_of_something_in_between(status: int, kind: type[Refused], body: bytes) -> None:
+    found = from_answer(status, body)
+    assert type(found) is kind
+    assert (found.status, found.code) == (status, "no-problem-document")
