@@ -46,6 +46,21 @@ class PathEstimate:
     coherence: Tensor
 
 
+@dataclass(frozen=True)
+class ProbeState:
+    """Spectra of one probe state, pooled over its takes and windows, on the window's grid, [..., window // 2 + 1].
+
+    transfer: H_{e,x}. coherence: magnitude-squared, of x and e, in [0, 1]; that of few frames is biased upwards,
+    to 1 for a single one. reference_power: sum of |X|^2 over the frames. n_frames: how many were pooled.
+    """
+
+    gain: float
+    transfer: Tensor
+    coherence: Tensor
+    reference_power: Tensor
+    n_frames: int
+
+
 def estimate_paths(
     takes: Sequence[Take],
     *,
@@ -64,16 +79,42 @@ def estimate_paths(
     maximum. Several non-zero gains are pooled after division by their own gain.
     Raises InvalidPaths for takes too short or not finite, InvalidOption where a state is missing.
     """
+    states = probe_states(
+        takes,
+        window=window,
+        n_offsets=n_offsets,
+        first_sample=first_sample,
+        last_sample=last_sample,
+        regularisation=regularisation,
+    )
+    return paths_of_states(states, primary_taps=primary_taps, secondary_taps=secondary_taps)
+
+
+def probe_states(
+    takes: Sequence[Take],
+    *,
+    window: int = 8192,
+    n_offsets: int = 6,
+    first_sample: int = 8192,
+    last_sample: int = 4 * SAMPLE_RATE_HZ,
+    regularisation: float = REGULARISATION,
+) -> tuple[ProbeState, ...]:
+    """The pooled spectra of each state, gain 0 first, then ascending; arguments and errors as `estimate_paths`."""
     offsets = _offsets(takes, window, n_offsets, first_sample, last_sample)
-    silent, coherence = _transfer([t for t in takes if t.gain == 0], offsets, window, regularisation)
-    driven = [
-        (silent - _transfer([t for t in takes if t.gain == gain], offsets, window, regularisation)[0]) / gain
-        for gain in sorted({t.gain for t in takes if t.gain != 0})
-    ]
+    gains = [0.0, *sorted({take.gain for take in takes} - {0.0})]
+    return tuple(_pooled([t for t in takes if t.gain == gain], offsets, window, regularisation) for gain in gains)
+
+
+def paths_of_states(
+    states: Sequence[ProbeState], *, primary_taps: int = 8192, secondary_taps: int = 2048
+) -> PathEstimate:
+    """Causal responses of both paths from the states of `probe_states`."""
+    silent, *driven = states
+    secondary = torch.stack([(silent.transfer - each.transfer) / each.gain for each in driven]).mean(0)
     return PathEstimate(
-        primary=_causal_response(silent, window, primary_taps),
-        secondary=_causal_response(torch.stack(driven).mean(0), window, secondary_taps),
-        coherence=_onto_design_grid(coherence),
+        primary=_causal_response(silent.transfer, primary_taps),
+        secondary=_causal_response(secondary, secondary_taps),
+        coherence=onto_design_grid(silent.coherence),
     )
 
 
@@ -97,10 +138,8 @@ def _offsets(takes: Sequence[Take], window: int, n_offsets: int, first: int, las
     return [round(each) for each in torch.linspace(first, last - window, n_offsets, dtype=torch.float64).tolist()]
 
 
-def _transfer(
-    takes: Sequence[Take], offsets: list[int], window: int, regularisation: float
-) -> tuple[Tensor, Tensor]:
-    """H_{e,x} of one state and the magnitude-squared coherence of x and e, [..., window // 2 + 1]."""
+def _pooled(takes: Sequence[Take], offsets: list[int], window: int, regularisation: float) -> ProbeState:
+    """One state's takes, all of the same gain."""
     cross: Tensor | float = 0.0
     reference_power: Tensor | float = 0.0
     error_power: Tensor | float = 0.0
@@ -119,16 +158,22 @@ def _transfer(
     floor = regularisation * reference_power.amax(-1, keepdim=True)
     tiny = torch.finfo(reference_power.dtype).tiny
     coherence = squared_magnitude(cross) / (reference_power * error_power).clamp_min(tiny)
-    return cross / (reference_power + floor).clamp_min(tiny), coherence.clamp(0, 1)
+    return ProbeState(
+        gain=takes[0].gain,
+        transfer=cross / (reference_power + floor).clamp_min(tiny),
+        coherence=coherence.clamp(0, 1),
+        reference_power=reference_power,
+        n_frames=len(takes) * len(offsets),
+    )
 
 
-def _causal_response(transfer: Tensor, window: int, n_taps: int) -> Tensor:
+def _causal_response(transfer: Tensor, n_taps: int) -> Tensor:
     """Samples 0 to n_taps - 1 of the inverse transform, zero-padded where the window is shorter."""
-    response = torch.fft.irfft(transfer, n=window)[..., :n_taps]
+    response = torch.fft.irfft(transfer)[..., :n_taps]
     return torch.nn.functional.pad(response, (0, n_taps - response.shape[-1]))
 
 
-def _onto_design_grid(spectrum: Tensor) -> Tensor:
+def onto_design_grid(spectrum: Tensor) -> Tensor:
     """Linear interpolation over frequency of real [..., bins] onto the design grid's 16385 bins."""
     leading = spectrum.shape[:-1]
     flat = spectrum.reshape(-1, 1, spectrum.shape[-1])
