@@ -109,13 +109,17 @@ def paths_of_states(
     states: Sequence[ProbeState], *, primary_taps: int = 8192, secondary_taps: int = 2048
 ) -> PathEstimate:
     """Causal responses of both paths from the states of `probe_states`."""
-    silent, *driven = states
-    secondary = torch.stack([(silent.transfer - each.transfer) / each.gain for each in driven]).mean(0)
     return PathEstimate(
-        primary=_causal_response(silent.transfer, primary_taps),
-        secondary=_causal_response(secondary, secondary_taps),
-        coherence=onto_design_grid(silent.coherence),
+        primary=_causal_response(states[0].transfer, primary_taps),
+        secondary=_causal_response(secondary_transfer(states), secondary_taps),
+        coherence=onto_design_grid(states[0].coherence),
     )
+
+
+def secondary_transfer(states: Sequence[ProbeState]) -> Tensor:
+    """S on the window's grid, [..., window // 2 + 1]: the mean over the driven states (Eq. 2)."""
+    silent, *driven = states
+    return torch.stack([(silent.transfer - each.transfer) / each.gain for each in driven]).mean(0)
 
 
 def _offsets(takes: Sequence[Take], window: int, n_offsets: int, first: int, last: int) -> list[int]:

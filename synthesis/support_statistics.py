@@ -76,13 +76,19 @@ def secondary_traits(secondary: Tensor, delayed_samples: Tensor | float = 0.0) -
         power = squared_magnitude(spectrum[:, _between(frequency, edges)]).mean(-1)
         return 10 * torch.log10(power.clamp_min(tiny))
 
-    magnitude = torch.fft.irfft(spectrum * _between(frequency, SCORED_HZ), n=DESIGN_N_FFT).abs()
-    reached = magnitude >= magnitude.amax(-1, keepdim=True) / 2
     return SecondaryTraits(
         low_level_db=level_db(LOW_HZ) - level_db(MIDDLE_HZ),
-        delay_samples=reached.int().argmax(-1).to(secondary.dtype),
+        delay_samples=delay_samples(secondary),
         direction=aligned.sum(-1) / aligned.abs().sum(-1).clamp_min(tiny),
     )
+
+
+def delay_samples(response: Tensor) -> Tensor:
+    """First sample at which |h|, within the scored bands, reaches half of its maximum: real [n, taps] -> [n]."""
+    spectrum = torch.fft.rfft(response, n=DESIGN_N_FFT)
+    inside = _between(frequencies_hz(dtype=response.dtype, device=response.device), SCORED_HZ)
+    magnitude = torch.fft.irfft(spectrum * inside, n=DESIGN_N_FFT).abs()
+    return (magnitude >= magnitude.amax(-1, keepdim=True) / 2).int().argmax(-1).to(response.dtype)
 
 
 def polarity(direction: Tensor, phase_rad: float) -> Tensor:

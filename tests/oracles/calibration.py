@@ -1,0 +1,55 @@
+"""Twin of the figures by which a calibration is judged: plain NumPy from frames cut out of the recordings."""
+
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+
+from tests.oracles import path_estimation
+
+N_FFT = 32_768
+BANDS = range(17, 40)
+N_PRIMARY, N_SECONDARY = 8192, 2048
+
+
+@dataclass(frozen=True)
+class Figures:
+    """Per band [23]: coherence, ceiling_db, snr_db; and the secondary's tail against itself and against noise."""
+
+    coherence: np.ndarray
+    ceiling_db: np.ndarray
+    snr_db: np.ndarray
+    tail_db: float
+    tail_over_noise_db: float
+
+
+def _band_power(power: np.ndarray) -> np.ndarray:
+    f = np.fft.rfftfreq(N_FFT, 1 / 48_000)
+    edges = [10 ** ((2 * n - 1) / 20) for n in (*BANDS, BANDS[-1] + 1)]
+    return np.array([power[(f >= low) & (f < high)].sum() for low, high in pairwise(edges)])
+
+
+def figures(x_0: np.ndarray, e_0: np.ndarray, x_g: np.ndarray, e_g: np.ndarray, gain: float) -> Figures:
+    """From the frames [n, window] of the states W = 0 and W = gain."""
+    h_0, h_g = path_estimation.transfer(x_0, e_0), path_estimation.transfer(x_g, e_g)
+    whole = np.fft.irfft((h_0 - h_g) / gain)
+    secondary, n = path_estimation.impulse_response((h_0 - h_g) / gain, N_SECONDARY), len(whole)
+    noise = whole[n // 2 : 7 * n // 8]
+    density = _band_power(np.abs(np.fft.rfft(noise, N_FFT)) ** 2) / len(noise)
+    snr = _band_power(np.abs(np.fft.rfft(secondary, N_FFT)) ** 2) / (density * N_SECONDARY)
+
+    c = path_estimation.coherence(x_0, e_0, N_FFT // 2 + 1)
+    autospectrum = (np.abs(np.fft.rfft(x_0 * np.hanning(x_0.shape[-1] + 1)[:-1], axis=-1)) ** 2).sum(0)
+    on_grid = np.interp(np.linspace(0, 1, len(c)), np.linspace(0, 1, len(autospectrum)), autospectrum)
+    primary = np.fft.rfft(path_estimation.impulse_response(h_0, N_PRIMARY), N_FFT)
+    explained = np.abs(primary) ** 2 * on_grid
+    band_coherence = 1 / (1 + _band_power((1 - c) / c * explained) / _band_power(explained))
+
+    tail = np.sum(secondary[7 * N_SECONDARY // 8 :] ** 2)
+    return Figures(
+        coherence=band_coherence,
+        ceiling_db=-10 * np.log10(1 - band_coherence),
+        snr_db=10 * np.log10(snr),
+        tail_db=float(10 * np.log10(tail / np.sum(secondary**2))),
+        tail_over_noise_db=float(10 * np.log10(tail / (np.mean(noise**2) * N_SECONDARY / 8))),
+    )

@@ -1,0 +1,143 @@
+"""What takes tell of a calibration: the twin agrees, windows are planned, bad takes are refused by name."""
+
+from functools import partial
+
+import numpy as np
+import pytest
+import torch
+from scipy.signal import lfilter
+
+from synthesis.calibration import MAX_SAMPLES, MIN_SAMPLES, Windows, calibrate, clipped_share, plan_windows
+from synthesis.errors import InvalidOption, InvalidPaths
+from synthesis.path_estimation import Take, estimate_paths
+from tests.oracles import calibration as oracle
+from tests.oracles import measured
+from tests.synthesis.cases import decaying_noise
+from tests.synthesis.probe_takes import FRAMES, GAIN, Fault, Probes, frames_of, noisy, takes_of
+
+
+@pytest.fixture(scope="module")
+def paths() -> tuple[np.ndarray, np.ndarray]:
+    """A random ear: primary and secondary of 1500 and 600 samples."""
+    rng = np.random.default_rng(2)
+    return (
+        decaying_noise(rng, 1, delay=9, length=1500, decay=150.0)[0],
+        decaying_noise(rng, 1, delay=5, length=600, decay=60.0)[0],
+    )
+
+
+@pytest.fixture(scope="module")
+def probes() -> Probes:
+    """Two white noises."""
+    return Probes.of(0.05 * np.random.default_rng(3).standard_normal((2, 4 * 48_000)))
+
+
+@pytest.mark.parametrize("snr_db", [None, 30.0])
+def test_figures_equal_the_twin(paths: tuple[np.ndarray, np.ndarray], probes: Probes, snr_db: float | None) -> None:
+    fault = Fault() if snr_db is None else Fault(error=partial(noisy, snr_db=snr_db))
+    x, e_0, e_g = frames_of(probes, *paths, fault)
+    expected = oracle.figures(x, e_0, x, e_g, GAIN)
+    found = calibrate(takes_of(probes, *paths, fault), windows=FRAMES)
+    # Both in float64; where a coherence is nearly one, 1 - c keeps nine of its digits.
+    np.testing.assert_allclose(found.coherence.numpy(), expected.coherence, rtol=1e-9)
+    np.testing.assert_allclose(found.noise_reduction_ceiling_db.numpy(), expected.ceiling_db, atol=1e-6)
+    np.testing.assert_allclose(found.secondary_snr_db.numpy(), expected.snr_db, atol=1e-6)
+    assert found.tail_db == pytest.approx(expected.tail_db, abs=1e-6)
+    assert found.tail_over_noise_db == pytest.approx(expected.tail_over_noise_db, abs=1e-6)
+    assert (found.window, found.n_frames) == (8192, 12)
+
+
+def test_figures_equal_the_twin_on_a_measured_ear(ears: list[measured.Ear], measured_data) -> None:  # type: ignore[no-untyped-def]
+    probes, ear = Probes.of(measured.read_noises(measured_data)), ears[4]
+    x, e_0, e_g = frames_of(probes, ear.primary, ear.secondary, Fault())
+    expected = oracle.figures(x, e_0, x, e_g, GAIN)
+    found = calibrate(takes_of(probes, ear.primary, ear.secondary), windows=FRAMES)
+    np.testing.assert_allclose(found.noise_reduction_ceiling_db.numpy(), expected.ceiling_db, atol=1e-6)
+    # S is a difference over spectra that span 60 dB, and its noise lies 60 dB below it.
+    np.testing.assert_allclose(found.secondary_snr_db.numpy(), expected.snr_db, atol=1e-4)
+    np.testing.assert_allclose(found.estimate.primary.numpy(), ear.estimated_primary, atol=1e-9)
+
+
+def test_estimates_are_those_of_estimate_paths(paths: tuple[np.ndarray, np.ndarray]) -> None:
+    """Four seconds are cut as training cuts them; float32 recordings are enough."""
+    primary, secondary = paths
+    x = 0.05 * np.random.default_rng(5).standard_normal(4 * 48_000)
+    errors = [lfilter(primary - gain * np.pad(secondary, (0, 900)), 1, x) for gain in (0.0, GAIN)]
+    takes = [
+        Take(gain, torch.from_numpy(x), torch.from_numpy(e)) for gain, e in zip((0.0, GAIN), errors, strict=True)
+    ]
+    expected = estimate_paths(takes)
+    found = calibrate(takes)
+    single = calibrate([Take(t.gain, t.reference.float(), t.error.float()) for t in takes])
+    for name in ("primary", "secondary", "coherence"):
+        wanted = getattr(expected, name)
+        torch.testing.assert_close(getattr(found.estimate, name), wanted, rtol=0, atol=1e-12)
+        torch.testing.assert_close(getattr(single.estimate, name), wanted, rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("n_samples", "n_windows", "expected"),
+    [
+        (192_000, 6, Windows(8192, 8192, 6)),
+        (192_000, 64, Windows(8192, 8192, 43)),
+        (MAX_SAMPLES, 64, Windows(8192, 8192, 64)),
+        (24_576, 6, Windows(8192, 8192, 3)),
+        (24_575, 6, Windows(4096, 4096, 6)),
+        (12_287, 6, Windows(2048, 2048, 6)),
+        (MIN_SAMPLES, 6, Windows(1024, 1024, 3)),
+    ],
+)
+def test_windows_fit_and_overlap_by_half_at_most(n_samples: int, n_windows: int, expected: Windows) -> None:
+    assert plan_windows(n_samples, n_windows) == expected
+    length, first, n = expected
+    assert first + length + (n - 1) * length // 2 <= n_samples
+
+
+def test_noise_in_one_band_lowers_that_band_s_figures(paths: tuple[np.ndarray, np.ndarray], probes: Probes) -> None:
+    rng = np.random.default_rng(6)
+
+    def whistling(error: np.ndarray) -> np.ndarray:
+        spectrum = np.fft.rfft(rng.standard_normal(error.shape))
+        frequency = np.fft.rfftfreq(error.shape[-1], 1 / 48_000)
+        noise = np.fft.irfft(np.where((frequency > 891) & (frequency < 1122), spectrum, 0), error.shape[-1])
+        return error + error.std() * noise / noise.std()
+
+    quiet = calibrate(takes_of(probes, *paths), windows=FRAMES)
+    loud = calibrate(takes_of(probes, *paths, Fault(error=whistling)), windows=FRAMES)
+    at_1_khz = 30 - 17
+    others = [n for n in range(23) if abs(n - at_1_khz) > 1]
+    assert (quiet.secondary_snr_db - loud.secondary_snr_db)[at_1_khz] > 15
+    assert loud.coherence[at_1_khz] < 0.5 < 0.9 < quiet.coherence[at_1_khz]
+    torch.testing.assert_close(loud.coherence[others], quiet.coherence[others], rtol=0, atol=0.02)
+
+
+def test_clipped_samples_are_counted_at_both_ends() -> None:
+    signal = torch.from_numpy(np.random.default_rng(7).standard_normal(10_000))
+    assert clipped_share(signal) == 0
+    beyond = int((signal > 2).sum()) + int((signal < -2).sum())
+    assert clipped_share(signal.clamp(-2, 2)) == (beyond - 2) / 10_000
+    assert clipped_share(signal.clamp(max=2)) == (int((signal > 2).sum()) - 1) / 10_000
+    assert clipped_share(signal.abs()) == 0  # its smallest value is none that a converter ends at
+
+
+N = 4 * 48_000
+
+
+def refusal(*takes: Take) -> tuple[str, str | None]:
+    with pytest.raises((InvalidPaths, InvalidOption)) as caught:
+        calibrate(takes)
+    return str(caught.value), caught.value.field
+
+
+def test_bad_takes_are_named() -> None:
+    noise = torch.randn(N)
+    silent, driven = Take(0.0, noise, noise), Take(GAIN, noise, noise / 2)
+    assert refusal(silent, silent) == ("takes: found gains [0.0], expected 0 and at least one other", "takes")
+    assert refusal(silent, Take(GAIN, noise, noise[:3000])) == (
+        "take 1, e: found 3000 samples, expected 3072 to 2880000",
+        "takes",
+    )
+    assert "found 2880001 samples" in refusal(silent, Take(GAIN, torch.ones(MAX_SAMPLES + 1), noise))[0]
+    assert refusal(silent, Take(GAIN, noise * torch.inf, noise))[0].startswith("take 1, x: found NaN or infinity")
+    assert refusal(Take(0.0, noise, 0 * noise), driven)[0].startswith("take 0, e: found silence")
+    assert refusal(silent, Take(GAIN, noise, noise))[0].startswith("takes: found no difference between the states")
