@@ -116,6 +116,8 @@ def create_app(settings: Settings) -> FastAPI:
         n_threads=settings.n_threads(),
         max_resident_models=settings.max_resident_models,
         refresh=mirror.refresh if mirror else None,
+        ready_budget_s=settings.ready_budget_ms / 1e3,
+        recheck_s=settings.recheck_s,
     )
 
     side_lane = SideLane(settings.json_processes)

@@ -16,6 +16,7 @@ from model_store.store import ModelStore
 from service.design_queue import DesignQueue, Job
 from service.designs import Design, Ear, Evaluation, Float32, Recipe
 from service.errors import Problem, retry_after
+from service.readiness import Readiness
 from service.residency import Residency
 from service.resident import WARM_UPDATES, ResidentModel
 from service.threads import prepare_thread
@@ -56,41 +57,43 @@ class Engine:
         n_threads: int = 1,
         max_resident_models: int = 4,
         refresh: Callable[[], None] | None = None,
+        ready_budget_s: float = 1.0,
+        recheck_s: float = 15.0,
     ) -> None:
-        """max_resident_models: at least 2. refresh: brings the store's folder up to date, where it is a copy."""
+        """max_resident_models: at least 2. refresh: brings the store's folder up to date, where it is a copy.
+        ready_budget_s, recheck_s: see `Readiness`."""
         self.device = device
         self.residency = Residency(store, device, default_model, max_resident_models, refresh)
         # On a GPU a batch that was not recorded beforehand would stop all others while it is.
         self._queue = DesignQueue(_is_warm if device.type == "cuda" else lambda recipe: True)
         self._worker = ThreadPoolExecutor(1, "design", initializer=prepare_thread, initargs=(n_threads,))
-        self._starting: asyncio.Task[list[str]] | None = None
+        self.readiness = Readiness(
+            self.residency, self._worker, lambda: self.n_queued == 0, budget_s=ready_budget_s, every_s=recheck_s
+        )
+        self._starting: asyncio.Task[None] | None = None
+        self._watching: asyncio.Task[None] | None = None
         self.n_queued = 0
         """Calls that wait or run now."""
 
     @property
     def ready(self) -> bool:
-        """Whether the default model is resident, warmed up and checked."""
-        return self.residency.default is not None
+        """Whether requests should be sent here."""
+        return self.readiness.ready
 
     def require_ready(self) -> None:
-        """Raise Problem unless ready: `not-ready` while the default model loads, `model-unavailable` for good
-        once loading it has failed, so that whoever waits can give up."""
-        if self.residency.default_failed:
-            raise Problem(
-                "model-unavailable", "found a default model that cannot be used; the service's log says why"
-            )
-        if not self.ready:
-            raise Problem("not-ready", "found the default model not loaded yet, expected it loaded and checked")
+        """Raise Problem (`not-ready`, `model-unavailable`) unless what is designed now would be right."""
+        self.readiness.require_sound()
 
     def start(self) -> None:
         """Begin to load the default model. Returns at once; `ready` says when it is done."""
         self._starting = asyncio.create_task(self._start())
+        self._watching = asyncio.create_task(self.readiness.watch())
 
-    async def _start(self) -> list[str]:
-        failed = await self.residency.reload()
+    async def _start(self) -> None:
+        await self.residency.reload()
         if self.residency.default is not None:
             await asyncio.get_running_loop().run_in_executor(self._worker, self._rehearse, self.residency.default)
-        return failed
+            await self.readiness.check()
 
     def _rehearse(self, model: ResidentModel) -> None:
         """In the worker: learn what a design and an update take."""
@@ -107,6 +110,8 @@ class Engine:
 
     async def close(self) -> None:
         """Finish what runs, refuse what waits, end the threads."""
+        if self._watching is not None:
+            self._watching.cancel()
         await asyncio.to_thread(self._worker.shutdown, wait=True, cancel_futures=True)
         stopping = Problem("not-ready", "found the service about to stop, expected it to be running")
         _deliver([(job, stopping) for job in self._queue.withdraw_all()])

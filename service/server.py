@@ -6,6 +6,7 @@ import asyncio
 import logging
 import signal
 import socket
+from types import FrameType
 from typing import Any
 
 import uvicorn
@@ -81,18 +82,43 @@ def head_limited(max_header_bytes: int) -> type[HttpToolsProtocol]:
 
 
 class SignalledServer(uvicorn.Server):
-    """uvicorn's server, which also takes SIGHUP for "look the models up again"."""
+    """uvicorn's server, which also takes SIGHUP for "look the models up again", and drains before it stops.
+
+    Told to stop, it is not ready at once. For `drain_s` it goes on answering, so that balancers notice, and closes
+    each connection with its answer, so that none is idle and reused when the end comes; then it finishes what it
+    has taken, closes and exits. Told twice, it does not wait.
+    """
 
     def __init__(self, config: uvicorn.Config, service: Service) -> None:
         """service: of the application that is served."""
         super().__init__(config)
         self._service = service
+        self._loop: asyncio.AbstractEventLoop | None = None
         self._reloading: asyncio.Task[list[str]] | None = None
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Before anything else: until a signal is handled, its default action ends the process."""
-        asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, self._reload)
+        self._loop = asyncio.get_running_loop()
+        self._loop.add_signal_handler(signal.SIGHUP, self._reload)
         await super().startup(sockets)
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """In a signal's handler: the first one starts the drain, whatever comes after it ends it."""
+        readiness, drain_s = self._service.engine.readiness, self._service.settings.drain_s
+        first = not readiness.draining
+        readiness.drain()
+        if first and drain_s and self.started and self._loop is not None:
+            self._loop.call_soon_threadsafe(self._drain, sig, drain_s)
+        else:
+            super().handle_exit(sig, frame)
+
+    def _drain(self, sig: int, drain_s: float) -> None:
+        logger.info("Told to stop: not ready, and answering for %g s more", drain_s)
+        closing = (b"connection", b"close")
+        self.config.encoded_headers.append(closing)  # from which the default headers are renewed each second
+        self.server_state.default_headers = [*self.server_state.default_headers, closing]
+        assert self._loop is not None
+        self._loop.call_later(drain_s, super().handle_exit, sig, None)
 
     def _reload(self) -> None:
         logger.info("SIGHUP: looking the models up again")

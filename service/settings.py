@@ -69,6 +69,12 @@ class Settings(BaseSettings):
     """Requests that one API key may make at once after a pause."""
     keep_alive_s: int = Field(30, ge=1)
     """Seconds that an idle connection is kept."""
+    ready_budget_ms: float = Field(1000.0, gt=0)
+    """Time that the golden design may take; a service that needs longer is not ready."""
+    recheck_s: float = Field(15.0, gt=0)
+    """Seconds from one check of the golden design to the next, while nothing else is asked for."""
+    drain_s: float = Field(0.0, ge=0)
+    """Seconds at the end for which requests are still answered while the service says that it is not ready."""
     shutdown_s: int = Field(10, ge=0)
     """Seconds given at the end to requests under way."""
     log_level: Literal["debug", "info", "warning", "error"] = "info"

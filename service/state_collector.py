@@ -22,7 +22,14 @@ class StateCollector(Collector):
         """The families, in the order in which they are written."""
         engine, residency = self._engine, self._engine.residency
         yield GaugeMetricFamily("prime_queue_depth", "Calls that wait or run.", engine.n_queued)
-        yield GaugeMetricFamily("prime_ready", "1 when the service takes designs.", engine.ready)
+        yield GaugeMetricFamily("prime_ready", "1 when requests should be sent here.", engine.ready)
+        yield GaugeMetricFamily(
+            "prime_golden_seconds", "Time of the golden design that was checked last.", engine.readiness.golden_s
+        )
+        checks = CounterMetricFamily("prime_golden_checks", "Checks of the default model.", labels=["outcome"])
+        for outcome, count in engine.readiness.n_checks.items():
+            checks.add_metric([outcome], count)
+        yield checks
         yield GaugeMetricFamily("prime_resident_models", "Models in memory.", len(residency.versions()))
         models = GaugeMetricFamily("prime_model_info", "Resident models.", labels=["name", "version", "digest"])
         memory = GaugeMetricFamily(

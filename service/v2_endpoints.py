@@ -44,7 +44,7 @@ async def live(request: Request) -> Response:
 
 async def ready(request: Request) -> Response:
     """GET /v2/health/ready: the default model is resident, warmed up and checked."""
-    service_of(request).engine.require_ready()
+    service_of(request).engine.readiness.require()
     return json_response({"live": True, "ready": True})
 
 
@@ -71,7 +71,7 @@ async def model_ready(request: Request) -> Response:
     """GET /v2/models/{name}[/versions/{version}]/ready: it is published, and the service is ready to load it."""
     service = service_of(request)
     check_key(request, service.settings.api_keys)
-    service.engine.require_ready()
+    service.engine.readiness.require()
     found, _ = await asyncio.to_thread(_published, service, _reference(request))
     return json_response({"name": found.name, "ready": True})
 

@@ -274,3 +274,21 @@ def test_sighup_lets_a_new_version_take_over(tmp_path: Path, ear: Ear) -> None:
     answer = httpx.post(f"{program.address}/synthesize", content=orjson.dumps(as_responses(ear)), headers=JSON_BODY)
     assert answer.json()["model"]["digest"] == second.digest
     assert program.stop() == -signal.SIGTERM
+
+
+def test_a_drain_answers_says_not_ready_and_closes_connections(store_folder: Path, ear: Ear) -> None:
+    program = Program(store_folder, "--drain-s", "1.5")
+    program.wait_until_ready()
+    content = orjson.dumps(as_responses(ear))
+    with httpx.Client(base_url=program.address) as client:
+        before = client.post("/synthesize", content=content, headers=JSON_BODY)
+        assert "connection" not in before.headers
+        program.process.send_signal(signal.SIGTERM)
+        program.logged("(Told to stop)")
+        assert client.get("/health/ready").status_code == 503
+        answer = client.post("/synthesize", content=content, headers=JSON_BODY)
+        assert answer.status_code == 200
+        assert answer.headers["connection"] == "close"
+        assert client.get("/health/live").status_code == 200
+    assert program.process.wait(30) == -signal.SIGTERM
+    program.stop()
