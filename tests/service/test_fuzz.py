@@ -1,5 +1,6 @@
 """Whatever comes in, it is read or refused: nothing else, and never with a NaN."""
 
+import pickle
 import struct
 import zlib
 from collections.abc import Callable
@@ -10,9 +11,10 @@ import orjson
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from service import wire
-from service.errors import Problem
-from service.schemas import DesignBody, EvaluateBody, read_json
+from service import json_numbers, open_inference, wire
+from service.designs import Ear
+from service.errors import PROBLEMS, Problem
+from service.schemas import DesignBody, EvaluateBody, load_json, read_json
 
 SCALARS = (
     st.none() | st.booleans() | st.integers(-(2**63), 2**63) | st.floats(allow_nan=False) | st.text(max_size=8)
@@ -100,3 +102,86 @@ def test_binary_of_any_numbers(primary: list[float], cut: int, flip: int | None)
     assert isinstance(paths, wire.Paths) == is_good
     if is_good:
         assert_usable(*paths)
+
+
+@settings(max_examples=200, deadline=None)
+@given(document=VALUES, n_long=st.integers(250, 300), odd=VALUES)
+def test_any_json_is_read_into_something_small(document: Any, n_long: int, odd: Any) -> None:
+    """With lists around the length from which on they are arrays."""
+    body = orjson.dumps({"a": document, "b": [1.5] * n_long, "c": [*[2] * n_long, odd]})
+    read = json_numbers.load(body)
+    assert len(pickle.dumps(read)) < 50_000
+    assert isinstance(json_numbers.shown(read), str)
+
+
+TENSORS = st.fixed_dictionaries(
+    {
+        "name": st.sampled_from(["primary", "secondary", "coherence", "reference_psd"]) | st.text(max_size=3),
+        "shape": st.lists(st.integers(-1, 5) | st.sampled_from([2049, 2**63]), max_size=3) | VALUES,
+        "datatype": st.just("FP32") | SCALARS,
+    },
+    optional={
+        "data": NUMBERS | VALUES,
+        "parameters": st.fixed_dictionaries({"binary_data_size": st.integers(-1, 40) | SCALARS}) | VALUES,
+    },
+)
+INFERENCES = st.fixed_dictionaries(
+    {"inputs": st.lists(TENSORS, max_size=5) | VALUES},
+    optional={
+        "id": SCALARS,
+        "parameters": st.dictionaries(st.sampled_from(["k", "method", "sign", "max_gain_db", "x"]), SCALARS)
+        | VALUES,
+        "outputs": VALUES | st.just([{"name": "fir", "parameters": {"binary_data": True}}]),
+    },
+)
+
+
+@settings(max_examples=300, deadline=None)
+@given(document=INFERENCES, attached=st.binary(max_size=48), shift=st.none() | st.integers(-3, 3))
+def test_inference_requests(document: Any, attached: bytes, shift: int | None) -> None:
+    head = orjson.dumps(document)
+    body = head + attached
+    length = None if shift is None else str(len(head) + shift)
+
+    def read() -> Ear:
+        end = open_inference.json_length(length, len(body))
+        asked = open_inference.read_request(load_json(body[:end]))
+        return open_inference.read_ear(asked, memoryview(body)[end:])
+
+    found = outcome(read)
+    assert isinstance(found, Problem)  # no legal grid is so small
+    assert found.status in (400, 422)
+    assert found.code in PROBLEMS
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    values=st.lists(st.floats(width=32), min_size=1, max_size=9),
+    cut=st.integers(0, 9),
+    flip=st.none() | st.integers(0, 10**6),
+)
+def test_inference_requests_of_any_numbers(values: list[float], cut: int, flip: int | None) -> None:
+    """Well-formed requests of any float32 on a legal grid, shortened or with a bit turned over."""
+    spectrum = np.resize(np.array(values, np.float32), (2049, 2))
+    size = {"binary_data_size": spectrum.nbytes}
+    inputs = [
+        {"name": name, "shape": [2049, 2], "datatype": "FP32", "parameters": size}
+        for name in ("primary", "secondary")
+    ]
+    head = orjson.dumps({"inputs": inputs})
+    body = bytearray(head + 2 * spectrum.tobytes())
+    body = body[: len(body) - cut]
+    if flip is not None:
+        body[flip % len(body)] ^= 1 << flip % 8
+
+    def read() -> Ear:
+        asked = open_inference.read_request(load_json(body[: len(head)]))
+        return open_inference.read_ear(asked, memoryview(body)[len(head) :])
+
+    found = outcome(read)
+    if isinstance(found, Problem):
+        assert found.status in (400, 422)
+        assert cut or flip is not None or not np.isfinite(spectrum).all() or not spectrum.any()
+    else:
+        assert not cut
+        assert_usable(found.primary, found.secondary)
