@@ -217,6 +217,7 @@ def run(
     """
     read, design = json_request(-1.0), json_request(1e-9)
     found = {lane: {what: Times() for what in COMPANIONS} for lane in LANES}
+    arguments = ("--deadline-ms", "60000", *arguments)  # every request is to be designed in full, however slowly
     with (
         served(store, "--json-processes", "1", *arguments) as beside,
         served(store, "--json-processes", "0", *arguments) as within,
