@@ -23,12 +23,15 @@ LABEL org.opencontainers.image.title="PRIME-ANC" org.opencontainers.image.licens
 COPY --from=build /opt/prime-anc /opt/prime-anc/
 COPY --from=build --chown=10001:10001 /opt/checkpoints /var/lib/prime-anc/
 
+# --build-arg COMMIT="$(git rev-parse HEAD)" shows in the metrics which commit runs.
+ARG COMMIT=
 ENV PATH=/opt/prime-anc/bin:$PATH \
     PYTHONUNBUFFERED=1 \
     PYTHONDONTWRITEBYTECODE=1 \
     HOME=/tmp \
     PRIME_HOST=0.0.0.0 \
     PRIME_PORT=8000 \
+    PRIME_COMMIT=$COMMIT \
     PRIME_STORE=/var/lib/prime-anc
 WORKDIR /var/lib/prime-anc
 # A number needs no account in the image, and lets Kubernetes see that it is not root.

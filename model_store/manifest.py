@@ -62,6 +62,22 @@ class Scores(_Frozen):
     split_models: dict[str, Table] = {}
     in_support: Table = {}
 
+    def noise_reduction_db(self, kind: str, n_updates: int) -> float | None:
+        """What the model's designs after that many updates scored on unseen listeners: its own held-out figure, or
+        the mean of its split models'. None where no such figure is stated. kind: of the generator.
+
+        A row is called ``k=n``, or as the protocol calls it that compares designs, ``kind`` or ``kind + GN(n)``.
+        """
+        rows = (f"k={n_updates}", f"{kind} + GN({n_updates})" if n_updates else kind)
+        tables = [self.held_out] if self.held_out else [*self.split_models.values()]
+        found = [
+            table[row]["noise_reduction_db"]
+            for table in tables
+            for row in rows
+            if "noise_reduction_db" in table.get(row, {})
+        ]
+        return sum(found) / len(found) if found else None
+
 
 class Manifest(_Frozen):
     """The record beside the weights.

@@ -132,7 +132,7 @@ def create_app(settings: Settings) -> FastAPI:
 
     app = FastAPI(title=openapi.TITLE, lifespan=lifespan, redoc_url=None, swagger_ui_oauth2_redirect_url=None)
     quotas = Quotas(settings.quota_per_s, settings.quota_burst)
-    app.state.service = Service(settings, store, engine, Metrics(engine), side_lane, quotas)
+    app.state.service = Service(settings, store, engine, Metrics(engine, settings.commit), side_lane, quotas)
     for method, path, handler in ROUTES:
         app.router.add_api_route(path, handler, methods=[method], route_class_override=DirectRoute)
     document = openapi.document(settings)

@@ -96,7 +96,7 @@ async def _design(request: Request, options: Iterable[str], default_updates: int
         content, times = answers.design_json(design, warnings, watch)
     headers["Server-Timing"] = answers.server_timing(times)
     service.metrics.observe_times(times)
-    service.metrics.observe_design(float(design.figures.mean_noise_reduction_db), design.refinement["applied"])
+    service.metrics.observe_design(design)
     return Response(content, headers=headers, media_type=answer_type)
 
 
@@ -145,9 +145,7 @@ async def _design_items(
         else:
             design, _ = outcome
             service.metrics.count_item(method, "ok")
-            service.metrics.observe_design(
-                float(design.figures.mean_noise_reduction_db), design.refinement["applied"]
-            )
+            service.metrics.observe_design(design)
     return Response(content, headers={"Server-Timing": answers.server_timing(times)}, media_type=JSON)
 
 

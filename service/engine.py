@@ -74,6 +74,8 @@ class Engine:
         self._watching: asyncio.Task[None] | None = None
         self.n_queued = 0
         """Calls that wait or run now."""
+        self.on_batch: Callable[[int], None] = lambda n_ears: None
+        """Told, in the worker, how many ears each batch has."""
 
     @property
     def ready(self) -> bool:
@@ -184,6 +186,7 @@ class Engine:
         outcomes: list[Outcome] = [(job, self._too_late(job)) for job in late]
         if batch:
             began = perf_counter()
+            self.on_batch(sum(len(job.ears) for job in batch))
             try:
                 answers = _make(batch)
             except Exception as error:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from importlib.metadata import version
 
-from prometheus_client import CollectorRegistry, Counter, Histogram, ProcessCollector
+import torch
+from prometheus_client import CollectorRegistry, Counter, Histogram, Info, ProcessCollector, Summary
 from prometheus_client.exposition import choose_encoder
 
+from service.designs import Design
 from service.engine import Engine
 from service.state_collector import StateCollector
 from synthesis.conventions import STAGES
@@ -21,9 +24,10 @@ NOISE_REDUCTION_BUCKETS_DB = tuple(range(0, 51, 2))  # from 0: a histogram with 
 class Metrics:
     """The service's metrics, all with the prefix `prime_`."""
 
-    def __init__(self, engine: Engine) -> None:
-        """engine: asked at each scrape for its state."""
+    def __init__(self, engine: Engine, commit: str = "") -> None:
+        """engine: asked at each scrape for its state, and asked to tell of its batches. commit: of this build."""
         self.registry = CollectorRegistry()
+        self._residency = engine.residency
         ProcessCollector(registry=self.registry)
         stage = Histogram(
             "prime_stage_seconds",
@@ -55,9 +59,21 @@ class Metrics:
         self._applied = self._histogram(
             "prime_refine_applied", "Gauss-Newton updates applied to a design.", range(MAX_UPDATES + 1)
         )
+        # Two sums over the same designs: their difference is the drift, over any time and any set of replicas.
+        self._judged = Summary(
+            "prime_judged_noise_reduction_db",
+            "Designs whose model's manifest states a score: what was predicted, and what the model scored.",
+            ["model", "source"],
+            registry=self.registry,
+        )
+        batch = self._histogram("prime_batch_size", "Ears designed together.", (1, 2, 4, 8, 16))
+        engine.on_batch = batch.observe
+        Info("prime_build", "What runs.", registry=self.registry).info(
+            {"version": version("prime-anc"), "commit": commit or "unknown", "torch": str(torch.__version__)}
+        )
         self.registry.register(StateCollector(engine))
 
-    def _histogram(self, name: str, text: str, buckets: tuple[float, ...] | range) -> Histogram:
+    def _histogram(self, name: str, text: str, buckets: Sequence[float]) -> Histogram:
         return Histogram(name, text, buckets=tuple(buckets), registry=self.registry)
 
     def observe_times(self, times_ms: Mapping[str, float | None]) -> None:
@@ -69,10 +85,18 @@ class Metrics:
             if (spent := times_ms[name]) is not None:
                 histogram.observe(spent / 1e3)
 
-    def observe_design(self, noise_reduction_db: float, n_applied: int) -> None:
-        """Figures of one design that was delivered."""
-        self._noise_reduction.observe(noise_reduction_db)
+    def observe_design(self, design: Design) -> None:
+        """Figures of one design that was delivered; those of the model's own generator beside its scores."""
+        predicted_db, n_applied = float(design.figures.mean_noise_reduction_db), design.refinement["applied"]
+        self._noise_reduction.observe(predicted_db)
         self._applied.observe(n_applied)
+        if design.recipe.method != "prime":
+            return
+        scored_db = self._residency.scored_noise_reduction_db(design.model, n_applied)
+        if scored_db is not None:
+            # A sum that is rated must not fall, and noise that a filter makes louder is drift enough as 0 dB.
+            self._judged.labels(design.model.name, "predicted").observe(max(predicted_db, 0.0))
+            self._judged.labels(design.model.name, "scored").observe(max(scored_db, 0.0))
 
     def count(self, endpoint: str, method: str, status: int, code: str) -> None:
         """One request that was answered. method: of the design, empty where none was named."""

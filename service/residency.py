@@ -75,6 +75,11 @@ class Residency:
         version = self._versions.get(reference)
         return None if version is None else self._models[version]
 
+    def scored_noise_reduction_db(self, version: ModelVersion, n_updates: int) -> float | None:
+        """What a resident version's manifest says its designs scored on unseen listeners, dB."""
+        model = self._models.get(version)
+        return None if model is None else model.scored_noise_reduction_db[n_updates]
+
     def models(self) -> list[ResidentModel]:
         """Every resident model, the default one first, then the most recently used."""
         default = self.default

@@ -28,6 +28,7 @@ from service.schedule import Schedule, account
 from service.stage_clock import StageClock
 from synthesis.conventions import N_TAPS
 from synthesis.errors import NonFiniteFilter, SynthesisError
+from synthesis.gauss_newton import MAX_UPDATES
 from synthesis.octave_bands import AMP_BANDS
 from synthesis.synthesizer import METHODS
 
@@ -49,6 +50,11 @@ class ResidentModel:
         self.device = device
         self.manifest = checkpoint.manifest
         self.graph_bytes = 0
+        kind = str(self.manifest.generator.get("kind"))
+        self.scored_noise_reduction_db = [
+            self.manifest.scores.noise_reduction_db(kind, n_updates) for n_updates in range(MAX_UPDATES + 1)
+        ]
+        """What its designs scored on unseen listeners, dB, by updates; None where the manifest does not say."""
         self._synthesizer = checkpoint.synthesizer(torch.float32, device)
         self._schedules: dict[int, Schedule] = {}
         self._clock = StageClock(device)

@@ -77,6 +77,8 @@ class Settings(BaseSettings):
     """Seconds at the end for which requests are still answered while the service says that it is not ready."""
     shutdown_s: int = Field(10, ge=0)
     """Seconds given at the end to requests under way."""
+    commit: str = ""
+    """Commit that this build was made from, for the metrics; an image knows it."""
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     """Least severe message that is logged."""
 

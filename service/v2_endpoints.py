@@ -96,7 +96,7 @@ async def infer(request: Request) -> Response:
         raise design
     content, json_length, times = open_inference.answer(asked, design, advice.advise(ear, design.figures), watch)
     service.metrics.observe_times(times)
-    service.metrics.observe_design(float(design.figures.mean_noise_reduction_db), design.refinement["applied"])
+    service.metrics.observe_design(design)
     headers = {"Server-Timing": answers.server_timing(times)}
     if json_length is None:
         return Response(content, headers=headers, media_type=JSON)

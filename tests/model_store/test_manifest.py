@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from model_store.manifest import Manifest, sha256
+from model_store.manifest import Manifest, Scores, sha256
 from synthesis.support_statistics import Spread, SupportStatistics
 from tests.model_store.cases import manifest
 
@@ -114,3 +114,15 @@ def test_json_cannot_say_nan() -> None:
 def test_a_manifest_is_frozen() -> None:
     with pytest.raises(ValidationError, match="frozen"):
         manifest().seed = 2
+
+
+def test_a_score_is_the_held_out_one_or_the_split_models_mean() -> None:
+    table = {"prime-log": {"noise_reduction_db": 22.0}, "prime-log + GN(1)": {"noise_reduction_db": 23.0}}
+    other = {"k=0": {"noise_reduction_db": 20.0}, "k=1": {"control_rms": 0.1}, "wmmse": {"noise_reduction_db": 9.0}}
+    assert Scores(held_out=table).noise_reduction_db("prime-log", 1) == 23.0
+    assert Scores(held_out=other).noise_reduction_db("prime-log", 0) == 20.0
+    assert Scores(held_out=other).noise_reduction_db("prime-log", 1) is None
+    both = Scores(split_models={"a": table, "b": other}, in_support=table)
+    assert both.noise_reduction_db("prime-log", 0) == 21.0
+    assert both.noise_reduction_db("prime-log", 1) == 23.0
+    assert Scores(in_support=table).noise_reduction_db("prime-log", 0) is None  # of ears that it has seen

@@ -2,6 +2,9 @@
 
 import itertools
 import re
+from dataclasses import replace
+from importlib.metadata import version
+from pathlib import Path
 
 import orjson
 import pytest
@@ -9,12 +12,15 @@ import torch
 from fastapi import FastAPI
 from prometheus_client.parser import text_string_to_metric_families
 
+from model_store.manifest import Scores
 from model_store.store import ModelStore
+from service.app import create_app
 from service.designs import Ear
 from service.engine import Engine
 from service.metrics import TIME_BUCKETS_S, Metrics
 from service.settings import Settings
 from synthesis.conventions import STAGES
+from tests.service import models
 from tests.service.bodies import as_responses
 from tests.service.conftest import connected
 
@@ -125,3 +131,27 @@ async def test_openmetrics_is_spoken_to_those_who_ask(app: FastAPI) -> None:
         answer = await client.get("/metrics", headers={"Accept": "application/openmetrics-text; version=1.0.0"})
     assert answer.headers["content-type"].startswith("application/openmetrics-text")
     assert answer.text.rstrip().endswith("# EOF")
+
+
+async def test_predictions_stand_beside_the_scores_of_their_model(tmp_path: Path, ear: Ear) -> None:
+    checkpoint = models.checkpoint(1)
+    scores = Scores(held_out={"prime-log": {"noise_reduction_db": 20.0}, "k=1": {"noise_reduction_db": 21.0}})
+    checkpoint = replace(checkpoint, manifest=checkpoint.manifest.model_copy(update={"scores": scores}))
+    ModelStore(tmp_path, include_bundled=False).publish("scored", checkpoint)
+    app = create_app(Settings(store=tmp_path, model="scored", device="cpu", threads=1, commit="abc"))
+    async with app.router.lifespan_context(app), connected(app) as client:
+        await app.state.service.engine.started()
+        predicted = 0.0
+        for path, method in (("/synthesize", "prime"), ("/refine?k=1", "prime"), ("/synthesize", "wmmse")):
+            content = orjson.dumps(as_responses(ear, method=method))
+            answer = (await client.post(path, content=content, headers=JSON_BODY)).json()
+            if method == "prime":
+                predicted += answer["prediction"]["mean_noise_reduction_db"]
+    samples = await scraped(app)
+    name = "prime_judged_noise_reduction_db"
+    assert value(samples, f"{name}_count", model="scored", source="predicted") == 2
+    assert value(samples, f"{name}_sum", model="scored", source="predicted") == pytest.approx(predicted, abs=1e-3)
+    assert value(samples, f"{name}_sum", model="scored", source="scored") in (40.0, 41.0)  # by updates applied
+    assert value(samples, "prime_batch_size_count") >= 3
+    build = {"version": version("prime-anc"), "commit": "abc", "torch": str(torch.__version__)}
+    assert value(samples, "prime_build_info", **build) == 1

@@ -1,0 +1,148 @@
+"""A real Prometheus scrapes the running service: every panel's query gives data, every rule evaluates."""
+
+import json
+import math
+import shutil
+import socket
+import subprocess
+import time
+import urllib.parse
+import urllib.request
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from benchmarks.reliability.served import Served, served
+from model_store.manifest import Scores
+from model_store.store import ModelStore
+from service import wire
+from tests.deploy.test_monitoring import DASHBOARDS, PROMETHEUS, promtool, targets
+from tests.service import models
+
+SCRAPE_S = 0.5
+
+
+def test_the_alerts_fire_when_they_should(tmp_path: Path) -> None:
+    tests = (Path(__file__).parent / "rules_test.yml").read_text()
+    file = tmp_path / "rules_test.yml"
+    file.write_text(tests.replace("RULES", str(PROMETHEUS / "alerts.yml")))
+    assert "SUCCESS" in promtool("test", "rules", file)
+
+
+@pytest.fixture(scope="module")
+def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    """A service whose model states a score."""
+    store = ModelStore(tmp_path_factory.mktemp("store"), include_bundled=False)
+    checkpoint = models.checkpoint(1)
+    scores = Scores(held_out={f"k={n}": {"noise_reduction_db": 20.0} for n in range(4)})
+    checkpoint = replace(checkpoint, manifest=checkpoint.manifest.model_copy(update={"scores": scores}))
+    store.publish("default", checkpoint)
+    with served(store.root, "--device", "cpu", "--threads", "1", "--recheck-s", "1") as service:
+        yield service
+
+
+class Prometheus:
+    """A server over the deployment's own configuration, its target and its pace replaced."""
+
+    def __init__(self, program: str, folder: Path, target: str) -> None:
+        config = yaml.safe_load((PROMETHEUS / "prometheus.yml").read_text())
+        config["global"] = {"scrape_interval": f"{int(1e3 * SCRAPE_S)}ms", "evaluation_interval": "500ms"}
+        config["global"]["scrape_timeout"] = config["global"]["scrape_interval"]
+        config["rule_files"] = [str(PROMETHEUS / each) for each in config["rule_files"]]
+        config["scrape_configs"][0]["static_configs"] = [{"targets": [target]}]
+        (folder / "prometheus.yml").write_text(yaml.safe_dump(config))
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            self.address = f"127.0.0.1:{free.getsockname()[1]}"
+        arguments = [f"--config.file={folder}/prometheus.yml", f"--storage.tsdb.path={folder}/data"]
+        self.log = (folder / "log").open("w")
+        self.process = subprocess.Popen(
+            [program, *arguments, f"--web.listen-address={self.address}", "--log.level=warn"],
+            stdout=self.log,
+            stderr=self.log,
+        )
+
+    def ask(self, path: str, **parameters: str) -> Any:
+        url = f"http://{self.address}/api/v1/{path}?{urllib.parse.urlencode(parameters)}"
+        with urllib.request.urlopen(url, timeout=10) as answer:
+            return json.load(answer)["data"]
+
+    def values(self, expression: str) -> list[float]:
+        """What a query gives now, without what is not a number."""
+        found = [float(each["value"][1]) for each in self.ask("query", query=expression)["result"]]
+        return [each for each in found if not math.isnan(each)]
+
+    def close(self) -> None:
+        self.process.terminate()
+        self.process.wait(30)
+        self.log.close()
+
+
+@pytest.fixture(scope="module")
+def prometheus(service: Served, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Prometheus]:
+    """One that has scraped the service while designs were asked for."""
+    program = shutil.which("prometheus")
+    if program is None:
+        pytest.skip("prometheus is not on PATH (`make deploy-check` fetches it)")
+    server = Prometheus(program, tmp_path_factory.mktemp("prometheus"), f"127.0.0.1:{service.port}")
+    try:
+        given_up = time.monotonic() + 60
+        while time.monotonic() < given_up:
+            ask_for_designs(service)
+            try:
+                # The recorded drift comes last: it needs two scrapes, and then an evaluation.
+                if server.values("prime:noise_reduction_drift_db") and server.values("prime_golden_seconds"):
+                    break
+            except OSError:
+                continue  # it does not listen yet
+        yield server
+    finally:
+        server.close()
+
+
+def ask_for_designs(service: Served) -> None:
+    """A little of everything that the dashboard shows: designs, and one that is refused."""
+    primary, secondary = (each.numpy() for each in models.responses(7))
+    body = wire.encode(primary, secondary)
+    for path, status in (("/refine?k=0", 200), ("/synthesize", 200), ("/refine?k=99", 422)):
+        assert service.ask("POST", path, body, {"Content-Type": "application/octet-stream"})[0] == status
+
+
+def panels() -> list[tuple[str, str]]:
+    """Title and query of every target of every panel."""
+    found = []
+    for dashboard in DASHBOARDS:
+        for panel in json.loads(dashboard.read_text())["panels"]:
+            found += [(panel["title"], target["expr"]) for target in panel.get("targets", [])]
+    assert len(found) == sum(len(list(targets(dashboard))) for dashboard in DASHBOARDS) > 20
+    return found
+
+
+@pytest.mark.parametrize(("title", "expression"), panels())
+def test_every_panel_has_data(prometheus: Prometheus, title: str, expression: str) -> None:
+    asked = expression.replace("$__rate_interval", "30s").replace("$stage", "refine")
+    assert prometheus.values(asked), f"{title}: no data for {asked}"
+
+
+def test_the_target_is_up_and_every_rule_evaluates(prometheus: Prometheus) -> None:
+    assert prometheus.values('up{job="prime-anc"}') == [1.0]
+    rules = [rule for group in prometheus.ask("rules")["groups"] for rule in group["rules"]]
+    assert {rule["health"] for rule in rules} <= {"ok", "unknown"}  # unknown: not evaluated yet
+    assert not [rule.get("lastError") for rule in rules if rule.get("lastError")]
+
+
+def test_the_drift_is_prediction_minus_score(prometheus: Prometheus) -> None:
+    (predicted,) = prometheus.values('prime_judged_noise_reduction_db_sum{source="predicted"}')
+    (count,) = prometheus.values('prime_judged_noise_reduction_db_count{source="predicted"}')
+    (drift,) = prometheus.values("prime:noise_reduction_drift_db")
+    assert drift == pytest.approx(predicted / count - 20.0, abs=1e-3)  # all ask for the same filter
+
+
+def test_nothing_but_the_service_s_own_prefix_is_exported(prometheus: Prometheus) -> None:
+    names = prometheus.ask("label/__name__/values")
+    own = ("prime_", "prime:", "process_", "scrape_", "up", "ALERTS")
+    assert [name for name in names if not name.startswith(own)] == []
