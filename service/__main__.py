@@ -7,6 +7,7 @@ from contextlib import suppress
 from pydantic import ValidationError
 
 from service.settings import Settings
+from service.tracing import JsonFormatter
 
 
 def main(arguments: list[str]) -> int:
@@ -18,11 +19,10 @@ def main(arguments: list[str]) -> int:
             name = "-".join(str(part) for part in each["loc"]).replace("_", "-")
             print(f"python -m service: error: {name}: found {each['input']!r}; {each['msg']}", file=sys.stderr)
         return 2
-    logging.basicConfig(
-        level=settings.log_level.upper(),
-        format="%(asctime)s %(levelname)s %(name)s: %(message)s",
-        stream=sys.stderr,
-    )
+    handler = logging.StreamHandler(sys.stderr)
+    text = logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s")
+    handler.setFormatter(JsonFormatter() if settings.log_format == "json" else text)
+    logging.basicConfig(level=settings.log_level.upper(), handlers=[handler])
 
     # Late, so that --help and a wrong option are answered at once.
     from service.app import create_app

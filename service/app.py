@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -24,6 +25,7 @@ from service.metrics import Metrics
 from service.quotas import Quotas
 from service.settings import Settings
 from service.side_lane import SideLane
+from service.tracing import Traced, collector
 
 logger = logging.getLogger(__name__)
 
@@ -108,6 +110,7 @@ def create_app(settings: Settings) -> FastAPI:
     Raises ValueError for a device that is not there. The default model is loaded when the application starts.
     """
     mirror = _mirror(settings)
+    provider = collector(settings.otlp_endpoint) if settings.otlp_endpoint else None
     store = ModelStore(mirror.folder if mirror else settings.store or DEFAULT_ROOT)
     engine = Engine(
         store,
@@ -128,10 +131,14 @@ def create_app(settings: Settings) -> FastAPI:
         engine.start()
         yield
         await engine.close()
+        if provider is not None:
+            await asyncio.to_thread(provider.shutdown)  # which sends what is left
         await side_lane.close()
 
     app = FastAPI(title=openapi.TITLE, lifespan=lifespan, redoc_url=None, swagger_ui_oauth2_redirect_url=None)
     quotas = Quotas(settings.quota_per_s, settings.quota_burst)
+    if settings.log_format == "json" or provider is not None:
+        app.add_middleware(Traced, provider=provider)
     app.state.service = Service(settings, store, engine, Metrics(engine, settings.commit), side_lane, quotas)
     for method, path, handler in ROUTES:
         app.router.add_api_route(path, handler, methods=[method], route_class_override=DirectRoute)

@@ -77,6 +77,10 @@ class Settings(BaseSettings):
     """Seconds at the end for which requests are still answered while the service says that it is not ready."""
     shutdown_s: int = Field(10, ge=0)
     """Seconds given at the end to requests under way."""
+    log_format: Literal["text", "json"] = "text"
+    """Form of the log's lines; json names the trace of the request that a line belongs to."""
+    otlp_endpoint: str | None = None
+    """URL of an OpenTelemetry collector (http://host:4318/v1/traces); it gets a span for each request and stage."""
     commit: str = ""
     """Commit that this build was made from, for the metrics; an image knows it."""
     log_level: Literal["debug", "info", "warning", "error"] = "info"
