@@ -66,7 +66,7 @@ def run(options: argparse.Namespace) -> None:
     device = machine.prepare(options)
     described = machine.describe(device)
     n_rounds = 2 if options.quick else options.rounds
-    ears = Ears.of(ears_module.measure(options, 2 if options.quick else ears_module.N_SIMULATED_LISTENERS))
+    ears = ears_module.chosen(options)
     store = ModelStore(options.store)
     model = resident(store, options.model, device)
     paper_layout = untrained(store, options.model, GeneratorConfig.prime(), device)

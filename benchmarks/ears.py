@@ -24,6 +24,7 @@ from training.measurements import Measurements
 
 WINDOW = 8192
 N_SIMULATED_LISTENERS = 8
+QUICK_EARS = 4
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -34,6 +35,13 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--noise", type=Path, help="folder of noise recordings (default: DATA/noise, else simulated)"
     )
+
+
+def chosen(options: argparse.Namespace) -> Ears:
+    """The ears that a command asks for: all of the data, or a few for `--quick`. Errors as `measure`."""
+    if options.quick:
+        return Ears.of(measure(options, n_listeners=2), QUICK_EARS)
+    return Ears.of(measure(options))
 
 
 def measure(options: argparse.Namespace, n_listeners: int = N_SIMULATED_LISTENERS) -> Measurements:
@@ -74,10 +82,10 @@ class Ears:
     data: dict[str, Any]
 
     @classmethod
-    def of(cls, measurements: Measurements) -> Ears:
-        """All original ears of the measurements."""
+    def of(cls, measurements: Measurements, n_ears: int | None = None) -> Ears:
+        """All original ears of the measurements, or the first `n_ears`."""
         dataset, estimates = measurements.dataset, measurements.estimates
-        places = [i for i, pair in enumerate(measurements.pairs) if pair.condition == "original"]
+        places = [i for i, pair in enumerate(measurements.pairs) if pair.condition == "original"][:n_ears]
         return cls(
             names=tuple(f"{measurements.pairs[i].listener}/{measurements.pairs[i].ear}" for i in places),
             primary=estimates.primary[places].numpy().astype(np.float32),

@@ -3,34 +3,43 @@
 #
 #     benchmarks/gpu.sh OUT DATA [WHEELS]
 #
-# DATA holds the PANDAR database and a folder `noise`; `-` simulates both. Needs a python3 (or the one named by
-# PYTHON) of 3.11 or later; a torch with CUDA that is installed for it is used as it is. What else is missing is
-# installed into a virtual environment, from the folder WHEELS where one is named (a machine without a network), else
-# from the package index. A step that fails does not end the run: the last lines say which steps failed, and so does
-# the exit status.
+# DATA holds the PANDAR database and a folder `noise`; `-` simulates both. Needs a python3 (or the one that PYTHON
+# names) of 3.11 or later. A torch that is installed for it is used as it is; what else is missing goes into a virtual
+# environment that is removed again, from the folder WHEELS where one is named (a machine without a network), else from
+# the package index. A step that fails does not end the run: the last line says which did, and so does the status.
+# DEVICE=cpu QUICK=1 runs every step in a short form on a machine without a GPU.
 set -uo pipefail
 
 if [ $# -lt 2 ]; then
     sed -n '2,10s/^# \{0,1\}//p' "$0" >&2
     exit 2
 fi
+if [ "$2" != "-" ] && [ ! -d "$2" ]; then
+    echo "gpu.sh: found no folder $2, expected the measured data (or - to simulate)" >&2
+    exit 2
+fi
 mkdir -p "$1" || exit 2
 OUT="$(cd "$1" && pwd)"
-DATA_OPTIONS=()
+OPTIONS=(--device "${DEVICE:-cuda}" --out "$OUT")
 if [ "$2" != "-" ]; then
-    [ -d "$2" ] || { echo "gpu.sh: found no folder $2, expected the measured data (or - to simulate)" >&2; exit 2; }
-    DATA="$(cd "$2" && pwd)"
-    DATA_OPTIONS=(--data "$DATA")
-    export PRIME_TEST_DATA="$DATA"
+    PRIME_TEST_DATA="$(cd "$2" && pwd)"
+    export PRIME_TEST_DATA
+    OPTIONS+=(--data "$PRIME_TEST_DATA")
+fi
+GROUP=30  # ten splits, three seeds
+if [ -n "${QUICK:-}" ]; then
+    OPTIONS+=(--quick)
+    GROUP=2
 fi
 WHEELS="${3:+$(cd "$3" && pwd)}"
 cd "$(dirname "$0")/.." || exit 2
 PYTHON="${PYTHON:-python3}"
-ENVIRONMENT="${PRIME_GPU_ENV:-$(mktemp -d)}"
+ENVIRONMENT="$(mktemp -d)"
+trap 'rm -rf "$ENVIRONMENT"' EXIT
 LOG="$OUT/log.txt"
 : >"$LOG"
 FAILED=()
-export PYTHONPATH="$PWD" PYTHONUNBUFFERED=1
+export PYTHON ENVIRONMENT WHEELS PYTHONUNBUFFERED=1 PYTHONPATH="$PWD${PYTHONPATH:+:$PYTHONPATH}"
 
 # step NAME LIMIT_S COMMAND...: run it, show and keep what it says, remember a failure, go on.
 step() {
@@ -45,39 +54,36 @@ step() {
     fi
 }
 
-# A virtual environment that also sees the packages of the python it was made with, even if that is itself one.
+# A virtual environment that also sees the packages of the python it is made with, even if that is itself one.
 prepare() {
     "$PYTHON" -m venv "$ENVIRONMENT" || return
-    local own parent
-    own="$("$ENVIRONMENT/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')"
-    parent="$("$PYTHON" -c 'import site, sys; print("\n".join(p for p in sys.path if p.endswith("-packages")))')"
-    echo "$parent" >"$own/parent.pth"
-    "$ENVIRONMENT/bin/python" - >"$ENVIRONMENT/needed.txt" <<'PY'
+    local inside="$ENVIRONMENT/bin/python" own
+    own="$("$inside" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')"
+    "$PYTHON" -c 'import sys; print("\n".join(p for p in sys.path if p.endswith("-packages")))' >"$own/parent.pth"
+    "$inside" -c '
 import tomllib
-
-with open("pyproject.toml", "rb") as file:
-    project = tomllib.load(file)["project"]
+project = tomllib.load(open("pyproject.toml", "rb"))["project"]
 extras = project["optional-dependencies"]
-tests = [each for each in extras["dev"] if not each.startswith(("prime-anc", "mypy", "ruff", "import-linter", "scipy-", "pandas-"))]
-print("\n".join(project["dependencies"] + extras["training"] + extras["benchmarks"] + tests))
-PY
-    sed -i '/^prime-anc/d' "$ENVIRONMENT/needed.txt"
-    "$ENVIRONMENT/bin/python" -m pip install --quiet --disable-pip-version-check \
-        ${WHEELS:+--no-index --find-links "$WHEELS"} -r "$ENVIRONMENT/needed.txt"
+tools = ("prime-anc", "mypy", "ruff", "import-linter", "scipy-stubs", "pandas-stubs")
+needed = [*project["dependencies"], *extras["training"], *extras["benchmarks"], *extras["dev"]]
+print("\n".join(each for each in needed if not each.startswith(tools)))
+' >"$ENVIRONMENT/needed.txt" || return
+    "$inside" -m pip install --quiet --disable-pip-version-check ${WHEELS:+--no-index --find-links "$WHEELS"} \
+        -r "$ENVIRONMENT/needed.txt"
 }
+export -f prepare
 
-step prepare 300 bash -c "$(declare -f prepare); PYTHON='$PYTHON' ENVIRONMENT='$ENVIRONMENT' WHEELS='$WHEELS'; prepare"
+step prepare 300 bash -c prepare
 [ -x "$ENVIRONMENT/bin/python" ] && PYTHON="$ENVIRONMENT/bin/python"
-
-step machine 60 bash -c "nvidia-smi; '$PYTHON' -c 'import torch; print(torch.__version__, torch.version.cuda, torch.cuda.get_device_name())'"
+PROBE='import torch; print(torch.__version__, torch.version.cuda, torch.cuda.is_available() and torch.cuda.get_device_name())'
+step machine 60 bash -c 'nvidia-smi; lscpu | grep "Model name"; exec "$@"' bash "$PYTHON" -c "$PROBE"
 step tests 300 "$PYTHON" -m pytest -q -m cuda --continue-on-collection-errors -p no:cacheprovider tests
-step core 300 "$PYTHON" -m benchmarks core --device cuda --out "$OUT" "${DATA_OPTIONS[@]}"
-step trace 120 "$PYTHON" -m benchmarks trace --device cuda --out "$OUT" "${DATA_OPTIONS[@]}"
-step http 180 "$PYTHON" -m benchmarks http --device cuda --updates 0 1 3 --out "$OUT" "${DATA_OPTIONS[@]}"
-step train 180 "$PYTHON" -m benchmarks train --device cuda --groups 1 30 --out "$OUT" "${DATA_OPTIONS[@]}"
-step train-prime 240 "$PYTHON" -m benchmarks train --generator prime --device cuda --groups 1 30 --updates 40 \
-    --out "$OUT" "${DATA_OPTIONS[@]}"
-step scaling 180 "$PYTHON" -m benchmarks scaling --device cuda --out "$OUT" "${DATA_OPTIONS[@]}"
+step core 300 "$PYTHON" -m benchmarks core "${OPTIONS[@]}"
+step trace 120 "$PYTHON" -m benchmarks trace "${OPTIONS[@]}"
+step http 180 "$PYTHON" -m benchmarks http --updates 0 1 3 "${OPTIONS[@]}"
+step train 180 "$PYTHON" -m benchmarks train --groups 1 "$GROUP" "${OPTIONS[@]}"
+step train-prime 240 "$PYTHON" -m benchmarks train --generator prime --groups 1 "$GROUP" --updates 40 "${OPTIONS[@]}"
+step scaling 180 "$PYTHON" -m benchmarks scaling "${OPTIONS[@]}"
 step report 60 "$PYTHON" -m benchmarks report --out "$OUT"
 
 if [ ${#FAILED[@]} -gt 0 ]; then

@@ -56,7 +56,7 @@ def run(options: argparse.Namespace) -> None:
     device = machine.prepare(options)
     described = machine.describe(device)
     n_requests = 20 if options.quick else options.requests
-    ears = Ears.of(ears_module.measure(options, 2 if options.quick else ears_module.N_SIMULATED_LISTENERS))
+    ears = ears_module.chosen(options)
     rows = []
     arguments = ["--device", device.type, "--model", options.model]
     arguments += ["--threads", str(options.threads)] if options.threads else []

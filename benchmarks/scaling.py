@@ -50,7 +50,7 @@ def run(options: argparse.Namespace) -> None:
     device = machine.prepare(options)
     described = machine.describe(device)
     n_rounds = 2 if options.quick else options.rounds
-    ears = Ears.of(ears_module.measure(options, 2 if options.quick else ears_module.N_SIMULATED_LISTENERS))
+    ears = ears_module.chosen(options)
     model = resident(ModelStore(options.store), options.model, device)
 
     def chosen(values: tuple[int, ...]) -> tuple[int, ...]:

@@ -41,18 +41,20 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     ears_module.add_options(parser)
     add_model_options(parser)
     parser.add_argument("--batches", type=int, nargs="+", default=[1])
+    parser.add_argument("--quick", action="store_true", help="one update alone: to see that it runs")
 
 
 def run(options: argparse.Namespace) -> None:
     """Count each stage of each design, print a line for it, write trace.json."""
     device = machine.prepare(options)
     described = machine.describe(device)
-    ears = Ears.of(ears_module.measure(options, 2))
+    ears = ears_module.chosen(options)
     store = ModelStore(options.store)
     checkpoint = store.load(options.model)
     rows: list[Row] = []
+    counted = (1,) if options.quick else UPDATES
     for batch in options.batches:
-        for k in UPDATES:
+        for k in counted:
             rows += traced(checkpoint.synthesizer(torch.float32, "cpu"), ears, batch, k)
     for row in rows:
         print(
@@ -67,7 +69,7 @@ def run(options: argparse.Namespace) -> None:
             options.model: resident(store, options.model, device),
             "untrained prime": untrained(store, options.model, GeneratorConfig.prime(), device),
         }
-        kernels = [counted_kernels(model, name, ears, k) for name, model in models.items() for k in UPDATES]
+        kernels = [counted_kernels(model, name, ears, k) for name, model in models.items() for k in counted]
         for row in kernels:
             print(
                 f"{row['model']} k={row['k']}: {row['kernels']} kernels, {row['busy_ms']:.3f} ms busy", flush=True
