@@ -7,7 +7,7 @@ import hashlib
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from fastapi import FastAPI
 from fastapi.routing import APIRoute
@@ -21,6 +21,7 @@ from service import endpoints, management, openapi, v2_endpoints
 from service.endpoints import Service
 from service.engine import Engine, choose_device
 from service.errors import Problem, from_domain
+from service.keys import Keys
 from service.metrics import Metrics
 from service.quotas import Quotas
 from service.settings import Settings
@@ -33,25 +34,26 @@ Handler = Callable[[Request], Awaitable[Response]]
 
 
 class Row(NamedTuple):
-    """One route."""
+    """One route. heard_on: which listener answers it, where the operator's is apart."""
 
     method: str
     path: str
     handler: Handler
+    heard_on: Literal["both", "clients", "management"] = "clients"
 
 
 ROUTES = (
     Row("POST", "/synthesize", endpoints.synthesize),
     Row("POST", "/refine", endpoints.refine),
     Row("POST", "/evaluate", endpoints.evaluate),
-    Row("GET", "/models", endpoints.list_models),
-    Row("GET", "/models/{name}", endpoints.show_model),
-    Row("POST", "/models/reload", management.reload_models),
-    Row("POST", "/models/{name}/load", management.load_model),
-    Row("POST", "/models/{name}/unload", management.unload_model),
-    Row("GET", "/health/live", endpoints.live),
-    Row("GET", "/health/ready", endpoints.ready),
-    Row("GET", "/metrics", endpoints.metrics),
+    Row("GET", "/models", endpoints.list_models, "both"),
+    Row("GET", "/models/{name}", endpoints.show_model, "both"),
+    Row("POST", "/models/reload", management.reload_models, "management"),
+    Row("POST", "/models/{name}/load", management.load_model, "management"),
+    Row("POST", "/models/{name}/unload", management.unload_model, "management"),
+    Row("GET", "/health/live", endpoints.live, "both"),
+    Row("GET", "/health/ready", endpoints.ready, "both"),
+    Row("GET", "/metrics", endpoints.metrics, "management"),
     Row("GET", "/v2", v2_endpoints.server),
     Row("GET", "/v2/health/live", v2_endpoints.live),
     Row("GET", "/v2/health/ready", v2_endpoints.ready),
@@ -107,7 +109,8 @@ def as_problem(error: Exception, request: Request) -> Problem:
 def create_app(settings: Settings) -> FastAPI:
     """The application over the store and the device that the settings name.
 
-    Raises ValueError for a device that is not there. The default model is loaded when the application starts.
+    Raises ValueError for a device that is not there and for a file of keys that cannot be read. The default model
+    is loaded when the application starts.
     """
     mirror = _mirror(settings)
     provider = collector(settings.otlp_endpoint) if settings.otlp_endpoint else None
@@ -136,12 +139,21 @@ def create_app(settings: Settings) -> FastAPI:
         await side_lane.close()
 
     app = FastAPI(title=openapi.TITLE, lifespan=lifespan, redoc_url=None, swagger_ui_oauth2_redirect_url=None)
-    quotas = Quotas(settings.quota_per_s, settings.quota_burst)
     if settings.log_format == "json" or provider is not None:
         app.add_middleware(Traced, provider=provider)
-    app.state.service = Service(settings, store, engine, Metrics(engine, settings.commit), side_lane, quotas)
-    for method, path, handler in ROUTES:
-        app.router.add_api_route(path, handler, methods=[method], route_class_override=DirectRoute)
+    app.state.service = Service(
+        settings,
+        store,
+        engine,
+        Metrics(engine, settings.commit),
+        side_lane,
+        Quotas(settings.quota_per_s, settings.quota_burst),
+        Keys(settings.api_keys, settings.api_keys_file),
+        Keys(settings.management_keys, settings.management_keys_file),
+    )
+    for row in ROUTES:
+        handler = row.handler if settings.management_port is None else _heard(row)
+        app.router.add_api_route(row.path, handler, methods=[row.method], route_class_override=DirectRoute)
     document = openapi.document(settings)
     app.openapi = lambda: document  # type: ignore[method-assign]
     app.add_exception_handler(HTTPException, _http_problem)
@@ -158,6 +170,21 @@ def _mirror(settings: Settings) -> Mirror | None:
     return Mirror(url, settings.store_cache.expanduser() / name)
 
 
+def _heard(row: Row) -> Handler:
+    """The row's handler, on the listeners that answer it; on the other one there is nothing at its address."""
+
+    async def handler(request: Request) -> Response:
+        if row.heard_on in ("both", "management" if endpoints.is_managed(request) else "clients"):
+            return await row.handler(request)
+        raise _nowhere()
+
+    return handler
+
+
+def _nowhere() -> Problem:
+    return Problem("not-found", "found an unknown address, expected one of /openapi.json")
+
+
 async def _http_problem(request: Request, error: Exception) -> Response:
     """What the router itself refuses: an unknown address, a method that an address does not answer."""
     assert isinstance(error, HTTPException)
@@ -166,7 +193,7 @@ async def _http_problem(request: Request, error: Exception) -> Response:
         detail = f"found {request.method}, expected {allowed}"
         problem = Problem("method-not-allowed", detail, headers={"Allow": allowed})
     else:
-        problem = Problem("not-found", "found an unknown address, expected one of /openapi.json")
+        problem = _nowhere()
     endpoints.service_of(request).metrics.count("", "", problem.status, problem.code)
     return _refusal(problem, request.url.path)
 

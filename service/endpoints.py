@@ -18,12 +18,12 @@ from service.designs import Ear, Recipe
 from service.engine import Engine
 from service.errors import Problem
 from service.items import Item, design_items
+from service.keys import Keys
 from service.metrics import Metrics
 from service.negotiation import (
     BINARY,
     JSON,
     body_type,
-    check_key,
     chosen_answer,
     deadline_s,
     read_body,
@@ -37,6 +37,9 @@ from service.settings import Settings
 from service.side_lane import SideLane
 from synthesis.errors import SynthesisError
 
+MANAGEMENT = "is_management"
+"""Set in the state of requests that come in by the management listener."""
+
 
 @dataclass(frozen=True)
 class Service:
@@ -48,12 +51,19 @@ class Service:
     metrics: Metrics
     side_lane: SideLane
     quotas: Quotas
+    keys: Keys
+    management_keys: Keys
 
 
 def service_of(request: Request) -> Service:
     """The service that a request came to."""
     service: Service = request.app.state.service
     return service
+
+
+def is_managed(request: Request) -> bool:
+    """Whether it came in by the management listener, which only the operator's network reaches."""
+    return bool(getattr(request.state, MANAGEMENT, False))
 
 
 async def synthesize(request: Request) -> Response:
@@ -74,7 +84,7 @@ async def _design(request: Request, options: Iterable[str], default_updates: int
     asked = read_options(request.query_params, allowed, default_updates)
     request.state.method = asked.method
     service.engine.refuse_hopeless(due)
-    body = await read_body(request, service.settings.max_body_bytes)
+    body = await read_body(request, service.settings.max_body_bytes, service.settings.receive_timeout_s)
     watch.body_read()
     if media_type == BINARY:
         recipe, ear = _from_binary(body, asked)
@@ -102,7 +112,7 @@ async def _design(request: Request, options: Iterable[str], default_updates: int
 
 def admitted(request: Request, service: Service, watch: answers.Stopwatch) -> float:
     """Check the key and its quota; return when the answer is due, as `perf_counter` counts."""
-    key = check_key(request, service.settings.api_keys)
+    key = service.keys.holder(request)
     if key is not None:
         service.quotas.take(key)
     return watch.began + deadline_s(request, service.settings.deadline_ms)
@@ -157,7 +167,7 @@ async def evaluate(request: Request) -> Response:
     body_type(request, (JSON,))
     read_options(request.query_params, (), 0)
     service.engine.refuse_hopeless(due)
-    body = await read_body(request, service.settings.max_body_bytes)
+    body = await read_body(request, service.settings.max_body_bytes, service.settings.receive_timeout_s)
     watch.body_read()
     read = read_object(EvaluateBody, await service.side_lane.load(body))
     # No ceiling was asked for, so none can be exceeded.
@@ -174,7 +184,7 @@ async def evaluate(request: Request) -> Response:
 async def list_models(request: Request) -> Response:
     """GET /models: every published version, and which of them are resident."""
     service = service_of(request)
-    check_key(request, service.settings.api_keys)
+    service.keys.holder(request)
     chosen_answer(request, (JSON,))
     return json_response(await asyncio.to_thread(_published, service))
 
@@ -182,7 +192,7 @@ async def list_models(request: Request) -> Response:
 async def show_model(request: Request) -> Response:
     """GET /models/{name}: one version, the latest without `@version`."""
     service = service_of(request)
-    check_key(request, service.settings.api_keys)
+    service.keys.holder(request)
     chosen_answer(request, (JSON,))
     return json_response(await asyncio.to_thread(_described, service, request.path_params["name"]))
 

@@ -29,6 +29,7 @@ PROBLEMS: dict[str, tuple[int, str]] = {
     "method-not-allowed": (405, "This address does not answer that method"),
     "not-acceptable": (406, "The answer cannot take the form asked for"),
     "default-model": (409, "The default model stays in memory"),
+    "too-slow": (408, "The request took too long to arrive"),
     "length-required": (411, "The body needs a Content-Length"),
     "too-large": (413, "The body is too large"),
     "unsupported-media-type": (415, "The body's media type is not understood"),
@@ -47,6 +48,7 @@ PROBLEMS: dict[str, tuple[int, str]] = {
     "not-ready": (503, "The service is not ready"),
     "overloaded": (503, "The deadline cannot be met"),
     "deadline-passed": (503, "The deadline has passed in the queue"),
+    "too-many-connections": (503, "Too many connections are open"),
     "model-unavailable": (503, "The model cannot be loaded"),
 }
 """Every problem: stable code -> (status, title)."""
@@ -56,6 +58,7 @@ RETRY_AFTER_S = {
     "not-ready": 2,
     "overloaded": 1,
     "deadline-passed": 1,
+    "too-many-connections": 1,
     "model-unavailable": 60,
 }
 """What `Retry-After` advises where no estimate is at hand: about what a warm-up, a queue, a person with a new

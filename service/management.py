@@ -6,9 +6,9 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from service.answers import model_document
-from service.endpoints import Service, json_response, service_of
+from service.endpoints import Service, is_managed, json_response, service_of
 from service.errors import Problem
-from service.negotiation import JSON, check_key, chosen_answer
+from service.negotiation import JSON, chosen_answer
 
 
 async def load_model(request: Request) -> Response:
@@ -38,11 +38,11 @@ async def reload_models(request: Request) -> Response:
 
 
 def _managed(request: Request) -> Service:
-    """The service, for who has a management key. Without any set up nobody has: a published model is the most that
-    a client's request may load."""
+    """The service, for who has a management key. Without any set up nobody has, but who comes by the management
+    listener: a published model is the most that a client's request may load."""
     service = service_of(request)
-    if not service.settings.management_keys:
+    if not service.management_keys.are_asked_for and not is_managed(request):
         raise Problem("unauthorised", "found no management key set up, expected the operator to set one")
-    check_key(request, service.settings.management_keys)
+    service.management_keys.holder(request)
     chosen_answer(request, (JSON,))
     return service

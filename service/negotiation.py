@@ -1,10 +1,9 @@
-"""What may come in and what may go out: media types, lengths, keys."""
+"""What may come in and what may go out: media types, lengths, deadlines."""
 
 from __future__ import annotations
 
-import hashlib
+import asyncio
 import re
-from collections.abc import Collection
 
 from starlette.requests import ClientDisconnect, Request
 
@@ -65,8 +64,9 @@ def body_type(request: Request, taken: tuple[str, ...] = (JSON, BINARY)) -> str:
     return media_type
 
 
-async def read_body(request: Request, limit: int) -> bytearray:
-    """The whole body. Its length must be declared and within `limit` bytes before any of it is read."""
+async def read_body(request: Request, limit: int, within_s: float) -> bytearray:
+    """The whole body. Its length must be declared and within `limit` bytes before any of it is read, and all of it
+    must come within `within_s` seconds."""
     declared = request.headers.get("content-length")
     if declared is None:
         raise Problem("length-required", "found no Content-Length, expected the body's length in bytes")
@@ -74,6 +74,18 @@ async def read_body(request: Request, limit: int) -> bytearray:
         raise Problem("malformed-request", f"found Content-Length: {declared[:40]!a}, expected a whole number")
     if len(declared) > 18 or int(declared) > limit:
         raise Problem("too-large", f"found a body of {declared[:18]} bytes, expected at most {limit}")
+    try:
+        async with asyncio.timeout(within_s):
+            return await _received(request, limit)
+    except TimeoutError:
+        raise Problem(
+            "too-slow",
+            f"found the body of {declared} bytes not complete after {within_s:g} s, expected it within that",
+            headers={"Connection": "close"},
+        ) from None
+
+
+async def _received(request: Request, limit: int) -> bytearray:
     body = bytearray()
     while True:
         message = await request.receive()
@@ -84,25 +96,6 @@ async def read_body(request: Request, limit: int) -> bytearray:
             raise Problem("too-large", f"found more than {limit} bytes, expected at most that")
         if not message.get("more_body", False):
             return body
-
-
-def check_key(request: Request, digests: Collection[str]) -> str | None:
-    """The digest of a known key in `Authorization: Bearer`; None where no keys are asked for.
-
-    Only digests are kept and compared, so neither memory nor the time that this takes tells a key.
-    """
-    if not digests:
-        return None
-    scheme, _, key = request.headers.get("authorization", "").partition(" ")
-    digest = hashlib.sha256(key.strip().encode()).hexdigest()
-    if scheme.lower() == "bearer" and digest in digests:
-        return digest
-    found = "an unknown key" if scheme else "no key"
-    raise Problem(
-        "unauthorised",
-        f"found {found}, expected Authorization: Bearer with a known one",
-        headers={"WWW-Authenticate": "Bearer"},
-    )
 
 
 def deadline_s(request: Request, default_ms: float) -> float:

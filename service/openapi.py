@@ -27,10 +27,10 @@ _BODY = (
     "malformed-request malformed-json unauthorised unknown-model not-acceptable length-required too-large "
     "unsupported-media-type unsupported-encoding missing-field unknown-field invalid-field out-of-range wrong-rate "
     "unequal-grids unusable-paths no-finite-filter headers-too-large internal-error not-ready overloaded "
-    "over-quota deadline-passed model-unavailable"
+    "over-quota deadline-passed model-unavailable too-slow too-many-connections"
 )
 _BINARY_BODY = "bad-magic bad-version bad-flags bad-length bad-checksum"
-_ANY = "headers-too-large internal-error"
+_ANY = "too-slow headers-too-large internal-error too-many-connections"
 
 PATHS_EXAMPLE: Json = {
     "primary": {"impulse_response": [0.0, 0.0, 0.0, 0.5, 0.25, -0.125]},
@@ -57,7 +57,7 @@ def document(settings: Settings) -> Json:
         },
     }
     managed: Json = {"security": [{"management": []}]}
-    guarded: Json = {"security": [{"key": []}]} if settings.api_keys else {}
+    guarded: Json = {"security": [{"key": []}]} if settings.api_keys or settings.api_keys_file else {}
     return {
         "openapi": "3.1.0",
         "info": {"title": TITLE, "version": version("prime-anc"), "description": _description(settings)},

@@ -16,7 +16,8 @@ from synthesis.conventions import N_TAPS
 
 Json = dict[str, Any]
 
-_MODEL = "unauthorised unknown-model model-unavailable headers-too-large internal-error"
+_ANY = "too-slow headers-too-large internal-error too-many-connections"
+_MODEL = f"unauthorised unknown-model model-unavailable {_ANY}"
 _INFER = (
     f"malformed-request malformed-json bad-length length-required too-large unsupported-media-type {_MODEL} "
     "unsupported-encoding missing-field unknown-field invalid-field out-of-range unequal-grids unusable-paths "
@@ -150,7 +151,7 @@ def _get(name: str, summary: str, schema: str, problems: str) -> Json:
         "summary": summary,
         "responses": {
             "200": {"description": summary, "content": {JSON: {"schema": _reference(schema)}}},
-            **_problems(problems or "headers-too-large internal-error"),
+            **_problems(problems or _ANY),
         },
     }
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable
 from typing import NamedTuple, get_args
 
@@ -20,6 +21,10 @@ BINARY = ("model", "method", "sign", "max_gain_db")
 """Options that a JSON body carries itself."""
 
 DEFAULT_UPDATES = 3
+
+_DECIMAL = re.compile(
+    r"-?[0-9]{1,3}(\.[0-9]{1,9})?"
+)  # float() would also take "1_0", " 3" and other scripts' digits
 
 
 class Options(NamedTuple):
@@ -74,10 +79,7 @@ def _updates(text: str) -> int:
 
 def _gain(text: str) -> float:
     low, high = MAX_GAIN_RANGE_DB
-    try:
-        value = float(text)
-    except ValueError:
-        value = math.nan
+    value = float(text) if _DECIMAL.fullmatch(text) else math.nan
     if not low <= value <= high:
         raise Problem(
             "out-of-range", f"max_gain_db: found {text[:40]!a}, expected {low:g} to {high:g} dB", "max_gain_db"

@@ -63,10 +63,23 @@ class Settings(BaseSettings):
     """SHA-256 digests (hexadecimal) of the API keys that may ask for designs; none: anybody may."""
     management_keys: tuple[KeyDigest, ...] = ()
     """SHA-256 digests of the keys that may load and unload models; none: nobody may."""
+    api_keys_file: Path | None = None
+    """File of further API keys, a line `name:sha256` each; read again when it changes."""
+    management_keys_file: Path | None = None
+    """File of further management keys, likewise."""
+    management_host: str = "127.0.0.1"
+    """Address of the management listener."""
+    management_port: int | None = Field(None, ge=0, le=65_535)
+    """Port of a listener apart for metrics and for loading and unloading models, which the other one then does not
+    answer; by default all is answered on one."""
     quota_per_s: float | None = Field(None, gt=0, le=1e6)
     """Requests per second that one API key may make in the long run; by default as many as it likes."""
     quota_burst: int = Field(20, ge=1, le=1_000_000)
     """Requests that one API key may make at once after a pause."""
+    receive_timeout_s: float = Field(10.0, gt=0, le=3600)
+    """Seconds within which a request's head, and then its body, must have come."""
+    max_connections: int = Field(4096, ge=1, le=1_000_000)
+    """Connections that may be open at once; more are answered 503 and closed."""
     keep_alive_s: int = Field(30, ge=1)
     """Seconds that an idle connection is kept."""
     ready_budget_ms: float = Field(1000.0, gt=0)

@@ -14,7 +14,7 @@ from model_store.store import ModelVersion
 from service import advice, answers, open_inference
 from service.endpoints import Service, admitted, json_response, service_of
 from service.errors import Problem
-from service.negotiation import BINARY, JSON, body_type, check_key, read_body, until_gone
+from service.negotiation import BINARY, JSON, body_type, read_body, until_gone
 from service.open_inference import EXTENSIONS, HEADER_LENGTH, INPUT_RANK, OUTPUT
 from service.options import read_options
 from synthesis.conventions import N_TAPS
@@ -51,7 +51,7 @@ async def ready(request: Request) -> Response:
 async def model(request: Request) -> Response:
     """GET /v2/models/{name}[/versions/{version}]: the tensors of a model, which are those of every model."""
     service = service_of(request)
-    check_key(request, service.settings.api_keys)
+    service.keys.holder(request)
     found, versions = await asyncio.to_thread(_published, service, _reference(request))
     return json_response(
         {
@@ -70,7 +70,7 @@ async def model(request: Request) -> Response:
 async def model_ready(request: Request) -> Response:
     """GET /v2/models/{name}[/versions/{version}]/ready: it is published, and the service is ready to load it."""
     service = service_of(request)
-    check_key(request, service.settings.api_keys)
+    service.keys.holder(request)
     service.engine.readiness.require()
     found, _ = await asyncio.to_thread(_published, service, _reference(request))
     return json_response({"name": found.name, "ready": True})
@@ -83,7 +83,7 @@ async def infer(request: Request) -> Response:
     body_type(request, (JSON, BINARY, ""))  # the header below, not the type, says what the body is
     read_options(request.query_params, (), 0)
     service.engine.refuse_hopeless(due)
-    body = await read_body(request, service.settings.max_body_bytes)
+    body = await read_body(request, service.settings.max_body_bytes, service.settings.receive_timeout_s)
     watch.body_read()
     end = open_inference.json_length(request.headers.get(HEADER_LENGTH), len(body))
     asked = open_inference.read_request(await service.side_lane.load(memoryview(body)[:end]))

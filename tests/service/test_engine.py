@@ -205,7 +205,7 @@ async def test_who_goes_away_frees_his_place(engine: Engine) -> None:
     with pytest.raises(asyncio.CancelledError):
         await cancelled
     assert engine.n_queued == 1
-    assert engine._queue._groups == {}
+    assert engine._queue.withdraw_all() == []
     assert not running.done()
     assert len(await running) == 16
 

@@ -66,6 +66,17 @@ async def assert_serving(client: httpx.AsyncClient, ear: Ear) -> None:
         ("/synthesize", {"model": "ears@99"}, "unknown-model", "model"),
         ("/synthesize", {"model": "../../etc/passwd"}, "unknown-model", "model"),
         ("/synthesize", {"model": ""}, "unknown-model", "model"),
+        ("/synthesize", {"model": "/etc/passwd"}, "unknown-model", "model"),
+        ("/synthesize", {"model": "ears/../ears"}, "unknown-model", "model"),
+        ("/synthesize", {"model": "http://127.0.0.1:9/model"}, "unknown-model", "model"),
+        ("/synthesize", {"model": "file:///etc/passwd"}, "unknown-model", "model"),
+        ("/synthesize", {"model": "s3://bucket/model"}, "unknown-model", "model"),
+        ("/synthesize", {"model": "ears\x00"}, "unknown-model", "model"),
+        ("/synthesize", {"model": "ears@../1"}, "unknown-model", "model"),
+        ("/synthesize", {"max_gain_db": True}, "invalid-field", "max_gain_db"),
+        ("/synthesize", {"max_gain_db": "20"}, "invalid-field", "max_gain_db"),
+        ("/synthesize", {"sample_rate": "48000"}, "invalid-field", "sample_rate"),
+        ("/synthesize", {"sample_rate": True}, "invalid-field", "sample_rate"),
         ("/synthesize", {"colour": 1}, "unknown-field", "colour"),
         ("/synthesize", {"sample_rate": 44_100}, "wrong-rate", "sample_rate"),
         ("/synthesize", {"primary": {"impulse_response": [0.0]}}, "unusable-paths", "primary"),
@@ -202,6 +213,13 @@ async def test_a_body_longer_than_declared_is_refused(
     answer = await client.post("/synthesize", content=content, headers=JSON_BODY | {"Content-Length": "10"})
     assert_problem(answer, "too-large")
     await assert_serving(client, ear)
+
+
+@pytest.mark.parametrize("text", ["nan", "inf", "1e1", "1_0", "+10", " 10", "٣", "0x1", "", "61", "-21", "true"])
+async def test_numbers_in_a_query_are_plain(client: httpx.AsyncClient, ear: Ear, text: str) -> None:
+    body = wire.encode(ear.primary, ear.secondary)
+    answer = await client.post("/synthesize", content=body, headers=BINARY_BODY, params={"max_gain_db": text})
+    assert_problem(answer, "out-of-range", "max_gain_db")
 
 
 async def test_evaluate_speaks_json_alone(client: httpx.AsyncClient, ear: Ear) -> None:

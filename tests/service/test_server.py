@@ -1,0 +1,179 @@
+"""What guards the socket: time for a head and for a body, a number of connections, a listener for the operator."""
+
+import hashlib
+import os
+import re
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+
+from service import wire
+from service.designs import Ear
+from tests.service.test_process import Program, assert_raw_problem, exchange, wait_for
+
+LIMIT_S = 1.0
+MAX_CONNECTIONS = 30
+
+
+def digest(key: str) -> str:
+    return hashlib.sha256(key.encode()).hexdigest()
+
+
+@pytest.fixture(scope="module")
+def keys_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Of clients' keys: `first`."""
+    file = tmp_path_factory.mktemp("keys") / "clients"
+    file.write_text(f"one:{digest('first')}\n")
+    return file
+
+
+@pytest.fixture(scope="module")
+def program(store_folder: Path, keys_file: Path) -> Iterator[Program]:
+    """With little patience, few connections, a file of keys and a management listener."""
+    limits = ["--receive-timeout-s", str(LIMIT_S), "--max-connections", str(MAX_CONNECTIONS)]
+    program = Program(store_folder, *limits, "--api-keys-file", str(keys_file), "--management-port", "0")
+    program.wait_until_ready()
+    yield program
+    program.stop()
+
+
+@pytest.fixture(scope="module")
+def management(program: Program) -> str:
+    """Address of the management listener."""
+    return program.logged(r"Management on (http://127\.0\.0\.1:\d+)")
+
+
+def dripping(program: Program, *parts: bytes) -> tuple[bytes, float]:
+    """Send parts a fifth of the limit apart until the server hangs up: what it said, and the seconds until then."""
+    began = time.monotonic()
+    with socket.create_connection(("127.0.0.1", program.port), timeout=LIMIT_S / 5) as connection:
+        received = b""
+        for part in (*parts, *[b""] * 1000):
+            try:
+                connection.sendall(part)
+                chunk = connection.recv(65_536)
+            except TimeoutError:
+                continue
+            except OSError:  # closed while we were sending
+                break
+            received += chunk
+            if not chunk:
+                break
+        return received, time.monotonic() - began
+
+
+HEAD = b"POST /synthesize HTTP/1.1\r\nHost: x\r\nContent-Type: application/octet-stream\r\n"
+FIRST = b"Authorization: Bearer first\r\n"
+
+
+def test_a_head_that_drips_is_not_waited_for(program: Program) -> None:
+    received, spent_s = dripping(program, b"GET /health/live HTTP/1.1\r\n", *[b"X: y\r\n"] * 1000)
+    assert_raw_problem(received, 408, "too-slow")
+    assert spent_s >= LIMIT_S
+
+
+def test_the_second_head_on_a_connection_is_timed_too(program: Program) -> None:
+    whole = b"GET /health/live HTTP/1.1\r\nHost: x\r\n\r\n"
+    received, spent_s = dripping(program, whole, b"GET /health/live HTTP/1.1\r\n", *[b"X: y\r\n"] * 1000)
+    assert received.startswith(b"HTTP/1.1 200 OK")
+    assert_raw_problem(received[received.index(b"HTTP/1.1 408") :], 408, "too-slow")
+    assert spent_s >= LIMIT_S
+
+
+def test_who_says_nothing_is_shown_out(program: Program) -> None:
+    received, spent_s = dripping(program)
+    assert received == b""
+    assert spent_s >= LIMIT_S
+
+
+def test_a_body_that_drips_is_not_waited_for(program: Program) -> None:
+    head = HEAD + FIRST + b"Content-Length: 100000\r\n\r\n"
+    received, spent_s = dripping(program, head, *[b"PRME"] * 1000)
+    assert_raw_problem(received, 408, "too-slow")
+    assert spent_s >= LIMIT_S
+
+
+def test_a_body_that_drips_after_its_answer_is_not_waited_for(program: Program) -> None:
+    received, spent_s = dripping(program, HEAD + b"Content-Length: 100000\r\n\r\n", *[b"PRME"] * 1000)
+    assert_raw_problem(received, 401, "unauthorised")
+    assert spent_s >= LIMIT_S
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        b"Content-Length: 5\r\nContent-Length: 6\r\n\r\nhello",
+        b"Content-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+        b"Content-Length: 5, 5\r\n\r\nhello",
+        b"Content-Length: +5\r\n\r\nhello",
+        b"Content-Length : 5\r\n\r\nhello",
+        b"Transfer-Encoding: chunked, identity\r\n\r\n0\r\n\r\n",
+    ],
+)
+def test_a_length_that_could_be_read_in_two_ways_is_refused(program: Program, lines: bytes) -> None:
+    """Else a proxy and this service might disagree on where the next request begins."""
+    assert_raw_problem(exchange(program.port, HEAD + FIRST + lines), 400, "malformed-request")
+
+
+def test_too_many_connections_are_answered_and_the_others_served(program: Program) -> None:
+    open_ones = [socket.create_connection(("127.0.0.1", program.port)) for _ in range(MAX_CONNECTIONS)]
+    try:
+        assert_raw_problem(exchange(program.port), 503, "too-many-connections")
+        open_ones[0].sendall(b"GET /health/live HTTP/1.1\r\nHost: x\r\n\r\n")
+        assert open_ones[0].recv(100).startswith(b"HTTP/1.1 200 OK")
+    finally:
+        for each in open_ones:
+            each.close()
+    wait_for(lambda: b"200 OK" in exchange(program.port, b"GET /health/live HTTP/1.0\r\n\r\n"))
+
+
+def test_refusals_at_the_socket_are_counted(program: Program, management: str) -> None:
+    assert_raw_problem(exchange(program.port, b"nonsense\r\n\r\n"), 400, "malformed-request")
+    counted = httpx.get(f"{management}/metrics").text
+    assert re.search(r'prime_requests_total\{code="malformed-request",.*status="400"\} [1-9]', counted)
+
+
+def test_the_operator_has_a_listener_apart(program: Program, management: str) -> None:
+    for path in ("/metrics", "/models/reload"):
+        method = "GET" if path == "/metrics" else "POST"
+        refused = httpx.request(method, program.address + path, headers={"Authorization": "Bearer first"})
+        assert (refused.status_code, refused.json()["type"][-9:]) == (404, "not-found")
+        assert httpx.request(method, management + path).status_code == 200
+    assert httpx.post(f"{management}/synthesize", content=b"").status_code == 404
+    for path in ("/health/live", "/health/ready"):
+        assert httpx.get(management + path).status_code == httpx.get(program.address + path).status_code == 200
+    # What marks a request of that listener is not for a client to say.
+    refused = httpx.get(f"{program.address}/metrics", headers={"is_management": "1", "Host": management[7:]})
+    assert refused.status_code == 404
+
+
+def test_keys_are_rotated_while_the_service_runs(program: Program, keys_file: Path, ear: Ear) -> None:
+    body = wire.encode(ear.primary, ear.secondary)
+
+    def ask(key: str) -> int:
+        headers = {"Content-Type": "application/octet-stream", "Authorization": f"Bearer {key}"}
+        return httpx.post(f"{program.address}/synthesize", content=body, headers=headers).status_code
+
+    assert (ask("first"), ask("second")) == (200, 401)
+    before, following = keys_file.read_text(), keys_file.with_suffix(".next")
+    following.write_text(f"two:{digest('second')}\n")
+    os.replace(following, keys_file)
+    wait_for(lambda: ask("second") == 200)
+    assert ask("first") == 401
+    keys_file.write_text(before)
+    wait_for(lambda: ask("first") == 200)
+
+
+def test_a_file_of_keys_that_is_not_there_ends_the_program(store_folder: Path, tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "service", "--store", str(store_folder), "--port", "0", "--device", "cpu"]
+    command += ["--api-keys-file", str(tmp_path / "nowhere")]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 2
+    assert "unreadable" in done.stderr
+    assert "Traceback" not in done.stderr
