@@ -1,0 +1,80 @@
+"""The Kubernetes manifests obey their schemas, and ask only for what the service has."""
+
+import copy
+from pathlib import Path
+from typing import Any
+
+import kubernetes_validate
+import pytest
+import yaml
+
+from service.app import ROUTES
+from service.settings import Settings
+
+FOLDER = Path(__file__).resolve().parents[2] / "deploy" / "kubernetes"
+MANIFESTS = list(yaml.safe_load_all((FOLDER / "prime-anc.yaml").read_text()))
+VERSION = "1.31"
+
+
+def by_name(entries: list[dict[str, Any]], changes: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Lists of named entries are merged by their names, as a strategic merge patch does."""
+    merged = {entry["name"]: entry for entry in entries}
+    for change in changes:
+        merged[change["name"]] = patched(merged.get(change["name"], {}), change)
+    return list(merged.values())
+
+
+def patched(content: dict[str, Any], patch: dict[str, Any]) -> dict[str, Any]:
+    result = copy.deepcopy(content)
+    for key, value in patch.items():
+        if isinstance(value, dict):
+            result[key] = patched(result.get(key, {}), value)
+        elif isinstance(value, list):
+            result[key] = by_name(result.get(key, []), value)
+        else:
+            result[key] = value
+    return result
+
+
+def deployments() -> list[dict[str, Any]]:
+    """As it is, and as the GPU's patch makes it."""
+    return [MANIFESTS[0], patched(MANIFESTS[0], yaml.safe_load((FOLDER / "gpu.yaml").read_text()))]
+
+
+@pytest.mark.parametrize("manifest", [*MANIFESTS, deployments()[1]], ids=lambda each: each["kind"])
+def test_obeys_its_schema(manifest: dict[str, Any]) -> None:
+    kubernetes_validate.validate(manifest, VERSION, strict=True)
+
+
+def test_the_schema_refuses_a_misspelt_key() -> None:
+    manifest = copy.deepcopy(MANIFESTS[0])
+    manifest["spec"]["template"]["spec"]["containers"][0]["livenesProbe"] = {}
+    with pytest.raises(kubernetes_validate.ValidationError):
+        kubernetes_validate.validate(manifest, VERSION, strict=True)
+
+
+@pytest.mark.parametrize("deployment", deployments(), ids=["cpu", "gpu"])
+def test_it_asks_for_what_the_service_has(deployment: dict[str, Any]) -> None:
+    pod = deployment["spec"]["template"]["spec"]
+    (container,) = pod["containers"]
+    settings = {each["name"]: each["value"] for each in container["env"]}
+    assert settings.keys() <= {f"PRIME_{name.upper()}" for name in Settings.model_fields}
+    parsed = Settings(**{name.removeprefix("PRIME_").lower(): value for name, value in settings.items()})
+    assert pod["terminationGracePeriodSeconds"] > parsed.drain_s + parsed.shutdown_s
+    paths = {row.path for row in ROUTES if row.method == "GET"}
+    for probe in ("startupProbe", "readinessProbe", "livenessProbe"):
+        assert container[probe]["httpGet"]["path"] in paths
+        assert container[probe]["httpGet"]["port"] == container["ports"][0]["name"]
+    assert container["livenessProbe"]["httpGet"]["path"] == "/health/live"
+    assert parsed.drain_s > container["readinessProbe"]["periodSeconds"]
+
+
+def test_everything_selects_the_same_pods() -> None:
+    deployment, service, budget = MANIFESTS
+    labels = deployment["spec"]["template"]["metadata"]["labels"]
+    assert service["spec"]["selector"] == labels
+    for each in (deployment, budget):
+        assert each["spec"]["selector"]["matchLabels"] == labels
+    kustomization = yaml.safe_load((FOLDER / "kustomization.yaml").read_text())
+    for file in (*kustomization["resources"], *(each["path"] for each in kustomization["patches"])):
+        assert (FOLDER / file).is_file()
