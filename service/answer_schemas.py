@@ -8,7 +8,9 @@ from service.advice import WARNINGS
 from service.answers import BAND_CENTRE_HZ
 from service.errors import PROBLEMS, TYPE_PREFIX
 from service.schemas import MAX_ITEMS
-from synthesis.conventions import N_TAPS, SAMPLE_RATE_HZ, STAGES
+from synthesis.calibration import PRIMARY_TAPS, SECONDARY_TAPS
+from synthesis.calibration_verdict import REASONS
+from synthesis.conventions import N_BINS, N_TAPS, SAMPLE_RATE_HZ, STAGES
 from synthesis.gauss_newton import MAX_UPDATES, VERDICTS
 from synthesis.synthesizer import METHODS
 
@@ -44,7 +46,13 @@ def _ref(name: str) -> Json:
     return {"$ref": f"#/components/schemas/{name}"}
 
 
+def _response(n_taps: int) -> Json:
+    return _object({"impulse_response": _array(NUMBER, n_taps, n_taps)})
+
+
 _N_BANDS = len(BAND_CENTRE_HZ)
+_PER_BAND = _array(NUMBER, _N_BANDS, _N_BANDS)
+_OPTIONAL: Json = {"type": ["number", "null"]}
 _TIME = {"type": ["number", "null"], "minimum": 0}
 _MODEL = {"name": TEXT, "version": {"type": "integer", "minimum": 1}, "digest": TEXT}
 
@@ -76,6 +84,51 @@ ANSWERS: Json = {
             "timings_ms": _ref("Timings"),
         }
     ),
+    "Calibration": _object(
+        {
+            "primary": _response(PRIMARY_TAPS),
+            "secondary": _response(SECONDARY_TAPS),
+            "sample_rate": {"const": SAMPLE_RATE_HZ},
+            "sign": {"enum": ["minus", "plus"]},
+            "coherence": _array(NUMBER, N_BINS, N_BINS, "Of x and e with gain 0, per bin of the design grid"),
+            "spectra": _object(
+                dict.fromkeys(("primary", "secondary"), _object({"complex64": TEXT})),
+                description="The same paths on the design grid",
+            ),
+            "bands": _object(
+                {
+                    "centre_hz": {"const": BAND_CENTRE_HZ},
+                    "coherence": _PER_BAND,
+                    "noise_reduction_ceiling_db": _PER_BAND | {"description": "-10 log10(1 - coherence)"},
+                    "secondary_snr_db": _PER_BAND | {"description": "The secondary path over its estimate's noise"},
+                }
+            ),
+            "verdict": _ref("Verdict"),
+            "timings_ms": _object(dict.fromkeys(("queue", "decode", "estimate", "encode", "total"), NUMBER)),
+        },
+        {"model": TEXT | {"description": "As it was asked for"}},
+        description="`/refine` takes it as it is",
+    ),
+    "Verdict": _object(
+        {
+            "passed": {"type": "boolean"},
+            "reasons": _array(_ref("Finding"), description="What speaks against the calibration"),
+            "not_judged": _array(_ref("Finding"), description="What could not be told, and why"),
+            "model": _ref("Model") | {"description": "Whose support polarity and leak were judged against"},
+            "figures": _object(
+                {
+                    "clipped_share": _number("Largest share of a signal's samples at its extremes"),
+                    "lead_samples": _number("Delay of the primary path less that of the secondary"),
+                    "polarity": _OPTIONAL | {"description": "Of the secondary path, along the support's phase"},
+                    "low_level_db": _OPTIONAL | {"description": "Of the secondary path, against the support's"},
+                    "tail_db": _number("Energy of the secondary path's last eighth over all of it"),
+                    "window": {"type": "integer", "description": "Samples of a window"},
+                    "n_frames": {"type": "integer", "description": "Windows pooled in the state with fewest"},
+                }
+            ),
+        }
+    ),
+    "Finding": _object({"code": {"enum": list(REASONS)}, "detail": TEXT}),
     "Model": _object(_MODEL, description="The version that made the answer"),
     "Refinement": _object(
         {
@@ -193,6 +246,36 @@ DESIGN_EXAMPLE: Json = {
     "warnings": EVALUATION_EXAMPLE["warnings"],
     "timings_ms": dict(zip(STAGES, (0.5, 0.05, 0.6, 0.9, 0.4, 0.9, 0.4, 0.06), strict=True))
     | {"core": 2.8, "total": 4.0},
+}
+CALIBRATION_EXAMPLE: Json = {
+    "primary": {"impulse_response": [0.0, 0.0, 0.0, 0.5, 0.25, -0.125] + [0.0] * (PRIMARY_TAPS - 6)},
+    "secondary": {"impulse_response": [0.0, 0.9, -0.3, 0.1] + [0.0] * (SECONDARY_TAPS - 4)},
+    "sample_rate": SAMPLE_RATE_HZ,
+    "sign": "minus",
+    "coherence": [0.99] * N_BINS,
+    "spectra": {"primary": {"complex64": "AACAPwAAAAA="}, "secondary": {"complex64": "AACAPwAAAAA="}},
+    "bands": {
+        "centre_hz": BAND_CENTRE_HZ,
+        "coherence": [0.99] * _N_BANDS,
+        "noise_reduction_ceiling_db": [20.0] * _N_BANDS,
+        "secondary_snr_db": [21.3] + [40.0] * (_N_BANDS - 1),
+    },
+    "verdict": {
+        "passed": False,
+        "reasons": [{"code": "low_snr", "detail": "found the secondary path 21.3 dB above its estimate's noise"}],
+        "not_judged": [],
+        "model": {"name": "default", "version": 1, "digest": _DIGEST},
+        "figures": {
+            "clipped_share": 0.0,
+            "lead_samples": -1.0,
+            "polarity": 0.81,
+            "low_level_db": -0.4,
+            "tail_db": -58.1,
+            "window": 8192,
+            "n_frames": 48,
+        },
+    },
+    "timings_ms": {"queue": 0.1, "decode": 21.0, "estimate": 240.0, "encode": 2.1, "total": 320.0},
 }
 MODEL_EXAMPLE: Json = {
     "name": "default",

@@ -17,7 +17,8 @@ from starlette.responses import Response
 
 from model_store.mirror import Mirror, is_url
 from model_store.store import DEFAULT_ROOT, ModelStore
-from service import endpoints, management, openapi, v2_endpoints
+from service import calibrate_endpoint, endpoints, management, openapi, v2_endpoints
+from service.calibrator import Calibrator
 from service.endpoints import Service
 from service.engine import Engine, choose_device
 from service.errors import Problem, from_domain
@@ -45,6 +46,7 @@ class Row(NamedTuple):
 ROUTES = (
     Row("POST", "/synthesize", endpoints.synthesize),
     Row("POST", "/refine", endpoints.refine),
+    Row("POST", "/calibrate", calibrate_endpoint.calibrate),
     Row("POST", "/evaluate", endpoints.evaluate),
     Row("GET", "/models", endpoints.list_models, "both"),
     Row("GET", "/models/{name}", endpoints.show_model, "both"),
@@ -126,7 +128,7 @@ def create_app(settings: Settings) -> FastAPI:
         recheck_s=settings.recheck_s,
     )
 
-    side_lane = SideLane(settings.json_processes)
+    side_lane, calibrator = SideLane(settings.json_processes), Calibrator()
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
@@ -134,6 +136,7 @@ def create_app(settings: Settings) -> FastAPI:
         engine.start()
         yield
         await engine.close()
+        await calibrator.close()
         if provider is not None:
             await asyncio.to_thread(provider.shutdown)  # which sends what is left
         await side_lane.close()
@@ -150,6 +153,7 @@ def create_app(settings: Settings) -> FastAPI:
         Quotas(settings.quota_per_s, settings.quota_burst),
         Keys(settings.api_keys, settings.api_keys_file),
         Keys(settings.management_keys, settings.management_keys_file),
+        calibrator,
     )
     for row in ROUTES:
         handler = row.handler if settings.management_port is None else _heard(row)

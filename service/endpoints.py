@@ -14,6 +14,7 @@ from starlette.responses import Response
 
 from model_store.store import ModelStore, ModelVersion
 from service import advice, answers, wire
+from service.calibrator import Calibrator
 from service.designs import Ear, Recipe
 from service.engine import Engine
 from service.errors import Problem
@@ -53,6 +54,7 @@ class Service:
     quotas: Quotas
     keys: Keys
     management_keys: Keys
+    calibrator: Calibrator
 
 
 def service_of(request: Request) -> Service:

@@ -7,9 +7,9 @@ from typing import Any
 
 from pydantic.json_schema import models_json_schema
 
-from service import openapi_v2, wire
+from service import openapi_v2, take_wire, wire
 from service.advice import WARNINGS
-from service.answer_schemas import ANSWERS, DESIGN_EXAMPLE, EVALUATION_EXAMPLE, MODEL_EXAMPLE
+from service.answer_schemas import ANSWERS, CALIBRATION_EXAMPLE, DESIGN_EXAMPLE, EVALUATION_EXAMPLE, MODEL_EXAMPLE
 from service.designs import DEFAULT_MAX_GAIN_DB, MAX_GAIN_RANGE_DB
 from service.errors import PROBLEM_MEDIA_TYPE, PROBLEMS, RETRY_AFTER_S, Problem
 from service.negotiation import BINARY, DEADLINE, JSON
@@ -18,6 +18,8 @@ from service.openapi_v2 import DEADLINE_REFERENCE
 from service.options import DEFAULT_UPDATES
 from service.schemas import CALIBRATION_FIELDS, MAX_ITEMS, DesignBody, DesignItems, EvaluateBody
 from service.settings import MAX_DEADLINE_MS, MIN_DEADLINE_MS, Settings
+from service.takes import CalibrationBody
+from synthesis.calibration_verdict import REASONS
 from synthesis.gauss_newton import MAX_UPDATES
 
 TITLE = "PRIME-ANC"
@@ -29,6 +31,12 @@ _BODY = (
     "unequal-grids unusable-paths no-finite-filter headers-too-large internal-error not-ready overloaded "
     "over-quota deadline-passed model-unavailable too-slow too-many-connections"
 )
+_CALIBRATION = (
+    "malformed-request malformed-json unauthorised unknown-model not-acceptable length-required too-large "
+    "unsupported-media-type unsupported-encoding missing-field unknown-field invalid-field out-of-range wrong-rate "
+    "unusable-paths headers-too-large internal-error overloaded over-quota deadline-passed model-unavailable "
+    "too-slow too-many-connections"
+)
 _BINARY_BODY = "bad-magic bad-version bad-flags bad-length bad-checksum"
 _ANY = "too-slow headers-too-large internal-error too-many-connections"
 
@@ -38,12 +46,20 @@ PATHS_EXAMPLE: Json = {
     "sample_rate": 48_000,
 }
 
+TAKES_EXAMPLE: Json = {
+    "takes": [
+        {"gain": 0.0, "x": {"wav": "UklGRjZYBABXQVZF"}, "e": {"wav": "UklGRjZYBABXQVZF"}},
+        {"gain": 0.35, "x": {"float32": "zczMPQAAAL8="}, "e": {"float32": "CtcjPc3MTL4="}},
+    ],
+    "sample_rate": 48_000,
+}
+
 ITEM_PROBLEM_EXAMPLE = Problem("unusable-paths", "what was found, and what was expected", "primary").document()
 
 
 def document(settings: Settings) -> Json:
     """The whole document. Security is stated as the settings ask for it."""
-    bodies = (DesignBody, DesignItems, EvaluateBody, InferenceRequest)
+    bodies = (DesignBody, DesignItems, EvaluateBody, CalibrationBody, InferenceRequest)
     _, definitions = models_json_schema(
         [(body, "validation") for body in bodies], ref_template="#/components/schemas/{model}"
     )
@@ -67,6 +83,7 @@ def document(settings: Settings) -> Json:
                 "post": _design("refine", "The same, then up to k Gauss-Newton updates", _refine_options())
                 | guarded
             },
+            "/calibrate": {"post": _calibrate(settings) | guarded},
             "/evaluate": {"post": _evaluate() | guarded},
             "/models": {
                 "get": _get(
@@ -186,6 +203,57 @@ def _design(name: str, summary: str, options: list[Json]) -> Json:
                 },
             },
             **_problems(f"{_BODY} {_BINARY_BODY}"),
+        },
+    }
+
+
+def _calibrate(settings: Settings) -> Json:
+    reasons = "\n".join(f"| `{code}` | {meaning} |" for code, meaning in REASONS.items())
+    fields = CalibrationBody.model_json_schema()["properties"]
+    only = "With a binary body only. "
+    return {
+        "operationId": "calibrate",
+        "summary": "Probe recordings in, paths, coherence and a verdict out",
+        "description": f"Bodies may have up to {settings.max_calibration_bytes} bytes; `multipart/form-data` is "
+        "not taken. With a JSON body its options are fields, with a binary body query parameters. The answer, of "
+        f"either kind, is a body that `/refine` takes as it is.\n\nReasons:\n\n| code | |\n|---|---|\n{reasons}\n",
+        "parameters": [
+            *(
+                _query(name, {key: each for key, each in fields[name].items() if key != "description"}, only)
+                for name in ("model", "sign", "n_windows")
+            ),
+            DEADLINE_REFERENCE,
+        ],
+        "requestBody": {
+            "required": True,
+            "content": {
+                JSON: {
+                    "schema": _reference("CalibrationBody"),
+                    "examples": {"two takes, abridged": {"value": TAKES_EXAMPLE}},
+                },
+                BINARY: {"schema": {"type": "string", "format": "binary", "description": take_wire.__doc__}},
+            },
+        },
+        "responses": {
+            "200": {
+                "description": "The paths and the verdict",
+                "headers": _headers("Server-Timing", "X-Verdict"),
+                "content": {
+                    JSON: {
+                        "schema": _reference("Calibration"),
+                        "examples": {"noisy takes": {"value": CALIBRATION_EXAMPLE}},
+                    },
+                    BINARY: {
+                        "schema": {
+                            "type": "string",
+                            "format": "binary",
+                            "description": "The paths and their coherence as `/refine` takes them. `X-Verdict`, "
+                            "with this form only, holds `passed` or the codes of the reasons.",
+                        }
+                    },
+                },
+            },
+            **_problems(f"{_CALIBRATION} {_BINARY_BODY}"),
         },
     }
 

@@ -12,6 +12,7 @@ from starlette.datastructures import QueryParams
 from service.designs import DEFAULT_MAX_GAIN_DB, MAX_GAIN_RANGE_DB, Sign
 from service.errors import Problem
 from service.schemas import Method, Profile
+from synthesis.calibration import MAX_N_WINDOWS, N_WINDOWS
 from synthesis.gauss_newton import MAX_UPDATES
 
 REFINE = ("k", "profile")
@@ -19,6 +20,9 @@ REFINE = ("k", "profile")
 
 BINARY = ("model", "method", "sign", "max_gain_db")
 """Options that a JSON body carries itself."""
+
+CALIBRATE = ("model", "sign", "n_windows")
+"""Options of `/calibrate` with a binary body."""
 
 DEFAULT_UPDATES = 3
 
@@ -36,6 +40,7 @@ class Options(NamedTuple):
     method: str
     sign: Sign
     max_gain_db: float
+    n_windows: int
 
 
 def read_options(query: QueryParams, allowed: Iterable[str], default_updates: int) -> Options:
@@ -54,12 +59,13 @@ def read_options(query: QueryParams, allowed: Iterable[str], default_updates: in
             raise Problem("invalid-field", f"{name}: found it twice in the query, expected it once", name)
         given[name] = value
     return Options(
-        k=_updates(given["k"]) if "k" in given else default_updates,
+        k=_whole("k", given["k"], 0, MAX_UPDATES) if "k" in given else default_updates,
         profile=_choice("profile", given.get("profile", "fast"), get_args(Profile)),
         model=given.get("model"),
         method=_choice("method", given.get("method", "prime"), get_args(Method)),
         sign="plus" if _choice("sign", given.get("sign", "minus"), get_args(Sign)) == "plus" else "minus",
         max_gain_db=_gain(given["max_gain_db"]) if "max_gain_db" in given else DEFAULT_MAX_GAIN_DB,
+        n_windows=_whole("n_windows", given.get("n_windows", str(N_WINDOWS)), 1, MAX_N_WINDOWS),
     )
 
 
@@ -69,10 +75,10 @@ def _choice(name: str, value: str, choices: tuple[str, ...]) -> str:
     return value
 
 
-def _updates(text: str) -> int:
-    if not (text.isascii() and text.isdigit() and len(text) <= 3 and int(text) <= MAX_UPDATES):
+def _whole(name: str, text: str, low: int, high: int) -> int:
+    if not (text.isascii() and text.isdigit() and len(text) <= 3 and low <= int(text) <= high):
         raise Problem(
-            "out-of-range", f"k: found {text[:40]!a}, expected a whole number from 0 to {MAX_UPDATES}", "k"
+            "out-of-range", f"{name}: found {text[:40]!a}, expected a whole number from {low} to {high}", name
         )
     return int(text)
 

@@ -22,7 +22,7 @@ from synthesis.conventions import SAMPLE_RATE_HZ
 Method = Literal["prime", "ratio_base", "projected_ratio", "wmmse"]
 Profile = Literal["fast", "paper"]
 
-CALIBRATION_FIELDS = frozenset({"verdict", "warnings", "timings_ms"})
+CALIBRATION_FIELDS = frozenset({"spectra", "bands", "verdict", "warnings", "timings_ms"})
 """Fields that a calibration's answer holds beside those of a request: taken, so that it can be sent on as it is,
 and not read."""
 

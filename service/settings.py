@@ -57,6 +57,8 @@ class Settings(BaseSettings):
     """Models kept in memory, the default one among them; the least recently used goes first."""
     max_body_bytes: int = Field(8 * 2**20, ge=1024)
     """Largest request body. Every field on the 65,536-point grid takes about 5 MB of JSON."""
+    max_calibration_bytes: int = Field(64 * 2**20, ge=1024)
+    """Largest body of a calibration. Sixteen takes of four seconds are 25 MB of float32, 33 MB in base64."""
     max_header_bytes: int = Field(16_384, ge=512)
     """Largest request head."""
     api_keys: tuple[KeyDigest, ...] = ()

@@ -10,6 +10,8 @@ from service.errors import PROBLEMS
 from service.open_inference import INPUT_RANK, InferenceParameters
 from service.schemas import CALIBRATION_FIELDS, DesignBody, EvaluateBody
 from service.settings import Settings
+from service.takes import CalibrationBody
+from synthesis.calibration_verdict import REASONS
 from synthesis.conventions import STAGES
 
 TEXT = (Path(__file__).parents[2] / "docs" / "http-api.md").read_text(encoding="utf-8")
@@ -36,6 +38,19 @@ def test_answer_fields() -> None:
         for name in set(ANSWERS[schema]["properties"]) - {"prediction"}:
             assert f"`{prefix}{name}`" in answer, name
     assert {*STAGES, "core", "total"} == set(ANSWERS["Timings"]["properties"])
+
+
+def test_calibration() -> None:
+    text = section("Calibration")
+    assert set(re.findall(r"^\| `(\w+)` \| ", text, re.MULTILINE)) >= set(REASONS)
+    for name in (*CalibrationBody.model_fields, *ANSWERS["Calibration"]["properties"]):
+        assert f"`{name}" in text, name
+    properties = {name: ANSWERS["Calibration"]["properties"][name] for name in ("bands", "timings_ms")}
+    properties["verdict"] = ANSWERS["Verdict"]
+    properties["figures"] = ANSWERS["Verdict"]["properties"]["figures"]
+    for schema, prefix in (("bands", "bands."), ("timings_ms", ""), ("verdict", "verdict."), ("figures", "")):
+        for name in properties[schema]["properties"]:
+            assert f"`{prefix}{name}`" in text, name
 
 
 def test_open_inference() -> None:

@@ -1,0 +1,29 @@
+"""Probe recordings as an earphone would make them: a noise through true paths, both states."""
+
+from collections.abc import Sequence
+
+import numpy as np
+from scipy.signal import fftconvolve
+
+from service.takes import ProbeTake
+
+GAIN = 0.35
+
+
+def recordings(
+    noises: Sequence[np.ndarray],
+    primary: np.ndarray,
+    secondary: np.ndarray,
+    gain: float = GAIN,
+    snr_db: float = 300.0,
+) -> list[ProbeTake]:
+    """A take with gain 0 and one with `gain` for each noise, white noise `snr_db` below each error signal."""
+    rng = np.random.default_rng(0)
+    takes = []
+    for state in (0.0, gain):
+        for noise in noises:
+            combined = primary - state * np.pad(secondary, (0, len(primary) - len(secondary)))
+            error = fftconvolve(noise, combined)[: len(noise)]
+            error += 10 ** (-snr_db / 20) * error.std() * rng.standard_normal(len(error))
+            takes.append(ProbeTake(state, noise.astype(np.float32), error.astype(np.float32)))
+    return takes
