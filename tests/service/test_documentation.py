@@ -1,4 +1,4 @@
-"""`docs/http-api.md` names every endpoint, field, option, warning and problem that there is, and no others."""
+"""`docs/http-api.md` names every endpoint, field, warning and problem that there is, and no others."""
 
 import re
 from pathlib import Path
@@ -9,7 +9,6 @@ from service.app import ROUTES
 from service.errors import PROBLEMS
 from service.open_inference import INPUT_RANK, InferenceParameters
 from service.schemas import CALIBRATION_FIELDS, DesignBody, EvaluateBody
-from service.settings import Settings
 from service.takes import CalibrationBody
 from synthesis.calibration_verdict import REASONS
 from synthesis.conventions import STAGES
@@ -65,8 +64,3 @@ def test_warnings_and_problems_both_ways() -> None:
         (code, int(status)) for status, text in rows for code in re.findall(r"`([a-z]+-[a-z-]+|\w+ed)`", text)
     }
     assert documented == {(code, status) for code, (status, _) in PROBLEMS.items()}
-
-
-def test_settings() -> None:
-    options = set(re.findall(r"`--([a-z-]+)`", section("Running it")))
-    assert options == {name.replace("_", "-") for name in Settings.model_fields}
