@@ -16,6 +16,7 @@ COMMANDS = {
     "train": "updates per second and time per model",
     "scaling": "cost against taps, grid, batch and number of updates",
     "trace": "operators and bytes of each stage, counted",
+    "floor": "operations, bytes and launches of each stage at the least, from the mathematics",
     "report": "draw what the others wrote: pictures and a table",
 }
 

@@ -80,6 +80,7 @@ step machine 60 bash -c 'nvidia-smi; lscpu | grep "Model name"; exec "$@"' bash 
 step tests 300 "$PYTHON" -m pytest -q -m cuda --continue-on-collection-errors -p no:cacheprovider tests
 step core 300 "$PYTHON" -m benchmarks core "${OPTIONS[@]}"
 step trace 120 "$PYTHON" -m benchmarks trace "${OPTIONS[@]}"
+step floor 60 "$PYTHON" -m benchmarks floor --device "${DEVICE:-cuda}" --out "$OUT"
 step http 180 "$PYTHON" -m benchmarks http --updates 0 1 3 "${OPTIONS[@]}"
 step train 180 "$PYTHON" -m benchmarks train --groups 1 "$GROUP" "${OPTIONS[@]}"
 step train-prime 240 "$PYTHON" -m benchmarks train --generator prime --groups 1 "$GROUP" --updates 40 "${OPTIONS[@]}"

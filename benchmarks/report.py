@@ -208,7 +208,20 @@ def trace_table(document: Document) -> list[str]:
     return lines
 
 
+def floor_table(document: Document) -> list[str]:
+    """Stages, refinement for each number of updates."""
+    rows = [row for row in document["rows"] if row["stage"] == "refine" or row["k"] == document["rows"][0]["k"]]
+    return table(
+        ("stage", "k", "MFLOP", "kB in and out", "barriers"),
+        (
+            (row["stage"], row["k"], number(row["megaflop"]), number(row["kilobytes"]), row["barriers"])
+            for row in rows
+        ),
+    )
+
+
 TABLES = {
+    "floor": floor_table,
     "core": core_table,
     "http": http_table,
     "train": train_table,
