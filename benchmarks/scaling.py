@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import torch
@@ -88,9 +90,12 @@ def one_update(ears: Ears, device: torch.device, n_taps: int, n_fft: int) -> Tur
     paths = AcousticPaths.from_impulse_responses(primary, secondary, n_fft).to(torch.float32, device)
     psd = torch.from_numpy(regridded(ears.reference_psd.numpy(), n_fft)).float().to(device)
     start = torch.zeros(1, n_taps, device=device)
+    # A profile with a grid of its own is measured on the one asked for.
+    own_grid: Any = {"n_fft": n_fft} if hasattr(PROFILES["fast"], "n_fft") else {}
+    profile = replace(PROFILES["fast"], **own_grid)
 
     def update(primary: torch.Tensor, secondary: torch.Tensor, taps: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        refined = refine(AcousticPaths(primary, secondary), taps, psd, n_updates=1, profile=PROFILES["fast"])
+        refined = refine(AcousticPaths(primary, secondary), taps, psd, n_updates=1, profile=profile)
         return refined.taps, refined.objective
 
     stage = GraphedStage(
