@@ -1,0 +1,85 @@
+"""The Ray Serve adapter on a local cluster: the same answers as the service's own server gives."""
+
+import importlib.util
+import os
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import numpy as np
+import pytest
+
+from model_store.store import ModelStore
+from service import wire
+from service.designs import Ear
+from synthesis.synthesizer import Synthesizer
+from tests.service import models
+from tests.service.test_endpoints import assert_same_filter, library_paths
+
+HEADERS = {"Content-Type": "application/octet-stream", "Accept": "application/octet-stream"}
+SERVE = """
+import sys, time, ray
+from ray import serve
+ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False, configure_logging=False)
+serve.start(http_options={"host": "127.0.0.1", "port": int(sys.argv[1])})
+from service.ray_serve import application
+serve.run(application)
+print("serving", flush=True)
+sys.stdin.read()
+serve.shutdown()
+ray.shutdown()
+"""
+
+
+@pytest.fixture
+def address(tmp_path: Path) -> Iterator[str]:
+    """Of a cluster of this test's own, which ends with it."""
+    if importlib.util.find_spec("ray") is None or importlib.util.find_spec("grpc") is None:
+        pytest.skip("the optional extra `serve` is not installed")
+    store = ModelStore(tmp_path / "store", include_bundled=False)
+    store.publish("ears", models.checkpoint(1))
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    settings = {"PRIME_STORE": str(store.root), "PRIME_MODEL": "ears", "PRIME_DEVICE": "cpu", "PRIME_THREADS": "1"}
+    process = subprocess.Popen(
+        [sys.executable, "-c", SERVE, str(port)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        env=os.environ | settings | {"OMP_NUM_THREADS": "1", "RAY_USAGE_STATS_ENABLED": "0"},
+        text=True,
+    )
+    assert process.stdout is not None
+    assert process.stdin is not None
+    try:
+        lines = []
+        while "serving\n" not in lines:
+            lines.append(process.stdout.readline())
+            assert lines[-1], "the cluster ended"
+        yield f"http://127.0.0.1:{port}"
+    finally:
+        process.stdin.close()
+        process.wait(60)
+        process.stdout.close()
+
+
+def test_a_replica_on_a_cluster_designs_the_same_filters(address: str, ear: Ear) -> None:
+
+    synthesizer: Synthesizer = models.checkpoint(1).synthesizer()
+    with httpx.Client(base_url=address, timeout=60) as client:
+        given_up = time.monotonic() + 120
+        while client.get("/health/ready").status_code != 200 and time.monotonic() < given_up:
+            time.sleep(0.1)
+        body = wire.encode(ear.primary, ear.secondary)
+        answer = client.post("/refine?k=1", content=body, headers=HEADERS)
+        assert answer.status_code == 200
+        taps = np.frombuffer(answer.content, "<f4")
+        assert_same_filter(taps.tolist(), synthesizer.design(library_paths(ear), 1).taps)
+        refused = client.post("/refine?k=99", content=body, headers=HEADERS)
+        assert refused.json()["type"].endswith("out-of-range")
+        assert "prime_requests_total" in client.get("/metrics").text
