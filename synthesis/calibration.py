@@ -93,7 +93,7 @@ def calibrate(takes: Sequence[Take], n_windows: int = N_WINDOWS, windows: Window
 
     takes: signals [n], at least MIN_SAMPLES each; the shortest tells how all are cut, unless `windows` does.
     Raises InvalidPaths (field `takes`) for takes too short, too long, silent or not finite, or whose states do not
-    differ, and InvalidOption where a state is missing.
+    differ, or give paths that float32 cannot hold, and InvalidOption where a state is missing.
     """
     _check(takes)
     shortest = min(take.error.shape[-1] for take in takes)
@@ -101,6 +101,9 @@ def calibrate(takes: Sequence[Take], n_windows: int = N_WINDOWS, windows: Window
     wide = [Take(take.gain, take.reference.double(), take.error.double()) for take in takes]
     states = probe_states(wide, window=cut.length, n_offsets=cut.n, first_sample=cut.first, last_sample=shortest)
     estimate = paths_of_states(states, primary_taps=PRIMARY_TAPS, secondary_taps=SECONDARY_TAPS)
+    for name, response in (("primary", estimate.primary), ("secondary", estimate.secondary)):
+        if not bool(torch.fft.rfft(response, n=DESIGN_N_FFT).abs().max() < torch.finfo(torch.float32).max):
+            raise InvalidPaths(f"takes: found a {name} path too large for float32, expected levels alike", "takes")
     if not bool(estimate.secondary.any()):
         raise InvalidPaths(
             "takes: found no difference between the states, expected a loudspeaker to be heard", "takes"

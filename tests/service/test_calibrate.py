@@ -3,6 +3,9 @@
 import asyncio
 import base64
 import io
+import os
+import subprocess
+import sys
 import threading
 from collections.abc import AsyncIterator
 from functools import partial
@@ -31,6 +34,7 @@ from tests.service import models
 from tests.service.conftest import connected
 from tests.service.recordings import GAIN, recordings
 from tests.service.test_problems import assert_problem
+from tests.service.test_process import Program
 from training.calibration import simulate_calibration
 from training.datasets.noise import NoiseSet, read_noise, simulated_noise
 from training.datasets.pandar import read_pandar
@@ -289,6 +293,32 @@ async def test_every_bad_field_is_named(client: httpx.AsyncClient, takes: list[P
         assert_problem(answer, code, field)
 
 
+@pytest.mark.parametrize(
+    ("x_scale", "e_scale", "gain", "status"),
+    [
+        (1e-30, 1e-30, GAIN, 200),
+        (1e37, 1e37, GAIN, 200),
+        (1e-30, 1e30, GAIN, 422),
+        (1e30, 1e-30, GAIN, 200),
+        (1e-44, 1.0, GAIN, 422),
+        (1.0, 1.0, 1e-300, 422),
+    ],
+)
+async def test_no_scale_ends_in_numbers_that_are_none(
+    client: httpx.AsyncClient, takes: list[ProbeTake], x_scale: float, e_scale: float, gain: float, status: int
+) -> None:
+    scaled = [
+        ProbeTake(gain if t.gain else 0.0, (t.x * x_scale).astype(np.float32), (t.e * e_scale).astype(np.float32))
+        for t in takes
+    ]
+    answer = await post(client, take_wire.encode(scaled))
+    assert answer.status_code == status, answer.text[:300]
+    if status == 200:
+        assert b"null" not in answer.content
+    else:
+        assert_problem(answer, "unusable-paths", "takes")
+
+
 async def test_bodies_of_other_kinds_are_refused(client: httpx.AsyncClient, takes: list[ProbeTake]) -> None:
     body = take_wire.encode(takes)
     files = {"x": ("x.wav", b"RIFF")}
@@ -363,3 +393,22 @@ async def test_measured_takes_end_in_the_filter_that_training_s_estimate_gives(
             found, wanted = score(pair, taps)
             assert found.noise_reduction_db == pytest.approx(wanted.noise_reduction_db, abs=0.1)
             assert found.noise_reduction_db > 15
+
+
+def test_the_example_shows_both_ears_verdicts_and_filters(store_folder: Path) -> None:
+    """The real script against the real program; ten decibels of noise are named."""
+    program = Program(store_folder)
+    try:
+        program.wait_until_ready()
+        script = Path(__file__).parents[2] / "examples" / "calibrate_listener.py"
+        ran = subprocess.run(
+            [sys.executable, str(script), "--url", program.address, "--snr-db", "10"],
+            capture_output=True,
+            text=True,
+            env=os.environ | {"PYTHONPATH": str(script.parents[1]), "OMP_NUM_THREADS": "1"},
+            check=False,
+        )
+    finally:
+        program.stop()
+    assert ran.returncode == 0, ran.stderr
+    assert ran.stdout.count("NOT passed") == ran.stdout.count("low_snr: found") == ran.stdout.count("scored") == 2

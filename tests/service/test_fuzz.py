@@ -15,6 +15,7 @@ from service import json_numbers, open_inference, wire
 from service.designs import Ear
 from service.errors import PROBLEMS, Problem
 from service.schemas import DesignBody, EvaluateBody, load_json, read_json
+from service.takes import read_calibration
 
 SCALARS = (
     st.none() | st.booleans() | st.integers(-(2**63), 2**63) | st.floats(allow_nan=False) | st.text(max_size=8)
@@ -102,6 +103,38 @@ def test_binary_of_any_numbers(primary: list[float], cut: int, flip: int | None)
     assert isinstance(paths, wire.Paths) == is_good
     if is_good:
         assert_usable(*paths)
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    body=st.fixed_dictionaries(
+        {
+            "takes": st.lists(
+                st.fixed_dictionaries(
+                    {
+                        "gain": SCALARS | st.sampled_from([0, 0.35]),
+                        "x": NUMBERS
+                        | VALUES
+                        | st.dictionaries(st.sampled_from(["wav", "float32"]), st.text(max_size=9)),
+                        "e": NUMBERS | VALUES,
+                    }
+                )
+                | VALUES,
+                max_size=4,
+            )
+            | VALUES,
+            "sample_rate": st.just(48_000) | SCALARS,
+        },
+        optional={"n_windows": SCALARS, "sign": SCALARS, "model": SCALARS},
+    )
+    | VALUES
+)
+def test_takes_in_json(body: Any) -> None:
+    """All too short: none is ever good."""
+    refused = outcome(lambda: read_calibration(json_numbers.load(orjson.dumps(body))))
+    assert isinstance(refused, Problem)
+    assert 400 <= refused.status < 500
+    assert orjson.loads(refused.response().body)["detail"] == refused.detail
 
 
 @settings(max_examples=200, deadline=None)

@@ -8,10 +8,12 @@ import pytest
 import torch
 from scipy.signal import fftconvolve
 
+from synthesis.calibration_verdict import MIN_LOW_LEVEL_DB
 from synthesis.path_estimation import PathEstimate, Take, estimate_paths
+from synthesis.support_statistics import learn_support_statistics, secondary_traits
 from training.calibration import simulate_calibration, window_offsets
 from training.datasets.noise import NoiseSet, read_noise, simulated_noise
-from training.datasets.pandar import read_pandar
+from training.datasets.pandar import read_handling, read_pandar
 from training.datasets.path_pairs import DatasetError, PathPair
 from training.datasets.simulated import simulate_listeners
 
@@ -176,3 +178,20 @@ def test_measured_paths_are_estimated_as_well_as_their_coherence_says(measured_d
     secondary = torch.from_numpy(np.stack([pair.secondary[:2048] for pair in dataset.pairs[:4]]))
     off = (estimate.secondary - secondary).square().sum(-1) / secondary.square().sum(-1)
     assert float(10 * torch.log10(off.max())) < -15
+
+
+def test_an_open_earphone_lies_far_below_every_fit_at_low_frequencies(measured_data: Path) -> None:
+    """What the verdict calls a leak: the handling cases 103 and 104 are open, 101 and 102 closed."""
+    noise_set = read_noise(measured_data / "noise")
+    persons, handling = (
+        simulate_calibration(dataset.pairs, noise_set, probes=[0, 4]).secondary
+        for dataset in (read_pandar(measured_data), read_handling(measured_data))
+    )
+    statistics = learn_support_statistics(persons)
+
+    def below_db(secondary: torch.Tensor) -> torch.Tensor:
+        return secondary_traits(secondary).low_level_db - statistics.low_level_db.mean
+
+    closed, is_open = below_db(handling)[:4], below_db(handling)[4:]
+    assert min(below_db(persons).min(), closed.min()) > MIN_LOW_LEVEL_DB + 3
+    assert is_open.max() < MIN_LOW_LEVEL_DB - 9
