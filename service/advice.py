@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 
+from service import net
 from service.designs import Ear, Figures
 from synthesis.conventions import N_BINS, SAMPLE_RATE_HZ
 from synthesis.octave_bands import AMP_BANDS, NR_BANDS, edges_hz, nominal_hz
 
 WARNINGS = {
+    "generator_replaced": "The generator's filter was not finite, or was predicted to take away over 3 dB less "
+    "noise than the Wiener filter for the same paths: the answer is the latter, method `wmmse`.",
     "prediction_from_model": "No coherence came with the paths: the prediction uses what the model's support "
     "listeners' estimates did not know, not what these do not.",
     "low_coherence": "The mean coherence from 50 Hz to 5 kHz is below 0.9: the paths are poorly measured.",
@@ -28,9 +31,13 @@ LITTLE_NOISE_REDUCTION_DB = 3.0
 Warning_ = dict[str, str]
 
 
-def advise(ear: Ear, figures: Figures) -> list[Warning_]:
-    """Warnings on a design or on a filter that was brought along, in the order of WARNINGS."""
+def advise(ear: Ear, figures: Figures, replaces: str | None = None) -> list[Warning_]:
+    """Warnings on a design or on a filter that was brought along, in the order of WARNINGS.
+
+    replaces: of a design, why it is not the generator's own.
+    """
     found: dict[str, str | None] = {
+        "generator_replaced": _REPLACED.get(replaces) if replaces else None,
         "prediction_from_model": None if ear.coherence is not None else "no coherence was sent",
         "low_coherence": _low_coherence(ear),
         "resampled_grid": _resampled(ear),
@@ -40,6 +47,12 @@ def advise(ear: Ear, figures: Figures) -> list[Warning_]:
         "little_noise_reduction": _little(figures),
     }
     return [{"code": code, "detail": detail} for code, detail in found.items() if detail is not None]
+
+
+_REPLACED = {
+    net.NOT_FINITE: "the generator's filter was not finite",
+    net.PREDICTED_WORSE: f"the generator's filter was predicted worse by more than {net.MARGIN_DB:g} dB",
+}
 
 
 def _low_coherence(ear: Ear) -> str | None:

@@ -81,7 +81,7 @@ class Design:
 
     taps: float32 [2048], negated where sign is `plus`. refinement: `applied`, `stopped`, `objective`, `step_scale`,
     `pcg_residual`. times_ms: the engine's stages, each over the batch that the design was part of; a stage that
-    was not timed apart is absent.
+    was not timed apart is absent. replaces: why this is not the generator's own filter, one of `net.REASONS`.
     """
 
     model: ModelVersion
@@ -91,6 +91,7 @@ class Design:
     refinement: dict[str, Any]
     figures: Figures
     times_ms: dict[str, float]
+    replaces: str | None = None
 
 
 @dataclass(frozen=True, eq=False)

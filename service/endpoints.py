@@ -100,7 +100,7 @@ async def _design(request: Request, options: Iterable[str], default_updates: int
     (design,) = await service.engine.design(recipe, [ear], due, partial(until_gone, request))
     if isinstance(design, SynthesisError):
         raise design
-    warnings = advice.advise(ear, design.figures)
+    warnings = advice.advise(ear, design.figures, design.replaces)
     headers: dict[str, str] = {}
     if answer_type == BINARY:
         content, times, headers = answers.design_binary(design, warnings, watch)

@@ -62,7 +62,9 @@ async def _design(
     except Exception as error:
         return dict.fromkeys(places, _problem(error))
     return {
-        place: (design, advise(ear, design.figures)) if isinstance(design, Design) else _problem(design)
+        place: (design, advise(ear, design.figures, design.replaces))
+        if isinstance(design, Design)
+        else _problem(design)
         for place, ear, design in zip(places, ears, designs, strict=True)
     }
 

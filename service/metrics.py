@@ -9,6 +9,7 @@ import torch
 from prometheus_client import CollectorRegistry, Counter, Histogram, Info, ProcessCollector, Summary
 from prometheus_client.exposition import choose_encoder
 
+from service import net
 from service.designs import Design
 from service.engine import Engine
 from service.state_collector import StateCollector
@@ -59,6 +60,14 @@ class Metrics:
         self._applied = self._histogram(
             "prime_refine_applied", "Gauss-Newton updates applied to a design.", range(MAX_UPDATES + 1)
         )
+        self._replaced = Counter(
+            "prime_replaced_designs_total",
+            "Generator's designs in whose place the net put the Wiener filter, by reason.",
+            ["reason"],
+            registry=self.registry,
+        )
+        for reason in net.REASONS:  # from 0, so that the first one is a rise
+            self._replaced.labels(reason)
         # Two sums over the same designs: their difference is the drift, over any time and any set of replicas.
         self._judged = Summary(
             "prime_judged_noise_reduction_db",
@@ -90,6 +99,8 @@ class Metrics:
         predicted_db, n_applied = float(design.figures.mean_noise_reduction_db), design.refinement["applied"]
         self._noise_reduction.observe(predicted_db)
         self._applied.observe(n_applied)
+        if design.replaces is not None:
+            self._replaced.labels(design.replaces).inc()
         if design.recipe.method != "prime":
             return
         scored_db = self._residency.scored_noise_reduction_db(design.model, n_applied)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from time import perf_counter
 
 import numpy as np
@@ -12,6 +13,7 @@ from torch import Tensor
 
 from model_store.checkpoint import Checkpoint
 from model_store.store import ModelStore, ModelVersion
+from service import net
 from service.designs import (
     BATCH_SIZES,
     Basis,
@@ -87,7 +89,7 @@ class ResidentModel:
         return spent_s
 
     def _golden_taps(self, n_updates: int) -> Tensor:
-        (design,) = self.design(Recipe(n_updates=n_updates), [self.golden_ear])
+        (design,) = self._designed(Recipe(n_updates=n_updates), [self.golden_ear])  # no net under this one
         if isinstance(design, SynthesisError):
             raise design
         return torch.from_numpy(design.taps)
@@ -111,12 +113,37 @@ class ResidentModel:
         return sum(each.nbytes for each in own) + sum(each.tensor_bytes() for each in [*self._schedules.values()])
 
     def design(self, recipe: Recipe, ears: Sequence[Ear]) -> list[Design | SynthesisError]:
-        """Design all ears (1 to 16) as one batch, in order.
+        """Design all ears (1 to 16) as one batch, in order, with a net under the generator's.
 
         One ear's fault is its own: its place holds InvalidPaths where a path does not fit the design grid, or
         NonFiniteFilter where its filter or figures are not finite. The answers refer to no buffer of this model.
         """
-        schedule, faults = self._loaded(ears)
+        answers = self._designed(recipe, ears)
+        if recipe.method == "prime":
+            doubtful = [place for place, answer in enumerate(answers) if net.is_doubtful(answer)]
+            if doubtful:
+                self._compare(recipe, ears, answers, doubtful)
+        return answers
+
+    def _compare(
+        self, recipe: Recipe, ears: Sequence[Ear], answers: list[Design | SynthesisError], doubtful: Sequence[int]
+    ) -> None:
+        """Design the doubtful ears with the rival too, and keep the better. The time is that of the whole batch."""
+        rivals = self._designed(
+            replace(recipe, method=net.RIVAL), [ears[place] for place in doubtful], goes_on=True
+        )
+        for place, rival in zip(doubtful, rivals, strict=True):
+            answers[place] = net.better(answers[place], rival)
+        times_ms = self._clock.times_ms()
+        for answer in answers:
+            if isinstance(answer, Design):
+                answer.times_ms.update(times_ms)
+
+    def _designed(
+        self, recipe: Recipe, ears: Sequence[Ear], goes_on: bool = False
+    ) -> list[Design | SynthesisError]:
+        """What the recipe's own method makes of the ears. goes_on: its times add to those before."""
+        schedule, faults = self._loaded(ears, goes_on)
         packed = schedule.design(recipe.method, recipe.n_updates, recipe.profile, self._clock)
         bases = _bases(ears)
         predicted = {basis: schedule.predict(basis, self._clock) for basis in set(bases)}
@@ -154,7 +181,7 @@ class ResidentModel:
 
         return [answer(item) for item in range(len(ears))]
 
-    def _loaded(self, ears: Sequence[Ear]) -> tuple[Schedule, dict[int, SynthesisError]]:
+    def _loaded(self, ears: Sequence[Ear], goes_on: bool = False) -> tuple[Schedule, dict[int, SynthesisError]]:
         """A schedule of the right size with the ears in its buffers, and the ears that do not fit into them.
 
         The row of such an ear, and rows to spare, keep what they held: rows do not know of each other.
@@ -163,7 +190,8 @@ class ResidentModel:
         if size not in self._schedules:
             self._schedules[size] = Schedule(self._synthesizer, size)
         schedule = self._schedules[size]
-        self._clock.start()
+        if not goes_on:
+            self._clock.start()
         faults: dict[int, SynthesisError] = {}
         for row, ear in enumerate(ears):
             try:

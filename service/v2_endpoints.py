@@ -94,7 +94,9 @@ async def infer(request: Request) -> Response:
     (design,) = await service.engine.design(recipe, [ear], due, partial(until_gone, request))
     if isinstance(design, SynthesisError):
         raise design
-    content, json_length, times = open_inference.answer(asked, design, advice.advise(ear, design.figures), watch)
+    content, json_length, times = open_inference.answer(
+        asked, design, advice.advise(ear, design.figures, design.replaces), watch
+    )
     service.metrics.observe_times(times)
     service.metrics.observe_design(design)
     headers = {"Server-Timing": answers.server_timing(times)}

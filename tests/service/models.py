@@ -32,12 +32,12 @@ def coherence(seed: int) -> torch.Tensor:
     return 0.97 + 0.029 * torch.rand(N_BINS, generator=torch.Generator().manual_seed(seed))
 
 
-def checkpoint(seed: int) -> Checkpoint:
-    """A `prime-log` generator with small random weights in its last layer, so that it corrects something."""
+def checkpoint(seed: int, std: float = 0.05) -> Checkpoint:
+    """A `prime-log` generator with random weights of that size in its last layer, so that it corrects something."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         generator = Generator(GeneratorConfig.prime_log(n_channels=8, dilations=(1, 2), n_points=64))
-        torch.nn.init.normal_(generator.head[-1].weight, std=0.05)
+        torch.nn.init.normal_(generator.head[-1].weight, std=std)
     generator = generator.eval().requires_grad_(False)
     psd, uncertainty = reference_psd(), torch.full((2, 31), 0.01)
     golden = GoldenCase.make(generator, psd, uncertainty, *responses(100), coherence(100))

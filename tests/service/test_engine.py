@@ -171,11 +171,17 @@ async def test_a_deadline_cuts_the_updates_and_says_so(engine: Engine) -> None:
     assert len(design.refinement["step_scale"]) == design.refinement["applied"]
 
 
+async def begun(engine: Engine) -> "asyncio.Future[list[object]]":
+    """A long design that the worker is at."""
+    running = asyncio.ensure_future(engine.design(Recipe(n_updates=8), ears(16)))
+    while engine._queue._busy_until is None:
+        await asyncio.sleep(0)
+    return running
+
+
 async def test_a_deadline_that_passes_while_waiting_is_not_designed(engine: Engine) -> None:
     """The estimate is wrong, as one after a long quiet may be: the queue itself takes longer than the deadline."""
-    running = asyncio.ensure_future(engine.design(Recipe(n_updates=8), ears(16)))
-    while engine.n_queued == 0:
-        await asyncio.sleep(0)
+    running = await begun(engine)
     waiting = asyncio.ensure_future(engine.design(Recipe(), ears(1), time.perf_counter() + 60))
     await asyncio.sleep(0)
     (group,) = engine._queue._groups.values()
@@ -189,9 +195,7 @@ async def test_a_deadline_that_passes_while_waiting_is_not_designed(engine: Engi
 
 
 async def test_who_goes_away_frees_his_place(engine: Engine) -> None:
-    running = asyncio.ensure_future(engine.design(Recipe(n_updates=8), ears(16)))
-    while engine.n_queued == 0:
-        await asyncio.sleep(0)
+    running = await begun(engine)
     gone = asyncio.Event()
     waiting = [asyncio.ensure_future(engine.design(Recipe(), ears(1), gone=gone.wait)) for _ in range(3)]
     cancelled = asyncio.ensure_future(engine.design(Recipe(n_updates=1), ears(1)))
@@ -230,10 +234,7 @@ async def test_closing_finishes_what_runs_and_refuses_what_waits(settings: Setti
     engine = Engine(ModelStore(settings.store), torch.device("cpu"), default_model="ears")
     engine.start()
     await engine.started()
-    running = asyncio.ensure_future(engine.design(Recipe(n_updates=8), ears(4)))
-    while engine.n_queued == 0:
-        await asyncio.sleep(0)
-    await asyncio.sleep(0.005)
+    running = await begun(engine)
     waiting = asyncio.ensure_future(engine.design(Recipe(), ears(1)))
     await asyncio.sleep(0)
     await engine.close()

@@ -1,0 +1,45 @@
+"""A net under the generator: where its filter fails, the answer is the Wiener filter for the same estimates.
+
+A filter that is not finite fails, and so does one whose predicted noise reduction lies more than MARGIN_DB below
+that of `wmmse` with as many updates. To know the latter takes a second design, 8 ms on a CPU core, so it is only
+made for filters that are predicted to do little: on 30 measured ears the default generator's are predicted to take
+away 16.4 to 30.4 dB (k = 0, 1, 3; with a coherence and without), at most 2.1 dB less than `wmmse`, and ordinary
+requests never pay. A generator that is worse than `wmmse` and still takes away DOUBTFUL_BELOW_DB goes unnoticed
+here; the drift of the predicted noise reduction shows it to the operator.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from service.designs import Design
+from synthesis.errors import NonFiniteFilter, SynthesisError
+
+RIVAL = "wmmse"
+
+DOUBTFUL_BELOW_DB = 15.0
+"""Predicted mean noise reduction below which the generator's filter is compared."""
+
+MARGIN_DB = 3.0
+"""By so much the rival must be predicted better: the prediction misses by up to 1.5 dB on persons left out."""
+
+NOT_FINITE = "not_finite"
+PREDICTED_WORSE = "predicted_worse"
+REASONS = (NOT_FINITE, PREDICTED_WORSE)
+
+
+def is_doubtful(answer: Design | SynthesisError) -> bool:
+    """Whether the generator's answer needs a rival. Unusable paths do not: they have no filter at all."""
+    if isinstance(answer, Design):
+        return float(answer.figures.mean_noise_reduction_db) < DOUBTFUL_BELOW_DB
+    return isinstance(answer, NonFiniteFilter)
+
+
+def better(own: Design | SynthesisError, rival: Design | SynthesisError) -> Design | SynthesisError:
+    """The answer to give: `own`, unless it fails beside the rival."""
+    if not isinstance(rival, Design):
+        return own
+    if not isinstance(own, Design):
+        return replace(rival, replaces=NOT_FINITE)
+    gain_db = float(rival.figures.mean_noise_reduction_db) - float(own.figures.mean_noise_reduction_db)
+    return replace(rival, replaces=PREDICTED_WORSE) if gain_db > MARGIN_DB else own
