@@ -133,8 +133,8 @@ def traced(synthesizer: Synthesizer, ears: Ears, batch: int, k: int) -> list[Row
     schedule = Schedule(synthesizer, batch)
     paths = ears.estimated.to(torch.float32)
     places = ears.batch(0, batch)
-    schedule.primary.copy_(paths.primary[places])
-    schedule.secondary.copy_(paths.secondary[places])
+    schedule.ears.device.primary.copy_(paths.primary[places])
+    schedule.ears.device.secondary.copy_(paths.secondary[places])
     found: dict[str, tuple[Counter[str], Counter[str]]] = defaultdict(lambda: (Counter(), Counter()))
 
     def design(clock: StageClock) -> None:

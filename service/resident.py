@@ -58,6 +58,7 @@ class ResidentModel:
         ]
         """What its designs scored on unseen listeners, dB, by updates; None where the manifest does not say."""
         self._synthesizer = checkpoint.synthesizer(torch.float32, device)
+        self._reference_psd = self._synthesizer.reference_psd.cpu()
         self._schedules: dict[int, Schedule] = {}
         self._clock = StageClock(device)
         self._golden = checkpoint.golden
@@ -148,7 +149,8 @@ class ResidentModel:
         bases = _bases(ears)
         predicted = {basis: schedule.predict(basis, self._clock) for basis in set(bases)}
         times_ms = self._clock.times_ms()
-        refined, figures = _on_host(packed), _figures(predicted, bases)
+        refined, *hosted = schedule.on_host([packed, *predicted.values()])
+        figures = _figures(dict(zip(predicted, hosted, strict=True)), bases)
 
         def answer(item: int) -> Design | SynthesisError:
             taps = refined[item, :N_TAPS]
@@ -173,7 +175,8 @@ class ResidentModel:
         bases = _bases(ears)
         predicted = {basis: schedule.predict(basis, self._clock) for basis in set(bases)}
         times_ms = self._clock.times_ms()
-        figures = _figures(predicted, bases)
+        hosted = schedule.on_host([*predicted.values()])
+        figures = _figures(dict(zip(predicted, hosted, strict=True)), bases)
 
         def answer(item: int) -> Evaluation | SynthesisError:
             fault = faults.get(item) or _not_finite(filters[item], figures[item])
@@ -198,21 +201,23 @@ class ResidentModel:
                 self._load(schedule, row, ear)
             except SynthesisError as error:
                 faults[row] = error
+        schedule.ears.upload()
         self._clock.mark("decode")
         return schedule, faults
 
     def _load(self, schedule: Schedule, row: int, ear: Ear) -> None:
-        schedule.primary[row] = path_spectrum(ear.primary, "primary", self.device)
-        schedule.secondary[row] = path_spectrum(ear.secondary, "secondary", self.device)
-        schedule.max_gain_db[row] = ear.max_gain_db
+        host = schedule.ears.host
+        host.primary[row] = path_spectrum(ear.primary, "primary")
+        host.secondary[row] = path_spectrum(ear.secondary, "secondary")
+        host.max_gain_db[row] = ear.max_gain_db
         if ear.coherence is None:
-            schedule.coherence[row] = 1.0
+            host.coherence[row] = 1.0
         else:
-            schedule.coherence[row] = coherence_on_design_grid(ear.coherence)
+            host.coherence[row] = coherence_on_design_grid(ear.coherence)
         if ear.reference_psd is None:
-            schedule.reference_psd[row] = self._synthesizer.reference_psd
+            host.reference_psd[row] = self._reference_psd
         else:
-            schedule.reference_psd[row] = psd_on_design_grid(ear.reference_psd)
+            host.reference_psd[row] = psd_on_design_grid(ear.reference_psd)
 
 
 @contextmanager
@@ -231,15 +236,9 @@ def _bases(ears: Sequence[Ear]) -> list[Basis]:
     return ["model" if ear.coherence is None else "coherence" for ear in ears]
 
 
-def _on_host(tensor: Tensor) -> Float32:
-    """A copy on the CPU, also of what is there already: the buffer is about to serve somebody else."""
-    return tensor.to("cpu", copy=True).numpy()
-
-
-def _figures(predicted: dict[Basis, Tensor], bases: Sequence[Basis]) -> list[Float32]:
+def _figures(predicted: dict[Basis, Float32], bases: Sequence[Basis]) -> list[Float32]:
     """Each ear's row of the prediction that its basis asks for."""
-    host = {basis: _on_host(each) for basis, each in predicted.items()}
-    return [host[basis][item] for item, basis in enumerate(bases)]
+    return [predicted[basis][item] for item, basis in enumerate(bases)]
 
 
 def _named(figures: Float32, basis: Basis) -> Figures:

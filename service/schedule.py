@@ -12,9 +12,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from service.designs import DEFAULT_MAX_GAIN_DB, Float32
+from service.designs import Float32
+from service.ear_buffers import EarBuffers
 from service.stage_clock import StageClock
-from synthesis.conventions import N_BINS, N_TAPS
+from synthesis.conventions import N_TAPS
 from synthesis.cuda_graph import GraphedStage
 from synthesis.gauss_newton import VERDICTS, Refinement
 from synthesis.noise_reduction import Prediction
@@ -32,10 +33,9 @@ Definition = tuple[Callable[..., Sequence[Tensor]], tuple[Tensor, ...]]
 class Schedule:
     """One model's stages over buffers for `batch_size` ears: captured on a GPU, run eagerly on a CPU.
 
-    Owns, on the model's device: primary and secondary, complex64 [batch, 16385]; reference_psd and coherence,
-    float32 [batch, 16385]; max_gain_db, float32 [batch, 1]; start and taps, float32 [batch, 2048], what
-    refinement starts from and what is predicted; and every stage's outputs. What a call returns is such a
-    buffer, valid until the next call: copy it out first. For one thread only.
+    Owns `ears`, what is designed from; on the model's device start and taps, float32 [batch, 2048], what refinement
+    starts from and what is predicted; and every stage's outputs. What a call returns is such a buffer, valid until
+    the next call: `on_host` copies it out. For one thread only.
     """
 
     def __init__(self, synthesizer: Synthesizer, batch_size: int) -> None:
@@ -44,11 +44,7 @@ class Schedule:
         self.batch_size = batch_size
         device = synthesizer.reference_psd.device
         self._capture = device.type == "cuda"
-        self.primary = torch.ones(batch_size, N_BINS, dtype=torch.complex64, device=device)
-        self.secondary = torch.ones_like(self.primary)
-        self.reference_psd = synthesizer.reference_psd.repeat(batch_size, 1)
-        self.coherence = torch.ones(batch_size, N_BINS, device=device)
-        self.max_gain_db = torch.full((batch_size, 1), DEFAULT_MAX_GAIN_DB, device=device)
+        self.ears = EarBuffers(batch_size, synthesizer.reference_psd)
         self.start = torch.zeros(batch_size, N_TAPS, device=device)
         self.taps = torch.zeros(batch_size, N_TAPS, device=device)
         self._stages: dict[tuple[Any, ...], GraphedStage] = {}
@@ -67,11 +63,18 @@ class Schedule:
         clock.mark("predict")
         return packed
 
+    def on_host(self, parts: Sequence[Tensor]) -> list[Float32]:
+        """Copies of some of what the calls returned, in one transfer, once all that was asked for is done."""
+        joined = torch.cat(tuple(parts), dim=1)
+        if self._capture:
+            joined = torch.empty(joined.shape, pin_memory=True).copy_(joined, non_blocking=True)
+            torch.cuda.current_stream().synchronize()
+        return np.split(joined.numpy(), np.cumsum([each.shape[1] for each in parts])[:-1], axis=1)
+
     def tensor_bytes(self) -> int:
         """Memory of the buffers and of the stages' outputs."""
-        own = [each for each in vars(self).values() if isinstance(each, Tensor)]
         outputs = [each for stage in [*self._stages.values()] for each in stage.outputs]
-        return sum(each.nbytes for each in (*own, *outputs))
+        return self.ears.nbytes + sum(each.nbytes for each in (self.start, self.taps, *outputs))
 
     def graph_bytes(self) -> int:
         """Device memory that the recorded stages keep to themselves; 0 on a CPU."""
@@ -102,14 +105,16 @@ class Schedule:
 
     def _solve_wmmse(self) -> Tensor:
         """Where one ear has no solution, each is solved alone, and that one's filter is NaN."""
+        ears = self.ears.device
         try:
-            return design_wmmse(AcousticPaths(self.primary, self.secondary), self.reference_psd)
+            return design_wmmse(AcousticPaths(ears.primary, ears.secondary), ears.reference_psd)
         except (ValueError, np.linalg.LinAlgError):
             return torch.cat([self._solve_one(slice(row, row + 1)) for row in range(self.batch_size)])
 
     def _solve_one(self, row: slice) -> Tensor:
+        ears = self.ears.device
         try:
-            return design_wmmse(AcousticPaths(self.primary[row], self.secondary[row]), self.reference_psd[row])
+            return design_wmmse(AcousticPaths(ears.primary[row], ears.secondary[row]), ears.reference_psd[row])
         except (ValueError, np.linalg.LinAlgError):
             return torch.full_like(self.start[row], torch.nan)
 
@@ -123,8 +128,8 @@ class Schedule:
 
     def _definition(self, key: tuple[Any, ...]) -> Definition:
         """What a stage computes, and from which buffers."""
-        model = self.synthesizer
-        paths = (self.primary, self.secondary)
+        model, ears = self.synthesizer, self.ears.device
+        paths = (ears.primary, ears.secondary)
 
         def path_ratio(primary: Tensor, secondary: Tensor) -> tuple[Tensor, ...]:
             ratio = model.path_ratio(AcousticPaths(primary, secondary))
@@ -153,22 +158,22 @@ class Schedule:
             case ("generate",):
                 return lambda features: (model.generate(features),), self._stage("path_ratio").outputs[2:]
             case ("reconstruct", "ratio_base"):
-                return reconstruct, (*paths, *self._stage("path_ratio").outputs, self.max_gain_db)
+                return reconstruct, (*paths, *self._stage("path_ratio").outputs, ears.max_gain_db)
             case ("reconstruct", _):
                 ratio, correction = self._stage("path_ratio").outputs, self._stage("generate").outputs
-                return reconstruct, (*paths, *ratio, self.max_gain_db, *correction)
+                return reconstruct, (*paths, *ratio, ears.max_gain_db, *correction)
             case ("refine", n_updates, profile):
-                inputs: tuple[Tensor, ...] = (*paths, self.start, self.max_gain_db, self.reference_psd)
+                inputs: tuple[Tensor, ...] = (*paths, self.start, ears.max_gain_db, ears.reference_psd)
                 return lambda p, s, start, ceiling, psd: (
                     side_by_side(model.refine(AcousticPaths(p, s), start, n_updates, profile, ceiling, psd)),
                 ), inputs
             case ("predict", "coherence"):
-                inputs = (*paths, self.taps, self.coherence, self.reference_psd)
+                inputs = (*paths, self.taps, ears.coherence, ears.reference_psd)
                 return lambda p, s, taps, c, psd: (
                     side_by_side(model.predict(AcousticPaths(p, s), taps, c, psd)),
                 ), inputs
             case ("predict", "model"):
-                inputs = (*paths, self.taps, self.reference_psd)
+                inputs = (*paths, self.taps, ears.reference_psd)
                 return lambda p, s, taps, psd: (
                     side_by_side(model.predict(AcousticPaths(p, s), taps, None, psd)),
                 ), inputs

@@ -57,8 +57,8 @@ def test_coherence_is_interpolated_over_frequency(n_fft: int) -> None:
 
 @pytest.mark.parametrize("n_fft", GRIDS)
 def test_paths_of_every_grid_are_the_same_responses(ear: Ear, n_fft: int) -> None:
-    reference = path_spectrum(ear.primary, "primary", CPU)
-    found = path_spectrum(spectra(ear, n_fft)[0], "primary", CPU)
+    reference = path_spectrum(ear.primary, "primary")
+    found = path_spectrum(spectra(ear, n_fft)[0], "primary")
     assert reference.shape == found.shape == (N_BINS,)
     assert torch.allclose(found, reference, atol=1e-5 * float(reference.abs().max()))
 
@@ -67,5 +67,5 @@ def test_what_does_not_fit_names_its_path() -> None:
     late = np.zeros(65_536)
     late[[0, 40_000]] = 1.0
     with pytest.raises(InvalidPaths, match=r"^secondary: found -3.0 dB") as refused:
-        path_spectrum(np.fft.rfft(late).astype(np.complex64), "secondary", CPU)
+        path_spectrum(np.fft.rfft(late).astype(np.complex64), "secondary")
     assert refused.value.field == "secondary"

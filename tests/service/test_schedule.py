@@ -27,8 +27,8 @@ def loaded(device: torch.device, batch_size: int) -> tuple[Synthesizer, Schedule
 
 
 def load(schedule: Schedule, paths: AcousticPaths) -> None:
-    schedule.primary.copy_(paths.primary)
-    schedule.secondary.copy_(paths.secondary)
+    schedule.ears.device.primary.copy_(paths.primary)
+    schedule.ears.device.secondary.copy_(paths.secondary)
 
 
 def assert_same(found: torch.Tensor, expected: torch.Tensor) -> None:
@@ -62,7 +62,7 @@ def test_the_schedule_equals_direct_calls(device: torch.device, method: str, n_u
 def test_predictions_equal_direct_calls(device: torch.device) -> None:
     synthesizer, schedule, paths = loaded(device, batch_size=2)
     coherence = torch.stack([models.coherence(1), models.coherence(2)]).to(device)
-    schedule.coherence.copy_(coherence)
+    schedule.ears.device.coherence.copy_(coherence)
     clock = StageClock(device)
     clock.start()
     schedule.design("prime", 1, "fast", clock)
@@ -74,22 +74,22 @@ def test_predictions_equal_direct_calls(device: torch.device) -> None:
 
 def test_buffers_are_read_anew_and_never_move(device: torch.device) -> None:
     synthesizer, schedule, _ = loaded(device, batch_size=1)
-    buffers = ("primary", "secondary", "reference_psd", "coherence", "max_gain_db", "start", "taps")
-    addresses = [getattr(schedule, name).data_ptr() for name in buffers]
+    addresses = [each.data_ptr() for each in (*schedule.ears.device, schedule.start, schedule.taps)]
     clock = StageClock(device)
     outputs = set()
     for seed in range(10, 14):
         primary, secondary = (each[None].to(device) for each in models.responses(seed))
         paths = AcousticPaths.from_impulse_responses(primary, secondary)
         load(schedule, paths)
-        schedule.max_gain_db.fill_(20.0)
+        schedule.ears.device.max_gain_db.fill_(20.0)
         clock.start()
         packed = schedule.design("prime", 1, "fast", clock)
         outputs.add(packed.data_ptr())
         with torch.inference_mode():
             expected = synthesizer.design(paths, 1, max_gain_db=torch.full((1, 1), 20.0, device=device))
         assert_same(packed[:, :2048], expected.taps)
-    assert [getattr(schedule, name).data_ptr() for name in buffers] == addresses
+    now = (*schedule.ears.device, schedule.start, schedule.taps)
+    assert [each.data_ptr() for each in now] == addresses
     assert len(outputs) == 1
 
 
@@ -112,7 +112,7 @@ def test_stages_are_marked_as_they_run(device: torch.device) -> None:
 
 def test_an_ear_without_a_solution_leaves_the_others_alone(device: torch.device) -> None:
     synthesizer, schedule, paths = loaded(device, batch_size=2)
-    schedule.primary[1] = torch.inf
+    schedule.ears.device.primary[1] = torch.inf
     clock = StageClock(device)
     clock.start()
     schedule.design("wmmse", 0, "fast", clock)
