@@ -189,6 +189,9 @@ class Engine:
             self.on_batch(sum(len(job.ears) for job in batch))
             try:
                 answers = _make(batch)
+            except torch.OutOfMemoryError:
+                torch.cuda.empty_cache()
+                outcomes += [(job, Problem(*_NO_ROOM)) for job in batch]
             except Exception as error:
                 outcomes += [(job, error) for job in batch]
             else:
@@ -212,6 +215,8 @@ class Engine:
             headers=retry_after(self._queue.backlog_s()),
         )
 
+
+_NO_ROOM = ("overloaded", "found no room on the device for this batch, expected some once others are done")
 
 Outcome = tuple[Job, list[Any] | Exception]
 

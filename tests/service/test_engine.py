@@ -272,3 +272,26 @@ async def test_a_gpu_gives_the_cpu_s_filters(settings: Settings) -> None:
         assert np.abs(cpu.taps - cuda.taps).max() < 1e-2 * np.abs(cpu.taps).max()
         assert cpu.figures.mean_noise_reduction_db == pytest.approx(cuda.figures.mean_noise_reduction_db, abs=0.05)
         assert all(spent >= 0 for spent in cuda.times_ms.values())
+
+
+@pytest.mark.cuda
+async def test_a_gpu_without_room_sheds_and_recovers(settings: Settings) -> None:
+    if not torch.cuda.is_available():
+        pytest.skip("no CUDA device")
+    engine = Engine(ModelStore(settings.store), torch.device("cuda"), default_model="ears")
+    engine.start()
+    await engine.started()
+    before = only(await engine.design(Recipe(), ears(1)))
+    torch.cuda.empty_cache()
+    total = torch.cuda.get_device_properties(0).total_memory
+    torch.cuda.set_per_process_memory_fraction((torch.cuda.memory_reserved() + 2**20) / total)
+    try:
+        with pytest.raises(Problem) as refused:
+            await engine.design(Recipe(n_updates=8, profile="paper"), ears(MAX_BATCH))  # records new stages
+        assert refused.value.code == "overloaded"
+        after = only(await engine.design(Recipe(), ears(1)))
+    finally:
+        torch.cuda.set_per_process_memory_fraction(1.0)
+    assert np.array_equal(before.taps, after.taps)
+    assert len(await engine.design(Recipe(n_updates=8, profile="paper"), ears(MAX_BATCH))) == MAX_BATCH
+    await engine.close()

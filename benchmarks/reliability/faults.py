@@ -1,0 +1,193 @@
+"""Break what a service stands on while it serves, and see that it goes on.
+
+    python -m benchmarks.reliability.faults
+
+Clients ask for designs all the time while, one after the other: checkpoints are damaged in the store (weights that
+are not numbers, cut short, a bit turned over, a link in a file's place) and their loading is asked for; the process
+that reads long JSON is killed; a publisher runs out of disk. What must hold: each fault is refused or recovered
+from, every client is given the old model's filter throughout, and the store lists what it listed before. Prints one
+line of JSON; the exit status is 1 after a mistake. (A GPU whose memory is full: `tests/service/test_engine.py`.)
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import hashlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+import numpy as np
+import torch
+from safetensors.torch import load_file, save_file
+
+from benchmarks.reliability.served import Served, served
+from benchmarks.reliability.traffic import Tally, in_turn, request
+from model_store.checkpoint import Checkpoint
+from model_store.store import ModelStore
+
+MODEL, DAMAGED = "serving", "damaged"
+KEY = "operator"
+N_CLIENTS = 2
+LONG_JSON = b'{"primary": {"impulse_response": [0.5' + b", 0.125" * 20_000 + b"]}}"
+"""Long enough to be read in a process of its own; what it says is refused, for its length."""
+
+
+@dataclass
+class Outcome:
+    """faults: what came of each. n_answers: filters that clients were given meanwhile."""
+
+    faults: dict[str, str] = field(default_factory=dict)
+    n_answers: int = 0
+    mistakes: Counter[str] = field(default_factory=Counter)
+
+
+def _not_numbers(weights: Path) -> None:
+    tensors = load_file(weights)
+    _writable(weights)
+    save_file({name: torch.full_like(tensor, torch.nan) for name, tensor in tensors.items()}, weights)
+
+
+def _cut_short(weights: Path) -> None:
+    _writable(weights).write_bytes(weights.read_bytes()[:-100])
+
+
+def _bit_turned_over(weights: Path) -> None:
+    content = bytearray(weights.read_bytes())
+    content[len(content) // 2] ^= 1
+    _writable(weights).write_bytes(content)
+
+
+def _linked(weights: Path) -> None:
+    elsewhere = weights.parents[2] / "elsewhere.safetensors"
+    weights.parent.chmod(0o755)
+    weights.rename(elsewhere)
+    weights.symlink_to(elsewhere)
+
+
+def _writable(file: Path) -> Path:
+    file.parent.chmod(0o755)
+    file.chmod(0o644)
+    return file
+
+
+DAMAGES: dict[str, Callable[[Path], None]] = {
+    "weights that are not numbers": _not_numbers,
+    "a checkpoint cut short": _cut_short,
+    "a bit turned over": _bit_turned_over,
+    "a link in a file's place": _linked,
+}
+
+
+def run(checkpoint: Checkpoint, *arguments: str) -> Outcome:
+    """Break a service of its own in every way."""
+    digest = hashlib.sha256(KEY.encode()).hexdigest()
+    with tempfile.TemporaryDirectory() as folder:
+        store = ModelStore(Path(folder), include_bundled=False)
+        store.publish(MODEL, checkpoint)
+        for number, damage in enumerate(DAMAGES.values()):
+            version = store.publish(f"{DAMAGED}-{number}", checkpoint)
+            damage(next(version.folder.glob("generator*")))
+        keys = ("--management-keys", f'["{digest}"]')
+        with served(store.root, "--model", MODEL, *keys, *arguments) as service:
+            return asyncio.run(_break(service, store, checkpoint))
+
+
+async def _break(service: Served, store: ModelStore, checkpoint: Checkpoint) -> Outcome:
+    outcome, tally, listed = Outcome(), Tally(), store.list()
+    plain = request(checkpoint.golden, "/refine?k=1", {"X-Deadline-Ms": "60000"})
+    expected = (await _filters(service, plain, Tally()))[0]
+    is_over = asyncio.Event()
+
+    async def client() -> None:
+        while not is_over.is_set():
+            for found in await _filters(service, plain, tally):
+                if np.abs(found - expected).max() > 1e-3 * np.abs(expected).max():
+                    outcome.mistakes["another filter"] += 1
+
+    clients = [asyncio.create_task(client()) for _ in range(N_CLIENTS)]
+    for number, name in enumerate(DAMAGES):
+        outcome.faults[name] = await asyncio.to_thread(_refused_load, service, f"{DAMAGED}-{number}")
+    if Path("/proc/self/task").exists():
+        outcome.faults["a killed process"] = await asyncio.to_thread(_killed_reader, service)
+    outcome.faults["a full disk"] = await asyncio.to_thread(_full_disk, store)
+    is_over.set()
+    await asyncio.gather(*clients)
+    outcome.n_answers = tally.statuses[200]
+    outcome.mistakes += tally.mistakes
+    outcome.mistakes.update(f"status {status}" for status in tally.statuses if status != 200)
+    if store.list() != listed:
+        outcome.mistakes["the store has changed"] += 1
+    outcome.mistakes.update(name for name, found in outcome.faults.items() if "as it should be" not in found)
+    return outcome
+
+
+async def _filters(service: Served, content: bytes, tally: Tally) -> list[np.ndarray]:
+    """The filter that one client is given now."""
+    once = await in_turn(service.port, content, 1)
+    tally.statuses += once.statuses
+    tally.mistakes += once.mistakes
+    return [np.frombuffer(once.last, "<f4")] if once.statuses[200] else []
+
+
+def _refused_load(service: Served, name: str) -> str:
+    status, body = service.ask("POST", f"/models/{name}/load", b"", {"Authorization": f"Bearer {KEY}"})
+    code = json.loads(body).get("type", "").rsplit(":", 1)[-1]
+    leaks = b"/" in body.replace(b"application/", b"") or b"Traceback" in body
+    held = status == 503 and code == "model-unavailable" and not leaks
+    return f"{status} {code}{', as it should be' if held else ''}"
+
+
+def _killed_reader(service: Served) -> str:
+    """Kill every child that the service has, then have long JSON read."""
+    pid = service.process.pid
+    children = {
+        child for file in Path(f"/proc/{pid}/task").glob("*/children") for child in file.read_text().split()
+    }
+    readers = [int(child) for child in children if b"spawn_main" in Path(f"/proc/{child}/cmdline").read_bytes()]
+    for reader in readers:
+        os.kill(reader, signal.SIGKILL)
+    status, _ = service.ask("POST", "/synthesize", LONG_JSON, {"Content-Type": "application/json"})
+    return f"{len(readers)} killed, then {status}{', as it should be' if readers and status == 422 else ''}"
+
+
+_PUBLISH = """
+import resource, signal, sys
+from pathlib import Path
+from model_store.store import ModelStore
+store = ModelStore(Path(sys.argv[1]), include_bundled=False)
+checkpoint = store.load(sys.argv[2])
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+resource.setrlimit(resource.RLIMIT_FSIZE, (4096, resource.RLIM_INFINITY))
+store.publish("half", checkpoint)
+"""
+
+
+def _full_disk(store: ModelStore) -> str:
+    """Publish in a process whose files may not grow, which is what a full disk does to them."""
+    command = [sys.executable, "-c", _PUBLISH, str(store.root), MODEL]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    left = [each.name for each in store.root.iterdir() if each.name.startswith("half") and any(each.iterdir())]
+    held = done.returncode != 0 and not left
+    return f"publishing ended with {done.returncode}, {len(left)} left over{', as it should be' if held else ''}"
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run the long form; the exit status says whether it held."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.reliability.faults")
+    _, rest = parser.parse_known_args(arguments)
+    outcome = run(ModelStore().load("default"), *rest)
+    print(json.dumps({"reliability": "faults", **asdict(outcome)}))
+    return 1 if outcome.mistakes else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,179 @@
+"""Send what nobody would, and see that it is read or refused.
+
+    python -m benchmarks.reliability.fuzz --bodies 1000000 --examples 200
+
+Binary bodies: good ones of every form, then bits turned over, bytes cut off, doubled and inserted, header fields
+drawn anew, numbers replaced by NaN, infinity and the edges of float32; half of them get a checksum that matches
+again, so that they are read to the end. Then the OpenAPI document: schemathesis draws requests from it, good and
+bad, and holds the answers to it. What must hold: no 5xx but a 503 that says when to come back, and no NaN in an
+answer. Prints one line of JSON; the exit status is 1 after a mistake.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import struct
+import subprocess
+import sys
+import tempfile
+import zlib
+from collections import Counter
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from random import Random
+
+import numpy as np
+
+from benchmarks.reliability.served import Served, served
+from benchmarks.reliability.traffic import ANSWER_BYTES, Connection
+from model_store.checkpoint import Checkpoint
+from model_store.golden import GoldenCase
+from model_store.store import ModelStore
+from service import wire
+
+MODEL = "fuzzed"
+CHECKSUM_AT = 20
+FLOATS = tuple(
+    struct.pack("<f", value)
+    for value in (np.nan, np.inf, -np.inf, 0.0, -0.0, 3.4e38, -3.4e38, 1e-45, 1e-38, 1e19, 1e-19, 1.0)
+)
+LENGTHS = (0, 1, 2, 2048, 2049, 4097, 16_384, 16_385, 32_768, 32_769, 65_536, 2**31 - 1, 2**31, 2**32 - 1)
+QUERIES = (
+    "",
+    "?k=1",
+    "?k=8&profile=paper",
+    "?method=wmmse",
+    "?method=ratio_base",
+    "?method=projected_ratio",
+    "?sign=plus",
+)
+# A deadline of a millisecond cannot be met, and the document says so; `_mutants` looks closer at such answers.
+CONFIGURATION = '[checks]\nnot_a_server_error.expected-statuses = ["2xx", "3xx", "4xx", 503]\n'
+CHECKS = "not_a_server_error,status_code_conformance,content_type_conformance,response_schema_conformance"
+
+
+@dataclass
+class Outcome:
+    """statuses: of the mutated bodies. schemathesis: its exit status, 0 where nothing was found; None: not run."""
+
+    n_bodies: int = 0
+    statuses: Counter[int] = field(default_factory=Counter)
+    schemathesis: int | None = None
+    found: str = ""
+    mistakes: Counter[str] = field(default_factory=Counter)
+
+
+def run(checkpoint: Checkpoint, n_bodies: int, n_examples: int, seed: int, *arguments: str) -> Outcome:
+    """Fuzz a service of its own. n_examples: for each operation of the document; 0 leaves it out."""
+    with tempfile.TemporaryDirectory() as folder:
+        store = ModelStore(Path(folder), include_bundled=False)
+        store.publish(MODEL, checkpoint)
+        with served(store.root, "--model", MODEL, *arguments) as service:
+            outcome = asyncio.run(_mutants(service, checkpoint.golden, n_bodies, Random(seed)))
+            if n_examples:
+                _document(service, n_examples, seed, outcome)
+            if any("Traceback" in line for line in service.log):
+                outcome.mistakes["a traceback in the log"] += 1
+    return outcome
+
+
+def good_bodies(golden: GoldenCase) -> list[bytes]:
+    """One of every form, short enough that most of a mutation's bytes matter."""
+    primary, secondary = golden.primary.numpy()[:512], golden.secondary.numpy()[:256]
+    p, s = (np.fft.rfft(each, 4096).astype(np.complex64) for each in (primary, secondary))
+    coherence = np.full(2049, 0.9, np.float32)
+    return [
+        wire.encode(primary, secondary),
+        wire.encode(primary, secondary, golden.coherence.numpy()),
+        wire.encode(p, s),
+        wire.encode(p, s, coherence),
+    ]
+
+
+def mutated(body: bytes, draw: Random) -> bytes:
+    """A body with one to four faults, half the time with a checksum that matches what is there."""
+    mutant = bytearray(body)
+    for _ in range(draw.randint(1, 4)):
+        place = draw.randrange(max(len(mutant), 1))
+        match draw.randrange(6):
+            case 0 if mutant:
+                mutant[place] ^= 1 << draw.randrange(8)
+            case 1:
+                del mutant[place : place + draw.randint(1, 64)]
+            case 2:
+                mutant[place:place] = draw.randbytes(draw.randint(1, 64))
+            case 3:
+                mutant += mutant[place : place + 4096]
+            case 4 if len(mutant) >= wire.HEADER_BYTES:
+                field_at = draw.choice((0, 4, 6, 8, 12, 16, 24))
+                struct.pack_into("<I", mutant, field_at, draw.choice(LENGTHS))
+            case _ if len(mutant) > wire.HEADER_BYTES + 4:
+                at = wire.HEADER_BYTES + 4 * draw.randrange((len(mutant) - wire.HEADER_BYTES) // 4)
+                mutant[at : at + 4] = draw.choice(FLOATS)
+    if draw.random() < 0.5 and len(mutant) >= wire.HEADER_BYTES:
+        struct.pack_into("<I", mutant, CHECKSUM_AT, zlib.crc32(mutant[wire.HEADER_BYTES :]))
+    return bytes(mutant)
+
+
+async def _mutants(service: Served, golden: GoldenCase, n_bodies: int, draw: Random) -> Outcome:
+    outcome, bodies, connection = Outcome(), good_bodies(golden), Connection(service.port)
+    for _ in range(n_bodies):
+        body = mutated(draw.choice(bodies), draw)
+        path = draw.choice(("/synthesize", "/refine")) + draw.choice(QUERIES)
+        if path.startswith("/synthesize?k"):
+            path = "/synthesize"
+        head = f"POST {path} HTTP/1.1\r\nHost: x\r\nAccept: application/octet-stream\r\nX-Deadline-Ms: 60000\r\n"
+        head += f"Content-Type: application/octet-stream\r\nContent-Length: {len(body)}\r\n\r\n"
+        answer = await connection.ask(head.encode() + body)
+        outcome.statuses[answer.status] += 1
+        if answer.status == 200:
+            if len(answer.body) != ANSWER_BYTES or not np.isfinite(np.frombuffer(answer.body, "<f4")).all():
+                outcome.mistakes["an answer that is no filter"] += 1
+        elif answer.status >= 500 and not (answer.status == 503 and answer.says_when):
+            outcome.mistakes[f"status {answer.status}"] += 1
+    connection.close()
+    outcome.n_bodies = n_bodies
+    return outcome
+
+
+def _document(service: Served, n_examples: int, seed: int, outcome: Outcome) -> None:
+    """Let schemathesis go through every operation."""
+    command = [
+        str(Path(sys.executable).with_name("schemathesis")),
+        "run",
+        f"http://127.0.0.1:{service.port}/openapi.json",
+        f"--checks={CHECKS}",
+        f"--max-examples={n_examples}",
+        f"--seed={seed}",
+        "--phases=examples,coverage,fuzzing",
+        "--request-timeout=60",
+        "--continue-on-failure",
+        "--no-color",
+        "--warnings=off",
+    ]
+    with tempfile.TemporaryDirectory() as folder:  # it leaves files where it runs
+        Path(folder, "schemathesis.toml").write_text(CONFIGURATION)
+        done = subprocess.run(command, capture_output=True, text=True, cwd=folder)
+    outcome.schemathesis = done.returncode
+    if done.returncode:
+        outcome.found = "\n".join(line[:400] for line in (done.stdout + done.stderr).splitlines())[-8000:]
+        outcome.mistakes["schemathesis"] += 1
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run the long form; the exit status says whether it held."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.reliability.fuzz")
+    parser.add_argument("--bodies", type=int, default=1_000_000)
+    parser.add_argument("--examples", type=int, default=200)
+    parser.add_argument("--seed", type=int, default=0)
+    options, rest = parser.parse_known_args(arguments)
+    checkpoint = ModelStore().load("default")
+    outcome = run(checkpoint, options.bodies, options.examples, options.seed, *rest)
+    print(json.dumps({"reliability": "fuzz", **asdict(outcome)}))
+    return 1 if outcome.mistakes else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,29 @@
+"""The short form of `benchmarks.reliability.fuzz`."""
+
+from random import Random
+
+from benchmarks.reliability import fuzz
+from service import wire
+from service.errors import Problem
+from tests.service import models
+
+
+def test_whatever_comes_is_read_or_refused() -> None:
+    outcome = fuzz.run(models.checkpoint(1), 400, 3, 1, "--device", "cpu", "--threads", "1")
+    assert not outcome.mistakes, outcome.found
+    assert outcome.schemathesis == 0
+    assert outcome.n_bodies == 400
+    assert {200, 400, 422} <= set(outcome.statuses)
+
+
+def test_mutants_reach_every_check() -> None:
+    """Else the long form would show little: each way to refuse a body is met, and some bodies stay good."""
+    draw, bodies, met = Random(0), fuzz.good_bodies(models.checkpoint(1).golden), set()
+    for _ in range(3000):
+        try:
+            wire.decode(fuzz.mutated(draw.choice(bodies), draw))
+            met.add("read")
+        except Problem as problem:
+            met.add(problem.code)
+    assert met >= {"read", "bad-magic", "bad-version", "bad-flags", "bad-length", "bad-checksum", "wrong-rate"}
+    assert "unusable-paths" in met
