@@ -69,7 +69,7 @@ async def test_the_filter_is_the_library_s(
     assert answer["refinement"]["requested"] == k
     assert answer["refinement"]["applied"] == int(expected.n_applied[0])
     assert answer["refinement"]["stopped"] == expected.verdict(0)["stopped"]
-    # Logarithms of residuals; without noise WMMSE leaves one at float32's rounding, where transforms differ by 0.2 %.
+    # Logs of residuals; without noise WMMSE leaves one at float32's rounding, where transforms differ by 0.2 %.
     assert answer["refinement"]["objective"] == pytest.approx(expected.verdict(0)["objective"], abs=1e-2)
 
 
