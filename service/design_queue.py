@@ -101,7 +101,7 @@ class DesignQueue:
         """What the worker does now as one batch, and what has come too late to be done. Waits for nothing.
 
         The oldest job, and with it those of its kind that are there: as many as fill a batch that ends before
-        the deadline of each.
+        the deadline of each. Where time has run faster than was expected they get fewer updates.
         """
         late: list[Job] = []
         with self._lock:
@@ -112,7 +112,12 @@ class DesignQueue:
                     late.append(self._pop(kind))
                     continue
                 batch = [self._pop(kind) for _ in range(self._n_together(kind[1], group, now))]
-                self._busy_until = now + self._expected_s(kind[1], sum(len(job.ears) for job in batch))
+                n_ears = sum(len(job.ears) for job in batch)
+                left_s = min(job.due for job in batch) - now
+                recipe = replace(kind[1], n_updates=self.times.most_updates(kind[1], n_ears, left_s) or 0)
+                for job in batch:
+                    job.recipe = recipe
+                self._busy_until = now + self._expected_s(recipe, n_ears)
                 return batch, late
         return [], late
 

@@ -139,6 +139,16 @@ async def test_a_deadline_that_passes_in_the_queue_is_not_designed(queue: Design
     assert queue.take() == ([good], [late])
 
 
+async def test_who_has_waited_longer_than_was_expected_gets_fewer_updates(queue: DesignQueue) -> None:
+    for left_s, n_updates in ((9.0, 3), (1.8, 1), (0.5, 0)):  # the last will be late, but was promised
+        admitted = job(Recipe(n_updates=3), due_in_s=9.0)
+        put(queue, admitted)
+        admitted.due = perf_counter() + left_s
+        assert queue.take() == ([admitted], [])
+        assert (admitted.recipe.n_updates, admitted.n_asked) == (n_updates, 3)
+        queue.done()
+
+
 async def test_what_is_withdrawn_is_forgotten(queue: DesignQueue) -> None:
     first, second = job(Recipe()), job(Recipe())
     put(queue, first, second)
