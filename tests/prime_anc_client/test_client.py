@@ -6,10 +6,8 @@ import socket
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import numpy as np
@@ -18,47 +16,10 @@ import pytest
 from prime_anc_client import Client, NotReached, Refused, Unauthorised, Unavailable, UnknownModel, UnusablePaths
 from service.designs import Ear
 from synthesis.synthesizer import Synthesizer
+from tests.prime_anc_client.relay import relayed
 from tests.service.bodies import spectra
 from tests.service.test_endpoints import assert_same_filter, library_paths
 from tests.service.test_process import Program
-
-
-@contextmanager
-def relayed(port: int) -> Iterator[tuple[int, list[socket.socket]]]:
-    """A port that leads to another, and the connections that it has taken."""
-    listening = socket.create_server(("127.0.0.1", 0))
-    accepted: list[socket.socket] = []
-    sockets = [listening]
-
-    def pass_on(source: socket.socket, sink: socket.socket) -> None:
-        with suppress(OSError):
-            while chunk := source.recv(65_536):
-                sink.sendall(chunk)
-        with suppress(OSError):
-            sink.shutdown(socket.SHUT_RDWR)
-
-    def accept() -> None:
-        with suppress(OSError):
-            while True:
-                taken, _ = listening.accept()
-                onward = socket.create_connection(("127.0.0.1", port))
-                accepted.append(taken)
-                sockets.extend((taken, onward))
-                for pair in ((taken, onward), (onward, taken)):
-                    threads.append(threading.Thread(target=pass_on, args=pair))
-                    threads[-1].start()
-
-    threads = [threading.Thread(target=accept)]
-    threads[0].start()
-    try:
-        yield listening.getsockname()[1], accepted
-    finally:
-        for each in sockets:
-            with suppress(OSError):
-                each.shutdown(socket.SHUT_RDWR)
-            each.close()
-        for thread in threads:
-            thread.join()
 
 
 @pytest.fixture(scope="module")

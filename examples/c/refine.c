@@ -1,0 +1,473 @@
+/* Designs control filters through the PRIME-ANC service, as an embedded host would: POSIX sockets, no library or heap.
+
+     cc -std=c99 -O2 -o refine refine.c
+     ./refine 127.0.0.1 8000 PRIMARY SECONDARY FIR [PRIMARY SECONDARY FIR]...
+
+   Each PRIMARY and SECONDARY is a file of an impulse response at 48 kHz, raw little-endian float32; each FIR is
+   written in the same form, 2048 taps. All designs (both ears, say) go over one connection, which is kept. A 503
+   is asked again after its Retry-After, within MAX_RETRIES and MAX_WAIT_S. The exit status is 0 when every filter
+   was written, 1 when one was not (standard error says why), 2 for a command line that cannot be read.
+   docs/http-api.md describes the format. A service that asks for keys needs one more line in HEAD: "Authorization:
+   Bearer KEY\r\n". */
+
+#define _POSIX_C_SOURCE 200809L
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <math.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#include <sys/socket.h>
+#include <sys/time.h>
+#include <time.h>
+#include <unistd.h>
+
+#ifndef MAX_SAMPLES
+#define MAX_SAMPLES 8192 /* of a path: as many as /calibrate answers with; the service takes up to 32768 */
+#endif
+
+enum {
+    SAMPLE_RATE_HZ = 48000,
+    N_TAPS = 2048,
+    HEADER_BYTES = 32,
+    IMPULSE_RESPONSES = 1,
+    MAX_ANSWER_BYTES = 16384, /* head and body: a filter takes 8192 bytes, its head about 600 */
+    TIMEOUT_S = 10,           /* to connect, to send, and for an answer, which may take up to twice that */
+    MAX_RETRIES = 5,
+    MAX_WAIT_S = 30 /* of all waits for one filter together */
+};
+
+static const char HEAD[] = "POST /refine?k=1 HTTP/1.1\r\n"
+                           "Host: %s:%u\r\n"
+                           "Connection: keep-alive\r\n"
+                           "Content-Type: application/octet-stream\r\n"
+                           "Accept: application/octet-stream\r\n"
+                           "Content-Length: %lu\r\n\r\n";
+
+typedef char float_has_32_bits[sizeof(float) == 4 ? 1 : -1];
+
+/* The service, and the connection to it: -1 while there is none. */
+struct service {
+    const char *address;
+    uint16_t port;
+    int connection;
+};
+
+struct answer {
+    unsigned char bytes[MAX_ANSWER_BYTES]; /* head, then body */
+    size_t n_received, n_head, n_body;
+    int status;
+};
+
+/* --- Little-endian numbers, whatever the machine's own order. --- */
+
+static void put_u16(unsigned char *to, uint16_t value)
+{
+    to[0] = (unsigned char)(value & 0xff);
+    to[1] = (unsigned char)(value >> 8);
+}
+
+static void put_u32(unsigned char *to, uint32_t value)
+{
+    put_u16(to, (uint16_t)(value & 0xffff));
+    put_u16(to + 2, (uint16_t)(value >> 16));
+}
+
+static void put_f32(unsigned char *to, float value)
+{
+    uint32_t bits;
+    memcpy(&bits, &value, sizeof bits);
+    put_u32(to, bits);
+}
+
+static float get_f32(const unsigned char *from)
+{
+    const uint32_t bits =
+        (uint32_t)from[0] | (uint32_t)from[1] << 8 | (uint32_t)from[2] << 16 | (uint32_t)from[3] << 24;
+    float value;
+    memcpy(&value, &bits, sizeof value);
+    return value;
+}
+
+/* --- Files. --- */
+
+/* Number of samples read into `path`, 0 after saying why there are none. */
+static size_t read_path(const char *name, float path[MAX_SAMPLES])
+{
+    static unsigned char bytes[4 * MAX_SAMPLES + 1]; /* one more than may be, so that more is noticed */
+    FILE *file = fopen(name, "rb");
+    size_t n_bytes, i;
+    int is_broken;
+
+    if (!file) {
+        fprintf(stderr, "%s: %s\n", name, strerror(errno));
+        return 0;
+    }
+    n_bytes = fread(bytes, 1, sizeof bytes, file);
+    is_broken = ferror(file);
+    fclose(file);
+    if (is_broken) {
+        fprintf(stderr, "%s: could not be read\n", name);
+        return 0;
+    }
+    if (n_bytes == 0 || n_bytes % 4 || n_bytes > 4 * (size_t)MAX_SAMPLES) {
+        fprintf(stderr, "%s: found %lu bytes%s, expected 1 to %d float32\n", name, (unsigned long)n_bytes,
+                n_bytes == sizeof bytes ? " or more" : "", MAX_SAMPLES);
+        return 0;
+    }
+    for (i = 0; i < n_bytes / 4; i++)
+        path[i] = get_f32(bytes + 4 * i);
+    return n_bytes / 4;
+}
+
+/* Whether the whole filter stands in the file; no half one is left. */
+static int write_taps(const char *name, const float taps[N_TAPS])
+{
+    static unsigned char bytes[4 * N_TAPS];
+    FILE *file = fopen(name, "wb");
+    int i, is_whole;
+
+    if (!file) {
+        fprintf(stderr, "%s: %s\n", name, strerror(errno));
+        return 0;
+    }
+    for (i = 0; i < N_TAPS; i++)
+        put_f32(bytes + 4 * i, taps[i]);
+    is_whole = fwrite(bytes, 1, sizeof bytes, file) == sizeof bytes;
+    if (fclose(file) != 0 || !is_whole) {
+        fprintf(stderr, "%s: could not be written\n", name);
+        remove(name);
+        return 0;
+    }
+    return 1;
+}
+
+/* --- The body of a request. --- */
+
+/* CRC-32 as in zlib and Ethernet (ISO-HDLC: polynomial 0x04c11db7, reflected), a bit at a time: no table. */
+static uint32_t crc32(const unsigned char *bytes, size_t n)
+{
+    uint32_t crc = 0xffffffffu;
+    int bit;
+
+    for (; n > 0; n--) {
+        crc ^= *bytes++;
+        for (bit = 0; bit < 8; bit++)
+            crc = crc >> 1 ^ (crc & 1 ? 0xedb88320u : 0);
+    }
+    return ~crc;
+}
+
+/* Writes header and paths; returns their bytes. */
+static size_t encode(unsigned char body[HEADER_BYTES + 8 * MAX_SAMPLES], const float *primary, size_t n_primary,
+                     const float *secondary, size_t n_secondary)
+{
+    unsigned char *const payload = body + HEADER_BYTES;
+    size_t i;
+
+    for (i = 0; i < n_primary; i++)
+        put_f32(payload + 4 * i, primary[i]);
+    for (i = 0; i < n_secondary; i++)
+        put_f32(payload + 4 * (n_primary + i), secondary[i]);
+    memset(body, 0, HEADER_BYTES);
+    memcpy(body, "PRME", 4);
+    put_u16(body + 4, 1); /* version */
+    put_u16(body + 6, IMPULSE_RESPONSES);
+    put_u32(body + 8, (uint32_t)n_primary);
+    put_u32(body + 12, (uint32_t)n_secondary);
+    put_u32(body + 16, SAMPLE_RATE_HZ);
+    put_u32(body + 20, crc32(payload, 4 * (n_primary + n_secondary)));
+    return HEADER_BYTES + 4 * (n_primary + n_secondary);
+}
+
+/* --- The connection. --- */
+
+static void leave(struct service *service)
+{
+    if (service->connection >= 0)
+        close(service->connection);
+    service->connection = -1;
+}
+
+/* NULL once connected, else what went wrong. */
+static const char *reach(struct service *service)
+{
+    const struct timeval timeout = {TIMEOUT_S, 0};
+    const int now = 1; /* the body does not wait for the head to be acknowledged */
+    struct sockaddr_in place;
+
+    memset(&place, 0, sizeof place);
+    place.sin_family = AF_INET;
+    place.sin_port = htons(service->port);
+    if (inet_pton(AF_INET, service->address, &place.sin_addr) != 1)
+        return "found no IPv4 address in numbers";
+    service->connection = socket(AF_INET, SOCK_STREAM, 0);
+    if (service->connection < 0)
+        return strerror(errno);
+    if (setsockopt(service->connection, SOL_SOCKET, SO_RCVTIMEO, &timeout, sizeof timeout) != 0 ||
+        setsockopt(service->connection, SOL_SOCKET, SO_SNDTIMEO, &timeout, sizeof timeout) != 0 ||
+        setsockopt(service->connection, IPPROTO_TCP, TCP_NODELAY, &now, sizeof now) != 0 ||
+        connect(service->connection, (const struct sockaddr *)&place, sizeof place) != 0)
+        return strerror(errno);
+    return NULL;
+}
+
+static int send_all(int connection, const void *data, size_t n)
+{
+    const unsigned char *bytes = data;
+
+    while (n > 0) {
+        const ssize_t sent = send(connection, bytes, n, MSG_NOSIGNAL);
+        if (sent < 0 && errno == EINTR)
+            continue;
+        if (sent <= 0)
+            return 0;
+        bytes += sent;
+        n -= (size_t)sent;
+    }
+    return 1;
+}
+
+/* --- Answers. --- */
+
+/* Copies the value of a header and returns 1; 0 where it is missing or too long. */
+static int header(const struct answer *answer, const char *name, char *value, size_t size)
+{
+    const char *line = (const char *)answer->bytes;
+    const char *const end = line + answer->n_head;
+    const size_t n_name = strlen(name);
+
+    while (line < end) {
+        const char *const stop = memchr(line, '\r', (size_t)(end - line));
+        if (!stop)
+            return 0;
+        if ((size_t)(stop - line) > n_name && line[n_name] == ':' && strncasecmp(line, name, n_name) == 0) {
+            const char *from = line + n_name + 1;
+            const size_t n_blanks = strspn(from, " \t"); /* ends at the '\r' at the latest */
+            const size_t n_value = (size_t)(stop - from) - n_blanks;
+            if (n_value >= size)
+                return 0;
+            memcpy(value, from + n_blanks, n_value);
+            value[n_value] = '\0';
+            return 1;
+        }
+        line = stop + 1 + (stop + 1 < end && stop[1] == '\n');
+    }
+    return 0;
+}
+
+/* A whole number from 0 to 999999999 from a header; -1 where there is none. */
+static long header_number(const struct answer *answer, const char *name)
+{
+    char value[10];
+
+    if (!header(answer, name, value, sizeof value) || !*value || value[strspn(value, "0123456789")])
+        return -1;
+    return strtol(value, NULL, 10);
+}
+
+/* Reads the status line and the length of the body. NULL, or what is wrong with them. */
+static const char *read_head(struct answer *answer)
+{
+    const unsigned char *const line = answer->bytes;
+    long n_body;
+
+    if (answer->n_head < 14 || memcmp(line, "HTTP/1.1 ", 9) != 0 || line[9] < '1' || line[9] > '5' ||
+        line[10] < '0' || line[10] > '9' || line[11] < '0' || line[11] > '9')
+        return "found no answer of HTTP/1.1";
+    answer->status = 100 * (line[9] - '0') + 10 * (line[10] - '0') + (line[11] - '0');
+    n_body = header_number(answer, "Content-Length");
+    if (n_body < 0)
+        return "found an answer without Content-Length";
+    if ((size_t)n_body > sizeof answer->bytes - answer->n_head)
+        return "found a longer answer than there is room for";
+    answer->n_body = (size_t)n_body;
+    return NULL;
+}
+
+/* Receives exactly one answer. NULL, or what went wrong. */
+static const char *receive(int connection, struct answer *answer)
+{
+    struct timespec began, now;
+
+    clock_gettime(CLOCK_MONOTONIC, &began);
+    answer->n_received = answer->n_head = answer->n_body = 0;
+    for (;;) {
+        const ssize_t n = recv(connection, answer->bytes + answer->n_received,
+                               sizeof answer->bytes - answer->n_received, 0);
+        size_t i;
+
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n < 0)
+            return errno == EAGAIN || errno == EWOULDBLOCK ? "found no answer in time" : strerror(errno);
+        if (n == 0)
+            return answer->n_head ? "found a shorter body than promised" : "found the connection closed";
+        answer->n_received += (size_t)n;
+        for (i = 4; !answer->n_head && i <= answer->n_received; i++) {
+            if (memcmp(answer->bytes + i - 4, "\r\n\r\n", 4) == 0) {
+                const char *fault;
+                answer->n_head = i;
+                fault = read_head(answer);
+                if (fault)
+                    return fault;
+            }
+        }
+        if (answer->n_head && answer->n_received > answer->n_head + answer->n_body)
+            return "found a longer body than promised";
+        if (answer->n_head && answer->n_received == answer->n_head + answer->n_body)
+            return NULL;
+        if (answer->n_received == sizeof answer->bytes)
+            return "found a longer head than there is room for";
+        clock_gettime(CLOCK_MONOTONIC, &now);
+        if (now.tv_sec - began.tv_sec > TIMEOUT_S) /* nor does it help to send byte by byte */
+            return "found no answer in time";
+    }
+}
+
+/* One request and its answer. A kept connection may have been closed since: where it brings nothing at all, a fresh
+   one is tried, for asking twice changes nothing. NULL, or what went wrong. */
+static const char *ask(struct service *service, const unsigned char *body, size_t n_body, struct answer *answer)
+{
+    char head[512];
+    const int n_head = snprintf(head, sizeof head, HEAD, service->address, (unsigned)service->port,
+                                (unsigned long)n_body);
+
+    if (n_head < 0 || (size_t)n_head >= sizeof head)
+        return "found too long an address";
+    for (;;) {
+        const int is_kept = service->connection >= 0;
+        const char *fault = is_kept ? NULL : reach(service);
+        char connection[16];
+
+        if (!fault) {
+            /* The service may refuse before it has read the body: what it says counts, even where sending fails. */
+            answer->n_received = 0;
+            if (send_all(service->connection, head, (size_t)n_head))
+                send_all(service->connection, body, n_body);
+            fault = receive(service->connection, answer);
+            if (!fault && header(answer, "Connection", connection, sizeof connection) &&
+                strcasecmp(connection, "close") == 0)
+                leave(service);
+        }
+        if (!fault)
+            return NULL;
+        leave(service);
+        if (!is_kept || answer->n_received > 0)
+            return fault;
+    }
+}
+
+/* Prints the `detail` of a problem document (RFC 9457), or that there is none. */
+static void print_problem(const struct answer *answer)
+{
+    static const char KEY[] = "\"detail\"";
+    const size_t n_key = sizeof KEY - 1;
+    const char *at = (const char *)answer->bytes + answer->n_head;
+    const char *const end = at + answer->n_body;
+
+    fprintf(stderr, "refused with %d: ", answer->status);
+    /* Inside a text each quote is escaped, so that the key followed by a colon is the key. */
+    for (; at + n_key < end; at++) {
+        const char *value = at + n_key;
+        if (memcmp(at, KEY, n_key) != 0)
+            continue;
+        while (value < end && (*value == ' ' || *value == ':'))
+            value++;
+        if (value == at + n_key || value == end || *value != '"')
+            continue;
+        for (value++; value < end && *value != '"'; value++) {
+            if (*value == '\\' && value + 1 < end && strchr("\"\\/", value[1]))
+                value++;
+            fputc((unsigned char)*value < 0x20 || *value == 0x7f ? '?' : *value, stderr);
+        }
+        fputc('\n', stderr);
+        return;
+    }
+    fputs("found no problem document\n", stderr);
+}
+
+/* Whether the service gave a filter; waits where it asks for patience. */
+static int design(struct service *service, const unsigned char *body, size_t n_body, float taps[N_TAPS])
+{
+    static struct answer answer;
+    char predicted_db[24];
+    long waited_s = 0;
+    int n_left, i;
+
+    for (n_left = MAX_RETRIES;; n_left--) {
+        const char *const fault = ask(service, body, n_body, &answer);
+        struct timespec pause = {1, 0}; /* where a 503 does not say how long, as a proxy's may not */
+        long asked_s;
+
+        if (fault) {
+            fprintf(stderr, "%s:%u: %s\n", service->address, (unsigned)service->port, fault);
+            return 0;
+        }
+        asked_s = header_number(&answer, "Retry-After");
+        if (asked_s >= 0)
+            pause.tv_sec = asked_s;
+        if (answer.status != 503 || n_left == 0 || pause.tv_sec > MAX_WAIT_S - waited_s)
+            break;
+        waited_s += (long)pause.tv_sec;
+        while (nanosleep(&pause, &pause) != 0 && errno == EINTR)
+            continue;
+    }
+    if (answer.status != 200) {
+        print_problem(&answer);
+        return 0;
+    }
+    if (answer.n_body != 4 * N_TAPS) {
+        fprintf(stderr, "found an answer of %lu bytes, expected %d\n", (unsigned long)answer.n_body, 4 * N_TAPS);
+        return 0;
+    }
+    for (i = 0; i < N_TAPS; i++) {
+        taps[i] = get_f32(answer.bytes + answer.n_head + 4 * i);
+        if (!isfinite(taps[i])) {
+            fprintf(stderr, "found a tap that is not finite\n");
+            return 0;
+        }
+    }
+    if (!header(&answer, "X-Predicted-NR-dB", predicted_db, sizeof predicted_db)) {
+        fprintf(stderr, "found no X-Predicted-NR-dB\n");
+        return 0;
+    }
+    printf("predicted noise reduction %.2f dB\n", strtod(predicted_db, NULL));
+    return 1;
+}
+
+int main(int n_arguments, char **arguments)
+{
+    static float primary[MAX_SAMPLES], secondary[MAX_SAMPLES], taps[N_TAPS];
+    static unsigned char body[HEADER_BYTES + 8 * MAX_SAMPLES];
+    struct service service = {NULL, 0, -1};
+    int i, n_failed = 0;
+    long port;
+
+    if (n_arguments < 6 || n_arguments % 3 != 0) {
+        fprintf(stderr, "usage: %s ADDRESS PORT PRIMARY SECONDARY FIR [PRIMARY SECONDARY FIR]...\n", arguments[0]);
+        return 2;
+    }
+    port = strtol(arguments[2], NULL, 10);
+    if (port < 1 || port > 65535) {
+        fprintf(stderr, "port: found %s, expected 1 to 65535\n", arguments[2]);
+        return 2;
+    }
+    service.address = arguments[1];
+    service.port = (uint16_t)port;
+    for (i = 3; i + 2 < n_arguments; i += 3) {
+        const size_t n_primary = read_path(arguments[i], primary);
+        const size_t n_secondary = n_primary ? read_path(arguments[i + 1], secondary) : 0;
+        const size_t n_body = n_secondary ? encode(body, primary, n_primary, secondary, n_secondary) : 0;
+
+        if (!n_body || !design(&service, body, n_body, taps) || !write_taps(arguments[i + 2], taps))
+            n_failed++;
+    }
+    leave(&service);
+    return n_failed ? 1 : 0;
+}
