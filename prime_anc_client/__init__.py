@@ -6,10 +6,16 @@
         design = client.refine(primary, secondary, k=1, coherence=coherence)
     design.taps, design.noise_reduction_db
 
+or from recordings of both microphones:
+
+    calibration = client.calibrate([Take(0, x, e), Take(0.35, x_played, e_played)])
+    design = client.refine(calibration, k=1)
+
 It speaks the service's binary form over connections that are kept. It imports NumPy and httpx and nothing else of
 the project, so it can live where the service does not.
 """
 
+from prime_anc_client.calibration import Bands, Calibration, Finding, Take, Verdict
 from prime_anc_client.client import Client, Design
 from prime_anc_client.errors import (
     ClientError,
@@ -24,15 +30,20 @@ from prime_anc_client.errors import (
 )
 
 __all__ = [
+    "Bands",
+    "Calibration",
     "Client",
     "ClientError",
     "Design",
+    "Finding",
     "NotReached",
     "OverQuota",
     "Refused",
     "ServiceFault",
+    "Take",
     "Unauthorised",
     "Unavailable",
     "UnknownModel",
     "UnusablePaths",
+    "Verdict",
 ]

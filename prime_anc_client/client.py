@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from os import PathLike, fspath
 from typing import Literal
@@ -11,11 +12,11 @@ import httpx
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from prime_anc_client.calibration import Calibration, Sign, Take, read_calibration
 from prime_anc_client.errors import NotReached, from_answer
-from prime_anc_client.wire import encode
+from prime_anc_client.wire import encode, encode_takes
 
 Method = Literal["prime", "ratio_base", "projected_ratio", "wmmse"]
-Sign = Literal["minus", "plus"]
 Profile = Literal["fast", "paper"]
 
 _BINARY = "application/octet-stream"
@@ -87,48 +88,73 @@ class Client:
 
     def synthesize(
         self,
-        primary: ArrayLike,
-        secondary: ArrayLike,
+        primary: ArrayLike | Calibration,
+        secondary: ArrayLike | None = None,
         *,
         coherence: ArrayLike | None = None,
         model: str | None = None,
         method: Method = "prime",
-        sign: Sign = "minus",
+        sign: Sign | None = None,
         max_gain_db: float | None = None,
         deadline_ms: float | None = None,
     ) -> Design:
         """Design a filter without updates.
 
         primary, secondary: impulse responses (real, 1 to 32768 samples at 48 kHz) or one-sided spectra (complex,
-        n_fft / 2 + 1 bins). coherence: per bin, 0 to 1. model: `name` or `name@version`. max_gain_db: ceiling on
+        n_fft / 2 + 1 bins). coherence: per bin, 0 to 1. A calibration stands for all three. sign: of the signal
+        chain; without one the calibration's, else `minus`. model: `name` or `name@version`. max_gain_db: ceiling on
         |W|. deadline_ms: when the answer is worth nothing any more. Raises ValueError for arrays of a wrong shape,
         and ClientError.
         """
+        body, sign = _ear(primary, secondary, coherence, sign)
         options = _given(model=model, method=method, sign=sign, max_gain_db=max_gain_db)
-        return self._design("/synthesize", encode(primary, secondary, coherence), options, deadline_ms)
+        return _read(self._post("/synthesize", body, options, deadline_ms))
 
     def refine(
         self,
-        primary: ArrayLike,
-        secondary: ArrayLike,
+        primary: ArrayLike | Calibration,
+        secondary: ArrayLike | None = None,
         *,
         k: int = 3,
         profile: Profile = "fast",
         coherence: ArrayLike | None = None,
         model: str | None = None,
         method: Method = "prime",
-        sign: Sign = "minus",
+        sign: Sign | None = None,
         max_gain_db: float | None = None,
         deadline_ms: float | None = None,
     ) -> Design:
         """The same with up to `k` Gauss-Newton updates, 0 to 8."""
+        body, sign = _ear(primary, secondary, coherence, sign)
         options = _given(k=k, profile=profile, model=model, method=method, sign=sign, max_gain_db=max_gain_db)
-        return self._design("/refine", encode(primary, secondary, coherence), options, deadline_ms)
+        return _read(self._post("/refine", body, options, deadline_ms))
 
-    def _design(self, path: str, body: bytes, options: dict[str, str], deadline_ms: float | None) -> Design:
-        headers = _given(**{"X-Deadline-Ms": deadline_ms})
-        request = self._http.build_request("POST", path, content=body, params=options, headers=headers)
-        return _read(self._answered(request))
+    def calibrate(
+        self,
+        takes: Sequence[Take],
+        *,
+        model: str | None = None,
+        sign: Sign = "minus",
+        n_windows: int | None = None,
+        deadline_ms: float | None = None,
+    ) -> Calibration:
+        """Estimate an ear's paths from 2 to 64 takes, at least one with gain 0 and one without, and judge them.
+
+        model: whose support polarity and leak are judged against. sign: of the signal chain that played the gain.
+        n_windows: windows of 8192 samples that are read of each take, 1 to 64; as many as models were trained with
+        where None. A calibration that did not pass is an answer too: see its verdict before using it. Raises
+        ValueError for signals of a wrong shape, and ClientError.
+        """
+        options = _given(model=model, sign=sign, n_windows=n_windows)
+        # In binary the answer would hold the verdict's codes only.
+        answer = self._post("/calibrate", encode_takes(takes), options, deadline_ms, accept="application/json")
+        return read_calibration(answer.content)
+
+    def _post(
+        self, path: str, body: bytes, options: dict[str, str], deadline_ms: float | None, accept: str = _BINARY
+    ) -> httpx.Response:
+        headers = _given(**{"X-Deadline-Ms": deadline_ms, "Accept": accept})
+        return self._answered(self._http.build_request("POST", path, content=body, params=options, headers=headers))
 
     def _answered(self, request: httpx.Request) -> httpx.Response:
         """The answer once it is a success, within the bounds on retries."""
@@ -150,6 +176,19 @@ class Client:
             time.sleep(wait_s)
             waited_s += wait_s
         raise from_answer(answer.status_code, answer.content)
+
+
+def _ear(
+    primary: ArrayLike | Calibration, secondary: ArrayLike | None, coherence: ArrayLike | None, sign: Sign | None
+) -> tuple[bytes, Sign]:
+    """The body that says what is known of an ear, and the sign of its signal chain."""
+    if isinstance(primary, Calibration):
+        if secondary is not None or coherence is not None:
+            raise ValueError("secondary, coherence: found one beside a calibration, expected the calibration alone")
+        return encode(primary.primary, primary.secondary, primary.coherence), sign or primary.sign
+    if secondary is None:
+        raise ValueError("secondary: found none, expected a path, or a calibration in place of both")
+    return encode(primary, secondary, coherence), sign or "minus"
 
 
 def _given(**options: object) -> dict[str, str]:

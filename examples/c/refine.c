@@ -1,4 +1,4 @@
-/* Designs control filters through the PRIME-ANC service, as an embedded host would: POSIX sockets, no library or heap.
+/* Designs control filters through the PRIME-ANC service, as an embedded host would: sockets, no library, no heap.
 
      cc -std=c99 -O2 -o refine refine.c
      ./refine 127.0.0.1 8000 PRIMARY SECONDARY FIR [PRIMARY SECONDARY FIR]...

@@ -3,8 +3,10 @@
 import numpy as np
 import pytest
 
-from prime_anc_client.wire import encode
-from service import wire
+from prime_anc_client import Take
+from prime_anc_client.wire import encode, encode_takes
+from service import take_wire, wire
+from service.takes import ProbeTake
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64, np.complex64, np.complex128, np.int16, ">f4"])
@@ -32,3 +34,30 @@ def test_lists_are_arrays_too() -> None:
 def test_arrays_of_a_wrong_shape(arrays: tuple[list[float], ...], text: str) -> None:
     with pytest.raises(ValueError, match=text):
         encode(*arrays)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64, np.int16, ">f4"])
+def test_the_bytes_of_takes_are_the_service_s(dtype: str) -> None:
+    draw = np.random.default_rng(0)
+    takes = [
+        (gain, *(9 * draw.standard_normal((2, n))).astype(dtype)) for gain, n in ((0, 5), (0.35, 3), (-1.0, 0))
+    ]
+    expected = take_wire.encode([ProbeTake(*take) for take in takes])
+    assert encode_takes([Take(*take) for take in takes]) == expected
+
+
+@pytest.mark.parametrize(
+    ("take", "text"),
+    [
+        (
+            Take(0, [1.0], [1.0, 2.0]),
+            r"takes.1: found x float64\[1\] and e float64\[2\], expected two real signals",
+        ),
+        (Take(0, [[1.0]], [[1.0]]), "takes.1: found x"),
+        (Take(0, 1.0, 1.0), "takes.1: found x"),
+        (Take(0, [1.0], [1j]), "takes.1: found x"),
+    ],
+)
+def test_signals_of_a_wrong_shape(take: Take, text: str) -> None:
+    with pytest.raises(ValueError, match=text):
+        encode_takes([Take(0, [1.0], [1.0]), take])

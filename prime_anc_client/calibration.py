@@ -1,0 +1,103 @@
+"""What a calibration is made of, and what the service makes of it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+Sign = Literal["minus", "plus"]
+
+
+class Take(NamedTuple):
+    """A recording of both microphones at 48 kHz.
+
+    gain: the plain factor that stood in the control filter's place, 0 with the loudspeaker silent. x: reference
+    microphone, e: error microphone, both [n], real, 3072 to 2880000 samples.
+    """
+
+    gain: float
+    x: ArrayLike
+    e: ArrayLike
+
+
+class Finding(NamedTuple):
+    """code: a stable name (`clipping`). detail: what was found and expected."""
+
+    code: str
+    detail: str
+
+
+@dataclass(frozen=True, eq=False)
+class Bands:
+    """One value for each of 23 one-third-octave bands, 50 Hz to 8 kHz, float32 [23].
+
+    centre_hz: nominal. coherence: 0 to 1. noise_reduction_ceiling_db: what it allows. secondary_snr_db: the
+    secondary path over the noise of its estimate.
+    """
+
+    centre_hz: NDArray[np.float32]
+    coherence: NDArray[np.float32]
+    noise_reduction_ceiling_db: NDArray[np.float32]
+    secondary_snr_db: NDArray[np.float32]
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What the service thinks of a calibration.
+
+    passed: whether nothing speaks against it. reasons: what does. not_judged: what could not be told. figures: what
+    was judged, by name; None where it could not be worked out.
+    """
+
+    passed: bool
+    reasons: tuple[Finding, ...]
+    not_judged: tuple[Finding, ...]
+    figures: dict[str, float | None]
+
+
+@dataclass(frozen=True, eq=False)
+class Calibration:
+    """One ear as its takes show it; `Client.refine` and `Client.synthesize` take it in place of two paths.
+
+    primary, secondary: impulse responses at 48 kHz, float32 [8192] and [2048]. coherence: float32 [16385], per bin
+    of the design grid. sign: of the signal chain, as it was said.
+    """
+
+    primary: NDArray[np.float32]
+    secondary: NDArray[np.float32]
+    coherence: NDArray[np.float32]
+    sign: Sign
+    bands: Bands
+    verdict: Verdict
+
+
+def read_calibration(content: bytes) -> Calibration:
+    """The service's answer in JSON."""
+    document: dict[str, Any] = json.loads(content)
+    verdict = document["verdict"]
+    return Calibration(
+        primary=_float32(document["primary"]["impulse_response"]),
+        secondary=_float32(document["secondary"]["impulse_response"]),
+        coherence=_float32(document["coherence"]),
+        sign=document["sign"],
+        bands=Bands(**{name: _float32(values) for name, values in document["bands"].items()}),
+        verdict=Verdict(
+            passed=verdict["passed"],
+            reasons=_findings(verdict["reasons"]),
+            not_judged=_findings(verdict["not_judged"]),
+            figures=verdict["figures"],
+        ),
+    )
+
+
+def _findings(found: Sequence[dict[str, str]]) -> tuple[Finding, ...]:
+    return tuple(Finding(each["code"], each["detail"]) for each in found)
+
+
+def _float32(values: Sequence[float]) -> NDArray[np.float32]:
+    return np.array(values, np.float32)

@@ -1,0 +1,144 @@
+"""From recordings to a filter through the client, against the real program."""
+
+from collections.abc import Iterator
+
+import httpx
+import numpy as np
+import pytest
+import torch
+
+from model_store.store import ModelStore
+from prime_anc_client import Calibration, Client, Take, UnusablePaths
+from service import take_wire
+from service.takes import ProbeTake
+from synthesis.support_statistics import learn_support_statistics
+from tests.service import models
+from tests.service.recordings import recordings
+from tests.service.test_process import Program
+from training.datasets.noise import simulated_noise
+from training.datasets.path_pairs import PathPair
+from training.datasets.simulated import simulate_listeners
+from training.scoring import TimeDomainScore
+
+N_SAMPLES = 4 * 48_000
+noise = simulated_noise()
+
+
+@pytest.fixture(scope="module")
+def pairs() -> tuple[PathPair, ...]:
+    """Four simulated ears."""
+    return simulate_listeners(2).pairs
+
+
+@pytest.fixture(scope="module")
+def program(tmp_path_factory: pytest.TempPathFactory, pairs: tuple[PathPair, ...]) -> Iterator[Program]:
+    """One whose default model knows its support, ready."""
+    folder = tmp_path_factory.mktemp("store")
+    knowing = models.checkpoint(1)
+    statistics = learn_support_statistics(torch.from_numpy(np.array([pair.secondary for pair in pairs])))
+    knowing.manifest = knowing.manifest.model_copy(update={"support_statistics": statistics})
+    ModelStore(folder, include_bundled=False).publish("ears", knowing)
+    program = Program(folder)
+    program.wait_until_ready()
+    yield program
+    program.stop()
+
+
+@pytest.fixture
+def client(program: Program) -> Iterator[Client]:
+    """Of that program."""
+    with Client(program.address) as client:
+        yield client
+
+
+def takes_of(pair: PathPair, **more: float) -> list[Take]:
+    return [
+        Take(*take) for take in recordings(noise.signals[3:4, :N_SAMPLES], pair.primary, pair.secondary, **more)
+    ]
+
+
+@pytest.fixture(scope="module")
+def takes(pairs: tuple[PathPair, ...]) -> list[Take]:
+    """Of an ear without faults."""
+    return takes_of(pairs[0])
+
+
+def test_the_calibration_is_the_service_s(client: Client, program: Program, takes: list[Take]) -> None:
+    found = client.calibrate(takes)
+    answer = httpx.post(
+        f"{program.address}/calibrate",
+        content=take_wire.encode([ProbeTake(*take) for take in takes]),
+        headers={"Content-Type": "application/octet-stream"},
+    ).json()
+    for name, n in (("primary", 8192), ("secondary", 2048)):
+        path = getattr(found, name)
+        assert path.dtype == np.float32
+        assert path.shape == (n,)
+        assert np.array_equal(path, np.float32(answer[name]["impulse_response"]))
+    assert np.array_equal(found.coherence, np.float32(answer["coherence"]))
+    assert (found.bands.centre_hz[0], found.bands.centre_hz[-1]) == (50, 8000)
+    assert np.array_equal(found.bands.secondary_snr_db, np.float32(answer["bands"]["secondary_snr_db"]))
+    assert found.verdict.figures == answer["verdict"]["figures"]
+    assert (found.verdict.passed, found.verdict.reasons, found.verdict.not_judged) == (True, (), ())
+
+
+def test_the_filter_from_takes_cancels_the_noise_at_that_ear(
+    client: Client, takes: list[Take], pairs: tuple[PathPair, ...]
+) -> None:
+    """Scored on the true paths, which the service never saw; the Wiener filter, for this model is not trained."""
+    calibration = client.calibrate(takes)
+    design = client.refine(calibration, k=1, method="wmmse")
+    assert "prediction_from_model" not in design.warnings
+    score = TimeDomainScore(noise)
+    (scored,) = score(pairs[0], torch.tensor(design.taps)[None])
+    assert scored.noise_reduction_db > 10
+    again = client.refine(
+        calibration.primary, calibration.secondary, coherence=calibration.coherence, k=1, method="wmmse"
+    )
+    assert np.array_equal(design.taps, again.taps)
+    assert client.synthesize(calibration).noise_reduction_db == pytest.approx(
+        client.synthesize(
+            calibration.primary, calibration.secondary, coherence=calibration.coherence
+        ).noise_reduction_db
+    )
+
+
+def test_the_chain_s_sign_goes_on_to_the_filter(client: Client, takes: list[Take]) -> None:
+    """A chain that adds hears the same takes from the opposite gain, and needs the opposite filter."""
+    minus = client.calibrate(takes)
+    plus = client.calibrate([Take(-take.gain, take.x, take.e) for take in takes], sign="plus")
+    assert (minus.sign, plus.sign) == ("minus", "plus")
+    assert np.array_equal(minus.secondary, plus.secondary)
+    assert np.array_equal(client.synthesize(plus).taps, -client.synthesize(minus).taps)
+    assert np.array_equal(client.synthesize(plus, sign="minus").taps, client.synthesize(minus).taps)
+
+
+def test_a_calibration_that_did_not_pass_says_why(client: Client, pairs: tuple[PathPair, ...]) -> None:
+    noisy = client.calibrate(takes_of(pairs[0], snr_db=10.0)).verdict
+    assert not noisy.passed
+    assert [reason.code for reason in noisy.reasons] == ["low_snr"]
+    assert "found" in noisy.reasons[0].detail
+    reversed_chain = client.calibrate(takes_of(pairs[0]), sign="plus").verdict
+    assert "wrong_polarity" in [reason.code for reason in reversed_chain.reasons]
+
+
+def test_options_reach_the_estimate(client: Client, takes: list[Take]) -> None:
+    figures = client.calibrate(takes, n_windows=12, model="ears@1", deadline_ms=60_000).verdict.figures
+    assert figures["n_frames"] == 12
+    assert client.calibrate(takes).verdict.figures["n_frames"] == 6
+
+
+def test_takes_of_one_state_are_refused(client: Client, takes: list[Take]) -> None:
+    with pytest.raises(UnusablePaths) as refused:
+        client.calibrate([takes[0], takes[0]])
+    assert (refused.value.code, refused.value.field) == ("invalid-field", "takes")
+
+
+def test_a_calibration_comes_alone_and_a_path_in_pairs(client: Client, takes: list[Take]) -> None:
+    calibration: Calibration = client.calibrate(takes)
+    with pytest.raises(ValueError, match="beside a calibration"):
+        client.refine(calibration, calibration.secondary)
+    with pytest.raises(ValueError, match="beside a calibration"):
+        client.synthesize(calibration, coherence=calibration.coherence)
+    with pytest.raises(ValueError, match="secondary: found none"):
+        client.refine(calibration.primary)
