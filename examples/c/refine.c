@@ -38,7 +38,7 @@ enum {
     IMPULSE_RESPONSES = 1,
     MAX_ANSWER_BYTES = 16384, /* head and body: a filter takes 8192 bytes, its head about 600 */
     TIMEOUT_S = 10,           /* to connect, to send, and for an answer, which may take up to twice that */
-    MAX_RETRIES = 5,
+    MAX_RETRIES = 15,
     MAX_WAIT_S = 30 /* of all waits for one filter together */
 };
 

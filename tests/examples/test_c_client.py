@@ -4,6 +4,7 @@ import shutil
 import socket
 import subprocess
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -170,10 +171,18 @@ def test_a_service_that_is_not_ready_is_waited_for(refine: Path, store_folder: P
 
 def test_asking_again_has_a_bound(refine: Path, files: list[Path]) -> None:
     busy = b"HTTP/1.1 503 Busy\r\nRetry-After: 0\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
-    with answering(*[busy] * 6) as port:
+    with answering(*[busy] * 16) as port:
         assert_failed(run(refine, port, *files), "refused with 503: found no problem document", files[2])
-    with answering(*[busy] * 5, USUAL_HEAD + FILTER) as port:
+    with answering(*[busy] * 15, USUAL_HEAD + FILTER) as port:
         assert run(refine, port, *files).returncode == 0
+
+
+def test_it_waits_as_long_as_it_is_asked_to(refine: Path, files: list[Path]) -> None:
+    busy = b"HTTP/1.1 503 Busy\r\nretry-after: 1\r\ncontent-length: 2\r\n\r\n{}"
+    began = time.monotonic()
+    with answering(busy, USUAL_HEAD + FILTER) as port:
+        assert run(refine, port, *files).returncode == 0
+    assert time.monotonic() - began >= 1
 
 
 @pytest.mark.parametrize(
