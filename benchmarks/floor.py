@@ -13,7 +13,6 @@ import argparse
 import math
 from collections import Counter
 from dataclasses import dataclass, field
-from importlib import import_module
 
 from benchmarks import machine, results
 from benchmarks.core import UPDATES, add_model_options
@@ -21,6 +20,7 @@ from benchmarks.results import Row
 from model_store.store import ModelStore
 from synthesis.conventions import DESIGN_N_FFT, N_TAPS
 from synthesis.features import N_CHANNELS
+from synthesis.fir_wiener import N_ITERATIONS
 from synthesis.gauss_newton import FAST, RefinementProfile
 from synthesis.generator import N_OUTPUTS, GeneratorConfig
 from synthesis.octave_bands import WIDE_BANDS
@@ -131,11 +131,9 @@ def reconstruct(config: GeneratorConfig) -> Work:
     """Spectral factorisation of the weight, and a filter of it; see the module that realises it."""
     if config.realisation == "minimum_phase":
         n, transforms, barriers = config.n_fft, Counter({config.n_fft: 3}), 3
-    elif config.realisation == "causal_wiener":
-        n, transforms, barriers = DESIGN_N_FFT, Counter({DESIGN_N_FFT: 7}), 7
     else:
-        n, n_iterations = config.n_fft, import_module("synthesis.fir_wiener").N_ITERATIONS
-        transforms, barriers = solve(n, "gohberg_semencul", n_iterations)
+        n = config.n_fft
+        transforms, barriers = solve(n, "gohberg_semencul", N_ITERATIONS)
         transforms += Counter({n: 4})  # the ceiling: a response, its excess there and back, the taps
         barriers += 4
     values = FLOAT * (n_points(config) * (2 + N_OUTPUTS[config.realisation]) + N_TAPS)
@@ -146,23 +144,20 @@ def solve(n_fft: int, preconditioner: str, n_iterations: int) -> tuple[Counter[i
     """A Toeplitz system of N_TAPS unknowns from its symbol on n_fft points: transforms, and barriers.
 
     Column and right-hand side are two transforms; the operator's own spectrum one of twice the taps, a product two.
-    Strang's circulant: one of the taps, and two an iteration. Gohberg and Semencul's inverse: a minimum-phase
-    factor (two), its inverse's response (one), two spectra of twice the taps, and six an iteration.
+    Gohberg and Semencul's inverse: a minimum-phase factor (two), its inverse's response (one), two spectra of twice
+    the taps, and six an iteration.
     """
     both = 2 * N_TAPS
     transforms = Counter({n_fft: 2, both: 1 + 2 * n_iterations})
     if preconditioner == "gohberg_semencul":
         transforms += Counter({n_fft: 3, both: 2 + 6 * n_iterations})
         return transforms, 1 + 5 + n_iterations * (4 + 2 + 2)
-    if preconditioner == "strang":
-        transforms += Counter({N_TAPS: 1 + 2 * n_iterations})
-        return transforms, 1 + 1 + n_iterations * (2 + 2 + 2)
     return transforms, 1 + 1 + n_iterations * (2 + 2)
 
 
 def refine(profile: RefinementProfile, k: int) -> Work:
     """The start's response once; an update solves a system and transforms its step, trials cost no transform."""
-    n: int = getattr(profile, "n_fft", DESIGN_N_FFT)
+    n = profile.n_fft
     work = Work(
         Counter({n: 1}), PER_BIN["refine"] * bins(n), 2 * COMPLEX * bins(n) + FLOAT * (bins(n) + 2 * N_TAPS), 2
     )

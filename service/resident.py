@@ -29,6 +29,7 @@ from service.grids import coherence_on_design_grid, path_spectrum, psd_on_design
 from service.schedule import Schedule, account
 from service.stage_clock import StageClock
 from synthesis.conventions import N_TAPS
+from synthesis.cpu import served
 from synthesis.errors import NonFiniteFilter, SynthesisError
 from synthesis.gauss_newton import MAX_UPDATES
 from synthesis.octave_bands import AMP_BANDS
@@ -57,7 +58,7 @@ class ResidentModel:
             self.manifest.scores.noise_reduction_db(kind, n_updates) for n_updates in range(MAX_UPDATES + 1)
         ]
         """What its designs scored on unseen listeners, dB, by updates; None where the manifest does not say."""
-        self._synthesizer = checkpoint.synthesizer(torch.float32, device)
+        self._synthesizer = served(checkpoint.synthesizer(torch.float32, device))
         self._reference_psd = self._synthesizer.reference_psd.cpu()
         self._schedules: dict[int, Schedule] = {}
         self._clock = StageClock(device)

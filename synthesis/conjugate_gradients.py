@@ -35,47 +35,33 @@ def conjugate_gradients(
     *,
     n_iterations: int = 16,
     tolerance: float = 1e-6,
-    reorthogonalise: bool = False,
 ) -> Solution:
     """Solve A x = b from x = 0 for real b [batch, n].
 
-    The schedule is fixed, so that it can be recorded once and replayed: an item whose relative residual has
-    reached `tolerance` keeps its value through the remaining iterations, and nothing is read back to decide.
-    The residual returned is the recursion's, which equals b - A x up to rounding.
-
-    reorthogonalise: the one departure from the textbook. Each residual is made orthogonal to all earlier
-    preconditioned ones, as it would be without rounding (Parlett 1998, ch. 13, for Lanczos). On badly
-    conditioned systems the plain recursion amplifies rounding until its iterates depend on precision and batch
-    size; this way float32 follows float64, for two small products an iteration.
+    The schedule is fixed, so that it can be recorded once and replayed, and differentiated: an item whose relative
+    residual has reached `tolerance`, or whose operator or preconditioner shows itself not to be positive, keeps
+    its value through the remaining iterations, and nothing is read back to decide. The residual returned is the
+    recursion's, which equals b - A x up to rounding.
     """
     tiny = torch.finfo(rhs.dtype).tiny
-    value = torch.zeros_like(rhs)
-    residual = rhs
-    target = tolerance**2 * _dot(rhs, rhs)
-    direction = torch.zeros_like(rhs)
-    previous = torch.ones_like(target)
-    count = torch.zeros_like(target, dtype=torch.int64)
-    residuals: list[Tensor] = []
-    images: list[Tensor] = []
+    threshold = tolerance**2 * _dot(rhs, rhs)
+    value, residual = torch.zeros_like(rhs), rhs
+    direction, previous = torch.zeros_like(rhs), torch.ones_like(threshold)
+    running = torch.ones_like(threshold, dtype=torch.bool)
+    count = torch.zeros_like(threshold, dtype=torch.int64)
     for _ in range(n_iterations):
-        running = _dot(residual, residual) > target
         preconditioned = residual if preconditioner is None else preconditioner @ residual
         energy = _dot(residual, preconditioned)
-        direction = preconditioned + (energy / previous) * direction
+        direction = preconditioned + energy / previous * direction
         product = operator @ direction
         curvature = _dot(direction, product)
-        # Rounding may leave no positive curvature in an exhausted direction: such an item stays as it is.
-        step = torch.where(running & (curvature > tiny), energy / curvature.clamp_min(tiny), 0.0)
+        running = running & (_dot(residual, residual) > threshold) & (energy > tiny) & (curvature > tiny)
+        # Divisors of items that have stopped are replaced, not only their quotients: a derivative passes both.
+        step = torch.where(running, energy, 0.0) / torch.where(running, curvature, 1.0)
         value = value + step * direction
-        updated = residual - step * product
-        if reorthogonalise:
-            unit = energy.clamp_min(tiny).rsqrt()
-            residuals.append(unit * residual)
-            images.append(unit * preconditioned)
-            overlap = torch.stack(images, -2) @ updated.unsqueeze(-1)
-            updated = updated - (overlap.mT @ torch.stack(residuals, -2)).squeeze(-2)
-        residual = torch.where(running, updated, residual)
-        count = count + (step != 0)
-        previous = energy.clamp_min(tiny)
+        residual = residual - step * product
+        # An item that has stopped forgets its direction, which would else grow by its energy at each iteration.
+        previous = torch.where(running, energy, torch.inf)
+        count = count + running
     norm = _dot(rhs, rhs).clamp_min(tiny)
     return Solution(value, (_dot(residual, residual) / norm).sqrt()[..., 0], count[..., 0])

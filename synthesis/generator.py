@@ -2,8 +2,8 @@
 
 `prime` is the paper's, on the full linear grid; it corrects the log magnitude of the ratio base, which is then
 given its minimum phase. `prime-log` is the same stack of layers on a few log-spaced frequencies; it corrects the
-weight and the penalty of a causal Wiener filter (or, as a control, the ratio base as `prime` does). Both predict
-g and return Delta = (bound ln 10 / 20) tanh(g).
+weight and the penalty of a finite causal Wiener filter (or, as a control, the ratio base as `prime` does). Both
+predict g and return Delta = (bound ln 10 / 20) tanh(g).
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from synthesis.path_ratio import Base
 
 NEPER_PER_DB = math.log(10) / 20
 
-Realisation = Literal["minimum_phase", "causal_wiener"]
-N_OUTPUTS = {"minimum_phase": 1, "causal_wiener": 2}
-"""What a generator corrects: log A_base, or the log weight and log penalty of a causal Wiener filter."""
+Realisation = Literal["minimum_phase", "fir_wiener"]
+N_OUTPUTS = {"minimum_phase": 1, "fir_wiener": 2}
+"""What a generator corrects: log A_base, or the log weight and log penalty of a finite Wiener filter."""
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class GeneratorConfig:
     """
 
     kind: Literal["prime", "prime-log"] = "prime-log"
-    realisation: Realisation = "causal_wiener"
+    realisation: Realisation = "fir_wiener"
     n_fft: int = DESIGN_N_FFT
     base: Base = "held_band"
     bound_db: float = 40.0
@@ -84,8 +84,13 @@ class GeneratorConfig:
 
     @classmethod
     def prime_log(cls, **changes: Any) -> GeneratorConfig:
-        """This project's generator: 128 log-spaced frequencies, causal Wiener filter, +-40 dB."""
-        return cls(kind="prime-log", **changes)
+        """This project's generator: 64 log-spaced frequencies, 24 channels, finite Wiener filter, +-40 dB.
+
+        On two splits 128 points and 40 channels were better by 0.06 dB before updates and no better after one, at
+        six times the arithmetic.
+        """
+        own: dict[str, Any] = {"kind": "prime-log", "n_fft": 8192, "n_channels": 24, "n_points": 64}
+        return cls(**own | changes)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON values."""

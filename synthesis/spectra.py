@@ -12,3 +12,15 @@ def squared_magnitude(spectrum: Tensor) -> Tensor:
 def complex_exponential(exponent: Tensor) -> Tensor:
     """exp(a + ib) as a magnitude and a phase, several times faster than torch's complex `exp` on a CPU."""
     return torch.polar(torch.exp(exponent.real), exponent.imag)
+
+
+def collected(power: Tensor, stride: int) -> Tensor:
+    """Power per bin [..., n_bins] on a grid coarser by the even number `stride`: [..., (n_bins - 1) / stride + 1].
+
+    A bin half-way between two coarse ones is shared by them, so no power is lost: a tone stays as strong as it was.
+    """
+    offset = torch.arange(1, stride + 1, device=power.device)
+    above = torch.where(offset * 2 == stride, 0.5, (offset * 2 > stride).to(power.dtype))
+    spans = power[..., 1:].unflatten(-1, (-1, stride)) @ torch.stack((1 - above, above), dim=-1)
+    below, above = spans.unbind(-1)
+    return torch.cat((power[..., :1] + below[..., :1], below[..., 1:] + above[..., :-1], above[..., -1:]), dim=-1)

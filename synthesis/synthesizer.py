@@ -11,17 +11,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from synthesis.causal_wiener import (
-    CEILING_SHARPNESS,
-    below_ceiling,
-    causal_wiener_response,
-    drive_ceiling,
-    starting_weight,
-)
-from synthesis.conventions import DESIGN_N_FFT, N_BINS, N_TAPS
+from synthesis.conventions import DESIGN_N_FFT, N_BINS
 from synthesis.errors import InvalidOption, InvalidPaths, NonFiniteFilter
 from synthesis.estimate_uncertainty import expected_uncertainty
 from synthesis.features import path_features
+from synthesis.fir_wiener import drive_ceiling, fir_wiener, starting_weight
 from synthesis.gauss_newton import MAX_UPDATES, PROFILES, Refinement, refine
 from synthesis.generator import NEPER_PER_DB, Generator
 from synthesis.minimum_phase import minimum_phase_fir
@@ -31,6 +25,9 @@ from synthesis.paths import AcousticPaths
 from synthesis.wiener import design_wmmse
 
 METHODS = ("prime", "ratio_base", "projected_ratio", "wmmse")
+
+CEILING_SHARPNESS = 10.0
+"""Of a soft minimum, per neper: 0.6 dB below the ceiling where the magnitude meets it, 0.08 dB at 2 dB off."""
 
 DEFAULT_MAX_GAIN_DB = 30.0
 """Ceiling on |W|. Every good design asks for 24 to 38 dB below 50 Hz, where the secondary path rolls off."""
@@ -71,15 +68,18 @@ class Synthesizer(nn.Module):
 
     def path_ratio(self, paths: AcousticPaths) -> PathRatio:
         """Magnitude base (Eq. 4) and pooled conditioning features."""
-        config = self.generator.config
-        stride = DESIGN_N_FFT // config.n_fft
-        coarse = AcousticPaths(paths.primary[..., ::stride], paths.secondary[..., ::stride])
+        coarse = self._on_generator_grid(paths)
         w_reg = regularised_ratio(coarse)
-        log_base = log_base_magnitude(w_reg, config.base)
+        log_base = log_base_magnitude(w_reg, self.generator.config.base)
         log_paths = torch.stack((floored_log(coarse.primary.abs()), floored_log(coarse.secondary.abs())), dim=1)
         features = path_features(coarse, w_reg, log_base)
         pooled = self.generator.grid.pool(torch.cat((log_paths, features), dim=1))
         return PathRatio(log_base, pooled[:, :2], pooled[:, 2:])
+
+    def _on_generator_grid(self, paths: AcousticPaths) -> AcousticPaths:
+        """Every n-th bin: the same transforms, sampled less densely."""
+        stride = DESIGN_N_FFT // self.generator.config.n_fft
+        return AcousticPaths(paths.primary[..., ::stride].contiguous(), paths.secondary[..., ::stride].contiguous())
 
     def generate(self, features: Tensor) -> Tensor:
         """The corrections Delta, natural log, on the generator's own grid: [batch, n_outputs, n_points] (Eq. 5)."""
@@ -104,17 +104,15 @@ class Synthesizer(nn.Module):
             None if max_gain_db is None else torch.as_tensor(max_gain_db, dtype=ratio.log_base.dtype) * NEPER_PER_DB
         )
         grid = self.generator.grid
-        if correction is not None and self.generator.config.realisation == "causal_wiener":
+        if correction is not None and self.generator.config.realisation == "fir_wiener":
             log_terms = starting_weight(ratio.log_paths, grid.points_hz) + 2 * correction
-            log_weight, log_penalty = log_terms.unbind(1)
-            response = causal_wiener_response(paths, grid.spread(log_weight), grid.spread(log_penalty))
+            log_weight, log_penalty = grid.spread(log_terms).unbind(1)
             ceiling = grid.spread(drive_ceiling(ratio.log_paths, grid.points_hz))
             if log_ceiling is not None:
                 ceiling = (
                     ceiling.clamp_max(log_ceiling) if log_ceiling.ndim == 0 else torch.minimum(ceiling, log_ceiling)
                 )
-            response = below_ceiling(response, ceiling)
-            return torch.fft.irfft(response)[..., :N_TAPS]
+            return fir_wiener(self._on_generator_grid(paths), log_weight, log_penalty, ceiling).value
         log_magnitude = ratio.log_base if correction is None else ratio.log_base + grid.spread(correction[:, 0])
         if log_ceiling is not None:
             excess = log_magnitude - log_ceiling

@@ -1,9 +1,14 @@
-"""Symmetric Toeplitz matrices and circulant preconditioners, as operators that know `@`."""
+"""Symmetric Toeplitz matrices and their approximate inverses, as operators that know `@`."""
 
 from __future__ import annotations
 
 import torch
 from torch import Tensor
+
+from synthesis.minimum_phase import minimum_phase_response
+
+TAPER = 4.0
+"""Nepers by which the inverse's generating polynomial is damped over its length; see `GohbergSemencul`."""
 
 
 class SymmetricToeplitz:
@@ -26,25 +31,36 @@ class SymmetricToeplitz:
         return product[..., : self._n]
 
 
-class CirculantPreconditioner:
-    """The inverse of a circulant matrix, applied by two n-point transforms."""
+class GohbergSemencul:
+    """Nearly the inverse of a symmetric Toeplitz matrix, from its symbol: six 2n-point transforms, no iteration.
 
-    def __init__(self, eigenvalues: Tensor) -> None:
-        """eigenvalues: real, positive, of the one-sided spectrum, [batch, n // 2 + 1]."""
-        self._inverse = 1 / eigenvalues
+    The inverse of T is (L(a) L(a)^T - L(b) L(b)^T) / a_0, L(a) lower triangular Toeplitz with first column a, the
+    solution of T a = e_0, and b = (0, a[n-1], ..., a[1]) (Gohberg & Semencul 1972). Without the finite end, a
+    would be the impulse response of 1 / F, F the minimum-phase factor of the symbol |F|^2 = f, over F's first
+    sample. Cut after n samples it is close to the true one, but its zeros may leave the unit circle, and with them
+    goes the positive definiteness that conjugate gradients ask for. a[k] e^(-taper k / n) moves all zeros inwards
+    by the same factor. Measured on 30 ears, one Gauss-Newton update from two starts: no indefinite case at a taper
+    of 2, several at 1; four iterations at 4 end at a lower objective than 16 with Strang's circulant.
+    """
 
-    @classmethod
-    def strang(cls, toeplitz: SymmetricToeplitz, floor: Tensor) -> CirculantPreconditioner:
-        """Strang's choice: the central diagonals of T, wrapped around (Strang 1986, Stud. Appl. Math. 74).
-
-        floor: smallest eigenvalue admitted, [batch, 1], > 0. The wrapped matrix of a definite T need not be
-        definite itself; with the damping as its floor the preconditioner is.
-        """
-        column = toeplitz.first_column
-        n = column.shape[-1]
-        wrapped = torch.cat((column[..., : n // 2 + 1], column[..., 1 : (n + 1) // 2].flip(-1)), dim=-1)
-        return cls(torch.maximum(torch.fft.rfft(wrapped).real, floor))
+    def __init__(self, symbol: Tensor, n: int, taper: float = TAPER) -> None:
+        """symbol: real, positive, one-sided, [batch, n_bins], of at least 2n points. n: the matrix's size. taper:
+        in nepers, the more the steeper the symbol is."""
+        factor = minimum_phase_response(0.5 * torch.log(symbol))
+        decay = torch.exp(torch.arange(n, dtype=symbol.dtype, device=symbol.device) * (-taper / n))
+        polynomial = torch.fft.irfft(1 / factor)[..., :n] * decay
+        reversed_ = torch.cat((torch.zeros_like(polynomial[..., :1]), polynomial[..., 1:].flip(-1)), dim=-1)
+        self._n = n
+        # 1 / F holds a[k] / sqrt(a[0]), so that no division is left.
+        self._forward, self._backward = torch.fft.rfft(torch.stack((polynomial, reversed_)), n=2 * n)
 
     def __matmul__(self, vector: Tensor) -> Tensor:
-        """C^-1 v for real [batch, n] vectors."""
-        return torch.fft.irfft(self._inverse * torch.fft.rfft(vector), n=vector.shape[-1])
+        """About T^-1 v for real [batch, n] vectors."""
+        n = self._n
+        spectrum = torch.fft.rfft(vector, n=2 * n)
+        # L^T is a correlation, L a convolution; in between, what falls outside the n samples is dropped.
+        correlations = torch.fft.irfft(
+            torch.stack((self._forward.conj() * spectrum, self._backward.conj() * spectrum)), n=2 * n
+        )
+        forward, backward = torch.fft.rfft(correlations[..., :n], n=2 * n)
+        return torch.fft.irfft(self._forward * forward - self._backward * backward, n=2 * n)[..., :n]

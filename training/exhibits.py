@@ -10,13 +10,13 @@ from collections.abc import Callable, Iterator
 import numpy as np
 import pandas as pd
 import torch
-from torch import Tensor
 
-from synthesis.gauss_newton import PROFILES, refine
+from synthesis.cpu import served
 from synthesis.paths import AcousticPaths
+from synthesis.synthesizer import Synthesizer
 from training.datasets.splits import Split
 from training.experiment import Experiment, Piece
-from training.methods import BOTH_PROFILES, GENERATORS, UNTRAINED, GeneratorDesign
+from training.methods import BOTH_PROFILES, GENERATORS, UNTRAINED, GeneratorDesign, untrained_synthesizer
 from training.protocol import Method, Refined
 from training.report import design_name
 from training.report.inputs import CORE_TIME_FILE, PATHS_FILE
@@ -41,17 +41,18 @@ def time_designs(experiment: Experiment, methods: tuple[str, ...], splits: list[
     known = pd.read_csv(file, keep_default_na=False).to_dict("records") if file.exists() else []
     done = {row["method"] for row in known if row["device"] == device}
     rows = []
+    psd = experiment.measurements.reference_psd.float().to(experiment.device)
+    refiner = served(untrained_synthesizer(psd))  # updates as they are served, whatever they start from
     for method, refined in _timeable(experiment, [m for m in methods if m not in done], splits):
         queries = experiment.measurements.indices(experiment.queries(splits[0]))
         ears = [i for i in queries if experiment.measurements.pairs[i].condition == "original"]
         ears = ears[: SLOW.get(method.name, N_TIMED_EARS)]
-        psd = experiment.measurements.reference_psd.float().to(experiment.device)
         paths = [experiment.measurements.paths([ear]).to(torch.float32, experiment.device) for ear in ears]
         start = [_median_ms(lambda p=p, m=method: m.design(p), experiment.device) for p in paths]  # type: ignore[misc]
         rows.append(_row(method.name, 0, "", device, start))
         for each in refined:
             for k in each.n_updates:
-                steps = [_median_ms(_refining(method, each, k, p, psd), experiment.device) for p in paths]
+                steps = [_median_ms(_refining(refiner, method, each, k, p), experiment.device) for p in paths]
                 rows.append(
                     _row(method.name, k, each.profile, device, [a + b for a, b in zip(start, steps, strict=True)])
                 )
@@ -78,12 +79,14 @@ def _timeable(
 
 def _published(experiment: Experiment, name: str, split: int) -> GeneratorDesign:
     checkpoint = experiment.store.load(experiment.published(name, split, 0))
-    return GeneratorDesign(name, checkpoint.synthesizer().to(experiment.device))
+    return GeneratorDesign(name, served(checkpoint.synthesizer().to(experiment.device)))
 
 
-def _refining(method: Method, each: Refined, k: int, paths: AcousticPaths, psd: Tensor) -> Callable[[], object]:
-    taps, profile = method.design(paths).taps, PROFILES[each.profile]
-    return lambda: refine(paths, taps, psd, n_updates=k, profile=profile, max_gain_db=each.max_gain_db)
+def _refining(
+    refiner: Synthesizer, method: Method, each: Refined, k: int, paths: AcousticPaths
+) -> Callable[[], object]:
+    taps = method.design(paths).taps
+    return lambda: refiner.refine(paths, taps, k, each.profile, each.max_gain_db)
 
 
 @torch.no_grad()

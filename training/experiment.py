@@ -16,6 +16,7 @@ from pydantic import BaseModel, ConfigDict
 from model_store.checkpoint import Checkpoint, GoldenCase
 from model_store.manifest import Manifest, Scores
 from model_store.store import ModelStore
+from synthesis.cpu import served
 from synthesis.generator import Generator
 from training.baselines.adaptive import WeightedFxLms
 from training.config import TrainingConfig
@@ -223,7 +224,7 @@ class Experiment:
         config = self.configuration(recipe)
         generator = self.train(recipe, config, split.support, split.index, piece.seed, piece.name)
         candidate = self.candidate(generator, config, split.support, split.index, piece.seed)
-        method = GeneratorDesign(piece.method, candidate.synthesizer())
+        method = GeneratorDesign(piece.method, served(candidate.synthesizer()))
         queries = self.queries(split)
         rows = score_method(
             self.measurements,

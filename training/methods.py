@@ -10,6 +10,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from synthesis.cpu import served
 from synthesis.generator import Generator, GeneratorConfig, Realisation
 from synthesis.octave_bands import WIDE_BANDS
 from synthesis.paths import AcousticPaths, ControlFilter
@@ -37,7 +38,7 @@ class Recipe:
 
     kind: GeneratorKind
     interpolation: bool | None = None
-    realisation: Realisation = "causal_wiener"
+    realisation: Realisation = "fir_wiener"
 
     def layout(self, n_fft: int) -> GeneratorConfig:
         """On a data set's Fourier grid (`prime`), or on the design grid (`prime-log`)."""
@@ -146,12 +147,10 @@ def _ratio_base(base: Literal["full_band", "held_band"]) -> Untrained:
     return Untrained(lambda psd: RatioBase(base), RATIO_BASE)
 
 
-def _causal_wiener(psd: Tensor) -> Method:
+def untrained_synthesizer(psd: Tensor) -> Synthesizer:
     """Where `prime-log` starts from: its generator before training, which corrects nothing."""
     generator = Generator(GeneratorConfig.prime_log()).eval()
-    return GeneratorDesign(
-        "causal_wiener", Synthesizer(generator, psd, torch.zeros(2, len(WIDE_BANDS))).to(psd.device)
-    )
+    return Synthesizer(generator, psd, torch.zeros(2, len(WIDE_BANDS), device=psd.device)).to(psd.device)
 
 
 def _pcg(budget: int) -> Untrained:
@@ -161,7 +160,9 @@ def _pcg(budget: int) -> Untrained:
 UNTRAINED: Mapping[str, Untrained] = {
     "ratio_base_full_band": _ratio_base("full_band"),
     "ratio_base_held_band": _ratio_base("held_band"),
-    "causal_wiener": Untrained(_causal_wiener, BOTH_PROFILES),
+    "fir_wiener": Untrained(
+        lambda psd: GeneratorDesign("fir_wiener", served(untrained_synthesizer(psd))), BOTH_PROFILES
+    ),
     "projected_ratio": Untrained(lambda psd: ProjectedRatio(), BOTH_PROFILES),
     "wmmse": Untrained(Wmmse, BOTH_PROFILES),
     "wmmse_fast": Untrained(WmmseFast),
@@ -231,7 +232,7 @@ FITTED: Mapping[str, Fitted] = {
 NAMES = (*UNTRAINED, *FITTED, *GENERATORS)
 
 GROUPS: Mapping[str, tuple[str, ...]] = {
-    "standard": ("ratio_base_full_band", "ratio_base_held_band", "causal_wiener", "projected_ratio", "wmmse"),
+    "standard": ("ratio_base_full_band", "ratio_base_held_band", "fir_wiener", "projected_ratio", "wmmse"),
     "untrained": tuple(UNTRAINED),
     "fitted": tuple(FITTED),
     "generators": tuple(GENERATORS),

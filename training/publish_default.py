@@ -17,6 +17,7 @@ import pandas as pd
 
 from model_store.manifest import Scores
 from model_store.store import BUNDLED_ROOT, ModelStore
+from synthesis.cpu import served
 from training.experiment import Experiment, Options, figures
 from training.methods import BOTH_PROFILES, GENERATORS, GROUPS, UNTRAINED, GeneratorDesign
 from training.protocol import score_method
@@ -41,7 +42,7 @@ def main() -> None:
     candidate = experiment.candidate(generator, config, listeners, None, request.seed)
     scores = Scores(
         split_models=held_out_tables(read_rows(request.run)),
-        in_support=in_support(experiment, GeneratorDesign(GENERATOR, candidate.synthesizer())),
+        in_support=in_support(experiment, GeneratorDesign(GENERATOR, served(candidate.synthesizer()))),
     )
     candidate.manifest = candidate.manifest.model_copy(update={"scores": scores})
     published = ModelStore(request.store, include_bundled=False).publish(NAME, candidate)

@@ -1,8 +1,9 @@
 """Twin of the Gauss-Newton refinement (paper, Section 3.2): objective, gradient, normal matrix, exact steps.
 
-J(w) = mean over the 21 NR bands of l_b + rho (logsumexp of l_b over the risk bands - log of their count),
-l_b = ln(E_b / D_b). The gradient is of J itself; the normal matrix is
-2 Re sum_k c_b(k) omega_k |S_k|^2 f_k f_k^H with c_b = dJ/dl_b / E_b held fixed.
+J(w) = mean over the 21 NR bands of l_b + rho (logsumexp of l_b over the risk bands - log of their count)
++ sum_k q_k [|W_k| / m_k - 1]_+^2,  l_b = ln(E_b / D_b), and 0 in a band that holds no bin.
+The gradient is of J itself; the normal matrix is 2 Re sum_k (c_b(k) omega_k |S_k|^2 + q_k / m_k^2) f_k f_k^H with
+c_b = dJ/dl_b / E_b held fixed, its second term where |W_k| > m_k.
 """
 
 from dataclasses import dataclass
@@ -11,7 +12,7 @@ import numpy as np
 from scipy.linalg import cho_factor, cho_solve
 
 from tests.oracles import toeplitz
-from tests.oracles.noise_reduction import response
+from tests.oracles.noise_reduction import HIGH_BANDS, response
 from tests.oracles.octave_bands import AMP_BANDS, NR_BANDS, WIDE_BANDS, band_bins, band_sums
 
 SCALES = (1.0, 0.5, 0.25)
@@ -19,13 +20,18 @@ SCALES = (1.0, 0.5, 0.25)
 
 @dataclass(frozen=True)
 class Problem:
-    """One case: spectra on one grid, reference power per bin, the bands of the risk term and its weight rho."""
+    """One case: spectra on one grid, reference power per bin, the bands of the risk term and its weight rho.
+
+    ceiling: m_k, may be infinite; ceiling_weight: q summed over the bins, each of which has a share of 1 / k.
+    """
 
     primary: np.ndarray
     secondary: np.ndarray
     reference_psd: np.ndarray
     risk_bands: range = AMP_BANDS
     risk_weight: float = 0.05
+    ceiling: np.ndarray | None = None
+    ceiling_weight: float = 0.0
 
     @property
     def n_bins(self) -> int:
@@ -36,11 +42,37 @@ class Problem:
         return self.primary - self.secondary * response(taps, self.n_bins)
 
 
+DRIVE_LIMIT = 0.6
+
+
+def drive_ceiling(primary: np.ndarray, secondary: np.ndarray) -> np.ndarray:
+    """0.6 |P| / |S|, their RMS in each band above 8.9 kHz; infinite in all other bins."""
+    ceiling = np.full(len(primary), np.inf)
+    for n in HIGH_BANDS:
+        bins = band_bins(n, 2 * (len(primary) - 1))
+        ceiling[bins] = DRIVE_LIMIT * np.linalg.norm(primary[bins]) / np.linalg.norm(secondary[bins])
+    return ceiling
+
+
+def penalty_weights(problem: Problem) -> np.ndarray:
+    """q_k: an octave counts as much as any other; nothing at 0 Hz and Nyquist."""
+    q = np.zeros(problem.n_bins)
+    q[1:-1] = 1 / np.arange(1, problem.n_bins - 1)
+    return problem.ceiling_weight * q / q.sum()
+
+
+def overshoot(problem: Problem, taps: np.ndarray) -> np.ndarray:
+    """[|W_k| / m_k - 1]_+."""
+    ceiling = np.inf if problem.ceiling is None else problem.ceiling
+    return np.maximum(np.abs(response(taps, problem.n_bins)) / ceiling - 1, 0)
+
+
 def log_ratios(problem: Problem, taps: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """(l_b, E_b) over the 31 bands from 20 Hz to 20 kHz."""
     e = band_sums(WIDE_BANDS, problem.reference_psd * np.abs(problem.residual(taps)) ** 2)
     d = band_sums(WIDE_BANDS, problem.reference_psd * np.abs(problem.primary) ** 2)
-    return np.log(e / d), e
+    empty = d == 0
+    return np.log(np.where(empty, 1.0, e) / np.where(empty, 1.0, d)), e
 
 
 def _inside(bands: range) -> np.ndarray:
@@ -52,7 +84,8 @@ def objective(problem: Problem, taps: np.ndarray) -> float:
     ratios, _ = log_ratios(problem, taps)
     risk = ratios[_inside(problem.risk_bands)]
     worst = np.log(np.sum(np.exp(risk))) - np.log(len(risk))
-    return float(ratios[_inside(NR_BANDS)].mean() + problem.risk_weight * worst)
+    penalty = np.sum(penalty_weights(problem) * overshoot(problem, taps) ** 2)
+    return float(ratios[_inside(NR_BANDS)].mean() + problem.risk_weight * worst + penalty)
 
 
 def bin_weights(problem: Problem, taps: np.ndarray) -> np.ndarray:
@@ -61,20 +94,37 @@ def bin_weights(problem: Problem, taps: np.ndarray) -> np.ndarray:
     risk = np.where(_inside(problem.risk_bands), np.exp(ratios), 0.0)
     slope = _inside(NR_BANDS) / len(NR_BANDS) + problem.risk_weight * risk / risk.sum()
     c = np.zeros(problem.n_bins)
-    for n, value in zip(WIDE_BANDS, slope / e, strict=True):
-        c[band_bins(n, 2 * (problem.n_bins - 1))] = value
+    for n, value, power in zip(WIDE_BANDS, slope, e, strict=True):
+        bins = band_bins(n, 2 * (problem.n_bins - 1))
+        if len(bins):
+            c[bins] = value / power
     return c * problem.reference_psd
 
 
 def gradient(problem: Problem, taps: np.ndarray) -> np.ndarray:
-    """dJ/dw = -2 Re sum_k c omega conj(S) E exp(+j 2 pi k n / n_fft); bands never hold DC or Nyquist."""
+    """dJ/dw = 2 Re sum_k (-c omega conj(S) E + q [|W| / m - 1]_+ W / (m |W|)) exp(+j 2 pi k n / n_fft).
+
+    Neither bands nor the penalty hold 0 Hz or Nyquist.
+    """
     z = bin_weights(problem, taps) * np.conj(problem.secondary) * problem.residual(taps)
+    over = overshoot(problem, taps)
+    w = response(taps, problem.n_bins)
+    if problem.ceiling is not None:
+        z[over > 0] -= (penalty_weights(problem) * over * w / (problem.ceiling * np.abs(w)))[over > 0]
     return -2 * (problem.n_bins - 1) * np.fft.irfft(z)[: len(taps)]
 
 
 def normal_column(problem: Problem, taps: np.ndarray) -> np.ndarray:
     """First column of the Toeplitz normal matrix, unregularised."""
-    return toeplitz.normal_column(bin_weights(problem, taps) * np.abs(problem.secondary) ** 2, len(taps))
+    return toeplitz.normal_column(symbol(problem, taps), len(taps))
+
+
+def symbol(problem: Problem, taps: np.ndarray) -> np.ndarray:
+    """c_b(k) omega_k |S_k|^2, and q_k / m_k^2 where |W_k| is above m_k."""
+    found = bin_weights(problem, taps) * np.abs(problem.secondary) ** 2
+    if problem.ceiling is not None:
+        found += penalty_weights(problem) / problem.ceiling**2 * (overshoot(problem, taps) > 0)
+    return found
 
 
 def damping(column: np.ndarray) -> float:

@@ -1,7 +1,9 @@
-"""Dense matrices of the normal equations, sums over bins of weight f_k f_k^H, and their circulants."""
+"""Dense matrices of the normal equations, sums over bins of weight f_k f_k^H, and their approximate inverses."""
 
 import numpy as np
-from scipy.linalg import circulant, toeplitz
+from scipy.linalg import toeplitz
+
+from tests.oracles import minimum_phase
 
 
 def fourier_rows(n_bins: int, n_taps: int) -> np.ndarray:
@@ -31,8 +33,32 @@ def dense(first_column: np.ndarray) -> np.ndarray:
     return toeplitz(first_column)
 
 
-def strang(first_column: np.ndarray) -> np.ndarray:
-    """Strang's circulant: the central diagonals of the Toeplitz matrix, wrapped (R. Chan & Strang 1989)."""
-    n = len(first_column)
-    m = np.arange(n)
-    return circulant(first_column[np.minimum(m, n - m)])
+def gohberg_semencul(symbol: np.ndarray, n: int, taper: float) -> np.ndarray:
+    """(L(a) L(a)^T - L(b) L(b)^T) / a[0], a the impulse response of 1 / F over its first sample, a[k] damped.
+
+    F is the minimum-phase factor of the symbol, here by a Hilbert transform; L(a) is lower triangular Toeplitz.
+    """
+    polynomial = minimum_phase.fir(-0.5 * np.log(symbol), n)
+    scale = polynomial[0]
+    a = polynomial / scale * np.exp(-taper * np.arange(n) / n)
+    b = np.concatenate([[0.0], a[:0:-1]])
+    lower_a, lower_b = (toeplitz(first, np.zeros(n)) for first in (a, b))
+    # T a = e_0 / T^-1[0, 0]: the first column of the inverse is a times the square of 1 / F's first sample.
+    return scale**2 * (lower_a @ lower_a.T - lower_b @ lower_b.T)
+
+
+def largest_reflection(polynomial: np.ndarray) -> float:
+    """Largest |reflection coefficient| of a polynomial by the step-down recursion; below 1: minimum phase.
+
+    The recursion ends at the first one that is not below 1 (Schur-Cohn). Gohberg and Semencul's form of a
+    polynomial, its Bezoutian with its own reverse, is positive definite in exactly that case.
+    """
+    a = polynomial / polynomial[0]
+    largest = 0.0
+    while len(a) > 1:
+        k = a[-1]
+        largest = max(largest, abs(k))
+        if largest >= 1:
+            break
+        a = ((a - k * a[::-1]) / (1 - k**2))[:-1]
+    return largest

@@ -1,10 +1,14 @@
 """Small real checkpoints and paths for the service's tests: random weights, random decaying responses."""
 
+from collections.abc import Callable
+
 import torch
 
 from model_store.checkpoint import Checkpoint, GoldenCase
 from model_store.manifest import Manifest
+from service.resident import ResidentModel
 from synthesis.conventions import N_BINS
+from synthesis.cpu import served
 from synthesis.generator import Generator, GeneratorConfig
 
 N_PRIMARY, N_SECONDARY = 1024, 512
@@ -52,3 +56,10 @@ def checkpoint(seed: int, std: float = 0.05) -> Checkpoint:
         attribution="nobody",
     )
     return Checkpoint(manifest, generator, psd, uncertainty, golden)
+
+
+def changed(model: ResidentModel, change: Callable[[torch.Tensor], object]) -> None:
+    """Do something to the last layer's weights where they lie in memory, also in the form that a CPU serves."""
+    change(model._synthesizer.generator.head[-1].weight.data)
+    model._synthesizer = served(model._synthesizer)
+    model._schedules.clear()

@@ -37,8 +37,7 @@ def resident(std: float | None = None) -> ResidentModel:
 
 def poison(model: ResidentModel) -> None:
     """What broken memory does: the weights of a model that was checked are NaN."""
-    for weight in model._synthesizer.generator.parameters():
-        weight.data.fill_(torch.nan)
+    models.changed(model, lambda weight: weight.fill_(torch.nan))
 
 
 def failing(reason: str) -> ResidentModel:

@@ -16,6 +16,7 @@ from service.designs import Design, Recipe
 from service.engine import Engine
 from service.errors import Problem
 from service.settings import Settings
+from tests.service import models
 from tests.service.conftest import connected
 from tests.service.test_engine import ears, only
 from tests.service.test_problems import assert_problem
@@ -72,24 +73,22 @@ async def test_a_slow_service_is_not_ready_but_designs(engine: Engine, client: h
 async def test_wrong_filters_are_not_delivered(engine: Engine, client: httpx.AsyncClient) -> None:
     model = engine.residency.default
     assert model is not None
-    with torch.no_grad():
-        weight = model._synthesizer.generator.head[-1].weight
-        weight += 1.0  # a bit that has flipped in memory, for all that the golden case can tell
-        assert await engine.readiness.check() == "failed"
-        with pytest.raises(Problem) as refused:
-            await engine.design(Recipe(), ears(1))
-        assert refused.value.code == "not-ready"
-        assert_problem(await client.get("/health/ready"), "not-ready")
-        assert (await client.get("/health/live")).status_code == 200
-        weight -= 1.0
+    # A bit that has flipped in memory, for all that the golden case can tell.
+    models.changed(model, lambda weight: weight.add_(1.0))
+    assert await engine.readiness.check() == "failed"
+    with pytest.raises(Problem) as refused:
+        await engine.design(Recipe(), ears(1))
+    assert refused.value.code == "not-ready"
+    assert_problem(await client.get("/health/ready"), "not-ready")
+    assert (await client.get("/health/live")).status_code == 200
+    models.changed(model, lambda weight: weight.sub_(1.0))
     assert await engine.readiness.check() == "passed"
     only(await engine.design(Recipe(), ears(1)))
 
 
 async def test_another_model_that_goes_wrong_is_retired(engine: Engine) -> None:
     other = await engine.residency.model("other")
-    with torch.no_grad():
-        other._synthesizer.generator.head[-1].weight += 1.0
+    models.changed(other, lambda weight: weight.add_(1.0))
     assert await engine.readiness.check() == "passed"
     assert [each.name for each in engine.residency.versions()] == ["ears"]
     assert engine.ready

@@ -7,22 +7,30 @@ import numpy as np
 import pytest
 import torch
 
-from synthesis.gauss_newton import FAST, PAPER, PROFILES, Refinement, RefinementProfile, TapObjective, refine
+from synthesis.gauss_newton import (
+    DRIVE_LIMIT,
+    FAST,
+    PAPER,
+    PROFILES,
+    Refinement,
+    RefinementProfile,
+    TapObjective,
+    refine,
+)
 from synthesis.minimum_phase import minimum_phase_fir
 from synthesis.path_ratio import log_base_magnitude, regularised_ratio
 from synthesis.paths import AcousticPaths
 from tests.oracles import gauss_newton as oracle
+from tests.oracles import spectra as spectra_oracle
 from tests.oracles import toeplitz as toeplitz_oracle
-from tests.oracles.octave_bands import AMP_BANDS, WIDE_BANDS
+from tests.oracles.octave_bands import AMP_BANDS, WIDE_BANDS, band_bins
 from tests.synthesis.cases import SMALL_N_TAPS, Case, relative_error
 
-RISK = {"paper": (AMP_BANDS, 0.05), "fast": (WIDE_BANDS, 0.2)}
+RISK = {"paper": (AMP_BANDS, 0.05), "fast": (WIDE_BANDS, FAST.risk_weight)}
 EXACT = {"n_iterations": 100, "tolerance": 1e-13}  # more iterations than a small case has taps
 SILENCE_ATOL = 1e-6
 """The package keeps silent bands finite with 1e-12 of the total power, the twins do not: l_b and the weights c_b
 move by that over the residual's share in a band, which a good filter brings to 1e-6. Measured: 2e-7."""
-
-both_profiles = pytest.mark.parametrize("profile", [PAPER, FAST], ids=["paper", "fast"])
 
 
 def base_taps(paths: AcousticPaths, n_taps: int = SMALL_N_TAPS) -> torch.Tensor:
@@ -30,10 +38,34 @@ def base_taps(paths: AcousticPaths, n_taps: int = SMALL_N_TAPS) -> torch.Tensor:
     return minimum_phase_fir(log_base_magnitude(regularised_ratio(paths), "held_band"), n_taps)
 
 
-def problems(case: Case, profile: RefinementProfile) -> Iterator[oracle.Problem]:
-    """The twin's view of each case."""
+def on_grid(case: Case, profile: RefinementProfile) -> Case:
+    """The case as the profile's updates see it: spectra sampled, the reference's power collected."""
+    stride = max(1, 2 * (case.n_bins - 1) // profile.n_fft)
+    psd = spectra_oracle.collected(case.reference_psd, stride) if stride > 1 else case.reference_psd
+    return Case(case.primary[:, ::stride].copy(), case.secondary[:, ::stride].copy(), psd)
+
+
+def problems(case: Case, profile: RefinementProfile, max_gain_db: float | None = None) -> Iterator[oracle.Problem]:
+    """The twin's view of each case, on the case's own grid."""
     for p, s in zip(case.primary, case.secondary, strict=True):
-        yield oracle.Problem(p, s, case.reference_psd, *RISK[profile.name])
+        ceiling = None
+        if profile.ceiling_weight > 0:
+            asked = np.inf if max_gain_db is None else 10 ** (max_gain_db / 20)
+            ceiling = np.minimum(oracle.drive_ceiling(p, s), asked)
+        yield oracle.Problem(p, s, case.reference_psd, *RISK[profile.name], ceiling, profile.ceiling_weight)
+
+
+@pytest.fixture(params=[PAPER, FAST], ids=["paper", "fast"])
+def profile(request: pytest.FixtureRequest) -> RefinementProfile:
+    """Each profile in turn."""
+    found: RefinementProfile = request.param
+    return found
+
+
+@pytest.fixture
+def grid_case(small_case: Case, profile: RefinementProfile) -> Case:
+    """The small case on the profile's grid."""
+    return on_grid(small_case, profile)
 
 
 def linearised(
@@ -42,7 +74,12 @@ def linearised(
     """First column of the normal matrix and minus the gradient, at `taps`."""
     response = torch.fft.rfft(taps, n=paths.n_fft)
     residual = paths.primary - paths.secondary * response
-    return objective.normal_equations(paths, residual, response, objective.band_power(residual), taps.shape[-1])
+    symbol, column, descent = objective.normal_equations(
+        paths, residual, response, objective.band_power(residual), taps.shape[-1]
+    )
+    # The column is the symbol's inverse transform, and the symbol what the preconditioner is made from.
+    torch.testing.assert_close(torch.fft.irfft(symbol)[:, : taps.shape[-1]], column)
+    return column, descent
 
 
 def value(objective: TapObjective, paths: AcousticPaths, taps: torch.Tensor) -> torch.Tensor:
@@ -57,33 +94,31 @@ def test_profiles_are_those_of_the_method() -> None:
     assert PAPER.step_cap == pytest.approx(10 ** (1 / 20) - 1)
     assert FAST.risk_bands == tuple(WIDE_BANDS)
     assert FAST.step_cap is None
+    assert (PAPER.n_fft, FAST.n_fft) == (32_768, 8192)
 
 
-@both_profiles
-def test_the_objective_is_the_twins(small_case: Case, profile: RefinementProfile) -> None:
-    paths = small_case.paths()
-    objective = TapObjective(paths, small_case.psd(), profile, None)
+def test_the_objective_is_the_twins(grid_case: Case, profile: RefinementProfile) -> None:
+    paths = grid_case.paths()
+    objective = TapObjective(paths, grid_case.psd(), profile, None)
     for taps in (base_taps(paths), torch.randn(3, SMALL_N_TAPS, dtype=torch.float64)):
         found = value(objective, paths, taps)
-        expected = [
-            oracle.objective(p, w.numpy()) for p, w in zip(problems(small_case, profile), taps, strict=True)
-        ]
+        expected = [oracle.objective(p, w.numpy()) for p, w in zip(problems(grid_case, profile), taps, strict=True)]
         np.testing.assert_allclose(found.numpy(), expected, rtol=0, atol=SILENCE_ATOL)
 
 
-@both_profiles
-def test_doing_nothing_has_the_objective_zero(small_case: Case, profile: RefinementProfile) -> None:
-    paths = small_case.paths()
-    objective = TapObjective(paths, small_case.psd(), profile, 30.0)
+def test_doing_nothing_has_the_objective_zero(grid_case: Case, profile: RefinementProfile) -> None:
+    paths = grid_case.paths()
+    objective = TapObjective(paths, grid_case.psd(), profile, 30.0)
     nothing = value(objective, paths, torch.zeros(3, SMALL_N_TAPS, dtype=torch.float64))
     torch.testing.assert_close(nothing, torch.zeros(3, dtype=torch.float64), rtol=0, atol=1e-14)
 
 
-@pytest.mark.parametrize("risk_bands", [AMP_BANDS, WIDE_BANDS], ids=["23 bands", "31 bands"])
-def test_the_twins_gradient_is_that_of_its_objective(small_case: Case, risk_bands: range) -> None:
+@pytest.mark.parametrize("max_gain_db", [None, -6.0])
+def test_the_twins_gradient_is_that_of_its_objective(
+    grid_case: Case, profile: RefinementProfile, max_gain_db: float | None
+) -> None:
     rng = np.random.default_rng(2)
-    for p, s in zip(small_case.primary, small_case.secondary, strict=True):
-        problem = oracle.Problem(p, s, small_case.reference_psd, risk_bands)
+    for problem in problems(grid_case, profile, max_gain_db):
         taps, direction = 0.3 * rng.standard_normal((2, SMALL_N_TAPS))
         h = 1e-6
         difference = oracle.objective(problem, taps + h * direction) - oracle.objective(
@@ -94,12 +129,11 @@ def test_the_twins_gradient_is_that_of_its_objective(small_case: Case, risk_band
         assert difference / (2 * h) == pytest.approx(slope, rel=1e-6, abs=1e-8)
 
 
-@both_profiles
-def test_the_right_hand_side_is_minus_the_gradient(small_case: Case, profile: RefinementProfile) -> None:
-    paths = small_case.paths()
+def test_the_right_hand_side_is_minus_the_gradient(grid_case: Case, profile: RefinementProfile) -> None:
+    paths = grid_case.paths()
     taps = base_taps(paths)
-    _, descent = linearised(TapObjective(paths, small_case.psd(), profile, None), paths, taps)
-    for item, problem in enumerate(problems(small_case, profile)):
+    _, descent = linearised(TapObjective(paths, grid_case.psd(), profile, None), paths, taps)
+    for item, problem in enumerate(problems(grid_case, profile)):
         assert relative_error(descent[item], -oracle.gradient(problem, taps[item].numpy())) < SILENCE_ATOL
 
 
@@ -117,47 +151,51 @@ def test_autograd_agrees_with_the_right_hand_side_ceiling_included(
     assert relative_error(descent, -gradient) < 1e-10  # two ways through the same float64 transforms
 
 
-@both_profiles
-def test_the_normal_matrix_is_the_dense_one(small_case: Case, profile: RefinementProfile) -> None:
-    paths = small_case.paths()
+def test_the_normal_matrix_is_the_dense_one(grid_case: Case, profile: RefinementProfile) -> None:
+    paths = grid_case.paths()
     taps = base_taps(paths)
-    column, _ = linearised(TapObjective(paths, small_case.psd(), profile, None), paths, taps)
-    rows = toeplitz_oracle.fourier_rows(small_case.n_bins, SMALL_N_TAPS)
-    for item, problem in enumerate(problems(small_case, profile)):
-        weights = oracle.bin_weights(problem, taps[item].numpy()) * np.abs(problem.secondary) ** 2
+    column, _ = linearised(TapObjective(paths, grid_case.psd(), profile, None), paths, taps)
+    rows = toeplitz_oracle.fourier_rows(grid_case.n_bins, SMALL_N_TAPS)
+    for item, problem in enumerate(problems(grid_case, profile)):
+        weights = oracle.symbol(problem, taps[item].numpy())
         dense = 2 * np.real(rows.conj().T @ (weights[:, None] * rows))
         found = toeplitz_oracle.dense(column[item].numpy())
         np.testing.assert_allclose(found, dense, rtol=0, atol=SILENCE_ATOL * dense[0, 0])
 
 
-@both_profiles
 def test_the_normal_matrix_is_the_curvature_of_the_weighted_residual(
-    small_case: Case, profile: RefinementProfile
+    grid_case: Case, profile: RefinementProfile
 ) -> None:
-    """v' H v is the second difference of sum_k c omega |P - S W|^2 along v, with the weights c held."""
-    paths = small_case.paths()
+    """v' H v is the second difference of sum_k c omega |P - S W|^2 + q |W|^2 / m^2 along v, both weights held."""
+    paths = grid_case.paths()
     taps, direction = base_taps(paths), torch.randn(3, SMALL_N_TAPS, dtype=torch.float64)
-    column, _ = linearised(TapObjective(paths, small_case.psd(), profile, None), paths, taps)
-    for item, problem in enumerate(problems(small_case, profile)):
+    column, _ = linearised(TapObjective(paths, grid_case.psd(), profile, None), paths, taps)
+    for item, problem in enumerate(problems(grid_case, profile)):
         w, v = taps[item].numpy(), direction[item].numpy()
         weights = oracle.bin_weights(problem, w)
-        energy = [np.sum(weights * np.abs(problem.residual(w + h * v)) ** 2) for h in (-0.5, 0.0, 0.5)]
+        pull = oracle.symbol(problem, w) - weights * np.abs(problem.secondary) ** 2  # of bins above the ceiling
+        energy = [
+            np.sum(
+                weights * np.abs(problem.residual(moved)) ** 2
+                + pull * np.abs(oracle.response(moved, len(pull))) ** 2
+            )
+            for moved in (w - 0.5 * v, w, w + 0.5 * v)
+        ]
         curvature = (energy[0] - 2 * energy[1] + energy[2]) / 0.25  # exact: the energy is quadratic
         found = v @ toeplitz_oracle.dense(column[item].numpy()) @ v
         assert found == pytest.approx(curvature, rel=SILENCE_ATOL)
 
 
-@both_profiles
 def test_an_exact_update_is_the_twins(small_case: Case, profile: RefinementProfile) -> None:
     paths, psd = small_case.paths(), small_case.psd()
     taps = base_taps(paths)
-    exact = replace(profile, **EXACT, ceiling_weight=0.0)
-    found = refine(paths, taps, psd, n_updates=1, profile=exact)
-    for item, problem in enumerate(problems(small_case, profile)):
+    found = refine(paths, taps, psd, n_updates=1, profile=replace(profile, **EXACT), max_gain_db=None)
+    for item, problem in enumerate(problems(on_grid(small_case, profile), profile)):
         step = oracle.full_step(problem, taps[item].numpy())
         if profile.step_cap is not None:
             base_rms = oracle.response_rms(problem, regularised_ratio(paths)[item].numpy())
             step = oracle.capped(problem, step, base_rms)
+            assert profile.n_fft >= paths.n_fft  # or the base were on another grid than the problem
         expected, scale = oracle.backtrack(problem, taps[item].numpy(), step)
         assert scale > 0
         assert found.step_scale[item, 0].item() == scale
@@ -171,17 +209,16 @@ def test_an_exact_update_of_a_measured_ear_is_the_twins(measured_case: Case) -> 
     case = Case(measured_case.primary[one], measured_case.secondary[one], measured_case.reference_psd)
     paths = case.paths()
     taps = base_taps(paths, 2048)
-    (problem,) = problems(case, FAST)
+    (problem,) = problems(on_grid(case, FAST), FAST)
     expected, scale = oracle.backtrack(problem, taps[0].numpy(), oracle.full_step(problem, taps[0].numpy()))
     found = refine(paths, taps, case.psd(), n_updates=1, profile=replace(FAST, **EXACT), max_gain_db=None)
     assert found.pcg_residual.item() < 1e-12
     assert found.step_scale.item() == scale
-    # Dense Cholesky of 2048 against 400 preconditioned iterations; condition about 1e5, bands 60 dB apart.
+    # Dense Cholesky of 2048 against 100 preconditioned iterations; condition about 1e5, bands 60 dB apart.
     assert relative_error(found.taps[0], expected) < 1e-5
     assert found.objective[0, 1].item() == pytest.approx(oracle.objective(problem, expected), abs=1e-5)
 
 
-@both_profiles
 def test_the_objective_never_rises_and_falls_clearly_on_every_measured_ear(
     measured_case: Case, profile: RefinementProfile, dtype: torch.dtype
 ) -> None:
@@ -199,13 +236,12 @@ def test_the_objective_never_rises_and_falls_clearly_on_every_measured_ear(
         assert trace[-1] < -3.0  # 13 dB of mean reduction on the estimates; nothing at all would be 0
 
 
-@both_profiles
 def test_what_is_reported_is_what_the_taps_do(measured_case: Case, profile: RefinementProfile) -> None:
     few = Case(measured_case.primary[::10], measured_case.secondary[::10], measured_case.reference_psd)
     paths = few.paths()
     start = base_taps(paths, 2048)
     found = refine(paths, start, few.psd(), n_updates=3, profile=profile, max_gain_db=None)
-    for item, problem in enumerate(problems(few, profile)):
+    for item, problem in enumerate(problems(on_grid(few, profile), profile)):
         # The residual is updated, not recomputed; 1e-12 of the total power in each band: measured 1e-6.
         assert found.objective[item, 0].item() == pytest.approx(
             oracle.objective(problem, start[item].numpy()), abs=1e-5
@@ -229,10 +265,11 @@ def test_the_papers_steps_keep_their_cap(measured_case: Case) -> None:
 
 
 def test_pcg_residuals_are_those_of_the_systems_solved(measured_case: Case) -> None:
-    paths, psd = measured_case.paths()[:3], measured_case.psd()
-    taps = base_taps(paths, 2048)
-    column, descent = linearised(TapObjective(paths, psd, FAST, None), paths, taps)
-    found = refine(paths, taps, psd, n_updates=1, profile=FAST, max_gain_db=None)
+    few = Case(measured_case.primary[:3], measured_case.secondary[:3], measured_case.reference_psd)
+    taps = base_taps(few.paths(), 2048)
+    coarse = on_grid(few, FAST)
+    column, descent = linearised(TapObjective(coarse.paths(), coarse.psd(), FAST, None), coarse.paths(), taps)
+    found = refine(few.paths(), taps, few.psd(), n_updates=1, profile=FAST, max_gain_db=None)
     for item in range(3):
         matrix = column[item].numpy().copy()
         matrix[0] += oracle.damping(matrix)
@@ -243,17 +280,79 @@ def test_pcg_residuals_are_those_of_the_systems_solved(measured_case: Case) -> N
         assert found.pcg_residual[item, 0].item() == pytest.approx(residual, rel=1e-6)
 
 
-def test_the_circulant_preconditioner_earns_its_place(measured_case: Case, dtype: torch.dtype) -> None:
-    """findings.md 3: a scalar preconditioner does nothing, Strang's leaves a fraction of the residual."""
+def test_the_preconditioner_earns_its_place(measured_case: Case, dtype: torch.dtype) -> None:
+    """A scalar preconditioner does nothing, the approximate inverse leaves a fraction of the residual."""
     paths, psd = measured_case.paths(dtype), measured_case.psd(dtype)
     taps = base_taps(paths, 2048)
-    residuals = [
-        refine(paths, taps, psd, n_updates=1, profile=replace(FAST, preconditioner=kind)).pcg_residual.median()  # type: ignore[arg-type]
-        for kind in ("strang", "diagonal")
+    found = [
+        refine(paths, taps, psd, n_updates=1, profile=replace(FAST, preconditioner=kind, n_iterations=n_iterations))  # type: ignore[arg-type]
+        for kind, n_iterations in (
+            ("gohberg_semencul", FAST.n_iterations),
+            ("diagonal", FAST.n_iterations),
+            ("diagonal", 16),
+        )
     ]
-    # Measured: 0.030 (float64) and 0.041 (float32) against 0.16.
-    assert residuals[0].item() < 0.06
-    assert residuals[0] < 0.4 * residuals[1]
+    preconditioned, plain, longer = found
+    # Measured: 0.08 in the median against 0.50, and 0.19 after sixteen.
+    assert preconditioned.pcg_residual.median().item() < 0.12
+    assert preconditioned.pcg_residual.median() < 0.25 * plain.pcg_residual.median()
+    # In the objective it is worth more than four times as many iterations: a neper, 4 dB in the mean of the bands.
+    gained = longer.objective[:, 1] - preconditioned.objective[:, 1]
+    assert gained.mean().item() > 0.8
+    assert gained.min().item() > 0
+
+
+def test_on_the_coarse_grid_an_update_gains_what_it_would_on_the_paths_own(measured_case: Case) -> None:
+    """A quarter of the points: filters of 2048 taps and bands of many bins hardly notice."""
+    paths, psd = measured_case.paths(), measured_case.psd()
+    taps = base_taps(paths, 2048)
+    objective = TapObjective(paths, psd, FAST, 30.0)
+    before = value(objective, paths, taps)
+    coarse, fine = (
+        value(objective, paths, refine(paths, taps, psd, n_updates=2, profile=replace(FAST, n_fft=n_fft)).taps)
+        for n_fft in (FAST.n_fft, 32_768)
+    )
+    # Measured: 0.945 to 1.026, and 0.99 in the mean: iterations that stop short end elsewhere, at times lower.
+    kept = (before - coarse) / (before - fine)
+    assert kept.min().item() > 0.92
+    assert kept.mean().item() > 0.97
+
+
+def test_above_the_scored_bands_the_loudspeaker_stays_below_the_disturbance(measured_case: Case) -> None:
+    """In every band above 8.9 kHz, after three updates of a filter that did not."""
+    paths, psd = measured_case.paths(), measured_case.psd()
+    start = base_taps(paths, 2048)
+
+    def played(profile: RefinementProfile) -> np.ndarray:
+        taps = refine(paths, start, psd, n_updates=3, profile=profile, max_gain_db=None).taps
+        product = (paths.secondary * torch.fft.rfft(taps, n=paths.n_fft)).abs().numpy()
+        return np.stack(
+            [
+                np.linalg.norm(product[:, bins], axis=-1) / np.linalg.norm(measured_case.primary[:, bins], axis=-1)
+                for bins in (band_bins(n, paths.n_fft) for n in range(40, 44))
+            ]
+        )
+
+    limited, free = played(FAST), played(replace(FAST, ceiling_weight=0.0))
+    # A penalty, not a clamp. Measured: 0.64 at most, against 1.62.
+    assert limited.max() < DRIVE_LIMIT + 0.1
+    assert free.max() > 1
+
+
+@pytest.mark.parametrize("which", ["primary", "secondary"])
+def test_a_path_without_treble_leaves_the_objective_finite(
+    small_case: Case, which: str, dtype: torch.dtype
+) -> None:
+    """No disturbance above 8.9 kHz is a ceiling of nearly nothing there, no secondary path one out of reach."""
+    paths, psd = small_case.paths(dtype), small_case.psd(dtype)
+    above = torch.linspace(0, 24_000, paths.n_bins) > 8000
+    silenced = torch.where(above, 0, getattr(paths, which))
+    paths = AcousticPaths(**{"primary": paths.primary, "secondary": paths.secondary, which: silenced})
+    # Ten times as loud as any earphone: 1 over nothing must not become infinite either.
+    paths = AcousticPaths(10 * paths.primary, paths.secondary)
+    found = refine(paths, base_taps(small_case.paths(dtype)), psd, n_updates=2)
+    assert torch.isfinite(found.objective).all()
+    assert (found.objective[:, 1:] < found.objective[:, :-1]).all()
 
 
 def test_no_update_leaves_the_taps_alone(small_case: Case) -> None:
@@ -271,7 +370,7 @@ def test_no_update_leaves_the_taps_alone(small_case: Case) -> None:
 def exhausted(small_case: Case) -> Refinement:
     """Exact, uncapped updates until nothing is left to gain, or 40 of them."""
     paths = small_case.paths()
-    exact = replace(PAPER, **EXACT, step_cap=None, reorthogonalise=True)
+    exact = replace(PAPER, **EXACT, step_cap=None)
     return refine(paths, base_taps(paths), small_case.psd(), n_updates=40, profile=exact)
 
 
@@ -295,11 +394,11 @@ def test_converged_means_that_no_scale_of_the_next_step_gains_enough(
 def test_no_decrease_is_the_verdict_where_there_is_nothing_to_cancel(small_case: Case) -> None:
     paths = small_case.paths()
     silence = torch.zeros_like(small_case.psd())
-    found = refine(paths, base_taps(paths), silence, n_updates=2)
+    found = refine(paths, 0.1 * base_taps(paths), silence, n_updates=2)
     for item in range(3):
         verdict = found.verdict(item)
         assert (verdict["stopped"], verdict["applied"]) == ("no_decrease", 0)
-    assert torch.equal(found.taps, base_taps(paths))
+    assert torch.equal(found.taps, 0.1 * base_taps(paths))
 
 
 def test_budget_is_the_verdict_where_every_update_was_applied(small_case: Case) -> None:
@@ -319,7 +418,6 @@ def test_a_stopped_item_stays_while_others_go_on(small_case: Case, exhausted: Re
     assert torch.isnan(found.objective[done, 1:]).all()
 
 
-@both_profiles
 def test_a_batch_is_its_items(measured_case: Case, profile: RefinementProfile) -> None:
     paths, psd = measured_case.paths()[:4], measured_case.psd()
     taps = base_taps(paths, 2048)
@@ -327,13 +425,12 @@ def test_a_batch_is_its_items(measured_case: Case, profile: RefinementProfile) -
     for item in range(4):
         one = slice(item, item + 1)
         alone = refine(paths[one], taps[one], psd, n_updates=2, profile=profile)
-        # Batched products sum in another order. The paper's plain recursion amplifies that a million times
-        # (measured 2e-10), the reorthogonalised one does not (2e-13).
+        # Batched products sum in another order. Sixteen plain iterations amplify that a million times (measured
+        # 2e-10), four preconditioned ones do not.
         assert relative_error(alone.taps[0], together.taps[item]) < (1e-8 if profile is PAPER else 1e-11)
         assert alone.verdict(0)["stopped"] == together.verdict(item)["stopped"]
 
 
-@both_profiles
 def test_levels_do_not_matter(small_case: Case, profile: RefinementProfile) -> None:
     paths, psd = small_case.paths(), small_case.psd()
     taps = base_taps(paths)
@@ -355,26 +452,32 @@ def test_one_reference_for_each_item_is_accepted(small_case: Case) -> None:
     torch.testing.assert_close(found.taps[1], refine(paths, taps, tilted, n_updates=1).taps[1], rtol=0, atol=1e-9)
 
 
-def test_the_ceiling_is_the_documented_penalty_and_lowers_the_gain(measured_case: Case) -> None:
-    paths, psd = measured_case.paths()[:8], measured_case.psd()
+def test_the_ceiling_is_the_twins_penalty_and_lowers_the_gain(measured_case: Case) -> None:
+    few = Case(measured_case.primary[:8], measured_case.secondary[:8], measured_case.reference_psd)
+    paths, psd = few.paths(), few.psd()
     taps = base_taps(paths, 2048)
-    response = torch.fft.rfft(taps, n=paths.n_fft)
-    with_ceiling, without = (value(TapObjective(paths, psd, FAST, limit), paths, taps) for limit in (18.0, None))
-    weight = np.zeros(measured_case.n_bins)
-    weight[1:-1] = 1 / np.arange(1, measured_case.n_bins - 1)
-    excess = np.maximum(response.abs().numpy() / 10 ** (18 / 20) - 1, 0)
-    penalty = FAST.ceiling_weight * np.sum(weight * excess**2, axis=-1) / weight.sum()
-    np.testing.assert_allclose((with_ceiling - without).numpy(), penalty, rtol=0, atol=1e-9)
-
-    # Its share of the normal matrix: curvature 2 weight / ceiling^2 in W wherever the ceiling is broken.
-    columns = [linearised(TapObjective(paths, psd, FAST, limit), paths, taps)[0].numpy() for limit in (18.0, None)]
-    for item in range(8):
-        broken = FAST.ceiling_weight * weight / weight.sum() / 10 ** (18 / 10) * (excess[item] > 0)
-        share = toeplitz_oracle.normal_column(broken, 2048)
-        # The difference of two columns of order 1e3, each rounded to 1e-13 of that.
-        np.testing.assert_allclose(
-            columns[0][item] - columns[1][item], share, rtol=0, atol=1e-9 * columns[1][item, 0]
-        )
+    coarse = on_grid(few, FAST)
+    columns, shares, descents = [], [], []
+    for limit in (18.0, None):
+        objective = TapObjective(coarse.paths(), coarse.psd(), FAST, limit)
+        found = value(objective, coarse.paths(), taps)
+        twins = list(problems(coarse, FAST, limit))
+        column, descent = linearised(objective, coarse.paths(), taps)
+        columns.append(column)
+        descents.append(descent)
+        shares.append([oracle.normal_column(problem, w.numpy()) for problem, w in zip(twins, taps, strict=True)])
+        for item, problem in enumerate(twins):
+            w = taps[item].numpy()
+            assert found[item].item() == pytest.approx(oracle.objective(problem, w), abs=1e-5)
+            assert relative_error(column[item], shares[-1][item]) < 1e-5
+            assert relative_error(descent[item], -oracle.gradient(problem, w)) < 1e-5
+    # The limit binds, or this shows nothing; its own share of the matrix, a thousandth, is the twin's too.
+    assert relative_error(descents[0], descents[1]) > 1e-3
+    expected = np.array(shares[0]) - np.array(shares[1])
+    assert (np.linalg.norm(expected, axis=-1) > 0).sum() >= 3
+    np.testing.assert_allclose(
+        (columns[0] - columns[1]).numpy(), expected, rtol=0, atol=1e-6 * np.abs(expected).max()
+    )
 
     def largest_gain_db(limit: float | None) -> torch.Tensor:
         refined = refine(paths, taps, psd, n_updates=3, max_gain_db=limit).taps
@@ -399,20 +502,21 @@ def test_a_step_that_breaks_through_the_ceiling_is_halved(small_case: Case) -> N
     """Without a ceiling J is concave in the band powers, so that a full step always lowers it; a ceiling that the
     start keeps and the full step breaks is what calls for 1/2 and 1/4."""
     paths, psd = small_case.paths(), small_case.psd()
-    start = 0.5 * base_taps(paths)  # a filter that wants to grow
-    full = refine(paths, start, psd, n_updates=1, max_gain_db=None)
-    assert full.step_scale.tolist() == [[1.0]] * 3
-    largest = torch.fft.rfft(start, n=paths.n_fft).abs().amax(-1, keepdim=True)
-    limits_db = 20 * torch.log10(1.001 * largest)
+    coarse = on_grid(small_case, FAST)
     scales = set()
-    for weight in (10.0, 25.0, 100.0):
+    for part, weight in ((0.5, 10.0), (0.5, 100.0), (0.2, 10.0)):
+        start = part * base_taps(paths)  # a filter that wants to grow
+        largest = torch.fft.rfft(start, n=FAST.n_fft).abs().amax(-1, keepdim=True)
+        limits_db = 20 * torch.log10(1.001 * largest)
         profile = replace(FAST, ceiling_weight=weight)
+        full = refine(paths, start, psd, n_updates=1, profile=profile, max_gain_db=None)
+        assert full.step_scale.tolist() == [[1.0]] * 3
         found = refine(paths, start, psd, n_updates=1, profile=profile, max_gain_db=limits_db)
-        objective = TapObjective(paths, psd, profile, limits_db)
-        before = value(objective, paths, start)
+        objective = TapObjective(coarse.paths(), coarse.psd(), profile, limits_db)
+        before = value(objective, coarse.paths(), start)
         for item in range(3):
             gains = {
-                scale: before[item] - value(objective, paths, start + scale * (full.taps - start))[item]
+                scale: before[item] - value(objective, coarse.paths(), start + scale * (full.taps - start))[item]
                 for scale in oracle.SCALES
             }
             enough = [scale for scale in oracle.SCALES if gains[scale] >= 1e-5 * before[item].abs().clamp_min(1)]

@@ -37,11 +37,12 @@ def test_prime_has_the_papers_number_of_parameters() -> None:
     assert (generator.config.base, generator.config.bound_db) == ("full_band", 12.0)
 
 
-def test_prime_log_lacks_the_heads_norm_and_has_an_output_for_each_of_weight_and_penalty() -> None:
-    assert Generator(MINIMUM_PHASE_LOG).n_parameters == 151_401 - 2 * 40
+def test_prime_log_is_smaller_and_has_an_output_for_each_of_weight_and_penalty() -> None:
+    as_wide = GeneratorConfig.prime_log(realisation="minimum_phase", n_channels=40, n_points=128)
+    assert Generator(as_wide).n_parameters == 151_401 - 2 * 40  # it lacks the head's norm
     generator = Generator(PRIME_LOG)
-    assert generator.n_parameters == 151_401 - 2 * 40 + 41
-    assert generator.grid.n_points == 128
+    assert generator.n_parameters == Generator(MINIMUM_PHASE_LOG).n_parameters + 25 == 55_874
+    assert generator.grid.n_points == 64
     assert (generator.config.base, generator.config.bound_db) == ("held_band", 40.0)
 
 

@@ -1,8 +1,11 @@
-"""Arithmetic on complex spectra: the values of the plain formulas, and derivatives where those have none."""
+"""Arithmetic on spectra: the values of the plain formulas, derivatives where those have none, kept power."""
 
+import numpy as np
+import pytest
 import torch
 
-from synthesis.spectra import complex_exponential, squared_magnitude
+from synthesis.spectra import collected, complex_exponential, squared_magnitude
+from tests.oracles import spectra as oracle
 
 
 def random_spectrum(dtype: torch.dtype) -> torch.Tensor:
@@ -30,3 +33,42 @@ def test_complex_exponential_is_exp(dtype: torch.dtype) -> None:
     torch.testing.assert_close(found, exponent.exp(), rtol=100 * torch.finfo(dtype).eps, atol=0)
     if dtype == torch.float64:
         assert torch.autograd.gradcheck(complex_exponential, (exponent.requires_grad_(),))
+
+
+@pytest.mark.parametrize("stride", [2, 4, 8])
+def test_collected_power_is_the_twins(stride: int, dtype: torch.dtype) -> None:
+    power = torch.rand(3, 65, dtype=dtype)
+    found = collected(power, stride)
+    assert found.dtype == dtype
+    assert found.shape == (3, 64 // stride + 1)
+    for row in range(3):
+        expected = oracle.collected(power[row].double().numpy(), stride)
+        np.testing.assert_allclose(found[row].numpy(), expected, rtol=20 * torch.finfo(dtype).eps)
+
+
+@pytest.mark.parametrize("stride", [2, 4])
+def test_collecting_keeps_the_power(stride: int) -> None:
+    power = torch.rand(16_385, dtype=torch.float64)
+    found = collected(power, stride)
+    assert found.sum().item() == pytest.approx(power.sum().item(), rel=1e-12)
+    # White stays white: every bin between 0 Hz and Nyquist, which have one neighbour each, collects as many.
+    white = collected(torch.ones(16_385, dtype=torch.float64), stride)
+    torch.testing.assert_close(white[1:-1], torch.full_like(white[1:-1], stride), rtol=0, atol=0)
+    torch.testing.assert_close(white[[0, -1]], torch.full((2,), (stride + 1) / 2, dtype=torch.float64))
+
+
+def test_a_tone_stays_as_strong_wherever_it_lies() -> None:
+    for bin_ in range(17):
+        tone = torch.zeros(17, dtype=torch.float64)
+        tone[bin_] = 1.0
+        found = collected(tone, 4)
+        assert found.sum().item() == 1.0
+        # It is found at the nearest coarse bin, or half at each of two.
+        near = [coarse for coarse in range(5) if abs(4 * coarse - bin_) <= 2]
+        assert found[near].tolist() == [1 / len(near)] * len(near)
+
+
+def test_rows_are_collected_each_by_itself_and_can_be_differentiated() -> None:
+    power = torch.rand(2, 3, 33, dtype=torch.float64)
+    torch.testing.assert_close(collected(power, 4)[1, 2], collected(power[1, 2], 4), rtol=0, atol=1e-15)
+    assert torch.autograd.gradcheck(lambda each: collected(each, 4), (power.requires_grad_(),))

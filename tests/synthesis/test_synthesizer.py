@@ -6,18 +6,18 @@ import numpy as np
 import pytest
 import torch
 
-from synthesis.causal_wiener import drive_ceiling, starting_weight
 from synthesis.conventions import DESIGN_N_FFT
 from synthesis.errors import InvalidOption, InvalidPaths, NonFiniteFilter
+from synthesis.fir_wiener import drive_ceiling, starting_weight
 from synthesis.gauss_newton import FAST, TapObjective
 from synthesis.generator import Generator, GeneratorConfig
 from synthesis.paths import AcousticPaths
 from synthesis.synthesizer import DEFAULT_MAX_GAIN_DB, METHODS, PathRatio, Synthesizer
-from tests.oracles import causal_wiener as causal_wiener_oracle
+from tests.oracles import fir_wiener as fir_wiener_oracle
 from tests.oracles import minimum_phase as minimum_phase_oracle
 from tests.oracles import path_ratio as ratio_oracle
 from tests.oracles import wiener as wiener_oracle
-from tests.synthesis.cases import Case, random_case, relative_error
+from tests.synthesis.cases import HOPELESS, Case, hopeless, random_case, relative_error
 
 KINDS = {
     "prime": GeneratorConfig.prime(n_fft=8192),  # the coarser of its two grids, a quarter of the work
@@ -96,21 +96,30 @@ def test_the_correction_is_added_to_the_base_before_the_phase(kind: str, design_
     assert relative_error(found, synthesizer.reconstruct(paths, ratio, None)) > 0.01
 
 
-def test_the_corrections_move_the_weight_and_the_penalty_of_the_causal_wiener_filter(design_case: Case) -> None:
+def test_the_corrections_move_the_weight_and_the_penalty_of_the_finite_wiener_filter(
+    design_case: Case, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("synthesis.fir_wiener.N_ITERATIONS", 200)  # to the solution, which is the twin's too
     synthesizer, paths = synthesizer_for(design_case, trained=True), design_case.paths()
     ratio, grid = synthesizer.path_ratio(paths), synthesizer.generator.grid
     correction = synthesizer.generate(ratio.features).detach()
-    found = synthesizer.reconstruct(paths, ratio, correction)
     terms = starting_weight(ratio.log_paths, grid.points_hz) + 2 * correction
-    log_weight, log_penalty = (grid.spread(each).numpy() for each in terms.unbind(1))
-    log_ceiling = grid.spread(drive_ceiling(ratio.log_paths, grid.points_hz)).numpy()
-    for row, (p, s) in enumerate(zip(design_case.primary, design_case.secondary, strict=True)):
-        free = causal_wiener_oracle.fir(p, s, np.exp(log_weight[row]), np.exp(log_penalty[row]), DESIGN_N_FFT)
-        response = np.fft.rfft(free)
-        bend = -np.logaddexp(0, 10 * (np.log(np.abs(response)) - log_ceiling[row])) / 10
-        expected = np.fft.irfft(response * minimum_phase_oracle.response(bend))[:2048]
-        assert relative_error(found[row], expected) < 1e-9
-    untrained = synthesizer.reconstruct(paths, ratio, torch.zeros_like(correction))
+    weight, penalty = grid.spread(terms).exp().numpy().swapaxes(0, 1)
+    drive = grid.spread(drive_ceiling(ratio.log_paths, grid.points_hz)).exp().numpy()
+    stride = DESIGN_N_FFT // synthesizer.generator.config.n_fft
+    per_item = torch.tensor([[6.0], [0.0]], dtype=torch.float64)
+    for max_gain_db, limits in ((None, (np.inf, np.inf)), (6.0, (6.0, 6.0)), (per_item, (6.0, 0.0))):
+        found = synthesizer.reconstruct(paths, ratio, correction, max_gain_db)
+        for row, (p, s) in enumerate(
+            zip(design_case.primary[:, ::stride], design_case.secondary[:, ::stride], strict=True)
+        ):
+            ceiling = np.minimum(drive[row], 10 ** (limits[row] / 20))
+            raised = fir_wiener_oracle.raised_penalty(p, s, weight[row], penalty[row], ceiling)
+            free = fir_wiener_oracle.fir(p, s, weight[row], raised)
+            expected = fir_wiener_oracle.below_ceiling(free, ceiling)
+            # The iterations end at a residual of 1e-6. Measured: 5e-7.
+            assert relative_error(found[row], expected) < 1e-5
+    untrained = synthesizer.reconstruct(paths, ratio, torch.zeros_like(correction), per_item)
     assert relative_error(found, untrained) > 0.01
 
 
@@ -148,10 +157,12 @@ def test_float32_follows_float64_on_measured_ears(measured_case: Case, kind: str
     single = synthesizer_for(measured_case, kind, trained=True).float()
     paths = measured_case.paths()[::every]
     with torch.inference_mode():
-        for k, tolerance in ((0, 1e-5), (1, 1e-3), (3, 2e-3)):
+        for k in (0, 1, 3):
             expected, found = twin.design(paths, k), single.design(paths.to(torch.float32), k)
-            # Spectra and bases span 60 dB and the normal matrices have a condition of 1e5, which multiply
-            # float32's 6e-8. Measured: 8e-7, 9e-5, 3e-4.
+            # Spectra and bases span 60 dB and the normal matrices have a condition of 1e4 to 1e5, which multiply
+            # float32's 6e-8. Measured: 4e-7, 2e-5, 3e-5 for `prime`, which solves nothing at k = 0; 9e-4, 7e-4,
+            # 7e-4 for `prime-log`.
+            tolerance = 1e-5 if kind == "prime" and k == 0 else 2e-3
             assert relative_error(found.taps, expected.taps) < tolerance
             assert torch.equal(found.n_applied, expected.n_applied)
             torch.testing.assert_close(found.objective.double(), expected.objective, rtol=0, atol=5e-3)
@@ -214,59 +225,21 @@ def test_gradients_flow_from_the_objective_to_the_generator(kind: str, design_ca
     assert (values[0] - values[1]) / (2 * step) == pytest.approx(slope, rel=1e-4)
 
 
-def hopeless(name: str, case: Case) -> AcousticPaths:
-    """Paths that a careless inversion would divide by."""
-    paths = case.paths()
-    primary, secondary = paths.primary.clone(), paths.secondary.clone()
-    frequency = torch.linspace(0, 24_000, paths.n_bins, dtype=torch.float64)
-    band = (frequency > 900) & (frequency < 2000)
-    if name == "primary without a band":
-        primary[:, band] = 0
-    elif name == "secondary without a band":
-        secondary[:, band] = 0
-    elif name == "both without bass":
-        primary[:, frequency < 120] = 0
-        secondary[:, frequency < 120] = 0
-    elif name == "60 dB notch":
-        secondary *= 1 - 0.999 * torch.exp(-(((frequency - 700) / 20) ** 2))
-    elif name == "one sample":
-        secondary = torch.ones_like(secondary)
-    elif name == "one late sample":
-        secondary = torch.exp(-2j * torch.pi * frequency * 2000 / 48_000)[None].expand_as(secondary)
-    elif name == "primary beyond every band":
-        primary[:, frequency < 22_500] = 0
-    elif name == "secondary beyond every band":
-        secondary[:, frequency < 22_500] = 0
-    elif name == "one tone":
-        primary = torch.where(torch.arange(paths.n_bins) == 683, primary, 0)
-    return AcousticPaths(primary, secondary)
-
-
-@pytest.mark.parametrize(
-    "name",
-    [
-        "primary without a band",
-        "secondary without a band",
-        "both without bass",
-        "60 dB notch",
-        "one sample",
-        "one late sample",
-        "one tone",
-        "primary beyond every band",
-        "secondary beyond every band",
-    ],
-)
+@pytest.mark.parametrize("name", HOPELESS)
 def test_ill_conditioned_paths_stay_finite(name: str, design_case: Case, dtype: torch.dtype) -> None:
     paths = hopeless(name, design_case).to(dtype)
     synthesizer = synthesizer_for(design_case, trained=True).to(dtype)
     for method in METHODS:
         for profile in ("fast", "paper"):
-            found = synthesizer.design(paths, 3, method=method, profile=profile)
-            assert torch.isfinite(found.taps).all()
-            assert torch.isfinite(found.objective[:, 0]).all()
-            prediction = synthesizer.predict(paths, found.taps)
-            for field in fields(prediction):
-                assert torch.isfinite(getattr(prediction, field.name)).all(), (method, profile, field.name)
+            for n_updates in range(4) if method == "prime" else (3,):
+                found = synthesizer.design(paths, n_updates, method=method, profile=profile)
+                assert torch.isfinite(found.taps).all()
+                for trace, applied in zip(found.objective, found.n_applied, strict=True):
+                    assert torch.isfinite(trace[: int(applied) + 1]).all(), (method, profile, n_updates)
+                    assert (trace[: int(applied) + 1].diff() < 0).all(), (method, profile, n_updates)
+                prediction = synthesizer.predict(paths, found.taps)
+                for field in fields(prediction):
+                    assert torch.isfinite(getattr(prediction, field.name)).all(), (method, profile, field.name)
 
 
 def test_a_better_start_than_doing_nothing_on_every_measured_ear(measured_case: Case, true_case: Case) -> None:
@@ -280,8 +253,8 @@ def test_a_better_start_than_doing_nothing_on_every_measured_ear(measured_case: 
             ).mean_noise_reduction_db
             for k in (0, 1, 3)
         ]
-    # findings.md, held band: 12.8 dB at k = 0, 20.8 at 1, 21.8 at 3; worst ears 8.8, 12.4, 14.0.
-    for found, mean_db, worst_db in zip(levels, (12.0, 20.8, 21.8), (8.0, 12.4, 14.0), strict=True):
+    # Measured, untrained: 19.2 dB at k = 0, 22.7 at 1, 23.3 at 3; worst ears 10.4, 15.5, 17.3.
+    for found, mean_db, worst_db in zip(levels, (18.8, 22.4, 23.0), (10.0, 15.0, 16.8), strict=True):
         assert found.mean().item() > mean_db
         assert found.min().item() > worst_db
 

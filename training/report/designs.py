@@ -11,7 +11,7 @@ import pandas as pd
 METHODS = (
     "ratio_base_full_band",
     "ratio_base_held_band",
-    "causal_wiener",
+    "fir_wiener",
     "projected_ratio",
     "wmmse_shared",
     "fomaml",

@@ -66,7 +66,7 @@ GREY = "0.55"
 STYLES: dict[str, tuple[str, str]] = {
     "ratio_base_full_band": (ORANGE, "v"),
     "ratio_base_held_band": (PURPLE, "^"),
-    "causal_wiener": (GREEN, "h"),
+    "fir_wiener": (GREEN, "h"),
     "projected_ratio": (BLACK, "<"),
     "wmmse_shared": (SKY, "P"),
     "fomaml": (SKY, "X"),

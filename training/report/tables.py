@@ -42,7 +42,7 @@ TABLE_1 = (
     "prime-log",
     "ratio_base_full_band",
     "ratio_base_held_band",
-    "causal_wiener",
+    "fir_wiener",
     "projected_ratio",
     "fomaml",
     "selective",
@@ -59,7 +59,7 @@ TABLE_2 = (
     "prime_shuffled_phase",
     "prime_path_independent",
 )
-TABLE_3 = ("prime", "causal_wiener", "prime-log", "wmmse", "wmmse_fast", "iterative_fir")
+TABLE_3 = ("prime", "fir_wiener", "prime-log", "wmmse", "wmmse_fast", "iterative_fir")
 
 
 @dataclass(frozen=True)
@@ -107,7 +107,7 @@ PAIRS = (
     (Design("prime-log", 1, "fast"), Design("prime-log", 1, "paper")),
     (Design("prime-log"), Design("prime")),
     (Design("prime-log", 1, "fast"), Design("prime", 1, "paper")),
-    (Design("prime-log"), Design("causal_wiener")),
+    (Design("prime-log"), Design("fir_wiener")),
     (Design("prime-log"), Design("ratio_base_held_band")),
     (Design("prime-log"), Design("prime-log_no_interpolation")),
     (Design("prime-log"), Design("prime-log_minimum_phase")),

@@ -1,0 +1,56 @@
+"""What a filter will do, for one ear (`synthesis.noise_reduction.predict`, `estimate_uncertainty`)."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from synthesis.conventions import DESIGN_N_FFT
+from synthesis.cpu.bands import BandSums
+from synthesis.cpu.refinement import squared
+from synthesis.cpu.transforms import Complex, Real, RealTransform
+from synthesis.estimate_uncertainty import LATE_FROM_SAMPLES, NO_LATE_PART, PLAUSIBLE_RANGE
+from synthesis.noise_reduction import COHERENCE_FLOOR
+from synthesis.octave_bands import WIDE_BANDS
+
+_TINY = float(np.finfo(np.float32).tiny)
+
+
+class Predictor:
+    """Band powers with and without a filter on the design grid. For one thread."""
+
+    def __init__(self) -> None:
+        """Plans and bands."""
+        self._transform = RealTransform(DESIGN_N_FFT)
+        self._bands = BandSums(WIDE_BANDS, DESIGN_N_FFT)
+
+    def powers(
+        self, primary: Complex, secondary: Complex, psd: Real, taps: Real
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64], float, float]:
+        """Disturbance and residual power per band, [31] each, the largest |W|^2 and the control signal's power."""
+        response = self._transform.forward(taps)
+        gain = squared(response)
+        disturbance = self._bands.sums(psd * squared(primary))
+        np.multiply(response, secondary, out=response)
+        np.subtract(primary, response, out=response)
+        residual = self._bands.sums(psd * squared(response))
+        return disturbance, residual, float(gain.max()), float(psd @ gain)
+
+    def unexplained(self, primary: Complex, psd: Real, coherence: Real) -> NDArray[np.float64]:
+        """Power per band that the estimate cannot explain, from the calibration's coherence: [31]."""
+        known = np.clip(coherence, np.float32(COHERENCE_FLOOR), 1)
+        return self._bands.sums((1 - known) / known * (psd * squared(primary)))
+
+    def expected_uncertainty(
+        self, primary: Complex, psd: Real, learned: NDArray[np.float64]
+    ) -> NDArray[np.float64]:
+        """Unexplained over explained power to be expected without a coherence, [31]; learned: [2, 31]."""
+        response = self._transform.inverse(primary)
+        response[:LATE_FROM_SAMPLES] = 0
+        late = self._transform.forward(response)
+        late_power = self._bands.sums(psd * squared(late))
+        power = self._bands.sums(psd * squared(primary))
+        share = late_power / np.maximum(power, _TINY)
+        typical, per_share = learned
+        scaled = np.clip(per_share * share, typical / PLAUSIBLE_RANGE, typical * PLAUSIBLE_RANGE)
+        return np.where(share > NO_LATE_PART, scaled, typical)

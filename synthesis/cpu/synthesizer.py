@@ -1,0 +1,174 @@
+"""A synthesizer whose served stages run on NumPy arrays, one ear after the other."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from synthesis.conventions import DESIGN_N_FFT
+from synthesis.cpu.bands import collected
+from synthesis.cpu.features import FeatureReader
+from synthesis.cpu.fir_wiener import FirWiener
+from synthesis.cpu.generator import CpuGenerator
+from synthesis.cpu.prediction import Predictor
+from synthesis.cpu.refinement import Refined, Refiner
+from synthesis.cpu.toeplitz import ToeplitzSolver
+from synthesis.cpu.transforms import Real, RealTransform
+from synthesis.frequency_grid import LogFrequencyGrid
+from synthesis.gauss_newton import FAST, PROFILES, Refinement
+from synthesis.noise_reduction import Prediction, figures, level_db
+from synthesis.paths import AcousticPaths
+from synthesis.synthesizer import DEFAULT_MAX_GAIN_DB, PathRatio, Synthesizer
+
+_quiet = np.errstate(over="ignore", divide="ignore", invalid="ignore")
+"""Finite paths may have squares that are not: as in the reference, what comes out says so."""
+
+
+class CpuSynthesizer(Synthesizer):
+    """The recipe of a `prime-log` model with a finite Wiener filter, float32, inference only.
+
+    Takes and gives what `Synthesizer` does. What is not served often (other methods than `prime`, the paper's
+    profile) is inherited. Owns transform plans and buffers: for one thread.
+    """
+
+    def __init__(self, synthesizer: Synthesizer) -> None:
+        """synthesizer: one that is served here; its weights are copied."""
+        super().__init__(synthesizer.generator, synthesizer.reference_psd, synthesizer.band_uncertainty)
+        generator = synthesizer.generator
+        grid = generator.grid
+        assert isinstance(grid, LogFrequencyGrid)
+        transforms = {n: RealTransform(n) for n in {generator.config.n_fft, FAST.n_fft}}
+        solvers = {n: ToeplitzSolver(transform) for n, transform in transforms.items()}
+        own = generator.config.n_fft
+        self._stride = DESIGN_N_FFT // own
+        self._features = FeatureReader(grid, transforms[own])
+        self._generator = CpuGenerator(generator)
+        self._fir_wiener = FirWiener(grid, transforms[own], solvers[own])
+        self._refiner = Refiner(transforms[FAST.n_fft], solvers[FAST.n_fft])
+        self._predictor = Predictor()
+
+    @_quiet
+    def path_ratio(self, paths: AcousticPaths) -> PathRatio:
+        """As the reference."""
+        found = [
+            self._features.read(primary[:: self._stride].copy(), secondary[:: self._stride].copy())
+            for primary, secondary in zip(paths.primary.numpy(), paths.secondary.numpy(), strict=True)
+        ]
+        return PathRatio(*(torch.from_numpy(np.stack(each)) for each in zip(*found, strict=True)))
+
+    @_quiet
+    def generate(self, features: Tensor) -> Tensor:
+        """As the reference."""
+        return torch.from_numpy(np.stack([self._generator(each) for each in features.numpy()]))
+
+    @_quiet
+    def reconstruct(
+        self,
+        paths: AcousticPaths,
+        ratio: PathRatio,
+        correction: Tensor | None,
+        max_gain_db: Tensor | float | None = None,
+    ) -> Tensor:
+        """As the reference."""
+        if correction is None:
+            return super().reconstruct(paths, ratio, correction, max_gain_db)
+        taps = [
+            self._fir_wiener.design(
+                paths.primary[row].numpy()[:: self._stride].copy(),
+                paths.secondary[row].numpy()[:: self._stride].copy(),
+                ratio.log_paths[row].numpy(),
+                correction[row].numpy(),
+                _ceiling(max_gain_db, row),
+            )
+            for row in range(paths.batch_size)
+        ]
+        return torch.from_numpy(np.stack(taps))
+
+    @_quiet
+    def refine(
+        self,
+        paths: AcousticPaths,
+        taps: Tensor,
+        n_updates: int,
+        profile: str = "fast",
+        max_gain_db: Tensor | float | None = DEFAULT_MAX_GAIN_DB,
+        reference_psd: Tensor | None = None,
+    ) -> Refinement:
+        """As the reference."""
+        if PROFILES[profile] is not FAST:
+            return super().refine(paths, taps, n_updates, profile, max_gain_db, reference_psd)
+        psd = self.reference_psd if reference_psd is None else reference_psd
+        stride = DESIGN_N_FFT // FAST.n_fft
+        psds = psd.expand(paths.batch_size, -1).numpy()
+        found = [
+            self._refiner.refine(
+                paths.primary[row].numpy()[::stride].copy(),
+                paths.secondary[row].numpy()[::stride].copy(),
+                collected(psds[row], stride),
+                taps[row].numpy(),
+                n_updates,
+                _ceiling(max_gain_db, row),
+            )
+            for row in range(paths.batch_size)
+        ]
+        return _joined(found, n_updates)
+
+    @_quiet
+    def predict(
+        self,
+        paths: AcousticPaths,
+        taps: Tensor,
+        coherence: Tensor | None = None,
+        reference_psd: Tensor | None = None,
+    ) -> Prediction:
+        """As the reference."""
+        psds = (self.reference_psd if reference_psd is None else reference_psd).expand(paths.batch_size, -1).numpy()
+        learned = self.band_uncertainty.numpy()
+        rows = []
+        for row in range(paths.batch_size):
+            primary, secondary, psd = paths.primary[row].numpy(), paths.secondary[row].numpy(), psds[row]
+            disturbance, residual, gain, power = self._predictor.powers(primary, secondary, psd, taps[row].numpy())
+            unknown = (
+                self._predictor.expected_uncertainty(primary, psd, learned) * disturbance
+                if coherence is None
+                else self._predictor.unexplained(primary, psd, coherence[row].numpy())
+            )
+            rows.append((disturbance + unknown, residual + unknown, gain, power))
+        disturbances, residuals, gains, powers = (
+            torch.from_numpy(np.array(each, np.float32)) for each in zip(*rows, strict=True)
+        )
+        return figures(disturbances, residuals, max_gain_db=level_db(gains), control_rms=powers.sqrt())
+
+
+def served(synthesizer: Synthesizer) -> Synthesizer:
+    """The fastest form of a synthesizer: `CpuSynthesizer` on the CPU, for the models that it serves."""
+    config, psd = synthesizer.generator.config, synthesizer.reference_psd
+    here = (
+        isinstance(synthesizer.generator.grid, LogFrequencyGrid)
+        and (config.realisation, config.base) == ("fir_wiener", "held_band")
+        and (psd.device.type, psd.dtype) == ("cpu", torch.float32)
+    )
+    return CpuSynthesizer(synthesizer) if here else synthesizer
+
+
+def _ceiling(max_gain_db: Tensor | float | None, row: int) -> float | None:
+    if isinstance(max_gain_db, Tensor):
+        return float(max_gain_db if max_gain_db.ndim == 0 else max_gain_db[row])
+    return max_gain_db
+
+
+def _joined(found: list[Refined], n_updates: int) -> Refinement:
+    """Items side by side, their lists filled with NaN behind what was applied."""
+
+    def padded(values: list[float], length: int) -> Real:
+        return np.array(values + [np.nan] * (length - len(values)), np.float32)
+
+    return Refinement(
+        taps=torch.from_numpy(np.stack([each.taps for each in found])),
+        objective=torch.from_numpy(np.stack([padded(each.objective, n_updates + 1) for each in found])),
+        step_scale=torch.from_numpy(np.stack([padded(each.step_scale, n_updates) for each in found])),
+        pcg_residual=torch.from_numpy(np.stack([padded(each.pcg_residual, n_updates) for each in found])),
+        n_applied=torch.tensor([len(each.step_scale) for each in found]),
+        stopped=torch.tensor([each.stopped for each in found]),
+    )

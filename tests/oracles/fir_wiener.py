@@ -1,0 +1,67 @@
+"""Twin of the finite Wiener filter: the least-squares problem over taps, solved directly.
+
+The package reaches its taps by four preconditioned iterations on transforms. Here the same quadratic form,
+
+    sum over the whole circle of v_k |P_k - S_k W_k|^2 + l_k |W_k|^2,
+
+is minimised by Levinson's recursion on its normal matrix and, at small sizes, by least squares on its literal
+rows, from which the normal matrix was not derived.
+"""
+
+import numpy as np
+from scipy.linalg import solve_toeplitz
+
+from tests.oracles import minimum_phase, toeplitz
+
+DAMPING = 1e-4
+SHARPNESS = 10.0
+
+
+def raised_penalty(
+    primary: np.ndarray, secondary: np.ndarray, weight: np.ndarray, penalty: np.ndarray, ceiling: np.ndarray
+) -> np.ndarray:
+    """l_k, or where that is larger the value at which a bin by itself, v S* P / (v |S|^2 + l), has magnitude c."""
+    lone = weight * np.abs(secondary) * np.abs(primary) / ceiling - weight * np.abs(secondary) ** 2
+    return np.maximum(penalty, lone)
+
+
+def system(
+    primary: np.ndarray, secondary: np.ndarray, weight: np.ndarray, penalty: np.ndarray, n_taps: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """First column and right-hand side of the normal equations, with 1e-4 of the symbol's mean as damping."""
+    symbol = weight * np.abs(secondary) ** 2 + penalty
+    column = np.fft.irfft(symbol)[:n_taps]
+    column[0] += DAMPING * symbol.mean()
+    return column, np.fft.irfft(weight * np.conj(secondary) * primary)[:n_taps]
+
+
+def fir(
+    primary: np.ndarray, secondary: np.ndarray, weight: np.ndarray, penalty: np.ndarray, n_taps: int = 2048
+) -> np.ndarray:
+    """The best filter of n_taps taps, before any ceiling bends it."""
+    return solve_toeplitz(*system(primary, secondary, weight, penalty, n_taps))
+
+
+def fir_dense(
+    primary: np.ndarray, secondary: np.ndarray, weight: np.ndarray, penalty: np.ndarray, n_taps: int
+) -> np.ndarray:
+    """The same by least squares on the rows of both terms, undamped (small sizes only).
+
+    Bins between 0 Hz and Nyquist stand for two points of the circle.
+    """
+    points = np.full(len(primary), 2.0)
+    points[[0, -1]] = 1.0
+    rows = toeplitz.fourier_rows(len(primary), n_taps)
+    matched = np.sqrt(points * weight)[:, None] * secondary[:, None] * rows
+    kept_small = np.sqrt(points * penalty)[:, None] * rows
+    target = np.concatenate([np.sqrt(points * weight) * primary, np.zeros(len(primary))])
+    matrix = np.vstack([matched, kept_small])
+    stacked = np.vstack([matrix.real, matrix.imag]), np.concatenate([target.real, target.imag])
+    return np.linalg.lstsq(*stacked, rcond=None)[0]
+
+
+def below_ceiling(taps: np.ndarray, ceiling: np.ndarray) -> np.ndarray:
+    """Through the minimum-phase filter whose magnitude is a soft minimum of 1 and c / |W|, cut to as many taps."""
+    response = np.fft.rfft(taps, 2 * (len(ceiling) - 1))
+    bend = -np.logaddexp(0, SHARPNESS * np.log(np.abs(response) / ceiling)) / SHARPNESS
+    return np.fft.irfft(response * minimum_phase.response(bend))[: len(taps)]
