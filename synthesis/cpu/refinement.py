@@ -14,7 +14,6 @@ from synthesis.cpu.toeplitz import ToeplitzSolver
 from synthesis.cpu.transforms import Complex, Real, RealTransform
 from synthesis.fir_wiener import DRIVE_LIMIT
 from synthesis.gauss_newton import (
-    DAMPING,
     DAMPING_FLOOR,
     FAST,
     LEAST_CEILING,
@@ -72,7 +71,7 @@ class Refiner:
             symbol, descent = problem.normal_equations(residual, response, band_power)
             level = float(symbol.mean(dtype=np.float64))  # close to the column's first sample, see below
             level = (2 * level * len(symbol) - float(symbol[0]) - float(symbol[-1])) / self._transform.n
-            symbol += np.float32(DAMPING * max(level, 1e-6) + DAMPING_FLOOR)
+            symbol += np.float32(FAST.damping * max(level, 1e-6) + DAMPING_FLOOR)
             step, solve_residual = self._solver.solve(
                 symbol, descent, n_iterations=FAST.n_iterations, tolerance=FAST.tolerance
             )

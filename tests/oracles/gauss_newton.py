@@ -23,6 +23,7 @@ class Problem:
     """One case: spectra on one grid, reference power per bin, the bands of the risk term and its weight rho.
 
     ceiling: m_k, may be infinite; ceiling_weight: q summed over the bins, each of which has a share of 1 / k.
+    damping_share: of the normal matrix' mean diagonal.
     """
 
     primary: np.ndarray
@@ -32,6 +33,7 @@ class Problem:
     risk_weight: float = 0.05
     ceiling: np.ndarray | None = None
     ceiling_weight: float = 0.0
+    damping_share: float = 0.002
 
     @property
     def n_bins(self) -> int:
@@ -127,15 +129,15 @@ def symbol(problem: Problem, taps: np.ndarray) -> np.ndarray:
     return found
 
 
-def damping(column: np.ndarray) -> float:
-    """0.002 max(h, 1e-6) + 1e-6, h the mean unregularised diagonal."""
-    return 0.002 * max(column[0], 1e-6) + 1e-6
+def damping(problem: Problem, column: np.ndarray) -> float:
+    """0.002 (in the paper) max(h, 1e-6) + 1e-6, h the mean unregularised diagonal."""
+    return problem.damping_share * max(column[0], 1e-6) + 1e-6
 
 
 def full_step(problem: Problem, taps: np.ndarray) -> np.ndarray:
     """The exact damped Gauss-Newton step, by a dense Cholesky solve."""
     column = normal_column(problem, taps)
-    matrix = toeplitz.dense(column) + damping(column) * np.eye(len(taps))
+    matrix = toeplitz.dense(column) + damping(problem, column) * np.eye(len(taps))
     return -cho_solve(cho_factor(matrix), gradient(problem, taps))
 
 

@@ -52,7 +52,9 @@ def problems(case: Case, profile: RefinementProfile, max_gain_db: float | None =
         if profile.ceiling_weight > 0:
             asked = np.inf if max_gain_db is None else 10 ** (max_gain_db / 20)
             ceiling = np.minimum(oracle.drive_ceiling(p, s), asked)
-        yield oracle.Problem(p, s, case.reference_psd, *RISK[profile.name], ceiling, profile.ceiling_weight)
+        yield oracle.Problem(
+            p, s, case.reference_psd, *RISK[profile.name], ceiling, profile.ceiling_weight, profile.damping
+        )
 
 
 @pytest.fixture(params=[PAPER, FAST], ids=["paper", "fast"])
@@ -270,9 +272,9 @@ def test_pcg_residuals_are_those_of_the_systems_solved(measured_case: Case) -> N
     coarse = on_grid(few, FAST)
     column, descent = linearised(TapObjective(coarse.paths(), coarse.psd(), FAST, None), coarse.paths(), taps)
     found = refine(few.paths(), taps, few.psd(), n_updates=1, profile=FAST, max_gain_db=None)
-    for item in range(3):
+    for item, problem in enumerate(problems(coarse, FAST)):
         matrix = column[item].numpy().copy()
-        matrix[0] += oracle.damping(matrix)
+        matrix[0] += oracle.damping(problem, matrix)
         step = (found.taps[item] - taps[item]).numpy() / found.step_scale[item, 0].item()
         rhs = descent[item].numpy()
         residual = np.linalg.norm(rhs - toeplitz_oracle.dense(matrix) @ step) / np.linalg.norm(rhs)

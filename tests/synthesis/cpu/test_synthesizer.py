@@ -52,7 +52,7 @@ def test_designs_and_predictions_are_the_references(case: Case, n_updates: int, 
                 getattr(found, name), getattr(expected, name), check_dtype=False, rtol=0, atol=0, equal_nan=True
             )
         torch.testing.assert_close(found.objective.double(), expected.objective, rtol=0, atol=3e-3)
-        torch.testing.assert_close(found.pcg_residual.double(), expected.pcg_residual, rtol=0, atol=3e-3)
+        torch.testing.assert_close(found.pcg_residual.double(), expected.pcg_residual, rtol=0, atol=2e-2)
         for known in (None, coherence):
             assert_figures_agree(
                 own.predict(paths, found.taps, None if known is None else known.float()),
