@@ -46,6 +46,6 @@ def test_recipes_differ_in_what_their_names_say() -> None:
     assert not bare.configuration().interpolation
     assert bare.configuration().model_copy(update={"interpolation": True}) == standard.configuration()
     assert GENERATORS["prime-log_minimum_phase"].layout(32_768).realisation == "minimum_phase"
-    assert GENERATORS["prime-log"].layout(32_768).realisation == "causal_wiener"
+    assert GENERATORS["prime-log"].layout(32_768).realisation == "fir_wiener"
     assert GENERATORS["prime-log"].configuration() == load_config("prime-log")
     assert Recipe("prime").configuration(n_updates=7, window=None).n_updates == 7

@@ -50,7 +50,7 @@ def test_a_run_writes_rows_tables_figures_and_its_record(finished):
     folder, printed = finished
     rows = read_rows(folder / "out")
     assert set(rows.method) == {
-        "ratio_base_full_band", "ratio_base_held_band", "causal_wiener", "projected_ratio", "wmmse", "prime-log",
+        "ratio_base_full_band", "ratio_base_held_band", "fir_wiener", "projected_ratio", "wmmse", "prime-log",
     }  # fmt: skip
     own = rows[rows.method == "prime-log"]
     assert set(zip(own.k, own.profile.fillna(""), strict=True)) == {
