@@ -193,8 +193,10 @@ def group_parts(measurements, device=CPU, n_updates=4):
 def test_a_group_trains_as_its_models_would_alone(measurements, device):
     """Three models of unequal supports and seeds against three trainings.
 
-    In float32 a batched product sums in another order than a convolution. The four updates move a weight by up
-    to 2e-3; that they end within a hundredth of it shows that they met the same cases, alphas and calibrations.
+    In float32 a batched product sums in another order than a convolution, and Adam turns the sign of a gradient of
+    mere rounding errors into a whole step: of a tensor's weights a few in a thousand may go their own way. That all
+    others end within a hundredth of the 2e-3 that four updates move them by shows that both met the same cases,
+    alphas and calibrations; with other ones no tensor comes near.
     """
     config, objective, sets = group_parts(measurements, device)
     seeds = (5, 3, 5)
@@ -207,9 +209,11 @@ def test_a_group_trains_as_its_models_would_alone(measurements, device):
         start = weights(trainer.generator)
         alone = weights(trainer.train())
         for name in alone:
-            moved = (alone[name] - start[name]).abs().max()
-            assert moved > 1e-4
-            assert (found[name] - alone[name]).abs().max() < 1e-2 * moved, name
+            moved, apart = alone[name] - start[name], found[name] - alone[name]
+            assert moved.abs().max() > 1e-4
+            # Measured: up to 0.3 % of the weights, 0.03 of the norm.
+            assert (apart.abs() > 1e-2 * moved.abs().max()).sum() <= max(1, 0.01 * apart.numel()), name
+            assert apart.norm() < 0.1 * moved.norm(), name
 
 
 def test_a_group_resumed_after_a_kill_equals_an_unbroken_one(measurements, tmp_path, monkeypatch):
