@@ -28,8 +28,8 @@ GOLDEN_TOLERANCE = 1e-2
 Measured on estimates of 30 ears, float32 against float64 on a CPU, before and after an update: at most 1.7e-3 for
 `prime-log`, whose Toeplitz systems have conditions of 1e4, and 1.4e-3 for `prime`, whose full-band base carries 33
 dB more gain at 0 Hz than at 25 Hz and hands its rounding on. Convolutions rounded as TF32 rounds them (11-bit
-significands) stayed within 1.1e-3 on six ears. 1e-2 leaves six times that for other processors; unrefined filters in
-place of refined differ by 0.02 and more.
+significands) stayed within 1.1e-3 on six ears. 1e-2 leaves six times that for other processors; unrefined filters
+in place of refined differ by 0.02 and more.
 """
 
 

@@ -36,8 +36,9 @@ class FeatureReader:
         """log_base [n_bins], log_paths [2, n_points] and features [12, n_points]."""
         primary_power, secondary_power = squared(primary), squared(secondary)
         epsilon_squared = np.float32(REGULARISATION**2) * secondary_power.max()
-        regularised = secondary_power + epsilon_squared
-        ratio_power = primary_power * secondary_power / (regularised * regularised)
+        # Squared twice, a level of 1e-11 would leave single precision.
+        scale = 1 / (secondary_power + epsilon_squared)
+        ratio_power = (primary_power * scale) * (secondary_power * scale)
         columns = [_floored_log(power) for power in (ratio_power, primary_power, secondary_power)]
         for column, values in enumerate(columns):
             self._logs[:, column] = values

@@ -21,8 +21,9 @@ from synthesis.noise_reduction import Prediction, figures, level_db
 from synthesis.paths import AcousticPaths
 from synthesis.synthesizer import DEFAULT_MAX_GAIN_DB, PathRatio, Synthesizer
 
-_quiet = np.errstate(over="ignore", divide="ignore", invalid="ignore")
-"""Finite paths may have squares that are not: as in the reference, what comes out says so."""
+# Numbers that leave single precision end as infinity or NaN, as torch's do, without NumPy's warnings; what comes of
+# them is refused at the end.
+_quiet = np.errstate(all="ignore")
 
 
 class CpuSynthesizer(Synthesizer):

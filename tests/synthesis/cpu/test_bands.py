@@ -2,8 +2,10 @@
 
 import numpy as np
 import pytest
+import torch
 
-from synthesis.cpu.bands import BandSums
+from synthesis import spectra
+from synthesis.cpu.bands import BandSums, collected
 from synthesis.noise_reduction import HIGH_BANDS
 from synthesis.octave_bands import AMP_BANDS, WIDE_BANDS, band_matrix
 
@@ -29,3 +31,12 @@ def test_a_band_without_a_bin_sums_to_nothing() -> None:
     assert empty.any()
     assert (found[empty] == 0).all()
     assert (found[~empty] > 0).all()
+
+
+@pytest.mark.parametrize("stride", [2, 4, 8])
+def test_collected_power_is_the_references(stride: int) -> None:
+    power = np.random.default_rng(0).random(16_385).astype(np.float32)
+    kept = power.copy()
+    expected = spectra.collected(torch.from_numpy(power).double(), stride).numpy()
+    np.testing.assert_allclose(collected(power, stride), expected, rtol=1e-6)
+    assert np.array_equal(power, kept)

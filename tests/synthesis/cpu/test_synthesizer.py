@@ -83,7 +83,7 @@ def test_generators_on_other_grids_are_served(n_fft: int, simulated_case: Case, 
     with torch.inference_mode():
         for k in (0, 1):
             found = own.design(simulated_case.paths(torch.float32), k).taps
-            assert relative_error(found, twin.design(simulated_case.paths(), k).taps) < 5e-4
+            assert relative_error(found, twin.design(simulated_case.paths(), k).taps) < 2e-3
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 5, 30])
@@ -116,7 +116,7 @@ def test_ceilings_of_every_form_are_the_references(
         for k in (0, 2):
             found = own.design(simulated_case.paths(torch.float32), k, max_gain_db=max_gain_db)
             expected = twin.design(simulated_case.paths(), k, max_gain_db=limit)
-            assert relative_error(found.taps, expected.taps) < 5e-4
+            assert relative_error(found.taps, expected.taps) < 2e-3
 
 
 @pytest.mark.parametrize("per_item", [False, True])
@@ -129,7 +129,7 @@ def test_a_requests_own_reference_is_used(per_item: bool, simulated_case: Case, 
     with torch.inference_mode():
         found = own.design(paths, 2, reference_psd=psd.float())
         expected = twin.design(simulated_case.paths(), 2, reference_psd=psd)
-        assert relative_error(found.taps, expected.taps) < 5e-4
+        assert relative_error(found.taps, expected.taps) < 2e-3
         assert relative_error(found.taps, own.design(paths, 2).taps) > 1e-2
         assert_figures_agree(
             own.predict(paths, found.taps, reference_psd=psd.float()),
@@ -147,7 +147,7 @@ def test_other_methods_start_as_the_reference_does(
         expected, found = reference.design(paths, 0, method=method), own.design(paths, 0, method=method)
         assert relative_error(found.taps, expected.taps) < 1e-5
         refined = own.design(paths, 1, method=method).taps
-        assert relative_error(refined, reference.design(paths, 1, method=method).taps) < 5e-4
+        assert relative_error(refined, reference.design(paths, 1, method=method).taps) < 2e-3
 
 
 def test_the_papers_profile_is_the_references_own(simulated_case: Case, reference_for: Reference) -> None:
@@ -188,6 +188,38 @@ def test_ill_conditioned_paths_stay_finite(name: str, simulated_case: Case, refe
                 prediction = own.predict(paths, found.taps, known)
                 for figure in FIGURES:
                     assert torch.isfinite(getattr(prediction, figure)).all(), (n_updates, figure)
+
+
+def outcome(synthesizer: Synthesizer, paths: AcousticPaths, n_updates: int) -> torch.Tensor | None:
+    """Taps, or None where they are refused."""
+    try:
+        return synthesizer.design(paths, n_updates).taps
+    except NonFiniteFilter:
+        return None
+
+
+@pytest.mark.parametrize("level", [3e38, 1e25, 1e12, 1e-12, 1e-30])
+@pytest.mark.parametrize("which", ["primary", "secondary"])
+def test_levels_beyond_single_precision_are_refused_where_the_reference_does_and_never_warned_of(
+    which: str, level: float, simulated_case: Case, reference_for: Reference
+) -> None:
+    reference = reference_for(simulated_case)
+    own, paths = served(reference), simulated_case.paths(torch.float32)
+    with torch.inference_mode():
+        before = own.design(paths, 1).taps
+    path = getattr(paths, which)
+    both = {"primary": paths.primary, "secondary": paths.secondary, which: level * (path / path.abs().amax())}
+    odd = AcousticPaths(**both)
+    with torch.inference_mode():
+        for n_updates in (0, 1):
+            expected, found = outcome(reference, odd, n_updates), outcome(own, odd, n_updates)
+            if expected is None or found is None or not expected.any():
+                assert expected is found or not found.any()
+            else:
+                assert relative_error(found, expected) < 2e-3
+        own.predict(odd, torch.zeros(4, 2048))
+        # Whatever that left in the buffers, the next ear is designed as before.
+        assert torch.equal(own.design(paths, 1).taps, before)
 
 
 def test_refusals_are_the_references(simulated_case: Case, reference_for: Reference) -> None:
