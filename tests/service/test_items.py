@@ -136,8 +136,9 @@ async def test_several_answers_are_json(client: httpx.AsyncClient, ears: list[Ea
 async def test_a_request_that_is_shed_whole_says_when_to_come_back(settings: Settings, ears: list[Ear]) -> None:
     app = create_app(settings)
     content = orjson.dumps({"items": [as_responses(ear) for ear in ears]})
-    async with app.router.lifespan_context(app), connected(app) as client:
+    async with connected(app) as client:  # without its lifespan it never begins to load
         assert_problem(await client.post("/refine", content=content, headers=JSON_BODY), "not-ready")
+    async with app.router.lifespan_context(app), connected(app) as client:
         await app.state.service.engine.started()
         alone = await client.post("/refine?k=8", content=content, headers=JSON_BODY)
         longest_ms = max(each["timings_ms"]["total"] for each in alone.json()["items"])
