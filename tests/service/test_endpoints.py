@@ -24,9 +24,8 @@ from tests.service.bodies import as_base64, as_lists, as_responses, spectra
 pytestmark = pytest.mark.anyio
 
 BINARY = "application/octet-stream"
-SAME_FLOAT32 = 1e-4
-"""Relative to the largest tap. Most designs are equal bit by bit; where |W| meets the ceiling, 10 ** (dB / 20) is
-rounded differently for a number than for a vector, and the conjugate gradients amplify that a hundredfold."""
+SAME_FLOAT32 = 3e-3
+"""Of the largest tap: the service's stages for a CPU against the library's, on float32 systems of condition 1e4."""
 
 
 def library_paths(ear: Ear) -> AcousticPaths:

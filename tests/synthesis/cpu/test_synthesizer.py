@@ -116,7 +116,7 @@ def test_ceilings_of_every_form_are_the_references(
         for k in (0, 2):
             found = own.design(simulated_case.paths(torch.float32), k, max_gain_db=max_gain_db)
             expected = twin.design(simulated_case.paths(), k, max_gain_db=limit)
-            assert relative_error(found.taps, expected.taps) < 2e-3
+            assert relative_error(found.taps, expected.taps) < 5e-3
 
 
 @pytest.mark.parametrize("per_item", [False, True])
@@ -129,7 +129,7 @@ def test_a_requests_own_reference_is_used(per_item: bool, simulated_case: Case, 
     with torch.inference_mode():
         found = own.design(paths, 2, reference_psd=psd.float())
         expected = twin.design(simulated_case.paths(), 2, reference_psd=psd)
-        assert relative_error(found.taps, expected.taps) < 2e-3
+        assert relative_error(found.taps, expected.taps) < 5e-3
         assert relative_error(found.taps, own.design(paths, 2).taps) > 1e-2
         assert_figures_agree(
             own.predict(paths, found.taps, reference_psd=psd.float()),
