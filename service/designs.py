@@ -20,14 +20,14 @@ Basis = Literal["coherence", "model"]
 DEFAULT_MAX_GAIN_DB = 30.0
 MAX_GAIN_RANGE_DB = (-20.0, 60.0)
 
-BATCH_SIZES = (1, 2, 4, 8, 16)
+BATCH_SIZES = (1, 2, 4, 8, 16, 32)
 """A batch runs on the smallest of these that holds it, so that few schedules are ever recorded."""
 
 MAX_BATCH = BATCH_SIZES[-1]
 
 
 def fitting_size(n_ears: int) -> int:
-    """The smallest batch that holds so many ears (1 to 16)."""
+    """The smallest batch that holds so many ears (1 to 32)."""
     return next(size for size in BATCH_SIZES if size >= n_ears)
 
 

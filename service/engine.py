@@ -128,7 +128,7 @@ class Engine:
     async def design(
         self, recipe: Recipe, ears: Sequence[Ear], due: float = math.inf, gone: Gone | None = None
     ) -> list[Design | SynthesisError]:
-        """Design ears (1 to 16) of one recipe as one batch, in order.
+        """Design ears (1 to 32) of one recipe as one batch, in order.
 
         due: when the answer is worth nothing any more, as `perf_counter` counts; where the recipe's updates would
         last beyond it, fewer are made (`stopped`: `deadline`). gone: returns when nobody waits for the answer any

@@ -115,7 +115,7 @@ class ResidentModel:
         return sum(each.nbytes for each in own) + sum(each.tensor_bytes() for each in [*self._schedules.values()])
 
     def design(self, recipe: Recipe, ears: Sequence[Ear]) -> list[Design | SynthesisError]:
-        """Design all ears (1 to 16) as one batch, in order, with a net under the generator's.
+        """Design all ears (1 to 32) as one batch, in order, with a net under the generator's.
 
         One ear's fault is its own: its place holds InvalidPaths where a path does not fit the design grid, or
         NonFiniteFilter where its filter or figures are not finite. The answers refer to no buffer of this model.

@@ -65,7 +65,7 @@ async def test_what_waits_and_is_alike_is_taken_together_oldest_first(queue: Des
     assert queue.take() == ([], [])
 
 
-@pytest.mark.parametrize(("n_waiting", "taken"), [(1, 1), (3, 2), (5, 4), (15, 8), (16, 16), (40, 16)])
+@pytest.mark.parametrize(("n_waiting", "taken"), [(1, 1), (3, 2), (5, 4), (15, 8), (16, 16), (40, 32)])
 async def test_a_batch_has_no_row_to_spare(queue: DesignQueue, n_waiting: int, taken: int) -> None:
     put(queue, *(job(Recipe()) for _ in range(n_waiting)))
     assert len(queue.take()[0]) == taken
