@@ -31,9 +31,9 @@ from benchmarks.paper_refinement import Settings
 from benchmarks.results import Row
 from benchmarks.timing import Times, Turn, summaries, summary, take_turns
 from model_store.store import DEFAULT_ROOT, ModelStore
-from service import wire
 from service.designs import Design, Ear, Recipe
-from service.resident import BATCH_SIZES, ResidentModel
+from service.engine.resident import BATCH_SIZES, ResidentModel
+from service.formats import wire
 from synthesis.gauss_newton import FAST
 from synthesis.generator import GeneratorConfig
 

@@ -18,11 +18,11 @@ from benchmarks.ears import Ears
 from benchmarks.timing import Times
 from model_store.checkpoint import GoldenCase
 from model_store.store import ModelStore
-from service import wire
-from service.answers import CORE_STAGES
 from service.designs import Ear, Recipe
-from service.resident import ResidentModel
-from service.stage_clock import StageClock
+from service.engine.resident import ResidentModel
+from service.engine.stage_clock import StageClock
+from service.formats import wire
+from service.formats.answers import CORE_STAGES
 from synthesis.conventions import N_TAPS, SAMPLE_RATE_HZ
 from synthesis.cuda_graph import GraphedStage
 from synthesis.errors import SynthesisError

@@ -13,8 +13,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from service import wire
 from service.designs import Float32
+from service.formats import wire
 from synthesis.noise_reduction import predict
 from synthesis.octave_bands import WIDE_BANDS
 from synthesis.paths import AcousticPaths

@@ -31,7 +31,7 @@ from benchmarks.ears import Ears
 from benchmarks.reliability.served import served
 from benchmarks.results import Row
 from benchmarks.timing import summary
-from service import wire
+from service.formats import wire
 from synthesis.conventions import DESIGN_N_FFT, SAMPLE_RATE_HZ
 
 N_CONNECTIONS = 16

@@ -34,8 +34,8 @@ import orjson
 
 from benchmarks.reliability.served import Served, served
 from model_store.store import DEFAULT_ROOT
-from service import wire
-from service.side_lane import SMALL_BYTES
+from service.formats import wire
+from service.formats.side_lane import SMALL_BYTES
 from synthesis.conventions import DESIGN_N_FFT, N_BINS
 
 ALLOWED = 1.2

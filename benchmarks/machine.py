@@ -12,7 +12,7 @@ from typing import Any
 import scipy
 import torch
 
-from service.engine import choose_device
+from service.engine.engine import choose_device
 from service.settings import physical_cores
 from service.threads import prepare_thread
 from training.run_folder import environment

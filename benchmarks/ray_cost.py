@@ -23,7 +23,7 @@ import numpy as np
 
 from benchmarks.reliability.served import served
 from model_store.store import DEFAULT_ROOT, ModelStore
-from service import wire
+from service.formats import wire
 
 HEADERS = {"Content-Type": "application/octet-stream", "Accept": "application/octet-stream"}
 WARM_UP = 50

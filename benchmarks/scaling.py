@@ -24,8 +24,8 @@ from benchmarks.results import Row
 from benchmarks.timing import Turn, summary, take_turns
 from model_store.store import ModelStore
 from service.designs import Recipe
-from service.resident import BATCH_SIZES, ResidentModel
-from service.stage_clock import StageClock
+from service.engine.resident import BATCH_SIZES, ResidentModel
+from service.engine.stage_clock import StageClock
 from synthesis.conventions import DESIGN_N_FFT, N_TAPS
 from synthesis.cuda_graph import GraphedStage
 from synthesis.gauss_newton import MAX_UPDATES, PROFILES, refine

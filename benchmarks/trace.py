@@ -26,9 +26,9 @@ from benchmarks.ears import Ears
 from benchmarks.results import Row
 from model_store.store import ModelStore
 from service.designs import Recipe
-from service.resident import ResidentModel
-from service.schedule import Schedule
-from service.stage_clock import StageClock
+from service.engine.resident import ResidentModel
+from service.engine.schedule import Schedule
+from service.engine.stage_clock import StageClock
 from synthesis.generator import GeneratorConfig
 from synthesis.synthesizer import Synthesizer
 

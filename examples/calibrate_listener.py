@@ -20,8 +20,8 @@ import torch
 from numpy.typing import NDArray
 from scipy.signal import fftconvolve
 
-from service.take_wire import encode
-from service.takes import ProbeTake
+from service.calibration.take_wire import encode
+from service.calibration.takes import ProbeTake
 from training.datasets.noise import NoiseSet, read_noise, simulated_noise
 from training.datasets.pandar import read_pandar
 from training.datasets.path_pairs import PathPair

@@ -1,8 +1,10 @@
 """The HTTP service: resident models behind `POST /synthesize`, `/refine` and `/evaluate`.
 
-`schemas`, `wire` and `open_inference` turn bytes into requests, `side_lane` keeps long JSON out of the way,
-`engine` owns the worker thread and the models that live in it, `resident` runs one model's recorded stages, `app`
-joins them. `docs/http-api.md` is the contract.
+A request goes down through the folders and its answer up again: `http` reads it, `admission` says whether it may
+ask and until when, `formats` turns bytes into plain values (`designs`) and back, `engine` designs filters,
+`calibration` works out paths from probe recordings, `observability` counts. `openapi` describes all of it, `app`
+joins it, `server` puts it on a socket. `pyproject.toml` holds the order of the layers, `docs/http-api.md` is the
+contract.
 """
 
 import os

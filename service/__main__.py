@@ -7,8 +7,8 @@ from contextlib import suppress
 
 from pydantic import ValidationError
 
+from service.observability.tracing import JsonFormatter
 from service.settings import Settings
-from service.tracing import JsonFormatter
 
 
 def main(arguments: list[str]) -> int:

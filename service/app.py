@@ -17,17 +17,18 @@ from starlette.responses import Response
 
 from model_store.mirror import Mirror, is_url
 from model_store.store import DEFAULT_ROOT, ModelStore
-from service import calibrate_endpoint, endpoints, management, openapi, v2_endpoints
-from service.calibrator import Calibrator
-from service.endpoints import Service
-from service.engine import Engine, choose_device
+from service.admission.keys import Keys
+from service.admission.quotas import Quotas
+from service.calibration.calibrator import Calibrator
+from service.engine.engine import Engine, choose_device
 from service.errors import Problem, from_domain
-from service.keys import Keys
-from service.metrics import Metrics
-from service.quotas import Quotas
+from service.formats.side_lane import SideLane
+from service.http import calibrate, endpoints, management, v2
+from service.http.context import Service, is_managed, service_of
+from service.observability.metrics import Metrics
+from service.observability.tracing import Traced, collector
+from service.openapi.document import TITLE, document
 from service.settings import Settings
-from service.side_lane import SideLane
-from service.tracing import Traced, collector
 
 logger = logging.getLogger(__name__)
 
@@ -46,7 +47,7 @@ class Row(NamedTuple):
 ROUTES = (
     Row("POST", "/synthesize", endpoints.synthesize),
     Row("POST", "/refine", endpoints.refine),
-    Row("POST", "/calibrate", calibrate_endpoint.calibrate),
+    Row("POST", "/calibrate", calibrate.calibrate),
     Row("POST", "/evaluate", endpoints.evaluate),
     Row("GET", "/models", endpoints.list_models, "both"),
     Row("GET", "/models/{name}", endpoints.show_model, "both"),
@@ -56,15 +57,15 @@ ROUTES = (
     Row("GET", "/health/live", endpoints.live, "both"),
     Row("GET", "/health/ready", endpoints.ready, "both"),
     Row("GET", "/metrics", endpoints.metrics, "management"),
-    Row("GET", "/v2", v2_endpoints.server),
-    Row("GET", "/v2/health/live", v2_endpoints.live),
-    Row("GET", "/v2/health/ready", v2_endpoints.ready),
-    Row("GET", "/v2/models/{name}", v2_endpoints.model),
-    Row("GET", "/v2/models/{name}/versions/{version}", v2_endpoints.model),
-    Row("GET", "/v2/models/{name}/ready", v2_endpoints.model_ready),
-    Row("GET", "/v2/models/{name}/versions/{version}/ready", v2_endpoints.model_ready),
-    Row("POST", "/v2/models/{name}/infer", v2_endpoints.infer),
-    Row("POST", "/v2/models/{name}/versions/{version}/infer", v2_endpoints.infer),
+    Row("GET", "/v2", v2.server),
+    Row("GET", "/v2/health/live", v2.live),
+    Row("GET", "/v2/health/ready", v2.ready),
+    Row("GET", "/v2/models/{name}", v2.model),
+    Row("GET", "/v2/models/{name}/versions/{version}", v2.model),
+    Row("GET", "/v2/models/{name}/ready", v2.model_ready),
+    Row("GET", "/v2/models/{name}/versions/{version}/ready", v2.model_ready),
+    Row("POST", "/v2/models/{name}/infer", v2.infer),
+    Row("POST", "/v2/models/{name}/versions/{version}/infer", v2.infer),
 )
 
 
@@ -85,7 +86,7 @@ class DirectRoute(APIRoute):
             except Exception as error:
                 problem = as_problem(error, request)
                 response, code = _refusal(problem, path), problem.code
-            metrics = endpoints.service_of(request).metrics
+            metrics = service_of(request).metrics
             metrics.count(path, request.state.method, response.status_code, code)
             return response
 
@@ -94,8 +95,8 @@ class DirectRoute(APIRoute):
 
 def _refusal(problem: Problem, path: str) -> Response:
     """A problem in the form that the address speaks."""
-    is_v2 = path == v2_endpoints.PREFIX or path.startswith(v2_endpoints.PREFIX + "/")
-    return v2_endpoints.refusal(problem) if is_v2 else problem.response()
+    is_v2 = path == v2.PREFIX or path.startswith(v2.PREFIX + "/")
+    return v2.refusal(problem) if is_v2 else problem.response()
 
 
 def as_problem(error: Exception, request: Request) -> Problem:
@@ -141,7 +142,7 @@ def create_app(settings: Settings) -> FastAPI:
             await asyncio.to_thread(provider.shutdown)  # which sends what is left
         await side_lane.close()
 
-    app = FastAPI(title=openapi.TITLE, lifespan=lifespan, redoc_url=None, swagger_ui_oauth2_redirect_url=None)
+    app = FastAPI(title=TITLE, lifespan=lifespan, redoc_url=None, swagger_ui_oauth2_redirect_url=None)
     if settings.log_format == "json" or provider is not None:
         app.add_middleware(Traced, provider=provider)
     app.state.service = Service(
@@ -158,8 +159,8 @@ def create_app(settings: Settings) -> FastAPI:
     for row in ROUTES:
         handler = row.handler if settings.management_port is None else _heard(row)
         app.router.add_api_route(row.path, handler, methods=[row.method], route_class_override=DirectRoute)
-    document = openapi.document(settings)
-    app.openapi = lambda: document  # type: ignore[method-assign]
+    described = document(settings)
+    app.openapi = lambda: described  # type: ignore[method-assign]
     app.add_exception_handler(HTTPException, _http_problem)
     app.add_exception_handler(Exception, _defect)
     return app
@@ -178,7 +179,7 @@ def _heard(row: Row) -> Handler:
     """The row's handler, on the listeners that answer it; on the other one there is nothing at its address."""
 
     async def handler(request: Request) -> Response:
-        if row.heard_on in ("both", "management" if endpoints.is_managed(request) else "clients"):
+        if row.heard_on in ("both", "management" if is_managed(request) else "clients"):
             return await row.handler(request)
         raise _nowhere()
 
@@ -198,7 +199,7 @@ async def _http_problem(request: Request, error: Exception) -> Response:
         problem = Problem("method-not-allowed", detail, headers={"Allow": allowed})
     else:
         problem = _nowhere()
-    endpoints.service_of(request).metrics.count("", "", problem.status, problem.code)
+    service_of(request).metrics.count("", "", problem.status, problem.code)
     return _refusal(problem, request.url.path)
 
 

@@ -17,8 +17,8 @@ from fastapi import FastAPI
 from uvicorn.config import STARTUP_FAILURE
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from service.endpoints import MANAGEMENT, Service
 from service.errors import Problem
+from service.http.context import MANAGEMENT, Service
 from service.settings import Settings
 
 logger = logging.getLogger(__name__)

@@ -6,7 +6,8 @@ Clients ask for designs all the time while, one after the other: checkpoints are
 are not numbers, cut short, a bit turned over, a link in a file's place) and their loading is asked for; the process
 that reads long JSON is killed; a publisher runs out of disk. What must hold: each fault is refused or recovered
 from, every client is given the old model's filter throughout, and the store lists what it listed before. Prints one
-line of JSON; the exit status is 1 after a mistake. (A GPU whose memory is full: `tests/service/test_engine.py`.)
+line of JSON; the exit status is 1 after a mistake. (A GPU whose memory is full:
+`tests/service/engine/test_engine.py`.)
 """
 
 from __future__ import annotations

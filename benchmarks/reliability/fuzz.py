@@ -31,7 +31,7 @@ from benchmarks.reliability.traffic import ANSWER_BYTES, Connection
 from model_store.checkpoint import Checkpoint
 from model_store.golden import GoldenCase
 from model_store.store import ModelStore
-from service import wire
+from service.formats import wire
 
 MODEL = "fuzzed"
 CHECKSUM_AT = 20

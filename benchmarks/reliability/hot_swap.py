@@ -29,7 +29,7 @@ from benchmarks.reliability.served import Served, served
 from model_store.checkpoint import Checkpoint
 from model_store.golden import GoldenCase
 from model_store.store import ModelStore
-from service import wire
+from service.formats import wire
 
 MODEL = "swapped"
 KEY = "operator"

@@ -25,7 +25,7 @@ from random import Random
 from benchmarks.reliability.served import Served, served
 from model_store.checkpoint import Checkpoint
 from model_store.store import ModelStore
-from service import wire
+from service.formats import wire
 
 MODEL = "ended"
 HEADERS = {"Content-Type": "application/octet-stream", "Accept": "application/octet-stream"}

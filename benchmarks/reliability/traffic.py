@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from model_store.golden import GoldenCase
-from service import wire
+from service.formats import wire
 
 ANSWER_BYTES = 8192
 _STATUS = re.compile(rb"HTTP/1\.1 (\d{3})")

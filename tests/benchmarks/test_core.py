@@ -10,9 +10,9 @@ from benchmarks.__main__ import main
 from benchmarks.designers import AdafiltDesigner, PaperDesigner, ServiceDesigner, ToeplitzSolver, resident
 from benchmarks.ears import Ears
 from model_store.store import ModelStore
-from service.answers import CORE_STAGES
 from service.designs import Recipe
-from service.resident import ResidentModel
+from service.engine.resident import ResidentModel
+from service.formats.answers import CORE_STAGES
 from synthesis.wiener import design_wmmse
 from tests.synthesis.cases import relative_error
 

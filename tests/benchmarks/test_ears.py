@@ -9,7 +9,7 @@ import torch
 
 from benchmarks import ears as ears_module
 from benchmarks.ears import Ears
-from service import wire
+from service.formats import wire
 from synthesis.wiener import design_wmmse
 from training.datasets.path_pairs import DatasetError
 

@@ -15,7 +15,7 @@ from benchmarks.__main__ import main
 from benchmarks.ears import Ears
 from benchmarks.trace import MarkingClock
 from model_store.store import ModelStore
-from service.schedule import Schedule
+from service.engine.schedule import Schedule
 from synthesis.gauss_newton import FAST
 from synthesis.generator import Generator, GeneratorConfig
 

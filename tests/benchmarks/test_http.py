@@ -15,7 +15,7 @@ import pytest
 from benchmarks import http
 from benchmarks.__main__ import main
 from benchmarks.ears import Ears
-from service import wire
+from service.formats import wire
 
 ANSWER = (
     b"HTTP/1.1 200 OK\r\nServer-Timing: decode;dur=1.0, core;dur=3.5, total;dur=6.0\r\n"

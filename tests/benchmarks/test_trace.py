@@ -11,7 +11,7 @@ from benchmarks.__main__ import main
 from benchmarks.ears import Ears
 from benchmarks.trace import Counting, MarkingClock, traced
 from model_store.store import ModelStore
-from service.schedule import Schedule
+from service.engine.schedule import Schedule
 from synthesis.conventions import STAGES
 
 

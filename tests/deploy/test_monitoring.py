@@ -13,8 +13,8 @@ import torch
 import yaml
 
 from model_store.store import ModelStore
-from service.engine import Engine
-from service.metrics import Metrics
+from service.engine.engine import Engine
+from service.observability.metrics import Metrics
 
 ROOT = Path(__file__).resolve().parents[2]
 PROMETHEUS = ROOT / "deploy" / "prometheus"

@@ -16,7 +16,7 @@ import pytest
 
 from benchmarks.reliability.served import Served, served
 from model_store.store import ModelStore
-from service import wire
+from service.formats import wire
 from tests.service import models
 
 CONFIGURATION = Path(__file__).resolve().parents[2] / "deploy" / "nginx" / "nginx.conf"

@@ -19,7 +19,7 @@ import yaml
 from benchmarks.reliability.served import Served, served
 from model_store.manifest import Scores
 from model_store.store import ModelStore
-from service import wire
+from service.formats import wire
 from tests.deploy.test_monitoring import DASHBOARDS, PROMETHEUS, promtool, targets
 from tests.service import models
 

@@ -9,8 +9,8 @@ import torch
 
 from model_store.store import ModelStore
 from prime_anc_client import Calibration, Client, Take, UnusablePaths
-from service import take_wire
-from service.takes import ProbeTake
+from service.calibration import take_wire
+from service.calibration.takes import ProbeTake
 from synthesis.support_statistics import learn_support_statistics
 from tests.service import models
 from tests.service.recordings import recordings

@@ -18,7 +18,7 @@ from service.designs import Ear
 from synthesis.synthesizer import Synthesizer
 from tests.prime_anc_client.relay import relayed
 from tests.service.bodies import spectra
-from tests.service.test_endpoints import assert_same_filter, library_paths
+from tests.service.http.test_endpoints import assert_same_filter, library_paths
 from tests.service.test_process import Program
 
 

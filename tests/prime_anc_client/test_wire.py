@@ -5,8 +5,9 @@ import pytest
 
 from prime_anc_client import Take
 from prime_anc_client.wire import encode, encode_takes
-from service import take_wire, wire
-from service.takes import ProbeTake
+from service.calibration import take_wire
+from service.calibration.takes import ProbeTake
+from service.formats import wire
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64, np.complex64, np.complex128, np.int16, ">f4"])

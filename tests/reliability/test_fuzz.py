@@ -3,8 +3,8 @@
 from random import Random
 
 from benchmarks.reliability import fuzz
-from service import wire
 from service.errors import Problem
+from service.formats import wire
 from tests.service import models
 
 

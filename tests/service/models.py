@@ -6,7 +6,7 @@ import torch
 
 from model_store.checkpoint import Checkpoint, GoldenCase
 from model_store.manifest import Manifest
-from service.resident import ResidentModel
+from service.engine.resident import ResidentModel
 from synthesis.conventions import N_BINS
 from synthesis.cpu import served
 from synthesis.generator import Generator, GeneratorConfig

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 from scipy.signal import fftconvolve
 
-from service.takes import ProbeTake
+from service.calibration.takes import ProbeTake
 
 GAIN = 0.35
 

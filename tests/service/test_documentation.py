@@ -3,13 +3,13 @@
 import re
 from pathlib import Path
 
-from service.advice import WARNINGS
-from service.answer_schemas import ANSWERS
 from service.app import ROUTES
+from service.calibration.takes import CalibrationBody
 from service.errors import PROBLEMS
-from service.open_inference import INPUT_RANK, InferenceParameters
-from service.schemas import CALIBRATION_FIELDS, DesignBody, EvaluateBody
-from service.takes import CalibrationBody
+from service.formats.open_inference import INPUT_RANK, InferenceParameters
+from service.formats.schemas import CALIBRATION_FIELDS, DesignBody, EvaluateBody
+from service.http.advice import WARNINGS
+from service.openapi.answers import ANSWERS
 from synthesis.calibration_verdict import REASONS
 from synthesis.conventions import STAGES
 

@@ -18,13 +18,13 @@ import orjson
 import pytest
 
 from model_store.store import ModelStore
-from service import wire
 from service.designs import Ear
 from service.errors import PROBLEM_MEDIA_TYPE, TYPE_PREFIX
+from service.formats import wire
 from synthesis.synthesizer import Synthesizer
 from tests.service import models
 from tests.service.bodies import as_responses
-from tests.service.test_endpoints import assert_same_filter, library_paths
+from tests.service.http.test_endpoints import assert_same_filter, library_paths
 
 JSON_BODY = {"Content-Type": "application/json"}
 

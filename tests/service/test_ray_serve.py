@@ -14,11 +14,11 @@ import numpy as np
 import pytest
 
 from model_store.store import ModelStore
-from service import wire
 from service.designs import Ear
+from service.formats import wire
 from synthesis.synthesizer import Synthesizer
 from tests.service import models
-from tests.service.test_endpoints import assert_same_filter, library_paths
+from tests.service.http.test_endpoints import assert_same_filter, library_paths
 
 HEADERS = {"Content-Type": "application/octet-stream", "Accept": "application/octet-stream"}
 SERVE = """

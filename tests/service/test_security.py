@@ -13,11 +13,11 @@ import httpx
 import orjson
 import pytest
 
-from service import wire
 from service.designs import Ear
+from service.formats import wire
 from service.settings import Settings
 from tests.service.bodies import as_responses
-from tests.service.test_problems import assert_problem, assert_serving
+from tests.service.http.test_problems import assert_problem, assert_serving
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = ("service", "model_store", "synthesis")

@@ -13,8 +13,8 @@ from pathlib import Path
 import httpx
 import pytest
 
-from service import wire
 from service.designs import Ear
+from service.formats import wire
 from tests.service.test_process import Program, assert_raw_problem, exchange, wait_for
 
 LIMIT_S = 1.0

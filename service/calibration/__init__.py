@@ -1,0 +1,1 @@
+"""From probe recordings to paths and a verdict, beside everything else."""

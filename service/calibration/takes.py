@@ -1,0 +1,201 @@
+"""Probe recordings as requests bring them, and the JSON body that holds them."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import math
+from collections.abc import Sequence
+from typing import Annotated, Any, NamedTuple
+
+import numpy as np
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, WithJsonSchema
+
+from service.calibration.wav import read_wav
+from service.designs import Float32, Sign
+from service.errors import Problem
+from service.formats.checks import check_finite
+from service.formats.json_numbers import LongList, shown
+from service.formats.schemas import RateField, from_validation, narrow, numbers
+from synthesis.calibration import MAX_N_WINDOWS, MAX_SAMPLES, MIN_SAMPLES, N_WINDOWS
+
+MAX_TAKES = 64
+"""Eight recordings in each of eight states."""
+
+MAX_GAIN = 1000.0
+
+
+class ProbeTake(NamedTuple):
+    """One recording of one probe state: the gain in place of the control filter, reference x and error e, [n]."""
+
+    gain: float
+    x: Float32
+    e: Float32
+
+
+class Recordings(NamedTuple):
+    """What is asked of a calibration. model: None is the default one. n_windows: of each take."""
+
+    takes: list[ProbeTake]
+    model: str | None
+    sign: Sign
+    n_windows: int
+
+
+def check_takes(takes: Sequence[ProbeTake]) -> None:
+    """What holds for takes however they were sent; Problem names the take."""
+    if not 2 <= len(takes) <= MAX_TAKES:
+        raise Problem("out-of-range", f"takes: found {len(takes)}, expected 2 to {MAX_TAKES}", "takes")
+    for number, take in enumerate(takes):
+        field = f"takes.{number}"
+        if not abs(take.gain) <= MAX_GAIN:
+            raise Problem(
+                "out-of-range",
+                f"{field}.gain: found {take.gain}, expected a finite number from {-MAX_GAIN:g} to {MAX_GAIN:g}",
+                f"{field}.gain",
+            )
+        if len(take.x) != len(take.e):
+            found = f"found {len(take.x)} samples of x and {len(take.e)} of e"
+            raise Problem("invalid-field", f"{field}: {found}, expected as many", field)
+        if not MIN_SAMPLES <= len(take.x) <= MAX_SAMPLES:
+            raise Problem(
+                "out-of-range",
+                f"{field}: found {len(take.x)} samples, expected {MIN_SAMPLES} to {MAX_SAMPLES}",
+                field,
+            )
+        for name, signal in (("x", take.x), ("e", take.e)):
+            check_finite(signal, f"{field}.{name}")
+    gains = {take.gain for take in takes}
+    if 0 not in gains or len(gains) < 2:
+        raise Problem("invalid-field", f"takes: found gains {sorted(gains)[:8]}, expected 0 and another", "takes")
+
+
+def _takes(value: object) -> list[ProbeTake]:
+    """The takes of a JSON body."""
+    if not isinstance(value, list):
+        raise Problem("invalid-field", f"takes: found {_shown(value)}, expected a list of takes", "takes")
+    if len(value) > MAX_TAKES:
+        raise Problem("out-of-range", f"takes: found {len(value)}, expected 2 to {MAX_TAKES}", "takes")
+    takes = [_take(each, f"takes.{number}") for number, each in enumerate(value)]
+    check_takes(takes)
+    return takes
+
+
+def _take(value: object, field: str) -> ProbeTake:
+    if not isinstance(value, dict):
+        raise Problem("invalid-field", f"{field}: found {_shown(value)}, expected {_MEMBERS}", field)
+    for name in ProbeTake._fields:
+        if name not in value:
+            raise Problem("missing-field", f"{field}: found no {name}, expected {_MEMBERS}", f"{field}.{name}")
+    if unknown := sorted(set(value) - set(ProbeTake._fields)):
+        raise Problem("unknown-field", f"{field}: found {_shown(unknown[0])}, expected {_MEMBERS}", field)
+    if type(value["gain"]) not in (int, float):
+        found = _shown(value["gain"])
+        raise Problem("invalid-field", f"{field}.gain: found {found}, expected a number", f"{field}.gain")
+    try:
+        gain = float(value["gain"])
+    except OverflowError:
+        gain = math.inf
+    return ProbeTake(gain, _signal(value["x"], f"{field}.x"), _signal(value["e"], f"{field}.e"))
+
+
+def _signal(value: object, field: str) -> Float32:
+    """One of the three forms of a signal."""
+    if isinstance(value, list | LongList):
+        signal: Float32 = narrow(numbers(value, field), np.float32, field)
+        if signal.ndim != 1:
+            raise Problem("invalid-field", f"{field}: found lists in a list, expected numbers", field)
+        return signal
+    if isinstance(value, dict) and len(value) == 1:
+        ((kind, text),) = value.items()
+        if kind == "wav":
+            return read_wav(_bytes(text, f"{field}.wav"), f"{field}.wav")
+        if kind == "float32":
+            data = _bytes(text, f"{field}.float32")
+            if len(data) % 4:
+                raise Problem(
+                    "invalid-field", f"{field}: found {len(data)} bytes, expected 4 for each sample", field
+                )
+            return np.frombuffer(data, "<f4")
+    expected = 'a list of numbers, {"float32"} or {"wav"}'
+    raise Problem("invalid-field", f"{field}: found {_shown(value)}, expected {expected}", field)
+
+
+def _bytes(text: object, field: str) -> bytes:
+    if not isinstance(text, str):
+        raise Problem("invalid-field", f"{field}: found {_shown(text)}, expected base64 text", field)
+    try:
+        return base64.b64decode(text, validate=True)
+    except (binascii.Error, ValueError) as error:
+        raise Problem("invalid-field", f"{field}: found text that is not base64, expected base64", field) from error
+
+
+def _shown(value: object) -> str:
+    return ascii(shown(value))[1:-1]
+
+
+_MEMBERS = '{"gain", "x", "e"}'
+
+
+def _one(name: str, description: str) -> dict[str, Any]:
+    return {
+        "type": "object",
+        "properties": {name: {"type": "string", "description": description}},
+        "required": [name],
+        "additionalProperties": False,
+    }
+
+
+_SIGNAL = {
+    "oneOf": [
+        {"type": "array", "items": {"type": "number"}, "minItems": MIN_SAMPLES, "maxItems": MAX_SAMPLES},
+        _one("float32", "base64 of little-endian float32"),
+        _one("wav", "base64 of a mono WAV file at 48 kHz: 16, 24 or 32 bits, or floats"),
+    ]
+}
+_TAKES = {
+    "type": "array",
+    "minItems": 2,
+    "maxItems": MAX_TAKES,
+    "items": {
+        "title": "Take",
+        "type": "object",
+        "properties": {
+            "gain": {"type": "number", "minimum": -MAX_GAIN, "maximum": MAX_GAIN},
+            "x": _SIGNAL,
+            "e": _SIGNAL,
+        },
+        "required": ["gain", "x", "e"],
+        "additionalProperties": False,
+    },
+}
+
+
+class CalibrationBody(BaseModel):
+    """Body of `/calibrate`."""
+
+    model_config = ConfigDict(strict=True, extra="forbid", frozen=True, use_attribute_docstrings=True)
+
+    takes: Annotated[Any, BeforeValidator(_takes), WithJsonSchema(_TAKES)]
+    """Recordings of both microphones, at least one with gain 0 (loudspeaker silent) and one without: with gain g
+    the plain factor g stands in the control filter's place. x: reference microphone; e: error microphone."""
+    sample_rate: RateField
+    """Hz."""
+    model: str | None = None
+    """Whose support polarity and leak are judged against: `name` or `name@version`; without it the default one."""
+    sign: Sign = "minus"
+    """Of the signal chain that played the probe: `minus`: e = d - s * w * x."""
+    n_windows: int = Field(N_WINDOWS, ge=1, le=MAX_N_WINDOWS)
+    """Windows of 8192 samples that are read of each take, overlapping by half at most. More find quieter paths in
+    noise; as many as models were trained with is the default."""
+
+
+def read_calibration(document: object) -> Recordings:
+    """Validate a JSON body, or raise Problem."""
+    if not isinstance(document, dict):
+        raise Problem("invalid-field", f"found {_shown(document)}, expected a JSON object")
+    try:
+        read = CalibrationBody.model_validate(document)
+    except ValidationError as error:
+        raise from_validation(error) from None
+    return Recordings(read.takes, read.model, read.sign, read.n_windows)

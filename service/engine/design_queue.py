@@ -1,0 +1,185 @@
+"""What waits for the worker: admitted by time, taken in batches, given back when nobody wants it any more."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections import Counter, deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import islice
+from threading import Lock
+from time import perf_counter
+from typing import Any
+
+from service.admission.design_times import DesignTimes
+from service.designs import BATCH_SIZES, MAX_BATCH, Ear, Float32, Recipe
+from service.engine.resident import ResidentModel
+from service.errors import Problem, retry_after
+
+PROBE_EVERY_S = 1.0
+"""An idle worker takes a design that its estimates speak against this often: estimates of a bad moment must not
+keep everything out for good."""
+
+
+Kind = tuple[ResidentModel, Recipe]
+"""What jobs share that may be designed together."""
+
+
+@dataclass(eq=False)
+class Job:
+    """Ears of one recipe that were asked for together.
+
+    model: what designs them; it stays in memory for as long as a job refers to it. recipe: as admitted; `n_asked`
+    updates were asked for. due: when the answer is worth nothing any more, as `perf_counter` counts. filters: what
+    to evaluate, for the method `evaluate`. waits: whether other work was there when it came.
+    """
+
+    model: ResidentModel
+    recipe: Recipe
+    ears: Sequence[Ear]
+    due: float
+    answer: asyncio.Future[list[Any]]
+    filters: Sequence[Float32] | None = None
+    n_asked: int = 0
+    waits: bool = False
+    since: float = field(default_factory=perf_counter)
+
+    @property
+    def kind(self) -> Kind:
+        """Its model and recipe."""
+        return self.model, self.recipe
+
+
+class DesignQueue:
+    """Jobs by kind, those of each in order of arrival.
+
+    The event loop puts them in and the worker takes them out; the lock between them is held for microseconds.
+    """
+
+    def __init__(self, merges: Callable[[Recipe], bool] = lambda recipe: True) -> None:
+        """merges: whether designs of a recipe may be made as one batch."""
+        self.times = DesignTimes()
+        self._merges = merges
+        self._lock = Lock()
+        self._groups: dict[Kind, deque[Job]] = {}
+        self._n_ears: Counter[Kind] = Counter()
+        self._busy_until: float | None = None
+        self._probed = -math.inf
+
+    def backlog_s(self, joining: Kind | None = None, n_joining: int = 0) -> float:
+        """Seconds until all that runs and waits is done; with `n_joining` more ears of a kind, these too."""
+        with self._lock:
+            n_ears = dict(self._n_ears)
+            left_s = 0.0 if self._busy_until is None else max(self._busy_until - perf_counter(), 0.0)
+        if joining is not None:
+            n_ears[joining] = n_ears.get(joining, 0) + n_joining
+        return left_s + sum(self._expected_s(recipe, n) for (_, recipe), n in n_ears.items())
+
+    def refuse_hopeless(self, due: float) -> None:
+        """Raise Problem where what is here already lasts beyond `due`: to know that, no body needs to be read."""
+        if self._has_work() and perf_counter() + (backlog_s := self.backlog_s()) > due:
+            raise shed(backlog_s, 0.0, due)
+
+    def put(self, job: Job) -> None:
+        """Admit a job with the most updates that its deadline leaves time for, or raise Problem (`overloaded`)."""
+        asked, n_ears = job.recipe, len(job.ears)
+        job.n_asked, job.waits = asked.n_updates, self._has_work()
+        if perf_counter() + self.backlog_s(job.kind, n_ears) > job.due:
+            backlog_s = self.backlog_s()
+            n_updates = self.times.most_updates(asked, n_ears, job.due - perf_counter() - backlog_s)
+            job.recipe = replace(asked, n_updates=n_updates or 0)
+            if n_updates is None:
+                if job.waits or perf_counter() < self._probed + PROBE_EVERY_S:
+                    raise shed(backlog_s, self.times.expected_s(job.recipe, n_ears), job.due)
+                self._probed, job.due = perf_counter(), math.inf
+        with self._lock:
+            self._groups.setdefault(job.kind, deque()).append(job)
+            self._n_ears[job.kind] += n_ears
+
+    def take(self) -> tuple[list[Job], list[Job]]:
+        """What the worker does now as one batch, and what has come too late to be done. Waits for nothing.
+
+        The oldest job, and with it those of its kind that are there: as many as fill a batch that ends before
+        the deadline of each. Where time has run faster than was expected they get fewer updates.
+        """
+        late: list[Job] = []
+        with self._lock:
+            now = perf_counter()
+            while self._groups:
+                kind, group = min(self._groups.items(), key=lambda each: each[1][0].since)
+                if group[0].due <= now:
+                    late.append(self._pop(kind))
+                    continue
+                batch = [self._pop(kind) for _ in range(self._n_together(kind[1], group, now))]
+                n_ears = sum(len(job.ears) for job in batch)
+                left_s = min(job.due for job in batch) - now
+                recipe = replace(kind[1], n_updates=self.times.most_updates(kind[1], n_ears, left_s) or 0)
+                for job in batch:
+                    job.recipe = recipe
+                self._busy_until = now + self._expected_s(recipe, n_ears)
+                return batch, late
+        return [], late
+
+    def done(self) -> None:
+        """The worker has finished what it took."""
+        self._busy_until = None
+
+    def withdraw(self, job: Job) -> None:
+        """Forget a job that still waits; what the worker has taken goes on."""
+        with self._lock:
+            group = self._groups.get(job.kind)
+            if group is not None and job in group:
+                group.remove(job)
+                self._forget(job)
+
+    def withdraw_all(self) -> list[Job]:
+        """Forget everything that waits, and return it."""
+        with self._lock:
+            jobs = [job for group in self._groups.values() for job in group]
+            self._groups.clear()
+            self._n_ears.clear()
+            return jobs
+
+    def _has_work(self) -> bool:
+        return self._busy_until is not None or bool(self._groups)
+
+    def _expected_s(self, recipe: Recipe, n_ears: int) -> float:
+        if self._merges(recipe):
+            return self.times.expected_s(recipe, n_ears)
+        return n_ears * self.times.expected_s(recipe)
+
+    def _n_together(self, recipe: Recipe, group: deque[Job], now: float) -> int:
+        """How many of the group, from its first on, make the next batch: no row of it is left empty, unless the
+        first job alone does so."""
+        if not self._merges(recipe):
+            return 1
+        n_jobs, n_ears, due = 1, 0, math.inf
+        for index, job in enumerate(islice(group, MAX_BATCH)):
+            n_ears, due = n_ears + len(job.ears), min(due, job.due)
+            if n_ears > MAX_BATCH or (index and now + self.times.expected_s(recipe, n_ears) > due):
+                break
+            if n_ears in BATCH_SIZES:
+                n_jobs = index + 1
+        return n_jobs
+
+    def _pop(self, kind: Kind) -> Job:
+        job = self._groups[kind].popleft()
+        self._forget(job)
+        return job
+
+    def _forget(self, job: Job) -> None:
+        self._n_ears[job.kind] -= len(job.ears)
+        if not self._n_ears[job.kind]:
+            del self._n_ears[job.kind], self._groups[job.kind]
+
+
+def shed(backlog_s: float, own_s: float, due: float) -> Problem:
+    """The refusal of a request whose deadline cannot be met; to come back when the work of now is done."""
+    left_ms = max(1e3 * (due - perf_counter()), 0.0)
+    return Problem(
+        "overloaded",
+        f"found {1e3 * backlog_s:.0f} ms of designs before this one and {1e3 * own_s:.0f} ms of its own, expected "
+        f"at most the {left_ms:.0f} ms left of its deadline",
+        headers=retry_after(backlog_s),
+    )

@@ -1,0 +1,267 @@
+"""The engine: one worker thread that does all designs, and a queue bounded by time in front of it."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Awaitable, Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from time import perf_counter
+from typing import Any
+
+import torch
+from starlette.requests import ClientDisconnect
+
+from model_store.store import ModelStore
+from service.designs import Design, Ear, Evaluation, Float32, Recipe
+from service.engine.design_queue import DesignQueue, Job
+from service.engine.readiness import Readiness
+from service.engine.residency import Residency
+from service.engine.resident import WARM_UPDATES, ResidentModel
+from service.errors import Problem, retry_after
+from service.threads import prepare_thread
+from synthesis.errors import SynthesisError
+
+EVALUATE = "evaluate"
+"""The method of a recipe that evaluates filters instead of designing them."""
+
+N_REHEARSALS = 3
+"""Designs of each kind from which the engine learns their times before anybody asks."""
+
+Gone = Callable[[], Awaitable[object]]
+
+
+def choose_device(name: str) -> torch.device:
+    """`auto`, `cpu` or `cuda` -> a device; ValueError where the one asked for is not there."""
+    there = torch.cuda.is_available()
+    if name == "cuda" and not there:
+        raise ValueError("device: found no CUDA device that torch can use, expected one (or device cpu or auto)")
+    return torch.device("cuda" if there and name != "cpu" else "cpu")
+
+
+class Engine:
+    """Designs filters for the event loop that it was started in.
+
+    All design work runs in one thread, the only one to use a model once it is resident; the loop only counts what
+    it has handed over. More work in parallel would not be faster: the stages fill the device, and on a CPU their
+    operators already use all the threads that they were given. Models are loaded in another (`residency`).
+    What waits and is alike is designed together, which takes less than one after the other.
+    """
+
+    def __init__(
+        self,
+        store: ModelStore,
+        device: torch.device,
+        *,
+        default_model: str = "default",
+        n_threads: int = 1,
+        max_resident_models: int = 4,
+        refresh: Callable[[], None] | None = None,
+        ready_budget_s: float = 1.0,
+        recheck_s: float = 15.0,
+    ) -> None:
+        """max_resident_models: at least 2. refresh: brings the store's folder up to date, where it is a copy.
+        ready_budget_s, recheck_s: see `Readiness`."""
+        self.device = device
+        self.residency = Residency(store, device, default_model, max_resident_models, refresh)
+        # On a GPU a batch that was not recorded beforehand would stop all others while it is.
+        self._queue = DesignQueue(_is_warm if device.type == "cuda" else lambda recipe: True)
+        self._worker = ThreadPoolExecutor(1, "design", initializer=prepare_thread, initargs=(n_threads,))
+        self.readiness = Readiness(
+            self.residency, self._worker, lambda: self.n_queued == 0, budget_s=ready_budget_s, every_s=recheck_s
+        )
+        self._starting: asyncio.Task[None] | None = None
+        self._watching: asyncio.Task[None] | None = None
+        self.n_queued = 0
+        """Calls that wait or run now."""
+        self.on_batch: Callable[[int], None] = lambda n_ears: None
+        """Told, in the worker, how many ears each batch has."""
+
+    @property
+    def ready(self) -> bool:
+        """Whether requests should be sent here."""
+        return self.readiness.ready
+
+    def require_ready(self) -> None:
+        """Raise Problem (`not-ready`, `model-unavailable`) unless what is designed now would be right."""
+        self.readiness.require_sound()
+
+    def start(self) -> None:
+        """Begin to load the default model. Returns at once; `ready` says when it is done."""
+        self._starting = asyncio.create_task(self._start())
+        self._watching = asyncio.create_task(self.readiness.watch())
+
+    async def _start(self) -> None:
+        await self.residency.reload()
+        if self.residency.default is not None:
+            await asyncio.get_running_loop().run_in_executor(self._worker, self._rehearse, self.residency.default)
+            await self.readiness.check()
+
+    def _rehearse(self, model: ResidentModel) -> None:
+        """In the worker: learn what a design and an update take."""
+        for n_updates in (0, 1):
+            for _ in range(N_REHEARSALS):
+                began = perf_counter()
+                recipe = Recipe(n_updates=n_updates)
+                self._learn(recipe, model.design(recipe, [model.golden_ear]), perf_counter() - began)
+
+    async def started(self) -> None:
+        """Wait until loading the default model has succeeded or failed."""
+        if self._starting is not None:
+            await self._starting
+
+    async def close(self) -> None:
+        """Finish what runs, refuse what waits, end the threads."""
+        if self._watching is not None:
+            self._watching.cancel()
+        await asyncio.to_thread(self._worker.shutdown, wait=True, cancel_futures=True)
+        stopping = Problem("not-ready", "found the service about to stop, expected it to be running")
+        _deliver([(job, stopping) for job in self._queue.withdraw_all()])
+        await self.residency.close()
+
+    def refuse_hopeless(self, due: float) -> None:
+        """Raise Problem where nothing can be designed by `due`, whatever is asked for: `overloaded` where the work
+        that is here lasts longer, `not-ready`, `model-unavailable`."""
+        self.require_ready()
+        self._queue.refuse_hopeless(due)
+
+    async def design(
+        self, recipe: Recipe, ears: Sequence[Ear], due: float = math.inf, gone: Gone | None = None
+    ) -> list[Design | SynthesisError]:
+        """Design ears (1 to 32) of one recipe as one batch, in order.
+
+        due: when the answer is worth nothing any more, as `perf_counter` counts; where the recipe's updates would
+        last beyond it, fewer are made (`stopped`: `deadline`). gone: returns when nobody waits for the answer any
+        more; what has not been begun then is not, and ClientDisconnect is raised.
+
+        Raises Problem (`not-ready`, `overloaded`, `deadline-passed`, `model-unavailable`) and UnknownModel or
+        InvalidName. An ear that no filter can be designed for has the reason in its place. `queue` is added to the
+        times.
+        """
+        return await self._run(recipe, ears, None, due, gone)
+
+    async def evaluate(
+        self,
+        model: str | None,
+        ears: Sequence[Ear],
+        filters: Sequence[Float32],
+        due: float = math.inf,
+        gone: Gone | None = None,
+    ) -> list[Evaluation | SynthesisError]:
+        """Predict what given filters would do; due, gone and errors as for `design`."""
+        return await self._run(Recipe(model, EVALUATE), ears, filters, due, gone)
+
+    async def _run(
+        self,
+        recipe: Recipe,
+        ears: Sequence[Ear],
+        filters: Sequence[Float32] | None,
+        due: float,
+        gone: Gone | None,
+    ) -> list[Any]:
+        """Queue a job, wake the worker, await the answer."""
+        self.require_ready()
+        model = await self.residency.model(recipe.model)
+        loop = asyncio.get_running_loop()
+        job = Job(model, recipe, ears, due, loop.create_future(), filters)
+        self._queue.put(job)
+        self.n_queued += 1
+        # One that the worker takes at once is not worth watching.
+        watch = asyncio.ensure_future(gone()) if gone is not None and job.waits else None
+        try:
+            self._worker.submit(self._serve, loop)
+            if watch is not None:
+                watch.add_done_callback(lambda _: _settle(job, ClientDisconnect()))
+            return await job.answer
+        finally:
+            self.n_queued -= 1
+            self._queue.withdraw(job)
+            if watch is not None:
+                watch.cancel()
+
+    def _serve(self, loop: asyncio.AbstractEventLoop) -> None:
+        """In the worker: make one batch of what waits. There is a call for each job, so that none is left; those
+        whose job went with another find nothing to do."""
+        batch, late = self._queue.take()
+        outcomes: list[Outcome] = [(job, self._too_late(job)) for job in late]
+        if batch:
+            began = perf_counter()
+            self.on_batch(sum(len(job.ears) for job in batch))
+            try:
+                answers = _make(batch)
+            except torch.OutOfMemoryError:
+                torch.cuda.empty_cache()
+                outcomes += [(job, Problem(*_NO_ROOM)) for job in batch]
+            except Exception as error:
+                outcomes += [(job, error) for job in batch]
+            else:
+                outcomes += _shared_out(batch, answers, began)
+                self._learn(batch[0].recipe, answers, perf_counter() - began)
+            self._queue.done()
+        if outcomes:
+            loop.call_soon_threadsafe(_deliver, outcomes)
+
+    def _learn(self, recipe: Recipe, answers: Sequence[Any], total_s: float) -> None:
+        """In the worker: a batch is an observation where all of it was made."""
+        if not any(isinstance(answer, SynthesisError) for answer in answers):
+            refine_s = answers[0].times_ms.get("refine", 0.0) / 1e3
+            self._queue.times.observe(recipe, len(answers), total_s, refine_s)
+
+    def _too_late(self, job: Job) -> Problem:
+        waited_ms = 1e3 * (perf_counter() - job.since)
+        return Problem(
+            "deadline-passed",
+            f"found the deadline past after {waited_ms:.0f} ms in the queue, expected a design to begin before it",
+            headers=retry_after(self._queue.backlog_s()),
+        )
+
+
+_NO_ROOM = ("overloaded", "found no room on the device for this batch, expected some once others are done")
+
+Outcome = tuple[Job, list[Any] | Exception]
+
+
+def _is_warm(recipe: Recipe) -> bool:
+    """Whether batches of this recipe were recorded when the model was loaded."""
+    return recipe.n_updates in WARM_UPDATES
+
+
+def _make(batch: Sequence[Job]) -> list[Any]:
+    """The answers to all ears of a batch, in order."""
+    recipe, model = batch[0].recipe, batch[0].model
+    ears = [ear for job in batch for ear in job.ears]
+    if recipe.method == EVALUATE:
+        return list(model.evaluate(ears, [taps for job in batch for taps in job.filters or ()]))
+    return list(model.design(recipe, ears))
+
+
+def _shared_out(batch: Sequence[Job], answers: list[Any], began: float) -> list[Outcome]:
+    """Each job's own answers, with the time that it waited and the updates that it asked for."""
+    outcomes: list[Outcome] = []
+    for job in batch:
+        own, answers = answers[: len(job.ears)], answers[len(job.ears) :]
+        for answer in own:
+            if isinstance(answer, Design | Evaluation):
+                answer.times_ms["queue"] = 1e3 * (began - job.since)
+            if isinstance(answer, Design) and job.n_asked > job.recipe.n_updates:
+                answer.refinement["requested"] = job.n_asked
+                if answer.refinement["stopped"] == "budget":
+                    answer.refinement["stopped"] = "deadline"
+        outcomes.append((job, own))
+    return outcomes
+
+
+def _deliver(outcomes: Sequence[Outcome]) -> None:
+    """In the loop: hand the answers over."""
+    for job, outcome in outcomes:
+        _settle(job, outcome)
+
+
+def _settle(job: Job, outcome: list[Any] | Exception) -> None:
+    """Answer a job, unless it has been answered or given up."""
+    if job.answer.done():
+        return
+    if isinstance(outcome, Exception):
+        job.answer.set_exception(outcome)
+    else:
+        job.answer.set_result(outcome)

@@ -1,0 +1,258 @@
+"""One model in memory, ready to design: its schedules, its check against the golden case, its answers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from time import perf_counter
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from model_store.checkpoint import Checkpoint
+from model_store.store import ModelStore, ModelVersion
+from service.designs import (
+    BATCH_SIZES,
+    Basis,
+    Design,
+    Ear,
+    Evaluation,
+    Figures,
+    Float32,
+    Recipe,
+    fitting_size,
+)
+from service.engine import net
+from service.engine.grids import coherence_on_design_grid, path_spectrum, psd_on_design_grid
+from service.engine.schedule import Schedule, account
+from service.engine.stage_clock import StageClock
+from synthesis.conventions import N_TAPS
+from synthesis.cpu import served
+from synthesis.errors import NonFiniteFilter, SynthesisError
+from synthesis.gauss_newton import MAX_UPDATES
+from synthesis.octave_bands import AMP_BANDS
+from synthesis.synthesizer import METHODS
+
+WARM_UPDATES = range(4)
+PROFILES = ("fast", "paper")
+
+
+class ResidentModel:
+    """A checkpoint on its device. For one thread at a time: its schedules' buffers are shared by all its designs.
+
+    manifest: what the checkpoint says of itself. graph_bytes: device memory that its recorded graphs keep to
+    themselves, when it was last looked at; 0 on a CPU, which records nothing.
+    """
+
+    def __init__(self, version: ModelVersion, checkpoint: Checkpoint, device: torch.device) -> None:
+        """Copies the weights to the device and checks them: GoldenMismatch where the schedule, as it will be
+        run for requests, does not give the filters that were stored with the weights."""
+        self.version = version
+        self.device = device
+        self.manifest = checkpoint.manifest
+        self.graph_bytes = 0
+        kind = str(self.manifest.generator.get("kind"))
+        self.scored_noise_reduction_db = [
+            self.manifest.scores.noise_reduction_db(kind, n_updates) for n_updates in range(MAX_UPDATES + 1)
+        ]
+        """What its designs scored on unseen listeners, dB, by updates; None where the manifest does not say."""
+        self._synthesizer = served(checkpoint.synthesizer(torch.float32, device))
+        self._reference_psd = self._synthesizer.reference_psd.cpu()
+        self._schedules: dict[int, Schedule] = {}
+        self._clock = StageClock(device)
+        self._golden = checkpoint.golden
+        self.golden_ear = Ear(
+            self._golden.primary.numpy(), self._golden.secondary.numpy(), coherence=self._golden.coherence.numpy()
+        )
+        self.check()
+
+    @classmethod
+    def load(cls, store: ModelStore, version: ModelVersion, device: torch.device) -> ResidentModel:
+        """Read, verify, check, warm up and record a version, in whichever thread this is called: on a GPU in a
+        stream of its own, so that what is designed meanwhile does not wait for it."""
+        checkpoint = store.load(str(version))
+        with _own_stream(device):
+            model = cls(version, checkpoint, device)
+            model.warm_up()
+            model.check()  # what was recorded is what was run
+        return model
+
+    def check(self) -> float:
+        """Design the golden case: GoldenMismatch unless the stored filters come out. Returns the seconds that the
+        design with one update took."""
+        taps = self._golden_taps(0)
+        began = perf_counter()
+        refined = self._golden_taps(1)
+        spent_s = perf_counter() - began
+        self._golden.compare(taps, refined)
+        self.graph_bytes = sum(schedule.graph_bytes() for schedule in self._schedules.values())
+        return spent_s
+
+    def _golden_taps(self, n_updates: int) -> Tensor:
+        (design,) = self._designed(Recipe(n_updates=n_updates), [self.golden_ear])  # no net under this one
+        if isinstance(design, SynthesisError):
+            raise design
+        return torch.from_numpy(design.taps)
+
+    def warm_up(self) -> None:
+        """Run, and so record, what requests with up to three updates can ask for: for one ear and for both
+        on a CPU, where a first call costs little more than any; for batches of every size on a GPU, where it
+        captures graphs."""
+        plain = Ear(self.golden_ear.primary, self.golden_ear.secondary)
+        for size in BATCH_SIZES if self.device.type == "cuda" else (1, 2):
+            for method in METHODS:
+                self.design(Recipe(None, method), [self.golden_ear] * size)
+            for profile in PROFILES:
+                for n_updates in WARM_UPDATES:
+                    self.design(Recipe(None, "prime", n_updates, profile), [plain] * size)
+
+    def tensor_bytes(self) -> int:
+        """Memory of its weights and of its schedules' buffers, without a stage's intermediate results."""
+        own = [*self._synthesizer.parameters(), *self._synthesizer.buffers()]
+        # A copy of the list: the thread that designs may add a schedule while a scrape counts.
+        return sum(each.nbytes for each in own) + sum(each.tensor_bytes() for each in [*self._schedules.values()])
+
+    def design(self, recipe: Recipe, ears: Sequence[Ear]) -> list[Design | SynthesisError]:
+        """Design all ears (1 to 32) as one batch, in order, with a net under the generator's.
+
+        One ear's fault is its own: its place holds InvalidPaths where a path does not fit the design grid, or
+        NonFiniteFilter where its filter or figures are not finite. The answers refer to no buffer of this model.
+        """
+        answers = self._designed(recipe, ears)
+        if recipe.method == "prime":
+            doubtful = [place for place, answer in enumerate(answers) if net.is_doubtful(answer)]
+            if doubtful:
+                self._compare(recipe, ears, answers, doubtful)
+        return answers
+
+    def _compare(
+        self, recipe: Recipe, ears: Sequence[Ear], answers: list[Design | SynthesisError], doubtful: Sequence[int]
+    ) -> None:
+        """Design the doubtful ears with the rival too, and keep the better. The time is that of the whole batch."""
+        rivals = self._designed(
+            replace(recipe, method=net.RIVAL), [ears[place] for place in doubtful], goes_on=True
+        )
+        for place, rival in zip(doubtful, rivals, strict=True):
+            answers[place] = net.better(answers[place], rival)
+        times_ms = self._clock.times_ms()
+        for answer in answers:
+            if isinstance(answer, Design):
+                answer.times_ms.update(times_ms)
+
+    def _designed(
+        self, recipe: Recipe, ears: Sequence[Ear], goes_on: bool = False
+    ) -> list[Design | SynthesisError]:
+        """What the recipe's own method makes of the ears. goes_on: its times add to those before."""
+        schedule, faults = self._loaded(ears, goes_on)
+        packed = schedule.design(recipe.method, recipe.n_updates, recipe.profile, self._clock)
+        bases = _bases(ears)
+        predicted = {basis: schedule.predict(basis, self._clock) for basis in set(bases)}
+        times_ms = self._clock.times_ms()
+        refined, *hosted = schedule.on_host([packed, *predicted.values()])
+        figures = _figures(dict(zip(predicted, hosted, strict=True)), bases)
+
+        def answer(item: int) -> Design | SynthesisError:
+            taps = refined[item, :N_TAPS]
+            fault = faults.get(item) or _not_finite(taps, figures[item])
+            return fault or Design(
+                model=self.version,
+                recipe=recipe,
+                sign=ears[item].sign,
+                taps=-taps if ears[item].sign == "plus" else taps,
+                refinement=account(refined[item], recipe.n_updates),
+                figures=_named(figures[item], bases[item]),
+                times_ms=times_ms.copy(),
+            )
+
+        return [answer(item) for item in range(len(ears))]
+
+    def evaluate(self, ears: Sequence[Ear], filters: Sequence[Float32]) -> list[Evaluation | SynthesisError]:
+        """Predict what filters that were brought along (float32 [2048] each, in their ear's sign) would do."""
+        schedule, faults = self._loaded(ears)
+        for item, (ear, taps) in enumerate(zip(ears, filters, strict=True)):
+            schedule.taps[item] = torch.from_numpy(-taps if ear.sign == "plus" else taps).to(self.device)
+        bases = _bases(ears)
+        predicted = {basis: schedule.predict(basis, self._clock) for basis in set(bases)}
+        times_ms = self._clock.times_ms()
+        hosted = schedule.on_host([*predicted.values()])
+        figures = _figures(dict(zip(predicted, hosted, strict=True)), bases)
+
+        def answer(item: int) -> Evaluation | SynthesisError:
+            fault = faults.get(item) or _not_finite(filters[item], figures[item])
+            return fault or Evaluation(self.version, _named(figures[item], bases[item]), times_ms.copy())
+
+        return [answer(item) for item in range(len(ears))]
+
+    def _loaded(self, ears: Sequence[Ear], goes_on: bool = False) -> tuple[Schedule, dict[int, SynthesisError]]:
+        """A schedule of the right size with the ears in its buffers, and the ears that do not fit into them.
+
+        The row of such an ear, and rows to spare, keep what they held: rows do not know of each other.
+        """
+        size = fitting_size(len(ears))
+        if size not in self._schedules:
+            self._schedules[size] = Schedule(self._synthesizer, size)
+        schedule = self._schedules[size]
+        if not goes_on:
+            self._clock.start()
+        faults: dict[int, SynthesisError] = {}
+        for row, ear in enumerate(ears):
+            try:
+                self._load(schedule, row, ear)
+            except SynthesisError as error:
+                faults[row] = error
+        schedule.ears.upload()
+        self._clock.mark("decode")
+        return schedule, faults
+
+    def _load(self, schedule: Schedule, row: int, ear: Ear) -> None:
+        host = schedule.ears.host
+        host.primary[row] = path_spectrum(ear.primary, "primary")
+        host.secondary[row] = path_spectrum(ear.secondary, "secondary")
+        host.max_gain_db[row] = ear.max_gain_db
+        if ear.coherence is None:
+            host.coherence[row] = 1.0
+        else:
+            host.coherence[row] = coherence_on_design_grid(ear.coherence)
+        if ear.reference_psd is None:
+            host.reference_psd[row] = self._reference_psd
+        else:
+            host.reference_psd[row] = psd_on_design_grid(ear.reference_psd)
+
+
+@contextmanager
+def _own_stream(device: torch.device) -> Iterator[None]:
+    """On a GPU, a stream apart from the designs', all of its work done at the end."""
+    if device.type != "cuda":
+        yield
+        return
+    stream = torch.cuda.Stream(device)
+    with torch.cuda.stream(stream):
+        yield
+    stream.synchronize()
+
+
+def _bases(ears: Sequence[Ear]) -> list[Basis]:
+    return ["model" if ear.coherence is None else "coherence" for ear in ears]
+
+
+def _figures(predicted: dict[Basis, Float32], bases: Sequence[Basis]) -> list[Float32]:
+    """Each ear's row of the prediction that its basis asks for."""
+    return [predicted[basis][item] for item, basis in enumerate(bases)]
+
+
+def _named(figures: Float32, basis: Basis) -> Figures:
+    """A row of `Schedule.predict` by its names."""
+    n_bands = len(AMP_BANDS)
+    return Figures(basis, figures[:n_bands], *figures[n_bands:])
+
+
+def _not_finite(taps: Float32, figures: Float32) -> NonFiniteFilter | None:
+    """No NaN leaves the service: paths may be finite and their squares not."""
+    if np.isfinite(taps).all() and np.isfinite(figures).all():
+        return None
+    return NonFiniteFilter(
+        "control filter: found taps or predicted figures that are NaN or infinite, expected paths whose spectra, "
+        "and the spectra's squares, fit into float32"
+    )

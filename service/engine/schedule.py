@@ -1,0 +1,203 @@
+"""The stages of a design, recorded once for a batch of one size and replayed over static buffers."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
+from dataclasses import fields
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from service.designs import Float32
+from service.engine.ear_buffers import EarBuffers
+from service.engine.stage_clock import StageClock
+from synthesis.conventions import N_TAPS
+from synthesis.cuda_graph import GraphedStage
+from synthesis.gauss_newton import VERDICTS, Refinement
+from synthesis.noise_reduction import Prediction
+from synthesis.path_ratio import projected_ratio_fir, regularised_ratio
+from synthesis.paths import AcousticPaths
+from synthesis.synthesizer import PathRatio, Synthesizer
+from synthesis.wiener import design_wmmse
+
+_recording = threading.Lock()
+"""CUDA captures one graph at a time in a process, and models are loaded while others design."""
+
+Definition = tuple[Callable[..., Sequence[Tensor]], tuple[Tensor, ...]]
+
+
+class Schedule:
+    """One model's stages over buffers for `batch_size` ears: captured on a GPU, run eagerly on a CPU.
+
+    Owns `ears`, what is designed from; on the model's device start and taps, float32 [batch, 2048], what refinement
+    starts from and what is predicted; and every stage's outputs. What a call returns is such a buffer, valid until
+    the next call: `on_host` copies it out. For one thread only.
+    """
+
+    def __init__(self, synthesizer: Synthesizer, batch_size: int) -> None:
+        """Allocates the buffers; a stage is recorded when it is first asked for."""
+        self.synthesizer = synthesizer
+        self.batch_size = batch_size
+        device = synthesizer.reference_psd.device
+        self._capture = device.type == "cuda"
+        self.ears = EarBuffers(batch_size, synthesizer.reference_psd)
+        self.start = torch.zeros(batch_size, N_TAPS, device=device)
+        self.taps = torch.zeros(batch_size, N_TAPS, device=device)
+        self._stages: dict[tuple[Any, ...], GraphedStage] = {}
+
+    def design(self, method: str, n_updates: int, profile: str, clock: StageClock) -> Tensor:
+        """Design for what the buffers hold: `taps`, and the refinement in the form that `account` reads."""
+        self.start.copy_(self._initial_filter(method, clock))
+        (packed,) = self._stage("refine", n_updates, profile).run()
+        self.taps.copy_(packed[:, :N_TAPS])
+        clock.mark("refine")
+        return packed
+
+    def predict(self, basis: str, clock: StageClock) -> Tensor:
+        """Figures of `taps`: the fields of `Prediction` side by side, [batch, 23 + 7]."""
+        (packed,) = self._stage("predict", basis).run()
+        clock.mark("predict")
+        return packed
+
+    def on_host(self, parts: Sequence[Tensor]) -> list[Float32]:
+        """Copies of some of what the calls returned, in one transfer, once all that was asked for is done."""
+        joined = torch.cat(tuple(parts), dim=1)
+        if self._capture:
+            joined = torch.empty(joined.shape, pin_memory=True).copy_(joined, non_blocking=True)
+            torch.cuda.current_stream().synchronize()
+        return np.split(joined.numpy(), np.cumsum([each.shape[1] for each in parts])[:-1], axis=1)
+
+    def tensor_bytes(self) -> int:
+        """Memory of the buffers and of the stages' outputs."""
+        outputs = [each for stage in [*self._stages.values()] for each in stage.outputs]
+        return self.ears.nbytes + sum(each.nbytes for each in (self.start, self.taps, *outputs))
+
+    def graph_bytes(self) -> int:
+        """Device memory that the recorded stages keep to themselves; 0 on a CPU."""
+        pools = [stage.memory_pool for stage in self._stages.values()]
+        if not self._capture:
+            return 0
+        segments = torch.cuda.memory_snapshot()
+        return sum(each["total_size"] for each in segments if tuple(each["segment_pool_id"]) in pools)
+
+    def _initial_filter(self, method: str, clock: StageClock) -> Tensor:
+        """Taps before any update. Stages that the method does not have are not marked."""
+        if method == "wmmse":  # a double-precision solve on the CPU: nothing to record
+            taps = self._solve_wmmse()
+            clock.mark("generate")
+            return taps
+        if method == "projected_ratio":
+            (taps,) = self._stage("project").run()
+            clock.mark("reconstruct")
+            return taps
+        self._stage("path_ratio").run()
+        clock.mark("path_ratio")
+        if method == "prime":
+            self._stage("generate").run()
+            clock.mark("generate")
+        (taps,) = self._stage("reconstruct", method).run()
+        clock.mark("reconstruct")
+        return taps
+
+    def _solve_wmmse(self) -> Tensor:
+        """Where one ear has no solution, each is solved alone, and that one's filter is NaN."""
+        ears = self.ears.device
+        try:
+            return design_wmmse(AcousticPaths(ears.primary, ears.secondary), ears.reference_psd)
+        except (ValueError, np.linalg.LinAlgError):
+            return torch.cat([self._solve_one(slice(row, row + 1)) for row in range(self.batch_size)])
+
+    def _solve_one(self, row: slice) -> Tensor:
+        ears = self.ears.device
+        try:
+            return design_wmmse(AcousticPaths(ears.primary[row], ears.secondary[row]), ears.reference_psd[row])
+        except (ValueError, np.linalg.LinAlgError):
+            return torch.full_like(self.start[row], torch.nan)
+
+    def _stage(self, *key: Any) -> GraphedStage:
+        """A recorded stage. Stages are chained without copies: the outputs of one are the inputs of the next."""
+        if key not in self._stages:
+            function, inputs = self._definition(key)
+            with _recording if self._capture else nullcontext():
+                self._stages[key] = GraphedStage(function, inputs, capture=self._capture, share_inputs=True)
+        return self._stages[key]
+
+    def _definition(self, key: tuple[Any, ...]) -> Definition:
+        """What a stage computes, and from which buffers."""
+        model, ears = self.synthesizer, self.ears.device
+        paths = (ears.primary, ears.secondary)
+
+        def path_ratio(primary: Tensor, secondary: Tensor) -> tuple[Tensor, ...]:
+            ratio = model.path_ratio(AcousticPaths(primary, secondary))
+            return ratio.log_base, ratio.log_paths, ratio.features
+
+        def reconstruct(
+            primary: Tensor,
+            secondary: Tensor,
+            log_base: Tensor,
+            log_paths: Tensor,
+            features: Tensor,
+            ceiling: Tensor,
+            correction: Tensor | None = None,
+        ) -> tuple[Tensor]:
+            ratio = PathRatio(log_base, log_paths, features)
+            return (model.reconstruct(AcousticPaths(primary, secondary), ratio, correction, ceiling),)
+
+        def project(primary: Tensor, secondary: Tensor) -> tuple[Tensor]:
+            return (projected_ratio_fir(regularised_ratio(AcousticPaths(primary, secondary))),)
+
+        match key:
+            case ("path_ratio",):
+                return path_ratio, paths
+            case ("project",):
+                return project, paths
+            case ("generate",):
+                return lambda features: (model.generate(features),), self._stage("path_ratio").outputs[2:]
+            case ("reconstruct", "ratio_base"):
+                return reconstruct, (*paths, *self._stage("path_ratio").outputs, ears.max_gain_db)
+            case ("reconstruct", _):
+                ratio, correction = self._stage("path_ratio").outputs, self._stage("generate").outputs
+                return reconstruct, (*paths, *ratio, ears.max_gain_db, *correction)
+            case ("refine", n_updates, profile):
+                inputs: tuple[Tensor, ...] = (*paths, self.start, ears.max_gain_db, ears.reference_psd)
+                return lambda p, s, start, ceiling, psd: (
+                    side_by_side(model.refine(AcousticPaths(p, s), start, n_updates, profile, ceiling, psd)),
+                ), inputs
+            case ("predict", "coherence"):
+                inputs = (*paths, self.taps, ears.coherence, ears.reference_psd)
+                return lambda p, s, taps, c, psd: (
+                    side_by_side(model.predict(AcousticPaths(p, s), taps, c, psd)),
+                ), inputs
+            case ("predict", "model"):
+                inputs = (*paths, self.taps, ears.reference_psd)
+                return lambda p, s, taps, psd: (
+                    side_by_side(model.predict(AcousticPaths(p, s), taps, None, psd)),
+                ), inputs
+        raise KeyError(key)
+
+
+def side_by_side(record: Refinement | Prediction) -> Tensor:
+    """The tensors of a record, in order, along the last axis."""
+    columns = [getattr(record, each.name).float() for each in fields(record)]
+    return torch.cat([each if each.ndim == 2 else each.unsqueeze(-1) for each in columns], dim=-1)
+
+
+def account(packed: Float32, n_updates: int) -> dict[str, Any]:
+    """One row of what `side_by_side` made of a refinement, in plain values, lists cut to what was applied.
+
+    The same as `Refinement.verdict`, from one array on the host instead of six tensors.
+    """
+    applied, stopped = int(packed[-2]), int(packed[-1])
+    objective, step_scale, pcg_residual = np.split(packed[N_TAPS:-2], (n_updates + 1, 2 * n_updates + 1))
+    return {
+        "requested": n_updates,
+        "applied": applied,
+        "stopped": VERDICTS[stopped],
+        "objective": objective[: applied + 1].tolist(),
+        "step_scale": step_scale[:applied].tolist(),
+        "pcg_residual": pcg_residual[:applied].tolist(),
+    }

@@ -1,0 +1,1 @@
+"""The endpoints: each reads a request, has the other packages work on it, and writes the answer."""

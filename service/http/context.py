@@ -1,0 +1,63 @@
+"""What every endpoint shares: the service behind a request, who may ask, until when."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import orjson
+from starlette.requests import Request
+from starlette.responses import Response
+
+from model_store.store import ModelStore
+from service.admission.deadlines import deadline_s
+from service.admission.keys import Keys
+from service.admission.quotas import Quotas
+from service.calibration.calibrator import Calibrator
+from service.engine.engine import Engine
+from service.formats import answers
+from service.formats.side_lane import SideLane
+from service.http.negotiation import JSON
+from service.observability.metrics import Metrics
+from service.settings import Settings
+
+MANAGEMENT = "is_management"
+"""Set in the state of requests that come in by the management listener."""
+
+
+@dataclass(frozen=True)
+class Service:
+    """What every endpoint works with; `request.app.state.service`."""
+
+    settings: Settings
+    store: ModelStore
+    engine: Engine
+    metrics: Metrics
+    side_lane: SideLane
+    quotas: Quotas
+    keys: Keys
+    management_keys: Keys
+    calibrator: Calibrator
+
+
+def service_of(request: Request) -> Service:
+    """The service that a request came to."""
+    service: Service = request.app.state.service
+    return service
+
+
+def is_managed(request: Request) -> bool:
+    """Whether it came in by the management listener, which only the operator's network reaches."""
+    return bool(getattr(request.state, MANAGEMENT, False))
+
+
+def admitted(request: Request, service: Service, watch: answers.Stopwatch) -> float:
+    """Check the key and its quota; return when the answer is due, as `perf_counter` counts."""
+    key = service.keys.holder(request)
+    if key is not None:
+        service.quotas.take(key)
+    return watch.began + deadline_s(request, service.settings.deadline_ms)
+
+
+def json_response(document: object) -> Response:
+    """A document as the body of a 200."""
+    return Response(orjson.dumps(document), media_type=JSON)

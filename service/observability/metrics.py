@@ -1,0 +1,123 @@
+"""What Prometheus sees. Each application has a registry of its own, so that several can live in one process."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from importlib.metadata import version
+
+import torch
+from prometheus_client import CollectorRegistry, Counter, Histogram, Info, ProcessCollector, Summary
+from prometheus_client.exposition import choose_encoder
+
+from service.designs import Design
+from service.engine import net
+from service.engine.engine import Engine
+from service.observability.state_collector import StateCollector
+from synthesis.conventions import STAGES
+from synthesis.gauss_newton import MAX_UPDATES
+
+TIME_BUCKETS_S = tuple(50e-6 * 1.5**step for step in range(30))
+"""50 us to 6.4 s in steps of 1.5: a design takes from tenths of a millisecond on a GPU to tens of them on a CPU."""
+
+NOISE_REDUCTION_BUCKETS_DB = tuple(range(0, 51, 2))  # from 0: a histogram with negative bounds has no sum
+
+
+class Metrics:
+    """The service's metrics, all with the prefix `prime_`."""
+
+    def __init__(self, engine: Engine, commit: str = "") -> None:
+        """engine: asked at each scrape for its state, and asked to tell of its batches. commit: of this build."""
+        self.registry = CollectorRegistry()
+        self._residency = engine.residency
+        ProcessCollector(registry=self.registry)
+        stage = Histogram(
+            "prime_stage_seconds",
+            "Time of each stage of a request.",
+            ["stage"],
+            buckets=TIME_BUCKETS_S,
+            registry=self.registry,
+        )
+        self._stages = {name: stage.labels(name) for name in STAGES}
+        self._core = self._histogram("prime_core_seconds", "Resident spectra to filter.", TIME_BUCKETS_S)
+        self._total = self._histogram("prime_total_seconds", "First byte handled to body encoded.", TIME_BUCKETS_S)
+        self._requests = Counter(
+            "prime_requests_total",
+            "Requests by endpoint, design method, HTTP status and outcome: `ok` or a problem's code.",
+            ["endpoint", "method", "status", "code"],
+            registry=self.registry,
+        )
+        self._items = Counter(
+            "prime_items_total",
+            "Items of requests for several designs, by design method and outcome: `ok` or a problem's code.",
+            ["method", "code"],
+            registry=self.registry,
+        )
+        self._noise_reduction = self._histogram(
+            "prime_predicted_noise_reduction_db",
+            "Predicted mean noise reduction of the designs, dB.",
+            NOISE_REDUCTION_BUCKETS_DB,
+        )
+        self._applied = self._histogram(
+            "prime_refine_applied", "Gauss-Newton updates applied to a design.", range(MAX_UPDATES + 1)
+        )
+        self._replaced = Counter(
+            "prime_replaced_designs_total",
+            "Generator's designs in whose place the net put the Wiener filter, by reason.",
+            ["reason"],
+            registry=self.registry,
+        )
+        for reason in net.REASONS:  # from 0, so that the first one is a rise
+            self._replaced.labels(reason)
+        # Two sums over the same designs: their difference is the drift, over any time and any set of replicas.
+        self._judged = Summary(
+            "prime_judged_noise_reduction_db",
+            "Designs whose model's manifest states a score: what was predicted, and what the model scored.",
+            ["model", "source"],
+            registry=self.registry,
+        )
+        batch = self._histogram("prime_batch_size", "Ears designed together.", (1, 2, 4, 8, 16))
+        engine.on_batch = batch.observe
+        Info("prime_build", "What runs.", registry=self.registry).info(
+            {"version": version("prime-anc"), "commit": commit or "unknown", "torch": str(torch.__version__)}
+        )
+        self.registry.register(StateCollector(engine))
+
+    def _histogram(self, name: str, text: str, buckets: Sequence[float]) -> Histogram:
+        return Histogram(name, text, buckets=tuple(buckets), registry=self.registry)
+
+    def observe_times(self, times_ms: Mapping[str, float | None]) -> None:
+        """Times of one answered request; None is a stage that was not timed apart, and is not observed."""
+        for name, histogram in self._stages.items():
+            if (spent := times_ms[name]) is not None:
+                histogram.observe(spent / 1e3)
+        for name, histogram in (("core", self._core), ("total", self._total)):
+            if (spent := times_ms[name]) is not None:
+                histogram.observe(spent / 1e3)
+
+    def observe_design(self, design: Design) -> None:
+        """Figures of one design that was delivered; those of the model's own generator beside its scores."""
+        predicted_db, n_applied = float(design.figures.mean_noise_reduction_db), design.refinement["applied"]
+        self._noise_reduction.observe(predicted_db)
+        self._applied.observe(n_applied)
+        if design.replaces is not None:
+            self._replaced.labels(design.replaces).inc()
+        if design.recipe.method != "prime":
+            return
+        scored_db = self._residency.scored_noise_reduction_db(design.model, n_applied)
+        if scored_db is not None:
+            # A sum that is rated must not fall, and noise that a filter makes louder is drift enough as 0 dB.
+            self._judged.labels(design.model.name, "predicted").observe(max(predicted_db, 0.0))
+            self._judged.labels(design.model.name, "scored").observe(max(scored_db, 0.0))
+
+    def count(self, endpoint: str, method: str, status: int, code: str) -> None:
+        """One request that was answered. method: of the design, empty where none was named."""
+        self._requests.labels(endpoint, method, status, code).inc()
+
+    def count_item(self, method: str, code: str) -> None:
+        """One item of a request for several designs. method: empty where the item could not be read."""
+        self._items.labels(method, code).inc()
+
+    def exposition(self, accept: str) -> tuple[bytes, str]:
+        """The text of a scrape and its media type, in the form that the Accept header prefers."""
+        encoder, media_type = choose_encoder(accept)
+        return encoder(self.registry), media_type

@@ -1,0 +1,101 @@
+"""API keys: from the settings and from a file, which may change at any time and break at any time."""
+
+import hashlib
+import logging
+import os
+from pathlib import Path
+
+import pytest
+from starlette.requests import Request
+
+from service.admission.keys import LOOK_EVERY_S, Keys
+from service.errors import Problem
+
+
+class Clock:
+    """A clock that the test turns."""
+
+    now_s = 100.0
+
+    def __call__(self) -> float:
+        return self.now_s
+
+
+def digest(key: str) -> str:
+    return hashlib.sha256(key.encode()).hexdigest()
+
+
+def from_holder_of(key: str, scheme: str = "Bearer") -> Request:
+    headers = [(b"authorization", f"{scheme} {key}".encode())] if key else []
+    return Request({"type": "http", "headers": headers})
+
+
+def is_known(keys: Keys, key: str) -> bool:
+    try:
+        return keys.holder(from_holder_of(key)) == digest(key)
+    except Problem as problem:
+        return {"unauthorised": False}[problem.code]
+
+
+def test_without_settings_nobody_is_asked() -> None:
+    keys = Keys((), None)
+    assert not keys.are_asked_for
+    assert keys.holder(from_holder_of("")) is None
+
+
+def test_a_digest_is_no_key() -> None:
+    keys = Keys([digest("open sesame")], None)
+    assert is_known(keys, "open sesame")
+    for key in ("", "open", digest("open sesame"), "open sesame "[:-2]):
+        assert not is_known(keys, key)
+    with pytest.raises(Problem) as refused:
+        keys.holder(from_holder_of("open sesame", scheme="Basic"))
+    assert "open sesame" not in refused.value.detail
+
+
+def test_a_file_is_rotated_without_a_restart(tmp_path: Path) -> None:
+    file, clock = tmp_path / "keys", Clock()
+    file.write_text(f"# staff\n\nclinic-1:{digest('old')}\n")
+    keys = Keys([digest("given")], file, clock)
+    assert [is_known(keys, key) for key in ("given", "old", "new")] == [True, True, False]
+    file.write_text(f"clinic-1:{digest('old')}\nclinic-1 from May:{digest('new')}\n")
+    clock.now_s += LOOK_EVERY_S
+    assert [is_known(keys, key) for key in ("given", "old", "new")] == [True, True, True]
+    replacement = tmp_path / "next"
+    replacement.write_text(f"clinic-1 from May:{digest('new')}\n")
+    os.replace(replacement, file)
+    clock.now_s += LOOK_EVERY_S
+    assert [is_known(keys, key) for key in ("given", "old", "new")] == [True, False, True]
+
+
+def test_an_empty_file_lets_nobody_in(tmp_path: Path) -> None:
+    file = tmp_path / "keys"
+    file.touch()
+    keys = Keys((), file)
+    assert keys.are_asked_for
+    assert not is_known(keys, "anything")
+
+
+@pytest.mark.parametrize("text", ["secret", "a:b", f"{'0' * 64}", f"a:{'A' * 64}", f":{'0' * 64}", f"a:{'0' * 65}"])
+def test_another_line_ends_the_start_and_later_changes_nothing(
+    tmp_path: Path, text: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    file, clock = tmp_path / "keys", Clock()
+    file.write_text(text)
+    with pytest.raises(ValueError, match="line 1"):
+        Keys((), file)
+    file.write_text(f"good:{digest('good')}")
+    keys = Keys((), file, clock)
+    for breaking in (lambda: file.write_text(f"{text}\n\n"), file.unlink):
+        breaking()
+        clock.now_s += LOOK_EVERY_S
+        with caplog.at_level(logging.ERROR):
+            assert is_known(keys, "good")
+        assert "the keys remain" in caplog.text
+        assert text not in caplog.text
+        caplog.clear()
+
+
+def test_a_file_that_is_not_there_ends_the_start(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="unreadable"):
+        Keys((), tmp_path / "nowhere")

@@ -1,0 +1,83 @@
+"""WAV files in requests: every form that is taken against SciPy's writer, and damaged ones."""
+
+import io
+import struct
+
+import numpy as np
+import pytest
+from scipy.io import wavfile
+
+from service.calibration.wav import read_wav
+from service.errors import Problem
+
+SAMPLES = np.random.default_rng(1).uniform(-1, 1, 5000)
+
+
+def written(values: np.ndarray, rate: int = 48_000) -> bytes:
+    file = io.BytesIO()
+    wavfile.write(file, rate, values)
+    return file.getvalue()
+
+
+def in_24_bits(values: np.ndarray, tag: int = 1) -> bytes:
+    """As SciPy does not write it: 24 bits, with a chunk of metadata of odd length in between."""
+    whole = np.round(values * 2**23).clip(-(2**23), 2**23 - 1).astype("<i4")
+    data = whole.view(np.uint8).reshape(-1, 4)[:, :3].tobytes()
+    form = struct.pack("<HHIIHH", tag, 1, 48_000, 144_000, 3, 24)
+    if tag == 0xFFFE:
+        form += struct.pack("<HHIH14s", 22, 24, 4, 1, bytes(14))
+    chunks = [(b"fmt ", form), (b"note", b"abc\0"), (b"data", data)]
+    body = b"WAVE" + b"".join(name + struct.pack("<I", len(c) - (name == b"note")) + c for name, c in chunks)
+    return b"RIFF" + struct.pack("<I", len(body)) + body
+
+
+@pytest.mark.parametrize(
+    ("data", "step"),
+    [
+        (written(np.round(SAMPLES * 32767).astype(np.int16)), 2**-15),
+        (written(np.round(SAMPLES * (2**31 - 1)).astype(np.int32)), 2**-23),
+        (written(SAMPLES.astype(np.float32)), 2**-24),
+        (written(SAMPLES), 2**-24),
+        (in_24_bits(SAMPLES), 2**-23),
+        (in_24_bits(SAMPLES, 0xFFFE), 2**-23),
+    ],
+    ids=["16 bits", "32 bits", "float32", "float64", "24 bits", "24 bits, extensible"],
+)
+def test_what_is_taken_comes_back_to_a_step(data: bytes, step: float) -> None:
+    found = read_wav(data, "takes.0.x.wav")
+    assert found.dtype == np.float32
+    np.testing.assert_allclose(found, SAMPLES, rtol=0, atol=1.5 * step)
+
+
+GOOD = written(SAMPLES.astype(np.float32))
+
+
+@pytest.mark.parametrize(
+    ("data", "code"),
+    [
+        (b"", "invalid-field"),
+        (b"RIFX" + GOOD[4:], "invalid-field"),
+        (GOOD[:-4], "invalid-field"),
+        (GOOD[:20], "invalid-field"),
+        (GOOD[:12] + GOOD[GOOD.index(b"data") :], "invalid-field"),
+        (written(SAMPLES, 44_100), "wrong-rate"),
+        (written(np.stack([SAMPLES, SAMPLES], axis=1)), "invalid-field"),
+        (written((SAMPLES * 100 + 128).astype(np.uint8)), "invalid-field"),
+    ],
+)
+def test_what_is_not_is_refused_by_name(data: bytes, code: str) -> None:
+    with pytest.raises(Problem) as caught:
+        read_wav(data, "takes.0.x.wav")
+    assert caught.value.code == code
+
+
+def test_mutated_files_are_read_or_refused() -> None:
+    rng = np.random.default_rng(3)
+    for _ in range(2000):
+        data = bytearray(GOOD[: rng.integers(4, len(GOOD))] if rng.random() < 0.3 else GOOD)
+        for _ in range(rng.integers(1, 5)):
+            data[rng.integers(min(len(data), 64))] = rng.integers(256)
+        try:
+            read_wav(bytes(data), "x")
+        except Problem:
+            continue

@@ -1,0 +1,122 @@
+"""Recorded stages over static buffers: the same filters as direct calls, from buffers that never move."""
+
+import pytest
+import torch
+
+from service.engine.schedule import Schedule, account, side_by_side
+from service.engine.stage_clock import StageClock
+from synthesis.paths import AcousticPaths
+from synthesis.synthesizer import METHODS, Synthesizer
+from tests.service import models
+
+SAME = {"cpu": 0.0, "cuda": 2e-3}
+"""Largest difference over the largest tap. On one CPU thread the schedule runs the library's operators on the same
+numbers. A replayed graph may choose other convolution and transform kernels, and updates amplify their rounding."""
+
+
+def loaded(device: torch.device, batch_size: int) -> tuple[Synthesizer, Schedule, AcousticPaths]:
+    """A model, its schedule with `batch_size` ears in the buffers, and the same ears as the library takes them."""
+    synthesizer = models.checkpoint(1).synthesizer(torch.float32, device)
+    primary, secondary = (
+        torch.stack(each).to(device) for each in zip(*map(models.responses, range(batch_size)), strict=True)
+    )
+    paths = AcousticPaths.from_impulse_responses(primary, secondary)
+    schedule = Schedule(synthesizer, batch_size)
+    load(schedule, paths)
+    return synthesizer, schedule, paths
+
+
+def load(schedule: Schedule, paths: AcousticPaths) -> None:
+    schedule.ears.device.primary.copy_(paths.primary)
+    schedule.ears.device.secondary.copy_(paths.secondary)
+
+
+def assert_same(found: torch.Tensor, expected: torch.Tensor) -> None:
+    difference = (found - expected).abs().amax() / expected.abs().amax()
+    assert float(difference) <= SAME[found.device.type]
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize(("n_updates", "profile"), [(0, "fast"), (1, "fast"), (3, "fast"), (2, "paper")])
+def test_the_schedule_equals_direct_calls(device: torch.device, method: str, n_updates: int, profile: str) -> None:
+    synthesizer, schedule, paths = loaded(device, batch_size=2)
+    clock = StageClock(device)
+    clock.start()
+    packed = schedule.design(method, n_updates, profile, clock).clone()
+    with torch.inference_mode():
+        expected = synthesizer.design(paths, n_updates, method=method, profile=profile)
+    assert_same(packed[:, :2048], expected.taps)
+    assert_same(schedule.taps, expected.taps)
+    for item in range(2):
+        found, wanted = account(packed[item].cpu().numpy(), n_updates), expected.verdict(item)
+        assert set(found) == {"requested", *wanted}
+        assert (found["requested"], found["applied"], found["stopped"]) == (
+            n_updates,
+            wanted["applied"],
+            wanted["stopped"],
+        )
+        for name in ("objective", "step_scale", "pcg_residual"):
+            assert found[name] == pytest.approx(wanted[name], rel=1e-2)
+
+
+def test_predictions_equal_direct_calls(device: torch.device) -> None:
+    synthesizer, schedule, paths = loaded(device, batch_size=2)
+    coherence = torch.stack([models.coherence(1), models.coherence(2)]).to(device)
+    schedule.ears.device.coherence.copy_(coherence)
+    clock = StageClock(device)
+    clock.start()
+    schedule.design("prime", 1, "fast", clock)
+    for basis, known in (("coherence", coherence), ("model", None)):
+        with torch.inference_mode():
+            expected = side_by_side(synthesizer.predict(paths, schedule.taps, known))
+        assert torch.allclose(schedule.predict(basis, clock), expected, atol=1e-3)
+
+
+def test_buffers_are_read_anew_and_never_move(device: torch.device) -> None:
+    synthesizer, schedule, _ = loaded(device, batch_size=1)
+    addresses = [each.data_ptr() for each in (*schedule.ears.device, schedule.start, schedule.taps)]
+    clock = StageClock(device)
+    outputs = set()
+    for seed in range(10, 14):
+        primary, secondary = (each[None].to(device) for each in models.responses(seed))
+        paths = AcousticPaths.from_impulse_responses(primary, secondary)
+        load(schedule, paths)
+        schedule.ears.device.max_gain_db.fill_(20.0)
+        clock.start()
+        packed = schedule.design("prime", 1, "fast", clock)
+        outputs.add(packed.data_ptr())
+        with torch.inference_mode():
+            expected = synthesizer.design(paths, 1, max_gain_db=torch.full((1, 1), 20.0, device=device))
+        assert_same(packed[:, :2048], expected.taps)
+    now = (*schedule.ears.device, schedule.start, schedule.taps)
+    assert [each.data_ptr() for each in now] == addresses
+    assert len(outputs) == 1
+
+
+def test_stages_are_marked_as_they_run(device: torch.device) -> None:
+    _, schedule, _ = loaded(device, batch_size=1)
+    clock = StageClock(device)
+    for method, expected in (
+        ("prime", ["path_ratio", "generate", "reconstruct", "refine", "predict"]),
+        ("ratio_base", ["path_ratio", "reconstruct", "refine", "predict"]),
+        ("projected_ratio", ["reconstruct", "refine", "predict"]),
+        ("wmmse", ["generate", "refine", "predict"]),
+    ):
+        clock.start()
+        schedule.design(method, 1, "fast", clock)
+        schedule.predict("model", clock)
+        times = clock.times_ms()
+        assert list(times) == expected
+        assert min(times.values()) > 0
+
+
+def test_an_ear_without_a_solution_leaves_the_others_alone(device: torch.device) -> None:
+    synthesizer, schedule, paths = loaded(device, batch_size=2)
+    schedule.ears.device.primary[1] = torch.inf
+    clock = StageClock(device)
+    clock.start()
+    schedule.design("wmmse", 0, "fast", clock)
+    with torch.inference_mode():
+        expected = synthesizer.design(AcousticPaths(paths.primary[:1], paths.secondary[:1]), method="wmmse")
+    assert_same(schedule.taps[:1], expected.taps)
+    assert bool(schedule.taps[1].isnan().all())

@@ -1,0 +1,157 @@
+"""Metrics: named as the stages are, counted as the answers were, one registry for each application."""
+
+import itertools
+import re
+from dataclasses import replace
+from importlib.metadata import version
+from pathlib import Path
+
+import orjson
+import pytest
+import torch
+from fastapi import FastAPI
+from prometheus_client.parser import text_string_to_metric_families
+
+from model_store.manifest import Scores
+from model_store.store import ModelStore
+from service.app import create_app
+from service.designs import Ear
+from service.engine.engine import Engine
+from service.observability.metrics import TIME_BUCKETS_S, Metrics
+from service.settings import Settings
+from synthesis.conventions import STAGES
+from tests.service import models
+from tests.service.bodies import as_responses
+from tests.service.conftest import connected
+
+pytestmark = pytest.mark.anyio
+
+JSON_BODY = {"Content-Type": "application/json"}
+
+
+async def scraped(app: FastAPI) -> dict[tuple[str, frozenset[tuple[str, str]]], float]:
+    """Every sample of a scrape over HTTP, by name and labels."""
+    async with connected(app) as client:
+        answer = await client.get("/metrics")
+    assert answer.status_code == 200
+    assert answer.headers["content-type"].startswith("text/plain")
+    families = text_string_to_metric_families(answer.text)
+    return {
+        (each.name, frozenset(each.labels.items())): each.value for family in families for each in family.samples
+    }
+
+
+def value(samples: dict[tuple[str, frozenset[tuple[str, str]]], float], name: str, /, **labels: str) -> float:
+    return samples.get((name, frozenset(labels.items())), 0.0)
+
+
+def test_buckets_start_at_50_us_and_grow_by_half() -> None:
+    assert TIME_BUCKETS_S[0] == 50e-6
+    assert all(high / low == pytest.approx(1.5) for low, high in itertools.pairwise(TIME_BUCKETS_S))
+    assert TIME_BUCKETS_S[-1] > 5
+
+
+async def test_stage_labels_are_the_stages(app: FastAPI) -> None:
+    samples = await scraped(app)
+    labels = {dict(labels)["stage"] for name, labels in samples if name == "prime_stage_seconds_count"}
+    assert labels == set(STAGES)
+    names = {name for name, _ in samples if not name.startswith("process_")}
+    assert all(name.startswith("prime_") for name in names)
+
+
+async def test_a_design_is_observed_once_everywhere(app: FastAPI, ear: Ear) -> None:
+    before = await scraped(app)
+    async with connected(app) as client:
+        content = orjson.dumps(as_responses(ear, method="ratio_base"))
+        answer = await client.post("/refine?k=2", content=content, headers=JSON_BODY)
+    document = answer.json()
+    after = await scraped(app)
+
+    def grown(name: str, **labels: str) -> float:
+        return value(after, name, **labels) - value(before, name, **labels)
+
+    for stage in STAGES:
+        spent = document["timings_ms"][stage]
+        assert grown("prime_stage_seconds_count", stage=stage) == (0 if stage == "generate" else 1)
+        assert grown("prime_stage_seconds_sum", stage=stage) == pytest.approx((spent or 0) / 1e3, abs=1e-6)
+    for name in ("core", "total"):
+        assert grown(f"prime_{name}_seconds_count") == 1
+        assert grown(f"prime_{name}_seconds_sum") == pytest.approx(document["timings_ms"][name] / 1e3, abs=1e-6)
+    outcome = {"endpoint": "/refine", "method": "ratio_base", "status": "200", "code": "ok"}
+    assert grown("prime_requests_total", **outcome) == 1
+    assert grown("prime_refine_applied_count") == 1
+    assert grown("prime_refine_applied_sum") == document["refinement"]["applied"]
+    assert grown("prime_predicted_noise_reduction_db_sum") == pytest.approx(
+        document["prediction"]["mean_noise_reduction_db"], abs=1e-4
+    )
+
+
+async def test_refusals_are_counted_by_their_code(app: FastAPI, ear: Ear) -> None:
+    before = await scraped(app)
+    async with connected(app) as client:
+        await client.post("/refine?k=99", content=b"{}", headers=JSON_BODY)
+        content = orjson.dumps(as_responses(ear, method="wmmse", model="nobody"))
+        await client.post("/synthesize", content=content, headers=JSON_BODY)
+        await client.get("/nowhere")
+    after = await scraped(app)
+    for labels in (
+        {"endpoint": "/refine", "method": "", "status": "422", "code": "out-of-range"},
+        {"endpoint": "/synthesize", "method": "wmmse", "status": "404", "code": "unknown-model"},
+        {"endpoint": "", "method": "", "status": "404", "code": "not-found"},
+    ):
+        name = "prime_requests_total"
+        assert value(after, name, **labels) - value(before, name, **labels) == 1
+
+
+async def test_state_is_read_at_each_scrape(app: FastAPI) -> None:
+    samples = await scraped(app)
+    assert value(samples, "prime_ready") == 1
+    assert value(samples, "prime_queue_depth") == 0
+    assert value(samples, "prime_model_loads_total", outcome="loaded") >= 1
+    assert value(samples, "prime_resident_models") == sum(name == "prime_model_info" for name, _ in samples)
+    assert value(samples, "prime_model_memory_bytes", name="ears", version="2", kind="tensors") > 1e6
+    assert value(samples, "prime_device_memory_bytes", state="reserved") == 0  # on a CPU
+    models = [dict(labels) for name, labels in samples if name == "prime_model_info"]
+    assert ("ears", "2") in {(model["name"], model["version"]) for model in models}
+    assert all(re.fullmatch(r"sha256:[0-9a-f]{64}", model["digest"]) for model in models)
+
+
+async def test_two_applications_do_not_share_metrics(settings: Settings) -> None:
+    engines = [Engine(ModelStore(settings.store), torch.device("cpu")) for _ in range(2)]
+    first, second = map(Metrics, engines)
+    first.count("/refine", "prime", 200, "ok")
+    assert b'endpoint="/refine"' in first.exposition("")[0]
+    assert b'endpoint="/refine"' not in second.exposition("")[0]
+    for engine in engines:
+        await engine.close()
+
+
+async def test_openmetrics_is_spoken_to_those_who_ask(app: FastAPI) -> None:
+    async with connected(app) as client:
+        answer = await client.get("/metrics", headers={"Accept": "application/openmetrics-text; version=1.0.0"})
+    assert answer.headers["content-type"].startswith("application/openmetrics-text")
+    assert answer.text.rstrip().endswith("# EOF")
+
+
+async def test_predictions_stand_beside_the_scores_of_their_model(tmp_path: Path, ear: Ear) -> None:
+    checkpoint = models.checkpoint(1)
+    scores = Scores(held_out={"prime-log": {"noise_reduction_db": 20.0}, "k=1": {"noise_reduction_db": 21.0}})
+    checkpoint = replace(checkpoint, manifest=checkpoint.manifest.model_copy(update={"scores": scores}))
+    ModelStore(tmp_path, include_bundled=False).publish("scored", checkpoint)
+    app = create_app(Settings(store=tmp_path, model="scored", device="cpu", threads=1, commit="abc"))
+    async with app.router.lifespan_context(app), connected(app) as client:
+        await app.state.service.engine.started()
+        predicted = 0.0
+        for path, method in (("/synthesize", "prime"), ("/refine?k=1", "prime"), ("/synthesize", "wmmse")):
+            content = orjson.dumps(as_responses(ear, method=method))
+            answer = (await client.post(path, content=content, headers=JSON_BODY)).json()
+            if method == "prime":
+                predicted += answer["prediction"]["mean_noise_reduction_db"]
+    samples = await scraped(app)
+    name = "prime_judged_noise_reduction_db"
+    assert value(samples, f"{name}_count", model="scored", source="predicted") == 2
+    assert value(samples, f"{name}_sum", model="scored", source="predicted") == pytest.approx(predicted, abs=1e-3)
+    assert value(samples, f"{name}_sum", model="scored", source="scored") in (40.0, 41.0)  # by updates applied
+    assert value(samples, "prime_batch_size_count") >= 3
+    build = {"version": version("prime-anc"), "commit": "abc", "torch": str(torch.__version__)}
+    assert value(samples, "prime_build_info", **build) == 1

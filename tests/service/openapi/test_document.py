@@ -1,0 +1,141 @@
+"""The OpenAPI document: complete, and true of what the service answers."""
+
+from typing import Any
+
+import httpx
+import orjson
+import pytest
+from fastapi import FastAPI
+from jsonschema import Draft202012Validator
+
+from service.app import ROUTES
+from service.designs import Ear
+from service.errors import PROBLEMS
+from service.http.advice import WARNINGS
+from tests.service.bodies import as_responses
+
+pytestmark = pytest.mark.anyio
+
+JSON_BODY = {"Content-Type": "application/json"}
+
+
+@pytest.fixture
+async def document(client: httpx.AsyncClient) -> dict[str, Any]:
+    """As it is served."""
+    answer = await client.get("/openapi.json")
+    assert answer.status_code == 200
+    found: dict[str, Any] = answer.json()
+    return found
+
+
+def validator(document: dict[str, Any], name: str) -> Draft202012Validator:
+    """Of one component, its references resolved."""
+    return Draft202012Validator({"$ref": f"#/components/schemas/{name}", "components": document["components"]})
+
+
+def contents(document: dict[str, Any]) -> list[tuple[str, dict[str, Any]]]:
+    """Every media type object, with where it stands."""
+    found = []
+    for path, operations in document["paths"].items():
+        for method, operation in operations.items():
+            parts = {"body": operation.get("requestBody", {})} | operation["responses"]
+            for name, part in parts.items():
+                found += [
+                    (f"{method} {path} {name} {kind}", each) for kind, each in part.get("content", {}).items()
+                ]
+    return found
+
+
+def test_every_route_is_described(document: dict[str, Any]) -> None:
+    described = {(method.upper(), path) for path, operations in document["paths"].items() for method in operations}
+    assert described == {(row.method, row.path) for row in ROUTES}
+    assert document["openapi"].startswith("3.1")
+
+
+def test_every_schema_is_one(document: dict[str, Any]) -> None:
+    for schema in document["components"]["schemas"].values():
+        Draft202012Validator.check_schema(schema)
+
+
+def test_every_example_holds_to_its_schema(document: dict[str, Any]) -> None:
+    n_checked = 0
+    for place, content in contents(document):
+        for name, example in content.get("examples", {}).items():
+            schema = {**content["schema"], "components": document["components"]}
+            errors = [each.message for each in Draft202012Validator(schema).iter_errors(example["value"])]
+            assert not errors, (place, name, errors)
+            n_checked += 1
+    assert n_checked > 60
+
+
+def test_every_problem_and_warning_is_described(document: dict[str, Any]) -> None:
+    named = set()
+    for _, content in contents(document):
+        named |= set(content.get("examples", {}))
+    # The router's own answers belong to no operation; they stand in the table with the rest.
+    assert set(PROBLEMS) - named == {"not-found", "method-not-allowed"}
+    for code in (*PROBLEMS, *WARNINGS):
+        assert f"`{code}`" in document["info"]["description"]
+
+
+async def test_the_examples_are_requests_that_work(client: httpx.AsyncClient, document: dict[str, Any]) -> None:
+    for path in ("/synthesize", "/refine", "/evaluate"):
+        body = document["paths"][path]["post"]["requestBody"]["content"]["application/json"]
+        for example in body["examples"].values():
+            answer = await client.post(path, content=orjson.dumps(example["value"]), headers=JSON_BODY)
+            assert answer.status_code == 200, answer.text
+
+
+async def test_real_answers_hold_to_the_schemas(
+    client: httpx.AsyncClient, document: dict[str, Any], ear: Ear
+) -> None:
+    assert ear.coherence is not None
+    design = await client.post(
+        "/refine", content=orjson.dumps(as_responses(ear, coherence=ear.coherence.tolist())), headers=JSON_BODY
+    )
+    evaluation = await client.post(
+        "/evaluate", content=orjson.dumps(as_responses(ear, fir=design.json()["fir"])), headers=JSON_BODY
+    )
+    items = [as_responses(ear), as_responses(ear, model="nobody")]
+    answers = {
+        "Design": design,
+        "DesignAnswers": await client.post("/refine", content=orjson.dumps({"items": items}), headers=JSON_BODY),
+        "Evaluation": evaluation,
+        "ModelList": await client.get("/models"),
+        "ModelDescription": await client.get("/models/ears"),
+        "Live": await client.get("/health/live"),
+        "Ready": await client.get("/health/ready"),
+        "Problem": await client.post("/refine?k=11", content=b"", headers=JSON_BODY),
+    }
+    for name, answer in answers.items():
+        errors = [each.message for each in validator(document, name).iter_errors(answer.json())]
+        assert not errors, (name, errors)
+
+
+async def test_the_schema_refuses_what_the_service_refuses(
+    client: httpx.AsyncClient, document: dict[str, Any]
+) -> None:
+    check = validator(document, "DesignBody")
+    good = {"primary": {"impulse_response": [1.0]}, "secondary": {"impulse_response": [1.0]}, "sample_rate": 48_000}
+    changes: list[tuple[dict[str, Any], bool]] = [
+        ({}, True),
+        ({"sample_rate": 44_100}, False),
+        ({"method": "magic"}, False),
+        ({"sign": "+"}, False),
+        ({"max_gain_db": 61}, False),
+        ({"max_gain_db": "30"}, False),
+        ({"colour": 1}, False),
+        ({"primary": {"real": [1.0]}}, False),
+        ({"primary": {"impulse_response": []}}, False),
+        ({"primary": {"impulse_response": ["1"]}}, False),
+    ]
+    for change, usable in changes:
+        answer = await client.post("/synthesize", content=orjson.dumps(good | change), headers=JSON_BODY)
+        assert check.is_valid(good | change) == (answer.status_code == 200) == usable, change
+
+
+async def test_the_page_of_documentation_is_served(client: httpx.AsyncClient, app: FastAPI) -> None:
+    answer = await client.get("/docs")
+    assert answer.status_code == 200
+    assert "openapi.json" in answer.text
+    assert app.title in answer.text
