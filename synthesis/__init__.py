@@ -24,7 +24,7 @@ bin k.
 """
 
 from synthesis.errors import InvalidOption, InvalidPaths, NonFiniteFilter, SynthesisError
-from synthesis.gauss_newton import FAST, PAPER, PROFILES, Refinement, RefinementProfile
+from synthesis.gauss_newton import FAST, FINE, PAPER, PROFILES, Refinement, RefinementProfile
 from synthesis.generator import Generator, GeneratorConfig
 from synthesis.noise_reduction import Prediction
 from synthesis.paths import AcousticPaths, ControlFilter, resample_spectrum
@@ -32,6 +32,7 @@ from synthesis.synthesizer import METHODS, Synthesizer
 
 __all__ = [
     "FAST",
+    "FINE",
     "METHODS",
     "PAPER",
     "PROFILES",

@@ -15,7 +15,7 @@ from synthesis.conventions import DESIGN_N_FFT, N_BINS
 from synthesis.errors import InvalidOption, InvalidPaths, NonFiniteFilter
 from synthesis.estimate_uncertainty import expected_uncertainty
 from synthesis.features import path_features
-from synthesis.fir_wiener import drive_ceiling, fir_wiener, starting_weight
+from synthesis.fir_wiener import CEILING_SHARPNESS, drive_ceiling, fir_wiener, starting_weight
 from synthesis.gauss_newton import MAX_UPDATES, PROFILES, Refinement, refine
 from synthesis.generator import NEPER_PER_DB, Generator
 from synthesis.minimum_phase import minimum_phase_fir
@@ -25,9 +25,6 @@ from synthesis.paths import AcousticPaths
 from synthesis.wiener import design_wmmse
 
 METHODS = ("prime", "ratio_base", "projected_ratio", "wmmse")
-
-CEILING_SHARPNESS = 10.0
-"""Of a soft minimum, per neper: 0.6 dB below the ceiling where the magnitude meets it, 0.08 dB at 2 dB off."""
 
 DEFAULT_MAX_GAIN_DB = 30.0
 """Ceiling on |W|. Every good design asks for 24 to 38 dB below 50 Hz, where the secondary path rolls off."""
@@ -128,7 +125,11 @@ class Synthesizer(nn.Module):
         max_gain_db: Tensor | float | None = DEFAULT_MAX_GAIN_DB,
         reference_psd: Tensor | None = None,
     ) -> Refinement:
-        """Gauss-Newton updates against the estimated paths; reference_psd None: the checkpoint's own."""
+        """Gauss-Newton updates against the estimated paths; reference_psd None: the checkpoint's own.
+
+        profile: a name of PROFILES; on the design grid paths no longer show how fine they are, `suited_profile` is
+        told.
+        """
         psd = self.reference_psd if reference_psd is None else reference_psd
         return refine(paths, taps, psd, n_updates=n_updates, profile=PROFILES[profile], max_gain_db=max_gain_db)
 

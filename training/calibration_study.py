@@ -38,7 +38,7 @@ import matplotlib.pyplot as plt
 from model_store.checkpoint import Checkpoint
 from model_store.errors import ModelStoreError
 from model_store.store import DEFAULT_ROOT, ModelStore
-from synthesis.gauss_newton import FAST, PAPER, RefinementProfile, refine
+from synthesis.gauss_newton import FAST, PAPER, PROFILES, RefinementProfile, refine, suited_profile
 from synthesis.noise_reduction import predict
 from synthesis.octave_bands import WIDE_BANDS
 from synthesis.path_estimation import REGULARISATION, PathEstimate
@@ -176,7 +176,7 @@ class Study:
         file = self.folder.folder / "rows" / setting.name / conditions / f"{source}.csv"
         if not file.exists():
             estimates = self.estimates(setting, conditions)
-            rows = self._rows(self.pairs(conditions), estimates, support, checkpoint)
+            rows = self._rows(self.pairs(conditions), estimates, setting.window, support, checkpoint)
             write_rows(_with_folder(file), [{**setting.columns, "source": source, **row} for row in rows])
         return _read(file)
 
@@ -191,7 +191,7 @@ class Study:
             taught = [pair.secondary[:n_taps] for pair in pairs if pair.listener in support]
             prior = DecayPrior.fit(torch.from_numpy(np.stack(taught)))
             estimates = replace(estimates, secondary=prior.denoise(estimates.secondary))
-            rows = self._rows(pairs, estimates, support, checkpoint)
+            rows = self._rows(pairs, estimates, setting.window, support, checkpoint)
             write_rows(_with_folder(file), [{**setting.columns, "source": source, **row} for row in rows])
         return _read(file)
 
@@ -200,22 +200,23 @@ class Study:
         self,
         pairs: tuple[PathPair, ...],
         estimates: PathEstimate,
+        window: int,
         support: tuple[str, ...],
         checkpoint: Checkpoint | None,
     ) -> Iterator[Row]:
         """Rows of the untrained methods or of a model, on the pairs of listeners outside the support."""
         indices = [i for i, pair in enumerate(pairs) if pair.listener not in support]
-        window = training_window(checkpoint)
+        trained_at = training_window(checkpoint)
         for start in range(0, len(indices), EARS_AT_ONCE):
             chunk = indices[start : start + EARS_AT_ONCE]
             paths = AcousticPaths.from_impulse_responses(estimates.primary[chunk], estimates.secondary[chunk])
             designs = (
-                untrained_designs(paths, self.reference_psd)
+                untrained_designs(paths, window, self.reference_psd)
                 if checkpoint is None
-                else trained_designs(paths, checkpoint)
+                else trained_designs(paths, window, checkpoint)
             )
             for method, n_updates, profile, taps in designs:
-                design = {"training_window": window, "method": method, "k": n_updates, "profile": profile}
+                design = {"training_window": trained_at, "method": method, "k": n_updates, "profile": profile}
                 yield from ({**design, **score} for score in self._scores([pairs[i] for i in chunk], taps))
 
     def _scores(self, pairs: list[PathPair], taps: Tensor) -> Iterator[Row]:
@@ -272,10 +273,11 @@ def probe_noise(kind: str, recordings: NoiseSet) -> NoiseSet:
 
 
 Designed = tuple[str, int, str, Tensor]
-"""Method, number of updates, profile, taps [batch, 2048]."""
+"""Method, number of updates, profile, taps [batch, 2048]. `fast` stands for `fine` too where the calibration's
+window asks for that."""
 
 
-def untrained_designs(paths: AcousticPaths, psd: Tensor) -> Iterator[Designed]:
+def untrained_designs(paths: AcousticPaths, window: int, psd: Tensor) -> Iterator[Designed]:
     """Ratio bases, projected ratio and WMMSE, alone and refined."""
     full, held, wmmse = RatioBase("full_band"), RatioBase("held_band"), Wmmse(psd)
     starts = {each.name: each.design(paths).taps for each in (full, held, ProjectedRatio(), wmmse)}
@@ -283,7 +285,8 @@ def untrained_designs(paths: AcousticPaths, psd: Tensor) -> Iterator[Designed]:
         yield name, 0, "", taps
 
     def refined(name: str, n_updates: int, profile: RefinementProfile) -> Designed:
-        taps = refine(paths, starts[name], psd, n_updates=n_updates, profile=profile).taps
+        suited = PROFILES[suited_profile(profile.name, window)]
+        taps = refine(paths, starts[name], psd, n_updates=n_updates, profile=suited).taps
         return name, n_updates, profile.name, taps
 
     yield refined(full.name, 4, PAPER)
@@ -293,16 +296,17 @@ def untrained_designs(paths: AcousticPaths, psd: Tensor) -> Iterator[Designed]:
             yield refined(name, n_updates, FAST)
 
 
-def trained_designs(paths: AcousticPaths, checkpoint: Checkpoint) -> Iterator[Designed]:
+def trained_designs(paths: AcousticPaths, window: int, checkpoint: Checkpoint) -> Iterator[Designed]:
     """A generator, alone and refined: `prime` as the paper refines it, `prime-log` under this project's ceiling."""
     synthesizer = checkpoint.synthesizer()
     is_paper = synthesizer.generator.config.kind == "prime"
     profile, max_gain_db = (PAPER, None) if is_paper else (FAST, DEFAULT_MAX_GAIN_DB)
+    suited = PROFILES[suited_profile(profile.name, window)]
     start = synthesizer.initial_filter(paths, max_gain_db=max_gain_db)
     yield model_method(checkpoint), 0, "", start
     for n_updates in N_UPDATES:
         refinement = refine(
-            paths, start, synthesizer.reference_psd, n_updates=n_updates, profile=profile, max_gain_db=max_gain_db
+            paths, start, synthesizer.reference_psd, n_updates=n_updates, profile=suited, max_gain_db=max_gain_db
         )
         yield model_method(checkpoint), n_updates, profile.name, refinement.taps
 

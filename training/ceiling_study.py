@@ -19,6 +19,7 @@ mpl.use("Agg")
 import matplotlib.pyplot as plt
 
 from model_store.store import DEFAULT_ROOT
+from synthesis.gauss_newton import suited_profile
 from synthesis.noise_reduction import predict
 from synthesis.octave_bands import WIDE_BANDS
 from training.experiment import Experiment, Options
@@ -34,6 +35,7 @@ def study(experiment: Experiment) -> pd.DataFrame:
     """A row for each split, held-out ear, ceiling and number of updates."""
     measurements = experiment.measurements
     psd, certain = measurements.reference_psd.float(), torch.zeros(len(WIDE_BANDS))
+    profile = suited_profile("fast", measurements.window)
     rows = []
     for split in experiment.splits:
         indices = [i for i in measurements.indices(split.query) if measurements.pairs[i].condition == "original"]
@@ -41,7 +43,7 @@ def study(experiment: Experiment) -> pd.DataFrame:
         synthesizer = experiment.store.load(experiment.published(GENERATOR, split.index, 0)).synthesizer()
         for ceiling_db in CEILINGS_DB:
             for k in N_UPDATES:
-                taps = synthesizer.design(paths, k, max_gain_db=ceiling_db).taps
+                taps = synthesizer.design(paths, k, profile=profile, max_gain_db=ceiling_db).taps
                 scored = predict(truth, taps, psd, uncertainty=certain)
                 rows += [
                     {

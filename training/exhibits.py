@@ -12,6 +12,7 @@ import pandas as pd
 import torch
 
 from synthesis.cpu import served
+from synthesis.gauss_newton import suited_profile
 from synthesis.paths import AcousticPaths
 from synthesis.synthesizer import Synthesizer
 from training.datasets.splits import Split
@@ -41,7 +42,7 @@ def time_designs(experiment: Experiment, methods: tuple[str, ...], splits: list[
     known = pd.read_csv(file, keep_default_na=False).to_dict("records") if file.exists() else []
     done = {row["method"] for row in known if row["device"] == device}
     rows = []
-    psd = experiment.measurements.reference_psd.float().to(experiment.device)
+    psd, window = experiment.measurements.reference_psd.float().to(experiment.device), experiment.options.window
     refiner = served(untrained_synthesizer(psd))  # updates as they are served, whatever they start from
     for method, refined in _timeable(experiment, [m for m in methods if m not in done], splits):
         queries = experiment.measurements.indices(experiment.queries(splits[0]))
@@ -52,7 +53,9 @@ def time_designs(experiment: Experiment, methods: tuple[str, ...], splits: list[
         rows.append(_row(method.name, 0, "", device, start))
         for each in refined:
             for k in each.n_updates:
-                steps = [_median_ms(_refining(refiner, method, each, k, p), experiment.device) for p in paths]
+                steps = [
+                    _median_ms(_refining(refiner, method, each, k, p, window), experiment.device) for p in paths
+                ]
                 rows.append(
                     _row(method.name, k, each.profile, device, [a + b for a, b in zip(start, steps, strict=True)])
                 )
@@ -83,10 +86,10 @@ def _published(experiment: Experiment, name: str, split: int) -> GeneratorDesign
 
 
 def _refining(
-    refiner: Synthesizer, method: Method, each: Refined, k: int, paths: AcousticPaths
+    refiner: Synthesizer, method: Method, each: Refined, k: int, paths: AcousticPaths, window: int
 ) -> Callable[[], object]:
-    taps = method.design(paths).taps
-    return lambda: refiner.refine(paths, taps, k, each.profile, each.max_gain_db)
+    taps, profile = method.design(paths).taps, suited_profile(each.profile, window)
+    return lambda: refiner.refine(paths, taps, k, profile, each.max_gain_db)
 
 
 @torch.no_grad()

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from synthesis.estimate_uncertainty import expected_uncertainty
-from synthesis.gauss_newton import PROFILES, refine
+from synthesis.gauss_newton import PROFILES, refine, suited_profile
 from synthesis.noise_reduction import predict
 from synthesis.octave_bands import nominal_hz
 from synthesis.paths import AcousticPaths, ControlFilter
@@ -44,7 +44,10 @@ class Method(Protocol):
 
 @dataclass(frozen=True)
 class Refined:
-    """A profile of Gauss-Newton updates and the numbers of them that get a row."""
+    """A profile of Gauss-Newton updates and the numbers of them that get a row.
+
+    `fast` stands for `fine` too where the calibration's window asks for that (`suited_profile`).
+    """
 
     profile: str
     n_updates: tuple[int, ...]
@@ -65,9 +68,9 @@ class Designed:
 
 
 def designed(
-    method: Method, paths: AcousticPaths, reference_psd: Tensor, refined: Iterable[Refined]
+    method: Method, paths: AcousticPaths, window: int, reference_psd: Tensor, refined: Iterable[Refined]
 ) -> Iterator[Designed]:
-    """The method's own filter, then each refinement of it."""
+    """The method's own filter, then each refinement of it. window: samples of the calibration's."""
     start = method.design(paths).taps
     yield Designed(start, 0, "")
     for each in refined:
@@ -79,7 +82,7 @@ def designed(
                 taps,
                 reference_psd,
                 n_updates=1,
-                profile=PROFILES[each.profile],
+                profile=PROFILES[suited_profile(each.profile, window)],
                 max_gain_db=each.max_gain_db,
             ).taps
             if n_updates in each.n_updates:
@@ -109,7 +112,7 @@ def score_method(
         paths = measurements.paths(chunk)
         coherence = measurements.estimates.coherence[chunk].float()
         seen = measurements.true_paths(chunk) if sees_truth else paths
-        designs = list(designed(method, seen, psd, refined))
+        designs = list(designed(method, seen, measurements.window, psd, refined))
         predictions = [_predictions(paths, each.taps, psd, coherence, learned_uncertainty) for each in designs]
         for place, index in enumerate(chunk):
             scores = score(measurements.pairs[index], torch.stack([each.taps[place] for each in designs]))

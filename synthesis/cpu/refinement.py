@@ -1,4 +1,4 @@
-"""Gauss-Newton updates of one ear's filter in the `fast` profile (`synthesis.gauss_newton`)."""
+"""Gauss-Newton updates of one ear's filter in the `fast` and `fine` profiles (`synthesis.gauss_newton`)."""
 
 from __future__ import annotations
 

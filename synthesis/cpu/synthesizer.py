@@ -16,7 +16,7 @@ from synthesis.cpu.refinement import Refined, Refiner
 from synthesis.cpu.toeplitz import ToeplitzSolver
 from synthesis.cpu.transforms import Real, RealTransform
 from synthesis.frequency_grid import LogFrequencyGrid
-from synthesis.gauss_newton import FAST, PROFILES, Refinement
+from synthesis.gauss_newton import FAST, FINE, PROFILES, Refinement
 from synthesis.noise_reduction import Prediction, figures, level_db
 from synthesis.paths import AcousticPaths
 from synthesis.synthesizer import DEFAULT_MAX_GAIN_DB, PathRatio, Synthesizer
@@ -39,14 +39,14 @@ class CpuSynthesizer(Synthesizer):
         generator = synthesizer.generator
         grid = generator.grid
         assert isinstance(grid, LogFrequencyGrid)
-        transforms = {n: RealTransform(n) for n in {generator.config.n_fft, FAST.n_fft}}
+        transforms = {n: RealTransform(n) for n in {generator.config.n_fft, FAST.n_fft, FINE.n_fft}}
         solvers = {n: ToeplitzSolver(transform) for n, transform in transforms.items()}
         own = generator.config.n_fft
         self._stride = DESIGN_N_FFT // own
         self._features = FeatureReader(grid, transforms[own])
         self._generator = CpuGenerator(generator)
         self._fir_wiener = FirWiener(grid, transforms[own], solvers[own])
-        self._refiner = Refiner(transforms[FAST.n_fft], solvers[FAST.n_fft])
+        self._refiners = {each.name: Refiner(transforms[each.n_fft], solvers[each.n_fft]) for each in (FAST, FINE)}
         self._predictor = Predictor()
 
     @_quiet
@@ -97,13 +97,13 @@ class CpuSynthesizer(Synthesizer):
         reference_psd: Tensor | None = None,
     ) -> Refinement:
         """As the reference."""
-        if PROFILES[profile] is not FAST:
+        if profile not in self._refiners:
             return super().refine(paths, taps, n_updates, profile, max_gain_db, reference_psd)
         psd = self.reference_psd if reference_psd is None else reference_psd
-        stride = DESIGN_N_FFT // FAST.n_fft
+        refiner, stride = self._refiners[profile], DESIGN_N_FFT // PROFILES[profile].n_fft
         psds = psd.expand(paths.batch_size, -1).numpy()
         found = [
-            self._refiner.refine(
+            refiner.refine(
                 paths.primary[row].numpy()[::stride].copy(),
                 paths.secondary[row].numpy()[::stride].copy(),
                 collected(psds[row], stride),

@@ -12,15 +12,18 @@ import training.calibration_study as study
 from model_store.checkpoint import Checkpoint, GoldenCase
 from model_store.manifest import Manifest
 from model_store.store import ModelStore
+from synthesis.gauss_newton import FAST, FINE, RefinementProfile, refine
 from synthesis.generator import Generator, GeneratorConfig
 from synthesis.noise_reduction import predict
 from synthesis.paths import AcousticPaths
 from synthesis.wiener import design_wmmse
+from training.baselines import Wmmse
 from training.calibration import simulate_calibration
 from training.calibration_study import Setting, Study
 from training.datasets.noise import NoiseSet, reference_psd, simulated_noise
 from training.datasets.path_pairs import PathDataset
 from training.datasets.simulated import simulate_listeners
+from training.protocol import Refined, designed
 from training.run_folder import RunError, RunFolder
 
 
@@ -93,6 +96,22 @@ def test_rows_score_the_setting_s_own_estimates_on_the_true_paths(small: Study) 
     assert set(rows.setting) == {setting.name}
     designs = rows.drop_duplicates(["method", "k", "profile"])
     assert len(rows) == len(designs) * len(small.dataset.pairs)
+
+
+@pytest.mark.parametrize(("window", "profile"), [(8192, FAST), (16_384, FINE)])
+def test_fast_updates_follow_the_window(window: int, profile: RefinementProfile, small: Study) -> None:
+    estimate = small.estimates(Setting(window), "original")
+    paths = AcousticPaths.from_impulse_responses(estimate.primary, estimate.secondary)
+    psd = small.reference_psd
+    expected = refine(paths, design_wmmse(paths, psd), psd, n_updates=2, profile=profile).taps
+    for name, k, label, taps in study.untrained_designs(paths, window, psd):
+        if (name, k, label) == ("wmmse", 2, "fast"):
+            assert torch.equal(taps, expected)
+    start = Wmmse(psd)
+    *_, last = designed(start, paths, window, psd, [Refined("fast", (2,))])
+    # Two single updates here, one call of two there.
+    assert torch.allclose(last.taps, expected, atol=1e-5)
+    assert (last.n_updates, last.profile) == (2, "fast")
 
 
 def test_a_finished_setting_is_read_and_not_made_again(small: Study, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,15 +10,15 @@ from synthesis.conventions import DESIGN_N_FFT
 from synthesis.cpu.refinement import Refined, Refiner
 from synthesis.cpu.toeplitz import ToeplitzSolver
 from synthesis.cpu.transforms import RealTransform
-from synthesis.gauss_newton import FAST, VERDICTS, refine
+from synthesis.gauss_newton import FAST, FINE, VERDICTS, RefinementProfile, refine
 from synthesis.minimum_phase import minimum_phase_fir
 from synthesis.path_ratio import log_base_magnitude, regularised_ratio
 from synthesis.spectra import collected
 from tests.synthesis.cases import HOPELESS, Case, hopeless, relative_error
 
 
-def refiner() -> Refiner:
-    transform = RealTransform(FAST.n_fft)
+def refiner(profile: RefinementProfile = FAST) -> Refiner:
+    transform = RealTransform(profile.n_fft)
     return Refiner(transform, ToeplitzSolver(transform))
 
 
@@ -27,10 +27,12 @@ def start_for(case: Case) -> torch.Tensor:
     return minimum_phase_fir(log_base_magnitude(regularised_ratio(case.paths()), "held_band"))
 
 
-def refined(case: Case, start: torch.Tensor, n_updates: int, max_gain_db: float | None) -> list[Refined]:
+def refined(
+    case: Case, start: torch.Tensor, n_updates: int, max_gain_db: float | None, profile: RefinementProfile = FAST
+) -> list[Refined]:
     """Every ear, one after the other, by one refiner."""
-    own = refiner()
-    stride = DESIGN_N_FFT // FAST.n_fft
+    own = refiner(profile)
+    stride = DESIGN_N_FFT // profile.n_fft
     paths = case.paths(torch.float32)
     psd = collected(case.psd(torch.float32), stride).numpy()
     rows = zip(paths.primary.numpy(), paths.secondary.numpy(), start.float().numpy(), strict=True)
@@ -40,12 +42,18 @@ def refined(case: Case, start: torch.Tensor, n_updates: int, max_gain_db: float 
     ]
 
 
-@pytest.mark.parametrize("max_gain_db", [None, 30.0, 12.0])
-@pytest.mark.parametrize("n_updates", [0, 1, 2, 3])
-def test_updates_are_the_references(case: Case, n_updates: int, max_gain_db: float | None) -> None:
+@pytest.mark.parametrize(
+    ("profile", "n_updates", "max_gain_db"),
+    [*((FAST, k, limit) for k in (0, 1, 2, 3) for limit in (None, 30.0, 12.0)), (FINE, 1, 30.0), (FINE, 3, 12.0)],
+    ids=lambda each: getattr(each, "name", None),
+)
+def test_updates_are_the_references(
+    case: Case, profile: RefinementProfile, n_updates: int, max_gain_db: float | None
+) -> None:
     start = start_for(case)
-    expected = refine(case.paths(), start, case.psd(), n_updates=n_updates, profile=FAST, max_gain_db=max_gain_db)
-    for item, one in enumerate(refined(case, start, n_updates, max_gain_db)):
+    options = {"n_updates": n_updates, "profile": profile, "max_gain_db": max_gain_db}
+    expected = refine(case.paths(), start, case.psd(), **options)
+    for item, one in enumerate(refined(case, start, n_updates, max_gain_db, profile)):
         twin = expected.verdict(item)
         assert one.taps.dtype == np.float32
         assert (one.step_scale, VERDICTS[one.stopped]) == (twin["step_scale"], twin["stopped"])
