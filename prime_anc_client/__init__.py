@@ -11,12 +11,16 @@ or from recordings of both microphones:
     calibration = client.calibrate([Take(0, x, e), Take(0.35, x_played, e_played)])
     design = client.refine(calibration, k=1)
 
-It speaks the service's binary form over connections that are kept. It imports NumPy and httpx and nothing else of
-the project, so it can live where the service does not.
+or for both ears at once:
+
+    left, right = client.refine_items([Item(primary, secondary), Item(other_primary, other_secondary)], k=1)
+
+It speaks the service's binary form, and JSON where that cannot say it, over connections that are kept. It imports
+NumPy and httpx and nothing else of the project, so it can live where the service does not.
 """
 
 from prime_anc_client.calibration import Bands, Calibration, Finding, Take, Verdict
-from prime_anc_client.client import Client, Design
+from prime_anc_client.client import Client, Design, Item
 from prime_anc_client.errors import (
     ClientError,
     NotReached,
@@ -36,6 +40,7 @@ __all__ = [
     "ClientError",
     "Design",
     "Finding",
+    "Item",
     "NotReached",
     "OverQuota",
     "Refused",

@@ -2,24 +2,25 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from os import PathLike, fspath
-from typing import Literal
+from typing import Any, Literal, NamedTuple
 
 import httpx
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from prime_anc_client.calibration import Calibration, Sign, Take, read_calibration
-from prime_anc_client.errors import NotReached, from_answer
-from prime_anc_client.wire import encode, encode_takes
+from prime_anc_client.errors import NotReached, Refused, from_answer, from_document
+from prime_anc_client.wire import document, encode, encode_json, encode_takes
 
 Method = Literal["prime", "ratio_base", "projected_ratio", "wmmse"]
 Profile = Literal["fast", "paper"]
 
-_BINARY = "application/octet-stream"
+_BINARY, _JSON = "application/octet-stream", "application/json"
 _DEFAULT_RETRY_S = 1.0
 
 
@@ -42,6 +43,20 @@ class Design:
     timings_ms: dict[str, float]
 
 
+@dataclass(frozen=True, eq=False)
+class Item:
+    """One ear, and what is asked for it; the fields are the arguments of `Client.synthesize`."""
+
+    primary: ArrayLike | Calibration
+    secondary: ArrayLike | None = None
+    coherence: ArrayLike | None = None
+    reference_psd: ArrayLike | None = None
+    model: str | None = None
+    method: Method = "prime"
+    sign: Sign | None = None
+    max_gain_db: float | None = None
+
+
 class Client:
     """Asks one service. For one thread at a time; connections are kept until it is closed."""
 
@@ -52,22 +67,20 @@ class Client:
         uds: str | PathLike[str] | None = None,
         api_key: str | None = None,
         timeout_s: float = 10.0,
-        max_retries: int = 5,
-        max_wait_s: float = 30.0,
+        retry_for_s: float = 30.0,
     ) -> None:
         """url: of the service. uds: Unix socket that it listens on, in place of the address in the URL.
 
         A 503 is tried again after the seconds that its `Retry-After` asks for, and a connection that broke at once
-        (asking for a design changes nothing, so it may be asked for twice): at most `max_retries` times, and never
-        when the waiting would add up to more than `max_wait_s`. timeout_s: of one attempt.
+        (asking for a design changes nothing, so it may be asked for twice), as long as the next attempt begins
+        within `retry_for_s` of the first. timeout_s: of one attempt.
         """
         headers = {"Content-Type": _BINARY, "Accept": _BINARY}
         if api_key is not None:
             headers["Authorization"] = f"Bearer {api_key}"
         transport = httpx.HTTPTransport(uds=None if uds is None else fspath(uds))
         self._http = httpx.Client(base_url=url, headers=headers, timeout=timeout_s, transport=transport)
-        self._max_retries = max_retries
-        self._max_wait_s = max_wait_s
+        self._retry_for_s = retry_for_s
 
     def __enter__(self) -> Client:
         return self
@@ -92,6 +105,7 @@ class Client:
         secondary: ArrayLike | None = None,
         *,
         coherence: ArrayLike | None = None,
+        reference_psd: ArrayLike | None = None,
         model: str | None = None,
         method: Method = "prime",
         sign: Sign | None = None,
@@ -101,14 +115,14 @@ class Client:
         """Design a filter without updates.
 
         primary, secondary: impulse responses (real, 1 to 32768 samples at 48 kHz) or one-sided spectra (complex,
-        n_fft / 2 + 1 bins). coherence: per bin, 0 to 1. A calibration stands for all three. sign: of the signal
-        chain; without one the calibration's, else `minus`. model: `name` or `name@version`. max_gain_db: ceiling on
-        |W|. deadline_ms: when the answer is worth nothing any more. Raises ValueError for arrays of a wrong shape,
-        and ClientError.
+        n_fft / 2 + 1 bins). coherence: per bin, 0 to 1. A calibration stands for all three. reference_psd: of the
+        noise to expect, mean square per bin; the model's own where None. It is sent in JSON, which takes some
+        milliseconds more. sign: of the signal chain; without one the calibration's, else `minus`. model: `name` or
+        `name@version`. max_gain_db: ceiling on |W|. deadline_ms: when the answer is worth nothing any more. Raises
+        ValueError for arrays of a wrong shape, and ClientError.
         """
-        body, sign = _ear(primary, secondary, coherence, sign)
-        options = _given(model=model, method=method, sign=sign, max_gain_db=max_gain_db)
-        return _read(self._post("/synthesize", body, options, deadline_ms))
+        item = Item(primary, secondary, coherence, reference_psd, model, method, sign, max_gain_db)
+        return self._design("/synthesize", item, {}, deadline_ms)
 
     def refine(
         self,
@@ -118,6 +132,7 @@ class Client:
         k: int = 3,
         profile: Profile = "fast",
         coherence: ArrayLike | None = None,
+        reference_psd: ArrayLike | None = None,
         model: str | None = None,
         method: Method = "prime",
         sign: Sign | None = None,
@@ -125,9 +140,25 @@ class Client:
         deadline_ms: float | None = None,
     ) -> Design:
         """The same with up to `k` Gauss-Newton updates, 0 to 8."""
-        body, sign = _ear(primary, secondary, coherence, sign)
-        options = _given(k=k, profile=profile, model=model, method=method, sign=sign, max_gain_db=max_gain_db)
-        return _read(self._post("/refine", body, options, deadline_ms))
+        item = Item(primary, secondary, coherence, reference_psd, model, method, sign, max_gain_db)
+        return self._design("/refine", item, _given(k=k, profile=profile), deadline_ms)
+
+    def synthesize_items(
+        self, items: Sequence[Item], *, deadline_ms: float | None = None
+    ) -> list[Design | Refused]:
+        """Design 1 to 16 filters without updates in one request: for each item, in order, what it would get alone.
+
+        Items of one model and method are designed together. A refusal is not raised but stands in its item's place;
+        only where all are refused for want of time the request is, and raises Unavailable. Sent in JSON. Raises
+        ValueError for arrays of a wrong shape, and ClientError.
+        """
+        return self._design_items("/synthesize", items, {}, deadline_ms)
+
+    def refine_items(
+        self, items: Sequence[Item], *, k: int = 3, profile: Profile = "fast", deadline_ms: float | None = None
+    ) -> list[Design | Refused]:
+        """The same with up to `k` Gauss-Newton updates for each, 0 to 8."""
+        return self._design_items("/refine", items, _given(k=k, profile=profile), deadline_ms)
 
     def calibrate(
         self,
@@ -150,45 +181,89 @@ class Client:
         answer = self._post("/calibrate", encode_takes(takes), options, deadline_ms, accept="application/json")
         return read_calibration(answer.content)
 
+    def _design(self, path: str, item: Item, options: dict[str, str], deadline_ms: float | None) -> Design:
+        if item.reference_psd is not None:
+            body = encode_json(_members(item))
+            return _read(self._post(path, body, options, deadline_ms, content_type=_JSON))
+        ear = _ear(item)
+        asked = _given(model=item.model, method=item.method, sign=ear.sign, max_gain_db=item.max_gain_db)
+        return _read(self._post(path, encode(*ear[:3]), options | asked, deadline_ms))
+
+    def _design_items(
+        self, path: str, items: Sequence[Item], options: dict[str, str], deadline_ms: float | None
+    ) -> list[Design | Refused]:
+        body = encode_json({"items": [_members(item) for item in items]})
+        answer = self._post(path, body, options, deadline_ms, content_type=_JSON, accept=_JSON)
+        return [_read_item(each) for each in json.loads(answer.content)["items"]]
+
     def _post(
-        self, path: str, body: bytes, options: dict[str, str], deadline_ms: float | None, accept: str = _BINARY
+        self,
+        path: str,
+        body: bytes,
+        options: dict[str, str],
+        deadline_ms: float | None,
+        content_type: str = _BINARY,
+        accept: str = _BINARY,
     ) -> httpx.Response:
-        headers = _given(**{"X-Deadline-Ms": deadline_ms, "Accept": accept})
+        headers = _given(**{"X-Deadline-Ms": deadline_ms, "Content-Type": content_type, "Accept": accept})
         return self._answered(self._http.build_request("POST", path, content=body, params=options, headers=headers))
 
     def _answered(self, request: httpx.Request) -> httpx.Response:
-        """The answer once it is a success, within the bounds on retries."""
-        waited_s = 0.0
-        for n_left in reversed(range(self._max_retries + 1)):
+        """The answer once it is a success, within the bound on retries."""
+        given_up = time.monotonic() + self._retry_for_s
+        has_broken = False
+        while True:
             try:
                 answer = self._http.send(request)
             except httpx.TimeoutException as error:
                 raise NotReached(f"found no answer in time: {error}") from error
             except httpx.TransportError as error:
-                if not n_left or isinstance(error, httpx.ConnectError | httpx.UnsupportedProtocol):
+                # A kept connection may have been closed meanwhile; a new one that breaks too is given time.
+                wait_s, has_broken = _DEFAULT_RETRY_S if has_broken else 0.0, True
+                is_hopeless = isinstance(error, httpx.ConnectError | httpx.UnsupportedProtocol)
+                if is_hopeless or time.monotonic() + wait_s > given_up:
                     raise NotReached(f"found no service that answers: {error}") from error
-                continue
-            if answer.status_code == 200:
-                return answer
-            wait_s = _retry_after_s(answer)
-            if answer.status_code != 503 or not n_left or waited_s + wait_s > self._max_wait_s:
-                break
+            else:
+                if answer.status_code == 200:
+                    return answer
+                wait_s = _retry_after_s(answer)
+                if answer.status_code != 503 or time.monotonic() + wait_s > given_up:
+                    raise from_answer(answer.status_code, answer.content)
             time.sleep(wait_s)
-            waited_s += wait_s
-        raise from_answer(answer.status_code, answer.content)
 
 
-def _ear(
-    primary: ArrayLike | Calibration, secondary: ArrayLike | None, coherence: ArrayLike | None, sign: Sign | None
-) -> tuple[bytes, Sign]:
-    """The body that says what is known of an ear, and the sign of its signal chain."""
-    if isinstance(primary, Calibration):
-        if secondary is not None or coherence is not None:
+class _Ear(NamedTuple):
+    primary: ArrayLike
+    secondary: ArrayLike
+    coherence: ArrayLike | None
+    sign: Sign
+
+
+def _ear(item: Item) -> _Ear:
+    """What is known of an item's ear, and the sign of its signal chain."""
+    if isinstance(item.primary, Calibration):
+        if item.secondary is not None or item.coherence is not None:
             raise ValueError("secondary, coherence: found one beside a calibration, expected the calibration alone")
-        return encode(primary.primary, primary.secondary, primary.coherence), sign or primary.sign
-    if secondary is None:
+        known = item.primary
+        return _Ear(known.primary, known.secondary, known.coherence, item.sign or known.sign)
+    if item.secondary is None:
         raise ValueError("secondary: found none, expected a path, or a calibration in place of both")
-    return encode(primary, secondary, coherence), sign or "minus"
+    return _Ear(item.primary, item.secondary, item.coherence, item.sign or "minus")
+
+
+def _members(item: Item) -> dict[str, object]:
+    """An item in JSON."""
+    ear = _ear(item)
+    return document(
+        ear.primary,
+        ear.secondary,
+        ear.coherence,
+        item.reference_psd,
+        model=item.model,
+        method=item.method,
+        sign=ear.sign,
+        max_gain_db=item.max_gain_db,
+    )
 
 
 def _given(**options: object) -> dict[str, str]:
@@ -214,4 +289,22 @@ def _read(answer: httpx.Response) -> Design:
         amplification_db=float(headers["X-Predicted-AMP-dB"]),
         warnings=tuple(filter(None, headers.get("X-Warnings", "").split(", "))),
         timings_ms={name: float(spent) for name, spent in timings},
+    )
+
+
+def _read_item(found: dict[str, Any]) -> Design | Refused:
+    """One of several answers in JSON."""
+    if "fir" not in found:
+        return from_document(found["status"], found)
+    taps = np.array(found["fir"], np.float32)
+    taps.flags.writeable = False
+    prediction = found["prediction"]
+    return Design(
+        taps=taps,
+        model_digest=found["model"]["digest"],
+        n_applied=found["refinement"]["applied"],
+        noise_reduction_db=prediction["mean_noise_reduction_db"],
+        amplification_db=prediction["amplification_db"],
+        warnings=tuple(each["code"] for each in found["warnings"]),
+        timings_ms={name: spent for name, spent in found["timings_ms"].items() if spent is not None},
     )

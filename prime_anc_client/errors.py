@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 
 class ClientError(Exception):
@@ -64,10 +65,14 @@ _BY_STATUS: dict[int, type[Refused]] = {
 
 def from_answer(status: int, body: bytes) -> Refused:
     """The exception for an answer that is no success; one that is no problem document comes from in between."""
-    kind = _BY_STATUS.get(status, Refused)
     try:
-        document = json.loads(body)
-        code, detail, field = document["type"], document["detail"], document.get("field")
+        return from_document(status, json.loads(body))
     except (ValueError, TypeError, KeyError):
-        return kind(status, "no-problem-document", f"found {body[:80]!a}, expected the service's own words")
-    return kind(status, str(code).rsplit(":", 1)[-1], str(detail), field)
+        detail = f"found {body[:80]!a}, expected the service's own words"
+        return _BY_STATUS.get(status, Refused)(status, "no-problem-document", detail)
+
+
+def from_document(status: int, document: dict[str, Any]) -> Refused:
+    """The exception for a problem document; TypeError or KeyError for anything else."""
+    code, detail, field = document["type"], document["detail"], document.get("field")
+    return _BY_STATUS.get(status, Refused)(status, str(code).rsplit(":", 1)[-1], str(detail), field)

@@ -1,13 +1,16 @@
-"""The service's binary requests: a header of 32 bytes, then float32 or complex64, little-endian throughout."""
+"""The service's requests: in binary, a header of 32 bytes, then float32 or complex64, little-endian throughout; in
+JSON what the binary form cannot say."""
 
 from __future__ import annotations
 
+import base64
+import json
 import struct
 import zlib
 from collections.abc import Sequence
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from prime_anc_client.calibration import Take
 
@@ -23,23 +26,54 @@ def encode(primary: ArrayLike, secondary: ArrayLike, coherence: ArrayLike | None
 
     Raises ValueError for paths of two kinds and for arrays that are not one-dimensional.
     """
-    paths = [np.asarray(primary), np.asarray(secondary)]
-    is_spectrum = [np.iscomplexobj(path) for path in paths]
-    if is_spectrum[0] != is_spectrum[1]:
+    arrays = _arrays(primary, secondary, coherence=coherence)
+    flags = 0 if np.iscomplexobj(arrays["primary"]) else _IMPULSE_RESPONSES
+    flags |= _COHERENCE if "coherence" in arrays else 0
+    n_primary, n_secondary = len(arrays["primary"]), len(arrays["secondary"])
+    payload = b"".join(array.tobytes() for array in arrays.values())
+    header = _HEADER.pack(_MAGIC, _VERSION, flags, n_primary, n_secondary, _RATE_HZ, zlib.crc32(payload), bytes(8))
+    return header + payload
+
+
+def document(
+    primary: ArrayLike,
+    secondary: ArrayLike,
+    coherence: ArrayLike | None = None,
+    reference_psd: ArrayLike | None = None,
+    **options: object,
+) -> dict[str, object]:
+    """Members of a design's request in JSON, with the options that are not None. Raises ValueError as `encode`."""
+    arrays = _arrays(primary, secondary, coherence=coherence, reference_psd=reference_psd)
+    members: dict[str, object] = {"sample_rate": _RATE_HZ}
+    for name, array in arrays.items():
+        if name not in ("primary", "secondary"):
+            members[name] = array.tolist()
+        elif np.iscomplexobj(array):
+            members[name] = {"complex64": base64.b64encode(array.tobytes()).decode()}
+        else:
+            members[name] = {"impulse_response": array.tolist()}
+    return members | {name: value for name, value in options.items() if value is not None}
+
+
+def encode_json(members: dict[str, object]) -> bytes:
+    """Body of JSON."""
+    return json.dumps(members, separators=(",", ":")).encode()
+
+
+def _arrays(
+    primary: ArrayLike, secondary: ArrayLike, **more: ArrayLike | None
+) -> dict[str, NDArray[np.float32] | NDArray[np.complex64]]:
+    """Those that are not None, in single precision and little-endian. Raises ValueError as `encode`."""
+    paths = {"primary": np.asarray(primary), "secondary": np.asarray(secondary)}
+    is_spectrum, other_is = (np.iscomplexobj(path) for path in paths.values())
+    if is_spectrum != other_is:
         raise ValueError("primary, secondary: found a spectrum and an impulse response, expected two of a kind")
-    arrays = [path.astype("<c8" if is_spectrum[0] else "<f4") for path in paths]
-    flags = 0 if is_spectrum[0] else _IMPULSE_RESPONSES
-    if coherence is not None:
-        arrays.append(np.asarray(coherence).astype("<f4"))
-        flags |= _COHERENCE
-    for name, array in zip(("primary", "secondary", "coherence"), arrays, strict=False):
+    arrays = {name: path.astype("<c8" if is_spectrum else "<f4") for name, path in paths.items()}
+    arrays |= {name: np.asarray(each).astype("<f4") for name, each in more.items() if each is not None}
+    for name, array in arrays.items():
         if array.ndim != 1:
             raise ValueError(f"{name}: found {array.ndim} dimensions, expected one")
-    payload = b"".join(array.tobytes() for array in arrays)
-    header = _HEADER.pack(
-        _MAGIC, _VERSION, flags, len(paths[0]), len(paths[1]), _RATE_HZ, zlib.crc32(payload), bytes(8)
-    )
-    return header + payload
+    return arrays
 
 
 def encode_takes(takes: Sequence[Take]) -> bytes:

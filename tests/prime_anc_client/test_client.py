@@ -12,9 +12,21 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
-from prime_anc_client import Client, NotReached, Refused, Unauthorised, Unavailable, UnknownModel, UnusablePaths
+from prime_anc_client import (
+    Client,
+    Design,
+    Item,
+    NotReached,
+    Refused,
+    Unauthorised,
+    Unavailable,
+    UnknownModel,
+    UnusablePaths,
+)
 from service.designs import Ear
+from synthesis.conventions import N_BINS
 from synthesis.synthesizer import Synthesizer
 from tests.prime_anc_client.relay import relayed
 from tests.service.bodies import spectra
@@ -60,6 +72,66 @@ def test_options_reach_the_design(client: Client, ear: Ear) -> None:
     assert not np.array_equal(low.taps, client.synthesize(ear.primary, ear.secondary).taps)
     first = client.synthesize(ear.primary, ear.secondary, model="ears@1")
     assert first.model_digest != default.model_digest
+
+
+@pytest.mark.parametrize("kind", ["impulse responses", "spectra"])
+def test_a_reference_spectrum_reaches_the_design(
+    client: Client, default_model: Synthesizer, ear: Ear, kind: str
+) -> None:
+    psd = np.geomspace(1e-12, 1e-4, N_BINS)  # blue, where the model's own is pink
+    p, s = (ear.primary, ear.secondary) if kind == "impulse responses" else spectra(ear)
+    found = client.refine(p, s, k=2, reference_psd=psd, model="ears@2", sign="plus", max_gain_db=20.0)
+    expected = default_model.design(
+        library_paths(ear), 2, max_gain_db=20.0, reference_psd=torch.from_numpy(psd.astype(np.float32))[None]
+    ).taps.numpy()[0]
+    plain = client.refine(p, s, k=2, model="ears@2", sign="plus", max_gain_db=20.0)
+    assert found.model_digest == plain.model_digest
+    # Spectra were rounded to float32, which is as nothing beside what the reference does.
+    assert np.abs(found.taps + expected).max() < 0.1 * np.abs(plain.taps + expected).max()
+
+
+def test_items_are_what_each_would_be_alone(client: Client, ear: Ear) -> None:
+    """Filters of a batch differ from those of single designs by rounding."""
+    psd = np.geomspace(1e-4, 1e-12, N_BINS)
+    items = [
+        Item(ear.primary, ear.secondary),
+        Item(*spectra(ear), sign="plus", max_gain_db=10),
+        Item(np.zeros(8), ear.secondary),
+        Item(ear.primary, ear.secondary, coherence=ear.coherence, reference_psd=psd, model="ears@1"),
+        Item(ear.primary, ear.secondary, method="wmmse"),
+        Item(ear.primary, ear.secondary, model="nobody"),
+    ]
+    for found, path, more in (
+        (client.synthesize_items(items), client.synthesize, {}),
+        (client.refine_items(items, k=1, profile="paper"), client.refine, {"k": 1, "profile": "paper"}),
+    ):
+        assert len(found) == len(items)
+        for design, item in zip(found, items, strict=True):
+            if isinstance(design, Refused):
+                with pytest.raises(type(design)) as refused:
+                    path(**vars(item), **more)
+                assert (refused.value.code, refused.value.field) == (design.code, design.field)
+                continue
+            alone = path(**vars(item), **more)
+            assert isinstance(design, Design)
+            assert design.taps.dtype == np.float32
+            assert not design.taps.flags.writeable
+            assert np.abs(design.taps - alone.taps).max() < 1e-3 * np.abs(alone.taps).max()
+            assert (design.model_digest, design.warnings) == (alone.model_digest, alone.warnings)
+            assert design.n_applied == alone.n_applied
+            # The header has four digits after the point, and the batch's rounding lies above that.
+            assert design.noise_reduction_db == pytest.approx(alone.noise_reduction_db, abs=1e-2)
+            assert design.amplification_db == pytest.approx(alone.amplification_db, abs=1e-2)
+            assert set(design.timings_ms) == set(alone.timings_ms)
+        assert [type(each) for each in found] == [Design, Design, UnusablePaths, Design, Design, UnknownModel]
+
+
+def test_too_many_items_are_refused(client: Client, ear: Ear) -> None:
+    with pytest.raises(UnusablePaths) as refused:
+        client.refine_items([Item(ear.primary[:8], ear.secondary[:8])] * 17)
+    assert refused.value.field == "items"
+    with pytest.raises(ValueError, match="secondary: found none"):
+        client.synthesize_items([Item(ear.primary)])
 
 
 def test_figures_are_numbers(client: Client, ear: Ear) -> None:
@@ -128,7 +200,7 @@ def test_an_answer_that_does_not_come_in_time() -> None:
 def test_a_service_that_is_not_ready_is_waited_for(store_folder: Path, ear: Ear) -> None:
     program = Program(store_folder)
     try:
-        with Client(program.address, max_wait_s=1.0) as hasty, Client(program.address, max_wait_s=60.0) as patient:
+        with Client(program.address, retry_for_s=1.0) as hasty, Client(program.address, retry_for_s=60) as patient:
             with pytest.raises(Unavailable) as refused:  # the model takes longer to load than one request to ask
                 hasty.synthesize(ear.primary, ear.secondary)
             assert refused.value.code == "not-ready"
@@ -144,12 +216,45 @@ def test_waiting_has_a_bound(store_folder: Path, ear: Ear) -> None:
     try:
         program.logged("(UnknownModel)")
         began = time.monotonic()
-        with Client(program.address, max_wait_s=59.0) as client, pytest.raises(Unavailable) as refused:
+        with Client(program.address, retry_for_s=59.0) as client, pytest.raises(Unavailable) as refused:
             client.synthesize(ear.primary, ear.secondary)
         assert refused.value.code == "model-unavailable"
         assert time.monotonic() - began < 30
     finally:
         program.stop()
+
+
+def test_retries_are_bounded_by_time_not_by_number(store_folder: Path, ear: Ear) -> None:
+    """What the service asks to wait, a minute, is made a second on the way, or nothing."""
+    program = Program(store_folder, "--model", "missing")
+    asked: list[bytes] = []
+
+    def request(chunk: bytes) -> bytes:
+        asked.extend([chunk] * chunk.startswith(b"POST"))
+        return chunk
+
+    def impatient(chunk: bytes) -> bytes:
+        return chunk.replace(b"retry-after: 60", b"retry-after: 00")
+
+    try:
+        program.logged("(UnknownModel)")
+        with relayed(program.port, request, impatient) as (port, _):
+            with Client(f"http://127.0.0.1:{port}", retry_for_s=3) as client, pytest.raises(Unavailable):
+                client.synthesize(ear.primary, ear.secondary)
+            n_asked = len(asked)
+            assert n_asked > 6
+            with Client(f"http://127.0.0.1:{port}", retry_for_s=0) as client, pytest.raises(Unavailable):
+                client.synthesize(ear.primary, ear.secondary)
+            assert len(asked) == n_asked + 1
+    finally:
+        program.stop()
+
+
+def test_a_connection_that_always_breaks_is_given_up(program: Program, ear: Ear) -> None:
+    with relayed(program.port, answer=lambda _: b"") as (port, accepted):
+        with Client(f"http://127.0.0.1:{port}", retry_for_s=2.0) as client, pytest.raises(NotReached):
+            client.synthesize(ear.primary, ear.secondary)
+        assert 2 <= len(accepted) <= 4  # at once, then after a second each
 
 
 def test_a_key_is_sent(store_folder: Path, ear: Ear) -> None:

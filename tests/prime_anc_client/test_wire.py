@@ -4,10 +4,12 @@ import numpy as np
 import pytest
 
 from prime_anc_client import Take
-from prime_anc_client.wire import encode, encode_takes
+from prime_anc_client.wire import document, encode, encode_json, encode_takes
 from service.calibration import take_wire
 from service.calibration.takes import ProbeTake
-from service.formats import wire
+from service.formats import json_numbers, wire
+from service.formats.schemas import DesignBody, read_object
+from synthesis.conventions import N_BINS
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64, np.complex64, np.complex128, np.int16, ">f4"])
@@ -35,6 +37,25 @@ def test_lists_are_arrays_too() -> None:
 def test_arrays_of_a_wrong_shape(arrays: tuple[list[float], ...], text: str) -> None:
     with pytest.raises(ValueError, match=text):
         encode(*arrays)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64, np.complex64, np.complex128, np.int16, ">f4"])
+@pytest.mark.parametrize("has_more", [True, False])
+def test_the_service_reads_from_json_what_was_given(dtype: str, has_more: bool) -> None:
+    """To the last bit of single precision."""
+    draw = np.random.default_rng(0)
+    n_bins = {"c": 2049}.get(np.dtype(dtype).kind, N_BINS)
+    primary, secondary = ((9 * draw.standard_normal(2049)).astype(dtype) for _ in range(2))
+    more = dict(zip(("coherence", "reference_psd"), draw.uniform(0.1, 1, (2, n_bins)), strict=True))
+    given = document(primary, secondary, **(more if has_more else {}), method="wmmse", sign="plus", model=None)
+    read = read_object(DesignBody, json_numbers.load(encode_json(given)))
+    kind = np.complex64 if np.iscomplexobj(primary) else np.float32
+    assert np.array_equal(read.primary, primary.astype(kind))
+    assert np.array_equal(read.secondary, secondary.astype(kind))
+    for name, values in more.items():
+        assert np.array_equal(getattr(read, name), values.astype(np.float32)) if has_more else True
+        assert has_more or getattr(read, name) is None
+    assert (read.method, read.sign, read.model) == ("wmmse", "plus", None)
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64, np.int16, ">f4"])
