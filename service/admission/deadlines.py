@@ -1,12 +1,17 @@
-"""Until when an answer is worth something: what a request says of it, or the operator's default."""
+"""Until when an answer is worth something, and the refusal of what cannot be answered by then."""
 
 from __future__ import annotations
 
+import asyncio
+import math
 import re
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from time import perf_counter
 
 from starlette.requests import Request
 
-from service.errors import Problem
+from service.errors import Problem, retry_after
 from service.settings import MAX_DEADLINE_MS, MIN_DEADLINE_MS
 
 DEADLINE = "X-Deadline-Ms"
@@ -28,3 +33,32 @@ def deadline_s(request: Request, default_ms: float) -> float:
             DEADLINE,
         )
     return value / 1e3
+
+
+def shed(work: str, before_s: float, own_s: float, due: float) -> Problem:
+    """The refusal of a request whose deadline cannot be met; to come back when the work of now is done."""
+    left_ms = max(1e3 * (due - perf_counter()), 0.0)
+    return Problem(
+        "overloaded",
+        f"found {1e3 * before_s:.0f} ms of {work} before this one and {1e3 * own_s:.0f} ms of its own, expected at "
+        f"most the {left_ms:.0f} ms left of its deadline",
+        headers=retry_after(before_s),
+    )
+
+
+@asynccontextmanager
+async def waiting(work: str, due: float, come_back_s: float) -> AsyncIterator[None]:
+    """Await something of this `work` inside: at `due` it is given up, Problem `deadline-passed`."""
+    began = perf_counter()
+    try:
+        async with asyncio.timeout(None if math.isinf(due) else due - began) as limit:
+            yield
+    except TimeoutError:
+        if not limit.expired():
+            raise
+        waited_ms = 1e3 * (perf_counter() - began)
+        raise Problem(
+            "deadline-passed",
+            f"found the deadline past after {waited_ms:.0f} ms of waiting for {work}, expected it done before",
+            headers=retry_after(come_back_s),
+        ) from None

@@ -12,10 +12,10 @@ from threading import Lock
 from time import perf_counter
 from typing import Any
 
+from service.admission.deadlines import shed
 from service.admission.design_times import DesignTimes
 from service.designs import BATCH_SIZES, MAX_BATCH, Ear, Float32, Recipe
 from service.engine.resident import ResidentModel
-from service.errors import Problem, retry_after
 
 PROBE_EVERY_S = 1.0
 """An idle worker takes a design that its estimates speak against this often: estimates of a bad moment must not
@@ -79,7 +79,7 @@ class DesignQueue:
     def refuse_hopeless(self, due: float) -> None:
         """Raise Problem where what is here already lasts beyond `due`: to know that, no body needs to be read."""
         if self._has_work() and perf_counter() + (backlog_s := self.backlog_s()) > due:
-            raise shed(backlog_s, 0.0, due)
+            raise shed("designs", backlog_s, 0.0, due)
 
     def put(self, job: Job) -> None:
         """Admit a job with the most updates that its deadline leaves time for, or raise Problem (`overloaded`)."""
@@ -91,7 +91,7 @@ class DesignQueue:
             job.recipe = replace(asked, n_updates=n_updates or 0)
             if n_updates is None:
                 if job.waits or perf_counter() < self._probed + PROBE_EVERY_S:
-                    raise shed(backlog_s, self.times.expected_s(job.recipe, n_ears), job.due)
+                    raise shed("designs", backlog_s, self.times.expected_s(job.recipe, n_ears), job.due)
                 self._probed, job.due = perf_counter(), math.inf
         with self._lock:
             self._groups.setdefault(job.kind, deque()).append(job)
@@ -172,14 +172,3 @@ class DesignQueue:
         self._n_ears[job.kind] -= len(job.ears)
         if not self._n_ears[job.kind]:
             del self._n_ears[job.kind], self._groups[job.kind]
-
-
-def shed(backlog_s: float, own_s: float, due: float) -> Problem:
-    """The refusal of a request whose deadline cannot be met; to come back when the work of now is done."""
-    left_ms = max(1e3 * (due - perf_counter()), 0.0)
-    return Problem(
-        "overloaded",
-        f"found {1e3 * backlog_s:.0f} ms of designs before this one and {1e3 * own_s:.0f} ms of its own, expected "
-        f"at most the {left_ms:.0f} ms left of its deadline",
-        headers=retry_after(backlog_s),
-    )

@@ -161,7 +161,7 @@ class Engine:
     ) -> list[Any]:
         """Queue a job, wake the worker, await the answer."""
         self.require_ready()
-        model = await self.residency.model(recipe.model)
+        model = await self.residency.model(recipe.model, due)
         loop = asyncio.get_running_loop()
         job = Job(model, recipe, ears, due, loop.create_future(), filters)
         self._queue.put(job)

@@ -10,9 +10,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 from collections import Counter, OrderedDict
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from time import perf_counter
 
 import torch
@@ -20,14 +22,18 @@ import torch
 from model_store.errors import InvalidName, UnknownModel
 from model_store.names import parse_reference
 from model_store.store import ModelStore, ModelVersion
+from service.admission.deadlines import shed, waiting
+from service.admission.design_times import RecentTimes
 from service.engine.resident import ResidentModel
-from service.errors import Problem
+from service.errors import Problem, retry_after
 from service.threads import prepare_thread
 
 logger = logging.getLogger(__name__)
 
 MAX_WAITING = 64
-"""Requests that may wait for models to be loaded: each keeps its body in memory."""
+"""Requests that may wait for models to be loaded, whatever their deadlines: each keeps its body in memory."""
+
+WORK = "loading models"
 
 
 class Residency:
@@ -61,7 +67,10 @@ class Residency:
         self._max_resident = max_resident
         self._models: OrderedDict[ModelVersion, ResidentModel] = OrderedDict()  # the least recently used first
         self._versions: dict[str, ModelVersion] = {}  # by reference
-        self._loading: dict[ModelVersion, asyncio.Task[ResidentModel]] = {}
+        self._loading: dict[ModelVersion, asyncio.Task[ResidentModel]] = {}  # in order; the first one runs
+        self._load_s = RecentTimes()
+        self._loading_since = 0.0
+        self._bringing: dict[str, asyncio.Task[ResidentModel]] = {}  # by reference
         self._refused: set[ModelVersion] = set()
         self._loader = ThreadPoolExecutor(1, "load", initializer=prepare_thread, initargs=(1,))
 
@@ -90,14 +99,15 @@ class Residency:
         """Their versions, in the same order."""
         return [model.version for model in self.models()]
 
-    async def model(self, reference: str | None) -> ResidentModel:
+    async def model(self, reference: str | None, due: float = math.inf) -> ResidentModel:
         """The model that a request names, loaded first if need be; designs of other models go on meanwhile.
 
         Raises UnknownModel or InvalidName, and Problem `model-unavailable` for a checkpoint that is damaged or
-        does not pass its golden case.
+        does not pass its golden case; `overloaded` at once where loading will last beyond `due` (as `perf_counter`
+        counts), `deadline-passed` where it has. The model is loaded all the same, for whoever asks next.
         """
         reference = self.default_model if reference is None else reference
-        model = self.find(reference) or await self._wait_for(reference)
+        model = self.find(reference) or await self._wait_for(reference, due)
         if model.version in self._models:  # it may have been retired while it was waited for
             self._models.move_to_end(model.version)
         return model
@@ -158,8 +168,9 @@ class Residency:
     async def close(self) -> None:
         """Wait for a load that runs, and end the thread."""
         await asyncio.to_thread(self._loader.shutdown, wait=True, cancel_futures=True)
-        if self._loading:  # whose results nobody will fetch any more
-            await asyncio.wait(self._loading.values())
+        left = [*self._loading.values(), *self._bringing.values()]
+        if left:  # whose results nobody will fetch any more
+            await asyncio.wait(left)
 
     async def _refreshed(self) -> bool:
         """Bring a copied store up to date; where that fails, what was copied before is used."""
@@ -172,24 +183,56 @@ class Residency:
             return False
         return True
 
-    async def _wait_for(self, reference: str) -> ResidentModel:
+    async def _wait_for(self, reference: str, due: float) -> ResidentModel:
         """Bring a model that a request has named, if not too many wait for one."""
         if self.n_waiting >= MAX_WAITING:
-            raise Problem("overloaded", f"found {self.n_waiting} requests waiting for a model, expected fewer")
+            detail = f"found {self.n_waiting} requests waiting for a model, expected fewer"
+            raise Problem("overloaded", detail, headers=retry_after(self._load_s.expected_s))
         self.n_waiting += 1
         try:
-            return await self._bring(reference)
+            version = await self._resolved(reference)
+            wait_s = self._expected_s(version)
+            if reference not in self._bringing:
+                self._bringing[reference] = asyncio.create_task(self._follow(reference, version))
+                self._bringing[reference].add_done_callback(partial(self._brought, reference))
+            bringing = self._bringing[reference]
+            if perf_counter() + wait_s > due:
+                raise shed(WORK, wait_s, 0.0, due)
+            async with waiting(WORK, due, wait_s):
+                return await asyncio.shield(bringing)
         finally:
             self.n_waiting -= 1
 
+    def _brought(self, reference: str, done: asyncio.Task[ResidentModel]) -> None:
+        del self._bringing[reference]
+        if not done.cancelled():
+            done.exception()  # seen, if nobody waits any more
+
+    def _expected_s(self, version: ModelVersion) -> float:
+        """Seconds until a version that is asked for now is in memory; they are loaded one after the other."""
+        if version in self._models or version in self._refused:
+            return 0.0
+        before = list(self._loading)
+        n_loads = before.index(version) + 1 if version in self._loading else len(before) + 1
+        load_s = self._load_s.expected_s
+        passed_s = min(perf_counter() - self._loading_since, load_s) if before else 0.0
+        return n_loads * load_s - passed_s
+
     async def _bring(self, reference: str) -> ResidentModel:
         """Let `reference` mean what it means in the store now, loading that if it is not in memory."""
+        return await self._follow(reference, await self._resolved(reference))
+
+    async def _resolved(self, reference: str) -> ModelVersion:
+        """What it means in the store now."""
         try:
-            version = await asyncio.to_thread(self.store.resolve, reference)
+            return await asyncio.to_thread(self.store.resolve, reference)
         except (UnknownModel, InvalidName):
             raise
         except Exception as error:  # a damaged store
             raise self._refusal(reference, error) from error
+
+    async def _follow(self, reference: str, version: ModelVersion) -> ResidentModel:
+        """Let `reference` mean that version, loading it if it is not in memory."""
         model = self._models.get(version) or await self._loaded(version)
         self._models[version] = model
         before = self._versions.get(reference)
@@ -204,12 +247,13 @@ class Residency:
         if version in self._refused:
             raise Problem(*_UNUSABLE)
         if version not in self._loading:
+            if not self._loading:
+                self._loading_since = perf_counter()
             task = self._loading[version] = asyncio.create_task(self._load(version))
             task.add_done_callback(lambda done: done.cancelled() or done.exception())  # if nobody waits any more
         return await asyncio.shield(self._loading[version])  # who is cancelled does not take it along
 
     async def _load(self, version: ModelVersion) -> ResidentModel:
-        began = perf_counter()
         try:
             model = await asyncio.get_running_loop().run_in_executor(
                 self._loader, ResidentModel.load, self.store, version, self.device
@@ -219,8 +263,11 @@ class Residency:
             raise self._refusal(str(version), error) from error
         finally:
             del self._loading[version]
+            spent_s = perf_counter() - self._loading_since
+            self._loading_since += spent_s  # the next one begins
         self.n_loads["loaded"] += 1
-        self.last_load_s = perf_counter() - began
+        self.last_load_s = spent_s
+        self._load_s.observe(spent_s)
         logger.info(
             "Loaded %s version %d (%s) on %s in %.2f s",
             version.name,

@@ -15,8 +15,8 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 
 from service.designs import DEFAULT_MAX_GAIN_DB, MAX_GAIN_RANGE_DB, Float32, Path, Sign
 from service.errors import Problem
-from service.formats import checks, json_numbers
-from service.formats.json_numbers import LongList, Unreadable, shown
+from service.formats import checks
+from service.formats.json_numbers import LongList, shown
 from synthesis.conventions import SAMPLE_RATE_HZ
 
 Method = Literal["prime", "ratio_base", "projected_ratio", "wmmse"]
@@ -219,19 +219,6 @@ class EvaluateBody(PathsBody):
 
 
 Body = TypeVar("Body", bound=PathsBody)
-
-
-def read_json(kind: type[Body], body: bytes | bytearray) -> Body:
-    """Parse and validate a body, or raise Problem."""
-    return read_object(kind, load_json(body))
-
-
-def load_json(body: bytes | bytearray) -> object:
-    """Parse a body, or raise Problem."""
-    try:
-        return json_numbers.load(body)
-    except Unreadable as error:
-        raise Problem(error.code, error.detail) from None
 
 
 def items_of(document: object) -> list[object] | None:

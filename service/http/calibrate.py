@@ -29,20 +29,21 @@ async def calibrate(request: Request) -> Response:
     due = admitted(request, service, watch)
     answer_type, media_type = chosen_answer(request), body_type(request)
     asked = read_options(request.query_params, CALIBRATE if media_type == BINARY else (), 0)
+    # Uploading may well last longer than a design may: only who asks for a deadline has one.
+    due = due if DEADLINE in request.headers else float("inf")
     with service.calibrator.place():
         settings = service.settings
         body = await read_body(request, settings.max_calibration_bytes, settings.receive_timeout_s)
         if media_type == BINARY:
             read = partial(_from_binary, body, asked)
         else:
-            read = partial(read_calibration, await service.side_lane.load(body))
+            read = partial(read_calibration, await service.side_lane.load(body, due))
         work = _Work(
             read,
             service.store,
             _default_model(service),
             answer_type == BINARY,
-            # Uploading may well last longer than a design may: only who asks for a deadline has one.
-            due if DEADLINE in request.headers else float("inf"),
+            due,
         )
         content, headers = await service.calibrator.run(work)
     times = work.times_ms | {"total": 1e3 * (perf_counter() - watch.began)}

@@ -47,7 +47,7 @@ async def _design(request: Request, options: Iterable[str], default_updates: int
     if media_type == BINARY:
         recipe, ear = _from_binary(body, asked)
     else:
-        document = await service.side_lane.load(body)
+        document = await service.side_lane.load(body, due)
         if (items := items_of(document)) is not None:
             return await _design_items(request, [_item(item, asked) for item in items], watch, due)
         recipe, ear = _from_json(document, asked)
@@ -119,7 +119,7 @@ async def evaluate(request: Request) -> Response:
     service.engine.refuse_hopeless(due)
     body = await read_body(request, service.settings.max_body_bytes, service.settings.receive_timeout_s)
     watch.body_read()
-    read = read_object(EvaluateBody, await service.side_lane.load(body))
+    read = read_object(EvaluateBody, await service.side_lane.load(body, due))
     # No ceiling was asked for, so none can be exceeded.
     ear = Ear(read.primary, read.secondary, read.coherence, read.reference_psd, read.sign, max_gain_db=float("inf"))
     watch.decoded()

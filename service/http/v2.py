@@ -87,7 +87,7 @@ async def infer(request: Request) -> Response:
     body = await read_body(request, service.settings.max_body_bytes, service.settings.receive_timeout_s)
     watch.body_read()
     end = open_inference.json_length(request.headers.get(HEADER_LENGTH), len(body))
-    asked = open_inference.read_request(await service.side_lane.load(memoryview(body)[:end]))
+    asked = open_inference.read_request(await service.side_lane.load(memoryview(body)[:end], due))
     recipe = open_inference.recipe_of(asked, _reference(request))
     request.state.method = recipe.method
     ear = open_inference.read_ear(asked, memoryview(body)[end:])

@@ -1,5 +1,9 @@
 """The reader behind `deploy/run_image_steps.py`: stages, steps and the build context."""
 
+import re
+import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -22,6 +26,28 @@ def test_stages_flags_and_continued_lines_are_read(tmp_path: Path) -> None:
     assert final.steps[0].words == ["/a", "/b/"]
     assert final.last("USER").text == "5:6"
     assert final.last("CMD").words == ["python", "-m", "x y"]
+
+
+@pytest.mark.parametrize(
+    ("extras", "wanted"),
+    [("", []), ("fftw", ["pyfftw"]), ("fftw,otel", ["pyfftw", "opentelemetry-sdk"]), ("fft", None)],
+)
+def test_the_image_s_extras_are_those_asked_for(tmp_path: Path, extras: str, wanted: list[str] | None) -> None:
+    """The step itself writes its requirements; a name that is no extra ends the build."""
+    (step,) = (each for each in read_dockerfile(ROOT / "Dockerfile")[0].steps if "requirements.txt" in each.text)
+    command, _, _ = step.text.partition("&&")
+    shutil.copy(ROOT / "pyproject.toml", tmp_path)
+    environment = {"PATH": f"{Path(sys.executable).parent}:/usr/bin:/bin", "EXTRAS": extras}
+    done = subprocess.run(["sh", "-c", command], cwd=tmp_path, env=environment, capture_output=True, text=True)
+    if wanted is None:
+        assert done.returncode != 0
+        assert extras in done.stderr
+        return
+    assert done.returncode == 0, done.stderr
+    names = [re.match(r"[\w-]+", line)[0] for line in (tmp_path / "requirements.txt").read_text().splitlines()]  # type: ignore[index]
+    assert set(wanted) <= set(names)
+    assert ("pyfftw" in names) == ("pyfftw" in wanted)
+    assert {"torch", "fastapi", "scipy"} <= set(names)
 
 
 def test_an_unknown_instruction_is_refused(tmp_path: Path) -> None:

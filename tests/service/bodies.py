@@ -1,14 +1,31 @@
 """Request bodies as clients write them."""
 
 import base64
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
 from service.designs import Ear
+from service.errors import Problem
+from service.formats import json_numbers
+from service.formats.schemas import PathsBody, read_object
 from synthesis.conventions import DESIGN_N_FFT
 
 Json = dict[str, Any]
+Body = TypeVar("Body", bound=PathsBody)
+
+
+def load_json(body: bytes | bytearray) -> object:
+    """Parse a body as the service does, or raise Problem."""
+    try:
+        return json_numbers.load(body)
+    except json_numbers.Unreadable as error:
+        raise Problem(error.code, error.detail) from None
+
+
+def read_json(kind: type[Body], body: bytes | bytearray) -> Body:
+    """Parse and validate a body, or raise Problem."""
+    return read_object(kind, load_json(body))
 
 
 def as_responses(ear: Ear, **more: object) -> Json:

@@ -4,9 +4,11 @@ import asyncio
 import gc
 import logging
 import os
+import threading
 import weakref
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
+from time import perf_counter
 
 import fsspec
 import pytest
@@ -15,6 +17,7 @@ import torch
 from model_store.errors import UnknownModel
 from model_store.mirror import Mirror
 from model_store.store import ModelStore
+from service.admission.design_times import RecentTimes
 from service.app import create_app
 from service.designs import Design, Recipe
 from service.engine.engine import Engine
@@ -117,6 +120,44 @@ async def test_who_stops_waiting_does_not_stop_the_load(engine: Engine, store: M
     impatient.cancel()
     assert only(await patient).model.name == "other"
     assert impatient.cancelled()
+
+
+async def test_who_cannot_wait_for_a_load_is_told_at_once_when_to_come_back(
+    engine: Engine, store: ModelStore
+) -> None:
+    """And finds the model there then: nobody needs to wait for a load for it to be made."""
+    store.publish("other", models.checkpoint(3))
+    hindered = threading.Event()
+    engine.residency._loader.submit(hindered.wait)
+    refusals = []
+    for patience_s in (1e-3, 2e-3):
+        with pytest.raises(Problem) as problem:
+            await engine.design(Recipe("other"), ears(1), perf_counter() + patience_s)
+        refusals.append(problem.value)
+    assert [each.code for each in refusals] == ["overloaded"] * 2
+    assert all(each.headers and int(each.headers["Retry-After"]) >= 1 for each in refusals)
+    assert engine.residency.n_waiting == 0
+    assert engine.residency.find("other") is None
+    hindered.set()
+    while engine.residency.find("other") is None:
+        await asyncio.sleep(0.01)
+    assert only(await engine.design(Recipe("other"), ears(1))).model.name == "other"
+    assert engine.residency.n_loads == {"loaded": 2, "failed": 0}
+
+
+async def test_a_load_that_lasts_beyond_the_deadline_is_waited_for_no_longer(
+    engine: Engine, store: ModelStore
+) -> None:
+    store.publish("other", models.checkpoint(3))
+    hindered = threading.Event()
+    engine.residency._loader.submit(hindered.wait)
+    engine.residency._load_s = RecentTimes()  # nothing is known of loads: they are expected to take no time
+    with pytest.raises(Problem) as problem:
+        await engine.design(Recipe("other"), ears(1), perf_counter() + 1.0)
+    assert problem.value.code == "deadline-passed"
+    hindered.set()
+    assert only(await engine.design(Recipe("other"), ears(1))).model.name == "other"
+    assert engine.residency.n_loads["loaded"] == 2
 
 
 @pytest.mark.parametrize("target", ["ears@2", "ears@7"])

@@ -15,7 +15,8 @@ from service.calibration.takes import read_calibration
 from service.designs import Ear
 from service.errors import PROBLEMS, Problem
 from service.formats import json_numbers, open_inference, wire
-from service.formats.schemas import DesignBody, EvaluateBody, load_json, read_json
+from service.formats.schemas import DesignBody, EvaluateBody
+from tests.service.bodies import load_json, read_json
 
 SCALARS = (
     st.none() | st.booleans() | st.integers(-(2**63), 2**63) | st.floats(allow_nan=False) | st.text(max_size=8)

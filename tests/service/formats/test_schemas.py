@@ -8,9 +8,9 @@ import pytest
 
 from service.designs import Ear
 from service.errors import Problem
-from service.formats.schemas import DesignBody, EvaluateBody, read_json
+from service.formats.schemas import DesignBody, EvaluateBody
 from synthesis.conventions import N_BINS
-from tests.service.bodies import Json, as_base64, as_lists, as_responses, spectra
+from tests.service.bodies import Json, as_base64, as_lists, as_responses, read_json, spectra
 
 RESPONSE = {"impulse_response": [1.0, 0.5]}
 GOOD: Json = {"primary": RESPONSE, "secondary": RESPONSE, "sample_rate": 48_000}

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from collections.abc import AsyncIterator
+from time import perf_counter
 from typing import Any
 
 import httpx
@@ -121,6 +122,29 @@ async def test_too_many_bodies_are_shed(lane: SideLane, monkeypatch: pytest.Monk
     refused = [each for each in found if isinstance(each, Problem)]
     assert [each.code for each in refused] == ["overloaded"] * 3
     assert len((await lane.load(LONG_BODY))["x"]) == 30_000  # type: ignore[index]
+
+
+async def test_what_cannot_be_read_in_time_is_shed_at_once(lane: SideLane) -> None:
+    await lane.load(LONG_BODY)  # now it knows how long a byte takes
+    longer = asyncio.create_task(lane.load(orjson.dumps({"x": list(range(1_000_000))})))
+    await asyncio.sleep(0)
+    with pytest.raises(Problem) as problem:
+        await lane.load(LONG_BODY, perf_counter() + 1e-3)
+    assert not longer.done()
+    assert problem.value.code == "overloaded"
+    assert problem.value.headers is not None
+    assert int(problem.value.headers["Retry-After"]) >= 1
+    assert len((await lane.load(LONG_BODY, perf_counter() + 100))["x"]) == 30_000  # type: ignore[index]
+    await longer
+
+
+async def test_what_is_not_read_in_time_is_given_up(lane: SideLane) -> None:
+    """An idle lane tries, whatever it expects: or one bad moment could keep long bodies out for good."""
+    for _ in range(2):
+        with pytest.raises(Problem) as problem:
+            await lane.load(LONG_BODY, perf_counter())
+        assert problem.value.code == "deadline-passed"
+        assert len((await lane.load(LONG_BODY))["x"]) == 30_000  # type: ignore[index]
 
 
 async def test_a_process_does_not_outlive_the_service() -> None:
