@@ -18,7 +18,7 @@ from prime_anc_client.errors import NotReached, Refused, from_answer, from_docum
 from prime_anc_client.wire import document, encode, encode_json, encode_takes
 
 Method = Literal["prime", "ratio_base", "projected_ratio", "wmmse"]
-Profile = Literal["fast", "paper"]
+Profile = Literal["fast", "fine", "paper"]
 
 _BINARY, _JSON = "application/octet-stream", "application/json"
 _DEFAULT_RETRY_S = 1.0
@@ -139,7 +139,11 @@ class Client:
         max_gain_db: float | None = None,
         deadline_ms: float | None = None,
     ) -> Design:
-        """The same with up to `k` Gauss-Newton updates, 0 to 8."""
+        """The same with up to `k` Gauss-Newton updates, 0 to 8.
+
+        profile: `fine` for responses of up to 8192 samples that no window as long has smoothed, where `fast` would
+        look at too few frequencies; for longer ones, and spectra of more than 4097 bins, `fast` stands for it.
+        """
         item = Item(primary, secondary, coherence, reference_psd, model, method, sign, max_gain_db)
         return self._design("/refine", item, _given(k=k, profile=profile), deadline_ms)
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from model_store.store import ModelVersion
+from synthesis.gauss_newton import suited_profile
 
 Float32 = NDArray[np.float32]
 Path = NDArray[np.float32] | NDArray[np.complex64]
@@ -43,6 +44,11 @@ class Recipe:
     n_updates: int = 0
     profile: str = "fast"
 
+    def for_ear(self, ear: Ear) -> Recipe:
+        """With `fine` in the place of `fast` for an ear whose paths are finer than that one's grid."""
+        n_samples = max(_n_points(path) for path in (ear.primary, ear.secondary))
+        return replace(self, profile=suited_profile(self.profile, n_samples))
+
 
 @dataclass(frozen=True, eq=False)
 class Ear:
@@ -58,6 +64,11 @@ class Ear:
     reference_psd: Float32 | None = None
     sign: Sign = "minus"
     max_gain_db: float = DEFAULT_MAX_GAIN_DB
+
+
+def _n_points(path: Path) -> int:
+    """Samples of an impulse response, points of a spectrum's grid."""
+    return 2 * (len(path) - 1) if np.iscomplexobj(path) else len(path)
 
 
 @dataclass(frozen=True, eq=False)

@@ -31,12 +31,11 @@ from service.engine.stage_clock import StageClock
 from synthesis.conventions import N_TAPS
 from synthesis.cpu import served
 from synthesis.errors import NonFiniteFilter, SynthesisError
-from synthesis.gauss_newton import MAX_UPDATES
+from synthesis.gauss_newton import MAX_UPDATES, PROFILES
 from synthesis.octave_bands import AMP_BANDS
 from synthesis.synthesizer import METHODS
 
 WARM_UPDATES = range(4)
-PROFILES = ("fast", "paper")
 
 
 class ResidentModel:

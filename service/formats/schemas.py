@@ -20,7 +20,7 @@ from service.formats.json_numbers import LongList, shown
 from synthesis.conventions import SAMPLE_RATE_HZ
 
 Method = Literal["prime", "ratio_base", "projected_ratio", "wmmse"]
-Profile = Literal["fast", "paper"]
+Profile = Literal["fast", "fine", "paper"]
 
 CALIBRATION_FIELDS = frozenset({"spectra", "bands", "verdict", "warnings", "timings_ms"})
 """Fields that a calibration's answer holds beside those of a request: taken, so that it can be sent on as it is,
@@ -193,7 +193,7 @@ class DesignBody(PathsBody):
     method: Method = "prime"
     """`prime`: the model's generator. The others are baselines that need no training."""
     max_gain_db: float = Field(DEFAULT_MAX_GAIN_DB, ge=MAX_GAIN_RANGE_DB[0], le=MAX_GAIN_RANGE_DB[1])
-    """Ceiling on |W| in dB. It shapes `prime` and `ratio_base` and updates of the `fast` profile."""
+    """Ceiling on |W| in dB. It shapes `prime` and `ratio_base`, and updates in `fast` and `fine`."""
 
 
 class DesignItems(BaseModel):

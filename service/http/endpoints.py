@@ -68,16 +68,16 @@ async def _design(request: Request, options: Iterable[str], default_updates: int
     return Response(content, headers=headers, media_type=answer_type)
 
 
-def _from_binary(body: bytearray, asked: Options) -> tuple[Recipe, Ear]:
+def _from_binary(body: bytearray, asked: Options) -> Item:
     paths = wire.decode(body)
     ear = Ear(*paths, sign=asked.sign, max_gain_db=asked.max_gain_db)
-    return Recipe(asked.model, asked.method, asked.k, asked.profile), ear
+    return Item(Recipe(asked.model, asked.method, asked.k, asked.profile).for_ear(ear), ear)
 
 
 def _from_json(document: object, asked: Options) -> Item:
     read = read_object(DesignBody, document)
     ear = Ear(read.primary, read.secondary, read.coherence, read.reference_psd, read.sign, read.max_gain_db)
-    return Item(Recipe(read.model, read.method, asked.k, asked.profile), ear)
+    return Item(Recipe(read.model, read.method, asked.k, asked.profile).for_ear(ear), ear)
 
 
 def _item(document: object, asked: Options) -> Item | Problem:

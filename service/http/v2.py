@@ -92,7 +92,7 @@ async def infer(request: Request) -> Response:
     request.state.method = recipe.method
     ear = open_inference.read_ear(asked, memoryview(body)[end:])
     watch.decoded()
-    (design,) = await service.engine.design(recipe, [ear], due, partial(until_gone, request))
+    (design,) = await service.engine.design(recipe.for_ear(ear), [ear], due, partial(until_gone, request))
     if isinstance(design, SynthesisError):
         raise design
     content, json_length, times = open_inference.answer(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from importlib.metadata import version
-from typing import Any
+from typing import Any, get_args
 
 from pydantic.json_schema import models_json_schema
 
@@ -15,7 +15,7 @@ from service.errors import PROBLEM_MEDIA_TYPE, PROBLEMS, RETRY_AFTER_S, Problem
 from service.formats import wire
 from service.formats.open_inference import InferenceRequest
 from service.formats.options import DEFAULT_UPDATES
-from service.formats.schemas import CALIBRATION_FIELDS, MAX_ITEMS, DesignBody, DesignItems, EvaluateBody
+from service.formats.schemas import CALIBRATION_FIELDS, MAX_ITEMS, DesignBody, DesignItems, EvaluateBody, Profile
 from service.http.advice import WARNINGS
 from service.http.negotiation import BINARY, JSON
 from service.openapi import v2
@@ -339,8 +339,10 @@ def _refine_options() -> list[Json]:
         _query("k", updates, "Gauss-Newton updates at most"),
         _query(
             "profile",
-            {"type": "string", "enum": ["fast", "paper"], "default": "fast"},
-            "`fast`: this project's own, with a ceiling on |W|. `paper`: as published.",
+            {"type": "string", "enum": list(get_args(Profile)), "default": "fast"},
+            "`fast`: this project's own, with a ceiling on |W|. `fine`: the same on twice the points, for paths "
+            "that no window of 8192 samples has smoothed; responses of more samples and spectra of more than 4097 "
+            "bins get it unasked. `paper`: as published.",
         ),
     ]
 

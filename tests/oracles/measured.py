@@ -69,15 +69,15 @@ def _convolved(x_frames: np.ndarray, history: np.ndarray, h: np.ndarray) -> np.n
 
 
 def calibrate(
-    noises: np.ndarray, primary: np.ndarray, secondary: np.ndarray, window: int = 8192
+    noises: np.ndarray, primary: np.ndarray, secondary: np.ndarray, window: int = 8192, n_primary: int = N_PRIMARY
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """(p, s, coherence) of a noise-free two-state calibration with fixed paths (method, Calibration)."""
+    """(p [n_primary], s [2048], coherence) of a noise-free two-state calibration with fixed paths."""
     starts = path_estimation.frame_starts(window)
     x = path_estimation.cut(noises, window)
     history = np.array([noise[start - N_PRIMARY : start] for noise in noises for start in starts])
     e_0 = _convolved(x, history, primary)
     e_g = e_0 - path_estimation.GAIN * _convolved(x, history, secondary)
-    p, s = path_estimation.two_states(x, e_0, x, e_g, path_estimation.GAIN, (N_PRIMARY, N_SECONDARY))
+    p, s = path_estimation.two_states(x, e_0, x, e_g, path_estimation.GAIN, (n_primary, N_SECONDARY))
     return p, s, path_estimation.coherence(x, e_0, N_BINS)
 
 

@@ -74,16 +74,17 @@ def test_options_reach_the_design(client: Client, ear: Ear) -> None:
     assert first.model_digest != default.model_digest
 
 
-@pytest.mark.parametrize("kind", ["impulse responses", "spectra"])
+@pytest.mark.parametrize(("kind", "profile"), [("impulse responses", "fast"), ("spectra", "fine")])
 def test_a_reference_spectrum_reaches_the_design(
-    client: Client, default_model: Synthesizer, ear: Ear, kind: str
+    client: Client, default_model: Synthesizer, ear: Ear, kind: str, profile: str
 ) -> None:
+    """The spectra have 16385 bins, for which `fast` stands for `fine`."""
     psd = np.geomspace(1e-12, 1e-4, N_BINS)  # blue, where the model's own is pink
     p, s = (ear.primary, ear.secondary) if kind == "impulse responses" else spectra(ear)
     found = client.refine(p, s, k=2, reference_psd=psd, model="ears@2", sign="plus", max_gain_db=20.0)
-    expected = default_model.design(
-        library_paths(ear), 2, max_gain_db=20.0, reference_psd=torch.from_numpy(psd.astype(np.float32))[None]
-    ).taps.numpy()[0]
+    own = torch.from_numpy(psd.astype(np.float32))[None]
+    design = default_model.design(library_paths(ear), 2, profile=profile, max_gain_db=20.0, reference_psd=own)
+    expected = design.taps.numpy()[0]
     plain = client.refine(p, s, k=2, model="ears@2", sign="plus", max_gain_db=20.0)
     assert found.model_digest == plain.model_digest
     # Spectra were rounded to float32, which is as nothing beside what the reference does.

@@ -37,7 +37,9 @@ def assert_same(found: torch.Tensor, expected: torch.Tensor) -> None:
 
 
 @pytest.mark.parametrize("method", METHODS)
-@pytest.mark.parametrize(("n_updates", "profile"), [(0, "fast"), (1, "fast"), (3, "fast"), (2, "paper")])
+@pytest.mark.parametrize(
+    ("n_updates", "profile"), [(0, "fast"), (1, "fast"), (3, "fast"), (2, "fine"), (2, "paper")]
+)
 def test_the_schedule_equals_direct_calls(device: torch.device, method: str, n_updates: int, profile: str) -> None:
     synthesizer, schedule, paths = loaded(device, batch_size=2)
     clock = StageClock(device)

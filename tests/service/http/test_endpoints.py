@@ -1,6 +1,7 @@
 """What comes out over HTTP: the library's filter, in JSON and binary, with its figures, times and warnings."""
 
 import asyncio
+from dataclasses import replace
 from typing import Any
 
 import httpx
@@ -72,12 +73,35 @@ async def test_the_filter_is_the_library_s(
     assert answer["refinement"]["objective"] == pytest.approx(expected.verdict(0)["objective"], rel=1e-4, abs=0.05)
 
 
-@pytest.mark.parametrize("profile", ["fast", "paper"])
+@pytest.mark.parametrize("profile", ["fast", "fine", "paper"])
 async def test_the_profile_is_the_one_asked_for(
     client: httpx.AsyncClient, default_model: Synthesizer, ear: Ear, profile: str
 ) -> None:
     answer = await ask(client, f"/refine?k=1&profile={profile}", as_responses(ear))
     assert_same_filter(answer["fir"], default_model.design(library_paths(ear), 1, profile=profile).taps)
+
+
+@pytest.mark.parametrize(
+    ("form", "size", "profile"),
+    [("samples", 8192, "fast"), ("samples", 8193, "fine"), ("points", 8192, "fast"), ("points", 16_384, "fine")],
+)
+async def test_fast_updates_follow_the_paths_own_resolution(
+    client: httpx.AsyncClient, default_model: Synthesizer, ear: Ear, form: str, size: int, profile: str
+) -> None:
+    """Zeros at the end count as samples: they say how far the response was looked at."""
+    reverberation = np.random.default_rng(3).standard_normal(8192) * np.exp(-np.arange(8192) / 2000)
+    primary = np.pad(ear.primary, (0, 8192 - len(ear.primary))) + 0.01 * reverberation
+    ear = replace(ear, primary=primary.astype(np.float32))
+    expected = default_model.design(library_paths(ear), 2, profile=profile).taps
+    longer = replace(ear, primary=np.pad(ear.primary, (0, max(size - 8192, 0))))
+    bodies = [as_responses(longer)] if form == "samples" else [as_base64(ear, size), as_lists(ear, size)]
+    for body in bodies:
+        assert_same_filter((await ask(client, "/refine?k=2", body))["fir"], expected)
+    binary = wire.encode(longer.primary, ear.secondary) if form == "samples" else wire.encode(*spectra(ear, size))
+    answer = await ask_binary(client, "/refine?k=2", binary)
+    assert_same_filter(np.frombuffer(answer.content, "<f4"), expected)
+    other = default_model.design(library_paths(ear), 2, profile="fast" if profile == "fine" else "fine").taps
+    assert (other - expected).abs().max() > 3 * SAME_FLOAT32 * expected.abs().max()  # or this test could not fail
 
 
 async def test_refine_makes_three_updates_unless_told_and_synthesize_none(

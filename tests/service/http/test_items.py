@@ -14,7 +14,7 @@ from service.designs import Ear
 from service.engine.engine import Engine
 from service.settings import Settings
 from tests.service import models
-from tests.service.bodies import as_responses
+from tests.service.bodies import as_base64, as_responses
 from tests.service.conftest import connected
 from tests.service.http.test_endpoints import SAME_FLOAT32, ask
 from tests.service.http.test_problems import assert_problem
@@ -65,6 +65,19 @@ async def test_both_ears_equal_two_single_calls(
     assert together[0]["fir"] != together[1]["fir"]
     stages = ("path_ratio", "generate", "reconstruct", "refine", "predict", "encode", "total")
     assert all(together[0]["timings_ms"][name] == together[1]["timings_ms"][name] for name in stages)
+
+
+async def test_items_of_other_resolutions_are_not_designed_on_one_grid(
+    app: FastAPI, client: httpx.AsyncClient, ears: list[Ear], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    requests = [as_responses(ears[0]), as_base64(ears[1], 16_384), as_base64(ears[1], 4096)]
+    alone = [await ask(client, "/refine?k=1", each) for each in requests]
+    asked = recipes_of(app.state.service.engine, monkeypatch)
+    together = (await ask(client, "/refine?k=1", {"items": requests}))["items"]
+    assert sorted((recipe.profile, n) for recipe, n in asked) == [("fast", 2), ("fine", 1)]
+    for single, item in zip(alone, together, strict=True):
+        fir = np.array(single["fir"])
+        assert np.abs(np.subtract(item["fir"], fir)).max() <= SAME_FLOAT32 * np.abs(fir).max()
 
 
 async def test_each_item_has_an_outcome_of_its_own(client: httpx.AsyncClient, ears: list[Ear]) -> None:
