@@ -177,7 +177,7 @@ class Study:
         if not file.exists():
             estimates = self.estimates(setting, conditions)
             rows = self._rows(self.pairs(conditions), estimates, setting.window, support, checkpoint)
-            write_rows(_with_folder(file), [{**setting.columns, "source": source, **row} for row in rows])
+            write_rows(file, pd.DataFrame([{**setting.columns, "source": source, **row} for row in rows]))
         return _read(file)
 
     def score_denoised(
@@ -192,7 +192,7 @@ class Study:
             prior = DecayPrior.fit(torch.from_numpy(np.stack(taught)))
             estimates = replace(estimates, secondary=prior.denoise(estimates.secondary))
             rows = self._rows(pairs, estimates, setting.window, support, checkpoint)
-            write_rows(_with_folder(file), [{**setting.columns, "source": source, **row} for row in rows])
+            write_rows(file, pd.DataFrame([{**setting.columns, "source": source, **row} for row in rows]))
         return _read(file)
 
     @torch.no_grad()

@@ -22,7 +22,7 @@ from model_store.store import DEFAULT_ROOT
 from synthesis.gauss_newton import suited_profile
 from synthesis.noise_reduction import predict
 from synthesis.octave_bands import WIDE_BANDS
-from training.experiment import Experiment, Options
+from training.experiment import Experiment, Options, Piece
 from training.run_folder import read_record, write_atomically
 
 GENERATOR = "prime-log"
@@ -40,7 +40,9 @@ def study(experiment: Experiment) -> pd.DataFrame:
     for split in experiment.splits:
         indices = [i for i in measurements.indices(split.query) if measurements.pairs[i].condition == "original"]
         paths, truth = measurements.paths(indices), measurements.true_paths(indices)
-        synthesizer = experiment.store.load(experiment.published(GENERATOR, split.index, 0)).synthesizer()
+        synthesizer = experiment.store.load(
+            experiment.published(Piece(GENERATOR, split=split.index, seed=0))
+        ).synthesizer()
         for ceiling_db in CEILINGS_DB:
             for k in N_UPDATES:
                 taps = synthesizer.design(paths, k, profile=profile, max_gain_db=ceiling_db).taps

@@ -76,13 +76,13 @@ def _timeable(
                 yield method, UNTRAINED[name].refined
         elif name in GENERATORS:
             piece = Piece(name, split=splits[0].index, seed=0)
-            if experiment.folder.is_finished(piece.name):
-                yield _published(experiment, name, splits[0].index), BOTH_PROFILES
+            if experiment.has_model(piece):
+                yield _published(experiment, piece), BOTH_PROFILES
 
 
-def _published(experiment: Experiment, name: str, split: int) -> GeneratorDesign:
-    checkpoint = experiment.store.load(experiment.published(name, split, 0))
-    return GeneratorDesign(name, served(checkpoint.synthesizer().to(experiment.device)))
+def _published(experiment: Experiment, piece: Piece) -> GeneratorDesign:
+    checkpoint = experiment.store.load(experiment.published(piece))
+    return GeneratorDesign(piece.method, served(checkpoint.synthesizer().to(experiment.device)))
 
 
 def _refining(
@@ -119,7 +119,7 @@ def _row(method: str, k: int, profile: str, device: str, times_ms: list[float]) 
 def write_exhibits(experiment: Experiment, rows: pd.DataFrame) -> None:
     """True paths of each held-out listener's ears, with the filters of a few designs, for the listener pages.
 
-    A generator's filter is that of the first split which holds the listener out.
+    A generator's filter is that of the first split which holds the listener out and whose model is there.
     """
     arrays: dict[str, np.ndarray] = {}
     measurements = experiment.measurements
@@ -138,17 +138,14 @@ def write_exhibits(experiment: Experiment, rows: pd.DataFrame) -> None:
                     method: Method = UNTRAINED[name].make(measurements.reference_psd.float())
                 else:
                     own = rows[(rows.method == name) & (rows.listener == listener) & (rows.seed == 0)]
-                    if own.empty:
+                    trained = (Piece(name, split=int(split), seed=0) for split in sorted(own["split"].unique()))
+                    piece = next((each for each in trained if experiment.has_model(each)), None)
+                    if piece is None:
                         continue
-                    method = _published_once(experiment, name, int(own["split"].min()))
+                    method = _published(experiment, piece)
+                    method.synthesizer.to("cpu")
                 arrays[f"{key}/{design_name(name, 0)}"] = method.design(paths).taps[0].numpy()
     file = experiment.folder.folder / PATHS_FILE
     beside = file.with_suffix(f".{os.getpid()}.partial.npz")
     np.savez_compressed(beside, **arrays)  # type: ignore[arg-type]
     os.replace(beside, file)
-
-
-def _published_once(experiment: Experiment, name: str, split: int) -> GeneratorDesign:
-    method = _published(experiment, name, split)
-    method.synthesizer.to("cpu")
-    return method

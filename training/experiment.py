@@ -14,6 +14,7 @@ import torch
 from pydantic import BaseModel, ConfigDict
 
 from model_store.checkpoint import Checkpoint, GoldenCase
+from model_store.errors import UnknownModel
 from model_store.manifest import Manifest, Scores
 from model_store.store import ModelStore
 from synthesis.cpu import served
@@ -198,7 +199,8 @@ class Experiment:
         config = self.configuration(Recipe("prime"))
         generator = None
         if entry.needs_generator:
-            generator = self.store.load(self.published("prime", split.index, seed)).synthesizer().generator
+            prime = self.store.load(self.published(Piece("prime", split=split.index, seed=seed)))
+            generator = prime.synthesizer().generator
         fitting = Fitting(
             measurements=self.measurements,
             support=split.support,
@@ -349,10 +351,17 @@ class Experiment:
         """The name that a generator is published under."""
         return f"{self.dataset.name}-{method}-split{split:02d}-seed{seed}"
 
-    def published(self, method: str, split: int, seed: int) -> str:
+    def published(self, piece: Piece) -> str:
         """The store reference of a finished generator of this run."""
-        rows = self.folder.rows([Piece(method, split=split, seed=seed).name])
-        return str(rows.checkpoint.iloc[0])
+        return str(self.folder.rows([piece.name]).checkpoint.iloc[0])
+
+    def has_model(self, piece: Piece) -> bool:
+        """Whether a generator is finished and the store holds the very model that its rows are of."""
+        rows = self.folder.rows([piece.name])
+        try:
+            return not rows.empty and self.store.resolve(rows.checkpoint.iloc[0]).digest == rows.digest.iloc[0]
+        except UnknownModel:
+            return False
 
     def _state_file(self, piece: Piece) -> Path:
         file = self.folder.state_file(piece.name)

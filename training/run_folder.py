@@ -1,7 +1,7 @@
 """A run on disk: what it was asked for, what is finished, where the rows are.
 
 OUT/run.json               what decides the results, and of each start the options, the commit and the environment
-OUT/rows/METHOD/PIECE.csv  rows of one finished piece of work: a listener's, or a split and seed's
+OUT/rows/METHOD/PIECE.csv  rows of one finished piece of work: a listener's, or a split and seed's; `rounded`
 OUT/state/...              training states of unfinished pieces
 OUT/cases.csv              all rows, an untrained design's once for each split that holds its listener out
 OUT/weighted_fxlms.csv     those of weighted FxLMS, which has a filter for each noise
@@ -29,6 +29,8 @@ from training.protocol import Row
 from training.report import CASES_FILE
 from training.report.inputs import WEIGHTED_FXLMS_FILE
 
+RECORD_FILE = "run.json"
+
 
 class RunError(ValueError):
     """A run that cannot start or go on as asked; the message names what was found and expected."""
@@ -46,20 +48,19 @@ class RunFolder:
 
         Raises RunError where the folder holds a run with other settings, or a record that cannot be read.
         """
-        settings = json.loads(json.dumps(settings))
-        file = folder / "run.json"
         starts: list[dict[str, Any]] = []
-        if file.exists():
-            found, starts = read_record(file)
-            changed = sorted(key for key in settings.keys() | found.keys() if settings.get(key) != found.get(key))
-            if changed:
-                differences = "; ".join(
-                    f"{key}: found {found.get(key)!r}, asked for {settings.get(key)!r}" for key in changed
-                )
-                raise RunError(f"{folder}: holds a run with other settings ({differences}); choose another --out")
+        if (folder / RECORD_FILE).exists():
+            found, starts = read_record(folder / RECORD_FILE)
+            check_settings(str(folder), found, settings)
         folder.mkdir(parents=True, exist_ok=True)
-        write_atomically(file, json.dumps({"settings": settings, "starts": [*starts, record]}, indent=2) + "\n")
-        return cls(folder)
+        run = cls(folder)
+        run.write_record(settings, [*starts, record])
+        return run
+
+    def write_record(self, settings: dict[str, Any], starts: list[dict[str, Any]]) -> None:
+        """Write run.json."""
+        text = json.dumps({"settings": settings, "starts": starts}, indent=2) + "\n"
+        write_atomically(self.folder / RECORD_FILE, text)
 
     def state_file(self, piece: str) -> Path:
         """Where a piece's training keeps its state."""
@@ -74,9 +75,12 @@ class RunFolder:
 
         Each row names the commit that made it, for a run may go on under a later one.
         """
-        made_by = commit()
-        write_rows(self._rows_file(piece), [row | {"commit": made_by} for row in rows])
+        self.write_rows(piece, pd.DataFrame(rows).assign(commit=commit()))
         self.state_file(piece).unlink(missing_ok=True)
+
+    def write_rows(self, piece: str, rows: pd.DataFrame) -> None:
+        """The rows of a piece, rounded."""
+        write_rows(self._rows_file(piece), rounded(rows))
 
     def rows(self, pieces: Iterable[str]) -> pd.DataFrame:
         """Rows of those of the pieces that are finished, joined."""
@@ -128,6 +132,25 @@ def read_record(file: Path) -> tuple[dict[str, Any], list[dict[str, Any]]]:
         raise RunError(f"{file}: cannot be read as a run's record ({error!r})") from error
 
 
+def check_settings(where: str, found: dict[str, Any], asked: dict[str, Any]) -> None:
+    """RunError where the settings found in a run are not those asked for."""
+    asked = json.loads(json.dumps(asked))
+    changed = sorted(key for key in asked.keys() | found.keys() if asked.get(key) != found.get(key))
+    if changed:
+        differences = "; ".join(f"{key}: found {found.get(key)!r}, asked for {asked.get(key)!r}" for key in changed)
+        raise RunError(f"{where}: holds a run with other settings ({differences}); choose another")
+
+
+def rounded(rows: pd.DataFrame) -> pd.DataFrame:
+    """Levels to 0.001 dB, those of single bands to 0.1 dB, control RMS to 1e-5.
+
+    Further digits would be those of one machine's arithmetic, and they are most of what a kept run would weigh.
+    """
+    levels = [name for name in map(str, rows.columns) if name.endswith("_db")]
+    digits = {name: 1 if name.startswith("band_") else 3 for name in levels}
+    return rows.round(digits | {"control_rms": 5})
+
+
 def read_rows(file: Path) -> pd.DataFrame:
     """Rows of one table file; RunError where it holds none."""
     try:
@@ -136,17 +159,17 @@ def read_rows(file: Path) -> pd.DataFrame:
         raise RunError(f"{file}: cannot be read as rows ({error}); delete it to do that piece again") from error
 
 
-def write_rows(file: Path, rows: list[Row]) -> None:
+def write_rows(file: Path, rows: pd.DataFrame) -> None:
     """One row per case, as CSV."""
     file.parent.mkdir(parents=True, exist_ok=True)
-    write_atomically(file, pd.DataFrame(rows).to_csv(index=False))
+    write_atomically(file, rows.to_csv(index=False))
 
 
-def write_atomically(file: Path, text: str) -> None:
-    """Write beside the file and swap, so that a kill leaves the old or the new text, never half of one."""
+def write_atomically(file: Path, content: str | bytes) -> None:
+    """Write beside the file and swap, so that a kill leaves the old or the new content, never half of one."""
     beside = file.with_name(f"{file.name}.{os.getpid()}.partial")
-    with beside.open("w") as stream:
-        stream.write(text)
+    with beside.open("wb") as stream:
+        stream.write(content.encode() if isinstance(content, str) else content)
         stream.flush()
         os.fsync(stream.fileno())
     os.replace(beside, file)

@@ -26,6 +26,7 @@ from training.engines import ENGINES, WorkerLost
 from training.exhibits import time_designs, write_exhibits
 from training.experiment import Experiment, Options, Piece, choose_device, open_experiment, stages
 from training.methods import GENERATORS, GROUPS, NAMES, chosen_methods
+from training.packed_run import unpack
 from training.report import ReportError, write_report
 from training.run_folder import RunError, RunFolder, environment
 
@@ -58,13 +59,16 @@ def run(request: argparse.Namespace) -> None:
     methods = chosen_methods(request.methods or f"standard,{request.generator}")
     experiment = open_experiment(options)
     splits = chosen_splits(experiment.splits, request.split)
+    if request.packed is not None:
+        unpack(request.packed, options.out, experiment.settings())
     asked = {name: value if value is None else str(value) for name, value in vars(request).items()}
     record = {"options": asked, "environment": environment(experiment.device)}
     folder = RunFolder.open(options.out, experiment.settings(), record)
     announce(experiment, methods, splits, request)
 
     pieces = experiment.pieces(methods, splits, request.seeds)
-    verify_published(experiment, [piece for piece in pieces if folder.is_finished(piece.name)])
+    finished = [piece for piece in pieces if folder.is_finished(piece.name)]
+    verify_published(experiment, finished, may_lack_models=request.packed is not None)
     alone = (request.engine, request.workers) == ("local", 1)
     group_size = request.group or (len(pieces) if alone and experiment.device.type == "cuda" else 1)
     if group_size > 1:
@@ -95,13 +99,19 @@ def work(options: Options, folder: RunFolder, pieces: list[Piece], engine: str, 
             )
 
 
-def verify_published(experiment: Experiment, finished: list[Piece]) -> None:
-    """What was published before must still be there, whole."""
-    for piece in finished:
-        if piece.method in GENERATORS:
-            assert piece.split is not None
-            assert piece.seed is not None
-            experiment.store.verify(experiment.published(piece.method, piece.split, piece.seed))
+def verify_published(experiment: Experiment, finished: list[Piece], *, may_lack_models: bool) -> None:
+    """What was published before must still be there, whole; a packed run's models may be missing."""
+    trained = [piece for piece in finished if piece.method in GENERATORS]
+    missing = [piece for piece in trained if may_lack_models and not experiment.has_model(piece)]
+    if missing:
+        print(
+            f"{len(missing)} models of finished pieces are not in {experiment.store.root}: their rows count, core "
+            "times and listener pages leave them out",
+            flush=True,
+        )
+    for piece in trained:
+        if piece not in missing:
+            experiment.store.verify(experiment.published(piece))
 
 
 def chosen_splits(splits: list[Split], index: int | None) -> list[Split]:
@@ -172,6 +182,13 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     )
     add("--store", type=Path, default=DEFAULT_ROOT, help="where checkpoints are published")
     add("--out", type=Path, required=True, help="folder of this run's rows, tables and figures")
+    add(
+        "--from",
+        type=Path,
+        dest="packed",
+        metavar="FILE",
+        help="a packed run to go on from (packed_run.py)",
+    )
     add("--support", type=positive_integer, help="listeners in support (default: the paper's number or share)")
     add("--split", type=int, help="run only this split, counted from 0")
     add("--window", type=positive_integer, help="samples of the calibration's window")

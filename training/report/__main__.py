@@ -1,20 +1,33 @@
-"""`python -m training.report OUT`."""
+"""`python -m training.report RUN [OUT]`, RUN a run's folder or a packed run (`training/packed_run.py`).
+
+The report is written to the folder; of a packed run to OUT, with the run itself, and without OUT only printed.
+"""
 
 import sys
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
+from training.packed_run import unpack
 from training.report.compose import write_report
 from training.report.rows import CASES_FILE, ReportError
+from training.run_folder import RunError
 
 
 def main(arguments: list[str]) -> int:
-    """Write the report; 2 and one line on standard error where the folder holds no usable rows."""
-    if len(arguments) != 1 or not (Path(arguments[0]) / CASES_FILE).is_file():
-        print(f"usage: python -m training.report OUT, OUT a run's folder with a {CASES_FILE}", file=sys.stderr)
+    """Write the report; 2 and one line on standard error where there are no usable rows."""
+    run, *out = map(Path, arguments or ["."])
+    is_packed = run.is_file() and len(out) <= 1
+    if not is_packed and (out or not (run / CASES_FILE).is_file()):
+        usage = f"RUN, a run's folder with a {CASES_FILE}, or FILE [OUT], a packed run"
+        print(f"usage: python -m training.report {usage}", file=sys.stderr)
         return 2
     try:
-        print(write_report(Path(arguments[0])))
-    except ReportError as error:
+        with TemporaryDirectory() as temporary:
+            folder = run if not is_packed else out[0] if out else Path(temporary)
+            if is_packed:
+                unpack(run, folder)
+            print(write_report(folder))
+    except (ReportError, RunError, OSError) as error:
         print(f"report: {error}", file=sys.stderr)
         return 2
     return 0

@@ -1,0 +1,137 @@
+"""A run as one file that a repository can keep: reports are made from it, and a run goes on from it.
+
+    python -m training.packed_run pack RUN FILE
+    python -m training.packed_run unpack FILE RUN
+    python -m training.run_splits ... --from FILE --out RUN
+    python -m training.report FILE
+
+FILE (`NAME.json.xz`) is JSON under xz: `settings` and `starts` as in run.json; `held_out`, the listeners of each
+split in cases.csv; `core_times`, the text of core_time.csv; and `rows`, for each method a list for each column,
+with the piece of each row. A column's neighbours are alike, which makes the file a quarter smaller than its rows
+one after the other would be. Published models, training states and the listeners' paths are not in it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import lzma
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from training.report import CASES_FILE
+from training.report.inputs import CORE_TIME_FILE
+from training.run_folder import (
+    RECORD_FILE,
+    RunError,
+    RunFolder,
+    check_settings,
+    read_record,
+    read_rows,
+    rounded,
+    write_atomically,
+)
+
+PIECE = "piece"
+
+
+class PackedRun(BaseModel):
+    """What FILE holds, see above; rows: by method, by column."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    settings: dict[str, Any]
+    starts: list[dict[str, Any]]
+    held_out: dict[int, tuple[str, ...]]
+    core_times: str | None
+    rows: dict[str, dict[str, list[Any]]]
+
+
+def pack(run: Path, file: Path) -> None:
+    """Write all that is finished in a run's folder into one file; RunError where there is nothing to write."""
+    settings, starts = read_record(run / RECORD_FILE)
+    cases, core_times = run / CASES_FILE, run / CORE_TIME_FILE
+    held_out: Mapping[Any, Any] = {}
+    if cases.exists():
+        held_out = pd.read_csv(cases, usecols=["split", "listener"]).groupby("split").listener.unique().to_dict()
+    packed = PackedRun(
+        settings=settings,
+        starts=starts,
+        held_out={int(split): tuple(listeners) for split, listeners in held_out.items()},
+        core_times=core_times.read_text() if core_times.exists() else None,
+        rows={folder.name: _columns(folder) for folder in sorted((run / "rows").glob("*/"))},
+    )
+    if not packed.rows:
+        raise RunError(f"{run}: found no finished piece, nothing to pack")
+    file.parent.mkdir(parents=True, exist_ok=True)
+    text = json.dumps(packed.model_dump(mode="json"), separators=(",", ":"))
+    write_atomically(file, lzma.compress(text.encode(), preset=9 | lzma.PRESET_EXTREME))
+
+
+def _columns(folder: Path) -> dict[str, list[Any]]:
+    """A method's rows, all pieces, by column; a missing value is None."""
+    pieces = [rounded(read_rows(file)).assign(**{PIECE: file.stem}) for file in sorted(folder.glob("*.csv"))]
+    rows = pd.concat(pieces, ignore_index=True).astype(object)
+    return {str(name): column.where(column.notna(), None).tolist() for name, column in rows.items()}
+
+
+def read_packed(file: Path) -> PackedRun:
+    """RunError where the file is none."""
+    try:
+        return PackedRun.model_validate_json(lzma.decompress(file.read_bytes()))
+    except (lzma.LZMAError, ValidationError) as error:
+        reason = str(error).replace("\n", " ")
+        raise RunError(f"{file}: cannot be read as a packed run ({reason})") from error
+
+
+def unpack(file: Path, run: Path, settings: dict[str, Any] | None = None) -> None:
+    """Make a run's folder of the file, or add to one what it lacks: a piece that is there is kept.
+
+    Raises RunError, and leaves the folder alone, where the file holds a run with other settings than `settings`
+    (None: than the folder's own).
+    """
+    packed = read_packed(file)
+    if settings is not None:
+        check_settings(str(file), packed.settings, settings)
+    record = run / RECORD_FILE
+    if record.exists():
+        check_settings(str(run), read_record(record)[0], packed.settings)
+    folder = RunFolder(run)
+    run.mkdir(parents=True, exist_ok=True)
+    if not record.exists():
+        folder.write_record(packed.settings, packed.starts)
+    for method, columns in packed.rows.items():
+        for piece, rows in pd.DataFrame(columns).groupby(PIECE, sort=False):
+            name = f"{method}/{piece}"
+            if ".." in (method, piece) or Path(name).parts != (method, piece):
+                raise RunError(f"{file}: found the piece {name!r}, expected METHOD/PIECE")
+            if not folder.is_finished(name):
+                folder.write_rows(name, rows.drop(columns=PIECE))
+    if packed.core_times is not None and not (run / CORE_TIME_FILE).exists():
+        write_atomically(run / CORE_TIME_FILE, packed.core_times)
+    if packed.held_out:
+        folder.collect(packed.held_out)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Pack or unpack; returns the exit status. A mistake in the request is one line on standard error, status 2."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("action", choices=("pack", "unpack"))
+    parser.add_argument("source", type=Path)
+    parser.add_argument("target", type=Path)
+    request = parser.parse_args(arguments)
+    try:
+        (pack if request.action == "pack" else unpack)(request.source, request.target)
+    except (RunError, OSError) as error:
+        print(f"packed_run: {error}", file=sys.stderr)
+        return 2
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
