@@ -7,7 +7,7 @@ benchmarks/results); each gets its pictures, and report.md beside them shows all
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +23,8 @@ from matplotlib.ticker import NullFormatter, ScalarFormatter
 
 Document = dict[str, Any]
 
-DRAWN = ("core", "scaling")
+LISTED_ELSEWHERE = ("resident_bytes", "figures", "held")
+"""What a verdict's table leaves out: series, and tables of their own."""
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -64,10 +65,11 @@ def section(folder: Path, root: Path, documents: dict[str, Document]) -> str:
     if unmeasured:
         lines += [f"Simulated ears: {', '.join(unmeasured)}.", ""]
     for name, document in documents.items():
-        lines += [f"### {name}", "", *TABLES[document["benchmark"].split("-")[0]](document), ""]
-        if name in DRAWN:
+        benchmark = document["benchmark"].split("-")[0]
+        lines += [f"### {name}", "", *TABLES.get(benchmark, verdict_table)(document), ""]
+        if benchmark in PICTURES:
             picture = folder / f"{name}.png"
-            {"core": draw_core, "scaling": draw_scaling}[name](document, picture)
+            PICTURES[benchmark](document, picture)
             lines += [f"![{name}]({picture.relative_to(root).as_posix()})", ""]
     return "\n".join(lines)
 
@@ -220,6 +222,23 @@ def floor_table(document: Document) -> list[str]:
     )
 
 
+def verdict_table(document: Document) -> list[str]:
+    """What a long form came to, a line for each figure; figures within figures have dotted names."""
+    (row,) = document["rows"]
+
+    def flat(value: Row, prefix: str = "") -> Iterator[tuple[str, object]]:
+        for key, each in value.items():
+            if key in LISTED_ELSEWHERE:
+                continue
+            if isinstance(each, dict):
+                yield from flat(each, f"{prefix}{key}.")
+            else:
+                yield f"`{prefix}{key}`", number(each, 4) if isinstance(each, float) else each
+
+    lines = [("Held" if row["held"] else "**Did not hold**") + f", {row['seconds'] / 60:.1f} minutes.", ""]
+    return lines + table(("", ""), flat(row))
+
+
 TABLES = {
     "floor": floor_table,
     "core": core_table,
@@ -280,3 +299,23 @@ def draw_scaling(document: Document, file: Path) -> None:
         panel.grid(alpha=0.3)
     figure.savefig(file, dpi=110)
     plt.close(figure)
+
+
+def draw_soak(document: Document, file: Path) -> None:
+    """Resident memory over the run."""
+    (row,) = document["rows"]
+    asked, resident = zip(*row["resident_bytes"], strict=True)
+    figure, panel = plt.subplots(figsize=(6, 3), layout="constrained")
+    panel.plot([each / 1e3 for each in asked], [each / 1e6 for each in resident])
+    panel.set(xlabel="requests, thousands", ylabel="resident memory, MB", ylim=(0, 1.2 * max(resident) / 1e6))
+    panel.set_title(f"drift after warming up: {100 * row['drift']:+.2f} %")
+    panel.grid(alpha=0.3)
+    figure.savefig(file, dpi=110)
+    plt.close(figure)
+
+
+PICTURES: dict[str, Callable[[Document, Path], None]] = {
+    "core": draw_core,
+    "scaling": draw_scaling,
+    "soak": draw_soak,
+}

@@ -29,13 +29,19 @@ def write(
     **more: Any,
 ) -> Path:
     """Write BENCHMARK.json with where, with what and what was measured; returns the file, and prints its name."""
-    folder = results_folder(out, machine)
-    folder.mkdir(parents=True, exist_ok=True)
-    file = folder / f"{benchmark}.json"
+    file = results_folder(out, machine) / f"{benchmark}.json"
+    write_file(file, benchmark, machine, settings, rows, **more)
+    return file
+
+
+def write_file(
+    file: Path, benchmark: str, machine: dict[str, Any], settings: dict[str, Any], rows: list[Row], **more: Any
+) -> None:
+    """The same into a file of any name."""
+    file.parent.mkdir(parents=True, exist_ok=True)
     document = {"benchmark": benchmark, "machine": machine, "settings": settings, **more, "rows": rows}
     file.write_text(json.dumps(document, indent=1) + "\n")
     print(f"written: {file}", flush=True)
-    return file
 
 
 def read(file: Path) -> dict[str, Any]:

@@ -5,9 +5,8 @@
 Clients ask for designs all the time while, one after the other: checkpoints are damaged in the store (weights that
 are not numbers, cut short, a bit turned over, a link in a file's place) and their loading is asked for; the process
 that reads long JSON is killed; a publisher runs out of disk. What must hold: each fault is refused or recovered
-from, every client is given the old model's filter throughout, and the store lists what it listed before. Prints one
-line of JSON; the exit status is 1 after a mistake. (A GPU whose memory is full:
-`tests/service/engine/test_engine.py`.)
+from, every client is given the old model's filter throughout, and the store lists what it listed before. (A GPU
+whose memory is full: `tests/service/engine/test_engine.py`.)
 """
 
 from __future__ import annotations
@@ -22,14 +21,17 @@ import subprocess
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Callable
-from dataclasses import asdict, dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import torch
 from safetensors.torch import load_file, save_file
 
+from benchmarks import long_form
+from benchmarks.long_form import say
 from benchmarks.reliability.served import Served, served
 from benchmarks.reliability.traffic import Tally, in_turn, request
 from model_store.checkpoint import Checkpoint
@@ -88,8 +90,9 @@ DAMAGES: dict[str, Callable[[Path], None]] = {
 }
 
 
-def run(checkpoint: Checkpoint, *arguments: str) -> Outcome:
+def run(checkpoint: Checkpoint, *arguments: str, into: Outcome | None = None) -> Outcome:
     """Break a service of its own in every way."""
+    outcome = Outcome() if into is None else into
     digest = hashlib.sha256(KEY.encode()).hexdigest()
     with tempfile.TemporaryDirectory() as folder:
         store = ModelStore(Path(folder), include_bundled=False)
@@ -99,11 +102,12 @@ def run(checkpoint: Checkpoint, *arguments: str) -> Outcome:
             damage(next(version.folder.glob("generator*")))
         keys = ("--management-keys", f'["{digest}"]')
         with served(store.root, "--model", MODEL, *keys, *arguments) as service:
-            return asyncio.run(_break(service, store, checkpoint))
+            asyncio.run(_break(service, store, checkpoint, outcome))
+    return outcome
 
 
-async def _break(service: Served, store: ModelStore, checkpoint: Checkpoint) -> Outcome:
-    outcome, tally, listed = Outcome(), Tally(), store.list()
+async def _break(service: Served, store: ModelStore, checkpoint: Checkpoint, outcome: Outcome) -> None:
+    tally, listed = Tally(), store.list()
     plain = request(checkpoint.golden, "/refine?k=1", {"X-Deadline-Ms": "60000"})
     expected = (await _filters(service, plain, Tally()))[0]
     is_over = asyncio.Event()
@@ -114,12 +118,16 @@ async def _break(service: Served, store: ModelStore, checkpoint: Checkpoint) -> 
                 if np.abs(found - expected).max() > 1e-3 * np.abs(expected).max():
                     outcome.mistakes["another filter"] += 1
 
+    async def seen(name: str, fault: Callable[[], str]) -> None:
+        outcome.faults[name] = await asyncio.to_thread(fault)
+        say(f"{name}: {outcome.faults[name]}")
+
     clients = [asyncio.create_task(client()) for _ in range(N_CLIENTS)]
     for number, name in enumerate(DAMAGES):
-        outcome.faults[name] = await asyncio.to_thread(_refused_load, service, f"{DAMAGED}-{number}")
+        await seen(name, partial(_refused_load, service, f"{DAMAGED}-{number}"))
     if Path("/proc/self/task").exists():
-        outcome.faults["a killed process"] = await asyncio.to_thread(_killed_reader, service)
-    outcome.faults["a full disk"] = await asyncio.to_thread(_full_disk, store)
+        await seen("a killed process", partial(_killed_reader, service))
+    await seen("a full disk", partial(_full_disk, store))
     is_over.set()
     await asyncio.gather(*clients)
     outcome.n_answers = tally.statuses[200]
@@ -128,7 +136,6 @@ async def _break(service: Served, store: ModelStore, checkpoint: Checkpoint) -> 
     if store.list() != listed:
         outcome.mistakes["the store has changed"] += 1
     outcome.mistakes.update(name for name, found in outcome.faults.items() if "as it should be" not in found)
-    return outcome
 
 
 async def _filters(service: Served, content: bytes, tally: Tally) -> list[np.ndarray]:
@@ -181,13 +188,15 @@ def _full_disk(store: ModelStore) -> str:
     return f"publishing ended with {done.returncode}, {len(left)} left over{', as it should be' if held else ''}"
 
 
-def main(arguments: list[str] | None = None) -> int:
+def main(arguments: Sequence[str] | None = None) -> int:
     """Run the long form; the exit status says whether it held."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.reliability.faults")
-    _, rest = parser.parse_known_args(arguments)
-    outcome = run(ModelStore().load("default"), *rest)
-    print(json.dumps({"reliability": "faults", **asdict(outcome)}))
-    return 1 if outcome.mistakes else 0
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.reliability.faults", description=__doc__)
+    outcome = Outcome()
+
+    def work(_: argparse.Namespace, rest: Sequence[str]) -> None:
+        run(ModelStore().load("default"), *rest, into=outcome)
+
+    return long_form.main("faults", parser, arguments, outcome, work)
 
 
 if __name__ == "__main__":

@@ -6,26 +6,28 @@ Binary bodies: good ones of every form, then bits turned over, bytes cut off, do
 drawn anew, numbers replaced by NaN, infinity and the edges of float32; half of them get a checksum that matches
 again, so that they are read to the end. Then the OpenAPI document: schemathesis draws requests from it, good and
 bad, and holds the answers to it. What must hold: no 5xx but a 503 that says when to come back, and no NaN in an
-answer. Prints one line of JSON; the exit status is 1 after a mistake.
+answer.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
-import json
 import struct
 import subprocess
 import sys
 import tempfile
+import time
 import zlib
 from collections import Counter
-from dataclasses import asdict, dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
 
 import numpy as np
 
+from benchmarks import long_form
 from benchmarks.reliability.served import Served, served
 from benchmarks.reliability.traffic import ANSWER_BYTES, Connection
 from model_store.checkpoint import Checkpoint
@@ -40,15 +42,16 @@ FLOATS = tuple(
     for value in (np.nan, np.inf, -np.inf, 0.0, -0.0, 3.4e38, -3.4e38, 1e-45, 1e-38, 1e19, 1e-19, 1.0)
 )
 LENGTHS = (0, 1, 2, 2048, 2049, 4097, 16_384, 16_385, 32_768, 32_769, 65_536, 2**31 - 1, 2**31, 2**32 - 1)
-QUERIES = (
-    "",
-    "?k=1",
-    "?k=8&profile=paper",
-    "?method=wmmse",
-    "?method=ratio_base",
-    "?method=projected_ratio",
-    "?sign=plus",
-)
+QUERIES = {
+    "": 8,
+    "?k=1": 8,
+    "?k=8&profile=paper": 1,
+    "?method=wmmse": 2,
+    "?method=ratio_base": 4,
+    "?method=projected_ratio": 4,
+    "?sign=plus": 4,
+}
+"""How often each is asked for; what takes long is rare."""
 # A deadline of a millisecond cannot be met, and the document says so; `_mutants` looks closer at such answers.
 CONFIGURATION = '[checks]\nnot_a_server_error.expected-statuses = ["2xx", "3xx", "4xx", 503]\n'
 CHECKS = "not_a_server_error,status_code_conformance,content_type_conformance,response_schema_conformance"
@@ -59,19 +62,29 @@ class Outcome:
     """statuses: of the mutated bodies. schemathesis: its exit status, 0 where nothing was found; None: not run."""
 
     n_bodies: int = 0
+    bodies_per_s: float = 0.0
     statuses: Counter[int] = field(default_factory=Counter)
     schemathesis: int | None = None
     found: str = ""
     mistakes: Counter[str] = field(default_factory=Counter)
 
 
-def run(checkpoint: Checkpoint, n_bodies: int, n_examples: int, seed: int, *arguments: str) -> Outcome:
+def run(
+    checkpoint: Checkpoint,
+    n_bodies: int,
+    n_examples: int,
+    seed: int,
+    *arguments: str,
+    n_clients: int = 8,
+    into: Outcome | None = None,
+) -> Outcome:
     """Fuzz a service of its own. n_examples: for each operation of the document; 0 leaves it out."""
+    outcome = Outcome() if into is None else into
     with tempfile.TemporaryDirectory() as folder:
         store = ModelStore(Path(folder), include_bundled=False)
         store.publish(MODEL, checkpoint)
         with served(store.root, "--model", MODEL, *arguments) as service:
-            outcome = asyncio.run(_mutants(service, checkpoint.golden, n_bodies, Random(seed)))
+            asyncio.run(_mutants(service, checkpoint.golden, n_bodies, n_clients, Random(seed), outcome))
             if n_examples:
                 _document(service, n_examples, seed, outcome)
             if any("Traceback" in line for line in service.log):
@@ -117,25 +130,36 @@ def mutated(body: bytes, draw: Random) -> bytes:
     return bytes(mutant)
 
 
-async def _mutants(service: Served, golden: GoldenCase, n_bodies: int, draw: Random) -> Outcome:
-    outcome, bodies, connection = Outcome(), good_bodies(golden), Connection(service.port)
-    for _ in range(n_bodies):
-        body = mutated(draw.choice(bodies), draw)
-        path = draw.choice(("/synthesize", "/refine")) + draw.choice(QUERIES)
-        if path.startswith("/synthesize?k"):
-            path = "/synthesize"
-        head = f"POST {path} HTTP/1.1\r\nHost: x\r\nAccept: application/octet-stream\r\nX-Deadline-Ms: 60000\r\n"
-        head += f"Content-Type: application/octet-stream\r\nContent-Length: {len(body)}\r\n\r\n"
-        answer = await connection.ask(head.encode() + body)
-        outcome.statuses[answer.status] += 1
-        if answer.status == 200:
-            if len(answer.body) != ANSWER_BYTES or not np.isfinite(np.frombuffer(answer.body, "<f4")).all():
-                outcome.mistakes["an answer that is no filter"] += 1
-        elif answer.status >= 500 and not (answer.status == 503 and answer.says_when):
-            outcome.mistakes[f"status {answer.status}"] += 1
-    connection.close()
-    outcome.n_bodies = n_bodies
-    return outcome
+async def _mutants(
+    service: Served, golden: GoldenCase, n_bodies: int, n_clients: int, draw: Random, outcome: Outcome
+) -> None:
+    bodies, left = good_bodies(golden), long_form.counted(n_bodies, "bodies")
+    queries, weights = list(QUERIES), list(QUERIES.values())
+    began = time.perf_counter()
+
+    async def client() -> None:
+        connection = Connection(service.port)
+        for _ in left:
+            body = mutated(draw.choice(bodies), draw)
+            path = draw.choice(("/synthesize", "/refine")) + draw.choices(queries, weights)[0]
+            if path.startswith("/synthesize?k"):
+                path = "/synthesize"
+            head = (
+                f"POST {path} HTTP/1.1\r\nHost: x\r\nAccept: application/octet-stream\r\nX-Deadline-Ms: 60000\r\n"
+            )
+            head += f"Content-Type: application/octet-stream\r\nContent-Length: {len(body)}\r\n\r\n"
+            answer = await connection.ask(head.encode() + body)
+            outcome.statuses[answer.status] += 1
+            if answer.status == 200:
+                if len(answer.body) != ANSWER_BYTES or not np.isfinite(np.frombuffer(answer.body, "<f4")).all():
+                    outcome.mistakes["an answer that is no filter"] += 1
+            elif answer.status >= 500 and not (answer.status == 503 and answer.says_when):
+                outcome.mistakes[f"status {answer.status}"] += 1
+            outcome.n_bodies += 1
+            outcome.bodies_per_s = outcome.n_bodies / (time.perf_counter() - began)
+        connection.close()
+
+    await asyncio.gather(*(client() for _ in range(n_clients)))
 
 
 def _document(service: Served, n_examples: int, seed: int, outcome: Outcome) -> None:
@@ -155,24 +179,54 @@ def _document(service: Served, n_examples: int, seed: int, outcome: Outcome) -> 
     ]
     with tempfile.TemporaryDirectory() as folder:  # it leaves files where it runs
         Path(folder, "schemathesis.toml").write_text(CONFIGURATION)
-        done = subprocess.run(command, capture_output=True, text=True, cwd=folder)
-    outcome.schemathesis = done.returncode
-    if done.returncode:
-        outcome.found = "\n".join(line[:400] for line in (done.stdout + done.stderr).splitlines())[-8000:]
+        code, printed = _run(command, folder)
+    outcome.schemathesis = code
+    if code:
+        outcome.found = "\n".join(line[:400] for line in printed.splitlines())[-8000:]
         outcome.mistakes["schemathesis"] += 1
 
 
-def main(arguments: list[str] | None = None) -> int:
+def _run(command: Sequence[str], folder: str) -> tuple[int, str]:
+    """Exit status and output of a program that does not tell how far it has come."""
+    began = time.monotonic()
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, cwd=folder
+    ) as process:
+        try:
+            while True:
+                try:
+                    printed, _ = process.communicate(timeout=long_form.TELL_EVERY_S)
+                    return process.returncode, printed
+                except subprocess.TimeoutExpired:
+                    long_form.say(f"schemathesis: {long_form.as_time(time.monotonic() - began)} so far")
+        except BaseException:
+            process.kill()
+            raise
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
     """Run the long form; the exit status says whether it held."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.reliability.fuzz")
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.reliability.fuzz", description=__doc__)
     parser.add_argument("--bodies", type=int, default=1_000_000)
-    parser.add_argument("--examples", type=int, default=200)
+    parser.add_argument(
+        "--examples", type=int, default=200, help="of each operation of the document; 0: leave it out"
+    )
+    parser.add_argument("--clients", type=int, default=8)
     parser.add_argument("--seed", type=int, default=0)
-    options, rest = parser.parse_known_args(arguments)
-    checkpoint = ModelStore().load("default")
-    outcome = run(checkpoint, options.bodies, options.examples, options.seed, *rest)
-    print(json.dumps({"reliability": "fuzz", **asdict(outcome)}))
-    return 1 if outcome.mistakes else 0
+    outcome = Outcome()
+
+    def work(options: argparse.Namespace, rest: Sequence[str]) -> None:
+        run(
+            ModelStore().load("default"),
+            options.bodies,
+            options.examples,
+            options.seed,
+            *rest,
+            n_clients=options.clients,
+            into=outcome,
+        )
+
+    return long_form.main("fuzz", parser, arguments, outcome, work)
 
 
 if __name__ == "__main__":

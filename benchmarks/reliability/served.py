@@ -17,6 +17,12 @@ from pathlib import Path
 READY_WITHIN_S = 120.0
 STOPPED_WITHIN_S = 60.0
 
+LEASHED = (
+    "import ctypes, os, sys; prctl = getattr(ctypes.CDLL(None), 'prctl', None); prctl and prctl(1, 15); "
+    "os.execv(sys.executable, [sys.executable, *sys.argv[1:]])"
+)
+"""Program that becomes another one, which Linux tells to stop when we are gone (PR_SET_PDEATHSIG, SIGTERM)."""
+
 
 @dataclass
 class Served:
@@ -50,8 +56,15 @@ class Served:
 @contextmanager
 def served(store: Path, *arguments: str, environment: Mapping[str, str] | None = None) -> Iterator[Served]:
     """`python -m service` over a store, on a port of its own choosing, from ready until the block ends."""
-    command = [sys.executable, "-m", "service", "--port", "0", "--store", str(store), *arguments]
-    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=os.environ | dict(environment or {}))
+    command = [sys.executable, "-c", LEASHED, "-m", "service", "--port", "0", "--store", str(store), *arguments]
+    process = subprocess.Popen(
+        command,
+        stdout=subprocess.DEVNULL,  # ours may be a pipe that somebody reads to its end
+        stderr=subprocess.PIPE,
+        text=True,
+        env=os.environ | dict(environment or {}),
+        process_group=0,  # a signal to our group, as Ctrl-C sends, is ours: we end the service
+    )
     log: list[str] = []
     reader = threading.Thread(target=_read, args=(process, log), daemon=True)
     reader.start()

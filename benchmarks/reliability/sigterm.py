@@ -4,24 +4,25 @@
 
 A request counts as taken once it was sent on a connection that the service had accepted: an answer must come, a 200
 or a 503 that says so. A connection that is refused, or reset before anything came back on a fresh one, was not
-accepted; it ends that client. Each round's service must exit within its time. Prints one line of JSON; the exit
-status is 1 if anything was dropped.
+accepted; it ends that client. Each round's service must exit within its time.
 """
 
 from __future__ import annotations
 
 import argparse
 import http.client
-import json
 import sys
 import tempfile
 import threading
 import time
 from collections import Counter
-from dataclasses import asdict, dataclass, field
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
 
+from benchmarks import long_form
 from benchmarks.reliability.served import Served, served
 from model_store.checkpoint import Checkpoint
 from model_store.store import ModelStore
@@ -44,33 +45,55 @@ class Outcome:
     longest_exit_s: float = 0.0
 
 
-def run(checkpoint: Checkpoint, n_rounds: int, n_clients: int, *arguments: str) -> Outcome:
-    """Start, load and end a service that many times; arguments: more of the service's."""
-    outcome, draw = Outcome(), Random(0)
+def run(
+    checkpoint: Checkpoint,
+    n_rounds: int,
+    n_clients: int,
+    *arguments: str,
+    at_once: int = 1,
+    into: Outcome | None = None,
+) -> Outcome:
+    """Start, load and end a service that many times; arguments: more of the service's. at_once: services."""
+    outcome, draw = Outcome() if into is None else into, Random(0)
     golden = checkpoint.golden
     request = wire.encode(golden.primary.numpy(), golden.secondary.numpy())
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(at_once) as pool:
         store = ModelStore(Path(folder), include_bundled=False)
         store.publish(MODEL, checkpoint)
-        for _ in range(n_rounds):
-            with served(store.root, "--model", MODEL, "--drain-s", str(DRAIN_S), *arguments) as service:
-                clients = [
-                    threading.Thread(target=_ask_until_refused, args=(service, request, outcome))
-                    for _ in range(n_clients)
-                ]
-                for client in clients:
-                    client.start()
-                time.sleep(draw.uniform(0.2, 0.6))  # somewhere in a design, not always at its start
-                told = time.monotonic()
-                service.process.terminate()
-                service.process.wait(EXIT_WITHIN_S)
-                outcome.longest_exit_s = max(outcome.longest_exit_s, time.monotonic() - told)
-                for client in clients:
-                    client.join()
-            if any("Traceback" in line for line in service.log):
-                outcome.mistakes["a traceback in the log"] += 1
-            outcome.n_rounds += 1
+        arguments = ("--model", MODEL, "--drain-s", str(DRAIN_S), *arguments)
+        rounds = [
+            # Ended somewhere in a design, not always at its start.
+            pool.submit(_round, store.root, arguments, request, n_clients, draw.uniform(0.2, 0.6), outcome)
+            for _ in range(n_rounds)
+        ]
+        try:
+            for _, done in zip(long_form.counted(n_rounds, "rounds"), as_completed(rounds), strict=False):
+                done.result()
+        finally:
+            pool.shutdown(cancel_futures=True)
     return outcome
+
+
+def _round(
+    store: Path, arguments: Sequence[str], request: bytes, n_clients: int, for_s: float, outcome: Outcome
+) -> None:
+    """One service from its start to its end, which comes when it has been asked for `for_s` seconds."""
+    with served(store, *arguments) as service:
+        clients = [
+            threading.Thread(target=_ask_until_refused, args=(service, request, outcome)) for _ in range(n_clients)
+        ]
+        for client in clients:
+            client.start()
+        time.sleep(for_s)
+        told = time.monotonic()
+        service.process.terminate()
+        service.process.wait(EXIT_WITHIN_S)
+        outcome.longest_exit_s = max(outcome.longest_exit_s, time.monotonic() - told)
+        for client in clients:
+            client.join()
+    if any("Traceback" in line for line in service.log):
+        outcome.mistakes["a traceback in the log"] += 1
+    outcome.n_rounds += 1
 
 
 def _ask_until_refused(service: Served, request: bytes, outcome: Outcome) -> None:
@@ -96,15 +119,19 @@ def _ask_until_refused(service: Served, request: bytes, outcome: Outcome) -> Non
     connection.close()
 
 
-def main(arguments: list[str] | None = None) -> int:
+def main(arguments: Sequence[str] | None = None) -> int:
     """Run the long form; the exit status says whether it held."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.reliability.sigterm")
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.reliability.sigterm", description=__doc__)
     parser.add_argument("--rounds", type=int, default=100)
-    parser.add_argument("--clients", type=int, default=4)
-    options, rest = parser.parse_known_args(arguments)
-    outcome = run(ModelStore().load("default"), options.rounds, options.clients, *rest)
-    print(json.dumps({"reliability": "SIGTERM", **asdict(outcome)}))
-    return 1 if outcome.mistakes else 0
+    parser.add_argument("--clients", type=int, default=4, help="of each service")
+    parser.add_argument("--at-once", type=int, default=2, help="services, each in a round of its own")
+    outcome = Outcome()
+
+    def work(options: argparse.Namespace, rest: Sequence[str]) -> None:
+        checkpoint = ModelStore().load("default")
+        run(checkpoint, options.rounds, options.clients, *rest, at_once=options.at_once, into=outcome)
+
+    return long_form.main("sigterm", parser, arguments, outcome, work)
 
 
 if __name__ == "__main__":

@@ -4,25 +4,25 @@
 
 A third of them send a head line by line, a third a body, a third nothing at all; each that is closed is opened
 anew. Meanwhile one client goes on asking, as it did before. What must hold: it is always answered, and its p99 is
-at most twice that without them; with fewer than four cores judge by the service's own times (`server`). Prints one
-line of JSON; the exit status is 1 after a mistake.
+at most twice that without them; with fewer than four cores judge by the service's own times (`server`).
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
-import json
 import os
 import resource
 import sys
 import tempfile
 from collections import Counter
+from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from benchmarks import long_form
 from benchmarks.reliability.served import Served, served
 from benchmarks.reliability.traffic import Tally, in_turn, request
 from benchmarks.timing import summary
@@ -48,12 +48,20 @@ class Outcome:
     before: dict[str, Any] = field(default_factory=dict)
     meanwhile: dict[str, Any] = field(default_factory=dict)
     n_opened: int = 0
-    ended: dict[str, int] = field(default_factory=dict)
-    mistakes: dict[str, int] = field(default_factory=dict)
+    ended: Counter[str] = field(default_factory=Counter)
+    mistakes: Counter[str] = field(default_factory=Counter)
 
 
-def run(checkpoint: Checkpoint, n_sockets: int, n_requests: int, drip_every_s: float, *arguments: str) -> Outcome:
+def run(
+    checkpoint: Checkpoint,
+    n_sockets: int,
+    n_requests: int,
+    drip_every_s: float,
+    *arguments: str,
+    into: Outcome | None = None,
+) -> Outcome:
     """Drip on a service of its own from so many sockets while a client asks so often."""
+    outcome = Outcome() if into is None else into
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if hard != resource.RLIM_INFINITY and hard < n_sockets + SPARE_FILES:
         raise RuntimeError(f"found room for {hard} open files, expected {n_sockets + SPARE_FILES}")
@@ -62,24 +70,30 @@ def run(checkpoint: Checkpoint, n_sockets: int, n_requests: int, drip_every_s: f
         store = ModelStore(Path(folder), include_bundled=False)
         store.publish(MODEL, checkpoint)
         with served(store.root, "--model", MODEL, *arguments) as service:
-            return asyncio.run(_drip(service, checkpoint, n_sockets, n_requests, drip_every_s))
+            asyncio.run(_drip(service, checkpoint, n_sockets, n_requests, drip_every_s, outcome))
+    return outcome
 
 
 async def _drip(
-    service: Served, checkpoint: Checkpoint, n_sockets: int, n_requests: int, drip_every_s: float
-) -> Outcome:
+    service: Served,
+    checkpoint: Checkpoint,
+    n_sockets: int,
+    n_requests: int,
+    drip_every_s: float,
+    outcome: Outcome,
+) -> None:
+    outcome.n_cores = os.cpu_count() or 1
     plain = request(checkpoint.golden, "/refine?k=1", {"X-Deadline-Ms": "60000"})
     await in_turn(service.port, plain, 20)
     before = await in_turn(service.port, plain, n_requests)
-    ended: Counter[str] = Counter()
-    n_opened = 0
+    outcome.before = _times(before)
+    outcome.mistakes += before.mistakes
 
     async def sender(kind: str) -> None:
-        nonlocal n_opened
         first, drip = KINDS[kind]
         while True:
             reader, writer = await asyncio.open_connection("127.0.0.1", service.port)
-            n_opened += 1
+            outcome.n_opened += 1
             received = b""
             try:
                 writer.write(first)
@@ -91,43 +105,38 @@ async def _drip(
                 pass
             finally:
                 writer.close()
-            ended[f"{kind}: {received[9:12].decode() or 0}"] += 1
+            outcome.ended[f"{kind}: {received[9:12].decode() or 0}"] += 1
 
     senders = [asyncio.create_task(sender(list(KINDS)[number % len(KINDS)])) for number in range(n_sockets)]
-    while n_opened < n_sockets:
+    while outcome.n_opened < n_sockets:
         await asyncio.sleep(0.01)
     meanwhile = await in_turn(service.port, plain, n_requests)
     for task in senders:
         task.cancel()
     done = await asyncio.gather(*senders, return_exceptions=True)
     await asyncio.sleep(drip_every_s)  # in which the sockets are closed
-    mistakes = before.mistakes + meanwhile.mistakes
-    mistakes.update(type(each).__name__ for each in done if not isinstance(each, asyncio.CancelledError))
-    return Outcome(
-        n_cores=os.cpu_count() or 1,
-        before=_times(before),
-        meanwhile=_times(meanwhile),
-        n_opened=n_opened,
-        ended=dict(ended),
-        mistakes=dict(mistakes),
-    )
+    outcome.meanwhile = _times(meanwhile)
+    outcome.mistakes += meanwhile.mistakes
+    outcome.mistakes.update(type(each).__name__ for each in done if not isinstance(each, asyncio.CancelledError))
 
 
 def _times(tally: Tally) -> dict[str, Any]:
     return {"client": summary(tally.accepted_ms), "server": summary(tally.accepted_server_ms)}
 
 
-def main(arguments: list[str] | None = None) -> int:
+def main(arguments: Sequence[str] | None = None) -> int:
     """Run the long form; the exit status says whether it held."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.reliability.slow_senders")
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.reliability.slow_senders", description=__doc__)
     parser.add_argument("--sockets", type=int, default=1000)
     parser.add_argument("--requests", type=int, default=2000)
     parser.add_argument("--drip-every-s", type=float, default=1.0)
-    options, rest = parser.parse_known_args(arguments)
-    checkpoint = ModelStore().load("default")
-    outcome = run(checkpoint, options.sockets, options.requests, options.drip_every_s, *rest)
-    print(json.dumps({"reliability": "slow senders", **asdict(outcome)}))
-    return 1 if outcome.mistakes else 0
+    outcome = Outcome()
+
+    def work(options: argparse.Namespace, rest: Sequence[str]) -> None:
+        checkpoint = ModelStore().load("default")
+        run(checkpoint, options.sockets, options.requests, options.drip_every_s, *rest, into=outcome)
+
+    return long_form.main("slow_senders", parser, arguments, outcome, work)
 
 
 if __name__ == "__main__":

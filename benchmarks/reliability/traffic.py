@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from benchmarks.long_form import counted
 from model_store.golden import GoldenCase
 from service.formats import wire
 
@@ -122,7 +123,7 @@ class Tally:
 
 async def in_turn(port: int, content: bytes, n: int, n_clients: int = 1) -> Tally:
     """`n` requests by clients who each wait for one answer before they ask again."""
-    tally, left = Tally(), iter(range(n))
+    tally, left = Tally(), counted(n, "requests")
 
     async def client() -> None:
         connection = Connection(port)
@@ -143,7 +144,7 @@ async def at_a_rate(port: int, content: bytes, per_s: float, for_s: float) -> Ta
         idle.append(connection)
 
     began = time.perf_counter()
-    for number in range(round(per_s * for_s)):
+    for number in counted(round(per_s * for_s), "requests"):
         await asyncio.sleep(max(began + number / per_s - time.perf_counter(), 0))
         task = asyncio.create_task(ask(idle.pop() if idle else Connection(port)))
         asking.add(task)

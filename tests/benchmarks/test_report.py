@@ -59,6 +59,8 @@ def write_all(out: Path | None, quiet: bool = True, measured: bool = True) -> Pa
     results.write(out, "scaling", machine, {}, scaling, data=data)
     traced = {"batch": 1, "k": 1, "stage": "refine", "operators": 918, "megabytes": 51.5}
     results.write(out, "trace", machine, {}, [traced], data=data, kernels=[])
+    soak = {"statuses": {"200": 3}, "drift": 0.0012, "resident_bytes": [[1, 100_000_000], [2, 100_120_000]]}
+    results.write(out, "soak", machine, {}, [soak | {"held": True, "seconds": 90.0}])
     return file.parent
 
 
@@ -71,7 +73,9 @@ def test_a_folder_is_named_after_date_and_device(tmp_path: Path, monkeypatch: py
         assert shown in text
     assert "not quiet" not in text
     assert "Simulated" not in text
-    for picture in ("core", "scaling"):
+    assert "Held, 1.5 minutes." in text
+    assert "| `statuses.200` | 3 |" in text
+    for picture in ("core", "scaling", "soak"):
         drawn = results.RESULTS_ROOT / "2026-01-02-a-processor-r-9000" / f"{picture}.png"
         assert drawn.read_bytes().startswith(b"\x89PNG")
         assert f"2026-01-02-a-processor-r-9000/{picture}.png" in text

@@ -1,11 +1,13 @@
 """`benchmarks.reliability.faults`, which is short as it is."""
 
+from pathlib import Path
+
 from benchmarks.reliability import faults
-from tests.service import models
+from tests.reliability.long_forms import outcome_of
 
 
-def test_whatever_breaks_the_old_model_goes_on_serving() -> None:
-    outcome = faults.run(models.checkpoint(1), "--device", "cpu", "--threads", "1")
-    assert not outcome.mistakes, outcome.faults
-    assert set(faults.DAMAGES) < set(outcome.faults)
-    assert outcome.n_answers > 0
+def test_whatever_breaks_the_old_model_goes_on_serving(tmp_path: Path) -> None:
+    outcome = outcome_of(faults.main, tmp_path)
+    assert not outcome["mistakes"], outcome["faults"]
+    assert set(faults.DAMAGES) < set(outcome["faults"])
+    assert outcome["n_answers"] > 0
