@@ -107,7 +107,11 @@ def main(
     row["held"] = not interrupted and not outcome.mistakes
     print(json.dumps({"benchmark": name, **results.rounded(row)}), flush=True)
     if options.out is not None:
-        settings = {key: value for key, value in vars(options).items() if key not in ("out", "device")}
+        settings = {
+            key: str(value) if isinstance(value, Path) else value
+            for key, value in vars(options).items()
+            if key not in ("out", "device")
+        }
         with redirect_stdout(sys.stderr):
             results.write_file(options.out, name, described, settings, [results.rounded(row)])
     if interrupted:

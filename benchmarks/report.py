@@ -23,7 +23,7 @@ from matplotlib.ticker import NullFormatter, ScalarFormatter
 
 Document = dict[str, Any]
 
-LISTED_ELSEWHERE = ("resident_bytes", "figures", "held")
+LISTED_ELSEWHERE = ("resident_bytes", "figures", "rows", "held")
 """What a verdict's table leaves out: series, and tables of their own."""
 
 

@@ -54,15 +54,25 @@ class Served:
 
 
 @contextmanager
-def served(store: Path, *arguments: str, environment: Mapping[str, str] | None = None) -> Iterator[Served]:
-    """`python -m service` over a store, on a port of its own choosing, from ready until the block ends."""
-    command = [sys.executable, "-c", LEASHED, "-m", "service", "--port", "0", "--store", str(store), *arguments]
+def served(
+    store: Path | None,
+    *arguments: str,
+    environment: Mapping[str, str] | None = None,
+    checkout: Path | None = None,
+) -> Iterator[Served]:
+    """`python -m service` over a store, on a port of its own choosing, from ready until the block ends.
+
+    store: by default the bundled one. checkout: whose service; by default the one that is imported here.
+    """
+    arguments = arguments if store is None else ("--store", str(store), *arguments)
+    command = [sys.executable, "-c", LEASHED, "-m", "service", "--port", "0", *arguments]
     process = subprocess.Popen(
         command,
         stdout=subprocess.DEVNULL,  # ours may be a pipe that somebody reads to its end
         stderr=subprocess.PIPE,
         text=True,
         env=os.environ | dict(environment or {}),
+        cwd=checkout,  # comes first where Python looks for modules
         process_group=0,  # a signal to our group, as Ctrl-C sends, is ours: we end the service
     )
     log: list[str] = []
