@@ -7,7 +7,7 @@ Both run at once, this checkout's service and the other's, each with its own bun
 asked at a time: so many requests of one kind, then the same of the other service, in an order drawn anew for each
 round, so that whatever disturbs the machine disturbs both alike. The two may design at different speeds; what is
 compared is therefore the latency at the client less the service's own `core` and `decode`: the queue, the
-prediction, the encoding and the sockets. A ratio is this checkout's over the other's; its interval holds nine of ten
+prediction, the encoding and the sockets. A ratio is this checkout over the other; its interval holds nine of ten
 ratios of rounds drawn again with replacement. A mistake is an interval that lies above what is allowed as a whole.
 """
 
