@@ -8,7 +8,6 @@ import pandas as pd
 import pytest
 import torch
 
-import training.calibration_study as study
 from model_store.checkpoint import Checkpoint, GoldenCase
 from model_store.manifest import Manifest
 from model_store.store import ModelStore
@@ -19,7 +18,12 @@ from synthesis.paths import AcousticPaths
 from synthesis.wiener import design_wmmse
 from training.baselines import Wmmse
 from training.calibration import simulate_calibration
-from training.calibration_study import Setting, Study
+from training.calibration_study import __main__ as command
+from training.calibration_study import designs, settings, study, tables
+from training.calibration_study.report import write_report
+from training.calibration_study.rows import read_study
+from training.calibration_study.settings import Setting
+from training.calibration_study.study import Study
 from training.datasets.noise import NoiseSet, reference_psd, simulated_noise
 from training.datasets.path_pairs import PathDataset
 from training.datasets.simulated import simulate_listeners
@@ -70,13 +74,13 @@ def checkpoint(dataset: PathDataset, small: Study, support: tuple[str, ...], fin
 
 
 def test_settings_differ_by_name_and_the_standard_ones_come_first() -> None:
-    settings = [*study.all_settings(), *study.paper_search()]
-    names = [each.name for each in settings]
+    found = [*settings.all_settings(), *settings.paper_search()]
+    names = [each.name for each in found]
     assert len(set(names)) == len(names)
-    assert settings[:2] == study.standards()
-    assert {each for group in study.GROUPS.values() for each in group} <= set(settings)
-    assert all(len(set(each.probes)) == len(each.probes) for each in settings)
-    assert {len(each.probes) for each in settings} == {1, 2, 4, 6, 8}
+    assert found[:2] == settings.standards()
+    assert {each for group in settings.GROUPS.values() for each in group} <= set(found)
+    assert all(len(set(each.probes)) == len(each.probes) for each in found)
+    assert {len(each.probes) for each in found} == {1, 2, 4, 6, 8}
 
 
 def test_rows_score_the_setting_s_own_estimates_on_the_true_paths(small: Study) -> None:
@@ -104,7 +108,7 @@ def test_fast_updates_follow_the_window(window: int, profile: RefinementProfile,
     paths = AcousticPaths.from_impulse_responses(estimate.primary, estimate.secondary)
     psd = small.reference_psd
     expected = refine(paths, design_wmmse(paths, psd), psd, n_updates=2, profile=profile).taps
-    for name, k, label, taps in study.untrained_designs(paths, window, psd):
+    for name, k, label, taps in designs.untrained_designs(paths, window, psd):
         if (name, k, label) == ("wmmse", 2, "fast"):
             assert torch.equal(taps, expected)
     start = Wmmse(psd)
@@ -183,24 +187,24 @@ def made_up_rows() -> pd.DataFrame:
 
 
 def test_the_distance_is_the_rms_of_the_differences_of_person_means() -> None:
-    table = study.paper_distance(made_up_rows(), study.PAPER_FIGURES)
+    table = tables.paper_distance(made_up_rows(), tables.PAPER_FIGURES)
     # Person a's ears stand 0 and 1 above the level, person b's 2: the mean over persons is 1.25.
     found = np.array([10.0, 7.0, 21.0]) + 1.25
     expected = np.sqrt(np.mean((found - [10.09, 7.09, 21.72]) ** 2))
     assert table.loc[Setting(4096).name, "distance"] == pytest.approx(expected)
     assert list(table.index) == [Setting(4096).name, Setting(8192).name]
-    assert study.nearest(made_up_rows(), 1) == [Setting(4096).name]
+    assert tables.nearest(made_up_rows(), 1) == [Setting(4096).name]
 
 
 def test_a_generator_is_compared_with_wmmse_on_its_own_held_out_ears() -> None:
-    over = study.against_wmmse(made_up_rows()).set_index("setting")
+    over = tables.against_wmmse(made_up_rows()).set_index("setting")
     assert over.loc[Setting(4096).name, "over_wmmse_db"] == pytest.approx(20.0 - 21.0)
     assert over.loc[Setting(8192).name, "over_wmmse_db"] == pytest.approx(23.0 - 23.0)
     assert over.loc[Setting(4096).name, "change"] == 0
     assert over.loc[Setting(8192).name, "change"] == pytest.approx(1.0)
     assert over.loc[Setting(8192).name, "own_change"] == pytest.approx(3.0)
     assert over.loc[Setting(8192).name, "wmmse_change"] == pytest.approx(2.0)
-    worst = study.worst_table(over.reset_index(), {Setting(w).name: str(w) for w in study.STANDARD_WINDOWS})
+    worst = tables.worst_table(over.reset_index(), {Setting(w).name: str(w) for w in settings.STANDARD_WINDOWS})
     assert list(worst.setting) == ["4096", "8192"]  # the one that loses most first
     assert list(worst.change) == pytest.approx([0.0, 1.0])
 
@@ -220,9 +224,9 @@ def test_denoised_rows_leave_the_support_out_and_are_compared_ear_by_ear(
         ignore_index=True,
     )
     assert set(denoised.listener) == set(dataset.listeners) - set(support)
-    gains = study.denoising_gains(plain, denoised).set_index(["method", "k", "profile"]).gain_db
+    gains = tables.denoising_gains(plain, denoised).set_index(["method", "k", "profile"]).gain_db
     assert gains.notna().all()
-    assert set(gains.index.get_level_values("method")) == {*study.UNTRAINED, "prime-log"}
+    assert set(gains.index.get_level_values("method")) == {*designs.UNTRAINED, "prime-log"}
     for method in ("wmmse", "prime-log"):
         own, before = (
             table[(table.method == method) & (table.k == 0) & table.listener.isin(dataset.listeners[1:])]
@@ -237,12 +241,12 @@ def test_denoised_rows_leave_the_support_out_and_are_compared_ear_by_ear(
 def test_the_command_runs_and_reports_from_its_rows(
     tmp_path: Path, dataset: PathDataset, noise: NoiseSet, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(study, "open_dataset", lambda *_: dataset)
-    monkeypatch.setattr(study, "read_noise", lambda *_: noise)
+    monkeypatch.setattr(command, "open_dataset", lambda *_: dataset)
+    monkeypatch.setattr(command, "read_noise", lambda *_: noise)
     out = tmp_path / "out"
-    command = ["--dataset", "simulated", "--noise", "unread", "--out", str(out), "--quick", "--nearest", "1"]
-    assert study.main(command) == 0
-    rows = study.read_study(out)
+    arguments = ["--dataset", "simulated", "--noise", "unread", "--out", str(out), "--quick", "--nearest", "1"]
+    assert command.main(arguments) == 0
+    rows = read_study(out)
     assert set(rows.condition) == {"original", "gain_delay", "tilt", "tail"}
     assert set(rows.probes) == {"01234567"}
     text = (out / "report.md").read_text()
@@ -250,9 +254,9 @@ def test_the_command_runs_and_reports_from_its_rows(
     assert f"{wmmse.groupby('listener').noise_reduction_db.mean().mean():.2f} / " in text
     assert (out / "calibration_paper.png").stat().st_size > 10_000
     assert (out / "calibration_sensitivity.png").stat().st_size > 10_000
-    assert study.write_report(out) == text
+    assert write_report(out) == text
 
 
 def test_a_mistake_in_the_request_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert study.main(["--data", str(tmp_path), "--noise", str(tmp_path), "--out", str(tmp_path / "out")]) == 2
+    assert command.main(["--data", str(tmp_path), "--noise", str(tmp_path), "--out", str(tmp_path / "out")]) == 2
     assert capsys.readouterr().err.startswith("calibration_study: ")
