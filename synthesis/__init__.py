@@ -15,9 +15,10 @@ which is neither causal nor bounded in general. A filter is made in these steps:
 4. `gauss_newton`: a few updates lower the log residual J on the estimated paths           (Section 3.2)
 5. `noise_reduction`: what the filter will do, honest about what the estimates cannot know
 
-`path_estimation` turns recordings into paths (Eqs. 1-2), `calibration` and `calibration_verdict` say how far they
-can be trusted, against what `support_statistics` learnt; `wiener` is the least-squares reference (Eq. 7);
-`synthesizer` joins the steps, `cuda_graph` records them, and `cpu` makes them fast without a GPU. Everything is
+`path_estimation` turns recordings into paths (Eqs. 1-2), `denoising` frees a secondary path from measurement noise,
+`calibration` and `calibration_verdict` say how far the paths can be trusted, against what `support_statistics`
+learnt; `wiener` is the least-squares reference (Eq. 7); `synthesizer` joins the steps, `cuda_graph` records them,
+and `cpu` makes them fast without a GPU. Everything is
 batched in the first dimension and runs in float32 or float64. P, S, W: spectra; p, s, w: impulse responses; A: a
 magnitude; u: a unit phase; k: a Fourier bin; b or n: a one-third-octave band; w_k (omega): reference power in
 bin k.

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from synthesis.conventions import DESIGN_N_FFT, SAMPLE_RATE_HZ
+from synthesis.denoising import denoised
 from synthesis.errors import InvalidPaths
 from synthesis.noise_reduction import band_uncertainty, level_db
 from synthesis.octave_bands import AMP_BANDS, WIDE_BANDS, band_matrix
@@ -60,7 +61,8 @@ class Windows(NamedTuple):
 class Calibration:
     """Of one ear; all tensors float64.
 
-    estimate: paths [8192] and [2048] and the coherence per bin [16385]. coherence, noise_reduction_ceiling_db,
+    estimate: paths [8192] and [2048] and the coherence per bin [16385]. secondary: that of the estimate, freed from
+    measurement noise if the windows are long enough to tell it. coherence, noise_reduction_ceiling_db,
     secondary_snr_db: per band of the 23 from 50 Hz to 8 kHz; the ceiling is -10 log10(1 - coherence), the SNR is
     that of the secondary estimate itself. clipped_share: the largest share of a signal's samples that stand at its
     extremes, and clipped_in: that signal. lead_samples: delay of the primary less that of the secondary.
@@ -69,6 +71,7 @@ class Calibration:
     """
 
     estimate: PathEstimate
+    secondary: Tensor
     coherence: Tensor
     noise_reduction_ceiling_db: Tensor
     secondary_snr_db: Tensor
@@ -120,6 +123,7 @@ def calibrate(takes: Sequence[Take], n_windows: int = N_WINDOWS, windows: Window
     delays = delay_samples(torch.stack((estimate.primary, _padded(estimate.secondary))))
     return Calibration(
         estimate=estimate,
+        secondary=denoised(estimate.secondary, noise.response) if cut.length == WINDOW else estimate.secondary,
         coherence=1 / (1 + uncertainty),
         noise_reduction_ceiling_db=level_db(1 + 1 / uncertainty.clamp_min(1e-12)),
         secondary_snr_db=_secondary_snr_db(estimate.secondary, noise.response),

@@ -1,16 +1,12 @@
 """Secondary-path estimates freed from measurement noise, by what the support's true responses teach.
 
-A secondary path is short, and the shorter the higher the frequency, but an estimate's noise is spread evenly over
-all of its lags. So the estimate is split into bands that add up to it, and each lag of each band is multiplied by
-the Wiener gain
+The yardstick of `synthesis.denoising`, which does without a support: the same bands, but each lag of each band is
+multiplied by the Wiener gain
 
     g_b[n] = v_b[n] / (v_b[n] + s_b),
 
 v_b[n] the mean square of the support's true responses at that band and lag, s_b the noise: the mean square of
 the estimate's own late part less what the support's responses hold there. Without noise the gain is one.
-
-A gain over lags alone would cost what it should save: late lags hold little in all, yet at low frequencies far
-more than the noise.
 """
 
 from __future__ import annotations
@@ -20,18 +16,13 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from synthesis.conventions import SAMPLE_RATE_HZ
+from synthesis.denoising import smoothed, split_into_bands
 from training.datasets.path_pairs import DatasetError
 
-N_BANDS = 5
-LOWEST_CENTRE_HZ = 62.5
-BAND_OCTAVES = 2.0
-"""Narrower bands recover no more, and from half octaves on less: their filters smear over the lags."""
 LATE_SHARE = 0.25
 """The last quarter of an estimate is late: on measured ears it lies 60 dB below the first millisecond."""
 SMOOTHING = 0.1
 """Powers are averaged over lags within this share of the lag itself, so that a few persons are enough."""
-MIN_SMOOTHING_SAMPLES = 16
 
 
 @dataclass(frozen=True)
@@ -52,9 +43,7 @@ class DecayPrior:
         """
         _check(responses)
         power = split_into_bands(responses.to(torch.float64)).square().mean(0)
-        half = power.shape[-1] // 2
-        before = _smoothed(power[:, half:].flip(-1)).flip(-1)
-        return cls(torch.cat([_smoothed(power[:, :half]), before], dim=-1))
+        return cls(smoothed(power, SMOOTHING))
 
     @property
     def n_taps(self) -> int:
@@ -76,30 +65,6 @@ class DecayPrior:
         # Where there is no noise the gain is one, also at a lag at which the support has no power at all.
         gain = torch.where(noise > 0, self.power / (self.power + noise).clamp_min(torch.finfo(noise.dtype).tiny), 1)
         return (gain * bands).sum(-2)[..., : self.n_taps].to(estimates.dtype)
-
-
-def split_into_bands(responses: Tensor) -> Tensor:
-    """Zero-phase bands of real [batch, n_taps], two octaves wide, that add up to them: [batch, 5, 4 * n_taps].
-
-    Raised cosines over log frequency; the lowest reaches down to 0 Hz, the highest up to Nyquist.
-    """
-    n_fft = 4 * responses.shape[-1]
-    frequency_hz = torch.fft.rfftfreq(n_fft, 1 / SAMPLE_RATE_HZ, dtype=responses.dtype, device=responses.device)
-    octaves = torch.log2(frequency_hz.clamp_min(1.0) / LOWEST_CENTRE_HZ)
-    place = (octaves / BAND_OCTAVES).clamp(0, N_BANDS - 1)
-    centres = torch.arange(N_BANDS, dtype=responses.dtype, device=responses.device).unsqueeze(-1)
-    masks = torch.cos((place - centres).clamp(-1, 1) * torch.pi / 2).square()
-    return torch.fft.irfft(torch.fft.rfft(responses, n=n_fft).unsqueeze(-2) * masks, n=n_fft)
-
-
-def _smoothed(power: Tensor) -> Tensor:
-    """Mean over the lags from n - h to n + h, h a tenth of n and at least 16: [..., n_lags]."""
-    n_lags = power.shape[-1]
-    lags = torch.arange(n_lags, device=power.device)
-    half = (SMOOTHING * lags).long().clamp_min(MIN_SMOOTHING_SAMPLES)
-    first, last = (lags - half).clamp_min(0), (lags + half + 1).clamp_max(n_lags)
-    sums = torch.nn.functional.pad(power.cumsum(-1), (1, 0))
-    return (sums[..., last] - sums[..., first]).clamp_min(0) / (last - first)
 
 
 def _check(responses: Tensor) -> None:

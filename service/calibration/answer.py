@@ -38,7 +38,7 @@ class Judged:
     @property
     def secondary(self) -> Float32:
         """Impulse response [2048]."""
-        return _float32(self.calibration.estimate.secondary)
+        return _float32(self.calibration.secondary)
 
     @property
     def coherence(self) -> Float32:

@@ -11,7 +11,7 @@ from synthesis.calibration import MAX_SAMPLES, MIN_SAMPLES, Windows, calibrate, 
 from synthesis.errors import InvalidOption, InvalidPaths
 from synthesis.path_estimation import Take, estimate_paths
 from tests.oracles import calibration as oracle
-from tests.oracles import measured
+from tests.oracles import denoising, measured, path_estimation
 from tests.synthesis.cases import decaying_noise
 from tests.synthesis.probe_takes import FRAMES, GAIN, Fault, Probes, frames_of, noisy, takes_of
 
@@ -73,6 +73,33 @@ def test_estimates_are_those_of_estimate_paths(paths: tuple[np.ndarray, np.ndarr
         wanted = getattr(expected, name)
         torch.testing.assert_close(getattr(found.estimate, name), wanted, rtol=0, atol=1e-12)
         torch.testing.assert_close(getattr(single.estimate, name), wanted, rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("snr_db", [None, 20.0])
+def test_the_secondary_path_is_freed_from_noise(
+    paths: tuple[np.ndarray, np.ndarray], probes: Probes, snr_db: float | None
+) -> None:
+    fault = Fault() if snr_db is None else Fault(error=partial(noisy, snr_db=snr_db))
+    x, e_0, e_g = frames_of(probes, *paths, fault)
+    h_0, h_g = (path_estimation.transfer(x, error) for error in (e_0, e_g))
+    whole = np.fft.irfft((h_0 - h_g) / GAIN)
+    found = calibrate(takes_of(probes, *paths, fault), windows=FRAMES)
+    np.testing.assert_allclose(
+        found.secondary.numpy(), denoising.denoised(whole[:2048], whole[4096:7168]), atol=1e-9
+    )
+    truth = np.pad(paths[1], (0, 2048 - paths[1].size))
+    error, raw = (
+        float(np.sum((each.numpy() - truth) ** 2)) for each in (found.secondary, found.estimate.secondary)
+    )
+    assert error < (raw if snr_db is None else raw / 4)
+
+
+def test_short_windows_leave_the_secondary_path_as_it_is(
+    paths: tuple[np.ndarray, np.ndarray], probes: Probes
+) -> None:
+    """Their middle may hold a part of the response."""
+    found = calibrate(takes_of(probes, *paths), windows=Windows(4096, 0, 6))
+    assert torch.equal(found.secondary, found.estimate.secondary)
 
 
 @pytest.mark.parametrize(

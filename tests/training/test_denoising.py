@@ -5,8 +5,9 @@ import pytest
 import torch
 from torch import Tensor
 
+from synthesis.denoising import split_into_bands
 from training.datasets.path_pairs import DatasetError
-from training.denoising import N_BANDS, DecayPrior, split_into_bands
+from training.denoising import DecayPrior
 
 N_TAPS = 1024
 
@@ -27,18 +28,6 @@ def white(n: int, level: float, seed: int) -> Tensor:
 
 def error_db(estimates: Tensor, truth: Tensor) -> float:
     return float(10 * torch.log10((estimates - truth).square().sum() / truth.square().sum()))
-
-
-def test_the_bands_add_up_to_what_was_split_and_each_holds_its_own() -> None:
-    responses = white(3, 1.0, seed=1)
-    bands = split_into_bands(responses)
-    assert bands.shape == (3, N_BANDS, 4 * N_TAPS)
-    whole = torch.nn.functional.pad(responses, (0, 3 * N_TAPS))
-    torch.testing.assert_close(bands.sum(1), whole, rtol=0, atol=1e-13)  # rounding of float64 transforms
-    tone = torch.cos(2 * torch.pi * 1000 * torch.arange(N_TAPS, dtype=torch.float64) / 48000)[None]
-    power = split_into_bands(tone)[0].square().sum(-1)
-    assert int(power.argmax()) == 2  # the centres are 62.5, 250, 1000, 4000, 16000 Hz
-    assert float(power[2] / power.sum()) > 0.99
 
 
 def test_an_estimate_with_no_more_late_power_than_the_support_has_stays_as_it_is() -> None:
