@@ -101,7 +101,7 @@ def test_it_is_the_least_squares_solution_over_2048_taps(case: Case) -> None:
 
 
 @pytest.mark.usefixtures("converged")
-def test_under_a_ceiling_the_penis_raised_and_the_rest_bent(case: Case) -> None:
+def test_under_a_ceiling_the_penalty_is_raised_and_the_rest_bent(case: Case) -> None:
     weight, penalty = smooth_terms(case)
     ceiling = np.stack([np.geomspace(top, 0.1, case.n_bins) for top in (10.0, 1.0, 0.5)])
     found = fir_wiener(case.paths(), *logs(weight, penalty, ceiling)).value
