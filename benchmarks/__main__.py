@@ -14,6 +14,7 @@ COMMANDS = {
     "core": "every stage and the whole of a design, beside other designers, with the noise reduction of each",
     "http": "whole requests to the real service: closed and open loop, JSON and binary",
     "train": "updates per second and time per model",
+    "adaptive": "samples per second of the filters that adapt sample by sample",
     "scaling": "cost against taps, grid, batch and number of updates",
     "trace": "operators and bytes of each stage, counted",
     "floor": "operations, bytes and launches of each stage at the least, from the mathematics",

@@ -181,6 +181,25 @@ def train_table(document: Document) -> list[str]:
     )
 
 
+def adaptive_table(document: Document) -> list[str]:
+    """Methods and ears."""
+    return table(
+        ("method", "ear", "samples/s", "times real time", "signal, s", "NR dB on white noise", "ended by"),
+        (
+            (
+                row["method"],
+                row["ear"],
+                number(row["samples_per_s"]),
+                number(row["times_real_time"]),
+                number(row["adapted_s"]),
+                number(row["noise_reduction_db"]),
+                row["stopped"].replace("_", " "),
+            )
+            for row in document["rows"]
+        ),
+    )
+
+
 def scaling_table(document: Document) -> list[str]:
     """Axes."""
     return table(
@@ -244,6 +263,7 @@ TABLES = {
     "core": core_table,
     "http": http_table,
     "train": train_table,
+    "adaptive": adaptive_table,
     "scaling": scaling_table,
     "trace": trace_table,
 }

@@ -55,6 +55,9 @@ def write_all(out: Path | None, quiet: bool = True, measured: bool = True) -> Pa
     results.write(out, "http", machine, {}, [http | times], data=data)
     train = {"generator": "prime-log", "group": 1, "updates_per_s": 8.0, "seconds_per_model": 125.0}
     results.write(out, "train", machine, {}, [train | {"extrapolated": True, "prepare_s": 3.0}], data=data)
+    adaptive = {"method": "fxlms", "ear": "a/left", "samples_per_s": 1e6, "times_real_time": 20.8}
+    ended = {"adapted_s": 90.0, "noise_reduction_db": 20.0, "stopped": "cap"}
+    results.write(out, "adaptive", machine, {}, [adaptive | ended], data=data)
     scaling = [{"axis": "taps", "what": "one update", "value": n, "ms": TIMES} for n in (512, 8192)]
     results.write(out, "scaling", machine, {}, scaling, data=data)
     traced = {"batch": 1, "k": 1, "stage": "refine", "operators": 918, "megabytes": 51.5}
@@ -85,8 +88,8 @@ def test_doubts_are_said(tmp_path: Path) -> None:
     write_all(tmp_path, quiet=False, measured=False)
     assert main(["report", "--out", str(tmp_path)]) == 0
     text = (tmp_path / "report.md").read_text()
-    assert "not quiet during core" in text
-    assert "Simulated ears: core" in text
+    assert "not quiet during adaptive, core" in text
+    assert "Simulated ears: adaptive, core" in text
 
 
 def test_nothing_to_report_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
