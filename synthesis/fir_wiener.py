@@ -36,9 +36,9 @@ CEILING_SHARPNESS = 10.0
 DAMPING = 1e-4
 """Share of the symbol's mean that is added to it: bounds the condition number for float32."""
 N_ITERATIONS = 4
-"""Of the conjugate gradients. On 30 measured ears (window 8192) they leave a residual of 4.1 % in the mean and 6.9
-% at most before training, of 0.5 and 1.9 % after it. A generator is trained through as many: with twelve, which move
-its filters by 7 %, it loses 0.1 dB of noise reduction in the mean, and up to 1.9 dB on single ears."""
+"""Of the conjugate gradients. On 30 measured ears (window 8192) they leave a residual of 4.1 % in the mean and
+6.9 % at most before training, of 0.5 and 1.9 % after it. A generator is trained through as many: with twelve, which
+move its filters by 7 %, it loses 0.1 dB of noise reduction in the mean, and up to 1.9 dB on single ears."""
 
 
 def starting_weight(log_paths: Tensor, points_hz: Tensor) -> Tensor:
