@@ -69,10 +69,11 @@ def run(options: argparse.Namespace) -> None:
     ears = ears_module.chosen(options)
     store = ModelStore(options.store)
     model = resident(store, options.model, device)
+    plain = resident(store, options.model, device, fused=False) if device.type == "cuda" else None
     paper_layout = untrained(store, options.model, GeneratorConfig.prime(), device)
     rows = []
     for batch in options.batches:
-        contenders = designers(model, paper_layout, ears, device, batch)
+        contenders = designers(model, paper_layout, ears, device, batch, plain)
         few = n_rounds if batch == 1 else max(2, n_rounds // SLOW_ROUNDS_SHARE)
         rows += measured(contenders, ears, batch, few)
         show(rows, batch)
@@ -101,12 +102,22 @@ def run(options: argparse.Namespace) -> None:
 
 
 def designers(
-    model: ResidentModel, paper_layout: ResidentModel, ears: Ears, device: torch.device, batch: int
+    model: ResidentModel,
+    paper_layout: ResidentModel,
+    ears: Ears,
+    device: torch.device,
+    batch: int,
+    plain: ResidentModel | None = None,
 ) -> dict[str, Designer]:
-    """Everybody, by name; without a batch of the paper's generator on a CPU, which would take seconds a turn."""
+    """Everybody, by name; without a batch of the paper's generator on a CPU, which would take seconds a turn.
+
+    plain: the model with torch's operators alone, where it has kernels of its own.
+    """
     found: dict[str, Designer] = {}
     for k in UPDATES:
         found[f"k={k}"] = ServiceDesigner(model, ears, Recipe(n_updates=k))
+        if plain is not None:
+            found[f"torch's operators, k={k}"] = ServiceDesigner(plain, ears, Recipe(n_updates=k))
     if batch == 1 or device.type == "cuda":
         for k in UPDATES:
             found[f"paper's generator, untrained, k={k}"] = ServiceDesigner(paper_layout, ears, Recipe(n_updates=k))

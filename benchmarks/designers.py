@@ -188,9 +188,9 @@ class AdafiltDesigner:
         return self._recordings[place]
 
 
-def resident(store: ModelStore, reference: str, device: torch.device) -> ResidentModel:
-    """A published model, as the service would load it."""
-    return ResidentModel(store.resolve(reference), store.load(reference), device)
+def resident(store: ModelStore, reference: str, device: torch.device, *, fused: bool = True) -> ResidentModel:
+    """A published model, as the service would load it; not fused: on a GPU without kernels of its own."""
+    return ResidentModel(store.resolve(reference), store.load(reference), device, fused=fused)
 
 
 def untrained(store: ModelStore, reference: str, config: GeneratorConfig, device: torch.device) -> ResidentModel:

@@ -65,7 +65,7 @@ import tomllib
 project = tomllib.load(open("pyproject.toml", "rb"))["project"]
 extras = project["optional-dependencies"]
 tools = ("prime-anc", "mypy", "ruff", "import-linter", "scipy-stubs", "pandas-stubs")
-needed = [*project["dependencies"], *extras["training"], *extras["benchmarks"], *extras["dev"]]
+needed = [*project["dependencies"], *extras["training"], *extras["benchmarks"], *extras["gpu"], *extras["dev"]]
 print("\n".join(each for each in needed if not each.startswith(tools)))
 ' >"$ENVIRONMENT/needed.txt" || return
     "$inside" -m pip install --quiet --disable-pip-version-check ${WHEELS:+--no-index --find-links "$WHEELS"} \
@@ -77,7 +77,7 @@ step prepare 300 bash -c prepare
 [ -x "$ENVIRONMENT/bin/python" ] && PYTHON="$ENVIRONMENT/bin/python"
 PROBE='import torch; print(torch.__version__, torch.version.cuda, torch.cuda.is_available() and torch.cuda.get_device_name())'
 step machine 60 bash -c 'nvidia-smi; lscpu | grep "Model name"; exec "$@"' bash "$PYTHON" -c "$PROBE"
-step tests 300 "$PYTHON" -m pytest -q -m cuda --continue-on-collection-errors -p no:cacheprovider tests
+step tests 480 "$PYTHON" -m pytest -q -m cuda --continue-on-collection-errors -p no:cacheprovider tests
 step core 300 "$PYTHON" -m benchmarks core "${OPTIONS[@]}"
 step trace 120 "$PYTHON" -m benchmarks trace "${OPTIONS[@]}"
 step floor 60 "$PYTHON" -m benchmarks floor --device "${DEVICE:-cuda}" --out "$OUT"

@@ -2,8 +2,9 @@
 
 On the CPU the schedule runs eagerly, operator by operator, and these operators are what a GPU would be given to
 launch: one that computes counts as one launch there, a view as none (a transform or a convolution may be several
-kernels). Bytes are those of the tensors that an operator reads and writes, each once, as if no cache held any.
-With `--device cuda` the kernels of each replayed design are counted too, from torch's profiler.
+kernels). Toeplitz systems count as the launches of `synthesis.gpu`; `--solver torch` counts their operators. Bytes
+are those of the tensors that an operator reads and writes, each once, as if no cache held any. With `--device cuda`
+the kernels of each replayed design are counted too, from torch's profiler.
 """
 
 from __future__ import annotations
@@ -29,8 +30,12 @@ from service.designs import Recipe
 from service.engine.resident import ResidentModel
 from service.engine.schedule import Schedule
 from service.engine.stage_clock import StageClock
+from synthesis.conjugate_gradients import Solution
+from synthesis.gauss_newton import FAST
 from synthesis.generator import GeneratorConfig
+from synthesis.gpu.served import N_LAUNCHES
 from synthesis.synthesizer import Synthesizer
+from synthesis.toeplitz import solve_toeplitz
 
 N_COMMONEST = 6
 
@@ -41,6 +46,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     ears_module.add_options(parser)
     add_model_options(parser)
     parser.add_argument("--batches", type=int, nargs="+", default=[1])
+    parser.add_argument("--solver", choices=("fused", "torch"), default="fused", help="of Toeplitz systems")
     parser.add_argument("--quick", action="store_true", help="one update alone: to see that it runs")
 
 
@@ -55,7 +61,7 @@ def run(options: argparse.Namespace) -> None:
     counted = (1,) if options.quick else UPDATES
     for batch in options.batches:
         for k in counted:
-            rows += traced(checkpoint.synthesizer(torch.float32, "cpu"), ears, batch, k)
+            rows += traced(checkpoint.synthesizer(torch.float32, "cpu"), ears, batch, k, options.solver == "fused")
     for row in rows:
         print(
             f"batch {row['batch']} k={row['k']} {row['stage']:12} {row['operators']:5d} operators "
@@ -74,7 +80,7 @@ def run(options: argparse.Namespace) -> None:
             print(
                 f"{row['model']} k={row['k']}: {row['kernels']} kernels, {row['busy_ms']:.3f} ms busy", flush=True
             )
-    settings = {"model": options.model, "batches": options.batches}
+    settings = {"model": options.model, "batches": options.batches, "solver": options.solver}
     results.write(options.out, "trace", described, settings, rows, data=ears.data, kernels=kernels)
 
 
@@ -109,6 +115,18 @@ class Counting(TorchDispatchMode):
             self.bytes[name] += sum(_bytes(each) for each in (*touched, *([] if writes else made)))
         return result
 
+    def fused(self, symbol: Tensor, matched: Tensor, n: int, **options: Any) -> Solution:
+        """A solve as `synthesis.gpu` launches it: by the reference, uncounted. Its kernels read and write what goes
+        in and out, and the sequences and the spectra between them."""
+        counts, moved = self.counts.copy(), self.bytes.copy()
+        solution = solve_toeplitz(symbol, matched, n, **options)
+        self.counts, self.bytes = counts, moved
+        if symbol.shape[-1] == FAST.n_fft // 2 + 1:
+            self.counts["fused solve"] += N_LAUNCHES
+            per_item = 4 * (2 * symbol.shape[-1] + 2 * (3 + 4 + 10) * n + n)
+            self.bytes["fused solve"] += _bytes(matched) + symbol.shape[0] * per_item
+        return solution
+
 
 def _bytes(tensor: Tensor) -> int:
     """What lies in memory: an expanded tensor is read from where it is stored."""
@@ -128,8 +146,11 @@ class MarkingClock(StageClock):
         self._ended(stage)
 
 
-def traced(synthesizer: Synthesizer, ears: Ears, batch: int, k: int) -> list[Row]:
-    """Operators and bytes of every stage of a design with k updates: one row each, in order."""
+def traced(synthesizer: Synthesizer, ears: Ears, batch: int, k: int, fused: bool = True) -> list[Row]:
+    """Operators and bytes of every stage of a design with k updates: one row each, in order.
+
+    fused: Toeplitz systems count as the kernels that solve them on a GPU, not as torch's operators.
+    """
     schedule = Schedule(synthesizer, batch)
     paths = ears.estimated.to(torch.float32)
     places = ears.batch(0, batch)
@@ -144,6 +165,8 @@ def traced(synthesizer: Synthesizer, ears: Ears, batch: int, k: int) -> list[Row
 
     design(MarkingClock(lambda stage: None))  # records the stages
     with Counting() as counting:
+        if fused:
+            synthesizer.solve = counting.fused
 
         def ended(stage: str) -> None:
             counts, moved = found[stage]

@@ -18,10 +18,9 @@ which is neither causal nor bounded in general. A filter is made in these steps:
 `path_estimation` turns recordings into paths (Eqs. 1-2), `denoising` frees a secondary path from measurement noise,
 `calibration` and `calibration_verdict` say how far the paths can be trusted, against what `support_statistics`
 learnt; `wiener` is the least-squares reference (Eq. 7); `synthesizer` joins the steps, `cuda_graph` records them,
-and `cpu` makes them fast without a GPU. Everything is
-batched in the first dimension and runs in float32 or float64. P, S, W: spectra; p, s, w: impulse responses; A: a
-magnitude; u: a unit phase; k: a Fourier bin; b or n: a one-third-octave band; w_k (omega): reference power in
-bin k.
+`cpu` makes them fast without a GPU and `gpu` with one. Everything is batched in the first dimension and runs in
+float32 or float64. P, S, W: spectra; p, s, w: impulse responses; A: a magnitude; u: a unit phase; k: a Fourier bin;
+b or n: a one-third-octave band; w_k (omega): reference power in bin k.
 """
 
 from synthesis.errors import InvalidOption, InvalidPaths, NonFiniteFilter, SynthesisError

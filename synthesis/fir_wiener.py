@@ -16,12 +16,12 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from synthesis.conjugate_gradients import Solution, conjugate_gradients
+from synthesis.conjugate_gradients import Solution
 from synthesis.conventions import N_TAPS
 from synthesis.minimum_phase import minimum_phase_response
 from synthesis.paths import AcousticPaths
 from synthesis.spectra import squared_magnitude
-from synthesis.toeplitz import GohbergSemencul, SymmetricToeplitz
+from synthesis.toeplitz import ToeplitzSolver, solve_toeplitz
 
 LOW_EDGE_HZ, HIGH_EDGE_HZ = 45.0, 9000.0
 """Beyond the scored bands the starting weight falls."""
@@ -72,7 +72,11 @@ def drive_ceiling(log_paths: Tensor, points_hz: Tensor) -> Tensor:
 
 
 def fir_wiener(
-    paths: AcousticPaths, log_weight: Tensor, log_penalty: Tensor, log_ceiling: Tensor | None = None
+    paths: AcousticPaths,
+    log_weight: Tensor,
+    log_penalty: Tensor,
+    log_ceiling: Tensor | None = None,
+    solve: ToeplitzSolver = solve_toeplitz,
 ) -> Solution:
     """Taps [batch, 2048], and how well the normal equations are met before a ceiling bends them.
 
@@ -90,10 +94,7 @@ def fir_wiener(
     symbol = weight * secondary_power + penalty
     symbol = symbol + DAMPING * symbol.mean(-1, keepdim=True)
     matched = weight * paths.secondary.conj() * paths.primary
-    column, rhs = torch.fft.irfft(torch.stack((symbol.to(matched.dtype), matched)))[..., :N_TAPS]
-    solution = conjugate_gradients(
-        SymmetricToeplitz(column), rhs, GohbergSemencul(symbol, N_TAPS), n_iterations=N_ITERATIONS
-    )
+    solution = solve(symbol, matched, N_TAPS, n_iterations=N_ITERATIONS)
     if log_ceiling is None:
         return solution
     return replace(solution, value=below_ceiling(solution.value, log_ceiling, paths.n_fft))

@@ -18,7 +18,6 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from synthesis.conjugate_gradients import Solution, conjugate_gradients
 from synthesis.conventions import DESIGN_N_FFT
 from synthesis.fir_wiener import DRIVE_LIMIT
 from synthesis.noise_reduction import HIGH_BANDS
@@ -26,7 +25,7 @@ from synthesis.octave_bands import AMP_BANDS, NR_BANDS, WIDE_BANDS, band_matrix
 from synthesis.path_ratio import regularised_ratio
 from synthesis.paths import AcousticPaths
 from synthesis.spectra import collected, squared_magnitude
-from synthesis.toeplitz import GohbergSemencul, SymmetricToeplitz
+from synthesis.toeplitz import ToeplitzSolver, solve_toeplitz
 
 TEMPERATURE = 1.0
 STEP_SCALES = (1.0, 0.5, 0.25)
@@ -207,10 +206,10 @@ class TapObjective:
         return (self.in_target + self.risk_weight * torch.softmax(log_ratio / TEMPERATURE, -1)) / band_power
 
     def normal_equations(
-        self, paths: AcousticPaths, residual: Tensor, response: Tensor, band_power: Tensor, n_taps: int
-    ) -> tuple[Tensor, Tensor, Tensor]:
-        """The undamped normal matrix' symbol, [batch, n_bins], and first column, and minus the gradient of J,
-        [batch, n_taps] each.
+        self, paths: AcousticPaths, residual: Tensor, response: Tensor, band_power: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """The undamped normal matrix' symbol, real, and the spectrum of minus the gradient of J, complex: their
+        inverse transforms hold the matrix' first column and the gradient. [batch, n_bins] each.
 
         The weights vanish at 0 Hz and at Nyquist, so 2 Re sum_k over one-sided bins is n_fft times the
         inverse transform. The ceiling's residual is the excess of |W|, linearised towards
@@ -225,8 +224,7 @@ class TapObjective:
             # W / |W| * overshoot / ceiling; wherever it is not zero, |W| is above the ceiling.
             excess = response * (overshoot / response.abs().clamp_min(torch.finfo(symbol.dtype).tiny))
             descent = descent - self.ceiling_weight / self.ceiling * excess
-        both = torch.fft.irfft(torch.stack((symbol.to(descent.dtype), descent)))[..., :n_taps] * paths.n_fft
-        return symbol * paths.n_fft, both[0], both[1]
+        return symbol * paths.n_fft, descent * paths.n_fft
 
 
 def _drive_ceiling(paths: AcousticPaths) -> Tensor:
@@ -254,6 +252,7 @@ def refine(
     n_updates: int,
     profile: RefinementProfile = FAST,
     max_gain_db: Tensor | float | None = 30.0,
+    solve: ToeplitzSolver = solve_toeplitz,
 ) -> Refinement:
     """Up to `n_updates` damped Gauss-Newton updates of `taps` [batch, n_taps] on estimated paths.
 
@@ -276,8 +275,15 @@ def refine(
     n_applied = torch.zeros_like(stopped)
     values, step_scales, residuals = [value], [], []
     for _ in range(n_updates):
-        symbol, column, descent = objective.normal_equations(paths, residual, response, band_power, n_taps)
-        solution = _solve(symbol, column, descent, profile)
+        symbol, descent = objective.normal_equations(paths, residual, response, band_power)
+        solution = solve(
+            damped(symbol, profile),
+            descent,
+            n_taps,
+            n_iterations=profile.n_iterations,
+            tolerance=profile.tolerance,
+            preconditioned=profile.preconditioner == "gohberg_semencul",
+        )
         # A solve that ended in NaN or infinity is no step: the item keeps its filter and stops.
         step = torch.nan_to_num(solution.value, nan=0.0, posinf=0.0, neginf=0.0)
         step_response = torch.fft.rfft(step, n=paths.n_fft)
@@ -340,19 +346,11 @@ def _on_grid(paths: AcousticPaths, reference_psd: Tensor, n_fft: int) -> tuple[A
     return sampled, collected(reference_psd, stride)
 
 
-def _solve(symbol: Tensor, column: Tensor, descent: Tensor, profile: RefinementProfile) -> Solution:
-    """The damped step. The damping, 0.002 max(h, 1e-6) + 1e-6 in the paper, follows the mean diagonal h, which is
-    constant here."""
-    damping = profile.damping * column[..., :1].clamp_min(1e-6) + DAMPING_FLOOR
-    matrix = SymmetricToeplitz(torch.cat((column[..., :1] + damping, column[..., 1:]), dim=-1))
-    preconditioner = (
-        GohbergSemencul(symbol + damping, column.shape[-1])
-        if profile.preconditioner == "gohberg_semencul"
-        else None
-    )
-    return conjugate_gradients(
-        matrix, descent, preconditioner, n_iterations=profile.n_iterations, tolerance=profile.tolerance
-    )
+def damped(symbol: Tensor, profile: RefinementProfile) -> Tensor:
+    """The symbol of the damped normal matrix. The damping, 0.002 max(h, 1e-6) + 1e-6 in the paper, follows the mean
+    diagonal h, which is constant here: the symbol's mean over all bins, of which both ends are zero."""
+    diagonal = symbol.sum(-1, keepdim=True) / (symbol.shape[-1] - 1)
+    return symbol + (profile.damping * diagonal.clamp_min(1e-6) + DAMPING_FLOOR)
 
 
 def _trial_values(

@@ -22,6 +22,7 @@ from synthesis.minimum_phase import minimum_phase_fir
 from synthesis.noise_reduction import Prediction, predict
 from synthesis.path_ratio import floored_log, log_base_magnitude, projected_ratio_fir, regularised_ratio
 from synthesis.paths import AcousticPaths
+from synthesis.toeplitz import ToeplitzSolver, solve_toeplitz
 from synthesis.wiener import design_wmmse
 
 METHODS = ("prime", "ratio_base", "projected_ratio", "wmmse")
@@ -60,6 +61,7 @@ class Synthesizer(nn.Module):
         """The generator is shared, not copied."""
         super().__init__()
         self.generator = generator
+        self.solve: ToeplitzSolver = solve_toeplitz
         self.register_buffer("reference_psd", reference_psd)
         self.register_buffer("band_uncertainty", band_uncertainty)
 
@@ -109,7 +111,7 @@ class Synthesizer(nn.Module):
                 ceiling = (
                     ceiling.clamp_max(log_ceiling) if log_ceiling.ndim == 0 else torch.minimum(ceiling, log_ceiling)
                 )
-            return fir_wiener(self._on_generator_grid(paths), log_weight, log_penalty, ceiling).value
+            return fir_wiener(self._on_generator_grid(paths), log_weight, log_penalty, ceiling, self.solve).value
         log_magnitude = ratio.log_base if correction is None else ratio.log_base + grid.spread(correction[:, 0])
         if log_ceiling is not None:
             excess = log_magnitude - log_ceiling
@@ -131,7 +133,15 @@ class Synthesizer(nn.Module):
         told.
         """
         psd = self.reference_psd if reference_psd is None else reference_psd
-        return refine(paths, taps, psd, n_updates=n_updates, profile=PROFILES[profile], max_gain_db=max_gain_db)
+        return refine(
+            paths,
+            taps,
+            psd,
+            n_updates=n_updates,
+            profile=PROFILES[profile],
+            max_gain_db=max_gain_db,
+            solve=self.solve,
+        )
 
     def predict(
         self,

@@ -1,10 +1,13 @@
-"""Symmetric Toeplitz matrices and their approximate inverses, as operators that know `@`."""
+"""Symmetric Toeplitz matrices and their approximate inverses, as operators that know `@`, and systems of them."""
 
 from __future__ import annotations
+
+from typing import Protocol
 
 import torch
 from torch import Tensor
 
+from synthesis.conjugate_gradients import Solution, conjugate_gradients
 from synthesis.minimum_phase import minimum_phase_response
 
 TAPER = 4.0
@@ -46,9 +49,7 @@ class GohbergSemencul:
     def __init__(self, symbol: Tensor, n: int, taper: float = TAPER) -> None:
         """symbol: real, positive, one-sided, [batch, n_bins], of at least 2n points. n: the matrix's size. taper:
         in nepers, the more the steeper the symbol is."""
-        factor = minimum_phase_response(0.5 * torch.log(symbol))
-        decay = torch.exp(torch.arange(n, dtype=symbol.dtype, device=symbol.device) * (-taper / n))
-        polynomial = torch.fft.irfft(1 / factor)[..., :n] * decay
+        polynomial = generating_polynomial(symbol, n, taper)
         reversed_ = torch.cat((torch.zeros_like(polynomial[..., :1]), polynomial[..., 1:].flip(-1)), dim=-1)
         self._n = n
         # 1 / F holds a[k] / sqrt(a[0]), so that no division is left.
@@ -64,3 +65,52 @@ class GohbergSemencul:
         )
         forward, backward = torch.fft.rfft(correlations[..., :n], n=2 * n)
         return torch.fft.irfft(self._forward * forward - self._backward * backward, n=2 * n)[..., :n]
+
+
+def generating_polynomial(symbol: Tensor, n: int, taper: float = TAPER) -> Tensor:
+    """Of `GohbergSemencul`: a[k] e^(-taper k / n) / sqrt(a[0]), real [batch, n]."""
+    factor = minimum_phase_response(0.5 * torch.log(symbol))
+    decay = torch.exp(torch.arange(n, dtype=symbol.dtype, device=symbol.device) * (-taper / n))
+    return torch.fft.irfft(1 / factor)[..., :n] * decay
+
+
+class ToeplitzSolver(Protocol):
+    """What `solve_toeplitz` does, however it is done."""
+
+    def __call__(
+        self,
+        symbol: Tensor,
+        matched: Tensor,
+        n: int,
+        *,
+        n_iterations: int,
+        tolerance: float = 1e-6,
+        preconditioned: bool = True,
+    ) -> Solution:
+        """Solve."""
+        ...
+
+
+def solve_toeplitz(
+    symbol: Tensor,
+    matched: Tensor,
+    n: int,
+    *,
+    n_iterations: int,
+    tolerance: float = 1e-6,
+    preconditioned: bool = True,
+) -> Solution:
+    """Solve T x = b by conjugate gradients, T and b given by their spectra: both are the first n samples of the
+    inverse transforms, T's of its first column.
+
+    symbol: real, positive, one-sided, [batch, n_bins], of at least 2n points; matched: complex [batch, n_bins].
+    preconditioned: by `GohbergSemencul`.
+    """
+    column, rhs = torch.fft.irfft(torch.stack((symbol.to(matched.dtype), matched)))[..., :n]
+    return conjugate_gradients(
+        SymmetricToeplitz(column),
+        rhs,
+        GohbergSemencul(symbol, n) if preconditioned else None,
+        n_iterations=n_iterations,
+        tolerance=tolerance,
+    )

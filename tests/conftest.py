@@ -7,6 +7,9 @@ from pathlib import Path
 import pytest
 import torch
 
+if not torch.cuda.is_available():
+    os.environ["TRITON_INTERPRET"] = "1"  # before Triton is first imported: its kernels run on NumPy
+
 
 @pytest.fixture(scope="session")
 def measured_data() -> Path:

@@ -28,8 +28,8 @@ from service.engine import net
 from service.engine.grids import coherence_on_design_grid, path_spectrum, psd_on_design_grid
 from service.engine.schedule import Schedule, account
 from service.engine.stage_clock import StageClock
+from synthesis import cpu, gpu
 from synthesis.conventions import N_TAPS
-from synthesis.cpu import served
 from synthesis.errors import NonFiniteFilter, SynthesisError
 from synthesis.gauss_newton import MAX_UPDATES, PROFILES
 from synthesis.octave_bands import AMP_BANDS
@@ -45,7 +45,9 @@ class ResidentModel:
     themselves, when it was last looked at; 0 on a CPU, which records nothing.
     """
 
-    def __init__(self, version: ModelVersion, checkpoint: Checkpoint, device: torch.device) -> None:
+    def __init__(
+        self, version: ModelVersion, checkpoint: Checkpoint, device: torch.device, *, fused: bool = True
+    ) -> None:
         """Copies the weights to the device and checks them: GoldenMismatch where the schedule, as it will be
         run for requests, does not give the filters that were stored with the weights."""
         self.version = version
@@ -57,7 +59,8 @@ class ResidentModel:
             self.manifest.scores.noise_reduction_db(kind, n_updates) for n_updates in range(MAX_UPDATES + 1)
         ]
         """What its designs scored on unseen listeners, dB, by updates; None where the manifest does not say."""
-        self._synthesizer = served(checkpoint.synthesizer(torch.float32, device))
+        synthesizer = cpu.served(checkpoint.synthesizer(torch.float32, device))
+        self._synthesizer = gpu.served(synthesizer) if fused else synthesizer
         self._reference_psd = self._synthesizer.reference_psd.cpu()
         self._schedules: dict[int, Schedule] = {}
         self._clock = StageClock(device)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from synthesis.gauss_newton import FAST, TapObjective
+from synthesis.gauss_newton import FAST, TapObjective, damped
 from synthesis.minimum_phase import minimum_phase_fir
 from synthesis.path_ratio import log_base_magnitude, regularised_ratio
 from synthesis.paths import AcousticPaths
@@ -94,8 +94,8 @@ def measured_symbols(measured_case: Case) -> torch.Tensor:
     objective = TapObjective(paths, psd, FAST, 30.0)
     response = torch.fft.rfft(taps, n=FAST.n_fft)
     residual = paths.primary - paths.secondary * response
-    symbol, column, _ = objective.normal_equations(paths, residual, response, objective.band_power(residual), 2048)
-    return symbol + FAST.damping * column[:, :1]
+    symbol, _ = objective.normal_equations(paths, residual, response, objective.band_power(residual))
+    return damped(symbol, FAST)
 
 
 @pytest.mark.parametrize("taper", [0.0, TAPER])

@@ -1,0 +1,244 @@
+"""The fused solver against the reference's iterations in double precision, and as machine code for a GPU."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor
+
+from synthesis.conjugate_gradients import Solution
+from synthesis.conventions import DESIGN_N_FFT
+from synthesis.fir_wiener import fir_wiener, starting_weight
+from synthesis.gauss_newton import FAST, FINE, refine
+from synthesis.minimum_phase import minimum_phase_fir
+from synthesis.path_ratio import floored_log, log_base_magnitude, regularised_ratio
+from synthesis.paths import AcousticPaths
+from synthesis.toeplitz import solve_toeplitz
+from tests.synthesis.cases import HOPELESS, Case, hopeless, random_case, relative_error
+
+pytest.importorskip("triton", reason="Triton is not installed (pip install .[gpu])")
+from synthesis.gpu import toeplitz
+
+
+def systems(n_systems: int, range_db: float, n_fft: int = 8192) -> tuple[Tensor, Tensor]:
+    """Smooth symbols that span a range of levels, and right-hand sides without any structure, float64."""
+    waves = torch.cos(torch.outer(torch.arange(1, 9), torch.linspace(0, torch.pi, n_fft // 2 + 1)).double())
+    shape = torch.randn(n_systems, 8, dtype=torch.float64) @ waves
+    shape *= range_db / 10 * torch.log(torch.tensor(10.0)) / (shape.amax(-1) - shape.amin(-1))[:, None]
+    rhs = torch.randn(n_systems, 2048, dtype=torch.float64)
+    return torch.exp(shape), torch.fft.rfft(rhs, n=n_fft)
+
+
+def solved(symbol: Tensor, matched: Tensor, device: torch.device, n_iterations: int = 4) -> Solution:
+    """By the kernels, from float32, back on the host."""
+    found = toeplitz.solve(
+        symbol.to(device, torch.float32), matched.to(device, torch.complex64), 2048, n_iterations=n_iterations
+    )
+    assert found.value.dtype == torch.float32
+    return Solution(found.value.cpu(), found.residual.cpu(), found.n_iterations.cpu())
+
+
+@pytest.mark.parametrize("range_db", [20.0, 40.0])
+def test_each_iterate_is_the_references(range_db: float, device: torch.device) -> None:
+    symbol, matched = systems(2, range_db)
+    for n_iterations in (1, 2, 4):
+        found = solved(symbol, matched, device, n_iterations)
+        expected = solve_toeplitz(symbol, matched, 2048, n_iterations=n_iterations)
+        # The symbol's range is the matrix' condition: 100 and 1e4, which multiply float32's 6e-8.
+        assert relative_error(found.value, expected.value) < 2e-7 * 10 ** (range_db / 10)
+        torch.testing.assert_close(found.residual.double(), expected.residual, rtol=2e-2, atol=1e-6)
+        assert found.n_iterations.tolist() == expected.n_iterations.tolist() == [n_iterations] * 2
+
+
+@pytest.mark.parametrize("level", [1e-4, 1e6])
+def test_a_systems_level_leaves_its_solution(level: float, device: torch.device) -> None:
+    symbol, matched = systems(1, 30.0)
+    found = solved(level * symbol, level * matched, device)
+    expected = solve_toeplitz(symbol, matched, 2048, n_iterations=4)
+    assert relative_error(found.value, expected.value) < 2e-4
+
+
+def test_a_finer_grid_is_read_by_torch_and_solved_by_the_kernels(device: torch.device) -> None:
+    symbol, matched = systems(1, 30.0, FINE.n_fft)
+    expected = solve_toeplitz(symbol, matched, 2048, n_iterations=4)
+    assert relative_error(solved(symbol, matched, device).value, expected.value) < 2e-4
+
+
+def test_what_the_kernels_do_not_solve_the_reference_does(device: torch.device) -> None:
+    symbol, matched = (each.to(device) for each in systems(1, 20.0))
+    single = symbol.float(), matched.to(torch.complex64)
+    for system, n, preconditioned in (
+        ((symbol, matched), 2048, True),
+        (single, 1024, True),
+        (single, 2048, False),
+    ):
+        found = toeplitz.solve(*system, n, n_iterations=3, preconditioned=preconditioned)
+        expected = solve_toeplitz(*system, n, n_iterations=3, preconditioned=preconditioned)
+        assert torch.equal(found.value, expected.value)
+        assert found.value.dtype == system[0].dtype
+
+
+def test_one_system_alone_is_the_system_in_a_batch(device: torch.device) -> None:
+    symbol, matched = systems(3, 40.0)
+    together = solved(symbol, matched, device)
+    alone = solved(symbol[1:2], matched[1:2], device)
+    assert torch.equal(together.value[1], alone.value[0])
+    assert torch.equal(together.residual[1], alone.residual[0])
+
+
+def test_items_that_stop_keep_their_value(device: torch.device) -> None:
+    """Nothing to solve; an inverse that shows itself not to be positive; and beside them one that goes on."""
+    symbol, matched = systems(3, 40.0)
+    matched[0] = 0
+    symbol[1] = 1 / (1e-7 + (1 - torch.cos(torch.linspace(0, torch.pi, 4097, dtype=torch.float64))) ** 6)
+    found = solved(symbol, matched, device)
+    single = solve_toeplitz(symbol.float(), matched.to(torch.complex64), 2048, n_iterations=4)
+    assert not found.value[0].any()
+    assert found.residual[0] == 0
+    assert found.n_iterations.tolist() == single.n_iterations.tolist()
+    assert found.n_iterations[2] == 4 > found.n_iterations[1]
+    assert relative_error(found.value[2:], single.value[2:].double()) < 2e-3
+
+
+def test_what_is_no_number_stays_its_own_items_affair(device: torch.device) -> None:
+    symbol, matched = systems(2, 20.0)
+    good = solved(symbol, matched, device)
+    symbol[0, 5] = torch.nan
+    found = solved(symbol, matched, device)
+    assert found.value[0].isnan().all()
+    assert torch.equal(found.value[1], good.value[1])
+
+
+def wiener_systems(case: Case) -> tuple[Tensor, Tensor]:
+    """Of the finite Wiener filter before a generator corrects its weights, and its own damping: float64."""
+    caught = []
+
+    def catch(symbol: Tensor, matched: Tensor, n: int, **options: object) -> Solution:
+        caught.append((symbol, matched))
+        return solve_toeplitz(symbol, matched, n, n_iterations=1)
+
+    paths = coarse(case)
+    log_paths = torch.stack((floored_log(paths.primary.abs()), floored_log(paths.secondary.abs())), dim=1)
+    points_hz = torch.linspace(0, 24_000, paths.n_bins, dtype=torch.float64).clamp_min(1.0)
+    log_weight, log_penalty = starting_weight(log_paths, points_hz).unbind(1)
+    fir_wiener(paths, log_weight, log_penalty, solve=catch)
+    return caught[0]
+
+
+def coarse(case: Case) -> AcousticPaths:
+    """Its paths on the grid of 8192 points."""
+    stride, paths = DESIGN_N_FFT // FAST.n_fft, case.paths()
+    return AcousticPaths(paths.primary[:, ::stride].contiguous(), paths.secondary[:, ::stride].contiguous())
+
+
+def test_on_measured_ears_the_wiener_filter_is_the_references(measured_case: Case, device: torch.device) -> None:
+    symbol, matched = wiener_systems(measured_case)
+    found = solved(symbol, matched, device)
+    expected = solve_toeplitz(symbol, matched, 2048, n_iterations=4)
+    single = solve_toeplitz(symbol.float(), matched.to(torch.complex64), 2048, n_iterations=4)
+    # No worse than what torch's single precision makes of the same systems, whose condition is near 1e6.
+    errors, torchs = (
+        (each.value - expected.value).norm(dim=-1) / expected.value.norm(dim=-1) for each in (found, single)
+    )
+    assert len(errors) >= 30
+    # Measured: 1.8e-3 at most, torch's 0.9e-3, and the same median, 2e-4.
+    assert errors.max() < 4 * torchs.max()
+    assert errors.median() < 1.5 * torchs.median()
+    torch.testing.assert_close(found.residual.double(), expected.residual, rtol=1e-2, atol=1e-5)
+
+
+def test_on_measured_ears_an_update_is_the_references(measured_case: Case, device: torch.device) -> None:
+    paths, psd = measured_case.paths()[::3], measured_case.psd()  # each takes the interpreter a second
+    start = minimum_phase_fir(log_base_magnitude(regularised_ratio(paths), "held_band"))
+    expected = refine(paths, start, psd, n_updates=1)
+    found = refine(
+        paths.to(torch.float32, device),
+        start.to(device, torch.float32),
+        psd.to(device, torch.float32),
+        n_updates=1,
+        solve=toeplitz.solve,
+    )
+    assert torch.equal(found.n_applied.cpu(), expected.n_applied)
+    # Measured: 4e-4 of the filter, as torch's own single precision.
+    assert relative_error(found.taps, expected.taps) < 2e-3
+    # Measured: 3e-4 at most, 5e-5 of the objective.
+    torch.testing.assert_close(found.objective.cpu().double(), expected.objective, rtol=0, atol=1e-3)
+
+
+def test_hopeless_paths_end_where_torchs_single_precision_ends(device: torch.device) -> None:
+    case = random_case(n_cases=1, n_fft=DESIGN_N_FFT, seed=11)
+    each_kind = [hopeless(name, case) for name in HOPELESS]
+    paths = AcousticPaths(
+        torch.cat([each.primary for each in each_kind]), torch.cat([each.secondary for each in each_kind])
+    ).to(torch.float32, device)
+    start = torch.zeros(len(HOPELESS), 2048, device=device)
+    start[:, 0] = 0.1
+    options = {"reference_psd": case.psd(torch.float32, device), "n_updates": 1}
+    found = refine(paths, start, **options, solve=toeplitz.solve)
+    expected = refine(paths, start, **options)
+    assert found.taps.isfinite().all()
+    for name, ours, torchs in zip(HOPELESS, found.objective.cpu(), expected.objective.cpu(), strict=True):
+        # An item without a step has no objective after it.
+        reached, aim = (float(each[1] if each[1].isfinite() else each[0]) for each in (ours, torchs))
+        assert reached < aim + 0.02 * max(1.0, abs(aim)), name
+
+
+COMPILE = """
+import json, re, subprocess, sys
+from pathlib import Path
+import triton
+from triton.backends.compiler import GPUTarget
+from triton.compiler import ASTSource
+from synthesis.gpu import toeplitz
+
+tool = Path(triton.__file__).parent / "backends/nvidia/bin/cuobjdump"
+types = {"n_iterations": "i32", "tolerance": "fp32", "count": "*i32", "TAPS": "constexpr", "HALF": "constexpr"}
+sizes = {"TAPS": 2048, "HALF": 4096}
+found = {}
+for name, n_warps in toeplitz.N_WARPS.items():
+    kernel = getattr(toeplitz, name)
+    signature = {each: types.get(each, "*fp32") for each in kernel.arg_names}
+    source = ASTSource(kernel, signature, {key: value for key, value in sizes.items() if key in signature})
+    made = triton.compile(source, target=GPUTarget("cuda", 90, 32), options={"num_warps": n_warps})
+    file = Path(sys.argv[1]) / f"{name}.cubin"
+    file.write_bytes(made.asm["cubin"])
+    usage = subprocess.run([tool, "-res-usage", file], capture_output=True, text=True, check=True).stdout
+    found[name] = {
+        "exchanges": made.asm["ttgir"].count("ttg.convert_layout"),
+        "registers": int(re.search(r"REG:(\\d+)", usage)[1]),
+        "stack": int(re.search(r"STACK:(\\d+)", usage)[1]),
+        "shared": made.metadata.shared,
+        "aligned": [
+            each.name for each in kernel.params
+            if types.get(each.name, "*").startswith("*") and not each.do_not_specialize_on_alignment
+        ],
+    }
+print(json.dumps(found))
+"""
+
+
+def test_they_compile_for_hopper_and_threads_exchange_only_between_the_steps(tmp_path: Path) -> None:
+    """As machine code, by the compiler and assembler that Triton brings along: no GPU needed."""
+    environment = {key: value for key, value in os.environ.items() if key != "TRITON_INTERPRET"}
+    done = subprocess.run(
+        [sys.executable, "-c", COMPILE, str(tmp_path)],
+        env=environment | {"TRITON_CACHE_DIR": str(tmp_path / "cache"), "PYTHONPATH": os.pathsep.join(sys.path)},
+        capture_output=True,
+        text=True,
+        timeout=280,
+    )
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout.splitlines()[-1])
+    assert set(found) == set(toeplitz.N_WARPS)
+    for name, each in found.items():
+        assert each["aligned"] == [], name
+        # Two halves of a complex array, twice in each transform; and of what a loop is entered and left with.
+        n_transforms = {"_sequences": 2, "_iterations": 3}.get(name, 1)
+        assert 4 * n_transforms <= each["exchanges"] <= 4 * n_transforms + 4 * (name == "_iterations"), name
+        assert each["registers"] * 32 * toeplitz.N_WARPS[name] <= 65_536, name
+        assert each["stack"] <= 256, name  # few spills
+        assert each["shared"] <= 48 * 1024, name
