@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Literal
 
 import torch
@@ -29,7 +30,7 @@ from synthesis.toeplitz import ToeplitzSolver, solve_toeplitz
 
 TEMPERATURE = 1.0
 STEP_SCALES = (1.0, 0.5, 0.25)
-"""Backtracking trials: the i-th is 0.5**i, which is how an accepted one is computed without a table."""
+"""Backtracking trials: the i-th is 0.5**i."""
 SUFFICIENT_DECREASE = 1e-5
 DAMPING_FLOOR = 1e-6
 LEAST_CEILING, MOST_CEILING = 0.01, 1e6
@@ -158,28 +159,24 @@ class TapObjective:
         bands = profile.risk_bands
         self.risk_weight = profile.risk_weight
         self.membership = band_matrix(bands, paths.n_fft, reference_psd.dtype, reference_psd.device)
-        power = reference_psd * squared_magnitude(paths.primary)
+        primary_power, secondary_power = squared_magnitude(paths.primary), squared_magnitude(paths.secondary)
+        power = reference_psd * primary_power
         # A primary path that is silent in every band must not turn the reference into infinite weights, nor one
         # that is silent at every point of this grid.
-        loudest = reference_psd.sum(-1, keepdim=True) * squared_magnitude(paths.primary).amax(-1, keepdim=True)
+        loudest = reference_psd.sum(-1, keepdim=True) * primary_power.amax(-1, keepdim=True)
         tiny = torch.finfo(power.dtype).tiny
         total = torch.maximum((power @ self.membership).sum(-1, keepdim=True), SILENCE * loudest).clamp_min(tiny)
         self.weight = torch.where(total > tiny, reference_psd / total, 0.0)
         self.disturbance = (power / total) @ self.membership + SILENCE
-        self.in_target = torch.zeros(len(bands), dtype=power.dtype, device=power.device)
-        self.in_target[bands.index(NR_BANDS[0]) : bands.index(NR_BANDS[-1]) + 1] = 1 / len(NR_BANDS)
+        self.in_target, per_octave, self.scales = _constants(bands, paths.n_bins, power.dtype, str(power.device))
 
         self.ceiling: Tensor | None = None
         if profile.ceiling_weight > 0:
-            self.ceiling = _drive_ceiling(paths)
+            self.ceiling = _drive_ceiling(primary_power, secondary_power)
             if max_gain_db is not None:
                 asked = torch.as_tensor(10 ** (max_gain_db / 20), dtype=power.dtype)
                 self.ceiling = torch.minimum(self.ceiling, asked)
-            # Every octave counts alike, as it does in the bands; 0 Hz and Nyquist are left out so that the
-            # one-sided sums below are exact transforms.
-            bins = torch.arange(paths.n_bins, dtype=power.dtype, device=power.device)
-            per_octave = torch.where((bins > 0) & (bins < paths.n_bins - 1), 1 / bins.clamp_min(1), 0.0)
-            self.ceiling_weight = profile.ceiling_weight * per_octave / per_octave.sum()
+            self.ceiling_weight = profile.ceiling_weight * per_octave
 
     def band_power(self, residual: Tensor) -> Tensor:
         """E_b of a residual spectrum, [..., n_bins] -> [..., n_bands]."""
@@ -227,14 +224,33 @@ class TapObjective:
         return symbol * paths.n_fft, descent * paths.n_fft
 
 
-def _drive_ceiling(paths: AcousticPaths) -> Tensor:
-    """Largest |W| that keeps the loudspeaker below the disturbance in the bands above the scored ones.
+@lru_cache(maxsize=64)
+def _constants(
+    bands: tuple[int, ...], n_bins: int, dtype: torch.dtype, device: str
+) -> tuple[Tensor, Tensor, Tensor]:
+    """What no path changes: shares of the bands in the mean log residual, [n_bands]; of the bins in the ceiling's
+    penalty, [n_bins]; STEP_SCALES, [3, 1, 1]."""
+    with torch.inference_mode(False):  # whoever asks first may be serving, whoever asks next training
+        in_target = torch.zeros(len(bands), dtype=torch.float64)
+        in_target[bands.index(NR_BANDS[0]) : bands.index(NR_BANDS[-1]) + 1] = 1 / len(NR_BANDS)
+        # Every octave counts alike, as it does in the bands; 0 Hz and Nyquist are left out so that one-sided sums
+        # are exact transforms.
+        per_octave = torch.zeros(n_bins, dtype=torch.float64)
+        per_octave[1:-1] = 1 / torch.arange(1, n_bins - 1, dtype=torch.float64)
+        scales = torch.tensor(STEP_SCALES, dtype=torch.float64)[:, None, None]
+        shares = in_target, per_octave / per_octave.sum(), scales
+        return tuple(each.to(device, dtype) for each in shares)  # type: ignore[return-value]
 
-    [batch, n_bins], infinite elsewhere. The paths' ratio is taken band by band: bin by bin it would follow the
-    estimates' noise.
+
+def _drive_ceiling(primary_power: Tensor, secondary_power: Tensor) -> Tensor:
+    """Largest |W| that keeps the loudspeaker below the disturbance in the bands above the scored ones, from |P|^2
+    and |S|^2: [batch, n_bins], infinite elsewhere.
+
+    The paths' ratio is taken band by band: bin by bin it would follow the estimates' noise.
     """
-    membership = band_matrix(HIGH_BANDS, paths.n_fft, paths.primary.real.dtype, paths.primary.device)
-    primary, secondary = (squared_magnitude(each) @ membership for each in (paths.primary, paths.secondary))
+    n_fft = 2 * (primary_power.shape[-1] - 1)
+    membership = band_matrix(HIGH_BANDS, n_fft, primary_power.dtype, primary_power.device)
+    primary, secondary = primary_power @ membership, secondary_power @ membership
     ratio = (primary / secondary.clamp_min(torch.finfo(primary.dtype).tiny)).sqrt()
     ceiling = (DRIVE_LIMIT * ratio).clamp(LEAST_CEILING, MOST_CEILING)
     return torch.where(membership.sum(-1) > 0, ceiling @ membership.T, torch.inf)
@@ -364,13 +380,6 @@ def _trial_values(
     """J at each of STEP_SCALES, [batch, 3]. E_b is quadratic in the scale, so trials need no transform."""
     cross = (objective.weight * (residual.conj() * change).real) @ objective.membership
     square = (objective.weight * squared_magnitude(change)) @ objective.membership
-    return torch.stack(
-        [
-            objective.value(
-                (band_power - 2 * scale * cross + scale**2 * square).clamp_min(SILENCE),
-                response + scale * step_response,
-            )
-            for scale in STEP_SCALES
-        ],
-        dim=-1,
-    )
+    scales = objective.scales
+    band_powers = (band_power + scales * (scales * square - 2 * cross)).clamp_min(SILENCE)
+    return objective.value(band_powers, response + scales * step_response).T

@@ -1,5 +1,7 @@
 """Small operations on complex spectra that torch offers only the slow way round."""
 
+from functools import lru_cache
+
 import torch
 from torch import Tensor
 
@@ -19,8 +21,15 @@ def collected(power: Tensor, stride: int) -> Tensor:
 
     A bin half-way between two coarse ones is shared by them, so no power is lost: a tone stays as strong as it was.
     """
-    offset = torch.arange(1, stride + 1, device=power.device)
-    above = torch.where(offset * 2 == stride, 0.5, (offset * 2 > stride).to(power.dtype))
-    spans = power[..., 1:].unflatten(-1, (-1, stride)) @ torch.stack((1 - above, above), dim=-1)
+    spans = power[..., 1:].unflatten(-1, (-1, stride)) @ _shares(stride, power.dtype, str(power.device))
     below, above = spans.unbind(-1)
     return torch.cat((power[..., :1] + below[..., :1], below[..., 1:] + above[..., :-1], above[..., -1:]), dim=-1)
+
+
+@lru_cache(maxsize=64)
+def _shares(stride: int, dtype: torch.dtype, device: str) -> Tensor:
+    """Of the coarse bins below and above in each of the `stride` bins that end at the latter: [stride, 2]."""
+    with torch.inference_mode(False):  # whoever asks first may be serving, whoever asks next training
+        offset = torch.arange(1, stride + 1)
+        above = torch.where(offset * 2 == stride, 0.5, (offset * 2 > stride).to(dtype))
+        return torch.stack((1 - above, above), dim=-1).to(device, dtype)

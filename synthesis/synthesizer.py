@@ -70,7 +70,7 @@ class Synthesizer(nn.Module):
         coarse = self._on_generator_grid(paths)
         w_reg = regularised_ratio(coarse)
         log_base = log_base_magnitude(w_reg, self.generator.config.base)
-        log_paths = torch.stack((floored_log(coarse.primary.abs()), floored_log(coarse.secondary.abs())), dim=1)
+        log_paths = floored_log(torch.stack((coarse.primary, coarse.secondary), dim=1).abs())
         features = path_features(coarse, w_reg, log_base)
         pooled = self.generator.grid.pool(torch.cat((log_paths, features), dim=1))
         return PathRatio(log_base, pooled[:, :2], pooled[:, 2:])

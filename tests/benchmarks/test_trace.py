@@ -13,6 +13,7 @@ from benchmarks.trace import Counting, MarkingClock, traced
 from model_store.store import ModelStore
 from service.engine.schedule import Schedule
 from synthesis.conventions import STAGES
+from synthesis.gpu.served import N_LAUNCHES
 
 
 def test_views_cost_nothing_and_bytes_are_read_and_written() -> None:
@@ -42,7 +43,7 @@ def test_writing_in_place_counts_once() -> None:
 def test_the_counts_are_the_profiler_s(ears: Ears) -> None:
     synthesizer = ModelStore().load("default").synthesizer(torch.float32, "cpu")
     counted: Counter[str] = Counter()
-    for row in traced(synthesizer, ears, 1, 1):
+    for row in traced(synthesizer, ears, 1, 1, fused=False):
         counted.update(row["counts"])
     schedule = Schedule(synthesizer, 1)
     clock = MarkingClock(lambda stage: None)
@@ -57,6 +58,20 @@ def test_the_counts_are_the_profiler_s(ears: Ears) -> None:
     seen = Counter(each.name.removeprefix("aten::") for each in profiler.events() or [])
     for name in ("mul", "_fft_r2c", "_fft_c2r", "native_group_norm", "convolution", "clamp_min", "sqrt", "log"):
         assert counted[name] == seen[name], name
+
+
+def test_a_fused_solve_counts_as_its_launches(ears: Ears) -> None:
+    synthesizer = ModelStore().load("default").synthesizer(torch.float32, "cpu")
+    plain, fused = (
+        {row["stage"]: row["counts"] for row in traced(synthesizer, ears, 1, 2, fused=each)} for each in (False, True)
+    )
+    solves = {"reconstruct": 1, "refine": 2}
+    for stage, counts in fused.items():
+        n_solves = solves.get(stage, 0)
+        assert counts.pop("fused solve", 0) == N_LAUNCHES * n_solves
+        # Six calls of transforms, some of two at once, set a solve up, and six are in each of its four iterations.
+        transforms = [sum(each.get(f"_fft_{way}", 0) for way in ("r2c", "c2r")) for each in (plain[stage], counts)]
+        assert transforms[0] - transforms[1] == n_solves * 30
 
 
 def test_the_command_counts_every_stage(tmp_path: Path) -> None:
