@@ -275,7 +275,7 @@ def solve(
     batch, n_bins = symbol.shape
     small, large = _constants(symbol.device)
     if n_bins == N_FFT // 2 + 1:
-        symbol, matched = symbol.contiguous(), torch.view_as_real(matched.contiguous())
+        symbol, matched = symbol.contiguous(), torch.view_as_real(matched.resolve_conj().contiguous())
         sequences = symbol.new_empty(batch, 3, n)
         cepstrum = symbol.new_empty(batch, 2, N_FFT // 2)
         sizes = {"TAPS": n, "HALF": N_FFT // 2}

@@ -63,7 +63,8 @@ def test_the_counts_are_the_profiler_s(ears: Ears) -> None:
 def test_a_fused_solve_counts_as_its_launches(ears: Ears) -> None:
     synthesizer = ModelStore().load("default").synthesizer(torch.float32, "cpu")
     plain, fused = (
-        {row["stage"]: row["counts"] for row in traced(synthesizer, ears, 1, 2, fused=each)} for each in (False, True)
+        {row["stage"]: row["counts"] for row in traced(synthesizer, ears, 1, 2, fused=each)}
+        for each in (False, True)
     )
     solves = {"reconstruct": 1, "refine": 2}
     for stage, counts in fused.items():
