@@ -272,7 +272,12 @@ def _members(item: Item) -> dict[str, object]:
 
 def _given(**options: object) -> dict[str, str]:
     """Those that are not None, as text."""
-    return {name: str(value) for name, value in options.items() if value is not None}
+    return {name: _text(value) for name, value in options.items() if value is not None}
+
+
+def _text(value: object) -> str:
+    """A float without an exponent, which the service takes in no header and no query."""
+    return np.format_float_positional(value, trim="-") if isinstance(value, float) else str(value)
 
 
 def _retry_after_s(answer: httpx.Response) -> float:

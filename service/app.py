@@ -142,7 +142,13 @@ def create_app(settings: Settings) -> FastAPI:
             await asyncio.to_thread(provider.shutdown)  # which sends what is left
         await side_lane.close()
 
-    app = FastAPI(title=TITLE, lifespan=lifespan, redoc_url=None, swagger_ui_oauth2_redirect_url=None)
+    app = FastAPI(
+        title=TITLE,
+        lifespan=lifespan,
+        redoc_url=None,
+        swagger_ui_oauth2_redirect_url=None,
+        redirect_slashes=False,  # it would send clients to whichever host the request's own header names
+    )
     if settings.log_format == "json" or provider is not None:
         app.add_middleware(Traced, provider=provider)
     app.state.service = Service(

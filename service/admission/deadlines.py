@@ -15,7 +15,7 @@ from service.errors import Problem, retry_after
 from service.settings import MAX_DEADLINE_MS, MIN_DEADLINE_MS
 
 DEADLINE = "X-Deadline-Ms"
-_DECIMAL = re.compile(r"[0-9]{1,6}(\.[0-9]{1,6})?")
+_DECIMAL = re.compile(r"[0-9]{1,6}(\.[0-9]{1,40})?")  # with as many places as a float's shortest text
 
 
 def deadline_s(request: Request, default_ms: float) -> float:

@@ -26,9 +26,8 @@ CALIBRATE = ("model", "sign", "n_windows")
 
 DEFAULT_UPDATES = 3
 
-_DECIMAL = re.compile(
-    r"-?[0-9]{1,3}(\.[0-9]{1,9})?"
-)  # float() would also take "1_0", " 3" and other scripts' digits
+# float() would also take "1_0", " 3" and other scripts' digits. As many places as a float's shortest text has.
+_DECIMAL = re.compile(r"-?[0-9]{1,3}(\.[0-9]{1,40})?")
 
 
 class Options(NamedTuple):

@@ -70,6 +70,8 @@ def test_options_reach_the_design(client: Client, ear: Ear) -> None:
     assert np.array_equal(other.taps, -default.taps)
     low = client.synthesize(ear.primary, ear.secondary, max_gain_db=3)
     assert not np.array_equal(low.taps, client.synthesize(ear.primary, ear.secondary).taps)
+    for gain_db in (10 / 3, 1e-5):  # more digits than one would type
+        client.synthesize(ear.primary, ear.secondary, max_gain_db=gain_db, deadline_ms=1e5 / 3)
     first = client.synthesize(ear.primary, ear.secondary, model="ears@1")
     assert first.model_digest != default.model_digest
 

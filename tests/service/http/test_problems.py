@@ -222,6 +222,15 @@ async def test_numbers_in_a_query_are_plain(client: httpx.AsyncClient, ear: Ear,
     assert_problem(answer, "out-of-range", "max_gain_db")
 
 
+@pytest.mark.parametrize("text", [repr(10 / 3), repr(-0.1 - 0.2), "0.00000000000000000001"])
+async def test_a_number_may_have_as_many_places_as_a_float(client: httpx.AsyncClient, ear: Ear, text: str) -> None:
+    body = wire.encode(ear.primary, ear.secondary)
+    answer = await client.post("/synthesize", content=body, headers=BINARY_BODY, params={"max_gain_db": text})
+    assert answer.status_code == 200
+    headers = BINARY_BODY | {"X-Deadline-Ms": repr(1e5 / 3)}
+    assert (await client.post("/synthesize", content=body, headers=headers)).status_code == 200
+
+
 async def test_evaluate_speaks_json_alone(client: httpx.AsyncClient, ear: Ear) -> None:
     body = wire.encode(ear.primary, ear.secondary)
     assert_problem(await client.post("/evaluate", content=body, headers=BINARY_BODY), "unsupported-media-type")
@@ -235,6 +244,7 @@ async def test_evaluate_speaks_json_alone(client: httpx.AsyncClient, ear: Ear) -
     [
         ("GET", "/nowhere", "not-found", None),
         ("POST", "/", "not-found", None),
+        ("POST", "/refine/", "not-found", None),  # and no redirection to the host that the request names
         ("GET", "/synthesize", "method-not-allowed", "POST"),
         ("DELETE", "/refine", "method-not-allowed", "POST"),
         ("POST", "/metrics", "method-not-allowed", "GET"),
