@@ -54,7 +54,8 @@ class Keys:
             return None
         self._look()
         scheme, _, key = request.headers.get("authorization", "").partition(" ")
-        digest = hashlib.sha256(key.strip().encode()).hexdigest()
+        # Headers are decoded as Latin-1: this gives back the bytes that were sent, which the digest is of.
+        digest = hashlib.sha256(key.strip().encode("latin-1")).hexdigest()
         if scheme.lower() == "bearer" and digest in self._digests:
             return digest
         found = "an unknown key" if scheme else "no key"

@@ -53,6 +53,10 @@ def test_a_digest_is_no_key() -> None:
     assert "open sesame" not in refused.value.detail
 
 
+def test_a_key_may_hold_any_letters() -> None:
+    assert is_known(Keys([digest("schlüssel")], None), "schlüssel")
+
+
 def test_a_file_is_rotated_without_a_restart(tmp_path: Path) -> None:
     file, clock = tmp_path / "keys", Clock()
     file.write_text(f"# staff\n\nclinic-1:{digest('old')}\n")
