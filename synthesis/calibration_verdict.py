@@ -114,7 +114,7 @@ def _in_order(found: dict[str, str]) -> tuple[Finding, ...]:
 def _judge_recordings(calibration: Calibration, reasons: dict[str, str]) -> None:
     if calibration.clipped_share > MAX_CLIPPED_SHARE:
         reasons["clipping"] = (
-            f"{calibration.clipped_in}: found {100 * calibration.clipped_share:.2g} % of the samples at its "
+            f"{calibration.clipped_in}: found {100 * calibration.clipped_share:.3g} % of the samples at its "
             f"largest or smallest value, expected at most {100 * MAX_CLIPPED_SHARE:g} %"
         )
     noisy = [

@@ -261,4 +261,7 @@ def from_validation(error: ValidationError) -> Problem:
         name = _shown_name(field)
         return Problem("unknown-field", f"{name}: found a field of that name, expected only known ones", name)
     code = "out-of-range" if first["type"] in _RANGE_ERRORS else "invalid-field"
-    return Problem(code, f"{field}: found {_shown(first['input'])}; {first['msg'].lower()}", field)
+    message = first["msg"]  # which may quote a value to be spelt just so
+    wanted = message.removeprefix("Input should be ")
+    expected = f", expected {wanted}" if wanted != message else f"; {message[:1].lower()}{message[1:]}"
+    return Problem(code, f"{field}: found {_shown(first['input'])}{expected}", field)

@@ -135,6 +135,16 @@ def test_each_fault_names_its_field(fields: Json, code: str, field: str) -> None
     assert len(refused.value.detail) < 400
 
 
+@pytest.mark.parametrize(
+    ("method", "found"),
+    [("PRIME", "method: found 'PRIME', expected 'prime',"), (None, "method: found None, expected")],
+)
+def test_a_choice_says_what_was_expected(method: object, found: str) -> None:
+    with pytest.raises(Problem) as refused:
+        read_json(DesignBody, changed(method=method))
+    assert refused.value.detail.startswith(found)
+
+
 @pytest.mark.parametrize("field", sorted(GOOD))
 def test_each_needed_field_is_missed(field: str) -> None:
     with pytest.raises(Problem) as refused:

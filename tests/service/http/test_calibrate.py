@@ -222,6 +222,14 @@ async def test_faults_are_named(
         assert code in answer.headers["x-verdict"].split(", ")
 
 
+async def test_a_signal_that_stands_still_is_clipped_throughout(client: httpx.AsyncClient) -> None:
+    still = np.ones(N_SAMPLES, np.float32)
+    body = take_wire.encode([ProbeTake(0, still, still), ProbeTake(GAIN, still, still / 2)])
+    reasons = (await client.post("/calibrate", content=body, headers=BINARY_BODY)).json()["verdict"]["reasons"]
+    assert reasons[0]["code"] == "clipping"
+    assert "found 100 % of the samples" in reasons[0]["detail"]
+
+
 async def test_more_windows_lower_the_noise(
     client: httpx.AsyncClient, noise: NoiseSet, pairs: tuple[PathPair, ...]
 ) -> None:

@@ -203,6 +203,12 @@ def changed(request: Json, place: int, **members: object) -> Json:
     return request | {"inputs": [tensor if i == place else each for i, each in enumerate(request["inputs"])]}
 
 
+async def test_what_is_expected_is_spelt_as_it_must_be(client: httpx.AsyncClient, ear: Ear) -> None:
+    content = orjson.dumps(changed(as_json(ear), 0, datatype="fp32"))
+    answer = await client.post(URL, content=content, headers={"Content-Type": "application/json"})
+    assert answer.json()["error"] == "invalid-field: inputs.0.datatype: found 'fp32', expected 'FP32'"
+
+
 @pytest.mark.parametrize(
     ("change", "code"),
     [
