@@ -118,6 +118,8 @@ def create_app(settings: Settings) -> FastAPI:
     mirror = _mirror(settings)
     provider = collector(settings.otlp_endpoint) if settings.otlp_endpoint else None
     store = ModelStore(mirror.folder if mirror else settings.store or DEFAULT_ROOT)
+    if settings.store and not mirror and not store.root.is_dir():
+        logger.warning("store: found no folder %s; until it is there, only bundled models are served", store.root)
     engine = Engine(
         store,
         choose_device(settings.device),

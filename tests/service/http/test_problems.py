@@ -426,3 +426,11 @@ async def test_a_defect_is_logged_and_says_nothing_outside(
         assert "shutdown" not in answer.text
         assert "cannot schedule new futures after shutdown" in caplog.text
         assert (await client.get("/health/live")).status_code == 200
+
+
+def test_a_store_that_is_not_there_is_said_in_the_log(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """A volume may come later, so the service starts; but a slip of the pen must not pass unseen."""
+    create_app(Settings(store=str(tmp_path)))
+    assert not caplog.text
+    create_app(Settings(store=str(tmp_path / "slip")))
+    assert f"found no folder {tmp_path / 'slip'}" in caplog.text
