@@ -60,6 +60,8 @@ class Connection:
 
     async def ask(self, content: bytes) -> Answer:
         """Send a whole request, and read the whole answer."""
+        if self._streams is not None and self._streams[0].at_eof():
+            self.close()  # hung up by the service while it was idle, as any client must expect
         if self._streams is None:
             self._streams = await asyncio.open_connection("127.0.0.1", self._port)
         reader, writer = self._streams
