@@ -159,7 +159,7 @@ def calibration(**changes: object) -> Calibration:
     secondary = torch.zeros(2048, dtype=torch.float64)
     secondary[5] = 1.0
     estimate = PathEstimate(torch.ones(8192).double(), secondary, torch.ones(16_385).double())
-    good = Calibration(estimate, bands / 41, bands, bands, 0.0, "take 0, x", 0.0, -70.0, 0.0, 8192, 48)
+    good = Calibration(estimate, secondary, bands / 41, bands, bands, 0.0, "take 0, x", 0.0, -70.0, 0.0, 8192, 48)
     return replace(good, **changes)  # type: ignore[arg-type]
 
 
