@@ -1,6 +1,7 @@
 """A real service over a real store, in this process: one for all tests that leave it as they found it."""
 
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import httpx
@@ -40,18 +41,25 @@ def settings(store_folder: Path) -> Settings:
 @pytest.fixture(scope="session")
 async def app(settings: Settings, anyio_backend: str) -> AsyncIterator[FastAPI]:
     """The shared service, started and ready."""
-    app = create_app(settings)
-    async with app.router.lifespan_context(app):
-        await app.state.service.engine.started()
+    async with started(settings) as app:
         assert app.state.service.engine.ready
         yield app
 
 
 @pytest.fixture
 async def client(app: FastAPI) -> AsyncIterator[httpx.AsyncClient]:
-    """A client of the shared service."""
+    """A client of the shared service, or of the one that a test file's own `app` makes."""
     async with connected(app) as client:
         yield client
+
+
+@asynccontextmanager
+async def started(settings: Settings) -> AsyncIterator[FastAPI]:
+    """A service with its default model loaded, or with the failure to load it known."""
+    app = create_app(settings)
+    async with app.router.lifespan_context(app):
+        await app.state.service.engine.started()
+        yield app
 
 
 def connected(app: FastAPI) -> httpx.AsyncClient:

@@ -10,14 +10,13 @@ import torch
 from fastapi import FastAPI
 
 from model_store.store import ModelStore
-from service.app import create_app
 from service.designs import Design, Recipe
 from service.engine import readiness as readiness_module
 from service.engine.engine import Engine
 from service.errors import Problem
 from service.settings import Settings
 from tests.service import models
-from tests.service.conftest import connected
+from tests.service.conftest import started
 from tests.service.engine.test_engine import ears, only
 from tests.service.http.test_problems import assert_problem
 
@@ -27,17 +26,8 @@ pytestmark = pytest.mark.anyio
 @pytest.fixture
 async def app(settings: Settings, anyio_backend: str) -> AsyncIterator[FastAPI]:
     """A service of this test's own, which checks itself when it is told to."""
-    app = create_app(settings.model_copy(update={"recheck_s": 1e6, "ready_budget_ms": 1e6}))
-    async with app.router.lifespan_context(app):
-        await app.state.service.engine.started()
+    async with started(settings.model_copy(update={"recheck_s": 1e6, "ready_budget_ms": 1e6})) as app:
         yield app
-
-
-@pytest.fixture
-async def client(app: FastAPI) -> AsyncIterator[httpx.AsyncClient]:
-    """A client of it."""
-    async with connected(app) as client:
-        yield client
 
 
 @pytest.fixture

@@ -33,7 +33,7 @@ from synthesis.path_estimation import Take, estimate_paths
 from synthesis.paths import AcousticPaths
 from synthesis.support_statistics import learn_support_statistics
 from tests.service import models
-from tests.service.conftest import connected
+from tests.service.conftest import connected, started
 from tests.service.http.test_problems import assert_problem
 from tests.service.recordings import GAIN, recordings
 from tests.service.test_process import Program
@@ -76,17 +76,8 @@ async def app(
     store.publish("knowing", knowing)
     store.publish("older", models.checkpoint(2))
     settings = Settings(store=folder, model="knowing", device="cpu", threads=1, max_calibration_bytes=LIMIT)
-    app = create_app(settings)
-    async with app.router.lifespan_context(app):
-        await app.state.service.engine.started()
+    async with started(settings) as app:
         yield app
-
-
-@pytest.fixture
-async def client(app: FastAPI) -> AsyncIterator[httpx.AsyncClient]:
-    """Of that service."""
-    async with connected(app) as client:
-        yield client
 
 
 @pytest.fixture(scope="module")

@@ -16,7 +16,7 @@ from service.designs import Ear
 from service.settings import Settings
 from tests.service import models
 from tests.service.bodies import as_responses
-from tests.service.conftest import connected
+from tests.service.conftest import connected, started
 from tests.service.engine.test_residency import damage
 from tests.service.http.test_problems import assert_problem
 
@@ -39,17 +39,8 @@ def store(tmp_path: Path) -> ModelStore:
 async def app(store: ModelStore, anyio_backend: str) -> AsyncIterator[FastAPI]:
     """A service over it, with a key for its clients and one for its operator."""
     keys = {"api_keys": (_digest("client"),), "management_keys": (_digest("operator"),)}
-    app = create_app(Settings(store=store.root, model="ears", device="cpu", threads=1, **keys))
-    async with app.router.lifespan_context(app):
-        await app.state.service.engine.started()
+    async with started(Settings(store=store.root, model="ears", device="cpu", threads=1, **keys)) as app:
         yield app
-
-
-@pytest.fixture
-async def client(app: FastAPI) -> AsyncIterator[httpx.AsyncClient]:
-    """A client that may speak as either."""
-    async with connected(app) as client:
-        yield client
 
 
 def _digest(key: str) -> str:
