@@ -4,6 +4,9 @@ The service runs as `python -m service` on cores of its own where the machine ha
 socket with keep-alive and requests made beforehand, so that what is measured is the service. Closed loop: one
 request after the other. Open loop: requests are due at a fixed rate, and latency counts from when one was due, so
 that a slow answer also counts against those that it holds up.
+
+Beside the closed loop, in the same run, the same bytes go there and back over servers that do nothing (`bare`):
+what they take is the least that HTTP can cost on this machine.
 """
 
 from __future__ import annotations
@@ -24,8 +27,8 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks import bare, machine, results
 from benchmarks import ears as ears_module
-from benchmarks import machine, results
 from benchmarks.core import add_model_options
 from benchmarks.ears import Ears
 from benchmarks.reliability.served import served
@@ -72,8 +75,9 @@ def run(options: argparse.Namespace) -> None:
                 rate = options.rate or 500.0 / float(np.median(closed.latency_ms))
                 opened = open_loop(requests, port, n_requests, rate)
                 about = {"request": kind, "k": k, "request_bytes": len(requests[0])}
+                least = least_ms(requests, port, n_requests, cores["server"])
                 rows += [
-                    {"loop": "closed"} | about | closed.row(),
+                    {"loop": "closed"} | about | closed.row() | least,
                     {"loop": "open", "rate_per_s": rate} | about | opened.row(),
                 ]
                 for row in rows[-2:]:
@@ -131,8 +135,7 @@ class Connection:
         received = bytearray()
         while (end := received.find(b"\r\n\r\n")) < 0:
             received += self._more()
-        length = re.search(rb"(?i)\r\ncontent-length: *(\d+)", received[: end + 2])
-        missing = end + 4 + (int(length.group(1)) if length else 0) - len(received)
+        missing = end + 4 + bare.content_length(received[: end + 2]) - len(received)
         while missing > 0:
             more = self._more()
             received += more
@@ -206,6 +209,21 @@ def closed_loop(requests: list[bytes], port: int, n_requests: int) -> Loop:
     return loop
 
 
+def least_ms(requests: list[bytes], port: int, n_requests: int, server_cores: list[int]) -> Row:
+    """Latency of the same bytes over each of the bare servers, on the cores that the service has."""
+    connection = Connection(port)
+    answer = connection.exchange(requests[0])
+    connection.close()
+    row: Row = {}
+    for kind in bare.KINDS:
+        with ExitStack() as running:
+            with on_cores(server_cores):
+                bare_port = running.enter_context(bare.bare(kind, answer))
+            closed_loop(requests, bare_port, max(3, n_requests // 20))
+            row[f"bare_{kind}_ms"] = summary(closed_loop(requests, bare_port, n_requests).latency_ms)
+    return row
+
+
 def open_loop(requests: list[bytes], port: int, n_requests: int, rate: float) -> Loop:
     """Requests due every 1/rate seconds, whatever became of those before; latency counts from when one was due."""
     loop, lock, numbers = Loop(), threading.Lock(), itertools.count()
@@ -257,10 +275,12 @@ def show(row: Row) -> None:
             f"{row['loop']:7} {row['request']:26} k={row['k']}: no answer, statuses {row['failed'][:5]}", flush=True
         )
         return
+    found = ((kind, row.get(f"bare_{kind}_ms")) for kind in bare.KINDS)
+    least = "".join(f"; bare {kind} {each['p50']:.3f}" for kind, each in found if each)
     print(
         f"{row['loop']:7} {row['request']:26} k={row['k']} {row['answers_per_s']:8.1f}/s  latency "
         f"{latency['p50']:.3f} / {latency['p99']:.3f} ms; "
         f"over core and decode {over['p50']:.3f} / {over['p99']:.3f}; "
-        f"over the server's total {server['p50']:.3f} / {server['p99']:.3f}; {len(row['failed'])} failed",
+        f"over the server's total {server['p50']:.3f} / {server['p99']:.3f}{least}; {len(row['failed'])} failed",
         flush=True,
     )

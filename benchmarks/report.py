@@ -134,6 +134,9 @@ def core_table(document: Document) -> list[str]:
     return lines
 
 
+BARE = ("bare_socket_ms", "bare_server_ms")
+
+
 def http_table(document: Document) -> list[str]:
     """Requests and loops."""
     return table(
@@ -145,6 +148,7 @@ def http_table(document: Document) -> list[str]:
             "latency, ms",
             "over core and decode",
             "over the server's total",
+            "bare socket / server, p50",
             "failed",
         ),
         (
@@ -156,6 +160,7 @@ def http_table(document: Document) -> list[str]:
                 both(row["latency_ms"]),
                 both(row["over_core_and_decode_ms"]),
                 both(row["over_server_ms"]),
+                " / ".join(number(row[name]["p50"]) for name in BARE if name in row),
                 len(row["failed"]),
             )
             for row in document["rows"]

@@ -7,13 +7,14 @@ import hashlib
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from fastapi import FastAPI
 from fastapi.routing import APIRoute
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
 
 from model_store.mirror import Mirror, is_url
 from model_store.store import DEFAULT_ROOT, ModelStore
@@ -70,27 +71,32 @@ ROUTES = (
 
 
 class DirectRoute(APIRoute):
-    """Hands the request to its endpoint as it is, without FastAPI's parsing, and turns errors into problems."""
+    """Hands the request to its endpoint as it is, without what FastAPI does around one, and turns errors into
+    problems: the one place where errors end and outcomes are counted."""
 
-    def get_route_handler(self) -> Callable[[Request], Awaitable[Response]]:  # type: ignore[override]
-        """The endpoint inside the one place where errors end and outcomes are counted."""
-        endpoint, path = self.endpoint, self.path
+    def __init__(self, path: str, endpoint: Handler, **options: Any) -> None:
+        """As FastAPI makes routes."""
+        super().__init__(path, endpoint, **options)
+        self.app = self._answer
 
-        async def handle(request: Request) -> Response:
-            request.state.method = ""
-            try:
-                response: Response = await endpoint(request)
-                code = "ok"
-            except ClientDisconnect:
-                return Response(status_code=400)  # to nobody
-            except Exception as error:
-                problem = as_problem(error, request)
-                response, code = _refusal(problem, path), problem.code
-            metrics = service_of(request).metrics
-            metrics.count(path, request.state.method, response.status_code, code)
-            return response
+    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
+        request = Request(scope, receive, send)
+        response = await self._respond(request)
+        await response(scope, receive, send)
 
-        return handle
+    async def _respond(self, request: Request) -> Response:
+        request.state.method = ""
+        try:
+            response: Response = await self.endpoint(request)
+            code = "ok"
+        except ClientDisconnect:
+            return Response(status_code=400)  # to nobody
+        except Exception as error:
+            problem = as_problem(error, request)
+            response, code = _refusal(problem, self.path), problem.code
+        metrics = service_of(request).metrics
+        metrics.count(self.path, request.state.method, response.status_code, code)
+        return response
 
 
 def _refusal(problem: Problem, path: str) -> Response:

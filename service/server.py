@@ -228,6 +228,7 @@ def server(app: FastAPI, settings: Settings) -> uvicorn.Server:
             log_config=None,
             access_log=False,
             server_header=False,
+            proxy_headers=False,  # nothing here depends on who asks, and nobody may say so in another's name
             timeout_keep_alive=settings.keep_alive_s,
             timeout_graceful_shutdown=settings.shutdown_s,
             **options,

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from synthesis.conventions import DESIGN_N_FFT, SAMPLE_RATE_HZ
-from synthesis.denoising import denoised
+from synthesis.denoising import denoised, silent_lags
 from synthesis.errors import InvalidPaths
 from synthesis.noise_reduction import band_uncertainty, level_db
 from synthesis.octave_bands import AMP_BANDS, WIDE_BANDS, band_matrix
@@ -155,10 +155,8 @@ class _Noise(NamedTuple):
 
 
 def _noise(states: Sequence[ProbeState]) -> _Noise:
-    """From half of the window to seven eighths: later than an ear rings, earlier than what precedes sample 0."""
-    whole = torch.fft.irfft(secondary_transfer(states))
-    middle = whole[whole.shape[-1] // 2 : whole.shape[-1] * 7 // 8]
-    return _Noise(middle, middle.square().mean())
+    silent = silent_lags(torch.fft.irfft(secondary_transfer(states)))
+    return _Noise(silent, silent.square().mean())
 
 
 def _secondary_snr_db(secondary: Tensor, noise: Tensor) -> Tensor:

@@ -30,7 +30,7 @@ MIN_SMOOTHING_SAMPLES = 16
 def denoised(response: Tensor, noise: Tensor) -> Tensor:
     """Responses real [..., n_taps] with every lag of every band shrunk as the noise demands.
 
-    noise: what the same estimate holds at lags without a response, real [..., n].
+    noise: what the same estimate holds at lags without a response, real [..., n] (`silent_lags`).
     """
     bands = split_into_bands(response)
     noise_power = split_into_bands(noise).square().sum(-1, keepdim=True) / noise.shape[-1]
@@ -38,6 +38,13 @@ def denoised(response: Tensor, noise: Tensor) -> Tensor:
     tiny = torch.finfo(power.dtype).tiny
     gain = (1 - OVERESTIMATE * noise_power / power.clamp_min(tiny)).clamp_min(0)
     return (gain * bands).sum(-2)[..., : response.shape[-1]]
+
+
+def silent_lags(whole: Tensor) -> Tensor:
+    """Of a response with all lags of its window, real [..., window], what holds nothing of a secondary path: from
+    half of the window to seven eighths, later than an ear rings and earlier than what precedes sample 0."""
+    window = whole.shape[-1]
+    return whole[..., window // 2 : window * 7 // 8]
 
 
 def split_into_bands(responses: Tensor) -> Tensor:

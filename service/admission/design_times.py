@@ -1,8 +1,10 @@
-"""How long designs take: estimates that are learned from every batch and never from a setting."""
+"""How long designs take, and how much later than expected their answers come: estimates that are learned from every
+batch and never from a setting."""
 
 from __future__ import annotations
 
 from collections import defaultdict, deque
+from time import perf_counter
 
 from service.designs import BATCH_SIZES, Recipe, fitting_size
 
@@ -11,6 +13,11 @@ N_REMEMBERED = 15
 
 QUICKER = 0.8
 """Share of them that an estimate covers: deadlines are to be kept, and a rare stall changes nothing."""
+
+
+DELAYS_FOR_S = 1.0
+DELAYED_LESS = 0.95
+"""Share of the delays that an estimate covers, and for how many seconds it remembers them."""
 
 
 class RecentTimes:
@@ -25,6 +32,34 @@ class RecentTimes:
         """One more."""
         self._times.append(spent_s)
         self.expected_s = sorted(self._times)[int(QUICKER * (len(self._times) - 1))]
+
+
+class RecentDelays:
+    """What nineteen in twenty answers of the last second were later than expected by, in seconds.
+
+    Under load an answer waits for more than the designs before its own: for the event loop, which reads other
+    bodies meanwhile, and for cores that others use. A second, because what load there was before says nothing.
+    """
+
+    def __init__(self) -> None:
+        """None has come yet."""
+        self._delays: deque[tuple[float, float]] = deque()
+
+    def observe(self, delay_s: float) -> None:
+        """An answer came now, so much later (or earlier: negative) than expected."""
+        now = perf_counter()
+        self._delays.append((now, delay_s))
+        self._forget(now)
+
+    def expected_s(self) -> float:
+        """0 where none came, or most came in time."""
+        self._forget(perf_counter())
+        delays = sorted(delay_s for _, delay_s in self._delays)
+        return max(delays[int(DELAYED_LESS * (len(delays) - 1))], 0.0) if delays else 0.0
+
+    def _forget(self, now: float) -> None:
+        while self._delays and self._delays[0][0] < now - DELAYS_FOR_S:
+            self._delays.popleft()
 
 
 Table = defaultdict[tuple[str, int], RecentTimes]

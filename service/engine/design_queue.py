@@ -13,7 +13,7 @@ from time import perf_counter
 from typing import Any
 
 from service.admission.deadlines import shed
-from service.admission.design_times import DesignTimes
+from service.admission.design_times import DesignTimes, RecentDelays
 from service.designs import BATCH_SIZES, MAX_BATCH, Ear, Float32, Recipe
 from service.engine.resident import ResidentModel
 
@@ -32,7 +32,8 @@ class Job:
 
     model: what designs them; it stays in memory for as long as a job refers to it. recipe: as admitted; `n_asked`
     updates were asked for. due: when the answer is worth nothing any more, as `perf_counter` counts. filters: what
-    to evaluate, for the method `evaluate`. waits: whether other work was there when it came.
+    to evaluate, for the method `evaluate`. waits: whether other work was there when it came. expected: when its
+    answer was expected when it was admitted.
     """
 
     model: ResidentModel
@@ -43,6 +44,7 @@ class Job:
     filters: Sequence[Float32] | None = None
     n_asked: int = 0
     waits: bool = False
+    expected: float = math.inf
     since: float = field(default_factory=perf_counter)
 
     @property
@@ -60,6 +62,7 @@ class DesignQueue:
     def __init__(self, merges: Callable[[Recipe], bool] = lambda recipe: True) -> None:
         """merges: whether designs of a recipe may be made as one batch."""
         self.times = DesignTimes()
+        self._delays = RecentDelays()
         self._merges = merges
         self._lock = Lock()
         self._groups: dict[Kind, deque[Job]] = {}
@@ -78,21 +81,24 @@ class DesignQueue:
 
     def refuse_hopeless(self, due: float) -> None:
         """Raise Problem where what is here already lasts beyond `due`: to know that, no body needs to be read."""
-        if self._has_work() and perf_counter() + (backlog_s := self.backlog_s()) > due:
+        if self._has_work() and perf_counter() + (backlog_s := self.backlog_s() + self._delays.expected_s()) > due:
             raise shed("designs", backlog_s, 0.0, due)
 
     def put(self, job: Job) -> None:
         """Admit a job with the most updates that its deadline leaves time for, or raise Problem (`overloaded`)."""
         asked, n_ears = job.recipe, len(job.ears)
         job.n_asked, job.waits = asked.n_updates, self._has_work()
-        if perf_counter() + self.backlog_s(job.kind, n_ears) > job.due:
-            backlog_s = self.backlog_s()
-            n_updates = self.times.most_updates(asked, n_ears, job.due - perf_counter() - backlog_s)
+        delay_s = self._delays.expected_s() if job.waits else 0.0
+        job.expected = perf_counter() + self.backlog_s(job.kind, n_ears)
+        if job.expected + delay_s > job.due:
+            before_s = self.backlog_s() + delay_s
+            n_updates = self.times.most_updates(asked, n_ears, job.due - perf_counter() - before_s)
             job.recipe = replace(asked, n_updates=n_updates or 0)
             if n_updates is None:
                 if job.waits or perf_counter() < self._probed + PROBE_EVERY_S:
-                    raise shed("designs", backlog_s, self.times.expected_s(job.recipe, n_ears), job.due)
+                    raise shed("designs", before_s, self.times.expected_s(job.recipe, n_ears), job.due)
                 self._probed, job.due = perf_counter(), math.inf
+            job.expected = perf_counter() + self.backlog_s(job.kind, n_ears)
         with self._lock:
             self._groups.setdefault(job.kind, deque()).append(job)
             self._n_ears[job.kind] += n_ears
@@ -124,6 +130,10 @@ class DesignQueue:
     def done(self) -> None:
         """The worker has finished what it took."""
         self._busy_until = None
+
+    def delivered(self, job: Job) -> None:
+        """A job's answer has come."""
+        self._delays.observe(perf_counter() - job.expected)
 
     def withdraw(self, job: Job) -> None:
         """Forget a job that still waits; what the worker has taken goes on."""

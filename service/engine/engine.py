@@ -172,7 +172,9 @@ class Engine:
             self._worker.submit(self._serve, loop)
             if watch is not None:
                 watch.add_done_callback(lambda _: _settle(job, ClientDisconnect()))
-            return await job.answer
+            answers = await job.answer
+            self._queue.delivered(job)
+            return answers
         finally:
             self.n_queued -= 1
             self._queue.withdraw(job)

@@ -256,5 +256,5 @@ def _not_finite(taps: Float32, figures: Float32) -> NonFiniteFilter | None:
         return None
     return NonFiniteFilter(
         "control filter: found taps or predicted figures that are NaN or infinite, expected paths whose spectra, "
-        "and the spectra's squares, fit into float32"
+        "and the spectra's squares times the reference spectrum, fit into float32"
     )

@@ -65,10 +65,11 @@ class Schedule:
 
     def on_host(self, parts: Sequence[Tensor]) -> list[Float32]:
         """Copies of some of what the calls returned, in one transfer, once all that was asked for is done."""
+        if not self._capture:
+            return [each.numpy().copy() for each in parts]
         joined = torch.cat(tuple(parts), dim=1)
-        if self._capture:
-            joined = torch.empty(joined.shape, pin_memory=True).copy_(joined, non_blocking=True)
-            torch.cuda.current_stream().synchronize()
+        joined = torch.empty(joined.shape, pin_memory=True).copy_(joined, non_blocking=True)
+        torch.cuda.current_stream().synchronize()
         return np.split(joined.numpy(), np.cumsum([each.shape[1] for each in parts])[:-1], axis=1)
 
     def tensor_bytes(self) -> int:

@@ -24,33 +24,41 @@ class Predictor:
         self._transform = RealTransform(DESIGN_N_FFT)
         self._bands = BandSums(WIDE_BANDS, DESIGN_N_FFT)
 
-    def powers(
+    def disturbance(self, primary: Complex, psd: Real) -> tuple[Real, NDArray[np.float64]]:
+        """Disturbance power per bin, and per band [31]."""
+        power = squared(primary)
+        power *= psd
+        return power, self._bands.sums(power)
+
+    def residual(
         self, primary: Complex, secondary: Complex, psd: Real, taps: Real
-    ) -> tuple[NDArray[np.float64], NDArray[np.float64], float, float]:
-        """Disturbance and residual power per band, [31] each, the largest |W|^2 and the control signal's power."""
+    ) -> tuple[NDArray[np.float64], float, float]:
+        """Residual power per band, [31], the largest |W|^2 and the control signal's power."""
         response = self._transform.forward(taps)
         gain = squared(response)
-        disturbance = self._bands.sums(psd * squared(primary))
+        largest, power = float(gain.max()), float(psd @ gain)
         np.multiply(response, secondary, out=response)
         np.subtract(primary, response, out=response)
-        residual = self._bands.sums(psd * squared(response))
-        return disturbance, residual, float(gain.max()), float(psd @ gain)
+        left = squared(response)
+        left *= psd
+        return self._bands.sums(left), largest, power
 
-    def unexplained(self, primary: Complex, psd: Real, coherence: Real) -> NDArray[np.float64]:
-        """Power per band that the estimate cannot explain, from the calibration's coherence: [31]."""
+    def unexplained(self, disturbance: Real, coherence: Real) -> NDArray[np.float64]:
+        """Power per band that the estimate cannot explain, from the calibration's coherence: [31]. disturbance: per
+        bin."""
         known = np.clip(coherence, np.float32(COHERENCE_FLOOR), 1)
-        return self._bands.sums((1 - known) / known * (psd * squared(primary)))
+        return self._bands.sums((1 - known) / known * disturbance)
 
     def expected_uncertainty(
-        self, primary: Complex, psd: Real, learned: NDArray[np.float64]
+        self, primary: Complex, psd: Real, disturbance: NDArray[np.float64], learned: NDArray[np.float64]
     ) -> NDArray[np.float64]:
-        """Unexplained over explained power to be expected without a coherence, [31]; learned: [2, 31]."""
+        """Unexplained over explained power to be expected without a coherence, [31]. disturbance: per band;
+        learned: [2, 31]."""
         response = self._transform.inverse(primary)
         response[:LATE_FROM_SAMPLES] = 0
-        late = self._transform.forward(response)
-        late_power = self._bands.sums(psd * squared(late))
-        power = self._bands.sums(psd * squared(primary))
-        share = late_power / np.maximum(power, _TINY)
+        late = squared(self._transform.forward(response))
+        late *= psd
+        share = self._bands.sums(late) / np.maximum(disturbance, _TINY)
         typical, per_share = learned
         scaled = np.clip(per_share * share, typical / PLAUSIBLE_RANGE, typical * PLAUSIBLE_RANGE)
         return np.where(share > NO_LATE_PART, scaled, typical)

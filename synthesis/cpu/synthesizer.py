@@ -129,11 +129,12 @@ class CpuSynthesizer(Synthesizer):
         rows = []
         for row in range(paths.batch_size):
             primary, secondary, psd = paths.primary[row].numpy(), paths.secondary[row].numpy(), psds[row]
-            disturbance, residual, gain, power = self._predictor.powers(primary, secondary, psd, taps[row].numpy())
+            per_bin, disturbance = self._predictor.disturbance(primary, psd)
+            residual, gain, power = self._predictor.residual(primary, secondary, psd, taps[row].numpy())
             unknown = (
-                self._predictor.expected_uncertainty(primary, psd, learned) * disturbance
+                self._predictor.expected_uncertainty(primary, psd, disturbance, learned) * disturbance
                 if coherence is None
-                else self._predictor.unexplained(primary, psd, coherence[row].numpy())
+                else self._predictor.unexplained(per_bin, coherence[row].numpy())
             )
             rows.append((disturbance + unknown, residual + unknown, gain, power))
         disturbances, residuals, gains, powers = (

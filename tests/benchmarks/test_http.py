@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from benchmarks import http
+from benchmarks import bare, http
 from benchmarks.__main__ import main
 from benchmarks.ears import Ears
 from service.formats import wire
@@ -90,3 +90,18 @@ def test_the_command_measures_the_real_service(tmp_path: Path) -> None:
         assert {"decode", "queue", "path_ratio", "generate", "predict", "core", "total"} <= set(row["server_ms"])
         assert row["latency_ms"]["p50"] > row["server_ms"]["core"]["p50"]
         assert 0 < row["over_server_ms"]["p50"] < row["over_core_and_decode_ms"]["p50"]
+        if row["loop"] == "closed":
+            assert all(0 < row[f"bare_{kind}_ms"]["p50"] < row["latency_ms"]["p50"] for kind in bare.KINDS)
+
+
+@pytest.mark.parametrize("kind", bare.KINDS)
+def test_a_bare_server_gives_the_answer_that_it_was_given(kind: str) -> None:
+    """Twice on one connection, to a body that comes in several pieces."""
+    request = b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 300000\r\n\r\n" + bytes(300_000)
+    with bare.bare(kind, ANSWER) as port:
+        connection = http.Connection(port)
+        for _ in range(2):
+            head, _, body = connection.exchange(request).partition(b"\r\n\r\n")
+            assert body == b"body"
+            assert b"decode;dur=1.0, core;dur=3.5, total;dur=6.0" in head
+        connection.close()

@@ -209,8 +209,9 @@ def test_a_generator_is_compared_with_wmmse_on_its_own_held_out_ears() -> None:
     assert list(worst.change) == pytest.approx([0.0, 1.0])
 
 
+@pytest.mark.parametrize("by", settings.DENOISERS)
 def test_denoised_rows_leave_the_support_out_and_are_compared_ear_by_ear(
-    dataset: PathDataset, small: Study
+    dataset: PathDataset, small: Study, by: str
 ) -> None:
     setting, support = Setting(4096, snr_db=10.0), dataset.listeners[:1]
     model = checkpoint(dataset, small, support)
@@ -218,8 +219,8 @@ def test_denoised_rows_leave_the_support_out_and_are_compared_ear_by_ear(
     source = f"{model.manifest.name}@{model.manifest.version}"
     denoised = pd.concat(
         [
-            small.score_denoised(setting, support, "split00", None),
-            small.score_denoised(setting, support, source, model),
+            small.score_denoised(setting, by, support, "split00", None),
+            small.score_denoised(setting, by, support, source, model),
         ],
         ignore_index=True,
     )

@@ -31,7 +31,7 @@ from model_store.errors import ModelStoreError
 from model_store.store import DEFAULT_ROOT, ModelStore
 from training.calibration_study.report import write_report
 from training.calibration_study.rows import collect, read_table
-from training.calibration_study.settings import DENOISED, Setting, all_settings, paper_search, standards
+from training.calibration_study.settings import DENOISED, DENOISERS, Setting, all_settings, paper_search, standards
 from training.calibration_study.study import Study, load_models, model_reference
 from training.calibration_study.tables import nearest
 from training.datasets import open_dataset
@@ -75,15 +75,18 @@ def _score_all(study: Study, settings: list[Setting], conditions: str, checkpoin
 def _score_denoised(study: Study, n_splits: int, checkpoints: list[Checkpoint]) -> None:
     """Rows from denoised estimates into OUT/denoised.csv."""
     splits = make_splits(study.dataset.listeners, n_splits, dataset=study.dataset.name)
-    for setting in DENOISED:
-        for split in splits:
-            study.score_denoised(setting, split.support, f"split{split.index:02d}", None)
-        for each in checkpoints:
-            study.score_denoised(setting, each.manifest.support, model_reference(each), each)
-        print(f"denoised {setting.name}", flush=True)
+    sources: list[tuple[tuple[str, ...], str, Checkpoint | None]] = [
+        *((split.support, f"split{split.index:02d}", None) for split in splits),
+        *((each.manifest.support, model_reference(each), each) for each in checkpoints),
+    ]
+    for by in DENOISERS:
+        for setting in DENOISED:
+            for support, source, checkpoint in sources:
+                study.score_denoised(setting, by, support, source, checkpoint)
+            print(f"denoised by {by}: {setting.name}", flush=True)
     folder = study.folder.folder
     rows = pd.concat(
-        [read_table(file) for file in sorted((folder / "denoised").glob("*/*.csv"))], ignore_index=True
+        [read_table(file) for file in sorted((folder / "denoised").glob("*/*/*.csv"))], ignore_index=True
     )
     write_atomically(folder / "denoised.csv", rows.to_csv(index=False))
 

@@ -10,7 +10,14 @@ import pandas as pd
 from training.calibration_study.designs import UNTRAINED
 from training.calibration_study.plots import plot_generators, plot_paper, plot_sensitivity
 from training.calibration_study.rows import read_study, read_table
-from training.calibration_study.settings import GROUPS, all_settings, paper_search, setting_label, standards
+from training.calibration_study.settings import (
+    DENOISERS,
+    GROUPS,
+    all_settings,
+    paper_search,
+    setting_label,
+    standards,
+)
 from training.calibration_study.tables import (
     PAPER_FIGURES,
     PAPER_ORIGINAL_BASE,
@@ -52,8 +59,12 @@ def write_report(folder: Path) -> str:
                     markdown(over_table(over, settings)),
                 ]
     if (folder / "denoised.csv").exists():
-        gains = denoising_gains(rows, read_table(folder / "denoised.csv"))
-        parts += ["## Denoised secondary estimates", DENOISED_NOTE, denoising_table(gains)]
+        denoised = read_table(folder / "denoised.csv")
+        parts.append("## Denoised secondary estimates")
+        for by, text in DENOISERS.items():
+            gains = denoising_gains(rows, denoised[denoised.by == by])
+            parts += [f"Change of NR in dB where the secondary estimates are denoised by {text}:"]
+            parts += [denoising_table(gains)]
     text = "\n\n".join(parts) + "\n"
     write_atomically(folder / "report.md", text)
     plot_paper(rows, folder / "calibration_paper.png")
@@ -69,9 +80,6 @@ NOTE = (
     "their support, mean over models. Window in samples; regularisation over the largest bin of the reference "
     "autospectrum, 1e-6 unless said otherwise; all eight probes and no measurement noise unless said otherwise."
 )
-
-DENOISED_NOTE = "Change of NR in dB where the support's decays have denoised the secondary estimates:"
-
 
 WORST_NOTE = (
     "Change of NR(k = 0) - NR(WMMSE), same estimates and ears, from the model's own training window with all else "

@@ -102,6 +102,12 @@ GROUPS = {
 
 DENOISED = [Setting(window, snr_db=snr_db) for window in STANDARD_WINDOWS for snr_db in (None, 30.0, 20.0, 10.0)]
 
+DENOISERS = {
+    "decays": "the decays of the support's true responses (`training.denoising`)",
+    "window": "the silent lags of their own window (`synthesis.denoising`), as `/calibrate` does at 8192",
+}
+"""By what a secondary estimate is freed from noise."""
+
 
 def setting_label(setting: Setting) -> str:
     """What sets a setting apart from the standard one of its window."""

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from model_store.checkpoint import Checkpoint
 from model_store.store import ModelStore
+from synthesis.denoising import denoised, silent_lags
 from synthesis.noise_reduction import predict
 from synthesis.octave_bands import WIDE_BANDS
 from synthesis.path_estimation import PathEstimate
@@ -47,9 +48,11 @@ class Study:
             return self.dataset.pairs
         return tuple(each for pair in self.dataset.pairs for each in secondary_variants(pair, VARIANT_SEED))
 
-    def estimates(self, setting: Setting, conditions: str) -> PathEstimate:
-        """The setting's calibration, float32, simulated once and then read."""
-        file = self.folder.folder / "calibrations" / setting.name / f"{conditions}.pt"
+    def estimates(self, setting: Setting, conditions: str, whole: bool = False) -> PathEstimate:
+        """The setting's calibration, float32, simulated once and then read. whole: the secondary responses with
+        all of their window's lags."""
+        stem = f"{conditions}_whole" if whole else conditions
+        file = self.folder.folder / "calibrations" / setting.name / f"{stem}.pt"
         if not file.exists():
             found = simulate_calibration(
                 self.pairs(conditions),
@@ -59,7 +62,7 @@ class Study:
                 probes=setting.probes,
                 snr_db=setting.snr_db,
                 primary_taps=self.dataset.primary_taps,
-                secondary_taps=self.dataset.secondary_taps,
+                secondary_taps=setting.window if whole else self.dataset.secondary_taps,
             )
             beside = _with_folder(file).with_suffix(".partial")
             torch.save([found.primary.float(), found.secondary.float(), found.coherence.float()], beside)
@@ -80,19 +83,26 @@ class Study:
         return read_table(file)
 
     def score_denoised(
-        self, setting: Setting, support: tuple[str, ...], source: str, checkpoint: Checkpoint | None
+        self, setting: Setting, by: str, support: tuple[str, ...], source: str, checkpoint: Checkpoint | None
     ) -> pd.DataFrame:
-        """Rows on the original pairs outside a support, secondary estimates denoised by what that teaches."""
-        file = self.folder.folder / "denoised" / setting.name / f"{source}.csv"
+        """Rows on the original pairs outside a support, secondary estimates denoised: `by` is one of DENOISERS."""
+        file = self.folder.folder / "denoised" / by / setting.name / f"{source}.csv"
         if not file.exists():
-            pairs, estimates = self.pairs("original"), self.estimates(setting, "original")
-            n_taps = self.dataset.secondary_taps
-            taught = [pair.secondary[:n_taps] for pair in pairs if pair.listener in support]
-            prior = DecayPrior.fit(torch.from_numpy(np.stack(taught)))
-            estimates = replace(estimates, secondary=prior.denoise(estimates.secondary))
-            rows = self._rows(pairs, estimates, setting.window, support, checkpoint)
-            write_rows(file, pd.DataFrame([{**setting.columns, "source": source, **row} for row in rows]))
+            estimates = self.estimates(setting, "original")
+            estimates = replace(estimates, secondary=self._denoised(setting, by, support))
+            rows = self._rows(self.pairs("original"), estimates, setting.window, support, checkpoint)
+            columns = {**setting.columns, "by": by, "source": source}
+            write_rows(file, pd.DataFrame([{**columns, **row} for row in rows]))
         return read_table(file)
+
+    def _denoised(self, setting: Setting, by: str, support: tuple[str, ...]) -> Tensor:
+        n_taps = self.dataset.secondary_taps
+        if by == "window":
+            whole = self.estimates(setting, "original", whole=True).secondary.double()
+            return denoised(whole[..., :n_taps], silent_lags(whole)).float()
+        taught = [pair.secondary[:n_taps] for pair in self.pairs("original") if pair.listener in support]
+        prior = DecayPrior.fit(torch.from_numpy(np.stack(taught)))
+        return prior.denoise(self.estimates(setting, "original").secondary)
 
     @torch.no_grad()
     def _rows(
@@ -134,6 +144,7 @@ class Study:
 
 
 def model_reference(checkpoint: Checkpoint) -> str:
+    """`NAME@VERSION`, which names a model's files and is the source of its rows."""
     return f"{checkpoint.manifest.name}@{checkpoint.manifest.version}"
 
 

@@ -87,6 +87,7 @@ def design_means(rows: pd.DataFrame) -> pd.DataFrame:
 
 
 def design_title(method: str, k: int, profile: str) -> str:
+    """A design as a heading of a table."""
     return design_name(method, k, profile).replace("_", " ")
 
 
@@ -139,6 +140,7 @@ def denoising_gains(rows: pd.DataFrame, denoised: pd.DataFrame) -> pd.DataFrame:
 
 
 def denoising_table(gains: pd.DataFrame) -> str:
+    """The gains of `denoising_gains`, designs in columns and settings in rows, as Markdown."""
     gains = gains.assign(
         design=[design_title(*each) for each in zip(gains.method, gains.k, gains.profile, strict=True)],
         cell=[f"{gain:+.2f}" for gain in gains.gain_db],

@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from model_store.store import ModelVersion
+from service.admission import design_times
 from service.designs import Ear, Recipe
 from service.engine import design_queue
 from service.engine.design_queue import DesignQueue, Job
@@ -175,3 +176,26 @@ async def test_an_idle_worker_tries_again_what_its_estimates_speak_against(
     with pytest.raises(Problem) as refused:
         queue.put(job(Recipe(), due_in_s=0.01))
     assert refused.value.code == "overloaded"
+
+
+async def test_what_answers_are_late_by_counts_against_deadlines_while_there_is_work(
+    queue: DesignQueue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One update more and one design fewer than before: an answer came three quarters of a second late."""
+    put(queue, first := job(Recipe()))
+    assert first.expected == pytest.approx(perf_counter() + SINGLE_S, abs=0.1)
+    late_s, first.expected = 0.75, perf_counter() - 0.75
+    due_in_s = 2 * PER_EAR_IN_BATCH_S + 0.5 * late_s
+    put(queue, job(Recipe(), due_in_s))
+    queue.delivered(first)
+    with pytest.raises(Problem, match="found 1750 ms of designs before"):
+        queue.put(job(Recipe(), due_in_s + 0.5 * PER_EAR_IN_BATCH_S))
+    with pytest.raises(Problem, match="found 1750 ms of designs before"):
+        queue.refuse_hopeless(perf_counter() + 1.5)
+    queue.refuse_hopeless(perf_counter() + 2)
+    queue.take()
+    queue.done()
+    put(queue, alone := job(Recipe(), SINGLE_S + 0.5 * late_s))  # nothing here that it could wait for
+    assert not alone.waits
+    monkeypatch.setattr(design_times, "DELAYS_FOR_S", 0.0)
+    put(queue, job(Recipe(), due_in_s))  # what was a second ago says nothing

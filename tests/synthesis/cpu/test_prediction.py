@@ -20,18 +20,16 @@ def test_powers_are_the_references(case: Case) -> None:
     disturbance = (psd * paths.primary.abs().square()) @ membership
     residual = (psd * (paths.primary - paths.secondary * response).abs().square()) @ membership
     gain = response.abs().square()
-    own, single = Predictor(), case.paths(torch.float32)
+    own, single, single_psd = Predictor(), case.paths(torch.float32), case.psd(torch.float32)
     for row in range(paths.batch_size):
-        found = own.powers(
-            single.primary[row].numpy(),
-            single.secondary[row].numpy(),
-            case.psd(torch.float32).numpy(),
-            taps[row].float().numpy(),
-        )
-        np.testing.assert_allclose(found[0], disturbance[row], rtol=2e-6)
+        primary, secondary, power = single.primary[row].numpy(), single.secondary[row].numpy(), single_psd.numpy()
+        per_bin, per_band = own.disturbance(primary, power)
+        np.testing.assert_allclose(per_bin, psd * paths.primary[row].abs().square(), rtol=2e-6)
+        np.testing.assert_allclose(per_band, disturbance[row], rtol=2e-6)
+        found = own.residual(primary, secondary, power, taps[row].float().numpy())
         # What is left is a difference: single precision leaves 6e-8 of the disturbance's amplitude in it.
-        np.testing.assert_allclose(found[1], residual[row], rtol=1e-4, atol=1e-12 * disturbance[row].max().item())
-        np.testing.assert_allclose(found[2:], (gain[row].amax(), psd @ gain[row]), rtol=2e-6)
+        np.testing.assert_allclose(found[0], residual[row], rtol=1e-4, atol=1e-12 * disturbance[row].max().item())
+        np.testing.assert_allclose(found[1:], (gain[row].amax(), psd @ gain[row]), rtol=2e-6)
 
 
 def test_unexplained_power_is_the_references(case: Case) -> None:
@@ -44,7 +42,8 @@ def test_unexplained_power_is_the_references(case: Case) -> None:
     expected = ((1 - known) / known * power) @ band_matrix(WIDE_BANDS, DESIGN_N_FFT).numpy()
     own = Predictor()
     for row, primary in enumerate(case.paths(torch.float32).primary.numpy()):
-        found = own.unexplained(primary, case.psd(torch.float32).numpy(), coherence[row].astype(np.float32))
+        per_bin, _ = own.disturbance(primary, case.psd(torch.float32).numpy())
+        found = own.unexplained(per_bin, coherence[row].astype(np.float32))
         np.testing.assert_allclose(found, expected[row], rtol=1e-5)
 
 
@@ -53,6 +52,8 @@ def test_expected_uncertainty_is_the_references(case: Case) -> None:
     expected = expected_uncertainty(case.paths(), learned, case.psd())
     own = Predictor()
     for row, primary in enumerate(case.paths(torch.float32).primary.numpy()):
-        found = own.expected_uncertainty(primary, case.psd(torch.float32).numpy(), learned.numpy())
+        psd = case.psd(torch.float32).numpy()
+        _, per_band = own.disturbance(primary, psd)
+        found = own.expected_uncertainty(primary, psd, per_band, learned.numpy())
         # A late part 60 dB down carries single precision's rounding of the whole response. Measured: 6e-6.
         np.testing.assert_allclose(found, expected[row], rtol=1e-4)
