@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 import resource
 import signal
@@ -157,14 +158,23 @@ class OperatedServer(uvicorn.Server):
         self._loop: asyncio.AbstractEventLoop | None = None
         self._settings = service.settings
         self._reloading: asyncio.Task[list[str]] | None = None
+        self._keeping: asyncio.Task[None] | None = None
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Before anything else: until a signal is handled, its default action ends the process."""
         self._loop = asyncio.get_running_loop()
         self._loop.add_signal_handler(signal.SIGHUP, self._reload)
         await super().startup(sockets)
+        self._keeping = asyncio.create_task(self._keep_what_is_here())
         if self._settings.management_port is not None:
             await self._listen_for_management(self._settings.management_host, self._settings.management_port)
+
+    async def _keep_what_is_here(self) -> None:
+        """Once the default model is in memory, spare the garbage collector what stays: modules and models, hundreds
+        of thousands of objects that it would look through again and again, with all threads standing still."""
+        await self._service.engine.started()
+        gc.collect()
+        gc.freeze()
 
     async def _listen_for_management(self, host: str, port: int) -> None:
         """A second listener of the same server, whose requests carry a mark that no client can set."""

@@ -35,13 +35,17 @@ def deadline_s(request: Request, default_ms: float) -> float:
     return value / 1e3
 
 
-def shed(work: str, before_s: float, own_s: float, due: float) -> Problem:
-    """The refusal of a request whose deadline cannot be met; to come back when the work of now is done."""
+def shed(work: str, before_s: float, own_s: float, due: float, share: float = 1.0) -> Problem:
+    """The refusal of a request whose deadline cannot be met; to come back when the work of now is done.
+
+    share: of the time that is left, what may be planned.
+    """
     left_ms = max(1e3 * (due - perf_counter()), 0.0)
+    part = "" if share == 1 else f"{share:.0%} of "
     return Problem(
         "overloaded",
         f"found {1e3 * before_s:.0f} ms of {work} before this one and {1e3 * own_s:.0f} ms of its own, expected at "
-        f"most the {left_ms:.0f} ms left of its deadline",
+        f"most {part}the {left_ms:.0f} ms left of its deadline",
         headers=retry_after(before_s),
     )
 

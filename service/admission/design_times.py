@@ -1,10 +1,8 @@
-"""How long designs take, and how much later than expected their answers come: estimates that are learned from every
-batch and never from a setting."""
+"""How long designs take: estimates that are learned from every batch and never from a setting."""
 
 from __future__ import annotations
 
 from collections import defaultdict, deque
-from time import perf_counter
 
 from service.designs import BATCH_SIZES, Recipe, fitting_size
 
@@ -15,51 +13,19 @@ QUICKER = 0.8
 """Share of them that an estimate covers: deadlines are to be kept, and a rare stall changes nothing."""
 
 
-DELAYS_FOR_S = 1.0
-DELAYED_LESS = 0.95
-"""Share of the delays that an estimate covers, and for how many seconds it remembers them."""
-
-
 class RecentTimes:
-    """What four in five of the last times of one kind stayed within, in seconds."""
+    """What four in five of the last times of one kind stayed within, and the least of them, in seconds."""
 
     def __init__(self) -> None:
-        """Nothing is known yet: `expected_s` is 0."""
+        """Nothing is known yet: both are 0."""
         self._times: deque[float] = deque(maxlen=N_REMEMBERED)
-        self.expected_s = 0.0
+        self.expected_s = self.least_s = 0.0
 
     def observe(self, spent_s: float) -> None:
         """One more."""
         self._times.append(spent_s)
-        self.expected_s = sorted(self._times)[int(QUICKER * (len(self._times) - 1))]
-
-
-class RecentDelays:
-    """What nineteen in twenty answers of the last second were later than expected by, in seconds.
-
-    Under load an answer waits for more than the designs before its own: for the event loop, which reads other
-    bodies meanwhile, and for cores that others use. A second, because what load there was before says nothing.
-    """
-
-    def __init__(self) -> None:
-        """None has come yet."""
-        self._delays: deque[tuple[float, float]] = deque()
-
-    def observe(self, delay_s: float) -> None:
-        """An answer came now, so much later (or earlier: negative) than expected."""
-        now = perf_counter()
-        self._delays.append((now, delay_s))
-        self._forget(now)
-
-    def expected_s(self) -> float:
-        """0 where none came, or most came in time."""
-        self._forget(perf_counter())
-        delays = sorted(delay_s for _, delay_s in self._delays)
-        return max(delays[int(DELAYED_LESS * (len(delays) - 1))], 0.0) if delays else 0.0
-
-    def _forget(self, now: float) -> None:
-        while self._delays and self._delays[0][0] < now - DELAYS_FOR_S:
-            self._delays.popleft()
+        in_order = sorted(self._times)
+        self.expected_s, self.least_s = in_order[int(QUICKER * (len(in_order) - 1))], in_order[0]
 
 
 Table = defaultdict[tuple[str, int], RecentTimes]
@@ -91,6 +57,11 @@ class DesignTimes:
         """Seconds that `n_ears` (any number) will take, in batches without a row to spare."""
         start_s = _expected_s(self._start, recipe.method, n_ears)
         return start_s + recipe.n_updates * _expected_s(self._update, recipe.profile, n_ears)
+
+    def least_s(self, recipe: Recipe) -> float:
+        """The quickest of the last filters without updates for one ear, in seconds: with less, there is no hope."""
+        known = self._start.get((recipe.method, 1))
+        return known.least_s if known else 0.0
 
     def most_updates(self, recipe: Recipe, n_ears: int, available_s: float) -> int | None:
         """The most updates up to the recipe's that so many ears can have in that time; None: not even the filters

@@ -172,9 +172,7 @@ class Engine:
             self._worker.submit(self._serve, loop)
             if watch is not None:
                 watch.add_done_callback(lambda _: _settle(job, ClientDisconnect()))
-            answers = await job.answer
-            self._queue.delivered(job)
-            return answers
+            return await job.answer
         finally:
             self.n_queued -= 1
             self._queue.withdraw(job)
