@@ -165,11 +165,11 @@ class OperatedServer(uvicorn.Server):
         self._loop = asyncio.get_running_loop()
         self._loop.add_signal_handler(signal.SIGHUP, self._reload)
         await super().startup(sockets)
-        self._keeping = asyncio.create_task(self._keep_what_is_here())
+        self._keeping = asyncio.create_task(self.keep_what_is_here())
         if self._settings.management_port is not None:
             await self._listen_for_management(self._settings.management_host, self._settings.management_port)
 
-    async def _keep_what_is_here(self) -> None:
+    async def keep_what_is_here(self) -> None:
         """Once the default model is in memory, spare the garbage collector what stays: modules and models, hundreds
         of thousands of objects that it would look through again and again, with all threads standing still."""
         await self._service.engine.started()

@@ -1,5 +1,6 @@
 """What guards the socket: time for a head and for a body, a number of connections, a listener for the operator."""
 
+import gc
 import hashlib
 import os
 import re
@@ -13,8 +14,11 @@ from pathlib import Path
 import httpx
 import pytest
 
+from service import server as service_server
 from service.designs import Ear
 from service.formats import wire
+from service.settings import Settings
+from tests.service.conftest import started
 from tests.service.test_process import Program, assert_raw_problem, exchange, wait_for
 
 LIMIT_S = 1.0
@@ -177,3 +181,17 @@ def test_a_file_of_keys_that_is_not_there_ends_the_program(store_folder: Path, t
     assert done.returncode == 2
     assert "unreadable" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+@pytest.mark.anyio
+async def test_what_stays_is_kept_from_the_garbage_collector(settings: Settings) -> None:
+    """Once the default model is there: modules and models are some hundreds of thousands of objects."""
+    async with started(settings) as app:
+        server = service_server.server(app, settings)
+        assert isinstance(server, service_server.OperatedServer)
+        before = gc.get_freeze_count()
+        try:
+            await server.keep_what_is_here()
+            assert gc.get_freeze_count() > before + 50_000
+        finally:
+            gc.unfreeze()
