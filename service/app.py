@@ -109,7 +109,10 @@ def as_problem(error: Exception, request: Request) -> Problem:
     """A problem for a client; a defect is logged with its cause, and nothing of it is said outside."""
     if isinstance(error, Problem):
         return error
-    problem = from_domain(error) or Problem("internal-error", "found a defect; its cause is in the service's log")
+    problem = from_domain(error)
+    if problem is None:
+        service_of(request).metrics.count_defect()
+        problem = Problem("internal-error", "found a defect; its cause is in the service's log")
     if problem.status >= 500:
         logger.error("%s %s: %s", request.method, request.url.path, problem.code, exc_info=error)
     return problem
@@ -155,6 +158,7 @@ def create_app(settings: Settings) -> FastAPI:
         lifespan=lifespan,
         redoc_url=None,
         swagger_ui_oauth2_redirect_url=None,
+        telemetry={"tracing": False, "metrics": False, "logs": False},  # `observability` tells of requests
         redirect_slashes=False,  # it would send clients to whichever host the request's own header names
     )
     if settings.log_format == "json" or provider is not None:

@@ -75,10 +75,14 @@ def guarded(settings: Settings, refused: Callable[[Problem], None]) -> type[Http
             if self._in_head:
                 self._count(self._head_bytes + len(data))
             # Most requests come in one read, and are never timed.
-            if not self._is_receiving:
+            if not self._is_receiving and not self._is_stray():
                 self._stop_timing()
             elif self._timer is None:
                 self._time()
+
+        def _is_stray(self) -> bool:
+            """Line ends between two requests begin none, but end uvicorn's wait for the next one."""
+            return (self.cycle is None or self.cycle.response_complete) and self.timeout_keep_alive_task is None
 
         def on_message_begin(self) -> None:
             self._head_bytes, self._in_head, self._is_receiving = 0, True, True

@@ -26,7 +26,7 @@ from typing import Any
 
 from benchmarks import long_form
 from benchmarks.reliability.served import Served, served
-from benchmarks.reliability.traffic import Tally, at_a_rate, in_turn, request
+from benchmarks.reliability.traffic import Tally, at_a_rate, in_turn, request, whose_times
 from benchmarks.timing import summary
 from model_store.checkpoint import Checkpoint
 from model_store.store import ModelStore
@@ -40,7 +40,6 @@ RECOVERED = 1.5
 """p99 of one client alone, after over before: as few as 500 requests scatter."""
 SHED_WITHIN_MS = 5.0
 JUDGED_FROM_S = 60.0
-CORES_FOR_CLIENTS = 4
 N_MANY = 16
 
 
@@ -97,7 +96,7 @@ async def _overload(service: Served, checkpoint: Checkpoint, for_s: float, n_alo
 
 def judge(outcome: Outcome) -> None:
     """Add to the mistakes what took too long."""
-    who = "client" if outcome.n_cores >= CORES_FOR_CLIENTS else "server"
+    who = whose_times(outcome.n_cores)
     unloaded_ms = outcome.unloaded[who]["p99"]
     for what, found_ms, allowed_ms in (
         ("accepted", outcome.accepted[who]["p99"], PATIENCE * unloaded_ms),

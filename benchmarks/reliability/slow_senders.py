@@ -24,7 +24,7 @@ from typing import Any
 
 from benchmarks import long_form
 from benchmarks.reliability.served import Served, served
-from benchmarks.reliability.traffic import Tally, in_turn, request
+from benchmarks.reliability.traffic import Tally, in_turn, request, whose_times
 from benchmarks.timing import summary
 from model_store.checkpoint import Checkpoint
 from model_store.store import ModelStore
@@ -38,6 +38,9 @@ KINDS: dict[str, tuple[bytes, bytes]] = {
 }
 """What is sent at first, and what drips."""
 SPARE_FILES = 200
+SLOWER = 2.0
+JUDGED_FROM_SOCKETS = 1000
+"""What p99 may grow by, as a factor, and how many sockets a run must have to be judged by it."""
 
 
 @dataclass
@@ -124,6 +127,14 @@ def _times(tally: Tally) -> dict[str, Any]:
     return {"client": summary(tally.accepted_ms), "server": summary(tally.accepted_server_ms)}
 
 
+def judge(outcome: Outcome) -> None:
+    """Add to the mistakes what took too long."""
+    who = whose_times(outcome.n_cores)
+    before_ms, found_ms = outcome.before[who]["p99"], outcome.meanwhile[who]["p99"]
+    if found_ms > SLOWER * before_ms:
+        outcome.mistakes[f"found a p99 of {found_ms:.1f} ms, expected at most {SLOWER:g} x {before_ms:.1f} ms"] += 1
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the long form; the exit status says whether it held."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.reliability.slow_senders", description=__doc__)
@@ -135,6 +146,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     def work(options: argparse.Namespace, rest: Sequence[str]) -> None:
         checkpoint = ModelStore().load("default")
         run(checkpoint, options.sockets, options.requests, options.drip_every_s, *rest, into=outcome)
+        if options.sockets >= JUDGED_FROM_SOCKETS:
+            judge(outcome)
 
     return long_form.main("slow_senders", parser, arguments, outcome, work)
 

@@ -16,11 +16,17 @@ from model_store.golden import GoldenCase
 from service.formats import wire
 
 ANSWER_BYTES = 8192
+CORES_FOR_CLIENTS = 4
 _STATUS = re.compile(rb"HTTP/1\.1 (\d{3})")
 _LENGTH = re.compile(rb"\ncontent-length: (\d+)", re.IGNORECASE)
 _RETRY_AFTER = re.compile(rb"\nretry-after: [1-9]\d*\r", re.IGNORECASE)
 _TOTAL = re.compile(rb"\nserver-timing: [^\r]*total;dur=([0-9.]+)", re.IGNORECASE)
 _APPLIED = re.compile(rb"\nx-refine-applied: (\d+)", re.IGNORECASE)
+
+
+def whose_times(n_cores: int) -> str:
+    """By whose times answers are judged: the service's own where clients share its few cores, else the clients'."""
+    return "client" if n_cores >= CORES_FOR_CLIENTS else "server"
 
 
 def request(golden: GoldenCase, path: str, headers: Mapping[str, str] | None = None) -> bytes:

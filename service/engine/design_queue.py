@@ -133,13 +133,20 @@ class DesignQueue:
         """The worker has finished what it took."""
         self._busy_until = None
 
-    def withdraw(self, job: Job) -> None:
-        """Forget a job that still waits; what the worker has taken goes on."""
+    def has_jobs(self) -> bool:
+        """Whether any waits."""
+        with self._lock:
+            return bool(self._groups)
+
+    def withdraw(self, job: Job) -> bool:
+        """Forget a job that still waits, and say whether it did; what the worker has taken goes on."""
         with self._lock:
             group = self._groups.get(job.kind)
-            if group is not None and job in group:
-                group.remove(job)
-                self._forget(job)
+            if group is None or job not in group:
+                return False
+            group.remove(job)
+            self._forget(job)
+            return True
 
     def withdraw_all(self) -> list[Job]:
         """Forget everything that waits, and return it."""

@@ -6,6 +6,8 @@ import asyncio
 import math
 from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from threading import Lock
 from time import perf_counter
 from typing import Any
 
@@ -72,6 +74,8 @@ class Engine:
         )
         self._starting: asyncio.Task[None] | None = None
         self._watching: asyncio.Task[None] | None = None
+        self._is_called = False
+        self._calling = Lock()
         self.n_queued = 0
         """Calls that wait or run now."""
         self.on_batch: Callable[[int], None] = lambda n_ears: None
@@ -159,7 +163,7 @@ class Engine:
         due: float,
         gone: Gone | None,
     ) -> list[Any]:
-        """Queue a job, wake the worker, await the answer."""
+        """Queue a job, wake the worker, await the answer; a job that still waits when it is due is given up."""
         self.require_ready()
         model = await self.residency.model(recipe.model, due)
         loop = asyncio.get_running_loop()
@@ -168,8 +172,9 @@ class Engine:
         self.n_queued += 1
         # One that the worker takes at once is not worth watching.
         watch = asyncio.ensure_future(gone()) if gone is not None and job.waits else None
+        alarm = loop.call_later(job.due - perf_counter(), self._give_up, job) if job.due < math.inf else None
         try:
-            self._worker.submit(self._serve, loop)
+            self._call(loop)
             if watch is not None:
                 watch.add_done_callback(lambda _: _settle(job, ClientDisconnect()))
             return await job.answer
@@ -178,12 +183,43 @@ class Engine:
             self._queue.withdraw(job)
             if watch is not None:
                 watch.cancel()
+            if alarm is not None:
+                alarm.cancel()
+
+    def _give_up(self, job: Job) -> None:
+        """In the loop, when a job is due: what the worker has begun is finished, what still waits is not begun."""
+        if self._queue.withdraw(job):
+            _settle(job, self._too_late(job))
+
+    def _call(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Have the worker serve the queue, unless it has been called already.
+
+        One call at a time, which calls again while jobs wait: a call for each job would leave as many behind as
+        jobs go in one batch, and while work keeps coming each of them finds some, so that they would pile up
+        without end, with the model's own check behind them.
+        """
+        with self._calling:
+            if self._is_called:
+                return
+            self._is_called = True
+        self._worker.submit(self._serve, loop)
 
     def _serve(self, loop: asyncio.AbstractEventLoop) -> None:
-        """In the worker: make one batch of what waits. There is a call for each job, so that none is left; those
-        whose job went with another find nothing to do."""
+        """In the worker: make one batch of what waits, and see that the rest is served after what else is there."""
+        try:
+            self._serve_batch(loop)
+        finally:
+            with self._calling:
+                self._is_called = self._queue.has_jobs()
+            if self._is_called:
+                with suppress(RuntimeError):  # about to stop: what waits is refused
+                    self._worker.submit(self._serve, loop)
+
+    def _serve_batch(self, loop: asyncio.AbstractEventLoop) -> None:
         batch, late = self._queue.take()
-        outcomes: list[Outcome] = [(job, self._too_late(job)) for job in late]
+        if late:
+            loop.call_soon_threadsafe(_deliver, [(job, self._too_late(job)) for job in late])
+        outcomes: list[Outcome] = []
         if batch:
             began = perf_counter()
             self.on_batch(sum(len(job.ears) for job in batch))

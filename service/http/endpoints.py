@@ -40,7 +40,8 @@ async def _design(request: Request, options: Iterable[str], default_updates: int
     answer_type, media_type = chosen_answer(request), body_type(request)
     allowed = (*options, *BINARY_OPTIONS) if media_type == BINARY else tuple(options)
     asked = read_options(request.query_params, allowed, default_updates)
-    request.state.method = asked.method
+    if media_type == BINARY:
+        request.state.method = asked.method  # JSON says it in its body
     service.engine.refuse_hopeless(due)
     body = await read_body(request, service.settings.max_body_bytes, service.settings.receive_timeout_s)
     watch.body_read()

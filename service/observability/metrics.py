@@ -46,6 +46,12 @@ class Metrics:
             ["endpoint", "method", "status", "code"],
             registry=self.registry,
         )
+        # Without labels, and so there from the start: the first one is a rise.
+        self._defects = Counter(
+            "prime_defects_total",
+            "Failures inside the service, answered 500; their causes are in its log.",
+            registry=self.registry,
+        )
         self._items = Counter(
             "prime_items_total",
             "Items of requests for several designs, by design method and outcome: `ok` or a problem's code.",
@@ -112,6 +118,10 @@ class Metrics:
     def count(self, endpoint: str, method: str, status: int, code: str) -> None:
         """One request that was answered. method: of the design, empty where none was named."""
         self._requests.labels(endpoint, method, status, code).inc()
+
+    def count_defect(self) -> None:
+        """One failure inside the service."""
+        self._defects.inc()
 
     def count_item(self, method: str, code: str) -> None:
         """One item of a request for several designs. method: empty where the item could not be read."""

@@ -277,7 +277,7 @@ CALIBRATION_EXAMPLE: Json = {
     },
     "timings_ms": {"queue": 0.1, "decode": 21.0, "estimate": 240.0, "encode": 2.1, "total": 320.0},
 }
-MODEL_EXAMPLE: Json = {
+_MODEL_EXAMPLE: Json = {
     "name": "default",
     "version": 1,
     "digest": _DIGEST,
@@ -287,3 +287,16 @@ MODEL_EXAMPLE: Json = {
     "seed": 0,
     "scores": {},
 }
+
+_VERSION_EXAMPLE: Json = {"name": "default", "version": 1, "digest": _DIGEST}
+
+STATE_EXAMPLES: dict[str, Json] = {
+    "ModelList": {"default": "default", "aliases": {"live": "default@1"}, "models": [_MODEL_EXAMPLE], "broken": {}},
+    "ModelDescription": _MODEL_EXAMPLE,
+    "Loaded": _VERSION_EXAMPLE,
+    "Unloaded": {"unloaded": [_VERSION_EXAMPLE]},
+    "Reloaded": {"resident": [_VERSION_EXAMPLE]},
+    "Live": {"status": "live"},
+    "Ready": {"status": "ready", "device": "cpu", "models": [_VERSION_EXAMPLE]},
+}
+"""Answers that say what is there, by the name of their schema."""

@@ -19,7 +19,13 @@ from service.formats.schemas import CALIBRATION_FIELDS, MAX_ITEMS, DesignBody, D
 from service.http.advice import WARNINGS
 from service.http.negotiation import BINARY, JSON
 from service.openapi import v2
-from service.openapi.answers import ANSWERS, CALIBRATION_EXAMPLE, DESIGN_EXAMPLE, EVALUATION_EXAMPLE, MODEL_EXAMPLE
+from service.openapi.answers import (
+    ANSWERS,
+    CALIBRATION_EXAMPLE,
+    DESIGN_EXAMPLE,
+    EVALUATION_EXAMPLE,
+    STATE_EXAMPLES,
+)
 from service.openapi.v2 import DEADLINE_REFERENCE
 from service.settings import MAX_DEADLINE_MS, MIN_DEADLINE_MS, Settings
 from synthesis.calibration_verdict import REASONS
@@ -41,7 +47,7 @@ _CALIBRATION = (
     "too-slow too-many-connections"
 )
 _BINARY_BODY = "bad-magic bad-version bad-flags bad-length bad-checksum"
-_ANY = "too-slow headers-too-large internal-error too-many-connections"
+_ANY = "malformed-request too-slow headers-too-large internal-error too-many-connections"
 
 PATHS_EXAMPLE: Json = {
     "primary": {"impulse_response": [0.0, 0.0, 0.0, 0.5, 0.25, -0.125]},
@@ -97,7 +103,15 @@ def document(settings: Settings) -> Json:
                 )
                 | guarded
             },
-            "/models/{name}": {"get": _show_model() | guarded},
+            "/models/{name}": {
+                "get": _named(
+                    "show_model",
+                    "One published version",
+                    "ModelDescription",
+                    "unauthorised not-acceptable unknown-model model-unavailable",
+                )
+                | guarded
+            },
             "/models/reload": {
                 "post": _get(
                     "reload_models",
@@ -292,21 +306,18 @@ def _get(name: str, summary: str, schema: str, problems: str) -> Json:
         "operationId": name,
         "summary": summary,
         "responses": {
-            "200": {"description": summary, "content": {JSON: {"schema": _reference(schema)}}},
+            "200": {
+                "description": summary,
+                "content": {
+                    JSON: {
+                        "schema": _reference(schema),
+                        "examples": {"an answer": {"value": STATE_EXAMPLES[schema]}},
+                    }
+                },
+            },
             **_problems(f"{problems} {_ANY}"),
         },
     }
-
-
-def _show_model() -> Json:
-    operation = _named(
-        "show_model",
-        "One published version",
-        "ModelDescription",
-        "unauthorised not-acceptable unknown-model model-unavailable",
-    )
-    operation["responses"]["200"]["content"][JSON]["examples"] = {"a model": {"value": MODEL_EXAMPLE}}
-    return operation
 
 
 def _named(operation: str, summary: str, schema: str, problems: str) -> Json:
@@ -383,7 +394,7 @@ def _headers(*names: str) -> Json:
 def _problems(codes: str) -> Json:
     """Responses by status, an example for each code."""
     responses: Json = {}
-    for code in codes.split():
+    for code in dict.fromkeys(codes.split()):
         status, title = PROBLEMS[code]
         response = responses.setdefault(
             str(status),

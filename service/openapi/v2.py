@@ -16,7 +16,7 @@ from synthesis.conventions import N_TAPS
 
 Json = dict[str, Any]
 
-_ANY = "too-slow headers-too-large internal-error too-many-connections"
+_ANY = "malformed-request too-slow headers-too-large internal-error too-many-connections"
 _MODEL = f"unauthorised unknown-model model-unavailable {_ANY}"
 _INFER = (
     f"malformed-request malformed-json bad-length length-required too-large unsupported-media-type {_MODEL} "
@@ -140,6 +140,23 @@ def paths(guarded: Json) -> Json:
     return found
 
 
+_EXAMPLES: dict[str, Json] = {
+    "InferenceServer": {"name": "prime-anc", "version": "0.1.0", "extensions": list(EXTENSIONS)},
+    "InferenceLive": {"live": True},
+    "InferenceModel": {
+        "name": "default",
+        "versions": ["1"],
+        "platform": "prime-anc",
+        "inputs": [
+            {"name": name, "datatype": "FP32", "shape": [-1, 2] if rank == 2 else [-1]}
+            for name, rank in INPUT_RANK.items()
+        ],
+        "outputs": [{"name": OUTPUT, "datatype": "FP32", "shape": [N_TAPS]}],
+    },
+    "InferenceModelReady": {"name": "default", "ready": True},
+}
+
+
 def _part(name: str) -> Json:
     example = {"name": "default", "version": "1"}[name]
     return {"name": name, "in": "path", "required": True, "schema": _TEXT, "example": example}
@@ -150,8 +167,13 @@ def _get(name: str, summary: str, schema: str, problems: str) -> Json:
         "operationId": name,
         "summary": summary,
         "responses": {
-            "200": {"description": summary, "content": {JSON: {"schema": _reference(schema)}}},
-            **_problems(problems or _ANY),
+            "200": {
+                "description": summary,
+                "content": {
+                    JSON: {"schema": _reference(schema), "examples": {"an answer": {"value": _EXAMPLES[schema]}}}
+                },
+            },
+            **_problems(f"{problems} {_ANY}"),
         },
     }
 
@@ -201,6 +223,8 @@ def _problems(codes: str) -> Json:
         response["content"][JSON]["examples"][code] = {"value": example}
         if code in RETRY_AFTER_S:
             response["headers"] = {"Retry-After": {"schema": {"type": "integer"}, "description": "Seconds"}}
+        if status == 401:
+            response["headers"] = {"WWW-Authenticate": {"schema": {"type": "string"}}}
     return responses
 
 

@@ -107,6 +107,36 @@ def test_a_replica_killed_under_load_costs_no_answer(replicas: list[Served], por
     assert set(outcomes) == {"200 8192 bytes"}
 
 
+def test_what_is_shed_keeps_nobody_else_out(port: int) -> None:
+    """Refusals pass through with their Retry-After, and the next request is served."""
+    primary, secondary = (each.numpy() for each in models.responses(7))
+    body = wire.encode(primary, secondary)
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
+
+    def ask(deadline_ms: str) -> http.client.HTTPResponse:
+        connection.request("POST", "/refine?k=3", body, HEADERS | {"X-Deadline-Ms": deadline_ms})
+        answer = connection.getresponse()
+        answer.read()
+        return answer
+
+    hurried = [ask("1") for _ in range(6)]
+    shed = [each for each in hurried if each.status == 503]
+    assert {each.status for each in hurried} <= {200, 503}  # an idle replica tries one now and then
+    assert shed
+    assert all(each.headers["Retry-After"] for each in shed)
+    assert ask("60000").status == 200
+    connection.close()
+
+
+def test_a_calibration_may_be_longer_than_a_request(port: int) -> None:
+    """It reaches the service, which finds that it is no recording."""
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
+    connection.request("POST", "/calibrate", bytes(12_000_000), {"Content-Type": "application/octet-stream"})
+    answer = connection.getresponse()
+    assert (answer.status, answer.headers["Content-Type"]) == (400, "application/problem+json")
+    connection.close()
+
+
 def wait_for(outcomes: Counter[str], n: int) -> int:
     given_up = time.monotonic() + 60
     while outcomes.total() < n and time.monotonic() < given_up:

@@ -183,6 +183,15 @@ def test_a_file_of_keys_that_is_not_there_ends_the_program(store_folder: Path, t
     assert "Traceback" not in done.stderr
 
 
+def test_line_ends_between_requests_hold_no_connection(program: Program) -> None:
+    """They begin no request, yet end the server's own wait for the next one."""
+    with socket.create_connection(("127.0.0.1", program.port), timeout=20) as connection:
+        connection.sendall(b"GET /health/live HTTP/1.1\r\nHost: x\r\n\r\n")
+        assert connection.recv(65_536).startswith(b"HTTP/1.1 200")
+        connection.sendall(b"\r\n")
+        assert connection.recv(65_536) == b""
+
+
 @pytest.mark.anyio
 async def test_what_stays_is_kept_from_the_garbage_collector(settings: Settings) -> None:
     """Once the default model is there: modules and models are some hundreds of thousands of objects."""

@@ -1,6 +1,7 @@
 """The engine: batches, residency, its queue, and answers that are their owner's alone."""
 
 import asyncio
+import threading
 import time
 from collections.abc import AsyncIterator
 from dataclasses import replace
@@ -132,6 +133,33 @@ async def test_the_loop_goes_on_while_the_worker_designs(engine: Engine) -> None
         longest, before = max(longest, now - before), now
     assert len(await design) == 8
     assert longest < 0.5 * (time.perf_counter() - began)
+
+
+async def test_calls_to_the_worker_do_not_pile_up_while_work_keeps_coming(engine: Engine) -> None:
+    """Alike designs merge: with a call for each job, every batch would leave some behind, to find the next ones."""
+    largest = 0
+
+    async def client() -> None:
+        nonlocal largest
+        for _ in range(12):
+            only(await engine.design(Recipe(), ears(1)))
+            largest = max(largest, engine._worker._work_queue.qsize())
+
+    await asyncio.gather(*(client() for _ in range(8)))
+    assert largest <= 2  # the next call, and the model's check
+
+
+async def test_a_job_that_waits_when_it_is_due_is_answered_then(engine: Engine) -> None:
+    """However long the worker is busy with what came before."""
+    go_on = threading.Event()
+    engine._worker.submit(go_on.wait, 60)
+    try:
+        with pytest.raises(Problem) as found:
+            await engine.design(Recipe(), ears(1), due=time.perf_counter() + 0.2)
+    finally:
+        go_on.set()
+    assert found.value.code == "deadline-passed"
+    only(await engine.design(Recipe(), ears(1)))
 
 
 async def test_waiting_is_counted_as_queue(engine: Engine) -> None:

@@ -425,6 +425,7 @@ async def test_a_defect_is_logged_and_says_nothing_outside(
         assert answer.json()["type"] == TYPE_PREFIX + "internal-error"
         assert "shutdown" not in answer.text
         assert "cannot schedule new futures after shutdown" in caplog.text
+        assert "prime_defects_total 1.0" in (await client.get("/metrics")).text
         assert (await client.get("/health/live")).status_code == 200
 
 

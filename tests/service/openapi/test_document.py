@@ -8,6 +8,7 @@ import pytest
 from fastapi import FastAPI
 from jsonschema import Draft202012Validator
 
+from scripts.refresh_openapi import PAGE, text
 from service.app import ROUTES
 from service.designs import Ear
 from service.errors import PROBLEMS
@@ -66,6 +67,25 @@ def test_every_example_holds_to_its_schema(document: dict[str, Any]) -> None:
             assert not errors, (place, name, errors)
             n_checked += 1
     assert n_checked > 60
+
+
+def test_every_json_has_an_example(document: dict[str, Any]) -> None:
+    lacking = [place for place, content in contents(document) if "json" in place and not content.get("examples")]
+    assert not lacking
+
+
+def test_every_operation_names_what_the_socket_itself_refuses(document: dict[str, Any]) -> None:
+    for path, operations in document["paths"].items():
+        for operation in operations.values():
+            assert {"400", "408", "431", "500", "503"} <= set(operation["responses"]), path
+            for status, header in (("401", "WWW-Authenticate"), ("503", "Retry-After")):
+                if status in operation["responses"]:
+                    assert header in operation["responses"][status]["headers"], path
+
+
+def test_the_committed_document_is_current() -> None:
+    """Whoever changes what clients see sees it in the change itself."""
+    assert PAGE.read_text(encoding="utf-8") == text(), "run scripts/refresh_openapi.py"
 
 
 def test_every_problem_and_warning_is_described(document: dict[str, Any]) -> None:
