@@ -1,6 +1,7 @@
 """Two replicas behind a real nginx: work is shared, and one that is killed under load is not noticed."""
 
 import http.client
+import os
 import re
 import shutil
 import socket
@@ -33,6 +34,8 @@ def nginx() -> str:
 def configured(folder: Path, port: int, replicas: tuple[int, ...]) -> list[str]:
     """The command for the deployment's own configuration, its addresses replaced."""
     text = CONFIGURATION.read_text()
+    if os.geteuid() == 0:  # its workers would be somebody who may not look into a test's folder
+        text = "user root;\n" + text
     for number, replica in enumerate(replicas):
         text = text.replace(f"server 127.0.0.1:{8000 + number} ", f"server 127.0.0.1:{replica} ")
     (folder / "nginx.conf").write_text(text.replace("listen 127.0.0.1:8080", f"listen 127.0.0.1:{port}"))
