@@ -137,6 +137,9 @@ def guarded(settings: Settings, refused: Callable[[Problem], None]) -> type[Http
             self._is_refused = True
             self._stop_timing()
             refused(problem)
+            if self.cycle is not None and not self.cycle.response_complete:
+                self.cycle.keep_alive = False  # the request before has an answer to come, which ends the connection
+                return
             response = problem.response()
             lines = [b"HTTP/1.1 %d %s" % (problem.status, _REASONS[problem.status]), b"connection: close"]
             lines += [name + b": " + value for name, value in response.raw_headers]

@@ -192,6 +192,17 @@ def test_line_ends_between_requests_hold_no_connection(program: Program) -> None
         assert connection.recv(65_536) == b""
 
 
+def test_what_is_no_request_does_not_overtake_the_answer_to_one(program: Program) -> None:
+    """Sent in one piece: the request is answered, and the connection ends."""
+    with socket.create_connection(("127.0.0.1", program.port), timeout=20) as connection:
+        connection.sendall(b"GET /health/live HTTP/1.1\r\nHost: x\r\n\r\n" + b"\0\0\r\n\r\n")
+        received = b""
+        while more := connection.recv(65_536):
+            received += more
+    assert received.startswith(b"HTTP/1.1 200")
+    assert received.count(b"HTTP/1.1 ") == 1
+
+
 @pytest.mark.anyio
 async def test_what_stays_is_kept_from_the_garbage_collector(settings: Settings) -> None:
     """Once the default model is there: modules and models are some hundreds of thousands of objects."""
