@@ -31,7 +31,11 @@ class StateCollector(Collector):
             checks.add_metric([outcome], count)
         yield checks
         yield GaugeMetricFamily("prime_resident_models", "Models in memory.", len(residency.versions()))
-        models = GaugeMetricFamily("prime_model_info", "Resident models.", labels=["name", "version", "digest"])
+        models = GaugeMetricFamily(
+            "prime_model_info",
+            "Resident models; default: whether requests that name none are designed by it.",
+            labels=["name", "version", "digest", "default"],
+        )
         memory = GaugeMetricFamily(
             "prime_model_memory_bytes",
             "Memory of a resident model: its weights and buffers, and what its recorded CUDA graphs keep.",
@@ -39,7 +43,8 @@ class StateCollector(Collector):
         )
         for model in residency.models():
             name, version = model.version.name, str(model.version.version)
-            models.add_metric([name, version, model.version.digest], 1)
+            is_default = "true" if model is residency.default else "false"
+            models.add_metric([name, version, model.version.digest, is_default], 1)
             memory.add_metric([name, version, "tensors"], model.tensor_bytes())
             memory.add_metric([name, version, "graphs"], model.graph_bytes)
         yield from (models, memory)

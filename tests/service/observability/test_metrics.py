@@ -114,6 +114,7 @@ async def test_state_is_read_at_each_scrape(app: FastAPI) -> None:
     models = [dict(labels) for name, labels in samples if name == "prime_model_info"]
     assert ("ears", "2") in {(model["name"], model["version"]) for model in models}
     assert all(re.fullmatch(r"sha256:[0-9a-f]{64}", model["digest"]) for model in models)
+    assert [(model["name"], model["version"]) for model in models if model["default"] == "true"] == [("ears", "2")]
 
 
 async def test_two_applications_do_not_share_metrics(settings: Settings) -> None:
