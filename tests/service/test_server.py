@@ -22,6 +22,8 @@ from tests.service.conftest import started
 from tests.service.test_process import Program, assert_raw_problem, exchange, wait_for
 
 LIMIT_S = 1.0
+AT_LEAST_S = LIMIT_S - 0.01
+"""The event loop counts in whole milliseconds, and from when its turn began."""
 MAX_CONNECTIONS = 30
 
 
@@ -79,7 +81,7 @@ FIRST = b"Authorization: Bearer first\r\n"
 def test_a_head_that_drips_is_not_waited_for(program: Program) -> None:
     received, spent_s = dripping(program, b"GET /health/live HTTP/1.1\r\n", *[b"X: y\r\n"] * 1000)
     assert_raw_problem(received, 408, "too-slow")
-    assert spent_s >= LIMIT_S
+    assert spent_s >= AT_LEAST_S
 
 
 def test_the_second_head_on_a_connection_is_timed_too(program: Program) -> None:
@@ -87,26 +89,26 @@ def test_the_second_head_on_a_connection_is_timed_too(program: Program) -> None:
     received, spent_s = dripping(program, whole, b"GET /health/live HTTP/1.1\r\n", *[b"X: y\r\n"] * 1000)
     assert received.startswith(b"HTTP/1.1 200 OK")
     assert_raw_problem(received[received.index(b"HTTP/1.1 408") :], 408, "too-slow")
-    assert spent_s >= LIMIT_S
+    assert spent_s >= AT_LEAST_S
 
 
 def test_who_says_nothing_is_shown_out(program: Program) -> None:
     received, spent_s = dripping(program)
     assert received == b""
-    assert spent_s >= LIMIT_S
+    assert spent_s >= AT_LEAST_S
 
 
 def test_a_body_that_drips_is_not_waited_for(program: Program) -> None:
     head = HEAD + FIRST + b"Content-Length: 100000\r\n\r\n"
     received, spent_s = dripping(program, head, *[b"PRME"] * 1000)
     assert_raw_problem(received, 408, "too-slow")
-    assert spent_s >= LIMIT_S
+    assert spent_s >= AT_LEAST_S
 
 
 def test_a_body_that_drips_after_its_answer_is_not_waited_for(program: Program) -> None:
     received, spent_s = dripping(program, HEAD + b"Content-Length: 100000\r\n\r\n", *[b"PRME"] * 1000)
     assert_raw_problem(received, 401, "unauthorised")
-    assert spent_s >= LIMIT_S
+    assert spent_s >= AT_LEAST_S
 
 
 @pytest.mark.parametrize(
