@@ -1,5 +1,6 @@
 """The example in C, compiled and run against the real program, and against answers that it must not believe."""
 
+import os
 import shutil
 import socket
 import subprocess
@@ -95,7 +96,8 @@ def answering(*answers: bytes) -> Iterator[int]:
 def test_it_compiles_without_a_warning(compiler: str, tmp_path: Path) -> None:
     if not shutil.which(compiler):
         pytest.skip(f"no {compiler} found")
-    compiled(compiler, tmp_path / "refine")
+    compiled(compiler, tmp_path / "refine")  # with warnings as errors
+    assert os.access(tmp_path / "refine", os.X_OK)
 
 
 def test_the_filters_are_those_of_the_python_client_over_one_connection(

@@ -75,3 +75,4 @@ def test_killed_it_takes_its_service_along(tmp_path: Path) -> None:
         process.kill()
         process.wait()
         wait_for("end of the service", lambda: not is_running(service))
+        assert not is_running(service)

@@ -121,6 +121,7 @@ async def test_it_checks_itself_in_the_background(settings: Settings) -> None:
     await engine.started()
     while engine.readiness.n_checks["passed"] < 4:
         await asyncio.sleep(0.01)
+    assert engine.ready
     await engine.close()
 
 
