@@ -6,6 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from synthesis.channels_last import for_inference
 from synthesis.conventions import DESIGN_N_FFT
 from synthesis.cpu.bands import collected
 from synthesis.cpu.features import FeatureReader
@@ -27,64 +28,22 @@ _quiet = np.errstate(all="ignore")
 
 
 class CpuSynthesizer(Synthesizer):
-    """The recipe of a `prime-log` model with a finite Wiener filter, float32, inference only.
+    """The recipe of any model, float32, inference only: updates and predictions on NumPy arrays.
 
-    Takes and gives what `Synthesizer` does. What is not served often (other methods than `prime`, the paper's
-    profile) is inherited. Owns transform plans and buffers: for one thread.
+    Takes and gives what `Synthesizer` does. What is not served often (the paper's profile, the start of other
+    methods than `prime`) is inherited. Owns transform plans and buffers: for one thread.
     """
 
     def __init__(self, synthesizer: Synthesizer) -> None:
-        """synthesizer: one that is served here; its weights are copied."""
-        super().__init__(synthesizer.generator, synthesizer.reference_psd, synthesizer.band_uncertainty)
-        generator = synthesizer.generator
-        grid = generator.grid
-        assert isinstance(grid, LogFrequencyGrid)
-        transforms = {n: RealTransform(n) for n in {generator.config.n_fft, FAST.n_fft, FINE.n_fft}}
-        solvers = {n: ToeplitzSolver(transform) for n, transform in transforms.items()}
-        own = generator.config.n_fft
-        self._stride = DESIGN_N_FFT // own
-        self._features = FeatureReader(grid, transforms[own])
-        self._generator = CpuGenerator(generator)
-        self._fir_wiener = FirWiener(grid, transforms[own], solvers[own])
-        self._refiners = {each.name: Refiner(transforms[each.n_fft], solvers[each.n_fft]) for each in (FAST, FINE)}
+        """synthesizer: in float32 on the CPU; its generator is copied."""
+        generator = for_inference(synthesizer.generator)
+        super().__init__(generator, synthesizer.reference_psd, synthesizer.band_uncertainty)
+        self._transforms = {n: RealTransform(n) for n in {generator.config.n_fft, FAST.n_fft, FINE.n_fft}}
+        self._solvers = {n: ToeplitzSolver(transform) for n, transform in self._transforms.items()}
+        self._refiners = {
+            each.name: Refiner(self._transforms[each.n_fft], self._solvers[each.n_fft]) for each in (FAST, FINE)
+        }
         self._predictor = Predictor()
-
-    @_quiet
-    def path_ratio(self, paths: AcousticPaths) -> PathRatio:
-        """As the reference."""
-        found = [
-            self._features.read(primary[:: self._stride].copy(), secondary[:: self._stride].copy())
-            for primary, secondary in zip(paths.primary.numpy(), paths.secondary.numpy(), strict=True)
-        ]
-        return PathRatio(*(torch.from_numpy(np.stack(each)) for each in zip(*found, strict=True)))
-
-    @_quiet
-    def generate(self, features: Tensor) -> Tensor:
-        """As the reference."""
-        return torch.from_numpy(np.stack([self._generator(each) for each in features.numpy()]))
-
-    @_quiet
-    def reconstruct(
-        self,
-        paths: AcousticPaths,
-        ratio: PathRatio,
-        correction: Tensor | None,
-        max_gain_db: Tensor | float | None = None,
-    ) -> Tensor:
-        """As the reference."""
-        if correction is None:
-            return super().reconstruct(paths, ratio, correction, max_gain_db)
-        taps = [
-            self._fir_wiener.design(
-                paths.primary[row].numpy()[:: self._stride].copy(),
-                paths.secondary[row].numpy()[:: self._stride].copy(),
-                ratio.log_paths[row].numpy(),
-                correction[row].numpy(),
-                _ceiling(max_gain_db, row),
-            )
-            for row in range(paths.batch_size)
-        ]
-        return torch.from_numpy(np.stack(taps))
 
     @_quiet
     def refine(
@@ -143,15 +102,65 @@ class CpuSynthesizer(Synthesizer):
         return figures(disturbances, residuals, max_gain_db=level_db(gains), control_rms=powers.sqrt())
 
 
+class CpuLogSynthesizer(CpuSynthesizer):
+    """The same for a `prime-log` model with a finite Wiener filter, whose every stage runs on NumPy arrays."""
+
+    def __init__(self, synthesizer: Synthesizer) -> None:
+        """synthesizer: its generator corrects a finite Wiener filter whose base is the held band."""
+        super().__init__(synthesizer)
+        own, grid = self.generator.config.n_fft, self.generator.grid
+        assert isinstance(grid, LogFrequencyGrid)
+        self._stride = DESIGN_N_FFT // own
+        self._features = FeatureReader(grid, self._transforms[own])
+        self._generator = CpuGenerator(self.generator)
+        self._fir_wiener = FirWiener(grid, self._transforms[own], self._solvers[own])
+
+    @_quiet
+    def path_ratio(self, paths: AcousticPaths) -> PathRatio:
+        """As the reference."""
+        found = [
+            self._features.read(primary[:: self._stride].copy(), secondary[:: self._stride].copy())
+            for primary, secondary in zip(paths.primary.numpy(), paths.secondary.numpy(), strict=True)
+        ]
+        return PathRatio(*(torch.from_numpy(np.stack(each)) for each in zip(*found, strict=True)))
+
+    @_quiet
+    def generate(self, features: Tensor) -> Tensor:
+        """As the reference."""
+        return torch.from_numpy(np.stack([self._generator(each) for each in features.numpy()]))
+
+    @_quiet
+    def reconstruct(
+        self,
+        paths: AcousticPaths,
+        ratio: PathRatio,
+        correction: Tensor | None,
+        max_gain_db: Tensor | float | None = None,
+    ) -> Tensor:
+        """As the reference."""
+        if correction is None:
+            return super().reconstruct(paths, ratio, correction, max_gain_db)
+        taps = [
+            self._fir_wiener.design(
+                paths.primary[row].numpy()[:: self._stride].copy(),
+                paths.secondary[row].numpy()[:: self._stride].copy(),
+                ratio.log_paths[row].numpy(),
+                correction[row].numpy(),
+                _ceiling(max_gain_db, row),
+            )
+            for row in range(paths.batch_size)
+        ]
+        return torch.from_numpy(np.stack(taps))
+
+
 def served(synthesizer: Synthesizer) -> Synthesizer:
-    """The fastest form of a synthesizer: `CpuSynthesizer` on the CPU, for the models that it serves."""
-    config, psd = synthesizer.generator.config, synthesizer.reference_psd
-    here = (
-        isinstance(synthesizer.generator.grid, LogFrequencyGrid)
-        and (config.realisation, config.base) == ("fir_wiener", "held_band")
-        and (psd.device.type, psd.dtype) == ("cpu", torch.float32)
-    )
-    return CpuSynthesizer(synthesizer) if here else synthesizer
+    """The fastest form of a synthesizer on the CPU; one of another device or precision stays as it is."""
+    psd = synthesizer.reference_psd
+    if (psd.device.type, psd.dtype) != ("cpu", torch.float32):
+        return synthesizer
+    config = synthesizer.generator.config
+    is_log_wiener = (config.kind, config.realisation, config.base) == ("prime-log", "fir_wiener", "held_band")
+    return CpuLogSynthesizer(synthesizer) if is_log_wiener else CpuSynthesizer(synthesizer)
 
 
 def _ceiling(max_gain_db: Tensor | float | None, row: int) -> float | None:

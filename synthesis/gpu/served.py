@@ -7,6 +7,7 @@ from functools import lru_cache
 
 import torch
 
+from synthesis.channels_last import for_inference
 from synthesis.conventions import N_TAPS
 from synthesis.synthesizer import Synthesizer
 from synthesis.toeplitz import solve_toeplitz
@@ -21,13 +22,15 @@ MOST_DIFFERENCE = 1e-4
 
 
 def served(synthesizer: Synthesizer) -> Synthesizer:
-    """A synthesizer whose Toeplitz systems `synthesis.gpu.toeplitz` solves on a CUDA device: changed in place.
+    """A synthesizer in its fastest form on a CUDA device, changed in place; on any other it stays as it is.
 
-    It stays as it is, and a warning says why, where Triton is not installed, or where the kernels do not compile or
-    do not give what the reference gives. They are compiled here, never while a request waits.
+    Its generator takes its form for inference, its Toeplitz systems are solved by `synthesis.gpu.toeplitz`. Where
+    Triton is not installed, or the kernels do not compile or do not give what the reference gives, torch goes on
+    solving, and a warning says why. They are compiled here, never while a request waits.
     """
     psd = synthesizer.reference_psd
     if psd.device.type == FUSED_ON and psd.dtype == torch.float32:
+        synthesizer.generator = for_inference(synthesizer.generator)
         reason = obstacle(psd.device)
         if reason is None:
             from synthesis.gpu import toeplitz
