@@ -7,7 +7,6 @@ score within 0.1 dB in the mean. Writes OUT/ceiling.csv and OUT/ceiling.png.
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -18,12 +17,13 @@ import torch
 mpl.use("Agg")
 import matplotlib.pyplot as plt
 
-from model_store.store import DEFAULT_ROOT
 from synthesis.gauss_newton import suited_profile
 from synthesis.noise_reduction import predict
 from synthesis.octave_bands import WIDE_BANDS
-from training.experiment import Experiment, Options, Piece
-from training.run_folder import read_record, write_atomically
+from training.datasets.splits import Split
+from training.experiment import Experiment, Piece
+from training.finished_run import finished_run
+from training.run_folder import write_atomically
 
 GENERATOR = "prime-log"
 CEILINGS_DB = (12.0, 18.0, 24.0, 27.0, 30.0, 33.0, 36.0, 42.0)
@@ -31,13 +31,13 @@ N_UPDATES = (0, 1, 3)
 
 
 @torch.no_grad()
-def study(experiment: Experiment) -> pd.DataFrame:
+def study(experiment: Experiment, splits: Sequence[Split]) -> pd.DataFrame:
     """A row for each split, held-out ear, ceiling and number of updates."""
     measurements = experiment.measurements
     psd, certain = measurements.reference_psd.float(), torch.zeros(len(WIDE_BANDS))
     profile = suited_profile("fast", measurements.window)
     rows = []
-    for split in experiment.splits:
+    for split in splits:
         indices = [i for i in measurements.indices(split.query) if measurements.pairs[i].condition == "original"]
         paths, truth = measurements.paths(indices), measurements.true_paths(indices)
         synthesizer = experiment.store.load(
@@ -90,30 +90,10 @@ def draw(rows: pd.DataFrame, file: Path) -> None:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Design, score, draw."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--run", type=Path, required=True, help="a finished run of run_splits")
-    parser.add_argument("--data", type=Path, help="as for that run")
-    parser.add_argument("--noise", type=Path, help="as for that run")
-    parser.add_argument("--store", type=Path, default=DEFAULT_ROOT)
-    request = parser.parse_args(arguments)
-    settings, starts = read_record(request.run / "run.json")
-    options = Options(
-        dataset=settings["dataset"],
-        data=request.data,
-        noise=request.noise,
-        window=settings["window"],
-        conditions="original",
-        n_splits=int(starts[-1]["options"]["splits"]),
-        support=settings["support"],
-        updates=settings["updates"],
-        quick=settings["quick"],
-        device="cpu",
-        store=request.store,
-        out=request.run,
-    )
-    rows = study(Experiment(options))
-    write_atomically(request.run / "ceiling.csv", rows.to_csv(index=False))
-    draw(rows, request.run / "ceiling.png")
+    experiment, splits = finished_run(__doc__ or "", arguments)
+    rows, folder = study(experiment, splits), experiment.options.out
+    write_atomically(folder / "ceiling.csv", rows.to_csv(index=False))
+    draw(rows, folder / "ceiling.png")
     means = rows.groupby(["k", "max_gain_db"])[["noise_reduction_db", "amplification_db", "reached_gain_db"]].mean()
     print(means.round(3).to_string())
 

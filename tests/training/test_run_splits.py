@@ -16,7 +16,7 @@ import torch
 
 from model_store.store import ModelStore
 from synthesis.paths import AcousticPaths
-from training import ceiling_study, packed_run
+from training import ceiling_study, correction_study, packed_run
 from training.datasets.noise import simulated_noise
 from training.datasets.simulated import simulate_listeners
 from training.measurements import Measurements
@@ -133,6 +133,22 @@ def test_the_price_of_a_ceiling_is_measured_on_held_out_ears(finished, monkeypat
     assert low.noise_reduction_db.mean() < high.noise_reduction_db.mean()
     assert (folder / "out" / "ceiling.png").stat().st_size > 10_000
     assert "max_gain_db" in capsys.readouterr().out
+
+
+def test_refined_corrections_lower_the_objective_of_held_out_ears(finished, monkeypatch, capsys):
+    folder, _ = finished
+    monkeypatch.setattr(correction_study, "N_ITERATIONS", (2, 4))
+    correction_study.main(["--run", str(folder / "out"), "--store", str(folder / "store"), "--split", "0"])
+    rows = pd.read_csv(folder / "out" / "correction.csv")
+    support = ModelStore(folder / "store").manifest("simulated-prime-log-split00-seed0").support
+    assert not set(support) & set(rows.listener)
+    by_ear = rows[rows.k == 0].pivot(index=["listener", "ear"], columns="n_iterations", values="objective")
+    assert list(by_ear.columns) == [0, 2, 4]
+    assert (by_ear.diff(axis=1)[[2, 4]] < 0).all(axis=None)
+    # An update of the taps lowers it further, from wherever it starts.
+    updated = rows[rows.k == 1].pivot(index=["listener", "ear"], columns="n_iterations", values="objective")
+    assert (updated < by_ear).all(axis=None)
+    assert "objective" in capsys.readouterr().out
 
 
 @pytest.fixture(scope="module")
