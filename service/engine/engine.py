@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from threading import Lock
@@ -15,6 +15,7 @@ import torch
 from starlette.requests import ClientDisconnect
 
 from model_store.store import ModelStore
+from service.admission.deadlines import Gone
 from service.designs import Design, Ear, Evaluation, Float32, Recipe
 from service.engine.design_queue import DesignQueue, Job
 from service.engine.readiness import Readiness
@@ -29,8 +30,6 @@ EVALUATE = "evaluate"
 
 N_REHEARSALS = 3
 """Designs of each kind from which the engine learns their times before anybody asks."""
-
-Gone = Callable[[], Awaitable[object]]
 
 
 def choose_device(name: str) -> torch.device:
@@ -165,7 +164,7 @@ class Engine:
     ) -> list[Any]:
         """Queue a job, wake the worker, await the answer; a job that still waits when it is due is given up."""
         self.require_ready()
-        model = await self.residency.model(recipe.model, due)
+        model = await self.residency.model(recipe.model, due, gone)
         loop = asyncio.get_running_loop()
         job = Job(model, recipe, ears, due, loop.create_future(), filters)
         self._queue.put(job)
