@@ -53,6 +53,8 @@ class Settings(BaseSettings):
     deadline_ms: float = Field(2000.0, ge=MIN_DEADLINE_MS, le=MAX_DEADLINE_MS)
     """Milliseconds within which a request without X-Deadline-Ms is to be answered. What cannot be is given fewer
     updates or refused at once."""
+    calibration_deadline_ms: float = Field(30_000.0, ge=MIN_DEADLINE_MS, le=MAX_DEADLINE_MS)
+    """The same for calibrations, the receipt of their long bodies included."""
     max_resident_models: int = Field(4, ge=2, le=1000)
     """Models kept in memory, the default one among them; the least recently used goes first."""
     max_body_bytes: int = Field(8 * 2**20, ge=1024)

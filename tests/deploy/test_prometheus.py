@@ -13,15 +13,18 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import yaml
 
 from benchmarks.reliability.served import Served, served
 from model_store.manifest import Scores
 from model_store.store import ModelStore
+from service.calibration import take_wire
 from service.formats import wire
 from tests.deploy.test_monitoring import DASHBOARDS, PROMETHEUS, promtool, targets
 from tests.service import models
+from tests.service.recordings import recordings
 
 SCRAPE_S = 0.5
 
@@ -105,10 +108,13 @@ def prometheus(service: Served, tmp_path_factory: pytest.TempPathFactory) -> Ite
 
 
 def ask_for_designs(service: Served) -> None:
-    """A little of everything that the dashboard shows: designs, and one that is refused."""
+    """A little of everything that the dashboard shows: designs, one that is refused, and a calibration."""
     primary, secondary = (each.numpy() for each in models.responses(7))
     body = wire.encode(primary, secondary)
-    for path, status in (("/refine?k=0", 200), ("/synthesize", 200), ("/refine?k=99", 422)):
+    noise = np.random.default_rng(0).standard_normal(48_000)
+    takes = take_wire.encode(recordings([noise], primary, secondary))
+    asked = (("/refine?k=0", body, 200), ("/synthesize", body, 200), ("/refine?k=99", body, 422))
+    for path, body, status in (*asked, ("/calibrate", takes, 200)):
         assert service.ask("POST", path, body, {"Content-Type": "application/octet-stream"})[0] == status
 
 

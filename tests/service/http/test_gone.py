@@ -5,20 +5,25 @@ import threading
 import time
 from collections.abc import AsyncIterator, Callable
 
+import numpy as np
 import orjson
 import pytest
 from fastapi import FastAPI
 from starlette.types import Message
 
+from service.calibration import take_wire
 from service.designs import Ear
 from service.formats.side_lane import SMALL_BYTES
 from service.http.context import Service
 from service.settings import Settings
+from tests.service import models
 from tests.service.bodies import as_lists, as_responses
 from tests.service.conftest import started
+from tests.service.recordings import recordings
 
 pytestmark = pytest.mark.anyio
 
+N_SAMPLES = 48_000
 LONG_S = 60.0
 """Longer than any test waits."""
 
@@ -94,3 +99,19 @@ async def test_for_a_model_to_be_loaded(app: FastAPI, service: Service, ear: Ear
     hindered.set()
     await asyncio.gather(*(each.asking for each in clients))
     assert clients[1].messages[0]["status"] == 200  # who stayed is answered
+
+
+async def test_behind_other_calibrations(app: FastAPI, service: Service) -> None:
+    calibrator, hindered = service.calibrator, threading.Event()
+    calibrator._worker.submit(hindered.wait, LONG_S)
+    noise = np.random.default_rng(0).standard_normal(N_SAMPLES)
+    body = take_wire.encode(recordings([noise], *(each.numpy() for each in models.responses(7))))
+    clients = [Client(app, "/calibrate", body, "application/octet-stream") for _ in range(2)]
+    await wait_until(lambda: len(calibrator._there) == 2)
+    clients[0].hung_up.set()
+    await wait_until(lambda: (len(calibrator._there), calibrator._n_bytes) == (1, len(body)))
+    assert not clients[1].asking.done()
+    hindered.set()
+    await asyncio.gather(*(each.asking for each in clients))
+    assert clients[1].messages[0]["status"] == 200
+    assert calibrator._n_bytes == 0
