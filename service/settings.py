@@ -89,11 +89,11 @@ class Settings(BaseSettings):
     ready_budget_ms: float = Field(1000.0, gt=0)
     """Time that the golden design may take; a service that needs longer is not ready."""
     recheck_s: float = Field(15.0, gt=0)
-    """Seconds from one check of the golden design to the next, while nothing else is asked for."""
+    """Seconds from one check of the golden design to the next."""
     drain_s: float = Field(0.0, ge=0)
     """Seconds at the end for which requests are still answered while the service says that it is not ready."""
-    shutdown_s: int = Field(10, ge=0)
-    """Seconds given at the end to requests under way."""
+    shutdown_s: int = Field(math.ceil(MAX_DEADLINE_MS / 1e3), ge=0)
+    """Seconds given at the end to requests under way, by default the longest deadline that one may have."""
     log_format: Literal["text", "json"] = "text"
     """Form of the log's lines; json names the trace of the request that a line belongs to."""
     otlp_endpoint: str | None = None

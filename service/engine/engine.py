@@ -68,9 +68,7 @@ class Engine:
         # On a GPU a batch that was not recorded beforehand would stop all others while it is.
         self._queue = DesignQueue(_is_warm if device.type == "cuda" else lambda recipe: True)
         self._worker = ThreadPoolExecutor(1, "design", initializer=prepare_thread, initargs=(n_threads,))
-        self.readiness = Readiness(
-            self.residency, self._worker, lambda: self.n_queued == 0, budget_s=ready_budget_s, every_s=recheck_s
-        )
+        self.readiness = Readiness(self.residency, self._worker, budget_s=ready_budget_s, every_s=recheck_s)
         self._starting: asyncio.Task[None] | None = None
         self._watching: asyncio.Task[None] | None = None
         self._is_called = False
