@@ -36,6 +36,19 @@ def test_the_alerts_fire_when_they_should(tmp_path: Path) -> None:
     assert "SUCCESS" in promtool("test", "rules", file)
 
 
+def test_every_alert_is_shown_to_fire_and_to_stay_silent() -> None:
+    rules = [
+        rule
+        for group in yaml.safe_load((PROMETHEUS / "alerts.yml").read_text())["groups"]
+        for rule in group["rules"]
+    ]
+    names = {rule["alert"] for rule in rules if "alert" in rule}
+    tests = yaml.safe_load((Path(__file__).parent / "rules_test.yml").read_text())["tests"]
+    judged = [each for test in tests for each in test["alert_rule_test"]]
+    for fires in (True, False):
+        assert names - {each["alertname"] for each in judged if bool(each["exp_alerts"]) == fires} == set()
+
+
 @pytest.fixture(scope="module")
 def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     """A service whose model states a score."""
