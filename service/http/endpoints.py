@@ -18,7 +18,7 @@ from service.formats.options import BINARY as BINARY_OPTIONS
 from service.formats.options import DEFAULT_UPDATES, REFINE, Options, read_options
 from service.formats.schemas import DesignBody, EvaluateBody, items_of, read_object
 from service.http import advice
-from service.http.context import Service, admitted, json_response, service_of
+from service.http.context import Service, admitted, count_items, json_response, service_of
 from service.http.items import Item, design_items
 from service.http.negotiation import BINARY, JSON, body_type, chosen_answer, read_body, until_gone
 from synthesis.errors import SynthesisError
@@ -50,6 +50,7 @@ async def _design(request: Request, options: Iterable[str], default_updates: int
     else:
         document = await service.side_lane.load(body, due, gone)
         if (items := items_of(document)) is not None:
+            count_items(request, service, len(items))
             return await _design_items(request, [_item(item, asked) for item in items], watch, due)
         recipe, ear = _from_json(document, asked)
     request.state.method = recipe.method
