@@ -20,7 +20,7 @@ from model_store.mirror import Mirror, is_url
 from model_store.store import DEFAULT_ROOT, ModelStore
 from service.admission.keys import Keys
 from service.admission.quotas import Quotas
-from service.calibration.calibrator import Calibrator
+from service.calibration.calibrator import N_LARGEST, Calibrator
 from service.engine.engine import Engine, choose_device
 from service.errors import Problem, from_domain
 from service.formats.side_lane import SideLane
@@ -140,7 +140,8 @@ def create_app(settings: Settings) -> FastAPI:
         recheck_s=settings.recheck_s,
     )
 
-    side_lane, calibrator = SideLane(settings.json_processes), Calibrator()
+    side_lane = SideLane(settings.json_processes)
+    calibrator = Calibrator(N_LARGEST * settings.max_calibration_bytes)
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:

@@ -53,6 +53,8 @@ class Settings(BaseSettings):
     deadline_ms: float = Field(2000.0, ge=MIN_DEADLINE_MS, le=MAX_DEADLINE_MS)
     """Milliseconds within which a request without X-Deadline-Ms is to be answered. What cannot be is given fewer
     updates or refused at once."""
+    calibration_deadline_ms: float = Field(30_000.0, ge=MIN_DEADLINE_MS, le=MAX_DEADLINE_MS)
+    """The same for calibrations, the receipt of their long bodies included."""
     max_resident_models: int = Field(4, ge=2, le=1000)
     """Models kept in memory, the default one among them; the least recently used goes first."""
     max_body_bytes: int = Field(8 * 2**20, ge=1024)
@@ -75,7 +77,8 @@ class Settings(BaseSettings):
     """Port of a listener apart for metrics and for loading and unloading models, which the other one then does not
     answer; by default all is answered on one."""
     quota_per_s: float | None = Field(None, gt=0, le=1e6)
-    """Requests per second that one API key may make in the long run; by default as many as it likes."""
+    """Requests per second that one API key may make in the long run, each item of several counted; by default as
+    many as it likes."""
     quota_burst: int = Field(20, ge=1, le=1_000_000)
     """Requests that one API key may make at once after a pause."""
     receive_timeout_s: float = Field(10.0, gt=0, le=3600)
@@ -87,11 +90,11 @@ class Settings(BaseSettings):
     ready_budget_ms: float = Field(1000.0, gt=0)
     """Time that the golden design may take; a service that needs longer is not ready."""
     recheck_s: float = Field(15.0, gt=0)
-    """Seconds from one check of the golden design to the next, while nothing else is asked for."""
+    """Seconds from one check of the golden design to the next."""
     drain_s: float = Field(0.0, ge=0)
     """Seconds at the end for which requests are still answered while the service says that it is not ready."""
-    shutdown_s: int = Field(10, ge=0)
-    """Seconds given at the end to requests under way."""
+    shutdown_s: int = Field(math.ceil(MAX_DEADLINE_MS / 1e3), ge=0)
+    """Seconds given at the end to requests under way, by default the longest deadline that one may have."""
     log_format: Literal["text", "json"] = "text"
     """Form of the log's lines; json names the trace of the request that a line belongs to."""
     otlp_endpoint: str | None = None

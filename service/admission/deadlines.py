@@ -5,16 +5,20 @@ from __future__ import annotations
 import asyncio
 import math
 import re
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from time import perf_counter
 
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 
 from service.errors import Problem, retry_after
 from service.settings import MAX_DEADLINE_MS, MIN_DEADLINE_MS
 
 DEADLINE = "X-Deadline-Ms"
+
+Gone = Callable[[], Awaitable[object]]
+"""Returns when nobody waits for the answer any more."""
+
 _DECIMAL = re.compile(r"[0-9]{1,6}(\.[0-9]{1,40})?")  # with as many places as a float's shortest text
 
 
@@ -51,15 +55,31 @@ def shed(work: str, before_s: float, own_s: float, due: float, share: float = 1.
 
 
 @asynccontextmanager
-async def waiting(work: str, due: float, come_back_s: float) -> AsyncIterator[None]:
-    """Await something of this `work` inside: at `due` it is given up, Problem `deadline-passed`."""
+async def waiting(work: str, due: float, come_back_s: float, gone: Gone | None = None) -> AsyncIterator[None]:
+    """Await something of this `work` inside: it is given up at `due`, Problem `deadline-passed`, and as soon as the
+    client has gone, ClientDisconnect."""
     began = perf_counter()
+    has_gone = False
+
+    async def watch(gone: Gone, limit: asyncio.Timeout) -> None:
+        nonlocal has_gone
+        await gone()
+        has_gone = True
+        limit.reschedule(asyncio.get_running_loop().time())
+
     try:
         async with asyncio.timeout(None if math.isinf(due) else due - began) as limit:
-            yield
+            watching = asyncio.ensure_future(watch(gone, limit)) if gone is not None else None
+            try:
+                yield
+            finally:
+                if watching is not None:
+                    watching.cancel()
     except TimeoutError:
         if not limit.expired():
             raise
+        if has_gone:
+            raise ClientDisconnect from None
         waited_ms = 1e3 * (perf_counter() - began)
         raise Problem(
             "deadline-passed",

@@ -9,7 +9,8 @@ from service.errors import Problem, retry_after
 
 
 class Quotas:
-    """A bucket of `burst` tokens per key that fills at `per_s` tokens a second; each request takes one.
+    """A bucket of `burst` tokens per key that fills at `per_s` tokens a second; each request takes one, and one
+    for several designs takes one for each.
 
     Only keys that are known come here, so there are never more buckets than keys.
     """
@@ -22,13 +23,14 @@ class Quotas:
         self._full_at: dict[str, float] = {}
         """Per key: when its bucket is full again. What is missing until then is what has been taken."""
 
-    def take(self, key: str) -> None:
-        """Take one token, or raise Problem, which says when there is one again."""
+    def take(self, key: str, n: int = 1, held: int = 0) -> None:
+        """Take `n` tokens, of which this request `held` some already, or give these back and raise Problem, which
+        says when there are enough. What takes more than a bucket holds waits for a full one, and overdraws it."""
         if self._per_s is None:
             return
         now = self._clock()
-        full_at = max(self._full_at.get(key, now), now) + 1 / self._per_s
-        wait_s = full_at - now - self._burst / self._per_s
+        full_at = self._full_at[key] = max(self._full_at.get(key, now) - held / self._per_s, now)
+        wait_s = full_at - now + (min(n, self._burst) - self._burst) / self._per_s
         if wait_s > 1e-9:
             raise Problem(
                 "over-quota",
@@ -36,4 +38,4 @@ class Quotas:
                 f"{self._burst} at once",
                 headers=retry_after(wait_s),
             )
-        self._full_at[key] = full_at
+        self._full_at[key] = full_at + n / self._per_s

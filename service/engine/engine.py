@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from threading import Lock
@@ -15,6 +15,7 @@ import torch
 from starlette.requests import ClientDisconnect
 
 from model_store.store import ModelStore
+from service.admission.deadlines import Gone
 from service.designs import Design, Ear, Evaluation, Float32, Recipe
 from service.engine.design_queue import DesignQueue, Job
 from service.engine.readiness import Readiness
@@ -29,8 +30,6 @@ EVALUATE = "evaluate"
 
 N_REHEARSALS = 3
 """Designs of each kind from which the engine learns their times before anybody asks."""
-
-Gone = Callable[[], Awaitable[object]]
 
 
 def choose_device(name: str) -> torch.device:
@@ -69,9 +68,7 @@ class Engine:
         # On a GPU a batch that was not recorded beforehand would stop all others while it is.
         self._queue = DesignQueue(_is_warm if device.type == "cuda" else lambda recipe: True)
         self._worker = ThreadPoolExecutor(1, "design", initializer=prepare_thread, initargs=(n_threads,))
-        self.readiness = Readiness(
-            self.residency, self._worker, lambda: self.n_queued == 0, budget_s=ready_budget_s, every_s=recheck_s
-        )
+        self.readiness = Readiness(self.residency, self._worker, budget_s=ready_budget_s, every_s=recheck_s)
         self._starting: asyncio.Task[None] | None = None
         self._watching: asyncio.Task[None] | None = None
         self._is_called = False
@@ -165,7 +162,7 @@ class Engine:
     ) -> list[Any]:
         """Queue a job, wake the worker, await the answer; a job that still waits when it is due is given up."""
         self.require_ready()
-        model = await self.residency.model(recipe.model, due)
+        model = await self.residency.model(recipe.model, due, gone)
         loop = asyncio.get_running_loop()
         job = Job(model, recipe, ears, due, loop.create_future(), filters)
         self._queue.put(job)

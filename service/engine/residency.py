@@ -22,7 +22,7 @@ import torch
 from model_store.errors import InvalidName, UnknownModel
 from model_store.names import parse_reference
 from model_store.store import ModelStore, ModelVersion
-from service.admission.deadlines import shed, waiting
+from service.admission.deadlines import Gone, shed, waiting
 from service.admission.design_times import RecentTimes
 from service.engine.resident import ResidentModel
 from service.errors import Problem, retry_after
@@ -99,15 +99,16 @@ class Residency:
         """Their versions, in the same order."""
         return [model.version for model in self.models()]
 
-    async def model(self, reference: str | None, due: float = math.inf) -> ResidentModel:
+    async def model(self, reference: str | None, due: float = math.inf, gone: Gone | None = None) -> ResidentModel:
         """The model that a request names, loaded first if need be; designs of other models go on meanwhile.
 
         Raises UnknownModel or InvalidName, and Problem `model-unavailable` for a checkpoint that is damaged or
         does not pass its golden case; `overloaded` at once where loading will last beyond `due` (as `perf_counter`
-        counts), `deadline-passed` where it has. The model is loaded all the same, for whoever asks next.
+        counts), `deadline-passed` where it has, ClientDisconnect when the client has `gone`. The model is loaded
+        all the same, for whoever asks next.
         """
         reference = self.default_model if reference is None else reference
-        model = self.find(reference) or await self._wait_for(reference, due)
+        model = self.find(reference) or await self._wait_for(reference, due, gone)
         if model.version in self._models:  # it may have been retired while it was waited for
             self._models.move_to_end(model.version)
         return model
@@ -183,7 +184,7 @@ class Residency:
             return False
         return True
 
-    async def _wait_for(self, reference: str, due: float) -> ResidentModel:
+    async def _wait_for(self, reference: str, due: float, gone: Gone | None) -> ResidentModel:
         """Bring a model that a request has named, if not too many wait for one."""
         if self.n_waiting >= MAX_WAITING:
             detail = f"found {self.n_waiting} requests waiting for a model, expected fewer"
@@ -198,7 +199,7 @@ class Residency:
             bringing = self._bringing[reference]
             if perf_counter() + wait_s > due:
                 raise shed(WORK, wait_s, 0.0, due)
-            async with waiting(WORK, due, wait_s):
+            async with waiting(WORK, due, wait_s, gone):
                 return await asyncio.shield(bringing)
         finally:
             self.n_waiting -= 1

@@ -125,7 +125,7 @@ def design_binary(design: Design, warnings: Warnings, watch: Stopwatch) -> tuple
     return body, watch.times_ms(design.times_ms, began), headers
 
 
-def server_timing(times: Times) -> str:
+def server_timing(times: Mapping[str, float | None]) -> str:
     """The `Server-Timing` header: the same figures, in milliseconds; a stage without one is left out."""
     return ", ".join(f"{name};dur={spent:.4f}" for name, spent in times.items() if spent is not None)
 

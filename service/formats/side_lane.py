@@ -17,7 +17,7 @@ from concurrent.futures.process import BrokenProcessPool
 from time import perf_counter
 from typing import Any, TypeVar
 
-from service.admission.deadlines import shed, waiting
+from service.admission.deadlines import Gone, shed, waiting
 from service.admission.design_times import RecentTimes
 from service.errors import Problem, retry_after
 from service.formats import json_numbers, side_process
@@ -63,13 +63,16 @@ class SideLane:
         if self._pool is not None:
             await asyncio.to_thread(self._pool.shutdown, wait=True, cancel_futures=True)
 
-    async def load(self, body: bytes | bytearray | memoryview, due: float = math.inf) -> object:
+    async def load(
+        self, body: bytes | bytearray | memoryview, due: float = math.inf, gone: Gone | None = None
+    ) -> object:
         """`json_numbers.load`, or Problem: where the body is none, where what is there before it lasts beyond `due`
-        (as `perf_counter` counts; `overloaded`, at once), or where that has come (`deadline-passed`)."""
+        (as `perf_counter` counts; `overloaded`, at once), or where that has come (`deadline-passed`). gone: as for
+        `waiting`."""
         try:
             if self._pool is None or len(body) <= SMALL_BYTES:
                 return json_numbers.load(body)
-            return await self._run(json_numbers.load, bytes(body), due)
+            return await self._run(json_numbers.load, bytes(body), due, gone)
         except Unreadable as error:
             raise Problem(error.code, error.detail) from None
 
@@ -79,7 +82,9 @@ class SideLane:
             return json_numbers.dump(documents)
         return await self._run(json_numbers.dump, documents, math.inf)
 
-    async def _run(self, work: Callable[[Given], Found], given: Given, due: float) -> Found:
+    async def _run(
+        self, work: Callable[[Given], Found], given: Given, due: float, gone: Gone | None = None
+    ) -> Found:
         """Have a process do it, unless that cannot be done by `due`. Where nothing else is there it is tried at
         least: estimates of a bad moment must not keep long bodies out for good."""
         before_s, own_s = self._backlog_s(), len(given) * self._unit_s[work].expected_s
@@ -91,7 +96,7 @@ class SideLane:
         self._n_waiting += 1
         self._waiting[work] += len(given)
         try:
-            async with waiting(WORK, due, before_s):
+            async with waiting(WORK, due, before_s, gone):
                 found, spent_s = await self._done(work, given)
         finally:
             self._n_waiting -= 1

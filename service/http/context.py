@@ -50,12 +50,21 @@ def is_managed(request: Request) -> bool:
     return bool(getattr(request.state, MANAGEMENT, False))
 
 
-def admitted(request: Request, service: Service, watch: answers.Stopwatch) -> float:
-    """Check the key and its quota; return when the answer is due, as `perf_counter` counts."""
-    key = service.keys.holder(request)
+def admitted(
+    request: Request, service: Service, watch: answers.Stopwatch, default_ms: float | None = None
+) -> float:
+    """Check the key and its quota; return when the answer is due, as `perf_counter` counts. default_ms: the
+    deadline of who names none, where it is not that of designs."""
+    request.state.key = key = service.keys.holder(request)
     if key is not None:
         service.quotas.take(key)
-    return watch.began + deadline_s(request, service.settings.deadline_ms)
+    return watch.began + deadline_s(request, default_ms or service.settings.deadline_ms)
+
+
+def count_items(request: Request, service: Service, n_items: int) -> None:
+    """Let a request that has been admitted as one count as many against its key's quota."""
+    if request.state.key is not None:
+        service.quotas.take(request.state.key, n_items, held=1)
 
 
 def json_response(document: object) -> Response:

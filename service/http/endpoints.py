@@ -18,7 +18,7 @@ from service.formats.options import BINARY as BINARY_OPTIONS
 from service.formats.options import DEFAULT_UPDATES, REFINE, Options, read_options
 from service.formats.schemas import DesignBody, EvaluateBody, items_of, read_object
 from service.http import advice
-from service.http.context import Service, admitted, json_response, service_of
+from service.http.context import Service, admitted, count_items, json_response, service_of
 from service.http.items import Item, design_items
 from service.http.negotiation import BINARY, JSON, body_type, chosen_answer, read_body, until_gone
 from synthesis.errors import SynthesisError
@@ -35,7 +35,7 @@ async def refine(request: Request) -> Response:
 
 
 async def _design(request: Request, options: Iterable[str], default_updates: int) -> Response:
-    service, watch = service_of(request), answers.Stopwatch()
+    service, watch, gone = service_of(request), answers.Stopwatch(), partial(until_gone, request)
     due = admitted(request, service, watch)
     answer_type, media_type = chosen_answer(request), body_type(request)
     allowed = (*options, *BINARY_OPTIONS) if media_type == BINARY else tuple(options)
@@ -48,13 +48,14 @@ async def _design(request: Request, options: Iterable[str], default_updates: int
     if media_type == BINARY:
         recipe, ear = _from_binary(body, asked)
     else:
-        document = await service.side_lane.load(body, due)
+        document = await service.side_lane.load(body, due, gone)
         if (items := items_of(document)) is not None:
+            count_items(request, service, len(items))
             return await _design_items(request, [_item(item, asked) for item in items], watch, due)
         recipe, ear = _from_json(document, asked)
     request.state.method = recipe.method
     watch.decoded()
-    (design,) = await service.engine.design(recipe, [ear], due, partial(until_gone, request))
+    (design,) = await service.engine.design(recipe, [ear], due, gone)
     if isinstance(design, SynthesisError):
         raise design
     warnings = advice.advise(ear, design.figures, design.replaces)
@@ -112,7 +113,7 @@ async def _design_items(
 
 async def evaluate(request: Request) -> Response:
     """POST /evaluate: paths and a filter in, what it will do out."""
-    service, watch = service_of(request), answers.Stopwatch()
+    service, watch, gone = service_of(request), answers.Stopwatch(), partial(until_gone, request)
     due = admitted(request, service, watch)
     chosen_answer(request, (JSON,))
     body_type(request, (JSON,))
@@ -120,11 +121,11 @@ async def evaluate(request: Request) -> Response:
     service.engine.refuse_hopeless(due)
     body = await read_body(request, service.settings.max_body_bytes, service.settings.receive_timeout_s)
     watch.body_read()
-    read = read_object(EvaluateBody, await service.side_lane.load(body, due))
+    read = read_object(EvaluateBody, await service.side_lane.load(body, due, gone))
     # No ceiling was asked for, so none can be exceeded.
     ear = Ear(read.primary, read.secondary, read.coherence, read.reference_psd, read.sign, max_gain_db=float("inf"))
     watch.decoded()
-    (evaluation,) = await service.engine.evaluate(read.model, [ear], [read.fir], due, partial(until_gone, request))
+    (evaluation,) = await service.engine.evaluate(read.model, [ear], [read.fir], due, gone)
     if isinstance(evaluation, SynthesisError):
         raise evaluation
     content, times = answers.evaluation_json(evaluation, advice.advise(ear, evaluation.figures), watch)

@@ -7,8 +7,9 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
+from service.admission.deadlines import Gone
 from service.designs import Design, Ear, Recipe
-from service.engine.engine import Engine, Gone
+from service.engine.engine import Engine
 from service.errors import Problem, from_domain
 from service.formats.answers import Outcome
 from service.http.advice import advise

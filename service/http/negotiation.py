@@ -59,9 +59,8 @@ def body_type(request: Request, taken: tuple[str, ...] = (JSON, BINARY)) -> str:
     return media_type
 
 
-async def read_body(request: Request, limit: int, within_s: float) -> bytearray:
-    """The whole body. Its length must be declared and within `limit` bytes before any of it is read, and all of it
-    must come within `within_s` seconds."""
+def declared_length(request: Request, limit: int) -> int:
+    """Bytes of a body that is yet to be read: they must be declared, and no more than `limit`."""
     declared = request.headers.get("content-length")
     if declared is None:
         raise Problem("length-required", "found no Content-Length, expected the body's length in bytes")
@@ -69,13 +68,20 @@ async def read_body(request: Request, limit: int, within_s: float) -> bytearray:
         raise Problem("malformed-request", f"found Content-Length: {declared[:40]!a}, expected a whole number")
     if len(declared) > 18 or int(declared) > limit:
         raise Problem("too-large", f"found a body of {declared[:18]} bytes, expected at most {limit}")
+    return int(declared)
+
+
+async def read_body(request: Request, limit: int, within_s: float) -> bytearray:
+    """The whole body. Its length must be declared and within `limit` bytes before any of it is read, and all of it
+    must come within `within_s` seconds."""
+    n_bytes = declared_length(request, limit)
     try:
         async with asyncio.timeout(within_s):
             return await _received(request, limit)
     except TimeoutError:
         raise Problem(
             "too-slow",
-            f"found the body of {declared} bytes not complete after {within_s:g} s, expected it within that",
+            f"found the body of {n_bytes} bytes not complete after {within_s:g} s, expected it within that",
             headers={"Connection": "close"},
         ) from None
 

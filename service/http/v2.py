@@ -79,7 +79,7 @@ async def model_ready(request: Request) -> Response:
 
 async def infer(request: Request) -> Response:
     """POST /v2/models/{name}[/versions/{version}]/infer: spectra in, filter out."""
-    service, watch = service_of(request), answers.Stopwatch()
+    service, watch, gone = service_of(request), answers.Stopwatch(), partial(until_gone, request)
     due = admitted(request, service, watch)
     body_type(request, (JSON, BINARY, ""))  # the header below, not the type, says what the body is
     read_options(request.query_params, (), 0)
@@ -87,12 +87,12 @@ async def infer(request: Request) -> Response:
     body = await read_body(request, service.settings.max_body_bytes, service.settings.receive_timeout_s)
     watch.body_read()
     end = open_inference.json_length(request.headers.get(HEADER_LENGTH), len(body))
-    asked = open_inference.read_request(await service.side_lane.load(memoryview(body)[:end], due))
+    asked = open_inference.read_request(await service.side_lane.load(memoryview(body)[:end], due, gone))
     recipe = open_inference.recipe_of(asked, _reference(request))
     request.state.method = recipe.method
     ear = open_inference.read_ear(asked, memoryview(body)[end:])
     watch.decoded()
-    (design,) = await service.engine.design(recipe.for_ear(ear), [ear], due, partial(until_gone, request))
+    (design,) = await service.engine.design(recipe.for_ear(ear), [ear], due, gone)
     if isinstance(design, SynthesisError):
         raise design
     content, json_length, times = open_inference.answer(

@@ -19,6 +19,9 @@ from synthesis.gauss_newton import MAX_UPDATES
 TIME_BUCKETS_S = tuple(50e-6 * 1.5**step for step in range(30))
 """50 us to 6.4 s in steps of 1.5: a design takes from tenths of a millisecond on a GPU to tens of them on a CPU."""
 
+CALIBRATION_BUCKETS_S = tuple(0.01 * 1.5**step for step in range(23))
+"""10 ms to 75 s, more than any deadline, in the same steps."""
+
 NOISE_REDUCTION_BUCKETS_DB = tuple(range(0, 51, 2))  # from 0: a histogram with negative bounds has no sum
 
 
@@ -40,6 +43,11 @@ class Metrics:
         self._stages = {name: stage.labels(name) for name in STAGES}
         self._core = self._histogram("prime_core_seconds", "Resident spectra to filter.", TIME_BUCKETS_S)
         self._total = self._histogram("prime_total_seconds", "First byte handled to body encoded.", TIME_BUCKETS_S)
+        self._calibration = self._histogram(
+            "prime_calibration_seconds",
+            "First byte handled to body encoded, of calibrations.",
+            CALIBRATION_BUCKETS_S,
+        )
         self._requests = Counter(
             "prime_requests_total",
             "Requests by endpoint, design method, HTTP status and outcome: `ok` or a problem's code.",
@@ -99,6 +107,10 @@ class Metrics:
         for name, histogram in (("core", self._core), ("total", self._total)):
             if (spent := times_ms[name]) is not None:
                 histogram.observe(spent / 1e3)
+
+    def observe_calibration(self, total_ms: float) -> None:
+        """Time of one answered calibration."""
+        self._calibration.observe(total_ms / 1e3)
 
     def observe_design(self, design: Design) -> None:
         """Figures of one design that was delivered; those of the model's own generator beside its scores."""

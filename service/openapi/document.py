@@ -232,7 +232,8 @@ def _calibrate(settings: Settings) -> Json:
         "operationId": "calibrate",
         "summary": "Probe recordings in, paths, coherence and a verdict out",
         "description": f"Bodies may have up to {settings.max_calibration_bytes} bytes; `multipart/form-data` is "
-        "not taken. With a JSON body its options are fields, with a binary body query parameters. The answer, of "
+        f"not taken. Without a deadline of its own a calibration has one of {settings.calibration_deadline_ms:g} "
+        "ms. With a JSON body its options are fields, with a binary body query parameters. The answer, of "
         f"either kind, is a body that `/refine` takes as it is.\n\nReasons:\n\n| code | |\n|---|---|\n{reasons}\n",
         "parameters": [
             *(

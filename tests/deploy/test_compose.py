@@ -45,6 +45,11 @@ def test_the_gpu_file_alters_a_service_that_exists() -> None:
     assert read(COMPOSE_GPU)["services"].keys() <= read(COMPOSE)["services"].keys()
 
 
+def test_the_service_may_finish_what_it_has_admitted() -> None:
+    service = read(COMPOSE)["services"]["service"]
+    assert int(service["stop_grace_period"].removesuffix("s")) > Settings().drain_s + Settings().shutdown_s
+
+
 @pytest.mark.parametrize("file", [COMPOSE, COMPOSE_GPU], ids=lambda file: file.name)
 def test_every_setting_is_one_of_the_service(file: Path) -> None:
     named = {name for name in read(file)["services"]["service"]["environment"] if name.startswith("PRIME_")}

@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from service.app import ROUTES
-from service.settings import Settings
+from service.settings import MAX_DEADLINE_MS, Settings
 
 FOLDER = Path(__file__).resolve().parents[2] / "deploy" / "kubernetes"
 MANIFESTS = list(yaml.safe_load_all((FOLDER / "prime-anc.yaml").read_text()))
@@ -61,6 +61,7 @@ def test_it_asks_for_what_the_service_has(deployment: dict[str, Any]) -> None:
     assert settings.keys() <= {f"PRIME_{name.upper()}" for name in Settings.model_fields}
     parsed = Settings(**{name.removeprefix("PRIME_").lower(): value for name, value in settings.items()})
     assert pod["terminationGracePeriodSeconds"] > parsed.drain_s + parsed.shutdown_s
+    assert 1e3 * parsed.shutdown_s >= MAX_DEADLINE_MS
     paths = {row.path for row in ROUTES if row.method == "GET"}
     for probe in ("startupProbe", "readinessProbe", "livenessProbe"):
         assert container[probe]["httpGet"]["path"] in paths

@@ -13,15 +13,18 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import yaml
 
 from benchmarks.reliability.served import Served, served
 from model_store.manifest import Scores
 from model_store.store import ModelStore
+from service.calibration import take_wire
 from service.formats import wire
 from tests.deploy.test_monitoring import DASHBOARDS, PROMETHEUS, promtool, targets
 from tests.service import models
+from tests.service.recordings import recordings
 
 SCRAPE_S = 0.5
 
@@ -31,6 +34,19 @@ def test_the_alerts_fire_when_they_should(tmp_path: Path) -> None:
     file = tmp_path / "rules_test.yml"
     file.write_text(tests.replace("RULES", str(PROMETHEUS / "alerts.yml")))
     assert "SUCCESS" in promtool("test", "rules", file)
+
+
+def test_every_alert_is_shown_to_fire_and_to_stay_silent() -> None:
+    rules = [
+        rule
+        for group in yaml.safe_load((PROMETHEUS / "alerts.yml").read_text())["groups"]
+        for rule in group["rules"]
+    ]
+    names = {rule["alert"] for rule in rules if "alert" in rule}
+    tests = yaml.safe_load((Path(__file__).parent / "rules_test.yml").read_text())["tests"]
+    judged = [each for test in tests for each in test["alert_rule_test"]]
+    for fires in (True, False):
+        assert names - {each["alertname"] for each in judged if bool(each["exp_alerts"]) == fires} == set()
 
 
 @pytest.fixture(scope="module")
@@ -105,10 +121,13 @@ def prometheus(service: Served, tmp_path_factory: pytest.TempPathFactory) -> Ite
 
 
 def ask_for_designs(service: Served) -> None:
-    """A little of everything that the dashboard shows: designs, and one that is refused."""
+    """A little of everything that the dashboard shows: designs, one that is refused, and a calibration."""
     primary, secondary = (each.numpy() for each in models.responses(7))
     body = wire.encode(primary, secondary)
-    for path, status in (("/refine?k=0", 200), ("/synthesize", 200), ("/refine?k=99", 422)):
+    noise = np.random.default_rng(0).standard_normal(48_000)
+    takes = take_wire.encode(recordings([noise], primary, secondary))
+    asked = (("/refine?k=0", body, 200), ("/synthesize", body, 200), ("/refine?k=99", body, 422))
+    for path, body, status in (*asked, ("/calibrate", takes, 200)):
         assert service.ask("POST", path, body, {"Content-Type": "application/octet-stream"})[0] == status
 
 

@@ -64,5 +64,42 @@ def test_the_refusal_says_when_to_come_back() -> None:
     quotas.take("key")
 
 
+def test_a_request_for_several_takes_as_many() -> None:
+    clock = Clock()
+    quotas = Quotas(per_s=1.0, burst=20, clock=clock)
+    quotas.take("key", 16)
+    with pytest.raises(Problem) as refused:
+        quotas.take("key", 16)
+    assert refused.value.headers == {"Retry-After": "12"}
+    assert n_taken(quotas, "key", 9) == 4  # a refusal costs nothing
+    clock.now_s += 16
+    quotas.take("key", 16)
+
+
+def test_what_it_holds_already_counts_once_and_is_given_back() -> None:
+    clock = Clock()
+    quotas = Quotas(per_s=1.0, burst=20, clock=clock)
+    quotas.take("key")
+    quotas.take("key", 16, held=1)
+    quotas.take("key")
+    with pytest.raises(Problem) as refused:
+        quotas.take("key", 16, held=1)
+    assert refused.value.headers == {"Retry-After": "12"}
+    clock.now_s += 12  # as was advised
+    quotas.take("key")
+    quotas.take("key", 16, held=1)
+    assert n_taken(quotas, "key", 9) == 0
+
+
+def test_more_than_a_burst_waits_for_a_full_bucket_and_is_paid_for() -> None:
+    clock = Clock()
+    quotas = Quotas(per_s=1.0, burst=5, clock=clock)
+    quotas.take("key", 16)
+    clock.now_s += 11
+    assert n_taken(quotas, "key", 9) == 0
+    clock.now_s += 5
+    quotas.take("key", 16)
+
+
 def test_no_quota_is_no_limit() -> None:
     assert n_taken(Quotas(None, 1), "key", 1000) == 1000

@@ -3,6 +3,7 @@
 import asyncio
 import threading
 from collections.abc import AsyncIterator
+from time import perf_counter
 
 import httpx
 import pytest
@@ -10,7 +11,7 @@ import torch
 from fastapi import FastAPI
 
 from model_store.store import ModelStore
-from service.designs import Design, Recipe
+from service.designs import MAX_BATCH, Design, Recipe
 from service.engine import readiness as readiness_module
 from service.engine.engine import Engine
 from service.errors import Problem
@@ -85,18 +86,43 @@ async def test_another_model_that_goes_wrong_is_retired(engine: Engine) -> None:
     only(await engine.design(Recipe("other"), ears(1)))  # loaded anew, and right
 
 
-async def test_a_busy_worker_is_left_alone(engine: Engine) -> None:
-    go_on = threading.Event()
-    engine._worker.submit(go_on.wait, 60)
-    checking = asyncio.create_task(engine.readiness.check())
-    await asyncio.sleep(0)
-    waiting = asyncio.create_task(engine.design(Recipe(), ears(1)))
-    while engine.n_queued < 1:
+async def test_a_worker_that_is_never_idle_is_checked_like_any_other(
+    engine: Engine, client: httpx.AsyncClient
+) -> None:
+    """For what it designs and for how long that takes, while clients come back with every answer."""
+    is_over = False
+
+    async def ask_on() -> None:
+        while not is_over:
+            only(await engine.design(Recipe(n_updates=1), ears(1)))
+
+    clients = [asyncio.create_task(ask_on()) for _ in range(4)]
+    while engine.n_queued < len(clients):
         await asyncio.sleep(0)
-    go_on.set()
-    assert await checking == "busy"
-    only(await waiting)
+    for budget_s, verdict, status in ((1e-9, "slow", 503), (1e6, "passed", 200)):
+        engine.readiness.budget_s = budget_s
+        assert await engine.readiness.check() == verdict
+        assert (await client.get("/health/ready")).status_code == status
+    is_over = True
+    await asyncio.gather(*clients)
+
+
+async def test_a_long_queue_is_no_hanging_worker(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Requests may have deadlines of a minute, and so a queue may last longer than a worker may be silent."""
+    batch = ears(MAX_BATCH)
+    for _ in range(2):
+        began = perf_counter()
+        await engine.design(Recipe(), batch)
+    batch_s = perf_counter() - began
+    monkeypatch.setattr(readiness_module, "STALLED_AFTER_S", 8 * batch_s)
+    waiting = [asyncio.create_task(engine.design(Recipe(), batch)) for _ in range(40)]
+    await asyncio.sleep(0)
     assert await engine.readiness.check() == "passed"
+    assert engine.n_queued > 20
+    assert engine.readiness.n_checks["stalled"] == 0
+    for each in waiting:
+        each.cancel()
+    await asyncio.gather(*waiting, return_exceptions=True)
 
 
 async def test_a_worker_that_hangs_is_not_ready_until_it_is_back(

@@ -7,8 +7,9 @@ import os
 import subprocess
 import sys
 import threading
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -22,9 +23,10 @@ from jsonschema import Draft202012Validator
 from scipy.io import wavfile
 
 from model_store.store import ModelStore
+from service.admission.design_times import RecentTimes
 from service.app import create_app
 from service.calibration import take_wire
-from service.calibration.calibrator import MAX_AT_ONCE
+from service.calibration.calibrator import N_LARGEST
 from service.calibration.takes import ProbeTake
 from service.formats import wire
 from service.settings import Settings
@@ -35,6 +37,7 @@ from synthesis.support_statistics import learn_support_statistics
 from tests.service import models
 from tests.service.conftest import connected, started
 from tests.service.http.test_problems import assert_problem
+from tests.service.observability.test_metrics import scraped, value
 from tests.service.recordings import GAIN, recordings
 from tests.service.test_process import Program
 from training.calibration import simulate_calibration
@@ -338,38 +341,114 @@ async def test_bodies_of_other_kinds_are_refused(client: httpx.AsyncClient, take
     assert_problem(await client.post("/calibrate", content=b"{", headers=JSON_BODY), "malformed-json")
 
 
-async def test_a_deadline_that_is_past_is_said(
+@pytest.fixture
+def held_up(app: FastAPI) -> Iterator[threading.Event]:
+    """The calibrator's thread is busy with something else until this is set."""
+    go_on = threading.Event()
+    app.state.service.calibrator._worker.submit(go_on.wait, 60)
+    yield go_on
+    go_on.set()
+
+
+def assert_shed(answer: httpx.Response, code: str) -> None:
+    assert_problem(answer, code)
+    assert int(answer.headers["retry-after"]) >= 1
+
+
+async def test_a_deadline_that_passes_while_it_waits_is_said_then(
+    app: FastAPI, client: httpx.AsyncClient, takes: list[ProbeTake], held_up: threading.Event
+) -> None:
+    calibrator, body = app.state.service.calibrator, take_wire.encode(takes)
+    assert_shed(await post(client, body, **{"X-Deadline-Ms": "50"}), "deadline-passed")
+    assert not held_up.is_set()
+    await asyncio.sleep(0)
+    assert not calibrator._there
+    held_up.set()
+    assert (await post(client, body)).status_code == 200
+
+
+async def test_who_names_no_deadline_has_one(settings: Settings, takes: list[ProbeTake]) -> None:
+    hurried = settings.model_copy(update={"calibration_deadline_ms": 50.0})
+    async with started(hurried) as app, connected(app) as client:
+        go_on = threading.Event()
+        app.state.service.calibrator._worker.submit(go_on.wait, 60)
+        try:
+            assert_shed(await post(client, take_wire.encode(takes)), "deadline-passed")
+        finally:
+            go_on.set()
+
+
+async def test_what_cannot_be_done_in_time_is_shed_at_once(
     app: FastAPI, client: httpx.AsyncClient, takes: list[ProbeTake]
 ) -> None:
+    """By what calibrations have taken, before the body is read; an idle thread tries whatever it expects."""
+    calibrator, body, hurried = app.state.service.calibrator, take_wire.encode(takes), {"X-Deadline-Ms": "1000"}
+    calibrator._times = RecentTimes()
+    calibrator._times.observe(0.6)
+    assert (await post(client, body, **hurried)).status_code == 200
+    calibrator._times = RecentTimes()
+    calibrator._times.observe(0.6)
+    go_on = threading.Event()
+    others = [asyncio.create_task(calibrator.run(partial(go_on.wait, 60))) for _ in range(2)]
+    await asyncio.sleep(0)
+    headers = BINARY_BODY | hurried | {"Content-Length": str(len(body))}
+    refused = await client.post("/calibrate", content=unread(), headers=headers)
+    patient = asyncio.create_task(post(client, body))
+    await asyncio.sleep(0.05)
+    go_on.set()
+    assert_shed(refused, "overloaded")
+    assert refused.headers["retry-after"] == "2"  # 2 * 0.6 s
+    assert (await patient).status_code == 200
+    assert all(await asyncio.gather(*others))
+
+
+async def unread() -> AsyncIterator[bytes]:
+    """A body that nobody may ask for."""
+    pytest.fail("the body was read")
+    yield b""
+
+
+async def test_a_time_counts_though_its_client_has_not_waited(
+    app: FastAPI, client: httpx.AsyncClient, takes: list[ProbeTake]
+) -> None:
+    """Or a thread that has become too slow for every deadline would go on letting all of them in."""
+    calibrator = app.state.service.calibrator
+    calibrator._times = RecentTimes()
+    assert_shed(await post(client, take_wire.encode(takes), **{"X-Deadline-Ms": "10"}), "deadline-passed")
+    while calibrator._there:
+        await asyncio.sleep(0.01)
+    assert calibrator._times.expected_s > 0.01
+
+
+async def test_bodies_under_way_are_bounded_in_memory(
+    app: FastAPI, client: httpx.AsyncClient, takes: list[ProbeTake], held_up: threading.Event
+) -> None:
     body = take_wire.encode(takes)
-    other = threading.Event()
-    busy = asyncio.ensure_future(app.state.service.calibrator.run(partial(other.wait, 10)))
-    refused = asyncio.create_task(post(client, body, **{"X-Deadline-Ms": "1"}))
-    await asyncio.sleep(0.1)
-    other.set()
-    assert_problem(await refused, "deadline-passed")
-    assert await busy
-    assert (await post(client, body)).status_code == 200
+    n_at_once = N_LARGEST * LIMIT // len(body)
+    asked = [asyncio.create_task(post(client, body)) for _ in range(n_at_once + 2)]
+    for refused in islice(asyncio.as_completed(asked), 2):
+        assert_shed(await refused, "overloaded")
+    held_up.set()
+    found = [each.status_code for each in await asyncio.gather(*asked)]
+    assert (found.count(200), found.count(503)) == (n_at_once, 2)
+    assert app.state.service.calibrator._n_bytes == 0
 
 
-async def test_only_a_few_are_under_way_at_once(client: httpx.AsyncClient, takes: list[ProbeTake]) -> None:
-    body = take_wire.encode(takes)
-    found = await asyncio.gather(*(post(client, body) for _ in range(MAX_AT_ONCE + 2)))
-    refused = [each for each in found if each.status_code != 200]
-    assert len(refused) == 2
-    for each in refused:
-        assert_problem(each, "overloaded")
-        assert int(each.headers["retry-after"]) >= 1
-    assert (await post(client, body)).status_code == 200
-
-
-async def test_outcomes_are_counted(client: httpx.AsyncClient, takes: list[ProbeTake]) -> None:
-    await calibrated(client, takes)
+async def test_outcomes_are_counted(app: FastAPI, client: httpx.AsyncClient, takes: list[ProbeTake]) -> None:
+    before = await scraped(app)
+    timings_ms = (await calibrated(client, takes))["timings_ms"]
     await post(client, b"")
-    scraped = (await client.get("/metrics")).text
-    for status, code in ((200, "ok"), (400, "bad-length")):
-        labels = f'code="{code}",endpoint="/calibrate",method="",status="{status}"'
-        assert f"prime_requests_total{{{labels}}}" in scraped
+    await post(client, take_wire.encode(takes), **{"X-Deadline-Ms": "1"})
+    after = await scraped(app)
+
+    def grown(name: str, **labels: str) -> float:
+        return value(after, name, **labels) - value(before, name, **labels)
+
+    for status, code in (("200", "ok"), ("400", "bad-length"), ("503", "deadline-passed")):
+        assert grown("prime_requests_total", endpoint="/calibrate", method="", status=status, code=code) == 1
+    assert grown("prime_calibration_seconds_count") == 1
+    assert grown("prime_calibration_seconds_sum") == pytest.approx(timings_ms["total"] / 1e3, abs=1e-6)
+    assert grown("prime_total_seconds_count") == 0  # which is of designs
 
 
 async def test_measured_takes_end_in_the_filter_that_training_s_estimate_gives(

@@ -1,6 +1,7 @@
 """Several designs in one request: what each would have got alone, in order, designed together."""
 
 import asyncio
+import hashlib
 from typing import Any
 
 import httpx
@@ -15,7 +16,7 @@ from service.engine.engine import Engine
 from service.settings import Settings
 from tests.service import models
 from tests.service.bodies import as_base64, as_responses
-from tests.service.conftest import connected
+from tests.service.conftest import connected, started
 from tests.service.http.test_endpoints import SAME_FLOAT32, ask
 from tests.service.http.test_problems import assert_problem
 from tests.service.observability.test_metrics import scraped, value
@@ -164,6 +165,23 @@ async def test_a_request_that_is_shed_whole_says_when_to_come_back(settings: Set
         for answer in refused:
             assert_problem(answer, "deadline-passed" if "deadline-passed" in answer.text else "overloaded")
             assert int(answer.headers["retry-after"]) > 0
+
+
+async def test_each_item_counts_against_the_key_s_quota(settings: Settings, ears: list[Ear]) -> None:
+    quota = {"api_keys": (hashlib.sha256(b"key").hexdigest(),), "quota_per_s": 1e-3, "quota_burst": 6}
+    several = orjson.dumps({"items": [as_responses(ears[0])] * 3 + [{}]})
+    async with started(settings.model_copy(update=quota)) as app, connected(app) as client:
+        headers = JSON_BODY | {"Authorization": "Bearer key"}
+
+        async def ask(content: bytes) -> httpx.Response:
+            return await client.post("/synthesize", content=content, headers=headers)
+
+        assert (await ask(several)).status_code == 200
+        refused = await ask(several)
+        assert_problem(refused, "over-quota")
+        assert 1000 < int(refused.headers["retry-after"]) <= 2000  # for the two that are missing
+        alone = orjson.dumps(as_responses(ears[0]))
+        assert [(await ask(alone)).status_code for _ in range(3)] == [200, 200, 429]
 
 
 async def test_items_are_counted_by_their_outcome(app: FastAPI, ears: list[Ear]) -> None:
