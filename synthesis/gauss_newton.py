@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Literal
+from typing import Literal, Protocol
 
 import torch
 from torch import Tensor
@@ -142,6 +142,17 @@ class Refinement:
         }
 
 
+class Updates(Protocol):
+    """Updates of a batch of filters, made one at a time."""
+
+    def update(self) -> None:
+        """One update of every item that has not stopped."""
+
+    def result(self) -> Refinement:
+        """Where the items stand, until the next update: a column for each update that there may be, the latest
+        last, NaN in those before the first."""
+
+
 class TapObjective:
     """J for one batch of estimated paths, with what its derivatives need.
 
@@ -260,6 +271,93 @@ def _root_mean_square(spectrum: Tensor, active: Tensor) -> Tensor:
     return ((squared_magnitude(spectrum) @ active) / active.sum()).sqrt().unsqueeze(-1)
 
 
+class Refining:
+    """`Updates` by torch's operators.
+
+    An update overwrites the tensors that it reads and never reads a value back, so that one recorded update can be
+    replayed any number of times: an item that has stopped takes steps of length zero.
+    """
+
+    def __init__(
+        self,
+        paths: AcousticPaths,
+        taps: Tensor,
+        reference_psd: Tensor,
+        *,
+        profile: RefinementProfile = FAST,
+        max_gain_db: Tensor | float | None = 30.0,
+        solve: ToeplitzSolver = solve_toeplitz,
+        most_updates: int = MAX_UPDATES,
+    ) -> None:
+        """Arguments as of `refine`. No more than `most_updates` updates may follow."""
+        paths, reference_psd = _on_grid(paths, reference_psd, min(profile.n_fft, paths.n_fft))
+        self._paths, self._profile, self._solve = paths, profile, solve
+        self._objective = TapObjective(paths, reference_psd, profile, max_gain_db)
+        self._cap = _step_cap(paths, profile)
+        self._taps = taps.clone()
+        self._response = torch.fft.rfft(taps, n=paths.n_fft)
+        self._residual = paths.primary - paths.secondary * self._response
+        self._band_power = self._objective.band_power(self._residual)
+        self._value = self._objective.value(self._band_power, self._response)
+        self._stopped = torch.full_like(self._value, _BUDGET, dtype=torch.int64)
+        self._n_applied = torch.zeros_like(self._stopped)
+        # J, the step's scale and the solver's residual, the latest update last.
+        self._history = self._value.new_full((len(taps), 3, most_updates + 1), torch.nan)
+        self._history[:, 0, -1] = self._value
+
+    def update(self) -> None:
+        """One update of every item that has not stopped."""
+        objective, profile, paths = self._objective, self._profile, self._paths
+        symbol, descent = objective.normal_equations(paths, self._residual, self._response, self._band_power)
+        solution = self._solve(
+            damped(symbol, profile),
+            descent,
+            self._taps.shape[-1],
+            n_iterations=profile.n_iterations,
+            tolerance=profile.tolerance,
+            preconditioned=profile.preconditioner == "gohberg_semencul",
+        )
+        # A solve that ended in NaN or infinity is no step: the item keeps its filter and stops.
+        step = torch.nan_to_num(solution.value, nan=0.0, posinf=0.0, neginf=0.0)
+        step_response = torch.fft.rfft(step, n=paths.n_fft)
+        if self._cap is not None:
+            rms = _root_mean_square(step_response, self._cap.bins)
+            shrink = (self._cap.limit / rms.clamp_min(1e-30)).clamp_max(1.0)
+            step, step_response = step * shrink, step_response * shrink
+        change = paths.secondary * step_response
+        trials = _trial_values(objective, self._band_power, self._residual, change, self._response, step_response)
+        decrease = torch.nan_to_num(self._value.unsqueeze(-1) - trials, nan=-torch.inf)
+        enough = decrease >= SUFFICIENT_DECREASE * self._value.abs().clamp_min(1.0).unsqueeze(-1)
+        active = self._stopped == _BUDGET
+        accepted = active & enough.any(-1)
+        verdict = torch.where(decrease.amax(-1) > 0, _CONVERGED, _NO_DECREASE)
+        first = enough.to(torch.uint8).argmax(-1)
+        scale = torch.where(accepted, torch.pow(0.5, first.to(trials.dtype)), 0.0)
+
+        self._stopped.copy_(torch.where(active & ~accepted, verdict, self._stopped))
+        self._n_applied += accepted
+        self._taps += scale.unsqueeze(-1) * step
+        self._response += scale.unsqueeze(-1) * step_response
+        self._residual -= scale.unsqueeze(-1) * change
+        self._band_power.copy_(objective.band_power(self._residual))
+        value = objective.value(self._band_power, self._response)
+        self._value.copy_(torch.where(accepted, value, self._value))
+        made = torch.where(accepted, torch.stack((value, scale, solution.residual)), torch.nan)
+        self._history.copy_(torch.cat((self._history[..., 1:], made.T.unsqueeze(-1)), -1))
+
+    def result(self) -> Refinement:
+        """Where the items stand, in the tensors that the next update overwrites."""
+        objective, step_scale, pcg_residual = self._history.unbind(1)
+        return Refinement(
+            taps=self._taps,
+            objective=objective,
+            step_scale=step_scale[:, 1:],
+            pcg_residual=pcg_residual[:, 1:],
+            n_applied=self._n_applied,
+            stopped=self._stopped,
+        )
+
+
 def refine(
     paths: AcousticPaths,
     taps: Tensor,
@@ -274,69 +372,19 @@ def refine(
 
     reference_psd: mean square per bin on the paths' grid. max_gain_db: ceiling on |W| (only in profiles that
     weigh it; None: no ceiling). Backtracking over 1, 1/2, 1/4 accepts the first scale that lowers J enough.
-    The schedule is fixed and never reads a value back, so that it can be recorded: an item that has stopped
-    takes steps of length zero.
     """
-    n_taps = taps.shape[-1]
-    paths, reference_psd = _on_grid(paths, reference_psd, min(profile.n_fft, paths.n_fft))
-    objective = TapObjective(paths, reference_psd, profile, max_gain_db)
-    response = torch.fft.rfft(taps, n=paths.n_fft)
-    residual = paths.primary - paths.secondary * response
-    band_power = objective.band_power(residual)
-    value = objective.value(band_power, response)
-    cap = _step_cap(paths, profile)
-
-    active = torch.ones_like(value, dtype=torch.bool)
-    stopped = torch.full_like(value, _BUDGET, dtype=torch.int64)
-    n_applied = torch.zeros_like(stopped)
-    values, step_scales, residuals = [value], [], []
-    for _ in range(n_updates):
-        symbol, descent = objective.normal_equations(paths, residual, response, band_power)
-        solution = solve(
-            damped(symbol, profile),
-            descent,
-            n_taps,
-            n_iterations=profile.n_iterations,
-            tolerance=profile.tolerance,
-            preconditioned=profile.preconditioner == "gohberg_semencul",
-        )
-        # A solve that ended in NaN or infinity is no step: the item keeps its filter and stops.
-        step = torch.nan_to_num(solution.value, nan=0.0, posinf=0.0, neginf=0.0)
-        step_response = torch.fft.rfft(step, n=paths.n_fft)
-        if cap is not None:
-            shrink = (cap.limit / _root_mean_square(step_response, cap.bins).clamp_min(1e-30)).clamp_max(1.0)
-            step, step_response = step * shrink, step_response * shrink
-        change = paths.secondary * step_response
-        trials = _trial_values(objective, band_power, residual, change, response, step_response)
-        decrease = torch.nan_to_num(value.unsqueeze(-1) - trials, nan=-torch.inf)
-        enough = decrease >= SUFFICIENT_DECREASE * value.abs().clamp_min(1.0).unsqueeze(-1)
-        accepted = active & enough.any(-1)
-        best = decrease.amax(-1)
-        verdict = torch.where(best > 0, _CONVERGED, _NO_DECREASE)
-        stopped = torch.where(active & ~accepted, verdict, stopped)
-        first = enough.to(torch.uint8).argmax(-1)
-        scale = torch.where(accepted, torch.pow(0.5, first.to(value.dtype)), 0.0)
-
-        taps = taps + scale.unsqueeze(-1) * step
-        response = response + scale.unsqueeze(-1) * step_response
-        residual = residual - scale.unsqueeze(-1) * change
-        band_power = objective.band_power(residual)
-        value = torch.where(accepted, objective.value(band_power, response), value)
-        active = accepted
-        n_applied = n_applied + accepted
-        nan = torch.full_like(value, torch.nan)
-        values.append(torch.where(accepted, value, nan))
-        step_scales.append(torch.where(accepted, scale, nan))
-        residuals.append(torch.where(accepted, solution.residual, nan))
-    empty = value.new_zeros((value.shape[0], 0))
-    return Refinement(
-        taps=taps,
-        objective=torch.stack(values, -1),
-        step_scale=torch.stack(step_scales, -1) if step_scales else empty,
-        pcg_residual=torch.stack(residuals, -1) if residuals else empty,
-        n_applied=n_applied,
-        stopped=stopped,
+    refining = Refining(
+        paths,
+        taps,
+        reference_psd,
+        profile=profile,
+        max_gain_db=max_gain_db,
+        solve=solve,
+        most_updates=n_updates,
     )
+    for _ in range(n_updates):
+        refining.update()
+    return refining.result()
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from synthesis.errors import InvalidOption, InvalidPaths, NonFiniteFilter
 from synthesis.estimate_uncertainty import expected_uncertainty
 from synthesis.features import path_features
 from synthesis.fir_wiener import CEILING_SHARPNESS, drive_ceiling, fir_wiener, starting_weight
-from synthesis.gauss_newton import MAX_UPDATES, PROFILES, Refinement, refine
+from synthesis.gauss_newton import MAX_UPDATES, PROFILES, Refinement, Refining, Updates
 from synthesis.generator import NEPER_PER_DB, Generator
 from synthesis.minimum_phase import minimum_phase_fir
 from synthesis.noise_reduction import Prediction, predict
@@ -118,6 +118,30 @@ class Synthesizer(nn.Module):
             log_magnitude = log_magnitude - nn.functional.softplus(excess, beta=CEILING_SHARPNESS)
         return minimum_phase_fir(log_magnitude)
 
+    def refining(
+        self,
+        paths: AcousticPaths,
+        taps: Tensor,
+        profile: str = "fast",
+        max_gain_db: Tensor | float | None = DEFAULT_MAX_GAIN_DB,
+        reference_psd: Tensor | None = None,
+        most_updates: int = MAX_UPDATES,
+    ) -> Updates:
+        """Gauss-Newton updates against the estimated paths: none made yet, at most `most_updates` to come.
+
+        profile: a name of PROFILES; on the design grid paths no longer show how fine they are, `suited_profile` is
+        told. reference_psd None: the checkpoint's own.
+        """
+        return Refining(
+            paths,
+            taps,
+            self.reference_psd if reference_psd is None else reference_psd,
+            profile=PROFILES[profile],
+            max_gain_db=max_gain_db,
+            solve=self.solve,
+            most_updates=most_updates,
+        )
+
     def refine(
         self,
         paths: AcousticPaths,
@@ -127,21 +151,11 @@ class Synthesizer(nn.Module):
         max_gain_db: Tensor | float | None = DEFAULT_MAX_GAIN_DB,
         reference_psd: Tensor | None = None,
     ) -> Refinement:
-        """Gauss-Newton updates against the estimated paths; reference_psd None: the checkpoint's own.
-
-        profile: a name of PROFILES; on the design grid paths no longer show how fine they are, `suited_profile` is
-        told.
-        """
-        psd = self.reference_psd if reference_psd is None else reference_psd
-        return refine(
-            paths,
-            taps,
-            psd,
-            n_updates=n_updates,
-            profile=PROFILES[profile],
-            max_gain_db=max_gain_db,
-            solve=self.solve,
-        )
+        """The same with `n_updates` made."""
+        refining = self.refining(paths, taps, profile, max_gain_db, reference_psd, n_updates)
+        for _ in range(n_updates):
+            refining.update()
+        return refining.result()
 
     def predict(
         self,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 from collections import Counter, deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from threading import Lock
@@ -62,10 +62,9 @@ class DesignQueue:
     The event loop puts them in and the worker takes them out; the lock between them is held for microseconds.
     """
 
-    def __init__(self, merges: Callable[[Recipe], bool] = lambda recipe: True) -> None:
-        """merges: whether designs of a recipe may be made as one batch."""
+    def __init__(self) -> None:
+        """Nothing waits."""
         self.times = DesignTimes()
-        self._merges = merges
         self._lock = Lock()
         self._groups: dict[Kind, deque[Job]] = {}
         self._n_ears: Counter[Kind] = Counter()
@@ -79,7 +78,7 @@ class DesignQueue:
             left_s = 0.0 if self._busy_until is None else max(self._busy_until - perf_counter(), 0.0)
         if joining is not None:
             n_ears[joining] = n_ears.get(joining, 0) + n_joining
-        return left_s + sum(self._expected_s(recipe, n) for (_, recipe), n in n_ears.items())
+        return left_s + sum(self.times.expected_s(recipe, n) for (_, recipe), n in n_ears.items())
 
     def refuse_hopeless(self, due: float) -> None:
         """Raise Problem where what is here already lasts beyond `due`: to know that, no body needs to be read."""
@@ -125,7 +124,7 @@ class DesignQueue:
                 recipe = replace(kind[1], n_updates=self.times.most_updates(kind[1], n_ears, left_s) or 0)
                 for job in batch:
                     job.recipe = recipe
-                self._busy_until = now + self._expected_s(recipe, n_ears)
+                self._busy_until = now + self.times.expected_s(recipe, n_ears)
                 return batch, late
         return [], late
 
@@ -164,16 +163,9 @@ class DesignQueue:
     def _has_work(self) -> bool:
         return self._busy_until is not None or bool(self._groups)
 
-    def _expected_s(self, recipe: Recipe, n_ears: int) -> float:
-        if self._merges(recipe):
-            return self.times.expected_s(recipe, n_ears)
-        return n_ears * self.times.expected_s(recipe)
-
     def _n_together(self, recipe: Recipe, group: deque[Job], now: float) -> int:
         """How many of the group, from its first on, make the next batch: no row of it is left empty, unless the
         first job alone does so."""
-        if not self._merges(recipe):
-            return 1
         n_jobs, n_ears, due = 1, 0, math.inf
         for index, job in enumerate(islice(group, MAX_BATCH)):
             n_ears, due = n_ears + len(job.ears), min(due, job.due)

@@ -20,7 +20,7 @@ from service.designs import Design, Ear, Evaluation, Float32, Recipe
 from service.engine.design_queue import DesignQueue, Job
 from service.engine.readiness import Readiness
 from service.engine.residency import Residency
-from service.engine.resident import WARM_UPDATES, ResidentModel
+from service.engine.resident import ResidentModel
 from service.errors import Problem, retry_after
 from service.threads import prepare_thread
 from synthesis.errors import SynthesisError
@@ -65,8 +65,7 @@ class Engine:
         ready_budget_s, recheck_s: see `Readiness`."""
         self.device = device
         self.residency = Residency(store, device, default_model, max_resident_models, refresh)
-        # On a GPU a batch that was not recorded beforehand would stop all others while it is.
-        self._queue = DesignQueue(_is_warm if device.type == "cuda" else lambda recipe: True)
+        self._queue = DesignQueue()
         self._worker = ThreadPoolExecutor(1, "design", initializer=prepare_thread, initargs=(n_threads,))
         self.readiness = Readiness(self.residency, self._worker, budget_s=ready_budget_s, every_s=recheck_s)
         self._starting: asyncio.Task[None] | None = None
@@ -252,11 +251,6 @@ class Engine:
 _NO_ROOM = ("overloaded", "found no room on the device for this batch, expected some once others are done")
 
 Outcome = tuple[Job, list[Any] | Exception]
-
-
-def _is_warm(recipe: Recipe) -> bool:
-    """Whether batches of this recipe were recorded when the model was loaded."""
-    return recipe.n_updates in WARM_UPDATES
 
 
 def _make(batch: Sequence[Job]) -> list[Any]:

@@ -35,8 +35,6 @@ from synthesis.gauss_newton import MAX_UPDATES, PROFILES
 from synthesis.octave_bands import AMP_BANDS
 from synthesis.synthesizer import METHODS
 
-WARM_UPDATES = range(4)
-
 
 class ResidentModel:
     """A checkpoint on its device. For one thread at a time: its schedules' buffers are shared by all its designs.
@@ -99,16 +97,15 @@ class ResidentModel:
         return torch.from_numpy(design.taps)
 
     def warm_up(self) -> None:
-        """Run, and so record, what requests with up to three updates can ask for: for one ear and for both
-        on a CPU, where a first call costs little more than any; for batches of every size on a GPU, where it
-        captures graphs."""
+        """Run, and so record, whatever requests can ask for: for one ear and for both on a CPU, where a first call
+        costs little more than any; for batches of every size on a GPU, where it captures graphs. Every update of a
+        profile replays one record."""
         plain = Ear(self.golden_ear.primary, self.golden_ear.secondary)
         for size in BATCH_SIZES if self.device.type == "cuda" else (1, 2):
             for method in METHODS:
                 self.design(Recipe(None, method), [self.golden_ear] * size)
             for profile in PROFILES:
-                for n_updates in WARM_UPDATES:
-                    self.design(Recipe(None, "prime", n_updates, profile), [plain] * size)
+                self.design(Recipe(None, "prime", 1, profile), [plain] * size)
 
     def tensor_bytes(self) -> int:
         """Memory of its weights and of its schedules' buffers, without a stage's intermediate results."""

@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import fields
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,7 @@ from service.engine.ear_buffers import EarBuffers
 from service.engine.stage_clock import StageClock
 from synthesis.conventions import N_TAPS
 from synthesis.cuda_graph import GraphedStage
-from synthesis.gauss_newton import VERDICTS, Refinement
+from synthesis.gauss_newton import MAX_UPDATES, VERDICTS, Refinement, Updates
 from synthesis.noise_reduction import Prediction
 from synthesis.path_ratio import projected_ratio_fir, regularised_ratio
 from synthesis.paths import AcousticPaths
@@ -48,11 +49,18 @@ class Schedule:
         self.start = torch.zeros(batch_size, N_TAPS, device=device)
         self.taps = torch.zeros(batch_size, N_TAPS, device=device)
         self._stages: dict[tuple[Any, ...], GraphedStage] = {}
+        # By profile. What `begin` made when it was recorded stays, for its tensors are those that replays work on.
+        self._updates: dict[str, Updates] = {}
 
     def design(self, method: str, n_updates: int, profile: str, clock: StageClock) -> Tensor:
         """Design for what the buffers hold: `taps`, and the refinement in the form that `account` reads."""
         self.start.copy_(self._initial_filter(method, clock))
-        (packed,) = self._stage("refine", n_updates, profile).run()
+        # All recorded before any is run: to record an update makes some.
+        begin, update, refined = (self._stage(name, profile) for name in ("begin", "update", "refined"))
+        begin.run()
+        for _ in range(n_updates):
+            update.run()
+        (packed,) = refined.run()
         self.taps.copy_(packed[:, :N_TAPS])
         clock.mark("refine")
         return packed
@@ -151,6 +159,16 @@ class Schedule:
         def project(primary: Tensor, secondary: Tensor) -> tuple[Tensor]:
             return (projected_ratio_fir(regularised_ratio(AcousticPaths(primary, secondary))),)
 
+        def begin(
+            profile: str, primary: Tensor, secondary: Tensor, start: Tensor, ceiling: Tensor, psd: Tensor
+        ) -> tuple[()]:
+            self._updates[profile] = model.refining(AcousticPaths(primary, secondary), start, profile, ceiling, psd)
+            return ()
+
+        def update(profile: str) -> tuple[()]:
+            self._updates[profile].update()
+            return ()
+
         match key:
             case ("path_ratio",):
                 return path_ratio, paths
@@ -163,11 +181,13 @@ class Schedule:
             case ("reconstruct", _):
                 ratio, correction = self._stage("path_ratio").outputs, self._stage("generate").outputs
                 return reconstruct, (*paths, *ratio, ears.max_gain_db, *correction)
-            case ("refine", n_updates, profile):
+            case ("begin", profile):
                 inputs: tuple[Tensor, ...] = (*paths, self.start, ears.max_gain_db, ears.reference_psd)
-                return lambda p, s, start, ceiling, psd: (
-                    side_by_side(model.refine(AcousticPaths(p, s), start, n_updates, profile, ceiling, psd)),
-                ), inputs
+                return partial(begin, profile), inputs
+            case ("update", profile):
+                return partial(update, profile), ()
+            case ("refined", profile):
+                return lambda: (side_by_side(self._updates[profile].result()),), ()
             case ("predict", "coherence"):
                 inputs = (*paths, self.taps, ears.coherence, ears.reference_psd)
                 return lambda p, s, taps, c, psd: (
@@ -193,12 +213,14 @@ def account(packed: Float32, n_updates: int) -> dict[str, Any]:
     The same as `Refinement.verdict`, from one array on the host instead of six tensors.
     """
     applied, stopped = int(packed[-2]), int(packed[-1])
-    objective, step_scale, pcg_residual = np.split(packed[N_TAPS:-2], (n_updates + 1, 2 * n_updates + 1))
+    ends = N_TAPS + np.cumsum((MAX_UPDATES + 1, MAX_UPDATES, MAX_UPDATES))
+    objective = ends[0] - n_updates - 1
+    step_scale, pcg_residual = ends[1:] - n_updates
     return {
         "requested": n_updates,
         "applied": applied,
         "stopped": VERDICTS[stopped],
-        "objective": objective[: applied + 1].tolist(),
-        "step_scale": step_scale[:applied].tolist(),
-        "pcg_residual": pcg_residual[:applied].tolist(),
+        "objective": packed[objective:][: applied + 1].tolist(),
+        "step_scale": packed[step_scale:][:applied].tolist(),
+        "pcg_residual": packed[pcg_residual:][:applied].tolist(),
     }

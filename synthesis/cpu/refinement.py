@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,16 +29,6 @@ from synthesis.octave_bands import NR_BANDS
 _TINY = float(np.finfo(np.float32).tiny)
 
 
-class Refined(NamedTuple):
-    """One item of a `Refinement`: objective [n_applied + 1], step_scale and pcg_residual [n_applied]."""
-
-    taps: Real
-    objective: list[float]
-    step_scale: list[float]
-    pcg_residual: list[float]
-    stopped: int
-
-
 class Refiner:
     """Updates on one grid, with its buffers. For one thread."""
 
@@ -57,50 +46,66 @@ class Refiner:
         per_octave[1:-1] = 1 / np.arange(1, n_bins - 1)
         self._ceiling_weight = (FAST.ceiling_weight * per_octave / per_octave.sum()).astype(np.float32)
 
-    def refine(
-        self, primary: Complex, secondary: Complex, psd: Real, taps: Real, n_updates: int, max_gain_db: float | None
-    ) -> Refined:
-        """Up to n_updates updates of taps [2048]; spectra and psd on the profile's grid."""
-        problem = _Problem(self, primary, secondary, psd, max_gain_db)
-        response = self._transform.forward(taps).copy()
-        residual = primary - secondary * response
-        band_power = problem.band_power(residual)
-        value = problem.value(band_power, np.abs(response))
-        found = Refined(taps, [value], [], [], 0)
-        for _ in range(n_updates):
-            symbol, descent = problem.normal_equations(residual, response, band_power)
-            level = float(symbol.mean(dtype=np.float64))  # close to the column's first sample, see below
-            level = (2 * level * len(symbol) - float(symbol[0]) - float(symbol[-1])) / self._transform.n
-            symbol += np.float32(FAST.damping * max(level, 1e-6) + DAMPING_FLOOR)
-            step, solve_residual = self._solver.solve(
-                symbol, descent, n_iterations=FAST.n_iterations, tolerance=FAST.tolerance
-            )
-            step_response = self._transform.forward(step).copy()
-            change = secondary * step_response
-            cross, square = problem.step_powers(residual, change)
-            decrease = -math.inf
-            accepted = None
-            for scale in STEP_SCALES:
-                power = np.maximum(band_power - 2 * scale * cross + scale**2 * square, SILENCE)
-                trial = problem.value(power, np.abs(response + np.float32(scale) * step_response))
-                gained = value - trial if math.isfinite(trial) else -math.inf
-                decrease = max(decrease, gained)
-                if gained >= SUFFICIENT_DECREASE * max(abs(value), 1.0):
-                    accepted = scale
-                    break
-            if accepted is None:
-                verdict = "converged" if decrease > 0 else "no_decrease"
-                return found._replace(taps=taps, stopped=VERDICTS.index(verdict))
-            scale32 = np.float32(accepted)
-            taps = taps + scale32 * step
-            response += scale32 * step_response
-            residual -= scale32 * change
-            band_power = problem.band_power(residual)
-            value = problem.value(band_power, np.abs(response))
-            found.objective.append(value)
-            found.step_scale.append(accepted)
-            found.pcg_residual.append(solve_residual)
-        return found._replace(taps=taps)
+    def begin(
+        self, primary: Complex, secondary: Complex, psd: Real, taps: Real, max_gain_db: float | None
+    ) -> EarRefining:
+        """No update yet of taps [2048]; spectra and psd on the profile's grid."""
+        return EarRefining(self, _Problem(self, primary, secondary, psd, max_gain_db), primary, secondary, taps)
+
+
+class EarRefining:
+    """Updates of one ear's filter, one at a time (`synthesis.gauss_newton.Refining`).
+
+    taps: [2048]; objective [n_applied + 1], step_scale and pcg_residual [n_applied]; stopped: index into VERDICTS.
+    """
+
+    def __init__(
+        self, refiner: Refiner, problem: _Problem, primary: Complex, secondary: Complex, taps: Real
+    ) -> None:
+        self._own, self._problem, self._secondary = refiner, problem, secondary
+        self._response = refiner._transform.forward(taps).copy()
+        self._residual = primary - secondary * self._response
+        self._band_power = problem.band_power(self._residual)
+        self.taps = taps
+        self.objective = [problem.value(self._band_power, np.abs(self._response))]
+        self.step_scale: list[float] = []
+        self.pcg_residual: list[float] = []
+        self.stopped = 0
+
+    def update(self) -> None:
+        """One update, unless it has stopped."""
+        if self.stopped:
+            return
+        own, problem, value = self._own, self._problem, self.objective[-1]
+        symbol, descent = problem.normal_equations(self._residual, self._response, self._band_power)
+        level = float(symbol.mean(dtype=np.float64))  # close to the column's first sample, see below
+        level = (2 * level * len(symbol) - float(symbol[0]) - float(symbol[-1])) / own._transform.n
+        symbol += np.float32(FAST.damping * max(level, 1e-6) + DAMPING_FLOOR)
+        step, solve_residual = own._solver.solve(
+            symbol, descent, n_iterations=FAST.n_iterations, tolerance=FAST.tolerance
+        )
+        step_response = own._transform.forward(step).copy()
+        change = self._secondary * step_response
+        cross, square = problem.step_powers(self._residual, change)
+        decrease = -math.inf
+        for scale in STEP_SCALES:
+            power = np.maximum(self._band_power - 2 * scale * cross + scale**2 * square, SILENCE)
+            trial = problem.value(power, np.abs(self._response + np.float32(scale) * step_response))
+            gained = value - trial if math.isfinite(trial) else -math.inf
+            decrease = max(decrease, gained)
+            if gained >= SUFFICIENT_DECREASE * max(abs(value), 1.0):
+                break
+        else:
+            self.stopped = VERDICTS.index("converged" if decrease > 0 else "no_decrease")
+            return
+        scale32 = np.float32(scale)
+        self.taps = self.taps + scale32 * step
+        self._response += scale32 * step_response
+        self._residual -= scale32 * change
+        self._band_power = problem.band_power(self._residual)
+        self.objective.append(problem.value(self._band_power, np.abs(self._response)))
+        self.step_scale.append(scale)
+        self.pcg_residual.append(solve_residual)
 
 
 class _Problem:

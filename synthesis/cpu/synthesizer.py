@@ -13,11 +13,11 @@ from synthesis.cpu.features import FeatureReader
 from synthesis.cpu.fir_wiener import FirWiener
 from synthesis.cpu.generator import CpuGenerator
 from synthesis.cpu.prediction import Predictor
-from synthesis.cpu.refinement import Refined, Refiner
+from synthesis.cpu.refinement import EarRefining, Refiner
 from synthesis.cpu.toeplitz import ToeplitzSolver
-from synthesis.cpu.transforms import Real, RealTransform
+from synthesis.cpu.transforms import RealTransform
 from synthesis.frequency_grid import LogFrequencyGrid
-from synthesis.gauss_newton import FAST, FINE, PROFILES, Refinement
+from synthesis.gauss_newton import FAST, FINE, MAX_UPDATES, PROFILES, Refinement, Updates
 from synthesis.noise_reduction import Prediction, figures, level_db
 from synthesis.paths import AcousticPaths
 from synthesis.synthesizer import DEFAULT_MAX_GAIN_DB, PathRatio, Synthesizer
@@ -46,33 +46,32 @@ class CpuSynthesizer(Synthesizer):
         self._predictor = Predictor()
 
     @_quiet
-    def refine(
+    def refining(
         self,
         paths: AcousticPaths,
         taps: Tensor,
-        n_updates: int,
         profile: str = "fast",
         max_gain_db: Tensor | float | None = DEFAULT_MAX_GAIN_DB,
         reference_psd: Tensor | None = None,
-    ) -> Refinement:
+        most_updates: int = MAX_UPDATES,
+    ) -> Updates:
         """As the reference."""
         if profile not in self._refiners:
-            return super().refine(paths, taps, n_updates, profile, max_gain_db, reference_psd)
+            return super().refining(paths, taps, profile, max_gain_db, reference_psd, most_updates)
         psd = self.reference_psd if reference_psd is None else reference_psd
         refiner, stride = self._refiners[profile], DESIGN_N_FFT // PROFILES[profile].n_fft
         psds = psd.expand(paths.batch_size, -1).numpy()
-        found = [
-            refiner.refine(
+        ears = [
+            refiner.begin(
                 paths.primary[row].numpy()[::stride].copy(),
                 paths.secondary[row].numpy()[::stride].copy(),
                 collected(psds[row], stride),
                 taps[row].numpy(),
-                n_updates,
                 _ceiling(max_gain_db, row),
             )
             for row in range(paths.batch_size)
         ]
-        return _joined(found, n_updates)
+        return _Updates(ears, most_updates)
 
     @_quiet
     def predict(
@@ -169,17 +168,32 @@ def _ceiling(max_gain_db: Tensor | float | None, row: int) -> float | None:
     return max_gain_db
 
 
-def _joined(found: list[Refined], n_updates: int) -> Refinement:
-    """Items side by side, their lists filled with NaN behind what was applied."""
+class _Updates:
+    """`Updates` of a batch, each ear's on its own: one that has stopped costs nothing more."""
 
-    def padded(values: list[float], length: int) -> Real:
-        return np.array(values + [np.nan] * (length - len(values)), np.float32)
+    def __init__(self, ears: list[EarRefining], most_updates: int) -> None:
+        self._ears, self._most_updates, self._n_made = ears, most_updates, 0
 
-    return Refinement(
-        taps=torch.from_numpy(np.stack([each.taps for each in found])),
-        objective=torch.from_numpy(np.stack([padded(each.objective, n_updates + 1) for each in found])),
-        step_scale=torch.from_numpy(np.stack([padded(each.step_scale, n_updates) for each in found])),
-        pcg_residual=torch.from_numpy(np.stack([padded(each.pcg_residual, n_updates) for each in found])),
-        n_applied=torch.tensor([len(each.step_scale) for each in found]),
-        stopped=torch.tensor([each.stopped for each in found]),
-    )
+    @_quiet
+    def update(self) -> None:
+        self._n_made += 1
+        for ear in self._ears:
+            ear.update()
+
+    def result(self) -> Refinement:
+        ears, n_none = self._ears, self._most_updates - self._n_made
+
+        def columns(values: list[list[float]], length: int) -> Tensor:
+            found = np.full((len(values), length), np.nan, np.float32)
+            for row, each in zip(found, values, strict=True):
+                row[n_none : n_none + len(each)] = each
+            return torch.from_numpy(found)
+
+        return Refinement(
+            taps=torch.from_numpy(np.stack([ear.taps for ear in ears])),
+            objective=columns([ear.objective for ear in ears], self._most_updates + 1),
+            step_scale=columns([ear.step_scale for ear in ears], self._most_updates),
+            pcg_residual=columns([ear.pcg_residual for ear in ears], self._most_updates),
+            n_applied=torch.tensor([len(ear.step_scale) for ear in ears]),
+            stopped=torch.tensor([ear.stopped for ear in ears]),
+        )

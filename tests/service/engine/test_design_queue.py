@@ -88,12 +88,6 @@ async def test_models_are_not_mixed(queue: DesignQueue) -> None:
     assert queue.take()[0] == [second]
 
 
-async def test_what_must_not_merge_goes_alone() -> None:
-    queue = DesignQueue(merges=lambda recipe: recipe.method == "prime")
-    put(queue, *(job(Recipe(method="wmmse")) for _ in range(4)))
-    assert len(queue.take()[0]) == 1
-
-
 async def test_nobody_s_deadline_is_missed_for_company(queue: DesignQueue) -> None:
     hurried = job(Recipe(), due_in_s=1.2)  # enough for two together, not for four
     put(queue, hurried, *(job(Recipe()) for _ in range(7)))

@@ -310,12 +310,14 @@ async def test_a_gpu_without_room_sheds_and_recovers(settings: Settings) -> None
     engine.start()
     await engine.started()
     before = only(await engine.design(Recipe(), ears(1)))
+    assert engine.residency.default is not None
+    del engine.residency.default._schedules[MAX_BATCH]  # so that it must be recorded again
     torch.cuda.empty_cache()
     total = torch.cuda.get_device_properties(0).total_memory
     torch.cuda.set_per_process_memory_fraction((torch.cuda.memory_reserved() + 2**20) / total)
     try:
         with pytest.raises(Problem) as refused:
-            await engine.design(Recipe(n_updates=8, profile="paper"), ears(MAX_BATCH))  # records new stages
+            await engine.design(Recipe(n_updates=8, profile="paper"), ears(MAX_BATCH))
         assert refused.value.code == "overloaded"
         after = only(await engine.design(Recipe(), ears(1)))
     finally:

@@ -1,13 +1,22 @@
 """Recorded stages over static buffers: the same filters as direct calls, from buffers that never move."""
 
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
 import pytest
 import torch
 
+from model_store.store import ModelVersion
+from service.designs import Ear, Recipe
+from service.engine.resident import ResidentModel
 from service.engine.schedule import Schedule, account, side_by_side
 from service.engine.stage_clock import StageClock
+from synthesis.gauss_newton import MAX_UPDATES, PROFILES
 from synthesis.paths import AcousticPaths
 from synthesis.synthesizer import METHODS, Synthesizer
 from tests.service import models
+from tests.synthesis.taped import TapedStage
 
 SAME = {"cpu": 0.0, "cuda": 2e-3}
 """Largest difference over the largest tap. On one CPU thread the schedule runs the library's operators on the same
@@ -122,3 +131,48 @@ def test_an_ear_without_a_solution_leaves_the_others_alone(device: torch.device)
         expected = synthesizer.design(AcousticPaths(paths.primary[:1], paths.secondary[:1]), method="wmmse")
     assert_same(schedule.taps[:1], expected.taps)
     assert bool(schedule.taps[1].isnan().all())
+
+
+@pytest.mark.parametrize("profile", PROFILES)
+def test_one_recorded_update_is_replayed_for_every_k(profile: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What Python does while a stage is recorded happens once, what operators do in every replay."""
+    monkeypatch.setattr("service.engine.schedule.GraphedStage", TapedStage)
+    synthesizer, schedule, _ = loaded(torch.device("cpu"), batch_size=2)
+    clock = StageClock(torch.device("cpu"))
+    clock.start()
+    schedule.design("prime", 1, profile, clock)
+    schedule.predict("model", clock)
+    recorded = set(schedule._stages)
+    for seed, n_updates in enumerate((3, 0, 8, 1, 5, 2)):
+        responses = (torch.stack(each) for each in zip(*map(models.responses, (seed, seed + 20)), strict=True))
+        paths = AcousticPaths.from_impulse_responses(*responses)
+        load(schedule, paths)
+        packed = schedule.design("prime", n_updates, profile, clock)
+        with torch.inference_mode():
+            expected = synthesizer.design(paths, n_updates, profile=profile)
+            predicted = side_by_side(synthesizer.predict(paths, expected.taps))
+        assert torch.equal(packed[:, :2048], expected.taps)
+        assert torch.equal(schedule.predict("model", clock), predicted)
+        for item in range(2):
+            found = account(packed[item].numpy(), n_updates)
+            assert found == {"requested": n_updates, **expected.verdict(item)}
+    assert set(schedule._stages) == recorded
+
+
+def test_nothing_is_recorded_once_a_model_is_warm() -> None:
+    model = ResidentModel(ModelVersion("ears", 1, Path(), ""), models.checkpoint(1), torch.device("cpu"))
+
+    def recorded() -> dict[int, set[object]]:
+        return {size: set(schedule._stages) for size, schedule in model._schedules.items()}
+
+    model.warm_up()
+    warm = recorded()
+    plain = Ear(*(each.numpy() for each in models.responses(3)))
+    known = replace(plain, coherence=models.coherence(3).numpy())
+    for ears in ([plain], [known], [plain, known]):
+        for method in METHODS:
+            for profile in PROFILES:
+                for n_updates in (0, 1, MAX_UPDATES):
+                    model.design(Recipe(None, method, n_updates, profile), ears)
+        model.evaluate(ears, [np.zeros(2048, np.float32)] * len(ears))
+    assert recorded() == warm

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from synthesis.conventions import DESIGN_N_FFT
-from synthesis.cpu.refinement import Refined, Refiner
+from synthesis.cpu.refinement import EarRefining, Refiner
 from synthesis.cpu.toeplitz import ToeplitzSolver
 from synthesis.cpu.transforms import RealTransform
 from synthesis.gauss_newton import FAST, FINE, VERDICTS, RefinementProfile, refine
@@ -27,9 +27,15 @@ def start_for(case: Case) -> torch.Tensor:
     return minimum_phase_fir(log_base_magnitude(regularised_ratio(case.paths()), "held_band"))
 
 
+def updated(one: EarRefining, n_updates: int) -> EarRefining:
+    for _ in range(n_updates):
+        one.update()
+    return one
+
+
 def refined(
     case: Case, start: torch.Tensor, n_updates: int, max_gain_db: float | None, profile: RefinementProfile = FAST
-) -> list[Refined]:
+) -> list[EarRefining]:
     """Every ear, one after the other, by one refiner."""
     own = refiner(profile)
     stride = DESIGN_N_FFT // profile.n_fft
@@ -37,7 +43,7 @@ def refined(
     psd = collected(case.psd(torch.float32), stride).numpy()
     rows = zip(paths.primary.numpy(), paths.secondary.numpy(), start.float().numpy(), strict=True)
     return [
-        own.refine(p[::stride].copy(), s[::stride].copy(), psd, taps.copy(), n_updates, max_gain_db)
+        updated(own.begin(p[::stride].copy(), s[::stride].copy(), psd, taps.copy(), max_gain_db), n_updates)
         for p, s, taps in rows
     ]
 
@@ -110,11 +116,11 @@ def test_what_is_passed_in_stays_and_results_are_not_shared(simulated_case: Case
         for row in (0, 1)
     ]
     kept = [each.copy() for each in arguments[0]]
-    first = own.refine(*arguments[0], 2, 30.0)
+    first = updated(own.begin(*arguments[0], 30.0), 2)
     copy = first.taps.copy()
     assert all(np.array_equal(each, before) for each, before in zip(arguments[0], kept, strict=True))
-    own.refine(*arguments[1], 1, None)
+    updated(own.begin(*arguments[1], None), 1)
     assert np.array_equal(first.taps, copy)
-    again = own.refine(*arguments[0], 2, 30.0)
+    again = updated(own.begin(*arguments[0], 30.0), 2)
     assert np.array_equal(again.taps, copy)
     assert again.objective == first.objective
