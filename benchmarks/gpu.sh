@@ -7,11 +7,12 @@
 # names) of 3.11 or later. A torch that is installed for it is used as it is; what else is missing goes into a virtual
 # environment that is removed again, from the folder WHEELS where one is named (a machine without a network), else from
 # the package index. A step that fails does not end the run: the last line says which did, and so does the status.
-# DEVICE=cpu QUICK=1 runs every step in a short form on a machine without a GPU.
+# STEPS="core trace" runs those alone, where one command may not take minutes; OUT/results.tar.gz holds all of OUT.
+# DEVICE=cpu QUICK=1 runs every step in a short form on a machine without a GPU, with thrice the time for each.
 set -uo pipefail
 
 if [ $# -lt 2 ]; then
-    sed -n '2,10s/^# \{0,1\}//p' "$0" >&2
+    sed -n '2,11s/^# \{0,1\}//p' "$0" >&2
     exit 2
 fi
 if [ "$2" != "-" ] && [ ! -d "$2" ]; then
@@ -27,10 +28,14 @@ if [ "$2" != "-" ]; then
     OPTIONS+=(--data "$PRIME_TEST_DATA")
 fi
 GROUP=30  # ten splits, three seeds
+UPDATES=40
 if [ -n "${QUICK:-}" ]; then
     OPTIONS+=(--quick)
     GROUP=2
+    UPDATES=3
 fi
+PATIENCE=1
+[ "${DEVICE:-cuda}" = cpu ] && PATIENCE=3
 WHEELS="${3:+$(cd "$3" && pwd)}"
 cd "$(dirname "$0")/.." || exit 2
 PYTHON="${PYTHON:-python3}"
@@ -41,9 +46,10 @@ LOG="$OUT/log.txt"
 FAILED=()
 export PYTHON ENVIRONMENT WHEELS PYTHONUNBUFFERED=1 PYTHONPATH="$PWD${PYTHONPATH:+:$PYTHONPATH}"
 
-# step NAME LIMIT_S COMMAND...: run it, show and keep what it says, remember a failure, go on.
+# step NAME LIMIT_S COMMAND...: run it if it is asked for, show and keep what it says, remember a failure, go on.
 step() {
-    local name="$1" limit="$2" began="$SECONDS"
+    local name="$1" limit="$((PATIENCE * $2))" began="$SECONDS"
+    case " ${STEPS:-$name} prepare machine " in *" $name "*) ;; *) return ;; esac
     shift 2
     echo "=== $name" | tee -a "$LOG"
     if timeout --kill-after=20 "$limit" "$@" 2>&1 | tee -a "$LOG"; then
@@ -83,10 +89,11 @@ step trace 120 "$PYTHON" -m benchmarks trace "${OPTIONS[@]}"
 step floor 60 "$PYTHON" -m benchmarks floor --device "${DEVICE:-cuda}" --out "$OUT"
 step http 180 "$PYTHON" -m benchmarks http --updates 0 1 3 "${OPTIONS[@]}"
 step train 180 "$PYTHON" -m benchmarks train --groups 1 "$GROUP" "${OPTIONS[@]}"
-step train-prime 240 "$PYTHON" -m benchmarks train --generator prime --groups 1 "$GROUP" --updates 40 "${OPTIONS[@]}"
+step train-prime 240 "$PYTHON" -m benchmarks train --generator prime --groups 1 "$GROUP" --updates "$UPDATES" "${OPTIONS[@]}"
 step scaling 180 "$PYTHON" -m benchmarks scaling "${OPTIONS[@]}"
 step report 60 "$PYTHON" -m benchmarks report --out "$OUT"
 
+tar -czf "$ENVIRONMENT/results.tar.gz" -C "$OUT" --exclude ./results.tar.gz . && mv "$ENVIRONMENT/results.tar.gz" "$OUT"
 if [ ${#FAILED[@]} -gt 0 ]; then
     echo "FAILED: ${FAILED[*]} (see $LOG)" | tee -a "$LOG"
     exit 1

@@ -208,17 +208,22 @@ def adaptive_table(document: Document) -> list[str]:
 def scaling_table(document: Document) -> list[str]:
     """Axes."""
     return table(
-        ("axis", "value", "what", "ms (p50 / p99)"),
-        ((row["axis"], row["value"], row["what"], both(row["ms"])) for row in document["rows"]),
+        ("axis", "value", "by", "what", "ms (p50 / p99)"),
+        ((row["axis"], row["value"], row["by"], row["what"], both(row["ms"])) for row in document["rows"]),
     )
+
+
+def generator(row: Row) -> str:
+    """Of a row of counts; before they were of two, they were of the default model's."""
+    return str(row.get("generator", "prime-log"))
 
 
 def trace_table(document: Document) -> list[str]:
     """Stages."""
     lines = table(
-        ("batch", "k", "stage", "operators", "MB read and written"),
+        ("generator", "batch", "k", "stage", "operators", "MB read and written"),
         (
-            (row["batch"], row["k"], row["stage"], row["operators"], number(row["megabytes"]))
+            (generator(row), row["batch"], row["k"], row["stage"], row["operators"], number(row["megabytes"]))
             for row in document["rows"]
         ),
     )
@@ -238,9 +243,16 @@ def floor_table(document: Document) -> list[str]:
     """Stages, refinement for each number of updates."""
     rows = [row for row in document["rows"] if row["stage"] == "refine" or row["k"] == document["rows"][0]["k"]]
     return table(
-        ("stage", "k", "MFLOP", "kB in and out", "barriers"),
+        ("generator", "stage", "k", "MFLOP", "kB in and out", "barriers"),
         (
-            (row["stage"], row["k"], number(row["megaflop"]), number(row["kilobytes"]), row["barriers"])
+            (
+                generator(row),
+                row["stage"],
+                row["k"],
+                number(row["megaflop"]),
+                number(row["kilobytes"]),
+                row["barriers"],
+            )
             for row in rows
         ),
     )
@@ -312,12 +324,15 @@ def draw_scaling(document: Document, file: Path) -> None:
     figure, panels = plt.subplots(1, len(axes), figsize=(4 * len(axes), 3.6), layout="constrained", squeeze=False)
     for axis, panel in zip(axes, panels[0], strict=True):
         rows = [row for row in document["rows"] if row["axis"] == axis]
-        for what in dict.fromkeys(row["what"] for row in rows):
-            own = [row for row in rows if row["what"] == what]
-            panel.plot([row["value"] for row in own], [row["ms"]["p50"] for row in own], "o-", label=what)
+        for by, what in dict.fromkeys((row["by"], row["what"]) for row in rows):
+            own = [row for row in rows if (row["by"], row["what"]) == (by, what)]
+            panel.plot(
+                [row["value"] for row in own], [row["ms"]["p50"] for row in own], "o-", label=f"{by}: {what}"
+            )
         if axis != "updates":
             panel.set(xscale="log", yscale="log")
-            panel.set_xticks([row["value"] for row in own], [str(row["value"]) for row in own])
+            ticks = sorted({row["value"] for row in rows})
+            panel.set_xticks(ticks, [str(each) for each in ticks])
             panel.xaxis.set_minor_formatter(NullFormatter())
         panel.set(xlabel=axis, ylabel="ms, median")
         panel.legend(fontsize="small")

@@ -1,15 +1,16 @@
 """`python -m benchmarks scaling`: cost against taps, grid, batch and number of updates.
 
-Taps and grid: one update alone, recorded as the service records it (captured on a GPU), on simulated starts of that
-length, with scipy's `solve_toeplitz` of as many taps beside it. Batch and updates: whole designs of the service.
+Served: whole designs as requests get them, through `service.engine`, with the freedom that these have: batch,
+number of updates, and the grid of the updates by their profile. Reference: what is served has 2048 taps and two
+grids, so one update of the reference implementation, recorded as the service records it (captured on a GPU), stands
+for other lengths and grids, with scipy's `solve_toeplitz` of as many taps beside it. Every row says which it is.
 """
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import torch
@@ -24,16 +25,18 @@ from benchmarks.results import Row
 from benchmarks.timing import Turn, summary, take_turns
 from model_store.store import ModelStore
 from service.designs import Recipe
-from service.engine.resident import BATCH_SIZES, ResidentModel
+from service.engine.resident import BATCH_SIZES
 from service.engine.stage_clock import StageClock
-from synthesis.conventions import DESIGN_N_FFT, N_TAPS
+from synthesis.conventions import N_TAPS
 from synthesis.cuda_graph import GraphedStage
-from synthesis.gauss_newton import MAX_UPDATES, PROFILES, refine
+from synthesis.gauss_newton import FAST, FINE, MAX_UPDATES, refine
 from synthesis.paths import AcousticPaths
 from synthesis.wiener import toeplitz_system, wmmse_weights
 
 TAPS = (512, 1024, 2048, 4096, 8192)
-GRIDS = (16_384, 32_768, 65_536)
+GRIDS = (8192, 16_384, 32_768)
+SERVED_GRIDS = {FAST.n_fft: FAST.name, FINE.n_fft: FINE.name}
+SERVED, REFERENCE, SCIPY = "served", "reference", "scipy"
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -55,32 +58,45 @@ def run(options: argparse.Namespace) -> None:
     ears = ears_module.chosen(options)
     model = resident(ModelStore(options.store), options.model, device)
 
-    def chosen(values: tuple[int, ...]) -> tuple[int, ...]:
+    def chosen(values: Sequence[int]) -> Sequence[int]:
         return values[:: len(values) - 1] if options.quick else values
 
-    update = {n: one_update(ears, device, n, DESIGN_N_FFT) for n in chosen(TAPS)}
-    solver = {n: solve(ears, n) for n in chosen(TAPS)}
-    grid = {n: one_update(ears, device, N_TAPS, n) for n in chosen(GRIDS)}
-    batch = {n: whole_design(model, ears, n, 1) for n in chosen(BATCH_SIZES)}
-    updates = {n: whole_design(model, ears, 1, n) for n in chosen(tuple(range(MAX_UPDATES + 1)))}
+    def service(batch: int, n_updates: int, profile: str = FAST.name) -> Turn:
+        return whole_design(ServiceDesigner(model, ears, Recipe(None, "prime", n_updates, profile)), ears, batch)
+
     axes: Mapping[tuple[str, str], Mapping[int, Turn]] = {
-        ("taps", "one update"): update,
-        ("taps", "solve_toeplitz"): solver,
-        ("grid", "one update"): grid,
-        ("batch", "core, k=1"): batch,
-        ("updates", "core"): updates,
+        ("taps", REFERENCE): {n: one_update(ears, device, n, grid_for(n)) for n in chosen(TAPS)},
+        ("taps", SCIPY): {n: solve(ears, n) for n in chosen(TAPS)},
+        ("grid", SERVED): {n: service(1, 1, profile) for n, profile in SERVED_GRIDS.items()},
+        ("grid", REFERENCE): {n: one_update(ears, device, N_TAPS, n) for n in chosen(GRIDS)},
+        ("batch", SERVED): {n: service(n, 1) for n in chosen(BATCH_SIZES)},
+        ("updates", SERVED): {n: service(1, n) for n in chosen(range(MAX_UPDATES + 1))},
     }
     rows: list[Row] = []
-    for (axis, what), turns in axes.items():
+    for (axis, by), turns in axes.items():
         for turn in turns.values():
             turn(0)
         taken = take_turns({str(n): turn for n, turn in turns.items()}, n_rounds)
         for n in turns:
-            row: Row = {"axis": axis, "what": what, "value": n, "ms": summary(taken[str(n)]["ms"])}
-            rows.append(results.rounded(row))
-            print(f"{axis:8} {n:6d} {what:16} {row['ms']['p50']:9.3f} / {row['ms']['p99']:.3f} ms", flush=True)
-    settings = {"rounds": n_rounds, "model": str(model.version), "update_grid": DESIGN_N_FFT}
+            for what, spent in taken[str(n)].items():
+                row: Row = {"axis": axis, "value": n, "by": by, "what": what, "ms": summary(spent)}
+                rows.append(results.rounded(row))
+                print(
+                    f"{axis:8} {n:6d} {by:10} {what:16} {row['ms']['p50']:9.3f} / {row['ms']['p99']:.3f} ms",
+                    flush=True,
+                )
+    settings = {
+        "rounds": n_rounds,
+        "model": str(model.version),
+        "grids_of_taps": {str(n): grid_for(n) for n in chosen(TAPS)},
+        "served_grids": {str(n): profile for n, profile in SERVED_GRIDS.items()},
+    }
     results.write(options.out, "scaling", described, settings, rows, data=ears.data)
+
+
+def grid_for(n_taps: int) -> int:
+    """The served grid, or twice the taps where that is more: the least that their Toeplitz matrix needs."""
+    return max(FAST.n_fft, 2 * n_taps)
 
 
 def one_update(ears: Ears, device: torch.device, n_taps: int, n_fft: int) -> Turn:
@@ -90,9 +106,7 @@ def one_update(ears: Ears, device: torch.device, n_taps: int, n_fft: int) -> Tur
     paths = AcousticPaths.from_impulse_responses(primary, secondary, n_fft).to(torch.float32, device)
     psd = torch.from_numpy(regridded(ears.reference_psd.numpy(), n_fft)).float().to(device)
     start = torch.zeros(1, n_taps, device=device)
-    # A profile with a grid of its own is measured on the one asked for.
-    own_grid: Any = {"n_fft": n_fft} if hasattr(PROFILES["fast"], "n_fft") else {}
-    profile = replace(PROFILES["fast"], **own_grid)
+    profile = replace(FAST, n_fft=n_fft)
 
     def update(primary: torch.Tensor, secondary: torch.Tensor, taps: torch.Tensor) -> tuple[torch.Tensor, ...]:
         refined = refine(AcousticPaths(primary, secondary), taps, psd, n_updates=1, profile=profile)
@@ -106,7 +120,7 @@ def one_update(ears: Ears, device: torch.device, n_taps: int, n_fft: int) -> Tur
     def turn(number: int) -> dict[str, float]:
         clock.start()
         stage.run()
-        clock.mark("ms")
+        clock.mark("one update")
         return clock.times_ms()
 
     return turn
@@ -128,13 +142,17 @@ def solve(ears: Ears, n_taps: int) -> Turn:
     def turn(number: int) -> dict[str, float]:
         clock.start()
         solve_toeplitz(column, rhs)
-        clock.mark("ms")
+        clock.mark("solve_toeplitz")
         return clock.times_ms()
 
     return turn
 
 
-def whole_design(model: ResidentModel, ears: Ears, batch: int, n_updates: int) -> Turn:
-    """The service's core time for a batch."""
-    designer = ServiceDesigner(model, ears, Recipe(n_updates=n_updates))
-    return lambda number: {"ms": core_ms(designer(ears.batch(number, batch))[1])}
+def whole_design(designer: ServiceDesigner, ears: Ears, batch: int) -> Turn:
+    """The service's core time for a batch, and of that the refinement's."""
+
+    def turn(number: int) -> dict[str, float]:
+        _, times = designer(ears.batch(number, batch))
+        return {"core": core_ms(times), "refine": times["refine"]}
+
+    return turn

@@ -13,6 +13,7 @@ import argparse
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
+from unittest.mock import patch
 
 import torch
 from torch import Tensor
@@ -32,7 +33,7 @@ from service.engine.schedule import Schedule
 from service.engine.stage_clock import StageClock
 from synthesis.conjugate_gradients import Solution
 from synthesis.gauss_newton import FAST
-from synthesis.generator import GeneratorConfig
+from synthesis.generator import Generator, GeneratorConfig
 from synthesis.gpu.served import N_LAUNCHES
 from synthesis.synthesizer import Synthesizer
 from synthesis.toeplitz import solve_toeplitz
@@ -59,13 +60,16 @@ def run(options: argparse.Namespace) -> None:
     checkpoint = store.load(options.model)
     rows: list[Row] = []
     counted = (1,) if options.quick else UPDATES
-    for batch in options.batches:
-        for k in counted:
-            rows += traced(checkpoint.synthesizer(torch.float32, "cpu"), ears, batch, k, options.solver == "fused")
+    own = checkpoint.synthesizer(torch.float32, "cpu")
+    papers = Synthesizer(Generator(GeneratorConfig.prime()), own.reference_psd, own.band_uncertainty).eval()
+    for synthesizer in (own, papers):
+        for batch in options.batches:
+            for k in counted:
+                rows += traced(synthesizer, ears, batch, k, options.solver == "fused")
     for row in rows:
         print(
-            f"batch {row['batch']} k={row['k']} {row['stage']:12} {row['operators']:5d} operators "
-            f"{row['megabytes']:9.3f} MB   "
+            f"{row['generator']:9} batch {row['batch']} k={row['k']} {row['stage']:12} "
+            f"{row['operators']:5d} operators {row['megabytes']:9.3f} MB   "
             + ", ".join(f"{name} {count}" for name, count in row["commonest"].items()),
             flush=True,
         )
@@ -164,9 +168,7 @@ def traced(synthesizer: Synthesizer, ears: Ears, batch: int, k: int, fused: bool
             schedule.predict("model", clock)
 
     design(MarkingClock(lambda stage: None))  # records the stages
-    with Counting() as counting:
-        if fused:
-            synthesizer.solve = counting.fused
+    with Counting() as counting, patch.object(synthesizer, "solve", counting.fused if fused else solve_toeplitz):
 
         def ended(stage: str) -> None:
             counts, moved = found[stage]
@@ -178,6 +180,7 @@ def traced(synthesizer: Synthesizer, ears: Ears, batch: int, k: int, fused: bool
         design(MarkingClock(ended))
     return [
         {
+            "generator": synthesizer.generator.config.kind,
             "stage": stage,
             "k": k,
             "batch": batch,

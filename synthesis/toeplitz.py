@@ -50,10 +50,12 @@ class GohbergSemencul:
         """symbol: real, positive, one-sided, [batch, n_bins], of at least 2n points. n: the matrix's size. taper:
         in nepers, the more the steeper the symbol is."""
         polynomial = generating_polynomial(symbol, n, taper)
-        reversed_ = torch.cat((torch.zeros_like(polynomial[..., :1]), polynomial[..., 1:].flip(-1)), dim=-1)
         self._n = n
-        # 1 / F holds a[k] / sqrt(a[0]), so that no division is left.
-        self._forward, self._backward = torch.fft.rfft(torch.stack((polynomial, reversed_)), n=2 * n)
+        # 1 / F holds a[k] / sqrt(a[0]), so that no division is left. b is a reversed, so its spectrum needs no
+        # transform: B[k] = (-1)^k (conj A[k] - a[0]).
+        self._forward = torch.fft.rfft(polynomial, n=2 * n)
+        self._backward = self._forward.conj() - polynomial[..., :1]
+        self._backward[..., 1::2] *= -1
 
     def __matmul__(self, vector: Tensor) -> Tensor:
         """About T^-1 v for real [batch, n] vectors."""

@@ -91,9 +91,8 @@ class ToeplitzSolver:
         polynomial = self._grid.inverse(inverse_factor)[:N_TAPS] * self._decay
         np.copyto(self._forward, self._double.forward(polynomial))
         np.conj(self._forward, out=self._forward_conj)
-        polynomial[0] = 0
-        polynomial[1:] = polynomial[:0:-1].copy()
-        np.copyto(self._backward, self._double.forward(polynomial))
+        np.subtract(self._forward_conj, polynomial[0], out=self._backward)
+        self._backward[1::2] *= -1
         np.conj(self._backward, out=self._backward_conj)
 
     def _multiply(self, vector: Real) -> Real:

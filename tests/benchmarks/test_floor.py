@@ -49,8 +49,11 @@ def test_a_generator_s_operations_are_its_convolutions(config: GeneratorConfig) 
     assert floor.generate(config).other_operations - others == counter.get_total_flops()
 
 
-def test_no_stage_does_with_fewer_transforms(ears: Ears) -> None:
+@pytest.mark.parametrize("kind", ["prime-log", "prime"])
+def test_no_stage_does_with_fewer_transforms(kind: str, ears: Ears) -> None:
     synthesizer = ModelStore().load("default").synthesizer(torch.float32, "cpu")
+    if kind == "prime":
+        synthesizer.generator = Generator(GeneratorConfig.prime()).eval()
     schedule = Schedule(synthesizer, 1)
     counted: dict[str, Counter[int]] = {}
     k = 1
@@ -78,7 +81,9 @@ def test_no_stage_does_with_fewer_transforms(ears: Ears) -> None:
 def test_the_command_follows_the_model(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["floor", "--threads", "1", "--device", "cpu", "--out", str(tmp_path)]) == 0
     rows = json.loads((tmp_path / "floor.json").read_text())["rows"]
-    assert capsys.readouterr().out.count("\n| ") == 8  # the head, four stages, the refinement three times
+    # For each of two generators the head, four stages, the refinement three times.
+    assert capsys.readouterr().out.count("\n| ") == 16
+    assert {row["generator"] for row in rows} == {"prime-log", "prime"}
     of_refine = {row["k"]: row for row in rows if row["stage"] == "refine"}
     assert of_refine[0]["megaflop"] < of_refine[1]["megaflop"] < of_refine[3]["megaflop"]
     assert of_refine[3]["barriers"] - of_refine[0]["barriers"] == 3 * (

@@ -3,6 +3,7 @@
 import os
 import shutil
 import subprocess
+import tarfile
 from pathlib import Path
 
 import pytest
@@ -38,3 +39,12 @@ def test_failing_steps_are_named_at_the_end(tmp_path: Path) -> None:
     assert last.startswith("FAILED: prepare machine tests core trace floor http train train-prime scaling report")
     log = (tmp_path / "log.txt").read_text()
     assert log.count("FAILED after") == 11
+    with tarfile.open(tmp_path / "results.tar.gz") as packed:
+        assert "./log.txt" in packed.getnames()
+
+
+def test_some_steps_can_be_run_alone(tmp_path: Path) -> None:
+    if (failing := shutil.which("false")) is None:
+        pytest.skip("no program that always fails")
+    done = run(tmp_path, "-", PYTHON=failing, STEPS="floor train-prime")
+    assert done.stdout.strip().splitlines()[-1].startswith("FAILED: prepare machine floor train-prime (see")

@@ -58,7 +58,9 @@ def write_all(out: Path | None, quiet: bool = True, measured: bool = True) -> Pa
     adaptive = {"method": "fxlms", "ear": "a/left", "samples_per_s": 1e6, "times_real_time": 20.8}
     ended = {"adapted_s": 90.0, "noise_reduction_db": 20.0, "stopped": "cap"}
     results.write(out, "adaptive", machine, {}, [adaptive | ended], data=data)
-    scaling = [{"axis": "taps", "what": "one update", "value": n, "ms": TIMES} for n in (512, 8192)]
+    scaling = [
+        {"axis": "taps", "by": "reference", "what": "one update", "value": n, "ms": TIMES} for n in (512, 8192)
+    ]
     results.write(out, "scaling", machine, {}, scaling, data=data)
     traced = {"batch": 1, "k": 1, "stage": "refine", "operators": 918, "megabytes": 51.5}
     results.write(out, "trace", machine, {}, [traced], data=data, kernels=[])

@@ -78,10 +78,12 @@ def test_a_fused_solve_counts_as_its_launches(ears: Ears) -> None:
 def test_the_command_counts_every_stage(tmp_path: Path) -> None:
     assert main(["trace", "--threads", "1", "--device", "cpu", "--out", str(tmp_path)]) == 0
     found = json.loads((tmp_path / "trace.json").read_text())
-    for k in (0, 1, 3):
-        stages = [row["stage"] for row in found["rows"] if row["k"] == k]
-        assert stages == [stage for stage in STAGES if stage in stages]
-        assert {"path_ratio", "generate", "reconstruct", "refine", "predict"} == set(stages)
+    for generator in ("prime-log", "prime"):
+        for k in (0, 1, 3):
+            of_design = [row for row in found["rows"] if (row["generator"], row["k"]) == (generator, k)]
+            stages = [row["stage"] for row in of_design]
+            assert stages == [stage for stage in STAGES if stage in stages]
+            assert {"path_ratio", "generate", "reconstruct", "refine", "predict"} == set(stages)
     one, three = (
         next(row["operators"] for row in found["rows"] if (row["k"], row["stage"]) == (k, "refine")) for k in (1, 3)
     )
