@@ -163,7 +163,7 @@ def _killed_reader(service: Served) -> str:
     readers = [int(child) for child in children if b"spawn_main" in Path(f"/proc/{child}/cmdline").read_bytes()]
     for reader in readers:
         os.kill(reader, signal.SIGKILL)
-    patient = {"Content-Type": "application/json", "X-Deadline-Ms": "60000"}  # a new process imports everything anew
+    patient = {"Content-Type": "application/json", "X-Deadline-Ms": "60000"}  # a new process imports all anew
     status, _ = service.ask("POST", "/synthesize", LONG_JSON, patient)
     return f"{len(readers)} killed, then {status}{', as it should be' if readers and status == 422 else ''}"
 
