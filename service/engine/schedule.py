@@ -137,7 +137,8 @@ class Schedule:
 
     def _definition(self, key: tuple[Any, ...]) -> Definition:
         """What a stage computes, and from which buffers."""
-        model, ears = self.synthesizer, self.ears.device
+        # Not one of them holds the schedule, which holds them: a model that is retired goes at once.
+        model, ears, updates = self.synthesizer, self.ears.device, self._updates
         paths = (ears.primary, ears.secondary)
 
         def path_ratio(primary: Tensor, secondary: Tensor) -> tuple[Tensor, ...]:
@@ -162,11 +163,11 @@ class Schedule:
         def begin(
             profile: str, primary: Tensor, secondary: Tensor, start: Tensor, ceiling: Tensor, psd: Tensor
         ) -> tuple[()]:
-            self._updates[profile] = model.refining(AcousticPaths(primary, secondary), start, profile, ceiling, psd)
+            updates[profile] = model.refining(AcousticPaths(primary, secondary), start, profile, ceiling, psd)
             return ()
 
         def update(profile: str) -> tuple[()]:
-            self._updates[profile].update()
+            updates[profile].update()
             return ()
 
         match key:
@@ -187,7 +188,7 @@ class Schedule:
             case ("update", profile):
                 return partial(update, profile), ()
             case ("refined", profile):
-                return lambda: (side_by_side(self._updates[profile].result()),), ()
+                return lambda: (side_by_side(updates[profile].result()),), ()
             case ("predict", "coherence"):
                 inputs = (*paths, self.taps, ears.coherence, ears.reference_psd)
                 return lambda p, s, taps, c, psd: (

@@ -82,7 +82,9 @@ async def test_a_retired_model_finishes_its_designs_and_is_freed(
 ) -> None:
     old = engine.residency.default
     assert old is not None
-    before, freed = old.version, weakref.ref(old)
+    before = old.version
+    kept = [weakref.ref(each) for each in (old, old._synthesizer, *old._schedules.values())]
+    assert len(kept) > 2
     del old
     running = [asyncio.create_task(engine.design(Recipe(n_updates=3), ears(2))) for _ in range(8)]
     await asyncio.sleep(0)
@@ -94,7 +96,7 @@ async def test_a_retired_model_finishes_its_designs_and_is_freed(
         assert all(isinstance(each, Design) and each.model == before for each in batch)
     running.clear()
     await asyncio.sleep(0)
-    assert freed() is None
+    assert [each() for each in kept] == [None] * len(kept)
 
 
 async def test_designs_go_on_while_a_model_loads(engine: Engine, store: ModelStore) -> None:
