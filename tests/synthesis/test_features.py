@@ -17,7 +17,7 @@ def features_of(paths: AcousticPaths, base: str = "held_band") -> torch.Tensor:
     return path_features(paths, w_reg, log_base_magnitude(w_reg, base))  # type: ignore[arg-type]
 
 
-def check_against_the_twin(case: Case, base: str, atol: float) -> None:
+def assert_equals_the_twin(case: Case, base: str, atol: float) -> None:
     found = features_of(case.paths(), base)
     assert found.shape == (len(case.primary), N_CHANNELS, case.n_bins)
     for row, (p, s) in enumerate(zip(case.primary, case.secondary, strict=True)):
@@ -30,14 +30,14 @@ def check_against_the_twin(case: Case, base: str, atol: float) -> None:
 
 @pytest.mark.parametrize("base", ["full_band", "held_band"])
 def test_equals_the_twin_on_random_paths(small_case: Case, base: str) -> None:
-    check_against_the_twin(small_case, base, atol=1e-11)
+    assert_equals_the_twin(small_case, base, atol=1e-11)
 
 
 @pytest.mark.parametrize("base", ["full_band", "held_band"])
 def test_equals_the_twin_on_measured_paths(measured_case: Case, base: str) -> None:
     # Phases of a base spanning 60 dB, by Hilbert transform there and by folded cepstrum here.
     four = Case(measured_case.primary[:4], measured_case.secondary[:4], measured_case.reference_psd)
-    check_against_the_twin(four, base, atol=1e-10)
+    assert_equals_the_twin(four, base, atol=1e-10)
 
 
 def test_channels_are_normalised(small_case: Case) -> None:

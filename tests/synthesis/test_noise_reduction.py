@@ -19,7 +19,7 @@ from tests.synthesis.cases import SMALL_N_TAPS, Case
 CERTAIN = torch.zeros(31, dtype=torch.float64)  # states that the paths are the true ones
 
 
-def check_against_the_twin(found: Prediction, item: int, expected: oracle.Prediction, atol: float) -> None:
+def assert_equals_the_twin(found: Prediction, item: int, expected: oracle.Prediction, atol: float) -> None:
     for field in fields(oracle.Prediction):
         value = getattr(found, field.name)[item].numpy()
         np.testing.assert_allclose(value, getattr(expected, field.name), rtol=0, atol=atol, err_msg=field.name)
@@ -42,7 +42,7 @@ def test_equals_the_twin_on_random_paths(small_case: Case, basis: str) -> None:
             uncertainty[item].numpy(),
         )
         # The package adds 1e-12 of the strongest band to both powers, which the twin does not: 1e-11 dB here.
-        check_against_the_twin(found, item, expected, atol=1e-9)
+        assert_equals_the_twin(found, item, expected, atol=1e-9)
 
 
 def test_equals_the_twin_on_measured_ears(ears: list[measured.Ear], measured_case: Case) -> None:
@@ -55,7 +55,7 @@ def test_equals_the_twin_on_measured_ears(ears: list[measured.Ear], measured_cas
         p, s = paths.primary[item].numpy(), paths.secondary[item].numpy()
         expected = oracle.predict(p, s, taps[item].numpy(), measured_case.reference_psd, coherence[item].numpy())
         # Bands span 60 dB, so the 1e-12 floor is 1e-6 of the weakest at most; coherences below 1e-4 are floored.
-        check_against_the_twin(found, item, expected, atol=1e-4)
+        assert_equals_the_twin(found, item, expected, atol=1e-4)
 
 
 def test_the_mean_is_over_the_first_21_bands(small_case: Case) -> None:

@@ -12,7 +12,7 @@ from tests.oracles import path_ratio as oracle
 from tests.synthesis.cases import Case, relative_error
 
 
-def check_against_the_twin(case: Case) -> None:
+def assert_equals_the_twin(case: Case) -> None:
     found = regularised_ratio(case.paths())
     for row in range(len(case.primary)):
         ratio = oracle.regularised_ratio(case.primary[row], case.secondary[row])
@@ -28,11 +28,11 @@ def check_against_the_twin(case: Case) -> None:
 
 
 def test_equals_the_twin_on_random_paths(small_case: Case) -> None:
-    check_against_the_twin(small_case)
+    assert_equals_the_twin(small_case)
 
 
 def test_equals_the_twin_on_measured_paths(measured_case: Case) -> None:
-    check_against_the_twin(
+    assert_equals_the_twin(
         Case(measured_case.primary[:4], measured_case.secondary[:4], measured_case.reference_psd)
     )
 
