@@ -5,9 +5,9 @@
 First what one client alone is served at, and what many at once are served per second; then that rate times three,
 each request with a deadline of twice the unloaded p99; then, two seconds after, one client alone again. What must
 hold: nothing but 200 and 503, every 503 with Retry-After, the p99 of accepted requests within twice the unloaded
-one, that of refusals within 5 ms, and the old times afterwards. Clients and service share this machine's cores:
-with fewer than four, accepted requests are judged by the service's own times (`server`). Runs of less than a minute
-do not judge times.
+one, that of refusals within 5 ms, and the old times afterwards. Clients and service share this machine's cores: the
+clients yield to the service, as those of another machine would, and with fewer than four cores accepted requests
+are judged by the service's own times (`server`). Runs of less than a minute do not judge times.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from typing import Any
 
 from benchmarks import long_form
 from benchmarks.reliability.served import Served, served
-from benchmarks.reliability.traffic import Tally, at_a_rate, in_turn, request, whose_times
+from benchmarks.reliability.traffic import CLIENTS_NICENESS, Tally, at_a_rate, in_turn, request, whose_times
 from benchmarks.timing import summary
 from model_store.checkpoint import Checkpoint
 from model_store.store import ModelStore
@@ -60,14 +60,21 @@ class Outcome:
 
 
 def run(
-    checkpoint: Checkpoint, for_s: float, n_alone: int, *arguments: str, into: Outcome | None = None
+    checkpoint: Checkpoint,
+    for_s: float,
+    n_alone: int,
+    *arguments: str,
+    niceness: int = 0,
+    into: Outcome | None = None,
 ) -> Outcome:
-    """Overload a service of its own for so many seconds. n_alone: requests without load, before and after."""
+    """Overload a service of its own for so many seconds. n_alone: requests without load, before and after.
+    niceness: by which this process, for good, yields to the service."""
     outcome = Outcome() if into is None else into
     with tempfile.TemporaryDirectory() as folder:
         store = ModelStore(Path(folder), include_bundled=False)
         store.publish(MODEL, checkpoint)
         with served(store.root, "--model", MODEL, *arguments) as service:
+            os.nice(niceness)
             asyncio.run(_overload(service, checkpoint, for_s, n_alone, outcome))
     return outcome
 
@@ -84,8 +91,9 @@ async def _overload(service: Served, checkpoint: Checkpoint, for_s: float, n_alo
     began = time.perf_counter()
     seen(await in_turn(service.port, plain, 4 * n_alone, N_MANY))
     outcome.capacity_per_s = 4 * n_alone / (time.perf_counter() - began)
-    outcome.deadline_ms = PATIENCE * outcome.unloaded["client"]["p99"]
-    long_form.say(f"one client: p99 {outcome.deadline_ms / PATIENCE:.1f} ms; many: {outcome.capacity_per_s:.1f}/s")
+    unloaded_ms = outcome.unloaded[whose_times(outcome.n_cores)]["p99"]
+    outcome.deadline_ms = PATIENCE * unloaded_ms
+    long_form.say(f"one client: p99 {unloaded_ms:.1f} ms; many: {outcome.capacity_per_s:.1f}/s")
     hurried = request(checkpoint.golden, "/refine?k=1", {"X-Deadline-Ms": f"{outcome.deadline_ms:.3f}"})
     loaded = await at_a_rate(service.port, hurried, OVERLOAD * outcome.capacity_per_s, for_s)
     outcome.accepted, outcome.shed = seen(loaded), summary(loaded.shed_ms)
@@ -112,10 +120,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.reliability.overload", description=__doc__)
     parser.add_argument("--seconds", type=float, default=600.0)
     parser.add_argument("--alone", type=int, default=500)
+    parser.add_argument("--niceness", type=int, default=CLIENTS_NICENESS, help="of the clients")
     outcome = Outcome()
 
     def work(options: argparse.Namespace, rest: Sequence[str]) -> None:
-        run(ModelStore().load("default"), options.seconds, options.alone, *rest, into=outcome)
+        model = ModelStore().load("default")
+        run(model, options.seconds, options.alone, *rest, niceness=options.niceness, into=outcome)
         if options.seconds >= JUDGED_FROM_S:
             judge(outcome)
 

@@ -17,6 +17,7 @@ from service.formats import wire
 
 ANSWER_BYTES = 8192
 CORES_FOR_CLIENTS = 4
+CLIENTS_NICENESS = 10
 _STATUS = re.compile(rb"HTTP/1\.1 (\d{3})")
 _LENGTH = re.compile(rb"\ncontent-length: (\d+)", re.IGNORECASE)
 _RETRY_AFTER = re.compile(rb"\nretry-after: [1-9]\d*\r", re.IGNORECASE)
