@@ -1,4 +1,4 @@
-"""The HTTP server: uvicorn, guarded against what its fast parser lets happen, and with the operator's listener."""
+"""The HTTP server: uvicorn, with what an operator asks of it."""
 
 from __future__ import annotations
 
@@ -9,145 +9,22 @@ import resource
 import signal
 import socket
 import sys
-from collections.abc import Callable
 from types import FrameType
 from typing import Any
 
 import uvicorn
 from fastapi import FastAPI
 from uvicorn.config import STARTUP_FAILURE
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from service.errors import Problem
+from service.guarded_protocol import guarded
 from service.http.context import MANAGEMENT, Service
 from service.settings import Settings
 
 logger = logging.getLogger(__name__)
 
-LINGER_S = 1.0
-"""How long a refused connection is read on."""
-
-_REASONS = {
-    400: b"Bad Request",
-    408: b"Request Timeout",
-    431: b"Request Header Fields Too Large",
-    503: b"Service Unavailable",
-}
-
 SPARE_FILES = 256
 """Descriptors for what is not a connection: models, processes, logs."""
-
-
-def guarded(settings: Settings, refused: Callable[[Problem], None]) -> type[HttpToolsProtocol]:
-    """uvicorn's httptools protocol, with what it does not guard against.
-
-    431 for a head of more than `max_header_bytes`; heads are counted while they arrive, so that an endless one
-    costs no more memory than the limit and a read. 408 for a head that is not complete after `receive_timeout_s`,
-    however slowly it drips; a connection that has sent nothing by then is closed without a word, and so is one
-    whose body still comes then, though it was answered. 503 beyond `max_connections`. What the parser refuses is
-    answered as a problem too. refused: told of each problem.
-    """
-
-    class GuardedProtocol(HttpToolsProtocol):
-        _head_bytes = 0
-        _in_head = True
-        _is_receiving = True
-        _is_refused = False
-        _timer: asyncio.TimerHandle | None = None
-
-        def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-            super().connection_made(transport)
-            if len(self.connections) > settings.max_connections:
-                detail = f"found {settings.max_connections} connections open, expected fewer"
-                self._refuse(Problem("too-many-connections", detail))
-            else:
-                self._time()
-
-        def connection_lost(self, exc: Exception | None) -> None:
-            self._stop_timing()
-            super().connection_lost(exc)
-
-        def data_received(self, data: bytes) -> None:
-            if self._is_refused:
-                return
-            super().data_received(data)
-            # A read that ends outside a head may hold a body, and is not counted; one that ends inside is, whole.
-            if self._in_head:
-                self._count(self._head_bytes + len(data))
-            # Most requests come in one read, and are never timed.
-            if not self._is_receiving and not self._is_stray():
-                self._stop_timing()
-            elif self._timer is None:
-                self._time()
-
-        def _is_stray(self) -> bool:
-            """Line ends between two requests begin none, but end uvicorn's wait for the next one."""
-            return (self.cycle is None or self.cycle.response_complete) and self.timeout_keep_alive_task is None
-
-        def on_message_begin(self) -> None:
-            self._head_bytes, self._in_head, self._is_receiving = 0, True, True
-            super().on_message_begin()
-
-        def on_headers_complete(self) -> None:
-            self._in_head = False
-            self._count(len(self.url) + sum(len(name) + len(value) + 4 for name, value in self.headers))
-            if self._is_refused:
-                raise ConnectionAbortedError  # ends the parsing, so that the application sees nothing of it
-            self._stop_timing()  # the body has a time of its own
-            super().on_headers_complete()
-
-        def on_message_complete(self) -> None:
-            self._is_receiving = False
-            super().on_message_complete()
-
-        def send_400_response(self, msg: str) -> None:
-            self._refuse(Problem("malformed-request", "found what is not HTTP, expected an HTTP/1.1 request"))
-
-        def _count(self, head_bytes: int) -> None:
-            self._head_bytes = head_bytes
-            if head_bytes > settings.max_header_bytes:
-                detail = f"found more than {settings.max_header_bytes} bytes of request head, expected at most that"
-                self._refuse(Problem("headers-too-large", detail))
-
-        def _time(self) -> None:
-            self._timer = self.loop.call_later(settings.receive_timeout_s, self._on_time_out)
-
-        def _stop_timing(self) -> None:
-            if self._timer is not None:
-                self._timer.cancel()
-                self._timer = None
-
-        def _on_time_out(self) -> None:
-            self._timer = None
-            if self.flow.read_paused:  # it is us who do not read
-                self._time()
-            elif self._in_head and self._head_bytes:
-                detail = f"found no whole head after {settings.receive_timeout_s:g} s, expected it within that"
-                self._refuse(Problem("too-slow", detail))
-            elif self._in_head:
-                self.transport.close()
-            else:  # the application answers 408, if it has not answered before
-                self.loop.call_later(LINGER_S, self.transport.close)
-
-        def _refuse(self, problem: Problem) -> None:
-            """Answer in the application's place, then read on for a moment without looking: to close on a client
-            that is still sending would reset the connection, and the answer would be lost with it."""
-            if self._is_refused or self.transport.is_closing():
-                return
-            self._is_refused = True
-            self._stop_timing()
-            refused(problem)
-            if self.cycle is not None and not self.cycle.response_complete:
-                self.cycle.keep_alive = False  # the request before has an answer to come, which ends the connection
-                return
-            response = problem.response()
-            lines = [b"HTTP/1.1 %d %s" % (problem.status, _REASONS[problem.status]), b"connection: close"]
-            lines += [name + b": " + value for name, value in response.raw_headers]
-            self.transport.write(b"\r\n".join(lines) + b"\r\n\r\n" + bytes(response.body))
-            self.transport.write_eof()
-            self.loop.call_later(LINGER_S, self.transport.close)
-
-    return GuardedProtocol
 
 
 class OperatedServer(uvicorn.Server):

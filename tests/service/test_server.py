@@ -17,6 +17,7 @@ import pytest
 from service import server as service_server
 from service.designs import Ear
 from service.formats import wire
+from service.guarded_protocol import MAX_PIPELINED
 from service.settings import Settings
 from tests.service.conftest import started
 from tests.service.test_process import Program, assert_raw_problem, exchange, wait_for
@@ -189,7 +190,10 @@ def test_line_ends_between_requests_hold_no_connection(program: Program) -> None
     """They begin no request, yet end the server's own wait for the next one."""
     with socket.create_connection(("127.0.0.1", program.port), timeout=20) as connection:
         connection.sendall(b"GET /health/live HTTP/1.1\r\nHost: x\r\n\r\n")
-        assert connection.recv(65_536).startswith(b"HTTP/1.1 200")
+        received = b""
+        while not received.endswith(b"}"):  # an answer comes in two pieces
+            received += connection.recv(65_536)
+        assert received.startswith(b"HTTP/1.1 200")
         connection.sendall(b"\r\n")
         assert connection.recv(65_536) == b""
 
@@ -203,6 +207,91 @@ def test_what_is_no_request_does_not_overtake_the_answer_to_one(program: Program
             received += more
     assert received.startswith(b"HTTP/1.1 200")
     assert received.count(b"HTTP/1.1 ") == 1
+
+
+UPGRADES = {
+    "h2c": b"Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAMAAABk\r\n",
+    "websocket": b"Connection: keep-alive, Upgrade\r\nUpgrade: websocket\r\n",
+}
+
+
+@pytest.mark.parametrize("offer", UPGRADES.values(), ids=UPGRADES)
+@pytest.mark.parametrize("parts", [1, 2, 3], ids=["in one piece", "body apart", "body in pieces"])
+def test_an_offer_to_upgrade_is_passed_over(program: Program, ear: Ear, offer: bytes, parts: int) -> None:
+    """As Java's client and `curl --http2` make one with every request."""
+    body = wire.encode(ear.primary, ear.secondary)
+    head = HEAD + FIRST + b"Accept: application/octet-stream\r\nContent-Length: %d\r\n" % len(body)
+    plain = exchange(program.port, head + b"Connection: close\r\n\r\n" + body)
+    offered = head + offer + b"Connection: close\r\n\r\n"
+    cut = len(body) // 2
+    pieces = {1: [offered + body], 2: [offered, body], 3: [offered, body[:cut], body[cut:]]}[parts]
+    received = exchange(program.port, *pieces)
+    assert received.startswith(b"HTTP/1.1 200")
+    assert received.partition(b"\r\n\r\n")[2] == plain.partition(b"\r\n\r\n")[2]
+
+
+def test_the_body_of_an_offer_to_upgrade_is_no_request(program: Program) -> None:
+    hidden = b"GET /health/live HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
+    head = HEAD + FIRST + UPGRADES["h2c"] + b"Content-Length: %d\r\n\r\n" % len(hidden)
+    with socket.create_connection(("127.0.0.1", program.port), timeout=20) as connection:
+        connection.sendall(head)
+        time.sleep(0.1)
+        connection.sendall(hidden + hidden)
+        received = b""
+        while more := connection.recv(65_536):
+            received += more
+    assert re.findall(rb"HTTP/1.1 (\d+)", received) == [b"400", b"200"]
+
+
+def test_no_tunnel_is_made(program: Program) -> None:
+    received = exchange(program.port, b"CONNECT x:80 HTTP/1.1\r\nHost: x\r\n\r\n")
+    assert_raw_problem(received, 400, "malformed-request")
+
+
+def test_who_hangs_up_on_two_requests_at_once_makes_no_defect(program: Program, management: str, ear: Ear) -> None:
+    body = wire.encode(ear.primary, ear.secondary)
+    request = HEAD + FIRST + b"Content-Length: %d\r\n\r\n" % len(body) + body
+    for _ in range(3):
+        with socket.create_connection(("127.0.0.1", program.port), timeout=20) as connection:
+            connection.sendall(request + request)
+    with httpx.Client(base_url=program.address, headers={"Authorization": "Bearer first"}) as client:
+        answer = client.post("/synthesize", content=body, headers={"Content-Type": "application/octet-stream"})
+    assert answer.status_code == 200  # behind those
+    metrics = httpx.get(f"{management}/metrics").text
+    assert "prime_defects_total 0.0" in metrics
+    assert "prime_queue_depth 0.0" in metrics
+
+
+def test_a_head_behind_a_body_is_not_counted_with_it(program: Program, ear: Ear) -> None:
+    """A read that ends within the second request's head holds the first one's body, longer than any head may be."""
+    body = wire.encode(ear.primary, ear.secondary)
+    request = HEAD + FIRST + b"Content-Length: %d\r\n\r\n" % len(body) + body
+    last = b"GET /health/live HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
+    with socket.create_connection(("127.0.0.1", program.port), timeout=20) as connection:
+        connection.sendall(request + last[:20])
+        time.sleep(0.2)
+        connection.sendall(last[20:])
+        received = b""
+        while more := connection.recv(65_536):
+            received += more
+    assert received.count(b"HTTP/1.1 200") == 2
+
+
+def test_few_requests_wait_behind_one_another(program: Program) -> None:
+    """Sent without waiting for an answer: as many as may wait are answered, then the connection ends."""
+    received = exchange(program.port, b"GET /health/live HTTP/1.1\r\nHost: x\r\n\r\n" * 1000)
+    assert received.count(b"HTTP/1.1 200") == MAX_PIPELINED + 1
+
+
+def test_connections_of_clients_do_not_keep_the_operator_out(program: Program, management: str) -> None:
+    open_ones = [socket.create_connection(("127.0.0.1", program.port)) for _ in range(MAX_CONNECTIONS)]
+    try:
+        wait_for(lambda: b" 503 " in exchange(program.port, b"GET /health/live HTTP/1.1\r\nHost: x\r\n\r\n"))
+        assert httpx.get(f"{management}/health/live").status_code == 200
+        assert httpx.get(f"{management}/metrics").status_code == 200
+    finally:
+        for each in open_ones:
+            each.close()
 
 
 @pytest.mark.anyio
