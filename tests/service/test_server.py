@@ -262,9 +262,9 @@ def test_who_hangs_up_on_two_requests_at_once_makes_no_defect(program: Program, 
     assert "prime_queue_depth 0.0" in metrics
 
 
-def test_a_head_behind_a_body_is_not_counted_with_it(program: Program, ear: Ear) -> None:
+def test_a_head_behind_a_body_is_not_counted_with_it(program: Program) -> None:
     """A read that ends within the second request's head holds the first one's body, longer than any head may be."""
-    body = wire.encode(ear.primary, ear.secondary)
+    body = bytes(20_000)
     request = HEAD + FIRST + b"Content-Length: %d\r\n\r\n" % len(body) + body
     last = b"GET /health/live HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
     with socket.create_connection(("127.0.0.1", program.port), timeout=20) as connection:
@@ -274,7 +274,7 @@ def test_a_head_behind_a_body_is_not_counted_with_it(program: Program, ear: Ear)
         received = b""
         while more := connection.recv(65_536):
             received += more
-    assert received.count(b"HTTP/1.1 200") == 2
+    assert re.findall(rb"HTTP/1.1 (\d+)", received) == [b"400", b"200"]
 
 
 def test_few_requests_wait_behind_one_another(program: Program) -> None:
