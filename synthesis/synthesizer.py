@@ -16,7 +16,7 @@ from synthesis.errors import InvalidOption, InvalidPaths, NonFiniteFilter
 from synthesis.estimate_uncertainty import expected_uncertainty
 from synthesis.features import path_features
 from synthesis.fir_wiener import CEILING_SHARPNESS, drive_ceiling, fir_wiener, starting_weight
-from synthesis.gauss_newton import MAX_UPDATES, PROFILES, Refinement, Refining, Updates
+from synthesis.gauss_newton import MAX_UPDATES, PROFILES, BeginUpdates, Refinement, Refining, Updates
 from synthesis.generator import NEPER_PER_DB, Generator
 from synthesis.minimum_phase import minimum_phase_fir
 from synthesis.noise_reduction import Prediction, predict
@@ -62,6 +62,7 @@ class Synthesizer(nn.Module):
         super().__init__()
         self.generator = generator
         self.solve: ToeplitzSolver = solve_toeplitz
+        self.begin_updates: BeginUpdates = Refining
         self.register_buffer("reference_psd", reference_psd)
         self.register_buffer("band_uncertainty", band_uncertainty)
 
@@ -132,7 +133,7 @@ class Synthesizer(nn.Module):
         profile: a name of PROFILES; on the design grid paths no longer show how fine they are, `suited_profile` is
         told. reference_psd None: the checkpoint's own.
         """
-        return Refining(
+        return self.begin_updates(
             paths,
             taps,
             self.reference_psd if reference_psd is None else reference_psd,

@@ -30,7 +30,7 @@ from torch import Tensor
 
 from synthesis.conjugate_gradients import Solution
 from synthesis.conventions import N_TAPS
-from synthesis.gpu.fft import forward, frequencies, inverse, offsets, product, twiddles
+from synthesis.gpu.fft import forward, frequencies, inverse, offsets, product, stored_bins, twiddles
 from synthesis.toeplitz import TAPER, generating_polynomial, solve_toeplitz
 
 N_FFT = 8192
@@ -45,7 +45,7 @@ _TWIST, _THETA, _PHI, _N_ROWS = (tl.constexpr(row) for row in (4, 6, 8, 10))
 
 
 @lru_cache(maxsize=8)
-def _constants(device: torch.device) -> tuple[Tensor, Tensor]:
+def transform_constants(device: torch.device) -> tuple[Tensor, Tensor]:
     """For transforms of 2048 points: twiddles, e^(-i pi m / n) by sample, e^(i theta) and e^(i phi) by bin,
     [10, 2048]. For those of 4096: twiddles and e^(i pi k / 4096) by bin, [6, 4096]."""
     bins = frequencies(N_TAPS).flatten() / N_TAPS
@@ -76,13 +76,6 @@ aligned: loads of four values at once would give a thread four columns, and ever
 
 
 @triton.jit
-def _bins(COLUMNS: tl.constexpr):
-    """`frequencies` of 4096 points."""
-    row, column = tl.arange(0, 16)[:, None], tl.arange(0, COLUMNS)[None, :]
-    return column // 16 + 16 * (column % 16) + 256 * row
-
-
-@triton.jit
 def _packed(k_re, k_im, h_re, h_im, turn_re, turn_im):
     """From X[k] and X[4096 - k] the spectrum of x[2 n] + i x[2 n + 1], x the real sequence of 8192 points."""
     even_re, even_im = (k_re + h_re) * 0.5, (k_im - h_im) * 0.5
@@ -95,7 +88,7 @@ def _sequences(symbol, matched, constants, sequences, cepstrum, TAPS: tl.constex
     """Program (item, 0): samples 0 to n - 1 of the symbol's inverse transform; 1: of the right-hand side's; 2: the
     transform of the symbol's folded cepstrum, as that of x[2 n] + i x[2 n + 1]."""
     item, which = tl.program_id(0), tl.program_id(1)
-    bins = _bins(HALF // 16)
+    bins = stored_bins(HALF // 16)
     mirrored = HALF - bins
     symbol += item * (HALF + 1)
     k_re, h_re = tl.load(symbol + bins), tl.load(symbol + mirrored)
@@ -130,7 +123,7 @@ def _sequences(symbol, matched, constants, sequences, cepstrum, TAPS: tl.constex
 def _generating_polynomial(symbol, cepstrum, constants, sequences, TAPS: tl.constexpr, HALF: tl.constexpr):
     """a[m] e^(-taper m / n), a the impulse response of 1 / F, F the symbol's minimum-phase factor."""
     item = tl.program_id(0)
-    bins = _bins(HALF // 16)
+    bins = stored_bins(HALF // 16)
     mirrored = HALF - bins
     cepstrum += item * 2 * HALF
     k_re, k_im = tl.load(cepstrum + bins), tl.load(cepstrum + HALF + bins)
@@ -273,7 +266,7 @@ def solve(
             preconditioned=preconditioned,
         )
     batch, n_bins = symbol.shape
-    small, large = _constants(symbol.device)
+    small, large = transform_constants(symbol.device)
     if n_bins == N_FFT // 2 + 1:
         symbol, matched = symbol.contiguous(), torch.view_as_real(matched.resolve_conj().contiguous())
         sequences = symbol.new_empty(batch, 3, n)
