@@ -2,9 +2,10 @@
 
 On the CPU the schedule runs eagerly, operator by operator, and these operators are what a GPU would be given to
 launch: one that computes counts as one launch there, a view as none (a transform or a convolution may be several
-kernels). Toeplitz systems and updates count as the launches of `synthesis.gpu`; `--solver torch` counts their
-operators. Bytes are those of the tensors that an operator reads and writes, each once, as if no cache held any.
-With `--device cuda` the kernels of each replayed design are counted too, from torch's profiler.
+kernels). What `synthesis.gpu` does in kernels of its own, the solves, the Wiener filter around one and the updates,
+counts as their launches; `--solver torch` counts its operators. Bytes are those of the tensors that an operator
+reads and writes, each once, as if no cache held any. With `--device cuda` the kernels of each replayed design are
+counted too, from torch's profiler.
 """
 
 from __future__ import annotations
@@ -35,10 +36,10 @@ from service.engine.stage_clock import StageClock
 from synthesis.conjugate_gradients import Solution
 from synthesis.gauss_newton import FAST, Refinement, Refining, Updates
 from synthesis.generator import Generator, GeneratorConfig
-from synthesis.gpu.served import LAUNCHES_AROUND_A_SOLVE, LAUNCHES_TO_BEGIN, N_LAUNCHES
+from synthesis.gpu.served import LAUNCHES_AROUND_A_SOLVE, LAUNCHES_TO_BEGIN, LAUNCHES_TO_REALISE, N_LAUNCHES
 from synthesis.paths import AcousticPaths
-from synthesis.synthesizer import Synthesizer
-from synthesis.toeplitz import solve_toeplitz
+from synthesis.synthesizer import Synthesizer, realised_wiener
+from synthesis.toeplitz import ToeplitzSolver, solve_toeplitz
 
 N_COMMONEST = 6
 
@@ -49,7 +50,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     ears_module.add_options(parser)
     add_model_options(parser)
     parser.add_argument("--batches", type=int, nargs="+", default=[1])
-    parser.add_argument("--solver", choices=("fused", "torch"), default="fused", help="and updates")
+    parser.add_argument("--solver", choices=("fused", "torch"), default="fused", help="of filters")
     parser.add_argument("--quick", action="store_true", help="one update alone: to see that it runs")
 
 
@@ -143,6 +144,35 @@ class Counting(TorchDispatchMode):
         )
         return solution
 
+    def realised(
+        self,
+        generator: Generator,
+        paths: AcousticPaths,
+        log_paths: Tensor,
+        correction: Tensor,
+        log_ceiling: Tensor | None,
+        solve: ToeplitzSolver,
+    ) -> Tensor:
+        """A Wiener filter as `synthesis.gpu` launches it: by the reference, uncounted.
+
+        Beside `solve`'s its kernels read and write 4 numbers a bin of the paths' own grid, 22 of the generator's.
+        """
+        system: list[Any] = []
+
+        def caught(*given: Any, **options: Any) -> Solution:
+            system[:] = given, options
+            return solve_toeplitz(*given, **options)
+
+        n_bins = generator.config.n_fft // 2 + 1
+        taps: Tensor = self.as_kernels(
+            "fused filter",
+            LAUNCHES_TO_REALISE,
+            4 * paths.batch_size * (4 * paths.n_bins + 22 * n_bins),
+            lambda: realised_wiener(generator, paths, log_paths, correction, log_ceiling, caught),
+        )
+        solve(*system[0], **system[1])
+        return taps
+
     def begin(self, *arguments: Any, **options: Any) -> Updates:
         """Updates as `synthesis.gpu` launches them: by the reference, uncounted."""
         return _CountedUpdates(self, *arguments, **options)
@@ -218,6 +248,7 @@ def traced(synthesizer: Synthesizer, ears: Ears, batch: int, k: int, fused: bool
     with Counting() as counting, ExitStack() as patches:
         if fused:
             patches.enter_context(patch.object(synthesizer, "solve", counting.fused))
+            patches.enter_context(patch.object(synthesizer, "realise", counting.realised))
             patches.enter_context(patch.object(synthesizer, "begin_updates", counting.begin))
 
         def ended(stage: str) -> None:

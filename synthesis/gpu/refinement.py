@@ -110,7 +110,7 @@ _kernel = triton.jit(
 
 
 @lru_cache(maxsize=8)
-def _grid_constants(n_fft: int, device: torch.device) -> tuple[Tensor, Tensor]:
+def grid_constants(n_fft: int, device: torch.device) -> tuple[Tensor, Tensor]:
     """By bin, float32 [3, n_bins]; and the first bin of each segment, with the end of the last, int32 [34]."""
     with torch.inference_mode(False):
         n_bins = n_fft // 2 + 1
@@ -232,7 +232,7 @@ def _on_grid(
     tl.store(bins + (_RESPONSE + 1) * N_BINS, tl.zeros_like(p_re), mask=inside)
     primary_power, secondary_power = _squared(p_re, p_im), _squared(s_re, s_im)
     # Above the scored bands the loudspeaker stays below the disturbance.
-    drive = tl.sqrt(tl.sum(primary_power) / tl.maximum(tl.sum(secondary_power), _TINY)) * _DRIVE
+    drive = tl.sqrt(tl.sum(primary_power)) / tl.sqrt(tl.maximum(tl.sum(secondary_power), _TINY)) * _DRIVE
     is_high = (segment >= _FIRST_HIGH) & (segment <= _LAST_HIGH)
     ceiling = tl.exp(tl.load(max_gain_db + item) * _NEPER_PER_DB)
     ceiling = tl.where(is_high, tl.minimum(ceiling, tl.minimum(tl.maximum(drive, _LEAST), _MOST)), ceiling)
@@ -466,8 +466,7 @@ class FusedRefining:
         """Arguments as of `synthesis.gauss_newton.Refining`."""
         batch, n_bins = len(taps), profile.n_fft // 2 + 1
         self._batch, self._profile, self._solve = batch, profile, solve
-        self._constants, self._edges = _grid_constants(profile.n_fft, taps.device)
-        self._twiddle = transform_constants(taps.device)[1]
+        self._constants, self._edges = grid_constants(profile.n_fft, taps.device)
         self._taps = taps.new_empty(batch, N_TAPS)
         self._bins = taps.new_empty(batch, _N_BIN_ROWS.value, n_bins)
         self._bands = taps.new_empty(batch, _N_BAND_ROWS.value, _ALL.value)
@@ -495,7 +494,7 @@ class FusedRefining:
         )
         self._by_item(_scale, self._bands, self._items)
         start = taps.contiguous()
-        self._transform(start)
+        transform(start, self._constants, self._packed)
         self._by_band(_move, *self._state, self._packed, start, self._taps, TAPS=N_TAPS)
         self._account(self._items, begin=True)
 
@@ -509,7 +508,7 @@ class FusedRefining:
             n_iterations=self._profile.n_iterations,
             tolerance=self._profile.tolerance,
         )
-        self._transform(solution.value)
+        transform(solution.value, self._constants, self._packed)
         self._by_band(_try_steps, *self._state, self._packed)
         self._by_item(_choose, self._bands, self._items, self._stopped, self._n_applied)
         self._by_band(_move, *self._state, self._packed, solution.value, self._taps, TAPS=N_TAPS)
@@ -536,16 +535,18 @@ class FusedRefining:
     def _by_item(self, kernel: Any, *arguments: Tensor | int, **sizes: int) -> None:
         kernel[(self._batch,)](*arguments, **sizes, num_warps=_ONE)
 
-    def _transform(self, samples: Tensor) -> None:
-        n_parts = self._packed.shape[-1] // N_POINTS
-        given = samples, self._twiddle, self._constants, self._packed
-        sizes = {"TAPS": N_TAPS, "POINTS": N_POINTS, "PARTS": n_parts}
-        _response[(self._batch, n_parts)](*given, **sizes, num_warps=_WIDE)
-
     def _account(self, solved: Tensor, *, begin: bool) -> None:
         n_columns = self._history.shape[-1]
         given = self._bands, self._items, solved, self._history, self._stopped, self._n_applied, n_columns
         self._by_item(_account, *given, BEGIN=begin, COLUMNS=_COLUMNS)
+
+
+def transform(samples: Tensor, constants: Tensor, packed: Tensor) -> None:
+    """Of taps [batch, 2048], as x[2 n] + i x[2 n + 1] on the constants' grid: packed [batch, 2, n_bins - 1]."""
+    twiddle = transform_constants(samples.device)[1]
+    n_parts = packed.shape[-1] // N_POINTS
+    sizes = {"TAPS": N_TAPS, "POINTS": N_POINTS, "PARTS": n_parts}
+    _response[(len(samples), n_parts)](samples, twiddle, constants, packed, **sizes, num_warps=_WIDE)
 
 
 def refining(

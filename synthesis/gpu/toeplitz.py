@@ -76,11 +76,33 @@ aligned: loads of four values at once would give a thread four columns, and ever
 
 
 @triton.jit
-def _packed(k_re, k_im, h_re, h_im, turn_re, turn_im):
+def packed_spectrum(k_re, k_im, h_re, h_im, turn_re, turn_im):
     """From X[k] and X[4096 - k] the spectrum of x[2 n] + i x[2 n + 1], x the real sequence of 8192 points."""
     even_re, even_im = (k_re + h_re) * 0.5, (k_im - h_im) * 0.5
     odd_re, odd_im = product((k_re - h_re) * 0.5, (k_im + h_im) * 0.5, turn_re, turn_im)
     return even_re - odd_im, even_im + odd_re
+
+
+@triton.jit
+def folded(re, im, place, HALF: tl.constexpr):
+    """A cepstrum's anticausal half onto the causal one: c[0] and c[4096] stay, between them a sample takes its
+    mirror image's share, beyond is nothing. As x[2 n] and x[2 n + 1]."""
+    ends = (place == 0) | (place == HALF // 2)
+    re = tl.where(ends, re, tl.where(place < HALF // 2, 2 * re, 0.0))
+    return re, tl.where(place < HALF // 2, 2 * im, 0.0)
+
+
+@triton.jit
+def minimum_phases(cepstrum, bins, mirrored, turn_re, turn_im, HALF: tl.constexpr):
+    """Of F at bins and their mirror images, from the transform of the folded cepstrum as x[2 n] + i x[2 n + 1].
+
+    log F[k] = U + V and its conjugate at the mirrored bin U - V; only their imaginary parts are not known yet.
+    """
+    k_re, k_im = tl.load(cepstrum + bins), tl.load(cepstrum + HALF + bins)
+    h_re, h_im = tl.load(cepstrum + mirrored % HALF), tl.load(cepstrum + HALF + mirrored % HALF)
+    even = 0.5 * (k_im - h_im)
+    odd = -0.5 * ((k_re - h_re) * turn_re + (k_im + h_im) * turn_im)
+    return even + odd, odd - even
 
 
 @_kernel
@@ -102,7 +124,7 @@ def _sequences(symbol, matched, constants, sequences, cepstrum, TAPS: tl.constex
     if which == 2:
         k_re, h_re = 0.5 * tl.log(k_re), 0.5 * tl.log(h_re)
     turn = constants + 4 * HALF + offsets(HALF // 16)
-    re, im = _packed(k_re, k_im, h_re, h_im, tl.load(turn), tl.load(turn + HALF))
+    re, im = packed_spectrum(k_re, k_im, h_re, h_im, tl.load(turn), tl.load(turn + HALF))
     re, im = inverse(re / HALF, im / HALF, constants, HALF // 16)
     place = offsets(HALF // 16)
     if which < 2:
@@ -110,10 +132,7 @@ def _sequences(symbol, matched, constants, sequences, cepstrum, TAPS: tl.constex
         tl.store(samples, re, mask=place < TAPS // 2)
         tl.store(samples + 1, im, mask=place < TAPS // 2)
     else:
-        # c[0] and c[4096] stay, between them a sample takes its mirror image's share, beyond is nothing.
-        ends = (place == 0) | (place == HALF // 2)
-        re = tl.where(ends, re, tl.where(place < HALF // 2, 2 * re, 0.0))
-        im = tl.where(place < HALF // 2, 2 * im, 0.0)
+        re, im = folded(re, im, place, HALF)
         re, im = forward(re, im, constants, HALF // 16)
         tl.store(cepstrum + item * 2 * HALF + bins, re)
         tl.store(cepstrum + item * 2 * HALF + HALF + bins, im)
@@ -125,22 +144,16 @@ def _generating_polynomial(symbol, cepstrum, constants, sequences, TAPS: tl.cons
     item = tl.program_id(0)
     bins = stored_bins(HALF // 16)
     mirrored = HALF - bins
-    cepstrum += item * 2 * HALF
-    k_re, k_im = tl.load(cepstrum + bins), tl.load(cepstrum + HALF + bins)
-    h_re, h_im = tl.load(cepstrum + mirrored % HALF), tl.load(cepstrum + HALF + mirrored % HALF)
     turn = constants + 4 * HALF + offsets(HALF // 16)
     turn_re, turn_im = tl.load(turn), tl.load(turn + HALF)
-    # log F[k] = U + V and its conjugate at the mirrored bin U - V; only their imaginary parts are not known yet.
-    even = 0.5 * (k_im - h_im)
-    odd = -0.5 * ((k_re - h_re) * turn_re + (k_im + h_im) * turn_im)
+    k_phase, h_phase = minimum_phases(cepstrum + item * 2 * HALF, bins, mirrored, turn_re, turn_im, HALF)
     symbol += item * (HALF + 1)
     k_size, h_size = 1 / tl.sqrt(tl.load(symbol + bins)), 1 / tl.sqrt(tl.load(symbol + mirrored))
-    k_phase, h_phase = -(even + odd), even - odd
-    re, im = _packed(
+    re, im = packed_spectrum(
         k_size * tl.cos(k_phase),
-        k_size * tl.sin(k_phase),
+        -k_size * tl.sin(k_phase),
         h_size * tl.cos(h_phase),
-        h_size * tl.sin(h_phase),
+        -h_size * tl.sin(h_phase),
         turn_re,
         turn_im,
     )
