@@ -2,7 +2,7 @@
 
 On the CPU the schedule runs eagerly, operator by operator, and these operators are what a GPU would be given to
 launch: one that computes counts as one launch there, a view as none (a transform or a convolution may be several
-kernels). What `synthesis.gpu` does in kernels of its own, the solves, the Wiener filter around one and the updates,
+kernels). What `synthesis.gpu` does in kernels of its own, the features, the solves and the filters around them,
 counts as their launches; `--solver torch` counts its operators. Bytes are those of the tensors that an operator
 reads and writes, each once, as if no cache held any. With `--device cuda` the kernels of each replayed design are
 counted too, from torch's profiler.
@@ -36,9 +36,15 @@ from service.engine.stage_clock import StageClock
 from synthesis.conjugate_gradients import Solution
 from synthesis.gauss_newton import FAST, Refinement, Refining, Updates
 from synthesis.generator import Generator, GeneratorConfig
-from synthesis.gpu.served import LAUNCHES_AROUND_A_SOLVE, LAUNCHES_TO_BEGIN, LAUNCHES_TO_REALISE, N_LAUNCHES
+from synthesis.gpu.served import (
+    LAUNCHES_AROUND_A_SOLVE,
+    LAUNCHES_TO_BEGIN,
+    LAUNCHES_TO_READ,
+    LAUNCHES_TO_REALISE,
+    N_LAUNCHES,
+)
 from synthesis.paths import AcousticPaths
-from synthesis.synthesizer import Synthesizer, realised_wiener
+from synthesis.synthesizer import PathRatio, Synthesizer, read_paths, realised_wiener
 from synthesis.toeplitz import ToeplitzSolver, solve_toeplitz
 
 N_COMMONEST = 6
@@ -144,6 +150,22 @@ class Counting(TorchDispatchMode):
         )
         return solution
 
+    def read(self, generator: Generator, paths: AcousticPaths) -> PathRatio:
+        """What a generator reads as `synthesis.gpu` launches it, where it does: by the reference, uncounted.
+
+        Its kernels read the paths twice, and write and read 3 numbers a bin of the generator's own grid.
+        """
+        config = generator.config
+        if config.kind == "prime":
+            return read_paths(generator, paths)
+        ratio: PathRatio = self.as_kernels(
+            "fused features",
+            LAUNCHES_TO_READ,
+            4 * paths.batch_size * (8 * paths.n_bins // 4 + 5 * (config.n_fft // 2 + 1) + 14 * config.n_points),
+            lambda: read_paths(generator, paths),
+        )
+        return ratio
+
     def realised(
         self,
         generator: Generator,
@@ -248,6 +270,7 @@ def traced(synthesizer: Synthesizer, ears: Ears, batch: int, k: int, fused: bool
     with Counting() as counting, ExitStack() as patches:
         if fused:
             patches.enter_context(patch.object(synthesizer, "solve", counting.fused))
+            patches.enter_context(patch.object(synthesizer, "read", counting.read))
             patches.enter_context(patch.object(synthesizer, "realise", counting.realised))
             patches.enter_context(patch.object(synthesizer, "begin_updates", counting.begin))
 

@@ -52,6 +52,25 @@ def on_generator_grid(generator: Generator, paths: AcousticPaths) -> AcousticPat
     return AcousticPaths(paths.primary[..., ::stride].contiguous(), paths.secondary[..., ::stride].contiguous())
 
 
+class Read(Protocol):
+    """What `read_paths` does, however it is done."""
+
+    def __call__(self, generator: Generator, paths: AcousticPaths) -> PathRatio:
+        """Read."""
+        ...
+
+
+def read_paths(generator: Generator, paths: AcousticPaths) -> PathRatio:
+    """Magnitude base (Eq. 4) and pooled conditioning features of paths on the design grid."""
+    coarse = on_generator_grid(generator, paths)
+    w_reg = regularised_ratio(coarse)
+    log_base = log_base_magnitude(w_reg, generator.config.base)
+    log_paths = floored_log(torch.stack((coarse.primary, coarse.secondary), dim=1).abs())
+    features = path_features(coarse, w_reg, log_base)
+    pooled = generator.grid.pool(torch.cat((log_paths, features), dim=1))
+    return PathRatio(log_base, pooled[:, :2], pooled[:, 2:])
+
+
 class Realise(Protocol):
     """What `realised_wiener` does, however it is done."""
 
@@ -108,19 +127,14 @@ class Synthesizer(nn.Module):
         self.generator = generator
         self.solve: ToeplitzSolver = solve_toeplitz
         self.begin_updates: BeginUpdates = Refining
+        self.read: Read = read_paths
         self.realise: Realise = realised_wiener
         self.register_buffer("reference_psd", reference_psd)
         self.register_buffer("band_uncertainty", band_uncertainty)
 
     def path_ratio(self, paths: AcousticPaths) -> PathRatio:
         """Magnitude base (Eq. 4) and pooled conditioning features."""
-        coarse = on_generator_grid(self.generator, paths)
-        w_reg = regularised_ratio(coarse)
-        log_base = log_base_magnitude(w_reg, self.generator.config.base)
-        log_paths = floored_log(torch.stack((coarse.primary, coarse.secondary), dim=1).abs())
-        features = path_features(coarse, w_reg, log_base)
-        pooled = self.generator.grid.pool(torch.cat((log_paths, features), dim=1))
-        return PathRatio(log_base, pooled[:, :2], pooled[:, 2:])
+        return self.read(self.generator, paths)
 
     def generate(self, features: Tensor) -> Tensor:
         """The corrections Delta, natural log, on the generator's own grid: [batch, n_outputs, n_points] (Eq. 5)."""

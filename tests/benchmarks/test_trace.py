@@ -13,7 +13,13 @@ from benchmarks.trace import Counting, MarkingClock, traced
 from model_store.store import ModelStore
 from service.engine.schedule import Schedule
 from synthesis.conventions import STAGES
-from synthesis.gpu.served import LAUNCHES_AROUND_A_SOLVE, LAUNCHES_TO_BEGIN, LAUNCHES_TO_REALISE, N_LAUNCHES
+from synthesis.gpu.served import (
+    LAUNCHES_AROUND_A_SOLVE,
+    LAUNCHES_TO_BEGIN,
+    LAUNCHES_TO_READ,
+    LAUNCHES_TO_REALISE,
+    N_LAUNCHES,
+)
 
 
 def test_views_cost_nothing_and_bytes_are_read_and_written() -> None:
@@ -67,6 +73,7 @@ def test_what_is_fused_counts_as_its_launches(ears: Ears) -> None:
         for each in (False, True)
     )
     expected = {
+        "path_ratio": {"fused features": LAUNCHES_TO_READ},
         "reconstruct": {"fused filter": LAUNCHES_TO_REALISE, "fused solve": N_LAUNCHES},
         "refine": {
             "fused updates": LAUNCHES_TO_BEGIN + 2 * LAUNCHES_AROUND_A_SOLVE,

@@ -1,11 +1,8 @@
 """Updates by the kernels against the reference's in double precision, and as machine code for a GPU."""
 
-import json
-import os
-import subprocess
-import sys
 from collections import Counter
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
@@ -24,6 +21,7 @@ from tests.synthesis.cases import HOPELESS, Case, hopeless, random_case, relativ
 
 pytest.importorskip("triton", reason="Triton is not installed (pip install .[gpu])")
 from synthesis.gpu import refinement, toeplitz
+from tests.synthesis.gpu.hopper import compiled
 from tests.synthesis.gpu.launches import Launches
 
 
@@ -265,59 +263,15 @@ def test_no_update_reads_a_value(case: Case, profile: RefinementProfile, launche
     assert all(isinstance(getattr(result, name), FakeTensor) for name in Refinement.__dataclass_fields__)
 
 
-COMPILE = """
-import json, re, subprocess, sys
-from pathlib import Path
-import triton
-from triton.backends.compiler import GPUTarget
-from triton.compiler import ASTSource
-from synthesis.gpu import refinement
-
-tool = Path(triton.__file__).parent / "backends/nvidia/bin/cuobjdump"
-types = {"edges": "*i32", "stopped": "*i64", "n_applied": "*i64", "psd_stride": "i32", "n_columns": "i32"}
-found = {}
-for n_fft in (8192, 16384):
+@pytest.mark.parametrize("n_fft", [FAST.n_fft, FINE.n_fft])
+def test_they_compile_for_hopper_and_nothing_spills(n_fft: int, tmp_path: Path) -> None:
     half = n_fft // 2
-    sizes = {"N_BINS": half + 1, "BLOCK": half // 4, "STRIDE": 32768 // n_fft, "TAPS": 2048}
+    sizes = {"N_BINS": half + 1, "BLOCK": half // 4, "STRIDE": DESIGN_N_FFT // n_fft, "TAPS": 2048}
     sizes |= {"POINTS": 4096, "PARTS": half // 4096, "COLUMNS": 16, "BEGIN": False}
-    for name, n_warps in refinement.N_WARPS.items():
-        kernel = getattr(refinement, name)
-        signature = {each: "constexpr" if each in sizes else types.get(each, "*fp32") for each in kernel.arg_names}
-        source = ASTSource(kernel, signature, {key: value for key, value in sizes.items() if key in signature})
-        made = triton.compile(source, target=GPUTarget("cuda", 90, 32), options={"num_warps": n_warps})
-        file = Path(sys.argv[1]) / f"{name}.cubin"
-        file.write_bytes(made.asm["cubin"])
-        usage = subprocess.run([tool, "-res-usage", file], capture_output=True, text=True, check=True).stdout
-        found[f"{name} {n_fft}"] = {
-            "exchanges": made.asm["ttgir"].count("ttg.convert_layout"),
-            "registers": int(re.search(r"REG:(\\d+)", usage)[1]) * 32 * n_warps,
-            "stack": int(re.search(r"STACK:(\\d+)", usage)[1]),
-            "shared": made.metadata.shared,
-            "specialised": [
-                each.name for each in kernel.params
-                if not each.is_constexpr and not each.do_not_specialize_on_alignment and not each.do_not_specialize
-            ],
-        }
-print(json.dumps(found))
-"""
-
-
-def test_they_compile_for_hopper_and_nothing_spills(tmp_path: object) -> None:
-    """As machine code, by the compiler and assembler that Triton brings along: no GPU needed."""
-    environment = {key: value for key, value in os.environ.items() if key != "TRITON_INTERPRET"}
-    done = subprocess.run(
-        [sys.executable, "-c", COMPILE, str(tmp_path)],
-        env=environment | {"TRITON_CACHE_DIR": f"{tmp_path}/cache", "PYTHONPATH": os.pathsep.join(sys.path)},
-        capture_output=True,
-        text=True,
-        timeout=280,
-    )
-    assert done.returncode == 0, done.stderr
-    found = json.loads(done.stdout.splitlines()[-1])
-    assert len(found) == 2 * len(refinement.N_WARPS)
+    types = {"edges": "*i32", "stopped": "*i64", "n_applied": "*i64", "psd_stride": "i32", "n_columns": "i32"}
+    found = compiled("synthesis.gpu.refinement", sizes, types, tmp_path)
+    assert set(found) == set(refinement.N_WARPS)
     for name, each in found.items():
-        assert each["specialised"] == [], name
-        assert each["exchanges"] == (4 if name.startswith("_response") else 0), name
-        assert each["registers"] <= 65_536, name
+        # Two halves of a complex array, twice in a transform.
+        assert each["exchanges"] == (4 if name == "_response" else 0), name
         assert each["stack"] == 0, name
-        assert each["shared"] <= 48 * 1024, name
