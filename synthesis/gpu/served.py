@@ -82,7 +82,7 @@ def _made(
     found = [solve(symbol, matched, N_TAPS, n_iterations=4).value]
 
     bins = torch.linspace(0, torch.pi, N_BINS, dtype=torch.float64)
-    spectra = [torch.polar(level / (1 + bins), -delay * bins)[None] for level, delay in ((1.0, 30), (0.5, 10))]
+    spectra = [torch.polar(1 / (level + bins), -delay * bins)[None] for level, delay in ((1, 30), (2, 10))]
     paths = AcousticPaths(*(each.to(device, torch.complex64) for each in spectra))
     generator = Generator(GeneratorConfig.prime_log()).to(device)
     ratio = read(generator, paths)
