@@ -153,7 +153,7 @@ class Counting(TorchDispatchMode):
     def read(self, generator: Generator, paths: AcousticPaths) -> PathRatio:
         """What a generator reads as `synthesis.gpu` launches it, where it does: by the reference, uncounted.
 
-        Its kernels read the paths twice, and write and read 3 numbers a bin of the generator's own grid.
+        Its kernels read the paths twice, and write and read 5 numbers a bin of the generator's own grid.
         """
         config = generator.config
         if config.kind == "prime":
@@ -161,7 +161,7 @@ class Counting(TorchDispatchMode):
         ratio: PathRatio = self.as_kernels(
             "fused features",
             LAUNCHES_TO_READ,
-            4 * paths.batch_size * (8 * paths.n_bins // 4 + 5 * (config.n_fft // 2 + 1) + 14 * config.n_points),
+            4 * paths.batch_size * (8 * paths.n_bins + 5 * (config.n_fft // 2 + 1) + 14 * config.n_points),
             lambda: read_paths(generator, paths),
         )
         return ratio
