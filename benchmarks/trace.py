@@ -2,9 +2,10 @@
 
 On the CPU the schedule runs eagerly, operator by operator, and these operators are what a GPU would be given to
 launch: one that computes counts as one launch there, a view as none (a transform or a convolution may be several
-kernels). Toeplitz systems count as the launches of `synthesis.gpu`; `--solver torch` counts their operators. Bytes
-are those of the tensors that an operator reads and writes, each once, as if no cache held any. With `--device cuda`
-the kernels of each replayed design are counted too, from torch's profiler.
+kernels). What `synthesis.gpu` does in kernels of its own, the features, the solves and the filters around them,
+counts as their launches; `--solver torch` counts its operators. Bytes are those of the tensors that an operator
+reads and writes, each once, as if no cache held any. With `--device cuda` the kernels of each replayed design are
+counted too, from torch's profiler.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from __future__ import annotations
 import argparse
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import ExitStack
 from typing import Any
 from unittest.mock import patch
 
@@ -32,11 +34,18 @@ from service.engine.resident import ResidentModel
 from service.engine.schedule import Schedule
 from service.engine.stage_clock import StageClock
 from synthesis.conjugate_gradients import Solution
-from synthesis.gauss_newton import FAST
+from synthesis.gauss_newton import FAST, Refinement, Refining, Updates
 from synthesis.generator import Generator, GeneratorConfig
-from synthesis.gpu.served import N_LAUNCHES
-from synthesis.synthesizer import Synthesizer
-from synthesis.toeplitz import solve_toeplitz
+from synthesis.gpu.served import (
+    LAUNCHES_AROUND_A_SOLVE,
+    LAUNCHES_TO_BEGIN,
+    LAUNCHES_TO_READ,
+    LAUNCHES_TO_REALISE,
+    N_LAUNCHES,
+)
+from synthesis.paths import AcousticPaths
+from synthesis.synthesizer import PathRatio, Synthesizer, read_paths, realised_wiener
+from synthesis.toeplitz import ToeplitzSolver, solve_toeplitz
 
 N_COMMONEST = 6
 
@@ -47,7 +56,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     ears_module.add_options(parser)
     add_model_options(parser)
     parser.add_argument("--batches", type=int, nargs="+", default=[1])
-    parser.add_argument("--solver", choices=("fused", "torch"), default="fused", help="of Toeplitz systems")
+    parser.add_argument("--solver", choices=("fused", "torch"), default="fused", help="of filters")
     parser.add_argument("--quick", action="store_true", help="one update alone: to see that it runs")
 
 
@@ -119,17 +128,107 @@ class Counting(TorchDispatchMode):
             self.bytes[name] += sum(_bytes(each) for each in (*touched, *([] if writes else made)))
         return result
 
+    def as_kernels(self, name: str, n_launches: int, n_bytes: int, function: Callable[[], Any]) -> Any:
+        """Run what stands for kernels, and count these instead."""
+        counts, moved = self.counts.copy(), self.bytes.copy()
+        result = function()
+        self.counts, self.bytes = counts, moved
+        self.counts[name] += n_launches
+        self.bytes[name] += n_bytes
+        return result
+
     def fused(self, symbol: Tensor, matched: Tensor, n: int, **options: Any) -> Solution:
         """A solve as `synthesis.gpu` launches it: by the reference, uncounted. Its kernels read and write what goes
         in and out, and the sequences and the spectra between them."""
-        counts, moved = self.counts.copy(), self.bytes.copy()
-        solution = solve_toeplitz(symbol, matched, n, **options)
-        self.counts, self.bytes = counts, moved
-        if symbol.shape[-1] == FAST.n_fft // 2 + 1:
-            self.counts["fused solve"] += N_LAUNCHES
-            per_item = 4 * (2 * symbol.shape[-1] + 2 * (3 + 4 + 10) * n + n)
-            self.bytes["fused solve"] += _bytes(matched) + symbol.shape[0] * per_item
+        on_grid = symbol.shape[-1] == FAST.n_fft // 2 + 1
+        n_bytes = 4 * symbol.shape[0] * (4 * symbol.shape[-1] + 2 * (3 + 4 + 10) * n + n)
+        solution: Solution = self.as_kernels(
+            "fused solve",
+            N_LAUNCHES * on_grid,
+            n_bytes * on_grid,
+            lambda: solve_toeplitz(symbol, matched, n, **options),
+        )
         return solution
+
+    def read(self, generator: Generator, paths: AcousticPaths) -> PathRatio:
+        """What a generator reads as `synthesis.gpu` launches it, where it does: by the reference, uncounted.
+
+        Its kernels read the paths twice, and write and read 5 numbers a bin of the generator's own grid.
+        """
+        config = generator.config
+        if config.kind == "prime":
+            return read_paths(generator, paths)
+        ratio: PathRatio = self.as_kernels(
+            "fused features",
+            LAUNCHES_TO_READ,
+            4 * paths.batch_size * (8 * paths.n_bins + 5 * (config.n_fft // 2 + 1) + 14 * config.n_points),
+            lambda: read_paths(generator, paths),
+        )
+        return ratio
+
+    def realised(
+        self,
+        generator: Generator,
+        paths: AcousticPaths,
+        log_paths: Tensor,
+        correction: Tensor,
+        log_ceiling: Tensor | None,
+        solve: ToeplitzSolver,
+    ) -> Tensor:
+        """A Wiener filter as `synthesis.gpu` launches it: by the reference, uncounted.
+
+        Beside `solve`'s its kernels read and write 4 numbers a bin of the paths' own grid, 22 of the generator's.
+        """
+        system: list[Any] = []
+
+        def caught(*given: Any, **options: Any) -> Solution:
+            system[:] = given, options
+            return solve_toeplitz(*given, **options)
+
+        n_bins = generator.config.n_fft // 2 + 1
+        taps: Tensor = self.as_kernels(
+            "fused filter",
+            LAUNCHES_TO_REALISE,
+            4 * paths.batch_size * (4 * paths.n_bins + 22 * n_bins),
+            lambda: realised_wiener(generator, paths, log_paths, correction, log_ceiling, caught),
+        )
+        solve(*system[0], **system[1])
+        return taps
+
+    def begin(self, *arguments: Any, **options: Any) -> Updates:
+        """Updates as `synthesis.gpu` launches them: by the reference, uncounted."""
+        return _CountedUpdates(self, *arguments, **options)
+
+
+class _CountedUpdates:
+    """The kernels of `synthesis.gpu.refinement` by the reference, on the grid of the `fast` profile.
+
+    Numbers of a bin that they read and write: to begin 5 of the paths' own grid and 23 of the profile's, in an
+    update 39 beside the solve's.
+    """
+
+    def __init__(self, counting: Counting, paths: AcousticPaths, *arguments: Any, **options: Any) -> None:
+        self._counting = counting
+        self._n_bins = paths.batch_size * (FAST.n_fft // 2 + 1)
+        self._updates: Refining = counting.as_kernels(
+            "fused updates",
+            LAUNCHES_TO_BEGIN,
+            4 * (5 * paths.batch_size * paths.n_bins + 23 * self._n_bins),
+            lambda: Refining(paths, *arguments, **options | {"solve": self._solve}),
+        )
+
+    def update(self) -> None:
+        self._counting.as_kernels(
+            "fused updates", LAUNCHES_AROUND_A_SOLVE, 4 * 39 * self._n_bins, self._updates.update
+        )
+        self._counting.fused(*self._system, **self._options)
+
+    def result(self) -> Refinement:
+        return self._updates.result()
+
+    def _solve(self, *system: Any, **options: Any) -> Solution:
+        self._system, self._options = system, options
+        return solve_toeplitz(*system, **options)
 
 
 def _bytes(tensor: Tensor) -> int:
@@ -153,7 +252,7 @@ class MarkingClock(StageClock):
 def traced(synthesizer: Synthesizer, ears: Ears, batch: int, k: int, fused: bool = True) -> list[Row]:
     """Operators and bytes of every stage of a design with k updates: one row each, in order.
 
-    fused: Toeplitz systems count as the kernels that solve them on a GPU, not as torch's operators.
+    fused: Toeplitz systems and updates count as the kernels that a GPU is given, not as torch's operators.
     """
     schedule = Schedule(synthesizer, batch)
     paths = ears.estimated.to(torch.float32)
@@ -168,7 +267,12 @@ def traced(synthesizer: Synthesizer, ears: Ears, batch: int, k: int, fused: bool
             schedule.predict("model", clock)
 
     design(MarkingClock(lambda stage: None))  # records the stages
-    with Counting() as counting, patch.object(synthesizer, "solve", counting.fused if fused else solve_toeplitz):
+    with Counting() as counting, ExitStack() as patches:
+        if fused:
+            patches.enter_context(patch.object(synthesizer, "solve", counting.fused))
+            patches.enter_context(patch.object(synthesizer, "read", counting.read))
+            patches.enter_context(patch.object(synthesizer, "realise", counting.realised))
+            patches.enter_context(patch.object(synthesizer, "begin_updates", counting.begin))
 
         def ended(stage: str) -> None:
             counts, moved = found[stage]

@@ -153,6 +153,24 @@ class Updates(Protocol):
         last, NaN in those before the first."""
 
 
+class BeginUpdates(Protocol):
+    """What `Refining` does when it is made, however it is done."""
+
+    def __call__(
+        self,
+        paths: AcousticPaths,
+        taps: Tensor,
+        reference_psd: Tensor,
+        *,
+        profile: RefinementProfile,
+        max_gain_db: Tensor | float | None,
+        solve: ToeplitzSolver,
+        most_updates: int,
+    ) -> Updates:
+        """Begin."""
+        ...
+
+
 class TapObjective:
     """J for one batch of estimated paths, with what its derivatives need.
 

@@ -7,6 +7,7 @@ its stages once and replays them.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Protocol
 
 import torch
 from torch import Tensor, nn
@@ -16,7 +17,7 @@ from synthesis.errors import InvalidOption, InvalidPaths, NonFiniteFilter
 from synthesis.estimate_uncertainty import expected_uncertainty
 from synthesis.features import path_features
 from synthesis.fir_wiener import CEILING_SHARPNESS, drive_ceiling, fir_wiener, starting_weight
-from synthesis.gauss_newton import MAX_UPDATES, PROFILES, Refinement, Refining, Updates
+from synthesis.gauss_newton import MAX_UPDATES, PROFILES, BeginUpdates, Refinement, Refining, Updates
 from synthesis.generator import NEPER_PER_DB, Generator
 from synthesis.minimum_phase import minimum_phase_fir
 from synthesis.noise_reduction import Prediction, predict
@@ -45,6 +46,69 @@ class PathRatio:
     features: Tensor
 
 
+def on_generator_grid(generator: Generator, paths: AcousticPaths) -> AcousticPaths:
+    """Every n-th bin: the same transforms, sampled less densely."""
+    stride = DESIGN_N_FFT // generator.config.n_fft
+    return AcousticPaths(paths.primary[..., ::stride].contiguous(), paths.secondary[..., ::stride].contiguous())
+
+
+class Read(Protocol):
+    """What `read_paths` does, however it is done."""
+
+    def __call__(self, generator: Generator, paths: AcousticPaths) -> PathRatio:
+        """Read."""
+        ...
+
+
+def read_paths(generator: Generator, paths: AcousticPaths) -> PathRatio:
+    """Magnitude base (Eq. 4) and pooled conditioning features of paths on the design grid."""
+    coarse = on_generator_grid(generator, paths)
+    w_reg = regularised_ratio(coarse)
+    log_base = log_base_magnitude(w_reg, generator.config.base)
+    log_paths = floored_log(torch.stack((coarse.primary, coarse.secondary), dim=1).abs())
+    features = path_features(coarse, w_reg, log_base)
+    pooled = generator.grid.pool(torch.cat((log_paths, features), dim=1))
+    return PathRatio(log_base, pooled[:, :2], pooled[:, 2:])
+
+
+class Realise(Protocol):
+    """What `realised_wiener` does, however it is done."""
+
+    def __call__(
+        self,
+        generator: Generator,
+        paths: AcousticPaths,
+        log_paths: Tensor,
+        correction: Tensor,
+        log_ceiling: Tensor | None,
+        solve: ToeplitzSolver,
+    ) -> Tensor:
+        """Realise."""
+        ...
+
+
+def realised_wiener(
+    generator: Generator,
+    paths: AcousticPaths,
+    log_paths: Tensor,
+    correction: Tensor,
+    log_ceiling: Tensor | None,
+    solve: ToeplitzSolver,
+) -> Tensor:
+    """Taps [batch, 2048] of the finite Wiener filter whose weight and penalty a generator has corrected.
+
+    paths: on the design grid. log_paths, correction: of `PathRatio` and `Synthesizer.generate`. log_ceiling:
+    natural log of the largest |W| asked for, scalar or [batch, 1].
+    """
+    grid = generator.grid
+    log_terms = starting_weight(log_paths, grid.points_hz) + 2 * correction
+    log_weight, log_penalty = grid.spread(log_terms).unbind(1)
+    ceiling = grid.spread(drive_ceiling(log_paths, grid.points_hz))
+    if log_ceiling is not None:
+        ceiling = ceiling.clamp_max(log_ceiling) if log_ceiling.ndim == 0 else torch.minimum(ceiling, log_ceiling)
+    return fir_wiener(on_generator_grid(generator, paths), log_weight, log_penalty, ceiling, solve).value
+
+
 class Synthesizer(nn.Module):
     """A generator with what its filters are refined and predicted against.
 
@@ -62,23 +126,15 @@ class Synthesizer(nn.Module):
         super().__init__()
         self.generator = generator
         self.solve: ToeplitzSolver = solve_toeplitz
+        self.begin_updates: BeginUpdates = Refining
+        self.read: Read = read_paths
+        self.realise: Realise = realised_wiener
         self.register_buffer("reference_psd", reference_psd)
         self.register_buffer("band_uncertainty", band_uncertainty)
 
     def path_ratio(self, paths: AcousticPaths) -> PathRatio:
         """Magnitude base (Eq. 4) and pooled conditioning features."""
-        coarse = self._on_generator_grid(paths)
-        w_reg = regularised_ratio(coarse)
-        log_base = log_base_magnitude(w_reg, self.generator.config.base)
-        log_paths = floored_log(torch.stack((coarse.primary, coarse.secondary), dim=1).abs())
-        features = path_features(coarse, w_reg, log_base)
-        pooled = self.generator.grid.pool(torch.cat((log_paths, features), dim=1))
-        return PathRatio(log_base, pooled[:, :2], pooled[:, 2:])
-
-    def _on_generator_grid(self, paths: AcousticPaths) -> AcousticPaths:
-        """Every n-th bin: the same transforms, sampled less densely."""
-        stride = DESIGN_N_FFT // self.generator.config.n_fft
-        return AcousticPaths(paths.primary[..., ::stride].contiguous(), paths.secondary[..., ::stride].contiguous())
+        return self.read(self.generator, paths)
 
     def generate(self, features: Tensor) -> Tensor:
         """The corrections Delta, natural log, on the generator's own grid: [batch, n_outputs, n_points] (Eq. 5)."""
@@ -104,14 +160,7 @@ class Synthesizer(nn.Module):
         )
         grid = self.generator.grid
         if correction is not None and self.generator.config.realisation == "fir_wiener":
-            log_terms = starting_weight(ratio.log_paths, grid.points_hz) + 2 * correction
-            log_weight, log_penalty = grid.spread(log_terms).unbind(1)
-            ceiling = grid.spread(drive_ceiling(ratio.log_paths, grid.points_hz))
-            if log_ceiling is not None:
-                ceiling = (
-                    ceiling.clamp_max(log_ceiling) if log_ceiling.ndim == 0 else torch.minimum(ceiling, log_ceiling)
-                )
-            return fir_wiener(self._on_generator_grid(paths), log_weight, log_penalty, ceiling, self.solve).value
+            return self.realise(self.generator, paths, ratio.log_paths, correction, log_ceiling, self.solve)
         log_magnitude = ratio.log_base if correction is None else ratio.log_base + grid.spread(correction[:, 0])
         if log_ceiling is not None:
             excess = log_magnitude - log_ceiling
@@ -132,7 +181,7 @@ class Synthesizer(nn.Module):
         profile: a name of PROFILES; on the design grid paths no longer show how fine they are, `suited_profile` is
         told. reference_psd None: the checkpoint's own.
         """
-        return Refining(
+        return self.begin_updates(
             paths,
             taps,
             self.reference_psd if reference_psd is None else reference_psd,

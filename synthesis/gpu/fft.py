@@ -45,6 +45,13 @@ def offsets(COLUMNS: tl.constexpr):
 
 
 @triton.jit
+def stored_bins(COLUMNS: tl.constexpr):
+    """`frequencies` of 4096 points."""
+    row, column = tl.arange(0, 16)[:, None], tl.arange(0, COLUMNS)[None, :]
+    return column // 16 + 16 * (column % 16) + 256 * row
+
+
+@triton.jit
 def product(a_re, a_im, b_re, b_im):
     """a b."""
     return a_re * b_re - a_im * b_im, a_re * b_im + a_im * b_re

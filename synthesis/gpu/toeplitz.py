@@ -30,7 +30,7 @@ from torch import Tensor
 
 from synthesis.conjugate_gradients import Solution
 from synthesis.conventions import N_TAPS
-from synthesis.gpu.fft import forward, frequencies, inverse, offsets, product, twiddles
+from synthesis.gpu.fft import forward, frequencies, inverse, offsets, product, stored_bins, twiddles
 from synthesis.toeplitz import TAPER, generating_polynomial, solve_toeplitz
 
 N_FFT = 8192
@@ -45,7 +45,7 @@ _TWIST, _THETA, _PHI, _N_ROWS = (tl.constexpr(row) for row in (4, 6, 8, 10))
 
 
 @lru_cache(maxsize=8)
-def _constants(device: torch.device) -> tuple[Tensor, Tensor]:
+def transform_constants(device: torch.device) -> tuple[Tensor, Tensor]:
     """For transforms of 2048 points: twiddles, e^(-i pi m / n) by sample, e^(i theta) and e^(i phi) by bin,
     [10, 2048]. For those of 4096: twiddles and e^(i pi k / 4096) by bin, [6, 4096]."""
     bins = frequencies(N_TAPS).flatten() / N_TAPS
@@ -76,18 +76,33 @@ aligned: loads of four values at once would give a thread four columns, and ever
 
 
 @triton.jit
-def _bins(COLUMNS: tl.constexpr):
-    """`frequencies` of 4096 points."""
-    row, column = tl.arange(0, 16)[:, None], tl.arange(0, COLUMNS)[None, :]
-    return column // 16 + 16 * (column % 16) + 256 * row
-
-
-@triton.jit
-def _packed(k_re, k_im, h_re, h_im, turn_re, turn_im):
+def packed_spectrum(k_re, k_im, h_re, h_im, turn_re, turn_im):
     """From X[k] and X[4096 - k] the spectrum of x[2 n] + i x[2 n + 1], x the real sequence of 8192 points."""
     even_re, even_im = (k_re + h_re) * 0.5, (k_im - h_im) * 0.5
     odd_re, odd_im = product((k_re - h_re) * 0.5, (k_im + h_im) * 0.5, turn_re, turn_im)
     return even_re - odd_im, even_im + odd_re
+
+
+@triton.jit
+def folded(re, im, place, HALF: tl.constexpr):
+    """A cepstrum's anticausal half onto the causal one: c[0] and c[4096] stay, between them a sample takes its
+    mirror image's share, beyond is nothing. As x[2 n] and x[2 n + 1]."""
+    ends = (place == 0) | (place == HALF // 2)
+    re = tl.where(ends, re, tl.where(place < HALF // 2, 2 * re, 0.0))
+    return re, tl.where(place < HALF // 2, 2 * im, 0.0)
+
+
+@triton.jit
+def minimum_phases(cepstrum, bins, mirrored, turn_re, turn_im, HALF: tl.constexpr):
+    """Of F at bins and their mirror images, from the transform of the folded cepstrum as x[2 n] + i x[2 n + 1].
+
+    log F[k] = U + V and its conjugate at the mirrored bin U - V; only their imaginary parts are not known yet.
+    """
+    k_re, k_im = tl.load(cepstrum + bins), tl.load(cepstrum + HALF + bins)
+    h_re, h_im = tl.load(cepstrum + mirrored % HALF), tl.load(cepstrum + HALF + mirrored % HALF)
+    even = 0.5 * (k_im - h_im)
+    odd = -0.5 * ((k_re - h_re) * turn_re + (k_im + h_im) * turn_im)
+    return even + odd, odd - even
 
 
 @_kernel
@@ -95,7 +110,7 @@ def _sequences(symbol, matched, constants, sequences, cepstrum, TAPS: tl.constex
     """Program (item, 0): samples 0 to n - 1 of the symbol's inverse transform; 1: of the right-hand side's; 2: the
     transform of the symbol's folded cepstrum, as that of x[2 n] + i x[2 n + 1]."""
     item, which = tl.program_id(0), tl.program_id(1)
-    bins = _bins(HALF // 16)
+    bins = stored_bins(HALF // 16)
     mirrored = HALF - bins
     symbol += item * (HALF + 1)
     k_re, h_re = tl.load(symbol + bins), tl.load(symbol + mirrored)
@@ -109,7 +124,7 @@ def _sequences(symbol, matched, constants, sequences, cepstrum, TAPS: tl.constex
     if which == 2:
         k_re, h_re = 0.5 * tl.log(k_re), 0.5 * tl.log(h_re)
     turn = constants + 4 * HALF + offsets(HALF // 16)
-    re, im = _packed(k_re, k_im, h_re, h_im, tl.load(turn), tl.load(turn + HALF))
+    re, im = packed_spectrum(k_re, k_im, h_re, h_im, tl.load(turn), tl.load(turn + HALF))
     re, im = inverse(re / HALF, im / HALF, constants, HALF // 16)
     place = offsets(HALF // 16)
     if which < 2:
@@ -117,10 +132,7 @@ def _sequences(symbol, matched, constants, sequences, cepstrum, TAPS: tl.constex
         tl.store(samples, re, mask=place < TAPS // 2)
         tl.store(samples + 1, im, mask=place < TAPS // 2)
     else:
-        # c[0] and c[4096] stay, between them a sample takes its mirror image's share, beyond is nothing.
-        ends = (place == 0) | (place == HALF // 2)
-        re = tl.where(ends, re, tl.where(place < HALF // 2, 2 * re, 0.0))
-        im = tl.where(place < HALF // 2, 2 * im, 0.0)
+        re, im = folded(re, im, place, HALF)
         re, im = forward(re, im, constants, HALF // 16)
         tl.store(cepstrum + item * 2 * HALF + bins, re)
         tl.store(cepstrum + item * 2 * HALF + HALF + bins, im)
@@ -130,24 +142,18 @@ def _sequences(symbol, matched, constants, sequences, cepstrum, TAPS: tl.constex
 def _generating_polynomial(symbol, cepstrum, constants, sequences, TAPS: tl.constexpr, HALF: tl.constexpr):
     """a[m] e^(-taper m / n), a the impulse response of 1 / F, F the symbol's minimum-phase factor."""
     item = tl.program_id(0)
-    bins = _bins(HALF // 16)
+    bins = stored_bins(HALF // 16)
     mirrored = HALF - bins
-    cepstrum += item * 2 * HALF
-    k_re, k_im = tl.load(cepstrum + bins), tl.load(cepstrum + HALF + bins)
-    h_re, h_im = tl.load(cepstrum + mirrored % HALF), tl.load(cepstrum + HALF + mirrored % HALF)
     turn = constants + 4 * HALF + offsets(HALF // 16)
     turn_re, turn_im = tl.load(turn), tl.load(turn + HALF)
-    # log F[k] = U + V and its conjugate at the mirrored bin U - V; only their imaginary parts are not known yet.
-    even = 0.5 * (k_im - h_im)
-    odd = -0.5 * ((k_re - h_re) * turn_re + (k_im + h_im) * turn_im)
+    k_phase, h_phase = minimum_phases(cepstrum + item * 2 * HALF, bins, mirrored, turn_re, turn_im, HALF)
     symbol += item * (HALF + 1)
     k_size, h_size = 1 / tl.sqrt(tl.load(symbol + bins)), 1 / tl.sqrt(tl.load(symbol + mirrored))
-    k_phase, h_phase = -(even + odd), even - odd
-    re, im = _packed(
+    re, im = packed_spectrum(
         k_size * tl.cos(k_phase),
-        k_size * tl.sin(k_phase),
+        -k_size * tl.sin(k_phase),
         h_size * tl.cos(h_phase),
-        h_size * tl.sin(h_phase),
+        -h_size * tl.sin(h_phase),
         turn_re,
         turn_im,
     )
@@ -273,7 +279,7 @@ def solve(
             preconditioned=preconditioned,
         )
     batch, n_bins = symbol.shape
-    small, large = _constants(symbol.device)
+    small, large = transform_constants(symbol.device)
     if n_bins == N_FFT // 2 + 1:
         symbol, matched = symbol.contiguous(), torch.view_as_real(matched.resolve_conj().contiguous())
         sequences = symbol.new_empty(batch, 3, n)

@@ -3,17 +3,23 @@
 import logging
 import subprocess
 import sys
+from dataclasses import replace
 
 import pytest
 import torch
+from torch import Tensor
 
+from synthesis.conjugate_gradients import Solution
 from synthesis.conventions import DESIGN_N_FFT
+from synthesis.gauss_newton import Refining
 from synthesis.generator import Generator, GeneratorConfig
 from synthesis.gpu import served
 from synthesis.gpu.served import N_LAUNCHES, obstacle
-from synthesis.synthesizer import Synthesizer
+from synthesis.synthesizer import PathRatio, Synthesizer, read_paths, realised_wiener
 from synthesis.toeplitz import solve_toeplitz
 from tests.synthesis.cases import random_case, relative_error
+
+REFERENCE = solve_toeplitz, read_paths, realised_wiener, Refining
 
 
 @pytest.fixture
@@ -33,7 +39,7 @@ def test_on_a_processor_nothing_changes() -> None:
     case = random_case(n_cases=1, n_fft=DESIGN_N_FFT)
     synthesizer = Synthesizer(Generator(GeneratorConfig.prime_log()), case.psd(), torch.zeros(2, 31)).float()
     assert served(synthesizer) is synthesizer
-    assert synthesizer.solve is solve_toeplitz
+    assert (synthesizer.solve, synthesizer.read, synthesizer.realise, synthesizer.begin_updates) == REFERENCE
 
 
 def test_the_kernels_stand_the_check_that_decides(device: torch.device) -> None:
@@ -41,34 +47,61 @@ def test_the_kernels_stand_the_check_that_decides(device: torch.device) -> None:
 
 
 def test_a_design_with_the_kernels_is_the_references(synthesizer: Synthesizer, device: torch.device) -> None:
-    from synthesis.gpu import toeplitz
+    from synthesis.gpu import features, fir_wiener, refinement, toeplitz
 
     paths = random_case(n_cases=1, n_fft=DESIGN_N_FFT).paths(torch.float32, device)
     with torch.inference_mode():
         expected = synthesizer.design(paths, 1)
         synthesizer.solve = toeplitz.solve
+        synthesizer.read = features.read
+        synthesizer.realise = fir_wiener.realised
+        synthesizer.begin_updates = refinement.refining
         found = synthesizer.design(paths, 1)
     assert relative_error(found.taps, expected.taps.double()) < 1e-3
 
 
 @pytest.mark.cuda
-def test_on_a_gpu_the_kernels_solve(device: torch.device, synthesizer: Synthesizer) -> None:
-    from synthesis.gpu import toeplitz
+def test_on_a_gpu_the_kernels_serve(device: torch.device, synthesizer: Synthesizer) -> None:
+    from synthesis.gpu import features, fir_wiener, refinement, toeplitz
 
     if device.type == "cpu":
         pytest.skip("no CUDA device")
-    assert served(synthesizer).solve is toeplitz.solve
+    own = served(synthesizer)
+    kernels = toeplitz.solve, features.read, fir_wiener.realised, refinement.refining
+    assert (own.solve, own.read, own.realise, own.begin_updates) == kernels
 
 
-def test_kernels_that_solve_wrongly_are_not_used(device: torch.device, monkeypatch: pytest.MonkeyPatch) -> None:
-    from synthesis.gpu import toeplitz
+@pytest.mark.parametrize("which", ["solve", "read", "realised", "refining"])
+def test_kernels_that_give_something_else_are_not_used(
+    which: str, device: torch.device, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from synthesis.gpu import features, fir_wiener, refinement, toeplitz
 
-    def off(*args: object, **options: object) -> object:
-        found = solve_toeplitz(*args, **options)
+    def solve(*system: object, **options: object) -> Solution:
+        found = solve_toeplitz(*system, **options)
         found.value[:, 3] += 0.1
         return found
 
-    monkeypatch.setattr(toeplitz, "solve", off)
+    def read(*given: object) -> PathRatio:
+        found = read_paths(*given)
+        return replace(found, features=found.features.roll(1, 1))
+
+    def realised(*given: object) -> Tensor:
+        return 1.01 * realised_wiener(*given)
+
+    class Off(Refining):
+        def update(self) -> None:
+            super().update()
+            self._value += 0.01
+            self._history += 0.01
+
+    wrong = {"solve": solve, "read": read, "realised": realised, "refining": Off}
+    modules = toeplitz, features, fir_wiener, refinement
+    for module, name, right in zip(modules, wrong, REFERENCE, strict=True):
+        monkeypatch.setattr(module, name, right)
+    assert obstacle(device) is None
+    obstacle.cache_clear()
+    monkeypatch.setattr(modules[list(wrong).index(which)], which, wrong[which])
     assert "from torch's" in str(obstacle(device))
 
 
@@ -103,11 +136,12 @@ def test_a_warning_says_why_torch_solves(
     monkeypatch.setattr(module, "obstacle", lambda device: "no compiler")
     monkeypatch.setattr(module, "FUSED_ON", device.type)
     with caplog.at_level(logging.WARNING):
-        assert served(synthesizer).solve is solve_toeplitz
+        own = served(synthesizer)
+    assert (own.solve, own.read, own.realise, own.begin_updates) == REFERENCE
     assert "no compiler" in caplog.text
 
 
-def test_launches_are_as_many_as_are_counted(device: torch.device, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_launches_are_as_many_as_are_counted() -> None:
     from synthesis.gpu import toeplitz
 
     assert len(toeplitz.N_WARPS) == N_LAUNCHES

