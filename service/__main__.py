@@ -8,9 +8,10 @@ import sys
 from contextlib import suppress
 
 from pydantic import ValidationError
+from pydantic_settings import SettingsError
 
 from service.observability.tracing import JsonFormatter
-from service.settings import Settings
+from service.settings import KEYS, Settings
 
 
 def share_one_heap() -> None:
@@ -26,13 +27,19 @@ def share_one_heap() -> None:
 
 
 def main(arguments: list[str]) -> int:
-    """Exit status: 0 after serving, 2 for settings that cannot be used; uvicorn ends with 3 for a taken address."""
+    """Exit status: 2 for settings that cannot be used; 3 for an address that cannot be listened on. Who is told to
+    stop ends by that signal, as uvicorn does."""
     try:
         settings = Settings(_cli_parse_args=arguments)  # type: ignore[call-arg]
     except ValidationError as error:
         for each in error.errors(include_url=False):
             name = "-".join(str(part) for part in each["loc"]).replace("_", "-")
-            print(f"python -m service: error: {name}: found {each['input']!r}; {each['msg']}", file=sys.stderr)
+            # A key that was given in its digest's place is not to stand in a log.
+            found = "a text" if each["loc"][0] in KEYS else repr(each["input"])
+            print(f"python -m service: error: {name}: found {found}; {each['msg']}", file=sys.stderr)
+        return 2
+    except SettingsError as error:
+        print(f"python -m service: error: {error}; expected JSON of a setting with several values", file=sys.stderr)
         return 2
     handler = logging.StreamHandler(sys.stderr)
     text = logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s")

@@ -14,6 +14,7 @@ from fastapi.routing import APIRoute
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
+from starlette.routing import compile_path
 from starlette.types import Receive, Scope, Send
 
 from model_store.mirror import Mirror, is_url
@@ -43,6 +44,16 @@ class Row(NamedTuple):
     path: str
     handler: Handler
     heard_on: Literal["both", "clients", "management"] = "clients"
+
+    @property
+    def methods(self) -> list[str]:
+        """What its address answers: where GET, then HEAD."""
+        return ["GET", "HEAD"] if self.method == "GET" else [self.method]
+
+    def is_heard(self, request: Request) -> bool:
+        """Whether the listener that a request came to answers it."""
+        is_apart = service_of(request).settings.management_port is not None
+        return not is_apart or self.heard_on in ("both", "management" if is_managed(request) else "clients")
 
 
 ROUTES = (
@@ -177,8 +188,12 @@ def create_app(settings: Settings) -> FastAPI:
     )
     for row in ROUTES:
         handler = row.handler if settings.management_port is None else _heard(row)
-        app.router.add_api_route(row.path, handler, methods=[row.method], route_class_override=DirectRoute)
+        app.router.add_api_route(row.path, handler, methods=row.methods, route_class_override=DirectRoute)
     described = document(settings)
+    if settings.management_port is not None:
+        for row in ROUTES:
+            if row.heard_on == "management":
+                described["paths"].pop(row.path)
     app.openapi = lambda: described  # type: ignore[method-assign]
     app.add_exception_handler(HTTPException, _http_problem)
     app.add_exception_handler(Exception, _defect)
@@ -198,9 +213,9 @@ def _heard(row: Row) -> Handler:
     """The row's handler, on the listeners that answer it; on the other one there is nothing at its address."""
 
     async def handler(request: Request) -> Response:
-        if row.heard_on in ("both", "management" if is_managed(request) else "clients"):
-            return await row.handler(request)
-        raise _nowhere()
+        if not row.is_heard(request):
+            raise _nowhere()
+        return await row.handler(request)
 
     return handler
 
@@ -212,12 +227,14 @@ def _nowhere() -> Problem:
 async def _http_problem(request: Request, error: Exception) -> Response:
     """What the router itself refuses: an unknown address, a method that an address does not answer."""
     assert isinstance(error, HTTPException)
+    problem = _nowhere()
     if error.status_code == 405:
-        allowed = (error.headers or {}).get("Allow", "")
-        detail = f"found {request.method}, expected {allowed}"
-        problem = Problem("method-not-allowed", detail, headers={"Allow": allowed})
-    else:
-        problem = _nowhere()
+        rows = [
+            row for row in ROUTES if compile_path(row.path)[0].match(request.url.path) and row.is_heard(request)
+        ]
+        if allowed := ", ".join(sorted({method for row in rows for method in row.methods})):
+            detail = f"found {request.method}, expected {allowed}"
+            problem = Problem("method-not-allowed", detail, headers={"Allow": allowed})
     service_of(request).metrics.count("", "", problem.status, problem.code)
     return _refusal(problem, request.url.path)
 

@@ -47,7 +47,7 @@ PROBLEMS: dict[str, tuple[int, str]] = {
     "internal-error": (500, "The service has failed"),
     "not-ready": (503, "The service is not ready"),
     "overloaded": (503, "The deadline cannot be met"),
-    "deadline-passed": (503, "The deadline has passed in the queue"),
+    "deadline-passed": (503, "The deadline has passed"),
     "too-many-connections": (503, "Too many connections are open"),
     "model-unavailable": (503, "The model cannot be loaded"),
 }

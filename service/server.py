@@ -9,6 +9,8 @@ import resource
 import signal
 import socket
 import sys
+from contextlib import suppress
+from pathlib import Path
 from types import FrameType
 from typing import Any
 
@@ -48,6 +50,9 @@ class OperatedServer(uvicorn.Server):
         """Before anything else: until a signal is handled, its default action ends the process."""
         self._loop = asyncio.get_running_loop()
         self._loop.add_signal_handler(signal.SIGHUP, self._reload)
+        if (path := self._settings.uds) is not None and (obstacle := _obstacle(path)):
+            logger.error("Unix socket %s: %s", path, obstacle)
+            sys.exit(STARTUP_FAILURE)
         await super().startup(sockets)
         self._keeping = asyncio.create_task(self.keep_what_is_here())
         if self._settings.management_port is not None:
@@ -88,6 +93,12 @@ class OperatedServer(uvicorn.Server):
         else:
             super().handle_exit(sig, frame)
 
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """As uvicorn does, and no Unix socket is left behind."""
+        await super().shutdown(sockets)
+        if self._settings.uds is not None:
+            self._settings.uds.unlink(missing_ok=True)
+
     def _drain(self, sig: int, drain_s: float) -> None:
         logger.info("Told to stop: not ready, and answering for %g s more", drain_s)
         closing = (b"connection", b"close")
@@ -99,6 +110,17 @@ class OperatedServer(uvicorn.Server):
     def _reload(self) -> None:
         logger.info("SIGHUP: looking the models up again")
         self._reloading = asyncio.create_task(self._service.engine.residency.reload())
+
+
+def _obstacle(path: Path) -> str | None:
+    """What keeps a Unix socket from being made at a path. One that nobody listens to any more does not: it is taken
+    over, where the event loop would take over one in use, too."""
+    if not path.parent.is_dir():
+        return "found no folder for it, expected one"
+    with socket.socket(socket.AF_UNIX) as asking, suppress(OSError):
+        asking.connect(str(path))
+        return "found a service that answers there, expected none"
+    return None
 
 
 def server(app: FastAPI, settings: Settings) -> uvicorn.Server:

@@ -19,6 +19,10 @@ MIN_DEADLINE_MS, MAX_DEADLINE_MS = 1.0, 60_000.0
 KeyDigest = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
 
 
+KEYS = ("api_keys", "management_keys")
+"""Settings that name keys by their digests."""
+
+
 class Settings(BaseSettings):
     """Serve filter design over HTTP."""
 
@@ -57,8 +61,9 @@ class Settings(BaseSettings):
     """The same for calibrations, the receipt of their long bodies included."""
     max_resident_models: int = Field(4, ge=2, le=1000)
     """Models kept in memory, the default one among them; the least recently used goes first."""
-    max_body_bytes: int = Field(8 * 2**20, ge=1024)
-    """Largest request body. Every field on the 65,536-point grid takes about 5 MB of JSON."""
+    max_body_bytes: int = Field(12 * 2**20, ge=1024)
+    """Largest request body. Every field on the 65,536-point grid takes about 5 MB of JSON, sixteen calibrations as
+    they were answered take 11 MB."""
     max_calibration_bytes: int = Field(64 * 2**20, ge=1024)
     """Largest body of a calibration. Sixteen takes of four seconds are 25 MB of float32, 33 MB in base64."""
     max_header_bytes: int = Field(16_384, ge=512)

@@ -48,7 +48,7 @@ class Judged:
 
 def work_out(asked: Recordings, store: ModelStore, default_model: str) -> Judged:
     """Estimate and judge; takes some tenths of a second. Raises as `calibrate` and `ModelStore.resolve` do."""
-    version = store.resolve(asked.model or default_model)
+    version = store.resolve(default_model if asked.model is None else asked.model)
     statistics = store.manifest(str(version)).support_statistics
     # Where the chain's sign is plus, a gain g plays what the convention calls -g.
     direction = 1.0 if asked.sign == "minus" else -1.0

@@ -96,7 +96,7 @@ class DesignQueue:
             n_updates = self.times.most_updates(asked, n_ears, left_s - backlog_s)
             job.recipe = replace(asked, n_updates=n_updates or 0)
             if n_updates is None and not self._is_worth_trying(job):
-                if job.waits or perf_counter() < self._probed + PROBE_EVERY_S:
+                if job.waits or perf_counter() < self._probed + PROBE_EVERY_S or job.due <= perf_counter():
                     own_s = self.times.expected_s(job.recipe, n_ears)
                     raise shed("designs", backlog_s, own_s, job.due, share)
                 self._probed, job.due = perf_counter(), math.inf

@@ -112,8 +112,9 @@ class Engine:
 
     async def close(self) -> None:
         """Finish what runs, refuse what waits, end the threads."""
-        if self._watching is not None:
-            self._watching.cancel()
+        for task in (self._starting, self._watching):
+            if task is not None:
+                task.cancel()
         await asyncio.to_thread(self._worker.shutdown, wait=True, cancel_futures=True)
         stopping = Problem("not-ready", "found the service about to stop, expected it to be running")
         _deliver([(job, stopping) for job in self._queue.withdraw_all()])

@@ -143,7 +143,7 @@ class Residency:
     def unload(self, reference: str) -> list[ModelVersion]:
         """Retire what goes by `reference`, a name standing for all its versions; returns what was retired.
 
-        Raises UnknownModel where nothing resident goes by it, Problem `default-model` for the default model.
+        Raises Problem: `unknown-model` where nothing resident goes by it, `default-model` for the default model.
         """
         name, number = parse_reference(reference)
         gone = [
@@ -153,7 +153,7 @@ class Residency:
             or (version.name == name and number in (None, version.version))
         ]
         if not gone:
-            raise UnknownModel(f"model: found no resident {reference!r}")
+            raise Problem("unknown-model", "found no such model in memory, expected one of GET /models", "model")
         default = self.default
         if default is not None and default.version in gone:
             raise Problem("default-model", "found the default model, expected one of the others", "model")

@@ -43,7 +43,7 @@ async def _design(request: Request, options: Iterable[str], default_updates: int
     if media_type == BINARY:
         request.state.method = asked.method  # JSON says it in its body
     service.engine.refuse_hopeless(due)
-    body = await read_body(request, service.settings.max_body_bytes, service.settings.receive_timeout_s)
+    body = await read_body(request, service.settings.max_body_bytes, service.settings.receive_timeout_s, due)
     watch.body_read()
     if media_type == BINARY:
         recipe, ear = _from_binary(body, asked)
@@ -119,7 +119,7 @@ async def evaluate(request: Request) -> Response:
     body_type(request, (JSON,))
     read_options(request.query_params, (), 0)
     service.engine.refuse_hopeless(due)
-    body = await read_body(request, service.settings.max_body_bytes, service.settings.receive_timeout_s)
+    body = await read_body(request, service.settings.max_body_bytes, service.settings.receive_timeout_s, due)
     watch.body_read()
     read = read_object(EvaluateBody, await service.side_lane.load(body, due, gone))
     # No ceiling was asked for, so none can be exceeded.

@@ -42,7 +42,11 @@ def _managed(request: Request) -> Service:
     listener: a published model is the most that a client's request may load."""
     service = service_of(request)
     if not service.management_keys.are_asked_for and not is_managed(request):
-        raise Problem("unauthorised", "found no management key set up, expected the operator to set one")
+        raise Problem(
+            "unauthorised",
+            "found no management key set up, expected the operator to set one",
+            headers={"WWW-Authenticate": "Bearer"},
+        )
     service.management_keys.holder(request)
     chosen_answer(request, (JSON,))
     return service

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from time import perf_counter
 
 from starlette.requests import ClientDisconnect, Request
 
@@ -10,6 +11,8 @@ from service.errors import Problem
 
 JSON = "application/json"
 BINARY = "application/octet-stream"
+
+_UTF_8 = (["utf-8"], ['"utf-8"'])
 
 
 def chosen_answer(request: Request, offered: tuple[str, ...] = (JSON, BINARY)) -> str:
@@ -52,8 +55,8 @@ def body_type(request: Request, taken: tuple[str, ...] = (JSON, BINARY)) -> str:
         raise Problem("unsupported-encoding", f"found Content-Encoding: {encoding[:40]!a}, expected none")
     given = request.headers.get("content-type", "")
     media_type, *parameters = (part.strip().lower() for part in given.split(";"))
-    charset = [each for each in parameters if each.startswith("charset=")]
-    if media_type not in taken or any(each not in ("charset=utf-8", 'charset="utf-8"') for each in charset):
+    named = [[each.strip() for each in parameter.split("=", 1)] for parameter in parameters]
+    if media_type not in taken or any(name == "charset" and value not in _UTF_8 for name, *value in named):
         expected = " or ".join(filter(None, taken))
         raise Problem("unsupported-media-type", f"found Content-Type: {given[:80]!a}, expected {expected}")
     return media_type
@@ -71,17 +74,19 @@ def declared_length(request: Request, limit: int) -> int:
     return int(declared)
 
 
-async def read_body(request: Request, limit: int, within_s: float) -> bytearray:
+async def read_body(request: Request, limit: int, within_s: float, due: float) -> bytearray:
     """The whole body. Its length must be declared and within `limit` bytes before any of it is read, and all of it
-    must come within `within_s` seconds."""
+    must come within `within_s` seconds and before the answer is `due`, as `perf_counter` counts."""
     n_bytes = declared_length(request, limit)
+    left_s = due - perf_counter()
     try:
-        async with asyncio.timeout(within_s):
+        async with asyncio.timeout(min(within_s, left_s)):
             return await _received(request, limit)
     except TimeoutError:
+        code, after = ("too-slow", f"{within_s:g} s") if within_s <= left_s else ("deadline-passed", "its deadline")
         raise Problem(
-            "too-slow",
-            f"found the body of {n_bytes} bytes not complete after {within_s:g} s, expected it within that",
+            code,
+            f"found the body of {n_bytes} bytes not complete after {after}, expected it within that",
             headers={"Connection": "close"},
         ) from None
 

@@ -84,7 +84,7 @@ async def infer(request: Request) -> Response:
     body_type(request, (JSON, BINARY, ""))  # the header below, not the type, says what the body is
     read_options(request.query_params, (), 0)
     service.engine.refuse_hopeless(due)
-    body = await read_body(request, service.settings.max_body_bytes, service.settings.receive_timeout_s)
+    body = await read_body(request, service.settings.max_body_bytes, service.settings.receive_timeout_s, due)
     watch.body_read()
     end = open_inference.json_length(request.headers.get(HEADER_LENGTH), len(body))
     asked = open_inference.read_request(await service.side_lane.load(memoryview(body)[:end], due, gone))

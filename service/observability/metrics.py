@@ -26,7 +26,7 @@ NOISE_REDUCTION_BUCKETS_DB = tuple(range(0, 51, 2))  # from 0: a histogram with 
 
 
 class Metrics:
-    """The service's metrics, all with the prefix `prime_`."""
+    """The service's metrics, with the prefix `prime_`, and the process's, with `process_`."""
 
     def __init__(self, engine: Engine, commit: str = "") -> None:
         """engine: asked at each scrape for its state, and asked to tell of its batches. commit: of this build."""
@@ -40,9 +40,10 @@ class Metrics:
             buckets=TIME_BUCKETS_S,
             registry=self.registry,
         )
-        self._stages = {name: stage.labels(name) for name in STAGES}
-        self._core = self._histogram("prime_core_seconds", "Resident spectra to filter.", TIME_BUCKETS_S)
-        self._total = self._histogram("prime_total_seconds", "First byte handled to body encoded.", TIME_BUCKETS_S)
+        self._times = {name: stage.labels(name) for name in STAGES} | {
+            "core": self._histogram("prime_core_seconds", "Resident spectra to filter.", TIME_BUCKETS_S),
+            "total": self._histogram("prime_total_seconds", "First byte handled to body encoded.", TIME_BUCKETS_S),
+        }
         self._calibration = self._histogram(
             "prime_calibration_seconds",
             "First byte handled to body encoded, of calibrations.",
@@ -101,10 +102,7 @@ class Metrics:
 
     def observe_times(self, times_ms: Mapping[str, float | None]) -> None:
         """Times of one answered request; None is a stage that was not timed apart, and is not observed."""
-        for name, histogram in self._stages.items():
-            if (spent := times_ms[name]) is not None:
-                histogram.observe(spent / 1e3)
-        for name, histogram in (("core", self._core), ("total", self._total)):
+        for name, histogram in self._times.items():
             if (spent := times_ms[name]) is not None:
                 histogram.observe(spent / 1e3)
 

@@ -21,7 +21,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 if TYPE_CHECKING:
     from opentelemetry.sdk.trace import TracerProvider
 
-_TRACEPARENT = re.compile(rb"00-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})")
+_TRACEPARENT = re.compile(rb"00-(?!0{32})([0-9a-f]{32})-(?!0{16})([0-9a-f]{16})-([0-9a-f]{2})")
 _STAGE = re.compile(r"([a-z_]+);dur=([0-9.]+)")
 _TOTALS = ("core", "total")
 _UNTRACED = ("/health/", "/metrics", "/v2/health/")

@@ -14,10 +14,10 @@ from pathlib import Path
 import httpx
 import pytest
 
+from service import guarded_protocol as service_protocol
 from service import server as service_server
 from service.designs import Ear
 from service.formats import wire
-from service.guarded_protocol import MAX_PIPELINED
 from service.settings import Settings
 from tests.service.conftest import started
 from tests.service.test_process import Program, assert_raw_problem, exchange, wait_for
@@ -106,6 +106,14 @@ def test_a_body_that_drips_is_not_waited_for(program: Program) -> None:
     assert spent_s >= AT_LEAST_S
 
 
+def test_a_body_is_waited_for_no_longer_than_its_answer_is_wanted(program: Program) -> None:
+    head = HEAD + FIRST + b"X-Deadline-Ms: 200\r\nContent-Length: 1000\r\n\r\n"
+    received, spent_s = dripping(program, head)
+    assert_raw_problem(received, 503, "deadline-passed")
+    assert b"retry-after: 1" in received.lower()
+    assert spent_s < AT_LEAST_S + service_protocol.LINGER_S
+
+
 def test_a_body_that_drips_after_its_answer_is_not_waited_for(program: Program) -> None:
     received, spent_s = dripping(program, HEAD + b"Content-Length: 100000\r\n\r\n", *[b"PRME"] * 1000)
     assert_raw_problem(received, 401, "unauthorised")
@@ -184,6 +192,35 @@ def test_a_file_of_keys_that_is_not_there_ends_the_program(store_folder: Path, t
     assert done.returncode == 2
     assert "unreadable" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_a_unix_socket_in_use_is_left_to_its_service(store_folder: Path, tmp_path: Path) -> None:
+    path = tmp_path / "socket"
+    command = [sys.executable, "-m", "service", "--store", str(store_folder), "--model", "ears", "--device", "cpu"]
+    with subprocess.Popen([*command, "--uds", str(path)], stderr=subprocess.DEVNULL) as first:
+        try:
+            with httpx.Client(transport=httpx.HTTPTransport(uds=str(path)), base_url="http://x") as client:
+                wait_for(path.exists)
+                for uds, said in ((path, "answers there"), (tmp_path / "nowhere" / "socket", "no folder")):
+                    second = subprocess.run(
+                        [*command, "--uds", str(uds)], capture_output=True, text=True, timeout=60
+                    )
+                    assert second.returncode == 3
+                    assert said in second.stderr
+                    assert "Traceback" not in second.stderr
+                assert client.get("/health/live").status_code == 200
+        finally:
+            first.terminate()
+        first.wait(30)
+    assert not path.exists()
+
+
+def test_a_taken_port_ends_the_program_with_a_line(program: Program, store_folder: Path) -> None:
+    command = [sys.executable, "-m", "service", "--store", str(store_folder), "--model", "ears", "--device", "cpu"]
+    second = subprocess.run([*command, "--port", str(program.port)], capture_output=True, text=True, timeout=60)
+    assert second.returncode == 3
+    assert "address already in use" in second.stderr
+    assert "Traceback" not in second.stderr
 
 
 def test_line_ends_between_requests_hold_no_connection(program: Program) -> None:
@@ -280,7 +317,7 @@ def test_a_head_behind_a_body_is_not_counted_with_it(program: Program) -> None:
 def test_few_requests_wait_behind_one_another(program: Program) -> None:
     """Sent without waiting for an answer: as many as may wait are answered, then the connection ends."""
     received = exchange(program.port, b"GET /health/live HTTP/1.1\r\nHost: x\r\n\r\n" * 1000)
-    assert received.count(b"HTTP/1.1 200") == MAX_PIPELINED + 1
+    assert received.count(b"HTTP/1.1 200") == service_protocol.MAX_PIPELINED + 1
 
 
 def test_connections_of_clients_do_not_keep_the_operator_out(program: Program, management: str) -> None:

@@ -67,6 +67,8 @@ def test_threads_default_to_the_physical_cores() -> None:
         (["--port", "x"], {}, "port: found 'x'"),
         ([], {"PRIME_DEADLINE_MS": "0"}, "deadline-ms: found '0'"),
         (["--colour", "blue"], {}, "unrecognized arguments: --colour"),
+        ([], {"PRIME_API_KEYS": "secret"}, "api_keys"),
+        (["--api-keys", "secret"], {}, "api-keys-0: found a text"),
     ],
 )
 def test_a_wrong_setting_ends_the_program_with_a_line(
@@ -81,6 +83,7 @@ def test_a_wrong_setting_ends_the_program_with_a_line(
     )
     assert done.returncode == 2
     assert said in done.stderr
+    assert "secret" not in done.stderr
     assert "Traceback" not in done.stderr
 
 

@@ -172,6 +172,12 @@ async def test_an_idle_worker_tries_again_what_its_estimates_speak_against(
     assert refused.value.code == "overloaded"
 
 
+async def test_what_is_due_already_is_never_tried(queue: DesignQueue) -> None:
+    with pytest.raises(Problem) as refused:
+        queue.put(job(Recipe(), due_in_s=-0.01))
+    assert refused.value.code == "overloaded"
+
+
 async def test_estimates_fill_a_part_of_a_deadline_where_others_wait(queue: DesignQueue) -> None:
     put(queue, job(Recipe(), 1.1 * SINGLE_S))  # alone, all of it
     both_s = 2 * PER_EAR_IN_BATCH_S

@@ -216,8 +216,9 @@ async def test_unloading(engine: Engine, store: ModelStore) -> None:
             engine.residency.unload(reference)
         assert refused.value.code == code
     assert engine.residency.unload("other") == [other]
-    with pytest.raises(UnknownModel):
+    with pytest.raises(Problem) as refused:
         engine.residency.unload("other")
+    assert refused.value.code == "unknown-model"
     assert [each.name for each in engine.residency.versions()] == ["ears"]
 
 

@@ -172,6 +172,15 @@ async def test_a_binary_answer_is_a_binary_request(client: httpx.AsyncClient, ta
     assert again.json()["prediction"]["basis"] == "coherence"
 
 
+async def test_sixteen_answers_are_the_items_of_one_request(settings: Settings, takes: list[ProbeTake]) -> None:
+    """As they are, within the default limits."""
+    async with started(settings) as app, connected(app) as client:
+        body = orjson.dumps({"items": [await calibrated(client, takes)] * 16})
+        answer = await client.post("/refine?k=0", content=body, headers=JSON_BODY)
+    assert answer.status_code == 200, answer.text
+    assert [item["method"] for item in answer.json()["items"]] == ["prime"] * 16
+
+
 async def test_the_other_sign_of_the_chain_is_accounted_for(
     client: httpx.AsyncClient, takes: list[ProbeTake]
 ) -> None:
@@ -269,6 +278,7 @@ async def test_every_bad_field_is_named(client: httpx.AsyncClient, takes: list[P
         (good | {"n_windows": "6"}, "invalid-field", "n_windows"),
         (good | {"sign": "+"}, "invalid-field", "sign"),
         (good | {"model": "nobody"}, "unknown-model", "model"),
+        (good | {"model": ""}, "unknown-model", "model"),
         (good | {"takes": {}}, "invalid-field", "takes"),
         (good | {"takes": good["takes"][:1]}, "out-of-range", "takes"),
         (good | {"takes": good["takes"] * 33}, "out-of-range", "takes"),
@@ -414,7 +424,7 @@ async def test_a_time_counts_though_its_client_has_not_waited(
     """Or a thread that has become too slow for every deadline would go on letting all of them in."""
     calibrator = app.state.service.calibrator
     calibrator._times = RecentTimes()
-    assert_shed(await post(client, take_wire.encode(takes), **{"X-Deadline-Ms": "10"}), "deadline-passed")
+    assert_shed(await post(client, take_wire.encode(takes), **{"X-Deadline-Ms": "80"}), "deadline-passed")
     while calibrator._there:
         await asyncio.sleep(0.01)
     assert calibrator._times.expected_s > 0.01

@@ -51,7 +51,9 @@ def _digest(key: str) -> str:
 @pytest.mark.parametrize("key", ["", "client", "nobody"])
 async def test_a_client_s_key_is_no_operator_s(client: httpx.AsyncClient, path: str, key: str) -> None:
     headers = {"Authorization": f"Bearer {key}"} if key else {}
-    assert_problem(await client.post(path, headers=headers), "unauthorised")
+    answer = await client.post(path, headers=headers)
+    assert_problem(answer, "unauthorised")
+    assert answer.headers["www-authenticate"] == "Bearer"
 
 
 @pytest.mark.parametrize("path", PATHS)
@@ -59,7 +61,9 @@ async def test_without_a_key_set_up_nobody_manages(settings: Settings, path: str
     app = create_app(settings)
     async with connected(app) as client:
         for headers in ({}, KEY):
-            assert_problem(await client.post(path, headers=headers), "unauthorised")
+            answer = await client.post(path, headers=headers)
+    assert_problem(answer, "unauthorised")
+    assert answer.headers["www-authenticate"] == "Bearer"
 
 
 async def test_a_new_version_takes_over_when_told(

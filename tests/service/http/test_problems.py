@@ -163,6 +163,7 @@ async def test_malformed_binary(client: httpx.AsyncClient, ear: Ear, damage: Any
         ({"Content-Type": "text/plain"}, "unsupported-media-type"),
         ({"Content-Type": ""}, "unsupported-media-type"),
         ({"Content-Type": "application/json; charset=latin-1"}, "unsupported-media-type"),
+        ({"Content-Type": "application/json; charset = latin-1"}, "unsupported-media-type"),
         (JSON_BODY | {"Content-Encoding": "gzip"}, "unsupported-encoding"),
         (JSON_BODY | {"Content-Encoding": "identity"}, "unsupported-encoding"),
         (JSON_BODY | {"Accept": "text/html"}, "not-acceptable"),
@@ -247,8 +248,9 @@ async def test_evaluate_speaks_json_alone(client: httpx.AsyncClient, ear: Ear) -
         ("POST", "/refine/", "not-found", None),  # and no redirection to the host that the request names
         ("GET", "/synthesize", "method-not-allowed", "POST"),
         ("DELETE", "/refine", "method-not-allowed", "POST"),
-        ("POST", "/metrics", "method-not-allowed", "GET"),
-        ("PUT", "/health/live", "method-not-allowed", "GET"),
+        ("POST", "/metrics", "method-not-allowed", "GET, HEAD"),
+        ("PUT", "/health/live", "method-not-allowed", "GET, HEAD"),
+        ("PUT", "/models/reload", "method-not-allowed", "GET, HEAD, POST"),
     ],
 )
 async def test_addresses_and_methods(
@@ -257,6 +259,12 @@ async def test_addresses_and_methods(
     answer = await client.request(method, path)
     assert_problem(answer, code)
     assert answer.headers.get("allow") == allowed
+
+
+@pytest.mark.parametrize("path", ["/health/live", "/metrics", "/models", "/models/ears", "/v2"])
+async def test_what_can_be_got_has_a_head(client: httpx.AsyncClient, path: str) -> None:
+    """As balancers and monitors ask for it."""
+    assert (await client.head(path)).status_code == (await client.get(path)).status_code == 200
 
 
 @pytest.mark.parametrize("reference", ["nobody", "ears@99", "ears@0", "Ears", "%2e%2e"])
