@@ -11,6 +11,7 @@ from collections.abc import AsyncIterator, Iterator
 from functools import partial
 from itertools import islice
 from pathlib import Path
+from time import perf_counter
 from typing import Any
 
 import httpx
@@ -26,8 +27,9 @@ from model_store.store import ModelStore
 from service.admission.design_times import RecentTimes
 from service.app import create_app
 from service.calibration import take_wire
-from service.calibration.calibrator import N_LARGEST
+from service.calibration.calibrator import N_LARGEST, Calibrator
 from service.calibration.takes import ProbeTake
+from service.errors import Problem
 from service.formats import wire
 from service.settings import Settings
 from synthesis.denoising import denoised
@@ -418,16 +420,24 @@ async def unread() -> AsyncIterator[bytes]:
     yield b""
 
 
-async def test_a_time_counts_though_its_client_has_not_waited(
-    app: FastAPI, client: httpx.AsyncClient, takes: list[ProbeTake]
-) -> None:
+async def test_a_time_counts_though_its_client_has_not_waited() -> None:
     """Or a thread that has become too slow for every deadline would go on letting all of them in."""
-    calibrator = app.state.service.calibrator
-    calibrator._times = RecentTimes()
-    assert_shed(await post(client, take_wire.encode(takes), **{"X-Deadline-Ms": "80"}), "deadline-passed")
+    calibrator = Calibrator(LIMIT)
+    running, end = threading.Event(), threading.Event()
+
+    def slow() -> None:
+        running.set()
+        end.wait(60)
+
+    with pytest.raises(Problem) as refused:
+        await calibrator.run(slow, perf_counter() + 0.1)
+    assert refused.value.code == "deadline-passed"
+    assert running.wait(60)
+    end.set()
     while calibrator._there:
         await asyncio.sleep(0.01)
     assert calibrator._times.expected_s > 0.01
+    await calibrator.close()
 
 
 async def test_bodies_under_way_are_bounded_in_memory(
