@@ -4,7 +4,8 @@
 FROM python:3.11-slim-bookworm AS build
 # PyTorch for the CPU by default. For a GPU: --build-arg TORCH_INDEX=https://download.pytorch.org/whl/cu130
 ARG TORCH_INDEX=https://download.pytorch.org/whl/cpu
-# Extras of pyproject.toml, with commas between. For faster designs on a CPU: --build-arg EXTRAS=fftw (FFTW is GPL)
+# Extras of pyproject.toml, with commas between. For faster designs on a CPU: --build-arg EXTRAS=fftw (FFTW is GPL).
+# For a store on object storage: s3, gcs or azure
 ARG EXTRAS=
 WORKDIR /build
 RUN python -m venv /opt/prime-anc

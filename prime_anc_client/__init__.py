@@ -29,6 +29,7 @@ from prime_anc_client.errors import (
     ServiceFault,
     Unauthorised,
     Unavailable,
+    UnknownAnswer,
     UnknownModel,
     UnusablePaths,
 )
@@ -48,6 +49,7 @@ __all__ = [
     "Take",
     "Unauthorised",
     "Unavailable",
+    "UnknownAnswer",
     "UnknownModel",
     "UnusablePaths",
     "Verdict",

@@ -14,6 +14,10 @@ class NotReached(ClientError):
     """No answer came: no connection, a connection that broke, or none in time."""
 
 
+class UnknownAnswer(ClientError):
+    """An answer of status 200 that the service does not give: something in between does, such as a login page."""
+
+
 class Refused(ClientError):
     """The service answered with a problem.
 

@@ -8,6 +8,7 @@ import json
 import struct
 import zlib
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -19,6 +20,9 @@ _TAKES_HEADER = struct.Struct("<4sHHIII12s")
 _TAKES_ROW = struct.Struct("<dI4s")
 _MAGIC, _TAKES_MAGIC, _VERSION, _RATE_HZ = b"PRME", b"PRMT", 1, 48_000
 _IMPULSE_RESPONSES, _COHERENCE = 1, 2
+
+_TOO_LARGE = 1e39
+"""What JSON says for NaN and infinity, which it has no word for: the service finds it infinite in float32, too."""
 
 
 def encode(primary: ArrayLike, secondary: ArrayLike, coherence: ArrayLike | None = None) -> bytes:
@@ -40,6 +44,7 @@ def document(
     secondary: ArrayLike,
     coherence: ArrayLike | None = None,
     reference_psd: ArrayLike | None = None,
+    max_gain_db: float | None = None,
     **options: object,
 ) -> dict[str, object]:
     """Members of a design's request in JSON, with the options that are not None. Raises ValueError as `encode`."""
@@ -47,12 +52,19 @@ def document(
     members: dict[str, object] = {"sample_rate": _RATE_HZ}
     for name, array in arrays.items():
         if name not in ("primary", "secondary"):
-            members[name] = array.tolist()
+            members[name] = _numbers(array)
         elif np.iscomplexobj(array):
             members[name] = {"complex64": base64.b64encode(array.tobytes()).decode()}
         else:
-            members[name] = {"impulse_response": array.tolist()}
+            members[name] = {"impulse_response": _numbers(array)}
+    if max_gain_db is not None:
+        members["max_gain_db"] = _numbers(np.asarray(max_gain_db))
     return members | {name: value for name, value in options.items() if value is not None}
+
+
+def _numbers(values: NDArray[Any]) -> Any:
+    """Python's numbers for the array, each of which JSON can write."""
+    return np.nan_to_num(values.astype(float), nan=_TOO_LARGE, posinf=_TOO_LARGE, neginf=-_TOO_LARGE).tolist()
 
 
 def encode_json(members: dict[str, object]) -> bytes:
@@ -68,12 +80,18 @@ def _arrays(
     is_spectrum, other_is = (np.iscomplexobj(path) for path in paths.values())
     if is_spectrum != other_is:
         raise ValueError("primary, secondary: found a spectrum and an impulse response, expected two of a kind")
-    arrays = {name: path.astype("<c8" if is_spectrum else "<f4") for name, path in paths.items()}
-    arrays |= {name: np.asarray(each).astype("<f4") for name, each in more.items() if each is not None}
+    arrays = {name: _narrow(path, "<c8" if is_spectrum else "<f4") for name, path in paths.items()}
+    arrays |= {name: _narrow(np.asarray(each), "<f4") for name, each in more.items() if each is not None}
     for name, array in arrays.items():
         if array.ndim != 1:
             raise ValueError(f"{name}: found {array.ndim} dimensions, expected one")
     return arrays
+
+
+@np.errstate(over="ignore")
+def _narrow(array: NDArray[Any], dtype: str) -> NDArray[Any]:
+    """In single precision; what becomes infinite is refused by the service, which says where it is."""
+    return array.astype(dtype)
 
 
 def encode_takes(takes: Sequence[Take]) -> bytes:
@@ -88,7 +106,7 @@ def encode_takes(takes: Sequence[Take]) -> bytes:
             found = f"x {x.dtype}{list(x.shape)} and e {e.dtype}{list(e.shape)}"
             raise ValueError(f"takes.{number}: found {found}, expected two real signals of one length")
         rows.append(_TAKES_ROW.pack(take.gain, len(x), bytes(4)))
-        signals += [x.astype("<f4").tobytes(), e.astype("<f4").tobytes()]
+        signals += [_narrow(x, "<f4").tobytes(), _narrow(e, "<f4").tobytes()]
     payload = b"".join(rows + signals)
     header = _TAKES_HEADER.pack(_TAKES_MAGIC, _VERSION, 0, len(rows), _RATE_HZ, zlib.crc32(payload), bytes(12))
     return header + payload

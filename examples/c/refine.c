@@ -454,7 +454,7 @@ int main(int n_arguments, char **arguments)
         return 2;
     }
     port = strtol(arguments[2], NULL, 10);
-    if (port < 1 || port > 65535) {
+    if (port < 1 || port > 65535 || arguments[2][strspn(arguments[2], "0123456789")]) {
         fprintf(stderr, "port: found %s, expected 1 to 65535\n", arguments[2]);
         return 2;
     }

@@ -4,6 +4,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -30,7 +31,13 @@ def test_stages_flags_and_continued_lines_are_read(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("extras", "wanted"),
-    [("", []), ("fftw", ["pyfftw"]), ("fftw,otel", ["pyfftw", "opentelemetry-sdk"]), ("fft", None)],
+    [
+        ("", []),
+        ("fftw", ["pyfftw"]),
+        ("fftw,otel", ["pyfftw", "opentelemetry-sdk"]),
+        ("s3", ["s3fs"]),
+        ("fft", None),
+    ],
 )
 def test_the_image_s_extras_are_those_asked_for(tmp_path: Path, extras: str, wanted: list[str] | None) -> None:
     """The step itself writes its requirements; a name that is no extra ends the build."""
@@ -48,6 +55,18 @@ def test_the_image_s_extras_are_those_asked_for(tmp_path: Path, extras: str, wan
     assert set(wanted) <= set(names)
     assert ("pyfftw" in names) == ("pyfftw" in wanted)
     assert {"torch", "fastapi", "scipy"} <= set(names)
+
+
+def test_every_extra_that_an_image_may_ask_for_is_pinned() -> None:
+    """Whatever is built again is built the same."""
+    pins = re.findall(r"^([\w.-]+)==", (ROOT / "constraints.txt").read_text(), re.MULTILINE)
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    asked = [
+        *project["dependencies"],
+        *(each for extra in project["optional-dependencies"].values() for each in extra),
+    ]
+    names = {re.match(r"[\w-]+", each)[0] for each in asked} - {"prime-anc"}  # type: ignore[index]
+    assert names - {re.sub(r"[_.]", "-", pin).lower() for pin in pins} == set()
 
 
 def test_an_unknown_instruction_is_refused(tmp_path: Path) -> None:

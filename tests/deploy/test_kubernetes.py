@@ -1,6 +1,7 @@
 """The Kubernetes manifests obey their schemas, and ask only for what the service has."""
 
 import copy
+import re
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +15,13 @@ from service.settings import MAX_DEADLINE_MS, Settings
 FOLDER = Path(__file__).resolve().parents[2] / "deploy" / "kubernetes"
 MANIFESTS = list(yaml.safe_load_all((FOLDER / "prime-anc.yaml").read_text()))
 VERSION = "1.31"
+PATCHES = ("gpu.yaml", "models-volume.yaml", "models-url.yaml")
 
 
 def by_name(entries: list[dict[str, Any]], changes: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Lists of named entries are merged by their names, as a strategic merge patch does."""
+    """Lists of named entries are merged by their names, as a strategic merge patch does; others are put together."""
+    if not all("name" in each for each in changes):
+        return entries + changes
     merged = {entry["name"]: entry for entry in entries}
     for change in changes:
         merged[change["name"]] = patched(merged.get(change["name"], {}), change)
@@ -37,11 +41,12 @@ def patched(content: dict[str, Any], patch: dict[str, Any]) -> dict[str, Any]:
 
 
 def deployments() -> list[dict[str, Any]]:
-    """As it is, and as the GPU's patch makes it."""
-    return [MANIFESTS[0], patched(MANIFESTS[0], yaml.safe_load((FOLDER / "gpu.yaml").read_text()))]
+    """As it is, and as each patch makes it."""
+    patches = [yaml.safe_load((FOLDER / file).read_text()) for file in PATCHES]
+    return [MANIFESTS[0], *(patched(MANIFESTS[0], patch) for patch in patches)]
 
 
-@pytest.mark.parametrize("manifest", [*MANIFESTS, deployments()[1]], ids=lambda each: each["kind"])
+@pytest.mark.parametrize("manifest", [*MANIFESTS, *deployments()[1:]], ids=lambda each: each["kind"])
 def test_obeys_its_schema(manifest: dict[str, Any]) -> None:
     # The release whose schema was taken; where there is none for ours, an older one would be.
     assert kubernetes_validate.validate(manifest, VERSION, strict=True) == VERSION
@@ -54,7 +59,7 @@ def test_the_schema_refuses_a_misspelt_key() -> None:
         kubernetes_validate.validate(manifest, VERSION, strict=True)
 
 
-@pytest.mark.parametrize("deployment", deployments(), ids=["cpu", "gpu"])
+@pytest.mark.parametrize("deployment", deployments(), ids=["cpu", *PATCHES])
 def test_it_asks_for_what_the_service_has(deployment: dict[str, Any]) -> None:
     pod = deployment["spec"]["template"]["spec"]
     (container,) = pod["containers"]
@@ -80,3 +85,26 @@ def test_everything_selects_the_same_pods() -> None:
     kustomization = yaml.safe_load((FOLDER / "kustomization.yaml").read_text())
     for file in (*kustomization["resources"], *(each["path"] for each in kustomization["patches"])):
         assert (FOLDER / file).is_file()
+
+
+def test_every_patch_is_named_where_it_is_chosen() -> None:
+    text = re.sub(r"# - path", "- path", (FOLDER / "kustomization.yaml").read_text())
+    assert [each["path"] for each in yaml.safe_load(text)["patches"]] == list(PATCHES)
+
+
+def test_models_of_one_s_own_reach_a_replica_whose_root_is_read_only() -> None:
+    """From a volume at the image's store, or from a URL whose copy lies on a volume that can be written."""
+    for deployment in deployments()[2:]:
+        pod = deployment["spec"]["template"]["spec"]
+        (container,) = pod["containers"]
+        assert container["securityContext"]["readOnlyRootFilesystem"]
+        settings = {each["name"]: each["value"] for each in container["env"]}
+        mounts = {each["mountPath"]: each for each in container["volumeMounts"]}
+        volumes = {each["name"]: each for each in pod["volumes"]}
+        if "://" in settings["PRIME_STORE"]:
+            mount = mounts[settings["PRIME_STORE_CACHE"]]
+            assert "emptyDir" in volumes[mount["name"]]
+            assert not mount.get("readOnly")
+        else:
+            assert "persistentVolumeClaim" in volumes[mounts[settings["PRIME_STORE"]]["name"]]
+        assert "/tmp" in mounts

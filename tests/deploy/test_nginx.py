@@ -1,9 +1,11 @@
-"""Two replicas behind a real nginx: work is shared, and one that is killed under load is not noticed."""
+"""Two replicas behind a real nginx: work is shared; one that is killed or falls silent costs no answer."""
 
 import http.client
+import json
 import os
 import re
 import shutil
+import signal
 import socket
 import subprocess
 import threading
@@ -17,6 +19,7 @@ import pytest
 
 from benchmarks.reliability.served import Served, served
 from model_store.store import ModelStore
+from service.errors import Problem
 from service.formats import wire
 from tests.service import models
 
@@ -44,6 +47,37 @@ def configured(folder: Path, port: int, replicas: tuple[int, ...]) -> list[str]:
 
 def test_nginx_accepts_its_configuration(tmp_path: Path) -> None:
     done = subprocess.run([*configured(tmp_path, 8080, (8000, 8001)), "-t"], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+def test_the_blocks_that_are_ready_to_use_are(tmp_path: Path) -> None:
+    """TLS and the limits by client address, their comment signs taken away."""
+    command = configured(tmp_path, 8080, (8000, 8001))
+    made = [tmp_path / name for name in ("key.pem", "certificate.pem")]
+    openssl = shutil.which("openssl")
+    if openssl is None:
+        pytest.skip("openssl is not on PATH")
+    asked = [
+        "req",
+        "-x509",
+        "-newkey",
+        "rsa:2048",
+        "-nodes",
+        "-subj",
+        "/CN=anc",
+        "-keyout",
+        made[0],
+        "-out",
+        made[1],
+    ]
+    subprocess.run([openssl, *asked], check=True, capture_output=True)
+    file = tmp_path / "nginx.conf"
+    text, n_used = re.subn(r"# (listen 443|ssl_|server_name|limit_)", r"\1", file.read_text())
+    assert n_used == 11
+    text = re.sub(r"listen 127.0.0.1:\d+;", "", text).replace("443", "0.0.0.0:18443")
+    text = re.sub(r"/etc/ssl/anc/privkey.pem", str(made[0]), text)
+    file.write_text(text.replace("/etc/ssl/anc/fullchain.pem", str(made[1])))
+    done = subprocess.run([*command, "-t"], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
 
 
@@ -129,6 +163,96 @@ def test_what_is_shed_keeps_nobody_else_out(port: int) -> None:
     assert all(each.headers["Retry-After"] for each in shed)
     assert ask("60000").status == 200
     connection.close()
+
+
+def answers(port: int, n: int, timeout_s: float, deadline_ms: str | None = None) -> list[tuple[int, float]]:
+    """Status of one design after the other, and the seconds that it took; status 0 where the client gave up."""
+    body = wire.encode(*(each.numpy() for each in models.responses(7)))
+    found = []
+    for _ in range(n):
+        connection, began = http.client.HTTPConnection("127.0.0.1", port, timeout=timeout_s), time.monotonic()
+        try:
+            connection.request(
+                "POST", "/synthesize", body, HEADERS | ({"X-Deadline-Ms": deadline_ms} if deadline_ms else {})
+            )
+            answer = connection.getresponse()
+            answer.read()
+            found.append((answer.status, time.monotonic() - began))
+        except TimeoutError:
+            found.append((0, time.monotonic() - began))
+        connection.close()
+    return found
+
+
+def test_a_replica_that_falls_silent_is_left_alone(replicas: list[Served], port: int) -> None:
+    """It accepts connections and answers none; once it answers again it is asked again."""
+    assert {status for status, _ in answers(port, 8, 20)} == {200}
+    silent = replicas[0]
+    silent.process.send_signal(signal.SIGSTOP)
+    try:
+        found = answers(port, 60, 20)
+        assert {status for status, _ in found} == {200}
+        assert 1 <= sum(took_s > 4 for _, took_s in found) <= 2
+    finally:
+        silent.process.send_signal(signal.SIGCONT)
+    before, given_up = n_designs(silent), time.monotonic() + 40
+    while n_designs(silent) < before + 3 and time.monotonic() < given_up:
+        answers(port, 4, 20)
+        time.sleep(0.5)
+    assert n_designs(silent) >= before + 3
+
+
+def test_a_monitor_takes_a_silent_replica_out_for_clients_of_less_patience(
+    replicas: list[Served], port: int
+) -> None:
+    assert {status for status, _ in answers(port, 8, 20)} == {200}
+    replicas[0].process.send_signal(signal.SIGSTOP)
+    try:
+        for _ in range(3):
+            connection = http.client.HTTPConnection("127.0.0.1", port, timeout=20)
+            connection.request("GET", "/health/ready")
+            assert connection.getresponse().status == 200
+            connection.close()
+        assert {status for status, _ in answers(port, 10, 1)} == {200}
+    finally:
+        replicas[0].process.send_signal(signal.SIGCONT)
+
+
+def test_a_long_deadline_is_waited_for(replicas: list[Served], port: int) -> None:
+    for replica in replicas:
+        replica.process.send_signal(signal.SIGSTOP)
+    waking = [threading.Timer(7, replica.process.send_signal, (signal.SIGCONT,)) for replica in replicas]
+    for timer in waking:
+        timer.start()
+    ((status, took_s),) = answers(port, 1, 30, deadline_ms="60000")
+    assert (status, took_s > 6) == (200, True)
+    for timer in waking:
+        timer.join()
+
+
+def test_who_sheds_goes_on_being_asked(replicas: list[Served], port: int) -> None:
+    for deadline_ms in ["1"] * 12:  # an idle replica tries one now and then
+        assert {status for status, _ in answers(port, 1, 20, deadline_ms)} <= {200, 503}
+    before = [n_designs(replica) for replica in replicas]
+    assert {status for status, _ in answers(port, 12, 20)} == {200}
+    assert all(n_designs(replica) > n for replica, n in zip(replicas, before, strict=True))
+
+
+def test_a_body_that_is_too_large_is_refused_in_the_service_s_words(port: int) -> None:
+    problem = Problem("too-large", "")
+    for path, n_bytes in (("/refine", 8_388_609), ("/calibrate", 67_108_865)):
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
+        connection.putrequest("POST", path)
+        connection.putheader("Content-Length", str(n_bytes))
+        connection.endheaders()
+        answer = connection.getresponse()
+        assert (answer.status, answer.headers["Content-Type"]) == (413, "application/problem+json")
+        found, own = json.load(answer), json.loads(bytes(problem.response().body))
+        assert [found[name] for name in ("type", "title", "status")] == [
+            own[name] for name in ("type", "title", "status")
+        ]
+        assert "found" in found["detail"]
+        connection.close()
 
 
 def test_a_calibration_may_be_longer_than_a_request(port: int) -> None:

@@ -246,6 +246,13 @@ def test_nobody_there(refine: Path, files: list[Path]) -> None:
     assert_failed(run(refine, port, *files), "Connection refused", files[2])
 
 
-@pytest.mark.parametrize("arguments", [[], ["127.0.0.1", "8000", "a", "b"], ["127.0.0.1", "0", "a", "b", "c"]])
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        [],
+        ["127.0.0.1", "8000", "a", "b"],
+        *(["127.0.0.1", port, "a", "b", "c"] for port in ("", "0", "65536", "18500x", "+8000", " 8000", "1e3")),
+    ],
+)
 def test_a_command_line_that_cannot_be_read(refine: Path, arguments: list[str]) -> None:
     assert subprocess.run([refine, *arguments], capture_output=True, check=False).returncode == 2

@@ -1,7 +1,9 @@
-"""A wire between a client and the service, on which connections can be counted and bytes go wrong."""
+"""A wire between a client and the service, on which connections can be counted and bytes go wrong; and one to
+somebody who is not the service."""
 
 import socket
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 
@@ -10,13 +12,14 @@ Change = Callable[[bytes], bytes]
 
 @contextmanager
 def relayed(
-    port: int, request: Change = bytes, answer: Change = bytes
+    port: int, request: Change = bytes, answer: Change = bytes, at: int = 0
 ) -> Iterator[tuple[int, list[socket.socket]]]:
     """A port that leads to another, and the connections that it has taken.
 
     request, answer: what becomes of the bytes on their way there and back; where nothing, the connection ends.
+    at: the port itself; 0: a free one.
     """
-    listening = socket.create_server(("127.0.0.1", 0))
+    listening = socket.create_server(("127.0.0.1", at))
     accepted: list[socket.socket] = []
     sockets = [listening]
 
@@ -44,6 +47,54 @@ def relayed(
         yield listening.getsockname()[1], accepted
     finally:
         for each in sockets:
+            with suppress(OSError):
+                each.shutdown(socket.SHUT_RDWR)
+            each.close()
+        for thread in threads:
+            thread.join()
+
+
+@contextmanager
+def answering(
+    answer: bytes, after_s: float = 0.0, every_s: float = 0.0
+) -> Iterator[tuple[int, list[socket.socket]]]:
+    """A port whose connections each get this answer to their first request, and those that it has taken.
+
+    after_s: until it begins. every_s: from byte to byte; 0: all of it at once.
+    """
+    listening = socket.create_server(("127.0.0.1", 0))
+    accepted: list[socket.socket] = []
+    is_over = threading.Event()
+
+    def answer_one(taken: socket.socket) -> None:
+        with suppress(OSError), taken:
+            received = b""
+            while b"\r\n\r\n" not in received:
+                received += taken.recv(65_536)
+            time.sleep(after_s)
+            for byte in [answer] if not every_s else (bytes([each]) for each in answer):
+                taken.sendall(byte)
+                if is_over.wait(every_s):
+                    return
+            taken.shutdown(socket.SHUT_WR)
+            while taken.recv(65_536):
+                pass
+
+    def accept() -> None:
+        with suppress(OSError):
+            while True:
+                taken, _ = listening.accept()
+                accepted.append(taken)
+                threads.append(threading.Thread(target=answer_one, args=(taken,)))
+                threads[-1].start()
+
+    threads = [threading.Thread(target=accept)]
+    threads[0].start()
+    try:
+        yield listening.getsockname()[1], accepted
+    finally:
+        is_over.set()
+        for each in (listening, *accepted):
             with suppress(OSError):
                 each.shutdown(socket.SHUT_RDWR)
             each.close()

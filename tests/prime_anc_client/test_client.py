@@ -1,14 +1,17 @@
 """The client against the real program."""
 
+import gc
 import hashlib
 import os
 import socket
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -20,15 +23,17 @@ from prime_anc_client import (
     Item,
     NotReached,
     Refused,
+    Take,
     Unauthorised,
     Unavailable,
+    UnknownAnswer,
     UnknownModel,
     UnusablePaths,
 )
 from service.designs import Ear
 from synthesis.conventions import N_BINS
 from synthesis.synthesizer import Synthesizer
-from tests.prime_anc_client.relay import relayed
+from tests.prime_anc_client.relay import answering, relayed
 from tests.service.bodies import spectra
 from tests.service.http.test_endpoints import assert_same_filter, library_paths
 from tests.service.test_process import Program
@@ -129,6 +134,38 @@ def test_items_are_what_each_would_be_alone(client: Client, ear: Ear) -> None:
         assert [type(each) for each in found] == [Design, Design, UnusablePaths, Design, Design, UnknownModel]
 
 
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf, 1e39])
+@pytest.mark.parametrize("name", ["primary", "secondary", "coherence", "reference_psd", "max_gain_db", "spectra"])
+def test_an_item_that_is_not_finite_is_refused_alone(client: Client, ear: Ear, name: str, value: float) -> None:
+    """The other ear gets its filter, and the refusal is the one that the item would have got alone."""
+    given: dict[str, Any] = {"primary": ear.primary, "secondary": ear.secondary}
+    if name == "spectra":
+        given = dict(zip(("primary", "secondary"), spectra(ear), strict=True))
+    if name == "max_gain_db":
+        given[name] = value
+    else:
+        at = "primary" if name == "spectra" else name
+        given[at] = np.array(given.get(at, np.ones(N_BINS)), complex if name == "spectra" else float)
+        given[at][5] = value
+    with pytest.raises(Refused) as alone:
+        client.refine(**given, k=1)
+    assert alone.value.status == 422
+    good, bad, again = client.refine_items([Item(ear.primary, ear.secondary), Item(**given)] * 2, k=1)[:3]
+    assert isinstance(good, Design)
+    assert isinstance(again, Design)
+    assert type(bad) is type(alone.value)
+    assert (bad.code, bad.field) == (alone.value.code, alone.value.field)
+    assert name == "max_gain_db" or "index 5;" in bad.detail
+
+
+def test_numbers_may_be_numpy_s(client: Client, ear: Ear) -> None:
+    for gain_db in (np.float32(12.5), np.float64(12.5), np.int64(12), np.float32(1e-5)):
+        alone = client.synthesize(ear.primary, ear.secondary, max_gain_db=gain_db, deadline_ms=np.float32(1e5 / 3))
+        (found,) = client.synthesize_items([Item(ear.primary, ear.secondary, max_gain_db=gain_db)])
+        assert isinstance(found, Design)
+        assert np.abs(found.taps - alone.taps).max() < 1e-3 * np.abs(alone.taps).max()
+
+
 def test_too_many_items_are_refused(client: Client, ear: Ear) -> None:
     with pytest.raises(UnusablePaths) as refused:
         client.refine_items([Item(ear.primary[:8], ear.secondary[:8])] * 17)
@@ -181,13 +218,112 @@ def test_refusals_are_exceptions(client: Client, ear: Ear) -> None:
     assert client.synthesize(ear.primary, ear.secondary).taps.any()
 
 
-def test_nobody_there_is_said_at_once() -> None:
+def free_port() -> int:
     with socket.create_server(("127.0.0.1", 0)) as listening:
-        port = listening.getsockname()[1]
+        port: int = listening.getsockname()[1]
+        return port
+
+
+@pytest.mark.filterwarnings("ignore::ResourceWarning")  # httpcore leaves a socket to be collected
+def test_nobody_there_is_said_once_patience_is_over(tmp_path: Path) -> None:
+    for where in ({"url": f"http://127.0.0.1:{free_port()}"}, {"uds": tmp_path / "nobody"}):
+        for patience_s in (0.0, 1.5):
+            with Client(**where, retry_for_s=patience_s) as client:  # type: ignore[arg-type]
+                assert not client.is_ready()
+                began = time.monotonic()
+                with pytest.raises(NotReached):
+                    client.synthesize([1.0], [1.0])
+                assert int(patience_s) <= time.monotonic() - began < patience_s + 0.9
+    gc.collect()
+
+
+def test_a_service_that_does_not_listen_yet_is_waited_for(program: Program, ear: Ear) -> None:
+    port, started = free_port(), threading.Event()
+
+    def start() -> None:
+        time.sleep(1.5)
+        with relayed(program.port, at=port):
+            started.wait(60)
+
+    starting = threading.Thread(target=start)
+    starting.start()
     with Client(f"http://127.0.0.1:{port}") as client:
-        assert not client.is_ready()
-        with pytest.raises(NotReached):
+        assert client.synthesize(ear.primary, ear.secondary).taps.any()
+    started.set()
+    starting.join()
+
+
+def test_what_patience_does_not_mend_is_said_at_once(program: Program) -> None:
+    for url in (f"https://127.0.0.1:{program.port}", "127.0.0.1", "ftp://127.0.0.1"):
+        began = time.monotonic()
+        with Client(url) as client, pytest.raises(NotReached):
             client.synthesize([1.0], [1.0])
+        assert time.monotonic() - began < 0.9
+
+
+def test_an_answer_that_drips_does_not_hold_the_client() -> None:
+    """Each byte comes in time, and all of them do not: the head's, or the body's behind it."""
+    head = b"HTTP/1.1 200 OK\r\nContent-Length: 8192\r\n\r\n"
+    for every_s in (0.3, 0.003):
+        with answering(head + bytes(8192), every_s=every_s) as (port, _):
+            began = time.monotonic()
+            with (
+                Client(f"http://127.0.0.1:{port}", timeout_s=1) as client,
+                pytest.raises(NotReached, match="in time"),
+            ):
+                client.synthesize([1.0], [1.0])
+            assert 0.9 < time.monotonic() - began < 2
+
+
+def test_a_deadline_is_waited_for() -> None:
+    """On top of the timeout; calibrations have one of their own."""
+    takes = [Take(0, [1.0], [1.0]), Take(1, [1.0], [1.0])]
+    late = b"HTTP/1.1 422 No\r\nContent-Length: 0\r\n\r\n"
+    with answering(late, after_s=0.8) as (port, _), Client(f"http://127.0.0.1:{port}", timeout_s=0.2) as client:
+        with pytest.raises(NotReached, match="in time"):
+            client.synthesize([1.0], [1.0])
+        with pytest.raises(NotReached, match="in time"):
+            client.calibrate(takes, deadline_ms=1)
+        with pytest.raises(UnusablePaths):
+            client.synthesize([1.0], [1.0], deadline_ms=5000)
+        with pytest.raises(UnusablePaths):
+            client.calibrate(takes)
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        b"Content-Type: text/html\r\nContent-Length: 13\r\n\r\n<html>Log in!",
+        b"Content-Length: 0\r\n\r\n",
+        b"Content-Type: application/json\r\nContent-Length: 4\r\n\r\nnull",
+        b'Content-Length: 28\r\n\r\n{"items": [], "verdict": [] }',
+        b"Content-Encoding: gzip\r\nContent-Length: 4\r\n\r\nzip?",
+        b"Server-Timing: core;dur=1\r\nX-Model-Digest: a\r\nX-Refine-Applied: 0\r\nX-Predicted-NR-dB: 1\r\n"
+        b"X-Predicted-AMP-dB: 0\r\nContent-Length: 4\r\n\r\n" + bytes(4),
+        b"Server-Timing: core;dur=1\r\nX-Model-Digest: a\r\nX-Refine-Applied: 0\r\nX-Predicted-NR-dB: 1\r\n"
+        b"X-Predicted-AMP-dB: 0\r\nContent-Length: 8192\r\n\r\n" + b"\xff" * 8192,
+    ],
+)
+def test_a_success_of_something_in_between_is_said_to_be_none(answer: bytes) -> None:
+    with answering(b"HTTP/1.1 200 OK\r\n" + answer) as (port, accepted):
+        with Client(f"http://127.0.0.1:{port}") as client:
+            assert not client.is_ready()
+            for ask in (
+                lambda: client.synthesize([1.0], [1.0]),
+                lambda: client.refine([1.0], [1.0], reference_psd=[1.0]),
+                lambda: client.refine_items([Item([1.0], [1.0])]),
+                lambda: client.calibrate([Take(0, [1.0], [1.0])]),
+            ):
+                with pytest.raises(UnknownAnswer, match=r"found .*"):
+                    ask()
+        assert len(accepted) <= 5  # nothing is asked again
+
+
+@pytest.mark.parametrize("key", ["sesame\n", "sesame\r\nX: y", " sesame", "se same", "", "\x7f", "\ud800"])
+def test_a_key_that_no_header_holds_is_refused_and_not_shown(key: str) -> None:
+    with pytest.raises(ValueError, match="api_key: found") as refused:
+        Client(api_key=key)
+    assert "se" not in str(refused.value)
 
 
 def test_an_answer_that_does_not_come_in_time() -> None:
@@ -261,13 +397,16 @@ def test_a_connection_that_always_breaks_is_given_up(program: Program, ear: Ear)
 
 
 def test_a_key_is_sent(store_folder: Path, ear: Ear) -> None:
-    program = Program(store_folder, "--api-keys", f'["{hashlib.sha256(b"sesame").hexdigest()}"]')
+    keys = ("sesame", "сезам")
+    digests = ",".join(f'"{hashlib.sha256(key.encode()).hexdigest()}"' for key in keys)
+    program = Program(store_folder, "--api-keys", f"[{digests}]")
     program.wait_until_ready()
     try:
         with Client(program.address) as nobody, pytest.raises(Unauthorised):
             nobody.synthesize(ear.primary, ear.secondary)
-        with Client(program.address, api_key="sesame") as client:
-            assert client.synthesize(ear.primary, ear.secondary).taps.any()
+        for key in keys:
+            with Client(program.address, api_key=key) as client:
+                assert client.synthesize(ear.primary, ear.secondary).taps.any()
     finally:
         program.stop()
 
