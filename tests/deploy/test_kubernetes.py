@@ -19,7 +19,7 @@ PATCHES = ("gpu.yaml", "models-volume.yaml", "models-url.yaml")
 
 
 def by_name(entries: list[dict[str, Any]], changes: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Lists of named entries are merged by their names, as a strategic merge patch does; others are put together."""
+    """Named entries are merged by their names, as a strategic merge patch does; others are put together."""
     if not all("name" in each for each in changes):
         return entries + changes
     merged = {entry["name"]: entry for entry in entries}
