@@ -55,7 +55,7 @@ class Keys:
         self._look()
         scheme, _, key = request.headers.get("authorization", "").partition(" ")
         # Headers are decoded as Latin-1: this gives back the bytes that were sent, which the digest is of.
-        digest = hashlib.sha256(key.strip().encode("latin-1")).hexdigest()
+        digest = hashlib.sha256(key.strip(" \t").encode("latin-1")).hexdigest()
         if scheme.lower() == "bearer" and digest in self._digests:
             return digest
         found = "an unknown key" if scheme else "no key"

@@ -53,8 +53,9 @@ def test_a_digest_is_no_key() -> None:
     assert "open sesame" not in refused.value.detail
 
 
-def test_a_key_may_hold_any_letters() -> None:
-    assert is_known(Keys([digest("schlüssel")], None), "schlüssel")
+@pytest.mark.parametrize("key", ["schlüssel", "à", "鍵"])  # the second ends in the byte of a no-break space
+def test_a_key_may_hold_any_letters(key: str) -> None:
+    assert is_known(Keys([digest(key)], None), key)
 
 
 def test_a_file_is_rotated_without_a_restart(tmp_path: Path) -> None:
