@@ -19,8 +19,8 @@ from fastapi import FastAPI
 from uvicorn.config import STARTUP_FAILURE
 
 from service.errors import Problem
-from service.guarded_protocol import guarded
 from service.http.context import MANAGEMENT, Service
+from service.http.guarded_protocol import guarded
 from service.settings import Settings
 
 logger = logging.getLogger(__name__)

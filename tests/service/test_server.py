@@ -14,10 +14,10 @@ from pathlib import Path
 import httpx
 import pytest
 
-from service import guarded_protocol as service_protocol
 from service import server as service_server
 from service.designs import Ear
 from service.formats import wire
+from service.http import guarded_protocol as service_protocol
 from service.settings import Settings
 from tests.service.conftest import started
 from tests.service.test_process import Program, assert_raw_problem, exchange, wait_for
