@@ -20,6 +20,7 @@ import pytest
 from benchmarks.reliability.served import Served, served
 from model_store.store import ModelStore
 from service.errors import Problem
+from service.settings import Settings
 from service.formats import wire
 from tests.service import models
 
@@ -240,7 +241,8 @@ def test_who_sheds_goes_on_being_asked(replicas: list[Served], port: int) -> Non
 
 def test_a_body_that_is_too_large_is_refused_in_the_service_s_words(port: int) -> None:
     problem = Problem("too-large", "")
-    for path, n_bytes in (("/refine", 8_388_609), ("/calibrate", 67_108_865)):
+    limits = {name: Settings.model_fields[name].default for name in ("max_body_bytes", "max_calibration_bytes")}
+    for path, n_bytes in zip(("/refine", "/calibrate"), (limit + 1 for limit in limits.values()), strict=True):
         connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
         connection.putrequest("POST", path)
         connection.putheader("Content-Length", str(n_bytes))
@@ -251,7 +253,7 @@ def test_a_body_that_is_too_large_is_refused_in_the_service_s_words(port: int) -
         assert [found[name] for name in ("type", "title", "status")] == [
             own[name] for name in ("type", "title", "status")
         ]
-        assert "found" in found["detail"]
+        assert all(str(limit) in found["detail"] for limit in limits.values())
         connection.close()
 
 
