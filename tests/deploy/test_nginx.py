@@ -20,8 +20,8 @@ import pytest
 from benchmarks.reliability.served import Served, served
 from model_store.store import ModelStore
 from service.errors import Problem
-from service.settings import Settings
 from service.formats import wire
+from service.settings import Settings
 from tests.service import models
 
 CONFIGURATION = Path(__file__).resolve().parents[2] / "deploy" / "nginx" / "nginx.conf"
