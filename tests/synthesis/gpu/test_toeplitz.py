@@ -126,7 +126,7 @@ def coarse(case: Case) -> AcousticPaths:
 
 def test_on_measured_ears_the_wiener_filter_is_the_references(measured_case: Case, device: torch.device) -> None:
     # Each takes the interpreter a second.
-    symbol, matched = (each[::5] for each in wiener_systems(measured_case))
+    symbol, matched = (each[::7] for each in wiener_systems(measured_case))
     found = solved(symbol, matched, device)
     expected = solve_toeplitz(symbol, matched, 2048, n_iterations=4)
     single = solve_toeplitz(symbol.float(), matched.to(torch.complex64), 2048, n_iterations=4)
@@ -134,7 +134,7 @@ def test_on_measured_ears_the_wiener_filter_is_the_references(measured_case: Cas
     errors, torchs = (
         (each.value - expected.value).norm(dim=-1) / expected.value.norm(dim=-1) for each in (found, single)
     )
-    assert len(errors) >= 6
+    assert len(errors) >= 5
     # Measured: 1.8e-3 at most, torch's 0.9e-3, and the same median, 2e-4.
     assert errors.max() < 4 * torchs.max()
     assert errors.median() < 2 * torchs.median()
