@@ -2,8 +2,8 @@
 
 On the CPU the schedule runs eagerly, operator by operator, and these operators are what a GPU would be given to
 launch: one that computes counts as one launch there, a view as none (a transform or a convolution may be several
-kernels). What `synthesis.gpu` does in kernels of its own, the features, the solves and the filters around them,
-counts as their launches; `--solver torch` counts its operators. Bytes are those of the tensors that an operator
+kernels). What `synthesis.gpu` does in kernels of its own, most of a design by `prime-log`, counts as their
+launches; `--solver torch` counts its operators. Bytes are those of the tensors that an operator
 reads and writes, each once, as if no cache held any. With `--device cuda` the kernels of each replayed design are
 counted too, from torch's profiler.
 """
@@ -34,17 +34,21 @@ from service.engine.resident import ResidentModel
 from service.engine.schedule import Schedule
 from service.engine.stage_clock import StageClock
 from synthesis.conjugate_gradients import Solution
+from synthesis.features import N_CHANNELS
 from synthesis.gauss_newton import FAST, Refinement, Refining, Updates
 from synthesis.generator import Generator, GeneratorConfig
 from synthesis.gpu.served import (
     LAUNCHES_AROUND_A_SOLVE,
     LAUNCHES_TO_BEGIN,
+    LAUNCHES_TO_CORRECT,
+    LAUNCHES_TO_PREDICT,
     LAUNCHES_TO_READ,
     LAUNCHES_TO_REALISE,
     N_LAUNCHES,
 )
+from synthesis.noise_reduction import Prediction
 from synthesis.paths import AcousticPaths
-from synthesis.synthesizer import PathRatio, Synthesizer, read_paths, realised_wiener
+from synthesis.synthesizer import PathRatio, Synthesizer, predicted, read_paths, realised_wiener
 from synthesis.toeplitz import ToeplitzSolver, solve_toeplitz
 
 N_COMMONEST = 6
@@ -166,6 +170,45 @@ class Counting(TorchDispatchMode):
         )
         return ratio
 
+    def corrected(self, generator: Generator) -> Callable[[Tensor], Tensor]:
+        """A generator's layers as `synthesis.gpu` launches them, where it does: by the reference, uncounted.
+
+        The kernel reads the weights and the features, writes and reads what lies between the layers.
+        """
+        config = generator.config
+        if config.kind == "prime":
+            return generator
+        n_each = (N_CHANNELS + 2 + 2 * (1 + 2 * len(config.dilations)) * config.n_channels) * config.n_points
+
+        def correct(features: Tensor) -> Tensor:
+            correction: Tensor = self.as_kernels(
+                "fused layers",
+                LAUNCHES_TO_CORRECT,
+                4 * (generator.n_parameters + len(features) * n_each),
+                lambda: generator(features),
+            )
+            return correction
+
+        return correct
+
+    def foreseen(
+        self, paths: AcousticPaths, taps: Tensor, learned: Tensor, coherence: Tensor | None, reference_psd: Tensor
+    ) -> Prediction:
+        """A prediction as `synthesis.gpu` launches it: by the reference, uncounted.
+
+        Its kernels read the paths, the reference and a coherence, and write and read a response; without one they
+        read the primary path again, and write and read the early samples' shares and their spectrum.
+        """
+        own = coherence is None
+        n_each = (15 if own else 10) * paths.n_bins + (9 if own else 1) * taps.shape[-1]
+        prediction: Prediction = self.as_kernels(
+            "fused prediction",
+            LAUNCHES_TO_PREDICT - (not own),
+            4 * len(taps) * n_each,
+            lambda: predicted(paths, taps, learned, coherence, reference_psd),
+        )
+        return prediction
+
     def realised(
         self,
         generator: Generator,
@@ -271,6 +314,8 @@ def traced(synthesizer: Synthesizer, ears: Ears, batch: int, k: int, fused: bool
         if fused:
             patches.enter_context(patch.object(synthesizer, "solve", counting.fused))
             patches.enter_context(patch.object(synthesizer, "read", counting.read))
+            patches.enter_context(patch.object(synthesizer, "generate", counting.corrected(synthesizer.generator)))
+            patches.enter_context(patch.object(synthesizer, "foresee", counting.foreseen))
             patches.enter_context(patch.object(synthesizer, "realise", counting.realised))
             patches.enter_context(patch.object(synthesizer, "begin_updates", counting.begin))
 

@@ -354,9 +354,14 @@ class Refining:
 
         self._stopped.copy_(torch.where(active & ~accepted, verdict, self._stopped))
         self._n_applied += accepted
-        self._taps += scale.unsqueeze(-1) * step
-        self._response += scale.unsqueeze(-1) * step_response
-        self._residual -= scale.unsqueeze(-1) * change
+        # A step that was not accepted may have overflowed: no multiple of it, not even by zero, is added.
+        step, step_response, change = (
+            torch.where(accepted.unsqueeze(-1), scale.unsqueeze(-1) * each, 0.0)
+            for each in (step, step_response, change)
+        )
+        self._taps += step
+        self._response += step_response
+        self._residual -= change
         self._band_power.copy_(objective.band_power(self._residual))
         value = objective.value(self._band_power, self._response)
         self._value.copy_(torch.where(accepted, value, self._value))

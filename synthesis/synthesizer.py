@@ -109,6 +109,24 @@ def realised_wiener(
     return fir_wiener(on_generator_grid(generator, paths), log_weight, log_penalty, ceiling, solve).value
 
 
+class Predict(Protocol):
+    """What `predicted` does, however it is done."""
+
+    def __call__(
+        self, paths: AcousticPaths, taps: Tensor, learned: Tensor, coherence: Tensor | None, reference_psd: Tensor
+    ) -> Prediction:
+        """Predict."""
+        ...
+
+
+def predicted(
+    paths: AcousticPaths, taps: Tensor, learned: Tensor, coherence: Tensor | None, reference_psd: Tensor
+) -> Prediction:
+    """Figures of the taps; without a coherence, with the uncertainty that support listeners taught: [2, 31]."""
+    uncertainty = expected_uncertainty(paths, learned, reference_psd) if coherence is None else None
+    return predict(paths, taps, reference_psd, coherence=coherence, uncertainty=uncertainty)
+
+
 class Synthesizer(nn.Module):
     """A generator with what its filters are refined and predicted against.
 
@@ -129,6 +147,7 @@ class Synthesizer(nn.Module):
         self.begin_updates: BeginUpdates = Refining
         self.read: Read = read_paths
         self.realise: Realise = realised_wiener
+        self.foresee: Predict = predicted
         self.register_buffer("reference_psd", reference_psd)
         self.register_buffer("band_uncertainty", band_uncertainty)
 
@@ -215,8 +234,7 @@ class Synthesizer(nn.Module):
     ) -> Prediction:
         """Figures of the taps; without a coherence, with the uncertainty learned from support listeners."""
         psd = self.reference_psd if reference_psd is None else reference_psd
-        uncertainty = expected_uncertainty(paths, self.band_uncertainty, psd) if coherence is None else None
-        return predict(paths, taps, psd, coherence=coherence, uncertainty=uncertainty)
+        return self.foresee(paths, taps, self.band_uncertainty, coherence, psd)
 
     def initial_filter(
         self,

@@ -126,7 +126,7 @@ def grid_constants(n_fft: int, device: torch.device) -> tuple[Tensor, Tensor]:
 
 
 @triton.jit
-def _segment(edges, segment, BLOCK: tl.constexpr):
+def segment_bins(edges, segment, BLOCK: tl.constexpr):
     """Its bins, and which of the block's places hold one."""
     bins = tl.load(edges + segment) + tl.arange(0, BLOCK)
     return bins, bins < tl.load(edges + segment + 1)
@@ -140,7 +140,7 @@ def _row(bands, ROW: tl.constexpr):
 
 
 @triton.jit
-def _squared(re, im):
+def squared(re, im):
     return re * re + im * im
 
 
@@ -152,7 +152,7 @@ def _complex(bins, ROW: tl.constexpr, place, inside, N_BINS: tl.constexpr):
 
 
 @triton.jit
-def _unpacked(packed, constants, place, inside, N_BINS: tl.constexpr):
+def unpacked(packed, constants, place, inside, N_BINS: tl.constexpr):
     """X[k] of a real sequence, from the transform of x[2 n] + i x[2 n + 1]."""
     HALF: tl.constexpr = N_BINS - 1
     own, mirrored = packed + place % HALF, packed + (HALF - place) % HALF
@@ -175,7 +175,7 @@ def _residual(bins, w_re, w_im, place, inside, N_BINS: tl.constexpr):
 @triton.jit
 def _overshoot(w_re, w_im, ceiling):
     """[|W| / ceiling - 1]_+, NaN where W is."""
-    gain = tl.sqrt(_squared(w_re, w_im))
+    gain = tl.sqrt(squared(w_re, w_im))
     return tl.where(gain <= ceiling, 0.0, gain / ceiling - 1)
 
 
@@ -208,7 +208,7 @@ def _on_grid(
     """Program (item, segment): paths sampled and the reference's power collected on a grid coarser by STRIDE, their
     powers, and the ceiling of |W|, which is one number in a segment; a response and taps of zero."""
     item, segment = tl.program_id(0), tl.program_id(1)
-    place, inside = _segment(edges, segment, BLOCK)
+    place, inside = segment_bins(edges, segment, BLOCK)
     FINE_BINS: tl.constexpr = STRIDE * (N_BINS - 1) + 1
     fine = STRIDE * place
     psd += item * psd_stride + fine
@@ -230,7 +230,7 @@ def _on_grid(
     tl.store(bins + (_SECONDARY + 1) * N_BINS, s_im, mask=inside)
     tl.store(bins + _RESPONSE * N_BINS, tl.zeros_like(p_re), mask=inside)
     tl.store(bins + (_RESPONSE + 1) * N_BINS, tl.zeros_like(p_re), mask=inside)
-    primary_power, secondary_power = _squared(p_re, p_im), _squared(s_re, s_im)
+    primary_power, secondary_power = squared(p_re, p_im), squared(s_re, s_im)
     # Above the scored bands the loudspeaker stays below the disturbance.
     drive = tl.sqrt(tl.sum(primary_power)) / tl.sqrt(tl.maximum(tl.sum(secondary_power), _TINY)) * _DRIVE
     is_high = (segment >= _FIRST_HIGH) & (segment <= _LAST_HIGH)
@@ -264,25 +264,33 @@ def _scale(bands, items):
     tl.store(items + item * _N_ITEM_ROWS + _LENGTH, 1.0)
 
 
-@_kernel
-def _response(samples, twiddle, constants, packed, TAPS: tl.constexpr, POINTS: tl.constexpr, PARTS: tl.constexpr):
-    """The transform of x[2 n] + i x[2 n + 1], x the samples and zeros beyond them. Program (item, p): its bins p,
-    p + PARTS, p + 2 PARTS, ..., which are the transform of 4096 points of what e^(-2 pi i p n / HALF) turned."""
-    item, part = tl.program_id(0), tl.program_id(1)
+@triton.jit
+def store_transform(re, im, twiddle, constants, packed, part, given, POINTS: tl.constexpr, PARTS: tl.constexpr):
+    """Bins p, p + PARTS, p + 2 PARTS, ... of a transform of HALF = POINTS PARTS points, which are the transform of
+    4096 points of what e^(-2 pi i p n / HALF) turned. given: where re and im are not zero."""
     HALF: tl.constexpr = PARTS * POINTS
-    place = offsets(POINTS // 16)
-    given = place < TAPS // 2
-    samples += item * TAPS + 2 * place
-    re, im = tl.load(samples, mask=given, other=0.0), tl.load(samples + 1, mask=given, other=0.0)
     if PARTS > 1:
-        turn = constants + _TURN * (HALF + 1) + 2 * part * place
+        turn = constants + _TURN * (HALF + 1) + 2 * part * offsets(POINTS // 16)
         turn_re = tl.load(turn, mask=given, other=0.0)
         turn_im = tl.load(turn + HALF + 1, mask=given, other=0.0)
         re, im = product(re, im, turn_re, turn_im)
     re, im = forward(re, im, twiddle, POINTS // 16)
-    packed += item * 2 * HALF + PARTS * stored_bins(POINTS // 16) + part
+    packed += PARTS * stored_bins(POINTS // 16) + part
     tl.store(packed, re)
     tl.store(packed + HALF, im)
+
+
+@_kernel
+def _response(samples, twiddle, constants, packed, TAPS: tl.constexpr, POINTS: tl.constexpr, PARTS: tl.constexpr):
+    """The transform of x[2 n] + i x[2 n + 1], x the samples and zeros beyond them. Program (item, p): its bins p,
+    p + PARTS, p + 2 PARTS, ..."""
+    item, part = tl.program_id(0), tl.program_id(1)
+    place = offsets(POINTS // 16)
+    given = place < TAPS // 2
+    samples += item * TAPS + 2 * place
+    re, im = tl.load(samples, mask=given, other=0.0), tl.load(samples + 1, mask=given, other=0.0)
+    packed += item * 2 * PARTS * POINTS
+    store_transform(re, im, twiddle, constants, packed, part, given, POINTS, PARTS)
 
 
 @_kernel
@@ -308,7 +316,7 @@ def _normal_equations(
     diagonal = 2 * tl.sum(band_weight * _row(bands, _REACH) + _row(bands, _PULL))
     damping = tl.maximum(diagonal, 1e-6) * _DAMPING + _DAMPING_FLOOR
 
-    place, inside = _segment(edges, segment, BLOCK)
+    place, inside = segment_bins(edges, segment, BLOCK)
     own = tl.sum(tl.where(every == segment, band_weight, 0.0))
     weight = tl.load(bins + _PSD * N_BINS + place, mask=inside, other=0.0)
     weight = own * (weight / tl.load(items + item * _N_ITEM_ROWS + _TOTAL))
@@ -320,8 +328,8 @@ def _normal_equations(
     overshoot = _overshoot(w_re, w_im, ceiling)
     pull = tl.load(constants + _PENALTY_WEIGHT * N_BINS + place, mask=inside, other=0.0) / ceiling
     # W / |W| * overshoot / ceiling, the excess of |W|.
-    excess = pull * overshoot / tl.maximum(tl.sqrt(_squared(w_re, w_im)), _TINY)
-    found = weight * _squared(s_re, s_im) + tl.where(overshoot > 0, pull / ceiling, 0.0)
+    excess = pull * overshoot / tl.maximum(tl.sqrt(squared(w_re, w_im)), _TINY)
+    found = weight * squared(s_re, s_im) + tl.where(overshoot > 0, pull / ceiling, 0.0)
     tl.store(symbol + item * N_BINS + place, found * N_FFT + damping, mask=inside)
     descent += 2 * (item * N_BINS + place)
     tl.store(descent, (weight * toward_re - excess * w_re) * N_FFT, mask=inside)
@@ -334,8 +342,8 @@ def _try_steps(bins, bands, items, constants, edges, packed, N_BINS: tl.constexp
     item, segment = tl.program_id(0), tl.program_id(1)
     bands += item * _N_BAND_ROWS * _ALL + segment
     bins += item * _N_BIN_ROWS * N_BINS
-    place, inside = _segment(edges, segment, BLOCK)
-    v_re, v_im = _unpacked(packed + item * 2 * (N_BINS - 1), constants, place, inside, N_BINS)
+    place, inside = segment_bins(edges, segment, BLOCK)
+    v_re, v_im = unpacked(packed + item * 2 * (N_BINS - 1), constants, place, inside, N_BINS)
     w_re, w_im = _complex(bins, _RESPONSE, place, inside, N_BINS)
     s_re, s_im = _complex(bins, _SECONDARY, place, inside, N_BINS)
     r_re, r_im = _residual(bins, w_re, w_im, place, inside, N_BINS)
@@ -343,7 +351,7 @@ def _try_steps(bins, bands, items, constants, edges, packed, N_BINS: tl.constexp
     weight = tl.load(bins + _PSD * N_BINS + place, mask=inside, other=0.0)
     weight = weight / tl.load(items + item * _N_ITEM_ROWS + _TOTAL)
     tl.store(bands + _CROSS * _ALL, tl.sum(weight * (r_re * change_re + r_im * change_im)))
-    tl.store(bands + _SQUARE * _ALL, tl.sum(weight * _squared(change_re, change_im)))
+    tl.store(bands + _SQUARE * _ALL, tl.sum(weight * squared(change_re, change_im)))
     ceiling = tl.load(bands + _CEILING * _ALL)
     penalty_weight = tl.load(constants + _PENALTY_WEIGHT * N_BINS + place, mask=inside, other=0.0)
     for trial in tl.static_range(_TRIALS):
@@ -394,8 +402,8 @@ def _move(
     bins += item * _N_BIN_ROWS * N_BINS
     items += item * _N_ITEM_ROWS
     length = tl.load(items + _LENGTH)
-    place, inside = _segment(edges, segment, BLOCK)
-    v_re, v_im = _unpacked(packed + item * 2 * (N_BINS - 1), constants, place, inside, N_BINS)
+    place, inside = segment_bins(edges, segment, BLOCK)
+    v_re, v_im = unpacked(packed + item * 2 * (N_BINS - 1), constants, place, inside, N_BINS)
     w_re, w_im = _complex(bins, _RESPONSE, place, inside, N_BINS)
     # A step that is no number has no length, and does not touch what it stands beside.
     w_re = tl.where(length > 0, w_re + length * v_re, w_re)
@@ -404,7 +412,7 @@ def _move(
     tl.store(bins + (_RESPONSE + 1) * N_BINS + place, w_im, mask=inside)
     r_re, r_im = _residual(bins, w_re, w_im, place, inside, N_BINS)
     weight = tl.load(bins + _PSD * N_BINS + place, mask=inside, other=0.0) / tl.load(items + _TOTAL)
-    tl.store(bands + _ERROR * _ALL, tl.sum(weight * _squared(r_re, r_im)))
+    tl.store(bands + _ERROR * _ALL, tl.sum(weight * squared(r_re, r_im)))
     ceiling = tl.load(bands + _CEILING * _ALL)
     penalty_weight = tl.load(constants + _PENALTY_WEIGHT * N_BINS + place, mask=inside, other=0.0)
     overshoot = _overshoot(w_re, w_im, ceiling)

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
+from synthesis.conventions import DESIGN_N_FFT
 from synthesis.paths import AcousticPaths
 
 SMALL_N_FFT = 16_384  # 2.9 Hz apart: the coarsest power of two with a bin in each of the 31 bands
@@ -118,6 +119,15 @@ def hopeless(name: str, case: Case) -> AcousticPaths:
     louder = levels.get(name, (1.0, 1.0))
     assert name in HOPELESS
     return AcousticPaths(louder[0] * primary, louder[1] * secondary)
+
+
+def hopeless_paths(names: tuple[str, ...] = HOPELESS) -> AcousticPaths:
+    """One case of the design grid in each of these kinds, one after the other."""
+    case = random_case(n_cases=1, n_fft=DESIGN_N_FFT, seed=11)
+    each_kind = [hopeless(name, case) for name in names]
+    return AcousticPaths(
+        torch.cat([each.primary for each in each_kind]), torch.cat([each.secondary for each in each_kind])
+    )
 
 
 def relative_error(found: torch.Tensor | np.ndarray, expected: torch.Tensor | np.ndarray) -> float:

@@ -7,14 +7,17 @@ import numpy as np
 import pytest
 import torch
 
+from synthesis.conjugate_gradients import Solution
 from synthesis.gauss_newton import (
     DRIVE_LIMIT,
     FAST,
     FINE,
     PAPER,
     PROFILES,
+    VERDICTS,
     Refinement,
     RefinementProfile,
+    Refining,
     TapObjective,
     refine,
     suited_profile,
@@ -22,6 +25,7 @@ from synthesis.gauss_newton import (
 from synthesis.minimum_phase import minimum_phase_fir
 from synthesis.path_ratio import log_base_magnitude, regularised_ratio
 from synthesis.paths import AcousticPaths
+from synthesis.toeplitz import solve_toeplitz
 from tests.oracles import gauss_newton as oracle
 from tests.oracles import spectra as spectra_oracle
 from tests.oracles import toeplitz as toeplitz_oracle
@@ -443,6 +447,29 @@ def test_a_stopped_item_stays_while_others_go_on(small_case: Case, exhausted: Re
     assert found.n_applied.tolist() == [0 if item == done else 2 for item in range(3)]
     assert torch.equal(found.taps[done], start[done])
     assert torch.isnan(found.objective[done, 1:]).all()
+
+
+@pytest.mark.parametrize("profile", [PAPER, FAST], ids=lambda each: each.name)
+def test_a_rejected_step_that_overflowed_leaves_nothing_behind(
+    small_case: Case, profile: RefinementProfile
+) -> None:
+    """Its spectrum is infinite, and infinity times zero is no number."""
+
+    def overflowing(*system: torch.Tensor, **options: object) -> Solution:
+        solution = solve_toeplitz(*system, **options)
+        return replace(solution, value=torch.full_like(solution.value, 3e38))
+
+    paths, psd = small_case.paths(torch.float32), small_case.psd(torch.float32)
+    start = torch.full((paths.batch_size, SMALL_N_TAPS), 0.01)
+    updates = Refining(paths, start, psd, profile=profile, solve=overflowing, most_updates=2)
+    response, residual = updates._response.clone(), updates._residual.clone()
+    updates.update()
+    updates.update()
+    found = updates.result()
+    assert torch.equal(found.taps, start)
+    assert torch.equal(updates._response, response)
+    assert torch.equal(updates._residual, residual)
+    assert {VERDICTS[each] for each in found.stopped} == {"no_decrease"}
 
 
 def test_a_batch_is_its_items(measured_case: Case, profile: RefinementProfile) -> None:

@@ -3,6 +3,7 @@
 import logging
 import subprocess
 import sys
+from copy import deepcopy
 from dataclasses import replace
 
 import pytest
@@ -15,11 +16,24 @@ from synthesis.gauss_newton import Refining
 from synthesis.generator import Generator, GeneratorConfig
 from synthesis.gpu import served
 from synthesis.gpu.served import N_LAUNCHES, obstacle
-from synthesis.synthesizer import PathRatio, Synthesizer, read_paths, realised_wiener
+from synthesis.noise_reduction import Prediction
+from synthesis.synthesizer import PathRatio, Synthesizer, predicted, read_paths, realised_wiener
 from synthesis.toeplitz import solve_toeplitz
 from tests.synthesis.cases import random_case, relative_error
 
-REFERENCE = solve_toeplitz, read_paths, realised_wiener, Refining
+REFERENCE = solve_toeplitz, read_paths, realised_wiener, Refining, predicted
+
+
+def parts(own: Synthesizer) -> tuple[object, ...]:
+    """In the order of REFERENCE."""
+    return own.solve, own.read, own.realise, own.begin_updates, own.foresee
+
+
+def kernels() -> tuple[object, ...]:
+    """In the order of REFERENCE."""
+    from synthesis.gpu import features, fir_wiener, prediction, refinement, toeplitz
+
+    return toeplitz.solve, features.read, fir_wiener.realised, refinement.refining, prediction.predict
 
 
 @pytest.fixture
@@ -39,43 +53,30 @@ def test_on_a_processor_nothing_changes() -> None:
     case = random_case(n_cases=1, n_fft=DESIGN_N_FFT)
     synthesizer = Synthesizer(Generator(GeneratorConfig.prime_log()), case.psd(), torch.zeros(2, 31)).float()
     assert served(synthesizer) is synthesizer
-    assert (synthesizer.solve, synthesizer.read, synthesizer.realise, synthesizer.begin_updates) == REFERENCE
+    assert parts(synthesizer) == REFERENCE
 
 
-def test_the_kernels_stand_the_check_that_decides(device: torch.device) -> None:
-    assert obstacle(device) is None
+def test_the_kernels_stand_the_check_and_serve(
+    synthesizer: Synthesizer, device: torch.device, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from synthesis.gpu.generator import FusedGenerator
 
-
-def test_a_design_with_the_kernels_is_the_references(synthesizer: Synthesizer, device: torch.device) -> None:
-    from synthesis.gpu import features, fir_wiener, refinement, toeplitz
-
+    monkeypatch.setattr(sys.modules["synthesis.gpu.served"], "FUSED_ON", device.type)
+    own = served(deepcopy(synthesizer))
+    assert obstacle(device, own.generator.config) is None
+    assert parts(own) == kernels()
+    assert isinstance(own.generator, FusedGenerator)
     paths = random_case(n_cases=1, n_fft=DESIGN_N_FFT).paths(torch.float32, device)
     with torch.inference_mode():
-        expected = synthesizer.design(paths, 1)
-        synthesizer.solve = toeplitz.solve
-        synthesizer.read = features.read
-        synthesizer.realise = fir_wiener.realised
-        synthesizer.begin_updates = refinement.refining
-        found = synthesizer.design(paths, 1)
+        found, expected = own.design(paths, 1), synthesizer.design(paths, 1)
     assert relative_error(found.taps, expected.taps.double()) < 1e-3
 
 
-@pytest.mark.cuda
-def test_on_a_gpu_the_kernels_serve(device: torch.device, synthesizer: Synthesizer) -> None:
-    from synthesis.gpu import features, fir_wiener, refinement, toeplitz
-
-    if device.type == "cpu":
-        pytest.skip("no CUDA device")
-    own = served(synthesizer)
-    kernels = toeplitz.solve, features.read, fir_wiener.realised, refinement.refining
-    assert (own.solve, own.read, own.realise, own.begin_updates) == kernels
-
-
-@pytest.mark.parametrize("which", ["solve", "read", "realised", "refining"])
+@pytest.mark.parametrize("which", ["solve", "read", "realised", "refining", "predict", "for_kernels"])
 def test_kernels_that_give_something_else_are_not_used(
     which: str, device: torch.device, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from synthesis.gpu import features, fir_wiener, refinement, toeplitz
+    from synthesis.gpu import features, fir_wiener, generator, prediction, refinement, toeplitz
 
     def solve(*system: object, **options: object) -> Solution:
         found = solve_toeplitz(*system, **options)
@@ -95,13 +96,30 @@ def test_kernels_that_give_something_else_are_not_used(
             self._value += 0.01
             self._history += 0.01
 
-    wrong = {"solve": solve, "read": read, "realised": realised, "refining": Off}
-    modules = toeplitz, features, fir_wiener, refinement
-    for module, name, right in zip(modules, wrong, REFERENCE, strict=True):
+    def predict(*given: object) -> Prediction:
+        found = predicted(*given)
+        return replace(found, noise_reduction_db=found.noise_reduction_db + 0.1)
+
+    def for_kernels(given: Generator) -> Generator:
+        own = deepcopy(given)
+        with torch.no_grad():
+            own.head[-1].weight *= 1.01
+        return own
+
+    own = {
+        "solve": (toeplitz, solve_toeplitz, solve),
+        "read": (features, read_paths, read),
+        "realised": (fir_wiener, realised_wiener, realised),
+        "refining": (refinement, Refining, Off),
+        "predict": (prediction, predicted, predict),
+        "for_kernels": (generator, deepcopy, for_kernels),
+    }
+    for name, (module, right, _) in own.items():
         monkeypatch.setattr(module, name, right)
     assert obstacle(device) is None
     obstacle.cache_clear()
-    monkeypatch.setattr(modules[list(wrong).index(which)], which, wrong[which])
+    module, _, wrong = own[which]
+    monkeypatch.setattr(module, which, wrong)
     assert "from torch's" in str(obstacle(device))
 
 
@@ -133,11 +151,12 @@ def test_a_warning_says_why_torch_solves(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     module = sys.modules["synthesis.gpu.served"]
-    monkeypatch.setattr(module, "obstacle", lambda device: "no compiler")
+    monkeypatch.setattr(module, "obstacle", lambda device, config: "no compiler")
     monkeypatch.setattr(module, "FUSED_ON", device.type)
     with caplog.at_level(logging.WARNING):
         own = served(synthesizer)
-    assert (own.solve, own.read, own.realise, own.begin_updates) == REFERENCE
+    assert parts(own) == REFERENCE
+    assert type(own.generator) is Generator
     assert "no compiler" in caplog.text
 
 
