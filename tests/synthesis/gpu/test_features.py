@@ -50,9 +50,10 @@ def test_on_measured_ears_it_is_the_references(
 
 
 def test_hopeless_paths_are_read_as_the_reference_reads_them(device: torch.device) -> None:
-    config, paths = GeneratorConfig.prime_log(), hopeless_paths()
+    names = HOPELESS[::3]  # to read an ear takes the interpreter two seconds
+    config, paths = GeneratorConfig.prime_log(), hopeless_paths(names)
     found, expected = read(config, paths, device), read_exactly(config, paths)
-    for i, name in enumerate(HOPELESS):
+    for i, name in enumerate(names):
         for field in FIELDS:
             ours, exact = getattr(found, field)[i].double(), getattr(expected, field)[i]
             assert ours.isfinite().all(), name

@@ -79,7 +79,7 @@ def test_late_parts_and_references_are_each_ears_own(device: torch.device) -> No
 
 def test_hopeless_paths_have_the_figures_of_torchs_single_precision(device: torch.device) -> None:
     """Of a path beyond every band these are quotients of the type's smallest numbers."""
-    names = HOPELESS[::2]  # a prediction takes the interpreter a second
+    names = HOPELESS[::3]  # a prediction takes the interpreter a second
     paths, psd = hopeless_paths(names), random_case(n_cases=1, n_fft=DESIGN_N_FFT, seed=11).psd()
     taps = 0.1 * some_taps(len(names))
     single = paths.to(torch.float32), taps.float(), LEARNED.float(), None, psd.float()
