@@ -295,7 +295,7 @@ class MarkingClock(StageClock):
 def traced(synthesizer: Synthesizer, ears: Ears, batch: int, k: int, fused: bool = True) -> list[Row]:
     """Operators and bytes of every stage of a design with k updates: one row each, in order.
 
-    fused: Toeplitz systems and updates count as the kernels that a GPU is given, not as torch's operators.
+    fused: what `synthesis.gpu` does counts as its kernels, not as torch's operators.
     """
     schedule = Schedule(synthesizer, batch)
     paths = ears.estimated.to(torch.float32)

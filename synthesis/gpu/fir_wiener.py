@@ -254,6 +254,7 @@ def _suited(config: GeneratorConfig) -> bool:
 
 
 def _limit_of_each(log_ceiling: Tensor | None, like: Tensor) -> Tensor:
-    if log_ceiling is not None and log_ceiling.ndim:
-        return log_ceiling.expand(len(like), 1).contiguous()
-    return like.new_full((len(like), 1), float("inf") if log_ceiling is None else float(log_ceiling))
+    """Infinite where nothing was asked for. A scalar is spread on its device: to read it would wait for the GPU."""
+    if log_ceiling is None:
+        return like.new_full((len(like), 1), float("inf"))
+    return log_ceiling.to(like).expand(len(like), 1).contiguous()

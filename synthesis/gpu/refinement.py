@@ -141,6 +141,7 @@ def _row(bands, ROW: tl.constexpr):
 
 @triton.jit
 def squared(re, im):
+    """|x|^2 of complex numbers."""
     return re * re + im * im
 
 
