@@ -38,6 +38,7 @@ class TrainingConfig(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     window: int = Field(ge=256, le=65_536, multiple_of=2)
+    regularisation: float = Field(ge=0, le=1)
     conditions: Literal["original", "all"]
     n_calibrations: int = Field(ge=1, le=64)
     interpolation: bool

@@ -59,6 +59,7 @@ class Options(BaseModel):
     data: Path | None
     noise: Path | None
     window: int
+    regularisation: float
     conditions: Literal["original", "all"]
     n_splits: int
     support: int | None
@@ -120,7 +121,11 @@ class Experiment:
     def measurements(self) -> Measurements:
         """Every pair's calibration: made when first needed."""
         return Measurements.calibrate(
-            self.dataset, self.noise, window=self.options.window, conditions=self.options.conditions
+            self.dataset,
+            self.noise,
+            window=self.options.window,
+            conditions=self.options.conditions,
+            regularisation=self.options.regularisation,
         )
 
     @cached_property
@@ -138,6 +143,7 @@ class Experiment:
             "noise_fingerprint": self.noise.fingerprint,
             "simulated_noise": self.noise.is_simulated,
             "window": options.window,
+            "regularisation": options.regularisation,
             "conditions": options.conditions,
             "support": options.support,
             "updates": options.updates,
@@ -156,6 +162,7 @@ class Experiment:
         options = self.options
         return recipe.configuration(
             window=options.window,
+            regularisation=options.regularisation,
             n_updates=options.updates or (QUICK_UPDATES[recipe.kind] if options.quick else None),
             conditions="original" if options.conditions == "original" else None,
         )

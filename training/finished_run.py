@@ -30,6 +30,7 @@ def finished_run(description: str, arguments: Sequence[str] | None) -> tuple[Exp
         data=request.data,
         noise=request.noise,
         window=settings["window"],
+        regularisation=settings["regularisation"],
         conditions="original",
         n_splits=int(starts[-1]["options"]["splits"]),
         support=settings["support"],

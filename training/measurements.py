@@ -12,7 +12,7 @@ from torch import Tensor
 
 from synthesis.conventions import DESIGN_N_FFT
 from synthesis.estimate_uncertainty import learn_uncertainty
-from synthesis.path_estimation import PathEstimate
+from synthesis.path_estimation import REGULARISATION, PathEstimate
 from synthesis.paths import AcousticPaths
 from synthesis.support_statistics import SupportStatistics, learn_support_statistics
 from training.calibration import simulate_calibration
@@ -33,19 +33,28 @@ class Measurements:
     """A data set as a run sees it.
 
     pairs: the true paths, originals first, then, with conditions "all", the variants. estimates: the
-    calibration of each pair at `window`, float64. reference_psd: mean square per bin, float64 [16385].
+    calibration of each pair with `window` and
+    `regularisation` (as of `simulate_calibration`), float64. reference_psd: mean square per bin, float64 [16385].
     """
 
     dataset: PathDataset
     noise: NoiseSet
     window: int
+    regularisation: float
     pairs: tuple[PathPair, ...]
     estimates: PathEstimate
     reference_psd: Tensor
 
     @classmethod
     def calibrate(
-        cls, dataset: PathDataset, noise: NoiseSet, *, window: int, conditions: str, snr_db: float | None = None
+        cls,
+        dataset: PathDataset,
+        noise: NoiseSet,
+        *,
+        window: int,
+        conditions: str,
+        regularisation: float = REGULARISATION,
+        snr_db: float | None = None,
     ) -> Measurements:
         """Simulate the calibration of every pair with all eight recordings."""
         variants = [v for p in dataset.pairs for v in secondary_variants(p, VARIANT_SEED)]
@@ -54,8 +63,9 @@ class Measurements:
             dataset=dataset,
             noise=noise,
             window=window,
+            regularisation=regularisation,
             pairs=pairs,
-            estimates=_calibrated(dataset, noise, pairs, window, None, snr_db),
+            estimates=_calibrated(dataset, noise, pairs, window, regularisation, None, snr_db),
             reference_psd=torch.from_numpy(reference_psd(noise)),
         )
 
@@ -127,7 +137,7 @@ class Measurements:
         n_probes = int(rng.integers(VARIED_PROBES[0], VARIED_PROBES[1] + 1))
         probes = tuple(sorted(rng.permutation(self.noise.n_recordings)[:n_probes].tolist()))
         window = int(rng.choice(VARIED_WINDOWS))
-        return _calibrated(self.dataset, self.noise, tuple(pairs), window, probes, None)
+        return _calibrated(self.dataset, self.noise, tuple(pairs), window, self.regularisation, probes, None)
 
 
 def _calibrated(
@@ -135,6 +145,7 @@ def _calibrated(
     noise: NoiseSet,
     pairs: tuple[PathPair, ...],
     window: int,
+    regularisation: float,
     probes: tuple[int, ...] | None,
     snr_db: float | None,
 ) -> PathEstimate:
@@ -145,5 +156,6 @@ def _calibrated(
         probes=probes,
         primary_taps=dataset.primary_taps,
         secondary_taps=dataset.secondary_taps,
+        regularisation=regularisation,
         snr_db=snr_db,
     )

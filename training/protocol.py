@@ -158,6 +158,7 @@ def case_columns(measurements: Measurements, index: int) -> Row:
         "dataset": measurements.dataset.name,
         "simulated": measurements.dataset.is_simulated or measurements.noise.is_simulated,
         "window": measurements.window,
+        "regularisation": measurements.regularisation,
         "listener": pair.listener,
         "ear": pair.ear,
         "condition": pair.condition,

@@ -57,6 +57,7 @@ def as_options(request: argparse.Namespace, record: dict[str, object]) -> Option
             "data": request.data,
             "noise": request.noise,
             "window": record["window"],
+            "regularisation": record["regularisation"],
             "conditions": record["conditions"],
             "n_splits": 1,
             "support": record["support"],

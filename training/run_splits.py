@@ -125,13 +125,19 @@ def chosen_splits(splits: list[Split], index: int | None) -> list[Split]:
 def as_options(request: argparse.Namespace) -> Options:
     """What the workers need of the command line; the window and conditions default to the generator's own."""
     choose_device(request.device)
-    own = load_config(request.generator, window=request.window, n_updates=request.updates)
+    own = load_config(
+        request.generator,
+        window=request.window,
+        regularisation=request.regularisation,
+        n_updates=request.updates,
+    )
     conditions = request.conditions or ("original" if request.quick else own.conditions)
     return Options(
         dataset=request.dataset,
         data=request.data,
         noise=request.noise,
         window=own.window,
+        regularisation=own.regularisation,
         conditions=conditions,
         n_splits=request.splits,
         support=request.support,
@@ -192,6 +198,7 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     add("--support", type=positive_integer, help="listeners in support (default: the paper's number or share)")
     add("--split", type=int, help="run only this split, counted from 0")
     add("--window", type=positive_integer, help="samples of the calibration's window")
+    add("--regularisation", type=float, help="of the calibration's reference autospectrum, over its maximum")
     add("--conditions", choices=("original", "all"), help="all: with the three secondary-path variants")
     add("--engine", choices=tuple(ENGINES), default="local", help="local processes, or a Ray cluster")
     add("--workers", type=positive_integer, default=1, help="processes on this machine, one thread of work each")

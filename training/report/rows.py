@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pandas as pd
 
+from synthesis.path_estimation import REGULARISATION
 from training.report.designs import Design, as_design, by_design
 
 CASES_FILE = "cases.csv"
@@ -155,7 +156,13 @@ class Section:
         """`what`, and what it was measured on; simulated data says so in every title."""
         names = ["SIMULATED data"] if self.simulated else []
         names += [self.dataset] if self.dataset != "simulated" else []
-        return f"{what} ({', '.join(names)}, {_CONDITIONS[self.conditions]}, window {self.window})"
+        calibration = f"window {self.window}" + self._unusual_regularisation
+        return f"{what} ({', '.join(names)}, {_CONDITIONS[self.conditions]}, {calibration})"
+
+    @property
+    def _unusual_regularisation(self) -> str:
+        found = set(self.rows.regularisation.dropna()) if "regularisation" in self.rows else set()
+        return "".join(f", regularisation {each:.0e}" for each in sorted(found - {REGULARISATION}))
 
 
 _CONDITIONS = {
