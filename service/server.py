@@ -20,6 +20,7 @@ from uvicorn.config import STARTUP_FAILURE
 
 from service.errors import Problem
 from service.http.context import MANAGEMENT, Service
+from service.http.door import Door
 from service.http.guarded_protocol import guarded
 from service.settings import Settings
 
@@ -132,7 +133,7 @@ def server(app: FastAPI, settings: Settings) -> uvicorn.Server:
     def refused(problem: Problem) -> None:
         service.metrics.count("", "", problem.status, problem.code)
 
-    options: dict[str, Any] = {"http": guarded(settings, refused), "loop": "uvloop"}
+    options: dict[str, Any] = {"http": guarded(settings, refused, Door(service).refusal), "loop": "uvloop"}
     options |= {"ws": "none", "lifespan": "on"}
     return OperatedServer(
         uvicorn.Config(

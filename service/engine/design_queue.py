@@ -82,13 +82,13 @@ class DesignQueue:
 
     def refuse_hopeless(self, due: float) -> None:
         """Raise Problem where what is here already lasts beyond `due`: to know that, no body needs to be read."""
-        if self._has_work() and (backlog_s := self.backlog_s()) > PLANNED * (due - perf_counter()):
+        if self.has_work() and (backlog_s := self.backlog_s()) > PLANNED * (due - perf_counter()):
             raise shed("designs", backlog_s, 0.0, due, PLANNED)
 
     def put(self, job: Job) -> None:
         """Admit a job with the most updates that its deadline leaves time for, or raise Problem (`overloaded`)."""
         asked, n_ears = job.recipe, len(job.ears)
-        job.n_asked, job.waits = asked.n_updates, self._has_work()
+        job.n_asked, job.waits = asked.n_updates, self.has_work()
         share = PLANNED if job.waits else 1.0
         left_s = share * (job.due - perf_counter())
         if self.backlog_s(job.kind, n_ears) > left_s:
@@ -160,7 +160,8 @@ class DesignQueue:
         which few designs are made and most requests are refused, would otherwise keep up the refusals."""
         return not job.waits and len(job.ears) == 1 and perf_counter() + self.times.least_s(job.recipe) < job.due
 
-    def _has_work(self) -> bool:
+    def has_work(self) -> bool:
+        """Whether any design runs or waits."""
         return self._busy_until is not None or bool(self._groups)
 
     def _n_together(self, recipe: Recipe, group: deque[Job], now: float) -> int:

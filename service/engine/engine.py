@@ -82,6 +82,11 @@ class Engine:
         """Whether requests should be sent here."""
         return self.readiness.ready
 
+    @property
+    def is_busy(self) -> bool:
+        """Whether a design runs or waits."""
+        return self._queue.has_work()
+
     def require_ready(self) -> None:
         """Raise Problem (`not-ready`, `model-unavailable`) unless what is designed now would be right."""
         self.readiness.require_sound()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import httptools
@@ -45,6 +46,8 @@ class GuardedProtocol(HttpToolsProtocol):
     settings: Settings
     refused: Callable[[Problem], None]
     """Told of each problem."""
+    refusal: Callable[[Any], Problem | None]
+    """Why the application should not be asked; None: it should."""
 
     _head_bytes = 0
     _in_head = True
@@ -111,7 +114,15 @@ class GuardedProtocol(HttpToolsProtocol):
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
         self._answering = cycle
-        super()._start_asgi_task(cycle, app)
+        problem = None if self.flow.write_paused else self.refusal(cycle.scope)
+        if problem is None:
+            super()._start_asgi_task(cycle, app)
+            return
+        # Nothing in it waits while writing is not paused, so that it needs no task of its own.
+        response: Any = problem.response()
+        answering = response(cycle.scope, cycle.receive, cycle.send)
+        with suppress(StopIteration):
+            answering.send(None)
 
     def _is_stray(self) -> bool:
         """Line ends between two requests begin none, but end uvicorn's wait for the next one."""
@@ -191,6 +202,9 @@ class GuardedProtocol(HttpToolsProtocol):
         self.loop.call_later(LINGER_S, self.transport.close)
 
 
-def guarded(settings: Settings, refused: Callable[[Problem], None]) -> type[GuardedProtocol]:
-    """The protocol under these settings. refused: told of each problem."""
-    return type("GuardedProtocol", (GuardedProtocol,), {"settings": settings, "refused": staticmethod(refused)})
+def guarded(
+    settings: Settings, refused: Callable[[Problem], None], refusal: Callable[[Any], Problem | None]
+) -> type[GuardedProtocol]:
+    """The protocol under these settings; refused, refusal: as there."""
+    told = {"refused": staticmethod(refused), "refusal": staticmethod(refusal)}
+    return type("GuardedProtocol", (GuardedProtocol,), {"settings": settings, **told})

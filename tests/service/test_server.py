@@ -320,6 +320,39 @@ def test_few_requests_wait_behind_one_another(program: Program) -> None:
     assert received.count(b"HTTP/1.1 200") == service_protocol.MAX_PIPELINED + 1
 
 
+def test_what_cannot_be_made_in_time_is_refused_at_the_door(program: Program, management: str, ear: Ear) -> None:
+    """While many designs wait, and before the body is there; the connection goes on as after any answer."""
+    body = wire.encode(ear.primary, ear.secondary)
+
+    def request(key: bytes, deadline_ms: int, *more: bytes) -> bytes:
+        lines = [b"POST /refine?k=8 HTTP/1.1", b"Host: x", b"Content-Type: application/octet-stream"]
+        lines += [b"Authorization: Bearer " + key, b"X-Deadline-Ms: %d" % deadline_ms, *more]
+        return b"\r\n".join([*lines, b"Content-Length: %d" % len(body), b"", b""]) + body
+
+    def n_at_the_door() -> float:
+        """The application names the method that a request asks for."""
+        line = r'prime_requests_total\{code="overloaded",endpoint="/refine",method="",status="503"\} ([0-9.]+)'
+        found = re.search(line, httpx.get(f"{management}/metrics").text)
+        return float(found.group(1)) if found else 0.0
+
+    before = n_at_the_door()
+    busy = [socket.create_connection(("127.0.0.1", program.port), timeout=20) for _ in range(24)]
+    try:
+        for each in busy:
+            each.sendall(request(b"first", 60_000))
+        received = exchange(
+            program.port,
+            request(b"first", 2) + request(b"other", 2) + request(b"first", 60_000, b"Connection: close"),
+        )
+        answers = [each for each in busy if each.recv(65_536).startswith(b"HTTP/1.1 200")]
+    finally:
+        for each in busy:
+            each.close()
+    assert re.findall(rb"HTTP/1.1 (\d+)", received) == [b"503", b"401", b"200"]
+    assert re.search(rb"\nretry-after: [1-9]", received.split(b"HTTP/1.1")[1])
+    assert (n_at_the_door() - before, len(answers)) == (1, 24)
+
+
 def test_connections_of_clients_do_not_keep_the_operator_out(program: Program, management: str) -> None:
     open_ones = [socket.create_connection(("127.0.0.1", program.port)) for _ in range(MAX_CONNECTIONS)]
     try:
