@@ -25,6 +25,7 @@ import pandas as pd
 import torch
 
 from training.baselines.adaptive import WeightedFxLms
+from training.precision import computes_bfloat16
 from training.protocol import Row
 from training.report import CASES_FILE
 from training.report.inputs import WEIGHTED_FXLMS_FILE
@@ -186,6 +187,7 @@ def environment(device: torch.device) -> dict[str, Any]:
         "machine": platform.machine(),
         "device": device_name(device),
         "n_threads": torch.get_num_threads(),
+        "bfloat16": computes_bfloat16(device),
     }
 
 

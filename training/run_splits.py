@@ -27,6 +27,7 @@ from training.exhibits import time_designs, write_exhibits
 from training.experiment import Experiment, Options, Piece, choose_device, open_experiment, stages
 from training.methods import GENERATORS, GROUPS, NAMES, chosen_methods
 from training.packed_run import unpack
+from training.precision import computes_bfloat16
 from training.report import ReportError, write_report
 from training.run_folder import RunError, RunFolder, environment
 
@@ -164,6 +165,8 @@ def announce(
         f"{', '.join(methods)}",
         flush=True,
     )
+    if not computes_bfloat16(experiment.device):
+        print("networks train in float32: this processor would emulate bfloat16", flush=True)
 
 
 def _minutes(seconds: float) -> str:

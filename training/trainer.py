@@ -23,6 +23,7 @@ from synthesis.synthesizer import DEFAULT_MAX_GAIN_DB, Synthesizer
 from training.config import TrainingConfig
 from training.generator_group import GeneratorGroup
 from training.objective import Objective
+from training.precision import network_precision
 from training.training_set import TrainingSet
 
 STATE_EVERY_UPDATES = 250
@@ -130,7 +131,7 @@ class GroupTrainer:
         paths = AcousticPaths.from_impulse_responses(primary, secondary)
         ratio = self.synthesizer.path_ratio(paths)
         features = ratio.features.unflatten(0, (len(self.group), -1))
-        with torch.autocast(self._device.type, torch.bfloat16, enabled=self.config.precision == "bfloat16"):
+        with network_precision(self.config, self._device):
             correction = self.group(features).flatten(0, 1)
         taps = self.synthesizer.reconstruct(paths, ratio, correction.float(), self.max_gain_db)
         items = self.objective.of_items(true, taps, correction.float().flatten(1), clips, n_fft=DESIGN_N_FFT)

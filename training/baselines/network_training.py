@@ -22,6 +22,7 @@ from synthesis.path_ratio import Base, floored_log, log_base_magnitude, regulari
 from synthesis.paths import AcousticPaths, ControlFilter
 from training.config import TrainingConfig
 from training.objective import Objective
+from training.precision import network_precision
 from training.trainer import learning_rate
 from training.training_set import TrainingSet
 
@@ -143,7 +144,7 @@ def _train_step(
         group["lr"] = learning_rate(config, update)
     primary, secondary, true = training_set.draw(config.batch_size, config.mixture_probability, rng)
     paths = AcousticPaths.from_impulse_responses(primary, secondary)
-    with torch.autocast(primary.device.type, torch.bfloat16, enabled=config.precision == "bfloat16"):
+    with network_precision(config, primary.device):
         taps, penalised = network(paths)
     loss = objective(true, taps, penalised, rng, n_fft=DESIGN_N_FFT)
     if not bool(torch.isfinite(loss)):

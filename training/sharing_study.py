@@ -1,0 +1,107 @@
+"""What is learned from few listeners, on these and on others: `python -m training.sharing_study --data DIR ...`.
+
+Three of the paper's methods give every listener what the support taught: one filter (`wmmse_shared`, `fomaml`) or
+taps from a network (`e2e_cfg`). For several numbers of listeners in support, and for `e2e_cfg` after several
+numbers of updates, NR and AMP on the support's own ears beside those of the held-out ones: a method that does well
+on the first and not on the second lacks listeners, one that does badly on both lacks freedom or updates. All
+conditions, one split and seed; figures from the reference spectrum on the true paths. Writes OUT/sharing.csv, and
+goes on with a training that was stopped.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import pandas as pd
+import torch
+
+from synthesis.noise_reduction import predict
+from synthesis.octave_bands import WIDE_BANDS
+from training.config import TrainingConfig, load_config
+from training.datasets import open_dataset
+from training.datasets.noise import read_noise
+from training.datasets.splits import Split, make_splits
+from training.experiment import SPLIT_SEED, progress_line
+from training.measurements import Measurements
+from training.methods import FITTED, Fitting
+from training.protocol import Method
+from training.run_folder import write_atomically
+from training.run_splits import positive_integer
+
+AT_ONCE = ("wmmse_shared", "fomaml")
+BY_UPDATES = "e2e_cfg"
+WINDOW = 4096
+
+
+def study(
+    measurements: Measurements, numbers: Sequence[int], updates: Sequence[int], states: Path
+) -> Iterator[dict[str, object]]:
+    """A row for each number of listeners in support, method, number of updates, and side of the split."""
+    for n_support in numbers:
+        (split,) = make_splits(measurements.dataset.listeners, 1, n_support, SPLIT_SEED, measurements.dataset.name)
+        for name in AT_ONCE:
+            method = fitted(measurements, split, name, load_config("prime", window=WINDOW), states / name)
+            yield from rows(measurements, split, method, {"method": name, "n_updates": 0})
+        for n_updates in sorted(updates):
+            # Each goes on from the state of the one before: with a constant rate, as if that had not ended.
+            config = load_config("prime", window=WINDOW, n_updates=n_updates)
+            method = fitted(measurements, split, BY_UPDATES, config, states / f"{BY_UPDATES}-{n_support}.pt")
+            yield from rows(measurements, split, method, {"method": BY_UPDATES, "n_updates": n_updates})
+
+
+def fitted(measurements: Measurements, split: Split, name: str, config: TrainingConfig, state_file: Path) -> Method:
+    """The method, taught by the split's support alone."""
+    fitting = Fitting(
+        measurements=measurements,
+        support=split.support,
+        query=split.query,
+        split=split.index,
+        seed=0,
+        config=config,
+        device=torch.device("cpu"),
+        state_file=state_file,
+        progress=progress_line(f"{name}, {len(split.support)} in support"),
+        generator=None,
+    )
+    return FITTED[name].fit(fitting)
+
+
+def rows(
+    measurements: Measurements, split: Split, method: Method, labels: dict[str, object]
+) -> Iterator[dict[str, object]]:
+    """Means over the ears of the support and over those held out."""
+    psd, certain = measurements.reference_psd, torch.zeros(len(WIDE_BANDS), dtype=torch.float64)
+    for side, listeners in (("support", split.support), ("held out", split.query)):
+        indices = measurements.indices(listeners)
+        taps = method.design(measurements.paths(indices)).taps.double()
+        scored = predict(measurements.true_paths(indices, torch.float64), taps, psd, uncertainty=certain)
+        row = labels | {
+            "n_support": len(split.support),
+            "side": side,
+            "noise_reduction_db": scored.mean_noise_reduction_db.mean().item(),
+            "amplification_db": scored.amplification_db.mean().item(),
+        }
+        print(row, flush=True)
+        yield row
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Measure, fit, score, print."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", type=Path, required=True, help="any level of the PANDAR database")
+    parser.add_argument("--noise", type=Path, required=True, help="folder of 48-kHz noises")
+    parser.add_argument("--support", type=positive_integer, nargs="+", default=[3, 7, 11])
+    parser.add_argument("--updates", type=positive_integer, nargs="+", default=[400, 1600, 6400])
+    parser.add_argument("--out", type=Path, required=True)
+    request = parser.parse_args(arguments)
+    dataset, noise = open_dataset("pandar", request.data), read_noise(request.noise)
+    measurements = Measurements.calibrate(dataset, noise, window=WINDOW, conditions="all")
+    table = pd.DataFrame(study(measurements, request.support, request.updates, request.out / "state"))
+    write_atomically(request.out / "sharing.csv", table.to_csv(index=False))
+    print(table.pivot_table(index=["method", "n_updates"], columns=["n_support", "side"]).round(2).to_string())
+
+
+if __name__ == "__main__":
+    main()
