@@ -228,8 +228,9 @@ class Engine:
             try:
                 answers = _make(batch)
             except torch.OutOfMemoryError:
-                torch.cuda.empty_cache()
                 outcomes += [(job, Problem(*_NO_ROOM)) for job in batch]
+                with suppress(RuntimeError):  # not while a model that is loaded captures graphs
+                    torch.cuda.empty_cache()
             except Exception as error:
                 outcomes += [(job, error) for job in batch]
             else:

@@ -23,6 +23,9 @@ DOUBTFUL_BELOW_DB = 15.0
 MARGIN_DB = 3.0
 """By so much the rival must be predicted better: the prediction misses by up to 1.5 dB on persons left out."""
 
+GAIN_MARGIN_DB = 1.0
+"""The ceiling is soft: so far above it, a filter still keeps it."""
+
 NOT_FINITE = "not_finite"
 PREDICTED_WORSE = "predicted_worse"
 REASONS = (NOT_FINITE, PREDICTED_WORSE)
@@ -35,11 +38,17 @@ def is_doubtful(answer: Design | SynthesisError) -> bool:
     return isinstance(answer, NonFiniteFilter)
 
 
-def better(own: Design | SynthesisError, rival: Design | SynthesisError) -> Design | SynthesisError:
-    """The answer to give: `own`, unless it fails beside the rival."""
+def better(
+    own: Design | SynthesisError, rival: Design | SynthesisError, max_gain_db: float
+) -> Design | SynthesisError:
+    """The answer to give: `own`, unless it fails beside the rival. max_gain_db: the ceiling that was asked for; a
+    filter that keeps it is worth more than one that does not, however much that one takes away."""
     if not isinstance(rival, Design):
         return own
     if not isinstance(own, Design):
         return replace(rival, replaces=NOT_FINITE)
+    own_is_low, rival_is_low = (each.figures.max_gain_db <= max_gain_db + GAIN_MARGIN_DB for each in (own, rival))
+    if own_is_low and not rival_is_low:
+        return own
     gain_db = float(rival.figures.mean_noise_reduction_db) - float(own.figures.mean_noise_reduction_db)
     return replace(rival, replaces=PREDICTED_WORSE) if gain_db > MARGIN_DB else own

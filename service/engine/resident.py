@@ -87,7 +87,6 @@ class ResidentModel:
         refined = self._golden_taps(1)
         spent_s = perf_counter() - began
         self._golden.compare(taps, refined)
-        self.graph_bytes = sum(schedule.graph_bytes() for schedule in self._schedules.values())
         return spent_s
 
     def _golden_taps(self, n_updates: int) -> Tensor:
@@ -106,6 +105,7 @@ class ResidentModel:
                 self.design(Recipe(None, method), [self.golden_ear] * size)
             for profile in PROFILES:
                 self.design(Recipe(None, "prime", 1, profile), [plain] * size)
+        self.graph_bytes = sum(schedule.graph_bytes() for schedule in self._schedules.values())
 
     def tensor_bytes(self) -> int:
         """Memory of its weights and of its schedules' buffers, without a stage's intermediate results."""
@@ -134,21 +134,36 @@ class ResidentModel:
             replace(recipe, method=net.RIVAL), [ears[place] for place in doubtful], goes_on=True
         )
         for place, rival in zip(doubtful, rivals, strict=True):
-            answers[place] = net.better(answers[place], rival)
-        times_ms = self._clock.times_ms()
-        for answer in answers:
-            if isinstance(answer, Design):
-                answer.times_ms.update(times_ms)
+            answers[place] = net.better(answers[place], rival, ears[place].max_gain_db)
+        _share(self._clock.times_ms(), answers)
 
     def _designed(
         self, recipe: Recipe, ears: Sequence[Ear], goes_on: bool = False
     ) -> list[Design | SynthesisError]:
         """What the recipe's own method makes of the ears. goes_on: its times add to those before."""
+        answers: list[Design | SynthesisError] = []
+        for part in self._parts(len(ears)):
+            answers += self._designed_at_once(recipe, ears[part], goes_on or part.start > 0)
+        _share(self._clock.times_ms(), answers)
+        return answers
+
+    def _parts(self, n_ears: int) -> Iterator[slice]:
+        """Which ears go through the stages side by side: on a GPU all, for rows to spare cost no time there; on a
+        CPU as many as fill a batch, the largest first, as `DesignTimes` reckons."""
+        done = 0
+        while done < n_ears:
+            left = n_ears - done
+            n = left if self.device.type == "cuda" else max(size for size in BATCH_SIZES if size <= left)
+            yield slice(done, done + n)
+            done += n
+
+    def _designed_at_once(
+        self, recipe: Recipe, ears: Sequence[Ear], goes_on: bool
+    ) -> list[Design | SynthesisError]:
         schedule, faults = self._loaded(ears, goes_on)
         packed = schedule.design(recipe.method, recipe.n_updates, recipe.profile, self._clock)
         bases = _bases(ears)
         predicted = {basis: schedule.predict(basis, self._clock) for basis in set(bases)}
-        times_ms = self._clock.times_ms()
         refined, *hosted = schedule.on_host([packed, *predicted.values()])
         figures = _figures(dict(zip(predicted, hosted, strict=True)), bases)
 
@@ -162,25 +177,33 @@ class ResidentModel:
                 taps=-taps if ears[item].sign == "plus" else taps,
                 refinement=account(refined[item], recipe.n_updates),
                 figures=_named(figures[item], bases[item]),
-                times_ms=times_ms.copy(),
+                times_ms={},
             )
 
         return [answer(item) for item in range(len(ears))]
 
     def evaluate(self, ears: Sequence[Ear], filters: Sequence[Float32]) -> list[Evaluation | SynthesisError]:
         """Predict what filters that were brought along (float32 [2048] each, in their ear's sign) would do."""
-        schedule, faults = self._loaded(ears)
-        for item, (ear, taps) in enumerate(zip(ears, filters, strict=True)):
-            schedule.taps[item] = torch.from_numpy(-taps if ear.sign == "plus" else taps).to(self.device)
+        signed = [-taps if ear.sign == "plus" else taps for ear, taps in zip(ears, filters, strict=True)]
+        answers: list[Evaluation | SynthesisError] = []
+        for part in self._parts(len(ears)):
+            answers += self._evaluated_at_once(ears[part], signed[part], part.start > 0)
+        _share(self._clock.times_ms(), answers)
+        return answers
+
+    def _evaluated_at_once(
+        self, ears: Sequence[Ear], filters: Sequence[Float32], goes_on: bool
+    ) -> list[Evaluation | SynthesisError]:
+        schedule, faults = self._loaded(ears, goes_on)
+        schedule.taps[: len(ears)].copy_(torch.from_numpy(np.stack(filters)))
         bases = _bases(ears)
         predicted = {basis: schedule.predict(basis, self._clock) for basis in set(bases)}
-        times_ms = self._clock.times_ms()
         hosted = schedule.on_host([*predicted.values()])
         figures = _figures(dict(zip(predicted, hosted, strict=True)), bases)
 
         def answer(item: int) -> Evaluation | SynthesisError:
             fault = faults.get(item) or _not_finite(filters[item], figures[item])
-            return fault or Evaluation(self.version, _named(figures[item], bases[item]), times_ms.copy())
+            return fault or Evaluation(self.version, _named(figures[item], bases[item]), times_ms={})
 
         return [answer(item) for item in range(len(ears))]
 
@@ -193,6 +216,7 @@ class ResidentModel:
         if size not in self._schedules:
             self._schedules[size] = Schedule(self._synthesizer, size)
         schedule = self._schedules[size]
+        schedule.n_ears = len(ears)
         if not goes_on:
             self._clock.start()
         faults: dict[int, SynthesisError] = {}
@@ -230,6 +254,13 @@ def _own_stream(device: torch.device) -> Iterator[None]:
     with torch.cuda.stream(stream):
         yield
     stream.synchronize()
+
+
+def _share(times_ms: dict[str, float], answers: Sequence[Design | Evaluation | SynthesisError]) -> None:
+    """Give each answer the times of the whole batch."""
+    for answer in answers:
+        if not isinstance(answer, SynthesisError):
+            answer.times_ms.update(times_ms)
 
 
 def _bases(ears: Sequence[Ear]) -> list[Basis]:

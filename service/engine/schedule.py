@@ -48,13 +48,17 @@ class Schedule:
         self.ears = EarBuffers(batch_size, synthesizer.reference_psd)
         self.start = torch.zeros(batch_size, N_TAPS, device=device)
         self.taps = torch.zeros(batch_size, N_TAPS, device=device)
+        self.n_ears = batch_size
+        """Rows in use, the first ones; `wmmse` solves no others."""
+        self._hosted: dict[int, Tensor] = {}
         self._stages: dict[tuple[Any, ...], GraphedStage] = {}
         # By profile. What `begin` made when it was recorded stays, for its tensors are those that replays work on.
         self._updates: dict[str, Updates] = {}
 
     def design(self, method: str, n_updates: int, profile: str, clock: StageClock) -> Tensor:
         """Design for what the buffers hold: `taps`, and the refinement in the form that `account` reads."""
-        self.start.copy_(self._initial_filter(method, clock))
+        initial = self._initial_filter(method, clock)
+        self.start[: len(initial)].copy_(initial)
         # All recorded before any is run: to record an update makes some.
         begin, update, refined = (self._stage(name, profile) for name in ("begin", "update", "refined"))
         begin.run()
@@ -76,9 +80,11 @@ class Schedule:
         if not self._capture:
             return [each.numpy().copy() for each in parts]
         joined = torch.cat(tuple(parts), dim=1)
-        joined = torch.empty(joined.shape, pin_memory=True).copy_(joined, non_blocking=True)
+        if joined.shape[1] not in self._hosted:  # three widths: no prediction, one, both
+            self._hosted[joined.shape[1]] = torch.empty(joined.shape, pin_memory=True)
+        hosted = self._hosted[joined.shape[1]].copy_(joined, non_blocking=True)
         torch.cuda.current_stream().synchronize()
-        return np.split(joined.numpy(), np.cumsum([each.shape[1] for each in parts])[:-1], axis=1)
+        return np.split(hosted.numpy().copy(), np.cumsum([each.shape[1] for each in parts])[:-1], axis=1)
 
     def tensor_bytes(self) -> int:
         """Memory of the buffers and of the stages' outputs."""
@@ -113,19 +119,21 @@ class Schedule:
         return taps
 
     def _solve_wmmse(self) -> Tensor:
-        """Where one ear has no solution, each is solved alone, and that one's filter is NaN."""
-        ears = self.ears.device
+        """Of the rows in use. Where one ear has no solution, each is solved alone, and that one's filter is NaN."""
         try:
-            return design_wmmse(AcousticPaths(ears.primary, ears.secondary), ears.reference_psd)
+            return self._solve(slice(0, self.n_ears))
         except (ValueError, np.linalg.LinAlgError):
-            return torch.cat([self._solve_one(slice(row, row + 1)) for row in range(self.batch_size)])
+            return torch.cat([self._solve_one(slice(row, row + 1)) for row in range(self.n_ears)])
 
     def _solve_one(self, row: slice) -> Tensor:
-        ears = self.ears.device
         try:
-            return design_wmmse(AcousticPaths(ears.primary[row], ears.secondary[row]), ears.reference_psd[row])
+            return self._solve(row)
         except (ValueError, np.linalg.LinAlgError):
             return torch.full_like(self.start[row], torch.nan)
+
+    def _solve(self, rows: slice) -> Tensor:
+        ears = self.ears.device
+        return design_wmmse(AcousticPaths(ears.primary[rows], ears.secondary[rows]), ears.reference_psd[rows])
 
     def _stage(self, *key: Any) -> GraphedStage:
         """A recorded stage. Stages are chained without copies: the outputs of one are the inputs of the next."""

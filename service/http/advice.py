@@ -25,7 +25,6 @@ WARNINGS = {
 
 LOW_COHERENCE = 0.9
 LOUDER_DB = 1.0
-GAIN_MARGIN_DB = 1.0
 LITTLE_NOISE_REDUCTION_DB = 3.0
 
 Warning_ = dict[str, str]
@@ -70,7 +69,7 @@ def _resampled(ear: Ear) -> str | None:
 
 
 def _above_ceiling(ear: Ear, figures: Figures) -> str | None:
-    if figures.max_gain_db <= ear.max_gain_db + GAIN_MARGIN_DB:
+    if figures.max_gain_db <= ear.max_gain_db + net.GAIN_MARGIN_DB:
         return None
     return f"the largest |W| is {figures.max_gain_db:.1f} dB, the ceiling {ear.max_gain_db:.1f} dB"
 

@@ -1,5 +1,6 @@
 """The net under the generator: it catches what fails, lets pass what works, and hides no damaged model."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -88,9 +89,23 @@ def test_a_smaller_advantage_is_no_reason(monkeypatch: pytest.MonkeyPatch) -> No
     advantage_db = float(rival.figures.mean_noise_reduction_db) - float(own.figures.mean_noise_reduction_db)
     for margin_db, replaces in ((advantage_db - 0.1, "predicted_worse"), (advantage_db + 0.1, None)):
         monkeypatch.setattr(net, "MARGIN_DB", margin_db)
-        answer = net.better(own, rival)
+        answer = net.better(own, rival, 30.0)
         assert isinstance(answer, Design)
         assert answer.replaces == replaces
+
+
+def test_a_filter_that_keeps_its_ceiling_is_not_given_up_for_one_that_does_not() -> None:
+    """A low ceiling is itself what makes the generator's filter take little away."""
+    (unbounded,) = resident()._designed(Recipe(method="wmmse"), [ear(1)])
+    assert isinstance(unbounded, Design)
+    ceiling_db = float(unbounded.figures.max_gain_db) - 20.0
+    (answer,) = resident().design(Recipe(), [replace(ear(1), max_gain_db=ceiling_db)])
+    assert isinstance(answer, Design)
+    assert float(answer.figures.mean_noise_reduction_db) < net.DOUBTFUL_BELOW_DB
+    advantage_db = unbounded.figures.mean_noise_reduction_db - answer.figures.mean_noise_reduction_db
+    assert float(advantage_db) > net.MARGIN_DB
+    assert answer.replaces is None
+    assert float(answer.figures.max_gain_db) <= ceiling_db + net.GAIN_MARGIN_DB
 
 
 def test_where_no_method_has_a_filter_the_generator_s_error_stands() -> None:

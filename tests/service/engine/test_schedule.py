@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from model_store.store import ModelVersion
-from service.designs import Ear, Recipe
+from service.designs import Design, Ear, Evaluation, Recipe
 from service.engine.resident import ResidentModel
 from service.engine.schedule import Schedule, account, side_by_side
 from service.engine.stage_clock import StageClock
@@ -176,3 +176,27 @@ def test_nothing_is_recorded_once_a_model_is_warm() -> None:
                     model.design(Recipe(None, method, n_updates, profile), ears)
         model.evaluate(ears, [np.zeros(2048, np.float32)] * len(ears))
     assert recorded() == warm
+
+
+def test_on_a_cpu_no_row_is_designed_in_vain(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Three ears are a batch of two and one alone; each gets what it gets alone, and the times of all."""
+    model = ResidentModel(ModelVersion("ears", 1, Path(), ""), models.checkpoint(1), torch.device("cpu"))
+    sizes, load_one = [], model._loaded
+    monkeypatch.setattr(
+        model, "_loaded", lambda ears, goes_on: (sizes.append(len(ears)), load_one(ears, goes_on))[1]
+    )
+    three = [Ear(*(each.numpy() for each in models.responses(seed))) for seed in (1, 2, 3)]
+    for method in METHODS:
+        together = [each for each in model.design(Recipe(method=method), three) if isinstance(each, Design)]
+        assert sizes == [2, 1]
+        assert together[0].times_ms == together[1].times_ms == together[2].times_ms
+        for found, ear in zip(together, three, strict=True):
+            (alone,) = model.design(Recipe(method=method), [ear])
+            assert isinstance(alone, Design)
+            assert np.abs(found.taps - alone.taps).max() < 1e-5 * np.abs(alone.taps).max()
+        evaluated = model.evaluate(three, [each.taps for each in together])
+        assert [each.figures.max_gain_db for each in evaluated if isinstance(each, Evaluation)] == pytest.approx(
+            [float(each.figures.max_gain_db) for each in together], abs=1e-3
+        )
+        sizes.clear()
+    assert set(model._schedules) == {1, 2}
