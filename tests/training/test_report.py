@@ -440,10 +440,24 @@ def test_the_pareto_front_holds_what_nothing_beats():
 
 
 def test_no_axes_holds_more_than_eight_lines():
-    designs = [Design(method, k, "paper" if k else "") for method in STYLES for k in range(4)]
-    lines = trails(designs)
+    designs = [
+        Design(method, k, profile if k else "")
+        for method in STYLES
+        for k in range(4)
+        for profile in ("fast", "paper")
+    ]
+    lines = trails(set(designs))
     assert len(lines) == 8
-    assert all([design.k for design in line] == sorted(design.k for design in line) for line in lines)
+    assert all([design.k for design in line] == list(range(4)) for line in lines)
+    assert all(len({(design.method, design.profile) for design in line[1:]}) == 1 for line in lines)
+
+
+def test_a_line_has_one_profile_and_begins_with_the_method_itself():
+    """Both profiles of WMMSE, so that nothing stands in `fast` beside everything else in `paper`."""
+    wmmse, fast, paper = Design("wmmse"), Design("wmmse", 1, "fast"), Design("wmmse", 1, "paper")
+    alone, other = Design("fxnlms"), Design("a new one", 1, "fast")
+    assert trails([paper, other, fast, alone, wmmse]) == [[wmmse, fast], [wmmse, paper], [alone]]
+    assert trails([other]) == [[other]]
 
 
 def test_a_delayed_impulse_is_flat_at_its_level():

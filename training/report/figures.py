@@ -17,7 +17,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
 
 from synthesis.octave_bands import nominal_hz
-from training.report.designs import Design, as_design, in_order, marked_name, on_true_paths, own_profile
+from training.report.designs import Design, as_design, in_order, marked_name, on_true_paths
 from training.report.rows import Section, mean_and_deviation
 from training.scoring import SCORED_BANDS
 
@@ -40,23 +40,28 @@ MAIN = (
 """Which designs a figure with room for few shows, the most wanted first."""
 
 TRAILS = (
-    "prime-log",
-    "prime",
-    "wmmse",
-    "ratio_base_full_band",
-    "iterative_fir",
-    "fxnlms",
-    "ratio_base_held_band",
-    "e2e_cfg",
-    "fomaml",
-    "wmmse_fast",
-    "wmmse_shared",
-    "selective",
-    "generative",
-    "projected_ratio",
-    "fxlms",
+    ("prime-log", "fast"),
+    ("prime", "paper"),
+    ("wmmse", "paper"),
+    ("fir_wiener", "fast"),
+    ("wmmse", "fast"),
+    ("prime", "fast"),
+    ("ratio_base_full_band", "paper"),
+    ("iterative_fir", ""),
+    ("fxnlms", ""),
+    ("ratio_base_held_band", "fast"),
+    ("e2e_cfg", ""),
+    ("fomaml", ""),
+    ("wmmse_fast", ""),
+    ("wmmse_shared", ""),
+    ("selective", ""),
+    ("generative", ""),
+    ("projected_ratio", ""),
+    ("fxlms", ""),
 )
-"""Which methods a figure of quality against cost shows, the most wanted first."""
+"""Which methods a figure of quality against cost shows, in which profile, the most wanted first."""
+
+N_TRAILS = 8
 
 # Okabe and Ito's palette, without its yellow; shape and line tell methods of one colour apart.
 BLACK, ORANGE, SKY, GREEN, BLUE, VERMILION, PURPLE = (
@@ -310,12 +315,22 @@ def pareto_front(points: list[tuple[float, float]]) -> list[tuple[float, float]]
 
 
 def trails(designs: Iterable[Design]) -> list[list[Design]]:
-    """The most wanted methods' designs, from k = 0 upwards in the method's own profile; 8 lines at most."""
-    own = [design for design in in_order(designs) if design.profile in ("", own_profile(design.method))]
-    present = {design.method for design in own}
-    methods = [method for method in TRAILS if method in present][: N_LINES + 1] or sorted(present)[: N_LINES + 1]
-    lines = [[design for design in own if design.method == method] for method in methods]
-    return sorted(lines, key=lambda line: in_order([other[0] for other in lines]).index(line[0]))
+    """The most wanted methods' designs, each from k = 0 upwards in one profile; N_TRAILS lines at most.
+
+    A method's own filter begins both of its lines; it is a line by itself where no updates were made.
+    """
+    ordered = in_order(designs)
+    updated = {(design.method, design.profile) for design in ordered if design.k}
+    plain = [design.method for design in ordered if not design.k]
+    single = {(method, "") for method in plain if not {(method, "fast"), (method, "paper")} & updated}
+    present = updated | single
+    wanted = [each for each in TRAILS if each in present or (each[0], "") in single] or sorted(present)
+    chosen = list(dict.fromkeys((method, "" if (method, "") in single else profile) for method, profile in wanted))
+    lines = [
+        [design for design in ordered if design.method == method and design.profile in ("", profile)]
+        for method, profile in chosen[:N_TRAILS]
+    ]
+    return sorted(lines, key=lambda line: in_order([other[-1] for other in lines]).index(line[-1]))
 
 
 def draw_trail(
@@ -324,7 +339,8 @@ def draw_trail(
     """One method's points joined, the last one's K beside it; returns the legend's entry."""
     method, last = line[0].method, line[-1]
     colour, marker = style(method)
-    (handle,) = axes.plot(*zip(*points, strict=True), marker=marker, color=colour, ms=6, lw=1)
+    dashes = "--" if last.profile == "paper" else "-"
+    (handle,) = axes.plot(*zip(*points, strict=True), marker=marker, color=colour, ms=6, lw=1, ls=dashes)
     if last.k:
         axes.annotate(str(last.k), points[-1], (5, 3), textcoords="offset points", fontsize=8, color=colour)
     label = method + (f" + GN, {last.profile}" if last.k else "") + (" (true paths)" if true_paths else "")
