@@ -34,6 +34,9 @@ from service.settings import Settings
 
 logger = logging.getLogger(__name__)
 
+GONE = 499
+"""What a request is counted as whose client has hung up: nginx's number, which no client ever sees."""
+
 Handler = Callable[[Request], Awaitable[Response]]
 
 
@@ -101,7 +104,7 @@ class DirectRoute(APIRoute):
             response: Response = await self.endpoint(request)
             code = "ok"
         except ClientDisconnect:
-            return Response(status_code=400)  # to nobody
+            response, code = Response(status_code=GONE), "client-gone"  # to nobody
         except Exception as error:
             problem = as_problem(error, request)
             response, code = _refusal(problem, self.path), problem.code

@@ -51,7 +51,7 @@ class Metrics:
         )
         self._requests = Counter(
             "prime_requests_total",
-            "Requests by endpoint, design method, HTTP status and outcome: `ok` or a problem's code.",
+            "Requests by endpoint, design method, status and outcome: `ok`, a problem's code or `client-gone`.",
             ["endpoint", "method", "status", "code"],
             registry=self.registry,
         )

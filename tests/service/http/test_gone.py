@@ -86,6 +86,8 @@ async def test_behind_other_long_json(app: FastAPI, service: Service, ear: Ear) 
         each.hung_up.set()
     await asyncio.gather(*(each.asking for each in clients))
     assert (lane._n_waiting, lane._waiting.total()) == (0, 0)
+    text = service.metrics.exposition("")[0].decode()
+    assert 'prime_requests_total{code="client-gone",endpoint="/refine",method="",status="499"} 3.0' in text
 
 
 async def test_for_a_model_to_be_loaded(app: FastAPI, service: Service, ear: Ear) -> None:
