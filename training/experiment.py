@@ -36,7 +36,7 @@ from training.methods import (
     Recipe,
     objective,
 )
-from training.protocol import Row, score_method, score_weighted_fxlms
+from training.protocol import Method, Row, score_method, score_weighted_fxlms
 from training.report import COLUMNS, as_design, design_name, split_means
 from training.report.designs import own_profile
 from training.run_folder import RunFolder, device_name
@@ -202,8 +202,19 @@ class Experiment:
     def _fitted(self, piece: Piece) -> list[Row]:
         assert piece.split is not None
         entry, split = FITTED[piece.method], self.splits[piece.split]
+        method = self.fit(piece, self._state_file(piece))
+        labels: Row = {"split": split.index, "seed": piece.seed, "support": " ".join(split.support)}
+        indices = self.measurements.indices(self.queries(split))
+        return score_method(self.measurements, self.score, method, entry.refined, indices, labels)
+
+    def fit(self, piece: Piece, state_file: Path, n_updates: int | None = None) -> Method:
+        """A fitted method, taught by its split's support. n_updates: of a network, instead of the recipe's."""
+        assert piece.split is not None
+        entry, split = FITTED[piece.method], self.splits[piece.split]
         seed = piece.seed or 0
         config = self.configuration(Recipe("prime"))
+        if n_updates is not None:
+            config = config.model_copy(update={"n_updates": n_updates})
         generator = None
         if entry.needs_generator:
             prime = self.store.load(self.published(Piece("prime", split=split.index, seed=seed)))
@@ -216,14 +227,11 @@ class Experiment:
             seed=seed,
             config=config,
             device=self.device,
-            state_file=self._state_file(piece),
+            state_file=state_file,
             progress=progress_line(piece.name),
             generator=generator,
         )
-        method = entry.fit(fitting)
-        labels: Row = {"split": split.index, "seed": piece.seed, "support": " ".join(split.support)}
-        indices = self.measurements.indices(self.queries(split))
-        return score_method(self.measurements, self.score, method, entry.refined, indices, labels)
+        return entry.fit(fitting)
 
     def _generator(self, piece: Piece) -> list[Row]:
         """Train, score what would be served, publish."""
