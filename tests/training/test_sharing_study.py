@@ -1,0 +1,26 @@
+"""What few listeners teach to others: sides that share nobody, and trainings that go on from each other."""
+
+import pytest
+
+from training import sharing_study
+from training.datasets.noise import simulated_noise
+from training.datasets.simulated import simulate_listeners
+from training.measurements import Measurements
+
+
+def test_each_side_is_scored_apart_and_longer_trainings_go_on(tmp_path, monkeypatch):
+    monkeypatch.setattr(sharing_study, "AT_ONCE", ("wmmse_shared",))
+    measurements = Measurements.calibrate(
+        simulate_listeners(3, 0), simulated_noise(0), window=8192, conditions="original"
+    )
+    in_steps = list(sharing_study.study(measurements, [1], [1, 2], tmp_path / "one"))
+    at_once = list(sharing_study.study(measurements, [1], [2], tmp_path / "other"))
+    assert [(row["method"], row["n_updates"], row["side"]) for row in in_steps] == [
+        (method, n_updates, side)
+        for method, n_updates in (("wmmse_shared", 0), ("e2e_cfg", 1), ("e2e_cfg", 2))
+        for side in ("support", "held out")
+    ]
+    # One filter for two ears of one listener suits them better than those of two others.
+    assert in_steps[0]["noise_reduction_db"] > in_steps[1]["noise_reduction_db"] + 1
+    for stepped, straight in zip(in_steps[-2:], at_once[-2:], strict=True):
+        assert stepped["noise_reduction_db"] == pytest.approx(straight["noise_reduction_db"], abs=1e-6)
