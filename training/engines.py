@@ -11,7 +11,8 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
-from multiprocessing import get_context
+from multiprocessing import get_context, parent_process
+from threading import Thread
 
 import torch
 
@@ -54,7 +55,7 @@ def local(options: Options, pieces: Sequence[Piece], n_workers: int) -> Iterator
 def _in_processes(options: Options, pieces: Sequence[Piece], n_workers: int) -> Iterator[Finished]:
     n_threads = max(1, (os.cpu_count() or 1) // n_workers)
     with ProcessPoolExecutor(
-        n_workers, mp_context=get_context("spawn"), initializer=torch.set_num_threads, initargs=(n_threads,)
+        n_workers, mp_context=get_context("spawn"), initializer=_start_worker, initargs=(n_threads,)
     ) as pool:
         futures: dict[Future[list[Row]], Piece] = {
             pool.submit(run_piece, options, piece): piece for piece in pieces
@@ -64,6 +65,20 @@ def _in_processes(options: Options, pieces: Sequence[Piece], n_workers: int) -> 
                 yield futures[future], future.result()
         finally:
             pool.shutdown(wait=False, cancel_futures=True)
+
+
+def _start_worker(n_threads: int) -> None:
+    """In a new worker: take its share of the cores, and watch for the end of its parent."""
+    torch.set_num_threads(n_threads)
+    Thread(target=_end_with_parent, daemon=True).start()
+
+
+def _end_with_parent() -> None:
+    """A parent that was killed can stop nobody, and the run that takes over would have its workers doubled."""
+    parent = parent_process()
+    if parent is not None:
+        parent.join()
+        os._exit(1)
 
 
 def ray(options: Options, pieces: Sequence[Piece], n_workers: int) -> Iterator[Finished]:
