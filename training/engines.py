@@ -84,7 +84,8 @@ def _end_with_parent() -> None:
 def ray(options: Options, pieces: Sequence[Piece], n_workers: int) -> Iterator[Finished]:
     """On a Ray cluster: the one at RAY_ADDRESS, or else one started here with n_workers cores.
 
-    A piece whose worker dies is retried by Ray. Data, OUT and the store must lie where every machine sees them.
+    A piece whose worker dies is retried by Ray, MAX_DEATHS times. Data, OUT and the store must lie where every
+    machine sees them.
     """
     try:
         import ray as cluster
@@ -101,7 +102,15 @@ def ray(options: Options, pieces: Sequence[Piece], n_workers: int) -> Iterator[F
         while waiting:
             done, _ = cluster.wait(list(waiting), num_returns=1)
             for reference in done:
-                yield waiting.pop(reference), cluster.get(reference)
+                yield waiting[reference], cluster.get(reference)
+                del waiting[reference]
+    except cluster.exceptions.RayTaskError:
+        raise  # the piece's own failure
+    except cluster.exceptions.RayError as error:
+        reason = str(error).partition("\n")[0]
+        raise WorkerLost(
+            f"engine: {reason} (retried {MAX_DEATHS} times), {len(waiting)} pieces are left"
+        ) from error
     finally:
         if started:
             cluster.shutdown()

@@ -10,6 +10,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
+from training import run_splits
 from training.run_folder import read_rows
 
 SCRIPT = Path(__file__).parents[2] / "training" / "run_splits.py"
@@ -75,6 +76,29 @@ def test_a_killed_worker_costs_nothing_but_time(
         assert run.wait(timeout=480) == 0, log.read_text()
     found = cases(tmp_path)
     pd.testing.assert_frame_equal(found, one_process, rtol=1e-6)
+
+
+def test_a_cluster_that_loses_a_worker_again_and_again_is_one_clear_line(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    cluster = pytest.importorskip("ray", reason="the optional extra `cluster` is not installed")
+
+    class Work:
+        def remote(self, *arguments: object) -> object:
+            return object()
+
+    def crashed(reference: object) -> None:
+        raise cluster.exceptions.WorkerCrashedError
+
+    monkeypatch.setattr(cluster, "is_initialized", lambda: True)
+    monkeypatch.setattr(cluster, "remote", lambda **options: lambda function: Work())
+    monkeypatch.setattr(cluster, "wait", lambda references, num_returns: (references[:1], references[1:]))
+    monkeypatch.setattr(cluster, "get", crashed)
+    assert run_splits.main([*command(tmp_path)[2:], "--engine", "ray"]) == 2
+    error = capsys.readouterr().err
+    assert error.startswith("run_splits: engine: The worker died unexpectedly")
+    assert "pieces are left" in error
+    assert error.count("\n") == 1
 
 
 SLEEPERS = """
