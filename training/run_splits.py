@@ -170,6 +170,8 @@ def announce(
         f"{', '.join(methods)}",
         flush=True,
     )
+    for split in splits:
+        print(f"split {split.index}: {', '.join(split.support)} in support", flush=True)
     if not computes_bfloat16(experiment.device):
         print("networks train in float32: this processor would emulate bfloat16", flush=True)
 
