@@ -80,11 +80,13 @@ def test_a_run_writes_rows_tables_figures_and_its_record(finished):
 
 
 def test_the_published_checkpoint_names_its_support_and_scores(finished):
-    folder, _ = finished
+    folder, printed = finished
     store = ModelStore(folder / "store", include_bundled=False)
     manifest = store.manifest("simulated-prime-log-split00-seed0")
     rows = read_rows(folder / "out")
     assert not set(manifest.support) & set(rows.listener)
+    assert f"split 0: {', '.join(manifest.support)} in support\n" in printed
+    assert f"- In support of split 0: {' '.join(manifest.support)}.\n" in printed
     assert manifest.support_statistics is not None
     assert manifest.support_statistics.n_ears == 2 * len(manifest.support)
     own = rows[(rows.method == "prime-log") & (rows.k == 1) & (rows.profile == "fast")]
@@ -152,6 +154,28 @@ def test_refined_corrections_lower_the_objective_of_held_out_ears(finished, monk
     assert "objective" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize("study", [ceiling_study, correction_study])
+def test_a_study_of_what_the_run_is_not_of_is_one_clear_line(finished, tmp_path, capsys, study):
+    folder, _ = finished
+
+    def message(run, *options):
+        with pytest.raises(SystemExit) as ended:
+            study.main(["--run", str(run), "--store", str(folder / "store"), *options])
+        assert ended.value.code == 2
+        error = capsys.readouterr().err
+        assert error.count("\n") == 1
+        return error
+
+    assert str(tmp_path / "nowhere") in message(tmp_path / "nowhere")
+    assert "--split: found [99], expected some of those finished" in message(folder / "out", "--split", "99")
+    shutil.copytree(folder / "out", tmp_path / "out")
+    settings, starts = read_record(folder / "out" / "run.json")
+    for option, key in (("--data", "data_fingerprint"), ("--noise", "noise_fingerprint")):
+        RunFolder(tmp_path / "out").write_record(settings | {key: "another"}, starts)
+        error = message(tmp_path / "out")
+        assert f"{option}: found data of fingerprint {settings[key]}, expected the run's own, another" in error
+
+
 @pytest.fixture(scope="module")
 def packed(finished):
     """The quick run as one file."""
@@ -217,8 +241,10 @@ def test_another_model_of_the_same_name_is_refused_before_any_work(finished, tmp
     assert "prime-log/split00-seed0.csv" in printed.err
     assert printed.err.count("\n") == 1
     assert "rows;" not in printed.out
-    with pytest.raises(RunError, match=expected):
+    with pytest.raises(SystemExit) as ended:
         ceiling_study.main(["--run", str(tmp_path / "out"), "--store", str(tmp_path / "store")])
+    assert ended.value.code == 2
+    assert expected in capsys.readouterr().err
 
 
 def test_a_control_whose_generator_is_missing_is_refused_before_any_work(finished, tmp_path, capsys):
