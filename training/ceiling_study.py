@@ -90,8 +90,8 @@ def draw(rows: pd.DataFrame, file: Path) -> None:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Design, score, draw."""
-    experiment, splits = finished_run(__doc__ or "", arguments)
-    rows, folder = study(experiment, splits), experiment.options.out
+    with finished_run(__doc__ or "", arguments) as (experiment, splits):
+        rows, folder = study(experiment, splits), experiment.options.out
     write_atomically(folder / "ceiling.csv", rows.to_csv(index=False))
     draw(rows, folder / "ceiling.png")
     means = rows.groupby(["k", "max_gain_db"])[["noise_reduction_db", "amplification_db", "reached_gain_db"]].mean()

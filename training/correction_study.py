@@ -101,8 +101,8 @@ def study(experiment: Experiment, splits: Sequence[Split]) -> pd.DataFrame:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Refine, score, print."""
-    experiment, splits = finished_run(__doc__ or "", arguments)
-    rows = study(experiment, splits)
+    with finished_run(__doc__ or "", arguments) as (experiment, splits):
+        rows = study(experiment, splits)
     write_atomically(experiment.options.out / "correction.csv", rows.to_csv(index=False))
     means = rows.groupby(["n_iterations", "k"])[["objective", "noise_reduction_db", "amplification_db"]].mean()
     print(means.round(3).to_string())

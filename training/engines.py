@@ -11,7 +11,8 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
-from multiprocessing import get_context
+from multiprocessing import get_context, parent_process
+from threading import Thread
 
 import torch
 
@@ -54,7 +55,7 @@ def local(options: Options, pieces: Sequence[Piece], n_workers: int) -> Iterator
 def _in_processes(options: Options, pieces: Sequence[Piece], n_workers: int) -> Iterator[Finished]:
     n_threads = max(1, (os.cpu_count() or 1) // n_workers)
     with ProcessPoolExecutor(
-        n_workers, mp_context=get_context("spawn"), initializer=torch.set_num_threads, initargs=(n_threads,)
+        n_workers, mp_context=get_context("spawn"), initializer=_start_worker, initargs=(n_threads,)
     ) as pool:
         futures: dict[Future[list[Row]], Piece] = {
             pool.submit(run_piece, options, piece): piece for piece in pieces
@@ -66,10 +67,25 @@ def _in_processes(options: Options, pieces: Sequence[Piece], n_workers: int) -> 
             pool.shutdown(wait=False, cancel_futures=True)
 
 
+def _start_worker(n_threads: int) -> None:
+    """In a new worker: take its share of the cores, and watch for the end of its parent."""
+    torch.set_num_threads(n_threads)
+    Thread(target=_end_with_parent, daemon=True).start()
+
+
+def _end_with_parent() -> None:
+    """A parent that was killed can stop nobody, and the run that takes over would have its workers doubled."""
+    parent = parent_process()
+    if parent is not None:
+        parent.join()
+        os._exit(1)
+
+
 def ray(options: Options, pieces: Sequence[Piece], n_workers: int) -> Iterator[Finished]:
     """On a Ray cluster: the one at RAY_ADDRESS, or else one started here with n_workers cores.
 
-    A piece whose worker dies is retried by Ray. Data, OUT and the store must lie where every machine sees them.
+    A piece whose worker dies is retried by Ray, MAX_DEATHS times. Data, OUT and the store must lie where every
+    machine sees them.
     """
     try:
         import ray as cluster
@@ -86,7 +102,15 @@ def ray(options: Options, pieces: Sequence[Piece], n_workers: int) -> Iterator[F
         while waiting:
             done, _ = cluster.wait(list(waiting), num_returns=1)
             for reference in done:
-                yield waiting.pop(reference), cluster.get(reference)
+                yield waiting[reference], cluster.get(reference)
+                del waiting[reference]
+    except cluster.exceptions.RayTaskError:
+        raise  # the piece's own failure
+    except cluster.exceptions.RayError as error:
+        reason = str(error).partition("\n")[0]
+        raise WorkerLost(
+            f"engine: {reason} (retried {MAX_DEATHS} times), {len(waiting)} pieces are left"
+        ) from error
     finally:
         if started:
             cluster.shutdown()

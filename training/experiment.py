@@ -39,7 +39,7 @@ from training.methods import (
 from training.protocol import Method, Row, score_method, score_weighted_fxlms
 from training.report import COLUMNS, as_design, design_name, split_means
 from training.report.designs import own_profile
-from training.run_folder import RunFolder, device_name
+from training.run_folder import RunError, RunFolder, device_name
 from training.scoring import TimeDomainScore
 from training.trainer import GroupTrainer, Trainer
 from training.training_set import TrainingSet
@@ -91,7 +91,14 @@ class Piece:
         """Pieces of one stage need only those of earlier ones."""
         if self.method in UNTRAINED:
             return 0
-        return 2 if self.method in FITTED and FITTED[self.method].needs_generator else 1
+        return 1 if self.generator is None else 2
+
+    @property
+    def generator(self) -> Piece | None:
+        """The standard PRIME of the same split and seed, where the method is made of it."""
+        if self.method in FITTED and FITTED[self.method].needs_generator:
+            return Piece("prime", split=self.split, seed=self.seed)
+        return None
 
 
 @lru_cache(maxsize=1)
@@ -216,9 +223,8 @@ class Experiment:
         if n_updates is not None:
             config = config.model_copy(update={"n_updates": n_updates})
         generator = None
-        if entry.needs_generator:
-            prime = self.store.load(self.published(Piece("prime", split=split.index, seed=seed)))
-            generator = prime.synthesizer().generator
+        if piece.generator is not None:
+            generator = self.store.load(self.published(piece.generator)).synthesizer().generator
         fitting = Fitting(
             measurements=self.measurements,
             support=split.support,
@@ -367,16 +373,33 @@ class Experiment:
         return f"{self.dataset.name}-{method}-split{split:02d}-seed{seed}"
 
     def published(self, piece: Piece) -> str:
-        """The store reference of a finished generator of this run."""
-        return str(self.folder.rows([piece.name]).checkpoint.iloc[0])
+        """The store reference of a finished generator of this run.
+
+        Raises RunError where it is not finished, or the store does not hold the very model that its rows are of:
+        another one of that name would be scored in its place without a word.
+        """
+        rows = self.folder.rows([piece.name])
+        if rows.empty:
+            raise RunError(f"{self.options.out}: found no rows of {piece.name}, expected it to be finished")
+        reference, expected = str(rows.checkpoint.iloc[0]), rows.digest.iloc[0]
+        try:
+            found = self.store.resolve(reference).digest
+        except UnknownModel:
+            found = "no such model"
+        if found != expected:
+            raise RunError(
+                f"model {reference}: found {found} in {self.store.root}, expected {expected}; name the store that "
+                f"holds it, or delete {self.folder.rows_file(piece.name)} and start without --from to train it anew"
+            )
+        return reference
 
     def has_model(self, piece: Piece) -> bool:
         """Whether a generator is finished and the store holds the very model that its rows are of."""
-        rows = self.folder.rows([piece.name])
         try:
-            return not rows.empty and self.store.resolve(rows.checkpoint.iloc[0]).digest == rows.digest.iloc[0]
-        except UnknownModel:
+            self.published(piece)
+        except RunError:
             return False
+        return True
 
     def _state_file(self, piece: Piece) -> Path:
         file = self.folder.state_file(piece.name)

@@ -17,14 +17,13 @@ import argparse
 import json
 import lzma
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, ValidationError, field_validator
 
-from training.report import CASES_FILE
 from training.report.inputs import CORE_TIME_FILE
 from training.run_folder import (
     RECORD_FILE,
@@ -38,6 +37,8 @@ from training.run_folder import (
 )
 
 PIECE = "piece"
+NUMBERS = {"split", "seed", "k", "window", "regularisation", "control_rms"}
+"""The columns, beside those in dB, that hold numbers or nothing."""
 
 
 class PackedRun(BaseModel):
@@ -51,23 +52,42 @@ class PackedRun(BaseModel):
     core_times: str | None
     rows: dict[str, dict[str, list[Any]]]
 
+    @field_validator("rows")
+    @classmethod
+    def _are_tables(cls, rows: dict[str, dict[str, list[Any]]]) -> dict[str, dict[str, list[Any]]]:
+        if not rows:
+            raise ValueError("found no rows, expected those of a method at least")
+        for method, columns in rows.items():
+            pieces = columns.get(PIECE, [])
+            if not pieces:
+                raise ValueError(f"{method}: found no column {PIECE!r} with rows in it")
+            for name, values in columns.items():
+                if len(values) != len(pieces):
+                    raise ValueError(f"{method}: found {len(values)} values of {name!r} in {len(pieces)} rows")
+                numbers = name in NUMBERS or name.endswith("_db")
+                if numbers and not all(each is None or isinstance(each, int | float) for each in values):
+                    raise ValueError(f"{method}: found text in {name!r}, expected numbers")
+            for piece in set(pieces):
+                name = f"{method}/{piece}"
+                if not isinstance(piece, str) or ".." in (method, piece) or Path(name).parts != (method, piece):
+                    raise ValueError(f"found the piece {name!r}, expected METHOD/PIECE")
+        return rows
+
 
 def pack(run: Path, file: Path) -> None:
     """Write all that is finished in a run's folder into one file; RunError where there is nothing to write."""
     settings, starts = read_record(run / RECORD_FILE)
-    cases, core_times = run / CASES_FILE, run / CORE_TIME_FILE
-    held_out: Mapping[Any, Any] = {}
-    if cases.exists():
-        held_out = pd.read_csv(cases, usecols=["split", "listener"]).groupby("split").listener.unique().to_dict()
+    core_times = run / CORE_TIME_FILE
+    methods = sorted((run / "rows").glob("*/"))
+    if not methods:
+        raise RunError(f"{run}: found no finished piece, nothing to pack")
     packed = PackedRun(
         settings=settings,
         starts=starts,
-        held_out={int(split): tuple(listeners) for split, listeners in held_out.items()},
+        held_out=RunFolder(run).held_out(),
         core_times=core_times.read_text() if core_times.exists() else None,
-        rows={folder.name: _columns(folder) for folder in sorted((run / "rows").glob("*/"))},
+        rows={folder.name: _columns(folder) for folder in methods},
     )
-    if not packed.rows:
-        raise RunError(f"{run}: found no finished piece, nothing to pack")
     file.parent.mkdir(parents=True, exist_ok=True)
     text = json.dumps(packed.model_dump(mode="json"), separators=(",", ":"))
     write_atomically(file, lzma.compress(text.encode(), preset=9 | lzma.PRESET_EXTREME))
@@ -84,9 +104,12 @@ def read_packed(file: Path) -> PackedRun:
     """RunError where the file is none."""
     try:
         return PackedRun.model_validate_json(lzma.decompress(file.read_bytes()))
-    except (lzma.LZMAError, ValidationError) as error:
-        reason = str(error).replace("\n", " ")
-        raise RunError(f"{file}: cannot be read as a packed run ({reason})") from error
+    except ValidationError as error:
+        first = error.errors()[0]
+        reason = ".".join(map(str, first["loc"])) + f": {first['msg']}"
+    except lzma.LZMAError as error:
+        reason = str(error)
+    raise RunError(f"{file}: cannot be read as a packed run ({reason})")
 
 
 def unpack(file: Path, run: Path, settings: dict[str, Any] | None = None) -> None:
@@ -108,8 +131,6 @@ def unpack(file: Path, run: Path, settings: dict[str, Any] | None = None) -> Non
     for method, columns in packed.rows.items():
         for piece, rows in pd.DataFrame(columns).groupby(PIECE, sort=False):
             name = f"{method}/{piece}"
-            if ".." in (method, piece) or Path(name).parts != (method, piece):
-                raise RunError(f"{file}: found the piece {name!r}, expected METHOD/PIECE")
             if not folder.is_finished(name):
                 folder.write_rows(name, rows.drop(columns=PIECE))
     if packed.core_times is not None and not (run / CORE_TIME_FILE).exists():

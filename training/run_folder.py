@@ -3,17 +3,20 @@
 OUT/run.json               what decides the results, and of each start the options, the commit and the environment
 OUT/rows/METHOD/PIECE.csv  rows of one finished piece of work: a listener's, or a split and seed's; `rounded`
 OUT/state/...              training states of unfinished pieces
+OUT/run.lock               held by the run that is under way
 OUT/cases.csv              all rows, an untrained design's once for each split that holds its listener out
 OUT/weighted_fxlms.csv     those of weighted FxLMS, which has a filter for each noise
 """
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import platform
 import subprocess
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cache
@@ -31,6 +34,7 @@ from training.report import CASES_FILE
 from training.report.inputs import WEIGHTED_FXLMS_FILE
 
 RECORD_FILE = "run.json"
+LOCK_FILE = "run.lock"
 
 
 class RunError(ValueError):
@@ -69,7 +73,7 @@ class RunFolder:
 
     def is_finished(self, piece: str) -> bool:
         """Whether the rows of a piece of work (METHOD/PIECE) are there."""
-        return self._rows_file(piece).exists()
+        return self.rows_file(piece).exists()
 
     def finish(self, piece: str, rows: list[Row]) -> None:
         """Keep a piece's rows, which marks it finished; its training state is no longer needed.
@@ -81,20 +85,21 @@ class RunFolder:
 
     def write_rows(self, piece: str, rows: pd.DataFrame) -> None:
         """The rows of a piece, rounded."""
-        write_rows(self._rows_file(piece), rounded(rows))
+        write_rows(self.rows_file(piece), rounded(rows))
 
     def rows(self, pieces: Iterable[str]) -> pd.DataFrame:
         """Rows of those of the pieces that are finished, joined."""
-        found = [read_rows(self._rows_file(each)) for each in pieces if self.is_finished(each)]
+        found = [read_rows(self.rows_file(each)) for each in pieces if self.is_finished(each)]
         return pd.concat(found, ignore_index=True) if found else pd.DataFrame()
 
     def collect(self, queries: Mapping[int, tuple[str, ...]]) -> pd.DataFrame:
         """Join the rows of all that is finished, whatever command asked for it, into cases.csv.
 
-        queries: the held-out listeners of each split. An untrained design's rows enter once for each of the splits
-        whose held-out listeners it has all designed for, so that every method's mean of a split is taken over the
-        same cases.
+        queries: the held-out listeners of each split; splits that cases.csv has already are kept. An untrained
+        design's rows enter once for each of the splits whose held-out listeners it has all designed for, so that
+        every method's mean of a split is taken over the same cases.
         """
+        queries = self.held_out() | dict(queries)
         parts = []
         for folder in sorted((self.folder / "rows").iterdir()):
             found = [read_rows(file) for file in sorted(folder.glob("*.csv"))]
@@ -120,8 +125,31 @@ class RunFolder:
         write_atomically(self.folder / CASES_FILE, rows.to_csv(index=False))
         return rows
 
-    def _rows_file(self, piece: str) -> Path:
+    def held_out(self) -> dict[int, tuple[str, ...]]:
+        """The listeners of each split in cases.csv; none where there is no such file."""
+        if not (self.folder / CASES_FILE).exists():
+            return {}
+        rows = read_rows(self.folder / CASES_FILE)
+        found: dict[Any, Any] = rows.groupby("split").listener.unique().to_dict()
+        return {int(split): tuple(listeners) for split, listeners in found.items()}
+
+    def rows_file(self, piece: str) -> Path:
+        """Where a finished piece's rows are."""
         return self.folder / "rows" / f"{piece}.csv"
+
+
+@contextmanager
+def under_way(folder: Path) -> Iterator[None]:
+    """Keep a run's folder to this process; RunError where another has it. A kill sets it free as well."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / LOCK_FILE).open("a") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise RunError(
+                f"{folder}: found a run under way in it, expected none; wait for its end, or stop it"
+            ) from error
+        yield
 
 
 def read_record(file: Path) -> tuple[dict[str, Any], list[dict[str, Any]]]:
@@ -136,10 +164,20 @@ def read_record(file: Path) -> tuple[dict[str, Any], list[dict[str, Any]]]:
 def check_settings(where: str, found: dict[str, Any], asked: dict[str, Any]) -> None:
     """RunError where the settings found in a run are not those asked for."""
     asked = json.loads(json.dumps(asked))
-    changed = sorted(key for key in asked.keys() | found.keys() if asked.get(key) != found.get(key))
-    if changed:
-        differences = "; ".join(f"{key}: found {found.get(key)!r}, asked for {asked.get(key)!r}" for key in changed)
-        raise RunError(f"{where}: holds a run with other settings ({differences}); choose another")
+    if found != asked:
+        changed = "; ".join(_differences(found, asked))
+        raise RunError(f"{where}: holds a run with other settings ({changed}); choose another")
+
+
+def _differences(found: dict[str, Any], asked: dict[str, Any], inside: str = "") -> Iterator[str]:
+    """What differs, each by its dotted name: a recipe is too long to be told whole."""
+    for key in sorted(found.keys() | asked.keys()):
+        here, there = found.get(key), asked.get(key)
+        if isinstance(here, dict) and isinstance(there, dict):
+            yield from _differences(here, there, f"{inside}{key}.")
+        elif here != there:
+            one, other = ("a table" if isinstance(each, dict) else repr(each) for each in (here, there))
+            yield f"{inside}{key}: found {one}, asked for {other}"
 
 
 def rounded(rows: pd.DataFrame) -> pd.DataFrame:

@@ -29,7 +29,7 @@ from training.methods import GENERATORS, GROUPS, NAMES, chosen_methods
 from training.packed_run import unpack
 from training.precision import computes_bfloat16
 from training.report import ReportError, write_report
-from training.run_folder import RunError, RunFolder, environment
+from training.run_folder import RunError, RunFolder, environment, under_way
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -60,26 +60,26 @@ def run(request: argparse.Namespace) -> None:
     methods = chosen_methods(request.methods or f"standard,{request.generator}")
     experiment = open_experiment(options)
     splits = chosen_splits(experiment.splits, request.split)
-    if request.packed is not None:
-        unpack(request.packed, options.out, experiment.settings())
-    asked = {name: value if value is None else str(value) for name, value in vars(request).items()}
-    record = {"options": asked, "environment": environment(experiment.device)}
-    folder = RunFolder.open(options.out, experiment.settings(), record)
-    announce(experiment, methods, splits, request)
+    with under_way(options.out):
+        if request.packed is not None:
+            unpack(request.packed, options.out, experiment.settings())
+        asked = {name: value if value is None else str(value) for name, value in vars(request).items()}
+        record = {"options": asked, "environment": environment(experiment.device)}
+        folder = RunFolder.open(options.out, experiment.settings(), record)
+        announce(experiment, methods, splits, request)
 
-    pieces = experiment.pieces(methods, splits, request.seeds)
-    finished = [piece for piece in pieces if folder.is_finished(piece.name)]
-    verify_published(experiment, finished, may_lack_models=request.packed is not None)
-    alone = (request.engine, request.workers) == ("local", 1)
-    group_size = request.group or (len(pieces) if alone and experiment.device.type == "cuda" else 1)
-    if group_size > 1:
-        experiment.train_together(pieces, group_size)
-    work(options, folder, pieces, request.engine, request.workers)
+        pieces = experiment.pieces(methods, splits, request.seeds)
+        verify_published(experiment, pieces, may_lack_models=request.packed is not None)
+        alone = (request.engine, request.workers) == ("local", 1)
+        group_size = request.group or (len(pieces) if alone and experiment.device.type == "cuda" else 1)
+        if group_size > 1:
+            experiment.train_together(pieces, group_size)
+        work(options, folder, pieces, request.engine, request.workers)
 
-    rows = folder.collect({split.index: experiment.queries(split) for split in experiment.splits})
-    time_designs(experiment, methods, splits)
-    write_exhibits(experiment, rows)
-    print(write_report(options.out))
+        rows = folder.collect({split.index: experiment.queries(split) for split in experiment.splits})
+        time_designs(experiment, methods, splits)
+        write_exhibits(experiment, rows)
+        print(write_report(options.out))
 
 
 def work(options: Options, folder: RunFolder, pieces: list[Piece], engine: str, n_workers: int) -> None:
@@ -100,10 +100,15 @@ def work(options: Options, folder: RunFolder, pieces: list[Piece], engine: str, 
             )
 
 
-def verify_published(experiment: Experiment, finished: list[Piece], *, may_lack_models: bool) -> None:
-    """What was published before must still be there, whole; a packed run's models may be missing."""
-    trained = [piece for piece in finished if piece.method in GENERATORS]
-    missing = [piece for piece in trained if may_lack_models and not experiment.has_model(piece)]
+def verify_published(experiment: Experiment, pieces: list[Piece], *, may_lack_models: bool) -> None:
+    """What was published before must still be there, whole; a packed run's models may be missing but where a piece
+    that is yet to be done is made of one.
+    """
+    folder = experiment.folder
+    needed = {piece.generator for piece in pieces if not folder.is_finished(piece.name)}
+    trained = [piece for piece in pieces if piece.method in GENERATORS and folder.is_finished(piece.name)]
+    may_miss = [piece for piece in trained if may_lack_models and piece not in needed]
+    missing = [piece for piece in may_miss if not experiment.has_model(piece)]
     if missing:
         print(
             f"{len(missing)} models of finished pieces are not in {experiment.store.root}: their rows count, core "
@@ -165,6 +170,8 @@ def announce(
         f"{', '.join(methods)}",
         flush=True,
     )
+    for split in splits:
+        print(f"split {split.index}: {', '.join(split.support)} in support", flush=True)
     if not computes_bfloat16(experiment.device):
         print("networks train in float32: this processor would emulate bfloat16", flush=True)
 
@@ -204,7 +211,7 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     add("--regularisation", type=float, help="of the calibration's reference autospectrum, over its maximum")
     add("--conditions", choices=("original", "all"), help="all: with the three secondary-path variants")
     add("--engine", choices=tuple(ENGINES), default="local", help="local processes, or a Ray cluster")
-    add("--workers", type=positive_integer, default=1, help="processes on this machine, one thread of work each")
+    add("--workers", type=positive_integer, default=1, help="processes on this machine, which share its cores")
     add("--group", type=positive_integer, help="models trained as one program (default: all on a GPU, 1 on a CPU)")
     add("--device", choices=("auto", "cpu", "cuda"), default="auto")
     add(

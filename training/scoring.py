@@ -18,13 +18,11 @@ from synthesis.conventions import N_TAPS, SAMPLE_RATE_HZ
 from synthesis.noise_reduction import HIGH_BANDS, LOW_BANDS, level_db
 from synthesis.octave_bands import AMP_BANDS, NR_BANDS, WIDE_BANDS, band_matrix
 from synthesis.spectra import squared_magnitude
-from training.datasets.noise import NoiseSet
+from training.datasets.noise import BLOCK_SAMPLES, N_BLOCKS, SCORED_FROM_SAMPLES, NoiseSet
 from training.datasets.path_pairs import MAX_PATH_SAMPLES, PathPair
 
-START_SAMPLES = 13 * SAMPLE_RATE_HZ // 2
 WARM_UP_SAMPLES = SAMPLE_RATE_HZ // 2
-BLOCK_SAMPLES = SAMPLE_RATE_HZ // 2
-N_BLOCKS = 6
+START_SAMPLES = SCORED_FROM_SAMPLES - WARM_UP_SAMPLES
 STFT_N_FFT, STFT_HOP = 8192, 2048
 ENERGY_FLOOR = 1e-12
 LATE_CUT_SAMPLES = 2048

@@ -155,7 +155,6 @@ class GroupTrainer:
         return tuple(np.concatenate(each) for each in zip(*own, strict=True))
 
     def _save(self) -> None:
-        """Write the state beside the old one and swap, so that a kill leaves one of the two."""
         if self.state_file is None:
             return
         state: dict[str, Any] = {
@@ -164,10 +163,7 @@ class GroupTrainer:
             "generator": {name: each.detach() for name, each in self.group.stacked.items()},
             "optimiser": self.optimiser.state_dict(),
         }
-        self.state_file.parent.mkdir(parents=True, exist_ok=True)
-        beside = self.state_file.with_suffix(".partial")
-        torch.save(state, beside)
-        os.replace(beside, self.state_file)
+        save_state(self.state_file, state)
 
     def _load(self, state_file: Path) -> None:
         state = torch.load(state_file, weights_only=True, map_location=self._device)
@@ -179,6 +175,14 @@ class GroupTrainer:
                 each.copy_(state["generator"][name])
         self.optimiser.load_state_dict(state["optimiser"])
         self.update = state["update"]
+
+
+def save_state(file: Path, state: dict[str, Any]) -> None:
+    """Write a training's state beside the old one and swap, so that a kill leaves one of the two."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    beside = file.with_name(f"{file.name}.{os.getpid()}.partial")
+    torch.save(state, beside)
+    os.replace(beside, file)
 
 
 class Trainer(GroupTrainer):

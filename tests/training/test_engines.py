@@ -10,6 +10,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
+from training import run_splits
 from training.run_folder import read_rows
 
 SCRIPT = Path(__file__).parents[2] / "training" / "run_splits.py"
@@ -75,6 +76,66 @@ def test_a_killed_worker_costs_nothing_but_time(
         assert run.wait(timeout=480) == 0, log.read_text()
     found = cases(tmp_path)
     pd.testing.assert_frame_equal(found, one_process, rtol=1e-6)
+
+
+def test_a_cluster_that_loses_a_worker_again_and_again_is_one_clear_line(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    cluster = pytest.importorskip("ray", reason="the optional extra `cluster` is not installed")
+
+    class Work:
+        def remote(self, *arguments: object) -> object:
+            return object()
+
+    def crashed(reference: object) -> None:
+        raise cluster.exceptions.WorkerCrashedError
+
+    monkeypatch.setattr(cluster, "is_initialized", lambda: True)
+    monkeypatch.setattr(cluster, "remote", lambda **options: lambda function: Work())
+    monkeypatch.setattr(cluster, "wait", lambda references, num_returns: (references[:1], references[1:]))
+    monkeypatch.setattr(cluster, "get", crashed)
+    assert run_splits.main([*command(tmp_path)[2:], "--engine", "ray"]) == 2
+    error = capsys.readouterr().err
+    assert error.startswith("run_splits: engine: The worker died unexpectedly")
+    assert "pieces are left" in error
+    assert error.count("\n") == 1
+
+
+SLEEPERS = """
+import os, sys, time
+from pathlib import Path
+from training import engines
+
+def sleep(folder, piece):
+    Path(folder, piece).write_text(str(os.getpid()))
+    time.sleep(600)
+
+if __name__ == "__main__":
+    engines.run_piece = sleep
+    list(engines.local(sys.argv[1], ["a", "b"], 2))
+"""
+"""A run whose two pieces of work say which process is at them."""
+
+
+@pytest.mark.timeout(900)
+def test_workers_end_with_their_parent(tmp_path: Path) -> None:
+    """A killed run leaves nobody behind who would go on training in OUT beside the run that takes over."""
+    script, files = tmp_path / "sleepers.py", [tmp_path / "a", tmp_path / "b"]
+    script.write_text(SLEEPERS)
+    root = str(Path(__file__).parents[2])
+    with subprocess.Popen([sys.executable, script, tmp_path], env=ENVIRONMENT | {"PYTHONPATH": root}) as run:
+        deadline = time.monotonic() + 240
+        while not all(file.exists() and file.read_text() for file in files) and time.monotonic() < deadline:
+            time.sleep(0.05)
+        os.kill(run.pid, signal.SIGKILL)
+    workers = [int(file.read_text()) for file in files]
+    deadline = time.monotonic() + 30
+    while any(map(command_line, workers)) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    left = [each for each in workers if command_line(each)]
+    for each in left:
+        os.kill(each, signal.SIGKILL)
+    assert not left
 
 
 def test_a_group_of_models_ends_as_its_models_alone(one_process: pd.DataFrame, tmp_path: Path) -> None:

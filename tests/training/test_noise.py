@@ -113,6 +113,14 @@ def spoil(file: Path, how: str) -> None:
         wavfile.write(file, 48000, signal[:-1])
     elif how == "silent":
         wavfile.write(file, 48000, np.zeros_like(signal))
+    elif how == "silent later":
+        wavfile.write(file, 48000, np.where(np.arange(N_SHORT) < 5 * 48000, signal, 0).astype(np.int16))
+    elif how == "one block an offset":
+        seconds = np.arange(N_SHORT) / 48000
+        wavfile.write(file, 48000, np.where((seconds >= 8.5) & (seconds < 9), 20, signal).astype(np.int16))
+    elif how == "faint at first":
+        faint = np.where(np.arange(N_SHORT) < 4 * 48000, 1e-4, 1.0) * signal / 32768
+        wavfile.write(file, 48000, faint.astype(np.float32))
     elif how == "eight bit":
         wavfile.write(file, 48000, (signal // 256 + 128).astype(np.uint8))
     elif how == "not finite":
@@ -128,7 +136,10 @@ def spoil(file: Path, how: str) -> None:
     [
         ("another rate", "rate of 44100 Hz, expected 48000 Hz"),
         ("too short", "found 10.00 s, expected at least 10 s"),
-        ("silent", "found silence"),
+        ("silent", "found silence from 0 to 4 s"),
+        ("silent later", "found silence from 7 to 7.5 s, expected a recording"),
+        ("one block an offset", "found silence from 8.5 to 9 s"),
+        ("faint at first", "found silence from 0 to 4 s"),
         ("eight bit", "uint8, expected 16-, 24-, 32-bit or float"),
         ("not finite", "NaN or infinite"),
         ("cut short", "no whole WAV file"),

@@ -395,6 +395,17 @@ def test_the_command_prints_the_tables_and_wants_a_folder(tmp_path, capsys, rows
     assert capsys.readouterr().out.strip() == (tmp_path / "tables.md").read_text().strip()
 
 
+def test_the_report_says_who_taught_each_split(tmp_path, rows):
+    text = report(tmp_path, rows.assign(support=rows["split"].map({0: "person-04 person-05", 1: None})))
+    assert "- In support of split 0: person-04 person-05.\n" in text
+    assert "In support of split 1" not in text
+
+
+def test_the_command_explains_itself(capsys):
+    assert main(["--help"]) == 0
+    assert "python -m training.report RUN [OUT]" in capsys.readouterr().out
+
+
 def test_paths_without_a_primary_are_refused(tmp_path, rows):
     np.savez(tmp_path / "paths.npz", **{"person-02/left/secondary": np.ones(8)})
     with pytest.raises(ReportError, match="no primary and secondary path of person-02, left"):

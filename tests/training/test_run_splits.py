@@ -3,6 +3,7 @@
 import json
 import lzma
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -22,7 +23,7 @@ from training.datasets.simulated import simulate_listeners
 from training.measurements import Measurements
 from training.report import read_rows, split_means
 from training.report.__main__ import main as report
-from training.run_folder import RunError, RunFolder, read_record
+from training.run_folder import RunError, RunFolder, read_record, under_way
 from training.run_folder import read_rows as read_rows_of_piece
 from training.run_splits import main
 
@@ -79,11 +80,13 @@ def test_a_run_writes_rows_tables_figures_and_its_record(finished):
 
 
 def test_the_published_checkpoint_names_its_support_and_scores(finished):
-    folder, _ = finished
+    folder, printed = finished
     store = ModelStore(folder / "store", include_bundled=False)
     manifest = store.manifest("simulated-prime-log-split00-seed0")
     rows = read_rows(folder / "out")
     assert not set(manifest.support) & set(rows.listener)
+    assert f"split 0: {', '.join(manifest.support)} in support\n" in printed
+    assert f"- In support of split 0: {' '.join(manifest.support)}.\n" in printed
     assert manifest.support_statistics is not None
     assert manifest.support_statistics.n_ears == 2 * len(manifest.support)
     own = rows[(rows.method == "prime-log") & (rows.k == 1) & (rows.profile == "fast")]
@@ -151,6 +154,28 @@ def test_refined_corrections_lower_the_objective_of_held_out_ears(finished, monk
     assert "objective" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize("study", [ceiling_study, correction_study])
+def test_a_study_of_what_the_run_is_not_of_is_one_clear_line(finished, tmp_path, capsys, study):
+    folder, _ = finished
+
+    def message(run, *options):
+        with pytest.raises(SystemExit) as ended:
+            study.main(["--run", str(run), "--store", str(folder / "store"), *options])
+        assert ended.value.code == 2
+        error = capsys.readouterr().err
+        assert error.count("\n") == 1
+        return error
+
+    assert str(tmp_path / "nowhere") in message(tmp_path / "nowhere")
+    assert "--split: found [99], expected some of those finished" in message(folder / "out", "--split", "99")
+    shutil.copytree(folder / "out", tmp_path / "out")
+    settings, starts = read_record(folder / "out" / "run.json")
+    for option, key in (("--data", "data_fingerprint"), ("--noise", "noise_fingerprint")):
+        RunFolder(tmp_path / "out").write_record(settings | {key: "another"}, starts)
+        error = message(tmp_path / "out")
+        assert f"{option}: found data of fingerprint {settings[key]}, expected the run's own, another" in error
+
+
 @pytest.fixture(scope="module")
 def packed(finished):
     """The quick run as one file."""
@@ -201,12 +226,49 @@ def test_a_run_goes_on_from_a_packed_one(finished, packed, tmp_path, capsys):
         assert any(name.endswith("/prime-log") for name in arrays.files)
 
 
+def test_another_model_of_the_same_name_is_refused_before_any_work(finished, tmp_path, capsys):
+    """By a run that goes on, and by a study."""
+    folder, _ = finished
+    shutil.copytree(folder / "out", tmp_path / "out")
+    name = "simulated-prime-log-split00-seed0"
+    ModelStore(tmp_path / "store").publish(name, ModelStore(folder / "store").load(name))
+    expected = f"expected {ModelStore(folder / 'store').resolve(name).digest}"
+    assert main(command(tmp_path, "--updates", "20", "--methods", "prime-log,wmmse_fast")) == 2
+    printed = capsys.readouterr()
+    assert f"model {name}@1: found sha256:" in printed.err
+    assert expected in printed.err
+    assert str(tmp_path / "store") in printed.err
+    assert "prime-log/split00-seed0.csv" in printed.err
+    assert printed.err.count("\n") == 1
+    assert "rows;" not in printed.out
+    with pytest.raises(SystemExit) as ended:
+        ceiling_study.main(["--run", str(tmp_path / "out"), "--store", str(tmp_path / "store")])
+    assert ended.value.code == 2
+    assert expected in capsys.readouterr().err
+
+
+def test_a_control_whose_generator_is_missing_is_refused_before_any_work(finished, tmp_path, capsys):
+    """A packed run's rows suffice for all but what is made of its models."""
+    folder, _ = finished
+    shutil.copytree(folder / "out", tmp_path / "trained")
+    run = RunFolder(tmp_path / "trained")
+    own = run.rows(["prime-log/split00-seed0"]).assign(method="prime", checkpoint="simulated-prime-split00-seed0@1")
+    run.write_rows("prime/split00-seed0", own)
+    packed_run.pack(tmp_path / "trained", tmp_path / "file")
+    more = ["--updates", "20", "--methods", "wmmse_fast,prime_shuffled_phase", "--from", str(tmp_path / "file")]
+    assert main(command(tmp_path, *more)) == 2
+    printed = capsys.readouterr()
+    assert "model simulated-prime-split00-seed0@1: found no such model in" in printed.err
+    assert "out/rows/prime/split00-seed0.csv and start without --from" in printed.err
+    assert "rows;" not in printed.out
+
+
 def test_a_packed_run_of_other_settings_is_refused(packed, tmp_path, capsys):
     assert main(command(tmp_path, "--updates", "21", "--from", str(packed))) == 2
     message = capsys.readouterr().err
     assert "run.json.xz: holds a run with other settings" in message
     assert "updates: found 20, asked for 21" in message
-    assert not (tmp_path / "out").exists()
+    assert [each.name for each in (tmp_path / "out").iterdir()] == ["run.lock"]
     RunFolder.open(tmp_path / "other", {"window": 4096}, {})
     assert packed_run.main(["unpack", str(packed), str(tmp_path / "other")]) == 2
     assert "other: holds a run with other settings" in capsys.readouterr().err
@@ -231,19 +293,45 @@ def test_unpacking_adds_what_a_folder_lacks_and_keeps_what_it_has(tmp_path):
     assert RunFolder(tmp_path / "new").rows(["prime/split00-seed0"]).iloc[0].control_rms == 0.01235
 
 
+def test_unpacking_a_smaller_run_keeps_the_splits_that_are_there(tmp_path):
+    """And so does a later command that asks for fewer splits: an untrained design stays in all of them."""
+    large = RunFolder.open(tmp_path / "large", {}, {})
+    for listener in "abc":
+        large.finish(f"wmmse/{listener}", [{"method": "wmmse", "listener": listener}])
+    both = {0: ("a", "b"), 1: ("b", "c")}
+    expected = large.collect(both)
+    small = RunFolder.open(tmp_path / "small", {}, {})
+    for listener in "ab":
+        small.finish(f"wmmse/{listener}", [{"method": "wmmse", "listener": listener}])
+    small.collect({0: ("a", "b")})
+    packed_run.pack(tmp_path / "small", tmp_path / "file")
+    packed_run.unpack(tmp_path / "file", tmp_path / "large")
+    assert large.held_out() == both
+    pd.testing.assert_frame_equal(large.collect({0: ("a", "b")}), expected)
+
+
 def test_what_is_no_packed_run_is_one_clear_line(tmp_path, capsys):
     good = {"settings": {}, "starts": [], "held_out": {}, "core_times": None}
-    escaping = good | {"rows": {"..": {"piece": ["x"], "k": [0]}}}
+
+    def holding(method="wmmse", **columns):
+        return lzma.compress(json.dumps(good | {"rows": {method: columns}}).encode())
+
     for content, message in (
         (b"not xz", "cannot be read as a packed run"),
         (lzma.compress(b"{}"), "cannot be read as a packed run"),
-        (lzma.compress(json.dumps(escaping).encode()), "found the piece '../x', expected METHOD/PIECE"),
+        (holding("..", piece=["x"], k=[0]), "found the piece '../x', expected METHOD/PIECE"),
+        (holding(piece=[None, "a"], k=[0, 0]), "found the piece 'wmmse/None', expected METHOD/PIECE"),
+        (holding(piece=["a", "b"], k=[0]), "wmmse: found 1 values of 'k' in 2 rows"),
+        (holding(k=[0]), "wmmse: found no column 'piece' with rows in it"),
+        (holding(piece=["a"], band_25_db=["loud"]), "wmmse: found text in 'band_25_db', expected numbers"),
+        (lzma.compress(json.dumps(good | {"rows": {}}).encode()), "found no rows"),
     ):
         (tmp_path / "file").write_bytes(content)
         assert packed_run.main(["unpack", str(tmp_path / "file"), str(tmp_path / "run")]) == 2
         error = capsys.readouterr().err
         assert message in error
         assert error.count("\n") == 1
+        assert not (tmp_path / "run").exists()
     assert report([str(tmp_path / "file")]) == 2
     assert packed_run.main(["pack", str(tmp_path / "nowhere"), str(tmp_path / "file")]) == 2
     RunFolder.open(tmp_path / "empty", {}, {})
@@ -331,6 +419,16 @@ def test_a_run_folder_refuses_other_settings_and_keeps_its_record(tmp_path):
     with pytest.raises(RunError, match="window: found 4096, asked for 8192"):
         RunFolder.open(tmp_path, {"window": 8192}, {})
     assert json.loads((tmp_path / "run.json").read_text()) == {"settings": {"window": 4096}, "starts": [{}]}
+    recipe = {"layout": {"width": 64}, "training": {"n_updates": 20, "schedule": "constant"}}
+    other = {"layout": {"width": 64}, "training": {"n_updates": 30}}
+    RunFolder.open(tmp_path / "nested", {"generators": {"prime": recipe}}, {})
+    with pytest.raises(RunError) as caught:
+        RunFolder.open(tmp_path / "nested", {"generators": {"prime": other, "new": recipe}}, {})
+    assert str(caught.value) == (
+        f"{tmp_path / 'nested'}: holds a run with other settings (generators.new: found None, asked for a table; "
+        "generators.prime.training.n_updates: found 20, asked for 30; "
+        "generators.prime.training.schedule: found 'constant', asked for None); choose another"
+    )
     RunFolder.open(tmp_path, {"window": 4096}, {"commit": "later"})
     assert read_record(tmp_path / "run.json") == ({"window": 4096}, [{}, {"commit": "later"}])
     (tmp_path / "run.json").write_text("{")
@@ -351,6 +449,18 @@ def test_all_that_is_finished_is_reported_whatever_the_last_command_asked_for(tm
         ("wmmse", 0, "a"), ("wmmse", 0, "b"), ("wmmse", 1, "a"), ("wmmse", 1, "c"),
     ]  # fmt: skip
     assert pd.read_csv(tmp_path / "cases.csv").shape == (5, len(rows.columns))
+
+
+def test_a_second_run_in_a_folder_is_refused_while_one_is_under_way(tmp_path, capsys):
+    out = tmp_path / "out"
+    with under_way(out):
+        assert main(command(tmp_path)) == 2
+        assert capsys.readouterr().err == (
+            f"run_splits: {out}: found a run under way in it, expected none; wait for its end, or stop it\n"
+        )
+        assert not (out / "run.json").exists()
+    with under_way(out):
+        pass
 
 
 def test_an_unfinished_split_is_no_report(tmp_path):

@@ -6,7 +6,6 @@ the same cases, mixtures and clips, so that only the networks differ.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,7 +22,7 @@ from synthesis.paths import AcousticPaths, ControlFilter
 from training.config import TrainingConfig
 from training.objective import Objective
 from training.precision import network_precision
-from training.trainer import learning_rate
+from training.trainer import learning_rate, save_state
 from training.training_set import TrainingSet
 
 STATE_EVERY_UPDATES = 250
@@ -156,17 +155,13 @@ def _train_step(
 
 
 def _save(state_file: Path, owner: str, network: nn.Module, optimiser: torch.optim.Optimizer, n_done: int) -> None:
-    """Write the state beside the old one and swap, so that a kill leaves one of the two."""
     state = {
         "owner": owner,
         "update": n_done,
         "network": network.state_dict(),
         "optimiser": optimiser.state_dict(),
     }
-    state_file.parent.mkdir(parents=True, exist_ok=True)
-    beside = state_file.with_suffix(".partial")
-    torch.save(state, beside)
-    os.replace(beside, state_file)
+    save_state(state_file, state)
 
 
 def _load(state_file: Path, owner: str, network: nn.Module, optimiser: torch.optim.Optimizer) -> int:

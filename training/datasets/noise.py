@@ -22,6 +22,11 @@ TARGET_RMS = 0.05
 N_SAMPLES = 12 * SAMPLE_RATE_HZ
 MIN_SAMPLES = 10 * SAMPLE_RATE_HZ  # scores end at 10 s
 REFERENCE_SAMPLES = 4 * SAMPLE_RATE_HZ  # the supervised part of every noise
+SCORED_FROM_SAMPLES = 7 * SAMPLE_RATE_HZ
+BLOCK_SAMPLES = SAMPLE_RATE_HZ // 2  # scores are taken of six blocks, each of which counts as much as the others
+N_BLOCKS = 6
+SILENT_DB = -60.0
+"""A part this far below its recording's own level is silent: what a filter does to it says nothing of the noise."""
 PINK_FLAT_BELOW_HZ = 20.0
 
 # Stand-ins for recordings: level in dB at 31.5, 63, ..., 16000 Hz, and the depth of slow level changes in dB.
@@ -71,8 +76,8 @@ def read_noise(folder: str | Path, seed: int = 0) -> NoiseSet:
         its whole length.
 
     Raises:
-        DatasetError: fewer than eight files, a file that is unreadable, damaged, silent, shorter than 10 s,
-            not at 48 kHz or not 16-, 24-, 32-bit or float.
+        DatasetError: fewer than eight files, a file that is unreadable, damaged, shorter than 10 s, silent in 0-4 s
+            or in a scored block, not at 48 kHz or not 16-, 24-, 32-bit or float.
     """
     files = _find_files(Path(folder))
     recordings = []
@@ -164,8 +169,15 @@ def _first_channel(file: Path, content: bytes) -> NDArray[np.float64]:
             f"{file}: found {signal.size / SAMPLE_RATE_HZ:.2f} s, expected at least "
             f"{MIN_SAMPLES // SAMPLE_RATE_HZ} s"
         )
-    if not signal.any():
-        raise DatasetError(f"{file}: found silence, expected a recording")
+    # An offset is no sound, hence variances.
+    silent = 10 ** (SILENT_DB / 10) * signal.var()
+    starts = (SCORED_FROM_SAMPLES + n * BLOCK_SAMPLES for n in range(N_BLOCKS))
+    for start, stop in ((0, REFERENCE_SAMPLES), *((each, each + BLOCK_SAMPLES) for each in starts)):
+        if signal[start:stop].var() <= silent:
+            raise DatasetError(
+                f"{file}: found silence from {start / SAMPLE_RATE_HZ:g} to {stop / SAMPLE_RATE_HZ:g} s, expected a "
+                f"recording that is less than {-SILENT_DB:g} dB below its own level there"
+            )
     return signal
 
 

@@ -15,6 +15,9 @@ from training.run_folder import RunError
 
 def main(arguments: list[str]) -> int:
     """Write the report; 2 and one line on standard error where there are no usable rows."""
+    if {"-h", "--help"} & set(arguments):
+        print(__doc__)
+        return 0
     run, *out = map(Path, arguments or ["."])
     is_packed = run.is_file() and len(out) <= 1
     if not is_packed and (out or not (run / CASES_FILE).is_file()):

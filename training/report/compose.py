@@ -50,7 +50,7 @@ def write_report(folder: Path) -> str:
     found = list(sections(rows))
     simulated = " (SIMULATED data)" if rows.simulated.any() else ""
     parts = [f"# {rows.dataset.iloc[0]}, listeners held out{simulated}", NOTE]
-    parts += [_left_out(rows, times=times, weighted=weighted, paths=paths)]
+    parts += [tables.supports(rows), _left_out(rows, times=times, weighted=weighted, paths=paths)]
     for section in found:
         parts.append(f"## {section.title('Tables')}")
         parts += section_tables(section, times)

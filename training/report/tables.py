@@ -133,6 +133,14 @@ PAIRS = (
 )
 
 
+def supports(rows: pd.DataFrame) -> str:
+    """Who taught each split's models; empty where nothing was learned."""
+    if "support" not in rows:
+        return ""
+    found = rows[["split", "support"]].dropna().drop_duplicates().sort_values("split")
+    return "\n".join(f"- In support of split {split}: {names}." for split, names in found.itertuples(index=False))
+
+
 def paper_table(section: Section, table: PaperTable, times: pd.DataFrame | None) -> str | None:
     """One of the paper's tables with its numbers beside ours; None where the rows hold nothing of it."""
     ours = {design: own for design, own in section.designs.items() if table.holds(design)}
