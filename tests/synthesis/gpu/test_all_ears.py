@@ -39,14 +39,15 @@ def by_kernels(measured_case: Case, device: torch.device) -> Synthesizer:
 def test_every_update_of_every_ear_ends_where_the_reference_ends(
     n_updates: int, profile: str, by_kernels: Synthesizer, measured_case: Case, device: torch.device
 ) -> None:
-    reference = deepcopy(synthesizer_for(measured_case)).double()
+    reference = synthesizer_for(measured_case)
     found = by_kernels.design(measured_case.paths(torch.float32, device), n_updates, profile=profile)
-    expected = reference.design(measured_case.paths(), n_updates, profile=profile)
+    single = deepcopy(reference).float().design(measured_case.paths(torch.float32), n_updates, profile=profile)
+    expected = reference.double().design(measured_case.paths(), n_updates, profile=profile)
     # Which of the last updates ends it may differ: their gains are as small as single precision's rounding.
-    for ours, exact in zip(found.objective.cpu(), expected.objective, strict=True):
-        ours, exact = (each[each.isfinite()] for each in (ours, exact))
+    for rows in zip(found.objective.cpu(), single.objective, expected.objective, strict=True):
+        ours, torchs, exact = (each[each.isfinite()] for each in rows)
         assert (ours.diff() < 0).all()
-        assert float(ours[-1]) == pytest.approx(float(exact[-1]), abs=5e-3)
+        assert float(ours[-1]) == pytest.approx(float(exact[-1]), abs=5e-3 + 4 * abs(float(torchs[-1] - exact[-1])))
 
 
 @torch.inference_mode()
