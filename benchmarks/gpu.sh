@@ -4,15 +4,17 @@
 #     benchmarks/gpu.sh OUT DATA [WHEELS]
 #
 # DATA holds the PANDAR database and a folder `noise`; `-` simulates both. Needs a python3 (or the one that PYTHON
-# names) of 3.11 or later. A torch that is installed for it is used as it is; what else is missing goes into a virtual
-# environment that is removed again, from the folder WHEELS where one is named (a machine without a network), else from
-# the package index. A step that fails does not end the run: the last line says which did, and so does the status.
+# names) of 3.11 or later with `venv` and `ensurepip` (Debian: python3-venv), and, for the kernels, a C compiler and
+# Python's headers (gcc, python3-dev). A torch that is installed for it is used as it is; what else is missing goes
+# into a virtual environment that is removed again, from the folder WHEELS where one is named (a machine without a
+# network), else from the package index. A step that fails does not end the run: the last line says which did, and so
+# does the status. Step `machine` fails where the kernels cannot be used, and says why.
 # STEPS="core trace" runs those alone, where one command may not take minutes; OUT/results.tar.gz holds all of OUT.
 # DEVICE=cpu QUICK=1 runs every step in a short form on a machine without a GPU, with thrice the time for each.
 set -uo pipefail
 
 if [ $# -lt 2 ]; then
-    sed -n '2,11s/^# \{0,1\}//p' "$0" >&2
+    sed -n '2,13s/^# \{0,1\}//p' "$0" >&2
     exit 2
 fi
 if [ "$2" != "-" ] && [ ! -d "$2" ]; then
@@ -81,9 +83,31 @@ export -f prepare
 
 step prepare 300 bash -c prepare
 [ -x "$ENVIRONMENT/bin/python" ] && PYTHON="$ENVIRONMENT/bin/python"
-PROBE='import torch; print(torch.__version__, torch.version.cuda, torch.cuda.is_available() and torch.cuda.get_device_name())'
-step machine 60 bash -c 'nvidia-smi; lscpu | grep "Model name"; exec "$@"' bash "$PYTHON" -c "$PROBE"
-step tests 480 "$PYTHON" -m pytest -q -m cuda --continue-on-collection-errors -p no:cacheprovider tests
+# What the machine is, and why the kernels are not used on it, if they are not.
+PROBE='
+import sys, torch
+print(torch.__version__, torch.version.cuda, torch.cuda.is_available() and torch.cuda.get_device_name())
+if sys.argv[1].startswith("cuda"):
+    from synthesis.gpu.served import obstacle
+    reason = obstacle(torch.device("cuda", 0))
+    print("kernels:", reason or "used")
+    sys.exit(reason is not None)
+'
+step machine 180 bash -c 'nvidia-smi; lscpu | grep "Model name"; exec "$@"' bash "$PYTHON" -c "$PROBE" "${DEVICE:-cuda}"
+
+# The tests that need a GPU, each folder in a process of its own: a capture that breaks spoils all later ones of its
+# process. A folder without such tests (status 5) is no failure.
+tests() {
+    local folder status=0
+    for folder in $(grep -rlwE "cuda|device" --include="test_*.py" tests | xargs -n1 dirname | sort -u); do
+        echo "--- $folder"
+        "$PYTHON" -m pytest -q -m cuda --continue-on-collection-errors -p no:cacheprovider "$folder"/test_*.py
+        case $? in 0 | 5) ;; *) status=1 ;; esac
+    done
+    return "$status"
+}
+export -f tests
+step tests 600 bash -c tests
 step core 300 "$PYTHON" -m benchmarks core "${OPTIONS[@]}"
 step trace 120 "$PYTHON" -m benchmarks trace "${OPTIONS[@]}"
 step floor 60 "$PYTHON" -m benchmarks floor --device "${DEVICE:-cuda}" --out "$OUT"

@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 
 import torch
 from torch import Tensor
@@ -81,7 +82,7 @@ def refine(
     n_fft, n_taps = paths.n_fft, taps.shape[-1]
     dtype, device = reference_psd.dtype, reference_psd.device
     membership = band_matrix(tuple(settings.risk_bands), n_fft, dtype, device)
-    target = membership.new_tensor([1 / len(NR_BANDS) if n in NR_BANDS else 0.0 for n in settings.risk_bands])
+    target = _in_target(tuple(settings.risk_bands), dtype, str(device))
     power = reference_psd * squared_magnitude(paths.primary)
     total = (power @ membership).sum(-1, keepdim=True)
     weight, disturbance = reference_psd / total, (power / total) @ membership
@@ -136,6 +137,14 @@ def refine(
         value = objective(residual_power)
     shape = (*taps.shape[:-1], 0)
     return taps, torch.stack(pcg_residuals, -1) if pcg_residuals else taps.new_zeros(shape)
+
+
+@cache  # a graph that was captured reads it where it lies, and a copy from the host cannot be captured
+def _in_target(bands: tuple[int, ...], dtype: torch.dtype, device: str) -> Tensor:
+    """Shares of the bands in the mean log residual, [n_bands]."""
+    with torch.inference_mode(False):
+        shares = [1 / len(NR_BANDS) if n in NR_BANDS else 0.0 for n in bands]
+        return torch.tensor(shares, dtype=torch.float64).to(device, dtype)
 
 
 def _root_mean_square(spectrum: Tensor, active: Tensor) -> Tensor:

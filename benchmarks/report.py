@@ -221,9 +221,17 @@ def generator(row: Row) -> str:
 def trace_table(document: Document) -> list[str]:
     """Stages."""
     lines = table(
-        ("generator", "batch", "k", "stage", "operators", "MB read and written"),
+        ("generator", "batch", "k", "stage", "operators", "graphs", "MB read and written"),
         (
-            (generator(row), row["batch"], row["k"], row["stage"], row["operators"], number(row["megabytes"]))
+            (
+                generator(row),
+                row["batch"],
+                row["k"],
+                row["stage"],
+                row["operators"],
+                row.get("graphs", ""),
+                number(row["megabytes"]),
+            )
             for row in document["rows"]
         ),
     )

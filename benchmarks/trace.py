@@ -2,10 +2,13 @@
 
 On the CPU the schedule runs eagerly, operator by operator, and these operators are what a GPU would be given to
 launch: one that computes counts as one launch there, a view as none (a transform or a convolution may be several
-kernels). What `synthesis.gpu` does in kernels of its own, most of a design by `prime-log`, counts as their
-launches; `--solver torch` counts its operators. Bytes are those of the tensors that an operator
-reads and writes, each once, as if no cache held any. With `--device cuda` the kernels of each replayed design are
-counted too, from torch's profiler.
+kernels). The copies by which a stage on a CPU fills its output buffers are not counted, for a captured graph
+computes there; how many graphs are launched stands beside the operators. What `synthesis.gpu` does in kernels of
+its own, most of a design by `prime-log`, counts as their launches; `--solver torch` counts its operators. A `prime`
+generator is taken in the form that a GPU is given (`synthesis.channels_last`), with its copies and changes of type.
+Bytes are those of the tensors that an operator reads and writes, each once, as if no cache held any; those of
+`fused` kernels are reckoned by hand from what they load and store. With `--device cuda` the kernels of each
+replayed design are counted too, from torch's profiler.
 """
 
 from __future__ import annotations
@@ -33,7 +36,9 @@ from service.designs import Recipe
 from service.engine.resident import ResidentModel
 from service.engine.schedule import Schedule
 from service.engine.stage_clock import StageClock
+from synthesis.channels_last import for_inference
 from synthesis.conjugate_gradients import Solution
+from synthesis.cuda_graph import GraphedStage
 from synthesis.features import N_CHANNELS
 from synthesis.gauss_newton import FAST, Refinement, Refining, Updates
 from synthesis.generator import Generator, GeneratorConfig
@@ -75,6 +80,7 @@ def run(options: argparse.Namespace) -> None:
     counted = (1,) if options.quick else UPDATES
     own = checkpoint.synthesizer(torch.float32, "cpu")
     papers = Synthesizer(Generator(GeneratorConfig.prime()), own.reference_psd, own.band_uncertainty).eval()
+    papers.generator = for_inference(papers.generator, "cuda")
     for synthesizer in (own, papers):
         for batch in options.batches:
             for k in counted:
@@ -82,10 +88,12 @@ def run(options: argparse.Namespace) -> None:
     for row in rows:
         print(
             f"{row['generator']:9} batch {row['batch']} k={row['k']} {row['stage']:12} "
-            f"{row['operators']:5d} operators {row['megabytes']:9.3f} MB   "
+            f"{row['operators']:5d} operators in {row['graphs']} graphs {row['megabytes']:9.3f} MB   "
             + ", ".join(f"{name} {count}" for name, count in row["commonest"].items()),
             flush=True,
         )
+    if options.solver == "fused":
+        print("Bytes of fused kernels are reckoned by hand, those of operators are counted.", flush=True)
     kernels = []
     if device.type == "cuda":
         models = {
@@ -109,6 +117,18 @@ class Counting(TorchDispatchMode):
         super().__init__()
         self.counts: Counter[str] = Counter()
         self.bytes: Counter[str] = Counter()
+        self.graphs = 0
+
+    def replayed(self, stage: GraphedStage) -> tuple[Tensor, ...]:
+        """Run a stage as a captured graph would, which writes its outputs where they stay."""
+        with torch.inference_mode():
+            values = stage._call()
+            counts, moved = self.counts.copy(), self.bytes.copy()
+            for buffer, value in zip(stage.outputs, values, strict=True):
+                buffer.copy_(value)
+        self.counts, self.bytes = counts, moved
+        self.graphs += 1
+        return stage.outputs
 
     def __torch_dispatch__(
         self, func: Any, types: Iterable[type], args: Sequence[Any] = (), kwargs: dict[str, Any] | None = None
@@ -303,6 +323,7 @@ def traced(synthesizer: Synthesizer, ears: Ears, batch: int, k: int, fused: bool
     schedule.ears.device.primary.copy_(paths.primary[places])
     schedule.ears.device.secondary.copy_(paths.secondary[places])
     found: dict[str, tuple[Counter[str], Counter[str]]] = defaultdict(lambda: (Counter(), Counter()))
+    graphs: Counter[str] = Counter()
 
     def design(clock: StageClock) -> None:
         with torch.inference_mode():
@@ -311,6 +332,7 @@ def traced(synthesizer: Synthesizer, ears: Ears, batch: int, k: int, fused: bool
 
     design(MarkingClock(lambda stage: None))  # records the stages
     with Counting() as counting, ExitStack() as patches:
+        patches.enter_context(patch.object(GraphedStage, "run", lambda stage: counting.replayed(stage)))
         if fused:
             patches.enter_context(patch.object(synthesizer, "solve", counting.fused))
             patches.enter_context(patch.object(synthesizer, "read", counting.read))
@@ -323,6 +345,8 @@ def traced(synthesizer: Synthesizer, ears: Ears, batch: int, k: int, fused: bool
             counts, moved = found[stage]
             counts.update(counting.counts)
             moved.update(counting.bytes)
+            graphs[stage] += counting.graphs
+            counting.graphs = 0
             counting.counts.clear()
             counting.bytes.clear()
 
@@ -334,6 +358,7 @@ def traced(synthesizer: Synthesizer, ears: Ears, batch: int, k: int, fused: bool
             "k": k,
             "batch": batch,
             "operators": counts.total(),
+            "graphs": graphs[stage],
             "megabytes": round(moved.total() / 1e6, 4),
             "commonest": dict(counts.most_common(N_COMMONEST)),
             "counts": dict(counts),

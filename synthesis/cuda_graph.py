@@ -50,7 +50,12 @@ class GraphedStage:
             return self._function(*self.inputs)
 
     def _record(self) -> tuple[Tensor, ...]:
-        stream = torch.cuda.Stream()
+        # The caller's own stream, unless that is the default one, in which nothing can be captured. cuBLAS has a
+        # workspace for each stream, and torch captures all in one where none is named: graphs of two models would
+        # share a workspace and be replayed side by side.
+        stream = torch.cuda.current_stream()
+        if stream == torch.cuda.default_stream():
+            stream = torch.cuda.Stream()
         stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(stream):
             for _ in range(N_WARM_UP_CALLS):
@@ -58,7 +63,7 @@ class GraphedStage:
         torch.cuda.current_stream().wait_stream(stream)
         self._graph = torch.cuda.CUDAGraph()
         # Another thread may allocate memory or copy to the host meanwhile; only what this one does can spoil it.
-        with torch.cuda.graph(self._graph, capture_error_mode="thread_local"):
+        with torch.cuda.graph(self._graph, stream=stream, capture_error_mode="thread_local"):
             return tuple(self._call())
 
     @property

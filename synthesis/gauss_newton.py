@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import cache
 from typing import Literal, Protocol
 
 import torch
@@ -253,7 +253,7 @@ class TapObjective:
         return symbol * paths.n_fft, descent * paths.n_fft
 
 
-@lru_cache(maxsize=64)
+@cache  # for good: graphs that were captured read it where it lies
 def _constants(
     bands: tuple[int, ...], n_bins: int, dtype: torch.dtype, device: str
 ) -> tuple[Tensor, Tensor, Tensor]:

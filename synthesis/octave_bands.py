@@ -5,7 +5,7 @@ belongs to it when low <= f < high, so that adjacent bands share no bin and leav
 """
 
 from collections.abc import Sequence
-from functools import lru_cache
+from functools import cache
 
 import torch
 from torch import Tensor
@@ -40,7 +40,7 @@ def nominal_hz(n: int) -> float:
     return round(_NOMINAL_DECADE[n % 10] * 10.0 ** (n // 10), 6)
 
 
-@lru_cache(maxsize=64)
+@cache  # for good: graphs that were captured read it where it lies
 def _cached_matrix(bands: tuple[int, ...], n_fft: int, dtype: torch.dtype, device: str) -> Tensor:
     with torch.inference_mode(False):  # whoever asks first may be serving, whoever asks next training
         frequency = frequencies_hz(n_fft)

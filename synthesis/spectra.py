@@ -1,6 +1,6 @@
 """Small operations on complex spectra that torch offers only the slow way round."""
 
-from functools import lru_cache
+from functools import cache
 
 import torch
 from torch import Tensor
@@ -26,7 +26,7 @@ def collected(power: Tensor, stride: int) -> Tensor:
     return torch.cat((power[..., :1] + below[..., :1], below[..., 1:] + above[..., :-1], above[..., -1:]), dim=-1)
 
 
-@lru_cache(maxsize=64)
+@cache  # for good: graphs that were captured read it where it lies
 def _shares(stride: int, dtype: torch.dtype, device: str) -> Tensor:
     """Of the coarse bins below and above in each of the `stride` bins that end at the latter: [stride, 2]."""
     with torch.inference_mode(False):  # whoever asks first may be serving, whoever asks next training

@@ -9,7 +9,7 @@ the bins below the point's hat and their means.
 from __future__ import annotations
 
 import math
-from functools import lru_cache
+from functools import cache
 
 import torch
 import triton
@@ -56,7 +56,7 @@ _kernel = triton.jit(
 """One variant of each kernel."""
 
 
-@lru_cache(maxsize=8)
+@cache  # for good: graphs that were captured read it where it lies
 def _hats(n_points: int, low_hz: float, high_hz: float, device: torch.device) -> tuple[Tensor, Tensor]:
     """Weights of the bins below each point's hat, float32 [n_points, n_bins], and which these are, first and end,
     int32 [2, n_points]."""

@@ -8,7 +8,7 @@ cepstrum of what it is bent by; `_bent` gives the bend its minimum phase and tra
 
 from __future__ import annotations
 
-from functools import lru_cache
+from functools import cache
 from typing import Any
 
 import torch
@@ -58,7 +58,7 @@ _kernel = triton.jit(
 """One variant of each kernel."""
 
 
-@lru_cache(maxsize=8)
+@cache  # for good: graphs that were captured read it where it lies
 def _grid_rows(
     n_fft: int, n_points: int, low_hz: float, high_hz: float, device: torch.device
 ) -> tuple[Tensor, Tensor, Tensor]:

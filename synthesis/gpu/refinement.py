@@ -14,7 +14,7 @@ Update: `_normal_equations` -> the solve -> `_response` of the step -> `_try_ste
 from __future__ import annotations
 
 import math
-from functools import lru_cache
+from functools import cache
 from typing import Any
 
 import torch
@@ -109,7 +109,7 @@ _kernel = triton.jit(
 """One variant of each kernel for each grid, so that no argument asks for a compilation later."""
 
 
-@lru_cache(maxsize=8)
+@cache  # for good: graphs that were captured read it where it lies
 def grid_constants(n_fft: int, device: torch.device) -> tuple[Tensor, Tensor]:
     """By bin, float32 [3, n_bins]; and the first bin of each segment, with the end of the last, int32 [34]."""
     with torch.inference_mode(False):

@@ -13,7 +13,9 @@ but arithmetic element by element:
   vector is a real number times a fixed phase at each bin: e^(i theta) where C is diagonal (bins k), e^(i phi) where
   S is (bins k + 1/2). In both domains the iteration's vectors are real, their inner products are those of x
   (Parseval), the projection onto vectors x + i J x takes a real part, and two of them travel from one domain to the
-  other in one transform, as real and imaginary part.
+  other in one transform, as real and imaginary part. A transform rounds both by the larger one's last digit, so the
+  larger is first made as small as the other: where both paths lack a band, C(u) z is several hundred times z, and z
+  would arrive without the digits that S(v) makes large.
 
 An iteration takes r from the domain of S to that of C, z = P r and C(u) z from there back to S, and updates.
 """
@@ -21,7 +23,7 @@ An iteration takes r from the domain of S to that of C, z = P r and C(u) z from 
 from __future__ import annotations
 
 import math
-from functools import lru_cache
+from functools import cache
 
 import torch
 import triton
@@ -44,7 +46,7 @@ _TINY = tl.constexpr(torch.finfo(torch.float32).tiny)
 _TWIST, _THETA, _PHI, _N_ROWS = (tl.constexpr(row) for row in (4, 6, 8, 10))
 
 
-@lru_cache(maxsize=8)
+@cache  # for good: graphs that were captured read it where it lies
 def transform_constants(device: torch.device) -> tuple[Tensor, Tensor]:
     """For transforms of 2048 points: twiddles, e^(-i pi m / n) by sample, e^(i theta) and e^(i phi) by bin,
     [10, 2048]. For those of 4096: twiddles and e^(i pi k / 4096) by bin, [6, 4096]."""
@@ -166,11 +168,11 @@ def _generating_polynomial(symbol, cepstrum, constants, sequences, TAPS: tl.cons
 
 @_kernel
 def _eigenvalues(sequences, constants, spectra, TAPS: tl.constexpr):
-    """Of program (item, 0): C(a), times e^(-i theta) / n; 1: S(a)^T, times e^(i phi); 2: C(u) = c, as
-    e^(i theta) (1 + i c); 3: S(v); 4: no matrix but the right-hand side in the domain of S, its norm kept.
+    """Of program (item, 0): C(a), times e^(-i theta) / n; 1: S(a)^T, times e^(i phi); 2: C(u), real; 3: S(v), real;
+    4: no matrix but the right-hand side in the domain of S, its norm kept.
 
-    Matrix and right-hand side are divided by the matrix' diagonal: C z travels beside z, and the rounding of the
-    larger of them falls on both.
+    Rows of `spectra`, [5, 2, n]: the first two, e^(i theta), S(v) beside C(u), the right-hand side. Matrix and
+    right-hand side are divided by the matrix' diagonal, so that no level leaves single precision.
     """
     item, which = tl.program_id(0), tl.program_id(1)
     place = offsets(TAPS // 16)
@@ -195,14 +197,14 @@ def _eigenvalues(sequences, constants, spectra, TAPS: tl.constexpr):
         re, im = product(re / TAPS, im / TAPS, phase_re, -phase_im)
     if which == 1:
         re, im = product(re, -im, tl.load(constant + _PHI * TAPS), tl.load(constant + (_PHI + 1) * TAPS))
-    if which == 2:
-        phase_re, phase_im = tl.load(constant + _THETA * TAPS), tl.load(constant + (_THETA + 1) * TAPS)
-        re, im = product(1.0, re, phase_re, phase_im)
     if which == 4:
         re, im = product(re, im, tl.load(constant + _PHI * TAPS), -tl.load(constant + (_PHI + 1) * TAPS))
-    spectra += (item * 5 + which) * 2 * TAPS + place
-    tl.store(spectra, re)
-    tl.store(spectra + TAPS, im)
+    spectra += item * 10 * TAPS + place
+    if which == 2:
+        tl.store(spectra + 7 * TAPS, re)
+        re, im = tl.load(constant + _THETA * TAPS), tl.load(constant + (_THETA + 1) * TAPS)
+    tl.store(spectra + 2 * which * TAPS, re)
+    tl.store(spectra + (2 * which + 1) * TAPS, im, mask=which != 3)
 
 
 @_kernel
@@ -222,9 +224,13 @@ def _iterations(spectra, constants, n_iterations, tolerance, value, residual, co
     running = norm > tolerance * tolerance * norm
     for half in range(2 * n_iterations):
         odd = half % 2
-        given = tl.where(odd == 1, z, r)
+        re = tl.where(odd == 1, z, r)
+        im = tl.where(odd == 1, z * tl.load(spectra + 7 * TAPS), 0.0)
+        size = tl.maximum(tl.sum(re * re), _TINY)
+        shrink = tl.sqrt(size / (size + tl.sum(im * im)))
         factor = spectra + (2 + 2 * odd) * TAPS
-        re, im = inverse(given * tl.load(factor), given * tl.load(factor + TAPS), constants, TAPS // 16)
+        re, im = product(re, im * shrink, tl.load(factor), tl.load(factor + TAPS))
+        re, im = inverse(re, im, constants, TAPS // 16)
         twist = constant + _TWIST * TAPS
         re, im = product(re, im, tl.load(twist), tl.load(twist + TAPS) * (2 * odd - 1))
         re, im = forward(re, im, constants, TAPS // 16)
@@ -237,7 +243,7 @@ def _iterations(spectra, constants, n_iterations, tolerance, value, residual, co
             share = energy / previous
             p = z + share * p
             p_skew = z_skew + share * p_skew
-            c_p = c_z + share * c_p
+            c_p = c_z / shrink + share * c_p
             product_skew = tl.load(spectra + 6 * TAPS) * p_skew + c_p
             curvature = tl.sum(p_skew * product_skew)
             running = running & (rest > tolerance * tolerance * norm) & (energy > _TINY) & (curvature > _TINY)

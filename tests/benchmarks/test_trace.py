@@ -90,6 +90,17 @@ def test_what_is_fused_counts_as_its_launches(ears: Ears) -> None:
         assert not {"_fft_r2c", "_fft_c2r", "log", "log10", "exp", "convolution"} & set(counts)
 
 
+def test_outputs_are_no_copies_and_every_replay_is_a_graph(ears: Ears) -> None:
+    """As many as are replayed for two updates: the start, each of them and the result."""
+    synthesizer = ModelStore().load("default").synthesizer(torch.float32, "cpu")
+    rows = {row["stage"]: row for row in traced(synthesizer, ears, 1, 2)}
+    graphs = {"path_ratio": 1, "generate": 1, "reconstruct": 1, "refine": 4, "predict": 1}
+    assert {stage: row["graphs"] for stage, row in rows.items()} == graphs
+    assert rows["generate"]["counts"] == {"fused layers": LAUNCHES_TO_CORRECT}
+    # The start's taps and the refined ones, from one stage's buffer into another's.
+    assert [rows[stage]["counts"].get("copy_", 0) for stage in graphs] == [0, 0, 0, 2, 0]
+
+
 def test_the_command_counts_every_stage(tmp_path: Path) -> None:
     assert main(["trace", "--threads", "1", "--device", "cpu", "--out", str(tmp_path)]) == 0
     found = json.loads((tmp_path / "trace.json").read_text())

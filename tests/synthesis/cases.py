@@ -74,6 +74,7 @@ HOPELESS = (
     "primary a millionth",
     "secondary a millionth",
     "both a million",
+    "both without a band",
 )
 """Paths that a careless inversion would divide by, or whose squares leave single precision."""
 
@@ -88,6 +89,9 @@ def hopeless(name: str, case: Case) -> AcousticPaths:
     if name == "primary without a band":
         primary[:, band] = 0
     elif name.endswith("secondary without a band"):
+        secondary[:, band] = 0
+    elif name == "both without a band":
+        primary[:, band] = 0
         secondary[:, band] = 0
     elif name == "both without bass":
         primary[:, frequency < 120] = 0

@@ -16,6 +16,7 @@ from tests.synthesis.cases import HOPELESS, Case, hopeless_paths, random_case
 
 pytest.importorskip("triton", reason="Triton is not installed (pip install .[gpu])")
 from synthesis.gpu import features
+from tests.synthesis.gpu.every import every
 from tests.synthesis.gpu.hopper import compiled
 from tests.synthesis.gpu.launches import Launches
 
@@ -39,7 +40,7 @@ def test_on_measured_ears_it_is_the_references(
     n_points: int, stride: int, measured_case: Case, device: torch.device
 ) -> None:
     # An ear takes the interpreter a second or two: a program to a point.
-    config, paths = GeneratorConfig.prime_log(n_points=n_points), measured_case.paths()[::stride]
+    config, paths = GeneratorConfig.prime_log(n_points=n_points), measured_case.paths()[every(stride, device)]
     found, expected = read(config, paths, device), read_exactly(config, paths)
     for name in FIELDS:
         # float32's rounding of logarithms near 10. Phases, of magnitudes 40 dB down at most, lose a digit more.
@@ -50,7 +51,7 @@ def test_on_measured_ears_it_is_the_references(
 
 
 def test_hopeless_paths_are_read_as_the_reference_reads_them(device: torch.device) -> None:
-    names = HOPELESS[::3]  # to read an ear takes the interpreter two seconds
+    names = HOPELESS[every(3, device)]  # to read an ear takes the interpreter two seconds
     config, paths = GeneratorConfig.prime_log(), hopeless_paths(names)
     found, expected = read(config, paths, device), read_exactly(config, paths)
     for i, name in enumerate(names):

@@ -17,6 +17,7 @@ from tests.synthesis.cases import Case
 
 pytest.importorskip("triton", reason="Triton is not installed (pip install .[gpu])")
 from synthesis.gpu import generator as kernels
+from tests.synthesis.gpu.every import every
 from tests.synthesis.gpu.hopper import compiled
 from tests.synthesis.gpu.launches import Launches
 
@@ -55,7 +56,7 @@ def exact(generator: Generator, features: Tensor) -> Tensor:
 
 @torch.inference_mode()
 def test_on_measured_ears_corrections_are_the_references(measured_case: Case, device: torch.device) -> None:
-    generator, paths = trained(), measured_case.paths()[::6]
+    generator, paths = trained(), measured_case.paths()[every(6, device)]
     features = read_paths(generator, paths.to(torch.float32)).features
     found, expected = corrected(generator, features, device), exact(generator, features)
     assert expected.abs().max() > 1

@@ -20,6 +20,7 @@ from tests.synthesis.cases import HOPELESS, Case, hopeless_paths, random_case
 
 pytest.importorskip("triton", reason="Triton is not installed (pip install .[gpu])")
 from synthesis.gpu import prediction, refinement
+from tests.synthesis.gpu.every import every
 from tests.synthesis.gpu.hopper import compiled
 from tests.synthesis.gpu.launches import Launches
 
@@ -52,7 +53,7 @@ def some_taps(n_cases: int) -> Tensor:
 
 @pytest.mark.parametrize("basis", ["model", "coherence"])
 def test_on_measured_ears_figures_are_the_references(basis: str, measured_case: Case, device: torch.device) -> None:
-    paths, psd = measured_case.paths()[::10], measured_case.psd()
+    paths, psd = measured_case.paths()[every(10, device)], measured_case.psd()
     taps = minimum_phase_fir(log_base_magnitude(regularised_ratio(paths), "held_band"))
     coherence = 1 - 0.1 * torch.rand(paths.primary.shape).double() if basis == "coherence" else None
     found, expected = (
@@ -79,7 +80,7 @@ def test_late_parts_and_references_are_each_ears_own(device: torch.device) -> No
 
 def test_hopeless_paths_have_the_figures_of_torchs_single_precision(device: torch.device) -> None:
     """Of a path beyond every band these are quotients of the type's smallest numbers."""
-    names = HOPELESS[::3]  # a prediction takes the interpreter a second
+    names = HOPELESS[every(3, device)]  # a prediction takes the interpreter a second
     paths, psd = hopeless_paths(names), random_case(n_cases=1, n_fft=DESIGN_N_FFT, seed=11).psd()
     taps = 0.1 * some_taps(len(names))
     single = paths.to(torch.float32), taps.float(), LEARNED.float(), None, psd.float()

@@ -21,6 +21,7 @@ from tests.synthesis.cases import HOPELESS, Case, hopeless_paths, random_case, r
 
 pytest.importorskip("triton", reason="Triton is not installed (pip install .[gpu])")
 from synthesis.gpu import refinement, toeplitz
+from tests.synthesis.gpu.every import every
 from tests.synthesis.gpu.hopper import compiled
 from tests.synthesis.gpu.launches import Launches
 
@@ -86,8 +87,8 @@ def test_on_measured_ears_each_update_is_the_references(
     measured_case: Case, profile: RefinementProfile, device: torch.device
 ) -> None:
     # An ear's update takes the interpreter two seconds; `fine` differs in the grid alone.
-    stride, n_updates = (16, 3) if profile is FAST else (16, 1)
-    paths, psd = measured_case.paths()[::stride], measured_case.psd()
+    n_updates = 3 if profile is FAST or device.type == "cuda" else 1
+    paths, psd = measured_case.paths()[every(16, device)], measured_case.psd()
     start = base_taps(paths)
     found = refined(paths, start, psd, device, n_updates, profile, most_updates=n_updates)
     expected = refine(paths, start, psd, n_updates=n_updates, profile=profile)
@@ -95,7 +96,7 @@ def test_on_measured_ears_each_update_is_the_references(
     assert torch.equal(found.n_applied, expected.n_applied)
     assert torch.equal(found.stopped, expected.stopped)
     assert torch.equal(found.step_scale.nan_to_num(), expected.step_scale.float().nan_to_num())
-    # No worse than what torch's single precision makes of the same updates, each from the one before.
+    # At most four times what torch's single precision makes of the same updates, each from the one before.
     errors, torchs_errors = (
         (each.taps - expected.taps).norm(dim=-1) / expected.taps.norm(dim=-1) for each in (found, torchs)
     )

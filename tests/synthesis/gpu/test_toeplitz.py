@@ -9,14 +9,17 @@ from torch import Tensor
 from synthesis.conjugate_gradients import Solution
 from synthesis.conventions import DESIGN_N_FFT
 from synthesis.fir_wiener import fir_wiener, starting_weight
-from synthesis.gauss_newton import FAST, FINE
+from synthesis.gauss_newton import FAST, FINE, refine
+from synthesis.generator import Generator, GeneratorConfig
 from synthesis.path_ratio import floored_log
 from synthesis.paths import AcousticPaths
+from synthesis.synthesizer import Synthesizer
 from synthesis.toeplitz import solve_toeplitz
-from tests.synthesis.cases import Case, relative_error
+from tests.synthesis.cases import Case, hopeless, random_case, relative_error
 
 pytest.importorskip("triton", reason="Triton is not installed (pip install .[gpu])")
 from synthesis.gpu import toeplitz
+from tests.synthesis.gpu.every import every
 from tests.synthesis.gpu.hopper import compiled
 
 
@@ -126,11 +129,11 @@ def coarse(case: Case) -> AcousticPaths:
 
 def test_on_measured_ears_the_wiener_filter_is_the_references(measured_case: Case, device: torch.device) -> None:
     # Each takes the interpreter a second.
-    symbol, matched = (each[::7] for each in wiener_systems(measured_case))
+    symbol, matched = (each[every(7, device)] for each in wiener_systems(measured_case))
     found = solved(symbol, matched, device)
     expected = solve_toeplitz(symbol, matched, 2048, n_iterations=4)
     single = solve_toeplitz(symbol.float(), matched.to(torch.complex64), 2048, n_iterations=4)
-    # No worse than what torch's single precision makes of the same systems, whose condition is near 1e6.
+    # At most four times what torch's single precision makes of the same systems, whose condition is near 1e6.
     errors, torchs = (
         (each.value - expected.value).norm(dim=-1) / expected.value.norm(dim=-1) for each in (found, single)
     )
@@ -141,6 +144,27 @@ def test_on_measured_ears_the_wiener_filter_is_the_references(measured_case: Cas
     torch.testing.assert_close(found.residual.double(), expected.residual, rtol=1e-2, atol=1e-5)
 
 
+def test_where_both_paths_lack_a_band_a_solution_keeps_its_digits(device: torch.device) -> None:
+    """An update of the generator's own filter: C(u) z is several hundred times z, which travels beside it."""
+    case = random_case(n_cases=3, n_fft=DESIGN_N_FFT, seed=11)
+    generator = Generator(GeneratorConfig.prime_log())
+    synthesizer = Synthesizer(generator, case.psd(), torch.full((2, 31), 0.01)).double().eval()
+    paths = hopeless("both without a band", case)
+    caught = []
+
+    def catch(symbol: Tensor, matched: Tensor, n: int, **options: object) -> Solution:
+        caught.append((symbol.float(), matched.to(torch.complex64)))
+        return solve_toeplitz(symbol, matched, n, n_iterations=1)
+
+    with torch.inference_mode():
+        refine(paths, synthesizer.initial_filter(paths), case.psd(), n_updates=1, solve=catch)
+    symbol, matched = (each[::2] for each in caught[0])
+    found = solved(symbol, matched, device)
+    expected = solve_toeplitz(symbol.double(), matched.to(torch.complex128), 2048, n_iterations=4)
+    # Measured: 3e-3, torch's own single precision 1.5e-3; 4e-1 where the larger of the two drowns the smaller.
+    assert relative_error(found.value, expected.value) < 3e-2
+
+
 def test_they_compile_for_hopper_and_threads_exchange_only_between_the_steps(tmp_path: Path) -> None:
     types = {"n_iterations": "i32", "tolerance": "fp32", "count": "*i32"}
     found = compiled("synthesis.gpu.toeplitz", {"TAPS": 2048, "HALF": 4096}, types, tmp_path)
@@ -149,4 +173,4 @@ def test_they_compile_for_hopper_and_threads_exchange_only_between_the_steps(tmp
         # Two halves of a complex array, twice in each transform; and of what a loop is entered and left with.
         n_transforms = {"_sequences": 2, "_iterations": 3}.get(name, 1)
         assert 4 * n_transforms <= each["exchanges"] <= 4 * n_transforms + 4 * (name == "_iterations"), name
-        assert each["stack"] <= 256, name  # few spills
+        assert each["stack"] <= 272, name  # few spills
