@@ -34,7 +34,7 @@ def for_inference(generator: Generator, served_on: str | None = None) -> Generat
     copy = deepcopy(generator).eval()
     if isinstance(generator.grid, LinearFrequencyGrid):
         on_gpu = (served_on or next(generator.parameters()).device.type) == "cuda"
-        _lay_out(copy, _WrittenOutNorm if on_gpu else _Norm)
+        _lay_out(copy, WrittenOutNorm if on_gpu else _Norm)
         if on_gpu:
             round_trunk(copy, GPU_PRECISION)
     return copy
@@ -87,7 +87,9 @@ class _Norm(nn.Module):
         ).squeeze(2)
 
 
-class _WrittenOutNorm(_Norm):
+class WrittenOutNorm(_Norm):
+    """A group norm of six small operators; `synthesis.gpu.norm` has it in kernels."""
+
     def forward(self, hidden: Tensor) -> Tensor:
         """[batch, channels, n] -> same, the order in memory [batch, n, channels] in and out."""
         points = hidden.transpose(1, 2)

@@ -9,7 +9,7 @@ from functools import lru_cache
 import torch
 from torch import Tensor, nn
 
-from synthesis.channels_last import for_inference
+from synthesis.channels_last import GPU_PRECISION, WrittenOutNorm, for_inference
 from synthesis.conventions import N_BINS, N_TAPS
 from synthesis.features import N_CHANNELS
 from synthesis.gauss_newton import FAST, FINE, BeginUpdates, Refining
@@ -24,8 +24,8 @@ FUSED_ON = "cuda"
 PRIME_LOG = GeneratorConfig.prime_log()
 N_LAUNCHES = 4
 """Of a solve on a grid of 8192 points."""
-LAUNCHES_TO_READ, LAUNCHES_TO_CORRECT, LAUNCHES_TO_REALISE = 2, 1, 4
-"""Of what a generator reads, of its layers, and of a Wiener filter beside its solve."""
+LAUNCHES_TO_READ, LAUNCHES_TO_CORRECT, LAUNCHES_TO_REALISE, LAUNCHES_OF_A_NORM = 2, 1, 4, 2
+"""Of what a generator reads, of its layers, of a Wiener filter beside its solve, and of a norm of `prime`."""
 LAUNCHES_TO_BEGIN, LAUNCHES_AROUND_A_SOLVE = 5, 6
 """Of what precedes the updates, and of an update beside its solve."""
 LAUNCHES_TO_PREDICT = 4
@@ -37,6 +37,7 @@ MOST_DIFFERENCE = {
     "filter": 2e-3,
     "updated filter": 2e-3,
     "prediction": 1e-3,
+    "norm": 2e-3,  # in half precision
 }
 """Relative, between the kernels and the reference on what decides. In the interpreter 1.4e-5 of the solution, 5e-5
 of the filter, 8e-5 of the updated taps and 1e-6 of all else were found."""
@@ -45,7 +46,8 @@ of the filter, 8e-5 of the updated taps and 1e-6 of all else were found."""
 def served(synthesizer: Synthesizer) -> Synthesizer:
     """A synthesizer in its fastest form on a CUDA device, changed in place; on any other it stays as it is.
 
-    Its generator takes its form for inference, `synthesis.gpu.generator` where that holds the layers, and reads
+    Its generator takes its form for inference, `synthesis.gpu.generator` where that holds the layers, else with the
+    norms of `synthesis.gpu.norm`, and reads
     what `synthesis.gpu.features` makes of the paths; systems are solved by `synthesis.gpu.toeplitz`, filters
     realised by `synthesis.gpu.fir_wiener`, updated by `synthesis.gpu.refinement` and predicted by
     `synthesis.gpu.prediction`. Where Triton is not installed, or the kernels do not compile or do not give what the
@@ -57,9 +59,9 @@ def served(synthesizer: Synthesizer) -> Synthesizer:
         synthesizer.generator = for_inference(synthesizer.generator)
         reason = obstacle(psd.device, synthesizer.generator.config)
         if reason is None:
-            from synthesis.gpu import features, fir_wiener, generator, prediction, refinement, toeplitz
+            from synthesis.gpu import features, fir_wiener, generator, norm, prediction, refinement, toeplitz
 
-            synthesizer.generator = generator.for_kernels(synthesizer.generator)
+            synthesizer.generator = norm.for_kernels(generator.for_kernels(synthesizer.generator))
             synthesizer.solve = toeplitz.solve
             synthesizer.read = features.read
             synthesizer.realise = fir_wiener.realised
@@ -75,7 +77,7 @@ def obstacle(device: torch.device, config: GeneratorConfig = PRIME_LOG) -> str |
     """Why the kernels cannot be used on a device for a generator's layout; None where they can. Compiles them,
     which may take a minute."""
     try:
-        from synthesis.gpu import features, fir_wiener, generator, prediction, refinement, toeplitz
+        from synthesis.gpu import features, fir_wiener, generator, norm, prediction, refinement, toeplitz
     except ImportError as error:
         return f"Triton cannot be imported ({error}); pip install prime-anc[gpu]"
     try:
@@ -89,6 +91,10 @@ def obstacle(device: torch.device, config: GeneratorConfig = PRIME_LOG) -> str |
             found["corrections"] = _corrections(generator.for_kernels(layers).to(device), device)
             # In double precision: torch's own convolutions may round to ten bits on a GPU.
             expected["corrections"] = _corrections(layers.double().to(device), device)
+        if config.kind == "prime":
+            own = WrittenOutNorm(nn.GroupNorm(config.n_groups, config.n_channels))
+            found["norm"] = [_normed(norm.FusedNorm(own), config, device)]
+            expected["norm"] = [_normed(own, config, device)]
         for name, values in expected.items():
             pairs = zip(found[name], values, strict=True)
             difference = max(float((a - b).norm() / b.norm()) for a, b in pairs)
@@ -118,6 +124,15 @@ def _corrections(generator: Generator, device: torch.device) -> list[Tensor]:
     waves = torch.arange(2 * N_CHANNELS, dtype=torch.float64)[:, None] * torch.arange(generator.config.n_points) / 7
     features = torch.cos(waves).float().unflatten(0, (2, -1))
     return [generator(features.to(device, next(generator.parameters()).dtype))]
+
+
+@torch.no_grad()
+def _normed(norm: WrittenOutNorm, config: GeneratorConfig, device: torch.device) -> Tensor:
+    """Of waves on all bins, no two channels alike."""
+    n_points = config.n_fft // 2 + 1
+    waves = torch.arange(n_points)[:, None] * (1 + torch.arange(config.n_channels)) / 900
+    hidden = (torch.cos(waves) * (1 + torch.arange(config.n_channels) / 9)).to(device, GPU_PRECISION)
+    return norm.to(device, GPU_PRECISION)(hidden[None].transpose(1, 2)).float()
 
 
 def _some_paths(device: torch.device) -> AcousticPaths:

@@ -78,7 +78,7 @@ def test_the_norm_as_a_gpu_computes_it_is_pytorchs(dtype: torch.dtype, tolerance
     nn.init.normal_(own.bias)
     hidden = 3 * torch.randn(2, 2049, 40).transpose(1, 2) + 1
     expected = deepcopy(own).double()(hidden.to(dtype).double())
-    found = channels_last._WrittenOutNorm(own.to(dtype))(hidden.to(dtype))
+    found = channels_last.WrittenOutNorm(own.to(dtype))(hidden.to(dtype))
     assert (found.dtype, found.stride()) == (dtype, hidden.stride())
     torch.testing.assert_close(found.double(), expected, rtol=0, atol=tolerance * float(expected.abs().max()))
 

@@ -1,0 +1,104 @@
+"""The norm of `prime`'s layers by the kernels against PyTorch's in double precision, and as machine code."""
+
+from collections import Counter
+from copy import deepcopy
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from synthesis.channels_last import WrittenOutNorm, for_inference
+from synthesis.generator import Generator, GeneratorConfig
+from synthesis.gpu.served import LAUNCHES_OF_A_NORM, MOST_DIFFERENCE, _normed
+
+pytest.importorskip("triton", reason="Triton is not installed (pip install .[gpu])")
+from synthesis.gpu import norm as kernels
+from tests.synthesis.gpu.hopper import compiled
+from tests.synthesis.gpu.launches import Launches
+
+
+def some_norm(n_groups: int, n_channels: int) -> nn.GroupNorm:
+    torch.manual_seed(4)
+    own = nn.GroupNorm(n_groups, n_channels)
+    nn.init.normal_(own.weight)
+    nn.init.normal_(own.bias)
+    return own
+
+
+def some_rows(batch: int, n_channels: int, n_points: int) -> Tensor:
+    """Levels and offsets that differ by channel and by ear; a point's channels side by side."""
+    torch.manual_seed(5)
+    level = torch.logspace(-1, 0.5, n_channels) * torch.arange(1, batch + 1)[:, None, None]
+    return (level * (torch.randn(batch, n_points, n_channels) + 1)).transpose(1, 2)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
+@pytest.mark.parametrize(
+    ("n_groups", "n_channels", "n_points"), [(8, 40, 1025), (8, 40, 256), (3, 12, 100), (1, 1, 300), (5, 5, 513)]
+)
+@torch.inference_mode()
+def test_it_is_pytorchs(
+    n_groups: int, n_channels: int, n_points: int, dtype: torch.dtype, device: torch.device
+) -> None:
+    """Half-empty parts, channels that fill no power of two, groups of one: to the rounding of what is written."""
+    own, hidden = some_norm(n_groups, n_channels), some_rows(2, n_channels, n_points).to(dtype)
+    expected = deepcopy(own).double()(hidden.double())
+    fused = kernels.FusedNorm(WrittenOutNorm(own)).to(device, dtype)
+    found = fused(hidden.to(device))
+    assert (found.dtype, found.stride()) == (dtype, hidden.stride())
+    digits = 2e-6 if dtype == torch.float32 else 2e-3
+    torch.testing.assert_close(found.double().cpu(), expected, rtol=0, atol=digits * float(expected.abs().max()))
+    alone = fused(hidden[1:].to(device))
+    assert torch.equal(alone[0], found[1])  # an ear does not know of the others
+
+
+def test_it_takes_two_launches(monkeypatch: pytest.MonkeyPatch) -> None:
+    launches: Counter[str] = Counter()
+    for name in kernels.N_WARPS:
+        monkeypatch.setattr(kernels, name, Launches(name, launches))
+    kernels.FusedNorm(WrittenOutNorm(some_norm(8, 40)))(some_rows(1, 40, 300))
+    assert launches.total() == LAUNCHES_OF_A_NORM
+
+
+@torch.inference_mode()
+def test_all_bins_of_the_papers_grid(device: torch.device) -> None:
+    own, hidden = some_norm(8, 40), some_rows(1, 40, 16_385)
+    expected = deepcopy(own).double()(hidden.double())
+    found = kernels.FusedNorm(WrittenOutNorm(own)).to(device)(hidden.to(device)).double().cpu()
+    torch.testing.assert_close(found, expected, rtol=0, atol=2e-6 * float(expected.abs().max()))
+
+
+def test_a_model_that_loads_would_find_them_alike(device: torch.device) -> None:
+    config, own = GeneratorConfig.prime(), WrittenOutNorm(some_norm(8, 40))
+    expected, found = (_normed(each, config, device) for each in (own, kernels.FusedNorm(own)))
+    difference = float((found - expected).norm() / expected.norm())
+    assert difference < MOST_DIFFERENCE["norm"] / 2
+
+
+@torch.inference_mode()
+def test_a_generator_s_norms_are_swapped_and_no_others(device: torch.device) -> None:
+    """To float16's rounding of what lies between the layers: as near as with the norms written out."""
+    torch.manual_seed(6)
+    prime = Generator(replace(GeneratorConfig.prime(4096), dilations=(1, 4))).eval()
+    prime.head[-1].weight.normal_(std=0.1)
+    written_out = for_inference(prime, "cuda")
+    swapped = kernels.for_kernels(written_out).to(device)
+    kinds = Counter(type(each) for each in swapped.modules())
+    assert (kinds[kernels.FusedNorm], kinds[WrittenOutNorm]) == (6, 0)
+    features = torch.randn(2, 12, 2049)
+    expected = deepcopy(prime).double()(features.double())
+    found, other = swapped(features.to(device)).double().cpu(), written_out(features).double()
+    assert (found - expected).norm() <= 1.2 * (other - expected).norm() <= 1e-2 * expected.norm()
+    log = Generator(GeneratorConfig.prime_log())
+    assert kernels.for_kernels(log) is log
+
+
+def test_it_compiles_for_hopper(tmp_path: Path) -> None:
+    """Without spilling."""
+    sizes: dict[str, int | bool] = {"CHANNELS": 40, "EACH": 5, "PLACES": 64, "PARTS": 128, "POINTS": kernels.POINTS}
+    types = dict.fromkeys(("hidden", "weight", "bias", "made"), "*fp16")
+    types |= {"n_points": "i32", "n_parts": "i32", "eps": "fp32"}
+    for each in compiled("synthesis.gpu.norm", sizes, types, tmp_path).values():
+        assert each["stack"] == 0
