@@ -204,7 +204,7 @@ class Counting(TorchDispatchMode):
             for each in own.modules():
                 if isinstance(each, WrittenOutNorm):
                     each.forward = partial(self._normed, each.forward)  # type: ignore[method-assign]
-            return own
+            return lambda features: own(features)
         n_each = (N_CHANNELS + 2 + 2 * (1 + 2 * len(config.dilations)) * config.n_channels) * config.n_points
 
         def correct(features: Tensor) -> Tensor:
@@ -343,12 +343,14 @@ def traced(synthesizer: Synthesizer, ears: Ears, batch: int, k: int, fused: bool
             schedule.predict("model", clock)
 
     design(MarkingClock(lambda stage: None))  # records the stages
-    with Counting() as counting, ExitStack() as patches:
+    counting = Counting()
+    correct = counting.corrected(synthesizer.generator)
+    with counting, ExitStack() as patches:
         patches.enter_context(patch.object(GraphedStage, "run", lambda stage: counting.replayed(stage)))
         if fused:
             patches.enter_context(patch.object(synthesizer, "solve", counting.fused))
             patches.enter_context(patch.object(synthesizer, "read", counting.read))
-            patches.enter_context(patch.object(synthesizer, "generate", counting.corrected(synthesizer.generator)))
+            patches.enter_context(patch.object(synthesizer, "generate", correct))
             patches.enter_context(patch.object(synthesizer, "foresee", counting.foreseen))
             patches.enter_context(patch.object(synthesizer, "realise", counting.realised))
             patches.enter_context(patch.object(synthesizer, "begin_updates", counting.begin))
