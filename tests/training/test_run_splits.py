@@ -187,7 +187,7 @@ def packed(finished):
 def test_a_packed_run_gives_the_same_report(finished, packed, tmp_path, capsys):
     folder, _ = finished
     assert packed.stat().st_size < 40_000  # 116 rows of 60 columns
-    assert str(folder) not in packed_run.read_packed(packed).model_dump_json()  # it says nothing of this machine's folders
+    assert str(folder) not in packed_run.read_packed(packed).model_dump_json()  # nor where that lay
     assert report([str(packed), str(tmp_path / "unpacked")]) == 0
     printed = capsys.readouterr().out
     expected = (folder / "out" / "tables.md").read_text().splitlines()
