@@ -58,7 +58,7 @@ def test_the_objective_falls_with_the_steps():
     loss = TapLoss(PAPER_OBJECTIVE, paths, PSD)
     values = [loss(IterativeFir(PSD, n_steps=n).design(paths).taps)[0] for n in (0, 50, 400)]
     assert (values[1] < values[0] - 0.5).all()
-    # How far each comes differs between processors: Adam's first steps take a rounding error's sign for a gradient's.
+    # How far each comes differs between processors: Adam's first steps follow the signs of rounding errors.
     assert (values[2] < values[1]).all()
     assert (values[1] - values[2]).mean() > 1
 

@@ -64,8 +64,8 @@ def test_updates_are_the_references(
         assert one.taps.dtype == np.float32
         assert (one.step_scale, VERDICTS[one.stopped]) == (twin["step_scale"], twin["stopped"])
         # The condition, 1e4, on float32's 6e-8. Measured: 3e-4, where torch's own single precision has 5e-4; 7e-4
-        # in J, of order -5 and with a penalty of 30 per octave of overshoot; 2e-4 in the residual, of order 0.1, and
-        # 2e-3 in one of 0.7 with the transforms of a processor without AVX-512.
+        # in J, of order -5 and with a penalty of 30 per octave of overshoot; 2e-4 in the residual, of order 0.1,
+        # and 2e-3 in one of 0.7 with the transforms of a processor without AVX-512.
         assert relative_error(one.taps, expected.taps[item]) < 2e-3
         np.testing.assert_allclose(one.objective, twin["objective"], rtol=0, atol=3e-3)
         np.testing.assert_allclose(one.pcg_residual, twin["pcg_residual"], rtol=1e-2, atol=2e-3)
