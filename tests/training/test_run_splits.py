@@ -214,7 +214,8 @@ def test_a_run_goes_on_from_a_packed_one(finished, packed, tmp_path, capsys):
     assert len(rows) == len(before) + 4
     assert set(rows.method) - set(before.method) == {"wmmse_fast"}
     _, starts = read_record(tmp_path / "out" / "run.json")
-    assert starts[:1] == read_record(folder / "out" / "run.json")[1][:1]
+    assert starts[:1] == packed_run.read_packed(packed).starts[:1]
+    assert starts[0]["environment"] == read_record(folder / "out" / "run.json")[1][0]["environment"]
     assert starts[-1]["options"]["packed"] == str(packed)
     with np.load(tmp_path / "out" / "paths.npz") as arrays:
         assert {name.split("/")[2] for name in arrays.files} == {"primary", "secondary", "wmmse"}
