@@ -83,7 +83,7 @@ def pack(run: Path, file: Path) -> None:
         raise RunError(f"{run}: found no finished piece, nothing to pack")
     packed = PackedRun(
         settings=settings,
-        starts=[each | {"options": _without_folders(each["options"])} for each in starts],
+        starts=[_without_folders(each) for each in starts],
         held_out=RunFolder(run).held_out(),
         core_times=core_times.read_text() if core_times.exists() else None,
         rows={folder.name: _columns(folder) for folder in methods},
@@ -93,9 +93,12 @@ def pack(run: Path, file: Path) -> None:
     write_atomically(file, lzma.compress(text.encode(), preset=9 | lzma.PRESET_EXTREME))
 
 
-def _without_folders(options: dict[str, str | None]) -> dict[str, str | None]:
-    """Files and folders by their last names: where they lay says nothing on another machine."""
-    return {name: value and (Path(value).name if "/" in value else value) for name, value in options.items()}
+def _without_folders(start: dict[str, Any]) -> dict[str, Any]:
+    """A start whose options name files and folders by their last names: where they lay says nothing elsewhere."""
+    options = start.get("options", {})
+    return start | {
+        "options": {name: Path(text).name if text and "/" in text else text for name, text in options.items()}
+    }
 
 
 def _columns(folder: Path) -> dict[str, list[Any]]:
