@@ -50,8 +50,8 @@ def served(synthesizer: Synthesizer) -> Synthesizer:
     norms of `synthesis.gpu.norm`, and reads what `synthesis.gpu.features` makes of the paths; systems are solved by
     `synthesis.gpu.toeplitz`, filters realised by `synthesis.gpu.fir_wiener`, updated by `synthesis.gpu.refinement`
     and predicted by `synthesis.gpu.prediction`. Where Triton is not installed, or the kernels do not compile or do
-    not give what the reference gives, torch goes on computing, and a warning says why. They are compiled here, never
-    while a request waits.
+    not give what the reference gives, torch goes on computing, and a warning says why. They are compiled here,
+    never while a request waits.
     """
     psd = synthesizer.reference_psd
     if psd.device.type == FUSED_ON and psd.dtype == torch.float32:
