@@ -1,11 +1,12 @@
 """What is learned from few listeners, on these and on others: `python -m training.sharing_study --data DIR ...`.
 
-Three of the paper's methods give every listener what the support taught: one filter (`wmmse_shared`, `fomaml`) or
-taps from a network (`e2e_cfg`). For several numbers of listeners in support, and for `e2e_cfg` after several
-numbers of updates, NR and AMP on the support's own ears beside those of the held-out ones: a method that does well
-on the first and not on the second lacks listeners, one that does badly on both lacks freedom or updates. All
-conditions, one split and seed; figures from the reference spectrum on the true paths. Writes OUT/sharing.csv, and
-goes on with a training that was stopped.
+For several numbers of listeners in support, and for networks after several numbers of updates, NR and AMP on the
+support's own ears beside those of the held-out ones: a method that does well on the first and not on the second
+lacks listeners, one that does badly on both lacks freedom or updates. The standard methods are the paper's three
+that give every listener what the support taught, as one filter (`wmmse_shared`, `fomaml`) or as a network's taps
+(`e2e_cfg`). Output controls with a learned phase are also scored with that phase set to zero: what it is worth to
+the filter that was trained with it. All conditions, one split and seed; figures from the reference spectrum on the
+true paths. Writes OUT/sharing.csv, and goes on with a training that was stopped.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ import torch
 
 from synthesis.noise_reduction import predict
 from synthesis.octave_bands import WIDE_BANDS
+from training.baselines.output_controls import OUTPUT_CONTROLS, OutputControl
 from training.config import TrainingConfig, load_config
 from training.datasets import open_dataset
 from training.datasets.noise import read_noise
@@ -30,35 +32,45 @@ from training.protocol import Method
 from training.run_folder import write_atomically
 from training.run_splits import positive_integer
 
-AT_ONCE = ("wmmse_shared", "fomaml")
-BY_UPDATES = "e2e_cfg"
+AT_ONCE = ("wmmse_shared", "selective", "fomaml")
+BY_UPDATES = ("e2e_cfg", *OUTPUT_CONTROLS)
+STANDARD = ("wmmse_shared", "fomaml", "e2e_cfg")
 WINDOW = 4096
 
 
 def study(
-    measurements: Measurements, numbers: Sequence[int], updates: Sequence[int], states: Path
+    measurements: Measurements,
+    names: Sequence[str],
+    numbers: Sequence[int],
+    updates: Sequence[int],
+    seed: int,
+    states: Path,
 ) -> Iterator[dict[str, object]]:
     """A row for each number of listeners in support, method, number of updates, and side of the split."""
     for n_support in numbers:
         (split,) = make_splits(measurements.dataset.listeners, 1, n_support, SPLIT_SEED, measurements.dataset.name)
-        for name in AT_ONCE:
-            method = fitted(measurements, split, name, load_config("prime", window=WINDOW), states / name)
-            yield from rows(measurements, split, method, {"method": name, "n_updates": 0})
-        for n_updates in sorted(updates):
+        for name in names:
+            state_file = states / f"{name}-{n_support}-{seed}.pt"
             # Each goes on from the state of the one before: with a constant rate, as if that had not ended.
-            config = load_config("prime", window=WINDOW, n_updates=n_updates)
-            method = fitted(measurements, split, BY_UPDATES, config, states / f"{BY_UPDATES}-{n_support}.pt")
-            yield from rows(measurements, split, method, {"method": BY_UPDATES, "n_updates": n_updates})
+            for n_updates in sorted(updates) if name in BY_UPDATES else (0,):
+                config = load_config("prime", window=WINDOW, n_updates=max(n_updates, 1))
+                method = fitted(measurements, split, name, config, seed, state_file)
+                yield from rows(measurements, split, method, {"method": name, "n_updates": n_updates})
+                if isinstance(method, OutputControl) and method.network.has_phase:
+                    labels = {"method": f"{name}, phase zero", "n_updates": n_updates}
+                    yield from rows(measurements, split, method.without_phase(), labels)
 
 
-def fitted(measurements: Measurements, split: Split, name: str, config: TrainingConfig, state_file: Path) -> Method:
+def fitted(
+    measurements: Measurements, split: Split, name: str, config: TrainingConfig, seed: int, state_file: Path
+) -> Method:
     """The method, taught by the split's support alone."""
     fitting = Fitting(
         measurements=measurements,
         support=split.support,
         query=split.query,
         split=split.index,
-        seed=0,
+        seed=seed,
         config=config,
         device=torch.device("cpu"),
         state_file=state_file,
@@ -92,13 +104,17 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, required=True, help="any level of the PANDAR database")
     parser.add_argument("--noise", type=Path, required=True, help="folder of 48-kHz noises")
+    parser.add_argument("--methods", choices=(*AT_ONCE, *BY_UPDATES), nargs="+", default=STANDARD)
     parser.add_argument("--support", type=positive_integer, nargs="+", default=[3, 7, 11])
     parser.add_argument("--updates", type=positive_integer, nargs="+", default=[400, 1600, 6400])
+    parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--out", type=Path, required=True)
     request = parser.parse_args(arguments)
     dataset, noise = open_dataset("pandar", request.data), read_noise(request.noise)
     measurements = Measurements.calibrate(dataset, noise, window=WINDOW, conditions="all")
-    table = pd.DataFrame(study(measurements, request.support, request.updates, request.out / "state"))
+    table = pd.DataFrame(
+        study(measurements, request.methods, request.support, request.updates, request.seed, request.out / "state")
+    )
     write_atomically(request.out / "sharing.csv", table.to_csv(index=False))
     print(table.pivot_table(index=["method", "n_updates"], columns=["n_support", "side"]).round(2).to_string())
 

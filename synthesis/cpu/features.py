@@ -11,6 +11,7 @@ from synthesis.conventions import SAMPLE_RATE_HZ
 from synthesis.cpu.minimum_phase import MinimumPhase, unit
 from synthesis.cpu.refinement import squared
 from synthesis.cpu.transforms import Complex, Real, RealTransform
+from synthesis.features import N_CHANNELS
 from synthesis.frequency_grid import LogFrequencyGrid
 from synthesis.path_ratio import HELD_HIGH_HZ, HELD_LOW_HZ, MAGNITUDE_FLOOR, REGULARISATION
 
@@ -29,8 +30,9 @@ class FeatureReader:
         self._frequency = self._pooling @ np.linspace(-1, 1, n_bins, dtype=np.float32)
         spacing_hz = SAMPLE_RATE_HZ / transform.n
         self._low, self._high = math.ceil(HELD_LOW_HZ / spacing_hz), math.floor(HELD_HIGH_HZ / spacing_hz)
-        self._logs = np.empty((n_bins, 3), np.float32)
-        self._phases = np.empty((n_bins, 4), np.complex64)
+        # Side by side, for one product pools them all: four complex phases, three logarithms, nothing.
+        columns = np.zeros((n_bins, 12), np.float32)
+        self._columns, self._phases, self._logs = columns, columns[:, :8].view(np.complex64), columns[:, 8:11]
 
     def read(self, primary: Complex, secondary: Complex) -> tuple[Real, Real, Real]:
         """log_base [n_bins], log_paths [2, n_points] and features [12, n_points]."""
@@ -52,15 +54,22 @@ class FeatureReader:
         np.multiply(unit_primary, np.conj(unit_secondary), out=ratio)
         np.multiply(ratio, unit(-self._minimum_phase.phase(log_base)), out=mismatch)
 
-        logs = self._pooling @ self._logs
-        phases = self._pooling @ self._phases.view(np.float32)
+        pooled = np.ascontiguousarray((self._pooling @ self._columns).T)
+        phases, logs = pooled[:8], pooled[8:11]
         # Pooling is a mean, so a standardised channel's pooled one is the pooled channel, standardised alike.
-        standard = [
-            (pooled - values.mean()) / max(values.std(), 1e-6)
-            for pooled, values in zip(logs.T, columns, strict=True)
-        ]
-        features = np.stack((standard[0], self._frequency, *phases.T[:4], standard[1], standard[2], *phases.T[4:]))
-        return log_base, np.ascontiguousarray(logs.T[1:]), features
+        ratio_log, *path_logs = (_standardised(each, values) for each, values in zip(logs, columns, strict=True))
+        features = np.empty((N_CHANNELS, pooled.shape[1]), np.float32)
+        features[0], features[1], features[2:6] = ratio_log, self._frequency, phases[:4]
+        features[6:8], features[8:] = path_logs, phases[4:]
+        return log_base, logs[1:], features
+
+
+def _standardised(pooled: Real, values: Real) -> Real:
+    """By mean and SD of values."""
+    mean = np.add.reduce(values) / np.float32(len(values))
+    deviation = values - mean
+    standard: Real = (pooled - mean) / max(math.sqrt(deviation @ deviation / len(values)), 1e-6)
+    return standard
 
 
 def _floored_log(power: Real) -> Real:

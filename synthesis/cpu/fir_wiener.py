@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 import torch
-from scipy.sparse import csr_array
 
 from synthesis.conventions import N_TAPS
 from synthesis.cpu.minimum_phase import MinimumPhase
@@ -36,14 +35,16 @@ class FirWiener:
         self._transform = transform
         self._solver = solver
         self._minimum_phase = MinimumPhase(transform)
-        n_bins, n_points = transform.n // 2 + 1, grid.n_points
+        n_points = grid.n_points
         # The start is affine in the log paths: a constant, their share, and the mean that levels it.
         silent = torch.zeros(1, 2, n_points)
         self._start = starting_weight(silent, grid.points_hz)[0].numpy()
         self._ceiling = drive_ceiling(silent, grid.points_hz)[0].numpy()
-        self._between = np.flatnonzero((grid.points_hz > LOW_EDGE_HZ) & (grid.points_hz < HIGH_EDGE_HZ))
-        self._spread = csr_array(grid.spread(torch.eye(n_points)).numpy().T)
-        assert self._spread.shape == (n_bins, n_points)
+        between = ((grid.points_hz > LOW_EDGE_HZ) & (grid.points_hz < HIGH_EDGE_HZ)).numpy()
+        self._average_between = (between / between.sum()).astype(np.float32)
+        # How many bins lie between each point and the next, and how far on each of them is.
+        self._spans = np.bincount(grid.lower.numpy(), minlength=n_points - 1)
+        self._fraction = grid.fraction.numpy()
 
     def design(
         self, primary: Complex, secondary: Complex, log_paths: Real, correction: Real, max_gain_db: float | None
@@ -53,9 +54,9 @@ class FirWiener:
         log_ratio = log_primary - log_secondary
         terms = np.empty((3, len(log_primary)), np.float32)
         np.add(self._start, 2 * correction, out=terms[:2])
-        terms[0] += 2 * (log_ratio[self._between].mean() - log_primary)
+        terms[0] += 2 * (log_ratio @ self._average_between - log_primary)
         np.add(self._ceiling, log_ratio, out=terms[2])
-        log_weight, log_penalty, log_ceiling = np.ascontiguousarray((self._spread @ terms.T).T)
+        log_weight, log_penalty, log_ceiling = self._spread(terms)
         if max_gain_db is not None:
             np.minimum(log_ceiling, np.float32(max_gain_db * NEPER_PER_DB), out=log_ceiling)
 
@@ -67,13 +68,20 @@ class FirWiener:
         drive *= weight
         symbol = np.maximum(np.exp(log_penalty), drive)
         symbol += weight * secondary_power
-        symbol += np.float32(DAMPING) * symbol.mean()
+        symbol += np.float32(DAMPING / len(symbol)) * np.add.reduce(symbol)
         matched = np.conj(secondary)
         matched *= primary
         matched *= weight
         rhs = self._transform.inverse(matched)[:N_TAPS].copy()
         taps = self._solver.solve(symbol, rhs, n_iterations=N_ITERATIONS).value
         return self._below_ceiling(taps, log_ceiling)
+
+    def _spread(self, terms: Real) -> Real:
+        """`LogFrequencyGrid.spread`: [n_terms, n_points] -> [n_terms, n_bins]."""
+        spread = np.repeat(np.diff(terms), self._spans, axis=1)
+        spread *= self._fraction
+        spread += np.repeat(terms[:, :-1], self._spans, axis=1)
+        return spread
 
     def _below_ceiling(self, taps: Real, log_ceiling: Real) -> Real:
         response = self._transform.forward(taps).copy()

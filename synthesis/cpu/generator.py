@@ -32,6 +32,7 @@ class CpuGenerator:
         ]
         self._head = [_layer(each, n) for each in generator.head]
 
+    @np.errstate(over="ignore")  # of silu
     def __call__(self, features: Real) -> Real:
         """Delta, [n_outputs, n_points], from pooled features [12, n_points]."""
         hidden = _through(self._stem, features)
@@ -46,7 +47,7 @@ def _layer(module: nn.Module, n: int) -> Layer:
     if isinstance(module, nn.Conv1d):
         return _Convolution(module, n)
     if isinstance(module, nn.GroupNorm):
-        return _Norm(module)
+        return _Norm(module, n)
     assert isinstance(module, nn.SiLU)
     return silu
 
@@ -64,8 +65,8 @@ class _Convolution:
         assert layer.bias is not None
         weight = layer.weight.detach().float().cpu().numpy()
         n_out, n_in, n_taps = weight.shape
-        self._matrix = weight.transpose(0, 2, 1).reshape(n_out, n_taps * n_in).copy()
-        self._bias = layer.bias.detach().float().cpu().numpy()[:, None].copy()
+        bias = layer.bias.detach().float().cpu().numpy()[:, None]
+        self._matrix = np.hstack((weight.transpose(0, 2, 1).reshape(n_out, n_taps * n_in), bias))
         dilation = layer.dilation[0]
         reach = dilation * (n_taps // 2)
         padded = np.zeros((n_in, n + 2 * reach), np.float32)
@@ -75,40 +76,40 @@ class _Convolution:
         self._shifted = np.lib.stride_tricks.as_strided(
             padded, (n_taps, n_in, n), (dilation * column, row, column), writeable=False
         )
-        self._unfolded = np.empty((n_taps, n_in, n), np.float32)
-        self._product = self._unfolded.reshape(n_taps * n_in, n)
+        self._columns = np.ones((n_taps * n_in + 1, n), np.float32)  # the last row takes the bias
+        self._unfolded = self._columns[:-1].reshape(n_taps, n_in, n)
 
     def __call__(self, hidden: Real) -> Real:
         self._inside[...] = hidden
         np.copyto(self._unfolded, self._shifted)
-        product = self._matrix @ self._product
-        product += self._bias
-        return product
+        return self._matrix @ self._columns
 
 
 class _Norm:
     """Group normalisation in place."""
 
-    def __init__(self, layer: nn.GroupNorm) -> None:
-        self._n_groups, self._eps = layer.num_groups, layer.eps
-        self._scale = layer.weight.detach().float().cpu().numpy()[:, None].copy()
-        self._shift = layer.bias.detach().float().cpu().numpy()[:, None].copy()
+    def __init__(self, layer: nn.GroupNorm, n: int) -> None:
+        self._eps = layer.eps
+        self._grouped = (layer.num_groups, layer.num_channels // layer.num_groups, n)
+        n_each = self._grouped[1] * n
+        self._average = np.full(n_each, 1 / n_each, np.float32)
+        self._scale = layer.weight.detach().float().cpu().numpy().reshape(*self._grouped[:2], 1).copy()
+        self._shift = layer.bias.detach().float().cpu().numpy().reshape(*self._grouped[:2], 1).copy()
 
     def __call__(self, hidden: Real) -> Real:
-        groups = hidden.reshape(self._n_groups, -1)
-        mean = groups.mean(1, keepdims=True)
-        groups -= mean
-        deviation = np.sqrt(np.einsum("gn,gn->g", groups, groups) / groups.shape[1] + self._eps)
-        n_each = len(self._scale) // self._n_groups
-        hidden *= self._scale / np.repeat(deviation, n_each)[:, None]
-        hidden += self._shift
+        # Means as matrix products: NumPy's own reductions would take half of the network's time.
+        groups = hidden.reshape(self._grouped[0], -1)
+        groups -= (groups @ self._average)[:, None]
+        variance = np.square(groups) @ self._average
+        channels = hidden.reshape(self._grouped)
+        channels *= self._scale / np.sqrt(variance + self._eps)[:, None, None]
+        channels += self._shift
         return hidden
 
 
-@np.errstate(over="ignore")
 def silu(hidden: Real) -> Real:
-    """x / (1 + exp(-x)), in place."""
-    divisor = np.exp(-hidden)  # infinite below -88, where x / inf is the right zero
+    """x / (1 + exp(-x)), in place. Below -88 the exponential overflows, and x / inf is the right zero."""
+    divisor = np.exp(-hidden)
     divisor += 1
     hidden /= divisor
     return hidden

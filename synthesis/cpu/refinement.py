@@ -78,8 +78,9 @@ class EarRefining:
             return
         own, problem, value = self._own, self._problem, self.objective[-1]
         symbol, descent = problem.normal_equations(self._residual, self._response, self._band_power)
-        level = float(symbol.mean(dtype=np.float64))  # close to the column's first sample, see below
-        level = (2 * level * len(symbol) - float(symbol[0]) - float(symbol[-1])) / own._transform.n
+        # The column's first sample: the mean over the whole circle.
+        both = 2 * float(np.add.reduce(symbol, dtype=np.float64)) - float(symbol[0]) - float(symbol[-1])
+        level = both / own._transform.n
         symbol += np.float32(FAST.damping * max(level, 1e-6) + DAMPING_FLOOR)
         step, solve_residual = own._solver.solve(
             symbol, descent, n_iterations=FAST.n_iterations, tolerance=FAST.tolerance
@@ -143,7 +144,7 @@ class _Problem:
         log_ratio = np.log(band_power / self._disturbance)
         scaled = log_ratio / TEMPERATURE
         largest = scaled.max()
-        risk = TEMPERATURE * (largest + math.log(np.exp(scaled - largest).mean()))
+        risk = TEMPERATURE * (largest + math.log(np.add.reduce(np.exp(scaled - largest)) / len(scaled)))
         overshoot = np.maximum(gain * self._inverse_ceiling - 1, 0)
         overshoot *= overshoot
         penalty = float(self._own._ceiling_weight @ overshoot)

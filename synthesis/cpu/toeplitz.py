@@ -32,7 +32,9 @@ class ToeplitzSolver:
         self._double = RealTransform(2 * N_TAPS)
         self._other = RealTransform(2 * N_TAPS)
         self._embedding = np.zeros(2 * N_TAPS, np.float32)
-        self._decay = np.exp(np.arange(N_TAPS) * (-TAPER / N_TAPS)).astype(np.float32)
+        # What spectra are multiplied with holds the 1 / n of the transform back, a power of two.
+        self._scale = np.float32(1 / self._double.n)
+        self._decay = np.exp(np.arange(N_TAPS) * (-TAPER / N_TAPS)).astype(np.float32) * self._scale
         self._matrix = np.empty(N_TAPS + 1, np.float32)
         # Spectra of the two generating vectors of Gohberg and Semencul's formula, and their conjugates.
         self._forward, self._forward_conj, self._backward, self._backward_conj = np.empty(
@@ -78,7 +80,7 @@ class ToeplitzSolver:
         column = self._grid.inverse(symbol)[:N_TAPS]
         self._embedding[:N_TAPS] = column
         self._embedding[N_TAPS + 1 :] = column[:0:-1]
-        np.copyto(self._matrix, self._double.forward(self._embedding).real)
+        np.multiply(self._double.forward(self._embedding).real, self._scale, out=self._matrix)
 
     def _set_preconditioner(self, symbol: Real) -> None:
         log_gain = np.log(symbol)
@@ -98,14 +100,16 @@ class ToeplitzSolver:
     def _multiply(self, vector: Real) -> Real:
         spectrum = self._double.forward(vector)
         spectrum *= self._matrix
-        return self._double.inverse(spectrum)[:N_TAPS]
+        return self._double.unscaled_inverse()[:N_TAPS]
 
     def _precondition(self, vector: Real) -> Real:
         # L^T is a correlation, L a convolution; in between, what falls outside the samples is dropped.
         spectrum = self._double.forward(vector)
-        forward = self._other.forward(self._other.inverse(spectrum * self._forward_conj)[:N_TAPS])
-        backward = self._double.forward(self._double.inverse(spectrum * self._backward_conj)[:N_TAPS])
+        np.multiply(spectrum, self._forward_conj, out=self._other.spectrum)
+        spectrum *= self._backward_conj
+        forward = self._other.forward(self._other.unscaled_inverse()[:N_TAPS])
+        backward = self._double.forward(self._double.unscaled_inverse()[:N_TAPS])
         forward *= self._forward
         backward *= self._backward
-        forward -= backward
-        return self._double.inverse(forward)[:N_TAPS]
+        np.subtract(forward, backward, out=backward)
+        return self._double.unscaled_inverse()[:N_TAPS]

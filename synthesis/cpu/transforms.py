@@ -23,7 +23,7 @@ class RealTransform:
     """Transforms of n real samples to n // 2 + 1 bins and back, float32, normalised as numpy's.
 
     What a call returns is one of two kept buffers, valid until the next call; `inverse` may overwrite what it is
-    given only where that is its own buffer. For one thread.
+    given only where that is its own buffer, `spectrum`. For one thread.
     """
 
     def __init__(self, n: int) -> None:
@@ -31,32 +31,39 @@ class RealTransform:
         and choose another one, with other rounding, each time."""
         self.n = n
         if pyfftw is None:
+            self.spectrum: Complex = np.zeros(n // 2 + 1, np.complex64)
             return
         self._time = pyfftw.empty_aligned(n, "float32")
-        self._spectrum = pyfftw.empty_aligned(n // 2 + 1, "complex64")
+        self.spectrum = pyfftw.empty_aligned(n // 2 + 1, "complex64")
         self._time[:] = 0
-        self._spectrum[:] = 0
+        self.spectrum[:] = 0
         estimate = ("FFTW_ESTIMATE", "FFTW_DESTROY_INPUT")
-        self._forward = pyfftw.FFTW(self._time, self._spectrum, flags=estimate)
-        self._inverse = pyfftw.FFTW(self._spectrum, self._time, direction="FFTW_BACKWARD", flags=estimate)
+        self._forward = pyfftw.FFTW(self._time, self.spectrum, flags=estimate)
+        self._inverse = pyfftw.FFTW(self.spectrum, self._time, direction="FFTW_BACKWARD", flags=estimate)
 
     def forward(self, samples: Real) -> Complex:
         """Spectrum of up to n samples, zeros after them."""
         if pyfftw is None:
-            found: Complex = scipy.fft.rfft(samples, self.n)
-            return found
+            np.copyto(self.spectrum, scipy.fft.rfft(samples, self.n))
+            return self.spectrum
         self._time[: len(samples)] = samples
         self._time[len(samples) :] = 0
         self._forward.execute()
-        spectrum: Complex = self._spectrum
-        return spectrum
+        return self.spectrum
 
     def inverse(self, spectrum: Complex | Real) -> Real:
         """Samples of a one-sided spectrum of n // 2 + 1 bins, complex or real."""
         if pyfftw is None:
             found: Real = scipy.fft.irfft(spectrum, self.n)
             return found
-        np.multiply(spectrum, np.float32(1 / self.n), out=self._spectrum)
+        np.multiply(spectrum, np.float32(1 / self.n), out=self.spectrum)
+        return self.unscaled_inverse()
+
+    def unscaled_inverse(self) -> Real:
+        """n times the samples of what `spectrum` was filled with, which is lost: for factors that hold 1 / n."""
+        if pyfftw is None:
+            found: Real = scipy.fft.irfft(self.spectrum, self.n, norm="forward")
+            return found
         self._inverse.execute()
         samples: Real = self._time
         return samples

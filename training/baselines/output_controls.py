@@ -9,6 +9,8 @@ the mean of (log|W| - log A_base)^2, W the realised filter's response.
 from __future__ import annotations
 
 import math
+from copy import copy
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
@@ -84,8 +86,17 @@ class OutputControlNetwork(FilterNetwork):
         return Designed(taps, realised - inputs.log_base)
 
 
+@dataclass(frozen=True)
 class OutputControl(NetworkMethod):
     """One of OUTPUT_CONTROLS."""
+
+    network: OutputControlNetwork
+
+    def without_phase(self) -> Self:
+        """The same network with its second output left unused: minimum phase."""
+        network = copy(self.network)
+        network.has_phase = False
+        return type(self)(self.name, network)
 
     @classmethod
     def fit(

@@ -64,4 +64,6 @@ def test_weights_are_copied() -> None:
 def test_silu_takes_any_finite_number() -> None:
     values = np.array([-3e38, -1000.0, -89.0, -1.0, 0.0, 1.0, 89.0, 3e38], np.float32)
     expected = torch.nn.functional.silu(torch.from_numpy(values)).numpy()
-    np.testing.assert_allclose(silu(values.copy()), expected, rtol=1e-6, atol=1e-36)
+    with np.errstate(over="ignore"):
+        found = silu(values.copy())
+    np.testing.assert_allclose(found, expected, rtol=1e-6, atol=1e-36)
