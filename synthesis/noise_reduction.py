@@ -18,6 +18,9 @@ from synthesis.octave_bands import AMP_BANDS, NR_BANDS, WIDE_BANDS, band_matrix
 from synthesis.paths import AcousticPaths
 from synthesis.spectra import squared_magnitude
 
+SILENCE = 1e-12
+"""Of the strongest band's power: a band with less holds nothing to reduce."""
+
 COHERENCE_FLOOR = 1e-4
 """A bin of lower coherence tells nothing more: (1 - c) / c is already 40 dB above the path."""
 
@@ -26,7 +29,8 @@ HIGH_BANDS = tuple(n for n in WIDE_BANDS if n > AMP_BANDS[-1])
 """Below 44.7 Hz and above 8.9 kHz, where amplification is heard but not counted in AMP."""
 
 
-def _columns(bands: tuple[int, ...]) -> slice:
+def columns(bands: tuple[int, ...]) -> slice:
+    """Where adjacent bands lie among the 31."""
     return slice(bands[0] - WIDE_BANDS[0], bands[-1] - WIDE_BANDS[0] + 1)
 
 
@@ -113,18 +117,18 @@ def figures(disturbance: Tensor, error: Tensor, max_gain_db: Tensor, control_rms
     A band whose disturbance is 120 dB below the strongest holds nothing to reduce: both powers are
     floored there, so that silence scores 0 dB.
     """
-    floor = (1e-12 * disturbance.amax(-1, keepdim=True)).clamp_min(torch.finfo(disturbance.dtype).tiny)
+    floor = (SILENCE * disturbance.amax(-1, keepdim=True)).clamp_min(torch.finfo(disturbance.dtype).tiny)
     disturbance, error = disturbance + floor, error + floor
     reduction = level_db(disturbance / error)
-    scored = reduction[..., _columns(AMP_BANDS)]
+    scored = reduction[..., columns(AMP_BANDS)]
 
     def change_db(bands: tuple[int, ...]) -> Tensor:
-        chosen = _columns(bands)
+        chosen = columns(bands)
         return level_db(error[..., chosen].sum(-1) / disturbance[..., chosen].sum(-1))
 
     return Prediction(
         noise_reduction_db=scored,
-        mean_noise_reduction_db=reduction[..., _columns(NR_BANDS)].mean(-1),
+        mean_noise_reduction_db=reduction[..., columns(NR_BANDS)].mean(-1),
         amplification_db=(-scored).clamp_min(0).mean(-1),
         wide_amplification_db=(-reduction).clamp_min(0).mean(-1),
         out_of_band_low_db=change_db(LOW_BANDS),

@@ -29,7 +29,8 @@ from service.engine.grids import coherence_on_design_grid, path_spectrum, psd_on
 from service.engine.schedule import Schedule, account
 from service.engine.stage_clock import StageClock
 from synthesis import cpu, gpu
-from synthesis.conventions import N_TAPS
+from synthesis.conventions import DESIGN_N_FFT, N_TAPS
+from synthesis.cpu.transforms import RealTransform
 from synthesis.errors import NonFiniteFilter, SynthesisError
 from synthesis.gauss_newton import MAX_UPDATES, PROFILES
 from synthesis.octave_bands import AMP_BANDS
@@ -61,6 +62,7 @@ class ResidentModel:
         self._synthesizer = gpu.served(synthesizer) if fused else synthesizer
         self._reference_psd = self._synthesizer.reference_psd.cpu()
         self._schedules: dict[int, Schedule] = {}
+        self._transform = RealTransform(DESIGN_N_FFT)
         self._clock = StageClock(device)
         self._golden = checkpoint.golden
         self.golden_ear = Ear(
@@ -231,8 +233,8 @@ class ResidentModel:
 
     def _load(self, schedule: Schedule, row: int, ear: Ear) -> None:
         host = schedule.ears.host
-        host.primary[row] = path_spectrum(ear.primary, "primary")
-        host.secondary[row] = path_spectrum(ear.secondary, "secondary")
+        host.primary[row] = path_spectrum(ear.primary, "primary", self._transform)
+        host.secondary[row] = path_spectrum(ear.secondary, "secondary", self._transform)
         host.max_gain_db[row] = ear.max_gain_db
         if ear.coherence is None:
             host.coherence[row] = 1.0

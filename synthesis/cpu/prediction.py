@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -10,10 +12,11 @@ from synthesis.cpu.bands import BandSums
 from synthesis.cpu.refinement import squared
 from synthesis.cpu.transforms import Complex, Real, RealTransform
 from synthesis.estimate_uncertainty import LATE_FROM_SAMPLES, NO_LATE_PART, PLAUSIBLE_RANGE
-from synthesis.noise_reduction import COHERENCE_FLOOR
-from synthesis.octave_bands import WIDE_BANDS
+from synthesis.noise_reduction import COHERENCE_FLOOR, HIGH_BANDS, LOW_BANDS, SILENCE, columns
+from synthesis.octave_bands import AMP_BANDS, NR_BANDS, WIDE_BANDS
 
 _TINY = float(np.finfo(np.float32).tiny)
+_NR, _AMP, _LOW, _HIGH = (columns(bands) for bands in (NR_BANDS, AMP_BANDS, LOW_BANDS, HIGH_BANDS))
 
 
 class Predictor:
@@ -62,3 +65,30 @@ class Predictor:
         typical, per_share = learned
         scaled = np.clip(per_share * share, typical / PLAUSIBLE_RANGE, typical * PLAUSIBLE_RANGE)
         return np.where(share > NO_LATE_PART, scaled, typical)
+
+
+def figures(disturbance: NDArray[np.float64], error: NDArray[np.float64], largest: float, power: float) -> Real:
+    """The fields of `Prediction` side by side, [30], from the power in the 31 bands without and with the filter,
+    the largest |W|^2 and the control signal's power."""
+    floor = max(SILENCE * float(np.maximum.reduce(disturbance)), _TINY)
+    disturbance, error = disturbance + floor, error + floor
+    reduction = level_db(disturbance / error)
+    louder = np.maximum(-reduction, 0)
+    sums = np.add.reduce
+    change = [sums(error[bands]) / sums(disturbance[bands]) for bands in (_LOW, _HIGH)]
+    found = np.empty(len(AMP_BANDS) + 7, np.float32)
+    found[: len(AMP_BANDS)] = reduction[_AMP]
+    found[-7:] = (
+        sums(reduction[_NR]) / len(NR_BANDS),
+        sums(louder[_AMP]) / len(AMP_BANDS),
+        sums(louder) / len(louder),
+        *level_db(np.array([*change, largest])),
+        math.sqrt(power),
+    )
+    return found
+
+
+def level_db(ratio: NDArray[np.float64]) -> NDArray[np.float64]:
+    """10 log10 of a power ratio, floored at single precision's smallest number."""
+    level: NDArray[np.float64] = 10 * np.log10(np.maximum(ratio, _TINY))
+    return level

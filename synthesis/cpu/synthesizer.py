@@ -12,13 +12,14 @@ from synthesis.cpu.bands import collected
 from synthesis.cpu.features import FeatureReader
 from synthesis.cpu.fir_wiener import FirWiener
 from synthesis.cpu.generator import CpuGenerator
-from synthesis.cpu.prediction import Predictor
+from synthesis.cpu.prediction import Predictor, figures
 from synthesis.cpu.refinement import EarRefining, Refiner
 from synthesis.cpu.toeplitz import ToeplitzSolver
 from synthesis.cpu.transforms import RealTransform
 from synthesis.frequency_grid import LogFrequencyGrid
 from synthesis.gauss_newton import FAST, FINE, MAX_UPDATES, PROFILES, Refinement, Updates
-from synthesis.noise_reduction import Prediction, figures, level_db
+from synthesis.noise_reduction import Prediction
+from synthesis.octave_bands import AMP_BANDS
 from synthesis.paths import AcousticPaths
 from synthesis.synthesizer import DEFAULT_MAX_GAIN_DB, PathRatio, Synthesizer
 
@@ -94,11 +95,9 @@ class CpuSynthesizer(Synthesizer):
                 if coherence is None
                 else self._predictor.unexplained(per_bin, coherence[row].numpy())
             )
-            rows.append((disturbance + unknown, residual + unknown, gain, power))
-        disturbances, residuals, gains, powers = (
-            torch.from_numpy(np.array(each, np.float32)) for each in zip(*rows, strict=True)
-        )
-        return figures(disturbances, residuals, max_gain_db=level_db(gains), control_rms=powers.sqrt())
+            rows.append(figures(disturbance + unknown, residual + unknown, gain, power))
+        packed = torch.from_numpy(np.stack(rows))
+        return Prediction(packed[:, : len(AMP_BANDS)], *packed[:, len(AMP_BANDS) :].unbind(1))
 
 
 class CpuLogSynthesizer(CpuSynthesizer):

@@ -7,7 +7,8 @@ import torch
 from service.designs import Ear
 from service.engine.grids import coherence_on_design_grid, path_spectrum, psd_on_design_grid
 from service.formats.checks import GRIDS
-from synthesis.conventions import N_BINS
+from synthesis.conventions import DESIGN_N_FFT, N_BINS
+from synthesis.cpu.transforms import RealTransform
 from synthesis.errors import InvalidPaths
 from tests.service.bodies import spectra
 
@@ -57,8 +58,9 @@ def test_coherence_is_interpolated_over_frequency(n_fft: int) -> None:
 
 @pytest.mark.parametrize("n_fft", GRIDS)
 def test_paths_of_every_grid_are_the_same_responses(ear: Ear, n_fft: int) -> None:
-    reference = path_spectrum(ear.primary, "primary")
-    found = path_spectrum(spectra(ear, n_fft)[0], "primary")
+    transform = RealTransform(DESIGN_N_FFT)
+    reference = path_spectrum(ear.primary, "primary", transform)
+    found = path_spectrum(spectra(ear, n_fft)[0], "primary", transform)
     assert reference.shape == found.shape == (N_BINS,)
     assert torch.allclose(found, reference, atol=1e-5 * float(reference.abs().max()))
 
@@ -67,5 +69,5 @@ def test_what_does_not_fit_names_its_path() -> None:
     late = np.zeros(65_536)
     late[[0, 40_000]] = 1.0
     with pytest.raises(InvalidPaths, match=r"^secondary: found -3.0 dB") as refused:
-        path_spectrum(np.fft.rfft(late).astype(np.complex64), "secondary")
+        path_spectrum(np.fft.rfft(late).astype(np.complex64), "secondary", RealTransform(DESIGN_N_FFT))
     assert refused.value.field == "secondary"
