@@ -218,9 +218,10 @@ class Counting(TorchDispatchMode):
 
         return correct
 
-    def _normed(self, norm: Callable[[Tensor], Tensor], hidden: Tensor) -> Tensor:
-        """A norm as `synthesis.gpu` launches it: read twice, written once."""
-        made: Tensor = self.as_kernels("fused norms", LAUNCHES_OF_A_NORM, 3 * _bytes(hidden), lambda: norm(hidden))
+    def _normed(self, norm: Callable[..., Tensor], hidden: Tensor, *carried: Tensor) -> Tensor:
+        """A norm as `synthesis.gpu` launches it: read twice, written once, and read what is carried past it."""
+        n_bytes = 3 * _bytes(hidden) + sum(map(_bytes, carried))
+        made: Tensor = self.as_kernels("fused norms", LAUNCHES_OF_A_NORM, n_bytes, lambda: norm(hidden, *carried))
         return made
 
     def foreseen(

@@ -3,19 +3,20 @@
 Parameters and values are the generator's own but for rounding. Convolutions see their rows as images of height 1 in
 `torch.channels_last` order, for which libraries have their fastest kernels. PyTorch's group norm reads that order
 as it lies on a CPU alone: on a GPU it copies what it is given into the other order and returns that, so there the
-norm is written out. Only inference gains: the norm has no backward of its own for that order, and what convolutions
-win there it loses again.
+norm is written out, together with the SiLU that follows every norm. Only inference gains: the norm has no backward
+of its own for that order, and what convolutions win there it loses again.
 """
 
 from __future__ import annotations
 
 from copy import deepcopy
+from typing import cast
 
 import torch
 from torch import Tensor, nn
 
 from synthesis.frequency_grid import LinearFrequencyGrid
-from synthesis.generator import Generator
+from synthesis.generator import Generator, ResidualBlock
 
 GPU_PRECISION = torch.float16
 """Of the stem and the blocks on a CUDA device; the head, which writes decibels, stays in float32.
@@ -34,7 +35,10 @@ def for_inference(generator: Generator, served_on: str | None = None) -> Generat
     copy = deepcopy(generator).eval()
     if isinstance(generator.grid, LinearFrequencyGrid):
         on_gpu = (served_on or next(generator.parameters()).device.type) == "cuda"
-        _lay_out(copy, WrittenOutNorm if on_gpu else _Norm)
+        if on_gpu:
+            copy.stem, copy.head = _with_activations(copy.stem), _with_activations(copy.head)
+            copy.blocks = nn.Sequential(*(_Block(cast(ResidualBlock, each)) for each in copy.blocks))
+        _lay_out(copy)
         if on_gpu:
             round_trunk(copy, GPU_PRECISION)
     return copy
@@ -48,14 +52,40 @@ def round_trunk(generator: Generator, precision: torch.dtype) -> None:
     generator.head.insert(0, _Cast(outside))
 
 
-def _lay_out(parent: nn.Module, norm: type[_Norm]) -> None:
+def _with_activations(layers: nn.Sequential) -> nn.Sequential:
+    """Each norm takes the SiLU after it along."""
+    kept: list[nn.Module] = []
+    for each in layers:
+        if isinstance(each, nn.GroupNorm):
+            kept.append(WrittenOutNorm(each))
+        elif not (isinstance(each, nn.SiLU) and kept and isinstance(kept[-1], WrittenOutNorm)):
+            kept.append(each)
+    return nn.Sequential(*kept)
+
+
+class _Block(nn.Module):
+    """`synthesis.generator.ResidualBlock` whose norms take what follows them along."""
+
+    def __init__(self, block: ResidualBlock) -> None:
+        super().__init__()
+        self.first, self.second = block.first, block.second
+        self.first_norm, self.second_norm = WrittenOutNorm(block.first_norm), WrittenOutNorm(block.second_norm)
+
+    def forward(self, hidden: Tensor) -> Tensor:
+        """[batch, channels, n] -> same."""
+        inner = self.first_norm(self.first(hidden))
+        made: Tensor = self.second_norm(self.second(inner), hidden)
+        return made
+
+
+def _lay_out(parent: nn.Module) -> None:
     for name, child in parent.named_children():
         if isinstance(child, nn.Conv1d):
             setattr(parent, name, _Convolution(child))
         elif isinstance(child, nn.GroupNorm):
-            setattr(parent, name, norm(child))
+            setattr(parent, name, _Norm(child))
         else:
-            _lay_out(child, norm)
+            _lay_out(child)
 
 
 class _Convolution(nn.Module):
@@ -88,16 +118,17 @@ class _Norm(nn.Module):
 
 
 class WrittenOutNorm(_Norm):
-    """A group norm of six small operators; `synthesis.gpu.norm` has it in kernels."""
+    """A group norm and SiLU of small operators; `synthesis.gpu.norm` has them in kernels."""
 
-    def forward(self, hidden: Tensor) -> Tensor:
-        """[batch, channels, n] -> same, the order in memory [batch, n, channels] in and out."""
+    def forward(self, hidden: Tensor, carried: Tensor | None = None) -> Tensor:
+        """silu(norm(hidden) + carried): [batch, channels, n] each, the order in memory [batch, n, channels]."""
         points = hidden.transpose(1, 2)
         grouped = points.unflatten(-1, (self.n_groups, -1))
         variance, mean = torch.var_mean(grouped, dim=(1, 3), correction=0, keepdim=True)
         scale = self.weight.view(self.n_groups, -1) * torch.rsqrt(variance + self.eps)
         shift = torch.addcmul(self.bias.view(self.n_groups, -1), mean, scale, value=-1)
-        return torch.addcmul(shift, grouped, scale).flatten(2).transpose(1, 2)
+        normed = torch.addcmul(shift, grouped, scale).flatten(2).transpose(1, 2)
+        return nn.functional.silu(normed if carried is None else normed + carried)
 
 
 class _Cast(nn.Module):

@@ -63,7 +63,8 @@ class Predictor:
         late *= psd
         share = self._bands.sums(late) / np.maximum(disturbance, _TINY)
         typical, per_share = learned
-        scaled = np.clip(per_share * share, typical / PLAUSIBLE_RANGE, typical * PLAUSIBLE_RANGE)
+        most = typical * PLAUSIBLE_RANGE
+        scaled = np.minimum(np.maximum(per_share * share, typical / PLAUSIBLE_RANGE), most)
         return np.where(share > NO_LATE_PART, scaled, typical)
 
 

@@ -131,7 +131,7 @@ class _Problem:
         ceiling = np.full(len(psd), np.inf if max_gain_db is None else 10 ** (max_gain_db / 20), np.float32)
         high = refiner._high
         ratio = np.sqrt(high.sums(primary_power) / np.maximum(high.sums(self._secondary_power), _TINY))
-        drive = high.spread(np.clip(DRIVE_LIMIT * ratio, LEAST_CEILING, MOST_CEILING))
+        drive = high.spread(np.minimum(np.maximum(DRIVE_LIMIT * ratio, LEAST_CEILING), MOST_CEILING))
         np.minimum(ceiling[high.bins], drive, out=ceiling[high.bins])
         self._inverse_ceiling = 1 / ceiling
 

@@ -1,8 +1,10 @@
-"""A generator's group norm over channels side by side in two launches; PyTorch's is the reference.
+"""A generator's group norm over channels side by side, and the SiLU after it, in two launches; PyTorch's operators
+are the reference.
 
-For the generator on every bin of the Fourier grid, whose rows are too long for one program: each program takes some
-points, all channels of them. The first kernel leaves its sums, the second adds up everybody's, in one order, and
-writes its own points. Sums are float32's, whatever the rows are in.
+In a residual block what the block was given is added before the SiLU. The generator is that on every bin of the
+Fourier grid, whose rows are too long for one program: each program takes some points, all channels of them. The
+first kernel leaves its sums, the second adds up everybody's, in one order, and writes its own points. All is
+computed in float32, whatever the rows are in.
 """
 
 from __future__ import annotations
@@ -24,7 +26,7 @@ N_WARPS = {"_sums": 8, "_standardised": 8}
 
 _kernel = triton.jit(
     do_not_specialize=["n_points", "n_parts"],
-    do_not_specialize_on_alignment=["hidden", "sums", "weight", "bias", "made"],
+    do_not_specialize_on_alignment=["hidden", "sums", "weight", "bias", "carried", "made"],
 )
 """One variant for each width of a generator."""
 
@@ -44,10 +46,10 @@ def _sums(hidden, sums, n_points, CHANNELS: tl.constexpr, PLACES: tl.constexpr, 
 
 @_kernel
 def _standardised(
-    hidden, sums, weight, bias, made, eps, n_points, n_parts, CHANNELS: tl.constexpr, EACH: tl.constexpr,
-    PLACES: tl.constexpr, PARTS: tl.constexpr, POINTS: tl.constexpr,
+    hidden, sums, weight, bias, carried, made, eps, n_points, n_parts, CHANNELS: tl.constexpr, EACH: tl.constexpr,
+    PLACES: tl.constexpr, PARTS: tl.constexpr, POINTS: tl.constexpr, ADDS: tl.constexpr,
 ):  # fmt: skip
-    """Of program (item, part): its points, in groups of EACH channels."""
+    """Of program (item, part): its points, in groups of EACH channels, through SiLU. ADDS: after `carried`."""
     item, own = tl.program_id(0), tl.program_id(1)
     part, channel = tl.arange(0, PARTS), tl.arange(0, PLACES)
     of_part = sums + ((item * n_parts + part) * 2 * PLACES)[:, None] + channel[None, :]
@@ -66,11 +68,14 @@ def _standardised(
     inside = (point < n_points)[:, None] & given[None, :]
     place = (item * n_points + point)[:, None] * CHANNELS + channel[None, :]
     values = tl.load(hidden + place, mask=inside, other=0.0).to(tl.float32)
-    tl.store(made + place, values * scale[None, :] + shift[None, :], mask=inside)
+    values = values * scale[None, :] + shift[None, :]
+    if ADDS:
+        values += tl.load(carried + place, mask=inside, other=0.0).to(tl.float32)
+    tl.store(made + place, values / (1 + tl.exp(-values)), mask=inside)
 
 
 class FusedNorm(WrittenOutNorm):
-    """The norm by the kernels."""
+    """A norm and the SiLU after it, by the kernels."""
 
     def __init__(self, norm: WrittenOutNorm) -> None:
         """norm: whose weights are taken over."""
@@ -78,10 +83,11 @@ class FusedNorm(WrittenOutNorm):
         self.weight, self.bias = norm.weight, norm.bias
         self.n_groups, self.eps = norm.n_groups, norm.eps
 
-    def forward(self, hidden: Tensor) -> Tensor:
-        """[batch, channels, n] -> same, the order in memory [batch, n, channels] in and out."""
+    def forward(self, hidden: Tensor, carried: Tensor | None = None) -> Tensor:
+        """silu(norm(hidden) + carried): [batch, channels, n] each, the order in memory [batch, n, channels]."""
         batch, n_channels, n_points = hidden.shape
         points = hidden.transpose(1, 2).contiguous()
+        added = points if carried is None else carried.transpose(1, 2).contiguous()
         n_parts, places = triton.cdiv(n_points, POINTS), triton.next_power_of_2(n_channels)
         sums = points.new_empty(batch, n_parts, 2, places, dtype=torch.float32)
         made = torch.empty_like(points)
@@ -92,12 +98,14 @@ class FusedNorm(WrittenOutNorm):
             sums,
             self.weight,
             self.bias,
+            added,
             made,
             self.eps,
             n_points,
             n_parts,
             EACH=n_channels // self.n_groups,
             PARTS=triton.next_power_of_2(n_parts),
+            ADDS=carried is not None,
             **widths,
             num_warps=N_WARPS["_standardised"],
         )

@@ -92,8 +92,7 @@ def obstacle(device: torch.device, config: GeneratorConfig = PRIME_LOG) -> str |
             expected["corrections"] = _corrections(layers.double().to(device), device)
         if config.kind == "prime":
             own = WrittenOutNorm(nn.GroupNorm(config.n_groups, config.n_channels))
-            found["norm"] = [_normed(norm.FusedNorm(own), config, device)]
-            expected["norm"] = [_normed(own, config, device)]
+            found["norm"], expected["norm"] = (_normed(each, config, device) for each in (norm.FusedNorm(own), own))
         for name, values in expected.items():
             pairs = zip(found[name], values, strict=True)
             difference = max(float((a - b).norm() / b.norm()) for a, b in pairs)
@@ -126,12 +125,14 @@ def _corrections(generator: Generator, device: torch.device) -> list[Tensor]:
 
 
 @torch.no_grad()
-def _normed(norm: WrittenOutNorm, config: GeneratorConfig, device: torch.device) -> Tensor:
-    """Of waves on all bins, no two channels alike."""
+def _normed(norm: WrittenOutNorm, config: GeneratorConfig, device: torch.device) -> list[Tensor]:
+    """Of waves on all bins, no two channels alike, and of these in a residual block."""
     n_points = config.n_fft // 2 + 1
     waves = torch.arange(n_points)[:, None] * (1 + torch.arange(config.n_channels)) / 900
     hidden = (torch.cos(waves) * (1 + torch.arange(config.n_channels) / 9)).to(device, GPU_PRECISION)
-    return norm.to(device, GPU_PRECISION)(hidden[None].transpose(1, 2)).float()
+    hidden = hidden[None].transpose(1, 2)
+    norm = norm.to(device, GPU_PRECISION)
+    return [norm(hidden).float(), norm(hidden, hidden).float()]
 
 
 def _some_paths(device: torch.device) -> AcousticPaths:

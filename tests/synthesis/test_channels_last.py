@@ -76,11 +76,13 @@ def test_the_norm_as_a_gpu_computes_it_is_pytorchs(dtype: torch.dtype, tolerance
     own = nn.GroupNorm(8, 40)
     nn.init.normal_(own.weight)
     nn.init.normal_(own.bias)
-    hidden = 3 * torch.randn(2, 2049, 40).transpose(1, 2) + 1
-    expected = deepcopy(own).double()(hidden.to(dtype).double())
-    found = channels_last.WrittenOutNorm(own.to(dtype))(hidden.to(dtype))
-    assert (found.dtype, found.stride()) == (dtype, hidden.stride())
-    torch.testing.assert_close(found.double(), expected, rtol=0, atol=tolerance * float(expected.abs().max()))
+    hidden, carried = ((3 * torch.randn(2, 2049, 40).transpose(1, 2) + 1).to(dtype) for _ in range(2))
+    normed = deepcopy(own).double()(hidden.double())
+    written_out = channels_last.WrittenOutNorm(own.to(dtype))
+    for beside, before in (((), normed), ((carried,), normed + carried)):
+        expected, found = nn.functional.silu(before), written_out(hidden, *beside)
+        assert (found.dtype, found.stride()) == (dtype, hidden.stride())
+        torch.testing.assert_close(found.double(), expected, rtol=0, atol=tolerance * float(expected.abs().max()))
 
 
 def test_the_generator_itself_is_not_changed() -> None:

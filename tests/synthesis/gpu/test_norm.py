@@ -1,4 +1,4 @@
-"""The norm of `prime`'s layers by the kernels against PyTorch's in double precision, and as machine code."""
+"""`prime`'s norms with what follows them: the kernels against PyTorch in double precision, and as machine code."""
 
 from collections import Counter
 from copy import deepcopy
@@ -44,14 +44,18 @@ def test_it_is_pytorchs(
 ) -> None:
     """Half-empty parts, channels that fill no power of two, groups of one: to the rounding of what is written."""
     own, hidden = some_norm(n_groups, n_channels), some_rows(2, n_channels, n_points).to(dtype)
-    expected = deepcopy(own).double()(hidden.double())
+    carried = some_rows(2, n_channels, n_points).flip(0).to(dtype)
+    normed = deepcopy(own).double()(hidden.double())
     fused = kernels.FusedNorm(WrittenOutNorm(own)).to(device, dtype)
-    found = fused(hidden.to(device))
-    assert (found.dtype, found.stride()) == (dtype, hidden.stride())
     digits = 2e-6 if dtype == torch.float32 else 2e-3
-    torch.testing.assert_close(found.double().cpu(), expected, rtol=0, atol=digits * float(expected.abs().max()))
-    alone = fused(hidden[1:].to(device))
-    assert torch.equal(alone[0], found[1])  # an ear does not know of the others
+    for beside, before in (((), normed), ((carried,), normed + carried)):
+        expected, beside = nn.functional.silu(before), [each.to(device) for each in beside]
+        found = fused(hidden.to(device), *beside)
+        assert (found.dtype, found.stride()) == (dtype, hidden.stride())
+        tolerance = digits * float(expected.abs().max())
+        torch.testing.assert_close(found.double().cpu(), expected, rtol=0, atol=tolerance)
+        alone = fused(hidden[1:].to(device), *(each[1:] for each in beside))
+        assert torch.equal(alone[0], found[1])  # an ear does not know of the others
 
 
 def test_it_takes_two_launches(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -65,7 +69,7 @@ def test_it_takes_two_launches(monkeypatch: pytest.MonkeyPatch) -> None:
 @torch.inference_mode()
 def test_all_bins_of_the_papers_grid(device: torch.device) -> None:
     own, hidden = some_norm(8, 40), some_rows(1, 40, 16_385)
-    expected = deepcopy(own).double()(hidden.double())
+    expected = nn.functional.silu(deepcopy(own).double()(hidden.double()))
     found = kernels.FusedNorm(WrittenOutNorm(own)).to(device)(hidden.to(device)).double().cpu()
     torch.testing.assert_close(found, expected, rtol=0, atol=2e-6 * float(expected.abs().max()))
 
@@ -73,8 +77,8 @@ def test_all_bins_of_the_papers_grid(device: torch.device) -> None:
 def test_a_model_that_loads_would_find_them_alike(device: torch.device) -> None:
     config, own = GeneratorConfig.prime(), WrittenOutNorm(some_norm(8, 40))
     expected, found = (_normed(each, config, device) for each in (own, kernels.FusedNorm(own)))
-    difference = float((found - expected).norm() / expected.norm())
-    assert difference < MOST_DIFFERENCE["norm"] / 2
+    for one, other in zip(found, expected, strict=True):
+        assert float((one - other).norm() / other.norm()) < MOST_DIFFERENCE["norm"] / 2
 
 
 @torch.inference_mode()
@@ -98,7 +102,10 @@ def test_a_generator_s_norms_are_swapped_and_no_others(device: torch.device) -> 
 def test_it_compiles_for_hopper(tmp_path: Path) -> None:
     """Without spilling."""
     sizes: dict[str, int | bool] = {"CHANNELS": 40, "EACH": 5, "PLACES": 64, "PARTS": 128, "POINTS": kernels.POINTS}
-    types = dict.fromkeys(("hidden", "weight", "bias", "made"), "*fp16")
+    types = dict.fromkeys(("hidden", "weight", "bias", "carried", "made"), "*fp16")
     types |= {"n_points": "i32", "n_parts": "i32", "eps": "fp32"}
-    for each in compiled("synthesis.gpu.norm", sizes, types, tmp_path).values():
-        assert each["stack"] == 0
+    for adds in (False, True):
+        folder = tmp_path / str(adds)
+        folder.mkdir()
+        for each in compiled("synthesis.gpu.norm", sizes | {"ADDS": adds}, types, folder).values():
+            assert each["stack"] == 0
