@@ -14,6 +14,7 @@ replayed design are counted too, from torch's profiler.
 from __future__ import annotations
 
 import argparse
+import math
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
@@ -53,6 +54,7 @@ from synthesis.gpu.served import (
     LAUNCHES_TO_READ,
     LAUNCHES_TO_REALISE,
     N_LAUNCHES,
+    POINTS_OF_A_NORM,
 )
 from synthesis.noise_reduction import Prediction
 from synthesis.paths import AcousticPaths
@@ -203,7 +205,7 @@ class Counting(TorchDispatchMode):
             own = deepcopy(generator)
             for each in own.modules():
                 if isinstance(each, WrittenOutNorm):
-                    each.forward = partial(self._normed, each.forward)  # type: ignore[method-assign]
+                    each.forward = partial(self._normed, each.forward, each.n_groups)  # type: ignore[method-assign]
             return lambda features: own(features)
         n_each = (N_CHANNELS + 2 + 2 * (1 + 2 * len(config.dilations)) * config.n_channels) * config.n_points
 
@@ -218,9 +220,12 @@ class Counting(TorchDispatchMode):
 
         return correct
 
-    def _normed(self, norm: Callable[..., Tensor], hidden: Tensor, *carried: Tensor) -> Tensor:
-        """A norm as `synthesis.gpu` launches it: read twice, written once, and read what is carried past it."""
-        n_bytes = 3 * _bytes(hidden) + sum(map(_bytes, carried))
+    def _normed(self, norm: Callable[..., Tensor], n_groups: int, hidden: Tensor, *carried: Tensor) -> Tensor:
+        """A norm as `synthesis.gpu` launches it: read twice, written once, and read what is carried past it; each
+        part's sums written by one program and read by all."""
+        n_parts = math.ceil(hidden.shape[-1] / POINTS_OF_A_NORM)
+        n_sums = len(hidden) * n_parts * (n_parts + 1) * 2 * n_groups
+        n_bytes = 3 * _bytes(hidden) + sum(map(_bytes, carried)) + 4 * n_sums
         made: Tensor = self.as_kernels("fused norms", LAUNCHES_OF_A_NORM, n_bytes, lambda: norm(hidden, *carried))
         return made
 

@@ -12,6 +12,7 @@ from model_store.errors import InvalidName, ModelStoreError
 from model_store.manifest import Manifest, Table
 from model_store.mirror import Mirror
 from model_store.store import DEFAULT_ROOT, ModelStore, ModelVersion
+from synthesis.gauss_newton import MAX_UPDATES
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -85,14 +86,10 @@ def _list_row(store: ModelStore, version: ModelVersion) -> tuple[str, ...]:
 
 def _headline(manifest: Manifest) -> str:
     """Noise reduction per k on unseen listeners, the split models' mean for a model trained on everybody."""
-    tables = [manifest.scores.held_out] if manifest.scores.held_out else [*manifest.scores.split_models.values()]
-    values: dict[str, list[float]] = {}
-    for table in tables:
-        for design, figures in table.items():
-            if design.startswith("k=") and "noise_reduction_db" in figures:
-                values.setdefault(design, []).append(figures["noise_reduction_db"])
-    means = " ".join(f"{design} {sum(each) / len(each):.2f}" for design, each in sorted(values.items()))
-    return means + (f" (of {len(tables)} split models)" if means and not manifest.scores.held_out else "")
+    scores, kind = manifest.scores, str(manifest.generator["kind"])
+    values = ((n_updates, scores.noise_reduction_db(kind, n_updates)) for n_updates in range(MAX_UPDATES + 1))
+    means = " ".join(f"k={n_updates} {value:.2f}" for n_updates, value in values if value is not None)
+    return means + (f" (of {len(scores.split_models)} split models)" if means and not scores.held_out else "")
 
 
 def _show(store: ModelStore, options: argparse.Namespace) -> int:

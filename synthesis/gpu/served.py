@@ -26,6 +26,8 @@ N_LAUNCHES = 4
 """Of a solve on a grid of 8192 points."""
 LAUNCHES_TO_READ, LAUNCHES_TO_CORRECT, LAUNCHES_TO_REALISE, LAUNCHES_OF_A_NORM = 2, 1, 4, 2
 """Of what a generator reads, of its layers, of a Wiener filter beside its solve, and of a norm of `prime`."""
+POINTS_OF_A_NORM = 128
+"""That one of its programs takes."""
 LAUNCHES_TO_BEGIN, LAUNCHES_AROUND_A_SOLVE = 5, 6
 """Of what precedes the updates, and of an update beside its solve."""
 LAUNCHES_TO_PREDICT = 4
@@ -90,7 +92,7 @@ def obstacle(device: torch.device, config: GeneratorConfig = PRIME_LOG) -> str |
             found["corrections"] = _corrections(generator.for_kernels(layers).to(device), device)
             # In double precision: torch's own convolutions may round to ten bits on a GPU.
             expected["corrections"] = _corrections(layers.double().to(device), device)
-        if config.kind == "prime":
+        if norm.suited(config):
             own = WrittenOutNorm(nn.GroupNorm(config.n_groups, config.n_channels))
             found["norm"], expected["norm"] = (_normed(each, config, device) for each in (norm.FusedNorm(own), own))
         for name, values in expected.items():
@@ -126,13 +128,16 @@ def _corrections(generator: Generator, device: torch.device) -> list[Tensor]:
 
 @torch.no_grad()
 def _normed(norm: WrittenOutNorm, config: GeneratorConfig, device: torch.device) -> list[Tensor]:
-    """Of waves on all bins, no two channels alike, and of these in a residual block."""
+    """Of waves on all bins, no two channels alike and far from a mean of zero, and of these in a residual block; in
+    the trunk's precision and in the head's."""
     n_points = config.n_fft // 2 + 1
     waves = torch.arange(n_points)[:, None] * (1 + torch.arange(config.n_channels)) / 900
-    hidden = (torch.cos(waves) * (1 + torch.arange(config.n_channels) / 9)).to(device, GPU_PRECISION)
-    hidden = hidden[None].transpose(1, 2)
-    norm = norm.to(device, GPU_PRECISION)
-    return [norm(hidden).float(), norm(hidden, hidden).float()]
+    hidden = (5 + torch.cos(waves) * (1 + torch.arange(config.n_channels) / 9))[None].transpose(1, 2)
+    made = []
+    for precision in (GPU_PRECISION, torch.float32):
+        norm, rounded = norm.to(device, precision), hidden.to(device, precision)
+        made += [norm(rounded).float(), norm(rounded, rounded).float()]
+    return made
 
 
 def _some_paths(device: torch.device) -> AcousticPaths:

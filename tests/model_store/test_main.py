@@ -29,7 +29,8 @@ def test_list_is_a_table_with_the_scores(
     store: ModelStore, checkpoint: Checkpoint, capsys: pytest.CaptureFixture[str]
 ) -> None:
     table = {"k=0": {"noise_reduction_db": 21.0}}
-    split_models = {"a": table, "b": {"k=0": {"noise_reduction_db": 22.0}}}
+    as_compared = {"prime-log": {"noise_reduction_db": 22.0}, "wmmse": {"noise_reduction_db": 20.0}}
+    split_models = {"a": table, "b": as_compared}
     checkpoint = cases.checkpoint()
     checkpoint.manifest = cases.manifest(split=None, scores={"split_models": split_models, "in_support": table})
     store.publish("all", checkpoint)

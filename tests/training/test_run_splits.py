@@ -28,6 +28,9 @@ from training.run_folder import read_rows as read_rows_of_piece
 from training.run_splits import main
 
 SCRIPT = Path(__file__).parents[2] / "training" / "run_splits.py"
+UPDATES = "270"
+"""Enough for a state on the way, which is written every 250."""
+
 QUICK = ["--dataset", "simulated", "--generator", "prime-log", "--quick"]
 
 
@@ -40,7 +43,7 @@ def finished(tmp_path_factory):
     """A quick run of the real script in a process of its own."""
     folder = tmp_path_factory.mktemp("quick")
     done = subprocess.run(
-        [sys.executable, str(SCRIPT), *command(folder, "--updates", "20")],
+        [sys.executable, str(SCRIPT), *command(folder, "--updates", UPDATES)],
         capture_output=True,
         text=True,
         check=False,
@@ -117,7 +120,7 @@ def test_started_again_it_repeats_nothing(finished, capsys):
     folder, _ = finished
     done = folder / "out" / "rows" / "prime-log" / "split00-seed0.csv"
     before = done.stat().st_mtime_ns
-    assert main(command(folder, "--updates", "20")) == 0
+    assert main(command(folder, "--updates", UPDATES)) == 0
     assert "11 of 11 pieces of work were finished before" in capsys.readouterr().out
     assert done.stat().st_mtime_ns == before
     assert [each.version for each in ModelStore(folder / "store", include_bundled=False).list()] == [1]
@@ -204,7 +207,7 @@ def test_a_packed_run_gives_the_same_report(finished, packed, tmp_path, capsys):
 def test_a_run_goes_on_from_a_packed_one(finished, packed, tmp_path, capsys):
     """On a machine that has neither the folder nor the models: only what was not finished is done."""
     folder, _ = finished
-    more = ["--updates", "20", "--methods", "standard,prime-log,wmmse_fast", "--from", str(packed)]
+    more = ["--updates", UPDATES, "--methods", "standard,prime-log,wmmse_fast", "--from", str(packed)]
     assert main(command(tmp_path, *more)) == 0
     printed = capsys.readouterr().out
     assert "11 of 13 pieces of work were finished before" in printed
@@ -235,7 +238,7 @@ def test_another_model_of_the_same_name_is_refused_before_any_work(finished, tmp
     name = "simulated-prime-log-split00-seed0"
     ModelStore(tmp_path / "store").publish(name, ModelStore(folder / "store").load(name))
     expected = f"expected {ModelStore(folder / 'store').resolve(name).digest}"
-    assert main(command(tmp_path, "--updates", "20", "--methods", "prime-log,wmmse_fast")) == 2
+    assert main(command(tmp_path, "--updates", UPDATES, "--methods", "prime-log,wmmse_fast")) == 2
     printed = capsys.readouterr()
     assert f"model {name}@1: found sha256:" in printed.err
     assert expected in printed.err
@@ -257,7 +260,7 @@ def test_a_control_whose_generator_is_missing_is_refused_before_any_work(finishe
     own = run.rows(["prime-log/split00-seed0"]).assign(method="prime", checkpoint="simulated-prime-split00-seed0@1")
     run.write_rows("prime/split00-seed0", own)
     packed_run.pack(tmp_path / "trained", tmp_path / "file")
-    more = ["--updates", "20", "--methods", "wmmse_fast,prime_shuffled_phase", "--from", str(tmp_path / "file")]
+    more = ["--updates", UPDATES, "--methods", "wmmse_fast,prime_shuffled_phase", "--from", str(tmp_path / "file")]
     assert main(command(tmp_path, *more)) == 2
     printed = capsys.readouterr()
     assert "model simulated-prime-split00-seed0@1: found no such model in" in printed.err
@@ -269,7 +272,7 @@ def test_a_packed_run_of_other_settings_is_refused(packed, tmp_path, capsys):
     assert main(command(tmp_path, "--updates", "21", "--from", str(packed))) == 2
     message = capsys.readouterr().err
     assert "run.json.xz: holds a run with other settings" in message
-    assert "updates: found 20, asked for 21" in message
+    assert f"updates: found {UPDATES}, asked for 21" in message
     assert [each.name for each in (tmp_path / "out").iterdir()] == ["run.lock"]
     RunFolder.open(tmp_path / "other", {"window": 4096}, {})
     assert packed_run.main(["unpack", str(packed), str(tmp_path / "other")]) == 2
@@ -347,12 +350,12 @@ def test_another_setting_in_the_same_folder_is_refused(finished, capsys):
     assert main(command(folder, "--updates", "21")) == 2
     message = capsys.readouterr().err
     assert "holds a run with other settings" in message
-    assert "updates: found 20, asked for 21" in message
+    assert f"updates: found {UPDATES}, asked for 21" in message
 
 
-def test_a_killed_run_goes_on(tmp_path):
+def test_a_killed_run_goes_on_and_ends_as_an_unbroken_one(finished, tmp_path):
     """SIGKILL after the first state; the second start goes on from there and finishes."""
-    arguments = [sys.executable, str(SCRIPT), *command(tmp_path, "--updates", "270")]
+    arguments = [sys.executable, str(SCRIPT), *command(tmp_path, "--updates", UPDATES)]
     environment = os.environ | {"OMP_NUM_THREADS": "1"}
     state = tmp_path / "out" / "state" / "prime-log" / "split00-seed0.pt"
     with subprocess.Popen(arguments, stdout=subprocess.PIPE, text=True, env=environment) as first:
@@ -365,6 +368,9 @@ def test_a_killed_run_goes_on(tmp_path):
     assert second.returncode == 0, second.stderr
     assert "goes on from update 250" in second.stdout
     assert not state.exists()
+    unbroken, _ = finished
+    found, expected = (read_rows(each / "out").drop(columns="digest") for each in (tmp_path, unbroken))
+    pd.testing.assert_frame_equal(found, expected)
 
 
 @pytest.mark.parametrize(

@@ -119,3 +119,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print("calibration_study: stopped; the same command goes on from here", file=sys.stderr)
         return 130
     return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -11,6 +11,7 @@ from typing import Any
 
 COMPILE = """
 import importlib, json, re, subprocess, sys
+from collections import Counter
 from pathlib import Path
 import triton
 from triton.backends.compiler import GPUTarget
@@ -32,6 +33,7 @@ for name, n_warps in module.N_WARPS.items():
         "registers": int(re.search(r"REG:(\\d+)", usage)[1]) * 32 * n_warps,
         "stack": int(re.search(r"STACK:(\\d+)", usage)[1]),
         "shared": made.metadata.shared,
+        "loads": Counter(re.findall(r"ld\\.global(?:\\.(v\\d))?", made.asm["ptx"])),
         "variants": [
             each.name for each in kernel.params if not each.is_constexpr and not each.do_not_specialize
             and signature[each.name] != "fp32" and not each.do_not_specialize_on_alignment
@@ -45,7 +47,10 @@ def compiled(
     module: str, sizes: dict[str, int | bool], types: dict[str, str], folder: Path
 ) -> dict[str, dict[str, Any]]:
     """Of each kernel of a module: converts of layout, registers and shared memory of a program, stack of a thread,
-    and the arguments that would ask for another variant. types: of arguments that are no `*fp32`."""
+    loads by how many values they take, and the arguments that would ask for another variant.
+
+    types: of arguments that are no `*fp32`.
+    """
     environment = {key: value for key, value in os.environ.items() if key != "TRITON_INTERPRET"}
     done = subprocess.run(
         [sys.executable, "-c", COMPILE, module, json.dumps(sizes), json.dumps(types), str(folder)],

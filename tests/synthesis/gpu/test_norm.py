@@ -66,6 +66,22 @@ def test_it_takes_two_launches(monkeypatch: pytest.MonkeyPatch) -> None:
     assert launches.total() == LAUNCHES_OF_A_NORM
 
 
+@pytest.mark.parametrize("level", [100.0, 3000.0])
+@torch.inference_mode()
+def test_a_level_far_above_the_deviation_costs_no_digits(level: float, device: torch.device) -> None:
+    """But those that PyTorch's own single precision loses too."""
+    own, hidden = some_norm(8, 40), some_rows(1, 40, 1025) / 10 + level
+    expected = nn.functional.silu(deepcopy(own).double()(hidden.double()))
+    found = kernels.FusedNorm(WrittenOutNorm(own)).to(device)(hidden.to(device)).double().cpu()
+    single = nn.functional.silu(own(hidden)).double()
+    assert (found - expected).abs().max() < 4 * (single - expected).abs().max()
+
+
+def test_a_generator_too_wide_keeps_its_norms_written_out() -> None:
+    wide = for_inference(Generator(replace(GeneratorConfig.prime(4096), n_channels=136, dilations=(1,))), "cuda")
+    assert kernels.for_kernels(wide) is wide
+
+
 @torch.inference_mode()
 def test_all_bins_of_the_papers_grid(device: torch.device) -> None:
     own, hidden = some_norm(8, 40), some_rows(1, 40, 16_385)
@@ -99,13 +115,21 @@ def test_a_generator_s_norms_are_swapped_and_no_others(device: torch.device) -> 
     assert kernels.for_kernels(log) is log
 
 
-def test_it_compiles_for_hopper(tmp_path: Path) -> None:
-    """Without spilling."""
-    sizes: dict[str, int | bool] = {"CHANNELS": 40, "EACH": 5, "PLACES": 64, "PARTS": 128, "POINTS": kernels.POINTS}
-    types = dict.fromkeys(("hidden", "weight", "bias", "carried", "made"), "*fp16")
+@pytest.mark.parametrize("precision", ["fp16", "fp32"])
+def test_it_compiles_for_hopper(precision: str, tmp_path: Path) -> None:
+    """Without spilling, and a thread moves sixteen bytes at once."""
+    sizes: dict[str, int | bool] = {
+        "CHANNELS": 40,
+        "EACH": 5,
+        "GROUPS": 8,
+        "PLACES": 64,
+        "PARTS": 256,
+        "POINTS": kernels.POINTS,
+        "ALIGNED": kernels.ALIGNED,
+    }
+    sizes |= {"ADDS": precision == "fp16"}
+    types = dict.fromkeys(("hidden", "weight", "bias", "carried", "made"), f"*{precision}")
     types |= {"n_points": "i32", "n_parts": "i32", "eps": "fp32"}
-    for adds in (False, True):
-        folder = tmp_path / str(adds)
-        folder.mkdir()
-        for each in compiled("synthesis.gpu.norm", sizes | {"ADDS": adds}, types, folder).values():
-            assert each["stack"] == 0
+    for name, each in compiled("synthesis.gpu.norm", sizes, types, tmp_path).items():
+        assert each["stack"] == 0
+        assert each["loads"]["v4"] > each["loads"].get("", 0), name
