@@ -193,7 +193,7 @@ def rounded(rows: pd.DataFrame) -> pd.DataFrame:
 def read_rows(file: Path) -> pd.DataFrame:
     """Rows of one table file; RunError where it holds none."""
     try:
-        return pd.read_csv(file, keep_default_na=False, na_values=[""])
+        return pd.read_csv(file, keep_default_na=False, na_values=[""], low_memory=False)
     except ValueError as error:
         raise RunError(f"{file}: cannot be read as rows ({error}); delete it to do that piece again") from error
 
