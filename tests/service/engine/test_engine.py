@@ -16,6 +16,7 @@ from model_store.store import ModelStore
 from service.admission.design_times import DesignTimes
 from service.designs import MAX_BATCH, Design, Ear, Evaluation, Recipe
 from service.engine.engine import Engine, choose_device
+from service.engine.resident import ResidentModel
 from service.errors import Problem
 from service.settings import Settings
 from synthesis.errors import InvalidPaths, NonFiniteFilter
@@ -208,6 +209,24 @@ async def begun(engine: Engine) -> "asyncio.Future[list[object]]":
     while engine._queue._busy_until is None:
         await asyncio.sleep(0)
     return running
+
+
+async def test_a_device_that_is_full_sheds_a_batch_and_goes_on(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As a GPU is whose memory others take; what follows is designed."""
+
+    def full(*_: object) -> None:
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    with monkeypatch.context() as while_full:
+        while_full.setattr(ResidentModel, "design", full)
+        for _ in range(2):
+            with pytest.raises(Problem, match="no room") as refused:
+                await engine.design(Recipe(), ears(2))
+            assert (refused.value.status, refused.value.code) == (503, "overloaded")
+            assert not engine.is_busy
+    assert len(await engine.design(Recipe(), ears(2))) == 2
 
 
 async def test_what_estimates_speak_against_is_refused_and_designed_for_its_time(
