@@ -195,6 +195,14 @@ def test_a_file_of_keys_that_is_not_there_ends_the_program(store_folder: Path, t
     assert "Traceback" not in done.stderr
 
 
+def test_a_quota_that_holds_for_nobody_ends_the_program(store_folder: Path) -> None:
+    command = [sys.executable, "-m", "service", "--store", str(store_folder), "--port", "0", "--device", "cpu"]
+    done = subprocess.run([*command, "--quota-per-s", "5"], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 2
+    assert "quota-per-s: found no API keys" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
 def test_a_unix_socket_in_use_is_left_to_its_service(store_folder: Path, tmp_path: Path) -> None:
     path = tmp_path / "socket"
     command = [sys.executable, "-m", "service", "--store", str(store_folder), "--model", "ears", "--device", "cpu"]
