@@ -4,6 +4,7 @@ import ctypes
 import logging
 import os
 import platform
+import signal
 import sys
 from contextlib import suppress
 
@@ -29,6 +30,8 @@ def share_one_heap() -> None:
 def main(arguments: list[str]) -> int:
     """Exit status: 2 for settings that cannot be used; 3 for an address that cannot be listened on. Who is told to
     stop ends by that signal, as uvicorn does."""
+    # It would end the process. Until the server handles it, no model has been looked up that it could mean.
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:
         settings = Settings(_cli_parse_args=arguments)  # type: ignore[call-arg]
     except ValidationError as error:

@@ -135,9 +135,12 @@ def as_problem(error: Exception, request: Request) -> Problem:
 def create_app(settings: Settings) -> FastAPI:
     """The application over the store and the device that the settings name.
 
-    Raises ValueError for a device that is not there and for a file of keys that cannot be read. The default model
-    is loaded when the application starts.
+    Raises ValueError for a device that is not there, for a file of keys that cannot be read and for a quota that
+    nobody has. The default model is loaded when the application starts.
     """
+    keys = Keys(settings.api_keys, settings.api_keys_file)
+    if settings.quota_per_s is not None and not keys.are_asked_for:
+        raise ValueError("quota-per-s: found no API keys that it could hold for, expected some (or no quota)")
     mirror = _mirror(settings)
     provider = collector(settings.otlp_endpoint) if settings.otlp_endpoint else None
     store = ModelStore(mirror.folder if mirror else settings.store or DEFAULT_ROOT)
@@ -185,7 +188,7 @@ def create_app(settings: Settings) -> FastAPI:
         Metrics(engine, settings.commit),
         side_lane,
         Quotas(settings.quota_per_s, settings.quota_burst),
-        Keys(settings.api_keys, settings.api_keys_file),
+        keys,
         Keys(settings.management_keys, settings.management_keys_file),
         calibrator,
     )

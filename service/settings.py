@@ -83,7 +83,7 @@ class Settings(BaseSettings):
     answer; by default all is answered on one."""
     quota_per_s: float | None = Field(None, gt=0, le=1e6)
     """Requests per second that one API key may make in the long run, each item of several counted; by default as
-    many as it likes."""
+    many as it likes. Without API keys it cannot be set."""
     quota_burst: int = Field(20, ge=1, le=1_000_000)
     """Requests that one API key may make at once after a pause."""
     receive_timeout_s: float = Field(10.0, gt=0, le=3600)

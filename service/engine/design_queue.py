@@ -18,8 +18,8 @@ from service.designs import BATCH_SIZES, MAX_BATCH, Ear, Float32, Recipe
 from service.engine.resident import ResidentModel
 
 PROBE_EVERY_S = 1.0
-"""An idle worker takes a design that its estimates speak against this often: estimates of a bad moment must not
-keep everything out for good."""
+"""An idle worker makes a design that its estimates speak against this often, for its time alone: estimates of a bad
+moment must not keep everything out for good. Who asked for it is refused: nobody knows how late it will be."""
 
 PLANNED = 0.6
 """Share of a request's time that estimates may fill while others wait: they hold for four designs in five, and know
@@ -86,7 +86,8 @@ class DesignQueue:
             raise shed("designs", backlog_s, 0.0, due, PLANNED)
 
     def put(self, job: Job) -> None:
-        """Admit a job with the most updates that its deadline leaves time for, or raise Problem (`overloaded`)."""
+        """Admit a job with the most updates that its deadline leaves time for, or refuse it with a Problem
+        (`overloaded`): raised, or as its answer where it is designed all the same, for its time alone."""
         asked, n_ears = job.recipe, len(job.ears)
         job.n_asked, job.waits = asked.n_updates, self.has_work()
         share = PLANNED if job.waits else 1.0
@@ -96,10 +97,12 @@ class DesignQueue:
             n_updates = self.times.most_updates(asked, n_ears, left_s - backlog_s)
             job.recipe = replace(asked, n_updates=n_updates or 0)
             if n_updates is None and not self._is_worth_trying(job):
+                refusal = shed("designs", backlog_s, self.times.expected_s(job.recipe, n_ears), job.due, share)
                 if job.waits or perf_counter() < self._probed + PROBE_EVERY_S or job.due <= perf_counter():
-                    own_s = self.times.expected_s(job.recipe, n_ears)
-                    raise shed("designs", backlog_s, own_s, job.due, share)
-                self._probed, job.due = perf_counter(), math.inf
+                    raise refusal
+                self._probed = perf_counter()
+                job.answer.set_exception(refusal)
+                job = replace(job, due=math.inf)  # another one, which is not withdrawn with the first
         with self._lock:
             self._groups.setdefault(job.kind, deque()).append(job)
             self._n_ears[job.kind] += n_ears

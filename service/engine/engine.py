@@ -24,6 +24,8 @@ from service.engine.resident import ResidentModel
 from service.errors import Problem, retry_after
 from service.threads import prepare_thread
 from synthesis.errors import SynthesisError
+from synthesis.gauss_newton import PROFILES
+from synthesis.synthesizer import METHODS
 
 EVALUATE = "evaluate"
 """The method of a recipe that evaluates filters instead of designing them."""
@@ -103,11 +105,11 @@ class Engine:
             await self.readiness.check()
 
     def _rehearse(self, model: ResidentModel) -> None:
-        """In the worker: learn what a design and an update take."""
-        for n_updates in (0, 1):
+        """In the worker: learn what a design of each method and an update of each profile take."""
+        kinds = [Recipe(method=each) for each in METHODS] + [Recipe(n_updates=1, profile=each) for each in PROFILES]
+        for recipe in kinds:
             for _ in range(N_REHEARSALS):
                 began = perf_counter()
-                recipe = Recipe(n_updates=n_updates)
                 self._learn(recipe, model.design(recipe, [model.golden_ear]), perf_counter() - began)
 
     async def started(self) -> None:

@@ -40,8 +40,9 @@ class Residency:
     """The models in memory, by version and by the references that they go by.
 
     Everything but the loading itself happens in the event loop, so the tables need no lock. A reference is looked
-    up in the store when it is first asked for and again by `reload`: until then an alias or a name without a
-    version means what it meant, and a design of a resident model touches no file.
+    up in the store when it is first asked for and again by `load` and `reload`: until then an alias or a name
+    without a version means what it meant, also while that model has made room for another, and a design of a
+    resident model touches no file.
     """
 
     def __init__(
@@ -66,7 +67,7 @@ class Residency:
         """Requests that wait for a model to be loaded."""
         self._max_resident = max_resident
         self._models: OrderedDict[ModelVersion, ResidentModel] = OrderedDict()  # the least recently used first
-        self._versions: dict[str, ModelVersion] = {}  # by reference
+        self._versions: dict[str, ModelVersion] = {}  # by reference, of models that have made room, too
         self._loading: dict[ModelVersion, asyncio.Task[ResidentModel]] = {}  # in order; the first one runs
         self._load_s = RecentTimes()
         self._loading_since = 0.0
@@ -82,7 +83,7 @@ class Residency:
     def find(self, reference: str) -> ResidentModel | None:
         """The resident model that goes by this reference."""
         version = self._versions.get(reference)
-        return None if version is None else self._models[version]
+        return None if version is None else self._models.get(version)
 
     def scored_noise_reduction_db(self, version: ModelVersion, n_updates: int) -> float | None:
         """What a resident version's manifest says its designs scored on unseen listeners, dB."""
@@ -123,35 +124,44 @@ class Residency:
         return (await self._bring(reference)).version
 
     async def reload(self) -> list[str]:
-        """Look every reference up again, the default one first, and load what changed.
+        """Look every reference up again, the default one first, and load what changed or could not be loaded.
 
         Returns what could not be followed (references, or "the store" itself); what was meant before serves on.
+        A reference that nothing in memory goes by and that is not published any more is forgotten.
         """
-        self._refused.clear()
+        refused, self._refused = self._refused, set()
         failed = [] if await self._refreshed() else ["the store"]
         for reference in dict.fromkeys((self.default_model, *self._versions)):
+            before = self._versions.get(reference)
+            is_used = reference == self.default_model or before in self._models
             try:
-                await self._bring(reference)
+                version = await self._resolved(reference)
+                if is_used or version != before or version in refused:
+                    await self._follow(reference, version, is_used)
             except (UnknownModel, InvalidName) as error:
-                self._refusal(reference, error)
-                failed.append(reference)
+                if is_used:
+                    self._refusal(reference, error)
+                    failed.append(reference)
+                else:
+                    self._versions.pop(reference, None)
             except Problem:
                 failed.append(reference)
         self.default_failed = self.default is None
         return failed
 
     def unload(self, reference: str) -> list[ModelVersion]:
-        """Retire what goes by `reference`, a name standing for all its versions; returns what was retired.
+        """Retire what goes by `reference`, a name standing for all its versions, and forget the references to it;
+        returns what was retired.
 
         Raises Problem: `unknown-model` where nothing resident goes by it, `default-model` for the default model.
         """
         name, number = parse_reference(reference)
-        gone = [
-            version
-            for version in self._models
-            if version == self._versions.get(reference)
-            or (version.name == name and number in (None, version.version))
-        ]
+        meant = self._versions.get(reference)
+
+        def is_meant(version: ModelVersion) -> bool:
+            return version == meant or (version.name == name and number in (None, version.version))
+
+        gone = [version for version in self._models if is_meant(version)]
         if not gone:
             raise Problem("unknown-model", "found no such model in memory, expected one of GET /models", "model")
         default = self.default
@@ -159,6 +169,7 @@ class Residency:
             raise Problem("default-model", "found the default model, expected one of the others", "model")
         for version in gone:
             self._retire(version)
+        self._versions = {each: version for each, version in self._versions.items() if not is_meant(version)}
         return gone
 
     def drop(self, model: ResidentModel) -> None:
@@ -191,7 +202,10 @@ class Residency:
             raise Problem("overloaded", detail, headers=retry_after(self._load_s.expected_s))
         self.n_waiting += 1
         try:
-            version = await self._resolved(reference)
+            if reference not in self._versions:
+                version = await self._resolved(reference)
+                self._versions.setdefault(reference, version)
+            version = self._versions[reference]
             wait_s = self._expected_s(version)
             if reference not in self._bringing:
                 self._bringing[reference] = asyncio.create_task(self._follow(reference, version))
@@ -232,15 +246,18 @@ class Residency:
         except Exception as error:  # a damaged store
             raise self._refusal(reference, error) from error
 
-    async def _follow(self, reference: str, version: ModelVersion) -> ResidentModel:
-        """Let `reference` mean that version, loading it if it is not in memory."""
+    async def _follow(self, reference: str, version: ModelVersion, is_used: bool = True) -> ResidentModel:
+        """Let `reference` mean that version, loading it if it is not in memory. What is not used takes the place of
+        nothing that is."""
         model = self._models.get(version) or await self._loaded(version)
-        self._models[version] = model
+        if version not in self._models:
+            self._models[version] = model
+            self._models.move_to_end(version, last=is_used)
         before = self._versions.get(reference)
         self._versions[reference] = version  # the swap
-        if before is not None and before not in self._versions.values():
+        if before is not None and before in self._models and before not in self._versions.values():
             self._retire(before)
-        self._make_room(keep=version)
+        self._make_room(keep=version if is_used else None)
         return model
 
     async def _loaded(self, version: ModelVersion) -> ResidentModel:
@@ -285,7 +302,7 @@ class Residency:
         logger.error("Model %a cannot be used; what is resident goes on serving", reference, exc_info=error)
         return Problem(*_UNUSABLE)
 
-    def _make_room(self, keep: ModelVersion) -> None:
+    def _make_room(self, keep: ModelVersion | None) -> None:
         """Retire the least recently used beyond the limit, but neither `keep` nor the default model."""
         default = self._versions.get(self.default_model)
         for version in [each for each in self._models if each not in (keep, default)]:
@@ -294,9 +311,8 @@ class Residency:
             self._retire(version)
 
     def _retire(self, version: ModelVersion) -> None:
-        """Forget a model and its references. Whatever design still runs on it holds the last reference to it."""
+        """Let go of a model. Whatever design still runs on it holds the last reference to it."""
         del self._models[version]
-        self._versions = {name: each for name, each in self._versions.items() if each != version}
         logger.info("Retired %s version %d", version.name, version.version)
 
 

@@ -1,10 +1,14 @@
 """The reader behind `deploy/run_image_steps.py`: stages, steps and the build context."""
 
+import json
 import re
 import shutil
+import socket
 import subprocess
 import sys
+import threading
 import tomllib
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
 import pytest
@@ -55,6 +59,23 @@ def test_the_image_s_extras_are_those_asked_for(tmp_path: Path, extras: str, wan
     assert set(wanted) <= set(names)
     assert ("pyfftw" in names) == ("pyfftw" in wanted)
     assert {"torch", "fastapi", "scipy"} <= set(names)
+
+
+@pytest.mark.parametrize("open_door", ["PRIME_PORT", "PRIME_MANAGEMENT_PORT"])
+def test_the_health_check_asks_at_the_operator_s_door_where_there_is_one(open_door: str) -> None:
+    """Clients may have filled the other one."""
+    text = read_dockerfile(ROOT / "Dockerfile")[-1].last("HEALTHCHECK").text
+    check = [sys.executable, *json.loads(text.partition("CMD")[2])[1:]]
+
+    class Healthy(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(200 if self.path == "/health/ready" else 404)
+            self.end_headers()
+
+    with HTTPServer(("127.0.0.1", 0), Healthy) as server, socket.create_server(("127.0.0.1", 0)) as full:
+        environment = {"PRIME_PORT": str(full.getsockname()[1])} | {open_door: str(server.server_port)}
+        threading.Thread(target=server.handle_request, daemon=True).start()
+        assert subprocess.run(check, env=environment, timeout=20, stderr=subprocess.DEVNULL).returncode == 0
 
 
 def test_every_extra_that_an_image_may_ask_for_is_pinned() -> None:

@@ -9,6 +9,7 @@ import kubernetes_validate
 import pytest
 import yaml
 
+from service.admission.keys import Keys
 from service.app import ROUTES
 from service.settings import MAX_DEADLINE_MS, Settings
 
@@ -71,9 +72,23 @@ def test_it_asks_for_what_the_service_has(deployment: dict[str, Any]) -> None:
     paths = {row.path for row in ROUTES if row.method == "GET"}
     for probe in ("startupProbe", "readinessProbe", "livenessProbe"):
         assert container[probe]["httpGet"]["path"] in paths
-        assert container[probe]["httpGet"]["port"] == container["ports"][0]["name"]
+        assert container[probe]["httpGet"]["port"] == "management"
     assert container["livenessProbe"]["httpGet"]["path"] == "/health/live"
     assert parsed.drain_s > container["readinessProbe"]["periodSeconds"]
+
+
+@pytest.mark.parametrize("deployment", deployments(), ids=["cpu", *PATCHES])
+def test_probes_and_scrapes_come_by_the_operator_s_door(deployment: dict[str, Any]) -> None:
+    """From other addresses, so that it is open to all pods: a key is asked for where something can be changed."""
+    template = deployment["spec"]["template"]
+    (container,) = template["spec"]["containers"]
+    environment = {each["name"]: each["value"] for each in container["env"]}
+    ports = {each["name"]: str(each["containerPort"]) for each in container["ports"]}
+    assert environment["PRIME_MANAGEMENT_HOST"] == "0.0.0.0"
+    assert environment["PRIME_MANAGEMENT_PORT"] == ports["management"] != ports["http"]
+    assert template["metadata"]["annotations"]["prometheus.io/port"] == ports["management"]
+    assert Keys((), Path(environment["PRIME_MANAGEMENT_KEYS_FILE"])).are_asked_for
+    assert [each["targetPort"] for each in MANIFESTS[1]["spec"]["ports"]] == ["http"]
 
 
 def test_everything_selects_the_same_pods() -> None:

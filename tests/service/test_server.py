@@ -4,6 +4,7 @@ import gc
 import hashlib
 import os
 import re
+import signal
 import socket
 import subprocess
 import sys
@@ -194,6 +195,14 @@ def test_a_file_of_keys_that_is_not_there_ends_the_program(store_folder: Path, t
     assert "Traceback" not in done.stderr
 
 
+def test_a_quota_that_holds_for_nobody_ends_the_program(store_folder: Path) -> None:
+    command = [sys.executable, "-m", "service", "--store", str(store_folder), "--port", "0", "--device", "cpu"]
+    done = subprocess.run([*command, "--quota-per-s", "5"], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 2
+    assert "quota-per-s: found no API keys" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
 def test_a_unix_socket_in_use_is_left_to_its_service(store_folder: Path, tmp_path: Path) -> None:
     path = tmp_path / "socket"
     command = [sys.executable, "-m", "service", "--store", str(store_folder), "--model", "ears", "--device", "cpu"]
@@ -213,6 +222,20 @@ def test_a_unix_socket_in_use_is_left_to_its_service(store_folder: Path, tmp_pat
             first.terminate()
         first.wait(30)
     assert not path.exists()
+
+
+def test_a_reload_during_the_start_does_not_end_the_program(store_folder: Path) -> None:
+    """Which takes seconds: its modules are imported before the server is there."""
+    command = [sys.executable, "-X", "importtime", "-m", "service", "--store", str(store_folder), "--device", "cpu"]
+    with subprocess.Popen([*command, "--port", "0"], stderr=subprocess.PIPE, text=True) as starting:
+        assert starting.stderr is not None
+        assert next(line for line in starting.stderr if line.endswith(" fastapi\n"))
+        starting.send_signal(signal.SIGHUP)
+        running = next((line for line in starting.stderr if "running on" in line), "")
+        starting.terminate()
+        starting.stderr.read()  # so that it need not wait to be read
+    assert running
+    assert starting.returncode == -signal.SIGTERM
 
 
 def test_a_taken_port_ends_the_program_with_a_line(program: Program, store_folder: Path) -> None:

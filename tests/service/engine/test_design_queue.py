@@ -49,6 +49,12 @@ def job(recipe: Recipe, due_in_s: float = math.inf, n_ears: int = 1) -> Job:
     return Job(model(), recipe, [Ear(primary, secondary)] * n_ears, perf_counter() + due_in_s, answer)
 
 
+def assert_refused(job: Job) -> None:
+    refusal = job.answer.exception()
+    assert isinstance(refusal, Problem)
+    assert refusal.code == "overloaded"
+
+
 def put(queue: DesignQueue, *jobs: Job) -> None:
     for each in jobs:
         queue.put(each)
@@ -161,10 +167,12 @@ async def test_an_idle_worker_tries_again_what_its_estimates_speak_against(
     monkeypatch.setattr(design_queue, "PROBE_EVERY_S", 0.0)
     tried = job(Recipe(n_updates=3), due_in_s=0.01)
     queue.put(tried)
-    assert tried.recipe.n_updates == 0
+    assert_refused(tried)  # at once: it is designed for its time alone, however late
+    assert not queue.withdraw(tried)
     with pytest.raises(Problem):  # but only one
         queue.put(job(Recipe(), due_in_s=0.01))
-    assert queue.take()[0] == [tried]
+    ((found,), late) = queue.take()
+    assert (found.recipe.n_updates, found.ears, late) == (0, tried.ears, [])
     queue.done()
     monkeypatch.setattr(design_queue, "PROBE_EVERY_S", 60.0)
     with pytest.raises(Problem) as refused:
@@ -199,8 +207,9 @@ async def test_an_idle_worker_tries_what_was_done_in_time_lately(queue: DesignQu
         assert (each.recipe.n_updates, each.n_asked) == (0, 1)
         queue.done()
     queue.times.observe(Recipe(), 1, 10 * SINGLE_S, 0.0)  # the quick one is forgotten
-    queue.put(hurried[2])  # once a second one is tried whatever is known
-    queue.take()
+    queue.put(hurried[2])  # once a second one is designed whatever is known, and refused
+    assert_refused(hurried[2])
+    assert len(queue.take()[0]) == 1
     queue.done()
     with pytest.raises(Problem, match="found 0 ms of designs before this one and 10000 ms of its own"):
         queue.put(job(Recipe(), 1.1 * SINGLE_S))

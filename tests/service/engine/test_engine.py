@@ -13,11 +13,14 @@ from starlette.requests import ClientDisconnect
 
 from model_store.errors import InvalidName, UnknownModel
 from model_store.store import ModelStore
+from service.admission.design_times import DesignTimes
 from service.designs import MAX_BATCH, Design, Ear, Evaluation, Recipe
 from service.engine.engine import Engine, choose_device
+from service.engine.resident import ResidentModel
 from service.errors import Problem
 from service.settings import Settings
 from synthesis.errors import InvalidPaths, NonFiniteFilter
+from synthesis.gauss_newton import PROFILES
 from synthesis.synthesizer import METHODS
 from tests.service import models
 
@@ -206,6 +209,52 @@ async def begun(engine: Engine) -> "asyncio.Future[list[object]]":
     while engine._queue._busy_until is None:
         await asyncio.sleep(0)
     return running
+
+
+async def test_a_device_that_is_full_sheds_a_batch_and_goes_on(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As a GPU is whose memory others take; what follows is designed."""
+
+    def full(*_: object) -> None:
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    with monkeypatch.context() as while_full:
+        while_full.setattr(ResidentModel, "design", full)
+        for _ in range(2):
+            with pytest.raises(Problem, match="no room") as refused:
+                await engine.design(Recipe(), ears(2))
+            assert (refused.value.status, refused.value.code) == (503, "overloaded")
+            assert not engine.is_busy
+    assert len(await engine.design(Recipe(), ears(2))) == 2
+
+
+async def test_what_estimates_speak_against_is_refused_and_designed_for_its_time(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    times, made = DesignTimes(), list[int]()
+    times.observe(Recipe(), 1, 60.0, 0.0)  # of a bad moment
+    monkeypatch.setattr(engine._queue, "times", times)
+    monkeypatch.setattr(engine, "on_batch", made.append)
+    with pytest.raises(Problem) as refused:
+        await engine.design(Recipe(), ears(1), time.perf_counter() + 30.0)
+    assert refused.value.code == "overloaded"
+    while engine.is_busy:
+        await asyncio.sleep(1e-3)
+    assert (made, engine.n_queued) == ([1], 0)
+    only(await engine.design(Recipe(), ears(1), time.perf_counter() + 30.0))  # as one was just made in time
+
+
+async def test_the_time_of_every_design_is_known_before_anybody_asks(settings: Settings) -> None:
+    """Else the first one of a kind would be let in whatever its deadline."""
+    engine = Engine(ModelStore(settings.store), torch.device("cpu"), default_model="ears")
+    engine.start()
+    await engine.started()
+    times = engine._queue.times
+    known = [times.expected_s(Recipe(method=each)) for each in METHODS]
+    known += [times.expected_s(Recipe(n_updates=1, profile=each)) - times.expected_s(Recipe()) for each in PROFILES]
+    assert min(known) > 0
+    await engine.close()
 
 
 async def test_a_deadline_that_passes_while_waiting_is_not_designed(engine: Engine) -> None:

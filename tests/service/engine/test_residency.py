@@ -4,6 +4,7 @@ import asyncio
 import gc
 import logging
 import os
+import shutil
 import threading
 import weakref
 from collections.abc import AsyncIterator, Iterator
@@ -220,6 +221,64 @@ async def test_unloading(engine: Engine, store: ModelStore) -> None:
         engine.residency.unload("other")
     assert refused.value.code == "unknown-model"
     assert [each.name for each in engine.residency.versions()] == ["ears"]
+
+
+async def asked(engine: Engine, *references: str) -> list[int]:
+    """The versions that designs come from."""
+    return [only(await engine.design(Recipe(each), ears(1))).model.version for each in references]
+
+
+async def test_a_name_means_what_it_meant_when_its_model_has_made_room(engine: Engine, store: ModelStore) -> None:
+    """Until an operator says otherwise: only then is a newer version looked at."""
+    for name in ("one", "two"):
+        store.publish(name, models.checkpoint(3))
+    assert await asked(engine, "one") == [1]
+    store.publish("one", models.checkpoint(4))
+    assert await asked(engine, "one", "two", "one", "two") == [1, 1, 1, 1]  # each in the other's place
+    assert await engine.residency.reload() == []
+    assert [each.name for each in engine.residency.versions()] == ["ears", "two"]  # what is asked for now stays
+    assert await asked(engine, "one") == [2]
+
+
+async def test_a_damaged_version_takes_no_name_away(engine: Engine, store: ModelStore) -> None:
+    for name in ("one", "two"):
+        store.publish(name, models.checkpoint(3))
+    assert await asked(engine, "one", "two") == [1, 1]
+    store.publish("one", models.checkpoint(4))
+    damage(store, "one")
+    for _ in range(2):
+        assert await engine.residency.reload() == ["one"]
+        assert await asked(engine, "one", "two") == [1, 1]
+    damage(store, "one")  # flips the bit back
+    assert await engine.residency.reload() == []
+    assert await asked(engine, "one") == [2]
+
+
+async def test_a_reload_tells_of_a_name_that_never_came_into_memory(engine: Engine, store: ModelStore) -> None:
+    store.publish("one", models.checkpoint(3))
+    damage(store, "one")
+    with pytest.raises(Problem):
+        await asked(engine, "one")
+    assert await engine.residency.reload() == ["one"]
+    shutil.rmtree(store.root / "one")
+    assert await engine.residency.reload() == []  # which is no name of anything any more
+
+
+async def test_a_reload_loads_nothing_that_made_room_and_is_the_same(engine: Engine, store: ModelStore) -> None:
+    for name in ("one", "two"):
+        store.publish(name, models.checkpoint(3))
+    assert await asked(engine, "one", "two") == [1, 1]
+    before = engine.residency.n_loads["loaded"]
+    assert await engine.residency.reload() == []
+    assert engine.residency.n_loads["loaded"] == before
+
+
+async def test_what_is_unloaded_is_looked_up_again(engine: Engine, store: ModelStore) -> None:
+    store.publish("one", models.checkpoint(3))
+    assert await asked(engine, "one", "one@1") == [1, 1]
+    store.publish("one", models.checkpoint(4))
+    assert engine.residency.unload("one") == [store.resolve("one@1")]
+    assert await asked(engine, "one") == [2]
 
 
 async def test_memory_is_counted_and_grows_with_what_a_model_can_do(engine: Engine) -> None:
