@@ -40,8 +40,10 @@ class DesignTimes:
     yet is taken to cost nothing, so that it is let in once and then known.
     """
 
-    def __init__(self) -> None:
-        """Knows nothing."""
+    def __init__(self, spares_rows: bool = False) -> None:
+        """Knows nothing. spares_rows: whether a batch may have rows that nobody asked for, as on a GPU, where they
+        take no time."""
+        self.spares_rows = spares_rows
         self._start: Table = defaultdict(RecentTimes)
         self._update: Table = defaultdict(RecentTimes)
 
@@ -54,9 +56,9 @@ class DesignTimes:
         self._start[recipe.method, size].observe(total_s)
 
     def expected_s(self, recipe: Recipe, n_ears: int = 1) -> float:
-        """Seconds that `n_ears` (any number) will take, in batches without a row to spare."""
-        start_s = _expected_s(self._start, recipe.method, n_ears)
-        return start_s + recipe.n_updates * _expected_s(self._update, recipe.profile, n_ears)
+        """Seconds that `n_ears` (any number) will take, in batches as the queue takes them."""
+        start_s = self._expected_s(self._start, recipe.method, n_ears)
+        return start_s + recipe.n_updates * self._expected_s(self._update, recipe.profile, n_ears)
 
     def least_s(self, recipe: Recipe) -> float:
         """The quickest of the last filters without updates for one ear, in seconds: with less, there is no hope."""
@@ -66,19 +68,20 @@ class DesignTimes:
     def most_updates(self, recipe: Recipe, n_ears: int, available_s: float) -> int | None:
         """The most updates up to the recipe's that so many ears can have in that time; None: not even the filters
         that they would start from."""
-        spare_s = available_s - _expected_s(self._start, recipe.method, n_ears)
+        spare_s = available_s - self._expected_s(self._start, recipe.method, n_ears)
         if spare_s < 0:
             return None
-        update_s = _expected_s(self._update, recipe.profile, n_ears)
+        update_s = self._expected_s(self._update, recipe.profile, n_ears)
         return recipe.n_updates if recipe.n_updates * update_s <= spare_s else int(spare_s / update_s)
 
-
-def _expected_s(table: Table, name: str, n_ears: int) -> float:
-    """Sum over the batches that `n_ears` are designed in: the largest first, as the queue takes them."""
-    total_s = 0.0
-    for size in reversed(BATCH_SIZES):
-        n_batches, n_ears = divmod(n_ears, size)
-        if n_batches:
-            known = table.get((name, size))
-            total_s += n_batches * (known.expected_s if known else size * table[name, 1].expected_s)
-    return total_s
+    def _expected_s(self, table: Table, name: str, n_ears: int) -> float:
+        """Sum over the batches that `n_ears` are designed in, the largest first."""
+        total_s = 0.0
+        for size in reversed(BATCH_SIZES):
+            n_batches, n_ears = divmod(n_ears, size)
+            if self.spares_rows and n_ears and fitting_size(n_ears) == size:
+                n_batches, n_ears = n_batches + 1, 0
+            if n_batches:
+                known = table.get((name, size))
+                total_s += n_batches * (known.expected_s if known else size * table[name, 1].expected_s)
+        return total_s

@@ -62,9 +62,9 @@ class DesignQueue:
     The event loop puts them in and the worker takes them out; the lock between them is held for microseconds.
     """
 
-    def __init__(self) -> None:
-        """Nothing waits."""
-        self.times = DesignTimes()
+    def __init__(self, spares_rows: bool = False) -> None:
+        """Nothing waits. spares_rows: as `DesignTimes`."""
+        self.times = DesignTimes(spares_rows)
         self._lock = Lock()
         self._groups: dict[Kind, deque[Job]] = {}
         self._n_ears: Counter[Kind] = Counter()
@@ -168,14 +168,14 @@ class DesignQueue:
         return self._busy_until is not None or bool(self._groups)
 
     def _n_together(self, recipe: Recipe, group: deque[Job], now: float) -> int:
-        """How many of the group, from its first on, make the next batch: no row of it is left empty, unless the
-        first job alone does so."""
+        """How many of the group, from its first on, make the next batch: where rows to spare would take time, none is
+        left empty, unless the first job alone does so."""
         n_jobs, n_ears, due = 1, 0, math.inf
         for index, job in enumerate(islice(group, MAX_BATCH)):
             n_ears, due = n_ears + len(job.ears), min(due, job.due)
             if n_ears > MAX_BATCH or (index and now + self.times.expected_s(recipe, n_ears) > due):
                 break
-            if n_ears in BATCH_SIZES:
+            if self.times.spares_rows or n_ears in BATCH_SIZES:
                 n_jobs = index + 1
         return n_jobs
 

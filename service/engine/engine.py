@@ -67,7 +67,7 @@ class Engine:
         ready_budget_s, recheck_s: see `Readiness`."""
         self.device = device
         self.residency = Residency(store, device, default_model, max_resident_models, refresh)
-        self._queue = DesignQueue()
+        self._queue = DesignQueue(spares_rows=device.type == "cuda")
         self._worker = ThreadPoolExecutor(1, "design", initializer=prepare_thread, initargs=(n_threads,))
         self.readiness = Readiness(self.residency, self._worker, budget_s=ready_budget_s, every_s=recheck_s)
         self._starting: asyncio.Task[None] | None = None

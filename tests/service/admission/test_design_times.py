@@ -28,6 +28,16 @@ def test_a_size_that_has_not_run_counts_as_single_ears(times: DesignTimes) -> No
     assert times.expected_s(Recipe(n_updates=1), 48) == pytest.approx(48 * 0.015)
 
 
+@pytest.mark.parametrize(
+    ("n_ears", "expected"), [(1, 0.010), (3, 0.024), (4, 0.024), (35, 0.240 + 0.024), (64, 0.480)]
+)
+def test_where_rows_to_spare_take_no_time_a_batch_is_its_size(n_ears: int, expected: float) -> None:
+    times = DesignTimes(spares_rows=True)
+    for size, spent_s in ((1, 0.010), (4, 0.024), (32, 0.240)):
+        times.observe(Recipe(), size, spent_s, 0.0)
+    assert times.expected_s(Recipe(), n_ears) == pytest.approx(expected)
+
+
 def test_an_unknown_method_is_let_in() -> None:
     assert DesignTimes().expected_s(Recipe(method="wmmse"), 3) == 0
     assert DesignTimes().most_updates(Recipe(method="wmmse", n_updates=3), 1, 0.0) == 3

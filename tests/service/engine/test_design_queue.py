@@ -78,6 +78,13 @@ async def test_a_batch_has_no_row_to_spare(queue: DesignQueue, n_waiting: int, t
     assert len(queue.take()[0]) == taken
 
 
+@pytest.mark.parametrize(("n_waiting", "taken"), [(1, 1), (3, 3), (31, 31), (40, 32)])
+async def test_where_rows_to_spare_take_no_time_all_go_together(n_waiting: int, taken: int) -> None:
+    queue = DesignQueue(spares_rows=True)
+    put(queue, *(job(Recipe()) for _ in range(n_waiting)))
+    assert len(queue.take()[0]) == taken
+
+
 async def test_jobs_of_several_ears_keep_together(queue: DesignQueue) -> None:
     jobs = [job(Recipe(), n_ears=n) for n in (3, 2, 3, 16)]
     put(queue, *jobs)
