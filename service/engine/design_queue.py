@@ -168,8 +168,9 @@ class DesignQueue:
         return self._busy_until is not None or bool(self._groups)
 
     def _n_together(self, recipe: Recipe, group: deque[Job], now: float) -> int:
-        """How many of the group, from its first on, make the next batch. Where rows to spare would take time, none is
-        left empty, unless the first job alone does so.
+        """How many of the group, from its first on, make the next batch.
+
+        Where rows to spare would take time, none is left empty, unless the first job alone does so.
         """
         n_jobs, n_ears, due = 1, 0, math.inf
         for index, job in enumerate(islice(group, MAX_BATCH)):
