@@ -50,6 +50,7 @@ _CALIBRATION = (
     "too-slow too-many-connections method-not-allowed"
 )
 _BINARY_BODY = "bad-magic bad-version bad-flags bad-length bad-checksum"
+_UNREAD_BODY = "length-required too-large unsupported-encoding"
 _ANY = "malformed-request method-not-allowed too-slow headers-too-large internal-error too-many-connections"
 
 PATHS_EXAMPLE: Json = {
@@ -129,7 +130,7 @@ def document(settings: Settings) -> Json:
                     "reload_models",
                     "Follow every alias and name to what it stands for now",
                     "Reloaded",
-                    "unauthorised not-acceptable model-unavailable",
+                    f"unauthorised not-acceptable model-unavailable {_UNREAD_BODY}",
                 )
                 | managed
             },
@@ -138,7 +139,7 @@ def document(settings: Settings) -> Json:
                     "load_model",
                     "Load, verify and warm up what a name stands for, then let it take over",
                     "Loaded",
-                    "unauthorised unknown-model not-acceptable model-unavailable",
+                    f"unauthorised unknown-model not-acceptable model-unavailable {_UNREAD_BODY}",
                 )
                 | managed
             },
@@ -147,7 +148,7 @@ def document(settings: Settings) -> Json:
                     "unload_model",
                     "Retire a version, or all of a name's, after the designs under way",
                     "Unloaded",
-                    "unauthorised unknown-model not-acceptable default-model",
+                    f"unauthorised unknown-model not-acceptable default-model {_UNREAD_BODY}",
                 )
                 | managed
             },
