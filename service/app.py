@@ -6,7 +6,7 @@ import asyncio
 import hashlib
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import ExitStack, asynccontextmanager
 from typing import Any, Literal, NamedTuple
 
 from fastapi import FastAPI
@@ -21,6 +21,7 @@ from model_store.mirror import Mirror, is_url
 from model_store.store import DEFAULT_ROOT, ModelStore
 from service.admission.keys import Keys
 from service.admission.quotas import Quotas
+from service.admission.room import Room
 from service.calibration.calibrator import N_LARGEST, Calibrator
 from service.engine.engine import Engine, choose_device
 from service.errors import Problem, from_domain
@@ -36,6 +37,10 @@ logger = logging.getLogger(__name__)
 
 GONE = 499
 """What a request is counted as whose client has hung up: nginx's number, which no client ever sees."""
+
+BODIES_BYTES = 512 * 2**20
+"""All bodies of designs under way: forty of the largest, or 1600 binary ones of 16385 bins, which is more than wait
+for a service that keeps its deadlines; and an amount that one does not run out of memory by."""
 
 Handler = Callable[[Request], Awaitable[Response]]
 
@@ -101,7 +106,8 @@ class DirectRoute(APIRoute):
     async def _respond(self, request: Request) -> Response:
         request.state.method = ""
         try:
-            response: Response = await self.endpoint(request)
+            with ExitStack() as request.state.held:  # what a request has a place in until its answer
+                response: Response = await self.endpoint(request)
             code = "ok"
         except ClientDisconnect:
             response, code = Response(status_code=GONE), "client-gone"  # to nobody
@@ -191,6 +197,7 @@ def create_app(settings: Settings) -> FastAPI:
         keys,
         Keys(settings.management_keys, settings.management_keys_file),
         calibrator,
+        Room(max(BODIES_BYTES, settings.max_body_bytes)),
     )
     for row in ROUTES:
         handler = row.handler if settings.management_port is None else _heard(row)

@@ -53,7 +53,8 @@ class Keys:
         if not self.are_asked_for:
             return None
         self._look()
-        scheme, _, key = request.headers.get("authorization", "").partition(" ")
+        # Several headers are read as one (RFC 9110, 5.3), which is no key.
+        scheme, _, key = ",".join(request.headers.getlist("authorization")).partition(" ")
         # Headers are decoded as Latin-1: this gives back the bytes that were sent, which the digest is of.
         digest = hashlib.sha256(key.strip(" \t").encode("latin-1")).hexdigest()
         if scheme.lower() == "bearer" and digest in self._digests:

@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 
 from service.admission.deadlines import Gone, shed, waiting
 from service.admission.design_times import RecentTimes
-from service.errors import Problem, retry_after
+from service.admission.room import Room
 from service.threads import prepare_thread
 
 Found = TypeVar("Found")
@@ -38,8 +38,7 @@ class Calibrator:
     def __init__(self, max_bytes: int) -> None:
         """max_bytes: of all bodies under way. The thread starts with the first work."""
         self._worker = ThreadPoolExecutor(1, "calibrate", initializer=prepare_thread, initargs=(1,))
-        self._max_bytes = max_bytes
-        self._n_bytes = 0
+        self._room = Room(max_bytes)
         self._there: set[Future[Any]] = set()
         """What waits or runs."""
         self._times = RecentTimes()
@@ -49,15 +48,8 @@ class Calibrator:
         """Room for a body, from before it is read to the answer; Problem `overloaded` where there is none, or where
         what is here already lasts beyond `due` (as `perf_counter` counts)."""
         self._refuse_hopeless(due)
-        if self._n_bytes + n_bytes > self._max_bytes:
-            found = f"found {self._n_bytes} bytes of recordings under way and {n_bytes} in this body"
-            detail = f"{found}, expected at most {self._max_bytes}"
-            raise Problem("overloaded", detail, headers=retry_after(self._backlog_s()))
-        self._n_bytes += n_bytes
-        try:
+        with self._room.place(n_bytes, self._backlog_s()):
             yield
-        finally:
-            self._n_bytes -= n_bytes
 
     async def run(self, work: Callable[[], Found], due: float = math.inf, gone: Gone | None = None) -> Found:
         """Have the thread do it. Problem `overloaded` at once where that cannot be done by `due`, `deadline-passed`

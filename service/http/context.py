@@ -12,11 +12,12 @@ from model_store.store import ModelStore
 from service.admission.deadlines import deadline_s
 from service.admission.keys import Keys
 from service.admission.quotas import Quotas
+from service.admission.room import Room
 from service.calibration.calibrator import Calibrator
 from service.engine.engine import Engine
 from service.formats import answers
 from service.formats.side_lane import SideLane
-from service.http.negotiation import JSON
+from service.http.negotiation import JSON, declared_length, read_body
 from service.observability.metrics import Metrics
 from service.settings import Settings
 
@@ -37,6 +38,8 @@ class Service:
     keys: Keys
     management_keys: Keys
     calibrator: Calibrator
+    room: Room
+    """For the bodies of all requests but calibrations, which have room of their own."""
 
 
 def service_of(request: Request) -> Service:
@@ -65,6 +68,16 @@ def count_items(request: Request, service: Service, n_items: int) -> None:
     """Let a request that has been admitted as one count as many against its key's quota."""
     if request.state.key is not None:
         service.quotas.take(request.state.key, n_items, held=1)
+
+
+async def design_body(request: Request, service: Service, due: float) -> bytearray:
+    """The body of a request for designs that are `due` then, if they can be made and there is room for it. Its
+    place is kept until the answer."""
+    service.engine.refuse_hopeless(due)
+    settings = service.settings
+    n_bytes = declared_length(request, settings.max_body_bytes)
+    request.state.held.enter_context(service.room.place(n_bytes))
+    return await read_body(request, settings.max_body_bytes, settings.receive_timeout_s, due)
 
 
 def json_response(document: object) -> Response:

@@ -18,9 +18,9 @@ from service.formats.options import BINARY as BINARY_OPTIONS
 from service.formats.options import DEFAULT_UPDATES, REFINE, Options, read_options
 from service.formats.schemas import DesignBody, EvaluateBody, items_of, read_object
 from service.http import advice
-from service.http.context import Service, admitted, count_items, json_response, service_of
+from service.http.context import Service, admitted, count_items, design_body, json_response, service_of
 from service.http.items import Item, design_items
-from service.http.negotiation import BINARY, JSON, body_type, chosen_answer, read_body, until_gone
+from service.http.negotiation import BINARY, JSON, body_type, chosen_answer, until_gone
 from synthesis.errors import SynthesisError
 
 
@@ -42,8 +42,7 @@ async def _design(request: Request, options: Iterable[str], default_updates: int
     asked = read_options(request.query_params, allowed, default_updates)
     if media_type == BINARY:
         request.state.method = asked.method  # JSON says it in its body
-    service.engine.refuse_hopeless(due)
-    body = await read_body(request, service.settings.max_body_bytes, service.settings.receive_timeout_s, due)
+    body = await design_body(request, service, due)
     watch.body_read()
     if media_type == BINARY:
         recipe, ear = _from_binary(body, asked)
@@ -118,8 +117,7 @@ async def evaluate(request: Request) -> Response:
     chosen_answer(request, (JSON,))
     body_type(request, (JSON,))
     read_options(request.query_params, (), 0)
-    service.engine.refuse_hopeless(due)
-    body = await read_body(request, service.settings.max_body_bytes, service.settings.receive_timeout_s, due)
+    body = await design_body(request, service, due)
     watch.body_read()
     read = read_object(EvaluateBody, await service.side_lane.load(body, due, gone))
     # No ceiling was asked for, so none can be exceeded.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from contextlib import suppress
+from types import SimpleNamespace
 from typing import Any
 
 import httptools
@@ -40,7 +41,8 @@ class GuardedProtocol(HttpToolsProtocol):
     word, and so is one whose body still comes then, though it was answered. 503 beyond `max_connections`, which
     the operator's listener is not bound by. What the parser refuses is answered as a problem too. An offer to
     upgrade is passed over (RFC 9110, 7.8), where the parser alone would take the body for another protocol's, and
-    then for the next request.
+    then for the next request. Where an answer ends the connection before its request has come whole, only our side
+    of it ends; what still comes is dropped for as long as a body may take.
     """
 
     settings: Settings
@@ -114,6 +116,9 @@ class GuardedProtocol(HttpToolsProtocol):
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
         self._answering = cycle
+        transport: Any = self.transport
+        ending: Any = SimpleNamespace(write=transport.write, is_closing=transport.is_closing, close=self._end)
+        cycle.transport = ending
         problem = None if self.flow.write_paused else self.refusal(cycle.scope)
         if problem is None:
             super()._start_asgi_task(cycle, app)
@@ -175,13 +180,23 @@ class GuardedProtocol(HttpToolsProtocol):
         self._timer = None
         if self.flow.read_paused:  # it is us who do not read
             self._time()
-        elif self._in_head and self._head_bytes:
+        elif self._in_head and self._head_bytes and not self._is_refused:
             detail = f"found no whole head after {self.settings.receive_timeout_s:g} s, expected it within that"
             self._refuse(Problem("too-slow", detail))
         elif self._in_head:
             self.transport.close()
         else:  # the application answers 408, if it has not answered before
             self.loop.call_later(LINGER_S, self.transport.close)
+
+    def _end(self) -> None:
+        """What an answer that ends the connection does instead of closing it: see `_refuse`. Of a body that still
+        comes, the time that it was given to come in goes on."""
+        if self._is_receiving and not self.transport.is_closing():
+            self._is_refused = True
+            self.pipeline.clear()
+            self.transport.write_eof()
+        else:
+            self.transport.close()
 
     def _refuse(self, problem: Problem) -> None:
         """Answer in the application's place, then read on for a moment without looking: to close on a client

@@ -28,8 +28,8 @@ async def design_items(
     """Design the items, in order; what is a Problem already stays one. due, gone: as for `Engine.design`.
 
     Items of one recipe are designed as one batch, and the batches one after the other. A batch that is refused is
-    refused to its items alone; where that leaves no item with an answer and the client can do no more than wait,
-    the request as a whole is refused, so that `Retry-After` reaches it. Raises Problem then, and defects.
+    refused to its items alone; where that leaves no item with a filter, the request as a whole is refused, so that
+    `Retry-After` reaches the client. Raises Problem then, and defects.
     """
     engine.require_ready()
     batches: dict[Recipe, list[int]] = {}
@@ -42,8 +42,9 @@ async def design_items(
         outcomes |= found
     outcomes |= {place: item for place, item in enumerate(items) if isinstance(item, Problem)}
     answers = [outcomes[place] for place in range(len(items))]
-    refusals = [each for each in answers if isinstance(each, Problem) and each.status == 503]
-    if len(refusals) == len(answers):
+    problems = [each for each in answers if isinstance(each, Problem)]
+    refusals = [each for each in problems if each.status == 503]
+    if refusals and len(problems) == len(answers):
         raise refusals[0]
     return answers
 

@@ -8,7 +8,7 @@ from starlette.responses import Response
 from service.errors import Problem
 from service.formats.answers import model_document
 from service.http.context import Service, is_managed, json_response, service_of
-from service.http.negotiation import JSON, chosen_answer
+from service.http.negotiation import JSON, check_unread, chosen_answer
 
 
 async def load_model(request: Request) -> Response:
@@ -48,5 +48,6 @@ def _managed(request: Request) -> Service:
             headers={"WWW-Authenticate": "Bearer"},
         )
     service.management_keys.holder(request)
+    check_unread(request, service.settings.max_body_bytes)
     chosen_answer(request, (JSON,))
     return service

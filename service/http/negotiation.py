@@ -50,9 +50,7 @@ def _quality(accept: str, media_type: str) -> float:
 def body_type(request: Request, taken: tuple[str, ...] = (JSON, BINARY)) -> str:
     """The media type of the body; Problem for another one and for any Content-Encoding. An empty one that is taken
     is that of a body without a type."""
-    encoding = request.headers.get("content-encoding")
-    if encoding is not None:
-        raise Problem("unsupported-encoding", f"found Content-Encoding: {encoding[:40]!a}, expected none")
+    refuse_encoding(request)
     given = request.headers.get("content-type", "")
     media_type, *parameters = (part.strip().lower() for part in given.split(";"))
     named = [[each.strip() for each in parameter.split("=", 1)] for parameter in parameters]
@@ -60,6 +58,20 @@ def body_type(request: Request, taken: tuple[str, ...] = (JSON, BINARY)) -> str:
         expected = " or ".join(filter(None, taken))
         raise Problem("unsupported-media-type", f"found Content-Type: {given[:80]!a}, expected {expected}")
     return media_type
+
+
+def refuse_encoding(request: Request) -> None:
+    """Problem for any Content-Encoding."""
+    encoding = request.headers.get("content-encoding")
+    if encoding is not None:
+        raise Problem("unsupported-encoding", f"found Content-Encoding: {encoding[:40]!a}, expected none")
+
+
+def check_unread(request: Request, limit: int) -> None:
+    """Of a request that needs no body: where it has one all the same, it must be one that would be taken."""
+    refuse_encoding(request)
+    if {"content-length", "transfer-encoding"} & set(request.headers):
+        declared_length(request, limit)
 
 
 def declared_length(request: Request, limit: int) -> int:

@@ -16,8 +16,8 @@ from service.formats import answers, open_inference
 from service.formats.open_inference import EXTENSIONS, HEADER_LENGTH, INPUT_RANK, OUTPUT
 from service.formats.options import read_options
 from service.http import advice
-from service.http.context import Service, admitted, json_response, service_of
-from service.http.negotiation import BINARY, JSON, body_type, read_body, until_gone
+from service.http.context import Service, admitted, design_body, json_response, service_of
+from service.http.negotiation import BINARY, JSON, body_type, until_gone
 from synthesis.conventions import N_TAPS
 from synthesis.errors import SynthesisError
 
@@ -83,8 +83,7 @@ async def infer(request: Request) -> Response:
     due = admitted(request, service, watch)
     body_type(request, (JSON, BINARY, ""))  # the header below, not the type, says what the body is
     read_options(request.query_params, (), 0)
-    service.engine.refuse_hopeless(due)
-    body = await read_body(request, service.settings.max_body_bytes, service.settings.receive_timeout_s, due)
+    body = await design_body(request, service, due)
     watch.body_read()
     end = open_inference.json_length(request.headers.get(HEADER_LENGTH), len(body))
     asked = open_inference.read_request(await service.side_lane.load(memoryview(body)[:end], due, gone))

@@ -5,11 +5,12 @@ from __future__ import annotations
 from importlib.metadata import version
 from typing import Any, get_args
 
+import numpy as np
 from pydantic.json_schema import models_json_schema
 
 from service.admission.deadlines import DEADLINE
 from service.calibration import take_wire
-from service.calibration.takes import CalibrationBody
+from service.calibration.takes import CalibrationBody, ProbeTake
 from service.designs import DEFAULT_MAX_GAIN_DB, MAX_GAIN_RANGE_DB
 from service.errors import PROBLEM_MEDIA_TYPE, PROBLEMS, RETRY_AFTER_S, Problem
 from service.formats import wire
@@ -26,8 +27,10 @@ from service.openapi.answers import (
     EVALUATION_EXAMPLE,
     STATE_EXAMPLES,
 )
+from service.openapi.binary import binary_body
 from service.openapi.v2 import DEADLINE_REFERENCE
 from service.settings import MAX_DEADLINE_MS, MIN_DEADLINE_MS, Settings
+from synthesis.calibration import MIN_SAMPLES
 from synthesis.calibration_verdict import REASONS
 from synthesis.gauss_newton import MAX_UPDATES
 
@@ -38,16 +41,17 @@ _BODY = (
     "malformed-request malformed-json unauthorised unknown-model not-acceptable length-required too-large "
     "unsupported-media-type unsupported-encoding missing-field unknown-field invalid-field out-of-range wrong-rate "
     "unequal-grids unusable-paths no-finite-filter headers-too-large internal-error not-ready overloaded "
-    "over-quota deadline-passed model-unavailable too-slow too-many-connections"
+    "over-quota deadline-passed model-unavailable too-slow too-many-connections method-not-allowed"
 )
 _CALIBRATION = (
     "malformed-request malformed-json unauthorised unknown-model not-acceptable length-required too-large "
     "unsupported-media-type unsupported-encoding missing-field unknown-field invalid-field out-of-range wrong-rate "
     "unusable-paths headers-too-large internal-error overloaded over-quota deadline-passed model-unavailable "
-    "too-slow too-many-connections"
+    "too-slow too-many-connections method-not-allowed"
 )
 _BINARY_BODY = "bad-magic bad-version bad-flags bad-length bad-checksum"
-_ANY = "malformed-request too-slow headers-too-large internal-error too-many-connections"
+_UNREAD_BODY = "length-required too-large unsupported-encoding"
+_ANY = "malformed-request method-not-allowed too-slow headers-too-large internal-error too-many-connections"
 
 PATHS_EXAMPLE: Json = {
     "primary": {"impulse_response": [0.0, 0.0, 0.0, 0.5, 0.25, -0.125]},
@@ -62,6 +66,15 @@ TAKES_EXAMPLE: Json = {
     ],
     "sample_rate": 48_000,
 }
+
+_RESPONSES = [np.array(PATHS_EXAMPLE[path]["impulse_response"], np.float32) for path in ("primary", "secondary")]
+_DESIGN_BODY = wire.encode(_RESPONSES[0], _RESPONSES[1])
+_TAKES_BODY = take_wire.encode(
+    [
+        ProbeTake(gain, np.array(x, np.float32), np.array(e, np.float32))
+        for gain, x, e in ((0.0, [0.1, -0.5], [0.05, -0.2]), (0.35, [0.1, -0.5], [0.04, -0.1]))
+    ]
+)
 
 ITEM_PROBLEM_EXAMPLE = Problem("unusable-paths", "what was found, and what was expected", "primary").document()
 
@@ -117,7 +130,7 @@ def document(settings: Settings) -> Json:
                     "reload_models",
                     "Follow every alias and name to what it stands for now",
                     "Reloaded",
-                    "unauthorised not-acceptable model-unavailable",
+                    f"unauthorised not-acceptable model-unavailable {_UNREAD_BODY}",
                 )
                 | managed
             },
@@ -126,7 +139,7 @@ def document(settings: Settings) -> Json:
                     "load_model",
                     "Load, verify and warm up what a name stands for, then let it take over",
                     "Loaded",
-                    "unauthorised unknown-model not-acceptable model-unavailable",
+                    f"unauthorised unknown-model not-acceptable model-unavailable {_UNREAD_BODY}",
                 )
                 | managed
             },
@@ -135,7 +148,7 @@ def document(settings: Settings) -> Json:
                     "unload_model",
                     "Retire a version, or all of a name's, after the designs under way",
                     "Unloaded",
-                    "unauthorised unknown-model not-acceptable default-model",
+                    f"unauthorised unknown-model not-acceptable default-model {_UNREAD_BODY}",
                 )
                 | managed
             },
@@ -186,9 +199,7 @@ def _design(name: str, summary: str, options: list[Json]) -> Json:
                         "both ears": {"value": {"items": [PATHS_EXAMPLE, PATHS_EXAMPLE]}},
                     },
                 },
-                BINARY: {
-                    "schema": {"type": "string", "format": "binary", "description": wire.__doc__},
-                },
+                **binary_body(wire.__doc__, "impulse responses", _DESIGN_BODY),
             },
         },
         "responses": {
@@ -249,7 +260,9 @@ def _calibrate(settings: Settings) -> Json:
                     "schema": _reference("CalibrationBody"),
                     "examples": {"two takes, abridged": {"value": TAKES_EXAMPLE}},
                 },
-                BINARY: {"schema": {"type": "string", "format": "binary", "description": take_wire.__doc__}},
+                **binary_body(
+                    take_wire.__doc__, "two takes, abridged", _TAKES_BODY, f"At least {MIN_SAMPLES} samples each."
+                ),
             },
         },
         "responses": {
@@ -331,7 +344,7 @@ def _named(operation: str, summary: str, schema: str, problems: str) -> Json:
         "example": "default",
         "description": "`name` (its latest version), `name@version` or an alias",
     }
-    return _get(operation, summary, schema, problems) | {"parameters": [name]}
+    return _get(operation, summary, schema, f"{problems} not-found") | {"parameters": [name]}
 
 
 def _metrics() -> Json:
@@ -410,8 +423,8 @@ def _problems(codes: str) -> Json:
         response["content"][PROBLEM_MEDIA_TYPE]["examples"][code] = {"value": example}
         if code in RETRY_AFTER_S:
             response["headers"] = {"Retry-After": {"schema": {"type": "integer"}, "description": "Seconds"}}
-        if status == 401:
-            response["headers"] = {"WWW-Authenticate": {"schema": {"type": "string"}}}
+        if status in (401, 405):
+            response["headers"] = _headers("WWW-Authenticate" if status == 401 else "Allow")
     return responses
 
 

@@ -4,20 +4,22 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import orjson
 
 from service.errors import PROBLEMS, RETRY_AFTER_S
 from service.formats import open_inference
 from service.formats.answers import BAND_CENTRE_HZ
-from service.formats.open_inference import EXTENSIONS, HEADER_LENGTH, INPUT_RANK, OUTPUT
+from service.formats.open_inference import EXTENSIONS, HEADER_LENGTH, INPUT_RANK, OUTPUT, REQUIRED
 from service.http.negotiation import BINARY, JSON
 from service.openapi.answers import DESIGN_EXAMPLE
+from service.openapi.binary import binary_body
 from synthesis.conventions import N_TAPS
 
 Json = dict[str, Any]
 
-_ANY = "malformed-request too-slow headers-too-large internal-error too-many-connections"
-_MODEL = f"unauthorised unknown-model model-unavailable {_ANY}"
+_ANY = "malformed-request method-not-allowed too-slow headers-too-large internal-error too-many-connections"
+_MODEL = f"unauthorised not-found unknown-model model-unavailable {_ANY}"
 _INFER = (
     f"malformed-request malformed-json bad-length length-required too-large unsupported-media-type {_MODEL} "
     "unsupported-encoding missing-field unknown-field invalid-field out-of-range unequal-grids unusable-paths "
@@ -90,6 +92,14 @@ _REQUEST_EXAMPLE: Json = {
     ],
     "outputs": [{"name": OUTPUT}],
 }
+_BINARY_EXAMPLE = orjson.dumps(
+    {
+        "inputs": [
+            {"name": name, "shape": [2, 2], "datatype": "FP32", "parameters": {"binary_data_size": 16}}
+            for name in REQUIRED
+        ]
+    }
+)
 _ANSWER_EXAMPLE: Json = {
     "model_name": "default",
     "model_version": "1",
@@ -179,7 +189,6 @@ def _get(name: str, summary: str, schema: str, problems: str) -> Json:
 
 
 def _infer(name: str) -> Json:
-    binary = {"type": "string", "format": "binary", "description": open_inference.__doc__}
     inputs = ", ".join(f"`{each}`" for each in INPUT_RANK)
     return {
         "operationId": name,
@@ -192,7 +201,12 @@ def _infer(name: str) -> Json:
                     "schema": _reference("InferenceRequest"),
                     "examples": {"two spectra": {"value": _REQUEST_EXAMPLE}},
                 },
-                BINARY: {"schema": binary},
+                **binary_body(
+                    open_inference.__doc__,
+                    "two spectra, abridged",
+                    _BINARY_EXAMPLE + np.array([0.5, 0, 0.25, 0, 0.9, 0, -0.3, 0], "<f4").tobytes(),
+                    f"At least {_BINS} bins each. `{HEADER_LENGTH}: {len(_BINARY_EXAMPLE)}` goes with it.",
+                ),
             },
         },
         "responses": {
@@ -204,7 +218,9 @@ def _infer(name: str) -> Json:
                         "schema": _reference("InferenceAnswer"),
                         "examples": {"a filter": {"value": _ANSWER_EXAMPLE}},
                     },
-                    BINARY: {"schema": binary | {"description": "The JSON object, then 2048 float32"}},
+                    BINARY: {
+                        "schema": _TEXT | {"format": "binary", "description": "The JSON object, then 2048 float32"}
+                    },
                 },
             },
             **_problems(_INFER),
@@ -223,8 +239,8 @@ def _problems(codes: str) -> Json:
         response["content"][JSON]["examples"][code] = {"value": example}
         if code in RETRY_AFTER_S:
             response["headers"] = {"Retry-After": {"schema": {"type": "integer"}, "description": "Seconds"}}
-        if status == 401:
-            response["headers"] = {"WWW-Authenticate": {"schema": {"type": "string"}}}
+        if status in (401, 405):
+            response["headers"] = {"WWW-Authenticate" if status == 401 else "Allow": {"schema": _TEXT}}
     return responses
 
 

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import httpx
@@ -119,6 +120,48 @@ def test_a_body_that_drips_after_its_answer_is_not_waited_for(program: Program) 
     received, spent_s = dripping(program, HEAD + b"Content-Length: 100000\r\n\r\n", *[b"PRME"] * 1000)
     assert_raw_problem(received, 401, "unauthorised")
     assert spent_s >= AT_LEAST_S
+
+
+@pytest.mark.parametrize(
+    ("path", "lines", "n_bytes", "status", "code"),
+    [
+        (b"/refine?k=1", b"Content-Type: application/octet-stream\r\n", 13_000_000, 413, "too-large"),
+        (b"/refine?k=1", b"Content-Type: text/plain\r\n", 12_000_000, 415, "unsupported-media-type"),
+        (b"/calibrate", b"Content-Type: application/octet-stream\r\n", 80_000_000, 413, "too-large"),
+        (b"/nowhere", b"", 12_000_000, 404, "not-found"),
+    ],
+)
+def test_a_refusal_reaches_who_sends_all_and_closes(
+    program: Program, path: bytes, lines: bytes, n_bytes: int, status: int, code: str
+) -> None:
+    """As Python's urllib does: to close while the body comes would reset the connection."""
+    head = b"POST " + path + b" HTTP/1.1\r\nHost: x\r\nConnection: close\r\n" + FIRST + lines
+    received = exchange(program.port, head + b"Content-Length: %d\r\n\r\n" % n_bytes, bytes(n_bytes))
+    assert_raw_problem(received, status, code)
+
+
+def test_an_answer_that_closes_reaches_who_still_sends(program: Program) -> None:
+    """Its deadline passes before the body has come, most of which is sent after that."""
+    head = HEAD + FIRST + b"X-Deadline-Ms: 100\r\nContent-Length: 12000000\r\n\r\n"
+    with socket.create_connection(("127.0.0.1", program.port), timeout=20) as connection:
+        connection.sendall(head + b"PRME")
+        time.sleep(0.3)
+        connection.sendall(bytes(11_999_996))
+        received = b"".join(iter(lambda: connection.recv(65_536), b""))
+    assert_raw_problem(received, 503, "deadline-passed")
+
+
+def test_a_body_that_drips_after_an_answer_that_closes_is_not_waited_for(program: Program) -> None:
+    head = HEAD + b"Connection: close\r\nContent-Length: 100000\r\n\r\n"
+    began = time.monotonic()
+    with socket.create_connection(("127.0.0.1", program.port), timeout=20) as connection:
+        connection.sendall(head)
+        assert_raw_problem(b"".join(iter(lambda: connection.recv(65_536), b"")), 401, "unauthorised")
+        with suppress(ConnectionError):
+            while time.monotonic() < began + 20:
+                connection.sendall(b"PRME")
+                time.sleep(0.1)
+    assert AT_LEAST_S <= time.monotonic() - began < 20
 
 
 @pytest.mark.parametrize(

@@ -53,6 +53,17 @@ def test_a_digest_is_no_key() -> None:
     assert "open sesame" not in refused.value.detail
 
 
+@pytest.mark.parametrize("others", ["Bearer other", "Bearer open sesame", "Basic b3Blbg=="])
+def test_who_sends_two_keys_has_none(others: str) -> None:
+    """Whatever stands before the service may have checked the other one."""
+    keys = Keys([digest("open sesame")], None)
+    headers = [(b"authorization", each.encode()) for each in ("Bearer open sesame", others)]
+    for sent in (headers, headers[::-1]):
+        with pytest.raises(Problem) as refused:
+            keys.holder(Request({"type": "http", "headers": sent}))
+        assert refused.value.code == "unauthorised"
+
+
 @pytest.mark.parametrize("key", ["schlüssel", "à", "鍵"])  # the second ends in the byte of a no-break space
 def test_a_key_may_hold_any_letters(key: str) -> None:
     assert is_known(Keys([digest(key)], None), key)

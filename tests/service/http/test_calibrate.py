@@ -451,7 +451,7 @@ async def test_bodies_under_way_are_bounded_in_memory(
     held_up.set()
     found = [each.status_code for each in await asyncio.gather(*asked)]
     assert (found.count(200), found.count(503)) == (n_at_once, 2)
-    assert app.state.service.calibrator._n_bytes == 0
+    assert app.state.service.calibrator._room.n_bytes == 0
 
 
 async def test_outcomes_are_counted(app: FastAPI, client: httpx.AsyncClient, takes: list[ProbeTake]) -> None:

@@ -111,9 +111,9 @@ async def test_behind_other_calibrations(app: FastAPI, service: Service) -> None
     clients = [Client(app, "/calibrate", body, "application/octet-stream") for _ in range(2)]
     await wait_until(lambda: len(calibrator._there) == 2)
     clients[0].hung_up.set()
-    await wait_until(lambda: (len(calibrator._there), calibrator._n_bytes) == (1, len(body)))
+    await wait_until(lambda: (len(calibrator._there), calibrator._room.n_bytes) == (1, len(body)))
     assert not clients[1].asking.done()
     hindered.set()
     await asyncio.gather(*(each.asking for each in clients))
     assert clients[1].messages[0]["status"] == 200
-    assert calibrator._n_bytes == 0
+    assert calibrator._room.n_bytes == 0

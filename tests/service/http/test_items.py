@@ -13,6 +13,7 @@ from fastapi import FastAPI
 from service.app import create_app
 from service.designs import Ear
 from service.engine.engine import Engine
+from service.errors import Problem, retry_after
 from service.settings import Settings
 from tests.service import models
 from tests.service.bodies import as_base64, as_responses
@@ -165,6 +166,19 @@ async def test_a_request_that_is_shed_whole_says_when_to_come_back(settings: Set
         for answer in refused:
             assert_problem(answer, "deadline-passed" if "deadline-passed" in answer.text else "overloaded")
             assert int(answer.headers["retry-after"]) > 0
+
+
+async def test_items_that_are_wrong_do_not_keep_the_others_from_coming_back(
+    app: FastAPI, client: httpx.AsyncClient, ears: list[Ear], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def shed(*asked: Any) -> None:
+        raise Problem("overloaded", "found too much to do, expected less", headers=retry_after(7))
+
+    monkeypatch.setattr(app.state.service.engine, "design", shed)
+    items = [*map(as_responses, ears), as_responses(ears[0]) | {"sample_rate": 1}]
+    answer = await client.post("/refine", content=orjson.dumps({"items": items}), headers=JSON_BODY)
+    assert_problem(answer, "overloaded")
+    assert answer.headers["retry-after"] == "7"
 
 
 async def test_each_item_counts_against_the_key_s_quota(settings: Settings, ears: list[Ear]) -> None:

@@ -66,6 +66,23 @@ async def test_without_a_key_set_up_nobody_manages(settings: Settings, path: str
     assert answer.headers["www-authenticate"] == "Bearer"
 
 
+async def _chunks() -> AsyncIterator[bytes]:
+    yield b"{}"
+
+
+@pytest.mark.parametrize("path", PATHS)
+async def test_a_body_that_nobody_needs_is_held_to_the_same_rules(client: httpx.AsyncClient, path: str) -> None:
+    headers: dict[str, tuple[str, str]] = {
+        "unsupported-encoding": ("Content-Encoding", "gzip"),
+        "length-required": ("Transfer-Encoding", "chunked"),
+        "too-large": ("Content-Length", "999999999999"),
+        "malformed-request": ("Content-Length", "many"),
+    }
+    for code, (name, value) in headers.items():
+        answer = await client.post(path, content=_chunks(), headers=KEY | {name: value})
+        assert_problem(answer, code)
+
+
 async def test_a_new_version_takes_over_when_told(
     app: FastAPI, client: httpx.AsyncClient, store: ModelStore, ear: Ear
 ) -> None:

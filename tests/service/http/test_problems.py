@@ -4,6 +4,7 @@ import asyncio
 import hashlib
 import logging
 from collections.abc import AsyncIterator
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +12,10 @@ import httpx
 import numpy as np
 import orjson
 import pytest
+from fastapi import FastAPI
 
 from model_store.store import ModelStore
-from service.app import create_app
+from service.app import BODIES_BYTES, create_app
 from service.designs import Ear
 from service.errors import PROBLEM_MEDIA_TYPE, PROBLEMS, TYPE_PREFIX
 from service.formats import wire
@@ -92,6 +94,32 @@ async def test_unusable_values(
     content = orjson.dumps(as_responses(ear, **change))
     assert_problem(await client.post(path, content=content, headers=JSON_BODY), code, field)
     await assert_serving(client, ear)
+
+
+@pytest.mark.parametrize("path", ["/synthesize", "/refine", "/evaluate", "/v2/models/ears/infer"])
+async def test_bodies_under_way_are_bounded_in_memory(app: FastAPI, client: httpx.AsyncClient, path: str) -> None:
+    """By what they declare: of these only the first byte ever comes."""
+    room, come = app.state.service.room, asyncio.Event()
+
+    async def body() -> AsyncIterator[bytes]:
+        yield b"{"
+        await come.wait()
+
+    async def declare(n_bytes: int) -> httpx.Response:
+        return await client.post(path, content=body(), headers=JSON_BODY | {"Content-Length": str(n_bytes)})
+
+    n_bytes = 12 * 2**20
+    n_at_once = BODIES_BYTES // n_bytes
+    asked = [asyncio.create_task(declare(n_bytes)) for _ in range(n_at_once + 2)]
+    for refusing in islice(asyncio.as_completed(asked), 2):
+        refused = await asyncio.wait_for(refusing, 5)
+        assert refused.status_code == 503
+        assert int(refused.headers["retry-after"]) > 0
+    assert room.n_bytes == n_at_once * n_bytes
+    come.set()
+    found = [each.status_code for each in await asyncio.gather(*asked)]
+    assert (found.count(400), found.count(503)) == (n_at_once, 2)
+    assert room.n_bytes == 0
 
 
 async def test_what_would_be_cut_off_is_refused(client: httpx.AsyncClient, ear: Ear) -> None:
