@@ -11,27 +11,40 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import pandas as pd
 
+from model_store.errors import ModelStoreError
 from model_store.manifest import Scores
 from model_store.store import BUNDLED_ROOT, ModelStore
 from synthesis.cpu import served
+from training.datasets.path_pairs import DatasetError
 from training.experiment import Experiment, Options, figures
 from training.methods import BOTH_PROFILES, GENERATORS, GROUPS, UNTRAINED, GeneratorDesign
 from training.protocol import score_method
 from training.report import read_rows
-from training.run_folder import RunError, read_record
+from training.run_folder import RECORD_FILE, RunError, read_record
 
 NAME = "default"
 GENERATOR = "prime-log"
 
 
-def main() -> None:
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Publish; returns the exit status. A mistake in the request is one line on standard error and status 2."""
+    try:
+        publish(parse(arguments))
+    except (DatasetError, ModelStoreError, RunError, OSError) as error:
+        print(f"publish_default: {error}", file=sys.stderr)
+        return 2
+    return 0
+
+
+def publish(request: argparse.Namespace) -> None:
     """Measure, train, score in support, publish."""
-    request = parse()
-    record, _ = read_record(request.run / "run.json")
+    record, _ = read_record(request.run / RECORD_FILE)
     experiment = Experiment(as_options(request, record))
     if record != json.loads(json.dumps(experiment.settings())) or record["quick"]:
         raise RunError(f"{request.run}: found a quick run, other data or another recipe than today's")
@@ -93,7 +106,7 @@ def held_out_tables(rows: pd.DataFrame) -> dict[str, dict[str, dict[str, float]]
     return tables
 
 
-def parse() -> argparse.Namespace:
+def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     """The command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, required=True)
@@ -101,8 +114,8 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--run", type=Path, required=True, help="a finished run of run_splits")
     parser.add_argument("--store", type=Path, default=BUNDLED_ROOT)
     parser.add_argument("--seed", type=int, default=0)
-    return parser.parse_args()
+    return parser.parse_args(arguments)
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -17,7 +17,7 @@ import torch
 
 from model_store.store import ModelStore
 from synthesis.paths import AcousticPaths
-from training import ceiling_study, correction_study, packed_run
+from training import ceiling_study, correction_study, packed_run, publish_default
 from training.datasets.noise import simulated_noise
 from training.datasets.simulated import simulate_listeners
 from training.measurements import Measurements
@@ -185,6 +185,27 @@ def packed(finished):
     folder, _ = finished
     assert packed_run.main(["pack", str(folder / "out"), str(folder / "run.json.xz")]) == 0
     return folder / "run.json.xz"
+
+
+def test_a_default_that_cannot_be_made_is_one_clear_line(finished, tmp_path, capsys):
+    folder, _ = finished
+    nowhere = tmp_path / "nowhere"
+    for run in (nowhere, folder / "out"):
+        asked = [
+            "--data",
+            str(nowhere),
+            "--noise",
+            str(nowhere),
+            "--run",
+            str(run),
+            "--store",
+            str(tmp_path / "store"),
+        ]
+        assert publish_default.main(asked) == 2
+        error = capsys.readouterr().err
+        assert str(nowhere) in error
+        assert error.count("\n") == 1
+    assert not (tmp_path / "store").exists()
 
 
 def test_a_packed_run_gives_the_same_report(finished, packed, tmp_path, capsys):

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -28,7 +28,7 @@ from training.datasets.path_pairs import PathDataset, PathPair
 from training.datasets.variants import secondary_variants
 from training.denoising import DecayPrior
 from training.measurements import VARIANT_SEED
-from training.run_folder import RunError, RunFolder, write_rows
+from training.run_folder import RunError, RunFolder, write_atomically, write_rows
 
 EARS_AT_ONCE = 8
 
@@ -64,9 +64,10 @@ class Study:
                 primary_taps=self.dataset.primary_taps,
                 secondary_taps=setting.window if whole else self.dataset.secondary_taps,
             )
-            beside = _with_folder(file).with_suffix(".partial")
-            torch.save([found.primary.float(), found.secondary.float(), found.coherence.float()], beside)
-            beside.replace(file)
+            content = io.BytesIO()
+            torch.save([found.primary.float(), found.secondary.float(), found.coherence.float()], content)
+            file.parent.mkdir(parents=True, exist_ok=True)
+            write_atomically(file, content.getvalue())
         return PathEstimate(*torch.load(file, weights_only=True))
 
     def score(self, setting: Setting, conditions: str, checkpoint: Checkpoint | None) -> pd.DataFrame:
@@ -146,11 +147,6 @@ class Study:
 def model_reference(checkpoint: Checkpoint) -> str:
     """`NAME@VERSION`, which names a model's files and is the source of its rows."""
     return f"{checkpoint.manifest.name}@{checkpoint.manifest.version}"
-
-
-def _with_folder(file: Path) -> Path:
-    file.parent.mkdir(parents=True, exist_ok=True)
-    return file
 
 
 def true_paths(pairs: Sequence[PathPair]) -> AcousticPaths:
