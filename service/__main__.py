@@ -1,9 +1,7 @@
 """`python -m service`: read the settings, serve until told to stop."""
 
-import ctypes
 import logging
 import os
-import platform
 import signal
 import sys
 from contextlib import suppress
@@ -13,18 +11,6 @@ from pydantic_settings import SettingsError
 
 from service.observability.tracing import JsonFormatter
 from service.settings import KEYS, Settings
-
-
-def share_one_heap() -> None:
-    """Let all threads allocate from one heap, where the C library is glibc's.
-
-    It gives each thread a heap of its own, and what one has freed is then of no use to another: request bodies come
-    and go on the event loop, designs on their thread, loads on theirs, and each heap keeps the pages of its own
-    largest moment. Waiting for one another is no concern: Python's lock is held around nearly all allocations.
-    """
-    arena_max = -8  # M_ARENA_MAX in malloc.h
-    if platform.libc_ver()[0] == "glibc":
-        ctypes.CDLL(None).mallopt(arena_max, 1)
 
 
 def main(arguments: list[str]) -> int:
@@ -51,10 +37,12 @@ def main(arguments: list[str]) -> int:
 
     # NumPy's matrix products on the CPU are too small for a second thread: it doubled the generator's time.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-    share_one_heap()
     # Late, so that --help and a wrong option are answered at once.
     from service.app import create_app
     from service.server import server
+    from service.threads import share_one_heap
+
+    share_one_heap()
 
     try:
         app = create_app(settings)

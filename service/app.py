@@ -152,9 +152,11 @@ def create_app(settings: Settings) -> FastAPI:
     store = ModelStore(mirror.folder if mirror else settings.store or DEFAULT_ROOT)
     if settings.store and not mirror and not store.root.is_dir():
         logger.warning("store: found no folder %s; until it is there, only bundled models are served", store.root)
+    device = choose_device(settings.device)
     engine = Engine(
         store,
-        choose_device(settings.device),
+        device,
+        apart=settings.design_process and device.type == "cpu",
         default_model=settings.model,
         n_threads=settings.n_threads(),
         max_resident_models=settings.max_resident_models,
@@ -168,8 +170,8 @@ def create_app(settings: Settings) -> FastAPI:
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        engine.start()  # before anything has begun a thread
         side_lane.start()
-        engine.start()
         yield
         await engine.close()
         await calibrator.close()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from model_store.store import ModelVersion
 from synthesis.gauss_newton import suited_profile
+from synthesis.octave_bands import AMP_BANDS
 
 Float32 = NDArray[np.float32]
 Path = NDArray[np.float32] | NDArray[np.complex64]
@@ -84,6 +85,21 @@ class Figures:
     out_of_band_high_db: np.float32
     max_gain_db: np.float32
     control_rms: np.float32
+
+    @classmethod
+    def of(cls, row: Float32, basis: Basis) -> Figures:
+        """A row of `Schedule.predict` by its names; `noise_reduction_db` is a view of it."""
+        n_bands = len(AMP_BANDS)
+        return cls(basis, row[:n_bands], *row[n_bands:])
+
+    def row(self) -> Float32:
+        """The row again, float32 [bands + 7]."""
+        return np.concatenate(
+            (self.noise_reduction_db, [getattr(self, name) for name in _SCALARS]), dtype=np.float32
+        )
+
+
+_SCALARS = [each.name for each in fields(Figures)[2:]]
 
 
 @dataclass(frozen=True, eq=False)

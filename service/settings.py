@@ -52,6 +52,9 @@ class Settings(BaseSettings):
     """Model (name, name@version or alias) that is loaded at the start and used where a request names none."""
     threads: int | None = Field(None, ge=1, le=1024)
     """Threads of one design on the CPU; by default the physical cores at hand."""
+    design_process: bool = True
+    """Whether models on a CPU live in a process of their own, so that designs need not wait for the requests that
+    are read meanwhile, nor these for them."""
     json_processes: int = Field(1, ge=0, le=64)
     """Processes that read and write long JSON, so that binary requests need not wait for it; 0: none."""
     deadline_ms: float = Field(2000.0, ge=MIN_DEADLINE_MS, le=MAX_DEADLINE_MS)

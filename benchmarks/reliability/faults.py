@@ -4,9 +4,9 @@
 
 Clients ask for designs all the time while, one after the other: checkpoints are damaged in the store (weights that
 are not numbers, cut short, a bit turned over, a link in a file's place) and their loading is asked for; the process
-that reads long JSON is killed; a publisher runs out of disk. What must hold: each fault is refused or recovered
-from, every client is given the old model's filter throughout, and the store lists what it listed before. (A GPU
-whose memory is full: `tests/service/engine/test_engine.py`.)
+that reads long JSON is killed, then the one that designs; a publisher runs out of disk. What must hold: each fault
+is refused or recovered from, every client is given the old model's filter throughout, and the store lists what it
+listed before. (A GPU whose memory is full: `tests/service/engine/test_engine.py`.)
 """
 
 from __future__ import annotations
@@ -126,7 +126,9 @@ async def _break(service: Served, store: ModelStore, checkpoint: Checkpoint, out
     for number, name in enumerate(DAMAGES):
         await seen(name, partial(_refused_load, service, f"{DAMAGED}-{number}"))
     if Path("/proc/self/task").exists():
-        await seen("a killed process", partial(_killed_reader, service))
+        await seen("a killed process that reads", partial(_killed_reader, service))
+        if _designers(service):  # on a GPU there is none
+            await seen("a killed process that designs", partial(_killed_designer, service, plain))
     await seen("a full disk", partial(_full_disk, store))
     is_over.set()
     await asyncio.gather(*clients)
@@ -154,13 +156,34 @@ def _refused_load(service: Served, name: str) -> str:
     return f"{status} {code}{', as it should be' if held else ''}"
 
 
-def _killed_reader(service: Served) -> str:
-    """Kill every child that the service has, then have long JSON read."""
-    pid = service.process.pid
-    children = {
-        child for file in Path(f"/proc/{pid}/task").glob("*/children") for child in file.read_text().split()
+def _children(service: Served) -> dict[int, bytes]:
+    """Processes that the service has started, and their command lines."""
+    files = Path(f"/proc/{service.process.pid}/task").glob("*/children")
+    return {
+        int(child): Path(f"/proc/{child}/cmdline").read_bytes()
+        for file in files
+        for child in file.read_text().split()
     }
-    readers = [int(child) for child in children if b"spawn_main" in Path(f"/proc/{child}/cmdline").read_bytes()]
+
+
+def _designers(service: Served) -> list[int]:
+    """The process that designs: the service's own program, forked."""
+    return [child for child, command in _children(service).items() if b"-m\0service" in command]
+
+
+def _killed_designer(service: Served, plain: bytes) -> str:
+    """Kill the process that designs, and ask at once."""
+    designers = _designers(service)
+    for each in designers:
+        os.kill(each, signal.SIGKILL)
+    answered = asyncio.run(in_turn(service.port, plain, 1)).statuses
+    held = ", as it should be" if designers and answered[200] else ""
+    return f"{len(designers)} killed, then {', '.join(map(str, answered))}{held}"
+
+
+def _killed_reader(service: Served) -> str:
+    """Kill every process that reads, then have long JSON read."""
+    readers = [child for child, command in _children(service).items() if b"spawn_main" in command]
     for reader in readers:
         os.kill(reader, signal.SIGKILL)
     patient = {"Content-Type": "application/json", "X-Deadline-Ms": "60000"}  # a new process imports all anew

@@ -1,4 +1,4 @@
-"""The engine: one worker thread that does all designs, and a queue bounded by time in front of it."""
+"""The engine: one worker that does all designs, and a queue bounded by time in front of it."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import math
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from functools import partial
 from threading import Lock
 from time import perf_counter
 from typing import Any
@@ -17,8 +18,10 @@ from starlette.requests import ClientDisconnect
 from model_store.store import ModelStore
 from service.admission.deadlines import Gone
 from service.designs import Design, Ear, Evaluation, Float32, Recipe
+from service.engine.design_process import DesignProcess, DesignProcessDied
 from service.engine.design_queue import DesignQueue, Job
-from service.engine.readiness import Readiness
+from service.engine.model import Model
+from service.engine.readiness import Readiness, Verdict
 from service.engine.residency import Residency
 from service.engine.resident import ResidentModel
 from service.errors import Problem, retry_after
@@ -58,20 +61,25 @@ class Engine:
         *,
         default_model: str = "default",
         n_threads: int = 1,
+        apart: bool = False,
         max_resident_models: int = 4,
         refresh: Callable[[], None] | None = None,
         ready_budget_s: float = 1.0,
         recheck_s: float = 15.0,
     ) -> None:
-        """max_resident_models: at least 2. refresh: brings the store's folder up to date, where it is a copy.
+        """apart: whether models live in a process of their own, which the worker asks; n_threads: of one design.
+        max_resident_models: at least 2. refresh: brings the store's folder up to date, where it is a copy.
         ready_budget_s, recheck_s: see `Readiness`."""
         self.device = device
-        self.residency = Residency(store, device, default_model, max_resident_models, refresh)
+        self.process = DesignProcess(n_threads) if apart else None
+        load = ResidentModel.load if self.process is None else self.process.load
+        self.residency = Residency(store, device, default_model, max_resident_models, refresh, load)
         self._queue = DesignQueue(spares_rows=device.type == "cuda")
         self._worker = ThreadPoolExecutor(1, "design", initializer=prepare_thread, initargs=(n_threads,))
         self.readiness = Readiness(self.residency, self._worker, budget_s=ready_budget_s, every_s=recheck_s)
         self._starting: asyncio.Task[None] | None = None
         self._watching: asyncio.Task[None] | None = None
+        self._beginning_again: asyncio.Task[Verdict] | None = None
         self._is_called = False
         self._calling = Lock()
         self.n_queued = 0
@@ -95,6 +103,9 @@ class Engine:
 
     def start(self) -> None:
         """Begin to load the default model. Returns at once; `ready` says when it is done."""
+        if self.process is not None:
+            self.process.start()
+            self.process.on_death = partial(asyncio.get_running_loop().call_soon_threadsafe, self._begin_again)
         self._starting = asyncio.create_task(self._start())
         self._watching = asyncio.create_task(self.readiness.watch())
 
@@ -104,13 +115,18 @@ class Engine:
             await asyncio.get_running_loop().run_in_executor(self._worker, self._rehearse, self.residency.default)
             await self.readiness.check()
 
-    def _rehearse(self, model: ResidentModel) -> None:
+    def _rehearse(self, model: Model) -> None:
         """In the worker: learn what a design of each method and an update of each profile take."""
         kinds = [Recipe(method=each) for each in METHODS] + [Recipe(n_updates=1, profile=each) for each in PROFILES]
         for recipe in kinds:
             for _ in range(N_REHEARSALS):
                 began = perf_counter()
                 self._learn(recipe, model.design(recipe, [model.golden_ear]), perf_counter() - began)
+
+    def _begin_again(self) -> None:
+        """The design process has died. The golden check has the default model loaded into another one, before
+        somebody asks who would have to wait for it."""
+        self._beginning_again = asyncio.create_task(self.readiness.check())
 
     async def started(self) -> None:
         """Wait until loading the default model has succeeded or failed."""
@@ -119,13 +135,15 @@ class Engine:
 
     async def close(self) -> None:
         """Finish what runs, refuse what waits, end the threads."""
-        for task in (self._starting, self._watching):
+        for task in (self._starting, self._watching, self._beginning_again):
             if task is not None:
                 task.cancel()
         await asyncio.to_thread(self._worker.shutdown, wait=True, cancel_futures=True)
         stopping = Problem("not-ready", "found the service about to stop, expected it to be running")
         _deliver([(job, stopping) for job in self._queue.withdraw_all()])
         await self.residency.close()
+        if self.process is not None:
+            await asyncio.to_thread(self.process.close)
 
     def refuse_hopeless(self, due: float) -> None:
         """Raise Problem where nothing can be designed by `due`, whatever is asked for: `overloaded` where the work
@@ -233,6 +251,8 @@ class Engine:
                 outcomes += [(job, Problem(*_NO_ROOM)) for job in batch]
                 with suppress(RuntimeError):  # not while a model that is loaded captures graphs
                     torch.cuda.empty_cache()
+            except DesignProcessDied:
+                outcomes += [(job, Problem(*_DIED)) for job in batch]
             except Exception as error:
                 outcomes += [(job, error) for job in batch]
             else:
@@ -258,6 +278,7 @@ class Engine:
 
 
 _NO_ROOM = ("overloaded", "found no room on the device for this batch, expected some once others are done")
+_DIED = ("overloaded", "found the process that designs dead, twice over this batch, expected it to answer")
 
 Outcome = tuple[Job, list[Any] | Exception]
 

@@ -13,8 +13,8 @@ from collections import Counter
 from concurrent.futures import Executor
 from typing import Literal
 
+from service.engine.model import Model
 from service.engine.residency import Residency
-from service.engine.resident import ResidentModel
 from service.errors import Problem
 
 logger = logging.getLogger(__name__)
@@ -126,7 +126,7 @@ class Readiness:
         self.verdict, self.golden_s = verdict, spent_s
         self.n_checks[verdict] += 1
 
-    async def _ask(self, model: ResidentModel) -> tuple[Verdict, float]:
+    async def _ask(self, model: Model) -> tuple[Verdict, float]:
         """The best of a few tries, between which the worker does what else is there."""
         fastest_s = float("inf")
         for _ in range(N_TRIES):
@@ -138,7 +138,7 @@ class Readiness:
                 return "passed", fastest_s
         return "slow", fastest_s
 
-    async def _tried(self, model: ResidentModel) -> float | None:
+    async def _tried(self, model: Model) -> float | None:
         """Have the worker try; while it does not come to it in time it is stalled."""
         asked = asyncio.get_running_loop().run_in_executor(self._worker, _try, model)
         done, _ = await asyncio.wait([asked], timeout=STALLED_AFTER_S)
@@ -147,7 +147,7 @@ class Readiness:
         return await asked
 
 
-def _try(model: ResidentModel) -> float | None:
+def _try(model: Model) -> float | None:
     """In the worker: design the golden case. Returns the seconds that this took, None where it comes out wrong."""
     try:
         return model.check()

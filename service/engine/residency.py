@@ -24,6 +24,7 @@ from model_store.names import parse_reference
 from model_store.store import ModelStore, ModelVersion
 from service.admission.deadlines import Gone, shed, waiting
 from service.admission.design_times import RecentTimes
+from service.engine.model import Model
 from service.engine.resident import ResidentModel
 from service.errors import Problem, retry_after
 from service.threads import prepare_thread
@@ -52,11 +53,14 @@ class Residency:
         default_model: str,
         max_resident: int,
         refresh: Callable[[], None] | None = None,
+        load: Callable[[ModelStore, ModelVersion, torch.device], Model] = ResidentModel.load,
     ) -> None:
-        """max_resident: at least 2. One more is in memory while it is being loaded. refresh: called before an
+        """max_resident: at least 2. One more is in memory while it is being loaded. load: makes one, in the
+        loader's thread. refresh: called before an
         operator's look-ups, where the store is a copy of one elsewhere; never for a client's request."""
         self.store = store
         self._refresh = refresh
+        self._load_model = load
         self.device = device
         self.default_model = default_model
         self.n_loads: Counter[str] = Counter(loaded=0, failed=0)
@@ -66,21 +70,21 @@ class Residency:
         self.n_waiting = 0
         """Requests that wait for a model to be loaded."""
         self._max_resident = max_resident
-        self._models: OrderedDict[ModelVersion, ResidentModel] = OrderedDict()  # the least recently used first
+        self._models: OrderedDict[ModelVersion, Model] = OrderedDict()  # the least recently used first
         self._versions: dict[str, ModelVersion] = {}  # by reference, of models that have made room, too
-        self._loading: dict[ModelVersion, asyncio.Task[ResidentModel]] = {}  # in order; the first one runs
+        self._loading: dict[ModelVersion, asyncio.Task[Model]] = {}  # in order; the first one runs
         self._load_s = RecentTimes()
         self._loading_since = 0.0
-        self._bringing: dict[str, asyncio.Task[ResidentModel]] = {}  # by reference
+        self._bringing: dict[str, asyncio.Task[Model]] = {}  # by reference
         self._refused: set[ModelVersion] = set()
         self._loader = ThreadPoolExecutor(1, "load", initializer=prepare_thread, initargs=(1,))
 
     @property
-    def default(self) -> ResidentModel | None:
+    def default(self) -> Model | None:
         """The default model; None until it is loaded."""
         return self.find(self.default_model)
 
-    def find(self, reference: str) -> ResidentModel | None:
+    def find(self, reference: str) -> Model | None:
         """The resident model that goes by this reference."""
         version = self._versions.get(reference)
         return None if version is None else self._models.get(version)
@@ -90,7 +94,7 @@ class Residency:
         model = self._models.get(version)
         return None if model is None else model.scored_noise_reduction_db[n_updates]
 
-    def models(self) -> list[ResidentModel]:
+    def models(self) -> list[Model]:
         """Every resident model, the default one first, then the most recently used."""
         default = self.default
         others = [model for model in reversed(self._models.values()) if model is not default]
@@ -100,7 +104,7 @@ class Residency:
         """Their versions, in the same order."""
         return [model.version for model in self.models()]
 
-    async def model(self, reference: str | None, due: float = math.inf, gone: Gone | None = None) -> ResidentModel:
+    async def model(self, reference: str | None, due: float = math.inf, gone: Gone | None = None) -> Model:
         """The model that a request names, loaded first if need be; designs of other models go on meanwhile.
 
         Raises UnknownModel or InvalidName, and Problem `model-unavailable` for a checkpoint that is damaged or
@@ -172,7 +176,7 @@ class Residency:
         self._versions = {each: version for each, version in self._versions.items() if not is_meant(version)}
         return gone
 
-    def drop(self, model: ResidentModel) -> None:
+    def drop(self, model: Model) -> None:
         """Retire a model that has gone wrong, unless it is gone already; the default one stays where it is."""
         if model is not self.default and self._models.get(model.version) is model:
             self._retire(model.version)
@@ -195,7 +199,7 @@ class Residency:
             return False
         return True
 
-    async def _wait_for(self, reference: str, due: float, gone: Gone | None) -> ResidentModel:
+    async def _wait_for(self, reference: str, due: float, gone: Gone | None) -> Model:
         """Bring a model that a request has named, if not too many wait for one."""
         if self.n_waiting >= MAX_WAITING:
             detail = f"found {self.n_waiting} requests waiting for a model, expected fewer"
@@ -218,7 +222,7 @@ class Residency:
         finally:
             self.n_waiting -= 1
 
-    def _brought(self, reference: str, done: asyncio.Task[ResidentModel]) -> None:
+    def _brought(self, reference: str, done: asyncio.Task[Model]) -> None:
         del self._bringing[reference]
         if not done.cancelled():
             done.exception()  # seen, if nobody waits any more
@@ -233,7 +237,7 @@ class Residency:
         passed_s = min(perf_counter() - self._loading_since, load_s) if before else 0.0
         return n_loads * load_s - passed_s
 
-    async def _bring(self, reference: str) -> ResidentModel:
+    async def _bring(self, reference: str) -> Model:
         """Let `reference` mean what it means in the store now, loading that if it is not in memory."""
         return await self._follow(reference, await self._resolved(reference))
 
@@ -246,7 +250,7 @@ class Residency:
         except Exception as error:  # a damaged store
             raise self._refusal(reference, error) from error
 
-    async def _follow(self, reference: str, version: ModelVersion, is_used: bool = True) -> ResidentModel:
+    async def _follow(self, reference: str, version: ModelVersion, is_used: bool = True) -> Model:
         """Let `reference` mean that version, loading it if it is not in memory. What is not used takes the place of
         nothing that is."""
         model = self._models.get(version) or await self._loaded(version)
@@ -260,7 +264,7 @@ class Residency:
         self._make_room(keep=version if is_used else None)
         return model
 
-    async def _loaded(self, version: ModelVersion) -> ResidentModel:
+    async def _loaded(self, version: ModelVersion) -> Model:
         """The model of that version, loaded once for all who wait for it."""
         if version in self._refused:
             raise Problem(*_UNUSABLE)
@@ -271,10 +275,10 @@ class Residency:
             task.add_done_callback(lambda done: done.cancelled() or done.exception())  # if nobody waits any more
         return await asyncio.shield(self._loading[version])  # who is cancelled does not take it along
 
-    async def _load(self, version: ModelVersion) -> ResidentModel:
+    async def _load(self, version: ModelVersion) -> Model:
         try:
             model = await asyncio.get_running_loop().run_in_executor(
-                self._loader, ResidentModel.load, self.store, version, self.device
+                self._loader, self._load_model, self.store, version, self.device
             )
         except Exception as error:
             self._refused.add(version)

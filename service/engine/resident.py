@@ -33,7 +33,6 @@ from synthesis.conventions import DESIGN_N_FFT, N_TAPS
 from synthesis.cpu.transforms import RealTransform
 from synthesis.errors import NonFiniteFilter, SynthesisError
 from synthesis.gauss_newton import MAX_UPDATES, PROFILES
-from synthesis.octave_bands import AMP_BANDS
 from synthesis.synthesizer import METHODS
 
 
@@ -178,7 +177,7 @@ class ResidentModel:
                 sign=ears[item].sign,
                 taps=-taps if ears[item].sign == "plus" else taps,
                 refinement=account(refined[item], recipe.n_updates),
-                figures=_named(figures[item], bases[item]),
+                figures=Figures.of(figures[item], bases[item]),
                 times_ms={},
             )
 
@@ -205,7 +204,7 @@ class ResidentModel:
 
         def answer(item: int) -> Evaluation | SynthesisError:
             fault = faults.get(item) or _not_finite(filters[item], figures[item])
-            return fault or Evaluation(self.version, _named(figures[item], bases[item]), times_ms={})
+            return fault or Evaluation(self.version, Figures.of(figures[item], bases[item]), times_ms={})
 
         return [answer(item) for item in range(len(ears))]
 
@@ -272,12 +271,6 @@ def _bases(ears: Sequence[Ear]) -> list[Basis]:
 def _figures(predicted: dict[Basis, Float32], bases: Sequence[Basis]) -> list[Float32]:
     """Each ear's row of the prediction that its basis asks for."""
     return [predicted[basis][item] for item, basis in enumerate(bases)]
-
-
-def _named(figures: Float32, basis: Basis) -> Figures:
-    """A row of `Schedule.predict` by its names."""
-    n_bands = len(AMP_BANDS)
-    return Figures(basis, figures[:n_bands], *figures[n_bands:])
 
 
 def _not_finite(taps: Float32, figures: Float32) -> NonFiniteFilter | None:

@@ -55,6 +55,17 @@ class StateCollector(Collector):
         yield GaugeMetricFamily(
             "prime_model_load_seconds", "Time that the last successful load took.", residency.last_load_s
         )
+        process = engine.process
+        yield GaugeMetricFamily(
+            "prime_design_process_memory_bytes",
+            "Resident memory of the process that designs; 0 where models live in the service's own.",
+            process.resident_bytes() if process else 0,
+        )
+        yield CounterMetricFamily(
+            "prime_design_process_deaths",
+            "Processes that have died and were replaced.",
+            process.n_deaths if process else 0,
+        )
         device = GaugeMetricFamily(
             "prime_device_memory_bytes",
             "GPU memory of this process: in use, and held by PyTorch's allocator; 0 on a CPU.",

@@ -34,8 +34,11 @@ def store_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def settings(store_folder: Path) -> Settings:
-    """Of the shared service: slow machines are given time, so that no test of filters is cut short."""
-    return Settings(store=store_folder, model="ears", device="cpu", threads=1, deadline_ms=60_000)
+    """Of the shared service: slow machines are given time, so that no test of filters is cut short; models live in
+    this process, where tests can reach them (`test_design_process.py` has the other)."""
+    return Settings(
+        store=store_folder, model="ears", device="cpu", threads=1, deadline_ms=60_000, design_process=False
+    )
 
 
 @pytest.fixture(scope="session")

@@ -331,7 +331,11 @@ async def test_a_store_on_object_storage_is_copied_when_the_operator_says_so(
     url = f"memory://{tmp_path.name}/models"
     remote = Mirror(url, tmp_path / "unused")
     remote.push(store)
-    app = create_app(Settings(store=url, store_cache=tmp_path / "cache", model="live", device="cpu", threads=1))
+    app = create_app(
+        Settings(
+            store=url, store_cache=tmp_path / "cache", model="live", device="cpu", threads=1, design_process=False
+        )
+    )
     engine: Engine = app.state.service.engine
     async with app.router.lifespan_context(app):
         await engine.started()

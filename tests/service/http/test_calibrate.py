@@ -80,7 +80,9 @@ async def app(
     knowing.manifest = knowing.manifest.model_copy(update={"support_statistics": statistics})
     store.publish("knowing", knowing)
     store.publish("older", models.checkpoint(2))
-    settings = Settings(store=folder, model="knowing", device="cpu", threads=1, max_calibration_bytes=LIMIT)
+    settings = Settings(
+        store=folder, model="knowing", device="cpu", threads=1, design_process=False, max_calibration_bytes=LIMIT
+    )
     async with started(settings) as app:
         yield app
 
@@ -478,7 +480,7 @@ async def test_measured_takes_end_in_the_filter_that_training_s_estimate_gives(
     dataset, noise = read_pandar(measured_data), read_noise(measured_data / "noise")
     chosen = [dataset.pairs[0], dataset.pairs[13]]
     score, synthesizer = TimeDomainScore(noise), ModelStore().load("default").synthesizer()
-    app = create_app(Settings(device="cpu", threads=1))
+    app = create_app(Settings(device="cpu", threads=1, design_process=False))
     async with app.router.lifespan_context(app), connected(app) as client:
         await app.state.service.engine.started()
         for pair in chosen:

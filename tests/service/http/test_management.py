@@ -39,7 +39,9 @@ def store(tmp_path: Path) -> ModelStore:
 async def app(store: ModelStore, anyio_backend: str) -> AsyncIterator[FastAPI]:
     """A service over it, with a key for its clients and one for its operator."""
     keys = {"api_keys": (_digest("client"),), "management_keys": (_digest("operator"),)}
-    async with started(Settings(store=store.root, model="ears", device="cpu", threads=1, **keys)) as app:
+    async with started(
+        Settings(store=store.root, model="ears", device="cpu", threads=1, design_process=False, **keys)
+    ) as app:
         yield app
 
 
