@@ -156,7 +156,7 @@ def create_app(settings: Settings) -> FastAPI:
     engine = Engine(
         store,
         device,
-        apart=settings.design_process and device.type == "cpu",
+        apart=settings.designs_apart() and device.type == "cpu",
         default_model=settings.model,
         n_threads=settings.n_threads(),
         max_resident_models=settings.max_resident_models,

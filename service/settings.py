@@ -52,9 +52,10 @@ class Settings(BaseSettings):
     """Model (name, name@version or alias) that is loaded at the start and used where a request names none."""
     threads: int | None = Field(None, ge=1, le=1024)
     """Threads of one design on the CPU; by default the physical cores at hand."""
-    design_process: bool = True
-    """Whether models on a CPU live in a process of their own, so that designs need not wait for the requests that
-    are read meanwhile, nor these for them."""
+    design_process: bool | None = None
+    """Whether models on a CPU live in a process of their own, so that under load neither designs nor refusals wait for
+    one another; by default where there are two physical cores at hand. Alone, a design takes up to a millisecond more
+    that way."""
     json_processes: int = Field(1, ge=0, le=64)
     """Processes that read and write long JSON, so that binary requests need not wait for it; 0: none."""
     deadline_ms: float = Field(2000.0, ge=MIN_DEADLINE_MS, le=MAX_DEADLINE_MS)
@@ -115,6 +116,10 @@ class Settings(BaseSettings):
     def n_threads(self) -> int:
         """Threads for torch's operators in the worker."""
         return self.threads or physical_cores()
+
+    def designs_apart(self) -> bool:
+        """Whether models on a CPU live in a process of their own."""
+        return physical_cores() > 1 if self.design_process is None else self.design_process
 
 
 def physical_cores() -> int:

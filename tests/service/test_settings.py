@@ -60,6 +60,15 @@ def test_threads_default_to_the_physical_cores() -> None:
     assert Settings(threads=3).n_threads() == 3
 
 
+@pytest.mark.parametrize(("n_cores", "apart"), [(1, False), (2, True)])
+def test_designs_have_a_process_of_their_own_where_there_is_a_core_for_it(
+    n_cores: int, apart: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("service.settings.physical_cores", lambda: n_cores)
+    assert Settings().designs_apart() == apart
+    assert Settings(design_process=not apart).designs_apart() != apart
+
+
 @pytest.mark.parametrize(
     ("arguments", "environment", "said"),
     [
