@@ -8,6 +8,7 @@ device without the lock, and what it has to say to it is short: there models sta
 
 from __future__ import annotations
 
+import atexit
 import logging
 import multiprocessing
 import os
@@ -64,6 +65,8 @@ class DesignProcess:
         with self._beginning:
             if self._is_closed:
                 raise DesignProcessDied("found the design process closed")
+            if self._life is None:
+                atexit.register(self.close)  # or our exit would wait for it, and it for ours
             if self._life is None or self._life.has_died:
                 self._life = self._begun()
             return self._life
@@ -80,6 +83,7 @@ class DesignProcess:
 
     def close(self) -> None:
         """End it; whoever still asks is told DesignProcessDied."""
+        atexit.unregister(self.close)
         with self._beginning:
             self._is_closed = True
         if self._life is not None:

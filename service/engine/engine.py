@@ -48,9 +48,10 @@ def choose_device(name: str) -> torch.device:
 class Engine:
     """Designs filters for the event loop that it was started in.
 
-    All design work runs in one thread, the only one to use a model once it is resident; the loop only counts what
-    it has handed over. More work in parallel would not be faster: the stages fill the device, and on a CPU their
-    operators already use all the threads that they were given. Models are loaded in another (`residency`).
+    All design work is one thread's, the only one to use a model once it is resident; where models live `apart`, it
+    asks them in their process. The loop only counts what it has handed over. More work in parallel would not be
+    faster: the stages fill the device, and on a CPU their operators already use all the threads that they were
+    given. Models are loaded in another thread (`residency`).
     What waits and is alike is designed together, which takes less than one after the other.
     """
 

@@ -208,8 +208,15 @@ def scraped(program: Program, name: str) -> float:
     return float(found.group(1))
 
 
+def started_by(pid: int) -> list[int]:
+    """The processes that one has started."""
+    files = Path(f"/proc/{pid}/task").glob("*/children")
+    return [int(child) for file in files for child in file.read_text().split()]
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_it_stops_when_told_and_answers_what_it_has_taken(store_folder: Path, ear: Ear, number: int) -> None:
+    """All its processes are told, as by Ctrl-C in a terminal or by a supervisor."""
     program = Program(store_folder)
     assert httpx.get(f"{program.address}/health/live").status_code == 200
     program.wait_until_ready()
@@ -229,12 +236,36 @@ def test_it_stops_when_told_and_answers_what_it_has_taken(store_folder: Path, ea
         waiting = re.search(r"^prime_queue_depth (\d+)", httpx.get(f"{program.address}/metrics").text, re.MULTILINE)
         assert waiting
         n_taken = len(answers) + int(waiting.group(1))
+    for each in started_by(program.process.pid):
+        os.kill(each, number)
     status = program.stop(number)
     for client in clients:
         client.join()
     assert [answer.status_code for answer in answers] == [200] * 6, [answer.text[:300] for answer in answers]
     assert status in (0, -number)
     assert "Traceback" not in "".join(program.log)
+
+
+@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="needs Linux's /proc")
+@pytest.mark.parametrize("numbers", [(signal.SIGINT, signal.SIGINT), (signal.SIGKILL,)], ids=["twice", "killed"])
+def test_however_it_ends_its_processes_end_with_it(store_folder: Path, numbers: tuple[int, ...]) -> None:
+    """Told twice, it does not wait for a request that never comes whole; killed, it tells nobody."""
+    program = Program(store_folder, "--design-process", "true")
+    program.wait_until_ready()
+    started = started_by(program.process.pid)
+    assert any(b"-m\0service" in Path(f"/proc/{child}/cmdline").read_bytes() for child in started)  # it designs
+    with socket.create_connection(("127.0.0.1", program.port)) as waiting:
+        waiting.sendall(b"POST /refine HTTP/1.1\r\nHost: a\r\nContent-Length: 100000\r\n\r\nabc")
+        time.sleep(0.2)
+        for number in numbers[:-1]:
+            program.process.send_signal(number)
+            time.sleep(0.2)
+        assert program.process.poll() is None
+        program.stop(numbers[-1])
+    given_up = time.monotonic() + 30
+    while any(Path(f"/proc/{child}").exists() for child in started):
+        assert time.monotonic() < given_up, "a process has outlived the service"
+        time.sleep(0.02)
 
 
 def test_a_port_that_is_taken_ends_the_program(program: Program, store_folder: Path) -> None:
