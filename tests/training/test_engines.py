@@ -11,6 +11,7 @@ import pandas as pd
 import pytest
 
 from training import run_splits
+from training.report import compose
 from training.run_folder import read_rows
 
 SCRIPT = Path(__file__).parents[2] / "training" / "run_splits.py"
@@ -18,11 +19,19 @@ ENVIRONMENT = os.environ | {"OMP_NUM_THREADS": "1"}
 
 
 def command(folder: Path, *options: str) -> list[str]:
-    """A run whose longest piece is a training of a few seconds."""
+    """A run of two stages, two pieces and then one, whose longest piece is a training of a few seconds."""
     return [
-        sys.executable, str(SCRIPT), "--dataset", "simulated", "--quick", "--methods", "wmmse,selective,prime-log",
-        "--updates", "30", "--store", str(folder / "store"), "--out", str(folder / "out"), *options,
+        "--dataset", "simulated", "--quick", "--methods", "wmmse,prime-log", "--updates", "30", "--support", "2",
+        "--store", str(folder / "store"), "--out", str(folder / "out"), *options,
     ]  # fmt: skip
+
+
+def run_here(folder: Path, *options: str) -> pd.DataFrame:
+    """The command in this process, but for its figures: they are drawn of the rows, whoever made those."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(compose, "draw", lambda *given: None)
+        assert run_splits.main(command(folder, *options)) == 0
+    return cases(folder)
 
 
 def cases(folder: Path) -> pd.DataFrame:
@@ -32,10 +41,7 @@ def cases(folder: Path) -> pd.DataFrame:
 
 @pytest.fixture(scope="module")
 def one_process(tmp_path_factory: pytest.TempPathFactory) -> pd.DataFrame:
-    folder = tmp_path_factory.mktemp("one")
-    done = subprocess.run(command(folder), capture_output=True, text=True, check=False, env=ENVIRONMENT)
-    assert done.returncode == 0, done.stderr
-    return cases(folder)
+    return run_here(tmp_path_factory.mktemp("one"))
 
 
 def children(pid: int) -> list[int]:
@@ -63,7 +69,7 @@ def test_a_killed_worker_costs_nothing_but_time(
 ) -> None:
     if engine == "ray":
         pytest.importorskip("ray", reason="the optional extra `cluster` is not installed")
-    arguments = command(tmp_path, "--engine", engine, "--workers", "2")
+    arguments = [sys.executable, str(SCRIPT), *command(tmp_path, "--engine", engine, "--workers", "2")]
     log = tmp_path / "log"
     with log.open("w") as stream, subprocess.Popen(arguments, stdout=stream, stderr=stream, env=ENVIRONMENT) as run:
         deadline, victim = time.monotonic() + 240, None
@@ -94,7 +100,7 @@ def test_a_cluster_that_loses_a_worker_again_and_again_is_one_clear_line(
     monkeypatch.setattr(cluster, "remote", lambda **options: lambda function: Work())
     monkeypatch.setattr(cluster, "wait", lambda references, num_returns: (references[:1], references[1:]))
     monkeypatch.setattr(cluster, "get", crashed)
-    assert run_splits.main([*command(tmp_path)[2:], "--engine", "ray"]) == 2
+    assert run_splits.main(command(tmp_path, "--engine", "ray")) == 2
     error = capsys.readouterr().err
     assert error.startswith("run_splits: engine: The worker died unexpectedly")
     assert "pieces are left" in error
@@ -140,10 +146,7 @@ def test_workers_end_with_their_parent(tmp_path: Path) -> None:
 
 def test_a_group_of_models_ends_as_its_models_alone(one_process: pd.DataFrame, tmp_path: Path) -> None:
     """Two seeds as one program against one of them alone: the same figures but for rounding, 30 updates of it."""
-    arguments = [*command(tmp_path), "--seeds", "2", "--group", "2"]
-    done = subprocess.run(arguments, capture_output=True, text=True, check=False, env=ENVIRONMENT)
-    assert done.returncode == 0, done.stderr
-    found = cases(tmp_path)
+    found = run_here(tmp_path, "--seeds", "2", "--group", "2", "--methods", "prime-log")
     assert set(found[found.method == "prime-log"].seed) == {0, 1}
     alone = one_process[(one_process.method == "prime-log") & (one_process.k == 0)]
     together = found[(found.method == "prime-log") & (found.k == 0) & (found.seed == 0)]
