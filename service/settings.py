@@ -54,8 +54,8 @@ class Settings(BaseSettings):
     """Threads of one design on the CPU; by default the physical cores at hand."""
     design_process: bool | None = None
     """Whether models on a CPU live in a process of their own, so that under load neither designs nor refusals wait
-    for one another; by default where there are two physical cores at hand. Alone, a design takes up to a
-    millisecond more that way."""
+    for one another; by default where there are two physical cores at hand. A single client's
+    requests take about a millisecond more that way."""
     json_processes: int = Field(1, ge=0, le=64)
     """Processes that read and write long JSON, so that binary requests need not wait for it; 0: none."""
     deadline_ms: float = Field(2000.0, ge=MIN_DEADLINE_MS, le=MAX_DEADLINE_MS)

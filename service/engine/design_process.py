@@ -1,9 +1,9 @@
 """A process of its own for models on a CPU, so that designs do not share Python's lock with the event loop.
 
 There a design is hundreds of short NumPy calls, each of which needs the lock again afterwards. Beside an event loop
-that refuses hundreds of requests a second it took up to three times as long as alone; in a process of its own it
-does not notice them. The way there and back takes a few tenths of a millisecond. On a GPU the worker waits for the
-device without the lock, and what it has to say to it is short: there models stay in the service's own process.
+that refuses hundreds of requests a second it took up to three times as long as alone. The price of a process is the
+way there and back, about a millisecond on a slow processor. On a GPU the worker waits for the device without the
+lock, and what it has to say to it is short: there models stay in the service's own process.
 """
 
 from __future__ import annotations

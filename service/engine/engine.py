@@ -105,8 +105,8 @@ class Engine:
     def start(self) -> None:
         """Begin to load the default model. Returns at once; `ready` says when it is done."""
         if self.process is not None:
-            self.process.start()
             self.process.on_death = partial(asyncio.get_running_loop().call_soon_threadsafe, self._begin_again)
+            self.process.start()
         self._starting = asyncio.create_task(self._start())
         self._watching = asyncio.create_task(self.readiness.watch())
 
