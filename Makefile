@@ -10,12 +10,17 @@ STORE   ?= model_store/checkpoints
 BIN   := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: help test lint unit serve deploy-check format clean
+# What the deployment's tests run, where `make programs` has fetched it.
+PROGRAMS      := $(abspath $(VENV))/programs
+WITH_PROGRAMS := PATH="$(abspath $(BIN)):$(PROGRAMS)/usr/bin:$(PROGRAMS)/usr/sbin:$$PATH"
+
+.PHONY: help test lint unit serve programs image deploy-check format clean
 
 help:
 	@echo "make test          check style, types and layers, then run every test"
 	@echo "make serve         start the service and design the example listener's filter (PORT=8000 DEVICE=auto)"
 	@echo "make deploy-check  lint the Dockerfile, check the dashboards, run the image's build steps without Docker"
+	@echo "make programs      fetch what the deployment's tests run (nginx, Prometheus), so that make test runs these too"
 	@echo "make format        let ruff rewrite the sources"
 	@echo "make clean         remove the environment and what the tools left behind"
 
@@ -28,13 +33,21 @@ lint: $(STAMP)
 
 # Processes of one thread each beat one process of several threads on these small arrays.
 unit: $(STAMP)
-	OMP_NUM_THREADS=1 $(BIN)/pytest -n $(WORKERS) --dist loadfile
+	$(WITH_PROGRAMS) OMP_NUM_THREADS=1 $(BIN)/pytest -n $(WORKERS) --dist loadfile
 
 serve: $(STAMP)
 	@$(BIN)/python scripts/serve.py --host $(HOST) --port $(PORT) --device $(DEVICE) --store $(STORE)
 
-deploy-check: $(STAMP)
-	VENV=$(VENV) deploy/check.sh
+programs: $(STAMP)
+	deploy/fetch_programs.sh $(PROGRAMS) $(BIN)/python
+
+image: $(STAMP)
+	$(BIN)/python deploy/run_image_steps.py --build-arg "TORCH_INDEX=$(TORCH_INDEX)"
+
+# All that can be checked of the deployment without a Docker engine.
+deploy-check: programs
+	$(WITH_PROGRAMS) OMP_NUM_THREADS=1 $(BIN)/pytest tests/deploy
+	$(MAKE) image
 
 format: $(STAMP)
 	$(BIN)/ruff check --fix .
@@ -44,11 +57,12 @@ clean:
 	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache
 
 # One environment serves both commands. The constraints reach pip's isolated build environments too
-# (PIP_CONSTRAINT for pip up to 25.2, PIP_BUILD_CONSTRAINT from 25.3 on): the same build tools every time.
+# (PIP_CONSTRAINT for pip up to 25.2, PIP_BUILD_CONSTRAINT from 25.3 on): the same build tools every time. Most of the
+# modules are never imported, so none is compiled ahead.
 $(STAMP): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; v = sys.version_info; v >= (3, 11) or sys.exit(f"Python 3.11 or later is needed, $(PYTHON) is {v[0]}.{v[1]}: say make PYTHON=python3.12 (or the like)")'
 	@echo "Installing into $(VENV), once ..."
 	@$(PYTHON) -m venv $(VENV)
 	@PIP_CONSTRAINT=constraints.txt PIP_BUILD_CONSTRAINT=constraints.txt \
-	  $(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[dev]"
+	  $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile -e ".[dev]"
 	@touch $@

@@ -89,7 +89,7 @@ def test_no_two_panels_overlap() -> None:
 def promtool(*arguments: str | Path) -> str:
     program = shutil.which("promtool")
     if program is None:
-        pytest.skip("promtool is not on PATH (`make deploy-check` fetches it)")
+        pytest.skip("promtool is not on PATH (`make programs` fetches it)")
     done = subprocess.run([program, *map(str, arguments)], capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
@@ -110,6 +110,6 @@ def test_prometheus_accepts_the_dashboards_expressions(tmp_path: Path) -> None:
 def test_hadolint_has_nothing_to_say_about_the_dockerfile() -> None:
     program = shutil.which("hadolint")
     if program is None:
-        pytest.skip("hadolint is not on PATH (`make deploy-check` installs it)")
+        pytest.skip("hadolint is not on PATH (`make programs` installs it)")
     done = subprocess.run([program, str(ROOT / "Dockerfile")], capture_output=True, text=True)
     assert (done.returncode, done.stdout) == (0, "")

@@ -12,7 +12,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
@@ -31,7 +31,7 @@ HEADERS = {"Content-Type": "application/octet-stream", "Accept": "application/oc
 def nginx() -> str:
     program = shutil.which("nginx")
     if program is None:
-        pytest.skip("nginx is not on PATH (`make deploy-check` fetches it)")
+        pytest.skip("nginx is not on PATH (`make programs` fetches it)")
     return program
 
 
@@ -82,22 +82,21 @@ def test_the_blocks_that_are_ready_to_use_are(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
 
 
-@pytest.fixture
-def replicas(tmp_path: Path) -> Iterator[list[Served]]:
+@contextmanager
+def two_replicas(folder: Path) -> Iterator[list[Served]]:
     """Two services over one store."""
-    store = ModelStore(tmp_path / "store", include_bundled=False)
+    store = ModelStore(folder / "store", include_bundled=False)
     store.publish("default", models.checkpoint(1))
     with ExitStack() as stack:
         yield [stack.enter_context(served(store.root, "--device", "cpu", "--threads", "1")) for _ in range(2)]
 
 
-@pytest.fixture
-def port(replicas: list[Served], tmp_path: Path) -> Iterator[int]:
-    """Where nginx listens in front of them."""
+@contextmanager
+def in_front_of(replicas: list[Served], folder: Path) -> Iterator[int]:
+    """The port of an nginx that knows nothing of them yet."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    folder = tmp_path / "nginx"
     folder.mkdir()
     first, second = replicas
     process = subprocess.Popen(configured(folder, port, (first.port, second.port)))
@@ -112,6 +111,21 @@ def port(replicas: list[Served], tmp_path: Path) -> Iterator[int]:
     process.wait(20)
 
 
+@pytest.fixture(scope="module")
+def replicas(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Served]]:
+    """Every test leaves both alive and awake."""
+    nginx()
+    with two_replicas(tmp_path_factory.mktemp("replicas")) as both:
+        yield both
+
+
+@pytest.fixture
+def port(replicas: list[Served], tmp_path: Path) -> Iterator[int]:
+    """Where nginx listens in front of them."""
+    with in_front_of(replicas, tmp_path / "nginx") as port:
+        yield port
+
+
 def n_designs(replica: Served) -> int:
     """Designs that a replica has answered, from its metrics."""
     _, text = replica.ask("GET", "/metrics")
@@ -119,11 +133,12 @@ def n_designs(replica: Served) -> int:
     return int(sum(float(each) for each in found))
 
 
-def test_a_replica_killed_under_load_costs_no_answer(replicas: list[Served], port: int) -> None:
+def test_a_replica_killed_under_load_costs_no_answer(tmp_path: Path) -> None:
+    nginx()
     primary, secondary = (each.numpy() for each in models.responses(7))
     body, outcomes, stop = wire.encode(primary, secondary), Counter[str](), threading.Event()
 
-    def ask() -> None:
+    def ask(port: int) -> None:
         connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
         while not stop.is_set():
             connection.request("POST", "/synthesize", body, HEADERS)
@@ -131,17 +146,18 @@ def test_a_replica_killed_under_load_costs_no_answer(replicas: list[Served], por
             outcomes[f"{answer.status} {len(answer.read())} bytes"] += 1
         connection.close()
 
-    clients = [threading.Thread(target=ask) for _ in range(4)]
-    for client in clients:
-        client.start()
-    before = wait_for(outcomes, 40)
-    assert all(n_designs(replica) > 0 for replica in replicas)  # both are asked
-    replicas[0].process.kill()
-    replicas[0].process.wait()
-    wait_for(outcomes, before + 40)
-    stop.set()
-    for client in clients:
-        client.join()
+    with two_replicas(tmp_path) as replicas, in_front_of(replicas, tmp_path / "nginx") as port:
+        clients = [threading.Thread(target=ask, args=(port,)) for _ in range(4)]
+        for client in clients:
+            client.start()
+        before = wait_for(outcomes, 40)
+        assert all(n_designs(replica) > 0 for replica in replicas)  # both are asked
+        replicas[0].process.kill()
+        replicas[0].process.wait()
+        wait_for(outcomes, before + 40)
+        stop.set()
+        for client in clients:
+            client.join()
     assert set(outcomes) == {"200 8192 bytes"}
 
 

@@ -103,7 +103,7 @@ def prometheus(service: Served, tmp_path_factory: pytest.TempPathFactory) -> Ite
     """One that has scraped the service while designs were asked for."""
     program = shutil.which("prometheus")
     if program is None:
-        pytest.skip("prometheus is not on PATH (`make deploy-check` fetches it)")
+        pytest.skip("prometheus is not on PATH (`make programs` fetches it)")
     server = Prometheus(program, tmp_path_factory.mktemp("prometheus"), f"127.0.0.1:{service.port}")
     try:
         given_up = time.monotonic() + 60
