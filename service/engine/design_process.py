@@ -27,7 +27,8 @@ import torch
 from model_store.store import ModelStore, ModelVersion
 from service.designs import Design, Ear, Evaluation, Float32, Recipe
 from service.engine import design_worker
-from service.engine.design_worker import LANES, Lane
+from service.engine.design_worker import LANES, Lane, Task
+from service.engine.shared_memory import SharedMemory
 from synthesis.errors import SynthesisError
 
 logger = logging.getLogger(__name__)
@@ -97,13 +98,15 @@ class DesignProcess:
         ours, theirs = [pair[0] for pair in pairs], [pair[1] for pair in pairs]
         # A forked process has our ends, too, and would never see them closed.
         not_theirs = ours if context.get_start_method() == "fork" else []
+        memory = SharedMemory()
         process = context.Process(  # type: ignore[attr-defined]
-            target=design_worker.run, args=(theirs, not_theirs, self._n_threads), daemon=True
+            target=design_worker.run, args=(theirs, not_theirs, memory, self._n_threads), daemon=True
         )
         process.start()
+        memory.close_file()
         for end in theirs:
             end.close()
-        life = Life(process, ours)
+        life = Life(process, ours, memory)
         threading.Thread(target=self._watch, args=(life,), name="watch-designs", daemon=True).start()
         return life
 
@@ -120,25 +123,35 @@ class DesignProcess:
 class Life:
     """One process, from its start to its end."""
 
-    def __init__(self, process: BaseProcess, lanes: Sequence[Connection[Any, Any]]) -> None:
-        """lanes: our ends, as LANES."""
+    def __init__(self, process: BaseProcess, lanes: Sequence[Connection[Any, Any]], memory: SharedMemory) -> None:
+        """lanes: our ends, as LANES. memory: for the arrays of what is asked in the lane of designs."""
         self.process = process
+        self._memory = memory
         self.has_died = False
         self.freed: deque[int] = deque()
         """Models that nobody holds any more; said with the next question."""
         self._lanes = dict(zip(LANES, lanes, strict=True))
         self._taken = {lane: threading.Lock() for lane in LANES}
 
-    def ask(self, lane: Lane, task: str, key: int, *given: object) -> Any:
-        """Have the process do one of `design_worker.TASKS` for a model, and await its answer or its error."""
+    def ask(self, lane: Lane, task: Task, key: int, *given: object) -> Any:
+        """Have the process do one of its `design_worker.Tasks` for a model, and await its answer or its error."""
         with self._taken[lane]:
-            try:
-                freed = [self.freed.popleft() for _ in range(len(self.freed))]
-                self._lanes[lane].send((freed, task, key, given))
-                found = self._lanes[lane].recv()
-            except (EOFError, OSError) as error:
-                self.has_died = True
-                raise DesignProcessDied("found the design process gone, expected its answer") from error
+            return self._answer(lane, task, key, given)
+
+    def ask_about(self, task: Task, key: int, told: Callable[[SharedMemory], tuple[object, ...]]) -> Any:
+        """Likewise, in the lane of designs: `told` puts arrays into the memory and says the rest."""
+        with self._taken["designs"]:
+            self._memory.clear()
+            return self._answer("designs", task, key, told(self._memory))
+
+    def _answer(self, lane: Lane, task: Task, key: int, given: tuple[object, ...]) -> Any:
+        try:
+            freed = [self.freed.popleft() for _ in range(len(self.freed))]
+            self._lanes[lane].send((freed, task, key, given))
+            found = self._lanes[lane].recv()
+        except (EOFError, OSError) as error:
+            self.has_died = True
+            raise DesignProcessDied("found the design process gone, expected its answer") from error
         if isinstance(found, Exception):
             raise found
         return found
@@ -171,7 +184,9 @@ class ModelApart:
 
     def check(self) -> float:
         """As `ResidentModel.check`."""
-        spent_s, self._tensor_bytes = self._ask("check")
+        spent_s, self._tensor_bytes = self._in_process(
+            "designs", lambda life: life.ask("designs", "check", self._key)
+        )
         return float(spent_s)
 
     def tensor_bytes(self) -> int:
@@ -180,18 +195,25 @@ class ModelApart:
 
     def design(self, recipe: Recipe, ears: Sequence[Ear]) -> list[Design | SynthesisError]:
         """As `ResidentModel.design`."""
+
+        def told(memory: SharedMemory) -> tuple[object, ...]:
+            return recipe, [design_worker.asked(ear, memory) for ear in ears]
+
         return [
             design_worker.design(made, recipe, self.version, ear.sign)
-            for made, ear in zip(self._ask("design", recipe, _asked(ears)), ears, strict=True)
+            for made, ear in zip(self._ask_about("design", told), ears, strict=True)
         ]
 
     def evaluate(self, ears: Sequence[Ear], filters: Sequence[Float32]) -> list[Evaluation | SynthesisError]:
         """As `ResidentModel.evaluate`."""
-        given = _asked(ears), [design_worker.plain(taps) for taps in filters]
-        return [design_worker.evaluation(made, self.version) for made in self._ask("evaluate", *given)]
 
-    def _ask(self, task: str, *given: object) -> Any:
-        return self._in_process("designs", lambda life: life.ask("designs", task, self._key, *given))
+        def told(memory: SharedMemory) -> tuple[object, ...]:
+            return [design_worker.asked(ear, memory) for ear in ears], [memory.put(taps) for taps in filters]
+
+        return [design_worker.evaluation(made, self.version) for made in self._ask_about("evaluate", told)]
+
+    def _ask_about(self, task: Task, told: Callable[[SharedMemory], tuple[object, ...]]) -> Any:
+        return self._in_process("designs", lambda life: life.ask_about(task, self._key, told))
 
     def _in_process(self, lane: Lane, work: Callable[[Life], Any]) -> Any:
         """Do it in the process; where that dies meanwhile, in its successor, once: it may have died of this."""
@@ -212,10 +234,6 @@ class ModelApart:
         self.golden_ear, self.scored_noise_reduction_db, self._tensor_bytes = loaded
         self._life = life
         weakref.finalize(self, life.freed.append, self._key).atexit = False
-
-
-def _asked(ears: Sequence[Ear]) -> list[design_worker.Asked]:
-    return [design_worker.asked(ear) for ear in ears]
 
 
 def _is_alone() -> bool:

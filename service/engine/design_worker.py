@@ -7,7 +7,7 @@ import os
 import signal
 import threading
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 from multiprocessing.connection import Connection
@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from model_store.store import ModelStore, ModelVersion
 from service.designs import Basis, Design, Ear, Evaluation, Figures, Recipe, Sign
 from service.engine.resident import ResidentModel
+from service.engine.shared_memory import Placed, SharedMemory
 from service.threads import prepare_thread, share_one_heap
 from synthesis.errors import SynthesisError
 
@@ -31,9 +32,6 @@ NICENESS = 5
 """Where cores are short the event loop comes first: a refusal takes a fraction of a millisecond, and with it the
 service's answers to everybody. Long JSON yields to both (`formats/side_process.py`)."""
 
-Models = dict[int, ResidentModel]
-
-
 Plain = tuple[str, bytes]
 """An array of one dimension: its kind and its bytes."""
 
@@ -41,10 +39,10 @@ Plain = tuple[str, bytes]
 class Asked(NamedTuple):
     """An Ear in plain values, which cross a pipe in a fraction of the time that arrays and classes take."""
 
-    primary: Plain
-    secondary: Plain
-    coherence: Plain | None
-    reference_psd: Plain | None
+    primary: Placed
+    secondary: Placed
+    coherence: Placed | None
+    reference_psd: Placed | None
     sign: Sign
     max_gain_db: float
 
@@ -61,10 +59,15 @@ class Made(NamedTuple):
     replaces: str | None = None
 
 
-def run(lanes: Sequence[Connection[Any, Any]], not_ours: Sequence[Connection[Any, Any]], n_threads: int) -> None:
+def run(
+    lanes: Sequence[Connection[Any, Any]],
+    not_ours: Sequence[Connection[Any, Any]],
+    memory: SharedMemory,
+    n_threads: int,
+) -> None:
     """In the process: answer until the service hangs up, which it does when it ends, however it ends.
 
-    not_ours: the service's ends, where they have come along. n_threads: of one design.
+    not_ours: the service's ends, where they have come along. memory: where it puts arrays. n_threads: of a design.
     """
     for end in not_ours:
         end.close()
@@ -72,83 +75,88 @@ def run(lanes: Sequence[Connection[Any, Any]], not_ours: Sequence[Connection[Any
         signal.signal(each, signal.SIG_IGN)
     share_one_heap()
     os.nice(NICENESS)
-    models: Models = {}
+    tasks = Tasks(memory)
     designs, loads = lanes
-    threading.Thread(target=_serve, args=(loads, models, 1), name="load", daemon=True).start()
-    _serve(designs, models, n_threads)
+    threading.Thread(target=_serve, args=(loads, tasks, 1), name="load", daemon=True).start()
+    _serve(designs, tasks, n_threads)
     os._exit(0)  # whatever may still be loaded
 
 
-def _serve(lane: Connection[Any, Any], models: Models, n_threads: int) -> None:
+def _serve(lane: Connection[Any, Any], tasks: Tasks, n_threads: int) -> None:
     prepare_thread(n_threads)
     with suppress(EOFError, OSError):  # the service has hung up
         while True:
             freed, task, key, given = lane.recv()
-            for each in freed:
-                models.pop(each, None)
+            tasks.forget(freed)
             try:
-                answer = TASKS[task](models, key, *given)
+                answer = getattr(tasks, task)(key, *given)
             except Exception as error:
                 answer = _portable(error)
             lane.send(answer)
             del given, answer  # nothing is kept until the next one
 
 
-def _load(models: Models, key: int, store: ModelStore, version: ModelVersion, device: torch.device) -> object:
-    model = models[key] = ResidentModel.load(store, version, device)
-    if not gc.get_freeze_count():
-        gc.collect()
-        gc.freeze()  # modules and the first model stay: the collector need not look through them again and again
-    return model.golden_ear, model.scored_noise_reduction_db, model.tensor_bytes()
+Task = Literal["load", "check", "design", "evaluate"]
 
 
-def _check(models: Models, key: int) -> object:
-    return models[key].check(), models[key].tensor_bytes()
+class Tasks:
+    """What the process can be asked to do, each for a model that the service has given a key."""
+
+    def __init__(self, memory: SharedMemory) -> None:
+        """No model is there yet."""
+        self._memory = memory
+        self._models: dict[int, ResidentModel] = {}
+
+    def forget(self, keys: Sequence[int]) -> None:
+        """Free models that nobody holds any more."""
+        for key in keys:
+            self._models.pop(key, None)
+
+    def load(self, key: int, store: ModelStore, version: ModelVersion, device: torch.device) -> object:
+        """As `ResidentModel.load`; what the service wants to know of it."""
+        model = self._models[key] = ResidentModel.load(store, version, device)
+        if not gc.get_freeze_count():
+            gc.collect()
+            gc.freeze()  # modules and the first model stay: the collector need not look through them every time
+        return model.golden_ear, model.scored_noise_reduction_db, model.tensor_bytes()
+
+    def check(self, key: int) -> object:
+        """As `ResidentModel.check`, and its memory."""
+        return self._models[key].check(), self._models[key].tensor_bytes()
+
+    def design(self, key: int, recipe: Recipe, ears: Sequence[Asked]) -> list[Made | SynthesisError]:
+        """As `ResidentModel.design`."""
+        return [_made(each) for each in self._models[key].design(recipe, [self._ear(each) for each in ears])]
+
+    def evaluate(self, key: int, ears: Sequence[Asked], filters: Sequence[Placed]) -> list[Made | SynthesisError]:
+        """As `ResidentModel.evaluate`."""
+        given = [self._ear(each) for each in ears], [self._memory.get(each) for each in filters]
+        return [_made(each) for each in self._models[key].evaluate(*given)]
+
+    def _ear(self, given: Asked) -> Ear:
+        primary, secondary, coherence, reference_psd = (each and self._memory.get(each) for each in given[:4])
+        assert primary is not None
+        assert secondary is not None
+        return Ear(primary, secondary, coherence, reference_psd, given.sign, given.max_gain_db)
 
 
-def _design(models: Models, key: int, recipe: Recipe, ears: Sequence[Asked]) -> list[Made | SynthesisError]:
-    return [_made(each) for each in models[key].design(recipe, [_ear(each) for each in ears])]
-
-
-def _evaluate(
-    models: Models, key: int, ears: Sequence[Asked], filters: Sequence[Plain]
-) -> list[Made | SynthesisError]:
-    given = [_ear(each) for each in ears], [_array(each) for each in filters]
-    return [_made(each) for each in models[key].evaluate(*given)]
-
-
-TASKS: dict[str, Callable[..., object]] = {
-    "load": _load,
-    "check": _check,
-    "design": _design,
-    "evaluate": _evaluate,
-}
-
-
-def asked(ear: Ear) -> Asked:
-    """In the service: an ear as the process is sent it."""
-    primary, secondary = plain(ear.primary), plain(ear.secondary)
-    coherence = None if ear.coherence is None else plain(ear.coherence)
-    reference_psd = None if ear.reference_psd is None else plain(ear.reference_psd)
+def asked(ear: Ear, memory: SharedMemory) -> Asked:
+    """In the service: an ear as the process is told of it, its arrays in the memory of both."""
+    primary, secondary = memory.put(ear.primary), memory.put(ear.secondary)
+    coherence = None if ear.coherence is None else memory.put(ear.coherence)
+    reference_psd = None if ear.reference_psd is None else memory.put(ear.reference_psd)
     return Asked(primary, secondary, coherence, reference_psd, ear.sign, ear.max_gain_db)
-
-
-def _ear(given: Asked) -> Ear:
-    primary, secondary, coherence, reference_psd = (each and _array(each) for each in given[:4])
-    assert primary is not None
-    assert secondary is not None
-    return Ear(primary, secondary, coherence, reference_psd, given.sign, given.max_gain_db)
 
 
 def _made(answer: Design | Evaluation | SynthesisError) -> Made | SynthesisError:
     if isinstance(answer, SynthesisError):
         return answer
     figures = answer.figures
-    made = Made(figures.basis, plain(figures.row()), answer.times_ms)
+    made = Made(figures.basis, _plain(figures.row()), answer.times_ms)
     if isinstance(answer, Evaluation):
         return made
     return made._replace(
-        taps=plain(answer.taps),
+        taps=_plain(answer.taps),
         method=answer.recipe.method,
         refinement=answer.refinement,
         replaces=answer.replaces,
@@ -182,8 +190,7 @@ def evaluation(made: Made | SynthesisError, version: ModelVersion) -> Evaluation
     return Evaluation(version, Figures.of(_array(made.figures), made.basis), made.times_ms)
 
 
-def plain(values: NDArray[Any]) -> Plain:
-    """An array's kind and bytes."""
+def _plain(values: NDArray[Any]) -> Plain:
     return values.dtype.str, values.tobytes()
 
 
