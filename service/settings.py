@@ -51,7 +51,7 @@ class Settings(BaseSettings):
     model: str = "default"
     """Model (name, name@version or alias) that is loaded at the start and used where a request names none."""
     threads: int | None = Field(None, ge=1, le=1024)
-    """Threads of one design on the CPU; by default the physical cores at hand."""
+    """Threads of one design on the CPU; by default the physical cores at hand, at most the processors."""
     design_process: bool | None = None
     """Whether models on a CPU live in a process of their own, so that under load neither designs nor refusals wait
     for one another; by default where there are two physical cores at hand. A single client's
@@ -115,11 +115,16 @@ class Settings(BaseSettings):
 
     def n_threads(self) -> int:
         """Threads for torch's operators in the worker."""
-        return self.threads or physical_cores()
+        return min(self.threads or physical_cores(), len(processors()))
 
     def designs_apart(self) -> bool:
         """Whether models on a CPU live in a process of their own."""
         return physical_cores() > 1 if self.design_process is None else self.design_process
+
+
+def processors() -> set[int]:
+    """Those that this process may run on: hardware threads, by their numbers."""
+    return os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else set(range(os.cpu_count() or 1))
 
 
 def physical_cores() -> int:
@@ -127,9 +132,8 @@ def physical_cores() -> int:
 
     Two hardware threads of one core share its vector units, so counting both slows transforms down.
     """
-    usable = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else set(range(os.cpu_count() or 1))
     cores = set()
-    for cpu in usable:
+    for cpu in processors():
         siblings = _CPU / f"cpu{cpu}" / "topology" / "thread_siblings_list"
         try:
             first = re.split(r"[,-]", siblings.read_text().strip())[0]

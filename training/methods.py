@@ -63,7 +63,7 @@ GENERATORS: Mapping[str, Recipe] = {
 PCG_BUDGETS = (32, 64, 128, 256, 512, 1024, 2048)
 
 BOTH_PROFILES = (Refined("paper", (1, 2, 3)), Refined("fast", (1, 2, 3)))
-RATIO_BASE = (Refined("paper", (1, 2, 3, 4)), Refined("fast", (1, 2, 3)))
+RATIO_BASE = (Refined("paper", (1, 2, 3, 4)), Refined("fast", (1, 2, 3, 4)))
 UNREFINED: tuple[Refined, ...] = ()
 
 

@@ -54,10 +54,14 @@ def test_what_cannot_be_is_refused(values: dict[str, object]) -> None:
         Settings(**values)
 
 
-def test_threads_default_to_the_physical_cores() -> None:
+def test_threads_default_to_the_physical_cores_and_are_never_more_than_there_are(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     assert 1 <= physical_cores() <= (os.cpu_count() or 1)
     assert Settings(threads=None).n_threads() == physical_cores()
+    monkeypatch.setattr("service.settings.processors", lambda: {0, 1, 4, 5})
     assert Settings(threads=3).n_threads() == 3
+    assert Settings(threads=64).n_threads() == 4
 
 
 @pytest.mark.parametrize(("n_cores", "apart"), [(1, False), (2, True)])

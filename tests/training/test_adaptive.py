@@ -200,6 +200,11 @@ def test_a_batch_is_its_items_one_by_one(primary, secondary):
     torch.testing.assert_close(together, torch.cat(alone), rtol=0, atol=0)
 
 
+def test_it_is_validated_every_ten_seconds_and_for_four_minutes_at_most():
+    assert [method().schedule.interval_s for method in (FxLms, FxNlms)] == [10, 10]
+    assert [method().schedule.cap_s for method in (FxLms, FxNlms, WeightedFxLms)] == [240, 240, 40]
+
+
 def test_unusable_paths_and_schedules_are_refused(primary, secondary):
     with pytest.raises(InvalidPaths, match="secondary"):
         FxLms().design(as_paths((primary, 0 * secondary)))

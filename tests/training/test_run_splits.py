@@ -88,7 +88,7 @@ def test_a_run_writes_rows_tables_figures_and_its_record(finished):
     }  # fmt: skip
     assert rows.listener.nunique() == 2
     # Both ears of two listeners; each design's start and its updates in both profiles.
-    assert len(rows) == 4 * (2 * (1 + 4 + 3) + 4 * (1 + 3 + 3))
+    assert len(rows) == 4 * (2 * (1 + 4 + 4) + 4 * (1 + 3 + 3))
     assert set(rows.paths) == {"estimated"}
     assert "SIMULATED" in printed
     assert "prime-log + GN(3)" in printed
