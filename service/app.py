@@ -24,6 +24,7 @@ from service.admission.quotas import Quotas
 from service.admission.room import Room
 from service.calibration.calibrator import N_LARGEST, Calibrator
 from service.engine.engine import Engine, choose_device
+from service.engine.net import Net
 from service.errors import Problem, from_domain
 from service.formats.side_lane import SideLane
 from service.http import calibrate, endpoints, management, v2
@@ -159,6 +160,7 @@ def create_app(settings: Settings) -> FastAPI:
         apart=settings.designs_apart() and device.type == "cpu",
         default_model=settings.model,
         n_threads=settings.n_threads(),
+        net=Net(settings.net_below_db, settings.net_margin_db),
         max_resident_models=settings.max_resident_models,
         refresh=mirror.refresh if mirror else None,
         ready_budget_s=settings.ready_budget_ms / 1e3,

@@ -28,6 +28,7 @@ from model_store.store import ModelStore, ModelVersion
 from service.designs import Design, Ear, Evaluation, Float32, Recipe
 from service.engine import design_worker
 from service.engine.design_worker import LANES, Lane, Task
+from service.engine.net import USUAL, Net
 from service.engine.shared_memory import SharedMemory
 from synthesis.errors import SynthesisError
 
@@ -43,9 +44,10 @@ class DesignProcessDied(RuntimeError):
 class DesignProcess:
     """The process, and its successor where that has died, into which models are loaded when they are next asked."""
 
-    def __init__(self, n_threads: int) -> None:
-        """Starts nothing yet. n_threads: of one design."""
+    def __init__(self, n_threads: int, net: Net = USUAL) -> None:
+        """Starts nothing yet. n_threads: of one design. net: under all models."""
         self._n_threads = n_threads
+        self._net = net
         self._beginning = threading.Lock()
         self._is_closed = False
         self.n_deaths = 0
@@ -100,7 +102,7 @@ class DesignProcess:
         not_theirs = ours if context.get_start_method() == "fork" else []
         memory = SharedMemory()
         process = context.Process(  # type: ignore[attr-defined]
-            target=design_worker.run, args=(theirs, not_theirs, memory, self._n_threads), daemon=True
+            target=design_worker.run, args=(theirs, not_theirs, memory, self._n_threads, self._net), daemon=True
         )
         process.start()
         memory.close_file()

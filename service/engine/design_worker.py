@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from model_store.store import ModelStore, ModelVersion
 from service.designs import Basis, Design, Ear, Evaluation, Figures, Recipe, Sign
+from service.engine.net import Net
 from service.engine.resident import ResidentModel
 from service.engine.shared_memory import Placed, SharedMemory
 from service.threads import prepare_thread, share_one_heap
@@ -64,10 +65,12 @@ def run(
     not_ours: Sequence[Connection[Any, Any]],
     memory: SharedMemory,
     n_threads: int,
+    net: Net,
 ) -> None:
     """In the process: answer until the service hangs up, which it does when it ends, however it ends.
 
     not_ours: the service's ends, where they have come along. memory: where it puts arrays. n_threads: of a design.
+    net: under its models.
     """
     for end in not_ours:
         end.close()
@@ -75,7 +78,7 @@ def run(
         signal.signal(each, signal.SIG_IGN)
     share_one_heap()
     os.nice(NICENESS)
-    tasks = Tasks(memory)
+    tasks = Tasks(memory, net)
     designs, loads = lanes
     threading.Thread(target=_serve, args=(loads, tasks, 1), name="load", daemon=True).start()
     _serve(designs, tasks, n_threads)
@@ -102,9 +105,10 @@ Task = Literal["load", "check", "design", "evaluate"]
 class Tasks:
     """What the process can be asked to do, each for a model that the service has given a key."""
 
-    def __init__(self, memory: SharedMemory) -> None:
-        """No model is there yet."""
+    def __init__(self, memory: SharedMemory, net: Net) -> None:
+        """No model is there yet. net: under all of them."""
         self._memory = memory
+        self._net = net
         self._models: dict[int, ResidentModel] = {}
 
     def forget(self, keys: Sequence[int]) -> None:
@@ -114,7 +118,7 @@ class Tasks:
 
     def load(self, key: int, store: ModelStore, version: ModelVersion, device: torch.device) -> object:
         """As `ResidentModel.load`; what the service wants to know of it."""
-        model = self._models[key] = ResidentModel.load(store, version, device)
+        model = self._models[key] = ResidentModel.load(store, version, device, self._net)
         if not gc.get_freeze_count():
             gc.collect()
             gc.freeze()  # modules and the first model stay: the collector need not look through them every time

@@ -21,6 +21,7 @@ from service.designs import Design, Ear, Evaluation, Float32, Recipe
 from service.engine.design_process import DesignProcess, DesignProcessDied
 from service.engine.design_queue import DesignQueue, Job
 from service.engine.model import Model
+from service.engine.net import USUAL, Net
 from service.engine.readiness import Readiness, Verdict
 from service.engine.residency import Residency
 from service.engine.resident import ResidentModel
@@ -63,17 +64,19 @@ class Engine:
         default_model: str = "default",
         n_threads: int = 1,
         apart: bool = False,
+        net: Net = USUAL,
         max_resident_models: int = 4,
         refresh: Callable[[], None] | None = None,
         ready_budget_s: float = 1.0,
         recheck_s: float = 15.0,
     ) -> None:
         """apart: whether models live in a process of their own, which the worker asks; n_threads: of one design.
-        max_resident_models: at least 2. refresh: brings the store's folder up to date, where it is a copy.
+        net: under the generators. max_resident_models: at least 2. refresh: brings the store's folder up to date,
+        where it is a copy.
         ready_budget_s, recheck_s: see `Readiness`."""
         self.device = device
-        self.process = DesignProcess(n_threads) if apart else None
-        load = ResidentModel.load if self.process is None else self.process.load
+        self.process = DesignProcess(n_threads, net) if apart else None
+        load = partial(ResidentModel.load, net=net) if self.process is None else self.process.load
         self.residency = Residency(store, device, default_model, max_resident_models, refresh, load)
         self._queue = DesignQueue(spares_rows=device.type == "cuda")
         self._worker = ThreadPoolExecutor(1, "design", initializer=prepare_thread, initargs=(n_threads,))

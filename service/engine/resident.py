@@ -24,8 +24,8 @@ from service.designs import (
     Recipe,
     fitting_size,
 )
-from service.engine import net
 from service.engine.grids import coherence_on_design_grid, path_spectrum, psd_on_design_grid
+from service.engine.net import RIVAL, USUAL, Net
 from service.engine.schedule import Schedule, account
 from service.engine.stage_clock import StageClock
 from synthesis import cpu, gpu
@@ -44,13 +44,20 @@ class ResidentModel:
     """
 
     def __init__(
-        self, version: ModelVersion, checkpoint: Checkpoint, device: torch.device, *, fused: bool = True
+        self,
+        version: ModelVersion,
+        checkpoint: Checkpoint,
+        device: torch.device,
+        *,
+        net: Net = USUAL,
+        fused: bool = True,
     ) -> None:
         """Copies the weights to the device and checks them: GoldenMismatch where the schedule, as it will be
         run for requests, does not give the filters that were stored with the weights."""
         self.version = version
         self.device = device
         self.manifest = checkpoint.manifest
+        self.net = net
         self.graph_bytes = 0
         kind = str(self.manifest.generator.get("kind"))
         self.scored_noise_reduction_db = [
@@ -70,12 +77,14 @@ class ResidentModel:
         self.check()
 
     @classmethod
-    def load(cls, store: ModelStore, version: ModelVersion, device: torch.device) -> ResidentModel:
+    def load(
+        cls, store: ModelStore, version: ModelVersion, device: torch.device, net: Net = USUAL
+    ) -> ResidentModel:
         """Read, verify, check, warm up and record a version, in whichever thread this is called: on a GPU in a
         stream of its own, so that what is designed meanwhile does not wait for it."""
         checkpoint = store.load(str(version))
         with _own_stream(device):
-            model = cls(version, checkpoint, device)
+            model = cls(version, checkpoint, device, net=net)
             model.warm_up()
             model.check()  # what was recorded is what was run
         return model
@@ -122,7 +131,7 @@ class ResidentModel:
         """
         answers = self._designed(recipe, ears)
         if recipe.method == "prime":
-            doubtful = [place for place, answer in enumerate(answers) if net.is_doubtful(answer)]
+            doubtful = [place for place, answer in enumerate(answers) if self.net.is_doubtful(answer)]
             if doubtful:
                 self._compare(recipe, ears, answers, doubtful)
         return answers
@@ -131,11 +140,9 @@ class ResidentModel:
         self, recipe: Recipe, ears: Sequence[Ear], answers: list[Design | SynthesisError], doubtful: Sequence[int]
     ) -> None:
         """Design the doubtful ears with the rival too, and keep the better. The time is that of the whole batch."""
-        rivals = self._designed(
-            replace(recipe, method=net.RIVAL), [ears[place] for place in doubtful], goes_on=True
-        )
+        rivals = self._designed(replace(recipe, method=RIVAL), [ears[place] for place in doubtful], goes_on=True)
         for place, rival in zip(doubtful, rivals, strict=True):
-            answers[place] = net.better(answers[place], rival, ears[place].max_gain_db)
+            answers[place] = self.net.better(answers[place], rival, ears[place].max_gain_db)
         _share(self._clock.times_ms(), answers)
 
     def _designed(

@@ -50,7 +50,7 @@ def advise(ear: Ear, figures: Figures, replaces: str | None = None) -> list[Warn
 
 _REPLACED = {
     net.NOT_FINITE: "the generator's filter was not finite",
-    net.PREDICTED_WORSE: f"the generator's filter was predicted worse by more than {net.MARGIN_DB:g} dB",
+    net.PREDICTED_WORSE: "the generator's filter was predicted clearly worse",
 }
 
 

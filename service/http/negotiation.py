@@ -90,14 +90,14 @@ async def read_body(request: Request, limit: int, within_s: float, due: float) -
     """The whole body. Its length must be declared and within `limit` bytes before any of it is read, and all of it
     must come within `within_s` seconds and before the answer is `due`, as `perf_counter` counts."""
     n_bytes = declared_length(request, limit)
-    left_s = due - perf_counter()
+    left_s = max(due - perf_counter(), 0.0)
     try:
         async with asyncio.timeout(min(within_s, left_s)):
             return await _received(request, limit)
     except TimeoutError:
-        code, after = ("too-slow", f"{within_s:g} s") if within_s <= left_s else ("deadline-passed", "its deadline")
+        after = f"{within_s:g} s" if within_s <= left_s else f"the {left_s:.3g} s that its deadline left for it"
         raise Problem(
-            code,
+            "too-slow",
             f"found the body of {n_bytes} bytes not complete after {after}, expected it within that",
             headers={"Connection": "close"},
         ) from None

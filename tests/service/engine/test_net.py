@@ -13,6 +13,7 @@ from model_store.store import BUNDLED_ROOT, ModelStore, ModelVersion
 from service.app import create_app
 from service.designs import Design, Ear, Recipe
 from service.engine import net
+from service.engine.net import Net
 from service.engine.resident import ResidentModel
 from service.formats import wire
 from service.settings import Settings
@@ -68,28 +69,40 @@ def test_what_fails_is_replaced_by_the_wiener_filter(reason: str, n_updates: int
         assert rival.replaces is None
 
 
-def test_one_ear_s_failure_is_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_ear_s_failure_is_its_own() -> None:
     """Of two ears in a batch only one is doubted; the other keeps the generator's filter."""
     model, ears = resident(), [ear(1), ear(2)]
     alone = model._designed(Recipe(), ears)
     limits = sorted(float(each.figures.mean_noise_reduction_db) for each in alone if isinstance(each, Design))
-    monkeypatch.setattr(net, "DOUBTFUL_BELOW_DB", sum(limits) / 2)
-    monkeypatch.setattr(net, "MARGIN_DB", -100.0)
+    model.net = Net(sum(limits) / 2, -100.0)
     both = [each for each in model.design(Recipe(), ears) if isinstance(each, Design)]
     assert {each.replaces for each in both} == {None, "predicted_worse"}
     assert both[0].times_ms == both[1].times_ms  # those of the batch, with what the comparison took
     assert {"path_ratio", "generate", "reconstruct"} < set(both[0].times_ms)
 
 
-def test_a_smaller_advantage_is_no_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_who_has_all_compared_gets_the_better_of_two_that_take_much_away() -> None:
+    model, ears = resident(), [ear(1), ear(2)]
+    own, rivals = (model._designed(Recipe(method=method), ears) for method in ("prime", "wmmse"))
+    for margin_db in (0.0, 100.0):
+        model.net = Net(np.inf, margin_db)
+        for answer, first, second in zip(model.design(Recipe(), ears), own, rivals, strict=True):
+            assert isinstance(first, Design)
+            assert isinstance(second, Design)
+            assert isinstance(answer, Design)
+            gain_db = second.figures.mean_noise_reduction_db - first.figures.mean_noise_reduction_db
+            assert (answer.replaces is not None) == (gain_db > margin_db)
+            assert {"path_ratio", "generate"} < set(answer.times_ms)
+
+
+def test_a_smaller_advantage_is_no_reason() -> None:
     model = resident()
     own, rival = (model._designed(Recipe(method=method), [ear(1)])[0] for method in ("prime", "wmmse"))
     assert isinstance(own, Design)
     assert isinstance(rival, Design)
     advantage_db = float(rival.figures.mean_noise_reduction_db) - float(own.figures.mean_noise_reduction_db)
     for margin_db, replaces in ((advantage_db - 0.1, "predicted_worse"), (advantage_db + 0.1, None)):
-        monkeypatch.setattr(net, "MARGIN_DB", margin_db)
-        answer = net.better(own, rival, 30.0)
+        answer = Net(margin_db=margin_db).better(own, rival, 30.0)
         assert isinstance(answer, Design)
         assert answer.replaces == replaces
 
@@ -101,9 +114,9 @@ def test_a_filter_that_keeps_its_ceiling_is_not_given_up_for_one_that_does_not()
     ceiling_db = float(unbounded.figures.max_gain_db) - 20.0
     (answer,) = resident().design(Recipe(), [replace(ear(1), max_gain_db=ceiling_db)])
     assert isinstance(answer, Design)
-    assert float(answer.figures.mean_noise_reduction_db) < net.DOUBTFUL_BELOW_DB
+    assert float(answer.figures.mean_noise_reduction_db) < Net().below_db
     advantage_db = unbounded.figures.mean_noise_reduction_db - answer.figures.mean_noise_reduction_db
-    assert float(advantage_db) > net.MARGIN_DB
+    assert float(advantage_db) > Net().margin_db
     assert answer.replaces is None
     assert float(answer.figures.max_gain_db) <= ceiling_db + net.GAIN_MARGIN_DB
 
@@ -113,7 +126,7 @@ def test_where_no_method_has_a_filter_the_generator_s_error_stands() -> None:
     huge = Ear(np.full(8, 3e38, np.float32), ear(1).secondary)
     (answer,) = model.design(Recipe(), [huge])
     assert isinstance(answer, NonFiniteFilter)
-    assert not net.is_doubtful(InvalidPaths("primary: found too many bins", "primary"))
+    assert not Net().is_doubtful(InvalidPaths("primary: found too many bins", "primary"))
 
 
 def test_other_methods_have_no_net() -> None:
@@ -140,7 +153,7 @@ def test_no_measured_ear_needs_it(measured_data: Path, n_updates: int) -> None:
         paths = [each.astype(np.float32) for each in (case.estimated_primary, case.estimated_secondary)]
         for known in (case.coherence.astype(np.float32), None):
             (answer,) = model._designed(Recipe(n_updates=n_updates), [Ear(*paths, known)])
-            assert not net.is_doubtful(answer)
+            assert not Net().is_doubtful(answer)
 
 
 @pytest.mark.anyio
