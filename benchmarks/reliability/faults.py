@@ -35,7 +35,9 @@ from benchmarks.long_form import say
 from benchmarks.reliability.served import Served, served
 from benchmarks.reliability.traffic import Tally, in_turn, request
 from model_store.checkpoint import Checkpoint
+from model_store.manifest import Manifest, sha256
 from model_store.store import ModelStore
+from model_store.version_folder import MANIFEST_DIGEST_FILE, MANIFEST_FILE, manifest_digest_line
 
 MODEL, DAMAGED = "serving", "damaged"
 KEY = "operator"
@@ -54,9 +56,15 @@ class Outcome:
 
 
 def _not_numbers(weights: Path) -> None:
+    """With digests that are right, so that it is the numbers that are found."""
     tensors = load_file(weights)
     _writable(weights)
     save_file({name: torch.full_like(tensor, torch.nan) for name, tensor in tensors.items()}, weights)
+    file = _writable(weights.parent / MANIFEST_FILE)
+    manifest = Manifest.from_bytes(file.read_bytes())
+    manifest.files[weights.name] = sha256(weights.read_bytes())
+    file.write_bytes(manifest.to_bytes())
+    _writable(weights.parent / MANIFEST_DIGEST_FILE).write_bytes(manifest_digest_line(manifest.to_bytes()))
 
 
 def _cut_short(weights: Path) -> None:

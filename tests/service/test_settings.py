@@ -105,3 +105,7 @@ def test_help_names_every_setting() -> None:
     assert done.returncode == 0
     for name in Settings.model_fields:
         assert f"--{name.replace('_', '-')}" in done.stdout
+
+
+def test_it_listens_on_loopback_unless_told_otherwise() -> None:
+    assert Settings().host == Settings().management_host == "127.0.0.1"

@@ -22,6 +22,7 @@ import torch
 from fastapi import FastAPI
 from jsonschema import Draft202012Validator
 from scipy.io import wavfile
+from scipy.signal import butter, sosfilt
 
 from model_store.store import ModelStore
 from service.admission.design_times import RecentTimes
@@ -220,6 +221,8 @@ async def test_faults_are_named(
         (heard(late), "late_secondary"),
         (heard(pairs[0].secondary, snr_db=15.0), "low_snr"),
         (clipped, "clipping"),
+        (heard(-pairs[0].secondary), "wrong_polarity"),
+        (heard(sosfilt(butter(2, 500, "highpass", fs=48_000, output="sos"), pairs[0].secondary)), "leak"),
         ([ProbeTake(t.gain, t.x[:12_000], t.e[:12_000]) for t in takes], "truncated_tail"),
     ):
         verdict = (await calibrated(client, faulty))["verdict"]
