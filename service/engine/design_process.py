@@ -15,7 +15,8 @@ import os
 import threading
 import weakref
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from itertools import count
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
@@ -24,6 +25,7 @@ from typing import Any
 
 import torch
 
+from model_store.errors import ModelStoreError
 from model_store.store import ModelStore, ModelVersion
 from service.designs import Design, Ear, Evaluation, Float32, Recipe
 from service.engine import design_worker
@@ -36,7 +38,7 @@ ENDS_WITHIN_S = 10.0
 
 
 class DesignProcessDied(RuntimeError):
-    """The process has ended before it has answered."""
+    """The process has ended before it has answered, or there was no way to begin it."""
 
 
 class DesignProcess:
@@ -68,7 +70,11 @@ class DesignProcess:
             if self._life is None:
                 atexit.register(self.close)  # or our exit would wait for it, and it for ours
             if self._life is None or self._life.has_died:
-                self._life = self._begun()
+                try:
+                    self._life = self._begun()
+                except (OSError, RuntimeError) as error:  # no process, descriptor or thread is to be had
+                    logger.error("The design process cannot be started: %s", error)
+                    raise DesignProcessDied("found no way to start the design process") from error
             return self._life
 
     def resident_bytes(self) -> int:
@@ -133,15 +139,21 @@ class Life:
         """Have the process do one of `design_worker.TASKS` for a model, and await its answer or its error."""
         with self._taken[lane]:
             try:
-                freed = [self.freed.popleft() for _ in range(len(self.freed))]
-                self._lanes[lane].send((freed, task, key, given))
+                self._lanes[lane].send(([*self._let_go()], task, key, given))
                 found = self._lanes[lane].recv()
-            except (EOFError, OSError) as error:
+            except (EOFError, OSError, MemoryError) as error:
                 self.has_died = True
+                self.process.kill()  # half an answer may be left of one that lives
                 raise DesignProcessDied("found the design process gone, expected its answer") from error
         if isinstance(found, Exception):
             raise found
         return found
+
+    def _let_go(self) -> Iterator[int]:
+        """What is in `freed`, of which both lanes take."""
+        with suppress(IndexError):
+            while True:
+                yield self.freed.popleft()
 
     def end(self) -> None:
         """Hang up, which ends it."""
@@ -204,7 +216,14 @@ class ModelApart:
         """The process of now, into which the model is loaded where it was in another."""
         life = self._home.life()
         if life is not self._life:
-            self._load(life, lane)
+            try:
+                self._load(life, lane)
+            except DesignProcessDied:
+                raise
+            except Exception as error:
+                if self._life is None:
+                    raise
+                raise ModelStoreError(f"found {self.version} gone or damaged, expected it as it was") from error
         return life
 
     def _load(self, life: Life, lane: Lane) -> None:

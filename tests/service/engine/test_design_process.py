@@ -15,10 +15,11 @@ import numpy as np
 import pytest
 import torch
 
-from model_store.errors import CorruptCheckpoint
+from model_store.errors import CorruptCheckpoint, ModelStoreError
 from model_store.store import ModelStore
 from service.designs import Design, Ear, Evaluation, Figures, Recipe
-from service.engine.design_process import DesignProcess, DesignProcessDied, ModelApart
+from service.engine.design_process import DesignProcess, DesignProcessDied, Life, ModelApart
+from service.engine.design_worker import LANES, Lane
 from service.engine.engine import Engine
 from service.engine.resident import ResidentModel
 from service.errors import Problem
@@ -192,6 +193,58 @@ def test_one_that_dies_is_replaced_and_its_models_answer_on(store_folder: Path) 
     with pytest.raises(DesignProcessDied, match="closed"):
         model.check()
     assert home.n_deaths == 2  # to end it is no death
+
+
+class Unreadable:
+    """Nothing comes of it at the other end of a pipe."""
+
+    def __reduce__(self) -> tuple[type, tuple[str]]:
+        return int, ("not a number",)
+
+
+@pytest.mark.parametrize("lane", LANES)
+def test_a_lane_that_fails_takes_the_process_along(lane: Lane) -> None:
+    """Who asks it next is not to wait for ever."""
+    home = DesignProcess(1)
+    try:
+        with pytest.raises(DesignProcessDied):
+            home.life().ask(lane, "check", 0, Unreadable())
+    finally:
+        home.close()
+
+
+def test_where_no_process_can_be_started_there_is_none_for_now(
+    store_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home, store = DesignProcess(1), ModelStore(store_folder, include_bundled=False)
+
+    def refused(self: DesignProcess) -> Life:
+        raise BlockingIOError("Resource temporarily unavailable")
+
+    try:
+        model = home.load(store, store.resolve("ears"), CPU)
+        killed(home)
+        with monkeypatch.context() as patch:
+            patch.setattr(DesignProcess, "_begun", refused)
+            with pytest.raises(DesignProcessDied, match="no way to start"):
+                model.design(Recipe(), ears()[:1])
+        assert isinstance(model.design(Recipe(), ears()[:1])[0], Design)
+    finally:
+        home.close()
+
+
+def test_a_model_that_its_process_took_along_and_the_store_lost_is_no_defect(tmp_path: Path) -> None:
+    home, store = DesignProcess(1), ModelStore(tmp_path, include_bundled=False)
+    version = store.publish("ears", models.checkpoint(1))
+    try:
+        model = home.load(store, version, CPU)
+        version.folder.rename(tmp_path / "elsewhere")
+        assert model.check() > 0
+        killed(home)
+        with pytest.raises(ModelStoreError, match="gone or damaged"):
+            model.design(Recipe(), ears()[:1])
+    finally:
+        home.close()
 
 
 @pytest.fixture
