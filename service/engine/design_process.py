@@ -51,7 +51,8 @@ class DesignProcess:
         self._is_closed = False
         self.n_deaths = 0
         self.on_death: Callable[[], object] = lambda: None
-        """Called once for each process that has died, in a thread of its own."""
+        """Called once for each process that has died, in a thread of its own; not for one that has never designed:
+        so may the next, which is begun when somebody asks."""
         self._life: Life | None = None
 
     def start(self) -> None:
@@ -120,7 +121,8 @@ class DesignProcess:
             self.n_deaths += 1
             life.process.join()
             logger.error("The design process has died (exit status %s); another is started", life.process.exitcode)
-            self.on_death()
+            if life.has_designed:
+                self.on_death()
 
 
 class Life:
@@ -130,6 +132,8 @@ class Life:
         """lanes: our ends, as LANES."""
         self.process = process
         self.has_died = False
+        self.has_designed = False
+        """Whether it was good for more than to load a model."""
         self.freed: deque[int] = deque()
         """Models that nobody holds any more; said with the next question."""
         self._lanes = dict(zip(LANES, lanes, strict=True))
@@ -147,6 +151,7 @@ class Life:
                 raise DesignProcessDied("found the design process gone, expected its answer") from error
         if isinstance(found, Exception):
             raise found
+        self.has_designed |= task != "load"
         return found
 
     def _let_go(self) -> Iterator[int]:

@@ -77,6 +77,7 @@ class Engine:
         self.residency = Residency(store, device, default_model, max_resident_models, refresh, load)
         self._queue = DesignQueue(spares_rows=device.type == "cuda")
         self._worker = ThreadPoolExecutor(1, "design", initializer=prepare_thread, initargs=(n_threads,))
+        self._recheck_s = recheck_s
         self.readiness = Readiness(self.residency, self._worker, budget_s=ready_budget_s, every_s=recheck_s)
         self._starting: asyncio.Task[None] | None = None
         self._watching: asyncio.Task[None] | None = None
@@ -111,7 +112,12 @@ class Engine:
         self._watching = asyncio.create_task(self.readiness.watch())
 
     async def _start(self) -> None:
+        n_deaths = 0
         await self.residency.reload()
+        while self.residency.default_failed and self.process and self.process.n_deaths > n_deaths:
+            n_deaths = self.process.n_deaths  # which says nothing against the model
+            await asyncio.sleep(self._recheck_s)
+            await self.residency.reload()
         if self.residency.default is not None:
             await asyncio.get_running_loop().run_in_executor(self._worker, self._rehearse, self.residency.default)
             await self.readiness.check()
@@ -126,8 +132,10 @@ class Engine:
 
     def _begin_again(self) -> None:
         """The design process has died. The golden check has the default model loaded into another one, before
-        somebody asks who would have to wait for it."""
-        self._beginning_again = asyncio.create_task(self.readiness.check())
+        somebody asks who would have to wait for it. One such check at a time, which may end two processes: with
+        one for each there would be ever more."""
+        if self._beginning_again is None or self._beginning_again.done():
+            self._beginning_again = asyncio.create_task(self.readiness.check())
 
     async def started(self) -> None:
         """Wait until loading the default model has succeeded or failed."""

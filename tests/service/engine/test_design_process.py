@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import suppress
 from dataclasses import fields
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -21,6 +22,7 @@ from service.designs import Design, Ear, Evaluation, Figures, Recipe
 from service.engine.design_process import DesignProcess, DesignProcessDied, Life, ModelApart
 from service.engine.design_worker import LANES, Lane
 from service.engine.engine import Engine
+from service.engine.readiness import Verdict
 from service.engine.resident import ResidentModel
 from service.errors import Problem
 from synthesis.errors import InvalidPaths
@@ -271,6 +273,61 @@ async def test_an_engine_whose_process_has_died_is_well_again_by_itself(engine: 
     assert isinstance(design, Design)
     assert time.perf_counter() - began < 2.0  # it takes longer to begin a process
     assert engine.ready
+
+
+@pytest.mark.anyio
+async def test_processes_that_die_one_after_the_other_are_checked_one_at_a_time(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A check may cost two of them their lives: of a check for each life there would be ever more."""
+    n_checks, go_on = 0, asyncio.Event()
+
+    async def check() -> Verdict:
+        nonlocal n_checks
+        n_checks += 1
+        await go_on.wait()
+        return "failed"
+
+    monkeypatch.setattr(engine.readiness, "check", check)
+    for _ in range(3):
+        engine._begin_again()
+        await asyncio.sleep(0)
+    assert n_checks == 1
+    go_on.set()
+    assert engine._beginning_again is not None
+    await engine._beginning_again
+    engine._begin_again()  # another death, later
+    await engine._beginning_again
+    assert n_checks == 2
+
+
+@pytest.mark.anyio
+async def test_a_default_model_whose_loads_died_is_loaded_a_round_later(
+    store_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Twice, as where memory is short at the start: the checkpoint is none the worse for it."""
+    n_attempts = 0
+
+    def dying(home: DesignProcess, *given: Any) -> ModelApart:
+        nonlocal n_attempts
+        n_attempts += 1
+        if n_attempts == 1:
+            killed(home)
+            home.life()
+            killed(home)
+            raise DesignProcessDied
+        return ModelApart(home, *given)
+
+    monkeypatch.setattr(DesignProcess, "load", dying)
+    store = ModelStore(store_folder, include_bundled=False)
+    engine = Engine(store, CPU, default_model="ears", apart=True, recheck_s=0.1)
+    engine.start()
+    try:
+        await engine.started()
+        assert n_attempts == 2
+        assert isinstance((await engine.design(Recipe(), ears()[:1]))[0], Design)
+    finally:
+        await engine.close()
 
 
 @pytest.mark.anyio
