@@ -88,6 +88,17 @@ class DesignProcess:
             return 0
         return n_pages * os.sysconf("SC_PAGE_SIZE")
 
+    def kill(self) -> None:
+        """End it by force, as it does not answer: its successor designs what it was at."""
+        if self._life is not None:
+            self._life.process.kill()
+
+    def abandon(self) -> None:
+        """End it by force for good: whoever waits for it or still asks is told DesignProcessDied."""
+        with self._beginning:
+            self._is_closed = True
+        self.kill()
+
     def close(self) -> None:
         """End it; whoever still asks is told DesignProcessDied."""
         atexit.unregister(self.close)

@@ -9,6 +9,7 @@ import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import suppress
 from dataclasses import fields
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,8 @@ import torch
 from model_store.errors import CorruptCheckpoint, ModelStoreError
 from model_store.store import ModelStore
 from service.designs import Design, Ear, Evaluation, Figures, Recipe
+from service.engine import engine as engine_module
+from service.engine import readiness as readiness_module
 from service.engine.design_process import DesignProcess, DesignProcessDied, Life, ModelApart
 from service.engine.design_worker import LANES, Lane
 from service.engine.engine import Engine
@@ -299,6 +302,41 @@ async def test_processes_that_die_one_after_the_other_are_checked_one_at_a_time(
     engine._begin_again()  # another death, later
     await engine._beginning_again
     assert n_checks == 2
+
+
+@pytest.mark.anyio
+async def test_a_process_that_hangs_is_replaced(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The answer of its successor is late, and comes."""
+    assert engine.process is not None
+    patience_s = readiness_module.STALLED_AFTER_S
+    monkeypatch.setattr(readiness_module, "STALLED_AFTER_S", 0.2)  # less than it takes to begin the next one
+    engine.process.on_death = partial(setattr, readiness_module, "STALLED_AFTER_S", patience_s)
+    pid = engine.process.life().process.pid
+    assert pid is not None
+    os.kill(pid, signal.SIGSTOP)
+    asked = asyncio.create_task(engine.design(Recipe(), ears()[:1]))
+    await asyncio.sleep(0.1)
+    await engine.readiness.check()
+    assert engine.readiness.n_checks["stalled"] > 0
+    assert isinstance((await asked)[0], Design)
+    assert engine.process.n_deaths == 1
+    assert engine.ready
+
+
+@pytest.mark.anyio
+async def test_the_end_does_not_wait_for_a_process_that_hangs(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert engine.process is not None
+    monkeypatch.setattr(engine_module, "ENDS_WITHIN_S", 0.2)
+    pid = engine.process.life().process.pid
+    assert pid is not None
+    os.kill(pid, signal.SIGSTOP)
+    asked = asyncio.create_task(engine.design(Recipe(), ears()[:1]))
+    await asyncio.sleep(0.1)
+    await asyncio.wait_for(engine.close(), 10)
+    with pytest.raises(Problem, match="dead"):
+        await asked
 
 
 @pytest.mark.anyio
