@@ -97,6 +97,8 @@ class OperatedServer(uvicorn.Server):
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """As uvicorn does, and no Unix socket is left behind."""
         await super().shutdown(sockets)
+        if self.force_exit:
+            self._service.engine.abandon()  # or the exit would wait for the worker's answer
         if self._settings.uds is not None:
             self._settings.uds.unlink(missing_ok=True)
 

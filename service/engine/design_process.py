@@ -15,7 +15,8 @@ import os
 import threading
 import weakref
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from itertools import count
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
@@ -24,6 +25,7 @@ from typing import Any
 
 import torch
 
+from model_store.errors import ModelStoreError
 from model_store.store import ModelStore, ModelVersion
 from service.designs import Design, Ear, Evaluation, Float32, Recipe
 from service.engine import design_worker
@@ -38,7 +40,7 @@ ENDS_WITHIN_S = 10.0
 
 
 class DesignProcessDied(RuntimeError):
-    """The process has ended before it has answered."""
+    """The process has ended before it has answered, or there was no way to begin it."""
 
 
 class DesignProcess:
@@ -52,7 +54,8 @@ class DesignProcess:
         self._is_closed = False
         self.n_deaths = 0
         self.on_death: Callable[[], object] = lambda: None
-        """Called once for each process that has died, in a thread of its own."""
+        """Called once for each process that has died, in a thread of its own; not for one that has never designed:
+        so may the next, which is begun when somebody asks."""
         self._life: Life | None = None
 
     def start(self) -> None:
@@ -71,7 +74,11 @@ class DesignProcess:
             if self._life is None:
                 atexit.register(self.close)  # or our exit would wait for it, and it for ours
             if self._life is None or self._life.has_died:
-                self._life = self._begun()
+                try:
+                    self._life = self._begun()
+                except (OSError, RuntimeError) as error:  # no process, descriptor or thread is to be had
+                    logger.error("The design process cannot be started: %s", error)
+                    raise DesignProcessDied("found no way to start the design process") from error
             return self._life
 
     def resident_bytes(self) -> int:
@@ -83,6 +90,17 @@ class DesignProcess:
         except (OSError, IndexError):
             return 0
         return n_pages * os.sysconf("SC_PAGE_SIZE")
+
+    def kill(self) -> None:
+        """End it by force, as it does not answer: its successor designs what it was at."""
+        if self._life is not None:
+            self._life.process.kill()
+
+    def abandon(self) -> None:
+        """End it by force for good: whoever waits for it or still asks is told DesignProcessDied."""
+        with self._beginning:
+            self._is_closed = True
+        self.kill()
 
     def close(self) -> None:
         """End it; whoever still asks is told DesignProcessDied."""
@@ -119,7 +137,8 @@ class DesignProcess:
             self.n_deaths += 1
             life.process.join()
             logger.error("The design process has died (exit status %s); another is started", life.process.exitcode)
-            self.on_death()
+            if life.has_designed:
+                self.on_death()
 
 
 class Life:
@@ -130,6 +149,8 @@ class Life:
         self.process = process
         self._memory = memory
         self.has_died = False
+        self.has_designed = False
+        """Whether it was good for more than to load a model."""
         self.freed: deque[int] = deque()
         """Models that nobody holds any more; said with the next question."""
         self._lanes = dict(zip(LANES, lanes, strict=True))
@@ -148,15 +169,22 @@ class Life:
 
     def _answer(self, lane: Lane, task: Task, key: int, given: tuple[object, ...]) -> Any:
         try:
-            freed = [self.freed.popleft() for _ in range(len(self.freed))]
-            self._lanes[lane].send((freed, task, key, given))
+            self._lanes[lane].send(([*self._let_go()], task, key, given))
             found = self._lanes[lane].recv()
-        except (EOFError, OSError) as error:
+        except (EOFError, OSError, MemoryError) as error:
             self.has_died = True
+            self.process.kill()  # half an answer may be left of one that lives
             raise DesignProcessDied("found the design process gone, expected its answer") from error
         if isinstance(found, Exception):
             raise found
+        self.has_designed |= task != "load"
         return found
+
+    def _let_go(self) -> Iterator[int]:
+        """What is in `freed`, of which both lanes take."""
+        with suppress(IndexError):
+            while True:
+                yield self.freed.popleft()
 
     def end(self) -> None:
         """Hang up, which ends it."""
@@ -228,7 +256,14 @@ class ModelApart:
         """The process of now, into which the model is loaded where it was in another."""
         life = self._home.life()
         if life is not self._life:
-            self._load(life, lane)
+            try:
+                self._load(life, lane)
+            except DesignProcessDied:
+                raise
+            except Exception as error:
+                if self._life is None:
+                    raise
+                raise ModelStoreError(f"found {self.version} gone or damaged, expected it as it was") from error
         return life
 
     def _load(self, life: Life, lane: Lane) -> None:

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 from multiprocessing.connection import Connection
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, NoReturn
 
 import numpy as np
 import torch
@@ -82,10 +82,20 @@ def run(
     designs, loads = lanes
     threading.Thread(target=_serve, args=(loads, tasks, 1), name="load", daemon=True).start()
     _serve(designs, tasks, n_threads)
-    os._exit(0)  # whatever may still be loaded
 
 
-def _serve(lane: Connection[Any, Any], tasks: Tasks, n_threads: int) -> None:
+def _serve(lane: Connection[Any, Any], tasks: Tasks, n_threads: int) -> NoReturn:
+    """Until the service hangs up; the process ends with it, whatever the other lane is at. So it does where a
+    question cannot be read: nobody is to wait for an answer that never comes."""
+    try:
+        _answer(lane, tasks, n_threads)
+    except BaseException:
+        traceback.print_exc()
+        os._exit(1)
+    os._exit(0)
+
+
+def _answer(lane: Connection[Any, Any], tasks: Tasks, n_threads: int) -> None:
     prepare_thread(n_threads)
     with suppress(EOFError, OSError):  # the service has hung up
         while True:

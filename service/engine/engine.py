@@ -18,7 +18,7 @@ from starlette.requests import ClientDisconnect
 from model_store.store import ModelStore
 from service.admission.deadlines import Gone
 from service.designs import Design, Ear, Evaluation, Float32, Recipe
-from service.engine.design_process import DesignProcess, DesignProcessDied
+from service.engine.design_process import ENDS_WITHIN_S, DesignProcess, DesignProcessDied
 from service.engine.design_queue import DesignQueue, Job
 from service.engine.model import Model
 from service.engine.net import USUAL, Net
@@ -80,7 +80,14 @@ class Engine:
         self.residency = Residency(store, device, default_model, max_resident_models, refresh, load)
         self._queue = DesignQueue(spares_rows=device.type == "cuda")
         self._worker = ThreadPoolExecutor(1, "design", initializer=prepare_thread, initargs=(n_threads,))
-        self.readiness = Readiness(self.residency, self._worker, budget_s=ready_budget_s, every_s=recheck_s)
+        self._recheck_s = recheck_s
+        self.readiness = Readiness(
+            self.residency,
+            self._worker,
+            budget_s=ready_budget_s,
+            every_s=recheck_s,
+            on_stall=self.process.kill if self.process else lambda: None,
+        )
         self._starting: asyncio.Task[None] | None = None
         self._watching: asyncio.Task[None] | None = None
         self._beginning_again: asyncio.Task[Verdict] | None = None
@@ -114,7 +121,12 @@ class Engine:
         self._watching = asyncio.create_task(self.readiness.watch())
 
     async def _start(self) -> None:
+        n_deaths = 0
         await self.residency.reload()
+        while self.residency.default_failed and self.process and self.process.n_deaths > n_deaths:
+            n_deaths = self.process.n_deaths  # which says nothing against the model
+            await asyncio.sleep(self._recheck_s)
+            await self.residency.reload()
         if self.residency.default is not None:
             await asyncio.get_running_loop().run_in_executor(self._worker, self._rehearse, self.residency.default)
             await self.readiness.check()
@@ -129,8 +141,10 @@ class Engine:
 
     def _begin_again(self) -> None:
         """The design process has died. The golden check has the default model loaded into another one, before
-        somebody asks who would have to wait for it."""
-        self._beginning_again = asyncio.create_task(self.readiness.check())
+        somebody asks who would have to wait for it. One such check at a time, which may end two processes: with
+        one for each there would be ever more."""
+        if self._beginning_again is None or self._beginning_again.done():
+            self._beginning_again = asyncio.create_task(self.readiness.check())
 
     async def started(self) -> None:
         """Wait until loading the default model has succeeded or failed."""
@@ -138,7 +152,8 @@ class Engine:
             await self._starting
 
     async def close(self) -> None:
-        """Finish what runs, refuse what waits, end the threads."""
+        """Finish what runs, refuse what waits, end the threads. For a process that hangs nobody waits long."""
+        patience = asyncio.get_running_loop().call_later(ENDS_WITHIN_S, self.abandon)
         for task in (self._starting, self._watching, self._beginning_again):
             if task is not None:
                 task.cancel()
@@ -146,8 +161,14 @@ class Engine:
         stopping = Problem("not-ready", "found the service about to stop, expected it to be running")
         _deliver([(job, stopping) for job in self._queue.withdraw_all()])
         await self.residency.close()
+        patience.cancel()
         if self.process is not None:
             await asyncio.to_thread(self.process.close)
+
+    def abandon(self) -> None:
+        """Wait no longer for the design process, whose answers nobody fetches any more."""
+        if self.process is not None:
+            self.process.abandon()
 
     def refuse_hopeless(self, due: float) -> None:
         """Raise Problem where nothing can be designed by `due`, whatever is asked for: `overloaded` where the work

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
+from collections.abc import Callable
 from concurrent.futures import Executor
 from typing import Literal
 
@@ -40,12 +41,15 @@ class Readiness:
         *,
         budget_s: float,
         every_s: float,
+        on_stall: Callable[[], object] = lambda: None,
     ) -> None:
-        """budget_s: what the golden design with one update may take. every_s: from one check to the next."""
+        """budget_s: what the golden design with one update may take. every_s: from one check to the next.
+        on_stall: called where the worker hangs."""
         self._residency = residency
         self._worker = worker
         self.budget_s = budget_s
         self._every_s = every_s
+        self._on_stall = on_stall
         self._n_rounds = 0
         self.verdict: Verdict = "passed"
         """Of the last check of the default model that was made."""
@@ -144,6 +148,7 @@ class Readiness:
         done, _ = await asyncio.wait([asked], timeout=STALLED_AFTER_S)
         if not done:
             self._conclude("stalled", STALLED_AFTER_S)
+            self._on_stall()
         return await asked
 
 

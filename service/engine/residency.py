@@ -24,6 +24,7 @@ from model_store.names import parse_reference
 from model_store.store import ModelStore, ModelVersion
 from service.admission.deadlines import Gone, shed, waiting
 from service.admission.design_times import RecentTimes
+from service.engine.design_process import DesignProcessDied
 from service.engine.model import Model
 from service.engine.resident import ResidentModel
 from service.errors import Problem, retry_after
@@ -281,7 +282,8 @@ class Residency:
                 self._loader, self._load_model, self.store, version, self.device
             )
         except Exception as error:
-            self._refused.add(version)
+            if not isinstance(error, DesignProcessDied):  # of which the next one may be spared
+                self._refused.add(version)
             raise self._refusal(str(version), error) from error
         finally:
             del self._loading[version]

@@ -268,6 +268,28 @@ def test_however_it_ends_its_processes_end_with_it(store_folder: Path, numbers: 
         time.sleep(0.02)
 
 
+@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="needs Linux's /proc")
+def test_told_twice_it_does_not_wait_for_designs_that_hang(store_folder: Path, ear: Ear) -> None:
+    program = Program(store_folder, "--design-process", "true")
+    program.wait_until_ready()
+    (designer,) = [
+        child
+        for child in started_by(program.process.pid)
+        if b"-m\0service" in Path(f"/proc/{child}/cmdline").read_bytes()
+    ]
+    os.kill(designer, signal.SIGSTOP)
+    body = wire.encode(ear.primary, ear.secondary)
+    head = b"POST /synthesize HTTP/1.1\r\nHost: x\r\nContent-Type: application/octet-stream\r\n"
+    with socket.create_connection(("127.0.0.1", program.port)) as waiting:
+        waiting.sendall(head + b"Content-Length: %d\r\n\r\n" % len(body) + body)
+        wait_for(lambda: scraped(program, "prime_queue_depth") > 0)
+        program.process.send_signal(signal.SIGINT)
+        time.sleep(0.5)
+        assert program.process.poll() is None
+        program.stop(signal.SIGINT)
+    assert not Path(f"/proc/{designer}").exists()
+
+
 def test_a_port_that_is_taken_ends_the_program(program: Program, store_folder: Path) -> None:
     command = [
         sys.executable,

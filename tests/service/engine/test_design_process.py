@@ -9,17 +9,23 @@ import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import suppress
 from dataclasses import fields
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
-from model_store.errors import CorruptCheckpoint
+from model_store.errors import CorruptCheckpoint, ModelStoreError
 from model_store.store import ModelStore
 from service.designs import Design, Ear, Evaluation, Figures, Recipe
-from service.engine.design_process import DesignProcess, DesignProcessDied, ModelApart
+from service.engine import engine as engine_module
+from service.engine import readiness as readiness_module
+from service.engine.design_process import DesignProcess, DesignProcessDied, Life, ModelApart
+from service.engine.design_worker import LANES, Lane
 from service.engine.engine import Engine
+from service.engine.readiness import Verdict
 from service.engine.resident import ResidentModel
 from service.errors import Problem
 from synthesis.errors import InvalidPaths
@@ -194,6 +200,58 @@ def test_one_that_dies_is_replaced_and_its_models_answer_on(store_folder: Path) 
     assert home.n_deaths == 2  # to end it is no death
 
 
+class Unreadable:
+    """Nothing comes of it at the other end of a pipe."""
+
+    def __reduce__(self) -> tuple[type, tuple[str]]:
+        return int, ("not a number",)
+
+
+@pytest.mark.parametrize("lane", LANES)
+def test_a_lane_that_fails_takes_the_process_along(lane: Lane) -> None:
+    """Who asks it next is not to wait for ever."""
+    home = DesignProcess(1)
+    try:
+        with pytest.raises(DesignProcessDied):
+            home.life().ask(lane, "check", 0, Unreadable())
+    finally:
+        home.close()
+
+
+def test_where_no_process_can_be_started_there_is_none_for_now(
+    store_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home, store = DesignProcess(1), ModelStore(store_folder, include_bundled=False)
+
+    def refused(self: DesignProcess) -> Life:
+        raise BlockingIOError("Resource temporarily unavailable")
+
+    try:
+        model = home.load(store, store.resolve("ears"), CPU)
+        killed(home)
+        with monkeypatch.context() as patch:
+            patch.setattr(DesignProcess, "_begun", refused)
+            with pytest.raises(DesignProcessDied, match="no way to start"):
+                model.design(Recipe(), ears()[:1])
+        assert isinstance(model.design(Recipe(), ears()[:1])[0], Design)
+    finally:
+        home.close()
+
+
+def test_a_model_that_its_process_took_along_and_the_store_lost_is_no_defect(tmp_path: Path) -> None:
+    home, store = DesignProcess(1), ModelStore(tmp_path, include_bundled=False)
+    version = store.publish("ears", models.checkpoint(1))
+    try:
+        model = home.load(store, version, CPU)
+        version.folder.rename(tmp_path / "elsewhere")
+        assert model.check() > 0
+        killed(home)
+        with pytest.raises(ModelStoreError, match="gone or damaged"):
+            model.design(Recipe(), ears()[:1])
+    finally:
+        home.close()
+
+
 @pytest.fixture
 async def engine(store_folder: Path, anyio_backend: str) -> AsyncIterator[Engine]:
     """An engine whose models live in a process of their own."""
@@ -218,6 +276,96 @@ async def test_an_engine_whose_process_has_died_is_well_again_by_itself(engine: 
     assert isinstance(design, Design)
     assert time.perf_counter() - began < 2.0  # it takes longer to begin a process
     assert engine.ready
+
+
+@pytest.mark.anyio
+async def test_processes_that_die_one_after_the_other_are_checked_one_at_a_time(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A check may cost two of them their lives: of a check for each life there would be ever more."""
+    n_checks, go_on = 0, asyncio.Event()
+
+    async def check() -> Verdict:
+        nonlocal n_checks
+        n_checks += 1
+        await go_on.wait()
+        return "failed"
+
+    monkeypatch.setattr(engine.readiness, "check", check)
+    for _ in range(3):
+        engine._begin_again()
+        await asyncio.sleep(0)
+    assert n_checks == 1
+    go_on.set()
+    assert engine._beginning_again is not None
+    await engine._beginning_again
+    engine._begin_again()  # another death, later
+    await engine._beginning_again
+    assert n_checks == 2
+
+
+@pytest.mark.anyio
+async def test_a_process_that_hangs_is_replaced(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The answer of its successor is late, and comes."""
+    assert engine.process is not None
+    patience_s = readiness_module.STALLED_AFTER_S
+    monkeypatch.setattr(readiness_module, "STALLED_AFTER_S", 0.2)  # less than it takes to begin the next one
+    engine.process.on_death = partial(setattr, readiness_module, "STALLED_AFTER_S", patience_s)
+    pid = engine.process.life().process.pid
+    assert pid is not None
+    os.kill(pid, signal.SIGSTOP)
+    asked = asyncio.create_task(engine.design(Recipe(), ears()[:1]))
+    await asyncio.sleep(0.1)
+    await engine.readiness.check()
+    assert engine.readiness.n_checks["stalled"] > 0
+    assert isinstance((await asked)[0], Design)
+    assert engine.process.n_deaths == 1
+    assert engine.ready
+
+
+@pytest.mark.anyio
+async def test_the_end_does_not_wait_for_a_process_that_hangs(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert engine.process is not None
+    monkeypatch.setattr(engine_module, "ENDS_WITHIN_S", 0.2)
+    pid = engine.process.life().process.pid
+    assert pid is not None
+    os.kill(pid, signal.SIGSTOP)
+    asked = asyncio.create_task(engine.design(Recipe(), ears()[:1]))
+    await asyncio.sleep(0.1)
+    await asyncio.wait_for(engine.close(), 10)
+    with pytest.raises(Problem, match="dead"):
+        await asked
+
+
+@pytest.mark.anyio
+async def test_a_default_model_whose_loads_died_is_loaded_a_round_later(
+    store_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Twice, as where memory is short at the start: the checkpoint is none the worse for it."""
+    n_attempts = 0
+
+    def dying(home: DesignProcess, *given: Any) -> ModelApart:
+        nonlocal n_attempts
+        n_attempts += 1
+        if n_attempts == 1:
+            killed(home)
+            home.life()
+            killed(home)
+            raise DesignProcessDied
+        return ModelApart(home, *given)
+
+    monkeypatch.setattr(DesignProcess, "load", dying)
+    store = ModelStore(store_folder, include_bundled=False)
+    engine = Engine(store, CPU, default_model="ears", apart=True, recheck_s=0.1)
+    engine.start()
+    try:
+        await engine.started()
+        assert n_attempts == 2
+        assert isinstance((await engine.design(Recipe(), ears()[:1]))[0], Design)
+    finally:
+        await engine.close()
 
 
 @pytest.mark.anyio
