@@ -168,6 +168,17 @@ def http_table(document: Document) -> list[str]:
     )
 
 
+def start_table(document: Document) -> list[str]:
+    """Seconds until the service is ready."""
+    return table(
+        ("starts", "to ready, s: median", "at most", "the first"),
+        (
+            (row["n"], number(row["p50_s"]), number(row["max_s"]), number(row["each_s"][0]))
+            for row in document["rows"]
+        ),
+    )
+
+
 def train_table(document: Document) -> list[str]:
     """Groups."""
     return table(
@@ -287,6 +298,7 @@ TABLES = {
     "floor": floor_table,
     "core": core_table,
     "http": http_table,
+    "start": start_table,
     "train": train_table,
     "adaptive": adaptive_table,
     "scaling": scaling_table,

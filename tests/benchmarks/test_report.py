@@ -53,6 +53,8 @@ def write_all(out: Path | None, quiet: bool = True, measured: bool = True) -> Pa
     }
     times = dict.fromkeys(("latency_ms", "over_core_and_decode_ms", "over_server_ms"), TIMES)
     results.write(out, "http", machine, {}, [http | times], data=data)
+    start = {"p50_s": 2.25, "max_s": 2.5, "n": 2, "each_s": [2.0, 2.5]}
+    results.write(out, "start", machine, {}, [start])
     train = {"generator": "prime-log", "group": 1, "updates_per_s": 8.0, "seconds_per_model": 125.0}
     results.write(out, "train", machine, {}, [train | {"extrapolated": True, "prepare_s": 3.0}], data=data)
     adaptive = {"method": "fxlms", "ear": "a/left", "samples_per_s": 1e6, "times_real_time": 20.8}
@@ -74,7 +76,15 @@ def test_a_folder_is_named_after_date_and_device(tmp_path: Path, monkeypatch: py
     assert write_all(None) == results.RESULTS_ROOT / "2026-01-02-a-processor-r-9000"
     assert main(["report"]) == 0
     text = (results.RESULTS_ROOT / "report.md").read_text()
-    for shown in ("| k=1 | 1 | 1.5 / 2.25 |", "22.50", "binary (41 kB)", "extrapolated", "918", "a ratio of 0.033"):
+    for shown in (
+        "| k=1 | 1 | 1.5 / 2.25 |",
+        "22.50",
+        "binary (41 kB)",
+        "extrapolated",
+        "918",
+        "a ratio of 0.033",
+        "| 2 | 2.25 | 2.5 | 2 |",
+    ):
         assert shown in text
     assert "not quiet" not in text
     assert "Simulated" not in text
