@@ -1,8 +1,8 @@
 """`python -m benchmarks start`: from the start of the service's process to its first 200 of `/health/ready`.
 
 Each round starts `python -m service` with its default settings on a port of its own choosing, asks until it is
-ready and stops it again. What is measured holds the import of torch, the model's load with its check and warming up,
-and the small program that keeps the service on a leash (an interpreter's start); it is told 20 ms late at most.
+ready and stops it again. What is measured holds the import of torch, the model's load, check and warming up, and
+the small program that keeps the service on a leash (an interpreter's start); it is told 20 ms late at most.
 """
 
 from __future__ import annotations
