@@ -122,6 +122,21 @@ def core_table(document: Document) -> list[str]:
         ("stage, ms (p50 / p99)", *(f"{row['designer']}, batch {row['batch']}" for row in own)),
         ((stage, *(both(row["stages_ms"].get(stage)) for row in own)) for stage in timed),
     )
+    if "alone" in document:  # files of before it was measured have none
+        lines.append("")
+        lines += table(
+            ("alone, one after the other", "batch", "core, ms (p50 / p99)", "solve, ms (p50 / p99)"),
+            (
+                (row["designer"], row["batch"], both(row["core_ms"]), both(row["stages_ms"].get("solve")))
+                for row in document["alone"]
+            ),
+        )
+        lines.append("")
+        lines += [
+            f"One update over the recursion of `solve_toeplitz`, batch {ratio['batch']}: "
+            f"{number(ratio['in_turns'])} in turns, {number(ratio['alone'])} alone."
+            for ratio in document["yardstick_over_solver"]
+        ]
     step = document["gauss_newton_step"]
     reached = "" if step["equal_residual_reached"] else ", which was not enough"
     lines += [

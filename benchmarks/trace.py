@@ -391,7 +391,7 @@ def counted_kernels(model: ResidentModel, name: str, ears: Ears, k: int) -> Row:
     """Kernels that a GPU ran for one design, and how long it was busy with them, from torch's profiler."""
     from torch.profiler import ProfilerActivity, profile
 
-    designer = ServiceDesigner(model, ears, Recipe(n_updates=k))
+    designer = ServiceDesigner(model, ears, Recipe(n_updates=k), net=False)  # an untrained one's would be WMMSE's
     designer([0])
     with profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]) as profiler:
         designer([0])

@@ -42,7 +42,10 @@ def write_all(out: Path | None, quiet: bool = True, measured: bool = True) -> Pa
         "equal_residual_reached": True,
         "service_over_equal_residual": 0.033,
     }
-    file = results.write(out, "core", machine, {}, [own], data=data, gauss_newton_step=step)
+    alone = {"designer": "solve_toeplitz", "batch": 1, "core_ms": TIMES, "stages_ms": {"solve": TIMES}}
+    ratio = {"batch": 1, "in_turns": 0.59, "alone": 0.44}
+    more: dict[str, Any] = {"data": data, "alone": [alone], "yardstick_over_solver": [ratio]}
+    file = results.write(out, "core", machine, {}, [own], gauss_newton_step=step, **more)
     http = {
         "request": "binary",
         "request_bytes": 41_000,
@@ -84,6 +87,7 @@ def test_a_folder_is_named_after_date_and_device(tmp_path: Path, monkeypatch: py
         "918",
         "a ratio of 0.033",
         "| 2 | 2.25 | 2.5 | 2 |",
+        "0.59 in turns, 0.44 alone",
     ):
         assert shown in text
     assert "not quiet" not in text
