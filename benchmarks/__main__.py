@@ -19,6 +19,7 @@ COMMANDS = {
     "scaling": "cost against taps, grid, batch and number of updates",
     "trace": "operators and bytes of each stage, counted",
     "floor": "operations, bytes and launches of each stage at the least, from the mathematics",
+    "bound": "what the calls of each stage must take on this processor, beside what it takes",
     "report": "draw what the others wrote: pictures and a table",
 }
 

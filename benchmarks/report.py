@@ -292,6 +292,28 @@ def floor_table(document: Document) -> list[str]:
     )
 
 
+def bound_table(document: Document) -> list[str]:
+    """Stages, refinement and the whole for each number of updates."""
+    each_k, first = ("refine", "core"), document["rows"][0]["k"]
+    return table(
+        ("stage", "k", "transforms, ms", "products", "other calls", "sum, ms", "measured, ms (p50 / p99)", "share"),
+        (
+            (
+                row["stage"],
+                row["k"],
+                f"{sum(row['transforms'].values())}: {number(row['transforms_ms'])}",
+                f"{row['products']}: {number(row['products_ms'])}",
+                f"{row['calls']}: {number(row['calls_ms'])}",
+                number(row["sum_ms"]),
+                both(row["measured_ms"]),
+                number(row["sum_over_measured"], 2),
+            )
+            for row in document["rows"]
+            if row["k"] == first or row["stage"] in each_k
+        ),
+    )
+
+
 def verdict_table(document: Document) -> list[str]:
     """What a long form came to, a line for each figure; figures within figures have dotted names."""
     (row,) = document["rows"]
@@ -310,6 +332,7 @@ def verdict_table(document: Document) -> list[str]:
 
 
 TABLES = {
+    "bound": bound_table,
     "floor": floor_table,
     "core": core_table,
     "http": http_table,

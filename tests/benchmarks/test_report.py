@@ -69,6 +69,9 @@ def write_all(out: Path | None, quiet: bool = True, measured: bool = True) -> Pa
     results.write(out, "scaling", machine, {}, scaling, data=data)
     traced = {"batch": 1, "k": 1, "stage": "refine", "operators": 918, "megabytes": 51.5}
     results.write(out, "trace", machine, {}, [traced], data=data, kernels=[])
+    bound = {"stage": "refine", "k": 1, "transforms": {"4096": 34}, "transforms_ms": 0.2, "products": 19}
+    bound |= {"products_ms": 0.02, "calls": 278, "calls_ms": 0.3, "sum_ms": 0.52, "measured_ms": TIMES}
+    results.write(out, "bound", machine, {}, [bound | {"sum_over_measured": 0.35}], data=data)
     soak = {"statuses": {"200": 3}, "drift": 0.0012, "resident_bytes": [[1, 100_000_000], [2, 100_120_000]]}
     results.write(out, "soak", machine, {}, [soak | {"held": True, "seconds": 90.0}])
     return file.parent
@@ -88,6 +91,7 @@ def test_a_folder_is_named_after_date_and_device(tmp_path: Path, monkeypatch: py
         "a ratio of 0.033",
         "| 2 | 2.25 | 2.5 | 2 |",
         "0.59 in turns, 0.44 alone",
+        "| refine | 1 | 34: 0.2 | 19: 0.02 | 278: 0.3 | 0.52 | 1.5 / 2.25 | 0.35 |",
     ):
         assert shown in text
     assert "not quiet" not in text
@@ -104,8 +108,8 @@ def test_doubts_are_said(tmp_path: Path) -> None:
     write_all(tmp_path, quiet=False, measured=False)
     assert main(["report", "--out", str(tmp_path)]) == 0
     text = (tmp_path / "report.md").read_text()
-    assert "not quiet during adaptive, core" in text
-    assert "Simulated ears: adaptive, core" in text
+    assert "not quiet during adaptive, bound, core" in text
+    assert "Simulated ears: adaptive, bound, core" in text
 
 
 def test_nothing_to_report_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
