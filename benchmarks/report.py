@@ -53,7 +53,7 @@ def section(folder: Path, root: Path, documents: dict[str, Document]) -> str:
     machine = next(iter(documents.values()))["machine"]
     commits = ", ".join(sorted({each["machine"]["commit"] for each in documents.values()}))
     lines = [
-        f"## {str(machine['created'])[:10]}, {machine['device']}",
+        f"## {folder.resolve().name}: {str(machine['created'])[:10]}, {machine['device']}",
         "",
         f"{machine['cores']} cores, {machine['n_threads']} threads, torch {machine['torch']}, commit {commits}.",
         "",

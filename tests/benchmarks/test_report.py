@@ -94,6 +94,7 @@ def test_a_folder_is_named_after_date_and_device(tmp_path: Path, monkeypatch: py
         "| refine | 1 | 34: 0.2 | 19: 0.02 | 278: 0.3 | 0.52 | 1.5 / 2.25 | 0.35 |",
     ):
         assert shown in text
+    assert "## 2026-01-02-a-processor-r-9000: 2026-01-02, A Processor (R) 9000" in text  # a day may have several
     assert "not quiet" not in text
     assert "Simulated" not in text
     assert "Held, 1.5 minutes." in text
