@@ -35,7 +35,6 @@ from service.engine.schedule import Schedule
 from service.engine.stage_clock import StageClock
 from service.formats.answers import CORE_STAGES
 from synthesis import cpu
-from synthesis.cpu import transforms
 from synthesis.cpu.transforms import RealTransform
 from synthesis.synthesizer import Synthesizer
 
@@ -70,8 +69,7 @@ def run(options: argparse.Namespace) -> None:
         for stage, calls in recorded.items():
             rows.append(results.rounded({"stage": stage, "k": k} | bound_of(calls, costs, measured[stage])))
     show(rows)
-    library = "SciPy" if transforms.pyfftw is None else "FFTW"
-    settings = {"model": options.model, "rounds": n_rounds, "transforms": library}
+    settings = {"model": options.model, "rounds": n_rounds}
     results.write(options.out, "bound", described, settings, rows, data=ears.data)
 
 

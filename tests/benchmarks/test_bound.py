@@ -70,7 +70,7 @@ def test_recording_leaves_a_design_as_it_is(synthesizer: Synthesizer, ears: Ears
 def test_the_command_sets_a_bound_beside_every_stage(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["bound", "--quick", "--threads", "1", "--out", str(tmp_path)]) == 0
     document = json.loads((tmp_path / "bound.json").read_text())
-    assert document["settings"]["transforms"] in ("FFTW", "SciPy")
+    assert document["machine"]["transforms"] in ("FFTW", "SciPy")
     rows = {(row["stage"], row["k"]): row for row in document["rows"]}
     for k in (0, 1, 3):
         parts = [rows[stage, k]["sum_ms"] for stage in ("path_ratio", "generate", "reconstruct", "refine")]
