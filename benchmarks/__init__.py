@@ -1,5 +1,6 @@
 """What the service and its training cost, and what is bought with it: every time has its noise reduction beside it.
 
-`python -m benchmarks core | http | train | scaling | trace | floor` write one JSON file each, `report` draws them.
-Nothing of the product imports this package. docs/performance.md says what is compared with what, and why.
+`python -m benchmarks core | http | start | train | scaling | trace | floor | bound` write one JSON file
+each, `report` draws them. Nothing of the product imports this package. docs/performance.md says what is
+compared with what, and why.
 """

@@ -13,11 +13,13 @@ from benchmarks.results import RESULTS_ROOT
 COMMANDS = {
     "core": "every stage and the whole of a design, beside other designers, with the noise reduction of each",
     "http": "whole requests to the real service: closed and open loop, JSON and binary",
+    "start": "seconds from the start of the service to its readiness",
     "train": "updates per second and time per model",
     "adaptive": "samples per second of the filters that adapt sample by sample",
     "scaling": "cost against taps, grid, batch and number of updates",
     "trace": "operators and bytes of each stage, counted",
     "floor": "operations, bytes and launches of each stage at the least, from the mathematics",
+    "bound": "what the calls of each stage must take on this processor, beside what it takes",
     "report": "draw what the others wrote: pictures and a table",
 }
 

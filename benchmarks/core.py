@@ -2,6 +2,8 @@
 
 All designers take turns, round after round, on the same ears, so that whatever disturbs the machine disturbs all of
 them. Before that each designs every ear once, which warms it up and gives the noise reduction beside its times.
+In turns every designer finds the caches as its rivals left them; so the service's own and SciPy's solver are timed
+alone too, one after the other, each on caches that hold nothing but its own.
 """
 
 from __future__ import annotations
@@ -41,6 +43,9 @@ UPDATES = (0, 1, 3)
 YARDSTICK = "k=1"
 """Every core time is also given as a multiple of the service's own with one update."""
 EQUAL_RESIDUAL_ITERATIONS = (16, 20, 24, 32, 40, 48, 64, 80, 96, 128, 160, 192, 256, 384, 512, 768, 1024)
+SOLVER = "solve_toeplitz"
+WARM_UP_ROUNDS = 5
+"""Of a designer that is timed alone, before its rounds."""
 SLOW_ROUNDS_SHARE = 5
 """Rounds of a batch, and of the refinement to equal residual, are fewer by this factor."""
 
@@ -71,12 +76,15 @@ def run(options: argparse.Namespace) -> None:
     model = resident(store, options.model, device)
     plain = resident(store, options.model, device, fused=False) if device.type == "cuda" else None
     paper_layout = untrained(store, options.model, GeneratorConfig.prime(), device)
-    rows = []
+    rows: list[Row] = []
+    alone: list[Row] = []
     for batch in options.batches:
         contenders = designers(model, paper_layout, ears, device, batch, plain)
         few = n_rounds if batch == 1 else max(2, n_rounds // SLOW_ROUNDS_SHARE)
         rows += measured(contenders, ears, batch, few)
         show(rows, batch)
+        alone += measured_alone(contenders, ears, batch, few)
+        show_alone(alone, rows, batch)
     step = gauss_newton_step(model, ears, device, max(2, n_rounds // SLOW_ROUNDS_SHARE))
     show_step(step)
     support = store.manifest(options.model).support
@@ -97,6 +105,8 @@ def run(options: argparse.Namespace) -> None:
         },
         rows,
         data=ears.data | {"n_ears_in_support": in_support},
+        alone=alone,
+        yardstick_over_solver=[yardstick_over_solver(rows, alone, batch) for batch in options.batches],
         gauss_newton_step=step,
     )
 
@@ -120,13 +130,15 @@ def designers(
             found[f"torch's operators, k={k}"] = ServiceDesigner(plain, ears, Recipe(n_updates=k))
     if batch == 1 or device.type == "cuda":
         for k in UPDATES:
-            found[f"paper's generator, untrained, k={k}"] = ServiceDesigner(paper_layout, ears, Recipe(n_updates=k))
+            found[f"paper's generator, untrained, k={k}"] = ServiceDesigner(
+                paper_layout, ears, Recipe(n_updates=k), net=False
+            )
     start = ServiceDesigner(model, ears, Recipe())
     for k in UPDATES[1:]:
         found[f"paper's refinement, eager, k={k}"] = PaperDesigner(start, ears, k, device, captured=False)
         if device.type == "cuda":
             found[f"paper's refinement, graph, k={k}"] = PaperDesigner(start, ears, k, device, captured=True)
-    found["solve_toeplitz"] = ToeplitzSolver(ears)
+    found[SOLVER] = ToeplitzSolver(ears)
     try:
         found["adafilt"] = AdafiltDesigner(ears)
     except ImportError:
@@ -137,13 +149,7 @@ def designers(
 def measured(contenders: Mapping[str, Designer], ears: Ears, batch: int, n_rounds: int) -> list[Row]:
     """Quality on all ears, then times in turns; one row each."""
     quality = {name: quality_of(designer, ears, batch) for name, designer in contenders.items()}
-
-    def timed(designer: Designer, number: int) -> Times:
-        _, times = designer(ears.batch(number, batch))
-        return times | {"core": core_ms(times)}
-
-    turns = {name: (lambda number, d=designer: timed(d, number)) for name, designer in contenders.items()}
-    taken = take_turns(turns, n_rounds)
+    taken = take_turns({name: turn(designer, ears, batch) for name, designer in contenders.items()}, n_rounds)
     yardstick = float(np.median(taken[YARDSTICK]["core"]))
     rows: list[Row] = []
     for name, stages in taken.items():
@@ -159,6 +165,42 @@ def measured(contenders: Mapping[str, Designer], ears: Ears, batch: int, n_round
         }
         rows.append(results.rounded(row))
     return rows
+
+
+def turn(designer: Designer, ears: Ears, batch: int) -> Turn:
+    """Its stages and the core time of a round's ears."""
+
+    def timed(number: int) -> Times:
+        _, times = designer(ears.batch(number, batch))
+        return times | {"core": core_ms(times)}
+
+    return timed
+
+
+def measured_alone(contenders: Mapping[str, Designer], ears: Ears, batch: int, n_rounds: int) -> list[Row]:
+    """The service's designers and the solver, each all of its rounds without a rival between them; one row each."""
+    rows: list[Row] = []
+    for name in (*(f"k={k}" for k in UPDATES), SOLVER):
+        own = {name: turn(contenders[name], ears, batch)}
+        take_turns(own, WARM_UP_ROUNDS)
+        stages = take_turns(own, n_rounds)[name]
+        core = summary(stages.pop("core"))
+        row: Row = {"designer": name, "batch": batch, "core_ms": core, "stages_ms": summaries(stages)}
+        rows.append(results.rounded(row))
+    return rows
+
+
+def yardstick_over_solver(rows: list[Row], alone: list[Row], batch: int) -> Row:
+    """One update's core time over the solver's recursion, its equations left out: in turns, and both alone."""
+    found: Row = {"batch": batch}
+    for how, timed in (("in_turns", rows), ("alone", alone)):
+        own, solver = (
+            next(each for each in timed if (each["designer"], each["batch"]) == (name, batch))
+            for name in (YARDSTICK, SOLVER)
+        )
+        found[how] = own["core_ms"]["p50"] / solver["stages_ms"]["solve"]["p50"]
+    rounded: Row = results.rounded(found)
+    return rounded
 
 
 def quality_of(designer: Designer, ears: Ears, batch: int) -> dict[str, float]:
@@ -195,10 +237,10 @@ def gauss_newton_step(model: ResidentModel, ears: Ears, device: torch.device, n_
     equal = [PaperDesigner(start, ears, k, device, captured=captured, settings=settings) for k in (0, 1)]
     contenders: dict[str, Sequence[Designer]] = {"service": ours, "paper": paper, "equal residual": equal}
 
-    def turn(designer: Designer) -> Turn:
+    def refining(designer: Designer) -> Turn:
         return lambda number: {"refine": designer(ears.batch(number, 1))[1]["refine"]}
 
-    turns = {f"{name} {k}": turn(both[k]) for name, both in contenders.items() for k in (0, 1)}
+    turns = {f"{name} {k}": refining(both[k]) for name, both in contenders.items() for k in (0, 1)}
     for each in turns.values():
         each(0)
     taken = take_turns(turns, n_rounds)
@@ -247,12 +289,22 @@ def show(rows: list[Row], batch: int) -> None:
             f"{quality['noise_reduction_db']:7.2f} {quality['worst_ear_db']:7.2f} "
             f"{quality['amplification_db']:7.3f}"
         )
-    solver = next(each for each in rows if each["batch"] == batch and each["designer"] == "solve_toeplitz")
     ours = next(each for each in rows if each["batch"] == batch and each["designer"] == YARDSTICK)
-    ratio = ours["core_ms"]["p50"] / solver["stages_ms"]["solve"]["p50"]
-    print(f"{YARDSTICK} over scipy's solve_toeplitz alone: {ratio:.2f}")
     for name, spent in ours["stages_ms"].items():
         print(f"  {YARDSTICK} {name:12} {spent['p50']:9.3f} {spent['p99']:9.3f}")
+
+
+def show_alone(alone: list[Row], rows: list[Row], batch: int) -> None:
+    """The batch's rows without rivals, and one update beside the solver in either way."""
+    print("alone, one after the other, core time, ms (of solve_toeplitz the recursion):")
+    for row in (each for each in alone if each["batch"] == batch):
+        spent = row["stages_ms"]["solve"] if row["designer"] == SOLVER else row["core_ms"]
+        print(f"{row['designer']:38} {spent['p50']:9.3f} {spent['p99']:9.3f}")
+    ratio = yardstick_over_solver(rows, alone, batch)
+    print(
+        f"{YARDSTICK} over the recursion of scipy's solve_toeplitz: {ratio['in_turns']:.2f} in turns, "
+        f"{ratio['alone']:.2f} alone"
+    )
 
 
 def show_step(step: Row) -> None:

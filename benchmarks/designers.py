@@ -54,16 +54,18 @@ def core_ms(times: Times) -> float:
 class ServiceDesigner:
     """A resident model, from the body of each request to the bytes of each answer; no socket and no queue."""
 
-    def __init__(self, model: ResidentModel, ears: Ears, recipe: Recipe) -> None:
-        """The model may be shared with other designers of the same thread."""
-        self._model, self._recipe, self._bodies = model, recipe, ears.bodies
+    def __init__(self, model: ResidentModel, ears: Ears, recipe: Recipe, *, net: bool = True) -> None:
+        """The model may be shared with other designers of the same thread. net: as the service designs, a filter
+        that is predicted to do little a second time by WMMSE; without, times and filters are the model's own."""
+        self._design = model.design if net else model._designed
+        self._recipe, self._bodies = recipe, ears.bodies
 
     def __call__(self, places: Sequence[int]) -> tuple[Tensor, Times]:
         """Raises SynthesisError for an ear that no filter can be designed for."""
         began = perf_counter()
         ears = [Ear(*wire.decode(self._bodies[place])) for place in places]
         decoded = perf_counter()
-        designs = self._model.design(self._recipe, ears)
+        designs = self._design(self._recipe, ears)
         designed = perf_counter()
         taps = []
         for design in designs:

@@ -112,6 +112,7 @@ step core 300 "$PYTHON" -m benchmarks core "${OPTIONS[@]}"
 step trace 120 "$PYTHON" -m benchmarks trace "${OPTIONS[@]}"
 step floor 60 "$PYTHON" -m benchmarks floor --device "${DEVICE:-cuda}" --out "$OUT"
 step http 180 "$PYTHON" -m benchmarks http --updates 0 1 3 "${OPTIONS[@]}"
+step start 120 "$PYTHON" -m benchmarks start --starts 5 --device "${DEVICE:-cuda}" --out "$OUT" ${QUICK:+--quick}
 step train 180 "$PYTHON" -m benchmarks train --groups 1 "$GROUP" "${OPTIONS[@]}"
 step train-prime 240 "$PYTHON" -m benchmarks train --generator prime --groups 1 "$GROUP" --updates "$UPDATES" "${OPTIONS[@]}"
 step scaling 180 "$PYTHON" -m benchmarks scaling "${OPTIONS[@]}"

@@ -15,6 +15,7 @@ import torch
 from service.engine.engine import choose_device
 from service.settings import physical_cores
 from service.threads import prepare_thread
+from synthesis.cpu import transforms
 from training.run_folder import environment
 
 QUIET_CORES = 0.15
@@ -58,6 +59,7 @@ def describe(device: torch.device) -> dict[str, Any]:
     described = environment(device) | {
         "device_type": device.type,
         "scipy": scipy.__version__,
+        "transforms": "SciPy" if transforms.pyfftw is None else "FFTW",  # of designs on a CPU
         "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
         "load_average": list(load),
         "busy_cores": busy,

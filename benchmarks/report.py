@@ -53,7 +53,7 @@ def section(folder: Path, root: Path, documents: dict[str, Document]) -> str:
     machine = next(iter(documents.values()))["machine"]
     commits = ", ".join(sorted({each["machine"]["commit"] for each in documents.values()}))
     lines = [
-        f"## {str(machine['created'])[:10]}, {machine['device']}",
+        f"## {folder.resolve().name}: {str(machine['created'])[:10]}, {machine['device']}",
         "",
         f"{machine['cores']} cores, {machine['n_threads']} threads, torch {machine['torch']}, commit {commits}.",
         "",
@@ -122,6 +122,21 @@ def core_table(document: Document) -> list[str]:
         ("stage, ms (p50 / p99)", *(f"{row['designer']}, batch {row['batch']}" for row in own)),
         ((stage, *(both(row["stages_ms"].get(stage)) for row in own)) for stage in timed),
     )
+    if "alone" in document:  # files of before it was measured have none
+        lines.append("")
+        lines += table(
+            ("alone, one after the other", "batch", "core, ms (p50 / p99)", "solve, ms (p50 / p99)"),
+            (
+                (row["designer"], row["batch"], both(row["core_ms"]), both(row["stages_ms"].get("solve")))
+                for row in document["alone"]
+            ),
+        )
+        lines.append("")
+        lines += [
+            f"One update over the recursion of `solve_toeplitz`, batch {ratio['batch']}: "
+            f"{number(ratio['in_turns'])} in turns, {number(ratio['alone'])} alone."
+            for ratio in document["yardstick_over_solver"]
+        ]
     step = document["gauss_newton_step"]
     reached = "" if step["equal_residual_reached"] else ", which was not enough"
     lines += [
@@ -163,6 +178,17 @@ def http_table(document: Document) -> list[str]:
                 " / ".join(number(row[name]["p50"]) for name in BARE if name in row),
                 len(row["failed"]),
             )
+            for row in document["rows"]
+        ),
+    )
+
+
+def start_table(document: Document) -> list[str]:
+    """Seconds until the service is ready."""
+    return table(
+        ("starts", "to ready, s: median", "at most", "the first"),
+        (
+            (row["n"], number(row["p50_s"]), number(row["max_s"]), number(row["each_s"][0]))
             for row in document["rows"]
         ),
     )
@@ -266,6 +292,28 @@ def floor_table(document: Document) -> list[str]:
     )
 
 
+def bound_table(document: Document) -> list[str]:
+    """Stages, refinement and the whole for each number of updates."""
+    each_k, first = ("refine", "core"), document["rows"][0]["k"]
+    return table(
+        ("stage", "k", "transforms, ms", "products", "other calls", "sum, ms", "measured, ms (p50 / p99)", "share"),
+        (
+            (
+                row["stage"],
+                row["k"],
+                f"{sum(row['transforms'].values())}: {number(row['transforms_ms'])}",
+                f"{row['products']}: {number(row['products_ms'])}",
+                f"{row['calls']}: {number(row['calls_ms'])}",
+                number(row["sum_ms"]),
+                both(row["measured_ms"]),
+                number(row["sum_over_measured"], 2),
+            )
+            for row in document["rows"]
+            if row["k"] == first or row["stage"] in each_k
+        ),
+    )
+
+
 def verdict_table(document: Document) -> list[str]:
     """What a long form came to, a line for each figure; figures within figures have dotted names."""
     (row,) = document["rows"]
@@ -284,9 +332,11 @@ def verdict_table(document: Document) -> list[str]:
 
 
 TABLES = {
+    "bound": bound_table,
     "floor": floor_table,
     "core": core_table,
     "http": http_table,
+    "start": start_table,
     "train": train_table,
     "adaptive": adaptive_table,
     "scaling": scaling_table,

@@ -16,6 +16,7 @@ from pathlib import Path
 
 READY_WITHIN_S = 120.0
 STOPPED_WITHIN_S = 60.0
+POLL_S = 0.02
 
 LEASHED = (
     "import ctypes, os, sys; prctl = getattr(ctypes.CDLL(None), 'prctl', None); prctl and prctl(1, 15); "
@@ -26,11 +27,13 @@ LEASHED = (
 
 @dataclass
 class Served:
-    """A service that is ready. log: its lines so far, read as they are written."""
+    """A service that is ready. log: its lines so far, read as they are written. ready_s: seconds from the start of
+    its process until it was ready."""
 
     process: subprocess.Popen[str]
     port: int
     log: list[str]
+    ready_s: float = 0.0
 
     def ask(
         self, method: str, path: str, body: bytes | None = None, headers: Mapping[str, str] | None = None
@@ -69,6 +72,7 @@ def served(
     """
     arguments = arguments if store is None else ("--store", str(store), *arguments)
     command = [sys.executable, "-c", LEASHED, "-m", "service", "--port", "0", *arguments]
+    started = time.monotonic()
     process = subprocess.Popen(
         command,
         stdout=subprocess.DEVNULL,  # ours may be a pipe that somebody reads to its end
@@ -84,6 +88,7 @@ def served(
     try:
         found = Served(process, _port(process, log), log)
         _wait_until_ready(found)
+        found.ready_s = time.monotonic() - started
         yield found
     finally:
         process.terminate()
@@ -107,7 +112,7 @@ def _port(process: subprocess.Popen[str], log: list[str]) -> int:
     while time.monotonic() < given_up and process.poll() is None:
         if found := re.search(r"running on http://127\.0\.0\.1:(\d+)", "".join(log)):
             return int(found.group(1))
-        time.sleep(0.02)
+        time.sleep(POLL_S)
     raise RuntimeError("the service does not listen:\n" + "".join(log))
 
 
@@ -116,5 +121,5 @@ def _wait_until_ready(service: Served) -> None:
     while time.monotonic() < given_up and service.process.poll() is None:
         if service.ask("GET", "/health/ready")[0] == 200:
             return
-        time.sleep(0.05)
+        time.sleep(POLL_S)
     raise RuntimeError("the service does not become ready:\n" + "".join(service.log))

@@ -7,12 +7,20 @@ import pytest
 import torch
 
 from benchmarks.__main__ import main
-from benchmarks.designers import AdafiltDesigner, PaperDesigner, ServiceDesigner, ToeplitzSolver, resident
+from benchmarks.designers import (
+    AdafiltDesigner,
+    PaperDesigner,
+    ServiceDesigner,
+    ToeplitzSolver,
+    resident,
+    untrained,
+)
 from benchmarks.ears import Ears
 from model_store.store import ModelStore
 from service.designs import Recipe
 from service.engine.resident import ResidentModel
 from service.formats.answers import CORE_STAGES
+from synthesis.generator import GeneratorConfig
 from synthesis.wiener import design_wmmse
 from tests.synthesis.cases import relative_error
 
@@ -30,6 +38,20 @@ def test_the_service_s_designer_gives_its_stages(model: ResidentModel, ears: Ear
     assert sum(times.values()) - times["total"] <= times["total"]
     (alone,), _ = ServiceDesigner(model, ears, Recipe(n_updates=1))([1])
     assert relative_error(taps[:1], alone[None]) < 1e-3  # float32, batches add up in another order
+
+
+def test_without_the_net_a_weak_filter_is_the_generator_s_own(ears: Ears) -> None:
+    """An untrained generator's is predicted to do little: with the net WMMSE's takes its place and its time."""
+    weak = untrained(ModelStore(), "default", GeneratorConfig.prime(), CPU)
+    places = list(range(len(ears)))
+    (caught, _), (own, times) = (ServiceDesigner(weak, ears, Recipe(), net=net)(places) for net in (True, False))
+    wmmse, _ = ServiceDesigner(weak, ears, Recipe(None, "wmmse"))(places)
+    replaced = [place for place in places if torch.equal(caught[place], wmmse[place])]
+    assert replaced
+    assert all(not torch.equal(own[place], wmmse[place]) for place in places)
+    assert set(times) == {"decode", *CORE_STAGES, "predict", "encode", "total"}
+    better, worse = (ears.quality(replaced, each[replaced])["noise_reduction_db"] for each in (caught, own))
+    assert better > worse + 1
 
 
 def test_the_paper_s_updates_start_from_the_service_s_filter(model: ResidentModel, ears: Ears) -> None:
@@ -96,6 +118,13 @@ def test_the_command_writes_every_designer(tmp_path: Path, capsys: pytest.Captur
         assert set(rows[f"k={k}", 1]["stages_ms"]) >= {"decode", *CORE_STAGES, "predict", "encode"}
     refined, plain = (rows[f"k={k}", 1]["quality"]["noise_reduction_db"] for k in (3, 0))
     assert refined > plain
+    by_itself = {(row["designer"], row["batch"]): row for row in found["alone"]}
+    assert set(by_itself) == {(name, n) for name in ("k=0", "k=1", "k=3", "solve_toeplitz") for n in (1, 2)}
+    for ratio in found["yardstick_over_solver"]:
+        for how, timed in (("in_turns", rows), ("alone", by_itself)):
+            own, solver = (timed[name, ratio["batch"]] for name in ("k=1", "solve_toeplitz"))
+            expected = own["core_ms"]["p50"] / solver["stages_ms"]["solve"]["p50"]
+            assert ratio[how] == pytest.approx(expected, rel=1e-3)
     step = found["gauss_newton_step"]
     assert 0 < step["service_residual"] < 1
     assert step["equal_residual_reached"] == (step["equal_residual"] <= step["service_residual"])

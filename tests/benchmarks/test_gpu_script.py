@@ -36,9 +36,11 @@ def test_failing_steps_are_named_at_the_end(tmp_path: Path) -> None:
     done = run(tmp_path, "-", PYTHON=failing)
     assert done.returncode == 1
     last = done.stdout.strip().splitlines()[-1]
-    assert last.startswith("FAILED: prepare machine tests core trace floor http train train-prime scaling report")
+    assert last.startswith(
+        "FAILED: prepare machine tests core trace floor http start train train-prime scaling report"
+    )
     log = (tmp_path / "log.txt").read_text()
-    assert log.count("FAILED after") == 11
+    assert log.count("FAILED after") == 12
     with tarfile.open(tmp_path / "results.tar.gz") as packed:
         assert "./log.txt" in packed.getnames()
 

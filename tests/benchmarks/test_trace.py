@@ -102,14 +102,17 @@ def test_outputs_are_no_copies_and_every_replay_is_a_graph(ears: Ears) -> None:
 
 
 def test_the_command_counts_every_stage(tmp_path: Path) -> None:
-    assert main(["trace", "--threads", "1", "--device", "cpu", "--out", str(tmp_path)]) == 0
+    options = ["--threads", "1", "--device", "cpu", "--batches", "1", "2"]
+    assert main(["trace", *options, "--out", str(tmp_path)]) == 0
     found = json.loads((tmp_path / "trace.json").read_text())
-    for generator in ("prime-log", "prime"):
-        for k in (0, 1, 3):
-            of_design = [row for row in found["rows"] if (row["generator"], row["k"]) == (generator, k)]
-            stages = [row["stage"] for row in of_design]
-            assert stages == [stage for stage in STAGES if stage in stages]
-            assert {"path_ratio", "generate", "reconstruct", "refine", "predict"} == set(stages)
+    designs: dict[tuple[str, int, int], list[str]] = {}
+    for row in found["rows"]:
+        designs.setdefault((row["generator"], row["batch"], row["k"]), []).append(row["stage"])
+    batches = ("prime-log", 1), ("prime-log", 2), ("prime", 1)
+    assert set(designs) == {(*each, k) for each in batches for k in (0, 1, 3)}
+    for stages in designs.values():
+        assert stages == [stage for stage in STAGES if stage in stages]
+        assert {"path_ratio", "generate", "reconstruct", "refine", "predict"} == set(stages)
     one, three = (
         next(row["operators"] for row in found["rows"] if (row["k"], row["stage"]) == (k, "refine")) for k in (1, 3)
     )
