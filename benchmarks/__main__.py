@@ -13,6 +13,7 @@ from benchmarks.results import RESULTS_ROOT
 COMMANDS = {
     "core": "every stage and the whole of a design, beside other designers, with the noise reduction of each",
     "http": "whole requests to the real service: closed and open loop, JSON and binary",
+    "sizing": "designs a second over HTTP, by cores and by clients",
     "start": "seconds from the start of the service to its readiness",
     "train": "updates per second and time per model",
     "adaptive": "samples per second of the filters that adapt sample by sample",

@@ -183,6 +183,14 @@ def http_table(document: Document) -> list[str]:
     )
 
 
+def sizing_table(document: Document) -> list[str]:
+    """Designs a second."""
+    return table(
+        ("cores of the service", "clients", "designs/s", "p50 / p99, ms"),
+        ((row["cores"], row["clients"], number(row["designs_per_s"]), both(row)) for row in document["rows"]),
+    )
+
+
 def start_table(document: Document) -> list[str]:
     """Seconds until the service is ready."""
     return table(
@@ -336,6 +344,7 @@ TABLES = {
     "floor": floor_table,
     "core": core_table,
     "http": http_table,
+    "sizing": sizing_table,
     "start": start_table,
     "train": train_table,
     "adaptive": adaptive_table,
