@@ -3,7 +3,7 @@
     python -m benchmarks.same_answers --data DATA --workers 2 --out FILE.json
 
 A published model as a GPU is given it, features, network, filter, updates and prediction in kernels; without a GPU
-they run in Triton's interpreter, half an hour of one core. Each ear alone, k = 0 to 3, against the reference in
+they run in Triton's interpreter, twenty minutes of one core. Each ear alone, k = 0 to 3, against the reference in
 double precision; the tests' paths that a careless inversion would divide by, which must end in numbers, with an
 objective that falls; and batches of every size, k = 1, whose ears must be to the bit what they are alone. Runs in a
 checkout, for the sake of those paths.
@@ -38,7 +38,7 @@ from synthesis.noise_reduction import Prediction
 from synthesis.paths import AcousticPaths
 from synthesis.synthesizer import DEFAULT_MAX_GAIN_DB, Synthesizer
 from tests.synthesis.cases import HOPELESS, hopeless_paths, relative_error
-from tests.synthesis.gpu.interpreter import language_patched_once_a_launch
+from tests.synthesis.gpu.interpreter import quick_interpreter
 
 N_UPDATES = 3
 TOLERANCES = {"taps": 8e-3, "mean_db": 0.01, "band_db": 0.02, "predicted_db": 0.02, "updates": 0}
@@ -162,7 +162,7 @@ def _prepare(ears: Ears, model: str, device: torch.device) -> None:
     _entered.enter_context(torch.inference_mode())
     if device.type == "cpu":
         os.environ["TRITON_INTERPRET"] = "1"  # before the kernels are imported
-        _entered.enter_context(language_patched_once_a_launch())
+        _entered.enter_context(quick_interpreter())
     _forms = Forms(ears, model, device)
 
 
@@ -182,11 +182,12 @@ def run(
 ) -> None:
     """All of it, in processes of their own."""
     outcome.data = ears.data
-    with ProcessPoolExecutor(n_workers, get_context("spawn"), _prepare, (ears, model, device)) as pool:
+    pool = ProcessPoolExecutor(n_workers, get_context("spawn"), _prepare, (ears, model, device))
 
-        def each(name: str, *arguments: Iterable[Any]) -> Iterator[Any]:
-            return pool.map(_done, repeat(name), *arguments)
+    def each(name: str, *arguments: Iterable[Any]) -> Iterator[Any]:
+        return pool.map(_done, repeat(name), *arguments)
 
+    try:
         alone = []
         for name, (differences, kept) in zip(
             ears.names, each("beside", range(len(ears)), repeat(n_updates)), strict=True
@@ -209,6 +210,8 @@ def run(
                 else:
                     outcome.mistakes[f"bits: {ears.names[place]} in a batch of {size}"] += 1
             long_form.say(f"batch of {size}: {outcome.batches[size]} ears to the bit")
+    finally:
+        pool.shutdown(cancel_futures=True)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -7,7 +7,7 @@ from importlib.util import find_spec
 import pytest
 import torch
 
-from tests.synthesis.gpu.interpreter import language_patched_once_a_launch
+from tests.synthesis.gpu.interpreter import quick_interpreter
 
 
 @pytest.fixture(autouse=True)
@@ -20,6 +20,6 @@ def _runs_here(request: pytest.FixtureRequest) -> None:
 
 
 @pytest.fixture(scope="module", autouse=True)
-def _language_patched_once_a_launch() -> Iterator[None]:
-    with language_patched_once_a_launch() if find_spec("triton") else nullcontext():
+def _in_the_quick_interpreter() -> Iterator[None]:
+    with quick_interpreter() if find_spec("triton") else nullcontext():
         yield
