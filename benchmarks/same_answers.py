@@ -85,8 +85,7 @@ def answers(synthesizer: Synthesizer, paths: AcousticPaths, asked: range) -> Ite
     paths = paths.to(psd.dtype, psd.device)
     ceiling = torch.full((paths.batch_size, 1), DEFAULT_MAX_GAIN_DB, dtype=psd.dtype, device=psd.device)
     start = synthesizer.initial_filter(paths, "prime", ceiling)
-    psds = psd.expand(paths.batch_size, -1)
-    updates = synthesizer.refining(paths, start, "fast", ceiling, psds, asked[-1])
+    updates = synthesizer.refining(paths, start, "fast", ceiling, psd.expand(paths.batch_size, -1))
     for k in range(asked.stop):
         if k:
             updates.update()
