@@ -66,7 +66,7 @@ class AcousticPaths:
         """Number of ears."""
         return self.primary.shape[0]
 
-    def __getitem__(self, index: slice) -> AcousticPaths:
+    def __getitem__(self, index: slice | list[int]) -> AcousticPaths:
         """Some of the ears, as a batch of their own."""
         return AcousticPaths(self.primary[index], self.secondary[index])
 

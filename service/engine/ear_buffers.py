@@ -24,16 +24,16 @@ class EarInputs(NamedTuple):
 class EarBuffers:
     """What a batch is designed from. `host` is written, `upload` takes it over, `device` is read.
 
-    On a GPU the host's block is pinned and goes over in one copy, which nothing waits for: whoever writes again
-    must know that the design before is done. On a CPU both are the same memory.
+    To a device with memory of its own the host's block goes over in one copy. A GPU's is pinned, and nothing waits
+    for it: whoever writes again must know that the design before is done. On a CPU both are the same memory.
     """
 
     def __init__(self, batch_size: int, reference_psd: Tensor) -> None:
         """reference_psd: [16385], what an ear's is until another is written; its device is the block's."""
         n = batch_size * (6 * N_BINS + 1)
-        on_gpu = reference_psd.device.type == "cuda"
-        self._staged = torch.zeros(n, pin_memory=on_gpu)
-        self._block = torch.zeros(n, device=reference_psd.device) if on_gpu else self._staged
+        device = reference_psd.device
+        self._staged = torch.zeros(n, pin_memory=device.type == "cuda")
+        self._block = self._staged if device.type == "cpu" else torch.zeros(n, device=device)
         self.host, self.device = (_views(each, batch_size) for each in (self._staged, self._block))
         for path in (self.host.primary, self.host.secondary, self.host.coherence):
             path.fill_(1)

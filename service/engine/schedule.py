@@ -20,6 +20,7 @@ from synthesis.conventions import N_TAPS
 from synthesis.cuda_graph import GraphedStage
 from synthesis.gauss_newton import MAX_UPDATES, VERDICTS, Refinement, Updates
 from synthesis.noise_reduction import Prediction
+from synthesis.octave_bands import AMP_BANDS
 from synthesis.path_ratio import projected_ratio_fir, regularised_ratio
 from synthesis.paths import AcousticPaths
 from synthesis.synthesizer import PathRatio, Synthesizer
@@ -27,6 +28,9 @@ from synthesis.wiener import design_wmmse
 
 _recording = threading.Lock()
 """CUDA captures one graph at a time in a process, and models are loaded while others design."""
+
+_WIDEST = N_TAPS + 3 * MAX_UPDATES + 3 + 2 * (len(AMP_BANDS) + len(fields(Prediction)) - 1)
+"""Numbers that go back to the host for an ear: a refinement's and, on both bases, a prediction's."""
 
 Definition = tuple[Callable[..., Sequence[Tensor]], tuple[Tensor, ...]]
 
@@ -45,12 +49,12 @@ class Schedule:
         self.batch_size = batch_size
         device = synthesizer.reference_psd.device
         self._capture = device.type == "cuda"
+        self._hosted = None if device.type == "cpu" else torch.empty(batch_size * _WIDEST, pin_memory=self._capture)
         self.ears = EarBuffers(batch_size, synthesizer.reference_psd)
         self.start = torch.zeros(batch_size, N_TAPS, device=device)
         self.taps = torch.zeros(batch_size, N_TAPS, device=device)
         self.n_ears = batch_size
         """Rows in use, the first ones; `wmmse` solves no others."""
-        self._hosted: dict[int, Tensor] = {}
         self._stages: dict[tuple[Any, ...], GraphedStage] = {}
         # By profile. What `begin` made when it was recorded stays, for its tensors are those that replays work on.
         self._updates: dict[str, Updates] = {}
@@ -77,13 +81,12 @@ class Schedule:
 
     def on_host(self, parts: Sequence[Tensor]) -> list[Float32]:
         """Copies of some of what the calls returned, in one transfer, once all that was asked for is done."""
-        if not self._capture:
+        if self._hosted is None:
             return [each.numpy().copy() for each in parts]
         joined = torch.cat(tuple(parts), dim=1)
-        if joined.shape[1] not in self._hosted:  # three widths: no prediction, one, both
-            self._hosted[joined.shape[1]] = torch.empty(joined.shape, pin_memory=True)
-        hosted = self._hosted[joined.shape[1]].copy_(joined, non_blocking=True)
-        torch.cuda.current_stream().synchronize()
+        hosted = self._hosted[: joined.numel()].view_as(joined).copy_(joined, non_blocking=True)
+        if self._capture:
+            torch.cuda.current_stream().synchronize()
         return np.split(hosted.numpy().copy(), np.cumsum([each.shape[1] for each in parts])[:-1], axis=1)
 
     def tensor_bytes(self) -> int:
@@ -93,9 +96,9 @@ class Schedule:
 
     def graph_bytes(self) -> int:
         """Device memory that the recorded stages keep to themselves; 0 on a CPU."""
-        pools = [stage.memory_pool for stage in self._stages.values()]
         if not self._capture:
             return 0
+        pools = [stage.memory_pool for stage in self._stages.values()]
         segments = torch.cuda.memory_snapshot()
         return sum(each["total_size"] for each in segments if tuple(each["segment_pool_id"]) in pools)
 

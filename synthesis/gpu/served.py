@@ -60,16 +60,21 @@ def served(synthesizer: Synthesizer) -> Synthesizer:
         synthesizer.generator = for_inference(synthesizer.generator)
         reason = obstacle(psd.device, synthesizer.generator.config)
         if reason is None:
-            from synthesis.gpu import features, fir_wiener, generator, norm, prediction, refinement, toeplitz
+            return with_kernels(synthesizer)
+        logger.warning("Filters are made by torch's operators, some hundred launches each: %s", reason)
+    return synthesizer
 
-            synthesizer.generator = norm.for_kernels(generator.for_kernels(synthesizer.generator))
-            synthesizer.solve = toeplitz.solve
-            synthesizer.read = features.read
-            synthesizer.realise = fir_wiener.realised
-            synthesizer.begin_updates = refinement.refining
-            synthesizer.foresee = prediction.predict
-        else:
-            logger.warning("Filters are made by torch's operators, some hundred launches each: %s", reason)
+
+def with_kernels(synthesizer: Synthesizer) -> Synthesizer:
+    """The same with its stages in kernels, whether or not they can be used where it is."""
+    from synthesis.gpu import features, fir_wiener, generator, norm, prediction, refinement, toeplitz
+
+    synthesizer.generator = norm.for_kernels(generator.for_kernels(synthesizer.generator))
+    synthesizer.solve = toeplitz.solve
+    synthesizer.read = features.read
+    synthesizer.realise = fir_wiener.realised
+    synthesizer.begin_updates = refinement.refining
+    synthesizer.foresee = prediction.predict
     return synthesizer
 
 

@@ -12,6 +12,7 @@ def test_what_is_written_on_the_host_is_read_on_the_device(device):
     written = [torch.randn(each.shape, dtype=each.dtype, generator=generator) for each in buffers.host]
     for view, values in zip(buffers.host, written, strict=True):
         view.copy_(values)
+    assert buffers.host.primary.is_pinned() == (device.type == "cuda")
     buffers.upload()
     for view, values in zip(buffers.device, written, strict=True):
         assert view.device.type == device.type

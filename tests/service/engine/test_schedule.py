@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from model_store.store import ModelVersion
-from service.designs import Design, Ear, Evaluation, Recipe
+from service.designs import BATCH_SIZES, MAX_BATCH, Design, Ear, Evaluation, Recipe
 from service.engine.resident import ResidentModel
 from service.engine.schedule import Schedule, account, side_by_side
 from service.engine.stage_clock import StageClock
@@ -176,6 +176,35 @@ def test_nothing_is_recorded_once_a_model_is_warm() -> None:
                     model.design(Recipe(None, method, n_updates, profile), ears)
         model.evaluate(ears, [np.zeros(2048, np.float32)] * len(ears))
     assert recorded() == warm
+
+
+def test_on_a_gpu_a_warm_model_has_recorded_what_any_number_of_ears_asks_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Torch's operators, on tape. One method and profile: the others are warmed up beside them, as above."""
+    monkeypatch.setattr("service.engine.schedule.GraphedStage", TapedStage)
+    monkeypatch.setattr("synthesis.cpu.served", lambda synthesizer: synthesizer)
+    monkeypatch.setattr("service.engine.resident.METHODS", ("prime",))
+    monkeypatch.setattr("service.engine.resident.PROFILES", ("fast",))
+    model = ResidentModel(ModelVersion("ears", 1, Path(), ""), models.checkpoint(1), torch.device("cpu"))
+    model.device = torch.device("cuda")  # of which it asks the type alone
+    model.warm_up()
+    assert tuple(model._schedules) == BATCH_SIZES
+    monkeypatch.setattr(TapedStage, "_record", lambda self: pytest.fail("recorded while ears wait"))
+    plain = Ear(*(each.numpy() for each in models.responses(3)))
+    pair = [plain, replace(plain, coherence=models.coherence(3).numpy())]
+    recipe = Recipe(n_updates=1)
+    alone = [model.design(recipe, [ear])[0] for ear in pair]
+    for n_ears in range(1, MAX_BATCH + 1):
+        for item, answer in enumerate(model.design(recipe, (pair * n_ears)[:n_ears])):
+            expected = alone[item % 2]
+            assert isinstance(answer, Design)
+            assert isinstance(expected, Design)
+            assert np.abs(answer.taps - expected.taps).max() < 1e-3 * np.abs(expected.taps).max()
+            assert answer.figures.mean_noise_reduction_db == pytest.approx(
+                expected.figures.mean_noise_reduction_db, abs=1e-2
+            )
+    assert tuple(model._schedules) == BATCH_SIZES
 
 
 def test_on_a_cpu_no_row_is_designed_in_vain(monkeypatch: pytest.MonkeyPatch) -> None:

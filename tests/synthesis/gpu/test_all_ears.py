@@ -1,6 +1,7 @@
 """On a GPU: every measured ear, number of updates and size of a batch, by the kernels as they are served."""
 
 from copy import deepcopy
+from dataclasses import fields
 
 import pytest
 import torch
@@ -12,7 +13,7 @@ from synthesis.gpu import served
 from synthesis.gpu.served import obstacle
 from synthesis.paths import AcousticPaths
 from synthesis.synthesizer import Synthesizer
-from tests.synthesis.cases import Case
+from tests.synthesis.cases import HOPELESS, Case, hopeless_paths
 
 pytestmark = pytest.mark.cuda
 
@@ -60,3 +61,18 @@ def test_an_ear_is_the_same_in_a_batch_of_any_size(
         items = [item % paths.batch_size for item in range(size)]
         batch = AcousticPaths(paths.primary[items], paths.secondary[items])
         assert torch.equal(by_kernels.design(batch, 1).taps, alone[items]), size
+
+
+@pytest.mark.parametrize("n_updates", range(MAX_UPDATES + 1))
+@torch.inference_mode()
+def test_hopeless_paths_end_in_numbers_and_updates_lower_the_objective(
+    n_updates: int, by_kernels: Synthesizer, device: torch.device
+) -> None:
+    paths = hopeless_paths().to(torch.float32, device)
+    found = by_kernels.design(paths, n_updates)  # which refuses taps that are no numbers
+    for kind, objective, applied in zip(HOPELESS, found.objective, found.n_applied, strict=True):
+        assert objective[: int(applied) + 1].isfinite().all(), kind
+        assert (objective[: int(applied) + 1].diff() < 0).all(), kind
+    prediction = by_kernels.predict(paths, found.taps)
+    for figure in fields(prediction):
+        assert getattr(prediction, figure.name).isfinite().all(), figure.name

@@ -12,11 +12,11 @@ from synthesis.generator import Generator, GeneratorConfig
 from synthesis.gpu.served import LAUNCHES_TO_READ
 from synthesis.paths import AcousticPaths
 from synthesis.synthesizer import PathRatio, read_paths
-from tests.synthesis.cases import HOPELESS, Case, hopeless_paths, random_case
+from tests.synthesis.cases import Case, hopeless_paths, random_case
 
 pytest.importorskip("triton", reason="Triton is not installed (pip install .[gpu])")
 from synthesis.gpu import features
-from tests.synthesis.gpu.every import every
+from tests.synthesis.gpu.every import every, hopeless_kinds
 from tests.synthesis.gpu.hopper import compiled
 from tests.synthesis.gpu.launches import Launches
 
@@ -51,7 +51,7 @@ def test_on_measured_ears_it_is_the_references(
 
 
 def test_hopeless_paths_are_read_as_the_reference_reads_them(device: torch.device) -> None:
-    names = HOPELESS[every(3, device)]  # to read an ear takes the interpreter two seconds
+    names = hopeless_kinds(device)  # to read an ear takes the interpreter two seconds
     config, paths = GeneratorConfig.prime_log(), hopeless_paths(names)
     found, expected = read(config, paths, device), read_exactly(config, paths)
     for i, name in enumerate(names):

@@ -15,11 +15,11 @@ from synthesis.path_ratio import floored_log
 from synthesis.paths import AcousticPaths
 from synthesis.synthesizer import on_generator_grid, read_paths, realised_wiener
 from synthesis.toeplitz import solve_toeplitz
-from tests.synthesis.cases import HOPELESS, Case, hopeless_paths, random_case, relative_error
+from tests.synthesis.cases import Case, hopeless_paths, random_case, relative_error
 
 pytest.importorskip("triton", reason="Triton is not installed (pip install .[gpu])")
 from synthesis.gpu import fir_wiener, refinement, toeplitz
-from tests.synthesis.gpu.every import every
+from tests.synthesis.gpu.every import every, hopeless_kinds
 from tests.synthesis.gpu.hopper import compiled
 from tests.synthesis.gpu.launches import Launches
 
@@ -91,7 +91,7 @@ def test_each_ear_has_its_own_limit(generator: Generator, device: torch.device) 
 
 
 def test_hopeless_paths_end_in_a_finite_filter(generator: Generator, device: torch.device) -> None:
-    names = HOPELESS[every(3, device)]  # a filter takes the interpreter two seconds
+    names = hopeless_kinds(device)  # a filter takes the interpreter two seconds
     paths, limit = hopeless_paths(names), torch.tensor(3.45, dtype=torch.float64)
     log_paths = read_paths(generator.cpu(), paths.to(torch.float32)).log_paths  # in the precision that is served
     found = realised((generator, paths, log_paths, 1.4 * torch.randn_like(log_paths).clamp(-1, 1)), limit, device)

@@ -16,11 +16,11 @@ from synthesis.noise_reduction import Prediction
 from synthesis.path_ratio import log_base_magnitude, regularised_ratio
 from synthesis.paths import AcousticPaths
 from synthesis.synthesizer import predicted
-from tests.synthesis.cases import HOPELESS, Case, hopeless_paths, random_case
+from tests.synthesis.cases import Case, hopeless_paths, random_case
 
 pytest.importorskip("triton", reason="Triton is not installed (pip install .[gpu])")
 from synthesis.gpu import prediction, refinement
-from tests.synthesis.gpu.every import every
+from tests.synthesis.gpu.every import every, hopeless_kinds
 from tests.synthesis.gpu.hopper import compiled
 from tests.synthesis.gpu.launches import Launches
 
@@ -80,7 +80,7 @@ def test_late_parts_and_references_are_each_ears_own(device: torch.device) -> No
 
 def test_hopeless_paths_have_the_figures_of_torchs_single_precision(device: torch.device) -> None:
     """Of a path beyond every band these are quotients of the type's smallest numbers."""
-    names = HOPELESS[every(3, device)]  # a prediction takes the interpreter a second
+    names = hopeless_kinds(device)  # a prediction takes the interpreter a second
     paths, psd = hopeless_paths(names), random_case(n_cases=1, n_fft=DESIGN_N_FFT, seed=11).psd()
     taps = 0.1 * some_taps(len(names))
     single = paths.to(torch.float32), taps.float(), LEARNED.float(), None, psd.float()
