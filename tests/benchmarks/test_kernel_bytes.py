@@ -1,7 +1,7 @@
 """The formulas for the bytes of kernels against what the kernels load and store in Triton's interpreter."""
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import pytest
 import torch
@@ -23,10 +23,16 @@ from triton.runtime import interpreter
 
 from synthesis.gpu import features, fir_wiener, prediction, refinement, toeplitz
 from synthesis.gpu import generator as layers
-from tests.synthesis.gpu.conftest import _language_patched_once_a_launch  # noqa: F401  half of the time
+from tests.synthesis.gpu.interpreter import quick_interpreter
 
 Bytes = Callable[[Callable[[], object]], int]
 UPDATES = {"profile": FAST, "max_gain_db": 30.0, "solve": solve_toeplitz, "most_updates": 8}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _in_the_quick_interpreter() -> Iterator[None]:
+    with quick_interpreter():
+        yield
 
 
 @pytest.fixture

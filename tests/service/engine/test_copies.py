@@ -1,5 +1,6 @@
 """A design takes its ears to the device in one copy and brings its answers back in one, as counted on `meta`."""
 
+import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
@@ -13,7 +14,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from model_store.store import ModelVersion
 from service.designs import Design, Ear, Recipe
-from service.engine import net
+from service.engine.net import Net
 from service.engine.resident import ResidentModel
 from tests.service import models
 from tests.service.engine.test_recordable import METHODS
@@ -42,11 +43,12 @@ class Copies(TorchDispatchMode):
 
 
 @pytest.fixture
-def model(monkeypatch: pytest.MonkeyPatch) -> ResidentModel:
+def model() -> ResidentModel:
     """Loaded on the CPU, then designing on `meta`; zeros are no reason for a second design."""
-    monkeypatch.setattr(net, "is_doubtful", lambda answer: False)
     checkpoint = models.checkpoint(1)
-    own = ResidentModel(ModelVersion("ears", 1, Path(), ""), checkpoint, torch.device("cpu"))
+    own = ResidentModel(
+        ModelVersion("ears", 1, Path(), ""), checkpoint, torch.device("cpu"), net=Net(below_db=-math.inf)
+    )
     own._synthesizer = checkpoint.synthesizer().to("meta")
     own._schedules.clear()
     return own
