@@ -3,10 +3,10 @@
     python -m benchmarks.same_answers --data DATA --workers 2 --out FILE.json
 
 A published model as a GPU is given it, features, network, filter, updates and prediction in kernels; without a GPU
-they run in Triton's interpreter, twenty minutes of one core. Each ear alone, k = 0 to 3, against the reference in
-double precision; the tests' paths that a careless inversion would divide by, which must end in numbers, with an
-objective that falls; and batches of every size, k = 1, whose ears must be to the bit what they are alone. Runs in a
-checkout, for the sake of those paths.
+they run in Triton's interpreter, twenty minutes on two busy cores. Each ear alone, k = 0 to 3, against the
+reference in double precision; the tests' paths that a careless inversion would divide by, which must end in
+numbers, with an objective that falls; and batches of every size, k = 1, whose ears must be to the bit what they are
+alone. Runs in a checkout, for the sake of those paths.
 """
 
 from __future__ import annotations
