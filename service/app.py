@@ -7,6 +7,7 @@ import hashlib
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import ExitStack, asynccontextmanager
+from time import perf_counter
 from typing import Any, Literal, NamedTuple
 
 from fastapi import FastAPI
@@ -22,10 +23,12 @@ from model_store.store import DEFAULT_ROOT, ModelStore
 from service.admission.keys import Keys
 from service.admission.quotas import Quotas
 from service.admission.room import Room
+from service.admission.spacing import Spacing
 from service.calibration.calibrator import N_LARGEST, Calibrator
 from service.engine.engine import Engine, choose_device
 from service.engine.net import Net
 from service.errors import Problem, from_domain
+from service.formats import answers
 from service.formats.side_lane import SideLane
 from service.http import calibrate, endpoints, management, v2
 from service.http.context import Service, is_managed, service_of
@@ -42,6 +45,9 @@ GONE = 499
 BODIES_BYTES = 512 * 2**20
 """All bodies of designs under way: forty of the largest, or 1600 binary ones of 16385 bins, which is more than wait
 for a service that keeps its deadlines; and an amount that one does not run out of memory by."""
+
+LATE_BODIES_APART_S = 2e-3
+"""Twice what it takes to answer a sender who is late and to hear of the next connection."""
 
 Handler = Callable[[Request], Awaitable[Response]]
 
@@ -106,6 +112,7 @@ class DirectRoute(APIRoute):
 
     async def _respond(self, request: Request) -> Response:
         request.state.method = ""
+        began = perf_counter()
         try:
             with ExitStack() as request.state.held:  # what a request has a place in until its answer
                 response: Response = await self.endpoint(request)
@@ -115,6 +122,7 @@ class DirectRoute(APIRoute):
         except Exception as error:
             problem = as_problem(error, request)
             response, code = _refusal(problem, self.path), problem.code
+            response.headers["Server-Timing"] = answers.server_timing({"total": 1e3 * (perf_counter() - began)})
         metrics = service_of(request).metrics
         metrics.count(self.path, request.state.method, response.status_code, code)
         return response
@@ -202,6 +210,7 @@ def create_app(settings: Settings) -> FastAPI:
         Keys(settings.management_keys, settings.management_keys_file),
         calibrator,
         Room(max(BODIES_BYTES, settings.max_body_bytes)),
+        Spacing(LATE_BODIES_APART_S),
     )
     for row in ROUTES:
         handler = row.handler if settings.management_port is None else _heard(row)

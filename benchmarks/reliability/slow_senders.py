@@ -4,7 +4,8 @@
 
 A third of them send a head line by line, a third a body, a third nothing at all; each that is closed is opened
 anew. Meanwhile one client goes on asking, as it did before. What must hold: it is always answered, and its p99 is
-at most twice that without them; with fewer than four cores judge by the service's own times (`server`).
+at most twice that without them. All of them yield to the service, whose cores a slow sender does not have, and with
+fewer than four cores the service's own times (`server`) are judged.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from typing import Any
 
 from benchmarks import long_form
 from benchmarks.reliability.served import Served, served
-from benchmarks.reliability.traffic import Tally, in_turn, request, whose_times
+from benchmarks.reliability.traffic import CLIENTS_NICENESS, Tally, in_turn, request, whose_times
 from benchmarks.timing import summary
 from model_store.checkpoint import Checkpoint
 from model_store.store import ModelStore
@@ -61,9 +62,11 @@ def run(
     n_requests: int,
     drip_every_s: float,
     *arguments: str,
+    niceness: int = 0,
     into: Outcome | None = None,
 ) -> Outcome:
-    """Drip on a service of its own from so many sockets while a client asks so often."""
+    """Drip on a service of its own from so many sockets while a client asks so often. niceness: by which this
+    process, for good, yields to the service, whose cores a slow sender does not have."""
     outcome = Outcome() if into is None else into
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if hard != resource.RLIM_INFINITY and hard < n_sockets + SPARE_FILES:
@@ -73,6 +76,7 @@ def run(
         store = ModelStore(Path(folder), include_bundled=False)
         store.publish(MODEL, checkpoint)
         with served(store.root, "--model", MODEL, *arguments) as service:
+            os.nice(niceness)
             asyncio.run(_drip(service, checkpoint, n_sockets, n_requests, drip_every_s, outcome))
     return outcome
 
@@ -102,7 +106,8 @@ async def _drip(
                 writer.write(first)
                 while not reader.at_eof():
                     with suppress(TimeoutError):
-                        received += await asyncio.wait_for(reader.read(4096), drip_every_s)
+                        async with asyncio.timeout(drip_every_s):
+                            received += await reader.read(4096)
                     writer.write(drip)
             except OSError:  # closed while we were sending
                 pass
@@ -141,11 +146,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--sockets", type=int, default=1000)
     parser.add_argument("--requests", type=int, default=2000)
     parser.add_argument("--drip-every-s", type=float, default=1.0)
+    parser.add_argument("--niceness", type=int, default=CLIENTS_NICENESS, help="of the clients")
     outcome = Outcome()
 
     def work(options: argparse.Namespace, rest: Sequence[str]) -> None:
         checkpoint = ModelStore().load("default")
-        run(checkpoint, options.sockets, options.requests, options.drip_every_s, *rest, into=outcome)
+        asked = options.sockets, options.requests, options.drip_every_s
+        run(checkpoint, *asked, *rest, niceness=options.niceness, into=outcome)
         if options.sockets >= JUDGED_FROM_SOCKETS:
             judge(outcome)
 

@@ -106,6 +106,7 @@ class Tally:
     accepted_ms: list[float] = field(default_factory=list)
     accepted_server_ms: list[float] = field(default_factory=list)
     shed_ms: list[float] = field(default_factory=list)
+    shed_server_ms: list[float] = field(default_factory=list)
     applied: Counter[int] = field(default_factory=Counter)
     statuses: Counter[int] = field(default_factory=Counter)
     mistakes: Counter[str] = field(default_factory=Counter)
@@ -124,6 +125,8 @@ class Tally:
                 self.mistakes["an answer that is no filter"] += 1
         elif answer.status == 503:
             self.shed_ms.append(answer.spent_ms)
+            if answer.server_ms is not None:
+                self.shed_server_ms.append(answer.server_ms)
             if not answer.says_when:
                 self.mistakes["503 without Retry-After"] += 1
         else:

@@ -13,6 +13,7 @@ from service.admission.deadlines import deadline_s
 from service.admission.keys import Keys
 from service.admission.quotas import Quotas
 from service.admission.room import Room
+from service.admission.spacing import Spacing
 from service.calibration.calibrator import Calibrator
 from service.engine.engine import Engine
 from service.formats import answers
@@ -40,6 +41,8 @@ class Service:
     calibrator: Calibrator
     room: Room
     """For the bodies of all requests but calibrations, which have room of their own."""
+    late_bodies: Spacing
+    """When the senders of bodies that are late are told."""
 
 
 def service_of(request: Request) -> Service:
@@ -77,7 +80,8 @@ async def design_body(request: Request, service: Service, due: float) -> bytearr
     settings = service.settings
     n_bytes = declared_length(request, settings.max_body_bytes)
     request.state.held.enter_context(service.room.place(n_bytes))
-    return await read_body(request, settings.max_body_bytes, settings.receive_timeout_s, due)
+    limit, within_s = settings.max_body_bytes, settings.receive_timeout_s
+    return await read_body(request, limit, within_s, due, service.late_bodies)
 
 
 def json_response(document: object) -> Response:

@@ -9,6 +9,7 @@ from starlette.types import Scope
 
 from service.admission.deadlines import deadline_s
 from service.errors import Problem
+from service.formats import answers
 from service.http.context import Service, is_managed
 
 DESIGNS = frozenset({"/synthesize", "/refine", "/evaluate"})
@@ -31,17 +32,19 @@ class Door:
         service = self._service
         if not service.engine.is_busy or scope["path"] not in DESIGNS or scope["method"] != "POST":
             return None
-        request = Request(scope)
+        began, request = perf_counter(), Request(scope)
         if is_managed(request):
             return None
         try:
             service.keys.holder(request)
-            due = perf_counter() + deadline_s(request, service.settings.deadline_ms)
+            due = began + deadline_s(request, service.settings.deadline_ms)
         except Problem:
             return None
         try:
             service.engine.refuse_hopeless(due)
         except Problem as problem:
             service.metrics.count(scope["path"], "", problem.status, problem.code)
+            timing = answers.server_timing({"total": 1e3 * (perf_counter() - began)})
+            problem.headers = {**(problem.headers or {}), "Server-Timing": timing}
             return problem
         return None

@@ -7,6 +7,7 @@ from time import perf_counter
 
 from starlette.requests import ClientDisconnect, Request
 
+from service.admission.spacing import Spacing
 from service.errors import Problem
 
 JSON = "application/json"
@@ -86,15 +87,17 @@ def declared_length(request: Request, limit: int) -> int:
     return int(declared)
 
 
-async def read_body(request: Request, limit: int, within_s: float, due: float) -> bytearray:
+async def read_body(request: Request, limit: int, within_s: float, due: float, refusals: Spacing) -> bytearray:
     """The whole body. Its length must be declared and within `limit` bytes before any of it is read, and all of it
-    must come within `within_s` seconds and before the answer is `due`, as `perf_counter` counts."""
+    must come within `within_s` seconds and before the answer is `due`, as `perf_counter` counts. refusals: when
+    those are told that are late: senders who began together do not keep everybody waiting by ending together."""
     n_bytes = declared_length(request, limit)
     left_s = max(due - perf_counter(), 0.0)
     try:
         async with asyncio.timeout(min(within_s, left_s)):
             return await _received(request, limit)
     except TimeoutError:
+        await asyncio.sleep(refusals.wait_s())
         after = f"{within_s:g} s" if within_s <= left_s else f"the {left_s:.3g} s that its deadline left for it"
         raise Problem(
             "too-slow",

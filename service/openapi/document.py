@@ -422,7 +422,10 @@ def _problems(codes: str) -> Json:
         example = Problem(code, "what was found, and what was expected").document()
         response["content"][PROBLEM_MEDIA_TYPE]["examples"][code] = {"value": example}
         if code in RETRY_AFTER_S:
-            response["headers"] = {"Retry-After": {"schema": {"type": "integer"}, "description": "Seconds"}}
+            response["headers"] = {
+                "Retry-After": {"schema": {"type": "integer"}, "description": "Seconds"},
+                **_headers("Server-Timing"),
+            }
         if status in (401, 405):
             response["headers"] = _headers("WWW-Authenticate" if status == 401 else "Allow")
     return responses

@@ -238,7 +238,10 @@ def _problems(codes: str) -> Json:
         example = {"error": f"{code}: what was found, and what was expected"}
         response["content"][JSON]["examples"][code] = {"value": example}
         if code in RETRY_AFTER_S:
-            response["headers"] = {"Retry-After": {"schema": {"type": "integer"}, "description": "Seconds"}}
+            response["headers"] = {
+                "Retry-After": {"schema": {"type": "integer"}, "description": "Seconds"},
+                "Server-Timing": {"schema": _TEXT},
+            }
         if status in (401, 405):
             response["headers"] = {"WWW-Authenticate" if status == 401 else "Allow": {"schema": _TEXT}}
     return responses

@@ -418,6 +418,7 @@ def test_what_cannot_be_made_in_time_is_refused_at_the_door(program: Program, ma
             each.close()
     assert re.findall(rb"HTTP/1.1 (\d+)", received) == [b"503", b"401", b"200"]
     assert re.search(rb"\nretry-after: [1-9]", received.split(b"HTTP/1.1")[1])
+    assert re.search(rb"\nserver-timing: total;dur=\d", received.split(b"HTTP/1.1")[1])
     assert (n_at_the_door() - before, len(answers)) == (1, 24)
 
 

@@ -3,6 +3,7 @@
 import asyncio
 import hashlib
 import logging
+import re
 from collections.abc import AsyncIterator
 from itertools import islice
 from pathlib import Path
@@ -341,6 +342,7 @@ async def test_what_cannot_be_answered_in_time_is_shed_at_once(settings: Setting
             code = "overloaded" if "overloaded" in answer.text else "deadline-passed"
             assert_problem(answer, code)
             assert int(answer.headers["retry-after"]) > 0
+            assert re.fullmatch(r"total;dur=\d+\.\d+", answer.headers["server-timing"])
         assert any("overloaded" in answer.text for answer in refused)
         await assert_serving(client, ear)
 
