@@ -2,26 +2,29 @@
 
     python -m benchmarks.ray_cost --requests 1000
 
-One client on one kept connection sends binary bodies to either in turn, so that both see the same machine. Printed
-is the time of the whole request less what the service itself spent on it (`Server-Timing`), in milliseconds.
+One client on one kept connection sends binary bodies to either in turn, so that both see the same machine. What is
+printed, and written where `--out FILE` says, is the time of the whole request less what the service itself spent on
+it (`Server-Timing`), in milliseconds.
 """
 
 from __future__ import annotations
 
 import argparse
 import http.client
-import json
 import os
 import re
 import socket
 import sys
 import time
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
 
-import numpy as np
-
+from benchmarks import long_form
 from benchmarks.reliability.served import served
+from benchmarks.timing import summary
 from model_store.store import DEFAULT_ROOT, ModelStore
 from service.formats import wire
 
@@ -56,33 +59,47 @@ def on_ray() -> Iterator[int]:
         ray.shutdown()
 
 
-def main() -> int:
-    """Measure and print one line of JSON."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.ray_cost")
-    parser.add_argument("--requests", type=int, default=1000)
-    options = parser.parse_args()
+@dataclass
+class Outcome:
+    """Whole requests less the service's own time, ms, at the service's own server and through Ray's proxy."""
+
+    own: dict[str, Any] = field(default_factory=dict)
+    ray: dict[str, Any] = field(default_factory=dict)
+    mistakes: Counter[str] = field(default_factory=Counter)
+
+
+def run(n_requests: int, *arguments: str) -> Outcome:
+    """Ask both in turns. arguments: of the service's own server; the adapter reads its own in the environment."""
     golden = ModelStore().load("default").golden
     body = wire.encode(golden.primary.numpy(), golden.secondary.numpy())
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-    with served(DEFAULT_ROOT) as own, on_ray() as port:
+    overheads: dict[str, list[float]] = {"own": [], "ray": []}
+    with served(DEFAULT_ROOT, *arguments) as own, on_ray() as port:
+        ports = {"own": own.port, "ray": port}
         connections = {
-            "own": http.client.HTTPConnection("127.0.0.1", own.port, timeout=60),
-            "ray": http.client.HTTPConnection("127.0.0.1", port, timeout=60),
+            name: http.client.HTTPConnection("127.0.0.1", port, timeout=60) for name, port in ports.items()
         }
-        overheads: dict[str, list[float]] = {name: [] for name in connections}
-        for number in range(WARM_UP + options.requests):
+        for number in range(WARM_UP + n_requests):
             for name, connection in connections.items():
                 spent_ms = _overhead_ms(connection, body)
                 if number >= WARM_UP:
                     overheads[name].append(spent_ms)
         for connection in connections.values():
             connection.close()
-    result = {
-        name: {f"p{level}_ms": round(float(np.percentile(each, level)), 3) for level in (50, 90, 99)}
-        for name, each in overheads.items()
-    }
-    print(json.dumps({"overhead over the service's own time": result, "requests": options.requests}))
-    return 0
+    return Outcome(summary(overheads["own"]), summary(overheads["ray"]))
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Print the figures as JSON."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.ray_cost", description=__doc__)
+    parser.add_argument("--requests", type=int, default=1000)
+    outcome = Outcome()
+
+    def work(options: argparse.Namespace, rest: Sequence[str]) -> None:
+        found = run(options.requests, *rest)
+        outcome.own, outcome.ray = found.own, found.ray
+
+    return long_form.main("ray_cost", parser, arguments, outcome, work)
 
 
 def _overhead_ms(connection: http.client.HTTPConnection, body: bytes) -> float:

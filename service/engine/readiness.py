@@ -58,6 +58,8 @@ class Readiness:
         self.n_checks: Counter[str] = Counter(passed=0, slow=0, failed=0, stalled=0)
         self.draining = False
         """Whether the service is about to stop."""
+        self.in_doubt = False
+        """Whether what designs has been replaced since the last check: who is sent here now has to wait for it."""
 
     @property
     def ready(self) -> bool:
@@ -73,6 +75,8 @@ class Readiness:
         if self.draining:
             raise Problem("not-ready", "found the service about to stop, expected it to stay")
         self.require_sound()
+        if self.in_doubt:
+            raise Problem("not-ready", "found what designs replaced and not checked yet, expected it checked")
         if self.verdict == "slow":
             found = f"a golden design of {1e3 * self.golden_s:.0f} ms"
             raise Problem("not-ready", f"found {found}, expected at most {1e3 * self.budget_s:.0f} ms")
@@ -128,6 +132,7 @@ class Readiness:
                 self.verdict,
             )
         self.verdict, self.golden_s = verdict, spent_s
+        self.in_doubt = self.in_doubt and verdict == "stalled"
         self.n_checks[verdict] += 1
 
     async def _ask(self, model: Model) -> tuple[Verdict, float]:

@@ -269,8 +269,11 @@ async def test_an_engine_whose_process_has_died_is_well_again_by_itself(engine: 
     assert engine.ready
     n_checks = engine.readiness.n_checks["passed"]
     await asyncio.to_thread(killed, engine.process)
+    was_ready = []
     while engine.readiness.n_checks["passed"] == n_checks:  # nobody has asked for a design
         await asyncio.sleep(0.01)
+        was_ready.append(engine.ready)
+    assert not all(was_ready)  # but a balancer was told to ask elsewhere
     began = time.perf_counter()
     (design,) = await engine.design(Recipe(), ears()[:1])
     assert isinstance(design, Design)
