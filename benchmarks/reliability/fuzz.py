@@ -2,9 +2,10 @@
 
     python -m benchmarks.reliability.fuzz --bodies 1000000 --examples 200
 
-Binary bodies: good ones of every form, then bits turned over, bytes cut off, doubled and inserted, header fields
-drawn anew, numbers replaced by NaN, infinity and the edges of float32; half of them get a checksum that matches
-again, so that they are read to the end. Then the OpenAPI document: schemathesis draws requests from it, good and
+Binary bodies: good ones of every form (paths, tensors of the Open Inference Protocol, takes of a calibration), then
+bits turned over, bytes cut off, doubled and inserted, header fields drawn anew, numbers replaced by NaN, infinity
+and the edges of float32; half of those with a checksum get one that matches again, so that they are read to the
+end. Then the OpenAPI document: schemathesis draws requests from it, good and
 bad, and holds the answers to it. What must hold: no 5xx but a 503 that says when to come back, and no NaN in an
 answer.
 """
@@ -13,6 +14,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import json
 import struct
 import subprocess
 import sys
@@ -20,12 +22,14 @@ import tempfile
 import time
 import zlib
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
 
 import numpy as np
+from numpy.typing import NDArray
+from scipy.signal import fftconvolve
 
 from benchmarks import long_form
 from benchmarks.reliability.served import Served, served
@@ -33,25 +37,36 @@ from benchmarks.reliability.traffic import ANSWER_BYTES, Connection
 from model_store.checkpoint import Checkpoint
 from model_store.golden import GoldenCase
 from model_store.store import ModelStore
+from service.calibration import take_wire
+from service.calibration.takes import ProbeTake
+from service.designs import Float32
 from service.formats import wire
+from service.formats.open_inference import HEADER_LENGTH
+from synthesis.calibration import MIN_SAMPLES
 
 MODEL = "fuzzed"
-CHECKSUM_AT = 20
 FLOATS = tuple(
     struct.pack("<f", value)
     for value in (np.nan, np.inf, -np.inf, 0.0, -0.0, 3.4e38, -3.4e38, 1e-45, 1e-38, 1e19, 1e-19, 1.0)
 )
 LENGTHS = (0, 1, 2, 2048, 2049, 4097, 16_384, 16_385, 32_768, 32_769, 65_536, 2**31 - 1, 2**31, 2**32 - 1)
-QUERIES = {
-    "": 8,
-    "?k=1": 8,
-    "?k=8&profile=paper": 1,
-    "?method=wmmse": 2,
-    "?method=ratio_base": 4,
-    "?method=projected_ratio": 4,
-    "?sign=plus": 4,
+DESIGNS = {
+    "/synthesize": 16,
+    "/refine": 8,
+    "/refine?k=1": 8,
+    "/refine?k=8&profile=paper": 1,
+    "/synthesize?method=wmmse": 2,
+    "/refine?method=wmmse": 2,
+    "/synthesize?method=ratio_base": 4,
+    "/refine?method=ratio_base": 4,
+    "/synthesize?method=projected_ratio": 4,
+    "/refine?method=projected_ratio": 4,
+    "/synthesize?sign=plus": 4,
+    "/refine?sign=plus": 4,
 }
-"""How often each is asked for; what takes long is rare."""
+INFER = f"/v2/models/{MODEL}/infer"
+SHARES = {"paths": 20, "tensors": 4, "takes": 1}
+"""How often each address and each form is drawn; what takes long is rare."""
 # A deadline of a millisecond cannot be met, and the document says so; `_mutants` looks closer at such answers.
 CONFIGURATION = '[checks]\nnot_a_server_error.expected-statuses = ["2xx", "3xx", "4xx", 503]\n'
 CHECKS = "not_a_server_error,status_code_conformance,content_type_conformance,response_schema_conformance"
@@ -59,11 +74,11 @@ CHECKS = "not_a_server_error,status_code_conformance,content_type_conformance,re
 
 @dataclass
 class Outcome:
-    """statuses: of the mutated bodies. schemathesis: its exit status, 0 where nothing was found; None: not run."""
+    """statuses: of the mutated bodies, by form. schemathesis: its exit status, 0: nothing found; None: not run."""
 
     n_bodies: int = 0
     bodies_per_s: float = 0.0
-    statuses: Counter[int] = field(default_factory=Counter)
+    statuses: Counter[str] = field(default_factory=Counter)
     schemathesis: int | None = None
     found: str = ""
     mistakes: Counter[str] = field(default_factory=Counter)
@@ -92,20 +107,89 @@ def run(
     return outcome
 
 
-def good_bodies(golden: GoldenCase) -> list[bytes]:
-    """One of every form, short enough that most of a mutation's bytes matter."""
+@dataclass(frozen=True)
+class Form:
+    """One kind of binary body.
+
+    addresses: with how often each is asked. bodies: good ones, short enough that most of a mutation's bytes matter.
+    header_bytes: after which float32 follow. fields: places of the header's numbers. checksum_at: place of that of
+    what follows the header, where there is one. numbers: those of an answer. headers: of a request.
+    """
+
+    addresses: dict[str, int]
+    bodies: list[bytes]
+    header_bytes: int
+    fields: tuple[int, ...]
+    checksum_at: int | None
+    numbers: Callable[[bytes], Float32]
+    headers: str = ""
+
+    def asked(self, draw: Random) -> bytes:
+        """A request with a mutant."""
+        (address,) = draw.choices(list(self.addresses), list(self.addresses.values()))
+        body = mutated(draw.choice(self.bodies), draw, self)
+        head = f"POST {address} HTTP/1.1\r\nHost: x\r\nAccept: application/octet-stream\r\nX-Deadline-Ms: 60000\r\n"
+        head += f"Content-Type: application/octet-stream\r\nContent-Length: {len(body)}\r\n{self.headers}\r\n"
+        return head.encode() + body
+
+
+def forms(golden: GoldenCase) -> dict[str, Form]:
+    """Every form, good bodies made of the golden ear's paths."""
     primary, secondary = golden.primary.numpy()[:512], golden.secondary.numpy()[:256]
     p, s = (np.fft.rfft(each, 4096).astype(np.complex64) for each in (primary, secondary))
     coherence = np.full(2049, 0.9, np.float32)
-    return [
+    paths = [
         wire.encode(primary, secondary),
         wire.encode(primary, secondary, golden.coherence.numpy()),
         wire.encode(p, s),
         wire.encode(p, s, coherence),
     ]
+    tensors, n_json = _tensors({"primary": p, "secondary": s})
+    noise = np.random.default_rng(0).standard_normal(MIN_SAMPLES).astype(np.float32)
+    errors = [fftconvolve(noise, primary)[: len(noise)], 0.35 * fftconvolve(noise, secondary)[: len(noise)]]
+    takes = [ProbeTake(0.0, noise, errors[0]), ProbeTake(0.35, noise, errors[0] - errors[1])]
+    return {
+        "paths": Form(DESIGNS, paths, wire.HEADER_BYTES, (0, 4, 6, 8, 12, 16, 24), 20, _all_of(0)),
+        "tensors": Form(
+            {INFER: 1},
+            [tensors],
+            n_json,
+            (),
+            None,
+            lambda answer: np.frombuffer(answer[-ANSWER_BYTES:], "<f4"),
+            f"{HEADER_LENGTH}: {n_json}\r\n",
+        ),
+        "takes": Form(
+            {"/calibrate": 3, "/calibrate?n_windows=3": 1},
+            [take_wire.encode(takes)],
+            take_wire.HEADER_BYTES,
+            (0, 4, 6, 8, 12, 20, 32, 36, 40, 44),
+            16,
+            _all_of(wire.HEADER_BYTES),
+        ),
+    }
 
 
-def mutated(body: bytes, draw: Random) -> bytes:
+def _all_of(header_bytes: int) -> Callable[[bytes], Float32]:
+    return lambda answer: np.frombuffer(answer[header_bytes:], "<f4")
+
+
+def _tensors(paths: dict[str, NDArray[np.complex64]]) -> tuple[bytes, int]:
+    """An inference request with binary tensors, and the length of its JSON object."""
+    inputs = [
+        {
+            "name": name,
+            "shape": [len(each), 2],
+            "datatype": "FP32",
+            "parameters": {"binary_data_size": each.nbytes},
+        }
+        for name, each in paths.items()
+    ]
+    document = json.dumps({"inputs": inputs, "parameters": {"k": 1, "binary_data_output": True}}).encode()
+    return document + b"".join(each.tobytes() for each in paths.values()), len(document)
+
+
+def mutated(body: bytes, draw: Random, form: Form) -> bytes:
     """A body with one to four faults, half the time with a checksum that matches what is there."""
     mutant = bytearray(body)
     for _ in range(draw.randint(1, 4)):
@@ -119,42 +203,34 @@ def mutated(body: bytes, draw: Random) -> bytes:
                 mutant[place:place] = draw.randbytes(draw.randint(1, 64))
             case 3:
                 mutant += mutant[place : place + 4096]
-            case 4 if len(mutant) >= wire.HEADER_BYTES:
-                field_at = draw.choice((0, 4, 6, 8, 12, 16, 24))
-                struct.pack_into("<I", mutant, field_at, draw.choice(LENGTHS))
-            case _ if len(mutant) > wire.HEADER_BYTES + 4:
-                at = wire.HEADER_BYTES + 4 * draw.randrange((len(mutant) - wire.HEADER_BYTES) // 4)
+            case 4 if form.fields and len(mutant) >= form.fields[-1] + 4:
+                struct.pack_into("<I", mutant, draw.choice(form.fields), draw.choice(LENGTHS))
+            case _ if len(mutant) > form.header_bytes + 4:
+                at = form.header_bytes + 4 * draw.randrange((len(mutant) - form.header_bytes) // 4)
                 mutant[at : at + 4] = draw.choice(FLOATS)
-    if draw.random() < 0.5 and len(mutant) >= wire.HEADER_BYTES:
-        struct.pack_into("<I", mutant, CHECKSUM_AT, zlib.crc32(mutant[wire.HEADER_BYTES :]))
+    if form.checksum_at is not None and draw.random() < 0.5 and len(mutant) >= form.header_bytes:
+        struct.pack_into("<I", mutant, form.checksum_at, zlib.crc32(mutant[form.header_bytes :]))
     return bytes(mutant)
 
 
 async def _mutants(
     service: Served, golden: GoldenCase, n_bodies: int, n_clients: int, draw: Random, outcome: Outcome
 ) -> None:
-    bodies, left = good_bodies(golden), long_form.counted(n_bodies, "bodies")
-    queries, weights = list(QUERIES), list(QUERIES.values())
+    kinds, left = forms(golden), long_form.counted(n_bodies, "bodies")
     began = time.perf_counter()
 
     async def client() -> None:
         connection = Connection(service.port)
         for _ in left:
-            body = mutated(draw.choice(bodies), draw)
-            path = draw.choice(("/synthesize", "/refine")) + draw.choices(queries, weights)[0]
-            if path.startswith("/synthesize?k"):
-                path = "/synthesize"
-            head = (
-                f"POST {path} HTTP/1.1\r\nHost: x\r\nAccept: application/octet-stream\r\nX-Deadline-Ms: 60000\r\n"
-            )
-            head += f"Content-Type: application/octet-stream\r\nContent-Length: {len(body)}\r\n\r\n"
-            answer = await connection.ask(head.encode() + body)
-            outcome.statuses[answer.status] += 1
+            (kind,) = draw.choices(list(SHARES), list(SHARES.values()))
+            answer = await connection.ask(kinds[kind].asked(draw))
+            outcome.statuses[f"{kind}: {answer.status}"] += 1
             if answer.status == 200:
-                if len(answer.body) != ANSWER_BYTES or not np.isfinite(np.frombuffer(answer.body, "<f4")).all():
-                    outcome.mistakes["an answer that is no filter"] += 1
+                numbers = kinds[kind].numbers(answer.body)
+                if len(answer.body) < ANSWER_BYTES or not np.isfinite(numbers).all():
+                    outcome.mistakes[f"{kind}: an answer that is none"] += 1
             elif answer.status >= 500 and not (answer.status == 503 and answer.says_when):
-                outcome.mistakes[f"status {answer.status}"] += 1
+                outcome.mistakes[f"{kind}: status {answer.status}"] += 1
             outcome.n_bodies += 1
             outcome.bodies_per_s = outcome.n_bodies / (time.perf_counter() - began)
         connection.close()
