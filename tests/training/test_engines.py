@@ -14,8 +14,9 @@ from training import run_splits
 from training.report import compose
 from training.run_folder import read_rows
 
-SCRIPT = Path(__file__).parents[2] / "training" / "run_splits.py"
-ENVIRONMENT = os.environ | {"OMP_NUM_THREADS": "1"}
+pytestmark = pytest.mark.usefixtures("opened_once")
+
+ENVIRONMENT = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(Path(__file__).parents[2])}
 
 
 def command(folder: Path, *options: str) -> list[str]:
@@ -26,8 +27,20 @@ def command(folder: Path, *options: str) -> list[str]:
     ]  # fmt: skip
 
 
+UNDRAWN = """
+import sys
+from training import run_splits
+from training.report import compose
+
+if __name__ == "__main__":
+    compose.draw = lambda *given: None
+    sys.exit(run_splits.main(sys.argv[1:]))
+"""
+"""The command but for its figures, which are drawn of the rows, whoever made those."""
+
+
 def run_here(folder: Path, *options: str) -> pd.DataFrame:
-    """The command in this process, but for its figures: they are drawn of the rows, whoever made those."""
+    """The same in this process."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(compose, "draw", lambda *given: None)
         assert run_splits.main(command(folder, *options)) == 0
@@ -40,7 +53,7 @@ def cases(folder: Path) -> pd.DataFrame:
 
 
 @pytest.fixture(scope="module")
-def one_process(tmp_path_factory: pytest.TempPathFactory) -> pd.DataFrame:
+def one_process(tmp_path_factory: pytest.TempPathFactory, opened_once: None) -> pd.DataFrame:
     return run_here(tmp_path_factory.mktemp("one"))
 
 
@@ -69,7 +82,7 @@ def test_a_killed_worker_costs_nothing_but_time(
 ) -> None:
     if engine == "ray":
         pytest.importorskip("ray", reason="the optional extra `cluster` is not installed")
-    arguments = [sys.executable, str(SCRIPT), *command(tmp_path, "--engine", engine, "--workers", "2")]
+    arguments = [sys.executable, "-c", UNDRAWN, *command(tmp_path, "--engine", engine, "--workers", "2")]
     log = tmp_path / "log"
     with log.open("w") as stream, subprocess.Popen(arguments, stdout=stream, stderr=stream, env=ENVIRONMENT) as run:
         deadline, victim = time.monotonic() + 240, None
@@ -128,8 +141,7 @@ def test_workers_end_with_their_parent(tmp_path: Path) -> None:
     """A killed run leaves nobody behind who would go on training in OUT beside the run that takes over."""
     script, files = tmp_path / "sleepers.py", [tmp_path / "a", tmp_path / "b"]
     script.write_text(SLEEPERS)
-    root = str(Path(__file__).parents[2])
-    with subprocess.Popen([sys.executable, script, tmp_path], env=ENVIRONMENT | {"PYTHONPATH": root}) as run:
+    with subprocess.Popen([sys.executable, script, tmp_path], env=ENVIRONMENT) as run:
         deadline = time.monotonic() + 240
         while not all(file.exists() and file.read_text() for file in files) and time.monotonic() < deadline:
             time.sleep(0.05)
