@@ -7,6 +7,7 @@ import pytest
 
 from training import experiment
 from training.measurements import Measurements
+from training.report import compose
 
 
 @pytest.fixture(scope="module")
@@ -25,3 +26,9 @@ def opened_once() -> Iterator[None]:
         for name in ("open_dataset", "simulated_noise"):
             patch.setattr(experiment, name, cache(getattr(experiment, name)))
         yield
+
+
+@pytest.fixture
+def undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A report without its figures, for whoever looks at its tables alone."""
+    monkeypatch.setattr(compose, "draw", lambda *given: None)

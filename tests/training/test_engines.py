@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pandas as pd
@@ -75,26 +76,38 @@ def command_line(pid: int) -> str:
         return ""
 
 
+def kill_a_worker(pid: int, worker: str, within_s: float = 240) -> bool:
+    """Kill the first of a process's workers as soon as there is one; whether there was."""
+    deadline = time.monotonic() + within_s
+    while time.monotonic() < deadline:
+        for victim in (each for each in children(pid) if worker in command_line(each)):
+            os.kill(victim, signal.SIGKILL)
+            return True
+        time.sleep(0.05)
+    return False
+
+
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize(("engine", "worker"), [("local", "spawn_main"), ("ray", "ray::run_piece")])
-def test_a_killed_worker_costs_nothing_but_time(
-    engine: str, worker: str, one_process: pd.DataFrame, tmp_path: Path
+def test_a_killed_process_of_the_pool_costs_nothing_but_time(
+    one_process: pd.DataFrame, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    if engine == "ray":
-        pytest.importorskip("ray", reason="the optional extra `cluster` is not installed")
-    arguments = [sys.executable, "-c", UNDRAWN, *command(tmp_path, "--engine", engine, "--workers", "2")]
+    with ThreadPoolExecutor(1) as beside:
+        killed = beside.submit(kill_a_worker, os.getpid(), "spawn_main")
+        found = run_here(tmp_path, "--engine", "local", "--workers", "2")
+        assert killed.result()
+    assert "a worker process died" in capsys.readouterr().out
+    pd.testing.assert_frame_equal(found, one_process, rtol=1e-6)
+
+
+@pytest.mark.timeout(900)
+def test_a_killed_worker_of_the_cluster_costs_nothing_but_time(one_process: pd.DataFrame, tmp_path: Path) -> None:
+    pytest.importorskip("ray", reason="the optional extra `cluster` is not installed")
+    arguments = [sys.executable, "-c", UNDRAWN, *command(tmp_path, "--engine", "ray", "--workers", "2")]
     log = tmp_path / "log"
     with log.open("w") as stream, subprocess.Popen(arguments, stdout=stream, stderr=stream, env=ENVIRONMENT) as run:
-        deadline, victim = time.monotonic() + 240, None
-        while victim is None and run.poll() is None and time.monotonic() < deadline:
-            time.sleep(0.05)
-            workers = [each for each in children(run.pid) if worker in command_line(each)]
-            victim = next(iter(workers), None)
-        assert victim is not None, log.read_text()
-        os.kill(victim, signal.SIGKILL)
+        assert kill_a_worker(run.pid, "ray::run_piece"), log.read_text()
         assert run.wait(timeout=480) == 0, log.read_text()
-    found = cases(tmp_path)
-    pd.testing.assert_frame_equal(found, one_process, rtol=1e-6)
+    pd.testing.assert_frame_equal(cases(tmp_path), one_process, rtol=1e-6)
 
 
 def test_a_cluster_that_loses_a_worker_again_and_again_is_one_clear_line(

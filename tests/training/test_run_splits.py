@@ -21,7 +21,7 @@ from training import ceiling_study, correction_study, packed_run, publish_defaul
 from training.datasets.noise import simulated_noise
 from training.datasets.simulated import simulate_listeners
 from training.measurements import Measurements
-from training.report import compose, read_rows, split_means
+from training.report import read_rows, split_means
 from training.report.__main__ import main as report
 from training.run_folder import RunError, RunFolder, read_record, under_way
 from training.run_folder import read_rows as read_rows_of_piece
@@ -39,12 +39,6 @@ QUICK = ["--dataset", "simulated", "--generator", "prime-log", "--quick"]
 
 def command(folder, *options):
     return [*QUICK, "--store", str(folder / "store"), "--out", str(folder / "out"), *options]
-
-
-@pytest.fixture
-def undrawn(monkeypatch):
-    """A report without its figures, which the first run has drawn of the same rows."""
-    monkeypatch.setattr(compose, "draw", lambda *given: None)
 
 
 @pytest.fixture(scope="module")

@@ -91,9 +91,11 @@ def quick_interpreter() -> Iterator[None]:
                 return
         sanitise(self, left, right, binary_op)
 
-    operators = {f"__{side}{name}__": each for name, each in NUMPYS.items() for side in ("", "r")}
+    operators: dict[str, Any] = {}
+    for name, operation in NUMPYS.items():
+        operators |= {each: operator(each, operation) for each in (f"__{name}__", f"__r{name}__")}
     with (
-        patch.multiple(core.tensor, **{name: operator(name, each) for name, each in operators.items()}),
+        patch.multiple(core.tensor, **operators),
         patch.object(TritonSemantic, "binary_op_sanitize_overflow_impl", sanitised),
         patch.object(interpreter, "_patch_lang", patched_once),
         patch.object(interpreter.GridExecutor, "__call__", launched),
