@@ -45,8 +45,9 @@ serve: $(STAMP)
 programs: $(STAMP)
 	deploy/fetch_programs.sh $(PROGRAMS) $(BIN)/python
 
-image: $(STAMP)
-	$(BIN)/python deploy/run_image_steps.py --build-arg "TORCH_INDEX=$(TORCH_INDEX)"
+# Of the standard library alone.
+image:
+	$(PYTHON) deploy/run_image_steps.py --build-arg "TORCH_INDEX=$(TORCH_INDEX)"
 
 # All that can be checked of the deployment without a Docker engine.
 deploy-check: programs
