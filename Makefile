@@ -1,7 +1,7 @@
 # `make test` and `make serve` do all of their own set-up; they need make and Python 3.11 or later, nothing else.
 PYTHON  ?= python3
 VENV    ?= .venv
-WORKERS ?= 2
+WORKERS ?= 3
 HOST    ?= 127.0.0.1
 PORT    ?= 8000
 DEVICE  ?= auto
@@ -13,6 +13,9 @@ STAMP := $(VENV)/.installed
 # What the deployment's tests run, where `make programs` has fetched it.
 PROGRAMS      := $(abspath $(VENV))/programs
 WITH_PROGRAMS := PATH="$(abspath $(BIN)):$(PROGRAMS)/usr/bin:$(PROGRAMS)/usr/sbin:$$PATH"
+
+# Hundreds of processes are started, each of which would otherwise compile anew all that it imports.
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: help test lint unit serve programs image deploy-check format clean
 
@@ -31,9 +34,10 @@ lint: $(STAMP)
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-# Processes of one thread each beat one process of several threads on these small arrays.
+# Processes of one thread each beat one process of several threads on these small arrays. Of three on two cores one may
+# wait for a service. The files' order is that of tests/conftest.py.
 unit: $(STAMP)
-	$(WITH_PROGRAMS) OMP_NUM_THREADS=1 $(BIN)/pytest -n $(WORKERS) --dist loadfile
+	$(WITH_PROGRAMS) OMP_NUM_THREADS=1 $(BIN)/pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
 serve: $(STAMP)
 	@$(BIN)/python scripts/serve.py --host $(HOST) --port $(PORT) --device $(DEVICE) --store $(STORE)
@@ -41,8 +45,9 @@ serve: $(STAMP)
 programs: $(STAMP)
 	deploy/fetch_programs.sh $(PROGRAMS) $(BIN)/python
 
-image: $(STAMP)
-	$(BIN)/python deploy/run_image_steps.py --build-arg "TORCH_INDEX=$(TORCH_INDEX)"
+# Of the standard library alone.
+image:
+	$(PYTHON) deploy/run_image_steps.py --build-arg "TORCH_INDEX=$(TORCH_INDEX)"
 
 # All that can be checked of the deployment without a Docker engine.
 deploy-check: programs

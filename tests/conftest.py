@@ -1,4 +1,4 @@
-"""Fixtures for every test: the measured data, the devices and precisions, one thread and fixed seeds."""
+"""For every test: its place in line, the measured data, the devices and precisions, one thread and fixed seeds."""
 
 import os
 import random
@@ -9,6 +9,22 @@ import torch
 
 if not torch.cuda.is_available():
     os.environ["TRITON_INTERPRET"] = "1"  # before Triton is first imported: its kernels run on NumPy
+
+
+LONGEST = (
+    *("training/test_engines.py", "training/test_run_splits.py", "synthesis/gpu/test_refinement.py"),
+    *("synthesis/gpu/test_toeplitz.py", "deploy/test_nginx.py", "synthesis/gpu/test_features.py"),
+    *("synthesis/gpu/test_fir_wiener.py", "prime_anc_client/test_client.py", "reliability/test_ends.py"),
+    *("service/test_process.py", "service/test_server.py", "benchmarks/test_same_answers.py"),
+)
+"""The files that take a core half a minute and more."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The longest files begin first, so that no core waits for one of them at the end."""
+    tests = Path(__file__).parent
+    rank = {tests / file: place for place, file in enumerate(LONGEST)}
+    items.sort(key=lambda item: rank.get(item.path, len(rank)))
 
 
 @pytest.fixture(scope="session")

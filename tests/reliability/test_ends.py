@@ -38,10 +38,21 @@ def is_running(pid: int) -> bool:
         return False
 
 
+TALKATIVE = """
+import sys
+from benchmarks import long_form
+from benchmarks.reliability import soak
+
+long_form.TELL_EVERY_S = 0.5
+sys.exit(soak.main(sys.argv[1:]))
+"""
+"""The command, which else tells how far it has come every ten seconds."""
+
+
 @contextmanager
 def soaking(out: Path) -> Iterator[tuple[subprocess.Popen[str], int]]:
     """A long form at work, and its service's process."""
-    command = [sys.executable, "-m", "benchmarks.reliability.soak", "--device", "cpu", "--out", str(out)]
+    command = [sys.executable, "-c", TALKATIVE, "--device", "cpu", "--out", str(out)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         try:
             wait_for("service", lambda: bool(services_of(process.pid)))

@@ -290,23 +290,6 @@ def test_told_twice_it_does_not_wait_for_designs_that_hang(store_folder: Path, e
     assert not Path(f"/proc/{designer}").exists()
 
 
-def test_a_port_that_is_taken_ends_the_program(program: Program, store_folder: Path) -> None:
-    command = [
-        sys.executable,
-        "-m",
-        "service",
-        "--port",
-        str(program.port),
-        "--store",
-        str(store_folder),
-        "--device",
-        "cpu",
-    ]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
-    assert done.returncode == 3
-    assert "address already in use" in done.stderr
-
-
 def test_a_missing_gpu_ends_the_program(store_folder: Path) -> None:
     environment = os.environ | {"CUDA_VISIBLE_DEVICES": ""}
     command = [sys.executable, "-m", "service", "--device", "cuda", "--store", str(store_folder)]

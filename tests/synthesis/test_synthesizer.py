@@ -226,12 +226,13 @@ def test_gradients_flow_from_the_objective_to_the_generator(kind: str, design_ca
 
 
 @pytest.mark.parametrize("name", HOPELESS)
+@torch.inference_mode()
 def test_ill_conditioned_paths_stay_finite(name: str, design_case: Case, dtype: torch.dtype) -> None:
     paths = hopeless(name, design_case).to(dtype)
     synthesizer = synthesizer_for(design_case, trained=True).to(dtype)
     for method in METHODS:
         for profile in ("fast", "paper"):
-            for n_updates in range(4) if method == "prime" else (3,):
+            for n_updates in (0, 3) if method == "prime" else (3,):  # whose trace holds one and two
                 found = synthesizer.design(paths, n_updates, method=method, profile=profile)
                 assert torch.isfinite(found.taps).all()
                 for trace, applied in zip(found.objective, found.n_applied, strict=True):

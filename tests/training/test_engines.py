@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pandas as pd
@@ -14,8 +15,9 @@ from training import run_splits
 from training.report import compose
 from training.run_folder import read_rows
 
-SCRIPT = Path(__file__).parents[2] / "training" / "run_splits.py"
-ENVIRONMENT = os.environ | {"OMP_NUM_THREADS": "1"}
+pytestmark = pytest.mark.usefixtures("opened_once")
+
+ENVIRONMENT = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(Path(__file__).parents[2])}
 
 
 def command(folder: Path, *options: str) -> list[str]:
@@ -26,8 +28,20 @@ def command(folder: Path, *options: str) -> list[str]:
     ]  # fmt: skip
 
 
+UNDRAWN = """
+import sys
+from training import run_splits
+from training.report import compose
+
+if __name__ == "__main__":
+    compose.draw = lambda *given: None
+    sys.exit(run_splits.main(sys.argv[1:]))
+"""
+"""The command but for its figures, which are drawn of the rows, whoever made those."""
+
+
 def run_here(folder: Path, *options: str) -> pd.DataFrame:
-    """The command in this process, but for its figures: they are drawn of the rows, whoever made those."""
+    """The same in this process."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(compose, "draw", lambda *given: None)
         assert run_splits.main(command(folder, *options)) == 0
@@ -40,7 +54,7 @@ def cases(folder: Path) -> pd.DataFrame:
 
 
 @pytest.fixture(scope="module")
-def one_process(tmp_path_factory: pytest.TempPathFactory) -> pd.DataFrame:
+def one_process(tmp_path_factory: pytest.TempPathFactory, opened_once: None) -> pd.DataFrame:
     return run_here(tmp_path_factory.mktemp("one"))
 
 
@@ -62,26 +76,38 @@ def command_line(pid: int) -> str:
         return ""
 
 
+def kill_a_worker(pid: int, worker: str, within_s: float = 240) -> bool:
+    """Kill the first of a process's workers as soon as there is one; whether there was."""
+    deadline = time.monotonic() + within_s
+    while time.monotonic() < deadline:
+        for victim in (each for each in children(pid) if worker in command_line(each)):
+            os.kill(victim, signal.SIGKILL)
+            return True
+        time.sleep(0.05)
+    return False
+
+
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize(("engine", "worker"), [("local", "spawn_main"), ("ray", "ray::run_piece")])
-def test_a_killed_worker_costs_nothing_but_time(
-    engine: str, worker: str, one_process: pd.DataFrame, tmp_path: Path
+def test_a_killed_process_of_the_pool_costs_nothing_but_time(
+    one_process: pd.DataFrame, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    if engine == "ray":
-        pytest.importorskip("ray", reason="the optional extra `cluster` is not installed")
-    arguments = [sys.executable, str(SCRIPT), *command(tmp_path, "--engine", engine, "--workers", "2")]
+    with ThreadPoolExecutor(1) as beside:
+        killed = beside.submit(kill_a_worker, os.getpid(), "spawn_main")
+        found = run_here(tmp_path, "--engine", "local", "--workers", "2")
+        assert killed.result()
+    assert "a worker process died" in capsys.readouterr().out
+    pd.testing.assert_frame_equal(found, one_process, rtol=1e-6)
+
+
+@pytest.mark.timeout(900)
+def test_a_killed_worker_of_the_cluster_costs_nothing_but_time(one_process: pd.DataFrame, tmp_path: Path) -> None:
+    pytest.importorskip("ray", reason="the optional extra `cluster` is not installed")
+    arguments = [sys.executable, "-c", UNDRAWN, *command(tmp_path, "--engine", "ray", "--workers", "2")]
     log = tmp_path / "log"
     with log.open("w") as stream, subprocess.Popen(arguments, stdout=stream, stderr=stream, env=ENVIRONMENT) as run:
-        deadline, victim = time.monotonic() + 240, None
-        while victim is None and run.poll() is None and time.monotonic() < deadline:
-            time.sleep(0.05)
-            workers = [each for each in children(run.pid) if worker in command_line(each)]
-            victim = next(iter(workers), None)
-        assert victim is not None, log.read_text()
-        os.kill(victim, signal.SIGKILL)
+        assert kill_a_worker(run.pid, "ray::run_piece"), log.read_text()
         assert run.wait(timeout=480) == 0, log.read_text()
-    found = cases(tmp_path)
-    pd.testing.assert_frame_equal(found, one_process, rtol=1e-6)
+    pd.testing.assert_frame_equal(cases(tmp_path), one_process, rtol=1e-6)
 
 
 def test_a_cluster_that_loses_a_worker_again_and_again_is_one_clear_line(
@@ -128,8 +154,7 @@ def test_workers_end_with_their_parent(tmp_path: Path) -> None:
     """A killed run leaves nobody behind who would go on training in OUT beside the run that takes over."""
     script, files = tmp_path / "sleepers.py", [tmp_path / "a", tmp_path / "b"]
     script.write_text(SLEEPERS)
-    root = str(Path(__file__).parents[2])
-    with subprocess.Popen([sys.executable, script, tmp_path], env=ENVIRONMENT | {"PYTHONPATH": root}) as run:
+    with subprocess.Popen([sys.executable, script, tmp_path], env=ENVIRONMENT) as run:
         deadline = time.monotonic() + 240
         while not all(file.exists() and file.read_text() for file in files) and time.monotonic() < deadline:
             time.sleep(0.05)

@@ -176,6 +176,7 @@ def test_paired_differences_are_those_of_the_splits(plain):
     assert won == f"{sum(gain > 0 for gain in gains)} of 2"
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_paired_differences_rest_on_the_cases_that_both_have(tmp_path, rows):
     """A method scored on one listener only, 2 dB above WMMSE there, gains 2 dB, whatever the others do."""
     few = derived(rows[rows.listener == "person-15"], "prime-log", gain_db=2)
@@ -215,6 +216,7 @@ def test_modified_conditions_borrow_no_published_number(whole):
     assert "paper NR" not in modified
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_designs_on_true_paths_are_marked_wherever_they_stand(whole, tmp_path, rows):
     for heading in ("Table 3. Quality and core time", "All designs", "NR / AMP in dB, split by split"):
         table = table_of(whole[1], f"{heading} {ALL}")
@@ -340,12 +342,14 @@ def test_rows_without_seeds_or_predictions_are_enough(tmp_path, rows):
     assert "Predicted against scored" not in text
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_splits_of_several_numbers_of_seeds_say_so(tmp_path, rows):
     own = rows[(rows.method == "prime-log") & (rows.condition == "original")]
     text = report(tmp_path, pd.concat([own, own[own["split"] == 1].assign(seed=1)]))
     assert table_of(text, f"All designs {ORIGINAL}")["prime-log"]["seeds"] == "1 to 2"
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_seeds_are_averaged_within_a_listener(tmp_path, rows):
     """Two seeds on one listener of three, 6 dB apart: the mean shifts by a listener's third of half of that."""
     own = rows[(rows.method == "prime-log") & (rows.k == 0) & (rows.condition == "original")]
@@ -395,6 +399,7 @@ def test_the_command_prints_the_tables_and_wants_a_folder(tmp_path, capsys, rows
     assert capsys.readouterr().out.strip() == (tmp_path / "tables.md").read_text().strip()
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_the_report_says_who_taught_each_split(tmp_path, rows):
     text = report(tmp_path, rows.assign(support=rows["split"].map({0: "person-04 person-05", 1: None})))
     assert "- In support of split 0: person-04 person-05.\n" in text

@@ -21,11 +21,13 @@ from training import ceiling_study, correction_study, packed_run, publish_defaul
 from training.datasets.noise import simulated_noise
 from training.datasets.simulated import simulate_listeners
 from training.measurements import Measurements
-from training.report import compose, read_rows, split_means
+from training.report import read_rows, split_means
 from training.report.__main__ import main as report
 from training.run_folder import RunError, RunFolder, read_record, under_way
 from training.run_folder import read_rows as read_rows_of_piece
 from training.run_splits import main
+
+pytestmark = pytest.mark.usefixtures("opened_once")
 
 SCRIPT = Path(__file__).parents[2] / "training" / "run_splits.py"
 UPDATES = "60"
@@ -37,28 +39,6 @@ QUICK = ["--dataset", "simulated", "--generator", "prime-log", "--quick"]
 
 def command(folder, *options):
     return [*QUICK, "--store", str(folder / "store"), "--out", str(folder / "out"), *options]
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _calibrated_once():
-    """The commands of this process ask for the same simulated calibration again and again."""
-    calibrate, known = Measurements.calibrate, {}
-
-    def calibrated(dataset, noise, **options):
-        key = dataset.fingerprint, len(dataset.pairs), noise.fingerprint, *sorted(options.items())
-        if key not in known:
-            known[key] = calibrate(dataset, noise, **options)
-        return known[key]
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Measurements, "calibrate", calibrated)
-        yield
-
-
-@pytest.fixture
-def undrawn(monkeypatch):
-    """A report without its figures, which the first run has drawn of the same rows."""
-    monkeypatch.setattr(compose, "draw", lambda *given: None)
 
 
 @pytest.fixture(scope="module")
@@ -231,7 +211,7 @@ def test_a_default_that_cannot_be_made_is_one_clear_line(finished, tmp_path, cap
     assert not (tmp_path / "store").exists()
 
 
-def test_a_packed_run_gives_the_same_report(finished, packed, tmp_path, capsys):
+def test_a_packed_run_gives_the_same_report(finished, packed, undrawn, tmp_path, capsys):
     folder, _ = finished
     assert packed.stat().st_size < 40_000  # 116 rows of 60 columns
     assert str(folder) not in packed_run.read_packed(packed).model_dump_json()  # nor where that lay

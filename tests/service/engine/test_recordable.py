@@ -74,7 +74,7 @@ def run_every_stage(synthesizer: Synthesizer, n_updates: int) -> list[Tensor]:
 
 
 @pytest.mark.usefixtures("valueless")
-@pytest.mark.parametrize("n_updates", range(4))
+@pytest.mark.parametrize("n_updates", [0, 2])
 def test_no_stage_reads_a_value(synthesizer: Synthesizer, n_updates: int) -> None:
     found = run_every_stage(synthesizer, n_updates)
     assert all(isinstance(each, FakeTensor) for each in found)

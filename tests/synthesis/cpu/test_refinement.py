@@ -50,7 +50,7 @@ def refined(
 
 @pytest.mark.parametrize(
     ("profile", "n_updates", "max_gain_db"),
-    [*((FAST, k, limit) for k in (0, 1, 2, 3) for limit in (None, 30.0, 12.0)), (FINE, 1, 30.0), (FINE, 3, 12.0)],
+    [*((FAST, k, limit) for k in (0, 3) for limit in (None, 30.0, 12.0)), (FINE, 1, 30.0), (FINE, 3, 12.0)],
     ids=lambda each: getattr(each, "name", None),
 )
 def test_updates_are_the_references(

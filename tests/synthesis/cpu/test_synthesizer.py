@@ -42,7 +42,7 @@ def assert_figures_agree(found: Prediction, expected: Prediction) -> None:
             torch.testing.assert_close(*levels, rtol=0, atol=0.02, msg=lambda text, name=name: f"{name}: {text}")
 
 
-@pytest.mark.parametrize("n_updates", [0, 1, 2, 3])
+@pytest.mark.parametrize("n_updates", [0, 1, 3])
 def test_designs_and_predictions_are_the_references(case: Case, n_updates: int, reference_for: Reference) -> None:
     own, twin = served(reference_for(case)), reference_for(case).double()
     assert isinstance(own, CpuLogSynthesizer)
@@ -275,7 +275,7 @@ def test_ill_conditioned_paths_stay_finite(
     coherence = coherence_for(simulated_case).float()
     with torch.inference_mode():
         start = own.design(paths).taps
-        for n_updates in range(4):
+        for n_updates in (0, 3):  # whose trace holds one and two
             found = own.refine(paths, start, n_updates)
             assert torch.isfinite(found.taps).all()
             for trace, applied in zip(found.objective, found.n_applied, strict=True):

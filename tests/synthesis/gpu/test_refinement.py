@@ -124,10 +124,11 @@ def test_without_an_update_it_is_the_start_and_its_objective(
     assert found.n_applied.tolist() == found.stopped.tolist() == [0, 0]
 
 
-SOME_HOPELESS = "primary without a band", "60 dB notch", "one sample"
+UPDATED_TWICE = "primary without a band", "60 dB notch", "one sample"
+UPDATED_ONCE = tuple(name for name in HOPELESS[1::4] if name not in UPDATED_TWICE)
 
 
-@pytest.mark.parametrize(("names", "n_updates"), [(HOPELESS[1::4], 1), (SOME_HOPELESS, 2)])
+@pytest.mark.parametrize(("names", "n_updates"), [(UPDATED_ONCE, 1), (UPDATED_TWICE, 2)])
 def test_hopeless_paths_end_where_torchs_single_precision_ends(
     names: tuple[str, ...], n_updates: int, device: torch.device
 ) -> None:
@@ -146,8 +147,8 @@ def test_hopeless_paths_end_where_torchs_single_precision_ends(
 def test_a_step_that_breaks_through_the_ceiling_is_halved(case: Case, device: torch.device) -> None:
     """Each length, none, and the reason, for ears that stop beside ears that go on."""
     paths, psd = case.paths(), case.psd()
-    paths = AcousticPaths(paths.primary.repeat(3, 1), paths.secondary.repeat(3, 1))
-    start = torch.tensor([0.5, 0.5, 0.3, 0.3, 0.1, 0.1], dtype=torch.float64)[:, None] * base_taps(paths)
+    paths = AcousticPaths(paths.primary[[0, 1, 0]], paths.secondary[[0, 1, 0]])
+    start = torch.tensor([0.5, 0.5, 0.1], dtype=torch.float64)[:, None] * base_taps(paths)
     largest = torch.fft.rfft(start, n=FAST.n_fft).abs().amax(-1, keepdim=True)
     limits_db = 20 * torch.log10(1.001 * largest)
     found = refined(paths, start, psd, device, 1, max_gain_db=limits_db)
