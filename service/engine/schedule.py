@@ -59,6 +59,7 @@ class Schedule:
         # By profile. What `begin` made when it was recorded stays, for its tensors are those that replays work on.
         self._updates: dict[str, Updates] = {}
 
+    @torch.inference_mode()  # once for all stages: each would enter it for itself, twice
     def design(self, method: str, n_updates: int, profile: str, clock: StageClock) -> Tensor:
         """Design for what the buffers hold: `taps`, and the refinement in the form that `account` reads."""
         initial = self._initial_filter(method, clock)
@@ -73,6 +74,7 @@ class Schedule:
         clock.mark("refine")
         return packed
 
+    @torch.inference_mode()
     def predict(self, basis: str, clock: StageClock) -> Tensor:
         """Figures of `taps`: the fields of `Prediction` side by side, [batch, 23 + 7]."""
         (packed,) = self._stage("predict", basis).run()
@@ -215,7 +217,8 @@ class Schedule:
 
 def side_by_side(record: Refinement | Prediction) -> Tensor:
     """The tensors of a record, in order, along the last axis."""
-    columns = [getattr(record, each.name).float() for each in fields(record)]
+    values = (getattr(record, each.name) for each in fields(record))
+    columns = [each if each.dtype == torch.float32 else each.float() for each in values]
     return torch.cat([each if each.ndim == 2 else each.unsqueeze(-1) for each in columns], dim=-1)
 
 

@@ -66,12 +66,13 @@ class CpuSynthesizer(Synthesizer):
         psd = self.reference_psd if reference_psd is None else reference_psd
         refiner, stride = self._refiners[profile], DESIGN_N_FFT // PROFILES[profile].n_fft
         psds = psd.expand(paths.batch_size, -1).numpy()
+        primary, secondary, starts = paths.primary.numpy(), paths.secondary.numpy(), taps.numpy()
         ears = [
             refiner.begin(
-                paths.primary[row].numpy()[::stride].copy(),
-                paths.secondary[row].numpy()[::stride].copy(),
+                primary[row, ::stride].copy(),
+                secondary[row, ::stride].copy(),
                 collected(psds[row], stride),
-                taps[row].numpy(),
+                starts[row],
                 _ceiling(max_gain_db, row),
             )
             for row in range(paths.batch_size)
@@ -142,12 +143,14 @@ class CpuLogSynthesizer(CpuSynthesizer):
         """As the reference."""
         if correction is None:
             return super().reconstruct(paths, ratio, correction, max_gain_db)
+        primary, secondary = paths.primary.numpy(), paths.secondary.numpy()
+        log_paths, corrections = ratio.log_paths.numpy(), correction.numpy()
         taps = [
             self._fir_wiener.design(
-                paths.primary[row].numpy()[:: self._stride].copy(),
-                paths.secondary[row].numpy()[:: self._stride].copy(),
-                ratio.log_paths[row].numpy(),
-                correction[row].numpy(),
+                primary[row, :: self._stride].copy(),
+                secondary[row, :: self._stride].copy(),
+                log_paths[row],
+                corrections[row],
                 _ceiling(max_gain_db, row),
             )
             for row in range(paths.batch_size)
