@@ -31,6 +31,7 @@ from benchmarks.results import Row
 from benchmarks.timing import summary, take_turns
 from benchmarks.trace import MarkingClock
 from model_store.store import ModelStore
+from service.engine.cpu_schedule import schedule_of
 from service.engine.schedule import Schedule
 from service.engine.stage_clock import StageClock
 from service.formats.answers import CORE_STAGES
@@ -221,7 +222,7 @@ def measured_stages(synthesizer: Synthesizer, ears: Ears, k: int, n_rounds: int)
 
 def one_design(synthesizer: Synthesizer, ears: Ears, k: int) -> tuple[Schedule, Callable[[StageClock], None]]:
     """Every stage of a design of the first ear on a processor, and the schedule that holds what comes of it."""
-    schedule = Schedule(cpu.served(synthesizer), 1)
+    schedule = schedule_of(cpu.served(synthesizer), 1)
     schedule.ears.device.primary.copy_(ears.estimated.primary[:1])
     schedule.ears.device.secondary.copy_(ears.estimated.secondary[:1])
 

@@ -24,6 +24,7 @@ from service.designs import (
     Recipe,
     fitting_size,
 )
+from service.engine.cpu_schedule import schedule_of
 from service.engine.grids import coherence_on_design_grid, path_spectrum, psd_on_design_grid
 from service.engine.net import RIVAL, USUAL, Net
 from service.engine.schedule import Schedule, account
@@ -222,7 +223,7 @@ class ResidentModel:
         """
         size = fitting_size(len(ears))
         if size not in self._schedules:
-            self._schedules[size] = Schedule(self._synthesizer, size)
+            self._schedules[size] = schedule_of(self._synthesizer, size)
         schedule = self._schedules[size]
         schedule.n_ears = len(ears)
         if not goes_on:

@@ -17,6 +17,7 @@ from service.designs import Float32
 from service.engine.ear_buffers import EarBuffers
 from service.engine.stage_clock import StageClock
 from synthesis.conventions import N_TAPS
+from synthesis.cpu.refinement import EarRefining
 from synthesis.cuda_graph import GraphedStage
 from synthesis.gauss_newton import MAX_UPDATES, VERDICTS, Refinement, Updates
 from synthesis.noise_reduction import Prediction
@@ -29,7 +30,8 @@ from synthesis.wiener import design_wmmse
 _recording = threading.Lock()
 """CUDA captures one graph at a time in a process, and models are loaded while others design."""
 
-_WIDEST = N_TAPS + 3 * MAX_UPDATES + 3 + 2 * (len(AMP_BANDS) + len(fields(Prediction)) - 1)
+_REFINED = N_TAPS + 3 * MAX_UPDATES + 3
+_WIDEST = _REFINED + 2 * (len(AMP_BANDS) + len(fields(Prediction)) - 1)
 """Numbers that go back to the host for an ear: a refinement's and, on both bases, a prediction's."""
 
 Definition = tuple[Callable[..., Sequence[Tensor]], tuple[Tensor, ...]]
@@ -228,9 +230,7 @@ def account(packed: Float32, n_updates: int) -> dict[str, Any]:
     The same as `Refinement.verdict`, from one array on the host instead of six tensors.
     """
     applied, stopped = int(packed[-2]), int(packed[-1])
-    ends = N_TAPS + np.cumsum((MAX_UPDATES + 1, MAX_UPDATES, MAX_UPDATES))
-    objective = ends[0] - n_updates - 1
-    step_scale, pcg_residual = ends[1:] - n_updates
+    objective, step_scale, pcg_residual = _places(n_updates)
     return {
         "requested": n_updates,
         "applied": applied,
@@ -239,3 +239,20 @@ def account(packed: Float32, n_updates: int) -> dict[str, Any]:
         "step_scale": packed[step_scale:][:applied].tolist(),
         "pcg_residual": packed[pcg_residual:][:applied].tolist(),
     }
+
+
+def in_a_row(ear: EarRefining, n_updates: int) -> Float32:
+    """What `side_by_side` makes of a refinement, for one ear of which so many updates were asked."""
+    row = np.full(_REFINED, np.nan, np.float32)
+    row[:N_TAPS] = ear.taps
+    values = ear.objective, ear.step_scale, ear.pcg_residual
+    for place, each in zip(_places(n_updates), values, strict=True):
+        row[place : place + len(each)] = each
+    row[-2:] = len(ear.step_scale), ear.stopped
+    return row
+
+
+def _places(n_updates: int) -> tuple[int, int, int]:
+    """Where objective, step_scale and pcg_residual begin: the numbers of each end where its columns do."""
+    end = N_TAPS + MAX_UPDATES + 1
+    return end - n_updates - 1, end + MAX_UPDATES - n_updates, end + 2 * MAX_UPDATES - n_updates

@@ -15,7 +15,7 @@ from synthesis.cpu.generator import CpuGenerator
 from synthesis.cpu.prediction import Predictor, figures
 from synthesis.cpu.refinement import EarRefining, Refiner
 from synthesis.cpu.toeplitz import ToeplitzSolver
-from synthesis.cpu.transforms import RealTransform
+from synthesis.cpu.transforms import Complex, Real, RealTransform
 from synthesis.frequency_grid import LogFrequencyGrid
 from synthesis.gauss_newton import FAST, FINE, MAX_UPDATES, PROFILES, Refinement, Updates
 from synthesis.noise_reduction import Prediction
@@ -23,9 +23,9 @@ from synthesis.octave_bands import AMP_BANDS
 from synthesis.paths import AcousticPaths
 from synthesis.synthesizer import DEFAULT_MAX_GAIN_DB, PathRatio, Synthesizer
 
-# Numbers that leave single precision end as infinity or NaN, as torch's do, without NumPy's warnings; what comes of
-# them is refused at the end.
-_quiet = np.errstate(all="ignore")
+quiet = np.errstate(all="ignore")
+"""Numbers that leave single precision end as infinity or NaN, as torch's do, without NumPy's warnings; what comes
+of them is refused at the end."""
 
 
 class CpuSynthesizer(Synthesizer):
@@ -50,7 +50,7 @@ class CpuSynthesizer(Synthesizer):
         """As the reference, each ear on its own: libraries sum a batch of another size in another order."""
         return torch.cat([self.generator(each[None]) for each in features])
 
-    @_quiet
+    @quiet
     def refining(
         self,
         paths: AcousticPaths,
@@ -79,7 +79,7 @@ class CpuSynthesizer(Synthesizer):
         ]
         return _Updates(ears, most_updates)
 
-    @_quiet
+    @quiet
     def predict(
         self,
         paths: AcousticPaths,
@@ -89,20 +89,21 @@ class CpuSynthesizer(Synthesizer):
     ) -> Prediction:
         """As the reference."""
         psds = (self.reference_psd if reference_psd is None else reference_psd).expand(paths.batch_size, -1).numpy()
-        learned = self.band_uncertainty.numpy()
-        rows = []
-        for row in range(paths.batch_size):
-            primary, secondary, psd = paths.primary[row].numpy(), paths.secondary[row].numpy(), psds[row]
-            per_bin, disturbance = self._predictor.disturbance(primary, psd)
-            residual, gain, power = self._predictor.residual(primary, secondary, psd, taps[row].numpy())
-            unknown = (
-                self._predictor.expected_uncertainty(primary, psd, disturbance, learned) * disturbance
-                if coherence is None
-                else self._predictor.unexplained(per_bin, coherence[row].numpy())
-            )
-            rows.append(figures(disturbance + unknown, residual + unknown, gain, power))
-        packed = torch.from_numpy(np.stack(rows))
+        known = [None] * paths.batch_size if coherence is None else coherence.numpy()
+        ears = zip(paths.primary.numpy(), paths.secondary.numpy(), psds, taps.numpy(), known, strict=True)
+        packed = torch.from_numpy(np.stack([self.figures(*ear) for ear in ears]))
         return Prediction(packed[:, : len(AMP_BANDS)], *packed[:, len(AMP_BANDS) :].unbind(1))
+
+    def figures(self, primary: Complex, secondary: Complex, psd: Real, taps: Real, coherence: Real | None) -> Real:
+        """The fields of one ear's `Prediction` side by side; everything on the design grid."""
+        per_bin, disturbance = self._predictor.disturbance(primary, psd)
+        residual, gain, power = self._predictor.residual(primary, secondary, psd, taps)
+        if coherence is None:
+            learned = self.band_uncertainty.numpy()
+            unknown = self._predictor.expected_uncertainty(primary, psd, disturbance, learned) * disturbance
+        else:
+            unknown = self._predictor.unexplained(per_bin, coherence)
+        return figures(disturbance + unknown, residual + unknown, gain, power)
 
 
 class CpuLogSynthesizer(CpuSynthesizer):
@@ -114,11 +115,13 @@ class CpuLogSynthesizer(CpuSynthesizer):
         own, grid = self.generator.config.n_fft, self.generator.grid
         assert isinstance(grid, LogFrequencyGrid)
         self._stride = DESIGN_N_FFT // own
+        self.profiles = frozenset(self._refiners)
+        """Of updates on NumPy arrays."""
         self._features = FeatureReader(grid, self._transforms[own])
         self._generator = CpuGenerator(self.generator)
         self._fir_wiener = FirWiener(grid, self._transforms[own], self._solvers[own])
 
-    @_quiet
+    @quiet
     def path_ratio(self, paths: AcousticPaths) -> PathRatio:
         """As the reference."""
         found = [
@@ -127,12 +130,12 @@ class CpuLogSynthesizer(CpuSynthesizer):
         ]
         return PathRatio(*(torch.from_numpy(np.stack(each)) for each in zip(*found, strict=True)))
 
-    @_quiet
+    @quiet
     def generate(self, features: Tensor) -> Tensor:
         """As the reference."""
         return torch.from_numpy(np.stack([self._generator(each) for each in features.numpy()]))
 
-    @_quiet
+    @quiet
     def reconstruct(
         self,
         paths: AcousticPaths,
@@ -157,6 +160,50 @@ class CpuLogSynthesizer(CpuSynthesizer):
         ]
         return torch.from_numpy(np.stack(taps))
 
+    def designing(self, primary: Complex, secondary: Complex) -> EarDesign:
+        """A design of one ear, paths on the design grid, stage by stage."""
+        return EarDesign(self, primary, secondary)
+
+
+class EarDesign:
+    """The stages of one ear's design, in this order, each once: what the synthesizer's own stages do, without what
+    it takes to make tensors of what lies between them, a quarter of a design.
+
+    Runs under `quiet`. Buffers are the synthesizer's; what is kept from one stage to a later one is a copy.
+    """
+
+    def __init__(self, own: CpuLogSynthesizer, primary: Complex, secondary: Complex) -> None:
+        self._own = own
+        self._paths = primary, secondary
+        self._every: dict[int, tuple[Complex, Complex]] = {}
+
+    def path_ratio(self) -> None:
+        """What the paths say."""
+        _, log_paths, features = self._own._features.read(*self._paths_every(self._own._stride))
+        self._log_paths, self._features = log_paths.copy(), features.copy()
+
+    def generate(self) -> None:
+        """The generator's correction."""
+        self._correction = self._own._generator(self._features).copy()
+
+    def reconstruct(self, max_gain_db: float | None) -> None:
+        """The filter before any update."""
+        paths = self._paths_every(self._own._stride)
+        design = self._own._fir_wiener.design
+        self._taps = design(*paths, self._log_paths, self._correction, max_gain_db).copy()
+
+    def refining(self, profile: str, psd: Real, max_gain_db: float | None) -> EarRefining:
+        """Updates of that filter."""
+        stride = DESIGN_N_FFT // PROFILES[profile].n_fft
+        begin = self._own._refiners[profile].begin
+        return begin(*self._paths_every(stride), collected(psd, stride), self._taps, max_gain_db)
+
+    def _paths_every(self, stride: int) -> tuple[Complex, Complex]:
+        if stride not in self._every:
+            primary, secondary = self._paths
+            self._every[stride] = primary[::stride].copy(), secondary[::stride].copy()
+        return self._every[stride]
+
 
 def served(synthesizer: Synthesizer) -> Synthesizer:
     """The fastest form of a synthesizer on the CPU; one of another device or precision stays as it is."""
@@ -180,7 +227,7 @@ class _Updates:
     def __init__(self, ears: list[EarRefining], most_updates: int) -> None:
         self._ears, self._most_updates, self._n_made = ears, most_updates, 0
 
-    @_quiet
+    @quiet
     def update(self) -> None:
         self._n_made += 1
         for ear in self._ears:
