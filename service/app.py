@@ -23,7 +23,6 @@ from model_store.store import DEFAULT_ROOT, ModelStore
 from service.admission.keys import Keys
 from service.admission.quotas import Quotas
 from service.admission.room import Room
-from service.admission.spacing import Spacing
 from service.calibration.calibrator import N_LARGEST, Calibrator
 from service.engine.engine import Engine, choose_device
 from service.engine.net import Net
@@ -45,9 +44,6 @@ GONE = 499
 BODIES_BYTES = 512 * 2**20
 """All bodies of designs under way: forty of the largest, or 1600 binary ones of 16385 bins, which is more than wait
 for a service that keeps its deadlines; and an amount that one does not run out of memory by."""
-
-LATE_BODIES_APART_S = 2e-3
-"""Twice what it takes to answer a sender who is late and to hear of the next connection."""
 
 Handler = Callable[[Request], Awaitable[Response]]
 
@@ -210,7 +206,6 @@ def create_app(settings: Settings) -> FastAPI:
         Keys(settings.management_keys, settings.management_keys_file),
         calibrator,
         Room(max(BODIES_BYTES, settings.max_body_bytes)),
-        Spacing(LATE_BODIES_APART_S),
     )
     for row in ROUTES:
         handler = row.handler if settings.management_port is None else _heard(row)

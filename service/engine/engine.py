@@ -143,7 +143,7 @@ class Engine:
         """The design process has died. The golden check has the default model loaded into another one, before
         somebody asks who would have to wait for it. One such check at a time, which may end two processes: with
         one for each there would be ever more."""
-        self.readiness.in_doubt = True
+        self.readiness.n_replaced += 1
         if self._beginning_again is None or self._beginning_again.done():
             self._beginning_again = asyncio.create_task(self.readiness.check())
 

@@ -58,8 +58,14 @@ class Readiness:
         self.n_checks: Counter[str] = Counter(passed=0, slow=0, failed=0, stalled=0)
         self.draining = False
         """Whether the service is about to stop."""
-        self.in_doubt = False
-        """Whether what designs has been replaced since the last check: who is sent here now has to wait for it."""
+        self.n_replaced = 0
+        """How often what designs has been replaced."""
+        self._n_checked = 0
+
+    @property
+    def in_doubt(self) -> bool:
+        """Whether what designs has been replaced since the last check began: who is sent here now waits for it."""
+        return self.n_replaced > self._n_checked
 
     @property
     def ready(self) -> bool:
@@ -110,9 +116,11 @@ class Readiness:
         default = self._residency.default
         if default is None:
             return self.verdict
+        n_replaced = self.n_replaced
         verdict, spent_s = await self._ask(default)
         if default is self._residency.default:  # it may have been replaced meanwhile
             self._conclude(verdict, spent_s)
+            self._n_checked = n_replaced
         others = [model for model in self._residency.models() if model is not default]
         if others:
             self._n_rounds += 1
@@ -132,7 +140,6 @@ class Readiness:
                 self.verdict,
             )
         self.verdict, self.golden_s = verdict, spent_s
-        self.in_doubt = self.in_doubt and verdict == "stalled"
         self.n_checks[verdict] += 1
 
     async def _ask(self, model: Model) -> tuple[Verdict, float]:

@@ -29,8 +29,7 @@ async def calibrate(request: Request) -> Response:
     answer_type, media_type = chosen_answer(request), body_type(request)
     asked = read_options(request.query_params, CALIBRATE if media_type == BINARY else (), 0)
     with service.calibrator.place(declared_length(request, settings.max_calibration_bytes), due):
-        limit, within_s = settings.max_calibration_bytes, settings.receive_timeout_s
-        body = await read_body(request, limit, within_s, due, service.late_bodies)
+        body = await read_body(request, settings.max_calibration_bytes, settings.receive_timeout_s, due)
         if media_type == BINARY:
             read = partial(_from_binary, body, asked)
         else:

@@ -13,7 +13,6 @@ from service.admission.deadlines import deadline_s
 from service.admission.keys import Keys
 from service.admission.quotas import Quotas
 from service.admission.room import Room
-from service.admission.spacing import Spacing
 from service.calibration.calibrator import Calibrator
 from service.engine.engine import Engine
 from service.formats import answers
@@ -41,8 +40,6 @@ class Service:
     calibrator: Calibrator
     room: Room
     """For the bodies of all requests but calibrations, which have room of their own."""
-    late_bodies: Spacing
-    """When the senders of bodies that are late are told."""
 
 
 def service_of(request: Request) -> Service:
@@ -80,8 +77,7 @@ async def design_body(request: Request, service: Service, due: float) -> bytearr
     settings = service.settings
     n_bytes = declared_length(request, settings.max_body_bytes)
     request.state.held.enter_context(service.room.place(n_bytes))
-    limit, within_s = settings.max_body_bytes, settings.receive_timeout_s
-    return await read_body(request, limit, within_s, due, service.late_bodies)
+    return await read_body(request, settings.max_body_bytes, settings.receive_timeout_s, due)
 
 
 def json_response(document: object) -> Response:

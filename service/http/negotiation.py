@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import random
 from time import perf_counter
 
 from starlette.requests import ClientDisconnect, Request
 
-from service.admission.spacing import Spacing
 from service.errors import Problem
 
 JSON = "application/json"
 BINARY = "application/octet-stream"
+
+LATE_TOLD_WITHIN_S = 0.5
+"""Senders of bodies that are late at one moment, as a crowd that came together is, are told at any time in this:
+all at once they kept everybody else waiting. The socket itself waits for longer (`guarded_protocol.LINGER_S`)."""
 
 _UTF_8 = (["utf-8"], ['"utf-8"'])
 
@@ -87,17 +91,16 @@ def declared_length(request: Request, limit: int) -> int:
     return int(declared)
 
 
-async def read_body(request: Request, limit: int, within_s: float, due: float, refusals: Spacing) -> bytearray:
+async def read_body(request: Request, limit: int, within_s: float, due: float) -> bytearray:
     """The whole body. Its length must be declared and within `limit` bytes before any of it is read, and all of it
-    must come within `within_s` seconds and before the answer is `due`, as `perf_counter` counts. refusals: when
-    those are told that are late: senders who began together do not keep everybody waiting by ending together."""
+    must come within `within_s` seconds and before the answer is `due`, as `perf_counter` counts."""
     n_bytes = declared_length(request, limit)
     left_s = max(due - perf_counter(), 0.0)
     try:
         async with asyncio.timeout(min(within_s, left_s)):
             return await _received(request, limit)
     except TimeoutError:
-        await asyncio.sleep(refusals.wait_s())
+        await asyncio.sleep(random.uniform(0, LATE_TOLD_WITHIN_S))
         after = f"{within_s:g} s" if within_s <= left_s else f"the {left_s:.3g} s that its deadline left for it"
         raise Problem(
             "too-slow",

@@ -414,6 +414,7 @@ def _problems(codes: str) -> Json:
             str(status),
             {
                 "description": title,
+                "headers": _headers("Server-Timing"),
                 "content": {PROBLEM_MEDIA_TYPE: {"schema": _reference("Problem"), "examples": {}}},
             },
         )
@@ -422,12 +423,9 @@ def _problems(codes: str) -> Json:
         example = Problem(code, "what was found, and what was expected").document()
         response["content"][PROBLEM_MEDIA_TYPE]["examples"][code] = {"value": example}
         if code in RETRY_AFTER_S:
-            response["headers"] = {
-                "Retry-After": {"schema": {"type": "integer"}, "description": "Seconds"},
-                **_headers("Server-Timing"),
-            }
+            response["headers"]["Retry-After"] = {"schema": {"type": "integer"}, "description": "Seconds"}
         if status in (401, 405):
-            response["headers"] = _headers("WWW-Authenticate" if status == 401 else "Allow")
+            response["headers"] |= _headers("WWW-Authenticate" if status == 401 else "Allow")
     return responses
 
 

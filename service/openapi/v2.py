@@ -234,16 +234,14 @@ def _problems(codes: str) -> Json:
     for code in sorted(set(codes.split()), key=list(PROBLEMS).index):
         status, title = PROBLEMS[code]
         content: Json = {JSON: {"schema": _reference("InferenceError"), "examples": {}}}
-        response = responses.setdefault(str(status), {"description": title, "content": content})
+        headers: Json = {"Server-Timing": {"schema": _TEXT}}
+        response = responses.setdefault(str(status), {"description": title, "headers": headers, "content": content})
         example = {"error": f"{code}: what was found, and what was expected"}
         response["content"][JSON]["examples"][code] = {"value": example}
         if code in RETRY_AFTER_S:
-            response["headers"] = {
-                "Retry-After": {"schema": {"type": "integer"}, "description": "Seconds"},
-                "Server-Timing": {"schema": _TEXT},
-            }
+            response["headers"]["Retry-After"] = {"schema": {"type": "integer"}, "description": "Seconds"}
         if status in (401, 405):
-            response["headers"] = {"WWW-Authenticate" if status == 401 else "Allow": {"schema": _TEXT}}
+            response["headers"]["WWW-Authenticate" if status == 401 else "Allow"] = {"schema": _TEXT}
     return responses
 
 

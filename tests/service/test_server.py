@@ -4,6 +4,7 @@ import gc
 import hashlib
 import os
 import re
+import select
 import signal
 import socket
 import subprocess
@@ -11,6 +12,7 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 import httpx
@@ -20,6 +22,7 @@ from service import server as service_server
 from service.designs import Ear
 from service.formats import wire
 from service.http import guarded_protocol as service_protocol
+from service.http.negotiation import LATE_TOLD_WITHIN_S
 from service.settings import Settings
 from tests.service.conftest import started
 from tests.service.test_process import Program, assert_raw_problem, exchange, wait_for
@@ -151,6 +154,21 @@ def test_an_answer_that_closes_reaches_who_still_sends(program: Program) -> None
         connection.sendall(bytes(11_999_996))
         received = b"".join(iter(lambda: connection.recv(65_536), b""))
     assert_raw_problem(received, 408, "too-slow")
+
+
+def test_a_crowd_of_late_bodies_is_told_one_after_the_other(program: Program) -> None:
+    """All of them at once, every two seconds, made everybody else wait."""
+    head = HEAD + FIRST + b"X-Deadline-Ms: 500\r\nContent-Length: 1000\r\n\r\n"
+    crowd = [socket.create_connection(("127.0.0.1", program.port), timeout=20) for _ in range(24)]
+    for each in crowd:
+        each.sendall(head)
+    told: dict[socket.socket, float] = {}
+    while len(told) < len(crowd):
+        for each in select.select([each for each in crowd if each not in told], [], [], 20)[0]:
+            told[each] = time.monotonic()
+            with each:
+                assert_raw_problem(b"".join(iter(partial(each.recv, 65_536), b"")), 408, "too-slow")
+    assert max(told.values()) - min(told.values()) > LATE_TOLD_WITHIN_S / 2
 
 
 def test_a_body_that_drips_after_an_answer_that_closes_is_not_waited_for(program: Program) -> None:
