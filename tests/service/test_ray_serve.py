@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import httpx
@@ -42,30 +43,42 @@ def address(tmp_path: Path) -> Iterator[str]:
         pytest.skip("the optional extra `serve` is not installed")
     store = ModelStore(tmp_path / "store", include_bundled=False)
     store.publish("ears", models.checkpoint(1))
+    settings = {"PRIME_STORE": str(store.root), "PRIME_MODEL": "ears", "PRIME_DEVICE": "cpu", "PRIME_THREADS": "1"}
+    for said in (tmp_path / "first", tmp_path / "second"):  # a port that Ray chose may be taken by the time it asks
+        with cluster(settings, said) as port:
+            if port is not None:
+                yield f"http://127.0.0.1:{port}"
+                return
+    pytest.fail(f"the cluster ended: {said.read_text()[-2000:]}")
+
+
+@contextmanager
+def cluster(settings: dict[str, str], said: Path) -> Iterator[int | None]:
+    """The port of a cluster that serves; None where it ended before. said: file for what it says of that."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    settings = {"PRIME_STORE": str(store.root), "PRIME_MODEL": "ears", "PRIME_DEVICE": "cpu", "PRIME_THREADS": "1"}
-    process = subprocess.Popen(
-        [sys.executable, "-c", SERVE, str(port)],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        env=os.environ | settings | {"OMP_NUM_THREADS": "1", "RAY_USAGE_STATS_ENABLED": "0"},
-        text=True,
-    )
-    assert process.stdout is not None
-    assert process.stdin is not None
-    try:
-        lines = []
-        while "serving\n" not in lines:
-            lines.append(process.stdout.readline())
-            assert lines[-1], "the cluster ended"
-        yield f"http://127.0.0.1:{port}"
-    finally:
-        process.stdin.close()
-        process.wait(60)
-        process.stdout.close()
+    with (
+        said.open("w") as errors,
+        subprocess.Popen(
+            [sys.executable, "-c", SERVE, str(port)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=errors,
+            env=os.environ | settings | {"OMP_NUM_THREADS": "1", "RAY_USAGE_STATS_ENABLED": "0"},
+            text=True,
+        ) as process,
+    ):
+        assert process.stdout is not None
+        assert process.stdin is not None
+        line = "begun"
+        while line not in ("serving\n", ""):
+            line = process.stdout.readline()
+        try:
+            yield port if line else None
+        finally:
+            process.stdin.close()
+            process.wait(60)
 
 
 def test_a_replica_on_a_cluster_designs_the_same_filters(address: str, ear: Ear) -> None:
