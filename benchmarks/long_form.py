@@ -108,7 +108,7 @@ def main(
     print(json.dumps({"benchmark": name, **results.rounded(row)}), flush=True)
     if options.out is not None:
         settings = {
-            key: str(value) if isinstance(value, Path) else value
+            key: value.name if isinstance(value, Path) else value  # where it lies is the machine's own affair
             for key, value in vars(options).items()
             if key not in ("out", "device")
         }
