@@ -27,7 +27,9 @@ help:
 	@echo "make format        let ruff rewrite the sources"
 	@echo "make clean         remove the environment and what the tools left behind"
 
-test: lint unit
+# Style and types beside the tests, whose first files (tests/conftest.py) mind no company.
+test: $(STAMP)
+	@$(MAKE) -j2 lint unit
 
 lint: $(STAMP)
 	$(BIN)/ruff check .

@@ -3,18 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
 
 import torch
 from torch import Tensor
 
 N_WARM_UP_CALLS = 3
 """Calls before a capture: they create transform plans and workspaces, which must not happen while recording."""
-
-
-def _inference() -> AbstractContextManager[object]:
-    """Inference mode, entered only where it is not on: on a CPU that takes as long as a small operator."""
-    return nullcontext() if torch.is_inference_mode_enabled() else torch.inference_mode()
 
 
 class GraphedStage:
@@ -52,7 +46,7 @@ class GraphedStage:
         self._addresses = self._buffer_addresses()
 
     def _call(self) -> Sequence[Tensor]:
-        with _inference():
+        with torch.inference_mode():
             return self._function(*self.inputs)
 
     def _record(self) -> tuple[Tensor, ...]:
@@ -87,7 +81,7 @@ class GraphedStage:
         if self._graph is not None:
             self._graph.replay()
         else:
-            with _inference():
+            with torch.inference_mode():
                 for buffer, value in zip(self.outputs, self._call(), strict=True):
                     buffer.copy_(value)
         return self.outputs

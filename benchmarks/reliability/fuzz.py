@@ -5,9 +5,8 @@
 Binary bodies: good ones of every form (paths, tensors of the Open Inference Protocol, takes of a calibration), then
 bits turned over, bytes cut off, doubled and inserted, header fields drawn anew, numbers replaced by NaN, infinity
 and the edges of float32; half of those with a checksum get one that matches again, so that they are read to the
-end. Then the OpenAPI document: schemathesis draws requests from it, good and
-bad, and holds the answers to it. What must hold: no 5xx but a 503 that says when to come back, and no NaN in an
-answer.
+end. Then the OpenAPI document: schemathesis draws requests from it, good and bad, and holds the answers to it. What
+must hold: no 5xx but a 503 that says when to come back, and no NaN in an answer.
 """
 
 from __future__ import annotations

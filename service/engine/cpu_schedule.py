@@ -9,14 +9,14 @@ from torch import Tensor
 from service.engine.schedule import Schedule, in_a_row
 from service.engine.stage_clock import StageClock
 from synthesis.conventions import N_TAPS
-from synthesis.cpu import CpuLogSynthesizer, quiet
+from synthesis.cpu import CpuLogSynthesizer, EarDesign, quiet
 from synthesis.synthesizer import Synthesizer
 
 
 class CpuSchedule(Schedule):
     """A `Schedule` to whose stages of `prime-log` nothing is handed over in tensors.
 
-    There is nothing to record on a processor, and the hand-over took a quarter of a design. What it gives is the
+    There is nothing to record on a processor, and the hand-over took a fifth of a design. What it gives is the
     same to the bit, and other methods and profiles are made as there.
     """
 
@@ -36,7 +36,7 @@ class CpuSchedule(Schedule):
         """As there."""
         if method != "prime" or profile not in self.synthesizer.profiles:
             return super().design(method, n_updates, profile, clock)
-        ears = [self.synthesizer.designing(*paths) for paths in zip(*self._paths, strict=True)]
+        ears = [EarDesign(self.synthesizer, *paths) for paths in zip(*self._paths, strict=True)]
         ceilings = self._ceiling.tolist()
         for ear in ears:
             ear.path_ratio()

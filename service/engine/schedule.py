@@ -61,7 +61,6 @@ class Schedule:
         # By profile. What `begin` made when it was recorded stays, for its tensors are those that replays work on.
         self._updates: dict[str, Updates] = {}
 
-    @torch.inference_mode()  # once for all stages: each would enter it for itself, twice
     def design(self, method: str, n_updates: int, profile: str, clock: StageClock) -> Tensor:
         """Design for what the buffers hold: `taps`, and the refinement in the form that `account` reads."""
         initial = self._initial_filter(method, clock)
@@ -76,7 +75,6 @@ class Schedule:
         clock.mark("refine")
         return packed
 
-    @torch.inference_mode()
     def predict(self, basis: str, clock: StageClock) -> Tensor:
         """Figures of `taps`: the fields of `Prediction` side by side, [batch, 23 + 7]."""
         (packed,) = self._stage("predict", basis).run()

@@ -7,6 +7,6 @@ everything that depends on the grid or the weights alone. Every module names the
 tested against it.
 """
 
-from synthesis.cpu.synthesizer import CpuLogSynthesizer, CpuSynthesizer, quiet, served
+from synthesis.cpu.synthesizer import CpuLogSynthesizer, CpuSynthesizer, EarDesign, quiet, served
 
-__all__ = ["CpuLogSynthesizer", "CpuSynthesizer", "quiet", "served"]
+__all__ = ["CpuLogSynthesizer", "CpuSynthesizer", "EarDesign", "quiet", "served"]

@@ -160,19 +160,16 @@ class CpuLogSynthesizer(CpuSynthesizer):
         ]
         return torch.from_numpy(np.stack(taps))
 
-    def designing(self, primary: Complex, secondary: Complex) -> EarDesign:
-        """A design of one ear, paths on the design grid, stage by stage."""
-        return EarDesign(self, primary, secondary)
-
 
 class EarDesign:
     """The stages of one ear's design, in this order, each once: what the synthesizer's own stages do, without what
-    it takes to make tensors of what lies between them, a quarter of a design.
+    it takes to make tensors of what lies between them.
 
     Runs under `quiet`. Buffers are the synthesizer's; what is kept from one stage to a later one is a copy.
     """
 
     def __init__(self, own: CpuLogSynthesizer, primary: Complex, secondary: Complex) -> None:
+        """Paths on the design grid."""
         self._own = own
         self._paths = primary, secondary
         self._every: dict[int, tuple[Complex, Complex]] = {}

@@ -7,7 +7,7 @@ from tests.reliability.long_forms import outcome_of
 
 
 def test_who_drips_is_shown_out_and_the_others_are_served(tmp_path: Path) -> None:
-    limits = (
+    limits = [
         "--sockets",
         "60",
         "--requests",
@@ -18,7 +18,7 @@ def test_who_drips_is_shown_out_and_the_others_are_served(tmp_path: Path) -> Non
         "1",
         "--niceness",
         "0",
-    )
+    ]
     outcome = outcome_of(slow_senders.main, tmp_path, *limits)
     assert not outcome["mistakes"]
     assert outcome["meanwhile"]["server"]["n"] == 600

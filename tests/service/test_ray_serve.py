@@ -44,7 +44,7 @@ def address(tmp_path: Path) -> Iterator[str]:
     store = ModelStore(tmp_path / "store", include_bundled=False)
     store.publish("ears", models.checkpoint(1))
     settings = {"PRIME_STORE": str(store.root), "PRIME_MODEL": "ears", "PRIME_DEVICE": "cpu", "PRIME_THREADS": "1"}
-    for said in (tmp_path / "first", tmp_path / "second"):  # a port that Ray chose may be taken by the time it asks
+    for said in (tmp_path / "first", tmp_path / "second"):  # on a busy machine one ended at its start
         with cluster(settings, said) as port:
             if port is not None:
                 yield f"http://127.0.0.1:{port}"
