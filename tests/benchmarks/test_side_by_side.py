@@ -17,7 +17,7 @@ def test_two_checkouts_are_asked_in_turns(tmp_path: Path, capsys: pytest.Capture
     side_by_side.main(("--other", str(ROOT), "--out", str(file), *asked))  # whether it held is a matter of times
     document = results.read(file)
     (outcome,) = document["rows"]
-    assert document["settings"]["other"] == str(ROOT)
+    assert document["settings"]["other"] == ROOT.name
     assert [(row["service"], row["n"], row["failed"]) for row in outcome["rows"]] == [
         ("this", 6, []),
         ("other", 6, []),
