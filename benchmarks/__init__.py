@@ -4,3 +4,7 @@
 each, `report` draws them. Nothing of the product imports this package. docs/performance.md says what is
 compared with what, and why.
 """
+
+import os
+
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # as `python -m service` does, before NumPy is there

@@ -82,7 +82,8 @@ class ResidentModel:
         cls, store: ModelStore, version: ModelVersion, device: torch.device, net: Net = USUAL
     ) -> ResidentModel:
         """Read, verify, check, warm up and record a version, in whichever thread this is called: on a GPU in a
-        stream of its own, so that what is designed meanwhile does not wait for it."""
+        stream of its own, so that what is designed meanwhile waits for none of its work; only where a recording
+        begins does torch bring the whole device to rest."""
         checkpoint = store.load(str(version))
         with _own_stream(device):
             model = cls(version, checkpoint, device, net=net)

@@ -73,6 +73,7 @@ def address(tmp_path: Path) -> Iterator[str]:
             process.wait(60)
 
 
+@pytest.mark.timeout(900)
 def test_a_replica_on_a_cluster_designs_the_same_filters(address: str, ear: Ear) -> None:
     synthesizer: Synthesizer = models.checkpoint(1).synthesizer()
     with httpx.Client(base_url=address, timeout=60) as client:
