@@ -11,7 +11,7 @@ import logging
 import math
 import multiprocessing
 from collections import Counter, defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Sized
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from time import perf_counter
@@ -24,7 +24,6 @@ from service.formats import json_numbers, side_process
 from service.formats.json_numbers import Unreadable
 
 logger = logging.getLogger(__name__)
-Given = TypeVar("Given", bytes, Sequence[object])
 Found = TypeVar("Found")
 Work = Callable[[Any], object]
 
@@ -36,6 +35,9 @@ FEW_DOCUMENTS = 4
 
 MAX_WAITING = 32
 """Bodies that may wait or be read at once, for each process, whatever their deadlines: they are in memory."""
+
+PORTION = 2**20
+"""Bytes of a body that are copied at a time on the way to a process."""
 
 WORK = "long JSON"
 
@@ -72,7 +74,7 @@ class SideLane:
         try:
             if self._pool is None or len(body) <= SMALL_BYTES:
                 return json_numbers.load(body)
-            return await self._run(json_numbers.load, bytes(body), due, gone)
+            return await self._run(json_numbers.load, _Body(body), due, gone)
         except Unreadable as error:
             raise Problem(error.code, error.detail) from None
 
@@ -82,9 +84,7 @@ class SideLane:
             return json_numbers.dump(documents)
         return await self._run(json_numbers.dump, documents, math.inf)
 
-    async def _run(
-        self, work: Callable[[Given], Found], given: Given, due: float, gone: Gone | None = None
-    ) -> Found:
+    async def _run(self, work: Callable[[Any], Found], given: Sized, due: float, gone: Gone | None = None) -> Found:
         """Have a process do it, unless that cannot be done by `due`. Where nothing else is there it is tried at
         least: estimates of a bad moment must not keep long bodies out for good."""
         before_s, own_s = self._backlog_s(), len(given) * self._unit_s[work].expected_s
@@ -108,7 +108,7 @@ class SideLane:
         """Seconds until all that is there is done; what runs counts whole."""
         return sum(n * self._unit_s[work].expected_s for work, n in self._waiting.items()) / self._n_processes
 
-    async def _done(self, work: Callable[[Given], Found], given: Given) -> tuple[Found, float]:
+    async def _done(self, work: Callable[[Any], Found], given: Sized) -> tuple[Found, float]:
         """What a process found, and its time. One that was killed is replaced, and the work done again, once."""
         loop, pool = asyncio.get_running_loop(), self._pool
         try:
@@ -129,3 +129,27 @@ class SideLane:
         for _ in range(self._n_processes):
             pool.submit(json_numbers.load, b"0")
         return pool
+
+
+class _Body:
+    """A body that a process gets as bytes, pickled in portions between which Python's lock can be given up: a
+    copy of 60 MB in one piece, in whichever thread, keeps the event loop waiting for a tenth of a second."""
+
+    def __init__(self, body: bytes | bytearray | memoryview) -> None:
+        self._body = memoryview(body)
+
+    def __len__(self) -> int:
+        return len(self._body)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return b"".join, ([_Portion(self._body[at : at + PORTION]) for at in range(0, len(self), PORTION)],)
+
+
+class _Portion:
+    """Pickled by a call into Python, which is where the lock changes hands."""
+
+    def __init__(self, part: memoryview) -> None:
+        self._part = part
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return bytes, (bytes(self._part),)

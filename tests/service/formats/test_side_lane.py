@@ -2,10 +2,13 @@
 
 import asyncio
 import os
+import pickle
+import pickletools
 import signal
 import subprocess
 import sys
 import time
+import tracemalloc
 from collections.abc import AsyncIterator
 from time import perf_counter
 from typing import Any
@@ -84,6 +87,28 @@ async def test_the_loop_goes_on_while_a_body_is_read(lane: SideLane) -> None:
 
     await asyncio.gather(read("long", body), *(read("short", b"[1]") for _ in range(100)))
     assert done == ["short"] * 100 + ["long"]
+
+
+async def test_a_long_body_is_copied_in_portions_and_not_in_the_loop(
+    lane: SideLane, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A copy of all of it at once would hold the lock, and so the loop, whichever thread makes it."""
+    body, handed_over = bytearray(os.urandom(20_000_000)), []
+
+    async def done(_: SideLane, __: object, given: object) -> tuple[object, float]:
+        handed_over.append(given)
+        return None, 1.0
+
+    monkeypatch.setattr(SideLane, "_done", done)
+    tracemalloc.start()
+    await lane.load(body)
+    _, most_bytes = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert most_bytes < len(body) / 10
+    pickled = pickle.dumps(handed_over[0])
+    assert pickle.loads(pickled) == body
+    portions = [part for _, part, _ in pickletools.genops(pickled) if isinstance(part, bytes)]
+    assert max(map(len, portions)) <= side_lane.PORTION
 
 
 async def test_without_processes_the_loop_reads_everything() -> None:
