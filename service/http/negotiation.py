@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+from collections import deque
 from time import perf_counter
 
 from starlette.requests import ClientDisconnect, Request
@@ -16,6 +17,12 @@ BINARY = "application/octet-stream"
 LATE_TOLD_WITHIN_S = 0.5
 """Senders of bodies that are late at one moment, as a crowd that came together is, are told at any time in this:
 all at once they kept everybody else waiting. The socket itself waits for longer (`guarded_protocol.LINGER_S`)."""
+
+FEW_LATE = 8
+"""As many are told at once: to spread them would spare nobody anything."""
+
+_late_at: deque[float] = deque(maxlen=FEW_LATE)
+"""When the last few were late, of the whole process, whose cores they share."""
 
 _UTF_8 = (["utf-8"], ['"utf-8"'])
 
@@ -100,13 +107,22 @@ async def read_body(request: Request, limit: int, within_s: float, due: float) -
         async with asyncio.timeout(min(within_s, left_s)):
             return await _received(request, limit)
     except TimeoutError:
-        await asyncio.sleep(random.uniform(0, LATE_TOLD_WITHIN_S))
+        await _turn()
         after = f"{within_s:g} s" if within_s <= left_s else f"the {left_s:.3g} s that its deadline left for it"
         raise Problem(
             "too-slow",
             f"found the body of {n_bytes} bytes not complete after {after}, expected it within that",
             headers={"Connection": "close"},
         ) from None
+
+
+async def _turn() -> None:
+    """Returns when who is late now is to be told: at once, unless several were late lately."""
+    now = perf_counter()
+    is_crowd = len(_late_at) == FEW_LATE and now < _late_at[0] + LATE_TOLD_WITHIN_S
+    _late_at.append(now)
+    if is_crowd:
+        await asyncio.sleep(random.uniform(0, LATE_TOLD_WITHIN_S))
 
 
 async def _received(request: Request, limit: int) -> bytearray:

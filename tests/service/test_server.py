@@ -22,7 +22,7 @@ from service import server as service_server
 from service.designs import Ear
 from service.formats import wire
 from service.http import guarded_protocol as service_protocol
-from service.http.negotiation import LATE_TOLD_WITHIN_S
+from service.http.negotiation import FEW_LATE, LATE_TOLD_WITHIN_S
 from service.settings import Settings
 from tests.service.conftest import started
 from tests.service.test_process import Program, assert_raw_problem, exchange, wait_for
@@ -154,6 +154,16 @@ def test_an_answer_that_closes_reaches_who_still_sends(program: Program) -> None
         connection.sendall(bytes(11_999_996))
         received = b"".join(iter(lambda: connection.recv(65_536), b""))
     assert_raw_problem(received, 408, "too-slow")
+
+
+def test_few_late_bodies_are_told_at_once(program: Program) -> None:
+    """To let them wait would spare nobody anything; drawn waits would add up to some two seconds."""
+    time.sleep(LATE_TOLD_WITHIN_S)  # whoever was late before counts no more
+    head = HEAD + FIRST + b"X-Deadline-Ms: 1\r\nContent-Length: 1000\r\n\r\n"
+    began = time.monotonic()
+    for _ in range(FEW_LATE):
+        assert_raw_problem(exchange(program.port, head), 408, "too-slow")
+    assert time.monotonic() - began < 2 * LATE_TOLD_WITHIN_S
 
 
 def test_a_crowd_of_late_bodies_is_told_one_after_the_other(program: Program) -> None:
