@@ -95,8 +95,8 @@ class Settings(BaseSettings):
     """Port of a listener apart for metrics and for loading and unloading models, which the other one then does not
     answer; by default all is answered on one."""
     quota_per_s: float | None = Field(None, gt=0, le=1e6)
-    """Requests per second that one API key may make in the long run, each item of several counted; by default as
-    many as it likes. Without API keys it cannot be set."""
+    """Requests per second that one API key may make in the long run, each item of several counted, and questions
+    about models too; by default as many as it likes. Without API keys it cannot be set."""
     quota_burst: int = Field(20, ge=1, le=1_000_000)
     """Requests that one API key may make at once after a pause."""
     receive_timeout_s: float = Field(10.0, gt=0, le=3600)

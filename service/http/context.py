@@ -53,14 +53,19 @@ def is_managed(request: Request) -> bool:
     return bool(getattr(request.state, MANAGEMENT, False))
 
 
+def charge(request: Request, service: Service) -> None:
+    """Check the key, and take one request from its quota."""
+    request.state.key = key = service.keys.holder(request)
+    if key is not None:
+        service.quotas.take(key)
+
+
 def admitted(
     request: Request, service: Service, watch: answers.Stopwatch, default_ms: float | None = None
 ) -> float:
     """Check the key and its quota; return when the answer is due, as `perf_counter` counts. default_ms: the
     deadline of who names none, where it is not that of designs."""
-    request.state.key = key = service.keys.holder(request)
-    if key is not None:
-        service.quotas.take(key)
+    charge(request, service)
     return watch.began + deadline_s(request, default_ms or service.settings.deadline_ms)
 
 

@@ -18,7 +18,7 @@ from service.formats.options import BINARY as BINARY_OPTIONS
 from service.formats.options import DEFAULT_UPDATES, REFINE, Options, read_options
 from service.formats.schemas import DesignBody, EvaluateBody, items_of, read_object
 from service.http import advice
-from service.http.context import Service, admitted, count_items, design_body, json_response, service_of
+from service.http.context import Service, admitted, charge, count_items, design_body, json_response, service_of
 from service.http.items import Item, design_items
 from service.http.negotiation import BINARY, JSON, body_type, chosen_answer, until_gone
 from synthesis.errors import SynthesisError
@@ -134,7 +134,7 @@ async def evaluate(request: Request) -> Response:
 async def list_models(request: Request) -> Response:
     """GET /models: every published version, and which of them are resident."""
     service = service_of(request)
-    service.keys.holder(request)
+    charge(request, service)
     chosen_answer(request, (JSON,))
     return json_response(await asyncio.to_thread(_published, service))
 
@@ -142,7 +142,7 @@ async def list_models(request: Request) -> Response:
 async def show_model(request: Request) -> Response:
     """GET /models/{name}: one version, the latest without `@version`."""
     service = service_of(request)
-    service.keys.holder(request)
+    charge(request, service)
     chosen_answer(request, (JSON,))
     return json_response(await asyncio.to_thread(_described, service, request.path_params["name"]))
 

@@ -16,7 +16,7 @@ from service.formats import answers, open_inference
 from service.formats.open_inference import EXTENSIONS, HEADER_LENGTH, INPUT_RANK, OUTPUT
 from service.formats.options import read_options
 from service.http import advice
-from service.http.context import Service, admitted, design_body, json_response, service_of
+from service.http.context import Service, admitted, charge, design_body, json_response, service_of
 from service.http.negotiation import BINARY, JSON, body_type, until_gone
 from synthesis.conventions import N_TAPS
 from synthesis.errors import SynthesisError
@@ -52,7 +52,7 @@ async def ready(request: Request) -> Response:
 async def model(request: Request) -> Response:
     """GET /v2/models/{name}[/versions/{version}]: the tensors of a model, which are those of every model."""
     service = service_of(request)
-    service.keys.holder(request)
+    charge(request, service)
     found, versions = await asyncio.to_thread(_published, service, _reference(request))
     return json_response(
         {
@@ -71,7 +71,7 @@ async def model(request: Request) -> Response:
 async def model_ready(request: Request) -> Response:
     """GET /v2/models/{name}[/versions/{version}]/ready: it is published, and the service is ready to load it."""
     service = service_of(request)
-    service.keys.holder(request)
+    charge(request, service)
     service.engine.readiness.require()
     found, _ = await asyncio.to_thread(_published, service, _reference(request))
     return json_response({"name": found.name, "ready": True})

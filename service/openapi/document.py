@@ -112,7 +112,7 @@ def document(settings: Settings) -> Json:
                     "list_models",
                     "What is published and what is resident",
                     "ModelList",
-                    "unauthorised not-acceptable model-unavailable",
+                    "unauthorised over-quota not-acceptable model-unavailable",
                 )
                 | guarded
             },
@@ -121,7 +121,7 @@ def document(settings: Settings) -> Json:
                     "show_model",
                     "One published version",
                     "ModelDescription",
-                    "unauthorised not-acceptable unknown-model model-unavailable",
+                    "unauthorised over-quota not-acceptable unknown-model model-unavailable",
                 )
                 | guarded
             },

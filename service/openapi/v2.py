@@ -19,11 +19,11 @@ from synthesis.conventions import N_TAPS
 Json = dict[str, Any]
 
 _ANY = "malformed-request method-not-allowed too-slow headers-too-large internal-error too-many-connections"
-_MODEL = f"unauthorised not-found unknown-model model-unavailable {_ANY}"
+_MODEL = f"unauthorised over-quota not-found unknown-model model-unavailable {_ANY}"
 _INFER = (
     f"malformed-request malformed-json bad-length length-required too-large unsupported-media-type {_MODEL} "
     "unsupported-encoding missing-field unknown-field invalid-field out-of-range unequal-grids unusable-paths "
-    "no-finite-filter not-ready overloaded over-quota deadline-passed"
+    "no-finite-filter not-ready overloaded deadline-passed"
 )
 DEADLINE_REFERENCE: Json = {"$ref": "#/components/parameters/Deadline"}
 _TEXT: Json = {"type": "string"}

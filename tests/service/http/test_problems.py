@@ -380,7 +380,18 @@ async def test_a_key_has_a_quota_of_its_own(settings: Settings, ear: Ear) -> Non
         assert_problem(refused, "over-quota")
         assert 0 < int(refused.headers["retry-after"]) <= 1000
         assert (await ask("two")).status_code == 200
-        assert (await client.get("/models", headers={"Authorization": "Bearer one"})).status_code == 200
+        assert (await client.get("/health/ready", headers={"Authorization": "Bearer one"})).status_code == 200
+
+
+@pytest.mark.parametrize("path", ["/models", "/models/ears", "/v2/models/ears", "/v2/models/ears/versions/1/ready"])
+async def test_a_look_into_the_store_counts_as_a_request(settings: Settings, path: str) -> None:
+    """Each reads manifests from the disk."""
+    quota = {"api_keys": (hashlib.sha256(b"one").hexdigest(),), "quota_per_s": 1e-3, "quota_burst": 1}
+    app = create_app(settings.model_copy(update=quota))
+    async with app.router.lifespan_context(app), connected(app) as client:
+        await app.state.service.engine.started()
+        found = [(await client.get(path, headers={"Authorization": "Bearer one"})).status_code for _ in range(2)]
+    assert found == [200, 429]
 
 
 async def test_when_the_default_model_is_missing(
