@@ -175,7 +175,7 @@ class Client:
 
         Items of one model and method are designed together. A refusal is not raised but stands in its item's place;
         only where all are refused for want of time the request is, and raises Unavailable. Sent in JSON, as one
-        body of at most 8 MB unless the service is told otherwise. Raises ValueError for arrays of a wrong shape,
+        body of at most 12 MiB unless the service is told otherwise. Raises ValueError for arrays of a wrong shape,
         before anything is sent, and ClientError.
         """
         return self._design_items("/synthesize", items, {}, deadline_ms)
