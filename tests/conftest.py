@@ -16,6 +16,7 @@ LONGEST = (
     *("synthesis/gpu/test_toeplitz.py", "deploy/test_nginx.py", "synthesis/gpu/test_features.py"),
     *("synthesis/gpu/test_fir_wiener.py", "prime_anc_client/test_client.py", "reliability/test_ends.py"),
     *("service/test_process.py", "service/test_server.py", "benchmarks/test_same_answers.py"),
+    *("service/engine/test_design_process.py", "service/test_ray_serve.py", "reliability/test_fuzz.py"),
 )
 """The files that take a core half a minute and more."""
 

@@ -15,8 +15,9 @@ JSON = "application/json"
 BINARY = "application/octet-stream"
 
 LATE_TOLD_WITHIN_S = 0.5
-"""Senders of bodies that are late at one moment, as a crowd that came together is, are told at any time in this:
-all at once they kept everybody else waiting. The socket itself waits for longer (`guarded_protocol.LINGER_S`)."""
+"""Senders of bodies that are late at one moment, as a crowd that came together is, are told at any time in this,
+but for the first few: all at once they kept everybody else waiting. The socket itself waits for longer
+(`guarded_protocol.LINGER_S`)."""
 
 FEW_LATE = 8
 """As many are told at once: to spread them would spare nobody anything."""

@@ -380,7 +380,8 @@ async def test_a_key_has_a_quota_of_its_own(settings: Settings, ear: Ear) -> Non
         assert_problem(refused, "over-quota")
         assert 0 < int(refused.headers["retry-after"]) <= 1000
         assert (await ask("two")).status_code == 200
-        assert (await client.get("/health/ready", headers={"Authorization": "Bearer one"})).status_code == 200
+        for path in ("/health/ready", "/v2/health/ready", "/v2/health/live"):
+            assert (await client.get(path, headers={"Authorization": "Bearer one"})).status_code == 200
 
 
 @pytest.mark.parametrize("path", ["/models", "/models/ears", "/v2/models/ears", "/v2/models/ears/versions/1/ready"])
