@@ -18,7 +18,7 @@ from synthesis.synthesizer import DEFAULT_MAX_GAIN_DB, Synthesizer
 from training.baselines.adaptive import FxLms, FxNlms
 from training.baselines.analytic import ProjectedRatio, RatioBase
 from training.baselines.conditioning_controls import PathIndependentCorrection, ShuffledPhase
-from training.baselines.e2e_cfg import E2eCfg
+from training.baselines.e2e_cfg import STANDARD_SIZE, E2eCfg, E2eCfgSize
 from training.baselines.fomaml import Fomaml
 from training.baselines.generative import GenerativeFixedFilter
 from training.baselines.iterative_fir import IterativeFir
@@ -190,13 +190,15 @@ def _output_control(name: str) -> Fitted:
     return Fitted(fit)
 
 
-def _e2e_cfg(f: Fitting) -> Method:
+def fit_e2e_cfg(f: Fitting, size: E2eCfgSize = STANDARD_SIZE) -> Method:
+    """E2E-CFG, in the experiment's size or another."""
     return E2eCfg.fit(
         f.training_set(),
         f.objective(),
         f.config,
         seed=f.seed,
         n_fft=f.measurements.dataset.n_fft,
+        size=size,
         state_file=f.state_file,
         progress=f.progress,
     )
@@ -223,7 +225,7 @@ FITTED: Mapping[str, Fitted] = {
     "generative": Fitted(
         lambda f: GenerativeFixedFilter.fit(f.training_set(), f.psd, seed=f.seed, progress=f.progress)
     ),
-    "e2e_cfg": Fitted(_e2e_cfg),
+    "e2e_cfg": Fitted(fit_e2e_cfg),
     **{name: _output_control(name) for name in OUTPUT_CONTROLS},
     "prime_shuffled_phase": Fitted(_shuffled_phase, needs_generator=True),
     "prime_path_independent": Fitted(_path_independent, needs_generator=True),

@@ -4,9 +4,10 @@ For several numbers of listeners in support, and for networks after several numb
 support's own ears beside those of the held-out ones: a method that does well on the first and not on the second
 lacks listeners, one that does badly on both lacks freedom or updates. The standard methods are the paper's three
 that give every listener what the support taught, as one filter (`wmmse_shared`, `fomaml`) or as a network's taps
-(`e2e_cfg`). Output controls with a learned phase are also scored with that phase set to zero: what it is worth to
-the filter that was trained with it. All conditions, one split and seed; figures from the reference spectrum on the
-true paths. Writes OUT/sharing.csv, and goes on with a training that was stopped.
+(`e2e_cfg`); the latter is known here in two larger sizes too. Output controls with a learned phase are also scored
+with that phase set to zero: what it is worth to the filter that was trained with it. All conditions, one split and
+seed; figures from the reference spectrum on the true paths. Writes OUT/sharing.csv, and goes on with a training
+that was stopped.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ import torch
 
 from synthesis.noise_reduction import predict
 from synthesis.octave_bands import WIDE_BANDS
+from training.baselines.e2e_cfg import E2eCfgSize
 from training.baselines.output_controls import OUTPUT_CONTROLS, OutputControl
 from training.config import TrainingConfig, load_config
 from training.datasets import open_dataset
@@ -27,13 +29,19 @@ from training.datasets.noise import read_noise
 from training.datasets.splits import Split, make_splits
 from training.experiment import SPLIT_SEED, progress_line
 from training.measurements import Measurements
-from training.methods import FITTED, Fitting
+from training.methods import FITTED, Fitting, fit_e2e_cfg
 from training.protocol import Method
 from training.run_folder import write_atomically
 from training.run_splits import positive_integer
 
+SIZES = {
+    "e2e_cfg_wide": E2eCfgSize((64, 128, 256), n_layers=6, feedforward_width=1024, head_width=1024),
+    "e2e_cfg_tokens": E2eCfgSize(token_width=16),
+}
+"""Larger networks than `e2e_cfg`: one with twice its width and depth, and one that need not blur its tokens."""
+
 AT_ONCE = ("wmmse_shared", "selective", "fomaml")
-BY_UPDATES = ("e2e_cfg", *OUTPUT_CONTROLS)
+BY_UPDATES = ("e2e_cfg", *SIZES, *OUTPUT_CONTROLS)
 STANDARD = ("wmmse_shared", "fomaml", "e2e_cfg")
 WINDOW = 4096
 
@@ -77,7 +85,7 @@ def fitted(
         progress=progress_line(f"{name}, {len(split.support)} in support"),
         generator=None,
     )
-    return FITTED[name].fit(fitting)
+    return fit_e2e_cfg(fitting, SIZES[name]) if name in SIZES else FITTED[name].fit(fitting)
 
 
 def rows(

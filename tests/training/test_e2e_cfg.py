@@ -6,13 +6,14 @@ import torch
 
 from synthesis.paths import AcousticPaths
 from training.baselines import network_training
-from training.baselines.e2e_cfg import E2eCfg, E2eCfgNetwork
+from training.baselines.e2e_cfg import STANDARD_SIZE, E2eCfg, E2eCfgNetwork
 from training.baselines.network_training import PathInputs
 from training.config import load_config
 from training.datasets.noise import reference_psd, simulated_noise
 from training.datasets.simulated import simulate_listeners
 from training.mixtures import Mixture
 from training.objective import FrequencyDomainObjective, TimeDomainObjective, TruePaths
+from training.sharing_study import SIZES
 from training.training_set import TrainingSet
 
 N_FFT = 4096  # 33 tokens: the layout of the full grid, an eighth of its work
@@ -76,11 +77,12 @@ def noise_reduction_db(cases, taps, psd):
     return -alone(cases.true, taps, taps, np.random.default_rng(0), n_fft=32_768).item()
 
 
-def test_it_learns_one_path(objective, psd):
-    """From silence, 0 dB, in 60 updates at the paper's learning rate."""
+@pytest.mark.parametrize("size", [STANDARD_SIZE, *SIZES.values()], ids=["e2e_cfg", *SIZES])
+def test_it_learns_one_path(objective, psd, size):
+    """From silence, 0 dB, in 60 updates at the paper's learning rate; in the larger sizes that are studied too."""
     cases = training_set(1)
     config = load_config("prime", n_updates=60)
-    method = E2eCfg.fit(cases, objective, config, seed=0, n_fft=N_FFT)
+    method = E2eCfg.fit(cases, objective, config, seed=0, n_fft=N_FFT, size=size)
     assert method.name == "e2e_cfg"
     assert noise_reduction_db(cases, method.design(estimated_paths(cases)).taps, psd) > 6
 
@@ -91,6 +93,20 @@ def test_an_untrained_network_is_silent():
     assert taps.shape == (2, 2048)
     assert torch.equal(taps, torch.zeros(2, 2048))
     assert torch.equal(penalised, torch.zeros(2, 1))
+
+
+def test_only_a_head_that_reads_tokens_one_by_one_knows_their_places():
+    """Their mean is the same in any order."""
+    for size, blind in ((STANDARD_SIZE, True), (SIZES["e2e_cfg_tokens"], False)):
+        torch.manual_seed(0)
+        network = E2eCfgNetwork(N_FFT, size)
+        torch.nn.init.normal_(network.head[-1].weight)
+        network.encoder = torch.nn.Identity()
+        taps = network(estimated_paths(training_set(1))).taps
+        with torch.no_grad():
+            network.position.copy_(network.position.flip(0))
+        reordered = network(estimated_paths(training_set(1))).taps
+        assert torch.allclose(reordered, taps, rtol=0, atol=1e-5 * taps.abs().max().item()) == blind
 
 
 def test_a_resumed_training_equals_an_unbroken_one(objective, psd, tmp_path, monkeypatch):

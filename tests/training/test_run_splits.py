@@ -17,7 +17,7 @@ import torch
 
 from model_store.store import ModelStore
 from synthesis.paths import AcousticPaths
-from training import ceiling_study, correction_study, packed_run, publish_default
+from training import ceiling_study, correction_study, limit_study, packed_run, publish_default
 from training.datasets.noise import simulated_noise
 from training.datasets.simulated import simulate_listeners
 from training.measurements import Measurements
@@ -160,7 +160,31 @@ def test_refined_corrections_lower_the_objective_of_held_out_ears(finished, monk
     assert "objective" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("study", [ceiling_study, correction_study])
+def test_what_updates_leave_and_the_estimate_withholds_is_measured_on_held_out_ears(finished, monkeypatch, capsys):
+    folder, _ = finished
+    monkeypatch.setattr(limit_study, "WINDOWS", (8192,))
+    monkeypatch.setattr(limit_study, "N_TO_CONVERGE", 6)
+    limit_study.main(["--run", str(folder / "out"), "--store", str(folder / "store"), "--split", "0"])
+    rows = pd.read_csv(folder / "out" / "limit.csv", dtype={"estimate": str})
+    support = ModelStore(folder / "store").manifest("simulated-prime-log-split00-seed0").support
+    assert not set(support) & set(rows.listener)
+    assert len(rows) == rows.listener.nunique() * 2 * 2 * 10  # ears, estimates, designs
+    means = rows.groupby(["estimate", "method", "k", "n_points"], dropna=False).noise_reduction_db.mean()
+    # An update knows nothing of what it is scored on but by the paths that it reads.
+    assert means["true paths", "converged", 6, 32_768] > means["8192", "converged", 6, 32_768]
+    assert means["8192", "converged", 6, 32_768] > means["8192", "wmmse", 3, 32_768]
+    assert means["8192", "prime-log", 1, 8192] > means["8192", "prime-log", 0].item()
+    # The same ears, filters and true paths as the run's own rows, whose judge is the time domain.
+    scored = read_rows(folder / "out")
+    scored = scored[(scored.method == "prime-log") & (scored.k == 1) & (scored.profile == "fast")]
+    ears = rows[(rows.estimate == "8192") & (rows.method == "prime-log") & (rows.k == 1) & (rows.n_points == 8192)]
+    both = scored.merge(ears, on=["listener", "ear"], suffixes=("", "_spectral"))
+    assert len(both) == len(scored)
+    assert both.noise_reduction_db_spectral.to_numpy() == pytest.approx(both.noise_reduction_db.to_numpy(), abs=0.5)
+    assert "converged" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("study", [ceiling_study, correction_study, limit_study])
 def test_a_study_of_what_the_run_is_not_of_is_one_clear_line(finished, tmp_path, capsys, study):
     folder, _ = finished
 

@@ -14,12 +14,18 @@ def measurements():
 
 
 def test_each_side_is_scored_apart_and_longer_trainings_go_on(measurements, tmp_path):
-    names = ["wmmse_shared", "e2e_cfg"]
+    names = ["wmmse_shared", "e2e_cfg_tokens", "e2e_cfg"]
     in_steps = list(sharing_study.study(measurements, names, [1], [1, 2], 0, tmp_path / "one"))
     at_once = list(sharing_study.study(measurements, names, [1], [2], 0, tmp_path / "other"))
     assert [(row["method"], row["n_updates"], row["side"]) for row in in_steps] == [
         (method, n_updates, side)
-        for method, n_updates in (("wmmse_shared", 0), ("e2e_cfg", 1), ("e2e_cfg", 2))
+        for method, n_updates in (
+            ("wmmse_shared", 0),
+            ("e2e_cfg_tokens", 1),
+            ("e2e_cfg_tokens", 2),
+            ("e2e_cfg", 1),
+            ("e2e_cfg", 2),
+        )
         for side in ("support", "held out")
     ]
     # One filter for two ears of one listener suits them better than those of two others.

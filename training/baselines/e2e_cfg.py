@@ -2,11 +2,12 @@
 
 Strided convolutions turn eight path channels into tokens of 64 bins each, a Transformer encoder relates them,
 and a head makes 2048 taps from their mean and from six statistics that keep the amplitude scale. The paper gives
-the ingredients; the sizes are this project's.
+the ingredients; the sizes are this project's, and `training.sharing_study` tries others.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from typing import Self
@@ -47,45 +48,70 @@ CHANNELS_READ = (
 
 STRIDE = 4
 KERNEL_SIZE = 9
-WIDTHS = (len(CHANNELS_READ), 32, 64, 128)
 N_HEADS = 4
-N_LAYERS = 3
-FEEDFORWARD_WIDTH = 256
-HEAD_WIDTH = 512
+
+
+@dataclass(frozen=True)
+class E2eCfgSize:
+    """Sizes of the network. widths: channels after each quartering of the points, the last a token's.
+
+    token_width: what of each token the head reads, one token beside the other; None: it reads the tokens' mean.
+    """
+
+    widths: tuple[int, ...] = (32, 64, 128)
+    n_layers: int = 3
+    feedforward_width: int = 256
+    head_width: int = 512
+    token_width: int | None = None
+
+
+STANDARD_SIZE = E2eCfgSize()
 
 
 class E2eCfgNetwork(FilterNetwork):
     """Estimated paths -> taps. The last layer starts at zero, so that an untrained network is silent."""
 
-    def __init__(self, n_fft: int = DESIGN_N_FFT) -> None:
+    def __init__(self, n_fft: int = DESIGN_N_FFT, size: E2eCfgSize = STANDARD_SIZE) -> None:
         """n_fft: points of the Fourier grid that the paths are read on."""
         super().__init__()
         self.n_fft = n_fft
-        width = WIDTHS[-1]
-        self.stages = nn.Sequential(*(_stage(n_in, n_out) for n_in, n_out in pairwise(WIDTHS)))
-        n_tokens = n_fft // 2 // STRIDE ** (len(WIDTHS) - 1) + 1
+        width = size.widths[-1]
+        stages = pairwise((len(CHANNELS_READ), *size.widths))
+        self.stages = nn.Sequential(*(_stage(n_in, n_out) for n_in, n_out in stages))
+        n_tokens = n_fft // 2 // STRIDE ** len(size.widths) + 1
         self.position = nn.Parameter(0.02 * torch.randn(n_tokens, width))
         # No dropout: its draws would be one more state to resume.
         layer = nn.TransformerEncoderLayer(
-            width, N_HEADS, FEEDFORWARD_WIDTH, dropout=0.0, activation="gelu", batch_first=True, norm_first=True
+            width,
+            N_HEADS,
+            size.feedforward_width,
+            dropout=0.0,
+            activation="gelu",
+            batch_first=True,
+            norm_first=True,
         )
-        self.encoder = nn.TransformerEncoder(layer, N_LAYERS, norm=nn.LayerNorm(width), enable_nested_tensor=False)
-        last = nn.Linear(HEAD_WIDTH, N_TAPS)
+        self.encoder = nn.TransformerEncoder(
+            layer, size.n_layers, norm=nn.LayerNorm(width), enable_nested_tensor=False
+        )
+        self.narrow = None if size.token_width is None else nn.Linear(width, size.token_width)
+        last = nn.Linear(size.head_width, N_TAPS)
         nn.init.zeros_(last.weight)
         nn.init.zeros_(last.bias)
-        self.head = nn.Sequential(nn.Linear(width + N_STATISTICS, HEAD_WIDTH), nn.SiLU(), last)
+        n_read = width if size.token_width is None else n_tokens * size.token_width
+        self.head = nn.Sequential(nn.Linear(n_read + N_STATISTICS, size.head_width), nn.SiLU(), last)
 
     def forward(self, paths: AcousticPaths) -> Designed:
         """Taps [batch, 2048]; there is no correction to penalise."""
         inputs = PathInputs.read(paths, self.n_fft)
         channels = inputs.features[:, [CHANNELS.index(name) for name in CHANNELS_READ]]
         tokens = self.stages(channels).transpose(1, 2) + self.position
-        pooled = self.encoder(tokens).mean(1)
-        with full_precision(pooled):
-            summary = torch.cat((pooled.float(), inputs.statistics), -1)
+        related = self.encoder(tokens)
+        read = related.mean(1) if self.narrow is None else self.narrow(related).flatten(1)
+        with full_precision(read):
+            summary = torch.cat((read.float(), inputs.statistics), -1)
             # The mean over the hidden units, where a layer takes their sum: one update moves a tap by about the
             # learning rate, as Adam on the taps themselves would, not by hundreds of it.
-            taps: Tensor = self.head(summary) / HEAD_WIDTH
+            taps: Tensor = self.head(summary) / self.head[-1].in_features
         return Designed(taps, torch.zeros_like(taps[:, :1]))
 
 
@@ -102,6 +128,7 @@ class E2eCfg(NetworkMethod):
         seed: int,
         n_fft: int = DESIGN_N_FFT,
         learning_rate: float = LEARNING_RATE,
+        size: E2eCfgSize = STANDARD_SIZE,
         state_file: Path | None = None,
         progress: ReportUpdate | None = None,
     ) -> Self:
@@ -111,7 +138,7 @@ class E2eCfg(NetworkMethod):
         data set's Fourier grid.
         """
         torch.manual_seed(seed)
-        method = cls("e2e_cfg", E2eCfgNetwork(n_fft).to(training_set.primary_estimates.device))
+        method = cls("e2e_cfg", E2eCfgNetwork(n_fft, size).to(training_set.primary_estimates.device))
         own = config.model_copy(update={"learning_rate": learning_rate})
         train_network(method, training_set, objective, own, seed=seed, state_file=state_file, progress=progress)
         return method
