@@ -168,11 +168,12 @@ def test_what_updates_leave_and_the_estimate_withholds_is_measured_on_held_out_e
     rows = pd.read_csv(folder / "out" / "limit.csv", dtype={"estimate": str})
     support = ModelStore(folder / "store").manifest("simulated-prime-log-split00-seed0").support
     assert not set(support) & set(rows.listener)
-    assert len(rows) == rows.listener.nunique() * 2 * 2 * 10  # ears, estimates, designs
+    assert len(rows) == rows.listener.nunique() * 2 * 2 * 12  # ears, estimates, designs
     means = rows.groupby(["estimate", "method", "k", "n_points"], dropna=False).noise_reduction_db.mean()
     # An update knows nothing of what it is scored on but by the paths that it reads.
-    assert means["true paths", "converged", 6, 32_768] > means["8192", "converged", 6, 32_768]
-    assert means["8192", "converged", 6, 32_768] > means["8192", "wmmse", 3, 32_768]
+    finest = "converged, finest grid"
+    assert means["true paths", finest, 6, 32_768] > means["8192", finest, 6, 32_768]
+    assert means["8192", "converged", 6, 8192] > means["8192", "wmmse", 3, 32_768]
     assert means["8192", "prime-log", 1, 8192] > means["8192", "prime-log", 0].item()
     # The same ears, filters and true paths as the run's own rows, whose judge is the time domain.
     scored = read_rows(folder / "out")
