@@ -3,9 +3,10 @@
 The original ears are calibrated with several windows; last, their true paths stand in the estimates' place. From
 each of these come direct WMMSE, alone and refined as in the paper; each split's model after 0, 1 and 3 updates of
 the `fast` profile on several grids; and *converged designs*: of two starts, WMMSE and the held-band base, the
-filter with the lower objective after 48 updates with 48 iterations of conjugate gradients each, in double precision,
-by the `fast` profile, on the finest grid, and there with the paper's lower weight of the worst-band risk too. NR and AMP come from the reference spectrum on the true paths, which agrees with the
-time-domain score within 0.1 dB in the mean.
+filter with the lower objective after 48 updates with 48 iterations of conjugate gradients each, in double
+precision: by the `fast` profile, on the finest grid, and there with the paper's lower weight of the worst-band risk
+too. NR and AMP come from the reference spectrum on the true paths, which agrees with the time-domain score within
+0.1 dB in the mean.
 
 OUT is a finished run of `run_splits` with `prime-log`. Writes OUT/limit.csv: a row for each estimate, split, design
 and held-out ear.
