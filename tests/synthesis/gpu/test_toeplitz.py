@@ -90,8 +90,15 @@ def test_items_that_stop_keep_their_value(device: torch.device) -> None:
     single = solve_toeplitz(symbol.float(), matched.to(torch.complex64), 2048, n_iterations=4)
     assert not found.value[0].any()
     assert found.residual[0] == 0
-    assert found.n_iterations.tolist() == single.n_iterations.tolist()
-    assert found.n_iterations[2] == 4 > found.n_iterations[1]
+    assert found.n_iterations[[0, 2]].tolist() == single.n_iterations[[0, 2]].tolist() == [0, 4]
+    # After how many iterations a matrix so far beyond float32 shows itself is rounding's to say, and so the
+    # processor's: none or one on those seen. It stops, in either solver, with what it had.
+    stopped_after = int(found.n_iterations[1])
+    assert stopped_after < 4
+    assert single.n_iterations[1] < 4
+    until_then = solved(symbol, matched, device, n_iterations=max(stopped_after, 1))
+    assert torch.equal(found.value[1], until_then.value[1])
+    assert found.value[1].isfinite().all()
     assert relative_error(found.value[2:], single.value[2:].double()) < 2e-3
 
 
