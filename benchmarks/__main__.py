@@ -1,4 +1,4 @@
-"""`python -m benchmarks COMMAND`: measure one thing, write its JSON file, print its rows."""
+"""`python -m benchmarks COMMAND`: measure one thing, print a table, write a JSON file."""
 
 from __future__ import annotations
 
@@ -11,30 +11,26 @@ from pathlib import Path
 from benchmarks.results import RESULTS_ROOT
 
 COMMANDS = {
-    "core": "every stage and the whole of a design, beside other designers, with the noise reduction of each",
-    "http": "whole requests to the real service: closed and open loop, JSON and binary",
-    "sizing": "designs a second over HTTP, by cores and by clients",
-    "start": "seconds from the start of the service to its readiness",
+    "core": "design times by number of updates, beside scipy.linalg.solve_toeplitz and an older checkout",
+    "http": "requests to the running service: latency over core, and designs per second",
+    "start": "seconds and megabytes from the start of the service to ready",
     "train": "updates per second and time per model",
-    "adaptive": "samples per second of the filters that adapt sample by sample",
-    "scaling": "cost against taps, grid, batch and number of updates",
-    "trace": "operators and bytes of each stage, counted",
-    "floor": "operations, bytes and launches of each stage at the least, from the mathematics",
-    "bound": "what the calls of each stage must take on this processor, beside what it takes",
-    "report": "draw what the others wrote: pictures and a table",
+    "scaling": "cost against taps, batch and number of updates",
+    "trace": "operators and kernels of a design, counted",
 }
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run a command; returns the exit status. A mistake in the request is one line on standard error, status 2."""
+    """Run a command; returns the exit status. A mistake in the options is one line on standard error, status 2."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     given = list(sys.argv[1:] if arguments is None else arguments)
     chosen = next((word for word in given if word in COMMANDS), None)
     for name, purpose in COMMANDS.items():
         command = commands.add_parser(name, help=purpose, description=purpose)
-        command.add_argument("--out", type=Path, help=f"folder to write to (default: {RESULTS_ROOT}/DATE-DEVICE)")
-        if name == chosen:  # each command loads only what it needs
+        command.add_argument("--out", type=Path, help=f"folder to write to (default: {RESULTS_ROOT}/MACHINE)")
+        command.add_argument("--quick", action="store_true", help="a few rounds, to see that it runs")
+        if name == chosen:  # each command imports only what it needs
             import_module(f"benchmarks.{name}").add_options(command)
     options = parser.parse_args(given)
     try:

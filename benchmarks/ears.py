@@ -1,4 +1,4 @@
-"""The ears that designs are timed on: what a service would be sent, and the truth that the filter is judged by."""
+"""The ears that designs are timed on: estimates that a service would receive, and the true paths for scoring."""
 
 from __future__ import annotations
 
@@ -7,47 +7,40 @@ import sys
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
-import torch
-from torch import Tensor
 
-from service.designs import Float32
-from service.formats import wire
-from synthesis.noise_reduction import predict
-from synthesis.octave_bands import WIDE_BANDS
-from synthesis.paths import AcousticPaths
+from prime_anc_client import wire
+from synthesis.backends import Backend, Design, DesignInput, Float32
+from synthesis.errors import SynthesisError
 from training.datasets import open_dataset
 from training.datasets.noise import read_noise, simulated_noise
 from training.measurements import Measurements
 
 WINDOW = 8192
 N_SIMULATED_LISTENERS = 8
-QUICK_EARS = 4
+N_QUICK_LISTENERS = 2
+MAX_SAMPLES = 32_768
+
+Answer = TypeVar("Answer")
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """Which data to measure on."""
-    parser.add_argument(
-        "--data", type=Path, help="folder that holds the PANDAR database; without it, simulated ears"
-    )
-    parser.add_argument(
-        "--noise", type=Path, help="folder of noise recordings (default: DATA/noise, else simulated)"
-    )
+    """`--data` and `--noise`."""
+    parser.add_argument("--data", type=Path, help="folder of the PANDAR database (default: simulated ears)")
+    parser.add_argument("--noise", type=Path, help="folder of noise recordings (default: DATA/noise, or simulated)")
 
 
-def chosen(options: argparse.Namespace) -> Ears:
-    """The ears that a command asks for: all of the data, or a few for `--quick`. Errors as `measure`."""
-    if options.quick:
-        return Ears.of(measure(options, n_listeners=2), QUICK_EARS)
-    return Ears.of(measure(options))
+def load(options: argparse.Namespace) -> Ears:
+    """All ears of the data that the options name; a few simulated ones for `--quick`. Errors as `measure`."""
+    return Ears.of(measure(options, N_QUICK_LISTENERS if options.quick else N_SIMULATED_LISTENERS))
 
 
 def measure(options: argparse.Namespace, n_listeners: int = N_SIMULATED_LISTENERS) -> Measurements:
-    """Read or simulate paths and noises and calibrate every original ear; says so where anything is simulated.
+    """Read or simulate paths and noise and calibrate every original ear; warns where anything is simulated.
 
-    Raises DatasetError for data that are not there or cannot be used.
+    Raises DatasetError for data that are missing or cannot be used.
     """
     noise_folder = options.noise
     if noise_folder is None and options.data is not None and (options.data / "noise").is_dir():
@@ -57,41 +50,45 @@ def measure(options: argparse.Namespace, n_listeners: int = N_SIMULATED_LISTENER
         dataset = open_dataset("pandar", options.data)
     else:
         dataset = open_dataset("simulated", n_listeners=n_listeners)
-    for what, simulated in (
-        ("ears: --data names no measured ones", dataset.is_simulated),
-        ("noise", noise.is_simulated),
-    ):
+    for what, simulated in (("ears", dataset.is_simulated), ("noise", noise.is_simulated)):
         if simulated:
-            print(f"SIMULATED {what}; quality below is not that of measured ears", file=sys.stderr, flush=True)
+            print(f"SIMULATED {what}: noise reduction below is not that of measured ears", file=sys.stderr)
     return Measurements.calibrate(dataset, noise, window=WINDOW, conditions="original")
 
 
 @dataclass(frozen=True)
 class Ears:
-    """Original ears, in order, each by its place.
+    """Original ears in order.
 
-    primary, secondary: estimated impulse responses, float32 [n_ears, samples]. true: their true paths, complex128.
-    reference_psd: mean square per bin, float64 [bins]. data: what must be said beside the figures.
+    estimated: what a calibration knows, impulse responses. true: the paths that filters are scored on.
+    data: what must be stated beside the figures.
     """
 
     names: tuple[str, ...]
-    primary: Float32
-    secondary: Float32
-    true: AcousticPaths
-    reference_psd: Tensor
+    estimated: list[DesignInput]
+    true: list[DesignInput]
     data: dict[str, Any]
 
     @classmethod
-    def of(cls, measurements: Measurements, n_ears: int | None = None) -> Ears:
-        """All original ears of the measurements, or the first `n_ears`."""
+    def of(cls, measurements: Measurements) -> Ears:
+        """All original ears of the measurements."""
         dataset, estimates = measurements.dataset, measurements.estimates
-        places = [i for i, pair in enumerate(measurements.pairs) if pair.condition == "original"][:n_ears]
+        places = [i for i, pair in enumerate(measurements.pairs) if pair.condition == "original"]
+        psd = _float32(measurements.reference_psd)
         return cls(
             names=tuple(f"{measurements.pairs[i].listener}/{measurements.pairs[i].ear}" for i in places),
-            primary=estimates.primary[places].numpy().astype(np.float32),
-            secondary=estimates.secondary[places].numpy().astype(np.float32),
-            true=measurements.true_paths(places, torch.float64),
-            reference_psd=measurements.reference_psd,
+            estimated=[
+                DesignInput(_float32(estimates.primary[i]), _float32(estimates.secondary[i]), reference_psd=psd)
+                for i in places
+            ],
+            true=[
+                DesignInput(
+                    _float32(measurements.pairs[i].primary),
+                    _float32(measurements.pairs[i].secondary),
+                    reference_psd=psd,
+                )
+                for i in places
+            ],
             data={
                 "dataset": dataset.name,
                 "measured": not dataset.is_simulated,
@@ -106,37 +103,45 @@ class Ears:
         """Number of ears."""
         return len(self.names)
 
-    def batch(self, number: int, size: int) -> list[int]:
-        """Places of the ears of round `number`: each round begins one ear further on, and ears come round again."""
-        return [(number + offset) % len(self) for offset in range(size)]
+    def batch(self, number: int, size: int) -> list[DesignInput]:
+        """The ears of round `number`: each round begins one ear further on and wraps around."""
+        return [self.estimated[(number + offset) % len(self)] for offset in range(size)]
 
     @cached_property
     def bodies(self) -> list[bytes]:
         """A binary request body of each ear's impulse responses."""
-        return [
-            wire.encode(primary, secondary) for primary, secondary in zip(self.primary, self.secondary, strict=True)
+        return [wire.encode(each.primary, each.secondary) for each in self.estimated]
+
+    def quality(self, backend: Backend, taps: list[Float32]) -> dict[str, float]:
+        """Noise reduction (mean and worst ear) and amplification of one filter per ear on the true paths."""
+        found = [
+            prediction
+            for first in range(0, len(self), backend.max_batch)
+            for prediction in backend.evaluate(
+                self.true[first : first + backend.max_batch], taps[first : first + backend.max_batch]
+            )
         ]
-
-    @cached_property
-    def estimated(self) -> AcousticPaths:
-        """The estimates on the design grid, complex128 [n_ears, bins]."""
-        primary, secondary = (torch.from_numpy(each).double() for each in (self.primary, self.secondary))
-        return AcousticPaths.from_impulse_responses(primary, secondary)
-
-    def quality(self, places: list[int], taps: Tensor) -> dict[str, float]:
-        """What filters [n, taps] of those ears do on the true paths, for the reference spectrum, uncertainty none.
-
-        noise_reduction_db: mean over ears of the mean over bands; worst_ear_db: of the worst ear. Amplification
-        likewise, a mean of what is louder, in the scored bands and from 20 Hz to 20 kHz.
-        """
-        paths = AcousticPaths(self.true.primary[places], self.true.secondary[places])
-        none = torch.zeros(len(WIDE_BANDS), dtype=torch.float64)
-        found = predict(paths, taps.cpu().double(), self.reference_psd, uncertainty=none)
+        scored = [successful(each) for each in found]
+        reductions = [each.mean_noise_reduction_db for each in scored]
         return {
-            "noise_reduction_db": float(found.mean_noise_reduction_db.mean()),
-            "worst_ear_db": float(found.mean_noise_reduction_db.min()),
-            "amplification_db": float(found.amplification_db.mean()),
-            "wide_amplification_db": float(found.wide_amplification_db.mean()),
-            "control_rms": float(found.control_rms.mean()),
-            "n_ears": len(places),
+            "noise_reduction_db": float(np.mean(reductions)),
+            "worst_ear_db": float(np.min(reductions)),
+            "amplification_db": float(np.mean([each.amplification_db for each in scored])),
+            "n_ears": len(scored),
         }
+
+
+def successful(answer: Answer | SynthesisError) -> Answer:
+    """The answer itself; raises it where it is an error."""
+    if isinstance(answer, SynthesisError):
+        raise answer
+    return answer
+
+
+def taps_of(designs: list[Design | SynthesisError]) -> list[Float32]:
+    """The filters; raises the first error."""
+    return [successful(each).taps for each in designs]
+
+
+def _float32(values: Any) -> Float32:
+    return np.ascontiguousarray(np.asarray(values)[:MAX_SAMPLES], np.float32)

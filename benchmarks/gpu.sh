@@ -1,132 +1,167 @@
 #!/usr/bin/env bash
-# All measurements on a machine with a GPU, in a few minutes, everything under one folder:
+# All measurements on a machine with a GPU, in three calls of at most nine minutes each:
 #
-#     benchmarks/gpu.sh OUT DATA [WHEELS]
+#     benchmarks/gpu.sh a|b|c OUT DATA [WHEELS]
 #
-# DATA holds the PANDAR database and a folder `noise`; `-` simulates both. Needs a python3 (or the one that PYTHON
-# names) of 3.11 or later with `venv` and `ensurepip` (Debian: python3-venv), and, for the kernels, a C compiler and
-# Python's headers (gcc, python3-dev). A torch that is installed for it is used as it is; what else is missing goes
-# into a virtual environment that is removed again, from the folder WHEELS where one is named (a machine without a
-# network), else from the package index. A step that fails does not end the run: the last line says which did, and so
-# does the status. Step `machine` fails where the kernels cannot be used, and says why.
-# STEPS="core trace" runs those alone, where one command may not take minutes; OUT/results.tar.gz holds all of OUT.
-# DEVICE=cpu QUICK=1 runs every step in a short form on a machine without a GPU, with thrice the time for each.
+#   a  the kernels: tests, memory and race checks of one design, core times with few rounds
+#   b  core times in full, operators and kernels of a design, a profile of the longest kernels
+#   c  the service over HTTP, its start, training, the service's own tests on a GPU
+#
+# DATA holds the PANDAR database and a folder `noise`; `-` simulates both. The first of $PYTHON, python3, python3.12
+# and python3.11 that can import torch is used; torch itself is never installed. What the service needs beside it
+# goes to a temporary folder: from the folder WHEELS where one is named, without a network, else from the package
+# index. For the kernels a C compiler and Python's headers are needed. To fill WHEELS for Python 3.12:
+#
+#     benchmarks/gpu.sh needs | pip download --dest WHEELS --only-binary :all: --python-version 3.12 -r /dev/stdin pip
+#
+# A step that fails does not end the call: the last line names those that did, and so does the status. OUT holds a
+# log, JSON files and results.tar.gz with all of it, renewed after every step.
+# DEVICE=cpu QUICK=1 runs a short form without a GPU.
 set -uo pipefail
-
-if [ $# -lt 2 ]; then
-    sed -n '2,13s/^# \{0,1\}//p' "$0" >&2
-    exit 2
-fi
-if [ "$2" != "-" ] && [ ! -d "$2" ]; then
-    echo "gpu.sh: found no folder $2, expected the measured data (or - to simulate)" >&2
-    exit 2
-fi
-mkdir -p "$1" || exit 2
-OUT="$(cd "$1" && pwd)"
-OPTIONS=(--device "${DEVICE:-cuda}" --out "$OUT")
-if [ "$2" != "-" ]; then
-    PRIME_TEST_DATA="$(cd "$2" && pwd)"
-    export PRIME_TEST_DATA
-    OPTIONS+=(--data "$PRIME_TEST_DATA")
-fi
-GROUP=30  # ten splits, three seeds
-UPDATES=40
-if [ -n "${QUICK:-}" ]; then
-    OPTIONS+=(--quick)
-    GROUP=2
-    UPDATES=3
-fi
-PATIENCE=1
-[ "${DEVICE:-cuda}" = cpu ] && PATIENCE=3
-WHEELS="${3:+$(cd "$3" && pwd)}"
 cd "$(dirname "$0")/.." || exit 2
-PYTHON="${PYTHON:-python3}"
-ENVIRONMENT="$(mktemp -d)"
-trap 'rm -rf "$ENVIRONMENT"' EXIT
-LOG="$OUT/log.txt"
-: >"$LOG"
-FAILED=()
-export PYTHON ENVIRONMENT WHEELS PYTHONUNBUFFERED=1 PYTHONPATH="$PWD${PYTHONPATH:+:$PYTHONPATH}"
 
-# step NAME LIMIT_S COMMAND...: run it if it is asked for, show and keep what it says, remember a failure, go on.
+# What a service needs beside torch, the benchmarks' client and trainer, and the tests' runner.
+needs() {
+    "$1" -c '
+import tomllib
+project = tomllib.load(open("pyproject.toml", "rb"))["project"]
+print(*project["dependencies"], "scipy", "httpx", "numba", "pytest", sep="\n")
+'
+}
+
+if [ "${1:-}" = needs ]; then
+    needs "${PYTHON:-python3}"
+    exit
+fi
+if [ $# -lt 3 ] || [[ ! "$1" =~ ^[abc]$ ]]; then
+    sed -n '2,23s/^# \{0,1\}//p' "$0" >&2
+    exit 2
+fi
+if [ "$3" != - ] && [ ! -d "$3" ]; then
+    echo "gpu.sh: the folder $3 does not exist; name the measured data, or - to simulate" >&2
+    exit 2
+fi
+CALL="$1"
+mkdir -p "$2" || exit 2
+OUT="$(cd "$2" && pwd)"
+DEVICE="${DEVICE:-cuda}"
+OPTIONS=(--device "$DEVICE" --out "$OUT" ${QUICK:+--quick})
+EARS=()
+if [ "$3" != - ]; then
+    PRIME_TEST_DATA="$(cd "$3" && pwd)"
+    export PRIME_TEST_DATA
+    EARS=(--data "$PRIME_TEST_DATA")
+fi
+WHEELS="${4:+$(cd "$4" && pwd)}"
+LIMIT_S=$([ "$DEVICE" = cpu ] && echo 3000 || echo 520)
+[ "$DEVICE" = cpu ] && export TRITON_INTERPRET=1
+LOG="$OUT/log-$CALL.txt"
+FAILED=()
+: >"$LOG"
+
+for python in "${PYTHON:-}" python3 python3.12 python3.11; do
+    [ -n "$python" ] && "$python" -c 'import torch' 2>/dev/null && break
+    python=
+done
+if [ -z "$python" ]; then
+    echo "gpu.sh: no python3 here can import torch; name one that can as PYTHON" | tee -a "$LOG" >&2
+    exit 2
+fi
+PACKAGES="$(mktemp -d)"
+trap 'rm -rf "$PACKAGES"' EXIT
+# Behind the project, and in front of what the interpreter has.
+export PYTHONPATH="$PWD:$PACKAGES" PYTHONUNBUFFERED=1 TRITON_CACHE_DIR="${TRITON_CACHE_DIR:-$PACKAGES/triton}"
+
+# step NAME SECONDS COMMAND...: run it, show and keep what it says, remember a failure, renew the archive, go on.
 step() {
-    local name="$1" limit="$((PATIENCE * $2))" began="$SECONDS"
-    case " ${STEPS:-$name} prepare machine " in *" $name "*) ;; *) return ;; esac
+    local name="$1" limit="$2" began="$SECONDS"
     shift 2
+    [ "$limit" -gt $((LIMIT_S - SECONDS)) ] && limit=$((LIMIT_S - SECONDS))
+    [ "$DEVICE" = cpu ] && limit=$((LIMIT_S - SECONDS))
     echo "=== $name" | tee -a "$LOG"
-    if timeout --kill-after=20 "$limit" "$@" 2>&1 | tee -a "$LOG"; then
+    if [ "$limit" -gt 5 ] && timeout --kill-after=10 "$limit" "$@" 2>&1 | tee -a "$LOG"; then
         echo "=== $name: done in $((SECONDS - began)) s" | tee -a "$LOG"
     else
         echo "=== $name: FAILED after $((SECONDS - began)) s" | tee -a "$LOG"
         FAILED+=("$name")
     fi
+    tar -czf "$PACKAGES/results.tar.gz" -C "$OUT" --exclude ./results.tar.gz . &&
+        mv "$PACKAGES/results.tar.gz" "$OUT/results.tar.gz"
 }
 
-# A virtual environment that also sees the packages of the python it is made with, even if that is itself one.
-prepare() {
-    "$PYTHON" -m venv "$ENVIRONMENT" || return
-    local inside="$ENVIRONMENT/bin/python" own
-    own="$("$inside" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')"
-    "$PYTHON" -c 'import sys; print("\n".join(p for p in sys.path if p.endswith("-packages")))' >"$own/parent.pth"
-    "$inside" -c '
-import tomllib
-project = tomllib.load(open("pyproject.toml", "rb"))["project"]
-extras = project["optional-dependencies"]
-tools = ("prime-anc", "mypy", "ruff", "import-linter", "scipy-stubs", "pandas-stubs")
-used = ("training", "benchmarks", "gpu", "fftw", "dev")
-needed = [*project["dependencies"], *(each for extra in used for each in extras[extra])]
-print("\n".join(each for each in needed if not each.startswith(tools)))
-' >"$ENVIRONMENT/needed.txt" || return
-    local install=("$inside" -m pip install --quiet --disable-pip-version-check)
-    install+=(${WHEELS:+--no-index --find-links "$WHEELS"})
-    "${install[@]}" -r "$ENVIRONMENT/needed.txt" && return
-    # One that is not to be had shall not keep out the others: the tests that need it say so.
-    local each status=0
-    while read -r each; do "${install[@]}" "$each" || status=1; done <"$ENVIRONMENT/needed.txt"
-    return "$status"
+# Only what this interpreter lacks. Without a pip of its own it runs the one among the wheels.
+install() {
+    local pip=("$python" -m pip) missing
+    "${pip[@]}" --version >/dev/null 2>&1 || pip=("$python" "$(ls "$WHEELS"/pip-*.whl | tail -1)/pip")
+    missing="$(needs "$python" | "$python" -c '
+import re, sys
+from importlib.metadata import PackageNotFoundError, distribution
+for line in sys.stdin.read().split():
+    try:
+        distribution(re.match(r"[\w.-]+", line)[0])
+    except PackageNotFoundError:
+        print(line)
+')"
+    [ -z "$missing" ] && return
+    # shellcheck disable=SC2086  # one word for each
+    "${pip[@]}" install --quiet --disable-pip-version-check --target "$PACKAGES" \
+        ${WHEELS:+--no-index --find-links "$WHEELS"} $missing
 }
-export -f prepare
 
-step prepare 300 bash -c prepare
-[ -x "$ENVIRONMENT/bin/python" ] && PYTHON="$ENVIRONMENT/bin/python"
-# What the machine is, and why the kernels are not used on it, if they are not.
-PROBE='
-import sys, torch
-print(torch.__version__, torch.version.cuda, torch.cuda.is_available() and torch.cuda.get_device_name())
-if sys.argv[1].startswith("cuda"):
-    from synthesis.gpu.served import obstacle
-    reason = obstacle(torch.device("cuda", 0))
-    print("kernels:", reason or "used")
-    sys.exit(reason is not None)
-'
-step machine 180 bash -c 'nvidia-smi; lscpu | grep "Model name"; exec "$@"' bash "$PYTHON" -c "$PROBE" "${DEVICE:-cuda}"
+machine() {
+    nvidia-smi || true
+    lscpu | grep "Model name"
+    "$python" -c '
+import sys, numpy, torch
+print(sys.version, numpy.__version__, torch.__version__, torch.version.cuda)
+print(torch.cuda.is_available() and torch.cuda.get_device_name())'
+}
 
-# The tests that need a GPU, each folder in a process of its own: a capture that breaks spoils all later ones of its
-# process. A folder without such tests (status 5) is no failure.
+CHECK=(-c "from synthesis.backends.cuda.kernel_check import main; main()" "$DEVICE")
+KERNELS="_iterations|_spectra|_pool|_correct|_system|_bend|_bent|_response|_move|_try_steps|_normal_equations"
+
+# Other versions of libraries may warn of other things: that is no failure here.
 tests() {
-    local folder status=0
-    for folder in $(grep -rlwE "cuda|device" --include="test_*.py" tests | xargs -n1 dirname | sort -u); do
-        echo "--- $folder"
-        "$PYTHON" -m pytest -q -m cuda --continue-on-collection-errors -p no:cacheprovider "$folder"/test_*.py
-        case $? in 0 | 5) ;; *) status=1 ;; esac
-    done
+    "$python" -m pytest -q -p no:cacheprovider -o addopts=--import-mode=importlib -o filterwarnings=default "$@"
+    local status=$?
+    [ "$status" -eq 5 ] && echo "(no test here needs a GPU)" && return
     return "$status"
 }
-export -f tests
-step tests 600 bash -c tests
-step core 300 "$PYTHON" -m benchmarks core "${OPTIONS[@]}"
-step trace 120 "$PYTHON" -m benchmarks trace "${OPTIONS[@]}"
-step floor 60 "$PYTHON" -m benchmarks floor --device "${DEVICE:-cuda}" --out "$OUT"
-step http 180 "$PYTHON" -m benchmarks http --updates 0 1 3 "${OPTIONS[@]}"
-step start 120 "$PYTHON" -m benchmarks start --starts 5 --device "${DEVICE:-cuda}" --out "$OUT" ${QUICK:+--quick}
-step train 180 "$PYTHON" -m benchmarks train --groups 1 "$GROUP" "${OPTIONS[@]}"
-step train-prime 240 "$PYTHON" -m benchmarks train --generator prime --groups 1 "$GROUP" --updates "$UPDATES" "${OPTIONS[@]}"
-step scaling 180 "$PYTHON" -m benchmarks scaling "${OPTIONS[@]}"
-step report 60 "$PYTHON" -m benchmarks report --out "$OUT"
+export -f install needs machine tests
+export python PACKAGES WHEELS
 
-tar -czf "$ENVIRONMENT/results.tar.gz" -C "$OUT" --exclude ./results.tar.gz . && mv "$ENVIRONMENT/results.tar.gz" "$OUT"
+step install 60 bash -c install
+step machine 30 bash -c machine
+case "$CALL" in
+a)
+    step kernels 150 "$python" "${CHECK[@]}"
+    step tests 150 bash -c 'tests "$@"' - ${QUICK:+-k recorded} tests/synthesis/backends/cuda
+    if command -v compute-sanitizer >/dev/null; then
+        for tool in memcheck racecheck; do
+            step "$tool" 80 compute-sanitizer --tool "$tool" --kernel-name "regex=$KERNELS" --error-exitcode 1 \
+                "$python" "${CHECK[@]}"
+        done
+    fi
+    step core 90 "$python" -m benchmarks core "${OPTIONS[@]}" "${EARS[@]}" --rounds 30
+    ;;
+b)
+    step core 240 "$python" -m benchmarks core "${OPTIONS[@]}" "${EARS[@]}" --prime
+    step trace 90 "$python" -m benchmarks trace "${OPTIONS[@]}" "${EARS[@]}"
+    if command -v ncu >/dev/null; then
+        step ncu 150 ncu --kernel-name "regex:$KERNELS" --launch-count 40 --csv --log-file "$OUT/ncu.csv" \
+            --section SpeedOfLight --section LaunchStats --section Occupancy "$python" "${CHECK[@]}"
+    fi
+    ;;
+c)
+    step http 130 "$python" -m benchmarks http "${OPTIONS[@]}" --updates 0 1 3
+    step start 90 "$python" -m benchmarks start "${OPTIONS[@]}" --starts 3
+    step train 150 "$python" -m benchmarks train "${OPTIONS[@]}" "${EARS[@]}" --groups 1 $([ -n "${QUICK:-}" ] || echo 30)
+    step service 100 bash -c 'tests -m cuda tests/service'
+    ;;
+esac
+
 if [ ${#FAILED[@]} -gt 0 ]; then
     echo "FAILED: ${FAILED[*]} (see $LOG)" | tee -a "$LOG"
     exit 1
 fi
-echo "All steps done: $OUT" | tee -a "$LOG"
+echo "All steps of $CALL done: $OUT" | tee -a "$LOG"

@@ -1,77 +1,109 @@
-"""Where and on what a figure was measured, and whether anybody else was at work there."""
+"""What a figure was measured on, and whether other work disturbed it."""
 
 from __future__ import annotations
 
 import argparse
 import os
+import platform
+import subprocess
 import sys
 import time
+from datetime import UTC, datetime
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-import scipy
-import torch
+MAX_BUSY_CORES = 0.15
+"""Cores that other processes may keep busy while times are measured."""
+WATCH_S = 0.5
+PACKAGES = ("numpy", "scipy", "torch", "triton")
 
-from service.engine.engine import choose_device
-from service.settings import physical_cores
-from service.threads import prepare_thread
-from synthesis.cpu import transforms
-from training.run_folder import environment
-
-QUIET_CORES = 0.15
-"""Cores that others may keep busy while a benchmark's own process sleeps."""
-WATCHED_S = 0.5
-
-_STAT = Path("/proc/stat")
+_STAT, _CPUINFO = Path("/proc/stat"), Path("/proc/cpuinfo")
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """The options of every command that runs torch here."""
+    """`--device`."""
     parser.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto")
-    parser.add_argument("--threads", type=int, help="of one operator on the CPU (default: as the service chooses)")
 
 
-def prepare(options: argparse.Namespace) -> torch.device:
-    """Choose the device and set up this thread as the service sets up its worker.
+def choose_device(options: argparse.Namespace) -> str:
+    """`cpu` or `cuda`. Raises ValueError where CUDA was asked for and is not there."""
+    if options.device == "cpu":
+        return "cpu"
+    try:
+        import torch
 
-    Raises ValueError where the device asked for is not there.
+        available = torch.cuda.is_available()
+    except ImportError:
+        available = False
+    if options.device == "cuda" and not available:
+        raise ValueError("--device cuda: no CUDA device is available; use --device cpu")
+    return "cuda" if available else "cpu"
+
+
+def describe(device: str) -> dict[str, Any]:
+    """Date, commit, processor, versions and load; warns on standard error if the machine is busy.
+
+    Call it before any work: it sleeps for half a second and counts what the cores do meanwhile as other work.
     """
-    device = choose_device(options.device)
-    prepare_thread(options.threads or physical_cores())
-    return device
-
-
-def describe(device: torch.device) -> dict[str, Any]:
-    """Date, device, versions, commit and how busy the machine was; a warning on standard error if it was.
-
-    Call it before any work: it sleeps for half a second and charges what the cores do meanwhile to others.
-    """
-    busy, load = busy_cores(), os.getloadavg()
-    quiet = busy <= QUIET_CORES
-    print(f"load average {load[0]:.2f} {load[1]:.2f} {load[2]:.2f}; others keep {busy:.2f} cores busy", flush=True)
-    if not quiet:
+    busy = busy_cores()
+    described = {
+        "created": datetime.now(UTC).isoformat(timespec="seconds"),
+        "commit": commit(),
+        "device": device_name(device),
+        "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
+        "python": platform.python_version(),
+        **{name: package_version(name) for name in PACKAGES},
+        "busy_cores": busy,
+        "quiet": busy <= MAX_BUSY_CORES,
+    }
+    if not described["quiet"]:
         print(
-            f"WARNING: the machine is not quiet ({busy:.2f} cores busy, expected at most {QUIET_CORES}): "
-            "times below are not to be quoted",
+            f"WARNING: other processes keep {busy:.2f} cores busy (at most {MAX_BUSY_CORES} are allowed): "
+            "do not quote these times",
             file=sys.stderr,
             flush=True,
         )
-    described = environment(device) | {
-        "device_type": device.type,
-        "scipy": scipy.__version__,
-        "transforms": "SciPy" if transforms.pyfftw is None else "FFTW",  # of designs on a CPU
-        "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
-        "load_average": list(load),
-        "busy_cores": busy,
-        "quiet": quiet,
-    }
-    if device.type == "cuda":
-        described |= {"cuda": torch.version.cuda, "cudnn": torch.backends.cudnn.version()}
     return described
 
 
-def busy_cores(seconds: float = WATCHED_S) -> float:
-    """Cores' worth of work done on this machine while this process sleeps; NaN where the system does not tell."""
+def device_name(device: str) -> str:
+    """The GPU's name, or the processor's with its widest vector instructions."""
+    if device == "cuda":
+        import torch
+
+        return torch.cuda.get_device_name()
+    try:
+        lines = _CPUINFO.read_text().splitlines()
+    except OSError:
+        return platform.processor() or platform.machine()
+    fields = {name.strip(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
+    vectors = next((each for each in ("avx512f", "avx2") if each in fields.get("flags", "").split()), "")
+    return f"{fields.get('model name', platform.machine())} {vectors.removesuffix('f')}".strip()
+
+
+def commit(folder: Path | None = None) -> str:
+    """A checkout's commit, marked where files differ from it; `unknown` outside a checkout."""
+    command = ["git", "describe", "--always", "--dirty", "--abbrev=12"]
+    try:
+        done = subprocess.run(
+            command, cwd=folder or Path(__file__).parent, capture_output=True, text=True, check=True
+        )
+    except (OSError, subprocess.CalledProcessError):
+        return "unknown"
+    return done.stdout.strip()
+
+
+def package_version(name: str) -> str | None:
+    """None where it is not installed."""
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return None
+
+
+def busy_cores(seconds: float = WATCH_S) -> float:
+    """Cores that are busy while this process sleeps; NaN where the system does not say."""
     before = _ticks()
     time.sleep(seconds)
     after = _ticks()
@@ -83,7 +115,7 @@ def busy_cores(seconds: float = WATCHED_S) -> float:
 
 
 def _ticks() -> tuple[int, int] | None:
-    """All ticks of all cores since the start, and those that were idle."""
+    """Ticks of all cores since the start, and how many of them were idle."""
     try:
         fields = [int(each) for each in _STAT.read_text().splitlines()[0].split()[1:9]]
     except (OSError, ValueError, IndexError):

@@ -1,6 +1,6 @@
-"""`python -m benchmarks train`: updates per second, and what a model takes.
+"""`python -m benchmarks train`: updates per second and time per model.
 
-A short run's rate times the recipe's updates is an extrapolation and is labelled so; `--full` trains whole models.
+A short run is extrapolated to the configuration's number of updates and labelled so; `--full` trains whole models.
 """
 
 from __future__ import annotations
@@ -23,20 +23,20 @@ WARM_UP_UPDATES = 5
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """The command's own."""
+    """The command's options."""
     machine.add_options(parser)
     ears_module.add_options(parser)
     parser.add_argument("--generator", choices=tuple(GENERATORS), default="prime-log")
-    parser.add_argument("--groups", type=int, nargs="+", default=[1], help="models trained as one program")
-    parser.add_argument("--updates", type=int, default=100, help="updates that are timed")
+    parser.add_argument("--groups", type=int, nargs="+", default=[1], help="models trained at once")
+    parser.add_argument("--updates", type=int, default=100, help="timed updates")
     parser.add_argument("--full", action="store_true", help="train whole models instead of extrapolating")
-    parser.add_argument("--quick", action="store_true", help="a handful of updates: to see that it runs")
 
 
 def run(options: argparse.Namespace) -> None:
     """Calibrate, prepare one split's training set, train groups of each size, write train.json."""
-    device = machine.prepare(options)
-    described = machine.describe(device)
+    name = machine.choose_device(options)
+    described = machine.describe(name)
+    device = torch.device(name)
     measurements = ears_module.measure(options, 4 if options.quick else N_LISTENERS)
     rows = []
     for size in options.groups:
@@ -54,10 +54,10 @@ def run(options: argparse.Namespace) -> None:
         "fingerprint": measurements.dataset.fingerprint,
         "n_listeners": len(measurements.dataset.listeners),
     }
-    name = "train" if options.generator == "prime-log" else f"train-{options.generator}"
-    results.write(
-        options.out, name, described, {"full": options.full, "threads": torch.get_num_threads()}, rows, data=data
-    )
+    benchmark = "train" if options.generator == "prime-log" else f"train-{options.generator}"
+    settings = {"full": options.full, "threads": torch.get_num_threads()}
+    file = results.folder_for(options.out, described) / f"{benchmark}.json"
+    results.write(file, benchmark, described, settings, rows, data=data)
 
 
 def train(measurements: Measurements, options: argparse.Namespace, size: int, device: torch.device) -> Row:
@@ -85,22 +85,19 @@ def train(measurements: Measurements, options: argparse.Namespace, size: int, de
         loss = trainer.train_step()
     rate = n_updates / (time.perf_counter() - started)
     if not bool(torch.isfinite(loss).all()):
-        raise ValueError(f"training: found a loss of {loss.tolist()}, expected a finite one")
-    found: Row = results.rounded(
-        {
-            "generator": options.generator,
-            "group": size,
-            "timed_updates": n_updates,
-            "recipe_updates": config.n_updates,
-            "batch_size": config.batch_size,
-            "precision": config.precision,
-            "updates_per_s": rate,
-            "model_updates_per_s": rate * size,
-            "seconds_per_model": config.n_updates / rate / size,
-            "seconds_per_group": config.n_updates / rate,
-            "extrapolated": not options.full,
-            "prepare_s": prepared - began,
-            "loss": float(loss.mean()),
-        }
-    )
-    return found
+        raise ValueError(f"training diverged: the loss is {loss.tolist()}")
+    return {
+        "generator": options.generator,
+        "group": size,
+        "timed_updates": n_updates,
+        "recipe_updates": config.n_updates,
+        "batch_size": config.batch_size,
+        "precision": config.precision,
+        "updates_per_s": rate,
+        "model_updates_per_s": rate * size,
+        "seconds_per_model": config.n_updates / rate / size,
+        "seconds_per_group": config.n_updates / rate,
+        "extrapolated": not options.full,
+        "prepare_s": prepared - began,
+        "loss": float(loss.mean()),
+    }

@@ -2,11 +2,13 @@
 
     python examples/calibrate_listener.py --data PANDAR_FOLDER --noise NOISE_FOLDER --listener person-02
 
-Each of the listener's ears "hears" eight noises twice, once with the loudspeaker silent and once with a plain gain
-in the control filter's place. The recordings are POSTed to /calibrate as one binary body, its answer to /refine as
-it is, and the filter is scored in the time domain on the true paths, which the service never sees. `--snr-db` and
-`--reversed` put faults in, which the verdict should name. Without folders, a simulated listener hears simulated
-noises; the bundled model was trained on neither.
+Eight noises are recorded at each ear, first with the loudspeaker off and then with a plain gain in place of the
+control filter. The recordings go to /calibrate as one binary body, its answer goes to /refine unchanged, and the
+filter is scored in the time domain on the true paths, which the service never receives. `--snr-db` and `--reversed`
+add faults, which the verdict should name. Without folders, listener and noises are simulated; the bundled model was
+trained on neither.
+
+Needs pip install -e '.[training]'
 """
 
 import argparse
@@ -20,8 +22,7 @@ import torch
 from numpy.typing import NDArray
 from scipy.signal import fftconvolve
 
-from service.calibration.take_wire import encode
-from service.calibration.takes import ProbeTake
+from prime_anc_client import Take, wire
 from training.datasets.noise import NoiseSet, read_noise, simulated_noise
 from training.datasets.pandar import read_pandar
 from training.datasets.path_pairs import PathPair
@@ -33,14 +34,14 @@ N_SAMPLES = 4 * 48_000
 
 
 def main() -> None:
-    """Print each ear's verdict, and the noise reduction that was predicted and scored."""
+    """Print each ear's verdict, and its predicted and scored noise reduction."""
     options = parse()
     noise = read_noise(options.noise) if options.noise else simulated_noise()
     dataset = read_pandar(options.data) if options.data else simulate_listeners(1)
     score = TimeDomainScore(noise)
     for pair in dataset.of([options.listener or dataset.listeners[0]]):
         takes = recordings(pair, noise, options.snr_db, options.reversed)
-        calibration = post(f"{options.url}/calibrate", encode(takes), "application/octet-stream")
+        calibration = post(f"{options.url}/calibrate", wire.encode_takes(takes), "application/octet-stream")
         verdict = calibration["verdict"]
         print(f"{pair.listener}, {pair.ear}: {'passed' if verdict['passed'] else 'NOT passed'}")
         for finding in verdict["reasons"]:
@@ -56,18 +57,18 @@ def main() -> None:
         )
 
 
-def recordings(pair: PathPair, noise: NoiseSet, snr_db: float | None, is_reversed: bool) -> list[ProbeTake]:
-    """What both microphones hear in both states, white noise `snr_db` below each error signal."""
+def recordings(pair: PathPair, noise: NoiseSet, snr_db: float | None, is_reversed: bool) -> list[Take]:
+    """Both microphones' signals in both states; white noise lies `snr_db` below each error signal."""
     rng = np.random.default_rng(0)
     takes = []
     for gain in (0.0, GAIN):
-        heard = -gain if is_reversed else gain
-        path = pair.primary - heard * np.pad(pair.secondary, (0, len(pair.primary) - len(pair.secondary)))
+        applied = -gain if is_reversed else gain
+        path = pair.primary - applied * np.pad(pair.secondary, (0, len(pair.primary) - len(pair.secondary)))
         for x in noise.signals[: noise.n_recordings, :N_SAMPLES]:
             e: NDArray[np.float64] = fftconvolve(x, path)[:N_SAMPLES]
             if snr_db is not None:
                 e = e + 10 ** (-snr_db / 20) * e.std() * rng.standard_normal(N_SAMPLES)
-            takes.append(ProbeTake(gain, x.astype(np.float32), e.astype(np.float32)))
+            takes.append(Take(gain, x.astype(np.float32), e.astype(np.float32)))
     return takes
 
 
@@ -81,10 +82,10 @@ def post(url: str, body: bytes, media_type: str) -> dict[str, Any]:
 def parse() -> argparse.Namespace:
     """The command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", type=Path, help="folder of PANDAR; simulated paths without it")
-    parser.add_argument("--noise", type=Path, help="folder of recordings; simulated ones without it")
-    parser.add_argument("--listener", help="as in person-02; the first without it")
-    parser.add_argument("--snr-db", type=float, help="of the error microphone")
+    parser.add_argument("--data", type=Path, help="folder of the PANDAR database (default: simulated paths)")
+    parser.add_argument("--noise", type=Path, help="folder of noise recordings (default: simulated)")
+    parser.add_argument("--listener", help="for example person-02 (default: the first)")
+    parser.add_argument("--snr-db", type=float, help="signal-to-noise ratio at the error microphone")
     parser.add_argument("--reversed", action="store_true", help="reverse the loudspeaker while calibrating")
     parser.add_argument("--url", default="http://127.0.0.1:8000")
     return parser.parse_args()

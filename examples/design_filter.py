@@ -2,8 +2,10 @@
 
     python examples/design_filter.py --url http://127.0.0.1:8000 --picture noise_reduction.png
 
-The service sees a calibration's estimates (`listener.json`). Pink noise through the true paths (`true_paths.npz`)
-then tells what the filter really does, beside the Wiener filter (WMMSE) designed from the same estimates.
+The service gets the paths that a calibration has estimated (`listener.json`). Pink noise through the true paths
+(`true_paths.npz`) then shows what the filter does, beside the Wiener filter (WMMSE) from the same estimates.
+
+Needs SciPy and Matplotlib: pip install -e '.[training]'
 """
 
 import argparse
@@ -34,14 +36,14 @@ DESIGNS: dict[str, tuple[dict[str, Any], int]] = {
 
 
 def pink_noise(seconds: float = 10.0) -> Signal:
-    """Noise of equal power per octave above 20 Hz, the same at every call."""
+    """Noise with equal power per octave above 20 Hz, the same at every call."""
     n = int(seconds * SAMPLE_RATE_HZ)
     spectrum = np.fft.rfft(np.random.default_rng(0).standard_normal(n))
     return np.fft.irfft(spectrum / np.sqrt(np.maximum(np.fft.rfftfreq(n, 1 / SAMPLE_RATE_HZ), 20)), n)
 
 
-def heard(reference: Signal, primary: Signal, secondary: Signal, fir: Signal) -> tuple[Signal, Signal]:
-    """What reaches the ear without and with the filter: d = p * x and e = d - s * w * x, after 0.5 s."""
+def listen(reference: Signal, primary: Signal, secondary: Signal, fir: Signal) -> tuple[Signal, Signal]:
+    """Disturbance d = p * x and error e = d - s * w * x at the ear, after 0.5 s."""
     disturbance = fftconvolve(reference, primary)[: len(reference)]
     control = fftconvolve(reference, fir)[: len(reference)]
     error = disturbance - fftconvolve(control, secondary)[: len(reference)]
@@ -62,7 +64,7 @@ def noise_reduction_db(disturbance: Signal, error: Signal) -> Signal:
 
 
 def draw(centre_hz: list[float], predicted: Signal, scored: dict[str, Signal], picture: Path) -> None:
-    """Noise reduction per band: the refined filter's prediction as bars, what each filter does as lines."""
+    """Noise reduction per band: the refined filter's prediction as bars, every filter's score as lines."""
     position = np.arange(len(centre_hz))
     figure, axes = plt.subplots(figsize=(9, 4.2), layout="constrained")
     axes.bar(position, predicted, color="0.85", label="generator + 1 update, predicted")
@@ -98,7 +100,7 @@ def main() -> None:
     }
     scored = {
         name: noise_reduction_db(
-            *heard(reference, true_paths["primary"], true_paths["secondary"], np.array(answer["fir"]))
+            *listen(reference, true_paths["primary"], true_paths["secondary"], np.array(answer["fir"]))
         )
         for name, answer in answers.items()
     }

@@ -2,8 +2,10 @@
 
     python examples/make_listener.py
 
-`listener.json` is what an earphone would know after its calibration: both paths as impulse responses, and how
-coherent its two microphones were. `true_paths.npz` is what it would not know, kept apart to score the design.
+`listener.json` is what an earphone knows after its calibration: both paths as impulse responses, and the coherence
+of its two microphones. `true_paths.npz` is what it does not know, for scoring the design.
+
+Needs pip install -e '.[training]'
 """
 
 import json
@@ -11,13 +13,13 @@ from pathlib import Path
 
 import numpy as np
 
-from training.calibration import simulate_calibration
 from training.datasets.noise import simulated_noise
 from training.datasets.simulated import simulate_listeners
+from training.simulated_calibration import simulate_calibration
 
 FOLDER = Path(__file__).resolve().parent
 SEED = 2048
-SNR_DB = 40.0  # a quiet room: the microphone's own noise lies so far below the probe
+SNR_DB = 40.0  # of the probe at the microphone, in a quiet room
 
 
 def main() -> None:
@@ -42,7 +44,7 @@ def main() -> None:
 
 
 def rounded(values: np.ndarray, form: str) -> list[float]:
-    """Values as the shortest numbers of that form: what a calibration knows has no sixteen digits."""
+    """Values rounded to the digits of that format."""
     return [float(format(value, form)) for value in values]
 
 

@@ -3,11 +3,11 @@
     store = ModelStore(folder)
     version = store.publish("pandar-prime-log-split03-seed1", checkpoint)
     checkpoint = store.load("default")            # or "name@version", or an alias
-    synthesizer = checkpoint.synthesizer()
-    checkpoint.golden.check(synthesizer)          # this machine designs the filter that was published
+    backend = create_backend("cpu", checkpoint.parameters)
+    checkpoint.golden.check(backend)              # this machine designs the filter that was published
 
-A checkpoint explains itself: the generator is rebuilt from the configuration in its manifest, which also says what
-it was trained on and how it scored. Only safetensors and JSON are read, so loading runs nothing from the file.
+A checkpoint explains itself: its manifest holds the generator's configuration, what it was trained on and how it
+scored. Only safetensors and JSON are read, so loading runs nothing from the file.
 """
 
 from model_store.checkpoint import Checkpoint

@@ -12,7 +12,7 @@ from model_store.errors import InvalidName, ModelStoreError
 from model_store.manifest import Manifest, Table
 from model_store.mirror import Mirror
 from model_store.store import DEFAULT_ROOT, ModelStore, ModelVersion
-from synthesis.gauss_newton import MAX_UPDATES
+from synthesis.profiles import MAX_UPDATES
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

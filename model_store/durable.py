@@ -1,6 +1,6 @@
-"""Writing to disk so that a crash leaves either the old state or the new one, never something between.
+"""Atomic writes: a crash leaves either the old state or the new one.
 
-The order is what counts: write beside the target, fsync what was written, rename over the target (one step for
+The order matters: write beside the target, fsync what was written, rename over the target (one step for
 every reader), fsync the folder so that the new name survives a power cut as well.
 """
 

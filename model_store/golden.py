@@ -1,23 +1,21 @@
-"""The golden case: one question with its answer, stored beside the weights.
+"""The golden case: one ear with the filters that the model designs for it, stored beside the weights.
 
-Digests prove that the numbers on disk are the ones that were published; the golden case proves that this machine,
-this version of torch and this code still turn them into the same filter.
+Digests prove that the numbers on disk are those that were published; the golden case proves that this machine, this
+backend and this code still turn them into the same filter.
 """
 
 from __future__ import annotations
 
-import copy
 from dataclasses import dataclass, fields
 from typing import ClassVar
 
-import torch
-from torch import Tensor
+import numpy as np
+from numpy.typing import NDArray
 
 from model_store.errors import GoldenMismatch
+from synthesis.backends.base import Backend, DesignInput, DesignOptions, Float32, ModelParameters
 from synthesis.conventions import N_BINS, N_TAPS
-from synthesis.generator import Generator
-from synthesis.paths import AcousticPaths
-from synthesis.synthesizer import Synthesizer
+from synthesis.errors import NonFiniteFilter, SynthesisError
 
 PRIMARY_SAMPLES = 8192
 SECONDARY_SAMPLES = 2048
@@ -35,29 +33,27 @@ in place of refined differ by 0.02 and more.
 
 @dataclass(frozen=True)
 class GoldenErrors:
-    """Relative l2 errors |found - golden| / |golden| of the two stored filters; NaN if one was not finite."""
+    """Relative l2 errors |found - golden| / |golden| of the two stored filters; NaN where one was not finite."""
 
     taps: float
     refined_taps: float
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class GoldenCase:
-    """One ear's estimates and the filters that a float64 twin on the CPU designs from them.
+    """One ear's estimates and the filters that the reference designs from them in float64.
 
-    Attributes, all float32, all finite:
-        primary: impulse response, [8192]; shorter ones are zero-padded.
-        secondary: impulse response, [2048].
-        coherence: of the estimate's calibration, in [0, 1], [16385]; no filter depends on it, a prediction does.
-        taps: control filter before refinement, [2048].
-        refined_taps: after one update in the `fast` profile at the default ceiling, [2048].
+    All float32 and finite. primary: impulse response, [8192], zero-padded where shorter. secondary: [2048].
+    coherence: of the estimate's calibration, 0 to 1, [16385]; no filter depends on it, a prediction does. taps:
+    control filter before refinement, [2048]. refined_taps: after one update in the `fast` profile at the default
+    ceiling, [2048].
     """
 
-    primary: Tensor
-    secondary: Tensor
-    coherence: Tensor
-    taps: Tensor
-    refined_taps: Tensor
+    primary: Float32
+    secondary: Float32
+    coherence: Float32
+    taps: Float32
+    refined_taps: Float32
 
     SHAPES: ClassVar[dict[str, tuple[int, ...]]] = {
         "primary": (PRIMARY_SAMPLES,),
@@ -69,85 +65,77 @@ class GoldenCase:
 
     @staticmethod
     def make(
-        generator: Generator,
-        reference_psd: Tensor,
-        band_uncertainty: Tensor,
-        primary: Tensor,
-        secondary: Tensor,
-        coherence: Tensor,
+        parameters: ModelParameters,
+        primary: NDArray[np.floating],
+        secondary: NDArray[np.floating],
+        coherence: NDArray[np.floating],
     ) -> GoldenCase:
-        """Answer the question (primary [<= 8192], secondary [<= 2048], coherence [16385]) in float64.
+        """Design for primary [<= 8192], secondary [<= 2048] and coherence [16385] in float64; needs torch.
 
-        The question is rounded to float32 first, since that is what is stored and asked again, and so are the
-        weights and the reference, which are stored so too. The generator is copied, not changed. Raises
-        ValueError for a response that is empty or too long, and what `Synthesizer.design` raises for
-        unusable paths.
+        The responses are rounded to float32 first, as they will be stored and designed for again. Raises ValueError
+        for a response that is empty or too long, and SynthesisError for paths that no filter can be designed for.
         """
-        primary = _padded("primary", primary, PRIMARY_SAMPLES)
-        secondary = _padded("secondary", secondary, SECONDARY_SAMPLES)
-        twin = Synthesizer(
-            copy.deepcopy(generator), reference_psd.detach().clone(), band_uncertainty.detach().clone()
-        )
-        twin = twin.to(device="cpu", dtype=torch.float64).eval()
-        taps, refined_taps = _designs(twin, _paths(primary, secondary, torch.float64, "cpu"))
-        return GoldenCase(
-            primary,
-            secondary,
-            coherence.detach().to("cpu", torch.float32),
-            taps[0].float(),
-            refined_taps[0].float(),
-        )
+        import torch
 
-    def paths(self, dtype: torch.dtype, device: torch.device | str) -> AcousticPaths:
-        """The question as a batch of one on the design grid."""
-        return _paths(self.primary, self.secondary, dtype, device)
+        from synthesis.backends.reference import ReferenceBackend
 
-    def tensors(self) -> dict[str, Tensor]:
-        """The five tensors by name, as they are stored."""
+        question = (
+            _padded("primary", primary, PRIMARY_SAMPLES),
+            _padded("secondary", secondary, SECONDARY_SAMPLES),
+            coherence.astype(np.float32),
+        )
+        designs = _designs(ReferenceBackend(parameters, torch.float64), DesignInput(*question))
+        return GoldenCase(*question, *designs)
+
+    @property
+    def ear(self) -> DesignInput:
+        """What is designed for."""
+        return DesignInput(self.primary, self.secondary, coherence=self.coherence)
+
+    def arrays(self) -> dict[str, Float32]:
+        """The five arrays by name, as they are stored."""
         return {each.name: getattr(self, each.name) for each in fields(self)}
 
-    def errors(self, taps: Tensor, refined_taps: Tensor) -> GoldenErrors:
-        """How far two filters, [2048] or [1, 2048] each, of any type and device, lie from the stored ones."""
-        return GoldenErrors(_relative_error(taps, self.taps), _relative_error(refined_taps, self.refined_taps))
-
-    def compare(self, taps: Tensor, refined_taps: Tensor, tolerance: float = GOLDEN_TOLERANCE) -> GoldenErrors:
-        """Raise GoldenMismatch unless both filters are within `tolerance`; else return the errors found.
-
-        For filters that were made some other way than by calling a synthesizer, such as a replayed graph.
-        """
-        found = self.errors(taps, refined_taps)
+    def compare(self, taps: Float32, refined_taps: Float32, tolerance: float = GOLDEN_TOLERANCE) -> GoldenErrors:
+        """The errors of two filters, [2048] each; GoldenMismatch where one is larger than `tolerance`."""
+        found = GoldenErrors(_relative_error(taps, self.taps), _relative_error(refined_taps, self.refined_taps))
         for quantity, error in (("taps", found.taps), ("refined_taps", found.refined_taps)):
             if not error <= tolerance:  # so that NaN fails too
                 raise GoldenMismatch(quantity, error, tolerance)
         return found
 
-    def check(self, synthesizer: Synthesizer, tolerance: float = GOLDEN_TOLERANCE) -> GoldenErrors:
-        """Ask the synthesizer, on its own device and in its own precision, and compare."""
-        buffer = synthesizer.reference_psd
-        return self.compare(*_designs(synthesizer, self.paths(buffer.dtype, buffer.device)), tolerance)
+    def check(self, backend: Backend, tolerance: float = GOLDEN_TOLERANCE) -> GoldenErrors:
+        """Design with the backend, without and with one update, and compare; where it fails, the error is NaN."""
+        try:
+            taps, refined_taps = _designs(backend, self.ear)
+        except NonFiniteFilter:
+            taps = refined_taps = np.full(N_TAPS, np.nan, np.float32)
+        return self.compare(taps, refined_taps, tolerance)
 
 
-def _designs(synthesizer: Synthesizer, paths: AcousticPaths) -> tuple[Tensor, Tensor]:
-    """Taps [1, 2048] before and after one update."""
-    with torch.no_grad():
-        return synthesizer.design(paths).taps, synthesizer.design(paths, n_updates=1).taps
+def _designs(backend: Backend, ear: DesignInput) -> tuple[Float32, Float32]:
+    """Taps [2048] before and after one update; raises the error that the backend answers with."""
+    found = []
+    for n_updates in (0, 1):
+        (answer,) = backend.design([ear], DesignOptions(n_updates=n_updates))
+        if isinstance(answer, SynthesisError):
+            raise answer
+        found.append(answer.taps)
+    return found[0], found[1]
 
 
-def _paths(primary: Tensor, secondary: Tensor, dtype: torch.dtype, device: torch.device | str) -> AcousticPaths:
-    return AcousticPaths.from_impulse_responses(primary.to(device, dtype)[None], secondary.to(device, dtype)[None])
-
-
-def _padded(name: str, response: Tensor, n_samples: int) -> Tensor:
+def _padded(name: str, response: NDArray[np.floating], n_samples: int) -> Float32:
     if response.ndim != 1 or not 0 < len(response) <= n_samples:
-        raise ValueError(f"golden {name}: found shape {tuple(response.shape)}, expected [1 to {n_samples}] samples")
-    padded = torch.zeros(n_samples)
-    padded[: len(response)] = response.detach()
+        raise ValueError(
+            f"golden {name}: its shape is {response.shape}; give an impulse response of 1 to {n_samples} samples"
+        )
+    padded = np.zeros(n_samples, np.float32)
+    padded[: len(response)] = response
     return padded
 
 
-def _relative_error(found: Tensor, golden: Tensor) -> float:
-    found = found.detach().to("cpu", torch.float64).reshape(-1)
-    golden = golden.double()
-    if found.shape != golden.shape or not bool(torch.isfinite(found).all()):
+def _relative_error(found: Float32, golden: Float32) -> float:
+    if found.shape != golden.shape or not np.isfinite(found).all():
         return float("nan")
-    return float((found - golden).norm() / golden.norm())
+    exact = golden.astype(np.float64)
+    return float(np.linalg.norm(found - exact) / np.linalg.norm(exact))

@@ -1,4 +1,4 @@
-"""What a checkpoint says of itself: what it is, what it was trained on, how well it did, and its digests.
+"""The record beside the weights: what a model is, what it was trained on, its scores, and its digests.
 
 A manifest is written once, as readable JSON in one fixed form, and never changed. Its digest, the SHA-256 of
 those bytes, names the whole version, because the manifest holds the digest of every other file.
@@ -7,7 +7,7 @@ those bytes, names the whole version, because the manifest holds the digest of e
 import hashlib
 import json
 from datetime import UTC, datetime
-from typing import Annotated, Final, Literal, Self
+from typing import Annotated, Any, Final, Literal, Self
 
 from pydantic import AfterValidator, AwareDatetime, BaseModel, ConfigDict, Field, JsonValue, model_validator
 
@@ -16,6 +16,7 @@ from model_store.names import check_name
 from synthesis.support_statistics import SupportStatistics
 
 SCHEMA_VERSION: Final = 1
+MAX_DEPTH = 32
 
 Figures = Annotated[dict[str, float], Field(min_length=1)]
 """One row of scores: quantity with its unit (``noise_reduction_db``, ``control_rms``) -> mean over cases."""
@@ -28,9 +29,27 @@ Sha256 = Annotated[str, Field(pattern=r"^sha256:[0-9a-f]{64}$")]
 Text = Annotated[str, Field(min_length=1)]
 
 
+def parse_json(data: bytes) -> Any:
+    """The value that `data` holds; ValueError where it is no JSON, or nested deeper than Python can follow."""
+    try:
+        return json.loads(data)
+    except RecursionError:
+        raise ValueError("its values are nested too deeply") from None
+
+
 def sha256(data: bytes) -> str:
     """Digest in the form used throughout: ``sha256:`` and 64 lower-case hexadecimal digits."""
     return "sha256:" + hashlib.sha256(data).hexdigest()
+
+
+def _check_plain(value: JsonValue, depth: int = 0) -> None:
+    """Raise ValueError for what a reader of JSON may refuse: deep nesting, and integers beyond 64 bits."""
+    if depth > MAX_DEPTH:
+        raise ValueError(f"its values are nested deeper than {MAX_DEPTH} levels")
+    if isinstance(value, int) and not -(2**63) <= value < 2**63:
+        raise ValueError("it holds an integer beyond 64 bits")
+    for each in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
+        _check_plain(each, depth + 1)
 
 
 def _name(text: str) -> str:
@@ -49,7 +68,7 @@ class _Frozen(BaseModel):
 
 
 class Scores(_Frozen):
-    """Time-domain scores, kept apart by whose ears they were taken on, so that none passes for another.
+    """Time-domain scores, kept apart by whose ears they were measured on.
 
     Attributes:
         held_out: on listeners that this model never saw.
@@ -168,7 +187,9 @@ class Manifest(_Frozen):
 
         Insisting on the one form makes `digest` the digest of the file by construction.
         """
-        manifest = cls.model_validate(json.loads(data))
+        plain = parse_json(data)
+        _check_plain(plain)
+        manifest = cls.model_validate(plain)
         if manifest.to_bytes() != data:
             raise ValueError("not in the form in which this package writes a manifest")
         return manifest

@@ -3,10 +3,9 @@
     URL/NAME/VERSION/           the same five files as in a local root; manifest.sha256 is written last
     URL/aliases.json
 
-Object storage has no rename, so a version there begins to exist with its ``manifest.sha256``: before that it is not
-looked at, and after that every file is there. On the way back a version is copied into a partial folder, every
-digest is checked on what was written, and it takes its place by one rename: what reads the folder sees a root like
-any other.
+Object storage has no rename, so a version there exists once its ``manifest.sha256`` does, which is written last. On
+the way back a version is copied into a partial folder, every digest of what was written is checked, and one rename
+puts it in its place: the folder is always a valid root.
 
 The URL is any that fsspec knows (``s3://``, ``gs://``, ``az://`` with the driver installed, ``file://``,
 ``memory://``); it comes from whoever runs the program, never from a request.
@@ -49,17 +48,18 @@ def is_url(root: str) -> bool:
 
 
 class Mirror:
-    """Keeps `folder` like the root at `url`; whoever reads models reads `folder`."""
+    """Keeps `folder` the same as the root at `url`; models are read from `folder`."""
 
     def __init__(self, url: str, folder: Path) -> None:
-        """Opens nothing yet; the folder is made by the first `refresh`. ValueError for an unknown protocol."""
+        """The folder is made by the first `refresh`. ValueError for a URL that cannot be opened."""
         self.folder = folder
         try:
             # Drivers keep listings for a while; what was published a moment ago must be seen.
             self._files, root = fsspec.core.url_to_fs(url, use_listings_cache=False)
-        except ImportError as error:
+        except Exception as error:  # each driver has its own
             raise ValueError(
-                f"store: found a URL whose driver is not installed, expected it to be ({error})"
+                f"store: its URL cannot be opened ({type(error).__name__}: {error}); "
+                "check it, and that the driver for it is installed"
             ) from error
         self._root = root.rstrip("/")
 
@@ -157,7 +157,7 @@ class Mirror:
                     raise CorruptCheckpoint(f"{name}/{number}/{file}", "nothing", "a file") from error
             read_version(partial, *place)
             (self.folder / name).mkdir(exist_ok=True)
-            self._remove(place)  # if it is there, it is damaged
+            self._remove(place)  # a damaged copy, if there is one
             try:
                 os.rename(written, self.folder / name / number)
             except OSError as error:
@@ -188,10 +188,12 @@ class Mirror:
 
 @contextmanager
 def _reachable() -> Iterator[None]:
-    """Whatever a driver raises (each has its own errors) is StoreUnreachable, whose text names no address."""
+    """Turns a driver's own errors into StoreUnreachable, whose text names no address."""
     try:
         yield
     except (ModelStoreError, FileNotFoundError):
         raise
     except Exception as error:
-        raise StoreUnreachable(f"store: found {type(error).__name__}, expected the URL to be readable") from error
+        raise StoreUnreachable(
+            f"store: its URL cannot be read ({type(error).__name__}); the copy is kept"
+        ) from error

@@ -1,8 +1,8 @@
-"""What a model may be called, and how it is referred to.
+"""Names of models and references to them.
 
 A *name* matches ``[a-z0-9][a-z0-9_-]{0,63}``: it is a folder's name on disk, so it holds no separator, no dot and
 no capital letter (two names that differ in case alone would be one folder on some file systems). A *reference* is
-a name or an alias, for its latest version, or ``name@version``.
+a name or an alias (the latest version), or ``name@version``.
 """
 
 import re
@@ -26,7 +26,7 @@ class Reference(NamedTuple):
 
 
 def is_name(text: str) -> bool:
-    """Whether `text` obeys the naming rule (`fullmatch`: a trailing newline is no part of a name)."""
+    """Whether `text` is a valid name."""
     return _NAME.fullmatch(text) is not None
 
 
@@ -55,5 +55,5 @@ def parse_reference(text: str) -> Reference:
 
 
 def _shown(text: str) -> str:
-    """`text` as it may stand in a message: printable, quoted and short, since it may come from a request."""
+    """`text` for a message: printable, quoted and at most 80 characters, since it may come from a request."""
     return ascii(text if len(text) <= 80 else text[:80] + "...")

@@ -3,11 +3,12 @@
     ROOT/NAME/VERSION/          one version: manifest.json, manifest.sha256 and the tensor files
     ROOT/aliases.json           other names for a model or for one version of it
 
-Beneath it lies the read-only layer of models that come with the package. A name means the newest version in the
-root, if the root has any; else an alias of that name; else the package's newest. A numbered reference means that
-version of that model and never an alias; publishing counts on from both layers, so that it stays the same model.
+Below the root is a read-only layer, the models that come with the package. A name means its newest version in the
+root, if the root has one; else an alias of that name; else the package's newest. A reference with a number means
+that version of that model and never an alias. Publishing continues the numbers of both layers, so that a reference
+always means the same version.
 
-Deleting is done by hand (a version is one folder); a deleted newest number may be given again.
+To delete a version, remove its folder; the number of a deleted newest version may be used again.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from model_store.checkpoint import Checkpoint
 from model_store.durable import partial_folder, replace_file, sweep, sync_folder, write_new
 from model_store.errors import CorruptCheckpoint, CorruptStore, InvalidName, PublishFailed, UnknownModel
 from model_store.golden import GoldenErrors
-from model_store.manifest import Manifest, sha256
+from model_store.manifest import Manifest, parse_json, sha256
 from model_store.names import MAX_VERSION, Reference, check_name, parse_reference
 from model_store.version_folder import (
     MANIFEST_DIGEST_FILE,
@@ -39,6 +40,7 @@ from model_store.version_folder import (
     read_version,
     versions_in,
 )
+from synthesis.backends import create_backend
 
 DEFAULT_ROOT = Path(__file__).parent / "checkpoints"
 BUNDLED_ROOT = Path(str(files("model_store"))) / "bundled"
@@ -77,8 +79,8 @@ class ModelStore:
     """Publishes, finds and loads models below `root`; safe for any number of processes at once."""
 
     def __init__(self, root: Path | str = DEFAULT_ROOT, include_bundled: bool = True) -> None:
-        """root: made by the first publish or alias, and need not exist before. It may itself be a symbolic link;
-        below it none is followed. include_bundled: whether the package's own models are seen as well.
+        """root: created by the first publish or alias. It may itself be a symbolic link; below it none is followed.
+        include_bundled: whether the package's own models are included.
         """
         self.root = Path(root)
         self._layers = (self.root, BUNDLED_ROOT) if include_bundled else (self.root,)
@@ -88,8 +90,8 @@ class ModelStore:
     def publish(self, name: str, checkpoint: Checkpoint, created: datetime | None = None) -> ModelVersion:
         """Add `checkpoint` as the next version of `name`. All of it becomes visible at once, or none of it.
 
-        The store's fields of its manifest (name, version, created, generator, n_parameters, files) are filled in;
-        the object itself is left alone. created: an aware time; None for now.
+        The store's fields of its manifest (name, version, created, generator, n_parameters, files) are filled in
+        a copy. created: an aware time; None for now.
 
         Raises InvalidName for a name that breaks the rule or is an alias; CorruptCheckpoint or GoldenMismatch
         for a checkpoint that would not load (NaN weights, wrong types, a golden case that it does not
@@ -97,22 +99,22 @@ class ModelStore:
         then as it was.
         """
         check_name(name)
-        if name in self.aliases():
+        if name in self._read_aliases():
             raise InvalidName(f"model name: found {name!r}, which is an alias, expected a name that is free")
-        tensors = checkpoint.tensor_files()
+        arrays = checkpoint.array_files()
         try:
-            draft = _rehearsed(name, checkpoint, tensors, created or datetime.now(UTC))
-            return self._write(name, draft, tensors)
+            draft = _checked_manifest(name, checkpoint, arrays, created or datetime.now(UTC))
+            return self._write(name, draft, arrays)
         except OSError as error:
             reason = error.strerror or type(error).__name__
             raise PublishFailed(f"{name}: not published ({reason}); the store is as it was") from error
 
-    def _write(self, name: str, draft: Manifest, tensors: dict[str, bytes]) -> ModelVersion:
+    def _write(self, name: str, draft: Manifest, arrays: dict[str, bytes]) -> ModelVersion:
         """Write into a partial folder, fsync all of it, rename it to the next free number."""
         _make_folder(self.root)
         sweep(self.root)
         with partial_folder(self.root) as partial:
-            for file, data in tensors.items():
+            for file, data in arrays.items():
                 write_new(partial / file, data)
             while True:
                 version = self._next_version(name)
@@ -158,54 +160,64 @@ class ModelStore:
     def load(self, reference: str) -> Checkpoint:
         """Read a version and check everything that can be checked without running it.
 
-        That is every file's digest, and the tensors' names, shapes, type and finiteness against the manifest's
+        That is every file's digest, and the arrays' names, shapes, type and finiteness against the manifest's
         configuration. Errors as `resolve`; CorruptCheckpoint names the file, what was found and what was
         expected. The golden case is left to whoever runs the model, on the device and in the precision that it
         is run in (`Checkpoint.golden.check`).
         """
         layer, name, version = self._find(reference)
-        manifest, tensors = read_version(layer, name, version)
+        manifest, arrays = read_version(layer, name, version)
         try:
-            return Checkpoint.from_files(manifest, tensors)
+            return Checkpoint.from_files(manifest, arrays)
         except CorruptCheckpoint as error:
             raise error.inside(f"{name}/{version}") from error
 
     def verify(self, reference: str) -> GoldenErrors:
-        """Load, and ask the golden case in float32 on the CPU; errors as `load`, and GoldenMismatch."""
-        return self.load(reference).check_golden()
+        """Load, and design the golden case as a CPU serves it; errors as `load`, and GoldenMismatch."""
+        checkpoint = self.load(reference)
+        return checkpoint.golden.check(create_backend("cpu", checkpoint.parameters))
 
     def list(self) -> list[ModelVersion]:
-        """Every version whose manifest is sound, by name, then ascending; the others are left to `broken`."""
-        broken = self.broken()
-        return [self.resolve(reference) for reference in self._references() if reference not in broken]
+        """Every version whose manifest is sound, by name, then ascending; `broken` has the others."""
+        return [each for each in self._all_versions().values() if isinstance(each, ModelVersion)]
 
     def broken(self) -> dict[str, str]:
-        """What is wrong with the versions whose manifest cannot be trusted, by reference."""
-        faults = {}
-        for reference in self._references():
-            try:
-                self.manifest(reference)
-            except CorruptStore as error:
-                faults[reference] = str(error)
+        """What is wrong with the versions that cannot be read, by reference, with the aliases' file and with the
+        root itself, as ``aliases.json`` and ``store``."""
+        faults = {place: str(each) for place, each in self._all_versions().items() if isinstance(each, Exception)}
+        if os.path.lexists(self.root) and not self.root.is_dir():
+            faults["store"] = "store: found no folder, expected one; no model can be published into it"
+        try:
+            self._read_aliases()
+        except CorruptStore as error:
+            faults[ALIASES_FILE] = str(error)
         return faults
 
-    def _references(self) -> Iterator[str]:
-        """Every ``name@version``, sorted. Of two of one number only the root's can be referred to."""
-        found = {
-            (name, version)
-            for layer in self._layers
-            for name in names_in(layer)
-            for version in versions_in(layer, name)
-        }
-        return (str(Reference(*each)) for each in sorted(found))
+    def _all_versions(self) -> dict[str, ModelVersion | CorruptStore]:
+        """Every version by reference, or why it cannot be read."""
+        found: dict[Reference, ModelVersion | CorruptStore] = {}
+        for layer in self._layers:
+            for name in names_in(layer):
+                try:
+                    references = [Reference(name, version) for version in versions_in(layer, name)]
+                except CorruptStore as error:
+                    found[Reference(name, None)] = error
+                    continue
+                for reference in references:
+                    try:
+                        found[reference] = self.resolve(str(reference))
+                    except CorruptStore as error:
+                        found[reference] = error
+        in_order = sorted(found, key=lambda each: (each.name, each.version or 0))
+        return {str(reference): found[reference] for reference in in_order}
 
     def _find(self, reference: str) -> tuple[Path, str, int]:
         """Layer, name and number of what a reference stands for, aliases included."""
         wanted = parse_reference(reference)
-        # A model of the root is found without reading the aliases, so a damaged aliases file cannot hide it.
+        # A model of the root is found without reading the aliases, so that a damaged file does not hide it.
         if wanted.version is not None or versions_in(self.root, wanted.name):
             return self._find_model(wanted)
-        target = self.aliases().get(wanted.name)
+        target = self._read_aliases().get(wanted.name)
         if target is None:
             return self._find_model(wanted)
         try:
@@ -225,12 +237,19 @@ class ModelStore:
     # ----- aliases --------------------------------------------------------------------------------------------
 
     def aliases(self) -> dict[str, str]:
-        """Aliases and the references that they stand for; CorruptStore if their file cannot be read."""
+        """Aliases and the references that they stand for; {} where their file cannot be read (see `broken`)."""
+        try:
+            return self._read_aliases()
+        except CorruptStore:
+            return {}
+
+    def _read_aliases(self) -> dict[str, str]:
+        """The same, but CorruptStore where the file cannot be read."""
         if not os.path.lexists(self.root / ALIASES_FILE):
             return {}
         data = read_plain_file(self.root, ALIASES_FILE)
         try:
-            found = json.loads(data)
+            found = parse_json(data)
             return {check_name(alias): str(parse_reference(target)) for alias, target in found.items()}
         except (ValueError, AttributeError, InvalidName) as error:
             raise CorruptStore(
@@ -274,7 +293,7 @@ class ModelStore:
             descriptor = os.open(self.root, os.O_RDONLY | os.O_DIRECTORY)
             try:
                 fcntl.flock(descriptor, fcntl.LOCK_EX)
-                aliases = self.aliases()
+                aliases = self._read_aliases()
                 yield aliases
                 table = json.dumps(aliases, indent=2, sort_keys=True) + "\n"
                 replace_file(self.root / ALIASES_FILE, table.encode())
@@ -284,29 +303,30 @@ class ModelStore:
             raise PublishFailed(f"alias {alias}: not changed ({error.strerror})") from error
 
 
-def _rehearsed(name: str, checkpoint: Checkpoint, tensors: dict[str, bytes], created: datetime) -> Manifest:
+def _checked_manifest(name: str, checkpoint: Checkpoint, arrays: dict[str, bytes], created: datetime) -> Manifest:
     """The manifest to write, but for its number, after loading from memory what is about to be written.
 
-    So nothing is ever published that `load` would refuse, by construction and not by a second set of rules.
+    So nothing is published that `load` would refuse, without a second set of rules.
     """
     try:
         draft = checkpoint.manifest.published(
             name,
             1,
             created,
-            checkpoint.generator.config.to_dict(),
-            checkpoint.generator.n_parameters,
-            {file: sha256(data) for file, data in tensors.items()},
+            checkpoint.parameters.config.to_dict(),
+            checkpoint.parameters.config.n_parameters,
+            {file: sha256(data) for file, data in arrays.items()},
         )
         draft = Manifest.from_bytes(draft.to_bytes())
     except ValueError as error:
         raise PublishFailed(f"{name}: not published, its manifest cannot be written ({error})") from error
-    Checkpoint.from_files(draft, tensors).check_golden()
+    loaded = Checkpoint.from_files(draft, arrays)
+    loaded.golden.check(create_backend("reference", loaded.parameters))
     return draft
 
 
 def _make_folder(folder: Path) -> None:
-    """Make a folder that may be there already, and make a new one's name durable."""
+    """Create a folder unless it exists, and fsync its parent."""
     try:
         folder.mkdir(parents=True)
     except FileExistsError:

@@ -1,8 +1,8 @@
-"""Reading one version's folder, trusting nothing in it.
+"""Reads one version's folder and trusts nothing in it.
 
-A version is exactly five plain files. A sixth is refused like a missing one: no digest covers it, so it has no
-business in something that a digest names. The manifest holds the digests of the tensor files, and
-``manifest.sha256`` (in the form of ``sha256sum``, so that ``sha256sum -c`` checks it) holds the manifest's own.
+A version is exactly five plain files. A sixth is refused like a missing one, since no digest covers it. The
+manifest holds the digests of the tensor files, and ``manifest.sha256`` (in the form of ``sha256sum``, so that
+``sha256sum -c`` checks it) holds the manifest's own.
 
 Every step goes through a file descriptor opened with O_NOFOLLOW, so that no symbolic link is followed below the
 root and nothing can be exchanged between the check and the read; digests are taken of the very bytes that are used.
@@ -27,7 +27,7 @@ TENSOR_FILES = (GENERATOR_FILE, REFERENCE_FILE, GOLDEN_FILE)
 VERSION_FILES = (MANIFEST_FILE, MANIFEST_DIGEST_FILE, *TENSOR_FILES)
 
 MAX_FILE_BYTES = 64 * 1024 * 1024
-"""A hundred times the largest file published so far; more is a mistake, or an attempt to fill the memory."""
+"""A hundred times the largest file published so far: bounds the memory that reading takes."""
 
 
 def manifest_digest_line(manifest: bytes) -> bytes:
@@ -36,27 +36,42 @@ def manifest_digest_line(manifest: bytes) -> bytes:
 
 
 def names_in(root: Path) -> list[str]:
-    """Models in `root`, sorted: its folders that are called like a model and hold a version. No root, no models."""
+    """Models in `root`, sorted: its folders that are called like a model and hold a version, or cannot be read.
+
+    [] where `root` is no folder.
+    """
     if not root.is_dir():
         return []
-    folders = (entry for entry in os.scandir(root) if entry.is_dir(follow_symlinks=False))
-    return sorted(entry.name for entry in folders if is_name(entry.name) and versions_in(root, entry.name))
+    with os.scandir(root) as entries:
+        folders = [entry.name for entry in entries if entry.is_dir(follow_symlinks=False)]
+    return sorted(name for name in folders if is_name(name) and _may_hold_versions(root, name))
+
+
+def _may_hold_versions(root: Path, name: str) -> bool:
+    try:
+        return bool(versions_in(root, name))
+    except CorruptStore:
+        return True
 
 
 def versions_in(root: Path, name: str) -> list[int]:
     """Versions of `name` in `root`, ascending; [] if there is no such model.
 
-    Whatever is called like a version counts, sound or not, so that a broken latest version is met with an error
-    and not passed over in silence for the one before it. CorruptStore if `name` is a link or no folder.
+    Whatever is called like a version counts, sound or not, so that a broken latest version is an error and not
+    silently replaced by the one before it. CorruptStore if `name` is a link, no folder, or cannot be read.
     """
     folder = root / name
     try:
         mode = folder.lstat().st_mode
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):  # the latter where the root is a file
         return []
     if not stat.S_ISDIR(mode):
         raise CorruptStore(name, _kind(mode), "a folder")
-    return sorted(version for entry in os.listdir(folder) if (version := version_of(entry)) is not None)
+    try:
+        entries = os.listdir(folder)
+    except OSError as error:
+        raise CorruptStore(name, f"a folder that cannot be read ({error.strerror})", "a readable one") from error
+    return sorted(version for entry in entries if (version := version_of(entry)) is not None)
 
 
 def read_manifest(root: Path, name: str, version: int) -> Manifest:
@@ -108,7 +123,7 @@ def _manifest_from(folder: int, name: str, version: int) -> Manifest:
         )
     try:
         manifest = Manifest.from_bytes(data)
-    except ValueError as error:  # pydantic's and json's errors are ValueErrors
+    except ValueError as error:  # as pydantic's and json's errors are
         raise CorruptCheckpoint(
             f"{place}/{MANIFEST_FILE}", _one_line(error), "a manifest that this version of the package can read"
         ) from error
@@ -164,7 +179,7 @@ def _read(folder: int, file: str, place: str) -> bytes:
 
 
 def _what_is(entry: str, folder: int, error: OSError) -> str:
-    """What stands at `entry`, which could not be opened: nothing, a link, or something that gave `error`."""
+    """What is at `entry`, which could not be opened: nothing, a link, or something that gave `error`."""
     try:
         mode = os.stat(entry, dir_fd=folder, follow_symlinks=False).st_mode
     except FileNotFoundError:

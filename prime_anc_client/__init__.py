@@ -15,8 +15,8 @@ or for both ears at once:
 
     left, right = client.refine_items([Item(primary, secondary), Item(other_primary, other_secondary)], k=1)
 
-It speaks the service's binary form, and JSON where that cannot say it, over connections that are kept. It imports
-NumPy and httpx and nothing else of the project, so it can live where the service does not.
+It uses the service's binary form, and JSON where needed, over kept connections. It needs NumPy and httpx and
+nothing else of the project.
 """
 
 from prime_anc_client.calibration import Bands, Calibration, Finding, Take, Verdict

@@ -1,4 +1,4 @@
-"""What a calibration is made of, and what the service makes of it."""
+"""A calibration's recordings and its result."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ Sign = Literal["minus", "plus"]
 class Take(NamedTuple):
     """A recording of both microphones at 48 kHz.
 
-    gain: the plain factor that stood in the control filter's place, 0 with the loudspeaker silent. x: reference
-    microphone, e: error microphone, both [n], real, 3072 to 2880000 samples.
+    gain: the plain gain that was used as the control filter, 0 with the loudspeaker off. x: reference microphone,
+    e: error microphone, both [n], real, 3072 to 2880000 samples.
     """
 
     gain: float
@@ -26,7 +26,7 @@ class Take(NamedTuple):
 
 
 class Finding(NamedTuple):
-    """code: a stable name (`clipping`). detail: what was found and expected."""
+    """code: a stable name (`clipping`). detail: what is wrong and what to do."""
 
     code: str
     detail: str
@@ -48,10 +48,10 @@ class Bands:
 
 @dataclass(frozen=True)
 class Verdict:
-    """What the service thinks of a calibration.
+    """The service's judgement of a calibration.
 
-    passed: whether nothing speaks against it. reasons: what does. not_judged: what could not be told. figures: what
-    was judged, by name; None where it could not be worked out.
+    passed: whether there is no reason against it. not_judged: checks that could not be made. figures: the measured
+    quantities by name; None where one could not be computed.
     """
 
     passed: bool
@@ -62,10 +62,10 @@ class Verdict:
 
 @dataclass(frozen=True, eq=False)
 class Calibration:
-    """One ear as its takes show it; `Client.refine` and `Client.synthesize` take it in place of two paths.
+    """One ear's estimated paths; `Client.refine` and `Client.synthesize` take it instead of two paths.
 
     primary, secondary: impulse responses at 48 kHz, float32 [8192] and [2048]. coherence: float32 [16385], per bin
-    of the design grid. sign: of the signal chain, as it was said.
+    of the design grid. sign: of the signal chain, as given.
     """
 
     primary: NDArray[np.float32]
@@ -77,7 +77,7 @@ class Calibration:
 
 
 def read_calibration(content: bytes) -> Calibration:
-    """The service's answer in JSON."""
+    """From the service's answer in JSON."""
     document: dict[str, Any] = json.loads(content)
     verdict = document["verdict"]
     return Calibration(

@@ -1,4 +1,4 @@
-"""The client: one request, one answer, and patience within bounds."""
+"""The client: one request, one answer, and retries within a time limit."""
 
 from __future__ import annotations
 
@@ -19,7 +19,6 @@ from prime_anc_client.errors import NotReached, Refused, UnknownAnswer, from_ans
 from prime_anc_client.transport import Transport
 from prime_anc_client.wire import document, encode, encode_json, encode_takes
 
-Method = Literal["prime", "ratio_base", "projected_ratio", "wmmse"]
 Profile = Literal["fast", "fine", "paper"]
 
 _BINARY, _JSON = "application/octet-stream", "application/json"
@@ -36,12 +35,11 @@ _Read = TypeVar("_Read")
 
 @dataclass(frozen=True, eq=False)
 class Design:
-    """A filter and what the service says of it.
+    """A filter and what the service predicts of it.
 
-    taps: float32 [2048], causal, 48 kHz, in the sign asked for, read-only. model_digest: of what made it.
-    n_applied: updates made. noise_reduction_db: predicted mean, 50 Hz to 5 kHz, positive is quieter.
-    amplification_db: predicted mean of what bands become louder by. warnings: codes. timings_ms: of each stage that
-    was timed apart.
+    taps: float32 [2048], causal, 48 kHz, in the sign asked for, read-only. model_digest: of the model that made it.
+    n_applied: Gauss-Newton updates. noise_reduction_db: predicted mean, 50 Hz to 5 kHz, positive is quieter.
+    amplification_db: predicted mean over bands of how much louder they get. warnings: codes. timings_ms: by stage.
     """
 
     taps: NDArray[np.float32]
@@ -55,20 +53,20 @@ class Design:
 
 @dataclass(frozen=True, eq=False)
 class Item:
-    """One ear, and what is asked for it; the fields are the arguments of `Client.synthesize`."""
+    """One ear of several in a request; the fields are the arguments of `Client.synthesize`."""
 
     primary: ArrayLike | Calibration
     secondary: ArrayLike | None = None
     coherence: ArrayLike | None = None
     reference_psd: ArrayLike | None = None
     model: str | None = None
-    method: Method = "prime"
+    method: str = "prime"
     sign: Sign | None = None
     max_gain_db: float | None = None
 
 
 class Client:
-    """Asks one service. For one thread at a time; connections are kept until it is closed."""
+    """A connection to one service, kept until it is closed. Not thread-safe."""
 
     def __init__(
         self,
@@ -79,20 +77,20 @@ class Client:
         timeout_s: float = 10.0,
         retry_for_s: float = 30.0,
     ) -> None:
-        """url: of the service. uds: Unix socket that it listens on, in place of the address in the URL.
+        """url: of the service. uds: Unix socket that it listens on, instead of the address in the URL.
 
-        A 503 is tried again after the seconds that its `Retry-After` asks for, a refused connection after one, and
-        a connection that broke at once (asking for a design changes nothing, so it may be asked for twice), as long
-        as the next attempt begins within `retry_for_s` of the first. timeout_s: of one attempt, from connecting to
-        the last byte of the answer; the deadline comes on top, 30 s for a calibration that names none. Raises
-        ValueError for a key that no header can hold.
+        A request is repeated after a 503 (after the seconds of its `Retry-After`), after a refused connection
+        (after one second) and after a broken connection (at once: a design changes nothing), as long as the next
+        attempt begins within `retry_for_s` of the first. timeout_s: of one attempt, from connecting to the last
+        byte of the answer, in addition to the deadline (30 s for a calibration without one). Raises ValueError for
+        a key that does not fit into a header.
         """
         if api_key is not None and not _KEY.fullmatch(api_key):
-            raise ValueError("api_key: found an empty one, or a blank or line end in it, expected neither")
+            raise ValueError("api_key: it is empty or contains white space or control characters")
         headers = {"Content-Type": _BINARY, "Accept": _BINARY}
         if api_key is not None:
             headers["Authorization"] = f"Bearer {api_key}"
-        # A key is of whatever letters, and the service knows it by its bytes.
+        # A key may hold any letters; the service compares its UTF-8 bytes.
         self._http = httpx.Client(
             base_url=url,
             headers=httpx.Headers(headers, encoding="utf-8"),
@@ -113,10 +111,10 @@ class Client:
         self._http.close()
 
     def is_ready(self) -> bool:
-        """Whether the service designs filters now; False too where nobody answers."""
+        """Whether the service is ready to design; False too where it does not answer."""
         try:
             answer = self._http.get("/health/ready", headers={"Accept": _JSON})
-            return answer.status_code == 200 and _understood(_read_readiness, answer)
+            return answer.status_code == 200 and _parse(_read_readiness, answer)
         except (httpx.RequestError, UnknownAnswer):
             return False
 
@@ -128,7 +126,7 @@ class Client:
         coherence: ArrayLike | None = None,
         reference_psd: ArrayLike | None = None,
         model: str | None = None,
-        method: Method = "prime",
+        method: str = "prime",
         sign: Sign | None = None,
         max_gain_db: float | None = None,
         deadline_ms: float | None = None,
@@ -136,11 +134,12 @@ class Client:
         """Design a filter without updates.
 
         primary, secondary: impulse responses (real, 1 to 32768 samples at 48 kHz) or one-sided spectra (complex,
-        n_fft / 2 + 1 bins). coherence: per bin, 0 to 1. A calibration stands for all three. reference_psd: of the
-        noise to expect, mean square per bin; the model's own where None. It is sent in JSON, which takes some
-        milliseconds more. sign: of the signal chain; without one the calibration's, else `minus`. model: `name` or
-        `name@version`. max_gain_db: ceiling on |W|. deadline_ms: when the answer is worth nothing any more. Raises
-        ValueError for arrays of a wrong shape, and ClientError.
+        n_fft / 2 + 1 bins). coherence: per bin, 0 to 1. A calibration replaces all three. reference_psd: of the
+        expected noise, mean square per bin; default: the model's own. It is sent in JSON, which takes some
+        milliseconds more. sign: of the signal chain; default: the calibration's, else `minus`. model: `name` or
+        `name@version`. method: `prime` or another that the service has; it refuses others and names its own.
+        max_gain_db: ceiling on |W|. deadline_ms: after which the answer is no longer needed.
+        Raises ValueError for arrays of a wrong shape, and ClientError.
         """
         item = Item(primary, secondary, coherence, reference_psd, model, method, sign, max_gain_db)
         return self._design("/synthesize", item, {}, deadline_ms)
@@ -155,28 +154,27 @@ class Client:
         coherence: ArrayLike | None = None,
         reference_psd: ArrayLike | None = None,
         model: str | None = None,
-        method: Method = "prime",
+        method: str = "prime",
         sign: Sign | None = None,
         max_gain_db: float | None = None,
         deadline_ms: float | None = None,
     ) -> Design:
         """The same with up to `k` Gauss-Newton updates, 0 to 8.
 
-        profile: `fine` for responses of up to 8192 samples that no window as long has smoothed, where `fast` would
-        look at too few frequencies; for longer ones, and spectra of more than 4097 bins, `fast` stands for it.
+        profile: `fine` uses a finer frequency grid than `fast`; the service chooses it by itself for responses of
+        more than 8192 samples and spectra of more than 4097 bins.
         """
         item = Item(primary, secondary, coherence, reference_psd, model, method, sign, max_gain_db)
-        return self._design("/refine", item, _given(k=k, profile=profile), deadline_ms)
+        return self._design("/refine", item, _present(k=k, profile=profile), deadline_ms)
 
     def synthesize_items(
         self, items: Sequence[Item], *, deadline_ms: float | None = None
     ) -> list[Design | Refused]:
-        """Design 1 to 16 filters without updates in one request: for each item, in order, what it would get alone.
+        """Design 1 to 16 filters without updates in one request; the answers are in the order of the items.
 
-        Items of one model and method are designed together. A refusal is not raised but stands in its item's place;
-        only where all are refused for want of time the request is, and raises Unavailable. Sent in JSON, as one
-        body of at most 12 MiB unless the service is told otherwise. Raises ValueError for arrays of a wrong shape,
-        before anything is sent, and ClientError.
+        A refused item is not raised but returned in its place; if all are refused for lack of time, the request
+        raises Unavailable. Sent as one JSON body, of at most 12 MiB by default. Raises ValueError for arrays of a
+        wrong shape, before anything is sent, and ClientError.
         """
         return self._design_items("/synthesize", items, {}, deadline_ms)
 
@@ -184,7 +182,7 @@ class Client:
         self, items: Sequence[Item], *, k: int = 3, profile: Profile = "fast", deadline_ms: float | None = None
     ) -> list[Design | Refused]:
         """The same with up to `k` Gauss-Newton updates for each, 0 to 8."""
-        return self._design_items("/refine", items, _given(k=k, profile=profile), deadline_ms)
+        return self._design_items("/refine", items, _present(k=k, profile=profile), deadline_ms)
 
     def calibrate(
         self,
@@ -197,32 +195,32 @@ class Client:
     ) -> Calibration:
         """Estimate an ear's paths from 2 to 64 takes, at least one with gain 0 and one without, and judge them.
 
-        model: whose support polarity and leak are judged against. sign: of the signal chain that played the gain.
-        n_windows: windows of 8192 samples that are read of each take, 1 to 64; as many as models were trained with
-        where None. A calibration that did not pass is an answer too: see its verdict before using it. Raises
-        ValueError for signals of a wrong shape, and ClientError.
+        model: whose support listeners polarity and leak are compared with. sign: of the signal chain that played
+        the gain. n_windows: windows of 8192 samples used of each take, 1 to 64. A calibration that did not pass is
+        returned too: check its verdict before using it. Raises ValueError for signals of a wrong shape, and
+        ClientError.
         """
-        options = _given(model=model, sign=sign, n_windows=n_windows)
-        # In binary the answer would hold the verdict's codes only.
+        options = _present(model=model, sign=sign, n_windows=n_windows)
+        # The binary answer holds only the verdict's codes.
         answer = self._post("/calibrate", encode_takes(takes), options, deadline_ms, accept=_JSON)
-        return _understood(_read_calibration, answer)
+        return _parse(_read_calibration, answer)
 
     def _design(self, path: str, item: Item, options: dict[str, str], deadline_ms: float | None) -> Design:
         if item.reference_psd is not None:
-            body = encode_json(_members(item))
-            return _understood(_read, self._post(path, body, options, deadline_ms, content_type=_JSON))
-        ear = _ear(item)
-        asked = _given(model=item.model, method=item.method, sign=ear.sign, max_gain_db=item.max_gain_db)
-        return _understood(_read, self._post(path, encode(*ear[:3]), options | asked, deadline_ms))
+            body = encode_json(_json_item(item))
+            return _parse(_read_binary, self._post(path, body, options, deadline_ms, content_type=_JSON))
+        paths = _paths_of(item)
+        asked = _present(model=item.model, method=item.method, sign=paths.sign, max_gain_db=item.max_gain_db)
+        return _parse(_read_binary, self._post(path, encode(*paths[:3]), options | asked, deadline_ms))
 
     def _design_items(
         self, path: str, items: Sequence[Item], options: dict[str, str], deadline_ms: float | None
     ) -> list[Design | Refused]:
-        body = encode_json({"items": [_members(item) for item in items]})
+        body = encode_json({"items": [_json_item(item) for item in items]})
         answer = self._post(path, body, options, deadline_ms, content_type=_JSON, accept=_JSON)
-        found = _understood(_read_items, answer)
+        found = _parse(_read_items, answer)
         if len(found) != len(items):
-            raise UnknownAnswer(f"found {len(found)} answers, expected {len(items)}")
+            raise UnknownAnswer(f"{len(found)} answers came for {len(items)} items")
         return found
 
     def _post(
@@ -234,90 +232,90 @@ class Client:
         content_type: str = _BINARY,
         accept: str = _BINARY,
     ) -> httpx.Response:
-        headers = _given(**{"X-Deadline-Ms": deadline_ms, "Content-Type": content_type, "Accept": accept})
+        headers = _present(**{"X-Deadline-Ms": deadline_ms, "Content-Type": content_type, "Accept": accept})
         if deadline_ms is None:
             deadline_ms = _CALIBRATION_DEADLINE_MS if path == "/calibrate" else 0.0
         timeout_s = self._timeout_s + min(max(0.0, float(deadline_ms)), _MAX_DEADLINE_MS) / 1e3
-        return self._answered(
+        return self._send(
             self._http.build_request("POST", path, content=body, params=options, headers=headers, timeout=timeout_s)
         )
 
-    def _answered(self, request: httpx.Request) -> httpx.Response:
-        """The answer once it is a success, within the bound on retries."""
-        given_up = time.monotonic() + self._retry_for_s
+    def _send(self, request: httpx.Request) -> httpx.Response:
+        """The successful answer, after retries within the time limit."""
+        deadline = time.monotonic() + self._retry_for_s
         has_broken = False
         while True:
             try:
                 answer = self._http.send(request)
             except httpx.TimeoutException as error:
-                raise NotReached(f"found no answer in time: {error}") from error
+                raise NotReached(f"no answer in time: {error}") from error
             except httpx.DecodingError as error:
-                raise UnknownAnswer(f"found a body that its Content-Encoding does not fit: {error}") from error
+                raise UnknownAnswer(f"the body does not match its Content-Encoding: {error}") from error
             except httpx.TransportError as error:
-                # A kept connection may have been closed meanwhile; a new one that breaks too is given time.
+                # The service may have closed a kept connection; if a new one breaks too, wait before the next.
                 is_new = has_broken or isinstance(error, httpx.ConnectError)
                 wait_s, has_broken = _DEFAULT_RETRY_S if is_new else 0.0, True
-                if _is_hopeless(error) or time.monotonic() + wait_s > given_up:
-                    raise NotReached(f"found no service that answers: {error}") from error
+                if _is_permanent(error) or time.monotonic() + wait_s > deadline:
+                    raise NotReached(f"no service answers: {error}") from error
             else:
                 if answer.status_code == 200:
                     return answer
                 wait_s = _retry_after_s(answer)
-                if answer.status_code != 503 or time.monotonic() + wait_s > given_up:
+                if answer.status_code != 503 or time.monotonic() + wait_s > deadline:
                     raise from_answer(answer.status_code, answer.content)
             time.sleep(wait_s)
 
 
-class _Ear(NamedTuple):
+class _Paths(NamedTuple):
     primary: ArrayLike
     secondary: ArrayLike
     coherence: ArrayLike | None
     sign: Sign
 
 
-def _ear(item: Item) -> _Ear:
-    """What is known of an item's ear, and the sign of its signal chain."""
+def _paths_of(item: Item) -> _Paths:
+    """An item's paths and the sign of its signal chain."""
     if isinstance(item.primary, Calibration):
         if item.secondary is not None or item.coherence is not None:
-            raise ValueError("secondary, coherence: found one beside a calibration, expected the calibration alone")
+            raise ValueError("secondary, coherence: a calibration holds them already; leave them out")
         known = item.primary
-        return _Ear(known.primary, known.secondary, known.coherence, item.sign or known.sign)
+        return _Paths(known.primary, known.secondary, known.coherence, item.sign or known.sign)
     if item.secondary is None:
-        raise ValueError("secondary: found none, expected a path, or a calibration in place of both")
-    return _Ear(item.primary, item.secondary, item.coherence, item.sign or "minus")
+        raise ValueError("secondary: it is missing; give both paths or a calibration")
+    return _Paths(item.primary, item.secondary, item.coherence, item.sign or "minus")
 
 
-def _members(item: Item) -> dict[str, object]:
+def _json_item(item: Item) -> dict[str, object]:
     """An item in JSON."""
-    ear = _ear(item)
+    paths = _paths_of(item)
     return document(
-        ear.primary,
-        ear.secondary,
-        ear.coherence,
+        paths.primary,
+        paths.secondary,
+        paths.coherence,
         item.reference_psd,
         model=item.model,
         method=item.method,
-        sign=ear.sign,
+        sign=paths.sign,
         max_gain_db=item.max_gain_db,
     )
 
 
-def _given(**options: object) -> dict[str, str]:
-    """Those that are not None, as text."""
+def _present(**options: object) -> dict[str, str]:
+    """Options that are not None, as text."""
     return {name: _text(value) for name, value in options.items() if value is not None}
 
 
 def _text(value: object) -> str:
-    """A float without an exponent, which the service takes in no header and no query."""
+    """Floats without an exponent, which the service refuses in headers and queries."""
     if isinstance(value, float | np.floating):
         return np.format_float_positional(float(value), trim="-")
     return str(value)
 
 
-def _is_hopeless(error: httpx.TransportError) -> bool:
-    """Whether waiting does not help: a wrong URL or header, a host without a name, a certificate without trust.
+def _is_permanent(error: httpx.TransportError) -> bool:
+    """Whether retrying is useless: a wrong URL or header, an unknown host, an untrusted certificate.
 
-    A connection that is refused, or a Unix socket that is missing, is a service that starts.
+    A refused connection or a missing Unix socket may be a service that is starting.
     """
     if not isinstance(error, httpx.ConnectError):
         return isinstance(error, httpx.UnsupportedProtocol | httpx.LocalProtocolError)
@@ -328,18 +326,18 @@ def _is_hopeless(error: httpx.TransportError) -> bool:
 
 
 def _retry_after_s(answer: httpx.Response) -> float:
-    """Seconds; one where the header is missing or, as a proxy's may be, a date."""
+    """Seconds; 1 where the header is missing or a date, as a proxy's may be."""
     asked = answer.headers.get("Retry-After", "")
     return float(asked) if asked.isascii() and asked.isdigit() else _DEFAULT_RETRY_S
 
 
-def _understood(read: Callable[[httpx.Response], _Read], answer: httpx.Response) -> _Read:
-    """What the function reads from an answer of status 200. Raises UnknownAnswer where it is not the service's."""
+def _parse(read: Callable[[httpx.Response], _Read], answer: httpx.Response) -> _Read:
+    """What `read` returns for an answer of status 200; UnknownAnswer where the answer is not the service's."""
     try:
         return read(answer)
     except (ValueError, TypeError, LookupError, AttributeError, RecursionError) as error:
         found = f"{answer.headers.get('Content-Type', 'no media type')} {answer.content[:80]!a}"
-        raise UnknownAnswer(f"found 200 with {found}, expected the service's own answer") from error
+        raise UnknownAnswer(f"an answer of status 200 does not come from the service: {found}") from error
 
 
 def _read_readiness(answer: httpx.Response) -> bool:
@@ -354,12 +352,12 @@ def _read_items(answer: httpx.Response) -> list[Design | Refused]:
     return [_read_item(each) for each in json.loads(answer.content)["items"]]
 
 
-def _read(answer: httpx.Response) -> Design:
+def _read_binary(answer: httpx.Response) -> Design:
     """The taps from the body, the rest from the headers."""
     headers = answer.headers
     timings = (part.split(";dur=") for part in headers["Server-Timing"].split(", "))
     return Design(
-        taps=_whole(np.frombuffer(answer.content, "<f4")),
+        taps=_checked_taps(np.frombuffer(answer.content, "<f4")),
         model_digest=headers["X-Model-Digest"],
         n_applied=int(headers["X-Refine-Applied"]),
         noise_reduction_db=float(headers["X-Predicted-NR-dB"]),
@@ -373,10 +371,10 @@ def _read_item(found: dict[str, Any]) -> Design | Refused:
     """One of several answers in JSON."""
     if "fir" not in found:
         problem = from_document(found["status"], found)
-        # JSON's `primary.impulse_response` is the argument `primary`, as it is in binary.
+        # `primary.impulse_response` in JSON is the argument `primary`.
         problem.field = problem.field and problem.field.split(".")[0]
         return problem
-    taps = _whole(np.array(found["fir"], np.float32))
+    taps = _checked_taps(np.array(found["fir"], np.float32))
     taps.flags.writeable = False
     prediction = found["prediction"]
     return Design(
@@ -390,8 +388,8 @@ def _read_item(found: dict[str, Any]) -> Design | Refused:
     )
 
 
-def _whole(taps: NDArray[np.float32]) -> NDArray[np.float32]:
-    """The taps; ValueError where they are no filter."""
+def _checked_taps(taps: NDArray[np.float32]) -> NDArray[np.float32]:
+    """The taps; ValueError unless they are 2048 finite numbers."""
     if taps.shape != (_N_TAPS,) or not np.isfinite(taps).all():
-        raise ValueError(f"fir: found {list(taps.shape)} numbers, expected {_N_TAPS} that are finite")
+        raise ValueError(f"fir: {list(taps.shape)} numbers are not {_N_TAPS} finite ones")
     return taps

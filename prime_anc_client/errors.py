@@ -1,4 +1,4 @@
-"""What can go wrong, told from the service's problem documents (RFC 9457)."""
+"""Exceptions, made from the service's problem documents (RFC 9457)."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ class ClientError(Exception):
 
 
 class NotReached(ClientError):
-    """No answer came: no connection, a connection that broke, or none in time."""
+    """No answer: no connection, a broken connection, or a timeout."""
 
 
 class UnknownAnswer(ClientError):
-    """An answer of status 200 that the service does not give: something in between does, such as a login page."""
+    """An answer of status 200 that does not come from the service, for example a proxy's login page."""
 
 
 class Refused(ClientError):
     """The service answered with a problem.
 
-    status: of HTTP. code: the problem's stable name (`unusable-paths`). detail: what was found and expected. field:
-    the one to blame, where there is one.
+    status: of HTTP. code: the problem's stable name (`unusable-paths`). detail: what is wrong. field: the request's
+    field that it is about, or None.
     """
 
     def __init__(self, status: int, code: str, detail: str, field: str | None = None) -> None:
@@ -46,7 +46,7 @@ class UnusablePaths(Refused):
 
 
 class OverQuota(Refused):
-    """429: this key asks too often."""
+    """429: this key is over its quota."""
 
 
 class ServiceFault(Refused):
@@ -68,11 +68,11 @@ _BY_STATUS: dict[int, type[Refused]] = {
 
 
 def from_answer(status: int, body: bytes) -> Refused:
-    """The exception for an answer that is no success; one that is no problem document comes from in between."""
+    """The exception for a refused request; an answer without a problem document comes from a proxy."""
     try:
         return from_document(status, json.loads(body))
     except (ValueError, TypeError, KeyError):
-        detail = f"found {body[:80]!a}, expected the service's own words"
+        detail = f"the answer is not a problem document: {body[:80]!a}"
         return _BY_STATUS.get(status, Refused)(status, "no-problem-document", detail)
 
 

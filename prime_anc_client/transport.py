@@ -1,4 +1,4 @@
-"""Connections on which an attempt ends in time as a whole, however slowly its bytes come or go."""
+"""An HTTP transport whose timeout limits an attempt as a whole, however slowly its bytes come or go."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ _PIECE_BYTES = 65_536
 
 
 class Transport(httpx.HTTPTransport):
-    """httpx bounds each read and each write; here the request's timeout bounds all of them together.
+    """httpx limits each read and each write; here the request's timeout limits all of them together.
 
     For one request at a time.
     """
 
     def __init__(self, uds: str | None) -> None:
-        """uds: Unix socket in place of the address in the URL."""
+        """uds: Unix socket instead of the address in the URL."""
         context = httpx.create_ssl_context()
         super().__init__(verify=context)
         self._backend = _Backend()
@@ -30,20 +30,20 @@ class Transport(httpx.HTTPTransport):
 
     def handle_request(self, request: httpx.Request) -> httpx.Response:
         """Send it; reading the answer's body is part of the attempt."""
-        self._backend.ends = time.monotonic() + request.extensions["timeout"]["read"]
+        self._backend.deadline = time.monotonic() + request.extensions["timeout"]["read"]
         return super().handle_request(request)
 
 
 class _Backend(httpcore.NetworkBackend):
-    """Sockets that share one end of time."""
+    """Sockets that share one deadline."""
 
     def __init__(self) -> None:
         self._sockets = httpcore.SyncBackend()
-        self.ends = 0.0
+        self.deadline = 0.0
 
     def left_s(self, late: type[httpcore.TimeoutException]) -> float:
-        """Seconds that are left; raises `late` where none are."""
-        left = self.ends - time.monotonic()
+        """Seconds until the deadline; raises `late` after it."""
+        left = self.deadline - time.monotonic()
         if left <= 0:
             raise late("timed out")
         return left
@@ -60,7 +60,7 @@ class _Backend(httpcore.NetworkBackend):
 
 
 class _Stream(httpcore.NetworkStream):
-    """A socket's bytes, as long as there is time."""
+    """A socket that reads and writes until the deadline."""
 
     def __init__(self, stream: httpcore.NetworkStream, backend: _Backend) -> None:
         self._stream, self._backend = stream, backend

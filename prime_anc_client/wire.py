@@ -1,5 +1,5 @@
-"""The service's requests: in binary, a header of 32 bytes, then float32 or complex64, little-endian throughout; in
-JSON what the binary form cannot say."""
+"""Bodies of requests: binary (a header of 32 bytes, then float32 or complex64, all little-endian), and JSON for
+what the binary form cannot hold."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _MAGIC, _TAKES_MAGIC, _VERSION, _RATE_HZ = b"PRME", b"PRMT", 1, 48_000
 _IMPULSE_RESPONSES, _COHERENCE = 1, 2
 
 _TOO_LARGE = 1e39
-"""What JSON says for NaN and infinity, which it has no word for: the service finds it infinite in float32, too."""
+"""In place of NaN and infinity, which JSON lacks: infinite in float32, so that the service refuses it."""
 
 
 def encode(primary: ArrayLike, secondary: ArrayLike, coherence: ArrayLike | None = None) -> bytes:
@@ -47,7 +47,7 @@ def document(
     max_gain_db: float | None = None,
     **options: object,
 ) -> dict[str, object]:
-    """Members of a design's request in JSON, with the options that are not None. Raises ValueError as `encode`."""
+    """A design request in JSON, with the options that are not None. Raises ValueError as `encode`."""
     arrays = _arrays(primary, secondary, coherence=coherence, reference_psd=reference_psd)
     members: dict[str, object] = {"sample_rate": _RATE_HZ}
     for name, array in arrays.items():
@@ -63,34 +63,34 @@ def document(
 
 
 def _numbers(values: NDArray[Any]) -> Any:
-    """Python's numbers for the array, each of which JSON can write."""
+    """The array as numbers that JSON can hold."""
     return np.nan_to_num(values.astype(float), nan=_TOO_LARGE, posinf=_TOO_LARGE, neginf=-_TOO_LARGE).tolist()
 
 
 def encode_json(members: dict[str, object]) -> bytes:
-    """Body of JSON."""
+    """A JSON body."""
     return json.dumps(members, separators=(",", ":")).encode()
 
 
 def _arrays(
     primary: ArrayLike, secondary: ArrayLike, **more: ArrayLike | None
 ) -> dict[str, NDArray[np.float32] | NDArray[np.complex64]]:
-    """Those that are not None, in single precision and little-endian. Raises ValueError as `encode`."""
+    """The arrays that are given, in single precision and little-endian. Raises ValueError as `encode`."""
     paths = {"primary": np.asarray(primary), "secondary": np.asarray(secondary)}
     is_spectrum, other_is = (np.iscomplexobj(path) for path in paths.values())
     if is_spectrum != other_is:
-        raise ValueError("primary, secondary: found a spectrum and an impulse response, expected two of a kind")
+        raise ValueError("primary, secondary: one is a spectrum and one an impulse response; give two of a kind")
     arrays = {name: _narrow(path, "<c8" if is_spectrum else "<f4") for name, path in paths.items()}
     arrays |= {name: _narrow(np.asarray(each), "<f4") for name, each in more.items() if each is not None}
     for name, array in arrays.items():
         if array.ndim != 1:
-            raise ValueError(f"{name}: found {array.ndim} dimensions, expected one")
+            raise ValueError(f"{name}: the array has {array.ndim} dimensions; give one")
     return arrays
 
 
 @np.errstate(over="ignore")
 def _narrow(array: NDArray[Any], dtype: str) -> NDArray[Any]:
-    """In single precision; what becomes infinite is refused by the service, which says where it is."""
+    """In single precision; the service refuses what becomes infinite and says where."""
     return array.astype(dtype)
 
 
@@ -103,8 +103,8 @@ def encode_takes(takes: Sequence[Take]) -> bytes:
     for number, take in enumerate(takes):
         x, e = np.asarray(take.x), np.asarray(take.e)
         if x.ndim != 1 or x.shape != e.shape or np.iscomplexobj(x) or np.iscomplexobj(e):
-            found = f"x {x.dtype}{list(x.shape)} and e {e.dtype}{list(e.shape)}"
-            raise ValueError(f"takes.{number}: found {found}, expected two real signals of one length")
+            found = f"x is {x.dtype}{list(x.shape)}, e is {e.dtype}{list(e.shape)}"
+            raise ValueError(f"takes.{number}: {found}; give two real signals of the same length")
         rows.append(_TAKES_ROW.pack(take.gain, len(x), bytes(4)))
         signals += [_narrow(x, "<f4").tobytes(), _narrow(e, "<f4").tobytes()]
     payload = b"".join(rows + signals)

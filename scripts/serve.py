@@ -16,13 +16,14 @@ from pathlib import Path
 from types import FrameType
 
 ROOT = Path(__file__).resolve().parents[1]
-READY_WITHIN_S = 180.0  # a cold disk reads PyTorch for a minute; a warm start takes seconds
+READY_WITHIN_S = 120.0  # a start takes seconds; a cold disk and a GPU's kernels take longer
 STOPPED_WITHIN_S = 20.0
 
 NEXT = """
 Next, in another terminal:
   curl -s -D - -o filter.f32 '{url}/refine?k=1' -d @examples/listener.json \\
     -H 'Content-Type: application/json' -H 'Accept: application/octet-stream'
+To score the filter on the true paths and draw it (needs .venv/bin/pip install -e '.[training]'):
   .venv/bin/python examples/design_filter.py --url {url}
 Ctrl-C here stops the service."""
 
@@ -39,7 +40,7 @@ def main() -> int:
     try:
         url = address(options.host, options.port)
         if wait_until_ready(service, f"{url}/health/ready"):
-            print(f"\nThe service answers at {url} (its reference: {url}/docs).", flush=True)
+            print(f"\nThe service answers at {url} (reference: {url}/docs).", flush=True)
             example = [sys.executable, str(ROOT / "examples" / "first_design.py"), "--url", url]
             designed = subprocess.run(example, start_new_session=True, check=False).returncode == 0
             if designed and not asked_to_stop:
@@ -57,7 +58,7 @@ def main() -> int:
 
 
 def parse_options() -> argparse.Namespace:
-    """Options of the command line; the names are those of `python -m service`."""
+    """The command line; options have the names of those of `python -m service`."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--host", default="127.0.0.1")
     parser.add_argument("--port", type=int, default=8000)
@@ -67,7 +68,7 @@ def parse_options() -> argparse.Namespace:
 
 
 def refuse_a_taken_port(host: str, port: int) -> None:
-    """Exit with a plain message when nobody can listen there; otherwise a stranger's service would answer."""
+    """Exit with a message if the port is in use; otherwise another program's service would answer."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
         socket.create_server((host, port), family=family).close()
@@ -79,7 +80,7 @@ def refuse_a_taken_port(host: str, port: int) -> None:
 
 
 def address(host: str, port: int) -> str:
-    """URL under which this machine reaches the service; one that listens everywhere is met on loopback."""
+    """URL at which this machine reaches the service; loopback for one that listens on all addresses."""
     reached = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
     return f"http://[{reached}]:{port}" if ":" in reached else f"http://{reached}:{port}"
 
@@ -116,7 +117,7 @@ def wait_until_ready(service: "subprocess.Popen[bytes]", ready_url: str) -> bool
 
 
 def end(service: "subprocess.Popen[bytes]") -> None:
-    """Leave no service behind, whatever happened here."""
+    """Stop the service if it is still running."""
     if service.poll() is None:
         service.terminate()
         try:

@@ -9,8 +9,7 @@ from contextlib import suppress
 from pydantic import ValidationError
 from pydantic_settings import SettingsError
 
-from service.observability.tracing import JsonFormatter
-from service.settings import KEYS, Settings
+from service.settings import KEYS, Settings, without_former_names
 
 
 def main(arguments: list[str]) -> int:
@@ -19,31 +18,30 @@ def main(arguments: list[str]) -> int:
     # It would end the process. Until the server handles it, no model has been looked up that it could mean.
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:
-        settings = Settings(_cli_parse_args=arguments)  # type: ignore[call-arg]
+        settings = Settings(_cli_parse_args=without_former_names(arguments))  # type: ignore[call-arg]
     except ValidationError as error:
         for each in error.errors(include_url=False):
             name = "-".join(str(part) for part in each["loc"]).replace("_", "-")
             # A key that was given in its digest's place is not to stand in a log.
-            found = "a text" if each["loc"][0] in KEYS else repr(each["input"])
-            print(f"python -m service: error: {name}: found {found}; {each['msg']}", file=sys.stderr)
+            given = "the given text" if each["loc"][0] in KEYS else repr(each["input"])
+            print(f"python -m service: error: {name}: {given} is refused: {each['msg']}", file=sys.stderr)
         return 2
     except SettingsError as error:
-        print(f"python -m service: error: {error}; expected JSON of a setting with several values", file=sys.stderr)
+        print(f"python -m service: error: {error}; write several values as JSON", file=sys.stderr)
         return 2
+    # Each worker thread has a core: NumPy's own threads would only take them from each other.
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    # Late, so that --help and a wrong option are answered at once.
+    from service.app import create_app
+    from service.heap import share_one_heap
+    from service.observability.tracing import JsonFormatter
+    from service.server import server
+
     handler = logging.StreamHandler(sys.stderr)
     text = logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s")
     handler.setFormatter(JsonFormatter() if settings.log_format == "json" else text)
     logging.basicConfig(level=settings.log_level.upper(), handlers=[handler])
-
-    # NumPy's matrix products on the CPU are too small for a second thread: it doubled the generator's time.
-    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-    # Late, so that --help and a wrong option are answered at once.
-    from service.app import create_app
-    from service.server import server
-    from service.threads import share_one_heap
-
     share_one_heap()
-
     try:
         app = create_app(settings)
     except ValueError as error:

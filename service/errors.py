@@ -1,4 +1,4 @@
-"""Problems as clients see them, and the only table from a domain error to an HTTP status."""
+"""Problem documents (RFC 9457), and the only mapping from errors of other packages to HTTP statuses."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import orjson
 from starlette.responses import Response
 
 from model_store.errors import InvalidName, ModelStoreError, UnknownModel
+from service.engine.types import Refused
 from synthesis.errors import InvalidOption, InvalidPaths, NonFiniteFilter
 
 PROBLEM_MEDIA_TYPE = "application/problem+json"
@@ -18,33 +19,33 @@ TYPE_PREFIX = "urn:prime-anc:problem:"
 PROBLEMS: dict[str, tuple[int, str]] = {
     "malformed-request": (400, "The request is not well-formed HTTP"),
     "malformed-json": (400, "The body is not JSON"),
-    "bad-magic": (400, "The binary body does not start with its magic"),
+    "bad-magic": (400, "The binary body does not start with the expected magic"),
     "bad-version": (400, "The binary body has an unknown version"),
-    "bad-flags": (400, "The binary header sets bits that have no meaning"),
+    "bad-flags": (400, "The binary header sets undefined flag bits"),
     "bad-length": (400, "The body's length does not match its header"),
     "bad-checksum": (400, "The payload does not match its CRC-32"),
-    "unauthorised": (401, "A known API key is needed"),
+    "unauthorised": (401, "A valid API key is required"),
     "not-found": (404, "There is nothing at this address"),
     "unknown-model": (404, "No such model or version is published"),
-    "method-not-allowed": (405, "This address does not answer that method"),
-    "not-acceptable": (406, "The answer cannot take the form asked for"),
-    "default-model": (409, "The default model stays in memory"),
+    "method-not-allowed": (405, "This address does not support the method"),
+    "not-acceptable": (406, "The answer is not available in an accepted media type"),
+    "default-model": (409, "The default model cannot be unloaded"),
     "too-slow": (408, "The request took too long to arrive"),
-    "length-required": (411, "The body needs a Content-Length"),
+    "length-required": (411, "A Content-Length header is required"),
     "too-large": (413, "The body is too large"),
-    "unsupported-media-type": (415, "The body's media type is not understood"),
-    "unsupported-encoding": (415, "A Content-Encoding is not taken"),
+    "unsupported-media-type": (415, "The body's media type is not supported"),
+    "unsupported-encoding": (415, "Content-Encoding is not supported"),
     "missing-field": (422, "A field is missing"),
-    "unknown-field": (422, "A field is not known"),
-    "invalid-field": (422, "A field has an unusable value"),
+    "unknown-field": (422, "A field is unknown"),
+    "invalid-field": (422, "A field has an invalid value"),
     "out-of-range": (422, "A number is outside its range"),
     "wrong-rate": (422, "The sample rate is not 48 kHz"),
-    "unequal-grids": (422, "Quantities that share a grid differ in length"),
+    "unequal-grids": (422, "Quantities on the same frequency grid differ in length"),
     "unusable-paths": (422, "No filter can be designed for these paths"),
-    "no-finite-filter": (422, "The design did not end in a finite filter"),
-    "over-quota": (429, "This key is over its quota"),
+    "no-finite-filter": (422, "The designed filter is not finite"),
+    "over-quota": (429, "The quota of this key is exceeded"),
     "headers-too-large": (431, "The request's headers are too large"),
-    "internal-error": (500, "The service has failed"),
+    "internal-error": (500, "Internal error"),
     "not-ready": (503, "The service is not ready"),
     "overloaded": (503, "The deadline cannot be met"),
     "deadline-passed": (503, "The deadline has passed"),
@@ -61,16 +62,16 @@ RETRY_AFTER_S = {
     "too-many-connections": 1,
     "model-unavailable": 60,
 }
-"""What `Retry-After` advises where no estimate is at hand: about what a warm-up, a queue, a person with a new
-checkpoint take."""
+"""`Retry-After` in seconds if there is no estimate: typical times of a warm-up, of a queue, and of an operator who
+replaces a checkpoint."""
 
 
 @dataclass(eq=False)
 class Problem(Exception):
-    """A refusal to a client (RFC 9457).
+    """An error that a client is told about (RFC 9457).
 
-    code: key of PROBLEMS. detail: what was found and what was expected, and nothing of this machine.
-    field: the offending field of the request, dotted, where there is one. headers: of the reply.
+    code: key of PROBLEMS. detail: what is wrong and what to do; it names no file, address or other detail of this
+    machine. field: dotted name of the field at fault, if there is one. headers: of the response.
     """
 
     code: str
@@ -84,7 +85,7 @@ class Problem(Exception):
         return PROBLEMS[self.code][0]
 
     def document(self) -> dict[str, object]:
-        """The members of the problem document."""
+        """The problem document."""
         status, title = PROBLEMS[self.code]
         members: dict[str, object] = {
             "type": TYPE_PREFIX + self.code,
@@ -97,7 +98,7 @@ class Problem(Exception):
         return members
 
     def response(self) -> Response:
-        """The whole reply: body, media type, `Retry-After` where waiting helps."""
+        """The response, with `Retry-After` if waiting helps."""
         headers = dict(self.headers or {})
         if self.code in RETRY_AFTER_S:
             headers.setdefault("Retry-After", str(RETRY_AFTER_S[self.code]))
@@ -105,18 +106,22 @@ class Problem(Exception):
 
 
 def retry_after(wait_s: float) -> dict[str, str]:
-    """The header, in whole seconds and at least one."""
+    """The `Retry-After` header: whole seconds, at least one."""
     return {"Retry-After": str(max(math.ceil(wait_s), 1))}
 
 
-def from_domain(error: Exception) -> Problem | None:
-    """The problem that a domain error amounts to; None: a defect of ours.
+def to_problem(error: Exception) -> Problem | None:
+    """The problem for a known error; None for an unexpected one, which is a defect of the service.
 
-    An invalid name is an unknown model: nothing of that name can be published. Whatever else keeps a model from
-    being used is an operator's to mend and names files, so the engine logs it and clients are told no more than
-    that.
+    An invalid name is reported as an unknown model, since nothing can be published under it. Other errors of the
+    store name files, which clients must not see: they are told only that the model is unavailable.
     """
     field = getattr(error, "field", None)
+    if isinstance(error, Problem):
+        return error
+    if isinstance(error, Refused):
+        headers = None if error.retry_after_s is None else retry_after(error.retry_after_s)
+        return Problem(error.code, error.detail, error.field, headers)
     if isinstance(error, InvalidPaths):
         return Problem("unusable-paths", str(error), field)
     if isinstance(error, InvalidOption):
@@ -124,9 +129,9 @@ def from_domain(error: Exception) -> Problem | None:
     if isinstance(error, NonFiniteFilter):
         return Problem("no-finite-filter", str(error), field)
     if isinstance(error, UnknownModel | InvalidName):
-        return Problem(
-            "unknown-model", "found no model of that name and version, expected a published one", "model"
-        )
+        return Problem("unknown-model", "no such model or version is published; see GET /models", "model")
     if isinstance(error, ModelStoreError):
-        return Problem("model-unavailable", "found a damaged store or checkpoint, expected a whole one", "model")
+        return Problem(
+            "model-unavailable", "the checkpoint or the store cannot be read; contact the operator", "model"
+        )
     return None

@@ -1,30 +1,35 @@
-"""What an operator may set: on the command line, or in the environment with the prefix PRIME_."""
+"""The service's settings, read from the command line and from environment variables with the prefix PRIME_."""
 
 from __future__ import annotations
 
+import logging
 import math
 import os
 import re
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, StringConstraints
-from pydantic_settings import BaseSettings, SettingsConfigDict
+from pydantic_settings import BaseSettings, InitSettingsSource, PydanticBaseSettingsSource, SettingsConfigDict
+
+logger = logging.getLogger(__name__)
 
 _CPU = Path("/sys/devices/system/cpu")
 _QUOTA = Path("/sys/fs/cgroup/cpu.max")
 
 MIN_DEADLINE_MS, MAX_DEADLINE_MS = 1.0, 60_000.0
 
-NET_BELOW_DB, NET_MARGIN_DB = 15.0, 3.0
-"""On 30 measured ears the default generator's filters are predicted to take away more than the first; the second is
-twice what the prediction misses by at worst on persons left out."""
-
 KeyDigest = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
 
 
 KEYS = ("api_keys", "management_keys")
-"""Settings that name keys by their digests."""
+"""Settings that hold digests of keys."""
+
+RENAMED = {"net_below_db": "fallback_below_db", "net_margin_db": "fallback_margin_db"}
+"""Former name -> current name; former names are accepted for one version."""
+
+REMOVED = ("design_process", "json_processes")
+"""Settings without effect, which are accepted for one version."""
 
 
 class Settings(BaseSettings):
@@ -42,104 +47,149 @@ class Settings(BaseSettings):
     host: str = "127.0.0.1"
     """Address to listen on."""
     port: int = Field(8000, ge=0, le=65_535)
-    """Port to listen on; 0 takes a free one."""
+    """Port to listen on; 0 chooses a free one."""
     uds: Path | None = None
-    """Unix socket to listen on instead; who may enter its folder may ask."""
+    """Unix socket to listen on instead of host and port; access to its folder gives access to the service."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
-    """Where models live; auto takes a GPU where there is one."""
+    """Processor that designs filters; auto uses a GPU if there is one."""
+    kernels: Literal["on", "off"] = "on"
+    """on: a GPU uses the Triton kernels if they pass a check when a model is loaded; off: it uses torch operators
+    only."""
     store: str | Path | None = None
-    """Folder or URL (s3://bucket/models) of published checkpoints, beside the bundled ones; by default the model
-    store's own folder."""
+    """Folder or URL (s3://bucket/models) of published checkpoints, in addition to the bundled ones; default: the
+    model store's own folder."""
     store_cache: Path = Path("~/.cache/prime-anc")
-    """Folder that a URL's checkpoints are copied to."""
+    """Local folder for copies of the checkpoints of a store URL."""
     model: str = "default"
-    """Model (name, name@version or alias) that is loaded at the start and used where a request names none."""
+    """Default model (name, name@version or alias): loaded at startup, used by requests that name no model."""
     threads: int | None = Field(None, ge=1, le=1024)
-    """Threads of one design on the CPU; by default the physical cores at hand, at most the processors."""
-    design_process: bool | None = None
-    """Whether models on a CPU live in a process of their own, so that under load neither designs nor refusals wait
-    for one another; by default where there are two physical cores at hand. A single client's
-    requests take about a millisecond more that way."""
-    net_below_db: float = NET_BELOW_DB
-    """Predicted noise reduction, dB, below which a generator's filter is compared with the Wiener filter for the
-    same estimates; inf: always, which takes 8 ms of a CPU core a design."""
-    net_margin_db: float = Field(NET_MARGIN_DB, ge=0)
-    """By how many dB the Wiener filter must be predicted better to be the answer in its place."""
-    json_processes: int = Field(1, ge=0, le=64)
-    """Processes that read and write long JSON, so that binary requests need not wait for it; 0: none."""
+    """Design threads on a CPU; each designs one filter at a time. Default: the number of physical cores available
+    to the process. More threads than logical processors are not started."""
+    fallback_below_db: float = 15.0
+    """Predicted noise reduction in dB below which the generator's filter is compared with the Wiener filter for the
+    same paths. inf: always compare, which doubles the time of a design."""
+    fallback_margin_db: float = Field(3.0, ge=0)
+    """The Wiener filter replaces the generator's if its predicted noise reduction is higher by more than this,
+    dB."""
     deadline_ms: float = Field(2000.0, ge=MIN_DEADLINE_MS, le=MAX_DEADLINE_MS)
-    """Milliseconds within which a request without X-Deadline-Ms is to be answered. What cannot be is given fewer
-    updates or refused at once."""
+    """Deadline in milliseconds of requests without X-Deadline-Ms. If there is not enough time for all updates,
+    fewer are applied; if there is not enough for any filter, the request is refused at once."""
     calibration_deadline_ms: float = Field(30_000.0, ge=MIN_DEADLINE_MS, le=MAX_DEADLINE_MS)
-    """The same for calibrations, the receipt of their long bodies included."""
+    """Deadline in milliseconds of calibrations without X-Deadline-Ms, including the time to receive the body."""
     max_resident_models: int = Field(4, ge=2, le=1000)
-    """Models kept in memory, the default one among them; the least recently used goes first."""
+    """Models kept in memory, including the default model; the least recently used one is unloaded first."""
     max_body_bytes: int = Field(12 * 2**20, ge=1024)
-    """Largest request body. Every field on the 65,536-point grid takes about 5 MB of JSON, sixteen calibrations as
-    they were answered take 11 MB."""
+    """Largest request body. A request with all fields on the 65,536-point grid is about 5 MB of JSON; sixteen
+    calibration answers sent as items are 11 MB."""
     max_calibration_bytes: int = Field(64 * 2**20, ge=1024)
-    """Largest body of a calibration. Sixteen takes of four seconds are 25 MB of float32, 33 MB in base64."""
+    """Largest calibration body. Sixteen takes of four seconds are 25 MB of float32, or 33 MB in base64."""
     max_header_bytes: int = Field(16_384, ge=512)
     """Largest request head."""
     api_keys: tuple[KeyDigest, ...] = ()
-    """SHA-256 digests (hexadecimal) of the API keys that may ask for designs; none: anybody may."""
+    """SHA-256 digests (hexadecimal) of the API keys that may request designs. If none are set, no key is needed."""
     management_keys: tuple[KeyDigest, ...] = ()
-    """SHA-256 digests of the keys that may load and unload models; none: nobody may."""
+    """SHA-256 digests of the keys that may load and unload models. If none are set, only the management listener
+    accepts such requests."""
     api_keys_file: Path | None = None
-    """File of further API keys, a line `name:sha256` each; read again when it changes."""
+    """File with further API keys, one `name:sha256` per line; read again when it changes."""
     management_keys_file: Path | None = None
-    """File of further management keys, likewise."""
+    """File with further management keys, in the same format."""
     management_host: str = "127.0.0.1"
     """Address of the management listener."""
     management_port: int | None = Field(None, ge=0, le=65_535)
-    """Port of a listener apart for metrics and for loading and unloading models, which the other one then does not
-    answer; by default all is answered on one."""
+    """Port of a separate listener for metrics and model management; the main listener then does not answer these.
+    Default: one listener answers everything."""
     quota_per_s: float | None = Field(None, gt=0, le=1e6)
-    """Requests per second that one API key may make in the long run, each item of several counted, and questions
-    about models too; by default as many as it likes. Without API keys it cannot be set."""
+    """Sustained requests per second and API key. Each item of a request counts, and so do requests to /models.
+    Default: no limit. Needs API keys."""
     quota_burst: int = Field(20, ge=1, le=1_000_000)
-    """Requests that one API key may make at once after a pause."""
+    """Requests that one API key may send in a burst."""
     receive_timeout_s: float = Field(10.0, gt=0, le=3600)
-    """Seconds within which a request's head, and then its body, must have come."""
+    """Seconds allowed for receiving a request's head, and again for its body."""
     max_connections: int = Field(4096, ge=1, le=1_000_000)
-    """Connections that may be open at once; more are answered 503 and closed."""
+    """Largest number of open connections; further ones are answered with 503 and closed."""
     keep_alive_s: int = Field(30, ge=1)
-    """Seconds that an idle connection is kept."""
+    """Seconds after which an idle connection is closed."""
     ready_budget_ms: float = Field(1000.0, gt=0)
-    """Time that the golden design may take; a service that needs longer is not ready."""
+    """Time limit of the golden design in milliseconds; a service that takes longer is not ready."""
     recheck_s: float = Field(15.0, gt=0)
-    """Seconds from one check of the golden design to the next."""
+    """Seconds between checks of the golden design."""
     drain_s: float = Field(0.0, ge=0)
-    """Seconds at the end for which requests are still answered while the service says that it is not ready."""
+    """Seconds after SIGTERM during which the service reports not ready but still accepts requests."""
     shutdown_s: int = Field(math.ceil(MAX_DEADLINE_MS / 1e3), ge=0)
-    """Seconds given at the end to requests under way, by default the longest deadline that one may have."""
+    """Seconds that accepted requests get to finish at shutdown; default: the longest deadline a request may
+    have."""
     log_format: Literal["text", "json"] = "text"
-    """Form of the log's lines; json names the trace of the request that a line belongs to."""
+    """Format of log lines; json includes the trace id of the request."""
     otlp_endpoint: str | None = None
-    """URL of an OpenTelemetry collector (http://host:4318/v1/traces); it gets a span for each request and stage."""
+    """URL of an OpenTelemetry collector (http://host:4318/v1/traces), which receives a span per request and
+    stage."""
     commit: str = ""
-    """Commit that this build was made from, for the metrics; an image knows it."""
+    """Commit of this build, shown in the metrics; set in container images."""
     log_level: Literal["debug", "info", "warning", "error"] = "info"
-    """Least severe message that is logged."""
+    """Lowest severity that is logged."""
 
     def n_threads(self) -> int:
-        """Threads for torch's operators in the worker."""
+        """Design threads to start on a CPU."""
         return min(self.threads or physical_cores(), len(processors()))
 
-    def designs_apart(self) -> bool:
-        """Whether models on a CPU live in a process of their own."""
-        return physical_cores() > 1 if self.design_process is None else self.design_process
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,
+        file_secret_settings: PydanticBaseSettingsSource,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        """Precedence: arguments, then environment variables, then environment variables with former names."""
+        former = InitSettingsSource(settings_cls, _from_former_names())
+        return init_settings, env_settings, former
+
+
+def _from_former_names() -> dict[str, Any]:
+    """Settings that environment variables give under a former name, under the current one."""
+    given = {name: os.environ.get(f"PRIME_{name.upper()}") for name in (*RENAMED, *REMOVED)}
+    for name, value in given.items():
+        if value is not None:
+            warn_of_former_name(f"PRIME_{name.upper()}", RENAMED.get(name))
+    return {RENAMED[name]: value for name, value in given.items() if value is not None and name in RENAMED}
+
+
+def without_former_names(arguments: list[str]) -> list[str]:
+    """The command line with former option names replaced by current ones; logs a warning for each."""
+    found: list[str] = []
+    remaining = iter(arguments)
+    for argument in remaining:
+        option, equals, value = argument.partition("=")
+        name = option.removeprefix("--").replace("-", "_")
+        if name in RENAMED:
+            warn_of_former_name(option, RENAMED[name])
+            found.append("--" + RENAMED[name].replace("_", "-") + equals + value)
+        elif name in REMOVED:
+            warn_of_former_name(option, None)
+            if not equals:
+                next(remaining, None)
+        else:
+            found.append(argument)
+    return found
+
+
+def warn_of_former_name(name: str, now: str | None) -> None:
+    """Log that a setting was renamed, or has no effect."""
+    advice = f"use {now} instead" if now else "it has no effect; remove it"
+    logger.warning("The setting %s is deprecated: %s", name, advice)
 
 
 def processors() -> set[int]:
-    """Those that this process may run on: hardware threads, by their numbers."""
+    """Numbers of the logical processors that this process may run on."""
     return os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else set(range(os.cpu_count() or 1))
 
 
 def physical_cores() -> int:
     """Physical cores that this process may use, within a container's CPU quota; at least 1.
 
-    Two hardware threads of one core share its vector units, so counting both slows transforms down.
+    Hardware threads of one core share its vector units: with one design thread on each, transforms are slower.
     """
     cores = set()
     for cpu in processors():

@@ -38,10 +38,10 @@ def conjugate_gradients(
 ) -> Solution:
     """Solve A x = b from x = 0 for real b [batch, n].
 
-    The schedule is fixed, so that it can be recorded once and replayed, and differentiated: an item whose relative
-    residual has reached `tolerance`, or whose operator or preconditioner shows itself not to be positive, keeps
-    its value through the remaining iterations, and nothing is read back to decide. The residual returned is the
-    recursion's, which equals b - A x up to rounding.
+    The number of iterations is fixed and nothing is read back, so that a CUDA graph can record the solve and
+    autograd differentiate it. An item whose relative residual has reached `tolerance`, or whose operator or
+    preconditioner turns out not to be positive definite, keeps its value. The residual returned is the recursion's,
+    which equals b - A x up to rounding.
     """
     tiny = torch.finfo(rhs.dtype).tiny
     threshold = tolerance**2 * _dot(rhs, rhs)
@@ -56,11 +56,11 @@ def conjugate_gradients(
         product = operator @ direction
         curvature = _dot(direction, product)
         running = running & (_dot(residual, residual) > threshold) & (energy > tiny) & (curvature > tiny)
-        # Divisors of items that have stopped are replaced, not only their quotients: a derivative passes both.
+        # The divisors of stopped items are replaced too, since derivatives pass through both branches of `where`.
         step = torch.where(running, energy, 0.0) / torch.where(running, curvature, 1.0)
         value = value + step * direction
         residual = residual - step * product
-        # An item that has stopped forgets its direction, which would else grow by its energy at each iteration.
+        # Without this a stopped item's direction would grow by its energy at each iteration.
         previous = torch.where(running, energy, torch.inf)
         count = count + running
     norm = _dot(rhs, rhs).clamp_min(tiny)

@@ -1,7 +1,4 @@
-"""Constants that every part of the method shares, and the grids derived from them."""
-
-import torch
-from torch import Tensor
+"""Constants that every part of the method shares."""
 
 SAMPLE_RATE_HZ = 48_000
 N_TAPS = 2048
@@ -13,12 +10,8 @@ DESIGN_N_FFT = 32_768
 N_BINS = DESIGN_N_FFT // 2 + 1
 """Bins of a one-sided spectrum on the design grid: 0 Hz to 24 kHz inclusive."""
 
+COHERENCE_FLOOR = 1e-4
+"""A bin of lower coherence says nothing more: (1 - c) / c is already 40 dB above the path."""
+
 STAGES = ("decode", "queue", "path_ratio", "generate", "reconstruct", "refine", "predict", "encode")
 """What a request goes through, in order; the names of timings, histograms and benchmark columns alike."""
-
-
-def frequencies_hz(
-    n_fft: int = DESIGN_N_FFT, dtype: torch.dtype = torch.float64, device: torch.device | None = None
-) -> Tensor:
-    """Bin frequencies in Hz of the one-sided spectrum of an `n_fft`-point transform: [n_fft // 2 + 1]."""
-    return torch.arange(n_fft // 2 + 1, dtype=dtype, device=device) * (SAMPLE_RATE_HZ / n_fft)

@@ -1,8 +1,8 @@
-"""What can be wrong with a design. None of these knows about files or HTTP."""
+"""Errors of a design."""
 
 
 class SynthesisError(ValueError):
-    """A design cannot be made; the message names the quantity, what was found and what was expected."""
+    """A design cannot be made; the message names the quantity, what is wrong with it and what to do."""
 
     def __init__(self, message: str, field: str | None = None) -> None:
         """`field` names the offending quantity (`primary`, `secondary`, `coherence`, ...) where there is one."""
@@ -20,3 +20,7 @@ class InvalidOption(SynthesisError):
 
 class NonFiniteFilter(SynthesisError):
     """The design ended in a filter with NaN or infinite taps."""
+
+
+class DeviceLost(RuntimeError):
+    """The GPU has failed in a way that spoils every later call in this process: it must be restarted."""

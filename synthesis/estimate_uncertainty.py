@@ -1,23 +1,23 @@
-"""What an estimate cannot know, for requests that bring no coherence.
+"""The expected uncertainty of estimated paths where no coherence is given.
 
-During calibration the coherence tells how much of the error microphone's power an estimate leaves unexplained.
-Without it, two things are left: how much that was for the support listeners, and the estimate's own late part. What
-arrives 2048 samples after the reference is hardly the ear's response: it is what the estimator could not place, and
-from ear to ear it rises and falls with the unexplained power. On 30 measured ears the mean error of predictions
-without a coherence fell from 2.4 to 1.0 dB when the support's ratio of the two took the place of its mean.
+The coherence of a calibration states how much of the error microphone's power an estimate leaves unexplained.
+Without it two things remain: how much that was for the support listeners, and the estimate's own late part. What
+arrives 2048 samples after the reference is hardly the ear's response but estimation error, and from ear to ear it
+varies with the unexplained power. On 30 measured ears the mean error of predictions without a coherence is 1.0 dB
+with the support's ratio of the two, 2.4 dB with the support's mean.
 """
 
 import torch
 from torch import Tensor
 
 from synthesis.noise_reduction import band_uncertainty
-from synthesis.octave_bands import WIDE_BANDS, band_matrix
+from synthesis.octave_bands import WIDE_BANDS
 from synthesis.paths import AcousticPaths
-from synthesis.spectra import squared_magnitude
+from synthesis.spectra import band_matrix, squared_magnitude
 
 LATE_FROM_SAMPLES = 2048
 NO_LATE_PART = 1e-6
-"""A late share below -60 dB says that the response was cut, not that it is exact."""
+"""A late share below -60 dB means that the response was cut, not that it is exact."""
 
 PLAUSIBLE_RANGE = 100.0
 """Largest factor between an expected uncertainty and the support's typical one: 20 dB either way."""
@@ -34,7 +34,7 @@ def late_share(paths: AcousticPaths, reference_psd: Tensor) -> Tensor:
 
 
 def learn_uncertainty(paths: AcousticPaths, coherence: Tensor, reference_psd: Tensor) -> Tensor:
-    """What support listeners teach, [2, 31]: the typical uncertainty, and the typical uncertainty per late share.
+    """From support listeners, [2, 31]: the typical uncertainty, and the typical uncertainty per late share.
 
     Both are geometric means over the batch: the shares of single ears span 10 dB and more.
     """

@@ -3,11 +3,12 @@
 import torch
 from torch import Tensor
 
+from synthesis.generator_config import N_FEATURES
 from synthesis.minimum_phase import minimum_phase_response
 from synthesis.path_ratio import floored_log
 from synthesis.paths import AcousticPaths
 
-N_CHANNELS = 12
+N_CHANNELS = N_FEATURES
 CHANNELS = (
     "log_ratio",
     "frequency",

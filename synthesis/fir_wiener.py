@@ -4,8 +4,8 @@
 
 Its normal matrix is Toeplitz with the symbol v |S|^2 + l. The best filter of any length (Kailath, Sayed & Hassibi,
 Linear Estimation, 2000, ch. 7) would need no solve, but cut to 2048 taps it loses 4 dB on measured ears; this one
-knows its length. What a generator has to supply, v and l, acts on the filter only through a minimum, so that an
-error in it costs little.
+knows its length. A generator supplies v and l, on which the filter depends only through a minimum, so that an error
+in them costs little.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from synthesis.conventions import N_TAPS
 from synthesis.minimum_phase import minimum_phase_response
 from synthesis.paths import AcousticPaths
 from synthesis.spectra import squared_magnitude
-from synthesis.toeplitz import ToeplitzSolver, solve_toeplitz
+from synthesis.toeplitz import solve_toeplitz
 
 LOW_EDGE_HZ, HIGH_EDGE_HZ = 45.0, 9000.0
-"""Beyond the scored bands the starting weight falls."""
+"""Beyond these the starting weight falls."""
 EDGE_ORDER = 4
 """Power of f by which it falls: 12 dB in an octave."""
 START_PENALTY = 1e-3
@@ -32,7 +32,7 @@ START_PENALTY = 1e-3
 DRIVE_LIMIT = 0.6
 """Largest |S W| / |P| above HIGH_EDGE_HZ. What cannot be cancelled there adds up in power over a band: 1.3 dB."""
 CEILING_SHARPNESS = 10.0
-"""Of a soft minimum, per neper: 0.6 dB below the ceiling where the magnitude meets it, 0.08 dB at 2 dB off."""
+"""Of a soft minimum, per neper: 0.6 dB below the ceiling where the magnitude meets it, 0.08 dB at 2 dB below."""
 DAMPING = 1e-4
 """Share of the symbol's mean that is added to it: bounds the condition number for float32."""
 N_ITERATIONS = 4
@@ -76,14 +76,13 @@ def fir_wiener(
     log_weight: Tensor,
     log_penalty: Tensor,
     log_ceiling: Tensor | None = None,
-    solve: ToeplitzSolver = solve_toeplitz,
 ) -> Solution:
-    """Taps [batch, 2048], and how well the normal equations are met before a ceiling bends them.
+    """Taps [batch, 2048], with the residual of the normal equations before the ceiling is applied.
 
     log_weight, log_penalty: natural log v and log l, [batch, n_bins]. log_ceiling: natural log c of the largest |W|
     asked for, a scalar or [batch, 1 or n_bins]. The penalty is raised to v |S| (|P| / c - |S|) where that is
-    larger, the value at which a bin by itself would end at the ceiling; what its neighbours still lift above it is
-    bent down afterwards.
+    larger, the value at which a bin by itself would end at the ceiling; what still exceeds it is bent below it
+    afterwards.
     """
     weight = torch.exp(log_weight)
     penalty = torch.exp(log_penalty)
@@ -94,7 +93,7 @@ def fir_wiener(
     symbol = weight * secondary_power + penalty
     symbol = symbol + DAMPING * symbol.mean(-1, keepdim=True)
     matched = weight * paths.secondary.conj() * paths.primary
-    solution = solve(symbol, matched, N_TAPS, n_iterations=N_ITERATIONS)
+    solution = solve_toeplitz(symbol, matched, N_TAPS, n_iterations=N_ITERATIONS)
     if log_ceiling is None:
         return solution
     return replace(solution, value=below_ceiling(solution.value, log_ceiling, paths.n_fft))

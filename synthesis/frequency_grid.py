@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor, nn
 
-from synthesis.conventions import frequencies_hz
+from synthesis.spectra import frequencies_hz
 
 
 class LinearFrequencyGrid(nn.Module):
@@ -31,8 +31,8 @@ class LinearFrequencyGrid(nn.Module):
 class LogFrequencyGrid(nn.Module):
     """n_points frequencies equally spaced in log f from low_hz to high_hz.
 
-    Acoustic paths, and the bands they are judged by, are about equally rich in every octave; a linear grid
-    spends half of its bins on the topmost one. 128 points carry a correction that matches the full grid's.
+    Acoustic paths and the scored bands have about as much detail in every octave, but a linear grid has half of its
+    bins in the topmost one.
     """
 
     points_hz: Tensor

@@ -12,115 +12,45 @@ first column, another the right-hand side, and every product with it needs only 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache
-from typing import Literal, Protocol
 
 import torch
 from torch import Tensor
 
-from synthesis.conventions import DESIGN_N_FFT
 from synthesis.fir_wiener import DRIVE_LIMIT
 from synthesis.noise_reduction import HIGH_BANDS
-from synthesis.octave_bands import AMP_BANDS, NR_BANDS, WIDE_BANDS, band_matrix
+from synthesis.octave_bands import AMP_BANDS, NR_BANDS
 from synthesis.path_ratio import regularised_ratio
 from synthesis.paths import AcousticPaths
-from synthesis.spectra import collected, squared_magnitude
-from synthesis.toeplitz import ToeplitzSolver, solve_toeplitz
-
-TEMPERATURE = 1.0
-STEP_SCALES = (1.0, 0.5, 0.25)
-"""Backtracking trials: the i-th is 0.5**i."""
-SUFFICIENT_DECREASE = 1e-5
-DAMPING_FLOOR = 1e-6
-LEAST_CEILING, MOST_CEILING = 0.01, 1e6
-"""Of |W|: a band without any disturbance must not turn the penalty into a division by zero, nor one without any
-secondary path into infinity."""
-MAX_UPDATES = 8
-SILENCE = 1e-12
-"""Band power over the total below which a band counts as silent, so that ln(E / D) stays finite."""
-
-
-@dataclass(frozen=True)
-class RefinementProfile:
-    """How the updates are made.
-
-    n_fft: points of the grid that J is evaluated on, at most the paths' own. risk_bands: bands of the worst-band
-    risk; risk_weight: rho. damping: over the normal matrix' diagonal. preconditioner: of the conjugate gradients.
-    `diagonal` is a scalar for a Toeplitz matrix, and a scalar leaves every iterate unchanged, so it is applied as
-    none. n_iterations: of the conjugate gradients. step_cap: largest RMS of a response step over the RMS of the
-    ratio base, both over the 23 bands; None: no cap. ceiling_weight: of the penalty on |W| above the ceiling, which
-    is the asked-for one or, above the scored bands, what keeps the loudspeaker below the disturbance.
-    """
-
-    name: str
-    n_fft: int
-    risk_bands: tuple[int, ...]
-    risk_weight: float
-    damping: float
-    preconditioner: Literal["diagonal", "gohberg_semencul"]
-    n_iterations: int
-    step_cap: float | None
-    ceiling_weight: float
-    tolerance: float = 1e-6
-
-
-PAPER = RefinementProfile(
-    "paper",
-    DESIGN_N_FFT,
-    AMP_BANDS,
-    risk_weight=0.05,
-    damping=2e-3,
-    preconditioner="diagonal",
-    n_iterations=16,
-    step_cap=10 ** (1 / 20) - 1,
-    ceiling_weight=0.0,
+from synthesis.profiles import (
+    BUDGET,
+    CONVERGED,
+    DAMPING_FLOOR,
+    FAST,
+    LEAST_CEILING,
+    MAX_UPDATES,
+    MOST_CEILING,
+    NO_DECREASE,
+    SILENCE,
+    STEP_SCALES,
+    SUFFICIENT_DECREASE,
+    TEMPERATURE,
+    VERDICTS,
+    RefinementProfile,
 )
-# Eight times the paper's risk weight. From trained starts of two splits (16 held-out ears each), NR / AMP after one
-# and three updates: 23.11 / 0.013 and 23.15 / 0.021 dB at 0.2, 23.08 / 0.005 and 23.13 / 0.006 at 0.5, 23.05 /
-# 0.001 and 23.12 / 0.001 at 0.8. Half of the paper's damping, at 0.4: 23.12 / 0.007 and 23.17 / 0.010 instead of
-# 23.09 / 0.007 and 23.14 / 0.009; a quarter gains as much again and costs float32 a digit. Six iterations instead
-# of four: + 0.01 dB.
-FAST = RefinementProfile(
-    "fast",
-    8192,
-    WIDE_BANDS,
-    risk_weight=0.4,
-    damping=1e-3,
-    preconditioner="gohberg_semencul",
-    n_iterations=4,
-    step_cap=None,
-    ceiling_weight=30.0,
-)
-FINE = replace(FAST, name="fine", n_fft=16_384)
-"""FAST for paths that nothing has smoothed to the resolution of 8192 points: their residual varies between two of
-those, where updates do not see it. On 32,768 points no filter came out better (windows of 16,384 and 32,768, whole
-responses or cut, and true paths: within 0.03 dB of noise reduction)."""
-PROFILES = {each.name: each for each in (PAPER, FAST, FINE)}
-
-
-def suited_profile(name: str, n_samples: int) -> str:
-    """`fine` in the place of `fast` where the paths are finer than its grid, any other profile as it is.
-
-    n_samples: of the longer response as it was given; of a spectrum, the points of its grid; of a calibrated path,
-    the window, however few samples of the response were kept.
-    """
-    return FINE.name if name == FAST.name and n_samples > FAST.n_fft else name
-
-
-# Verdicts, as stored per item.
-_BUDGET, _CONVERGED, _NO_DECREASE = 0, 1, 2
-VERDICTS = ("budget", "converged", "no_decrease")
+from synthesis.spectra import band_matrix, collected, squared_magnitude
+from synthesis.toeplitz import solve_toeplitz
 
 
 @dataclass(frozen=True)
 class Refinement:
-    """Refined taps and how they came about.
+    """Refined taps and the record of their updates.
 
     taps: [batch, n_taps]. objective: J before and after each update, [batch, n_updates + 1]; step_scale and
     pcg_residual: [batch, n_updates]; entries after an item stopped are NaN. n_applied: updates that changed the
-    item, [batch]. stopped: index into VERDICTS, [batch]: `budget` all asked-for updates were applied,
-    `converged` the best trial lowered J by less than 1e-5 max(|J|, 1), `no_decrease` no trial lowered J.
+    item, [batch]. stopped: index into VERDICTS, [batch]: `budget` (all requested updates were applied),
+    `converged` (the best trial step lowered J by less than 1e-5 max(|J|, 1)), `no_decrease` (no trial step did).
     """
 
     taps: Tensor
@@ -131,7 +61,7 @@ class Refinement:
     stopped: Tensor
 
     def verdict(self, item: int) -> dict[str, int | str | list[float]]:
-        """One item's account in plain values, lists cut to what was applied."""
+        """The record of one item as plain Python values; lists hold applied updates only."""
         applied = int(self.n_applied[item])
         return {
             "applied": applied,
@@ -142,39 +72,10 @@ class Refinement:
         }
 
 
-class Updates(Protocol):
-    """Updates of a batch of filters, made one at a time."""
-
-    def update(self) -> None:
-        """One update of every item that has not stopped."""
-
-    def result(self) -> Refinement:
-        """Where the items stand, until the next update: a column for each update that there may be, the latest
-        last, NaN in those before the first."""
-
-
-class BeginUpdates(Protocol):
-    """What `Refining` does when it is made, however it is done."""
-
-    def __call__(
-        self,
-        paths: AcousticPaths,
-        taps: Tensor,
-        reference_psd: Tensor,
-        *,
-        profile: RefinementProfile,
-        max_gain_db: Tensor | float | None,
-        solve: ToeplitzSolver,
-        most_updates: int,
-    ) -> Updates:
-        """Begin."""
-        ...
-
-
 class TapObjective:
-    """J for one batch of estimated paths, with what its derivatives need.
+    """J and its normal equations for one batch of estimated paths.
 
-    All powers are scaled to a total disturbance of one, which J does not notice and float32 is grateful for.
+    All powers are divided by the total disturbance power: J does not change, and float32 does not overflow.
     """
 
     def __init__(
@@ -184,14 +85,14 @@ class TapObjective:
         profile: RefinementProfile,
         max_gain_db: Tensor | float | None,
     ) -> None:
-        """reference_psd: mean square per bin, [n_bins] or [batch, n_bins]. max_gain_db: scalar or [batch, 1]."""
+        """reference_psd: mean square per bin, [n_bins] or [batch, n_bins]. max_gain_db: scalar or [batch, 1]; None:
+        no ceiling."""
         bands = profile.risk_bands
         self.risk_weight = profile.risk_weight
         self.membership = band_matrix(bands, paths.n_fft, reference_psd.dtype, reference_psd.device)
         primary_power, secondary_power = squared_magnitude(paths.primary), squared_magnitude(paths.secondary)
         power = reference_psd * primary_power
-        # A primary path that is silent in every band must not turn the reference into infinite weights, nor one
-        # that is silent at every point of this grid.
+        # Keeps the weights finite if the primary path has no power in any band, or in any bin of this grid.
         loudest = reference_psd.sum(-1, keepdim=True) * primary_power.amax(-1, keepdim=True)
         tiny = torch.finfo(power.dtype).tiny
         total = torch.maximum((power @ self.membership).sum(-1, keepdim=True), SILENCE * loudest).clamp_min(tiny)
@@ -234,12 +135,13 @@ class TapObjective:
     def normal_equations(
         self, paths: AcousticPaths, residual: Tensor, response: Tensor, band_power: Tensor
     ) -> tuple[Tensor, Tensor]:
-        """The undamped normal matrix' symbol, real, and the spectrum of minus the gradient of J, complex: their
-        inverse transforms hold the matrix' first column and the gradient. [batch, n_bins] each.
+        """The symbol of the undamped normal matrix, real, and the spectrum of the negative gradient of J, complex,
+        [batch, n_bins] each. Their inverse transforms start with the matrix's first column and the negative
+        gradient.
 
         The weights vanish at 0 Hz and at Nyquist, so 2 Re sum_k over one-sided bins is n_fft times the
-        inverse transform. The ceiling's residual is the excess of |W|, linearised towards
-        ceiling * W / |W|: a majoriser that is Toeplitz again.
+        inverse transform. The ceiling's residual is the excess of |W| over it. It is linearised towards
+        ceiling * W / |W|, which majorises the penalty and keeps the matrix Toeplitz.
         """
         weight = self.weight * (self.band_weight(band_power) @ self.membership.T)
         symbol = weight * squared_magnitude(paths.secondary)
@@ -253,17 +155,17 @@ class TapObjective:
         return symbol * paths.n_fft, descent * paths.n_fft
 
 
-@cache  # for good: graphs that were captured read it where it lies
+@cache  # never freed: recorded CUDA graphs read these tensors in place
 def _constants(
     bands: tuple[int, ...], n_bins: int, dtype: torch.dtype, device: str
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """What no path changes: shares of the bands in the mean log residual, [n_bands]; of the bins in the ceiling's
-    penalty, [n_bins]; STEP_SCALES, [3, 1, 1]."""
-    with torch.inference_mode(False):  # whoever asks first may be serving, whoever asks next training
+    """Weights of the bands in the mean log residual, [n_bands]; weights of the bins in the penalty on |W|,
+    [n_bins]; STEP_SCALES, [3, 1, 1]."""
+    with torch.inference_mode(False):  # the first caller may be in inference mode, the next one training
         in_target = torch.zeros(len(bands), dtype=torch.float64)
         in_target[bands.index(NR_BANDS[0]) : bands.index(NR_BANDS[-1]) + 1] = 1 / len(NR_BANDS)
-        # Every octave counts alike, as it does in the bands; 0 Hz and Nyquist are left out so that one-sided sums
-        # are exact transforms.
+        # Every octave has the same total weight, as with bands. 0 Hz and Nyquist are excluded so that sums over
+        # one-sided bins are exact transforms.
         per_octave = torch.zeros(n_bins, dtype=torch.float64)
         per_octave[1:-1] = 1 / torch.arange(1, n_bins - 1, dtype=torch.float64)
         scales = torch.tensor(STEP_SCALES, dtype=torch.float64)[:, None, None]
@@ -272,10 +174,10 @@ def _constants(
 
 
 def _drive_ceiling(primary_power: Tensor, secondary_power: Tensor) -> Tensor:
-    """Largest |W| that keeps the loudspeaker below the disturbance in the bands above the scored ones, from |P|^2
-    and |S|^2: [batch, n_bins], infinite elsewhere.
+    """Largest |W| that keeps the loudspeaker's sound below the disturbance in the bands above the scored ones,
+    from |P|^2 and |S|^2: [batch, n_bins], infinite in all other bins.
 
-    The paths' ratio is taken band by band: bin by bin it would follow the estimates' noise.
+    The ratio of the paths is taken per band; per bin it would follow the noise of the estimates.
     """
     n_fft = 2 * (primary_power.shape[-1] - 1)
     membership = band_matrix(HIGH_BANDS, n_fft, primary_power.dtype, primary_power.device)
@@ -289,11 +191,11 @@ def _root_mean_square(spectrum: Tensor, active: Tensor) -> Tensor:
     return ((squared_magnitude(spectrum) @ active) / active.sum()).sqrt().unsqueeze(-1)
 
 
-class Refining:
-    """`Updates` by torch's operators.
+class GaussNewtonState:
+    """A batch of filters between updates: taps, response, residual, band powers and J.
 
-    An update overwrites the tensors that it reads and never reads a value back, so that one recorded update can be
-    replayed any number of times: an item that has stopped takes steps of length zero.
+    An update works in place and never copies a value to the host, so that a CUDA graph of one update can be
+    replayed. Items that have stopped take steps of length zero.
     """
 
     def __init__(
@@ -304,12 +206,11 @@ class Refining:
         *,
         profile: RefinementProfile = FAST,
         max_gain_db: Tensor | float | None = 30.0,
-        solve: ToeplitzSolver = solve_toeplitz,
         most_updates: int = MAX_UPDATES,
     ) -> None:
-        """Arguments as of `refine`. No more than `most_updates` updates may follow."""
+        """Arguments as for `refine`. most_updates: largest number of calls of `update`."""
         paths, reference_psd = _on_grid(paths, reference_psd, min(profile.n_fft, paths.n_fft))
-        self._paths, self._profile, self._solve = paths, profile, solve
+        self._paths, self._profile = paths, profile
         self._objective = TapObjective(paths, reference_psd, profile, max_gain_db)
         self._cap = _step_cap(paths, profile)
         self._taps = taps.clone()
@@ -317,17 +218,17 @@ class Refining:
         self._residual = paths.primary - paths.secondary * self._response
         self._band_power = self._objective.band_power(self._residual)
         self._value = self._objective.value(self._band_power, self._response)
-        self._stopped = torch.full_like(self._value, _BUDGET, dtype=torch.int64)
+        self._stopped = torch.full_like(self._value, BUDGET, dtype=torch.int64)
         self._n_applied = torch.zeros_like(self._stopped)
-        # J, the step's scale and the solver's residual, the latest update last.
+        # J, step scale and solver residual of each update, the latest last.
         self._history = self._value.new_full((len(taps), 3, most_updates + 1), torch.nan)
         self._history[:, 0, -1] = self._value
 
     def update(self) -> None:
-        """One update of every item that has not stopped."""
+        """Apply one update to every item that has not stopped."""
         objective, profile, paths = self._objective, self._profile, self._paths
         symbol, descent = objective.normal_equations(paths, self._residual, self._response, self._band_power)
-        solution = self._solve(
+        solution = solve_toeplitz(
             damped(symbol, profile),
             descent,
             self._taps.shape[-1],
@@ -335,7 +236,7 @@ class Refining:
             tolerance=profile.tolerance,
             preconditioned=profile.preconditioner == "gohberg_semencul",
         )
-        # A solve that ended in NaN or infinity is no step: the item keeps its filter and stops.
+        # A solution that is not finite becomes a zero step: the item keeps its filter and stops.
         step = torch.nan_to_num(solution.value, nan=0.0, posinf=0.0, neginf=0.0)
         step_response = torch.fft.rfft(step, n=paths.n_fft)
         if self._cap is not None:
@@ -346,15 +247,15 @@ class Refining:
         trials = _trial_values(objective, self._band_power, self._residual, change, self._response, step_response)
         decrease = torch.nan_to_num(self._value.unsqueeze(-1) - trials, nan=-torch.inf)
         enough = decrease >= SUFFICIENT_DECREASE * self._value.abs().clamp_min(1.0).unsqueeze(-1)
-        active = self._stopped == _BUDGET
+        active = self._stopped == BUDGET
         accepted = active & enough.any(-1)
-        verdict = torch.where(decrease.amax(-1) > 0, _CONVERGED, _NO_DECREASE)
+        verdict = torch.where(decrease.amax(-1) > 0, CONVERGED, NO_DECREASE)
         first = enough.to(torch.uint8).argmax(-1)
         scale = torch.where(accepted, torch.pow(0.5, first.to(trials.dtype)), 0.0)
 
         self._stopped.copy_(torch.where(active & ~accepted, verdict, self._stopped))
         self._n_applied += accepted
-        # A step that was not accepted may have overflowed: no multiple of it, not even by zero, is added.
+        # A rejected step may hold infinities, and 0 * inf is NaN: it is replaced by zeros, not scaled by zero.
         step, step_response, change = (
             torch.where(accepted.unsqueeze(-1), scale.unsqueeze(-1) * each, 0.0)
             for each in (step, step_response, change)
@@ -369,7 +270,8 @@ class Refining:
         self._history.copy_(torch.cat((self._history[..., 1:], made.T.unsqueeze(-1)), -1))
 
     def result(self) -> Refinement:
-        """Where the items stand, in the tensors that the next update overwrites."""
+        """The refinement so far. Histories have `most_updates` columns, the latest update last; unused leading
+        columns are NaN. The next update overwrites these tensors."""
         objective, step_scale, pcg_residual = self._history.unbind(1)
         return Refinement(
             taps=self._taps,
@@ -389,25 +291,19 @@ def refine(
     n_updates: int,
     profile: RefinementProfile = FAST,
     max_gain_db: Tensor | float | None = 30.0,
-    solve: ToeplitzSolver = solve_toeplitz,
 ) -> Refinement:
     """Up to `n_updates` damped Gauss-Newton updates of `taps` [batch, n_taps] on estimated paths.
 
-    reference_psd: mean square per bin on the paths' grid. max_gain_db: ceiling on |W| (only in profiles that
-    weigh it; None: no ceiling). Backtracking over 1, 1/2, 1/4 accepts the first scale that lowers J enough.
+    reference_psd: mean square per bin on the paths' grid. max_gain_db: ceiling on |W| (ignored by
+    profiles without a ceiling penalty; None: no ceiling). Backtracking tries the steps 1, 1/2 and 1/4 and accepts
+    the first that lowers J sufficiently.
     """
-    refining = Refining(
-        paths,
-        taps,
-        reference_psd,
-        profile=profile,
-        max_gain_db=max_gain_db,
-        solve=solve,
-        most_updates=n_updates,
+    state = GaussNewtonState(
+        paths, taps, reference_psd, profile=profile, max_gain_db=max_gain_db, most_updates=n_updates
     )
     for _ in range(n_updates):
-        refining.update()
-    return refining.result()
+        state.update()
+    return state.result()
 
 
 @dataclass(frozen=True)
@@ -417,7 +313,8 @@ class _StepCap:
 
 
 def _step_cap(paths: AcousticPaths, profile: RefinementProfile) -> _StepCap | None:
-    """The largest response-step RMS: a share of the query ratio base's over the 23 bands, for every start."""
+    """Upper limit on the RMS of a step's frequency response: a fraction of the RMS of the regularised path ratio,
+    both over the 23 bands. It does not depend on the current filter. None if the profile has no cap."""
     if profile.step_cap is None:
         return None
     bins = band_matrix(AMP_BANDS, paths.n_fft, paths.primary.real.dtype, paths.primary.device).sum(-1)
@@ -425,7 +322,7 @@ def _step_cap(paths: AcousticPaths, profile: RefinementProfile) -> _StepCap | No
 
 
 def _on_grid(paths: AcousticPaths, reference_psd: Tensor, n_fft: int) -> tuple[AcousticPaths, Tensor]:
-    """Paths and reference on a coarser grid: spectra are sampled, the reference's power is collected."""
+    """Paths and reference on a coarser grid: spectra are decimated, reference power is summed."""
     stride = paths.n_fft // n_fft
     if stride == 1:
         return paths, reference_psd
@@ -434,8 +331,11 @@ def _on_grid(paths: AcousticPaths, reference_psd: Tensor, n_fft: int) -> tuple[A
 
 
 def damped(symbol: Tensor, profile: RefinementProfile) -> Tensor:
-    """The symbol of the damped normal matrix. The damping, 0.002 max(h, 1e-6) + 1e-6 in the paper, follows the mean
-    diagonal h, which is constant here: the symbol's mean over all bins, of which both ends are zero."""
+    """The symbol of the damped normal matrix.
+
+    The damping is 0.002 max(h, 1e-6) + 1e-6 in the paper, with h the mean diagonal. A Toeplitz matrix has a
+    constant diagonal, the mean of its symbol over all n_fft bins; the symbol is zero at 0 Hz and at Nyquist.
+    """
     diagonal = symbol.sum(-1, keepdim=True) / (symbol.shape[-1] - 1)
     return symbol + (profile.damping * diagonal.clamp_min(1e-6) + DAMPING_FLOOR)
 
@@ -448,7 +348,7 @@ def _trial_values(
     response: Tensor,
     step_response: Tensor,
 ) -> Tensor:
-    """J at each of STEP_SCALES, [batch, 3]. E_b is quadratic in the scale, so trials need no transform."""
+    """J at each of STEP_SCALES, [batch, 3]. E_b is quadratic in the step scale, so no transform is needed."""
     cross = (objective.weight * (residual.conj() * change).real) @ objective.membership
     square = (objective.weight * squared_magnitude(change)) @ objective.membership
     scales = objective.scales

@@ -1,6 +1,6 @@
-"""What a filter will do, predicted from estimates that are honest about what they do not know.
+"""Predicted effect of a filter, with the uncertainty of the estimated paths.
 
-The refiner cancels the estimate's own error together with the noise, so a prediction from estimates alone is
+Refinement cancels the estimate's own error together with the noise, so a prediction from estimates alone is
 6 to 11 dB too good. The coherence c of reference and error during calibration tells how much of the error
 microphone's power the estimate cannot explain; (1 - c) / c w |P|^2 is added per bin to the power with and
 without the filter.
@@ -13,16 +13,14 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from synthesis.conventions import COHERENCE_FLOOR
 from synthesis.errors import InvalidOption
-from synthesis.octave_bands import AMP_BANDS, NR_BANDS, WIDE_BANDS, band_matrix
+from synthesis.octave_bands import AMP_BANDS, NR_BANDS, WIDE_BANDS
 from synthesis.paths import AcousticPaths
-from synthesis.spectra import squared_magnitude
+from synthesis.spectra import band_matrix, squared_magnitude
 
 SILENCE = 1e-12
-"""Of the strongest band's power: a band with less holds nothing to reduce."""
-
-COHERENCE_FLOOR = 1e-4
-"""A bin of lower coherence tells nothing more: (1 - c) / c is already 40 dB above the path."""
+"""Of the strongest band's power: a band with less counts as silent."""
 
 LOW_BANDS = tuple(n for n in WIDE_BANDS if n < AMP_BANDS[0])
 HIGH_BANDS = tuple(n for n in WIDE_BANDS if n > AMP_BANDS[-1])
@@ -30,7 +28,7 @@ HIGH_BANDS = tuple(n for n in WIDE_BANDS if n > AMP_BANDS[-1])
 
 
 def columns(bands: tuple[int, ...]) -> slice:
-    """Where adjacent bands lie among the 31."""
+    """The columns of adjacent bands among the 31 of WIDE_BANDS."""
     return slice(bands[0] - WIDE_BANDS[0], bands[-1] - WIDE_BANDS[0] + 1)
 
 
@@ -63,7 +61,7 @@ def level_db(ratio: Tensor) -> Tensor:
 def band_uncertainty(paths: AcousticPaths, coherence: Tensor, reference_psd: Tensor) -> Tensor:
     """Unexplained power over explained power in each of the 31 bands, [batch, 31].
 
-    Averaged over support listeners it stands in for the coherence of a request that carries none.
+    Averaged over support listeners it replaces the coherence where none is given.
     """
     membership = band_matrix(WIDE_BANDS, paths.n_fft, reference_psd.dtype, reference_psd.device)
     power = reference_psd * squared_magnitude(paths.primary)
@@ -87,12 +85,12 @@ def predict(
     """Predict the figures of `taps` [batch, n_taps] on estimated paths.
 
     reference_psd: one-sided, mean square per bin, [n_bins] or [batch, n_bins]. Exactly one of `coherence`
-    (of x and e_0 per bin, [batch, n_bins]) and `uncertainty` (of `band_uncertainty`, [31] or [batch, 31]) says
-    what the estimates cannot know; zeros as uncertainty state that the paths are the true ones.
+    (of x and e_0 per bin, [batch, n_bins]) and `uncertainty` (of `band_uncertainty`, [31] or [batch, 31]) states
+    how uncertain the estimates are; zeros as uncertainty mean that the paths are the true ones.
     Raises InvalidOption when both or neither is given.
     """
     if (coherence is None) == (uncertainty is None):
-        raise InvalidOption("prediction: expected exactly one of coherence and uncertainty", "coherence")
+        raise InvalidOption("prediction: give exactly one of coherence and uncertainty", "coherence")
     membership = band_matrix(WIDE_BANDS, paths.n_fft, reference_psd.dtype, reference_psd.device)
     response = torch.fft.rfft(taps, n=paths.n_fft)
     power = reference_psd * squared_magnitude(paths.primary)
@@ -114,8 +112,7 @@ def predict(
 def figures(disturbance: Tensor, error: Tensor, max_gain_db: Tensor, control_rms: Tensor) -> Prediction:
     """Figures from the power in the 31 bands without and with the filter, [batch, 31] each.
 
-    A band whose disturbance is 120 dB below the strongest holds nothing to reduce: both powers are
-    floored there, so that silence scores 0 dB.
+    Both powers are raised by the strongest band's power less 120 dB, so that a silent band scores 0 dB.
     """
     floor = (SILENCE * disturbance.amax(-1, keepdim=True)).clamp_min(torch.finfo(disturbance.dtype).tiny)
     disturbance, error = disturbance + floor, error + floor

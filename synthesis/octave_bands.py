@@ -4,13 +4,12 @@ Band n has the exact mid-band frequency f_m = 10**(n / 10) Hz and the edges f_m 
 belongs to it when low <= f < high, so that adjacent bands share no bin and leave none out.
 """
 
-from collections.abc import Sequence
 from functools import cache
 
-import torch
-from torch import Tensor
+import numpy as np
+from numpy.typing import NDArray
 
-from synthesis.conventions import frequencies_hz
+from synthesis.conventions import SAMPLE_RATE_HZ
 
 NR_BANDS = tuple(range(17, 38))
 """Noise reduction is the mean over these: 50 Hz to 5 kHz, 21 bands."""
@@ -19,7 +18,7 @@ AMP_BANDS = tuple(range(17, 40))
 """Amplification is looked for in these: 50 Hz to 8 kHz, 23 bands."""
 
 WIDE_BANDS = tuple(range(13, 44))
-"""All that is heard: 20 Hz to 20 kHz, 31 bands."""
+"""The audible range: 20 Hz to 20 kHz, 31 bands."""
 
 # IEC 61260-1 labels: the decade of nominal values that the exact frequencies are rounded to.
 _NOMINAL_DECADE = (1.0, 1.25, 1.6, 2.0, 2.5, 3.15, 4.0, 5.0, 6.3, 8.0)
@@ -40,25 +39,14 @@ def nominal_hz(n: int) -> float:
     return round(_NOMINAL_DECADE[n % 10] * 10.0 ** (n // 10), 6)
 
 
-@cache  # for good: graphs that were captured read it where it lies
-def _cached_matrix(bands: tuple[int, ...], n_fft: int, dtype: torch.dtype, device: str) -> Tensor:
-    with torch.inference_mode(False):  # whoever asks first may be serving, whoever asks next training
-        frequency = frequencies_hz(n_fft)
-        columns = []
-        for n in bands:
-            low, high = edges_hz(n)
-            columns.append((frequency >= low) & (frequency < high))
-        return torch.stack(columns, dim=-1).to(dtype=dtype, device=device)
+@cache
+def band_membership(bands: tuple[int, ...], n_fft: int) -> NDArray[np.float64]:
+    """Membership of the bins of an n_fft-point grid in bands: 0/1, [n_fft // 2 + 1, n_bands].
 
-
-def band_matrix(
-    bands: Sequence[int],
-    n_fft: int,
-    dtype: torch.dtype = torch.float64,
-    device: torch.device | str | None = None,
-) -> Tensor:
-    """Membership of bins in bands: 0/1, [n_fft // 2 + 1, n_bands]; `power @ band_matrix` sums each band.
-
-    The result is shared between callers and must not be written to.
+    `power @ band_membership(...)` sums each band. The result is shared between callers and read-only.
     """
-    return _cached_matrix(tuple(bands), n_fft, dtype, str(device or "cpu"))
+    frequency = np.arange(n_fft // 2 + 1) * (SAMPLE_RATE_HZ / n_fft)
+    edges = [edges_hz(n) for n in bands]
+    membership = np.stack([(frequency >= low) & (frequency < high) for low, high in edges], axis=-1).astype(float)
+    membership.flags.writeable = False
+    return membership

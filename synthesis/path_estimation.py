@@ -1,4 +1,4 @@
-"""Acoustic paths from recordings of two probe states (Eqs. 1-2).
+"""Acoustic paths from recordings of two probe states (Eqs. 1-2), in NumPy.
 
 With the control filter replaced by a known gain g, the error microphone hears e_g = (p - g s) * x. So
 
@@ -8,21 +8,25 @@ where H_{e,x} is the Hann-windowed cross-spectrum of x and e, pooled over record
 divided by the equally pooled autospectrum of x.
 """
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import torch
-from torch import Tensor
+import numpy as np
+from numpy.typing import NDArray
 
 from synthesis.conventions import N_BINS, SAMPLE_RATE_HZ
 from synthesis.errors import InvalidOption, InvalidPaths
-from synthesis.spectra import squared_magnitude
+
+Real = NDArray[np.floating]
+Complex = NDArray[np.complexfloating]
 
 REGULARISATION = 1e-6
 """Of the pooled reference autospectrum, over its maximum."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Take:
     """One recording of one probe state: gain g (0: loudspeaker silent), reference x and error e, real [..., n].
 
@@ -30,34 +34,34 @@ class Take:
     """
 
     gain: float
-    reference: Tensor
-    error: Tensor
+    reference: Real
+    error: Real
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class PathEstimate:
     """What a calibration knows: causal impulse responses [..., taps] and the coherence of x and e_0 per bin.
 
-    coherence: magnitude-squared, in [0, 1], [..., 16385], interpolated linearly onto the design grid.
+    coherence: magnitude-squared, 0 to 1, [..., 16385], interpolated linearly onto the design grid.
     """
 
-    primary: Tensor
-    secondary: Tensor
-    coherence: Tensor
+    primary: Real
+    secondary: Real
+    coherence: Real
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class ProbeState:
     """Spectra of one probe state, pooled over its takes and windows, on the window's grid, [..., window // 2 + 1].
 
-    transfer: H_{e,x}. coherence: magnitude-squared, of x and e, in [0, 1]; that of few frames is biased upwards,
-    to 1 for a single one. reference_power: sum of |X|^2 over the frames. n_frames: how many were pooled.
+    transfer: H_{e,x}. coherence: magnitude-squared, of x and e, 0 to 1; that of few windows is biased upwards, to 1
+    for a single one. reference_power: sum of |X|^2 over the windows. n_frames: how many were pooled.
     """
 
     gain: float
-    transfer: Tensor
-    coherence: Tensor
-    reference_power: Tensor
+    transfer: Complex
+    coherence: Real
+    reference_power: Real
     n_frames: int
 
 
@@ -116,70 +120,82 @@ def paths_of_states(
     )
 
 
-def secondary_transfer(states: Sequence[ProbeState]) -> Tensor:
-    """S on the window's grid, [..., window // 2 + 1]: the mean over the driven states (Eq. 2)."""
+def secondary_transfer(states: Sequence[ProbeState]) -> Complex:
+    """S on the window's grid, [..., window // 2 + 1]: the mean over the states with a gain (Eq. 2)."""
     silent, *driven = states
-    return torch.stack([(silent.transfer - each.transfer) / each.gain for each in driven]).mean(0)
+    transfer: Complex = np.mean([(silent.transfer - each.transfer) / each.gain for each in driven], axis=0)
+    return transfer
+
+
+def onto_design_grid(spectrum: Real) -> Real:
+    """Linear interpolation over frequency of real [..., bins] onto the design grid's 16385 bins."""
+    position = np.arange(N_BINS) * ((spectrum.shape[-1] - 1) / (N_BINS - 1))
+    lower = np.minimum(position.astype(np.intp), spectrum.shape[-1] - 2)
+    fraction = position - lower
+    dense: Real = (1 - fraction) * spectrum[..., lower] + fraction * spectrum[..., lower + 1]
+    return dense
+
+
+def squared_magnitude(spectrum: Complex) -> Real:
+    """|X|^2 without the square root that `abs` takes: real, same shape."""
+    power: Real = spectrum.real**2 + spectrum.imag**2
+    return power
 
 
 def _offsets(takes: Sequence[Take], window: int, n_offsets: int, first: int, last: int) -> list[int]:
-    if not any(t.gain == 0 for t in takes) or not any(t.gain != 0 for t in takes):
+    """First samples of the windows, after the takes were checked."""
+    gains = sorted({take.gain for take in takes})
+    if 0 not in gains or len(gains) < 2:
         raise InvalidOption(
-            f"takes: found gains {sorted({t.gain for t in takes})}, expected 0 and at least one other",
+            f"takes: their gains are {gains}; record at least one take with gain 0 and one with another gain",
             field="takes",
         )
     for number, take in enumerate(takes):
         for name, signal in (("reference", take.reference), ("error", take.error)):
             if signal.shape[-1] < last:
                 raise InvalidPaths(
-                    f"take {number}, {name}: found {signal.shape[-1]} samples, expected at least {last}",
+                    f"take {number}, {name}: it has {signal.shape[-1]} samples; record at least {last}",
                     field="takes",
                 )
-            if not bool(torch.isfinite(signal).all()):
-                raise InvalidPaths(f"take {number}, {name}: found NaN or infinity", field="takes")
+            if not np.isfinite(signal).all():
+                raise InvalidPaths(
+                    f"take {number}, {name}: it holds NaN or infinity; send finite samples", field="takes"
+                )
     if not 0 <= first <= last - window:
-        raise InvalidOption(f"window: found {window} samples, expected at most {last - first}", field="window")
-    return [round(each) for each in torch.linspace(first, last - window, n_offsets, dtype=torch.float64).tolist()]
+        raise InvalidOption(f"window: {window} samples are too many; use at most {last - first}", field="window")
+    return [round(each) for each in np.linspace(first, last - window, n_offsets).tolist()]
 
 
-def _pooled(takes: Sequence[Take], offsets: list[int], window: int, regularisation: float) -> ProbeState:
+def _pooled(takes: Sequence[Take], offsets: Sequence[int], window: int, regularisation: float) -> ProbeState:
     """One state's takes, all of the same gain."""
-    cross: Tensor | float = 0.0
-    reference_power: Tensor | float = 0.0
-    error_power: Tensor | float = 0.0
+    hann = np.hanning(window + 1)[:-1]
+    # Scalars that the first window's arrays broadcast.
+    cross: Complex = np.zeros((), complex)
+    reference_power: Real = np.zeros(())
+    error_power: Real = np.zeros(())
     for take in takes:
-        hann = torch.hann_window(window, dtype=take.reference.dtype, device=take.reference.device)
         for offset in offsets:
             frame = slice(offset, offset + window)
-            reference = torch.fft.rfft(hann * take.reference[..., frame])
-            error = torch.fft.rfft(hann * take.error[..., frame])
+            reference = np.fft.rfft(hann * take.reference[..., frame])
+            error = np.fft.rfft(hann * take.error[..., frame])
             cross = cross + reference.conj() * error
             reference_power = reference_power + squared_magnitude(reference)
             error_power = error_power + squared_magnitude(error)
-    assert isinstance(cross, Tensor)
-    assert isinstance(reference_power, Tensor)
-    assert isinstance(error_power, Tensor)
-    floor = regularisation * reference_power.amax(-1, keepdim=True)
-    tiny = torch.finfo(reference_power.dtype).tiny
-    coherence = squared_magnitude(cross) / (reference_power * error_power).clamp_min(tiny)
+    floor = regularisation * reference_power.max(-1, keepdims=True)
+    tiny = np.finfo(float).tiny
+    coherence = squared_magnitude(cross) / np.maximum(reference_power * error_power, tiny)
     return ProbeState(
         gain=takes[0].gain,
-        transfer=cross / (reference_power + floor).clamp_min(tiny),
-        coherence=coherence.clamp(0, 1),
+        transfer=cross / np.maximum(reference_power + floor, tiny),
+        coherence=coherence.clip(0, 1),
         reference_power=reference_power,
         n_frames=len(takes) * len(offsets),
     )
 
 
-def _causal_response(transfer: Tensor, n_taps: int) -> Tensor:
+def _causal_response(transfer: Complex, n_taps: int) -> Real:
     """Samples 0 to n_taps - 1 of the inverse transform, zero-padded where the window is shorter."""
-    response = torch.fft.irfft(transfer)[..., :n_taps]
-    return torch.nn.functional.pad(response, (0, n_taps - response.shape[-1]))
-
-
-def onto_design_grid(spectrum: Tensor) -> Tensor:
-    """Linear interpolation over frequency of real [..., bins] onto the design grid's 16385 bins."""
-    leading = spectrum.shape[:-1]
-    flat = spectrum.reshape(-1, 1, spectrum.shape[-1])
-    dense = torch.nn.functional.interpolate(flat, size=N_BINS, mode="linear", align_corners=True)
-    return dense.reshape(*leading, N_BINS)
+    whole = np.fft.irfft(transfer)[..., :n_taps]
+    response = np.zeros((*whole.shape[:-1], n_taps))
+    response[..., : whole.shape[-1]] = whole
+    return response

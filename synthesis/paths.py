@@ -37,8 +37,8 @@ class AcousticPaths:
         for name, response in (("primary", primary), ("secondary", secondary)):
             if response.ndim != 2 or not 0 < response.shape[-1] <= n_fft:
                 raise InvalidPaths(
-                    f"{name}: found an impulse response of shape {tuple(response.shape)}, "
-                    f"expected [batch, 1 to {n_fft} samples]",
+                    f"{name}: the shape of its impulse responses is {tuple(response.shape)}; "
+                    f"give [batch, 1 to {n_fft} samples]",
                     field=name,
                 )
             spectra[name] = torch.fft.rfft(response, n=n_fft)
@@ -83,23 +83,22 @@ class AcousticPaths:
         for name, spectrum in (("primary", self.primary), ("secondary", self.secondary)):
             if spectrum.ndim != 2 or not spectrum.is_complex():
                 raise InvalidPaths(
-                    f"{name}: found {tuple(spectrum.shape)} of {spectrum.dtype}, "
-                    "expected a complex spectrum [batch, n_bins]",
+                    f"{name}: its shape is {tuple(spectrum.shape)} and its type {spectrum.dtype}; "
+                    "give complex spectra [batch, n_bins]",
                     field=name,
                 )
             finite = torch.isfinite(torch.view_as_real(spectrum))
             if not bool(finite.all()):
                 raise InvalidPaths(
-                    f"{name}: found {int((~finite).sum())} values that are NaN or infinite, "
-                    "expected finite numbers only",
+                    f"{name}: {int((~finite).sum())} of its values are NaN or infinite; measure the path again",
                     field=name,
                 )
             if not bool((spectrum.abs().amax(-1) > 0).all()):
-                raise InvalidPaths(f"{name}: found an all-zero path, expected some energy", field=name)
+                raise InvalidPaths(f"{name}: it is all zero; measure the path again", field=name)
         if self.primary.shape != self.secondary.shape:
             raise InvalidPaths(
-                f"secondary: found {tuple(self.secondary.shape)}, "
-                f"expected the shape of primary, {tuple(self.primary.shape)}",
+                f"secondary: its shape is {tuple(self.secondary.shape)}; "
+                f"give it that of primary, {tuple(self.primary.shape)}",
                 field="secondary",
             )
         return self
@@ -109,13 +108,13 @@ def resample_spectrum(spectrum: Tensor, n_fft: int = DESIGN_N_FFT) -> Tensor:
     """Bring one-sided spectra of another power-of-two grid to `n_fft` points, through the impulse response.
 
     spectrum: complex [..., bins], bins - 1 half of a power of two from 4096 to 65536.
-    Returns complex [..., n_fft // 2 + 1]. Zero-padding in time is exact; cutting is refused (InvalidPaths)
-    when more than -40 dB of a response's energy would go.
+    Returns complex [..., n_fft // 2 + 1]. Zero-padding in time is exact. Raises InvalidPaths where cutting would
+    remove more than -40 dB of a response's energy.
     """
     source = 2 * (spectrum.shape[-1] - 1)
     if source < 4096 or source > 65_536 or source & (source - 1):
         raise InvalidPaths(
-            f"spectrum: found {spectrum.shape[-1]} bins, expected n_fft / 2 + 1 of a power of two "
+            f"spectrum: it has {spectrum.shape[-1]} bins; give n_fft / 2 + 1 of a power of two "
             "from 4096 to 65536 (2049, 4097, ..., 32769)"
         )
     if source == n_fft:
@@ -128,8 +127,8 @@ def resample_spectrum(spectrum: Tensor, n_fft: int = DESIGN_N_FFT) -> Tensor:
         if worst > MAX_DISCARDED_ENERGY:
             level_db = 10 * torch.log10(torch.tensor(worst)).item()
             raise InvalidPaths(
-                f"spectrum: found {level_db:.1f} dB of the energy after {n_fft} samples, which the design "
-                "grid would cut off; expected less than -40 dB"
+                f"spectrum: {level_db:.1f} dB of the response's energy lie after {n_fft} samples, which the design "
+                "grid cuts off; shorten the response until less than -40 dB do"
             )
         response = response[..., :n_fft]
     return torch.fft.rfft(response, n=n_fft)

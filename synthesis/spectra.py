@@ -1,9 +1,39 @@
-"""Small operations on complex spectra that torch offers only the slow way round."""
+"""Small operations on spectra in torch: powers, frequencies, sums over bands and onto coarser grids."""
 
+from collections.abc import Sequence
 from functools import cache
 
 import torch
 from torch import Tensor
+
+from synthesis.conventions import DESIGN_N_FFT, SAMPLE_RATE_HZ
+from synthesis.octave_bands import band_membership
+
+
+def frequencies_hz(
+    n_fft: int = DESIGN_N_FFT, dtype: torch.dtype = torch.float64, device: torch.device | None = None
+) -> Tensor:
+    """Bin frequencies in Hz of the one-sided spectrum of an `n_fft`-point transform: [n_fft // 2 + 1]."""
+    return torch.arange(n_fft // 2 + 1, dtype=dtype, device=device) * (SAMPLE_RATE_HZ / n_fft)
+
+
+def band_matrix(
+    bands: Sequence[int],
+    n_fft: int,
+    dtype: torch.dtype = torch.float64,
+    device: torch.device | str | None = None,
+) -> Tensor:
+    """Membership of bins in bands: 0/1, [n_fft // 2 + 1, n_bands]; `power @ band_matrix` sums each band.
+
+    The result is shared between callers and must not be written to.
+    """
+    return _cached_band_matrix(tuple(bands), n_fft, dtype, str(device or "cpu"))
+
+
+@cache  # never freed: recorded CUDA graphs read the tensor in place
+def _cached_band_matrix(bands: tuple[int, ...], n_fft: int, dtype: torch.dtype, device: str) -> Tensor:
+    with torch.inference_mode(False):  # the first caller may be in inference mode, the next one training
+        return torch.from_numpy(band_membership(bands, n_fft).copy()).to(dtype=dtype, device=device)
 
 
 def squared_magnitude(spectrum: Tensor) -> Tensor:
@@ -23,17 +53,17 @@ def complex_exponential(exponent: Tensor) -> Tensor:
 def collected(power: Tensor, stride: int) -> Tensor:
     """Power per bin [..., n_bins] on a grid coarser by the even number `stride`: [..., (n_bins - 1) / stride + 1].
 
-    A bin half-way between two coarse ones is shared by them, so no power is lost: a tone stays as strong as it was.
+    Each bin's power goes to the nearest coarse bin, half to each where two are equally near.
     """
     spans = power[..., 1:].unflatten(-1, (-1, stride)) @ _shares(stride, power.dtype, str(power.device))
     below, above = spans.unbind(-1)
     return torch.cat((power[..., :1] + below[..., :1], below[..., 1:] + above[..., :-1], above[..., -1:]), dim=-1)
 
 
-@cache  # for good: graphs that were captured read it where it lies
+@cache  # never freed: recorded CUDA graphs read the tensor in place
 def _shares(stride: int, dtype: torch.dtype, device: str) -> Tensor:
     """Of the coarse bins below and above in each of the `stride` bins that end at the latter: [stride, 2]."""
-    with torch.inference_mode(False):  # whoever asks first may be serving, whoever asks next training
+    with torch.inference_mode(False):  # the first caller may be in inference mode, the next one training
         offset = torch.arange(1, stride + 1)
         above = torch.where(offset * 2 == stride, 0.5, (offset * 2 > stride).to(dtype))
         return torch.stack((1 - above, above), dim=-1).to(device, dtype)

@@ -1,4 +1,4 @@
-"""What the secondary paths of support listeners have in common, so that a new one can be told from a wrong one.
+"""What the secondary paths of support listeners have in common, so that a faulty measurement can be recognised.
 
 A loudspeaker wired the wrong way round turns the phase of S by half a turn, and a leak takes its low frequencies
 away; but which phase and how much of the low frequencies are right, only other ears with the same earphone can say.
@@ -15,17 +15,21 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
-import torch
-from torch import Tensor
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
 
-from synthesis.conventions import DESIGN_N_FFT, SAMPLE_RATE_HZ, frequencies_hz
+from synthesis.conventions import DESIGN_N_FFT, SAMPLE_RATE_HZ
 from synthesis.octave_bands import AMP_BANDS, edges_hz
-from synthesis.spectra import squared_magnitude
+
+Real = NDArray[np.floating]
+Complex = NDArray[np.complexfloating]
 
 SCORED_HZ = (edges_hz(AMP_BANDS[0])[0], edges_hz(AMP_BANDS[-1])[1])
 DIRECTION_HZ = (100.0, 500.0)
 LOW_HZ = (edges_hz(17)[0], edges_hz(22)[1])
 MIDDLE_HZ = (edges_hz(32)[0], edges_hz(34)[1])
+
+_FREQUENCY_HZ = np.fft.rfftfreq(DESIGN_N_FFT, 1 / SAMPLE_RATE_HZ)
 
 
 @dataclass(frozen=True)
@@ -54,55 +58,55 @@ class SupportStatistics:
 class SecondaryTraits(NamedTuple):
     """Of n secondary paths: low_level_db and delay_samples, real [n]; direction, complex [n], |direction| <= 1."""
 
-    low_level_db: Tensor
-    delay_samples: Tensor
-    direction: Tensor
+    low_level_db: Real
+    delay_samples: Real
+    direction: Complex
 
 
-def secondary_traits(secondary: Tensor, delayed_samples: Tensor | float = 0.0) -> SecondaryTraits:
+def secondary_traits(secondary: Real, known_delay_samples: ArrayLike = 0.0) -> SecondaryTraits:
     """Traits of causal responses, real [n, taps <= 32768], none all zero.
 
-    delayed_samples: [n] or one number; a delay that the direction shall not show, since every delay turns a phase.
+    known_delay_samples: [n] or one number; a delay that the direction shall not show, since every delay turns a
+    phase.
     """
-    spectrum = torch.fft.rfft(secondary, n=DESIGN_N_FFT)
-    frequency = frequencies_hz(dtype=secondary.dtype, device=secondary.device)
-    turned = torch.as_tensor(delayed_samples, dtype=secondary.dtype, device=secondary.device).reshape(-1, 1)
-    phase = turned * frequency * (2 * torch.pi / SAMPLE_RATE_HZ)
-    inside = _between(frequency, DIRECTION_HZ)
-    aligned = (spectrum * torch.polar(torch.ones_like(phase), phase))[:, inside]
-    tiny = torch.finfo(secondary.dtype).tiny
+    spectrum = np.fft.rfft(secondary, n=DESIGN_N_FFT)
+    inside = _between(DIRECTION_HZ)
+    turn_rad = np.reshape(known_delay_samples, (-1, 1)) * _FREQUENCY_HZ[inside] * (2 * np.pi / SAMPLE_RATE_HZ)
+    aligned = spectrum[:, inside] * np.exp(1j * turn_rad)
+    tiny = np.finfo(secondary.dtype).tiny
 
-    def level_db(edges: tuple[float, float]) -> Tensor:
-        power = squared_magnitude(spectrum[:, _between(frequency, edges)]).mean(-1)
-        return 10 * torch.log10(power.clamp_min(tiny))
+    def level_db(edges: tuple[float, float]) -> Real:
+        power = (np.abs(spectrum[:, _between(edges)]) ** 2).mean(-1)
+        level: Real = 10 * np.log10(np.maximum(power, tiny))
+        return level
 
     return SecondaryTraits(
         low_level_db=level_db(LOW_HZ) - level_db(MIDDLE_HZ),
         delay_samples=delay_samples(secondary),
-        direction=aligned.sum(-1) / aligned.abs().sum(-1).clamp_min(tiny),
+        direction=aligned.sum(-1) / np.maximum(np.abs(aligned).sum(-1), tiny),
     )
 
 
-def delay_samples(response: Tensor) -> Tensor:
+def delay_samples(response: Real) -> Real:
     """First sample at which |h|, within the scored bands, reaches half of its maximum: real [n, taps] -> [n]."""
-    spectrum = torch.fft.rfft(response, n=DESIGN_N_FFT)
-    inside = _between(frequencies_hz(dtype=response.dtype, device=response.device), SCORED_HZ)
-    magnitude = torch.fft.irfft(spectrum * inside, n=DESIGN_N_FFT).abs()
-    return (magnitude >= magnitude.amax(-1, keepdim=True) / 2).int().argmax(-1).to(response.dtype)
+    spectrum = np.fft.rfft(response, n=DESIGN_N_FFT)
+    magnitude = np.abs(np.fft.irfft(spectrum * _between(SCORED_HZ), n=DESIGN_N_FFT))
+    return (magnitude >= magnitude.max(-1, keepdims=True) / 2).argmax(-1).astype(float)
 
 
-def polarity(direction: Tensor, phase_rad: float) -> Tensor:
+def polarity(direction: Complex, phase_rad: float) -> Real:
     """Part of each direction, complex [n], along the support's mean phase: [n], -1 to 1.
 
     Near the support's mean for a loudspeaker like theirs, near its negative for one that is wired the wrong way.
     """
-    return (direction * torch.polar(torch.tensor(1.0), torch.tensor(-phase_rad)).to(direction)).real
+    along: Real = (direction * np.exp(-1j * phase_rad)).real
+    return along
 
 
-def learn_support_statistics(secondary: Tensor) -> SupportStatistics:
+def learn_support_statistics(secondary: Real) -> SupportStatistics:
     """From the secondary paths of the support's ears as a calibration estimates them, real [n_ears, taps]."""
-    traits = secondary_traits(secondary.double())
-    phase_rad = float(traits.direction.sum().angle())
+    traits = secondary_traits(secondary.astype(np.float64))
+    phase_rad = float(np.angle(traits.direction.sum()))
     return SupportStatistics(
         n_ears=secondary.shape[0],
         phase_rad=phase_rad,
@@ -112,9 +116,10 @@ def learn_support_statistics(secondary: Tensor) -> SupportStatistics:
     )
 
 
-def _between(frequency: Tensor, edges: tuple[float, float]) -> Tensor:
-    return (frequency >= edges[0]) & (frequency < edges[1])
+def _between(edges: tuple[float, float]) -> NDArray[np.bool_]:
+    """The bins of the design grid from the lower edge up to below the upper one."""
+    return (edges[0] <= _FREQUENCY_HZ) & (edges[1] > _FREQUENCY_HZ)
 
 
-def _spread(values: Tensor) -> Spread:
-    return Spread(float(values.mean()), float(values.std(correction=0)))
+def _spread(values: Real) -> Spread:
+    return Spread(float(values.mean()), float(values.std()))

@@ -1,8 +1,6 @@
-"""Symmetric Toeplitz matrices and their approximate inverses, as operators that know `@`, and systems of them."""
+"""Symmetric Toeplitz matrices and their approximate inverses, as operators with `@`, and their linear systems."""
 
 from __future__ import annotations
-
-from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -35,7 +33,7 @@ class SymmetricToeplitz:
 
 
 class GohbergSemencul:
-    """Nearly the inverse of a symmetric Toeplitz matrix, from its symbol: six 2n-point transforms, no iteration.
+    """Approximate inverse of a symmetric Toeplitz matrix, from its symbol: six 2n-point transforms a product.
 
     The inverse of T is (L(a) L(a)^T - L(b) L(b)^T) / a_0, L(a) lower triangular Toeplitz with first column a, the
     solution of T a = e_0, and b = (0, a[n-1], ..., a[1]) (Gohberg & Semencul 1972). Without the finite end, a
@@ -74,23 +72,6 @@ def generating_polynomial(symbol: Tensor, n: int, taper: float = TAPER) -> Tenso
     factor = minimum_phase_response(0.5 * torch.log(symbol))
     decay = torch.exp(torch.arange(n, dtype=symbol.dtype, device=symbol.device) * (-taper / n))
     return torch.fft.irfft(1 / factor)[..., :n] * decay
-
-
-class ToeplitzSolver(Protocol):
-    """What `solve_toeplitz` does, however it is done."""
-
-    def __call__(
-        self,
-        symbol: Tensor,
-        matched: Tensor,
-        n: int,
-        *,
-        n_iterations: int,
-        tolerance: float = 1e-6,
-        preconditioned: bool = True,
-    ) -> Solution:
-        """Solve."""
-        ...
 
 
 def solve_toeplitz(

@@ -6,9 +6,9 @@ from scipy.linalg import solve_toeplitz
 from torch import Tensor
 
 from synthesis.conventions import N_TAPS
-from synthesis.octave_bands import NR_BANDS, band_matrix
+from synthesis.octave_bands import NR_BANDS
 from synthesis.paths import AcousticPaths
-from synthesis.spectra import squared_magnitude
+from synthesis.spectra import band_matrix, squared_magnitude
 
 REGULARISATION = 1e-4
 """lambda over the sum of w |S|^2."""

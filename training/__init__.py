@@ -1,7 +1,7 @@
 """Training and judging of generators: data, splits, simulated measurements, published checkpoints, tables.
 
-``python training/run_splits.py`` tells the story of a run from top to bottom: it reads listeners' paths and
-noises (`datasets`), splits them by listener, simulates their calibrations (`calibration`), mixes neighbouring
-support listeners (`mixtures`), trains, publishes what it trained, and scores what it published on the listeners
-that were held out, beside every other method.
+`run_splits` is a run from top to bottom: read listeners' paths and noises (`datasets`), split by listener, simulate
+their calibrations (`simulated_calibration`), run the tasks (`tasks`, `runner`). A generator's task (`run_task`)
+builds a training set with mixtures of support listeners, trains, evaluates on the held-out listeners and publishes;
+every other method's task evaluates it on the same listeners. `report` makes tables and figures of the rows.
 """

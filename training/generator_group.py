@@ -1,4 +1,4 @@
-"""Several generators of one layout, run as one program: their weights are stacked and each operation serves all.
+"""Several generators of one layout as one program: weights are stacked, and each operation computes all models.
 
 `torch.func.vmap` turns the one generator's operations into batched ones. A convolution would become a grouped one,
 for which fast kernels exist only in some shapes; here it becomes a batched matrix product of unfolded rows, which

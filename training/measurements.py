@@ -12,15 +12,15 @@ from torch import Tensor
 
 from synthesis.conventions import DESIGN_N_FFT
 from synthesis.estimate_uncertainty import learn_uncertainty
-from synthesis.path_estimation import REGULARISATION, PathEstimate
+from synthesis.path_estimation import REGULARISATION
 from synthesis.paths import AcousticPaths
 from synthesis.support_statistics import SupportStatistics, learn_support_statistics
-from training.calibration import simulate_calibration
 from training.config import TrainingConfig
 from training.datasets.noise import NoiseSet, reference_psd
 from training.datasets.path_pairs import PathDataset, PathPair
 from training.datasets.variants import secondary_variants
 from training.mixtures import draw_mixtures, order_listeners
+from training.simulated_calibration import PathEstimate, simulate_calibration
 from training.training_set import TrainingSet
 
 VARIANT_SEED = 0
@@ -129,7 +129,7 @@ class Measurements:
     def support_statistics(self, support: tuple[str, ...]) -> SupportStatistics:
         """What the support's secondary paths have in common; of the ears as they were measured, not of variants."""
         indices = [i for i in self.indices(support) if self.pairs[i].condition == "original"]
-        return learn_support_statistics(self.estimates.secondary[indices])
+        return learn_support_statistics(self.estimates.secondary[indices].numpy())
 
     def _varied_estimates(self, seed: int, number: int, pairs: list[PathPair]) -> PathEstimate:
         """Another calibration of the support: two to five of the probes, one of three windows."""

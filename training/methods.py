@@ -1,4 +1,4 @@
-"""The methods of the experiment by name: how each is made, what it rests on, and how it is refined."""
+"""The methods by name: how each is made, what it is fitted on, and which updates follow it."""
 
 from __future__ import annotations
 
@@ -10,13 +10,14 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from synthesis.cpu import served
-from synthesis.generator import Generator, GeneratorConfig, Realisation
+from synthesis.backends.methods import STARTS
+from synthesis.generator import Generator
+from synthesis.generator_config import GeneratorConfig, Realisation
 from synthesis.octave_bands import WIDE_BANDS
 from synthesis.paths import AcousticPaths, ControlFilter
 from synthesis.synthesizer import DEFAULT_MAX_GAIN_DB, Synthesizer
 from training.baselines.adaptive import FxLms, FxNlms
-from training.baselines.analytic import ProjectedRatio, RatioBase
+from training.baselines.analytic import RatioBase, Start
 from training.baselines.conditioning_controls import PathIndependentCorrection, ShuffledPhase
 from training.baselines.e2e_cfg import STANDARD_SIZE, E2eCfg, E2eCfgSize
 from training.baselines.fomaml import Fomaml
@@ -26,9 +27,10 @@ from training.baselines.output_controls import OUTPUT_CONTROLS, OutputControl
 from training.baselines.selective import SelectiveFixedFilter
 from training.baselines.wmmse import SupportSharedWmmse, Wmmse, WmmseFast, WmmsePcg
 from training.config import GeneratorKind, TrainingConfig, load_config
+from training.evaluation import Method, Updates
 from training.measurements import Measurements
 from training.objective import FrequencyDomainObjective, Objective, TimeDomainObjective
-from training.protocol import Method, Refined
+from training.trainer import ReportUpdate
 from training.training_set import TrainingSet
 
 
@@ -62,14 +64,14 @@ GENERATORS: Mapping[str, Recipe] = {
 
 PCG_BUDGETS = (32, 64, 128, 256, 512, 1024, 2048)
 
-BOTH_PROFILES = (Refined("paper", (1, 2, 3)), Refined("fast", (1, 2, 3)))
-RATIO_BASE = (Refined("paper", (1, 2, 3, 4)), Refined("fast", (1, 2, 3, 4)))
-UNREFINED: tuple[Refined, ...] = ()
+BOTH_PROFILES = (Updates("paper", (1, 2, 3)), Updates("fast", (1, 2, 3)))
+FOUR_UPDATES = (Updates("paper", (1, 2, 3, 4)), Updates("fast", (1, 2, 3, 4)))
+NO_UPDATES: tuple[Updates, ...] = ()
 
 
 @dataclass(frozen=True)
 class GeneratorDesign:
-    """A published generator as a method: what the service would design at k = 0."""
+    """A generator as a method: what the service designs at k = 0."""
 
     name: str
     synthesizer: Synthesizer
@@ -86,7 +88,6 @@ class Fitting:
 
     query: the held-out listeners, of whom only the shuffled-phase control reads anything, other queries' phases.
     generator: the standard PRIME of the same split and seed, for the controls that are made of it.
-    progress: called with updates done, updates in all and the last loss.
     """
 
     measurements: Measurements
@@ -97,7 +98,7 @@ class Fitting:
     config: TrainingConfig
     device: torch.device
     state_file: Path
-    progress: Callable[[int, int, float], None]
+    progress: ReportUpdate
     generator: Generator | None = None
 
     @property
@@ -126,8 +127,7 @@ class Untrained:
     """Designs each case from its own paths: `make` takes the reference power spectrum."""
 
     make: Callable[[Tensor], Method]
-    refined: tuple[Refined, ...] = UNREFINED
-    rests_on: Literal["case"] = "case"
+    updates: tuple[Updates, ...] = NO_UPDATES
 
 
 @dataclass(frozen=True)
@@ -138,13 +138,17 @@ class Fitted:
     """
 
     fit: Callable[[Fitting], Method]
-    refined: tuple[Refined, ...] = UNREFINED
+    updates: tuple[Updates, ...] = NO_UPDATES
     rests_on: Literal["split", "seed"] = "seed"
     needs_generator: bool = False
 
 
 def _ratio_base(base: Literal["full_band", "held_band"]) -> Untrained:
-    return Untrained(lambda psd: RatioBase(base), RATIO_BASE)
+    return Untrained(lambda psd: RatioBase(base), FOUR_UPDATES)
+
+
+def _start(name: str) -> Untrained:
+    return Untrained(lambda psd: Start(name), BOTH_PROFILES)
 
 
 def untrained_synthesizer(psd: Tensor) -> Synthesizer:
@@ -160,17 +164,15 @@ def _pcg(budget: int) -> Untrained:
 UNTRAINED: Mapping[str, Untrained] = {
     "ratio_base_full_band": _ratio_base("full_band"),
     "ratio_base_held_band": _ratio_base("held_band"),
-    "fir_wiener": Untrained(
-        lambda psd: GeneratorDesign("fir_wiener", served(untrained_synthesizer(psd))), BOTH_PROFILES
-    ),
-    "projected_ratio": Untrained(lambda psd: ProjectedRatio(), BOTH_PROFILES),
+    "fir_wiener": Untrained(lambda psd: GeneratorDesign("fir_wiener", untrained_synthesizer(psd)), BOTH_PROFILES),
+    **{name: _start(name) for name in STARTS},
     "wmmse": Untrained(Wmmse, BOTH_PROFILES),
     "wmmse_fast": Untrained(WmmseFast),
     **{f"wmmse_pcg_{budget}": _pcg(budget) for budget in PCG_BUDGETS},
     "iterative_fir": Untrained(IterativeFir),
     "fxlms": Untrained(lambda psd: FxLms()),
     "fxnlms": Untrained(lambda psd: FxNlms()),
-    "weighted_fxlms": Untrained(lambda psd: FxLms()),  # scored in a way of its own, see `protocol`
+    "weighted_fxlms": Untrained(lambda psd: FxLms()),  # evaluated with a filter for each noise
 }
 
 

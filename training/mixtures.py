@@ -1,7 +1,8 @@
 """Paired interpolation of support listeners: neighbours mixed by one weight, in both paths at once.
 
 A mixture interpolates a pair of neighbours, ``(1 - alpha) a + alpha b``, with the same alpha for the primary and
-the secondary path and for estimates and true paths, so that what guides the synthesis still fits what judges it.
+the secondary path and for estimates and true paths: the estimates that a filter is designed from still fit the
+paths that it is scored on.
 
 The 96 mixtures of a split, their alphas included, are drawn once, before training; a training step then takes
 one of them with probability 0.75 and an original otherwise. So a run's record can hold its whole training set.

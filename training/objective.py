@@ -19,9 +19,9 @@ from torch import Tensor
 
 from synthesis.conventions import N_TAPS, SAMPLE_RATE_HZ
 from synthesis.noise_reduction import level_db
-from synthesis.octave_bands import AMP_BANDS, NR_BANDS, WIDE_BANDS, band_matrix
+from synthesis.octave_bands import AMP_BANDS, NR_BANDS, WIDE_BANDS
 from synthesis.paths import AcousticPaths
-from synthesis.spectra import squared_magnitude
+from synthesis.spectra import band_matrix, squared_magnitude
 from training.config import ObjectiveConfig
 from training.datasets.noise import NoiseSet
 from training.datasets.path_pairs import MAX_PATH_SAMPLES

@@ -7,8 +7,8 @@
 
 FILE (`NAME.json.xz`) is JSON under xz: `settings` and `starts` as in run.json; `held_out`, the listeners of each
 split in cases.csv; `core_times`, the text of core_time.csv; and `rows`, for each method a list for each column,
-with the piece of each row. A column's neighbours are alike, which makes the file a quarter smaller than its rows
-one after the other would be. Published models, training states and the listeners' paths are not in it.
+with the task of each row in the column `piece`. Columns compress a quarter better than rows. Published models,
+training states and the listeners' paths are not in it.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from training.run_folder import (
     write_atomically,
 )
 
-PIECE = "piece"
+TASK = "piece"
 NUMBERS = {"split", "seed", "k", "window", "regularisation", "control_rms"}
 """The columns, beside those in dB, that hold numbers or nothing."""
 
@@ -58,19 +58,19 @@ class PackedRun(BaseModel):
         if not rows:
             raise ValueError("found no rows, expected those of a method at least")
         for method, columns in rows.items():
-            pieces = columns.get(PIECE, [])
-            if not pieces:
-                raise ValueError(f"{method}: found no column {PIECE!r} with rows in it")
+            tasks = columns.get(TASK, [])
+            if not tasks:
+                raise ValueError(f"{method}: found no column {TASK!r} with rows in it")
             for name, values in columns.items():
-                if len(values) != len(pieces):
-                    raise ValueError(f"{method}: found {len(values)} values of {name!r} in {len(pieces)} rows")
+                if len(values) != len(tasks):
+                    raise ValueError(f"{method}: found {len(values)} values of {name!r} in {len(tasks)} rows")
                 numbers = name in NUMBERS or name.endswith("_db")
                 if numbers and not all(each is None or isinstance(each, int | float) for each in values):
                     raise ValueError(f"{method}: found text in {name!r}, expected numbers")
-            for piece in set(pieces):
-                name = f"{method}/{piece}"
-                if not isinstance(piece, str) or ".." in (method, piece) or Path(name).parts != (method, piece):
-                    raise ValueError(f"found the piece {name!r}, expected METHOD/PIECE")
+            for task in set(tasks):
+                name = f"{method}/{task}"
+                if not isinstance(task, str) or ".." in (method, task) or Path(name).parts != (method, task):
+                    raise ValueError(f"found the task {name!r}, expected METHOD/TASK")
         return rows
 
 
@@ -80,7 +80,7 @@ def pack(run: Path, file: Path) -> None:
     core_times = run / CORE_TIME_FILE
     methods = sorted((run / "rows").glob("*/"))
     if not methods:
-        raise RunError(f"{run}: found no finished piece, nothing to pack")
+        raise RunError(f"{run}: no task is finished, so there is nothing to pack")
     packed = PackedRun(
         settings=settings,
         starts=[_without_folders(each) for each in starts],
@@ -102,9 +102,9 @@ def _without_folders(start: dict[str, Any]) -> dict[str, Any]:
 
 
 def _columns(folder: Path) -> dict[str, list[Any]]:
-    """A method's rows, all pieces, by column; a missing value is None."""
-    pieces = [rounded(read_rows(file)).assign(**{PIECE: file.stem}) for file in sorted(folder.glob("*.csv"))]
-    rows = pd.concat(pieces, ignore_index=True).astype(object)
+    """A method's rows, all tasks, by column; a missing value is None."""
+    tasks = [rounded(read_rows(file)).assign(**{TASK: file.stem}) for file in sorted(folder.glob("*.csv"))]
+    rows = pd.concat(tasks, ignore_index=True).astype(object)
     return {str(name): column.where(column.notna(), None).tolist() for name, column in rows.items()}
 
 
@@ -121,7 +121,7 @@ def read_packed(file: Path) -> PackedRun:
 
 
 def unpack(file: Path, run: Path, settings: dict[str, Any] | None = None) -> None:
-    """Make a run's folder of the file, or add to one what it lacks: a piece that is there is kept.
+    """Make a run's folder of the file, or add to one what it lacks: a task that is there is kept.
 
     Raises RunError, and leaves the folder alone, where the file holds a run with other settings than `settings`
     (None: than the folder's own).
@@ -137,10 +137,10 @@ def unpack(file: Path, run: Path, settings: dict[str, Any] | None = None) -> Non
     if not record.exists():
         folder.write_record(packed.settings, packed.starts)
     for method, columns in packed.rows.items():
-        for piece, rows in pd.DataFrame(columns).groupby(PIECE, sort=False):
-            name = f"{method}/{piece}"
+        for task, rows in pd.DataFrame(columns).groupby(TASK, sort=False):
+            name = f"{method}/{task}"
             if not folder.is_finished(name):
-                folder.write_rows(name, rows.drop(columns=PIECE))
+                folder.write_rows(name, rows.drop(columns=TASK))
     if packed.core_times is not None and not (run / CORE_TIME_FILE).exists():
         write_atomically(run / CORE_TIME_FILE, packed.core_times)
     if packed.held_out:

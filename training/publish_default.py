@@ -20,13 +20,15 @@ import pandas as pd
 from model_store.errors import ModelStoreError
 from model_store.manifest import Scores
 from model_store.store import BUNDLED_ROOT, ModelStore
-from synthesis.cpu import served
+from synthesis.backends.reference import build_synthesizer
+from training.checkpoints import make_checkpoint, mean_figures
 from training.datasets.path_pairs import DatasetError
-from training.experiment import Experiment, Options, figures
+from training.evaluation import evaluate
 from training.methods import BOTH_PROFILES, GENERATORS, GROUPS, UNTRAINED, GeneratorDesign
-from training.protocol import score_method
 from training.report import read_rows
+from training.run_data import Options, RunData
 from training.run_folder import RECORD_FILE, RunError, read_record
+from training.run_task import train_generator
 
 NAME = "default"
 GENERATOR = "prime-log"
@@ -45,20 +47,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def publish(request: argparse.Namespace) -> None:
     """Measure, train, score in support, publish."""
     record, _ = read_record(request.run / RECORD_FILE)
-    experiment = Experiment(as_options(request, record))
-    if record != json.loads(json.dumps(experiment.settings())) or record["quick"]:
-        raise RunError(f"{request.run}: found a quick run, other data or another recipe than today's")
-    listeners = experiment.dataset.listeners
-    recipe = GENERATORS[GENERATOR]
-    config = experiment.configuration(recipe)
-    generator = experiment.train(recipe, config, listeners, 0, request.seed, f"{NAME}/seed{request.seed}")
-    candidate = experiment.candidate(generator, config, listeners, None, request.seed)
+    data = RunData(as_options(request, record))
+    if record != json.loads(json.dumps(data.settings())) or record["quick"]:
+        raise RunError(f"{request.run}: is a quick run, or one of other data or another recipe; finish a full one")
+    listeners, recipe = data.dataset.listeners, GENERATORS[GENERATOR]
+    generator = train_generator(data, recipe, listeners, 0, request.seed, f"{NAME}/seed{request.seed}")
+    checkpoint = make_checkpoint(data, recipe, generator, listeners, None, request.seed)
     scores = Scores(
         split_models=held_out_tables(read_rows(request.run)),
-        in_support=in_support(experiment, GeneratorDesign(GENERATOR, served(candidate.synthesizer()))),
+        in_support=in_support(data, GeneratorDesign(GENERATOR, build_synthesizer(checkpoint.parameters))),
     )
-    candidate.manifest = candidate.manifest.model_copy(update={"scores": scores})
-    published = ModelStore(request.store, include_bundled=False).publish(NAME, candidate)
+    checkpoint.manifest = checkpoint.manifest.model_copy(update={"scores": scores})
+    published = ModelStore(request.store, include_bundled=False).publish(NAME, checkpoint)
     print(f"published {published} in {request.store}")
 
 
@@ -83,18 +83,18 @@ def as_options(request: argparse.Namespace, record: dict[str, object]) -> Option
     )
 
 
-def in_support(experiment: Experiment, method: GeneratorDesign) -> dict[str, dict[str, float]]:
+def in_support(data: RunData, method: GeneratorDesign) -> dict[str, dict[str, float]]:
     """The model on its own support's original ears, beside the designs that need no training."""
-    measurements = experiment.measurements
+    measurements = data.measurements
     originals = [i for i, pair in enumerate(measurements.pairs) if pair.condition == "original"]
     psd = measurements.reference_psd.float()
-    beside = [(UNTRAINED[name].make(psd), UNTRAINED[name].refined) for name in GROUPS["standard"]]
-    rows = [
-        row
-        for each, refined in [*beside, (method, BOTH_PROFILES)]
-        for row in score_method(measurements, experiment.score, each, refined, originals, {})
-    ]
-    return figures(pd.DataFrame(rows))
+    beside = [(UNTRAINED[name].make(psd), UNTRAINED[name].updates) for name in GROUPS["standard"]]
+    return mean_figures(
+        *(
+            evaluate(measurements, data.score, each, updates, originals)
+            for each, updates in [*beside, (method, BOTH_PROFILES)]
+        )
+    )
 
 
 def held_out_tables(rows: pd.DataFrame) -> dict[str, dict[str, dict[str, float]]]:
@@ -102,7 +102,7 @@ def held_out_tables(rows: pd.DataFrame) -> dict[str, dict[str, dict[str, float]]
     tables = {}
     for checkpoint_name, own in rows[(rows.method == GENERATOR) & (rows.seed == 0)].groupby("checkpoint"):
         beside = rows[(rows["split"] == own["split"].iloc[0]) & rows.method.isin(GROUPS["standard"])]
-        tables[str(checkpoint_name)] = figures(pd.concat([beside, own], ignore_index=True))
+        tables[str(checkpoint_name)] = mean_figures(beside, own)
     return tables
 
 

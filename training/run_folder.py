@@ -1,9 +1,9 @@
 """A run on disk: what it was asked for, what is finished, where the rows are.
 
-OUT/run.json               what decides the results, and of each start the options, the commit and the environment
-OUT/rows/METHOD/PIECE.csv  rows of one finished piece of work: a listener's, or a split and seed's; `rounded`
-OUT/state/...              training states of unfinished pieces
-OUT/run.lock               held by the run that is under way
+OUT/run.json               what decides the results, and options, commit and environment of each start
+OUT/rows/METHOD/TASK.csv   rows of one finished task: a listener's, or a split and seed's; `rounded`
+OUT/state/...              training states of unfinished tasks
+OUT/run.lock               held by the process that works in the folder
 OUT/cases.csv              all rows, an untrained design's once for each split that holds its listener out
 OUT/weighted_fxlms.csv     those of weighted FxLMS, which has a filter for each noise
 """
@@ -28,8 +28,8 @@ import pandas as pd
 import torch
 
 from training.baselines.adaptive import WeightedFxLms
+from training.evaluation import Row
 from training.precision import computes_bfloat16
-from training.protocol import Row
 from training.report import CASES_FILE
 from training.report.inputs import WEIGHTED_FXLMS_FILE
 
@@ -38,7 +38,7 @@ LOCK_FILE = "run.lock"
 
 
 class RunError(ValueError):
-    """A run that cannot start or go on as asked; the message names what was found and expected."""
+    """A run that cannot start or go on as asked."""
 
 
 @dataclass(frozen=True)
@@ -67,29 +67,29 @@ class RunFolder:
         text = json.dumps({"settings": settings, "starts": starts}, indent=2) + "\n"
         write_atomically(self.folder / RECORD_FILE, text)
 
-    def state_file(self, piece: str) -> Path:
-        """Where a piece's training keeps its state."""
-        return self.folder / "state" / f"{piece}.pt"
+    def state_file(self, task: str) -> Path:
+        """Where a task's training keeps its state."""
+        return self.folder / "state" / f"{task}.pt"
 
-    def is_finished(self, piece: str) -> bool:
-        """Whether the rows of a piece of work (METHOD/PIECE) are there."""
-        return self.rows_file(piece).exists()
+    def is_finished(self, task: str) -> bool:
+        """Whether the rows of a task (METHOD/TASK) are there."""
+        return self.rows_file(task).exists()
 
-    def finish(self, piece: str, rows: list[Row]) -> None:
-        """Keep a piece's rows, which marks it finished; its training state is no longer needed.
+    def finish(self, task: str, rows: list[Row]) -> None:
+        """Keep a task's rows, which marks it finished, and delete its training state.
 
-        Each row names the commit that made it, for a run may go on under a later one.
+        Each row names the commit that made it: a run may go on under a later one.
         """
-        self.write_rows(piece, pd.DataFrame(rows).assign(commit=commit()))
-        self.state_file(piece).unlink(missing_ok=True)
+        self.write_rows(task, pd.DataFrame(rows).assign(commit=commit()))
+        self.state_file(task).unlink(missing_ok=True)
 
-    def write_rows(self, piece: str, rows: pd.DataFrame) -> None:
-        """The rows of a piece, rounded."""
-        write_rows(self.rows_file(piece), rounded(rows))
+    def write_rows(self, task: str, rows: pd.DataFrame) -> None:
+        """The rows of a task, rounded."""
+        write_rows(self.rows_file(task), rounded(rows))
 
-    def rows(self, pieces: Iterable[str]) -> pd.DataFrame:
-        """Rows of those of the pieces that are finished, joined."""
-        found = [read_rows(self.rows_file(each)) for each in pieces if self.is_finished(each)]
+    def rows(self, tasks: Iterable[str]) -> pd.DataFrame:
+        """Rows of those of the tasks that are finished, joined."""
+        found = [read_rows(self.rows_file(each)) for each in tasks if self.is_finished(each)]
         return pd.concat(found, ignore_index=True) if found else pd.DataFrame()
 
     def collect(self, queries: Mapping[int, tuple[str, ...]]) -> pd.DataFrame:
@@ -116,7 +116,7 @@ class RunFolder:
                 if done.issuperset(held_out)
             ]
         if not parts:
-            raise RunError(f"{self.folder}: found no method that is finished for a whole split, nothing to report")
+            raise RunError(f"{self.folder}: no method is finished for a whole split; let the run finish one")
         rows = pd.concat(parts, ignore_index=True)
         for_figure = rows.method == WeightedFxLms.name
         if for_figure.any():
@@ -133,22 +133,20 @@ class RunFolder:
         found: dict[Any, Any] = rows.groupby("split").listener.unique().to_dict()
         return {int(split): tuple(listeners) for split, listeners in found.items()}
 
-    def rows_file(self, piece: str) -> Path:
-        """Where a finished piece's rows are."""
-        return self.folder / "rows" / f"{piece}.csv"
+    def rows_file(self, task: str) -> Path:
+        """Where a finished task's rows are."""
+        return self.folder / "rows" / f"{task}.csv"
 
 
 @contextmanager
-def under_way(folder: Path) -> Iterator[None]:
-    """Keep a run's folder to this process; RunError where another has it. A kill sets it free as well."""
+def exclusive(folder: Path) -> Iterator[None]:
+    """Hold a run's folder; RunError where another process does. A kill releases it as well."""
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / LOCK_FILE).open("a") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
-            raise RunError(
-                f"{folder}: found a run under way in it, expected none; wait for its end, or stop it"
-            ) from error
+            raise RunError(f"{folder}: another run works in this folder; wait for its end, or stop it") from error
         yield
 
 
@@ -195,7 +193,7 @@ def read_rows(file: Path) -> pd.DataFrame:
     try:
         return pd.read_csv(file, keep_default_na=False, na_values=[""], low_memory=False)
     except ValueError as error:
-        raise RunError(f"{file}: cannot be read as rows ({error}); delete it to do that piece again") from error
+        raise RunError(f"{file}: cannot be read as rows ({error}); delete it to repeat that task") from error
 
 
 def write_rows(file: Path, rows: pd.DataFrame) -> None:

@@ -1,10 +1,10 @@
-"""The experiment: every method on splits of a path data set. The story of a run, top to bottom.
+"""Train and evaluate every method on splits of a path data set.
 
-    python training/run_splits.py --dataset pandar --data DIR --noise DIR --methods all
+    python -m training.run_splits --dataset pandar --data DIR --noise DIR --methods all
         --splits 10 --seeds 3 --store DIR --out DIR
 
-Trains and publishes a checkpoint for each generator, split and seed, fits and scores every other method on the same
-cases, and writes tables and figures. Started again with the same options after a kill, it goes on where it was.
+Trains and publishes a checkpoint for each generator, split and seed, fits and evaluates every other method on the
+same cases, and writes tables and figures. Repeating the command resumes an interrupted run.
 """
 
 from __future__ import annotations
@@ -19,117 +19,116 @@ from pydantic import ValidationError
 
 from model_store.errors import ModelStoreError
 from model_store.store import DEFAULT_ROOT
+from training.checkpoints import verify_models
 from training.config import load_config
 from training.datasets.path_pairs import DatasetError
 from training.datasets.splits import Split
-from training.engines import ENGINES, WorkerLost
-from training.exhibits import time_designs, write_exhibits
-from training.experiment import Experiment, Options, Piece, choose_device, open_experiment, stages
-from training.methods import GENERATORS, GROUPS, NAMES, chosen_methods
+from training.methods import GROUPS, NAMES, chosen_methods
 from training.packed_run import unpack
 from training.precision import computes_bfloat16
 from training.report import ReportError, write_report
-from training.run_folder import RunError, RunFolder, environment, under_way
+from training.report_artifacts import write_core_times, write_listener_paths
+from training.run_data import Options, RunData, choose_device, open_run
+from training.run_folder import RunError, RunFolder, environment, exclusive
+from training.run_task import train_groups
+from training.runner import RUNNERS, Runner, WorkerLost
+from training.tasks import Task, list_tasks, stages
+
+MISTAKES = (
+    DatasetError, ModelStoreError, RunError, ReportError, WorkerLost,
+    OSError, ImportError, ValueError, FloatingPointError,
+)  # fmt: skip
+"""Errors in the arguments, the data or the environment: reported in one line, without a traceback."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run; returns the exit status. A mistake in the request is one line on standard error and status 2."""
+    """Run the experiment and return the exit status: 2 for an error in the arguments, data or environment."""
     request = parse(arguments)
     try:
         run(request)
-    except (DatasetError, ModelStoreError, RunError, ReportError, WorkerLost, OSError, ImportError) as error:
-        print(f"run_splits: {error}", file=sys.stderr)
-        return 2
     except KeyboardInterrupt:
-        print("run_splits: stopped; the same command goes on from here", file=sys.stderr)
+        print("run_splits: interrupted; repeat the command to resume", file=sys.stderr)
         return 130
     except ValidationError as error:
         for each in error.errors():
             name = ".".join(map(str, each["loc"]))
-            print(f"run_splits: {name}: found {each['input']!r}, {each['msg']}", file=sys.stderr)
+            print(f"run_splits: {name}: {each['input']!r}: {each['msg']}", file=sys.stderr)
         return 2
-    except (ValueError, FloatingPointError) as error:
+    except MISTAKES as error:
         print(f"run_splits: {error}", file=sys.stderr)
         return 2
     return 0
 
 
 def run(request: argparse.Namespace) -> None:
-    """Data -> splits -> calibration -> each piece of work -> rows -> tables and figures."""
+    """Configuration -> data -> splits -> tasks -> (training in groups) -> each task -> rows -> report.
+
+    `run_task` defines a task: training set, training, evaluation, publication.
+    """
     options = as_options(request)
     methods = chosen_methods(request.methods or f"standard,{request.generator}")
-    experiment = open_experiment(options)
-    splits = chosen_splits(experiment.splits, request.split)
-    with under_way(options.out):
-        if request.packed is not None:
-            unpack(request.packed, options.out, experiment.settings())
-        asked = {name: value if value is None else str(value) for name, value in vars(request).items()}
-        record = {"options": asked, "environment": environment(experiment.device)}
-        folder = RunFolder.open(options.out, experiment.settings(), record)
-        announce(experiment, methods, splits, request)
+    data = open_run(options)
+    splits = chosen_splits(data.splits, request.split)
+    with exclusive(options.out):
+        folder = open_folder(data, request)
+        announce(data, methods, splits, request)
 
-        pieces = experiment.pieces(methods, splits, request.seeds)
-        verify_published(experiment, pieces, may_lack_models=request.packed is not None)
-        alone = (request.engine, request.workers) == ("local", 1)
-        group_size = request.group or (len(pieces) if alone and experiment.device.type == "cuda" else 1)
+        tasks = list_tasks(data, methods, splits, request.seeds)
+        verify_models(data, tasks, may_lack_models=request.packed is not None)
+        group_size = request.group or default_group(data, request, len(tasks))
         if group_size > 1:
-            experiment.train_together(pieces, group_size)
-        work(options, folder, pieces, request.engine, request.workers)
+            train_groups(data, tasks, group_size)
+        run_tasks(RUNNERS[request.engine](options, request.workers), folder, tasks)
 
-        rows = folder.collect({split.index: experiment.queries(split) for split in experiment.splits})
-        time_designs(experiment, methods, splits)
-        write_exhibits(experiment, rows)
+        rows = folder.collect({split.index: data.queries(split) for split in data.splits})
+        write_core_times(data, methods, splits)
+        write_listener_paths(data, rows)
         print(write_report(options.out))
 
 
-def work(options: Options, folder: RunFolder, pieces: list[Piece], engine: str, n_workers: int) -> None:
-    """Do what is not finished, stage after stage, and say how long the rest will take."""
-    left = [piece for piece in pieces if not folder.is_finished(piece.name)]
-    if len(left) < len(pieces):
-        print(f"{len(pieces) - len(left)} of {len(pieces)} pieces of work were finished before", flush=True)
+def open_folder(data: RunData, request: argparse.Namespace) -> RunFolder:
+    """Open the run's folder, unpack the run given by `--from` into it, and record this invocation."""
+    settings, out = data.settings(), data.options.out
+    if request.packed is not None:
+        unpack(request.packed, out, settings)
+    asked = {name: value if value is None else str(value) for name, value in vars(request).items()}
+    return RunFolder.open(out, settings, {"options": asked, "environment": environment(data.device)})
+
+
+def default_group(data: RunData, request: argparse.Namespace, n_tasks: int) -> int:
+    """Number of models to train together: all of them on a GPU if the run is a single process, else 1."""
+    is_one_process = (request.engine, request.workers) == ("local", 1)
+    return n_tasks if is_one_process and data.device.type == "cuda" else 1
+
+
+def run_tasks(runner: Runner, folder: RunFolder, tasks: list[Task]) -> None:
+    """Run the unfinished tasks, stage by stage, and print progress with the estimated time left."""
+    left = [task for task in tasks if not folder.is_finished(task.name)]
+    if len(left) < len(tasks):
+        print(f"{len(tasks) - len(left)} of {len(tasks)} tasks were already finished", flush=True)
     started, n_done = time.monotonic(), 0
     for stage in stages(left):
-        for piece, rows in ENGINES[engine](options, stage, n_workers):
-            folder.finish(piece.name, rows)
+        for task, rows in runner.run(stage):
+            folder.finish(task.name, rows)
             n_done += 1
             rate = (time.monotonic() - started) / n_done
             print(
-                f"{piece.name}: {len(rows)} rows; {n_done} of {len(left)} pieces, "
+                f"{task.name}: {len(rows)} rows; {n_done} of {len(left)} tasks, "
                 f"about {_minutes(rate * (len(left) - n_done))} left",
                 flush=True,
             )
 
 
-def verify_published(experiment: Experiment, pieces: list[Piece], *, may_lack_models: bool) -> None:
-    """What was published before must still be there, whole; a packed run's models may be missing but where a piece
-    that is yet to be done is made of one.
-    """
-    folder = experiment.folder
-    needed = {piece.generator for piece in pieces if not folder.is_finished(piece.name)}
-    trained = [piece for piece in pieces if piece.method in GENERATORS and folder.is_finished(piece.name)]
-    may_miss = [piece for piece in trained if may_lack_models and piece not in needed]
-    missing = [piece for piece in may_miss if not experiment.has_model(piece)]
-    if missing:
-        print(
-            f"{len(missing)} models of finished pieces are not in {experiment.store.root}: their rows count, core "
-            "times and listener pages leave them out",
-            flush=True,
-        )
-    for piece in trained:
-        if piece not in missing:
-            experiment.store.verify(experiment.published(piece))
-
-
 def chosen_splits(splits: list[Split], index: int | None) -> list[Split]:
-    """All of them, or the one asked for."""
+    """All splits, or only the one with this index."""
     chosen = splits if index is None else [each for each in splits if each.index == index]
     if not chosen:
-        raise RunError(f"--split: found {index}, expected 0 to {len(splits) - 1}")
+        raise RunError(f"--split: {index} does not exist; use 0 to {len(splits) - 1}")
     return chosen
 
 
 def as_options(request: argparse.Namespace) -> Options:
-    """What the workers need of the command line; the window and conditions default to the generator's own."""
+    """The options that workers need; window and conditions default to the generator's configuration."""
     choose_device(request.device)
     own = load_config(
         request.generator,
@@ -155,25 +154,23 @@ def as_options(request: argparse.Namespace) -> Options:
     )
 
 
-def announce(
-    experiment: Experiment, methods: tuple[str, ...], splits: list[Split], request: argparse.Namespace
-) -> None:
-    """Say what is about to run, on what."""
-    dataset, noise = experiment.dataset, experiment.noise
-    for what, simulated in (("paths", dataset.is_simulated), ("noises", noise.is_simulated)):
-        if simulated:
-            print(f"SIMULATED {what}: the figures below are not of measured ears", flush=True)
+def announce(data: RunData, methods: tuple[str, ...], splits: list[Split], request: argparse.Namespace) -> None:
+    """Print the data, splits, device and methods of this run."""
+    dataset = data.dataset
+    for what, is_simulated in (("paths", dataset.is_simulated), ("noises", data.noise.is_simulated)):
+        if is_simulated:
+            print(f"SIMULATED {what}: the results below are not for measured ears", flush=True)
     print(
         f"{dataset.name}: {len(dataset.listeners)} listeners, {len(dataset.pairs)} ears; "
         f"{len(splits[0].support)} in support, {len(splits[0].query)} held out; "
-        f"{len(splits)} of {len(experiment.splits)} splits, {request.seeds} seeds, {experiment.device_name()}; "
+        f"{len(splits)} of {len(data.splits)} splits, {request.seeds} seeds, {data.device_name()}; "
         f"{', '.join(methods)}",
         flush=True,
     )
     for split in splits:
         print(f"split {split.index}: {', '.join(split.support)} in support", flush=True)
-    if not computes_bfloat16(experiment.device):
-        print("networks train in float32: this processor would emulate bfloat16", flush=True)
+    if not computes_bfloat16(data.device):
+        print("networks train in float32: this processor has no native bfloat16", flush=True)
 
 
 def _minutes(seconds: float) -> str:
@@ -185,53 +182,77 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     add = parser.add_argument
     add("--dataset", choices=("pandar", "ten-path", "simulated"), required=True)
-    add("--data", type=Path, help="folder of the data set; any level of the PANDAR database")
-    add("--noise", type=Path, help="folder of 48-kHz noises, or DEMAND; without it, simulated noises")
-    add("--generator", choices=("prime", "prime-log"), default="prime-log", help="sets window and conditions")
-    add("--methods", help=f"names and groups, separated by commas: {', '.join((*GROUPS, *NAMES))}")
-    add("--splits", type=positive_integer, help="default: 10, in a quick run 1")
-    add("--seeds", type=positive_integer, help="default: 3, in a quick run 1")
+    add("--data", type=Path, help="folder of the data set (for PANDAR: any folder that contains the database)")
+    add("--noise", type=Path, help="folder of noise recordings at 48 kHz, or of DEMAND (default: simulated noises)")
+    add(
+        "--generator",
+        choices=("prime", "prime-log"),
+        default="prime-log",
+        help="also sets the default window and conditions",
+    )
+    add("--methods", help=f"methods and groups of methods, comma-separated: {', '.join((*GROUPS, *NAMES))}")
+    add("--splits", type=positive_integer, help="default: 10, or 1 with --quick")
+    add("--seeds", type=positive_integer, help="default: 3, or 1 with --quick")
     add(
         "--updates",
         type=positive_integer,
-        help="updates of a generator, a control or E2E-CFG (default: its recipe's)",
+        help="training updates of generators, controls and E2E-CFG (default: as configured for each)",
     )
-    add("--store", type=Path, default=DEFAULT_ROOT, help="where checkpoints are published")
-    add("--out", type=Path, required=True, help="folder of this run's rows, tables and figures")
+    add("--store", type=Path, default=DEFAULT_ROOT, help="model store to publish checkpoints in")
+    add("--out", type=Path, required=True, help="folder for the rows, tables and figures of this run")
     add(
         "--from",
         type=Path,
         dest="packed",
         metavar="FILE",
-        help="a packed run to go on from (packed_run.py)",
+        help="packed run to continue (see training.packed_run)",
     )
-    add("--support", type=positive_integer, help="listeners in support (default: the paper's number or share)")
+    add("--support", type=positive_integer, help="number of support listeners (default: as in the paper)")
     add("--split", type=int, help="run only this split, counted from 0")
-    add("--window", type=positive_integer, help="samples of the calibration's window")
-    add("--regularisation", type=float, help="of the calibration's reference autospectrum, over its maximum")
-    add("--conditions", choices=("original", "all"), help="all: with the three secondary-path variants")
-    add("--engine", choices=tuple(ENGINES), default="local", help="local processes, or a Ray cluster")
-    add("--workers", type=positive_integer, default=1, help="processes on this machine, which share its cores")
-    add("--group", type=positive_integer, help="models trained as one program (default: all on a GPU, 1 on a CPU)")
+    add("--window", type=positive_integer, help="calibration window in samples")
+    add(
+        "--regularisation",
+        type=float,
+        help="regularisation of the calibration, relative to the maximum of the reference autospectrum",
+    )
+    add(
+        "--conditions",
+        choices=("original", "all"),
+        help="original measurements only, or also the three variants of the secondary path",
+    )
+    add(
+        "--engine",
+        choices=tuple(RUNNERS),
+        default="local",
+        help="where tasks run: in local processes or on a Ray cluster",
+    )
+    add(
+        "--workers", type=positive_integer, default=1, help="local processes, which share the cores of this machine"
+    )
+    add(
+        "--group",
+        type=positive_integer,
+        help="number of models to train together (default: all on a GPU, 1 on a CPU)",
+    )
     add("--device", choices=("auto", "cpu", "cuda"), default="auto")
     add(
         "--quick",
         action="store_true",
-        help="few updates, two held-out listeners: with the standard methods a check in two minutes",
+        help="few updates and two held-out listeners; two minutes with the standard methods",
     )
     options = parser.parse_args(arguments)
     if (options.group or 1) > 1 and (options.engine, options.workers) != ("local", 1):
-        parser.error("--group: found several workers, expected --engine local --workers 1: a group is one program")
+        parser.error("--group: models that train together need one process; use --engine local --workers 1")
     options.splits = options.splits or (1 if options.quick else 10)
     options.seeds = options.seeds or (1 if options.quick else 3)
     return options
 
 
 def positive_integer(text: str) -> int:
-    """An option that counts something."""
+    """Parse an integer of at least 1."""
     value = int(text)
     if value < 1:
-        raise argparse.ArgumentTypeError(f"found {value}, expected 1 or more")
+        raise argparse.ArgumentTypeError(f"{value} is not positive; use 1 or more")
     return value
 
 

@@ -16,8 +16,8 @@ from torch import Tensor
 
 from synthesis.conventions import N_TAPS, SAMPLE_RATE_HZ
 from synthesis.noise_reduction import HIGH_BANDS, LOW_BANDS, level_db
-from synthesis.octave_bands import AMP_BANDS, NR_BANDS, WIDE_BANDS, band_matrix
-from synthesis.spectra import squared_magnitude
+from synthesis.octave_bands import AMP_BANDS, NR_BANDS, WIDE_BANDS
+from synthesis.spectra import band_matrix, squared_magnitude
 from training.datasets.noise import BLOCK_SAMPLES, N_BLOCKS, SCORED_FROM_SAMPLES, NoiseSet
 from training.datasets.path_pairs import MAX_PATH_SAMPLES, PathPair
 

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import math
 import os
-import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from copy import deepcopy
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +15,8 @@ import torch
 from torch import Tensor
 
 from synthesis.conventions import DESIGN_N_FFT
-from synthesis.generator import Generator, GeneratorConfig
+from synthesis.generator import Generator
+from synthesis.generator_config import GeneratorConfig
 from synthesis.paths import AcousticPaths
 from synthesis.synthesizer import DEFAULT_MAX_GAIN_DB, Synthesizer
 from training.config import TrainingConfig
@@ -29,20 +28,12 @@ from training.training_set import TrainingSet
 STATE_EVERY_UPDATES = 250
 DRAWN_AHEAD_UPDATES = 50
 
-
-@dataclass(frozen=True)
-class Progress:
-    """Where a training stands: for a progress line."""
-
-    update: int
-    n_updates: int
-    loss: float
-    updates_per_s: float
-    seconds_left: float
+ReportUpdate = Callable[[int, int, float], None]
+"""Called with the updates done, the updates in all, and the last loss."""
 
 
 class GroupTrainer:
-    """The training of several models of one configuration at once, each as if it were alone.
+    """The training of one or several models of one configuration at once, each as if it were alone.
 
     Every draw of update i of a model comes from a generator seeded with (its seed, i), the learning rate is a
     function of i, the losses are added and AdamW treats each weight by itself: nothing of one model reaches
@@ -94,16 +85,14 @@ class GroupTrainer:
         if state_file is not None and state_file.exists():
             self._load(state_file)
 
-    def train_all(self, report: Callable[[Progress], None] = lambda _: None) -> tuple[Generator, ...]:
+    def train(self, report: ReportUpdate = lambda *_: None) -> tuple[Generator, ...]:
         """Run the updates that are left and return the final generators, in evaluation mode."""
-        started, first = time.monotonic(), self.update
         while self.update < self.config.n_updates:
             losses = self.train_step()
             if self.update % STATE_EVERY_UPDATES == 0 or self.update == self.config.n_updates:
-                self._save()
-                rate = (self.update - first) / (time.monotonic() - started)
-                left = (self.config.n_updates - self.update) / rate
-                report(Progress(self.update, self.config.n_updates, losses.mean().item(), rate, left))
+                if self.state_file is not None:
+                    save_state(self.state_file, self._state())
+                report(self.update, self.config.n_updates, losses.mean().item())
         return tuple(deepcopy(each).eval() for each in self.group.generators)
 
     def train_step(self) -> Tensor:
@@ -154,22 +143,43 @@ class GroupTrainer:
             own.append((places, alphas, self.objective.draw(config.batch_size, rng)))
         return tuple(np.concatenate(each) for each in zip(*own, strict=True))
 
-    def _save(self) -> None:
-        if self.state_file is None:
-            return
-        state: dict[str, Any] = {
+    def save_members(self, files: Sequence[Path]) -> None:
+        """Write each model's state as a group of one would have, from which it goes on alone."""
+        state = self._state()
+        for place, file in enumerate(files):
+            one = slice(place, place + 1)
+            moments = {
+                number: {name: each if name == "step" else each[one].clone() for name, each in values.items()}
+                for number, values in state["optimiser"]["state"].items()
+            }
+            own = {
+                "update": self.update,
+                "seeds": self.seeds[one],
+                "generator": {name: each[one].clone() for name, each in state["generator"].items()},
+                "optimiser": state["optimiser"] | {"state": moments},
+            }
+            save_state(file, own)
+
+    @staticmethod
+    def updates_in(state_file: Path) -> int:
+        """Updates done in a state file; 0 where there is none."""
+        if not state_file.exists():
+            return 0
+        return int(torch.load(state_file, weights_only=True, map_location="cpu")["update"])
+
+    def _state(self) -> dict[str, Any]:
+        return {
             "update": self.update,
             "seeds": self.seeds,
             "generator": {name: each.detach() for name, each in self.group.stacked.items()},
             "optimiser": self.optimiser.state_dict(),
         }
-        save_state(self.state_file, state)
 
     def _load(self, state_file: Path) -> None:
         state = torch.load(state_file, weights_only=True, map_location=self._device)
         found = state.get("seeds")
         if found != self.seeds:
-            raise ValueError(f"{state_file}: found the state of seeds {found}, expected {self.seeds}")
+            raise ValueError(f"{state_file}: is the state of seeds {found}, not of {self.seeds}; delete it")
         with torch.no_grad():
             for name, each in self.group.stacked.items():
                 each.copy_(state["generator"][name])
@@ -183,36 +193,6 @@ def save_state(file: Path, state: dict[str, Any]) -> None:
     beside = file.with_name(f"{file.name}.{os.getpid()}.partial")
     torch.save(state, beside)
     os.replace(beside, file)
-
-
-class Trainer(GroupTrainer):
-    """One model's training: a group of one."""
-
-    def __init__(
-        self,
-        config: TrainingConfig,
-        generator_config: GeneratorConfig,
-        training_set: TrainingSet,
-        objective: Objective,
-        *,
-        seed: int,
-        device: torch.device,
-        state_file: Path | None = None,
-    ) -> None:
-        """state_file: as for a group."""
-        super().__init__(
-            config, generator_config, [training_set], objective, seeds=[seed], device=device, state_file=state_file
-        )
-        self.training_set = training_set
-
-    @property
-    def generator(self) -> Generator:
-        """The model as it stands."""
-        return self.group.generators[0]
-
-    def train(self, report: Callable[[Progress], None] = lambda _: None) -> Generator:
-        """Run the updates that are left and return the final generator, in evaluation mode."""
-        return self.train_all(report)[0]
 
 
 def _fresh(config: GeneratorConfig, seed: int) -> Generator:

@@ -10,9 +10,9 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from synthesis.path_estimation import PathEstimate
 from training.mixtures import Mixture
 from training.objective import TruePaths
+from training.simulated_calibration import PathEstimate
 
 
 @dataclass(frozen=True)

@@ -1,12 +1,11 @@
-"""Send what nobody would, and see that it is read or refused.
+"""Send malformed requests and see that each is answered or refused.
 
     python -m benchmarks.reliability.fuzz --bodies 1000000 --examples 200
 
-Binary bodies: good ones of every form (paths, tensors of the Open Inference Protocol, takes of a calibration), then
-bits turned over, bytes cut off, doubled and inserted, header fields drawn anew, numbers replaced by NaN, infinity
-and the edges of float32; half of those with a checksum get one that matches again, so that they are read to the
-end. Then the OpenAPI document: schemathesis draws requests from it, good and bad, and holds the answers to it. What
-must hold: no 5xx but a 503 that says when to come back, and no NaN in an answer.
+Binary bodies first: valid ones of every form with flipped bits, missing, doubled and inserted bytes, random header
+fields, and NaN, infinity and the limits of float32 in place of numbers; half of them get a checksum that matches
+again. Then schemathesis draws valid and invalid requests from the OpenAPI document. What must hold: no 5xx except a
+503 with Retry-After, and no NaN in an answer. Attacks by size and by shape are in `attacks`.
 """
 
 from __future__ import annotations
@@ -21,35 +20,29 @@ import tempfile
 import time
 import zlib
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.signal import fftconvolve
 
-from benchmarks import long_form
-from benchmarks.reliability.served import Served, served
+from benchmarks.reliability.command import Outcome, counted, log, run_command
+from benchmarks.reliability.service_process import MODEL, ServiceProcess, Target, target_for
 from benchmarks.reliability.traffic import ANSWER_BYTES, Connection
-from model_store.checkpoint import Checkpoint
 from model_store.golden import GoldenCase
 from model_store.store import ModelStore
-from service.calibration import take_wire
-from service.calibration.takes import ProbeTake
-from service.designs import Float32
-from service.formats import wire
-from service.formats.open_inference import HEADER_LENGTH
-from synthesis.calibration import MIN_SAMPLES
+from prime_anc_client import Take, wire
+from synthesis.backends.methods import STARTS
 
-MODEL = "fuzzed"
+HEADER_BYTES = 32
 FLOATS = tuple(
     struct.pack("<f", value)
     for value in (np.nan, np.inf, -np.inf, 0.0, -0.0, 3.4e38, -3.4e38, 1e-45, 1e-38, 1e19, 1e-19, 1.0)
 )
 LENGTHS = (0, 1, 2, 2048, 2049, 4097, 16_384, 16_385, 32_768, 32_769, 65_536, 2**31 - 1, 2**31, 2**32 - 1)
-DESIGNS = {
+DESIGN_PATHS = {
     "/synthesize": 16,
     "/refine": 8,
     "/refine?k=1": 8,
@@ -57,124 +50,90 @@ DESIGNS = {
     "/synthesize?method=wmmse": 2,
     "/refine?method=wmmse": 2,
     "/synthesize?method=ratio_base": 4,
-    "/refine?method=ratio_base": 4,
-    "/synthesize?method=projected_ratio": 4,
-    "/refine?method=projected_ratio": 4,
+    **{f"/refine?method={name}": 4 for name in STARTS},
     "/synthesize?sign=plus": 4,
     "/refine?sign=plus": 4,
 }
-INFER = f"/v2/models/{MODEL}/infer"
-SHARES = {"paths": 20, "tensors": 4, "takes": 1}
-"""How often each address and each form is drawn; what takes long is rare."""
-# A deadline of a millisecond cannot be met, and the document says so; `_mutants` looks closer at such answers.
-CONFIGURATION = '[checks]\nnot_a_server_error.expected-statuses = ["2xx", "3xx", "4xx", 503]\n'
+SHARES = {"design": 20, "inference": 4, "calibration": 1}
+"""How often each path and each form is drawn; slow ones are rare."""
+
+# A request may ask for a deadline that cannot be met; the mutated bodies check Retry-After of such answers.
+SCHEMATHESIS_CONFIG = '[checks]\nnot_a_server_error.expected-statuses = ["2xx", "3xx", "4xx", 503]\n'
 CHECKS = "not_a_server_error,status_code_conformance,content_type_conformance,response_schema_conformance"
 
 
 @dataclass
-class Outcome:
-    """statuses: of the mutated bodies, by form. schemathesis: its exit status, 0: nothing found; None: not run."""
+class Fuzz(Outcome):
+    """statuses: of the mutated bodies, by form; codes: of their refusals. schemathesis: its exit status; None where
+    it did not run."""
 
     n_bodies: int = 0
     bodies_per_s: float = 0.0
     statuses: Counter[str] = field(default_factory=Counter)
+    codes: Counter[str] = field(default_factory=Counter)
     schemathesis: int | None = None
-    found: str = ""
-    mistakes: Counter[str] = field(default_factory=Counter)
-
-
-def run(
-    checkpoint: Checkpoint,
-    n_bodies: int,
-    n_examples: int,
-    seed: int,
-    *arguments: str,
-    n_clients: int = 8,
-    into: Outcome | None = None,
-) -> Outcome:
-    """Fuzz a service of its own. n_examples: for each operation of the document; 0 leaves it out."""
-    outcome = Outcome() if into is None else into
-    with tempfile.TemporaryDirectory() as folder:
-        store = ModelStore(Path(folder), include_bundled=False)
-        store.publish(MODEL, checkpoint)
-        with served(store.root, "--model", MODEL, *arguments) as service:
-            asyncio.run(_mutants(service, checkpoint.golden, n_bodies, n_clients, Random(seed), outcome))
-            if n_examples:
-                _document(service, n_examples, seed, outcome)
-            if any("Traceback" in line for line in service.log):
-                outcome.mistakes["a traceback in the log"] += 1
-    return outcome
+    schemathesis_output: str = ""
 
 
 @dataclass(frozen=True)
 class Form:
     """One kind of binary body.
 
-    addresses: with how often each is asked. bodies: good ones, short enough that most of a mutation's bytes matter.
-    header_bytes: after which float32 follow. fields: places of the header's numbers. checksum_at: place of that of
-    what follows the header, where there is one. numbers: those of an answer. headers: of a request.
+    paths: with how often each is drawn. bodies: valid ones, short enough that mutations hit something that matters.
+    header_bytes: float32 numbers follow. fields: offsets of the header's integers. checksum_at: offset of the
+    CRC-32 of what follows the header. headers: further headers of the request.
     """
 
-    addresses: dict[str, int]
+    paths: dict[str, int]
     bodies: list[bytes]
     header_bytes: int
-    fields: tuple[int, ...]
-    checksum_at: int | None
-    numbers: Callable[[bytes], Float32]
+    fields: tuple[int, ...] = ()
+    checksum_at: int | None = None
     headers: str = ""
 
-    def asked(self, draw: Random) -> bytes:
-        """A request with a mutant."""
-        (address,) = draw.choices(list(self.addresses), list(self.addresses.values()))
+    def request(self, draw: Random) -> bytes:
+        """A request with a mutated body."""
+        (path,) = draw.choices(list(self.paths), list(self.paths.values()))
         body = mutated(draw.choice(self.bodies), draw, self)
-        head = f"POST {address} HTTP/1.1\r\nHost: x\r\nAccept: application/octet-stream\r\nX-Deadline-Ms: 60000\r\n"
+        head = f"POST {path} HTTP/1.1\r\nHost: x\r\nAccept: application/octet-stream\r\nX-Deadline-Ms: 60000\r\n"
         head += f"Content-Type: application/octet-stream\r\nContent-Length: {len(body)}\r\n{self.headers}\r\n"
         return head.encode() + body
 
 
 def forms(golden: GoldenCase) -> dict[str, Form]:
-    """Every form, good bodies made of the golden ear's paths."""
-    primary, secondary = golden.primary.numpy()[:512], golden.secondary.numpy()[:256]
+    """Every form, with bodies made from the golden case's paths."""
+    primary, secondary = np.asarray(golden.primary)[:512], np.asarray(golden.secondary)[:256]
     p, s = (np.fft.rfft(each, 4096).astype(np.complex64) for each in (primary, secondary))
-    coherence = np.full(2049, 0.9, np.float32)
-    paths = [
+    designs = [
         wire.encode(primary, secondary),
-        wire.encode(primary, secondary, golden.coherence.numpy()),
+        wire.encode(primary, secondary, np.asarray(golden.coherence)),
         wire.encode(p, s),
-        wire.encode(p, s, coherence),
+        wire.encode(p, s, np.full(2049, 0.9, np.float32)),
     ]
-    tensors, n_json = _tensors({"primary": p, "secondary": s})
-    noise = np.random.default_rng(0).standard_normal(MIN_SAMPLES).astype(np.float32)
-    errors = [fftconvolve(noise, primary)[: len(noise)], 0.35 * fftconvolve(noise, secondary)[: len(noise)]]
-    takes = [ProbeTake(0.0, noise, errors[0]), ProbeTake(0.35, noise, errors[0] - errors[1])]
+    inference, n_json = _inference_body({"primary": p, "secondary": s})
+    noise = np.random.default_rng(0).standard_normal(3072).astype(np.float32)
+    off, loudspeaker = (np.convolve(noise, each)[: len(noise)] for each in (primary, 0.35 * secondary))
+    takes = [Take(0.0, noise, off), Take(0.35, noise, off - loudspeaker)]
     return {
-        "paths": Form(DESIGNS, paths, wire.HEADER_BYTES, (0, 4, 6, 8, 12, 16, 24), 20, _all_of(0)),
-        "tensors": Form(
-            {INFER: 1},
-            [tensors],
+        "design": Form(DESIGN_PATHS, designs, HEADER_BYTES, (0, 4, 6, 8, 12, 16, 24), 20),
+        "inference": Form(
+            {f"/v2/models/{MODEL}/infer": 1},
+            [inference],
             n_json,
-            (),
-            None,
-            lambda answer: np.frombuffer(answer[-ANSWER_BYTES:], "<f4"),
-            f"{HEADER_LENGTH}: {n_json}\r\n",
+            headers=f"Inference-Header-Content-Length: {n_json}\r\n",
         ),
-        "takes": Form(
+        "calibration": Form(
             {"/calibrate": 3, "/calibrate?n_windows=3": 1},
-            [take_wire.encode(takes)],
-            take_wire.HEADER_BYTES,
+            [wire.encode_takes(takes)],
+            HEADER_BYTES,
             (0, 4, 6, 8, 12, 20, 32, 36, 40, 44),
             16,
-            _all_of(wire.HEADER_BYTES),
         ),
     }
 
 
-def _all_of(header_bytes: int) -> Callable[[bytes], Float32]:
-    return lambda answer: np.frombuffer(answer[header_bytes:], "<f4")
-
-
-def _tensors(paths: dict[str, NDArray[np.complex64]]) -> tuple[bytes, int]:
-    """An inference request with binary tensors, and the length of its JSON object."""
+def _inference_body(paths: dict[str, NDArray[np.complex64]]) -> tuple[bytes, int]:
+    """A request of the Open Inference Protocol with binary tensors, and the length of its JSON part."""
     inputs = [
         {
             "name": name,
@@ -189,7 +148,7 @@ def _tensors(paths: dict[str, NDArray[np.complex64]]) -> tuple[bytes, int]:
 
 
 def mutated(body: bytes, draw: Random, form: Form) -> bytes:
-    """A body with one to four faults, half the time with a checksum that matches what is there."""
+    """A body with one to four faults, half the time with a checksum that matches the result."""
     mutant = bytearray(body)
     for _ in range(draw.randint(1, 4)):
         place = draw.randrange(max(len(mutant), 1))
@@ -212,33 +171,47 @@ def mutated(body: bytes, draw: Random, form: Form) -> bytes:
     return bytes(mutant)
 
 
-async def _mutants(
-    service: Served, golden: GoldenCase, n_bodies: int, n_clients: int, draw: Random, outcome: Outcome
-) -> None:
-    kinds, left = forms(golden), long_form.counted(n_bodies, "bodies")
+def numbers_of(form: str, answer: bytes) -> NDArray[np.float32]:
+    """The float32 numbers of a binary answer: a filter, a filter after JSON, or paths after a header."""
+    content = {"design": answer, "inference": answer[-ANSWER_BYTES:], "calibration": answer[HEADER_BYTES:]}[form]
+    return np.frombuffer(content, "<f4")
+
+
+async def send_mutants(target: Target, n_bodies: int, n_clients: int, seed: int, outcome: Fuzz) -> None:
+    """Send so many mutated bodies."""
+    known, left, draw = forms(target.checkpoint.golden), counted(n_bodies, "bodies"), Random(seed)
     began = time.perf_counter()
 
     async def client() -> None:
-        connection = Connection(service.port)
+        connection = Connection(target.service.port)
         for _ in left:
-            (kind,) = draw.choices(list(SHARES), list(SHARES.values()))
-            answer = await connection.ask(kinds[kind].asked(draw))
-            outcome.statuses[f"{kind}: {answer.status}"] += 1
+            (form,) = draw.choices(list(SHARES), list(SHARES.values()))
+            answer = await connection.ask(known[form].request(draw))
+            outcome.statuses[f"{form}: {answer.status}"] += 1
             if answer.status == 200:
-                numbers = kinds[kind].numbers(answer.body)
-                if len(answer.body) < ANSWER_BYTES or not np.isfinite(numbers).all():
-                    outcome.mistakes[f"{kind}: an answer that is none"] += 1
-            elif answer.status >= 500 and not (answer.status == 503 and answer.says_when):
-                outcome.mistakes[f"{kind}: status {answer.status}"] += 1
+                if len(answer.body) < ANSWER_BYTES or not np.isfinite(numbers_of(form, answer.body)).all():
+                    outcome.mistakes[f"{form}: an answer without finite numbers"] += 1
+            elif answer.status >= 500 and not (answer.status == 503 and answer.has_retry_after):
+                outcome.mistakes[f"{form}: status {answer.status}"] += 1
+            else:
+                code = json.loads(answer.body).get("type", "").rsplit(":", 1)[-1]  # inference answers have none
+                outcome.codes[f"{form}: {code}"] += 1
             outcome.n_bodies += 1
             outcome.bodies_per_s = outcome.n_bodies / (time.perf_counter() - began)
         connection.close()
 
     await asyncio.gather(*(client() for _ in range(n_clients)))
+    if any("Traceback" in line for line in target.service.log):
+        outcome.mistakes["a traceback in the log"] += 1
 
 
-def _document(service: Served, n_examples: int, seed: int, outcome: Outcome) -> None:
-    """Let schemathesis go through every operation."""
+PHASES = ("examples", "coverage", "fuzzing")
+
+
+def check_document(
+    service: ServiceProcess, n_examples: int, seed: int, outcome: Fuzz, phases: Sequence[str] = PHASES
+) -> None:
+    """Let schemathesis test every operation of the OpenAPI document."""
     command = [
         str(Path(sys.executable).with_name("schemathesis")),
         "run",
@@ -246,62 +219,38 @@ def _document(service: Served, n_examples: int, seed: int, outcome: Outcome) -> 
         f"--checks={CHECKS}",
         f"--max-examples={n_examples}",
         f"--seed={seed}",
-        "--phases=examples,coverage,fuzzing",
+        f"--phases={','.join(phases)}",
         "--request-timeout=60",
         "--continue-on-failure",
         "--no-color",
         "--warnings=off",
     ]
-    with tempfile.TemporaryDirectory() as folder:  # it leaves files where it runs
-        Path(folder, "schemathesis.toml").write_text(CONFIGURATION)
-        code, printed = _run(command, folder)
-    outcome.schemathesis = code
-    if code:
-        outcome.found = "\n".join(line[:400] for line in printed.splitlines())[-8000:]
+    log("schemathesis: started")
+    with tempfile.TemporaryDirectory() as folder:  # it leaves files in its working folder
+        Path(folder, "schemathesis.toml").write_text(SCHEMATHESIS_CONFIG)
+        done = subprocess.run(command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    outcome.schemathesis = done.returncode
+    if done.returncode:
+        outcome.schemathesis_output = "\n".join(line[:400] for line in done.stdout.splitlines())[-8000:]
         outcome.mistakes["schemathesis"] += 1
 
 
-def _run(command: Sequence[str], folder: str) -> tuple[int, str]:
-    """Exit status and output of a program that does not tell how far it has come."""
-    began = time.monotonic()
-    with subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, cwd=folder
-    ) as process:
-        try:
-            while True:
-                try:
-                    printed, _ = process.communicate(timeout=long_form.TELL_EVERY_S)
-                    return process.returncode, printed
-                except subprocess.TimeoutExpired:
-                    long_form.say(f"schemathesis: {long_form.as_time(time.monotonic() - began)} so far")
-        except BaseException:
-            process.kill()
-            raise
-
-
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the long form; the exit status says whether it held."""
+    """Run the command; returns the exit status."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.reliability.fuzz", description=__doc__)
     parser.add_argument("--bodies", type=int, default=1_000_000)
-    parser.add_argument(
-        "--examples", type=int, default=200, help="of each operation of the document; 0: leave it out"
-    )
+    parser.add_argument("--examples", type=int, default=200, help="of each operation; 0: no schemathesis")
     parser.add_argument("--clients", type=int, default=8)
     parser.add_argument("--seed", type=int, default=0)
-    outcome = Outcome()
+    outcome = Fuzz()
 
-    def work(options: argparse.Namespace, rest: Sequence[str]) -> None:
-        run(
-            ModelStore().load("default"),
-            options.bodies,
-            options.examples,
-            options.seed,
-            *rest,
-            n_clients=options.clients,
-            into=outcome,
-        )
+    def work(options: argparse.Namespace, service_options: Sequence[str]) -> None:
+        with target_for(ModelStore().load("default"), *service_options) as target:
+            asyncio.run(send_mutants(target, options.bodies, options.clients, options.seed, outcome))
+            if options.examples:
+                check_document(target.service, options.examples, options.seed, outcome)
 
-    return long_form.main("fuzz", parser, arguments, outcome, work)
+    return run_command("fuzz", parser, arguments, outcome, work)
 
 
 if __name__ == "__main__":

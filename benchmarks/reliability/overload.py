@@ -1,13 +1,12 @@
-"""Ask three times as much as the service can do, and see whom it serves.
+"""Offer three times the load that the service can handle.
 
     python -m benchmarks.reliability.overload --seconds 600
 
-First what one client alone is served at, and what many at once are served per second; then that rate times three,
-each request with a deadline of twice the unloaded p99; then, two seconds after, one client alone again. What must
-hold: nothing but 200 and 503, every 503 with Retry-After, the p99 of accepted requests within twice the unloaded
-one, that of refusals within 5 ms, and the old times afterwards. Clients and service share this machine's cores: the
-clients yield to the service, as those of another machine would, and with fewer than four cores all are judged by
-the service's own times (`server`). Runs of less than a minute do not judge times.
+Measures one client alone, then the capacity (many clients), then offers three times the capacity with a deadline of
+twice the unloaded p99, then measures one client alone again two seconds later. What must hold: only 200 and 503,
+each 503 with Retry-After and within 5 ms, p99 of accepted requests within twice the unloaded one, and unloaded
+times afterwards. With fewer than four cores the service's own times are judged, because the clients share its
+cores; runs of less than a minute do not judge times.
 """
 
 from __future__ import annotations
@@ -16,38 +15,38 @@ import argparse
 import asyncio
 import os
 import sys
-import tempfile
 import time
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
-from benchmarks import long_form
-from benchmarks.reliability.served import Served, served
-from benchmarks.reliability.traffic import CLIENTS_NICENESS, Tally, at_a_rate, in_turn, request, whose_times
-from benchmarks.timing import summary
-from model_store.checkpoint import Checkpoint
+from benchmarks.reliability.command import Outcome, log, run_command
+from benchmarks.reliability.service_process import Target, target_for
+from benchmarks.reliability.traffic import (
+    CLIENT_NICENESS,
+    PATIENT,
+    Tally,
+    closed_loop,
+    design_request,
+    judged_by,
+    open_loop,
+)
 from model_store.store import ModelStore
 
-MODEL = "asked"
 OVERLOAD = 3.0
-PATIENCE = 2.0
-"""Deadline over unloaded p99."""
+DEADLINE_OVER_P99 = 2.0
 RECOVERS_WITHIN_S = 2.0
-RECOVERED = 1.5
-"""p99 of one client alone, after over before: as few as 500 requests scatter."""
+RECOVERED_OVER_UNLOADED = 1.5
+"""Allowed ratio of p99 after to before; 500 requests scatter that much."""
 SHED_WITHIN_MS = 5.0
 JUDGED_FROM_S = 60.0
 N_MANY = 16
 
 
 @dataclass
-class Outcome:
-    """Times in ms, p50 and p99, as clients saw them and as the service itself did."""
+class Overload(Outcome):
+    """Times in ms, p50 and p99, as seen by the client and by the server."""
 
-    n_cores: int = 0
     unloaded: dict[str, Any] = field(default_factory=dict)
     capacity_per_s: float = 0.0
     deadline_ms: float = 0.0
@@ -56,81 +55,61 @@ class Outcome:
     applied: dict[int, int] = field(default_factory=dict)
     statuses: dict[int, int] = field(default_factory=dict)
     recovered: dict[str, Any] = field(default_factory=dict)
-    mistakes: Counter[str] = field(default_factory=Counter)
+
+    def judge(self) -> None:
+        """Add to the mistakes what took too long."""
+        who = judged_by()
+        unloaded_ms = self.unloaded[who]["p99"]
+        for what, found_ms, allowed_ms in (
+            ("accepted", self.accepted[who]["p99"], DEADLINE_OVER_P99 * unloaded_ms),
+            ("shed", self.shed[who]["p99"], SHED_WITHIN_MS),
+            ("recovered", self.recovered[who]["p99"], RECOVERED_OVER_UNLOADED * unloaded_ms),
+        ):
+            if found_ms > allowed_ms:
+                self.mistakes[f"{what}: p99 is {found_ms:.1f} ms, at most {allowed_ms:.1f} ms is allowed"] += 1
 
 
-def run(
-    checkpoint: Checkpoint,
-    for_s: float,
-    n_alone: int,
-    *arguments: str,
-    niceness: int = 0,
-    into: Outcome | None = None,
-) -> Outcome:
-    """Overload a service of its own for so many seconds. n_alone: requests without load, before and after.
-    niceness: by which this process, for good, yields to the service."""
-    outcome = Outcome() if into is None else into
-    with tempfile.TemporaryDirectory() as folder:
-        store = ModelStore(Path(folder), include_bundled=False)
-        store.publish(MODEL, checkpoint)
-        with served(store.root, "--model", MODEL, *arguments) as service:
-            os.nice(niceness)
-            asyncio.run(_overload(service, checkpoint, for_s, n_alone, outcome))
-    return outcome
+async def run(target: Target, for_s: float, n_alone: int, outcome: Overload) -> None:
+    """Overload a service for so many seconds. n_alone: requests of one client, before and after."""
+    port, golden = target.service.port, target.checkpoint.golden
 
-
-async def _overload(service: Served, checkpoint: Checkpoint, for_s: float, n_alone: int, outcome: Outcome) -> None:
-    def seen(tally: Tally) -> dict[str, Any]:
+    def add(tally: Tally) -> Tally:
         outcome.mistakes += tally.mistakes
-        return {"client": summary(tally.accepted_ms), "server": summary(tally.accepted_server_ms)}
+        return tally
 
-    outcome.n_cores = os.cpu_count() or 1
-    plain = request(checkpoint.golden, "/refine?k=1", {"X-Deadline-Ms": "60000"})
-    await in_turn(service.port, plain, 20)
-    outcome.unloaded = seen(await in_turn(service.port, plain, n_alone))
+    plain = design_request(golden, "/refine?k=1", PATIENT)
+    await closed_loop(port, plain, 20)
+    outcome.unloaded = add(await closed_loop(port, plain, n_alone)).accepted()
     began = time.perf_counter()
-    seen(await in_turn(service.port, plain, 4 * n_alone, N_MANY))
+    add(await closed_loop(port, plain, 4 * n_alone, N_MANY))
     outcome.capacity_per_s = 4 * n_alone / (time.perf_counter() - began)
-    unloaded_ms = outcome.unloaded[whose_times(outcome.n_cores)]["p99"]
-    outcome.deadline_ms = PATIENCE * unloaded_ms
-    long_form.say(f"one client: p99 {unloaded_ms:.1f} ms; many: {outcome.capacity_per_s:.1f}/s")
-    hurried = request(checkpoint.golden, "/refine?k=1", {"X-Deadline-Ms": f"{outcome.deadline_ms:.3f}"})
-    loaded = await at_a_rate(service.port, hurried, OVERLOAD * outcome.capacity_per_s, for_s)
-    outcome.accepted = seen(loaded)
-    outcome.shed = {"client": summary(loaded.shed_ms), "server": summary(loaded.shed_server_ms)}
+    unloaded_ms = outcome.unloaded[judged_by()]["p99"]
+    outcome.deadline_ms = DEADLINE_OVER_P99 * unloaded_ms
+    log(f"one client: p99 {unloaded_ms:.1f} ms; {N_MANY} clients: {outcome.capacity_per_s:.1f}/s")
+    urgent = design_request(golden, "/refine?k=1", {"X-Deadline-Ms": f"{outcome.deadline_ms:.3f}"})
+    loaded = add(await open_loop(port, urgent, OVERLOAD * outcome.capacity_per_s, for_s))
+    outcome.accepted, outcome.shed = loaded.accepted(), loaded.shed()
     outcome.applied, outcome.statuses = dict(loaded.applied), dict(loaded.statuses)
     await asyncio.sleep(RECOVERS_WITHIN_S)
-    outcome.recovered = seen(await in_turn(service.port, plain, n_alone))
-
-
-def judge(outcome: Outcome) -> None:
-    """Add to the mistakes what took too long."""
-    who = whose_times(outcome.n_cores)
-    unloaded_ms = outcome.unloaded[who]["p99"]
-    for what, found_ms, allowed_ms in (
-        ("accepted", outcome.accepted[who]["p99"], PATIENCE * unloaded_ms),
-        ("shed", outcome.shed[who]["p99"], SHED_WITHIN_MS),
-        ("recovered", outcome.recovered[who]["p99"], RECOVERED * unloaded_ms),
-    ):
-        if found_ms > allowed_ms:
-            outcome.mistakes[f"{what}: found a p99 of {found_ms:.1f} ms, expected at most {allowed_ms:.1f} ms"] += 1
+    outcome.recovered = add(await closed_loop(port, plain, n_alone)).accepted()
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the long form; the exit status says whether it held."""
+    """Run the command; returns the exit status."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.reliability.overload", description=__doc__)
     parser.add_argument("--seconds", type=float, default=600.0)
-    parser.add_argument("--alone", type=int, default=500)
-    parser.add_argument("--niceness", type=int, default=CLIENTS_NICENESS, help="of the clients")
-    outcome = Outcome()
+    parser.add_argument("--alone", type=int, default=500, help="requests of one client, before and after")
+    parser.add_argument("--niceness", type=int, default=CLIENT_NICENESS, help="of the clients")
+    outcome = Overload()
 
-    def work(options: argparse.Namespace, rest: Sequence[str]) -> None:
-        model = ModelStore().load("default")
-        run(model, options.seconds, options.alone, *rest, niceness=options.niceness, into=outcome)
+    def work(options: argparse.Namespace, service_options: Sequence[str]) -> None:
+        with target_for(ModelStore().load("default"), *service_options) as target:
+            os.nice(options.niceness)
+            asyncio.run(run(target, options.seconds, options.alone, outcome))
         if options.seconds >= JUDGED_FROM_S:
-            judge(outcome)
+            outcome.judge()
 
-    return long_form.main("overload", parser, arguments, outcome, work)
+    return run_command("overload", parser, arguments, outcome, work)
 
 
 if __name__ == "__main__":

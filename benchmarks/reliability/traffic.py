@@ -1,23 +1,27 @@
-"""Traffic on a service under test: on kept connections, one after the other or at a rate of its own."""
+"""Requests to a service under test: one after the other, or at a steady rate, on kept connections."""
 
 from __future__ import annotations
 
 import asyncio
+import os
 import re
 import time
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
-from benchmarks.long_form import counted
+from benchmarks.reliability.command import counted
+from benchmarks.timing import summary
 from model_store.golden import GoldenCase
-from service.formats import wire
+from prime_anc_client import wire
 
 ANSWER_BYTES = 8192
 CORES_FOR_CLIENTS = 4
-CLIENTS_NICENESS = 10
+CLIENT_NICENESS = 10
+PATIENT = {"X-Deadline-Ms": "60000"}
 _STATUS = re.compile(rb"HTTP/1\.1 (\d{3})")
 _LENGTH = re.compile(rb"\ncontent-length: (\d+)", re.IGNORECASE)
 _RETRY_AFTER = re.compile(rb"\nretry-after: [1-9]\d*\r", re.IGNORECASE)
@@ -25,50 +29,52 @@ _TOTAL = re.compile(rb"\nserver-timing: [^\r]*total;dur=([0-9.]+)", re.IGNORECAS
 _APPLIED = re.compile(rb"\nx-refine-applied: (\d+)", re.IGNORECASE)
 
 
-def whose_times(n_cores: int) -> str:
-    """By whose times answers are judged: the service's own where clients share its few cores, else the clients'."""
-    return "client" if n_cores >= CORES_FOR_CLIENTS else "server"
+def judged_by() -> str:
+    """Whose times are judged: the service's own where clients share its few cores, else the client's."""
+    return "client" if (os.cpu_count() or 1) >= CORES_FOR_CLIENTS else "server"
 
 
-def request(golden: GoldenCase, path: str, headers: Mapping[str, str] | None = None) -> bytes:
-    """A whole binary request for the golden ear, with a binary answer."""
-    body = wire.encode(golden.primary.numpy(), golden.secondary.numpy())
-    lines = {
-        "Host": "service",
-        "Content-Type": "application/octet-stream",
-        "Accept": "application/octet-stream",
-        "Content-Length": str(len(body)),
-        **(headers or {}),
-    }
+def design_body(golden: GoldenCase) -> bytes:
+    """A binary body: the golden case's impulse responses."""
+    return wire.encode(np.asarray(golden.primary), np.asarray(golden.secondary))
+
+
+def request(method: str, path: str, body: bytes = b"", headers: Mapping[str, str] | None = None) -> bytes:
+    """Head and body of any request."""
+    lines = {"Host": "service", **({"Content-Length": str(len(body))} if body else {}), **(headers or {})}
     head = "".join(f"{name}: {value}\r\n" for name, value in lines.items())
-    return f"POST {path} HTTP/1.1\r\n{head}\r\n".encode() + body
+    return f"{method} {path} HTTP/1.1\r\n{head}\r\n".encode() + body
+
+
+def design_request(golden: GoldenCase, path: str, headers: Mapping[str, str] | None = None) -> bytes:
+    """A design with a binary body and a binary answer."""
+    binary = {"Content-Type": "application/octet-stream", "Accept": "application/octet-stream"}
+    return request("POST", path, design_body(golden), binary | dict(headers or {}))
 
 
 @dataclass(frozen=True)
 class Answer:
-    """What came back. spent_ms: as the client saw it; server_ms: `total` of `Server-Timing`; None without one."""
+    """latency_ms: at the client; server_ms: `total` of `Server-Timing`, None without one."""
 
     status: int
     body: bytes
-    spent_ms: float
+    latency_ms: float
     server_ms: float | None
     n_applied: int | None
-    says_when: bool
-    """Whether `Retry-After` is there."""
+    has_retry_after: bool
 
 
 class Connection:
-    """One kept connection; opened when it is first used and after it was closed."""
+    """One kept connection, opened at its first request and again after it was closed."""
 
     def __init__(self, port: int) -> None:
-        """Opens nothing yet."""
         self._port = port
         self._streams: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
 
     async def ask(self, content: bytes) -> Answer:
-        """Send a whole request, and read the whole answer."""
+        """Send a complete request and read the complete answer."""
         if self._streams is not None and self._streams[0].at_eof():
-            self.close()  # hung up by the service while it was idle, as any client must expect
+            self.close()  # the service closes idle connections, as any client must expect
         if self._streams is None:
             self._streams = await asyncio.open_connection("127.0.0.1", self._port)
         reader, writer = self._streams
@@ -77,23 +83,23 @@ class Connection:
         head = await reader.readuntil(b"\r\n\r\n")
         length = _LENGTH.search(head)
         body = await reader.readexactly(int(length.group(1))) if length else b""
-        spent_ms = 1e3 * (time.perf_counter() - began)
+        latency_ms = 1e3 * (time.perf_counter() - began)
         if b"\nconnection: close" in head.lower():
             self.close()
         status, total, applied = _STATUS.match(head), _TOTAL.search(head), _APPLIED.search(head)
         if status is None:
-            raise ConnectionError("found no status line, expected one")
+            raise ConnectionError("the answer has no status line")
         return Answer(
             int(status.group(1)),
             body,
-            spent_ms,
+            latency_ms,
             float(total.group(1)) if total else None,
             int(applied.group(1)) if applied else None,
             _RETRY_AFTER.search(head) is not None,
         )
 
     def close(self) -> None:
-        """Hang up."""
+        """Close the socket."""
         if self._streams is not None:
             self._streams[1].close()
             self._streams = None
@@ -101,7 +107,7 @@ class Connection:
 
 @dataclass
 class Tally:
-    """What many requests came to. mistakes: whatever must not be, by kind."""
+    """Many answers to designs. mistakes: whatever must not happen, by kind; last: the last filter's bytes."""
 
     accepted_ms: list[float] = field(default_factory=list)
     accepted_server_ms: list[float] = field(default_factory=list)
@@ -111,48 +117,60 @@ class Tally:
     statuses: Counter[int] = field(default_factory=Counter)
     mistakes: Counter[str] = field(default_factory=Counter)
     last: bytes = b""
-    """The last answer that was accepted."""
 
     def add(self, answer: Answer) -> None:
-        """One more."""
+        """Take one answer into account."""
         self.statuses[answer.status] += 1
         if answer.status == 200:
-            self.accepted_ms.append(answer.spent_ms)
+            self.accepted_ms.append(answer.latency_ms)
             self.accepted_server_ms.append(answer.server_ms or 0.0)
             self.applied[answer.n_applied or 0] += 1
             self.last = answer.body
-            if len(answer.body) != ANSWER_BYTES or not np.isfinite(np.frombuffer(answer.body, "<f4")).all():
-                self.mistakes["an answer that is no filter"] += 1
+            if not is_filter(answer.body):
+                self.mistakes["an answer that is not a filter"] += 1
         elif answer.status == 503:
-            self.shed_ms.append(answer.spent_ms)
+            self.shed_ms.append(answer.latency_ms)
             if answer.server_ms is not None:
                 self.shed_server_ms.append(answer.server_ms)
-            if not answer.says_when:
+            if not answer.has_retry_after:
                 self.mistakes["503 without Retry-After"] += 1
         else:
             self.mistakes[f"status {answer.status}"] += 1
 
+    def accepted(self) -> dict[str, Any]:
+        """Median and p99 of accepted requests, as seen by the client and by the server."""
+        return {"client": summary(self.accepted_ms), "server": summary(self.accepted_server_ms)}
 
-async def in_turn(port: int, content: bytes, n: int, n_clients: int = 1) -> Tally:
-    """`n` requests by clients who each wait for one answer before they ask again."""
+    def shed(self) -> dict[str, Any]:
+        """The same of those that were refused with 503."""
+        return {"client": summary(self.shed_ms), "server": summary(self.shed_server_ms)}
+
+
+def is_filter(body: bytes) -> bool:
+    """Whether a binary answer holds 2048 finite numbers."""
+    return len(body) == ANSWER_BYTES and bool(np.isfinite(np.frombuffer(body, "<f4")).all())
+
+
+async def closed_loop(port: int, content: bytes, n: int, n_clients: int = 1) -> Tally:
+    """`n` requests by clients that each wait for an answer before they send the next request."""
     tally, left = Tally(), counted(n, "requests")
 
     async def client() -> None:
         connection = Connection(port)
         for _ in left:
-            await _asked(connection, content, tally)
+            await _ask(connection, content, tally)
         connection.close()
 
     await asyncio.gather(*(client() for _ in range(n_clients)))
     return tally
 
 
-async def at_a_rate(port: int, content: bytes, per_s: float, for_s: float) -> Tally:
-    """Requests at a steady rate, each on an idle connection or on a new one, however long the others take."""
+async def open_loop(port: int, content: bytes, per_s: float, for_s: float) -> Tally:
+    """Requests at a steady rate, each on an idle or new connection, however long the others take."""
     tally, idle, asking = Tally(), list[Connection](), set[asyncio.Task[None]]()
 
     async def ask(connection: Connection) -> None:
-        await _asked(connection, content, tally)
+        await _ask(connection, content, tally)
         idle.append(connection)
 
     began = time.perf_counter()
@@ -167,7 +185,7 @@ async def at_a_rate(port: int, content: bytes, per_s: float, for_s: float) -> Ta
     return tally
 
 
-async def _asked(connection: Connection, content: bytes, tally: Tally) -> None:
+async def _ask(connection: Connection, content: bytes, tally: Tally) -> None:
     try:
         tally.add(await connection.ask(content))
     except (OSError, asyncio.IncompleteReadError) as error:

@@ -1,1 +1,1 @@
-"""Who may ask, how often, and what can still be answered in time."""
+"""Whether a request is taken, judged once, from its head: key, quota, deadline, load and memory."""

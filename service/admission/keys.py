@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import logging
+import os
 import re
+import stat
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from time import monotonic
@@ -18,72 +20,72 @@ logger = logging.getLogger(__name__)
 LOOK_EVERY_S = 1.0
 """How soon a change of the file is noticed."""
 
+MAX_FILE_BYTES = 2**24
+"""A hundred thousand keys and their names."""
+
 _LINE = re.compile(r"[^:#\s][^:]*:([0-9a-f]{64})")
-_Stamp = tuple[int, int, int]
 
 
 class Keys:
     """The keys of one kind of caller.
 
     The file has a line `name:sha256` for each key, the digest in hexadecimal; empty lines and lines that start with
-    `#` are passed over. The names are the operator's own notes. While the file cannot be read the keys are those
-    that were last read.
+    `#` are skipped. The names are the operator's own notes. While the file cannot be read, the keys that were read
+    last remain valid.
     """
 
     def __init__(self, digests: Iterable[str], file: Path | None, clock: Callable[[], float] = monotonic) -> None:
-        """Raises ValueError for a file that cannot be read or has another line."""
-        self._given = frozenset(digests)
+        """Raises ValueError for a file that cannot be read or has a malformed line."""
+        self._from_settings = frozenset(digests)
         self._file = file
         self._clock = clock
-        self._looked = clock()
-        self._stamp = self._stamped()
-        self._digests = self._given | (_read(file) if file else frozenset())
+        self._looked_at = clock()
+        self._stamp = self._file_stamp()
+        self._digests = self._from_settings | (_read(file) if file else frozenset())
 
     @property
-    def are_asked_for(self) -> bool:
-        """Whether there is a setting for these keys; with an empty file nobody has one."""
-        return bool(self._given) or self._file is not None
+    def are_required(self) -> bool:
+        """Whether these keys are set up; with an empty file nobody has one."""
+        return bool(self._from_settings) or self._file is not None
 
     def holder(self, request: Request) -> str | None:
-        """The digest of the known key in `Authorization: Bearer`; None where no keys are asked for.
+        """The digest of the known key in `Authorization: Bearer`; None where no keys are required.
 
-        Raises Problem (`unauthorised`). Only digests are kept and compared, so neither memory nor the time that
-        this takes tells a key.
+        Raises Problem `unauthorised`. Only digests are kept and compared, so neither memory nor timing tells a key.
         """
-        if not self.are_asked_for:
+        if not self.are_required:
             return None
-        self._look()
+        self._reload_if_changed()
         # Several headers are read as one (RFC 9110, 5.3), which is no key.
         scheme, _, key = ",".join(request.headers.getlist("authorization")).partition(" ")
         # Headers are decoded as Latin-1: this gives back the bytes that were sent, which the digest is of.
         digest = hashlib.sha256(key.strip(" \t").encode("latin-1")).hexdigest()
         if scheme.lower() == "bearer" and digest in self._digests:
             return digest
-        found = "an unknown key" if scheme else "no key"
+        wrong = "the key is not known" if scheme else "the request has no key"
         raise Problem(
             "unauthorised",
-            f"found {found}, expected Authorization: Bearer with a known one",
+            f"{wrong}; send Authorization: Bearer with a key that the operator gave you",
             headers={"WWW-Authenticate": "Bearer"},
         )
 
-    def _look(self) -> None:
-        """Read the file again if it has changed."""
+    def _reload_if_changed(self) -> None:
         now = self._clock()
-        if self._file is None or now < self._looked + LOOK_EVERY_S:
+        if self._file is None or now < self._looked_at + LOOK_EVERY_S:
             return
-        self._looked = now
-        stamp = self._stamped()
+        self._looked_at = now
+        stamp = self._file_stamp()
         if stamp == self._stamp:
             return
         self._stamp = stamp
         try:
-            self._digests = self._given | _read(self._file)
+            self._digests = self._from_settings | _read(self._file)
         except ValueError as error:
-            logger.error("%s; the keys remain those that were read before", error)
+            logger.error("%s; the keys that were read before remain valid", error)
         else:
             logger.info("Keys read again: %d", len(self._digests))
 
-    def _stamped(self) -> _Stamp | None:
+    def _file_stamp(self) -> tuple[int, int, int] | None:
         """What changes when the file does."""
         try:
             status = self._file.stat() if self._file else None
@@ -93,16 +95,31 @@ class Keys:
 
 
 def _read(file: Path) -> frozenset[str]:
-    """The digests in a file of keys; ValueError where it cannot be read or has another line."""
-    try:
-        lines = file.read_text(encoding="utf-8").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        raise ValueError(f"keys: found {file} unreadable ({error}), expected a text file") from error
+    """The digests in a file of keys; ValueError where it cannot be read or has a malformed line."""
     digests = set()
-    for number, line in enumerate(map(str.strip, lines), start=1):
+    for number, line in enumerate(map(str.strip, _text(file).splitlines()), start=1):
         if not line or line.startswith("#"):
             continue
         if not (found := _LINE.fullmatch(line)):
-            raise ValueError(f"keys: found line {number} of {file} unreadable, expected name:sha256")
+            raise ValueError(f"keys: line {number} of {file} is malformed; write name:sha256")
         digests.add(found.group(1))
     return frozenset(digests)
+
+
+def _text(file: Path) -> str:
+    """A regular file's text; of the null device none, so that keys are required and none is known.
+
+    The event loop reads it, so nothing that could block is opened: a FIFO waits for a writer, and other devices may
+    never end.
+    """
+    if file == Path(os.devnull):
+        return ""
+    try:
+        descriptor = os.open(file, os.O_RDONLY | os.O_NONBLOCK)
+        with os.fdopen(descriptor, "rb") as opened:
+            status = os.fstat(descriptor)
+            if not stat.S_ISREG(status.st_mode) or status.st_size > MAX_FILE_BYTES:
+                raise ValueError(f"keys: {file} is not a regular file of at most {MAX_FILE_BYTES} bytes")
+            return opened.read(MAX_FILE_BYTES).decode("utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ValueError(f"keys: {file} cannot be read as text: {error}") from error

@@ -1,4 +1,4 @@
-"""How often one API key may ask: a token bucket for each."""
+"""Requests per second of one API key: a token bucket for each."""
 
 from __future__ import annotations
 
@@ -9,10 +9,9 @@ from service.errors import Problem, retry_after
 
 
 class Quotas:
-    """A bucket of `burst` tokens per key that fills at `per_s` tokens a second; each request takes one, and one
-    for several designs takes one for each.
+    """A bucket of `burst` tokens per key that fills at `per_s` tokens a second; one token for each design.
 
-    Only keys that are known come here, so there are never more buckets than keys.
+    Only known keys come here, so there are never more buckets than keys.
     """
 
     def __init__(self, per_s: float | None, burst: int, clock: Callable[[], float] = monotonic) -> None:
@@ -21,11 +20,13 @@ class Quotas:
         self._burst = burst
         self._clock = clock
         self._full_at: dict[str, float] = {}
-        """Per key: when its bucket is full again. What is missing until then is what has been taken."""
+        """When a key's bucket is full again; what is missing until then has been taken."""
 
     def take(self, key: str, n: int = 1, held: int = 0) -> None:
-        """Take `n` tokens, of which this request `held` some already, or give these back and raise Problem, which
-        says when there are enough. What takes more than a bucket holds waits for a full one, and overdraws it."""
+        """Take `n` tokens, of which this request `held` some already, or give those back and raise Problem.
+
+        More tokens than a bucket holds wait for a full one, and overdraw it.
+        """
         if self._per_s is None:
             return
         now = self._clock()
@@ -34,8 +35,8 @@ class Quotas:
         if wait_s > 1e-9:
             raise Problem(
                 "over-quota",
-                f"found more requests than this key's quota, expected at most {self._per_s:g} a second and "
-                f"{self._burst} at once",
+                f"this key is limited to {self._per_s:g} requests per second and bursts of {self._burst}; wait for "
+                "Retry-After",
                 headers=retry_after(wait_s),
             )
         self._full_at[key] = full_at + n / self._per_s

@@ -1,1 +1,1 @@
-"""From probe recordings to paths and a verdict, beside everything else."""
+"""Probe recordings in, acoustic paths and a verdict out."""

@@ -11,12 +11,12 @@ from typing import Annotated, Any, NamedTuple
 import numpy as np
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, WithJsonSchema
 
+from service.api.json_parsing import LongList, shortened
+from service.api.request_types import RateField, Sign, from_validation, narrow, numbers
+from service.api.validation import check_finite
 from service.calibration.wav import read_wav
-from service.designs import Float32, Sign
 from service.errors import Problem
-from service.formats.checks import check_finite
-from service.formats.json_numbers import LongList, shown
-from service.formats.schemas import RateField, from_validation, narrow, numbers
+from synthesis.backends.base import Float32
 from synthesis.calibration import MAX_N_WINDOWS, MAX_SAMPLES, MIN_SAMPLES, N_WINDOWS
 
 MAX_TAKES = 64
@@ -45,37 +45,41 @@ class Recordings(NamedTuple):
 def check_takes(takes: Sequence[ProbeTake]) -> None:
     """What holds for takes however they were sent; Problem names the take."""
     if not 2 <= len(takes) <= MAX_TAKES:
-        raise Problem("out-of-range", f"takes: found {len(takes)}, expected 2 to {MAX_TAKES}", "takes")
+        raise Problem("out-of-range", f"takes: there are {len(takes)}; send 2 to {MAX_TAKES}", "takes")
     for number, take in enumerate(takes):
         field = f"takes.{number}"
         if not abs(take.gain) <= MAX_GAIN:
             raise Problem(
                 "out-of-range",
-                f"{field}.gain: found {take.gain}, expected a finite number from {-MAX_GAIN:g} to {MAX_GAIN:g}",
+                f"{field}.gain: {take.gain} is not a number from {-MAX_GAIN:g} to {MAX_GAIN:g}",
                 f"{field}.gain",
             )
         if len(take.x) != len(take.e):
-            found = f"found {len(take.x)} samples of x and {len(take.e)} of e"
-            raise Problem("invalid-field", f"{field}: {found}, expected as many", field)
+            found = f"x has {len(take.x)} samples and e has {len(take.e)}"
+            raise Problem("invalid-field", f"{field}: {found}; send as many of both", field)
         if not MIN_SAMPLES <= len(take.x) <= MAX_SAMPLES:
             raise Problem(
                 "out-of-range",
-                f"{field}: found {len(take.x)} samples, expected {MIN_SAMPLES} to {MAX_SAMPLES}",
+                f"{field}: there are {len(take.x)} samples; send {MIN_SAMPLES} to {MAX_SAMPLES}",
                 field,
             )
         for name, signal in (("x", take.x), ("e", take.e)):
             check_finite(signal, f"{field}.{name}")
     gains = {take.gain for take in takes}
     if 0 not in gains or len(gains) < 2:
-        raise Problem("invalid-field", f"takes: found gains {sorted(gains)[:8]}, expected 0 and another", "takes")
+        raise Problem(
+            "invalid-field",
+            f"takes: the gains are {sorted(gains)[:8]}; send 0 and another",
+            "takes",
+        )
 
 
 def _takes(value: object) -> list[ProbeTake]:
     """The takes of a JSON body."""
     if not isinstance(value, list):
-        raise Problem("invalid-field", f"takes: found {_shown(value)}, expected a list of takes", "takes")
+        raise Problem("invalid-field", f"takes: {_shown(value)} is not a list of takes", "takes")
     if len(value) > MAX_TAKES:
-        raise Problem("out-of-range", f"takes: found {len(value)}, expected 2 to {MAX_TAKES}", "takes")
+        raise Problem("out-of-range", f"takes: there are {len(value)}; send 2 to {MAX_TAKES}", "takes")
     takes = [_take(each, f"takes.{number}") for number, each in enumerate(value)]
     check_takes(takes)
     return takes
@@ -83,15 +87,15 @@ def _takes(value: object) -> list[ProbeTake]:
 
 def _take(value: object, field: str) -> ProbeTake:
     if not isinstance(value, dict):
-        raise Problem("invalid-field", f"{field}: found {_shown(value)}, expected {_MEMBERS}", field)
+        raise Problem("invalid-field", f"{field}: {_shown(value)} is not {_MEMBERS}", field)
     for name in ProbeTake._fields:
         if name not in value:
-            raise Problem("missing-field", f"{field}: found no {name}, expected {_MEMBERS}", f"{field}.{name}")
+            raise Problem("missing-field", f"{field}: {name} is missing; send {_MEMBERS}", f"{field}.{name}")
     if unknown := sorted(set(value) - set(ProbeTake._fields)):
-        raise Problem("unknown-field", f"{field}: found {_shown(unknown[0])}, expected {_MEMBERS}", field)
+        raise Problem("unknown-field", f"{field}: {_shown(unknown[0])} is not known; send {_MEMBERS}", field)
     if type(value["gain"]) not in (int, float):
         found = _shown(value["gain"])
-        raise Problem("invalid-field", f"{field}.gain: found {found}, expected a number", f"{field}.gain")
+        raise Problem("invalid-field", f"{field}.gain: {found} is not a number", f"{field}.gain")
     try:
         gain = float(value["gain"])
     except OverflowError:
@@ -104,7 +108,7 @@ def _signal(value: object, field: str) -> Float32:
     if isinstance(value, list | LongList):
         signal: Float32 = narrow(numbers(value, field), np.float32, field)
         if signal.ndim != 1:
-            raise Problem("invalid-field", f"{field}: found lists in a list, expected numbers", field)
+            raise Problem("invalid-field", f"{field}: there are lists in the list; send numbers", field)
         return signal
     if isinstance(value, dict) and len(value) == 1:
         ((kind, text),) = value.items()
@@ -113,25 +117,23 @@ def _signal(value: object, field: str) -> Float32:
         if kind == "float32":
             data = _bytes(text, f"{field}.float32")
             if len(data) % 4:
-                raise Problem(
-                    "invalid-field", f"{field}: found {len(data)} bytes, expected 4 for each sample", field
-                )
+                raise Problem("invalid-field", f"{field}: {len(data)} bytes are no whole samples of 4 bytes", field)
             return np.frombuffer(data, "<f4")
     expected = 'a list of numbers, {"float32"} or {"wav"}'
-    raise Problem("invalid-field", f"{field}: found {_shown(value)}, expected {expected}", field)
+    raise Problem("invalid-field", f"{field}: {_shown(value)} is not {expected}", field)
 
 
 def _bytes(text: object, field: str) -> bytes:
     if not isinstance(text, str):
-        raise Problem("invalid-field", f"{field}: found {_shown(text)}, expected base64 text", field)
+        raise Problem("invalid-field", f"{field}: {_shown(text)} is not base64 text", field)
     try:
         return base64.b64decode(text, validate=True)
     except (binascii.Error, ValueError) as error:
-        raise Problem("invalid-field", f"{field}: found text that is not base64, expected base64", field) from error
+        raise Problem("invalid-field", f"{field}: the text is not base64", field) from error
 
 
 def _shown(value: object) -> str:
-    return ascii(shown(value))[1:-1]
+    return ascii(shortened(value))[1:-1]
 
 
 _MEMBERS = '{"gain", "x", "e"}'
@@ -178,7 +180,7 @@ class CalibrationBody(BaseModel):
 
     takes: Annotated[Any, BeforeValidator(_takes), WithJsonSchema(_TAKES)]
     """Recordings of both microphones, at least one with gain 0 (loudspeaker silent) and one without: with gain g
-    the plain factor g stands in the control filter's place. x: reference microphone; e: error microphone."""
+    the control filter is the plain factor g. x: reference microphone; e: error microphone."""
     sample_rate: RateField
     """Hz."""
     model: str | None = None
@@ -193,7 +195,7 @@ class CalibrationBody(BaseModel):
 def read_calibration(document: object) -> Recordings:
     """Validate a JSON body, or raise Problem."""
     if not isinstance(document, dict):
-        raise Problem("invalid-field", f"found {_shown(document)}, expected a JSON object")
+        raise Problem("invalid-field", f"{_shown(document)} is not a JSON object")
     try:
         read = CalibrationBody.model_validate(document)
     except ValidationError as error:

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from importlib.metadata import version
+from collections.abc import Callable, Mapping, Sequence
+from importlib.metadata import PackageNotFoundError, version
 
-import torch
 from prometheus_client import CollectorRegistry, Counter, Histogram, Info, ProcessCollector, Summary
-from prometheus_client.exposition import choose_encoder
+from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, choose_encoder, generate_latest
 
-from service.designs import Design
-from service.engine import net
 from service.engine.engine import Engine
-from service.observability.state_collector import StateCollector
+from service.engine.types import DesignAnswer
+from service.engine.wiener_fallback import REASONS
+from service.observability.engine_collector import EngineCollector
 from synthesis.conventions import STAGES
-from synthesis.gauss_newton import MAX_UPDATES
+from synthesis.profiles import MAX_UPDATES
 
 TIME_BUCKETS_S = tuple(50e-6 * 1.5**step for step in range(30))
 """50 us to 6.4 s in steps of 1.5: a design takes from tenths of a millisecond on a GPU to tens of them on a CPU."""
@@ -31,7 +30,7 @@ class Metrics:
     def __init__(self, engine: Engine, commit: str = "") -> None:
         """engine: asked at each scrape for its state, and asked to tell of its batches. commit: of this build."""
         self.registry = CollectorRegistry()
-        self._residency = engine.residency
+        self._models = engine.models
         ProcessCollector(registry=self.registry)
         stage = Histogram(
             "prime_stage_seconds",
@@ -77,11 +76,11 @@ class Metrics:
         )
         self._replaced = Counter(
             "prime_replaced_designs_total",
-            "Generator's designs in whose place the net put the Wiener filter, by reason.",
+            "Generator's designs that the Wiener filter replaced, by reason.",
             ["reason"],
             registry=self.registry,
         )
-        for reason in net.REASONS:  # from 0, so that the first one is a rise
+        for reason in REASONS:  # from 0, so that the first one is a rise
             self._replaced.labels(reason)
         # Two sums over the same designs: their difference is the drift, over any time and any set of replicas.
         self._judged = Summary(
@@ -93,9 +92,11 @@ class Metrics:
         batch = self._histogram("prime_batch_size", "Ears designed together.", (1, 2, 4, 8, 16))
         engine.on_batch = batch.observe
         Info("prime_build", "What runs.", registry=self.registry).info(
-            {"version": version("prime-anc"), "commit": commit or "unknown", "torch": str(torch.__version__)}
+            {"version": version("prime-anc"), "commit": commit or "unknown", "torch": _installed("torch")}
         )
-        self.registry.register(StateCollector(engine))
+        self.registry.register(EngineCollector(engine))
+        self.on_times: Callable[[Mapping[str, float | None]], None] = lambda times_ms: None
+        """Told the times of each answered request, in its context."""
 
     def _histogram(self, name: str, text: str, buckets: Sequence[float]) -> Histogram:
         return Histogram(name, text, buckets=tuple(buckets), registry=self.registry)
@@ -105,25 +106,27 @@ class Metrics:
         for name, histogram in self._times.items():
             if (spent := times_ms[name]) is not None:
                 histogram.observe(spent / 1e3)
+        self.on_times(times_ms)
 
     def observe_calibration(self, total_ms: float) -> None:
         """Time of one answered calibration."""
         self._calibration.observe(total_ms / 1e3)
 
-    def observe_design(self, design: Design) -> None:
+    def observe_design(self, answer: DesignAnswer) -> None:
         """Figures of one design that was delivered; those of the model's own generator beside its scores."""
-        predicted_db, n_applied = float(design.figures.mean_noise_reduction_db), design.refinement["applied"]
+        predicted_db = answer.design.prediction.mean_noise_reduction_db
+        n_applied = answer.design.refinement.applied
         self._noise_reduction.observe(predicted_db)
         self._applied.observe(n_applied)
-        if design.replaces is not None:
-            self._replaced.labels(design.replaces).inc()
-        if design.recipe.method != "prime":
+        if answer.replaced_because is not None:
+            self._replaced.labels(answer.replaced_because).inc()
+        if answer.method != "prime":
             return
-        scored_db = self._residency.scored_noise_reduction_db(design.model, n_applied)
+        scored_db = self._models.scored_noise_reduction_db(answer.model, n_applied)
         if scored_db is not None:
             # A sum that is rated must not fall, and noise that a filter makes louder is drift enough as 0 dB.
-            self._judged.labels(design.model.name, "predicted").observe(max(predicted_db, 0.0))
-            self._judged.labels(design.model.name, "scored").observe(max(scored_db, 0.0))
+            self._judged.labels(answer.model.name, "predicted").observe(max(predicted_db, 0.0))
+            self._judged.labels(answer.model.name, "scored").observe(max(scored_db, 0.0))
 
     def count(self, endpoint: str, method: str, status: int, code: str) -> None:
         """One request that was answered. method: of the design, empty where none was named."""
@@ -138,6 +141,18 @@ class Metrics:
         self._items.labels(method, code).inc()
 
     def exposition(self, accept: str) -> tuple[bytes, str]:
-        """The text of a scrape and its media type, in the form that the Accept header prefers."""
-        encoder, media_type = choose_encoder(accept)
-        return encoder(self.registry), media_type
+        """The text of a scrape and its media type, in the form that the Accept header prefers; the plain one where
+        that header makes no sense."""
+        try:
+            encoder, media_type = choose_encoder(accept)
+            return encoder(self.registry), media_type
+        except (TypeError, ValueError):  # a version that is no number
+            return generate_latest(self.registry), CONTENT_TYPE_PLAIN_0_0_4
+
+
+def _installed(package: str) -> str:
+    """Its version; empty where it is not installed, which says nothing of whether it is used."""
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return ""

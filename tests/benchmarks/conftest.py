@@ -1,4 +1,4 @@
-"""Simulated ears for every test of the benchmarks: calibrated once."""
+"""Simulated ears for every test of the benchmarks, calibrated once."""
 
 import argparse
 
@@ -6,16 +6,9 @@ import pytest
 
 from benchmarks import ears as ears_module
 from benchmarks.ears import Ears
-from training.measurements import Measurements
 
 
 @pytest.fixture(scope="session")
-def measurements() -> Measurements:
-    """Two simulated listeners, four ears."""
-    return ears_module.measure(argparse.Namespace(data=None, noise=None), n_listeners=2)
-
-
-@pytest.fixture(scope="session")
-def ears(measurements: Measurements) -> Ears:
-    """Their ears."""
-    return Ears.of(measurements)
+def ears() -> Ears:
+    """Four ears of two simulated listeners."""
+    return Ears.of(ears_module.measure(argparse.Namespace(data=None, noise=None), n_listeners=2))

@@ -8,7 +8,6 @@ import jsonschema
 import pytest
 import yaml
 
-from deploy.dockerfile import read_dockerfile
 from service.settings import Settings
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -54,13 +53,6 @@ def test_the_service_may_finish_what_it_has_admitted() -> None:
 def test_every_setting_is_one_of_the_service(file: Path) -> None:
     named = {name for name in read(file)["services"]["service"]["environment"] if name.startswith("PRIME_")}
     assert named <= {f"PRIME_{name.upper()}" for name in Settings.model_fields}
-
-
-def test_the_image_sets_only_settings_of_the_service_and_is_not_root() -> None:
-    final = read_dockerfile(ROOT / "Dockerfile")[-1]
-    named = {word.split("=")[0] for word in final.last("ENV").words if word.startswith("PRIME_")}
-    assert named <= {f"PRIME_{name.upper()}" for name in Settings.model_fields}
-    assert final.last("USER").text not in ("root", "0", "0:0")
 
 
 def test_prometheus_scrapes_the_service() -> None:

@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from service.admission.keys import Keys
-from service.app import ROUTES
+from service.api.routes import ROUTES
 from service.settings import MAX_DEADLINE_MS, Settings
 
 FOLDER = Path(__file__).resolve().parents[2] / "deploy" / "kubernetes"
@@ -87,7 +87,7 @@ def test_probes_and_scrapes_come_by_the_operator_s_door(deployment: dict[str, An
     assert environment["PRIME_MANAGEMENT_HOST"] == "0.0.0.0"
     assert environment["PRIME_MANAGEMENT_PORT"] == ports["management"] != ports["http"]
     assert template["metadata"]["annotations"]["prometheus.io/port"] == ports["management"]
-    assert Keys((), Path(environment["PRIME_MANAGEMENT_KEYS_FILE"])).are_asked_for
+    assert Keys((), Path(environment["PRIME_MANAGEMENT_KEYS_FILE"])).are_required
     assert [each["targetPort"] for each in MANIFESTS[1]["spec"]["ports"]] == ["http"]
 
 

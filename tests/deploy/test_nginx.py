@@ -17,10 +17,10 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.reliability.served import Served, served
+from benchmarks.reliability.service_process import ServiceProcess, started_service
 from model_store.store import ModelStore
+from service.api import binary_codec as wire
 from service.errors import Problem
-from service.formats import wire
 from service.settings import Settings
 from tests.service import models
 
@@ -83,16 +83,18 @@ def test_the_blocks_that_are_ready_to_use_are(tmp_path: Path) -> None:
 
 
 @contextmanager
-def two_replicas(folder: Path) -> Iterator[list[Served]]:
+def two_replicas(folder: Path) -> Iterator[list[ServiceProcess]]:
     """Two services over one store."""
     store = ModelStore(folder / "store", include_bundled=False)
     store.publish("default", models.checkpoint(1))
     with ExitStack() as stack:
-        yield [stack.enter_context(served(store.root, "--device", "cpu", "--threads", "1")) for _ in range(2)]
+        yield [
+            stack.enter_context(started_service(store.root, "--device", "cpu", "--threads", "1")) for _ in range(2)
+        ]
 
 
 @contextmanager
-def in_front_of(replicas: list[Served], folder: Path) -> Iterator[int]:
+def in_front_of(replicas: list[ServiceProcess], folder: Path) -> Iterator[int]:
     """The port of an nginx that knows nothing of them yet."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
@@ -112,7 +114,7 @@ def in_front_of(replicas: list[Served], folder: Path) -> Iterator[int]:
 
 
 @pytest.fixture(scope="module")
-def replicas(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Served]]:
+def replicas(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[ServiceProcess]]:
     """Every test leaves both alive and awake."""
     nginx()
     with two_replicas(tmp_path_factory.mktemp("replicas")) as both:
@@ -120,13 +122,13 @@ def replicas(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Served]]
 
 
 @pytest.fixture
-def port(replicas: list[Served], tmp_path: Path) -> Iterator[int]:
+def port(replicas: list[ServiceProcess], tmp_path: Path) -> Iterator[int]:
     """Where nginx listens in front of them."""
     with in_front_of(replicas, tmp_path / "nginx") as port:
         yield port
 
 
-def n_designs(replica: Served) -> int:
+def n_designs(replica: ServiceProcess) -> int:
     """Designs that a replica has answered, from its metrics."""
     _, text = replica.ask("GET", "/metrics")
     found = re.findall(rb'^prime_requests_total\{.*status="200"\} ([0-9.]+)', text, re.MULTILINE)
@@ -201,7 +203,7 @@ def answers(port: int, n: int, timeout_s: float, deadline_ms: str | None = None)
     return found
 
 
-def test_a_replica_that_falls_silent_is_left_alone(replicas: list[Served], port: int) -> None:
+def test_a_replica_that_falls_silent_is_left_alone(replicas: list[ServiceProcess], port: int) -> None:
     """It accepts connections and answers none; once it answers again it is asked again."""
     assert {status for status, _ in answers(port, 8, 20)} == {200}
     silent = replicas[0]
@@ -220,7 +222,7 @@ def test_a_replica_that_falls_silent_is_left_alone(replicas: list[Served], port:
 
 
 def test_a_monitor_takes_a_silent_replica_out_for_clients_of_less_patience(
-    replicas: list[Served], port: int
+    replicas: list[ServiceProcess], port: int
 ) -> None:
     assert {status for status, _ in answers(port, 8, 20)} == {200}
     replicas[0].process.send_signal(signal.SIGSTOP)
@@ -235,7 +237,7 @@ def test_a_monitor_takes_a_silent_replica_out_for_clients_of_less_patience(
         replicas[0].process.send_signal(signal.SIGCONT)
 
 
-def test_a_long_deadline_is_waited_for(replicas: list[Served], port: int) -> None:
+def test_a_long_deadline_is_waited_for(replicas: list[ServiceProcess], port: int) -> None:
     for replica in replicas:
         replica.process.send_signal(signal.SIGSTOP)
     waking = [threading.Timer(7, replica.process.send_signal, (signal.SIGCONT,)) for replica in replicas]
@@ -247,7 +249,7 @@ def test_a_long_deadline_is_waited_for(replicas: list[Served], port: int) -> Non
         timer.join()
 
 
-def test_who_sheds_goes_on_being_asked(replicas: list[Served], port: int) -> None:
+def test_who_sheds_goes_on_being_asked(replicas: list[ServiceProcess], port: int) -> None:
     for deadline_ms in ["1"] * 12:  # an idle replica tries one now and then
         assert {status for status, _ in answers(port, 1, 20, deadline_ms)} <= {200, 503}
     before = [n_designs(replica) for replica in replicas]

@@ -17,11 +17,11 @@ import numpy as np
 import pytest
 import yaml
 
-from benchmarks.reliability.served import Served, served
+from benchmarks.reliability.service_process import ServiceProcess, started_service
 from model_store.manifest import Scores
 from model_store.store import ModelStore
-from service.calibration import take_wire
-from service.formats import wire
+from service.api import binary_codec as wire
+from service.calibration import take_codec
 from tests.deploy.test_monitoring import DASHBOARDS, PROMETHEUS, promtool, targets
 from tests.service import models
 from tests.service.recordings import recordings
@@ -50,14 +50,14 @@ def test_every_alert_is_shown_to_fire_and_to_stay_silent() -> None:
 
 
 @pytest.fixture(scope="module")
-def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServiceProcess]:
     """A service whose model states a score."""
     store = ModelStore(tmp_path_factory.mktemp("store"), include_bundled=False)
     checkpoint = models.checkpoint(1)
     scores = Scores(held_out={f"k={n}": {"noise_reduction_db": 20.0} for n in range(4)})
     checkpoint = replace(checkpoint, manifest=checkpoint.manifest.model_copy(update={"scores": scores}))
     store.publish("default", checkpoint)
-    with served(store.root, "--device", "cpu", "--threads", "1", "--recheck-s", "1") as service:
+    with started_service(store.root, "--device", "cpu", "--threads", "1", "--recheck-s", "1") as service:
         yield service
 
 
@@ -99,7 +99,7 @@ class Prometheus:
 
 
 @pytest.fixture(scope="module")
-def prometheus(service: Served, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Prometheus]:
+def prometheus(service: ServiceProcess, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Prometheus]:
     """One that has scraped the service while designs were asked for."""
     program = shutil.which("prometheus")
     if program is None:
@@ -120,12 +120,12 @@ def prometheus(service: Served, tmp_path_factory: pytest.TempPathFactory) -> Ite
         server.close()
 
 
-def ask_for_designs(service: Served) -> None:
+def ask_for_designs(service: ServiceProcess) -> None:
     """A little of everything that the dashboard shows: designs, one that is refused, and a calibration."""
     primary, secondary = (each.numpy() for each in models.responses(7))
     body = wire.encode(primary, secondary)
     noise = np.random.default_rng(0).standard_normal(48_000)
-    takes = take_wire.encode(recordings([noise], primary, secondary))
+    takes = take_codec.encode(recordings([noise], primary, secondary))
     asked = (("/refine?k=0", body, 200), ("/synthesize", body, 200), ("/refine?k=99", body, 422))
     for path, body, status in (*asked, ("/calibrate", takes, 200)):
         assert service.ask("POST", path, body, {"Content-Type": "application/octet-stream"})[0] == status

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from prime_anc_client import Client
-from service.designs import Ear
+from synthesis.backends.base import DesignInput
 from tests.prime_anc_client.relay import relayed
 from tests.service.test_process import Program
 
@@ -48,7 +48,7 @@ def program(store_folder: Path) -> Iterator[Program]:
 
 
 @pytest.fixture
-def files(tmp_path: Path, ear: Ear) -> list[Path]:
+def files(tmp_path: Path, ear: DesignInput) -> list[Path]:
     """Both paths, and where the filter is to go."""
     paths = [tmp_path / name for name in ("primary.f32", "secondary.f32", "fir.f32")]
     ear.primary.astype("<f4").tofile(paths[0])
@@ -101,7 +101,7 @@ def test_it_compiles_without_a_warning(compiler: str, tmp_path: Path) -> None:
 
 
 def test_the_filters_are_those_of_the_python_client_over_one_connection(
-    refine: Path, program: Program, files: list[Path], ear: Ear, tmp_path: Path
+    refine: Path, program: Program, files: list[Path], ear: DesignInput, tmp_path: Path
 ) -> None:
     other = tmp_path / "other.f32"
     with relayed(program.port) as (port, accepted):
@@ -148,7 +148,7 @@ def test_a_body_that_changed_on_its_way_is_refused(refine: Path, program: Progra
         return chunk
 
     with relayed(program.port, request=flip) as (port, _):
-        assert_failed(run(refine, port, *files), "refused with 400: found a payload of CRC-32 0x", files[2])
+        assert_failed(run(refine, port, *files), "refused with 400: the payload has the CRC-32 0x", files[2])
 
 
 def test_one_refusal_does_not_keep_the_next_filter(

@@ -1,12 +1,19 @@
 """A small real checkpoint: random weights, one simulated ear, everything else as the trainer would state it."""
 
+from dataclasses import replace
+
+import numpy as np
 import torch
-from torch import Tensor
+from numpy.typing import NDArray
 
 from model_store import Checkpoint, GoldenCase, Manifest, Scores
+from synthesis.backends.base import ModelParameters
+from synthesis.backends.reference import model_parameters
 from synthesis.conventions import N_BINS
-from synthesis.generator import Generator, GeneratorConfig
+from synthesis.generator import Generator
+from synthesis.generator_config import GeneratorConfig
 
+Float32 = NDArray[np.float32]
 SMALL = GeneratorConfig.prime_log(n_channels=8, dilations=(1, 2), n_points=32, realisation="minimum_phase")
 
 
@@ -19,21 +26,33 @@ def generator(seed: int, config: GeneratorConfig = SMALL) -> Generator:
     return made.eval().requires_grad_(False)
 
 
-def ear(seed: int) -> tuple[Tensor, Tensor, Tensor]:
+def ear(seed: int) -> tuple[Float32, Float32, Float32]:
     """Primary [1024], secondary [512], each a delay and a decaying tail, and a good coherence [16385]."""
-    draw = torch.Generator().manual_seed(seed)
+    draw = np.random.default_rng(seed)
     responses = []
     for n, delay, decay in ((1024, 12, 60.0), (512, 5, 25.0)):  # samples
-        tail = 0.3 * torch.randn(n - delay, generator=draw) * torch.exp(-torch.arange(n - delay) / decay)
+        tail = 0.3 * draw.standard_normal(n - delay) * np.exp(-np.arange(n - delay) / decay)
         tail[0] = 1.0
-        responses.append(torch.cat((torch.zeros(delay), tail)))
-    return responses[0], responses[1], 0.97 + 0.029 * torch.rand(N_BINS, generator=draw)
+        responses.append(np.concatenate((np.zeros(delay), tail)).astype(np.float32))
+    return responses[0], responses[1], 0.97 + 0.029 * draw.random(N_BINS, np.float32)
 
 
-def reference_psd() -> Tensor:
+def reference_psd() -> Float32:
     """Mean square per bin of a noise that falls by 3 dB an octave, RMS 0.05: [16385]."""
-    falling = 1 / torch.arange(N_BINS).clamp_min(14)
-    return 0.05**2 * falling / falling.sum()
+    falling = 1 / np.arange(N_BINS).clip(14)
+    return (0.05**2 * falling / falling.sum()).astype(np.float32)
+
+
+def parameters(seed: int, config: GeneratorConfig = SMALL) -> ModelParameters:
+    """A random generator with its reference and uncertainty."""
+    uncertainty = torch.full((2, 31), 0.01)
+    return model_parameters(generator(seed, config), torch.from_numpy(reference_psd()), uncertainty)
+
+
+def with_weights(parameters: ModelParameters, **changes: Float32) -> ModelParameters:
+    """The same but for some weights; a name's dots are written as two underscores."""
+    changed = {name.replace("__", "."): array for name, array in changes.items()}
+    return replace(parameters, weights={**parameters.weights, **changed})
 
 
 def manifest(**changes: object) -> Manifest:
@@ -60,16 +79,15 @@ def manifest(**changes: object) -> Manifest:
 
 def checkpoint(seed: int = 1, config: GeneratorConfig = SMALL) -> Checkpoint:
     """Ready to be published."""
-    made, psd, uncertainty = generator(seed, config), reference_psd(), torch.full((2, 31), 0.01)
-    golden = GoldenCase.make(made, psd, uncertainty, *ear(100))
-    return Checkpoint(manifest(seed=seed), made, psd, uncertainty, golden)
+    made = parameters(seed, config)
+    return Checkpoint(manifest(seed=seed), made, GoldenCase.make(made, *ear(100)))
 
 
-def tensors(each: Checkpoint) -> dict[str, Tensor]:
-    """Every stored tensor by a name of its own."""
+def arrays(each: Checkpoint) -> dict[str, Float32]:
+    """Every stored array by a name of its own."""
     return {
-        **{f"generator.{name}": tensor for name, tensor in each.generator.state_dict().items()},
-        "reference_psd": each.reference_psd,
-        "band_uncertainty": each.band_uncertainty,
-        **{f"golden.{name}": tensor for name, tensor in each.golden.tensors().items()},
+        **{f"generator.{name}": array for name, array in each.parameters.weights.items()},
+        "reference_psd": each.parameters.reference_psd,
+        "band_uncertainty": each.parameters.band_uncertainty,
+        **{f"golden.{name}": array for name, array in each.golden.arrays().items()},
     }

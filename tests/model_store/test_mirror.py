@@ -158,8 +158,14 @@ def test_roots() -> None:
     assert is_url("s3://bucket/models")
     assert not is_url("/var/lib/models")
     assert not is_url("models")
-    with pytest.raises(ValueError, match=r"not installed|not known"):
-        Mirror("warp://x", Path("nowhere"))
+
+
+@pytest.mark.parametrize("url", ["warp://x", "zip://a::file:///nowhere/none.zip"])
+def test_a_url_that_cannot_be_opened_says_so(url: str) -> None:
+    with pytest.raises(
+        ValueError, match=r"^store: its URL cannot be opened \((ValueError|FileNotFoundError): .*check it"
+    ):
+        Mirror(url, Path("nowhere"))
 
 
 def test_the_command_pushes(store: ModelStore, url: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -9,7 +9,7 @@ import torch
 
 from model_store.store import ModelStore
 from prime_anc_client import Calibration, Client, Take, UnusablePaths
-from service.calibration import take_wire
+from service.calibration import take_codec
 from service.calibration.takes import ProbeTake
 from synthesis.support_statistics import learn_support_statistics
 from tests.service import models
@@ -35,7 +35,7 @@ def program(tmp_path_factory: pytest.TempPathFactory, pairs: tuple[PathPair, ...
     """One whose default model knows its support, ready."""
     folder = tmp_path_factory.mktemp("store")
     knowing = models.checkpoint(1)
-    statistics = learn_support_statistics(torch.from_numpy(np.array([pair.secondary for pair in pairs])))
+    statistics = learn_support_statistics(np.array([pair.secondary for pair in pairs]))
     knowing.manifest = knowing.manifest.model_copy(update={"support_statistics": statistics})
     ModelStore(folder, include_bundled=False).publish("ears", knowing)
     program = Program(folder)
@@ -67,7 +67,7 @@ def test_the_calibration_is_the_service_s(client: Client, program: Program, take
     found = client.calibrate(takes)
     answer = httpx.post(
         f"{program.address}/calibrate",
-        content=take_wire.encode([ProbeTake(*take) for take in takes]),
+        content=take_codec.encode([ProbeTake(*take) for take in takes]),
         headers={"Content-Type": "application/octet-stream"},
     ).json()
     for name, n in (("primary", 8192), ("secondary", 2048)):
@@ -117,7 +117,7 @@ def test_a_calibration_that_did_not_pass_says_why(client: Client, pairs: tuple[P
     noisy = client.calibrate(takes_of(pairs[0], snr_db=10.0)).verdict
     assert not noisy.passed
     assert [reason.code for reason in noisy.reasons] == ["low_snr"]
-    assert "found" in noisy.reasons[0].detail
+    assert "louder" in noisy.reasons[0].detail
     reversed_chain = client.calibrate(takes_of(pairs[0]), sign="plus").verdict
     assert "wrong_polarity" in [reason.code for reason in reversed_chain.reasons]
 
@@ -136,9 +136,9 @@ def test_takes_of_one_state_are_refused(client: Client, takes: list[Take]) -> No
 
 def test_a_calibration_comes_alone_and_a_path_in_pairs(client: Client, takes: list[Take]) -> None:
     calibration: Calibration = client.calibrate(takes)
-    with pytest.raises(ValueError, match="beside a calibration"):
+    with pytest.raises(ValueError, match="a calibration holds them"):
         client.refine(calibration, calibration.secondary)
-    with pytest.raises(ValueError, match="beside a calibration"):
+    with pytest.raises(ValueError, match="a calibration holds them"):
         client.synthesize(calibration, coherence=calibration.coherence)
-    with pytest.raises(ValueError, match="secondary: found none"):
+    with pytest.raises(ValueError, match="secondary: it is missing"):
         client.refine(calibration.primary)

@@ -30,12 +30,12 @@ from prime_anc_client import (
     UnknownModel,
     UnusablePaths,
 )
-from service.designs import Ear
+from synthesis.backends.base import DesignInput
 from synthesis.conventions import N_BINS
 from synthesis.synthesizer import Synthesizer
 from tests.prime_anc_client.relay import answering, relayed
+from tests.service.api.test_design import assert_same_filter, library_paths
 from tests.service.bodies import spectra
-from tests.service.http.test_endpoints import assert_same_filter, library_paths
 from tests.service.test_process import Program
 
 
@@ -55,7 +55,7 @@ def client(program: Program) -> Iterator[Client]:
         yield client
 
 
-def test_the_filter_is_the_library_s(client: Client, default_model: Synthesizer, ear: Ear) -> None:
+def test_the_filter_is_the_library_s(client: Client, default_model: Synthesizer, ear: DesignInput) -> None:
     paths = library_paths(ear)
     plain = client.synthesize(ear.primary, ear.secondary)
     assert plain.taps.dtype == np.float32
@@ -66,7 +66,7 @@ def test_the_filter_is_the_library_s(client: Client, default_model: Synthesizer,
     assert (plain.n_applied, refined.n_applied) == (0, int(expected.n_applied[0]))
 
 
-def test_options_reach_the_design(client: Client, ear: Ear) -> None:
+def test_options_reach_the_design(client: Client, ear: DesignInput) -> None:
     default = client.refine(ear.primary, ear.secondary)
     assert default.n_applied == 3
     assert "prediction_from_model" in default.warnings
@@ -83,7 +83,7 @@ def test_options_reach_the_design(client: Client, ear: Ear) -> None:
 
 @pytest.mark.parametrize(("kind", "profile"), [("impulse responses", "fast"), ("spectra", "fine")])
 def test_a_reference_spectrum_reaches_the_design(
-    client: Client, default_model: Synthesizer, ear: Ear, kind: str, profile: str
+    client: Client, default_model: Synthesizer, ear: DesignInput, kind: str, profile: str
 ) -> None:
     """The spectra have 16385 bins, for which `fast` stands for `fine`."""
     psd = np.geomspace(1e-12, 1e-4, N_BINS)  # blue, where the model's own is pink
@@ -98,7 +98,7 @@ def test_a_reference_spectrum_reaches_the_design(
     assert np.abs(found.taps + expected).max() < 0.1 * np.abs(plain.taps + expected).max()
 
 
-def test_items_are_what_each_would_be_alone(client: Client, ear: Ear) -> None:
+def test_items_are_what_each_would_be_alone(client: Client, ear: DesignInput) -> None:
     """Filters of a batch differ from those of single designs by rounding."""
     psd = np.geomspace(1e-4, 1e-12, N_BINS)
     items = [
@@ -136,7 +136,9 @@ def test_items_are_what_each_would_be_alone(client: Client, ear: Ear) -> None:
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf, 1e39])
 @pytest.mark.parametrize("name", ["primary", "secondary", "coherence", "reference_psd", "max_gain_db", "spectra"])
-def test_an_item_that_is_not_finite_is_refused_alone(client: Client, ear: Ear, name: str, value: float) -> None:
+def test_an_item_that_is_not_finite_is_refused_alone(
+    client: Client, ear: DesignInput, name: str, value: float
+) -> None:
     """The other ear gets its filter, and the refusal is the one that the item would have got alone."""
     given: dict[str, Any] = {"primary": ear.primary, "secondary": ear.secondary}
     if name == "spectra":
@@ -155,10 +157,10 @@ def test_an_item_that_is_not_finite_is_refused_alone(client: Client, ear: Ear, n
     assert isinstance(again, Design)
     assert type(bad) is type(alone.value)
     assert (bad.code, bad.field) == (alone.value.code, alone.value.field)
-    assert name == "max_gain_db" or "index 5;" in bad.detail
+    assert name == "max_gain_db" or "at index 5" in bad.detail
 
 
-def test_numbers_may_be_numpy_s(client: Client, ear: Ear) -> None:
+def test_numbers_may_be_numpy_s(client: Client, ear: DesignInput) -> None:
     for gain_db in (np.float32(12.5), np.float64(12.5), np.int64(12), np.float32(1e-5)):
         alone = client.synthesize(ear.primary, ear.secondary, max_gain_db=gain_db, deadline_ms=np.float32(1e5 / 3))
         (found,) = client.synthesize_items([Item(ear.primary, ear.secondary, max_gain_db=gain_db)])
@@ -166,36 +168,36 @@ def test_numbers_may_be_numpy_s(client: Client, ear: Ear) -> None:
         assert np.abs(found.taps - alone.taps).max() < 1e-3 * np.abs(alone.taps).max()
 
 
-def test_too_many_items_are_refused(client: Client, ear: Ear) -> None:
+def test_too_many_items_are_refused(client: Client, ear: DesignInput) -> None:
     with pytest.raises(UnusablePaths) as refused:
         client.refine_items([Item(ear.primary[:8], ear.secondary[:8])] * 17)
     assert refused.value.field == "items"
-    with pytest.raises(ValueError, match="secondary: found none"):
+    with pytest.raises(ValueError, match="secondary: it is missing"):
         client.synthesize_items([Item(ear.primary)])
 
 
-def test_figures_are_numbers(client: Client, ear: Ear) -> None:
+def test_figures_are_numbers(client: Client, ear: DesignInput) -> None:
     design = client.refine(ear.primary, ear.secondary, k=1)
     assert np.isfinite([design.noise_reduction_db, design.amplification_db]).all()
     assert {"decode", "queue", "core", "total"} <= set(design.timings_ms)
     assert design.timings_ms["core"] <= design.timings_ms["total"]
 
 
-def test_spectra_are_taken_too(client: Client, ear: Ear) -> None:
+def test_spectra_are_taken_too(client: Client, ear: DesignInput) -> None:
     reference = client.synthesize(ear.primary, ear.secondary).taps
     found = client.synthesize(*spectra(ear)).taps
     # The spectra were rounded to float32; the ratio of two of them amplifies that.
     assert np.abs(found - reference).max() < 1e-3 * np.abs(reference).max()
 
 
-def test_the_connection_is_kept(program: Program, ear: Ear) -> None:
+def test_the_connection_is_kept(program: Program, ear: DesignInput) -> None:
     with relayed(program.port) as (port, accepted), Client(f"http://127.0.0.1:{port}") as client:
         for _ in range(5):
             client.synthesize(ear.primary, ear.secondary)
         assert len(accepted) == 1
 
 
-def test_a_connection_that_broke_is_made_anew(program: Program, ear: Ear) -> None:
+def test_a_connection_that_broke_is_made_anew(program: Program, ear: DesignInput) -> None:
     with relayed(program.port) as (port, accepted), Client(f"http://127.0.0.1:{port}") as client:
         first = client.synthesize(ear.primary, ear.secondary)
         accepted[0].shutdown(socket.SHUT_RDWR)
@@ -203,7 +205,7 @@ def test_a_connection_that_broke_is_made_anew(program: Program, ear: Ear) -> Non
         assert len(accepted) == 2
 
 
-def test_refusals_are_exceptions(client: Client, ear: Ear) -> None:
+def test_refusals_are_exceptions(client: Client, ear: DesignInput) -> None:
     with pytest.raises(UnusablePaths) as silent:
         client.synthesize(np.zeros(8), ear.secondary)
     assert (silent.value.code, silent.value.field) == ("unusable-paths", "primary")
@@ -237,7 +239,7 @@ def test_nobody_there_is_said_once_patience_is_over(tmp_path: Path) -> None:
     gc.collect()
 
 
-def test_a_service_that_does_not_listen_yet_is_waited_for(program: Program, ear: Ear) -> None:
+def test_a_service_that_does_not_listen_yet_is_waited_for(program: Program, ear: DesignInput) -> None:
     port, started = free_port(), threading.Event()
 
     def start() -> None:
@@ -258,7 +260,7 @@ def test_what_patience_does_not_mend_is_said_at_once(program: Program) -> None:
         began = time.monotonic()
         with Client(url) as client, pytest.raises(NotReached):
             client.synthesize([1.0], [1.0])
-        assert time.monotonic() - began < 0.9
+        assert time.monotonic() - began < 5  # and not the minute that it would wait for a service
 
 
 def test_an_answer_that_drips_does_not_hold_the_client() -> None:
@@ -314,14 +316,14 @@ def test_a_success_of_something_in_between_is_said_to_be_none(answer: bytes) -> 
                 lambda: client.refine_items([Item([1.0], [1.0])]),
                 lambda: client.calibrate([Take(0, [1.0], [1.0])]),
             ):
-                with pytest.raises(UnknownAnswer, match=r"found .*"):
+                with pytest.raises(UnknownAnswer, match=r"does not come from the service|Content-Encoding"):
                     ask()
         assert len(accepted) <= 5  # nothing is asked again
 
 
 @pytest.mark.parametrize("key", ["sesame\n", "sesame\r\nX: y", " sesame", "se same", "", "\x7f", "\ud800"])
 def test_a_key_that_no_header_holds_is_refused_and_not_shown(key: str) -> None:
-    with pytest.raises(ValueError, match="api_key: found") as refused:
+    with pytest.raises(ValueError, match="api_key: it is empty") as refused:
         Client(api_key=key)
     assert "se" not in str(refused.value)
 
@@ -336,20 +338,17 @@ def test_an_answer_that_does_not_come_in_time() -> None:
             client.synthesize([1.0], [1.0])
 
 
-def test_a_service_that_is_not_ready_is_waited_for(store_folder: Path, ear: Ear) -> None:
+def test_a_service_that_has_just_been_started_is_waited_for(store_folder: Path, ear: DesignInput) -> None:
     program = Program(store_folder)
     try:
-        with Client(program.address, retry_for_s=1.0) as hasty, Client(program.address, retry_for_s=60) as patient:
-            with pytest.raises(Unavailable) as refused:  # the model takes longer to load than one request to ask
-                hasty.synthesize(ear.primary, ear.secondary)
-            assert refused.value.code == "not-ready"
-            assert patient.synthesize(ear.primary, ear.secondary).taps.any()
-            assert hasty.is_ready()
+        with Client(program.address, retry_for_s=60) as client:
+            assert client.synthesize(ear.primary, ear.secondary).taps.any()
+            assert client.is_ready()
     finally:
         program.stop()
 
 
-def test_waiting_has_a_bound(store_folder: Path, ear: Ear) -> None:
+def test_waiting_has_a_bound(store_folder: Path, ear: DesignInput) -> None:
     """The service asks for a minute; a client that gives it less says at once that it will not wait."""
     program = Program(store_folder, "--model", "missing")
     try:
@@ -363,7 +362,7 @@ def test_waiting_has_a_bound(store_folder: Path, ear: Ear) -> None:
         program.stop()
 
 
-def test_retries_are_bounded_by_time_not_by_number(store_folder: Path, ear: Ear) -> None:
+def test_retries_are_bounded_by_time_not_by_number(store_folder: Path, ear: DesignInput) -> None:
     """What the service asks to wait, a minute, is made a second on the way, or nothing."""
     program = Program(store_folder, "--model", "missing")
     asked: list[bytes] = []
@@ -389,14 +388,14 @@ def test_retries_are_bounded_by_time_not_by_number(store_folder: Path, ear: Ear)
         program.stop()
 
 
-def test_a_connection_that_always_breaks_is_given_up(program: Program, ear: Ear) -> None:
+def test_a_connection_that_always_breaks_is_given_up(program: Program, ear: DesignInput) -> None:
     with relayed(program.port, answer=lambda _: b"") as (port, accepted):
         with Client(f"http://127.0.0.1:{port}", retry_for_s=2.0) as client, pytest.raises(NotReached):
             client.synthesize(ear.primary, ear.secondary)
         assert 2 <= len(accepted) <= 4  # at once, then after a second each
 
 
-def test_a_key_is_sent(store_folder: Path, ear: Ear) -> None:
+def test_a_key_is_sent(store_folder: Path, ear: DesignInput) -> None:
     keys = ("sesame", "сезам")
     digests = ",".join(f'"{hashlib.sha256(key.encode()).hexdigest()}"' for key in keys)
     program = Program(store_folder, "--api-keys", f"[{digests}]")
@@ -411,7 +410,7 @@ def test_a_key_is_sent(store_folder: Path, ear: Ear) -> None:
         program.stop()
 
 
-def test_a_unix_socket(store_folder: Path, program: Program, ear: Ear) -> None:
+def test_a_unix_socket(store_folder: Path, program: Program, ear: DesignInput) -> None:
     with tempfile.TemporaryDirectory() as folder:  # short: a socket's name has 107 bytes
         address, log = Path(folder) / "anc", Path(folder) / "log"
         command = [sys.executable, "-m", "service", "--uds", str(address), "--device", "cpu", "--threads", "1"]

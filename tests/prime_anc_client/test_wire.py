@@ -5,10 +5,11 @@ import pytest
 
 from prime_anc_client import Take
 from prime_anc_client.wire import document, encode, encode_json, encode_takes
-from service.calibration import take_wire
+from service.api import binary_codec as wire
+from service.api import json_parsing
+from service.api.request_types import DesignBody, read_object
+from service.calibration import take_codec
 from service.calibration.takes import ProbeTake
-from service.formats import json_numbers, wire
-from service.formats.schemas import DesignBody, read_object
 from synthesis.conventions import N_BINS
 
 
@@ -29,9 +30,9 @@ def test_lists_are_arrays_too() -> None:
     ("arrays", "text"),
     [
         (([1.0], [1.0 + 0j]), "two of a kind"),
-        (([[1.0]], [1.0]), "primary: found 2 dimensions"),
-        (([1.0], 1.0), "secondary: found 0 dimensions"),
-        (([1.0], [1.0], [[1.0]]), "coherence: found 2 dimensions"),
+        (([[1.0]], [1.0]), "primary: the array has 2 dimensions"),
+        (([1.0], 1.0), "secondary: the array has 0 dimensions"),
+        (([1.0], [1.0], [[1.0]]), "coherence: the array has 2 dimensions"),
     ],
 )
 def test_arrays_of_a_wrong_shape(arrays: tuple[list[float], ...], text: str) -> None:
@@ -48,7 +49,7 @@ def test_the_service_reads_from_json_what_was_given(dtype: str, has_more: bool) 
     primary, secondary = ((9 * draw.standard_normal(2049)).astype(dtype) for _ in range(2))
     more = dict(zip(("coherence", "reference_psd"), draw.uniform(0.1, 1, (2, n_bins)), strict=True))
     given = document(primary, secondary, **(more if has_more else {}), method="wmmse", sign="plus", model=None)
-    read = read_object(DesignBody, json_numbers.load(encode_json(given)))
+    read = read_object(DesignBody, json_parsing.parse(encode_json(given)))
     kind = np.complex64 if np.iscomplexobj(primary) else np.float32
     assert np.array_equal(read.primary, primary.astype(kind))
     assert np.array_equal(read.secondary, secondary.astype(kind))
@@ -64,7 +65,7 @@ def test_the_bytes_of_takes_are_the_service_s(dtype: str) -> None:
     takes = [
         (gain, *(9 * draw.standard_normal((2, n))).astype(dtype)) for gain, n in ((0, 5), (0.35, 3), (-1.0, 0))
     ]
-    expected = take_wire.encode([ProbeTake(*take) for take in takes])
+    expected = take_codec.encode([ProbeTake(*take) for take in takes])
     assert encode_takes([Take(*take) for take in takes]) == expected
 
 
@@ -73,11 +74,11 @@ def test_the_bytes_of_takes_are_the_service_s(dtype: str) -> None:
     [
         (
             Take(0, [1.0], [1.0, 2.0]),
-            r"takes.1: found x float64\[1\] and e float64\[2\], expected two real signals",
+            r"takes.1: x is float64\[1\], e is float64\[2\]; give two real signals",
         ),
-        (Take(0, [[1.0]], [[1.0]]), "takes.1: found x"),
-        (Take(0, 1.0, 1.0), "takes.1: found x"),
-        (Take(0, [1.0], [1j]), "takes.1: found x"),
+        (Take(0, [[1.0]], [[1.0]]), "takes.1: x is"),
+        (Take(0, 1.0, 1.0), "takes.1: x is"),
+        (Take(0, [1.0], [1j]), "takes.1: x is"),
     ],
 )
 def test_signals_of_a_wrong_shape(take: Take, text: str) -> None:

@@ -15,7 +15,7 @@ def test_the_table_of_settings_is_current() -> None:
     page = PAGE.read_text(encoding="utf-8")
     assert with_table(page) == page, "run scripts/refresh_operations.py"
     assert settings_table().count("\n| `--") == len(Settings.model_fields)
-    assert "| `--drain-s` | `0.0` | Seconds at the end" in page
+    assert "| `--drain-s` | `0.0` | Seconds after SIGTERM" in page
 
 
 def test_every_alert_is_explained_and_no_other() -> None:

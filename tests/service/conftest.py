@@ -11,8 +11,9 @@ from fastapi import FastAPI
 
 from model_store.store import ModelStore
 from service.app import create_app
-from service.designs import Ear
 from service.settings import Settings
+from synthesis.backends.base import DesignInput
+from synthesis.backends.reference import build_synthesizer
 from tests.service import models
 
 
@@ -34,11 +35,8 @@ def store_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def settings(store_folder: Path) -> Settings:
-    """Of the shared service: slow machines are given time, so that no test of filters is cut short; models live in
-    this process, where tests can reach them (`test_design_process.py` has the other)."""
-    return Settings(
-        store=store_folder, model="ears", device="cpu", threads=1, deadline_ms=60_000, design_process=False
-    )
+    """Of the shared service: slow machines are given time, so that no test of filters is cut short."""
+    return Settings(store=store_folder, model="ears", device="cpu", threads=1, deadline_ms=60_000)
 
 
 @pytest.fixture(scope="session")
@@ -72,13 +70,15 @@ def connected(app: FastAPI) -> httpx.AsyncClient:
 
 
 @pytest.fixture
-def ear() -> Ear:
+def ear() -> DesignInput:
     """One ear's impulse responses and coherence."""
     primary, secondary = models.responses(7)
-    return Ear(primary.numpy(), secondary.numpy(), models.coherence(7).numpy())
+    return DesignInput(primary.numpy(), secondary.numpy(), models.coherence(7).numpy())
 
 
 @pytest.fixture
 def default_model(store_folder: Path) -> "torch.nn.Module":
     """The library's synthesizer for the model that the service uses by default."""
-    return ModelStore(store_folder, include_bundled=False).load("ears").synthesizer(torch.float32, "cpu")
+    return build_synthesizer(
+        ModelStore(store_folder, include_bundled=False).load("ears").parameters, torch.float32, "cpu"
+    )

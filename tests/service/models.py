@@ -1,17 +1,31 @@
 """Small real checkpoints and paths for the service's tests: random weights, random decaying responses."""
 
-from collections.abc import Callable
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
 
+import numpy as np
 import torch
 
-from model_store.checkpoint import Checkpoint, GoldenCase
+from model_store.checkpoint import Checkpoint
+from model_store.golden import GoldenCase
 from model_store.manifest import Manifest
-from service.engine.resident import ResidentModel
+from model_store.store import ModelVersion
+from service.engine.resident_model import ResidentModel
+from service.engine.wiener_fallback import WienerFallback
+from synthesis.backends import DesignInput, create_backend
+from synthesis.backends.reference import model_parameters
 from synthesis.conventions import N_BINS
-from synthesis.cpu import served
-from synthesis.generator import Generator, GeneratorConfig
+from synthesis.generator import Generator
+from synthesis.generator_config import GeneratorConfig
 
 N_PRIMARY, N_SECONDARY = 1024, 512
+
+DEVICE = "cpu"
+"""What the tests of the engine run on."""
+
+NO_FALLBACK = WienerFallback(below_db=-np.inf)
 
 
 def responses(seed: int) -> tuple[torch.Tensor, torch.Tensor]:
@@ -36,6 +50,13 @@ def coherence(seed: int) -> torch.Tensor:
     return 0.97 + 0.029 * torch.rand(N_BINS, generator=torch.Generator().manual_seed(seed))
 
 
+def ear(seed: int, is_coherence_known: bool = True) -> DesignInput:
+    """One ear's impulse responses, and its coherence."""
+    primary, secondary = responses(seed)
+    known = coherence(seed).numpy() if is_coherence_known else None
+    return DesignInput(primary.numpy(), secondary.numpy(), known)
+
+
 def checkpoint(seed: int, std: float = 0.05) -> Checkpoint:
     """A `prime-log` generator with random weights of that size in its last layer, so that it corrects something."""
     with torch.random.fork_rng(devices=[]):
@@ -44,7 +65,8 @@ def checkpoint(seed: int, std: float = 0.05) -> Checkpoint:
         torch.nn.init.normal_(generator.head[-1].weight, std=std)
     generator = generator.eval().requires_grad_(False)
     psd, uncertainty = reference_psd(), torch.full((2, 31), 0.01)
-    golden = GoldenCase.make(generator, psd, uncertainty, *responses(100), coherence(100))
+    parameters = model_parameters(generator, psd, uncertainty)
+    golden = GoldenCase.make(parameters, *(each.numpy() for each in (*responses(100), coherence(100))))
     manifest = Manifest(
         dataset="simulated",
         split=0,
@@ -55,11 +77,25 @@ def checkpoint(seed: int, std: float = 0.05) -> Checkpoint:
         licence="none",
         attribution="nobody",
     )
-    return Checkpoint(manifest, generator, psd, uncertainty, golden)
+    return Checkpoint(manifest, parameters, golden)
 
 
-def changed(model: ResidentModel, change: Callable[[torch.Tensor], object]) -> None:
-    """Do something to the last layer's weights where they lie in memory, also in the form that a CPU serves."""
-    change(model._synthesizer.generator.head[-1].weight.data)
-    model._synthesizer = served(model._synthesizer)
-    model._schedules.clear()
+def resident(checkpoint: Checkpoint, fallback: WienerFallback = NO_FALLBACK) -> ResidentModel:
+    """A model that comes from no store."""
+    version = ModelVersion("ears", 1, Path(), "sha256:" + "0" * 64)
+    return ResidentModel(version, checkpoint, DEVICE, fallback)
+
+
+@contextmanager
+def damaged(model: ResidentModel, value: float = np.nan) -> Iterator[None]:
+    """For a while the last layer's weights are others, as where memory is broken.
+
+    Designed by the reference, for the CPU's core bounds a correction that is not a number.
+    """
+    whole, parameters = model.backend, model.parameters
+    weights = dict(parameters.weights)
+    name = max(each for each in weights if each.startswith("head") and each.endswith("weight"))
+    weights[name] = np.full_like(weights[name], value)
+    model.backend = create_backend("reference", replace(parameters, weights=weights))
+    yield
+    model.backend = whole

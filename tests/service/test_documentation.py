@@ -3,17 +3,21 @@
 import re
 from pathlib import Path
 
-from service.app import ROUTES
+from service.api.open_inference_codec import INPUT_RANK, InferenceParameters
+from service.api.request_types import CALIBRATION_FIELDS, DesignBody, EvaluateBody
+from service.api.routes import ROUTES
+from service.api.warnings import WARNINGS
+from service.app import create_app
 from service.calibration.takes import CalibrationBody
 from service.errors import PROBLEMS
-from service.formats.open_inference import INPUT_RANK, InferenceParameters
-from service.formats.schemas import CALIBRATION_FIELDS, DesignBody, EvaluateBody
-from service.http.advice import WARNINGS
-from service.openapi.answers import ANSWERS
+from service.settings import Settings
+from synthesis.backends.methods import METHODS
 from synthesis.calibration_verdict import REASONS
 from synthesis.conventions import STAGES
 
 TEXT = (Path(__file__).parents[2] / "docs" / "http-api.md").read_text(encoding="utf-8")
+
+SCHEMAS = create_app(Settings(device="cpu")).openapi()["components"]["schemas"]
 
 
 def section(title: str) -> str:
@@ -21,7 +25,7 @@ def section(title: str) -> str:
     return TEXT.split(f"## {title}\n")[1].split("\n## ")[0]
 
 
-def test_endpoints() -> None:
+def test_design() -> None:
     for route in ROUTES:
         assert f"{route.method} {route.path}" in TEXT
 
@@ -31,24 +35,32 @@ def test_request_fields() -> None:
         assert f"`{name}`" in section("A request in JSON")
 
 
+def test_methods() -> None:
+    (row,) = re.findall(r"^\| `method` \| (.*) \|$", section("A request in JSON"), re.MULTILINE)
+    assert set(METHODS) <= set(re.findall(r"`(\w+)`", row))
+
+
 def test_answer_fields() -> None:
     answer = section("The answer in JSON")
     for schema, prefix in (("Design", ""), ("Refinement", ""), ("Prediction", "prediction."), ("Timings", "")):
-        for name in set(ANSWERS[schema]["properties"]) - {"prediction"}:
+        for name in set(SCHEMAS[schema]["properties"]) - {"prediction"}:
             assert f"`{prefix}{name}`" in answer, name
-    assert {*STAGES, "core", "total"} == set(ANSWERS["Timings"]["properties"])
+    assert {*STAGES, "core", "total"} == set(SCHEMAS["Timings"]["properties"])
 
 
 def test_calibration() -> None:
     text = section("Calibration")
     assert set(re.findall(r"^\| `(\w+)` \| ", text, re.MULTILINE)) >= set(REASONS)
-    for name in (*CalibrationBody.model_fields, *ANSWERS["Calibration"]["properties"]):
+    for name in (*CalibrationBody.model_fields, *SCHEMAS["Calibration"]["properties"]):
         assert f"`{name}" in text, name
-    properties = {name: ANSWERS["Calibration"]["properties"][name] for name in ("bands", "timings_ms")}
-    properties["verdict"] = ANSWERS["Verdict"]
-    properties["figures"] = ANSWERS["Verdict"]["properties"]["figures"]
-    for schema, prefix in (("bands", "bands."), ("timings_ms", ""), ("verdict", "verdict."), ("figures", "")):
-        for name in properties[schema]["properties"]:
+    parts = (
+        ("CalibrationBands", "bands."),
+        ("CalibrationTimings", ""),
+        ("Verdict", "verdict."),
+        ("VerdictFigures", ""),
+    )
+    for schema, prefix in parts:
+        for name in SCHEMAS[schema]["properties"]:
             assert f"`{prefix}{name}`" in text, name
 
 

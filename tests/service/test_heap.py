@@ -8,7 +8,7 @@ import pytest
 
 COUNT_HEAPS = """
 import ctypes, sys, threading
-from service.threads import share_one_heap
+from service.heap import share_one_heap
 if "shared" in sys.argv:
     share_one_heap()
 libc = ctypes.CDLL(None)

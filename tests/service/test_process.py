@@ -1,5 +1,6 @@
 """The real program on a real socket: what the application alone cannot show."""
 
+import base64
 import http.client
 import os
 import re
@@ -18,13 +19,14 @@ import orjson
 import pytest
 
 from model_store.store import ModelStore
-from service.designs import Ear
+from service.api import binary_codec as wire
+from service.api.json_workers import SHORT_BYTES
 from service.errors import PROBLEM_MEDIA_TYPE, TYPE_PREFIX
-from service.formats import wire
+from synthesis.backends.base import METHODS, DesignInput
 from synthesis.synthesizer import Synthesizer
 from tests.service import models
+from tests.service.api.test_design import assert_same_filter, library_paths
 from tests.service.bodies import as_responses
-from tests.service.http.test_endpoints import assert_same_filter, library_paths
 
 JSON_BODY = {"Content-Type": "application/json"}
 
@@ -105,7 +107,7 @@ def assert_raw_problem(received: bytes, status: int, code: str) -> None:
     assert orjson.loads(body)["type"] == TYPE_PREFIX + code
 
 
-def test_the_filter_is_the_library_s(program: Program, default_model: Synthesizer, ear: Ear) -> None:
+def test_the_filter_is_the_library_s(program: Program, default_model: Synthesizer, ear: DesignInput) -> None:
     expected = default_model.design(library_paths(ear), 1).taps
     with httpx.Client(base_url=program.address) as client:
         for _ in range(2):  # twice on one connection
@@ -115,6 +117,26 @@ def test_the_filter_is_the_library_s(program: Program, default_model: Synthesize
         headers = {"Content-Type": "application/octet-stream", "Accept": "application/octet-stream"}
         binary = client.post("/refine?k=1", content=wire.encode(ear.primary, ear.secondary), headers=headers)
     assert np.array_equal(np.frombuffer(binary.content, "<f4"), np.array(answer.json()["fir"], np.float32))
+
+
+@pytest.mark.skipif(not Path("/proc/self/maps").exists(), reason="Linux says which libraries a process has loaded")
+def test_no_answer_on_a_cpu_needs_torch(program: Program, ear: DesignInput) -> None:
+    """Nor SciPy, from the start to the last answer: designs by each method, evaluations, calibrations."""
+    body = as_responses(ear)
+    with httpx.Client(base_url=program.address, timeout=60) as client:
+        for method in METHODS:
+            designed = client.post("/refine?k=1", json=body | {"method": method}).json()
+        client.post("/evaluate", json=body | {"fir": designed["fir"]}).raise_for_status()
+        noise = np.random.default_rng(1).standard_normal(20_000).astype("<f4")
+        signals = [
+            {"float32": base64.b64encode(each.tobytes()).decode()} for each in (noise, noise - np.roll(noise, 4))
+        ]
+        takes = [{"gain": gain, "x": signals[0], "e": e} for gain, e in zip((0, 1), signals, strict=True)]
+        client.post("/calibrate", json={"takes": takes, "sample_rate": 48_000}).raise_for_status()
+    loaded = Path(f"/proc/{program.process.pid}/maps").read_text()
+    assert "/numpy/" in loaded
+    assert "/torch/" not in loaded
+    assert "/scipy/" not in loaded
 
 
 def test_a_declared_length_is_judged_before_the_body_is_sent(program: Program) -> None:
@@ -155,7 +177,7 @@ def test_a_large_head_is_refused_however_it_comes(program: Program) -> None:
     assert httpx.get(f"{program.address}/health/live", headers={"X": "y" * 3000}).status_code == 200
 
 
-def test_a_body_does_not_count_as_head(program: Program, ear: Ear) -> None:
+def test_a_body_does_not_count_as_head(program: Program, ear: DesignInput) -> None:
     """Sent byte by byte where head and body meet, on one connection, twice."""
     body = wire.encode(ear.primary, ear.secondary)
     head = b"POST /synthesize HTTP/1.1\r\nHost: x\r\nContent-Type: application/octet-stream\r\n"
@@ -170,14 +192,14 @@ def test_what_is_not_http_is_refused(program: Program) -> None:
     assert_raw_problem(exchange(program.port, b"\x16\x03\x01 hello\r\n\r\n"), 400, "malformed-request")
 
 
-def test_nothing_of_the_requests_is_logged(program: Program, ear: Ear) -> None:
+def test_nothing_of_the_requests_is_logged(program: Program, ear: DesignInput) -> None:
     n_lines = len(program.log)
     httpx.post(f"{program.address}/synthesize", content=orjson.dumps(as_responses(ear)), headers=JSON_BODY)
     time.sleep(0.1)
     assert len(program.log) == n_lines
 
 
-def test_who_has_gone_is_not_designed_for(program: Program, ear: Ear) -> None:
+def test_who_has_gone_is_not_designed_for(program: Program, ear: DesignInput) -> None:
     """Forty ask for up to eight updates, few of them as many, and hang up while most of them wait."""
     body = wire.encode(ear.primary, ear.secondary)
     head = b"POST /refine?k=%d HTTP/1.1\r\nHost: x\r\n"
@@ -215,7 +237,9 @@ def started_by(pid: int) -> list[int]:
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_it_stops_when_told_and_answers_what_it_has_taken(store_folder: Path, ear: Ear, number: int) -> None:
+def test_it_stops_when_told_and_answers_what_it_has_taken(
+    store_folder: Path, ear: DesignInput, number: int
+) -> None:
     """All its processes are told, as by Ctrl-C in a terminal or by a supervisor."""
     program = Program(store_folder)
     assert httpx.get(f"{program.address}/health/live").status_code == 200
@@ -246,48 +270,31 @@ def test_it_stops_when_told_and_answers_what_it_has_taken(store_folder: Path, ea
     assert "Traceback" not in "".join(program.log)
 
 
-@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="needs Linux's /proc")
-@pytest.mark.parametrize("numbers", [(signal.SIGINT, signal.SIGINT), (signal.SIGKILL,)], ids=["twice", "killed"])
-def test_however_it_ends_its_processes_end_with_it(store_folder: Path, numbers: tuple[int, ...]) -> None:
-    """Told twice, it does not wait for a request that never comes whole; killed, it tells nobody."""
-    program = Program(store_folder, "--design-process", "true")
+def test_told_twice_it_does_not_wait(store_folder: Path) -> None:
+    """For a request that never comes whole."""
+    program = Program(store_folder)
     program.wait_until_ready()
-    started = started_by(program.process.pid)
-    assert any(b"-m\0service" in Path(f"/proc/{child}/cmdline").read_bytes() for child in started)  # it designs
     with socket.create_connection(("127.0.0.1", program.port)) as waiting:
         waiting.sendall(b"POST /refine HTTP/1.1\r\nHost: a\r\nContent-Length: 100000\r\n\r\nabc")
         time.sleep(0.2)
-        for number in numbers[:-1]:
-            program.process.send_signal(number)
-            time.sleep(0.2)
+        program.process.send_signal(signal.SIGINT)
+        time.sleep(0.2)
         assert program.process.poll() is None
-        program.stop(numbers[-1])
-    given_up = time.monotonic() + 30
-    while any(Path(f"/proc/{child}").exists() for child in started):
-        assert time.monotonic() < given_up, "a process has outlived the service"
-        time.sleep(0.02)
+        program.stop(signal.SIGINT)
 
 
 @pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="needs Linux's /proc")
-def test_told_twice_it_does_not_wait_for_designs_that_hang(store_folder: Path, ear: Ear) -> None:
-    program = Program(store_folder, "--design-process", "true")
+def test_no_process_outlives_a_service_that_is_killed(store_folder: Path, ear: DesignInput) -> None:
+    program = Program(store_folder)
     program.wait_until_ready()
-    (designer,) = [
-        child
-        for child in started_by(program.process.pid)
-        if b"-m\0service" in Path(f"/proc/{child}/cmdline").read_bytes()
-    ]
-    os.kill(designer, signal.SIGSTOP)
-    body = wire.encode(ear.primary, ear.secondary)
-    head = b"POST /synthesize HTTP/1.1\r\nHost: x\r\nContent-Type: application/octet-stream\r\n"
-    with socket.create_connection(("127.0.0.1", program.port)) as waiting:
-        waiting.sendall(head + b"Content-Length: %d\r\n\r\n" % len(body) + body)
-        wait_for(lambda: scraped(program, "prime_queue_depth") > 0)
-        program.process.send_signal(signal.SIGINT)
-        time.sleep(0.5)
-        assert program.process.poll() is None
-        program.stop(signal.SIGINT)
-    assert not Path(f"/proc/{designer}").exists()
+    long = orjson.dumps(as_responses(ear)) + b" " * SHORT_BYTES
+    assert (
+        httpx.post(f"{program.address}/synthesize", content=long, headers=JSON_BODY, timeout=60).status_code == 200
+    )
+    started = started_by(program.process.pid)
+    assert started  # the worker for long JSON
+    program.stop(signal.SIGKILL)
+    wait_for(lambda: not any(Path(f"/proc/{child}").exists() for child in started))
 
 
 def test_a_missing_gpu_ends_the_program(store_folder: Path) -> None:
@@ -295,10 +302,10 @@ def test_a_missing_gpu_ends_the_program(store_folder: Path) -> None:
     command = [sys.executable, "-m", "service", "--device", "cuda", "--store", str(store_folder)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, env=environment)
     assert done.returncode == 2
-    assert "found no CUDA device" in done.stderr
+    assert "no CUDA device" in done.stderr
 
 
-def test_sighup_lets_a_new_version_take_over(tmp_path: Path, ear: Ear) -> None:
+def test_sighup_lets_a_new_version_take_over(tmp_path: Path, ear: DesignInput) -> None:
     store = ModelStore(tmp_path, include_bundled=False)
     store.publish("ears", models.checkpoint(1))
     program = Program(tmp_path)
@@ -312,7 +319,7 @@ def test_sighup_lets_a_new_version_take_over(tmp_path: Path, ear: Ear) -> None:
     assert program.stop() == -signal.SIGTERM
 
 
-def test_a_drain_answers_says_not_ready_and_closes_connections(store_folder: Path, ear: Ear) -> None:
+def test_a_drain_answers_says_not_ready_and_closes_connections(store_folder: Path, ear: DesignInput) -> None:
     program = Program(store_folder, "--drain-s", "1.5")
     program.wait_until_ready()
     content = orjson.dumps(as_responses(ear))

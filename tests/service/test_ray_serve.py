@@ -14,11 +14,12 @@ import numpy as np
 import pytest
 
 from model_store.store import ModelStore
-from service.designs import Ear
-from service.formats import wire
+from service.api import binary_codec as wire
+from synthesis.backends.base import DesignInput
+from synthesis.backends.reference import build_synthesizer
 from synthesis.synthesizer import Synthesizer
 from tests.service import models
-from tests.service.http.test_endpoints import assert_same_filter, library_paths
+from tests.service.api.test_design import assert_same_filter, library_paths
 
 HEADERS = {"Content-Type": "application/octet-stream", "Accept": "application/octet-stream"}
 SERVE = """
@@ -74,8 +75,8 @@ def address(tmp_path: Path) -> Iterator[str]:
 
 
 @pytest.mark.timeout(900)
-def test_a_replica_on_a_cluster_designs_the_same_filters(address: str, ear: Ear) -> None:
-    synthesizer: Synthesizer = models.checkpoint(1).synthesizer()
+def test_a_replica_on_a_cluster_designs_the_same_filters(address: str, ear: DesignInput) -> None:
+    synthesizer: Synthesizer = build_synthesizer(models.checkpoint(1).parameters)
     with httpx.Client(base_url=address, timeout=60) as client:
         given_up = time.monotonic() + 120
         while client.get("/health/ready").status_code != 200 and time.monotonic() < given_up:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
-from service.settings import Settings, physical_cores
+from service.settings import Settings, physical_cores, without_former_names
 
 DIGEST = "ab" * 32
 
@@ -64,24 +64,31 @@ def test_threads_default_to_the_physical_cores_and_are_never_more_than_there_are
     assert Settings(threads=64).n_threads() == 4
 
 
-@pytest.mark.parametrize(("n_cores", "apart"), [(1, False), (2, True)])
-def test_designs_have_a_process_of_their_own_where_there_is_a_core_for_it(
-    n_cores: int, apart: bool, monkeypatch: pytest.MonkeyPatch
+def test_former_names_are_taken_for_one_version(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("service.settings.physical_cores", lambda: n_cores)
-    assert Settings().designs_apart() == apart
-    assert Settings(design_process=not apart).designs_apart() != apart
+    arguments = ["--net-below-db", "7", "--design-process", "true", "--json-processes=2", "--net-margin-db=1"]
+    found = without_former_names([*arguments, "--port", "9000"])
+    assert found == ["--fallback-below-db", "7", "--fallback-margin-db=1", "--port", "9000"]
+    assert caplog.text.count("is deprecated") == 4
+    assert Settings(_cli_parse_args=found).fallback_below_db == 7
+    monkeypatch.setenv("PRIME_NET_BELOW_DB", "8")
+    monkeypatch.setenv("PRIME_JSON_PROCESSES", "1")
+    assert Settings().fallback_below_db == 8
+    assert "PRIME_JSON_PROCESSES" in caplog.text
+    monkeypatch.setenv("PRIME_FALLBACK_BELOW_DB", "9")
+    assert Settings().fallback_below_db == 9
 
 
 @pytest.mark.parametrize(
     ("arguments", "environment", "said"),
     [
-        (["--device", "tpu"], {}, "device: found 'tpu'"),
-        (["--port", "x"], {}, "port: found 'x'"),
-        ([], {"PRIME_DEADLINE_MS": "0"}, "deadline-ms: found '0'"),
+        (["--device", "tpu"], {}, "device: 'tpu' is refused"),
+        (["--port", "x"], {}, "port: 'x' is refused"),
+        ([], {"PRIME_DEADLINE_MS": "0"}, "deadline-ms: '0' is refused"),
         (["--colour", "blue"], {}, "unrecognized arguments: --colour"),
         ([], {"PRIME_API_KEYS": "secret"}, "api_keys"),
-        (["--api-keys", "secret"], {}, "api-keys-0: found a text"),
+        (["--api-keys", "secret"], {}, "api-keys-0: the given text is refused"),
     ],
 )
 def test_a_wrong_setting_ends_the_program_with_a_line(

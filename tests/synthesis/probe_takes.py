@@ -4,7 +4,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import numpy as np
-import torch
 
 from synthesis.calibration import Windows
 from synthesis.path_estimation import Take
@@ -71,7 +70,7 @@ def takes_of(
 ) -> list[Take]:
     """Takes of both states, to be cut as FRAMES."""
     x, *errors = (
-        torch.from_numpy(each.reshape(-1, 6 * each.shape[-1]))
+        each.reshape(-1, 6 * each.shape[-1])
         for each in frames_of(probes, primary, secondary, fault or Fault(), gain)
     )
     return [

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 from scipy.signal import butter, lfilter
 
 from synthesis.calibration import Calibration, Windows, calibrate
@@ -35,7 +34,7 @@ def probes(noises: Array) -> Probes:
 @pytest.fixture(scope="module")
 def statistics(ears: list[measured.Ear]) -> SupportStatistics:
     """Of all ears, as the default model's."""
-    return learn_support_statistics(torch.from_numpy(np.array([ear.estimated_secondary for ear in ears])))
+    return learn_support_statistics(np.array([ear.estimated_secondary for ear in ears]))
 
 
 Judge = Callable[..., list[Verdict]]
@@ -94,35 +93,33 @@ def in_16_bits(error: Array) -> Array:
 
 
 def test_an_ear_recorded_in_16_bits_passes(verdicts: Judge) -> None:
-    assert all(verdict.passed for verdict in verdicts(Fault(error=in_16_bits)))
+    assert all(verdict.passed for verdict in verdicts(Fault(error=in_16_bits), 3))
 
 
 @pytest.mark.parametrize(
     ("fault", "code", "beside", "stride"),
     [
-        # Of a fault that comes in sizes the smallest is put into every ear.
+        # Of a fault that comes in sizes the smallest is put into every third ear.
         # What else may be named: what clipping adds is noise, what a leak takes away at low frequencies no longer
         # stands above it, and what rings on for long enough is found where only noise should be.
-        (Fault(error=partial(clipped, sigmas=5)), "clipping", {"low_snr"}, 1),
+        (Fault(error=partial(clipped, sigmas=5)), "clipping", {"low_snr"}, 3),
         (Fault(error=partial(clipped, sigmas=3)), "clipping", {"low_snr"}, 6),
         (Fault(error=partial(clipped, sigmas=2)), "clipping", {"low_snr"}, 6),
-        (Fault(error=partial(noisy, snr_db=20)), "low_snr", set(), 1),
+        (Fault(error=partial(noisy, snr_db=20)), "low_snr", set(), 3),
         (Fault(error=partial(noisy, snr_db=10)), "low_snr", set(), 6),
-        (Fault(secondary=np.negative), "wrong_polarity", set(), 1),
-        (Fault(secondary=partial(later, n_samples=3)), "late_secondary", set(), 1),
+        (Fault(secondary=np.negative), "wrong_polarity", set(), 3),
+        (Fault(secondary=partial(later, n_samples=3)), "late_secondary", set(), 3),
         (Fault(secondary=partial(later, n_samples=8)), "late_secondary", set(), 6),
         (Fault(secondary=partial(later, n_samples=48)), "late_secondary", set(), 6),
-        (Fault(secondary=leaking), "leak", {"low_snr"}, 1),
-        (Fault(secondary=ringing), "truncated_tail", {"low_snr"}, 1),
+        (Fault(secondary=leaking), "leak", {"low_snr"}, 3),
+        (Fault(secondary=ringing), "truncated_tail", {"low_snr"}, 3),
     ],
     ids=[
         *("clipped at 5 sigma", "clipped at 3 sigma", "clipped at 2 sigma", "20 dB SNR", "10 dB SNR", "reversed"),
         *("3 samples late", "8 samples late", "48 samples late", "leak", "rings on"),
     ],
 )
-def test_each_fault_is_named_on_every_ear(
-    verdicts: Judge, fault: Fault, code: str, beside: set[str], stride: int
-) -> None:
+def test_each_fault_is_named(verdicts: Judge, fault: Fault, code: str, beside: set[str], stride: int) -> None:
     for verdict in verdicts(fault, stride):
         assert code in named(verdict), verdict
         assert named(verdict) <= {code} | beside, verdict
@@ -158,10 +155,10 @@ def test_takes_too_short_for_a_window_are_named(
 
 def calibration(**changes: object) -> Calibration:
     """One that passes by a wide margin, but for the changes."""
-    bands = torch.full((23,), 40.0, dtype=torch.float64)
-    secondary = torch.zeros(2048, dtype=torch.float64)
+    bands = np.full((23,), 40.0)
+    secondary = np.zeros(2048)
     secondary[5] = 1.0
-    estimate = PathEstimate(torch.ones(8192).double(), secondary, torch.ones(16_385).double())
+    estimate = PathEstimate(np.ones(8192), secondary, np.ones(16_385))
     good = Calibration(estimate, secondary, bands / 41, bands, bands, 0.0, "take 0, x", 0.0, -70.0, 0.0, 8192, 48)
     return replace(good, **changes)  # type: ignore[arg-type]
 
@@ -183,7 +180,6 @@ def like_it() -> SupportStatistics:
 def test_each_limit_has_a_near_side_and_a_far_side(changes: dict[str, float], code: str) -> None:
     verdict = judge(calibration(**changes), like_it())
     assert named(verdict) == {code}
-    assert "expected" in verdict.reasons[0].detail
     within = {
         "clipped_share": 4.9e-4,
         "n_frames": 6,
@@ -196,8 +192,8 @@ def test_each_limit_has_a_near_side_and_a_far_side(changes: dict[str, float], co
 
 
 def test_low_snr_names_its_bands() -> None:
-    snr_db = torch.full((23,), 40.0)
-    snr_db[[0, 13]] = torch.tensor([24.0, 12.5])
+    snr_db = np.full((23,), 40.0)
+    snr_db[[0, 13]] = np.array([24.0, 12.5])
     (reason,) = judge(calibration(secondary_snr_db=snr_db), like_it()).reasons
     assert reason.code == "low_snr"
     assert "12.5 dB" in reason.detail
@@ -205,7 +201,7 @@ def test_low_snr_names_its_bands() -> None:
 
 
 def test_traits_of_noise_are_not_judged() -> None:
-    verdict = judge(calibration(secondary_snr_db=torch.full((23,), 5.0), lead_samples=-100.0), like_it())
+    verdict = judge(calibration(secondary_snr_db=np.full((23,), 5.0), lead_samples=-100.0), like_it())
     assert named(verdict) == {"low_snr"}
     assert {each.code for each in verdict.not_judged} == set(REASONS) - {"low_snr", "clipping", "few_windows"}
 

@@ -3,7 +3,7 @@
 import numpy as np
 import torch
 
-from synthesis import conventions
+from synthesis import conventions, spectra
 
 
 def test_derived_constants_follow_from_the_grid() -> None:
@@ -14,7 +14,7 @@ def test_derived_constants_follow_from_the_grid() -> None:
 
 def test_bin_frequencies_are_those_of_the_transform() -> None:
     for n_fft in (4096, 8192, 32_768):
-        found = conventions.frequencies_hz(n_fft)
+        found = spectra.frequencies_hz(n_fft)
         assert found.dtype == torch.float64
         # Both are products of small integers with an exactly representable spacing.
         np.testing.assert_array_equal(found.numpy(), np.fft.rfftfreq(n_fft, 1 / 48_000))

@@ -2,8 +2,6 @@
 
 import numpy as np
 import pytest
-import torch
-from torch import Tensor
 
 from synthesis.denoising import N_BANDS, denoised, split_into_bands
 from tests.oracles import denoising as oracle
@@ -23,23 +21,19 @@ def white(level: float, seed: int, n: int = N_TAPS) -> np.ndarray:
     return level * np.random.default_rng(seed).standard_normal(n)
 
 
-def error_db(found: Tensor | np.ndarray, truth: np.ndarray) -> float:
+def error_db(found: np.ndarray, truth: np.ndarray) -> float:
     return float(10 * np.log10(np.sum((np.asarray(found) - truth) ** 2) / np.sum(truth**2)))
 
 
-def tensor(*arrays: np.ndarray) -> Tensor:
-    return torch.from_numpy(np.stack(arrays))
-
-
 def test_the_bands_add_up_to_what_was_split_and_each_holds_its_own() -> None:
-    responses = tensor(*(white(1.0, seed) for seed in range(3)))
+    responses = np.stack([white(1.0, seed) for seed in range(3)])
     bands = split_into_bands(responses)
     assert bands.shape == (3, N_BANDS, 4 * N_TAPS)
-    whole = torch.nn.functional.pad(responses, (0, 3 * N_TAPS))
-    torch.testing.assert_close(bands.sum(1), whole, rtol=0, atol=1e-13)  # rounding of float64 transforms
-    np.testing.assert_allclose(bands[1].numpy(), oracle.bands(responses[1].numpy()), atol=1e-13)
-    tone = torch.cos(2 * torch.pi * 1000 * torch.arange(N_TAPS, dtype=torch.float64) / 48_000)
-    power = split_into_bands(tone).square().sum(-1)
+    whole = np.pad(responses, ((0, 0), (0, 3 * N_TAPS)))
+    np.testing.assert_allclose(bands.sum(1), whole, rtol=0, atol=1e-13)  # rounding of float64 transforms
+    np.testing.assert_allclose(bands[1], oracle.bands(responses[1]), atol=1e-13)
+    tone = np.cos(2 * np.pi * 1000 * np.arange(N_TAPS) / 48_000)
+    power = (split_into_bands(tone) ** 2).sum(-1)
     assert int(power.argmax()) == 2  # the centres are 62.5, 250, 1000, 4000, 16000 Hz
     assert float(power[2] / power.sum()) > 0.99
 
@@ -50,18 +44,18 @@ def test_the_twin_agrees_on_a_batch_and_noise_falls() -> None:
         truth + white(level, seed) for seed, (truth, level) in enumerate(zip(truths, (0.003, 0.03), strict=True))
     ]
     noises = [white(0.003, 5, 1500), white(0.03, 6, 1500)]
-    found = denoised(tensor(*noisy), tensor(*noises))
+    found = denoised(np.stack(noisy), np.stack(noises))
     for each, before, noise, truth in zip(found, noisy, noises, truths, strict=True):
         expected = oracle.denoised(before, noise)
-        np.testing.assert_allclose(each.numpy(), expected, atol=1e-12)  # rounding, over a gain of at most one
+        np.testing.assert_allclose(each, expected, atol=1e-12)  # rounding, over a gain of at most one
         assert error_db(each, truth) < error_db(before, truth) - 6
 
 
 def test_without_noise_nothing_changes_and_silence_stays_silent() -> None:
-    response = tensor(decay(3))
-    torch.testing.assert_close(denoised(response, torch.zeros(1, 1500)), response, rtol=0, atol=1e-13)
-    assert not denoised(0 * response, torch.zeros(1, 1500)).any()
-    assert not denoised(0 * response, tensor(white(1.0, 1, 1500))).any()
+    response = decay(3)[None]
+    np.testing.assert_allclose(denoised(response, np.zeros((1, 1500))), response, rtol=0, atol=1e-13)
+    assert not denoised(0 * response, np.zeros((1, 1500))).any()
+    assert not denoised(0 * response, white(1.0, 1, 1500)[None]).any()
 
 
 @pytest.mark.measured
@@ -70,7 +64,7 @@ def test_a_measured_ear_is_as_the_twin_says_and_keeps_its_lags(ears: list[measur
     truth = ears[4].secondary[: measured.N_SECONDARY]
     level = 0.01 * np.sqrt(np.mean(truth**2))
     noisy, noise = truth + white(level, 7, truth.size), white(level, 8, 3072)
-    found = denoised(tensor(noisy), tensor(noise))[0]
-    np.testing.assert_allclose(found.numpy(), oracle.denoised(noisy, noise), atol=1e-12 * np.abs(truth).max())
+    found = denoised(noisy, noise)
+    np.testing.assert_allclose(found, oracle.denoised(noisy, noise), atol=1e-12 * np.abs(truth).max())
     assert error_db(noisy, truth) == pytest.approx(-40, abs=0.3)
     assert error_db(found, truth) < -46

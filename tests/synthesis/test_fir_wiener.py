@@ -19,7 +19,7 @@ from synthesis.fir_wiener import (
     starting_weight,
 )
 from synthesis.frequency_grid import LogFrequencyGrid
-from synthesis.generator import GeneratorConfig
+from synthesis.generator_config import GeneratorConfig
 from synthesis.path_ratio import floored_log
 from synthesis.paths import AcousticPaths
 from synthesis.toeplitz import TAPER

@@ -8,7 +8,8 @@ import pytest
 import torch
 
 from synthesis.errors import InvalidOption
-from synthesis.generator import N_OUTPUTS, Generator, GeneratorConfig
+from synthesis.generator import Generator
+from synthesis.generator_config import N_OUTPUTS, GeneratorConfig
 from tests.oracles import generator as oracle
 
 SMALL_PRIME = GeneratorConfig.prime(n_fft=4096)
@@ -163,7 +164,7 @@ def test_a_whole_number_is_a_fine_bound() -> None:
     ],
 )
 def test_impossible_configurations_name_their_field(changes: dict[str, object], field: str) -> None:
-    with pytest.raises(InvalidOption, match=f"generator {field}: found") as caught:
+    with pytest.raises(InvalidOption, match=f"generator {field}: .* is out of range") as caught:
         replace(PRIME_LOG, **changes)  # type: ignore[arg-type]
     assert caught.value.field == field
 
@@ -171,12 +172,12 @@ def test_impossible_configurations_name_their_field(changes: dict[str, object], 
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"layers": 3}, r"unknown \['layers'\]"),
-        ({"n_fft": "32768"}, "n_fft: found '32768', expected int"),
-        ({"n_fft": True}, "n_fft: found True, expected int"),
-        ({"head_norm": 1}, "head_norm: found 1, expected bool"),
-        ({"dilations": [1, 2.0]}, "dilations: found"),
-        ({"kind": None}, "kind: found None, expected str"),
+        ({"layers": 3}, r"\['layers'\] are unknown"),
+        ({"n_fft": "32768"}, "n_fft: '32768' is no int"),
+        ({"n_fft": True}, "n_fft: True is no int"),
+        ({"head_norm": 1}, "head_norm: 1 is no bool"),
+        ({"dilations": [1, 2.0]}, "dilations: .* is no tuple"),
+        ({"kind": None}, "kind: None is no str"),
     ],
 )
 def test_stored_configurations_are_read_strictly(changes: dict[str, object], message: str) -> None:
@@ -187,7 +188,7 @@ def test_stored_configurations_are_read_strictly(changes: dict[str, object], mes
 def test_a_missing_field_is_named() -> None:
     values = PRIME_LOG.to_dict()
     del values["bound_db"]
-    with pytest.raises(InvalidOption, match=r"missing \['bound_db'\]"):
+    with pytest.raises(InvalidOption, match=r"\['bound_db'\] missing"):
         GeneratorConfig.from_dict(values)
 
 

@@ -165,7 +165,7 @@ def test_no_coherence_is_no_claim() -> None:
 @pytest.mark.parametrize("both", [True, False])
 def test_exactly_one_basis_is_asked_for(small_case: Case, both: bool) -> None:
     given = {"coherence": torch.ones(3, small_case.n_bins).double(), "uncertainty": CERTAIN} if both else {}
-    with pytest.raises(InvalidOption, match="expected exactly one of coherence and uncertainty"):
+    with pytest.raises(InvalidOption, match="give exactly one of coherence and uncertainty"):
         predict(small_case.paths(), torch.ones(3, 4).double(), small_case.psd(), **given)
 
 

@@ -4,16 +4,8 @@ import numpy as np
 import pytest
 import torch
 
-from synthesis.conventions import frequencies_hz
-from synthesis.octave_bands import (
-    AMP_BANDS,
-    NR_BANDS,
-    WIDE_BANDS,
-    band_matrix,
-    centre_hz,
-    edges_hz,
-    nominal_hz,
-)
+from synthesis.octave_bands import AMP_BANDS, NR_BANDS, WIDE_BANDS, centre_hz, edges_hz, nominal_hz
+from synthesis.spectra import band_matrix, frequencies_hz
 from tests.oracles import octave_bands as oracle
 
 # IEC 61260-1:2014, table E.1 (exact base-10 mid-band frequencies to the digits printed there) and nominal labels.

@@ -4,12 +4,12 @@ import numpy as np
 import pytest
 import torch
 
-from synthesis.conventions import frequencies_hz
 from synthesis.errors import InvalidOption
-from synthesis.path_ratio import floored_log, log_base_magnitude, projected_ratio_fir, regularised_ratio
+from synthesis.path_ratio import floored_log, log_base_magnitude, regularised_ratio
 from synthesis.paths import AcousticPaths
+from synthesis.spectra import frequencies_hz
 from tests.oracles import path_ratio as oracle
-from tests.synthesis.cases import Case, relative_error
+from tests.synthesis.cases import Case
 
 
 def assert_equals_the_twin(case: Case) -> None:
@@ -23,8 +23,6 @@ def assert_equals_the_twin(case: Case) -> None:
             np.testing.assert_allclose(
                 log_base_magnitude(found[row : row + 1], base)[0].numpy(), expected, rtol=0, atol=1e-12
             )
-        projected = oracle.projected_ratio(ratio, 2048)
-        assert relative_error(projected_ratio_fir(found[row]), projected) < 1e-12
 
 
 def test_equals_the_twin_on_random_paths(small_case: Case) -> None:
@@ -78,6 +76,6 @@ def test_the_log_is_floored_only_where_magnitudes_vanish(dtype: torch.dtype) -> 
 
 
 def test_an_unknown_base_is_refused() -> None:
-    with pytest.raises(InvalidOption, match="base: found 'half_band', expected one of") as caught:
+    with pytest.raises(InvalidOption, match="base: 'half_band' does not exist; use one of") as caught:
         log_base_magnitude(torch.ones(1, 5, dtype=torch.complex128), "half_band")  # type: ignore[arg-type]
     assert caught.value.field == "base"

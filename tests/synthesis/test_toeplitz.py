@@ -4,10 +4,11 @@ import numpy as np
 import pytest
 import torch
 
-from synthesis.gauss_newton import FAST, TapObjective, damped
+from synthesis.gauss_newton import TapObjective, damped
 from synthesis.minimum_phase import minimum_phase_fir
 from synthesis.path_ratio import log_base_magnitude, regularised_ratio
 from synthesis.paths import AcousticPaths
+from synthesis.profiles import FAST
 from synthesis.spectra import collected
 from synthesis.toeplitz import TAPER, GohbergSemencul, SymmetricToeplitz
 from tests.oracles import toeplitz as oracle

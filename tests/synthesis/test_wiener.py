@@ -3,8 +3,9 @@
 import numpy as np
 import torch
 
-from synthesis.octave_bands import NR_BANDS, band_matrix
+from synthesis.octave_bands import NR_BANDS
 from synthesis.paths import AcousticPaths
+from synthesis.spectra import band_matrix
 from synthesis.wiener import design_shared_wmmse, design_wmmse, toeplitz_system, wmmse_weights
 from tests.oracles import toeplitz as toeplitz_oracle
 from tests.oracles import wiener as oracle

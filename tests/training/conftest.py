@@ -1,16 +1,57 @@
-"""For the tests of commands."""
+"""One tiny trained run, and data that is read and calibrated once, for all tests of commands."""
 
+import os
+import subprocess
+import sys
 from collections.abc import Iterator
+from dataclasses import dataclass
 from functools import cache
+from pathlib import Path
 
 import pytest
 
-from training import experiment
+from training import run_data
 from training.measurements import Measurements
 from training.report import compose
 
+SCRIPT = Path(__file__).parents[2] / "training" / "run_splits.py"
+UPDATES = "50"
+METHODS = "ratio_base_held_band,wmmse,prime-log"
+QUICK = (
+    *("--dataset", "simulated", "--quick", "--updates", UPDATES, "--support", "2"),
+    *("--methods", METHODS),
+)
 
-@pytest.fixture(scope="module")
+
+def command(folder: Path, *options: str) -> list[str]:
+    """Arguments of a quick run in a folder."""
+    return [*QUICK, "--store", str(folder / "store"), "--out", str(folder / "out"), *options]
+
+
+@dataclass(frozen=True)
+class QuickRun:
+    """A finished run of the real script: its folder (`store`, `out`) and what it printed."""
+
+    folder: Path
+    printed: str
+
+
+@pytest.fixture(scope="session")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> QuickRun:
+    """A quick run in a process of its own; tests leave its files as they are."""
+    folder = tmp_path_factory.mktemp("quick")
+    done = subprocess.run(
+        [sys.executable, str(SCRIPT), *command(folder)],
+        capture_output=True,
+        text=True,
+        check=False,
+        env=os.environ | {"OMP_NUM_THREADS": "1"},
+    )
+    assert done.returncode == 0, done.stderr
+    return QuickRun(folder, done.stdout)
+
+
+@pytest.fixture(scope="session")
 def opened_once() -> Iterator[None]:
     """The commands of one process ask for the same simulated data and calibration again and again."""
     calibrate, known = Measurements.calibrate, {}
@@ -24,11 +65,11 @@ def opened_once() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Measurements, "calibrate", calibrated)
         for name in ("open_dataset", "simulated_noise"):
-            patch.setattr(experiment, name, cache(getattr(experiment, name)))
+            patch.setattr(run_data, name, cache(getattr(run_data, name)))
         yield
 
 
 @pytest.fixture
-def undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A report without its figures, for whoever looks at its tables alone."""
+def no_figures(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A report of tables alone."""
     monkeypatch.setattr(compose, "draw", lambda *given: None)

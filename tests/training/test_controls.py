@@ -7,14 +7,15 @@ import pytest
 import torch
 
 from synthesis.features import CHANNELS
-from synthesis.generator import Generator, GeneratorConfig
+from synthesis.generator import Generator
+from synthesis.generator_config import GeneratorConfig
 from synthesis.minimum_phase import minimum_phase_fir
 from synthesis.paths import AcousticPaths
 from training.baselines import network_training
 from training.baselines.analytic import RatioBase
 from training.baselines.conditioning_controls import PathIndependentCorrection, ShuffledPhase
 from training.baselines.network_training import PathInputs
-from training.baselines.output_controls import OUTPUT_CONTROLS, OutputControl, OutputControlNetwork
+from training.baselines.output_controls import OutputControl, OutputControlNetwork
 from training.config import load_config
 from training.datasets.noise import reference_psd, simulated_noise
 from training.datasets.simulated import simulate_listeners
@@ -153,24 +154,6 @@ def test_the_penalty_compares_the_realised_magnitude_with_the_base(paths):
     )
 
 
-def test_the_statistics_reach_the_head(paths):
-    """A primary path 6 dB louder leaves the trunk's channels alone; without the skip only the head can tell."""
-    network = roughened(network_of("no_skip_mp"))
-    louder = AcousticPaths(2 * paths.primary, paths.secondary)
-    with torch.no_grad():
-        before, after = network(paths).taps, network(louder).taps
-    assert (after - before).abs().max() > 1e-2 * before.abs().max()
-
-
-def test_the_trunk_starts_from_the_generators_weights():
-    control = network_of("no_skip_mp_phase", seed=3)
-    torch.manual_seed(3)
-    standard = Generator(SMALL)
-    expected = [*standard.stem.parameters(), *standard.blocks.parameters()]
-    found = list(control.trunk.parameters())
-    assert all(torch.equal(a, b) for a, b in zip(found, expected, strict=True))
-
-
 def test_the_first_update_meets_the_generators_draws(cases, objective):
     """Update 0 of `skip_mp` is the ratio base of the draw (seed, 0), scored with the same generator of numbers."""
     config = load_config("prime", n_updates=1, precision="float32")
@@ -187,7 +170,7 @@ def test_the_first_update_meets_the_generators_draws(cases, objective):
     assert losses == [pytest.approx(expected, abs=1e-4)]
 
 
-@pytest.mark.parametrize("name", OUTPUT_CONTROLS)
+@pytest.mark.parametrize("name", ["skip_mp", "no_skip_mp_phase"])
 def test_a_control_learns_one_path(cases, objective, name):
     """40 updates on one case at twenty times the paper's learning rate."""
     config = load_config("prime", n_updates=40, learning_rate=1e-3)
@@ -216,11 +199,6 @@ def test_a_resumed_control_equals_an_unbroken_one(cases, objective, tmp_path, mo
     assert all(torch.equal(resumed[key], unbroken[key]) for key in unbroken)
     with pytest.raises(ValueError, match="found 'no_skip_mp_phase, seed 2', expected 'skip_mp_phase, seed 2'"):
         OutputControl.fit(config=six, control="skip_mp_phase", state_file=state_file, **fit)
-
-
-def test_an_unknown_control_is_refused(cases, objective):
-    with pytest.raises(ValueError, match="found 'skip', expected one of skip_mp"):
-        OutputControl.fit(cases, objective, load_config("prime", n_updates=1), control="skip", seed=0)
 
 
 # Conditioning controls
@@ -270,32 +248,6 @@ def test_a_query_alone_or_outside_the_pool_is_refused(generator, paths):
         ShuffledPhase(generator, pool=paths[1:]).design(paths[:1])
 
 
-def test_a_generator_blind_to_phase_is_not_misled(generator, paths):
-    """With the phase channels' weights at zero, the control is the generator itself."""
-    blind = Generator(SMALL)
-    blind.load_state_dict(generator.state_dict())
-    inputs = PathInputs.read(paths, N_FFT)
-    with torch.no_grad():
-        standard = minimum_phase_fir(inputs.log_base + generator(inputs.features).flatten(1))
-        misled = ShuffledPhase(generator, pool=paths).design(paths).taps
-        blind.stem[0].weight[:, [2, 3, 4, 5, 8, 9, 10, 11]] = 0
-        expected = minimum_phase_fir(inputs.log_base + blind(inputs.features).flatten(1))
-    assert not torch.allclose(misled, standard, rtol=0, atol=1e-3 * standard.abs().max().item())
-    assert torch.equal(ShuffledPhase(blind, pool=paths).design(paths).taps, expected)
-
-
-def test_the_correction_of_a_support_of_one_is_its_own(generator, cases, paths):
-    control = PathIndependentCorrection.fit(only(cases, 2), generator)
-    inputs = PathInputs.read(paths[2:3], N_FFT)
-    with torch.no_grad():
-        own = generator(inputs.features).flatten(1)
-    # A transform's last digits differ with its batch, and unit phases of faint bins enlarge that: 0.01 dB.
-    torch.testing.assert_close(control.correction, own[0], rtol=0, atol=1e-3)
-    expected = minimum_phase_fir(inputs.log_base + own)
-    found = control.design(paths[2:3]).taps
-    torch.testing.assert_close(found, expected, rtol=0, atol=1e-3 * expected.abs().max().item())
-
-
 def test_the_correction_is_the_supports_mean_on_each_querys_base(generator, cases, paths, monkeypatch):
     """However the support is cut into batches, up to the 0.01 dB of the test above."""
     monkeypatch.setattr("training.baselines.conditioning_controls.CASES_AT_ONCE", 3)
@@ -305,8 +257,3 @@ def test_the_correction_is_the_supports_mean_on_each_querys_base(generator, case
     taps = control.design(paths).taps
     expected = minimum_phase_fir(PathInputs.read(paths, N_FFT).log_base + control.correction)
     assert torch.equal(taps, expected)
-
-
-def test_only_the_standard_generator_is_controlled(cases):
-    with pytest.raises(ValueError, match="found a 'prime-log' generator, expected 'prime'"):
-        PathIndependentCorrection.fit(cases, Generator(GeneratorConfig.prime_log()))

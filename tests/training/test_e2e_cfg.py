@@ -4,16 +4,15 @@ import numpy as np
 import pytest
 import torch
 
+from studies.sharing.__main__ import SIZES
 from synthesis.paths import AcousticPaths
-from training.baselines import network_training
 from training.baselines.e2e_cfg import STANDARD_SIZE, E2eCfg, E2eCfgNetwork
 from training.baselines.network_training import PathInputs
 from training.config import load_config
 from training.datasets.noise import reference_psd, simulated_noise
 from training.datasets.simulated import simulate_listeners
 from training.mixtures import Mixture
-from training.objective import FrequencyDomainObjective, TimeDomainObjective, TruePaths
-from training.sharing_study import SIZES
+from training.objective import FrequencyDomainObjective, TruePaths
 from training.training_set import TrainingSet
 
 N_FFT = 4096  # 33 tokens: the layout of the full grid, an eighth of its work
@@ -109,55 +108,6 @@ def test_only_a_head_that_reads_tokens_one_by_one_knows_their_places():
         assert torch.allclose(reordered, taps, rtol=0, atol=1e-5 * taps.abs().max().item()) == blind
 
 
-def test_a_resumed_training_equals_an_unbroken_one(objective, psd, tmp_path, monkeypatch):
-    """Killed in update 7, the next process starts from update 4's state and ends bit for bit the same."""
-    monkeypatch.setattr(network_training, "STATE_EVERY_UPDATES", 4)
-    cases, config = training_set(3), load_config("prime", n_updates=10)
-    fit = {"training_set": cases, "config": config, "seed": 5, "n_fft": N_FFT}
-    unbroken = weights(E2eCfg.fit(objective=objective, **fit))
-
-    state_file = tmp_path / "states" / "e2e.pt"
-    killing = KillingObjective(objective.config, psd)
-    with pytest.raises(Killed):
-        E2eCfg.fit(objective=killing, state_file=state_file, **fit)
-    reports = []
-    resumed = E2eCfg.fit(
-        objective=objective, state_file=state_file, progress=lambda *report: reports.append(report), **fit
-    )
-    assert [report[:2] for report in reports] == [(8, 10), (10, 10)]
-    finished = weights(resumed)
-    assert all(torch.equal(finished[name], unbroken[name]) for name in unbroken)
-
-    again = E2eCfg.fit(objective=killing, state_file=state_file, **fit)
-    assert all(torch.equal(weights(again)[name], unbroken[name]) for name in unbroken)
-
-
-def test_a_state_of_another_seed_is_refused(objective, tmp_path):
-    cases, config = training_set(1), load_config("prime", n_updates=1)
-    fit = {"training_set": cases, "objective": objective, "config": config, "n_fft": N_FFT}
-    E2eCfg.fit(seed=1, state_file=tmp_path / "state.pt", **fit)
-    with pytest.raises(ValueError, match="found 'e2e_cfg, seed 1', expected 'e2e_cfg, seed 2'"):
-        E2eCfg.fit(seed=2, state_file=tmp_path / "state.pt", **fit)
-
-
-def test_a_loss_that_is_not_finite_stops_the_training(objective):
-    cases = training_set(1)
-    cases.primary_estimates[:] = torch.nan
-    with pytest.raises(FloatingPointError, match="update 0: found a loss of nan"):
-        E2eCfg.fit(cases, objective, load_config("prime", n_updates=1), seed=0, n_fft=N_FFT)
-
-
-def test_one_update_on_clips_in_bfloat16_on_the_full_grid(noise):
-    """The paper's own setting: every weight that a silent network's gradient reaches moves."""
-    config = load_config("prime", n_updates=2)
-    assert config.precision == "bfloat16"
-    objective = TimeDomainObjective(config.objective, noise, torch.device("cpu"))
-    torch.manual_seed(0)
-    before = E2eCfgNetwork().state_dict()
-    after = weights(E2eCfg.fit(training_set(2), objective, config, seed=0))
-    assert all(not torch.equal(before[name], after[name]) for name in before)
-
-
 def test_the_statistics_keep_what_standardising_removes():
     """A primary path 6 dB louder: the same channels, ln 2 more in the means of log|P| and log A_base."""
     paths = estimated_paths(training_set(1))
@@ -166,20 +116,6 @@ def test_the_statistics_keep_what_standardising_removes():
     torch.testing.assert_close(other.features, inputs.features, rtol=0, atol=1e-4)
     expected = torch.log(torch.tensor([[2.0, 1.0, 1.0, 1.0, 2.0, 1.0]]))
     torch.testing.assert_close(other.statistics - inputs.statistics, expected, rtol=0, atol=1e-5)
-
-
-def test_the_statistics_equal_numpys():
-    cases = training_set(1)
-    p, s = (
-        np.fft.rfft(each[0, 0].double().numpy(), 32_768)[:: 32_768 // N_FFT]
-        for each in (cases.primary_estimates, cases.secondary_estimates)
-    )
-    w_reg = p * s.conj() / (np.abs(s) ** 2 + (1e-4 * np.abs(s).max()) ** 2)
-    logs = [np.log(np.abs(each)) for each in (p, s, w_reg)]
-    expected = [value for each in logs for value in (each.mean(), each.std())]
-    found = PathInputs.read(estimated_paths(cases), N_FFT).statistics[0]
-    # Float32 spectra near a zero of S lose some digits; the mean over bins hardly sees them.
-    np.testing.assert_allclose(found.numpy(), expected, rtol=1e-3)
 
 
 def test_the_design_depends_on_its_own_path_alone(objective):
@@ -195,20 +131,3 @@ def test_the_design_depends_on_its_own_path_alone(objective):
     double = method.design(paths.to(torch.float64)).taps
     assert double.dtype == torch.float64
     torch.testing.assert_close(double.float(), together, rtol=0, atol=1e-4 * scale)
-
-
-def test_it_trains_on_the_device_that_holds_the_cases(psd, device):
-    """And designs for paths that lie elsewhere."""
-    cases, config = training_set(2), load_config("prime", n_updates=2)
-    moved = TrainingSet(
-        cases.primary_estimates.to(device),
-        cases.secondary_estimates.to(device),
-        TruePaths(cases.true.primary.to(device), cases.true.secondary.to(device)),
-        cases.mixtures,
-    )
-    objective = FrequencyDomainObjective(config.objective, psd.to(device))
-    method = E2eCfg.fit(moved, objective, config, seed=0, n_fft=N_FFT)
-    assert next(method.network.parameters()).device.type == device.type
-    taps = method.design(estimated_paths(cases)).taps
-    assert taps.device.type == "cpu"
-    assert taps.abs().max() > 0

@@ -127,19 +127,3 @@ def test_training_beats_the_broad_band_filter_on_held_out_ears(measurements, sup
         for each in (trained, shared)
     )
     assert learned > fixed + 0.5
-
-
-def test_seeds_repeat_and_differ(measurements, training_set, psd):
-    paths = measurements.paths([0])
-    reports = []
-    first, again, other = (
-        GenerativeFixedFilter.fit(
-            training_set, psd, seed=seed, n_updates=4, progress=lambda *each: reports.append(each[:2])
-        )
-        .design(paths)
-        .taps
-        for seed in (1, 1, 2)
-    )
-    assert torch.equal(first, again)
-    assert not torch.equal(first, other)
-    assert reports == [(4, 4)] * 3

@@ -9,7 +9,6 @@ from synthesis.paths import AcousticPaths
 from tests.synthesis.cases import decaying_noise, pink_psd
 from training.baselines import IterativeFir, RatioBase
 from training.baselines.iterative_fir import PAPER_OBJECTIVE, TapLoss
-from training.config import load_config
 from training.objective import FrequencyDomainObjective, TruePaths
 
 PSD = torch.from_numpy(pink_psd(16_385))
@@ -63,13 +62,6 @@ def test_the_objective_falls_with_the_steps():
     assert (values[1] - values[2]).mean() > 1
 
 
-def test_no_steps_are_the_ratio_base():
-    paths = spectra(responses())
-    method = IterativeFir(PSD, n_steps=0)
-    assert method.name == "iterative_fir"
-    assert torch.equal(method.design(paths).taps, RatioBase("full_band").design(paths).taps)
-
-
 def test_a_secondary_path_that_is_an_impulse_leaves_the_primary_as_the_filter():
     """P is a delayed FIR, far from minimum phase, so that the start is poor and the descent has to find W = P."""
     wanted = torch.tensor([[0, 0, 0, 0, 0, 0, 0.5, -0.3, 0.2, 0.1]])
@@ -82,18 +74,3 @@ def test_a_secondary_path_that_is_an_impulse_leaves_the_primary_as_the_filter():
     # Adam at a constant rate hovers about the optimum: 2048 taps astray by a share of 5e-4 each leave 25 to 31 dB.
     assert after.mean_noise_reduction_db.item() > 25
     assert after.amplification_db.item() < 0.1
-
-
-def test_ears_do_not_mix():
-    """An ear's filter is the same whatever stands beside it."""
-    paths = spectra(responses())
-    method = IterativeFir(PSD, n_steps=30)
-    together = method.design(paths).taps
-    alone = method.design(paths[1:2]).taps
-    # Transforms of one row and of three may round apart; thirty steps of 5e-4 do not amplify that.
-    torch.testing.assert_close(alone[0], together[1], rtol=1e-6, atol=1e-9)
-
-
-def test_a_risk_beyond_the_scored_bands_is_refused():
-    with pytest.raises(ValueError, match="risk_bands: found 'wide'"):
-        TapLoss(load_config("prime-log").objective, spectra(responses()), PSD)

@@ -43,10 +43,6 @@ def test_the_worst_tenth_of_23_bands_counts_its_third_by_a_fraction():
     assert conditional_value_at_risk(values).item() == pytest.approx(expected, rel=1e-6)
 
 
-def test_a_risk_of_equal_values_is_that_value():
-    assert conditional_value_at_risk(torch.full((2, 31), 1.7)).tolist() == pytest.approx([1.7, 1.7], rel=1e-6)
-
-
 def test_time_domain_loss_equals_a_direct_evaluation(noise, true_paths):
     """Convolution by SciPy, STFT by SciPy, every term written out. Float32 against float64: 1e-3 dB."""
     config = load_config("prime").objective

@@ -122,25 +122,10 @@ def test_an_unusable_file_is_named_with_what_is_wrong(
     assert file.name in str(caught.value)
 
 
-@pytest.mark.parametrize(
-    "content", [b"", b"no MATLAB file at all", b"MATLAB 5.0 MAT-file" + bytes(109) + b"\0\1IM" + b"x" * 9]
-)
-def test_an_unreadable_file_is_named(database: Path, content: bytes) -> None:
-    person(database / LEVELS[-1], 2).write_bytes(content)
-    with pytest.raises(DatasetError, match=r"PANDAR_TF_002_person.*found \d+ bytes that are no readable MATLAB 5"):
-        read_pandar(database)
-
-
 def test_a_truncated_file_is_named(database: Path) -> None:
     file = person(database / LEVELS[-1], 2)
     file.write_bytes(file.read_bytes()[:1000])
     with pytest.raises(DatasetError, match=r"PANDAR_TF_002_person"):
-        read_pandar(database)
-
-
-def test_a_matlab_file_of_something_else_is_named(database: Path) -> None:
-    savemat(str(person(database / LEVELS[-1], 2)), {"something": 1.0}, appendmat=False)
-    with pytest.raises(DatasetError, match=r"002.*without ITA_TOOLBOX_AUDIO_OBJECT"):
         read_pandar(database)
 
 

@@ -70,14 +70,6 @@ def test_amplification_is_clipped_before_it_is_averaged(noise, pair, taps):
     assert score.amplification_db >= 0
 
 
-def test_no_filter_changes_nothing(noise, pair):
-    (score,) = TimeDomainScore(noise)(pair, torch.zeros(1, 2048))
-    assert score.noise_reduction_db == 0
-    assert score.amplification_db == 0
-    assert score.out_of_band_low_db == 0
-    assert score.control_rms == 0
-
-
 def test_an_exact_inverse_reduces_without_limit(noise, pair, taps):
     """With p = s * w nothing but rounding is left; the same filter negated doubles the pressure: 6.02 dB."""
     w = taps[0, :64].numpy()

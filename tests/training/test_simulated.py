@@ -1,14 +1,8 @@
 """The simulated earphone: a causal, listener-dependent stand-in that resembles PANDAR."""
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 
-from training.datasets.noise import read_noise
-from training.datasets.pandar import read_pandar
-from training.datasets.path_pairs import DatasetError
-from training.datasets.resemblance import compare_with, excess_delays, table
 from training.datasets.simulated import Earphone, circuit_spectra, simulate_listeners, simulated_ten_path
 
 
@@ -71,13 +65,6 @@ def test_the_circuit_is_causal() -> None:
         assert 10 * np.log10(np.sum(response[-16384:] ** 2) / np.sum(response**2)) < -40
 
 
-def test_excess_delay_measures_a_delay() -> None:
-    minimum_phase = np.zeros((1, 8192))
-    minimum_phase[0, :64] = 0.8 ** np.arange(64)
-    for delay in (0, 3):
-        assert excess_delays(np.roll(minimum_phase, delay, axis=1))[0] == pytest.approx(delay, abs=0.03)
-
-
 def test_ten_path_stand_in_is_labelled_short_and_mono() -> None:
     stand_in = simulated_ten_path()
     assert stand_in.name == "ten-path"
@@ -86,25 +73,3 @@ def test_ten_path_stand_in_is_labelled_short_and_mono() -> None:
     assert len(stand_in.listeners) == 10
     assert {(pair.ear, pair.primary.size, pair.secondary.size) for pair in stand_in.pairs} == {("mono", 2048, 2048)}
     assert (stand_in.primary_taps, stand_in.secondary_taps, stand_in.n_fft) == (2048, 2048, 8192)
-
-
-@pytest.mark.parametrize("n_listeners", [0, 1000])
-def test_a_number_out_of_range_is_refused(n_listeners: int) -> None:
-    with pytest.raises(DatasetError, match=rf"n_listeners = {n_listeners}, expected 1 to 999"):
-        simulate_listeners(n_listeners)
-
-
-@pytest.mark.measured
-def test_it_resembles_measured_listeners(measured_data: Path) -> None:
-    found = compare_with(read_pandar(measured_data), read_noise(measured_data / "noise"))
-    print(table(found))
-    for base in ("ratio_base_full_4096_db", "ratio_base_held_8192_db"):
-        measured, simulated = found[base]  # type: ignore[literal-required]
-        assert abs(simulated - measured) < 3
-    measured, simulated = found["wmmse_8192_db"]
-    assert abs(simulated - measured) < 2
-    for path in ("primary", "secondary"):
-        (low, _, high), (simulated_low, _, simulated_high) = found[f"excess_delay_{path}"]  # type: ignore[literal-required]
-        assert low <= simulated_low
-        assert simulated_high <= high
-        assert 0.5 < found[f"band_spread_ratio_{path}"] < 2  # type: ignore[literal-required]

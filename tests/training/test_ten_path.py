@@ -54,12 +54,6 @@ def test_formats_may_stand_side_by_side(tmp_path: Path, responses: tuple[np.ndar
     assert read_ten_path(tmp_path).listeners == ("path-02", "path-03", "path-10")
 
 
-def test_a_sixteen_bit_response_is_read_against_full_scale(tmp_path: Path) -> None:
-    for path in ("primary", "secondary"):
-        wavfile.write(tmp_path / f"01_{path}.wav", 48000, np.array([16384, -32768], dtype=np.int16))
-    np.testing.assert_array_equal(read_ten_path(tmp_path).pairs[0].primary, [0.5, -1.0])
-
-
 def test_a_long_response_is_cut_only_where_nothing_is_lost(tmp_path: Path) -> None:
     fading = np.zeros(9000)
     fading[0], fading[8500] = 1.0, 0.005  # -46 dB
@@ -68,13 +62,6 @@ def test_a_long_response_is_cut_only_where_nothing_is_lost(tmp_path: Path) -> No
     fading[8500] = 0.02  # -34 dB
     np.savez(tmp_path / "01.npz", primary=fading, secondary=fading)
     with pytest.raises(DatasetError, match=r"9000 samples with -34.0 dB of their energy after 8192"):
-        read_ten_path(tmp_path)
-
-
-@pytest.mark.parametrize("kind", ["npz", "wav"])
-def test_another_rate_is_refused(tmp_path: Path, kind: str, responses: tuple[np.ndarray, np.ndarray]) -> None:
-    write(tmp_path, "01", kind, *responses, rate=44100)
-    with pytest.raises(DatasetError, match=r"01.*rate of 44100 Hz, expected 48000 Hz"):
         read_ten_path(tmp_path)
 
 

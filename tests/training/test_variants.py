@@ -5,7 +5,7 @@ import pytest
 
 from training.datasets.path_pairs import DatasetError, PathPair
 from training.datasets.simulated import simulate_listeners
-from training.datasets.variants import secondary_variants, with_scaled_tail, with_tilt
+from training.datasets.variants import secondary_variants, with_tilt
 
 ORIGINAL = simulate_listeners(1).pairs[0]
 
@@ -75,10 +75,6 @@ def test_a_tilt_keeps_a_path_causal_and_its_onset_sharp() -> None:
     tilted = with_tilt(impulse, 3.0)
     assert np.abs(tilted[:100]).max() < 1e-6  # the wrapped end of the filter's own response
     assert np.abs(tilted).argmax() == 100
-
-
-def test_a_tail_needs_a_path_longer_than_a_millisecond() -> None:
-    np.testing.assert_array_equal(with_scaled_tail(np.ones(50), 0.5), [1.0] * 48 + [0.5] * 2)
 
 
 def test_a_variant_has_no_variants() -> None:

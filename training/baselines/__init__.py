@@ -1,9 +1,9 @@
-"""Designs that a trained generator is compared with, each from the same estimates.
+"""Methods to compare a trained generator with; all design from the same estimated paths.
 
-Every one has a `name` and `design(paths) -> ControlFilter`.
+Each has a `name` and `design(paths) -> ControlFilter`.
 """
 
-from training.baselines.analytic import ProjectedRatio, RatioBase
+from training.baselines.analytic import RatioBase, Start
 from training.baselines.fomaml import Fomaml
 from training.baselines.generative import GenerativeFixedFilter
 from training.baselines.iterative_fir import IterativeFir
@@ -14,9 +14,9 @@ __all__ = [
     "Fomaml",
     "GenerativeFixedFilter",
     "IterativeFir",
-    "ProjectedRatio",
     "RatioBase",
     "SelectiveFixedFilter",
+    "Start",
     "SupportSharedWmmse",
     "Wmmse",
     "WmmseFast",

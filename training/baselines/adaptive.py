@@ -1,4 +1,4 @@
-"""Adaptive references: FxLMS, FxNLMS and weighted FxLMS (Section 3.1 of the paper; Kuo & Morgan 1996).
+"""Adaptive methods for comparison: FxLMS, FxNLMS and weighted FxLMS (Section 3.1 of the paper; Kuo & Morgan 1996).
 
 Sample by sample, with L taps w, true paths p and s, and a gradient weighting g that the error and the filtered
 reference share, so that the step follows the gradient of |g * e|^2:
@@ -29,25 +29,29 @@ from scipy.fft import irfft, next_fast_len, rfft
 from scipy.signal import fftconvolve, oaconvolve, welch
 from torch import Tensor
 
-from synthesis.conventions import DESIGN_N_FFT, N_TAPS, SAMPLE_RATE_HZ, frequencies_hz
+from synthesis.conventions import DESIGN_N_FFT, N_TAPS, SAMPLE_RATE_HZ
 from synthesis.minimum_phase import minimum_phase_fir
-from synthesis.octave_bands import NR_BANDS, band_matrix, centre_hz, edges_hz
+from synthesis.octave_bands import NR_BANDS, centre_hz, edges_hz
 from synthesis.paths import AcousticPaths, ControlFilter
+from synthesis.spectra import band_matrix, frequencies_hz
 
 Array = NDArray[np.float64]
 Source = Callable[[int], Array]
 """The next so many samples of a reference signal."""
 
 ADAPTATION_STREAM, VALIDATION_STREAM = 3, 4
-"""White noise for adapting and for validating: `default_rng([seed, stream])`, neither of them the scored noise."""
+"""Random streams of the white noises for adaptation and validation, `default_rng([seed, stream])`; neither is the
+noise used for scoring."""
 
 BLOCK_SAMPLES = 1024
 GUARD_SAMPLES = SAMPLE_RATE_HZ
 DIVERGED_POWER_RATIO = 10.0
-"""Weighted error over weighted disturbance: nothing that converges is 10 dB worse than no filter for a second."""
+"""Ratio of weighted error to weighted disturbance over a second that counts as divergence: 10 dB worse than no
+filter."""
 
 NEGLIGIBLE_ENERGY = 1e-12
-"""Share of a response's energy in the tail left out: -120 dB; rounding of a float32 spectrum leaves less."""
+"""Fraction of a response's energy in the tail that is left out: -120 dB, more than float32 rounding of a spectrum
+produces."""
 
 WEIGHTING_TAPS = 2048
 WEIGHTING_ORDER = 2
@@ -61,16 +65,17 @@ VALIDATION_POWER_FLOOR = 1e-12
 
 @dataclass(frozen=True)
 class Schedule:
-    """How long a filter adapts, and how fast.
+    """Duration and step size of the adaptation.
 
-    step: dimensionless, of mu = step / (n_taps * power). Independent samples would bear 2. Earphones bear less:
-        the filtered reference has a few strong modes, and each acts back late, through the secondary path. Of
-        PANDAR's 30 ears none diverged within 20 s at 0.05, 18 did at 0.075 and 26 at 0.1, so the default keeps a
-        factor of two to three. Twice the step converges twice as fast, to a noisier filter.
-    interval_s: between validations. cap_s: most time to adapt.
-    patience, min_gain_db: stop after so many validations in a row none of which beat the best by so much.
-        Validations scatter by 0.2 dB as the taps wander, while the slow modes still bring 0.1 dB in 10 s: one
-        or two that fail to improve mean nothing yet, three do.
+    step: dimensionless, with mu = step / (n_taps * power). For independent samples values below 2 are stable. The
+        limit is lower for earphones: the filtered reference has a few strong modes, and the secondary path delays
+        the effect of each update. Of
+        PANDAR's 30 ears none diverged within 20 s at 0.05, 18 did at 0.075 and 26 at 0.1, so the default has a
+        margin of a factor of two to three. Twice the step converges twice as fast, to a noisier filter.
+    interval_s: time between validations. cap_s: longest adaptation.
+    patience, min_gain_db: stop after `patience` consecutive validations that do not exceed the best by min_gain_db.
+        Validations scatter by 0.2 dB while the slow modes still gain 0.1 dB in 10 s, so one or two without
+        improvement are no reason to stop.
     """
 
     step: float = 0.025
@@ -80,7 +85,7 @@ class Schedule:
     min_gain_db: float = 0.05
 
     def __post_init__(self) -> None:
-        """Refuse what would never end or never start.
+        """Check the values.
 
         Raises:
             ValueError: a step, interval, cap or patience that is not positive and finite.
@@ -93,7 +98,7 @@ class Schedule:
 
 @dataclass(frozen=True)
 class Account:
-    """How one filter came about.
+    """Record of the adaptation of one filter.
 
     adapted_s: seconds of signal it adapted to. validated_s, noise_reduction_db: time and result of each
     validation, mean over the 21 bands from 50 Hz to 5 kHz. samples_per_s: of one core's time, validations not
@@ -111,7 +116,8 @@ class Account:
 
 @dataclass(frozen=True)
 class FxLms:
-    """Filtered-x LMS on white noise, its gradient weighted by `band_weighting`; the best validated filter counts.
+    """Filtered-x LMS on white noise, with the gradient weighted by `band_weighting`; returns the best validated
+    filter.
 
     seed: of the white noises. Every ear adapts to the same noise.
     """
@@ -149,7 +155,7 @@ class FxLms:
 
 
 class FxNlms(FxLms):
-    """FxLMS with each step divided by the energy of the filtered reference then in the taps."""
+    """FxLMS with each step divided by the energy of the filtered reference in the filter's delay line."""
 
     name: ClassVar[str] = "fxnlms"
     normalised: ClassVar[bool] = True
@@ -157,11 +163,11 @@ class FxNlms(FxLms):
 
 @dataclass(frozen=True)
 class WeightedFxLms:
-    """Filtered-x LMS on each noise itself, weighted so that every one-third-octave band of it counts alike.
+    """Filtered-x LMS on each noise, weighted so that every one-third-octave band of it counts equally.
 
-    Normalised as FxNLMS is: a burst of a recording is up to twenty times its mean power, and a step small enough
-    for bursts would leave the rest unlearned. 40 s on the noise, repeated as often as needed, and no earlier
-    stop. Validated on the same noise: there is no other of its kind, and the filter is meant for it.
+    Normalised like FxNLMS: a burst in a recording has up to twenty times the mean power, and a step size small
+    enough for bursts would be too slow for the rest. Each filter adapts for 40 s on the noise, repeated as needed,
+    and is validated on the same noise, for which it is meant.
     """
 
     schedule: Schedule = Schedule(cap_s=40.0, patience=4)

@@ -1,10 +1,12 @@
-"""The two designs that need neither training nor a solve."""
+"""Methods that need neither training nor a linear solve."""
 
 from dataclasses import dataclass
 
+from synthesis.generator_config import Base
 from synthesis.minimum_phase import minimum_phase_fir
-from synthesis.path_ratio import Base, log_base_magnitude, projected_ratio_fir, regularised_ratio
+from synthesis.path_ratio import log_base_magnitude, regularised_ratio
 from synthesis.paths import AcousticPaths, ControlFilter
+from synthesis.synthesizer import start_filter
 
 
 @dataclass(frozen=True)
@@ -24,11 +26,11 @@ class RatioBase:
 
 
 @dataclass(frozen=True)
-class ProjectedRatio:
-    """Samples 0 to 2047 of the inverse transform of the complex W_reg."""
+class Start:
+    """A design of `synthesis.backends.methods.STARTS`, as every backend makes it."""
 
-    name: str = "projected_ratio"
+    name: str
 
     def design(self, paths: AcousticPaths) -> ControlFilter:
         """Taps [batch, 2048] from estimated paths."""
-        return ControlFilter(projected_ratio_fir(regularised_ratio(paths)))
+        return ControlFilter(start_filter(paths, self.name))

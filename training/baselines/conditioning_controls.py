@@ -1,7 +1,7 @@
-"""Conditioning controls (Table 2 of the paper): a trained generator, misled about the path it corrects.
+"""Conditioning controls (Table 2 of the paper): a trained generator with wrong information about the path.
 
-Neither is trained. What they lose against the generator is what it had from the path's phase, and from the path
-at all. Paths lie on the generator's device.
+Neither is trained. Their loss of noise reduction shows how much the generator depends on the phase of the path and
+on the path itself. Paths are on the generator's device.
 """
 
 from __future__ import annotations
@@ -18,23 +18,26 @@ from synthesis.generator import Generator
 from synthesis.minimum_phase import minimum_phase_fir
 from synthesis.paths import AcousticPaths, ControlFilter
 from training.baselines.network_training import PathInputs
+from training.baselines.wmmse import support_estimates
 from training.training_set import TrainingSet
 
 PHASE_CHANNELS = tuple(CHANNELS.index(name) for name in CHANNELS if name.endswith(("_re", "_im")))
 """Of ratio, mismatch, primary and secondary path."""
 
 SAME_PATH = 1e-3
-"""Relative distance below which two estimates are one path: variants of an ear share their primary path."""
+"""Relative distance below which two estimates count as the same path: variants of an ear share their primary
+path."""
 
 CASES_AT_ONCE = 8
 
 
 @dataclass(frozen=True)
 class ShuffledPhase:
-    """The generator sees the phase channels of another query, and everything else of its own.
+    """The generator reads the phase channels of another query, the donor, and all other channels of the query
+    itself.
 
-    pool: estimates of all queries, the designed ones among them. The donor is drawn once per seed and query,
-    from those that share neither path with it, however the queries are batched.
+    pool: estimates of all queries, including those to design for. Each query's donor is drawn, by the seed, from
+    the queries that share neither path with it; batching does not change it.
     """
 
     generator: Generator
@@ -50,7 +53,7 @@ class ShuffledPhase:
         return ControlFilter(minimum_phase_fir(inputs.log_base + correction))
 
     def shuffled_features(self, paths: AcousticPaths) -> Tensor:
-        """The twelve channels, those of the phase from each query's donor: [batch, 12, n_bins]."""
+        """The twelve channels, with the phase channels of each query's donor: [batch, 12, n_bins]."""
         donors = self.donors(paths)
         features = _inputs(self.generator, paths).features.clone()
         lent = _inputs(self.generator, AcousticPaths(self.pool.primary[donors], self.pool.secondary[donors]))
@@ -58,7 +61,7 @@ class ShuffledPhase:
         return features
 
     def donors(self, paths: AcousticPaths) -> list[int]:
-        """Each query's donor, as a place in the pool."""
+        """Index in the pool of each query's donor."""
         same_primary = _is_same(paths.primary, self.pool.primary)
         same_secondary = _is_same(paths.secondary, self.pool.secondary)
         return [
@@ -77,9 +80,9 @@ class ShuffledPhase:
 
 @dataclass(frozen=True)
 class PathIndependentCorrection:
-    """One correction for every query, on the query's own base.
+    """The same correction for every query, applied to the query's own base.
 
-    correction: mean of the generator's over the support's estimates, natural log, [n_bins].
+    correction: mean of the generator's corrections over the support's estimates, natural log, [n_bins].
     """
 
     generator: Generator
@@ -89,11 +92,9 @@ class PathIndependentCorrection:
     @classmethod
     @torch.no_grad()
     def fit(cls, training_set: TrainingSet, generator: Generator) -> Self:
-        """Average over the support's cases in the protocol's own calibration."""
+        """Average over the support's cases in the run's own calibration."""
         weight = next(generator.parameters())
-        paths = AcousticPaths.from_impulse_responses(
-            training_set.primary_estimates[0], training_set.secondary_estimates[0]
-        ).to(weight.dtype, weight.device)
+        paths = support_estimates(training_set).to(weight.dtype, weight.device)
         total = torch.zeros((), device=weight.device)
         for start in range(0, paths.batch_size, CASES_AT_ONCE):
             features = _inputs(generator, paths[start : start + CASES_AT_ONCE]).features
@@ -120,9 +121,9 @@ def _correction(generator: Generator, features: Tensor) -> Tensor:
 
 
 def _is_same(queries: Tensor, pool: Tensor) -> np.ndarray:
-    """Whether two spectra are one path, [n_queries, n_pool]."""
+    """Whether two spectra are of the same path, [n_queries, n_pool]."""
     flat_queries, flat_pool = (torch.view_as_real(each).flatten(1) for each in (queries, pool))
-    # Differences first: the product form of the distance would round a small one away.
+    # Computed from differences: the matrix-product form loses small distances to rounding.
     distance = torch.cdist(flat_queries, flat_pool, compute_mode="donot_use_mm_for_euclid_dist")
     same: np.ndarray = (distance < SAME_PATH * flat_queries.norm(dim=-1, keepdim=True)).cpu().numpy()
     return same

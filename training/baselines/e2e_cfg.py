@@ -1,8 +1,8 @@
 """Path-conditioned E2E-CFG (Section 3.2 of the paper): a convolutional Transformer that predicts taps directly.
 
-Strided convolutions turn eight path channels into tokens of 64 bins each, a Transformer encoder relates them,
-and a head makes 2048 taps from their mean and from six statistics that keep the amplitude scale. The paper gives
-the ingredients; the sizes are this project's, and `training.sharing_study` tries others.
+Strided convolutions turn eight path channels into tokens of 64 bins each, a Transformer encoder processes them,
+and a head computes 2048 taps from their mean and from six statistics that keep the amplitude scale. The paper gives
+the ingredients; the sizes are this project's, and `studies/sharing` tries others.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ CHANNELS_READ = (
     "log_ratio",
     "frequency",
 )
-"""Six of the paths, and two that tell the wanted magnitude and the place."""
+"""Six channels of the paths, and two for the target magnitude and the frequency."""
 
 STRIDE = 4
 KERNEL_SIZE = 9
@@ -53,9 +53,10 @@ N_HEADS = 4
 
 @dataclass(frozen=True)
 class E2eCfgSize:
-    """Sizes of the network. widths: channels after each quartering of the points, the last a token's.
+    """Sizes of the network. widths: channels after each reduction of the points by four; the last is the
+    width of a token.
 
-    token_width: what of each token the head reads, one token beside the other; None: it reads the tokens' mean.
+    token_width: features that the head reads of each token, concatenated; None: it reads the mean of the tokens.
     """
 
     widths: tuple[int, ...] = (32, 64, 128)
@@ -69,7 +70,8 @@ STANDARD_SIZE = E2eCfgSize()
 
 
 class E2eCfgNetwork(FilterNetwork):
-    """Estimated paths -> taps. The last layer starts at zero, so that an untrained network is silent."""
+    """Estimated paths -> taps. The last layer is initialised to zero, so that an untrained network outputs zero
+    taps."""
 
     def __init__(self, n_fft: int = DESIGN_N_FFT, size: E2eCfgSize = STANDARD_SIZE) -> None:
         """n_fft: points of the Fourier grid that the paths are read on."""
@@ -80,7 +82,7 @@ class E2eCfgNetwork(FilterNetwork):
         self.stages = nn.Sequential(*(_stage(n_in, n_out) for n_in, n_out in stages))
         n_tokens = n_fft // 2 // STRIDE ** len(size.widths) + 1
         self.position = nn.Parameter(0.02 * torch.randn(n_tokens, width))
-        # No dropout: its draws would be one more state to resume.
+        # No dropout: its random state would have to be saved for resuming.
         layer = nn.TransformerEncoderLayer(
             width,
             N_HEADS,
@@ -109,8 +111,8 @@ class E2eCfgNetwork(FilterNetwork):
         read = related.mean(1) if self.narrow is None else self.narrow(related).flatten(1)
         with full_precision(read):
             summary = torch.cat((read.float(), inputs.statistics), -1)
-            # The mean over the hidden units, where a layer takes their sum: one update moves a tap by about the
-            # learning rate, as Adam on the taps themselves would, not by hundreds of it.
+            # The mean over hidden units instead of the sum: one update then changes a tap by about the learning
+            # rate, as Adam on the taps would, instead of hundreds of times as much.
             taps: Tensor = self.head(summary) / self.head[-1].in_features
         return Designed(taps, torch.zeros_like(taps[:, :1]))
 
@@ -134,8 +136,8 @@ class E2eCfg(NetworkMethod):
     ) -> Self:
         """Train on the device that holds the training set; see `train_network` for resuming and errors.
 
-        config: of the PRIME model it stands beside; its learning rate gives way to `learning_rate`. n_fft: the
-        data set's Fourier grid.
+        config: of the PRIME model to compare with, but with `learning_rate` instead of its own. n_fft: points of
+        the data set's Fourier grid.
         """
         torch.manual_seed(seed)
         method = cls("e2e_cfg", E2eCfgNetwork(n_fft, size).to(training_set.primary_estimates.device))
@@ -145,7 +147,7 @@ class E2eCfg(NetworkMethod):
 
 
 def _stage(n_in: int, n_out: int) -> nn.Sequential:
-    """A quarter of the points: [batch, n_in, 4 n + 1] -> [batch, n_out, n + 1]."""
+    """Reduces the points by four: [batch, n_in, 4 n + 1] -> [batch, n_out, n + 1]."""
     return nn.Sequential(
         nn.Conv1d(n_in, n_out, KERNEL_SIZE, stride=STRIDE, padding=KERNEL_SIZE // 2),
         nn.GroupNorm(8, n_out),

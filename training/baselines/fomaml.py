@@ -1,7 +1,7 @@
 """First-order meta-learning of an initial FIR (FOMAML: Finn et al. 2017; Shi et al. 2021 for noise control).
 
-800 pooled updates lower the mean loss of one filter over support cases; 400 meta updates then lower the loss that
-each case has after an inner step of its own, with the gradient taken at the adapted filter. The result is scored
+800 pooled updates minimise the mean loss of one filter over support cases; 400 meta updates then minimise the loss
+that each case has after its own inner step, with the gradient taken at the adapted filter. The result is scored
 as it is, before any inner step, for every query alike. Supervision is by true support paths.
 """
 
@@ -23,18 +23,19 @@ from training.training_set import TrainingSet
 
 N_POOLED_UPDATES, N_META_UPDATES = 800, 400
 MAX_BATCH_SIZE = 64
-"""Support cases of an update: all, unless there are more than this. Seven persons with their variants make 56; with
-eight of fourteen cases drawn, held-out ears lost 0.4 dB, and the end depended on the last draws."""
+"""Largest number of support cases per update; seven persons with their variants have 56. With eight of fourteen
+cases drawn, held-out ears lost 0.4 dB, and the result depended on the last draws."""
 POOLED_LEARNING_RATE = 5e-4
 META_LEARNING_RATE = 1e-4
 INNER_STEP = 1e-6
-"""Of one gradient step. The gradient's norm is about 200 dB per unit of taps whose norm is 0.4; of steps from 3e-7
-to 1e-5 after the pooled phase, 1e-6 to 3e-6 gain the most noise reduction, and longer ones lose some."""
+"""Step size of the inner gradient step. The gradient's norm is about 200 dB per unit of the taps, whose norm is
+0.4. Of step sizes from 3e-7 to 1e-5 after the pooled phase, 1e-6 to 3e-6 gain the most noise reduction; larger ones
+lose."""
 
 
 @dataclass(frozen=True)
 class Fomaml:
-    """One initial filter for every query.
+    """The same initial filter for every query.
 
     taps: [1, 2048].
     """
@@ -55,10 +56,10 @@ class Fomaml:
         n_meta_updates: int = N_META_UPDATES,
         progress: Callable[[int, int, float], None] | None = None,
     ) -> Self:
-        """From silence (all taps zero), Adam outside, one plain gradient step inside.
+        """Start from zero taps; Adam in the outer loop, one gradient step in the inner loop.
 
-        reference_psd: mean square per bin, [n_bins]. objective: weights of Eq. 6. seed: of the cases drawn, where
-        there are more than 64; without a draw every seed ends alike. progress: called after each
+        reference_psd: mean square per bin, [n_bins]. objective: weights of Eq. 6. seed: for drawing cases,
+        if there are more than 64; otherwise the result does not depend on it. progress: called after each
         update with updates done, updates in all, and the mean loss (in the meta phase after the inner step).
         """
         true = training_set.true
@@ -89,6 +90,6 @@ class Fomaml:
 def _loss_of_some(
     objective: ObjectiveConfig, support: AcousticPaths, reference_psd: Tensor, rng: np.random.Generator
 ) -> TapLoss:
-    """Of as many cases as an update takes, drawn without repetition."""
+    """The loss of the cases of one update, drawn without replacement."""
     drawn = rng.permutation(support.batch_size)[:MAX_BATCH_SIZE].tolist()
     return TapLoss(objective, AcousticPaths(support.primary[drawn], support.secondary[drawn]), reference_psd)

@@ -1,7 +1,7 @@
 """Generative fixed filter: a learned mixture of band filters, after Luo et al. 2023 (GFANC).
 
-GFANC splits one broad-band control filter into sub-filters that sum to it, and a network weighs them by the
-incoming noise. Here the broad-band filter is the support-shared WMMSE one, and the weights follow the query's
+GFANC splits one broad-band control filter into sub-filters that sum to it, and a network weights them according to
+the incoming noise. Here the broad-band filter is the support-shared WMMSE one, and the weights follow the query's
 estimated paths. Three decisions of this project's own, each for more held-out noise reduction than its
 alternative:
 
@@ -22,10 +22,10 @@ import torch
 from scipy.signal import butter, sosfilt
 from torch import Tensor, nn
 
-from synthesis.conventions import DESIGN_N_FFT, SAMPLE_RATE_HZ, frequencies_hz
+from synthesis.conventions import DESIGN_N_FFT, SAMPLE_RATE_HZ
 from synthesis.octave_bands import AMP_BANDS, edges_hz
 from synthesis.paths import AcousticPaths
-from synthesis.spectra import squared_magnitude
+from synthesis.spectra import frequencies_hz, squared_magnitude
 from synthesis.wiener import design_shared_wmmse
 from training.baselines.iterative_fir import PAPER_OBJECTIVE
 from training.baselines.network_training import Designed, FilterNetwork, NetworkMethod, train_network
@@ -35,14 +35,14 @@ from training.objective import FrequencyDomainObjective
 from training.training_set import TrainingSet
 
 N_SUB_FILTERS = 15
-"""As many as in GFANC: half-octave bands."""
+"""The number in GFANC: half-octave bands."""
 CROSSOVER_ORDER = 4
 HIDDEN_WIDTH = 64
 N_UPDATES, BATCH_SIZE, LEARNING_RATE = 1000, 4, 3e-3
 
 
 def band_edges_hz(n_bands: int = N_SUB_FILTERS) -> np.ndarray:
-    """Edges of bands equally wide in log f over the scored ones, 44.7 Hz to 8.9 kHz: [n_bands + 1]."""
+    """Edges in Hz of bands of equal logarithmic width from 44.7 Hz to 8.9 kHz: [n_bands + 1]."""
     return np.geomspace(edges_hz(AMP_BANDS[0])[0], edges_hz(AMP_BANDS[-1])[1], n_bands + 1)
 
 
@@ -50,8 +50,8 @@ def sub_filters(taps: Tensor, n_bands: int = N_SUB_FILTERS) -> Tensor:
     """Split a filter [n_taps] into causal band filters [n_bands, n_taps] whose sum is the filter.
 
     With L_1 ... L_(n-1) Butterworth low passes at the edges between the bands, and L_0 = 0,
-    L_n = 1, band b is (L_b - L_(b-1)) w: the sum telescopes to w. What a band's decay loses beyond the last tap,
-    it loses in L_b w and regains in its neighbour.
+    L_n = 1, band b is (L_b - L_(b-1)) w: the sum telescopes to w. The part of L_b w that is
+    cut off after the last tap is missing in band b and present in its neighbour, so the sum stays exact.
     """
     edges = band_edges_hz(n_bands)[1:-1]
     whole = taps.double().cpu().numpy()
@@ -89,10 +89,10 @@ class WeightNetwork(FilterNetwork):
         self.layers = nn.Sequential(nn.Linear(2 * n_bands, HIDDEN_WIDTH), nn.SiLU(), last)
 
     def lacking_gain(self, paths: AcousticPaths) -> Tensor:
-        """Per band, the factor by which the broad-band filter would serve these paths best, less one.
+        """Per band, the optimal gain of the broad-band filter for these paths, minus one.
 
-        It is the least-squares solution of P = g S W over the band's bins, weighted by the reference: complex g - 1
-        as real and imaginary parts, [batch, 2 n_bands].
+        It is the least-squares solution of P = g S W over the band's bins, weighted by the reference: complex g -
+        1, as real and imaginary parts, [batch, 2 n_bands].
         """
         served = paths.secondary * self.broad_band
         cross = self.reference_psd * (paths.primary - served) * served.conj()
@@ -112,7 +112,7 @@ class WeightNetwork(FilterNetwork):
 
 
 class GenerativeFixedFilter(NetworkMethod):
-    """`generative`: the support-shared WMMSE filter, its fifteen parts weighed for each query."""
+    """`generative`: the support-shared WMMSE filter, with its fifteen parts weighted for each query."""
 
     @classmethod
     def fit(
@@ -127,8 +127,8 @@ class GenerativeFixedFilter(NetworkMethod):
     ) -> Self:
         """Train on support cases and mixtures, on the reference-spectrum version of Eq. 6.
 
-        reference_psd: mean square per bin, [n_bins]. objective: its weights. progress: now and then, with the
-        updates done, the updates in all and the last loss.
+        reference_psd: mean square per bin, [n_bins]. objective: weights of Eq. 6. progress: called regularly
+        with the updates done, the total number of updates and the last loss.
         """
         broad_band = design_shared_wmmse(support_estimates(training_set), reference_psd)
         torch.manual_seed(seed)

@@ -14,9 +14,9 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from synthesis.noise_reduction import level_db
-from synthesis.octave_bands import AMP_BANDS, NR_BANDS, band_matrix
+from synthesis.octave_bands import AMP_BANDS, NR_BANDS
 from synthesis.paths import AcousticPaths, ControlFilter
-from synthesis.spectra import squared_magnitude
+from synthesis.spectra import band_matrix, squared_magnitude
 from training.baselines.analytic import RatioBase
 from training.config import ObjectiveConfig, load_config
 from training.objective import ENERGY_FLOOR, RISK_SHARE
@@ -29,7 +29,7 @@ DB_PER_NEPER = 10 / math.log(10)
 
 
 class TapLoss:
-    """Eq. 6 of `FrequencyDomainObjective` without the Delta term, for each ear, with its gradient by hand.
+    """Eq. 6 of `FrequencyDomainObjective` without the Delta term, for each ear, with an explicit gradient.
 
     All that does not change between two steps is computed once, and a step costs one transform of the taps and
     one of the gradient: two fifths of the time that automatic differentiation takes.

@@ -6,7 +6,6 @@ the same cases, mixtures and clips, so that only the networks differ.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -17,20 +16,16 @@ from torch import Tensor, nn
 
 from synthesis.conventions import DESIGN_N_FFT
 from synthesis.features import path_features
-from synthesis.path_ratio import Base, floored_log, log_base_magnitude, regularised_ratio
+from synthesis.generator_config import Base
+from synthesis.path_ratio import floored_log, log_base_magnitude, regularised_ratio
 from synthesis.paths import AcousticPaths, ControlFilter
 from training.config import TrainingConfig
 from training.objective import Objective
 from training.precision import network_precision
-from training.trainer import learning_rate, save_state
+from training.trainer import STATE_EVERY_UPDATES, ReportUpdate, learning_rate, save_state
 from training.training_set import TrainingSet
 
-STATE_EVERY_UPDATES = 250
-
 N_STATISTICS = 6
-
-ReportUpdate = Callable[[int, int, float], None]
-"""Called with the updates done, the updates in all, and the last loss."""
 
 
 @dataclass(frozen=True)

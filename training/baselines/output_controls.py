@@ -18,7 +18,8 @@ import torch
 from torch import Tensor, nn
 
 from synthesis.conventions import DESIGN_N_FFT, N_TAPS
-from synthesis.generator import NEPER_PER_DB, Generator, GeneratorConfig
+from synthesis.generator import Generator
+from synthesis.generator_config import NEPER_PER_DB, GeneratorConfig
 from synthesis.minimum_phase import minimum_phase_response
 from synthesis.path_ratio import floored_log
 from synthesis.paths import AcousticPaths

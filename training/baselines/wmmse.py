@@ -9,7 +9,6 @@ import torch
 from torch import Tensor
 
 from synthesis.conjugate_gradients import conjugate_gradients
-from synthesis.gauss_newton import PAPER, refine
 from synthesis.paths import AcousticPaths, ControlFilter
 from synthesis.toeplitz import GohbergSemencul, SymmetricToeplitz
 from synthesis.wiener import design_shared_wmmse, design_wmmse, toeplitz_symbol, toeplitz_system, wmmse_weights
@@ -23,25 +22,14 @@ iterations 30 measured ears come within 0.012 dB of the direct solution's noise 
 
 @dataclass(frozen=True)
 class Wmmse:
-    """Direct double-precision Toeplitz solve, then `n_updates` Gauss-Newton updates of the `paper` profile.
-
-    reference_psd: mean square per bin, [n_bins], in the paths' real type.
-    """
+    """Direct double-precision Toeplitz solve. reference_psd: mean square per bin, [n_bins], in the paths' type."""
 
     reference_psd: Tensor
-    n_updates: int = 0
-
-    @property
-    def name(self) -> str:
-        """`wmmse`; with updates, the reports add their number."""
-        return "wmmse"
+    name: str = "wmmse"
 
     def design(self, paths: AcousticPaths) -> ControlFilter:
         """Taps [batch, 2048] from estimated paths."""
-        taps = design_wmmse(paths, self.reference_psd)
-        if self.n_updates:
-            taps = refine(paths, taps, self.reference_psd, n_updates=self.n_updates, profile=PAPER).taps
-        return ControlFilter(taps)
+        return ControlFilter(design_wmmse(paths, self.reference_psd))
 
 
 @dataclass(frozen=True)
@@ -93,7 +81,7 @@ class WmmseFast:
 
 @dataclass(frozen=True)
 class SupportSharedWmmse:
-    """The filter that serves the support's estimates best together, for every query alike.
+    """One filter for every query: the weighted least-squares solution over all estimates of the support.
 
     taps: [1, 2048].
     """
@@ -112,7 +100,7 @@ class SupportSharedWmmse:
 
 
 def support_estimates(training_set: TrainingSet) -> AcousticPaths:
-    """The protocol's own calibration of the support cases."""
+    """Estimates of the support cases from the run's own calibration."""
     return AcousticPaths.from_impulse_responses(
         training_set.primary_estimates[0], training_set.secondary_estimates[0]
     )

@@ -24,7 +24,7 @@ canal leaks to the outside, past the tip and through it::
 
 Listeners differ in every element (log-normal); a listener's ears share part of it. The left ear faces the
 source; the right one lies in the shadow and sits looser, as in PANDAR. The nominal values and spreads come from
-fitting the circuit to the one-third-octave levels of PANDAR's ears; `resemblance.py` measures the likeness.
+fitting the circuit to the one-third-octave levels of PANDAR's ears; `studies/resemblance` measures the likeness.
 """
 
 from __future__ import annotations

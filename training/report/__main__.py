@@ -1,6 +1,7 @@
-"""`python -m training.report RUN [OUT]`, RUN a run's folder or a packed run (`training/packed_run.py`).
+"""`python -m training.report RUN [OUT]`, with RUN a run's folder or a packed run (`training/packed_run.py`).
 
-The report is written to the folder; of a packed run to OUT, with the run itself, and without OUT only printed.
+The report of a folder is written into it. A packed run is unpacked into OUT with its report; without OUT the report
+is only printed.
 """
 
 import sys
@@ -14,7 +15,7 @@ from training.run_folder import RunError
 
 
 def main(arguments: list[str]) -> int:
-    """Write the report; 2 and one line on standard error where there are no usable rows."""
+    """Write the report. Without usable rows, print one line on standard error and return 2."""
     if {"-h", "--help"} & set(arguments):
         print(__doc__)
         return 0

@@ -1,4 +1,4 @@
-"""The report from top to bottom: rows -> tables -> figures -> pages."""
+"""Composes the report: rows -> tables -> figures -> pages."""
 
 from __future__ import annotations
 
@@ -24,22 +24,23 @@ TABLES_FILE = "tables.md"
 SPLITS_FILE = "splits.md"
 
 NOTE = (
-    "NR: mean over the one-third octaves 50 Hz-5 kHz. AMP: 50 Hz-8 kHz, clipped per block. low, high: change of "
-    "level in 22.4-44.7 Hz and 8.9-22.4 kHz, positive is louder. late cut: the primary's taps from 2048 on set to "
-    "zero. Means over ears, conditions and seeds within a listener, over listeners within a split, over splits; "
-    "SD: the sample's, over split means. cases: ears times conditions. No listener was in its model's support. "
-    "GN(k): k updates of the `fast` profile for prime-log, of the `paper` profile for all else, unless named. "
-    "(true paths): adapted on the query's true paths, a reference that no other line may be measured by. "
+    "NR: mean over the one-third octaves 50 Hz-5 kHz. AMP: 50 Hz-8 kHz, quieter bands counted as 0 in each block. "
+    "low, high: change of level in 22.4-44.7 Hz and 8.9-22.4 kHz, positive is louder. late cut: scored with the "
+    "primary's taps from 2048 on set to zero. Means over ears, conditions and seeds within a listener, over "
+    "listeners within a split, over splits; SD: sample standard deviation over split means. cases: ears times "
+    "conditions. No listener was in its model's support. "
+    "GN(k): k updates of the `fast` profile for prime-log, of the `paper` profile for all others, unless named. "
+    "(true paths): adapted on the query's true paths, so not comparable with the other lines. "
     "paper: 23 PANDAR persons, ten splits, three seeds, an RTX 5090."
 )
 
 MADE_BY = {
-    CASES_FILE: "python training/run_splits.py ... --methods NAME,... --out OUT",
-    CORE_TIME_FILE: "python training/run_splits.py ... --out OUT",
-    WEIGHTED_FXLMS_FILE: "python training/run_splits.py ... --methods weighted_fxlms,... --out OUT",
-    PATHS_FILE: "python training/run_splits.py ... --out OUT",
+    CASES_FILE: "python -m training.run_splits ... --methods NAME,... --out OUT",
+    CORE_TIME_FILE: "python -m training.run_splits ... --out OUT",
+    WEIGHTED_FXLMS_FILE: "python -m training.run_splits ... --methods weighted_fxlms,... --out OUT",
+    PATHS_FILE: "python -m training.run_splits ... --out OUT",
 }
-"""Which command writes which input."""
+"""Input file -> command that writes it."""
 
 
 def write_report(folder: Path) -> str:
@@ -66,11 +67,11 @@ def write_report(folder: Path) -> str:
 
 
 def section_tables(section: Section, times: pd.DataFrame | None) -> list[str]:
-    """All tables of a section in their order."""
+    """All tables of a section, in order."""
     parts: list[str | None] = []
     for table in tables.PAPER_TABLES:
         text = tables.paper_table(section, table, times)
-        parts.append(text or f"{table.title}: left out, none of its designs is in these rows.")
+        parts.append(text or f"{table.title}: left out, because these rows have none of its designs.")
     parts += [tables.starts(section), tables.pairs(section), tables.all_designs(section)]
     parts += [*tables.loose_fits(section), tables.predictions(section), tables.by_split(section)]
     return [part for part in parts if part]
@@ -84,7 +85,7 @@ def draw(
     weighted: pd.DataFrame | None,
     paths: Listeners | None,
 ) -> None:
-    """All figures of one window; those over K, time and risk take the widest group of conditions."""
+    """All figures of one window; those over updates and time use the largest group of conditions."""
     widest, apart = found[0], [section for section in found if section.conditions != "all"]
     figures.plot_bands(apart, weighted, folder / f"noise_reduction_per_band{suffix}.png")
     figures.plot_prediction(apart[0], folder / f"predicted_against_scored{suffix}.png")
@@ -99,7 +100,7 @@ def draw(
 def _left_out(
     rows: pd.DataFrame, *, times: pd.DataFrame | None, weighted: pd.DataFrame | None, paths: Listeners | None
 ) -> str:
-    """A line for each part whose input is missing, with the command that makes it."""
+    """A line for each part whose input is missing, with the command that writes that input."""
     lines = []
     for part, file, content in (
         ("core times", CORE_TIME_FILE, times),
@@ -107,10 +108,10 @@ def _left_out(
         ("a page for each listener", PATHS_FILE, paths),
     ):
         if content is None:
-            lines.append(f"- Left out: {part}. No `{file}`; `{MADE_BY[file]}` makes it.")
+            lines.append(f"- Left out: {part}. No `{file}`; `{MADE_BY[file]}` writes it.")
     if not rows.k.any():
         lines.append("- Left out: Gauss-Newton from common starts. No rows with k > 0.")
     absent = [method for method in METHODS if method not in set(rows.method) and method != "weighted_fxlms"]
     if absent:
-        lines.append(f"- Methods without rows: {', '.join(absent)}. `{MADE_BY[CASES_FILE]}` makes them.")
+        lines.append(f"- Methods without rows: {', '.join(absent)}. `{MADE_BY[CASES_FILE]}` adds them.")
     return "\n".join(lines)

@@ -1,4 +1,4 @@
-"""What a line of a table stands for: a method after k updates in a profile; its name and its place."""
+"""A design, that is, a method after k updates with a profile: its name and its place in tables."""
 
 from __future__ import annotations
 
@@ -37,10 +37,10 @@ METHODS = (
     "fxnlms",
     "weighted_fxlms",
 )
-"""The order of every table and legend; what is not named here follows, by name."""
+"""Order in tables and legends; other methods follow, sorted by name."""
 
 ADAPTIVE = frozenset({"fxlms", "fxnlms", "weighted_fxlms"})
-"""References that adapt on the query's true paths."""
+"""Methods that adapt on the query's true paths."""
 
 _NAME = re.compile(r"(?P<method>.+?)(?: \+ GN\((?P<k>\d+)(?:, (?P<profile>\w+))?\))?")
 
@@ -54,7 +54,7 @@ class Design(NamedTuple):
 
 
 def own_profile(method: str) -> str:
-    """The profile that a method is refined in where its name says nothing: `fast` for prime-log, else `paper`."""
+    """The profile of a method's updates if the name does not state one: `fast` for prime-log, else `paper`."""
     return "fast" if method.startswith("prime-log") else "paper"
 
 
@@ -79,7 +79,7 @@ def as_design(key: Hashable) -> Design:
 
 
 def in_order(designs: Iterable[Design]) -> list[Design]:
-    """Sorted as `METHODS` says, then by profile and updates."""
+    """Sorted in the order of `METHODS`, then by profile and updates."""
 
     def place(design: Design) -> tuple[int, str, str, int]:
         known = METHODS.index(design.method) if design.method in METHODS else len(METHODS)
@@ -89,16 +89,16 @@ def in_order(designs: Iterable[Design]) -> list[Design]:
 
 
 def by_design(rows: pd.DataFrame) -> dict[Design, pd.DataFrame]:
-    """The rows of each design that is there, in order."""
+    """The rows of each design present, in order."""
     found = {as_design(key): own for key, own in rows.groupby(["method", "k", "profile"], sort=False)}
     return {design: found[design] for design in in_order(found)}
 
 
 def on_true_paths(design: Design, own: pd.DataFrame) -> bool:
-    """Whether a design was given the query's true paths, as its rows or its method say."""
+    """Whether a design used the query's true paths, according to its rows or its method."""
     return design.method in ADAPTIVE or bool((own.paths == "true").any())
 
 
 def marked_name(design: Design, own: pd.DataFrame) -> str:
-    """The design's name; one that was given the query's true paths says so."""
+    """The design's name, marked if it used the query's true paths."""
     return design_name(*design) + (" (true paths)" if on_true_paths(design, own) else "")

@@ -1,4 +1,4 @@
-"""Figures of one window, drawn from rows; every colour stands for the same method in all of them."""
+"""Figures of one window, drawn from rows; a method has the same colour in all figures."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from training.report.rows import Section, mean_and_deviation
 from training.scoring import SCORED_BANDS
 
 N_LINES = 7
-"""Lines in one axes; a grey reference may be the eighth."""
+"""Largest number of lines in one plot; a grey reference may be the eighth."""
 
 MAIN = (
     Design("prime-log"),
@@ -37,7 +37,7 @@ MAIN = (
     Design("fomaml"),
     Design("iterative_fir"),
 )
-"""Which designs a figure with room for few shows, the most wanted first."""
+"""Designs to show in a figure, in order of priority."""
 
 TRAILS = (
     ("prime-log", "fast"),
@@ -59,7 +59,7 @@ TRAILS = (
     ("projected_ratio", ""),
     ("fxlms", ""),
 )
-"""Which methods a figure of quality against cost shows, in which profile, the most wanted first."""
+"""Methods and profiles to show in a figure of quality against cost, in order of priority."""
 
 N_TRAILS = 8
 
@@ -90,7 +90,7 @@ LINES = ("-", "--", ":", "-.")
 
 
 def style(method: str) -> tuple[str, str]:
-    """Colour and marker of a method; what has none of its own takes its family's colour."""
+    """Colour and marker of a method; a method without its own has the colour of its family."""
     if method in STYLES:
         return STYLES[method]
     family = next((name for name in ("prime-log", "prime", "wmmse") if method.startswith(name)), "")
@@ -103,18 +103,18 @@ def line_style(design: Design) -> str:
 
 
 def chosen(present: Collection[Design], n: int = N_LINES) -> list[Design]:
-    """The main designs of those present, `n` at most, in the tables' order."""
+    """At most `n` of the main designs that are present, in the tables' order."""
     return in_order([design for design in MAIN if design in present][:n] or list(present)[:n])
 
 
 def save(figure: Figure, file: Path) -> None:
-    """Write a figure and let it go."""
+    """Write a figure and close it."""
     figure.savefig(file, dpi=130)
     plt.close(figure)
 
 
 def octave_axis(axes: Axes) -> None:
-    """A logarithmic frequency axis whose ticks read as in the tables."""
+    """A logarithmic frequency axis with labels as in the tables."""
     axes.set_xscale("log")
     axes.set_xlim(20, 22400)
     axes.set_xticks([31.5, 63, 125, 250, 500, 1000, 2000, 4000, 8000, 16000])
@@ -123,7 +123,7 @@ def octave_axis(axes: Axes) -> None:
 
 
 def plain_log_axis(axes: Axes) -> None:
-    """A logarithmic axis with plain numbers: 1, 2, 5, 10 over few decades, else the decades alone."""
+    """A logarithmic axis with plain numbers: 1, 2, 5, 10 over few decades, else powers of ten only."""
     axes.set_xscale("log")
     low, high = axes.get_xlim()
     axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5) if high < 1000 * low else (1,)))
@@ -132,7 +132,7 @@ def plain_log_axis(axes: Axes) -> None:
 
 
 def shade_counted_bands(axes: Axes) -> None:
-    """The bands that NR counts."""
+    """Shade the bands that NR is averaged over."""
     axes.axvspan(44.7, 5620, color="0.95", zorder=0)
     axes.axhline(0, color="0.6", lw=0.8, zorder=1)
 
@@ -174,7 +174,7 @@ def plot_bands(groups: Sequence[Section], weighted: pd.DataFrame | None, file: P
 
 
 def plot_prediction(section: Section, file: Path) -> None:
-    """How far the prediction from estimates alone misses the score, an ear a dot; with and without a coherence."""
+    """Predicted against scored NR, one dot per ear; with and without a coherence."""
     panels = {
         "predicted_noise_reduction_db": "with the calibration's coherence",
         "predicted_blind_noise_reduction_db": "without a coherence",
@@ -206,7 +206,7 @@ def plot_prediction(section: Section, file: Path) -> None:
 
 
 def plot_starts(section: Section, file: Path) -> None:
-    """NR against the number of Gauss-Newton updates, a line per start, a panel per profile."""
+    """NR against the number of Gauss-Newton updates, one line per starting method, one panel per profile."""
     profiles = sorted({design.profile for design in section.designs if design.k})
     if not profiles:
         return
@@ -240,13 +240,13 @@ def plot_starts(section: Section, file: Path) -> None:
 
 
 def _shown_starts(methods: Iterable[str], n: int = 8) -> list[str]:
-    """At most `n` starts: those with a style of their own first, in the tables' order."""
+    """At most `n` methods, preferably those with their own style, in the tables' order."""
     ordered = [design.method for design in in_order(Design(method) for method in methods)]
     return sorted(sorted(ordered, key=lambda m: m not in STYLES)[:n], key=ordered.index)
 
 
 def plot_core_time(section: Section, times: pd.DataFrame, file: Path) -> None:
-    """NR against core time, updates of a method joined, a panel per device."""
+    """NR against core time, with the updates of a method connected, one panel per device."""
     means, _ = mean_and_deviation(section.rows, ["noise_reduction_db"])
     timed = times[["method", "k", "profile"]].itertuples(index=False, name=None)
     known = times[[Design(*key) in means for key in timed]]

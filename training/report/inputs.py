@@ -1,7 +1,7 @@
-"""What a report may read beside the rows, each optional.
+"""Optional inputs of a report, in addition to the rows.
 
-OUT/core_time.csv      method, k, profile, device, core_ms, n_cases: a line per design and device
-OUT/weighted_fxlms.csv rows as in cases.csv of weighted FxLMS, of which only the bands are read
+OUT/core_time.csv      method, k, profile, device, core_ms, n_cases: one line per design and device
+OUT/weighted_fxlms.csv rows of weighted FxLMS as in cases.csv; only the bands are used
 OUT/paths.npz          per listener and ear, under `LISTENER/EAR/...`: true impulse responses `primary` and
                        `secondary` at 48 kHz, and taps of designs under their names (`prime-log + GN(1)`)
 """
@@ -36,7 +36,7 @@ Listeners = dict[str, dict[str, EarPaths]]
 
 
 def read_core_times(folder: Path) -> pd.DataFrame | None:
-    """Core times, or None without a file; ReportError where a design has two times on one device."""
+    """Core times, or None without a file; ReportError if a design has two times on one device."""
     file = folder / CORE_TIME_FILE
     if not file.exists():
         return None

@@ -1,4 +1,4 @@
-"""A page for each listener: the measured paths, the filters designed for them, and what they do."""
+"""A page for each listener: the measured paths, the filters designed for them, and their noise reduction."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def draw_page(section: Section, listener: str, ears: dict[str, EarPaths], file: 
 def smoothed_level_db(response: NDArray[np.floating]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Frequencies in Hz and level in dB of an impulse response, its power averaged over 1/24 octave.
 
-    A measured path's spectrum on the design grid is a black band above 2 kHz; averaged, its shape can be read.
+    Without averaging, the spectrum of a measured path is unreadable above 2 kHz.
     """
     power = np.abs(np.fft.rfft(response.astype(np.float64), DESIGN_N_FFT)) ** 2
     spacing_hz = SAMPLE_RATE_HZ / DESIGN_N_FFT
@@ -92,7 +92,7 @@ def smoothed_level_db(response: NDArray[np.floating]) -> tuple[NDArray[np.float6
 
 
 def draw_paths(axes: Axes, paths: EarPaths) -> None:
-    """Magnitudes of both paths in one axes with a legend of its own."""
+    """Magnitudes of both paths, with a legend."""
     for name, response, look in (("|P|", paths.primary, "k-"), ("|S|", paths.secondary, "k:")):
         if response is not None:
             frequency, level = smoothed_level_db(response)

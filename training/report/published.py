@@ -1,7 +1,7 @@
-"""The paper's numbers, each with the data and conditions it is for (Tables 1 to 3 and Section 4).
+"""The paper's results, each with its data set and conditions (Tables 1 to 3 and Section 4).
 
-PANDAR there: 23 persons, 7 in support, 16 held out, ten splits, three seeds. Times: an RTX 5090; direct WMMSE on
-one thread of a Threadripper PRO 7975WX.
+PANDAR in the paper: 23 persons, 7 in support, 16 held out, ten splits, three seeds. Times: an RTX 5090; direct
+WMMSE on one thread of a Threadripper PRO 7975WX.
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ PUBLISHED_DIFFERENCES = (
 
 
 def compared_dataset(dataset: str) -> str:
-    """The paper's data set that ours stands beside: simulated listeners are made to resemble PANDAR's."""
+    """The paper's data set to compare with; simulated listeners are modelled on PANDAR."""
     return "pandar" if dataset == "simulated" else dataset
 
 

@@ -1,7 +1,7 @@
-"""Rows in, means out: reading, checking and averaging.
+"""Reads, checks and averages the rows of a run.
 
-Means are taken as the paper takes them: over ears, conditions and seeds within a listener, over listeners within
-a split, over splits; the standard deviation is the sample's, over split means.
+Means are taken as in the paper: over ears, conditions and seeds within a listener, over listeners within
+a split, over splits; SD is the sample standard deviation over split means.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ COLUMNS = {
 }
 
 LOUD_HIGH_BAND_DB = 3.0
-"""An ear counts as loud outside the bands where any band above 8.9 kHz is louder by more than this."""
+"""An ear counts as loud above the scored bands if any band above 8.9 kHz becomes louder by more than this."""
 
 _DESIGN = ["method", "k", "profile"]
 _CASE = ["listener", "ear", "condition"]
@@ -41,16 +41,16 @@ _REQUIRED = [*_KEY, "dataset", "simulated", "fit", "worst_high_band_db", *COLUMN
 
 
 class ReportError(ValueError):
-    """Rows that no table may be made from; the message names what was found and expected."""
+    """Rows that cannot be used for a report; the message names what was found and expected."""
 
 
 def read_rows(folder: Path) -> pd.DataFrame:
-    """All rows of a run, untrained designs' and finished models'."""
+    """All rows of a run: those of untrained methods and of finished models."""
     return read_csv(folder / CASES_FILE)
 
 
 def read_csv(file: Path) -> pd.DataFrame:
-    """A table file; only an empty field is a missing value."""
+    """Read a CSV file; only an empty field is a missing value."""
     text = {"listener": str, "support": str, "profile": str, "paths": str}
     try:
         return pd.read_csv(file, keep_default_na=False, na_values=[""], dtype=text, low_memory=False)
@@ -59,13 +59,13 @@ def read_csv(file: Path) -> pd.DataFrame:
 
 
 def with_profile(rows: pd.DataFrame) -> pd.DataFrame:
-    """The same rows with an empty profile, never a missing one, where nothing was refined."""
+    """The rows with an empty, not missing, profile at k = 0."""
     named = rows["profile"].fillna("") if "profile" in rows else pd.Series("", rows.index)
     return rows.assign(profile=named.where(rows.k > 0, ""))
 
 
 def checked(rows: pd.DataFrame) -> pd.DataFrame:
-    """Rows ready for the tables, with what they derive: prediction errors and loud high bands.
+    """Checked rows with derived columns: prediction errors and loud high bands.
 
     Raises:
         ReportError: a column is missing, two rows stand for one case, a row belongs to no split, the rows are of
@@ -96,7 +96,7 @@ def checked(rows: pd.DataFrame) -> pd.DataFrame:
 
 
 def _check_support(rows: pd.DataFrame) -> None:
-    """No listener of a mean taught the model: `support` lists names, in any punctuation."""
+    """ReportError for a listener in the support of the model; `support` lists names with any separators."""
     if "support" not in rows:
         return
     pairs = rows[["listener", "support"]].dropna().drop_duplicates().itertuples(index=False, name=None)
@@ -117,7 +117,7 @@ Figures = dict[Design, "pd.Series[float]"]
 
 
 def mean_and_deviation(rows: pd.DataFrame, columns: list[str]) -> tuple[Figures, Figures]:
-    """Mean and sample SD over splits of each column; the SD is missing where there is one split."""
+    """Mean and sample SD over splits of each column; the SD is missing if there is only one split."""
     grouped = split_means(rows, columns).groupby(level=_DESIGN, sort=False)
 
     def figures(table: pd.DataFrame) -> Figures:
@@ -127,7 +127,8 @@ def mean_and_deviation(rows: pd.DataFrame, columns: list[str]) -> tuple[Figures,
 
 
 def counts(rows: pd.DataFrame) -> dict[str, int | str]:
-    """What a mean rests on; a design that nothing was drawn for has no seeds, an unfinished one several numbers."""
+    """Numbers of splits, seeds, listeners and cases behind a mean; a method without randomness has no seeds, and an
+    unfinished one may have different numbers per split."""
     seeds = sorted(set(rows.groupby("split").seed.nunique()))
     return {
         "splits": rows["split"].nunique(),
@@ -139,7 +140,7 @@ def counts(rows: pd.DataFrame) -> dict[str, int | str]:
 
 @dataclass(frozen=True)
 class Section:
-    """Rows that may share a table: one data set, one window, one group of conditions (`all`, `original`, ...)."""
+    """Rows of one table: one data set, one window, one group of conditions (`all`, `original`, ...)."""
 
     dataset: str
     window: int
@@ -153,7 +154,7 @@ class Section:
         return by_design(self.rows)
 
     def title(self, what: str) -> str:
-        """`what`, and what it was measured on; simulated data says so in every title."""
+        """A title with data set, conditions and calibration; it states if the data are simulated."""
         names = ["SIMULATED data"] if self.simulated else []
         names += [self.dataset] if self.dataset != "simulated" else []
         calibration = f"window {self.window}" + self._unusual_regularisation
@@ -173,7 +174,7 @@ _CONDITIONS = {
 
 
 def sections(rows: pd.DataFrame) -> Iterator[Section]:
-    """For each window: all conditions together, the originals, the modified; those that hold rows of their own."""
+    """For each window: all conditions, original and modified measurements, as far as there are such rows."""
     for window, own in rows.groupby("window"):
         original = own.condition == "original"
         groups = {"all": own, "original": own[original], "modified": own[~original]}
@@ -188,7 +189,7 @@ def sections(rows: pd.DataFrame) -> Iterator[Section]:
 def paired_differences(first: pd.DataFrame, second: pd.DataFrame, columns: list[str]) -> pd.DataFrame:
     """One design's rows minus another's on every case that both have, indexed (split, listener, ear, condition).
 
-    Seeds are averaged within a case; empty where the two share none.
+    Seeds are averaged within a case; empty if the two share no case.
     """
 
     means = (own.groupby(["split", *_CASE])[columns].mean() for own in (first, second))

@@ -64,7 +64,7 @@ TABLE_3 = ("prime", "fir_wiener", "prime-log", "wmmse", "wmmse_fast", "iterative
 
 @dataclass(frozen=True)
 class PaperTable:
-    """One of the paper's tables: which designs stand in it, and which of its figures stand beside ours."""
+    """One of the paper's tables: its designs, and the published figures that are shown with ours."""
 
     title: str
     columns: tuple[str, ...]
@@ -141,7 +141,7 @@ PAIRS = (
 
 
 def supports(rows: pd.DataFrame) -> str:
-    """Who taught each split's models; empty where nothing was learned."""
+    """The support listeners of each split; empty if nothing was trained."""
     if "support" not in rows:
         return ""
     found = rows[["split", "support"]].dropna().drop_duplicates().sort_values("split")
@@ -149,7 +149,7 @@ def supports(rows: pd.DataFrame) -> str:
 
 
 def paper_table(section: Section, table: PaperTable, times: pd.DataFrame | None) -> str | None:
-    """One of the paper's tables with its numbers beside ours; None where the rows hold nothing of it."""
+    """One of the paper's tables with published and own results; None if the rows have none of its designs."""
     ours = {design: own for design, own in section.designs.items() if table.holds(design)}
     if not ours or (table.needs and not {design.method for design in ours} & set(table.needs)):
         return None
@@ -177,7 +177,7 @@ def _paper_figures(line: Published | None, columns: Iterable[str], section: Sect
 
 
 def quality(designs: dict[Design, pd.DataFrame]) -> pd.DataFrame:
-    """A line per design: means over splits, what is out of band, the worst ear, and what the line rests on."""
+    """A line per design: means over splits, levels out of band, the worst ear, and the number of cases."""
     means, deviations = mean_and_deviation(pd.concat(designs.values()), [*COLUMNS, "loud_high_band"])
     lines = []
     for design, own in designs.items():
@@ -205,7 +205,7 @@ def core_times(times: pd.DataFrame, designs: list[Design]) -> pd.DataFrame:
 
 
 def starts(section: Section) -> str | None:
-    """NR by number of updates from every start that was refined, a table line per start and profile."""
+    """NR by number of updates, with a line for each starting method and profile."""
     means, deviations = mean_and_deviation(section.rows, ["noise_reduction_db"])
     refined = {(d.method, d.profile) for d in section.designs if d.k}
     lines = []
@@ -225,7 +225,7 @@ def starts(section: Section) -> str | None:
 
 
 def predictions(section: Section) -> str | None:
-    """How far the prediction from estimates alone lies from the score, with and without a coherence."""
+    """Error of the prediction relative to the score, with and without a coherence."""
     columns = ["prediction_error_db", "prediction_miss_db", "blind_miss_db"]
     means, _ = mean_and_deviation(section.rows, columns)
     lines = []
@@ -250,7 +250,7 @@ def predictions(section: Section) -> str | None:
 
 
 def pairs(section: Section) -> str | None:
-    """Paired differences over splits, first minus second, on the cases that both sides have.
+    """Paired differences over splits, first minus second, on the cases that both have.
 
     Cases are averaged within a listener, listeners within a split, as in every other mean.
     """
@@ -294,7 +294,7 @@ def all_designs(section: Section) -> str:
 
 
 def loose_fits(section: Section) -> list[str]:
-    """All designs on the ears whose earphone sat loosely, and on those where it sat slightly so."""
+    """All designs on the ears with a slightly loose fit, and on those with a loose fit."""
     parts = []
     for fit in ("slightly loose", "loose"):
         own = section.rows[section.rows.fit == fit]

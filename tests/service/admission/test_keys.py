@@ -39,7 +39,7 @@ def is_known(keys: Keys, key: str) -> bool:
 
 def test_without_settings_nobody_is_asked() -> None:
     keys = Keys((), None)
-    assert not keys.are_asked_for
+    assert not keys.are_required
     assert keys.holder(from_holder_of("")) is None
 
 
@@ -88,7 +88,7 @@ def test_an_empty_file_lets_nobody_in(tmp_path: Path) -> None:
     file = tmp_path / "keys"
     file.touch()
     keys = Keys((), file)
-    assert keys.are_asked_for
+    assert keys.are_required
     assert not is_known(keys, "anything")
 
 
@@ -107,11 +107,20 @@ def test_another_line_ends_the_start_and_later_changes_nothing(
         clock.now_s += LOOK_EVERY_S
         with caplog.at_level(logging.ERROR):
             assert is_known(keys, "good")
-        assert "the keys remain" in caplog.text
+        assert "remain valid" in caplog.text
         assert text not in caplog.text
         caplog.clear()
 
 
 def test_a_file_that_is_not_there_ends_the_start(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="unreadable"):
+    with pytest.raises(ValueError, match="cannot be read"):
         Keys((), tmp_path / "nowhere")
+
+
+def test_what_is_not_a_regular_file_is_refused_at_once(tmp_path: Path) -> None:
+    """A FIFO would keep the event loop waiting for somebody to write into it."""
+    fifo = tmp_path / "fifo"
+    os.mkfifo(fifo)
+    for file in (fifo, Path("/dev/zero"), tmp_path):
+        with pytest.raises(ValueError, match=r"not a regular file|cannot be read"):
+            Keys((), file)

@@ -1,0 +1,107 @@
+"""What the commands have in common: progress, an orderly end on SIGTERM, and a verdict as JSON."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import signal
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import FrameType
+
+from benchmarks import machine, results
+
+PROGRESS_EVERY_S = 10.0
+SAME_SIGNAL_S = 2.0
+"""`timeout` signals a process and then its group: signals within this time are one request to stop."""
+
+
+@dataclass
+class Outcome:
+    """What a command saw; each adds its own figures. mistakes: by kind, none where everything held."""
+
+    mistakes: Counter[str] = field(default_factory=Counter)
+
+
+Work = Callable[[argparse.Namespace, Sequence[str]], None]
+"""Given the command's options and the service's; writes into the outcome as it goes on."""
+
+
+def counted(total: int, unit: str) -> Iterator[int]:
+    """0 to total - 1, with a line on standard error every ten seconds: how many are done, and the time left."""
+    began = told = time.monotonic()
+    for number in range(total):
+        now = time.monotonic()
+        if now - told >= PROGRESS_EVERY_S:
+            told, spent_s = now, now - began
+            left_s = spent_s * (total - number) / max(number, 1)
+            log(f"{number}/{total} {unit}, {number / spent_s:.4g}/s, {minutes(left_s)} left")
+        yield number
+
+
+def log(text: str) -> None:
+    """A line on standard error with the time of day."""
+    print(f"{time.strftime('%H:%M:%S')} {text}", file=sys.stderr, flush=True)
+
+
+def minutes(seconds: float) -> str:
+    """As `minutes:seconds`."""
+    return f"{int(seconds) // 60}:{int(seconds) % 60:02d}"
+
+
+@contextmanager
+def stoppable() -> Iterator[None]:
+    """SIGTERM ends the block with KeyboardInterrupt, as Ctrl-C does, so that its services are stopped too."""
+    asked = -SAME_SIGNAL_S
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        nonlocal asked
+        before, asked = asked, time.monotonic()
+        if asked - before >= SAME_SIGNAL_S:
+            signal.raise_signal(signal.SIGINT)
+
+    # A process that a shell started in the background ignores SIGINT unless a handler is set.
+    handlers = {signal.SIGTERM: stop, signal.SIGINT: signal.default_int_handler}
+    before = {number: signal.signal(number, handler) for number, handler in handlers.items()}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def run_command(
+    name: str, parser: argparse.ArgumentParser, arguments: Sequence[str] | None, outcome: Outcome, work: Work
+) -> int:
+    """Do the work, print the outcome as one line of JSON and write it to `--out`.
+
+    Returns the exit status: 0 where everything held, 1 after a mistake, 130 where it was stopped.
+    """
+    machine.add_options(parser)
+    parser.add_argument("--out", type=Path, metavar="FILE", help="JSON file to write the outcome to")
+    options, service_options = parser.parse_known_args(arguments)
+    try:
+        device = machine.choose_device(options)
+    except ValueError as error:
+        parser.error(str(error))
+    described = machine.describe(device)
+    began, interrupted = time.monotonic(), False
+    try:
+        with stoppable():
+            work(options, ("--device", device, *service_options))
+    except KeyboardInterrupt:
+        interrupted = True
+    row = vars(outcome) | {"seconds": time.monotonic() - began, "interrupted": interrupted}
+    row["held"] = not interrupted and not outcome.mistakes
+    print(json.dumps({"benchmark": name, **results.rounded(row)}), flush=True)
+    if options.out is not None:
+        settings = {key: value for key, value in vars(options).items() if key not in ("out", "device")}
+        results.write(options.out, name, described, settings, [row])
+    if interrupted:
+        return 130
+    return 1 if outcome.mistakes else 0

@@ -1,0 +1,162 @@
+"""A service in a process of its own, for benchmarks and tests."""
+
+from __future__ import annotations
+
+import hashlib
+import http.client
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from model_store.checkpoint import Checkpoint
+from model_store.store import ModelStore
+
+READY_WITHIN_S = 120.0
+STOPPED_WITHIN_S = 60.0
+POLL_S = 0.02
+
+STOPPED_WITH_PARENT = (
+    "import ctypes, os, sys; prctl = getattr(ctypes.CDLL(None), 'prctl', None); prctl and prctl(1, 15); "
+    "os.execv(sys.executable, [sys.executable, *sys.argv[1:]])"
+)
+"""Program that becomes another one, which Linux sends SIGTERM when this process ends (PR_SET_PDEATHSIG)."""
+
+
+@dataclass
+class ServiceProcess:
+    """A service that is ready. log: its lines so far. ready_s: seconds from the start of the process to ready."""
+
+    process: subprocess.Popen[str]
+    port: int
+    log: list[str]
+    ready_s: float = 0.0
+
+    def ask(
+        self, method: str, path: str, body: bytes | None = None, headers: Mapping[str, str] | None = None
+    ) -> tuple[int, bytes]:
+        """One request on a connection of its own: status and body."""
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
+        try:
+            connection.request(method, path, body, dict(headers or {}))
+            answer = connection.getresponse()
+            return answer.status, answer.read()
+        finally:
+            connection.close()
+
+    def resident_bytes(self) -> int:
+        """Resident memory of the service and the processes that it started, memory that they share counted once.
+
+        Needs Linux's /proc.
+        """
+        total = 0
+        for pid in self._processes():
+            found = re.search(r"^Pss:\s+(\d+) kB", Path(f"/proc/{pid}/smaps_rollup").read_text(), re.MULTILINE)
+            total += 1024 * int(found.group(1)) if found else 0
+        return total
+
+    def _processes(self) -> list[int]:
+        found = [self.process.pid]
+        for pid in found:
+            for file in Path(f"/proc/{pid}/task").glob("*/children"):
+                found += [int(child) for child in file.read_text().split()]
+        return found
+
+
+@contextmanager
+def started_service(
+    store: Path | None,
+    *arguments: str,
+    environment: Mapping[str, str] | None = None,
+    checkout: Path | None = None,
+) -> Iterator[ServiceProcess]:
+    """`python -m service` over a store, on a free port, from ready until the block ends.
+
+    store: by default the bundled one. checkout: whose service; by default the one that is imported here.
+    """
+    arguments = arguments if store is None else ("--store", str(store), *arguments)
+    command = [sys.executable, "-c", STOPPED_WITH_PARENT, "-m", "service", "--port", "0", *arguments]
+    imported_from = {"PYTHONPATH": str(checkout.resolve())} if checkout else {}
+    began = time.monotonic()
+    process = subprocess.Popen(
+        command,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=os.environ | imported_from | dict(environment or {}),
+        cwd=checkout,
+        process_group=0,  # Ctrl-C reaches this process alone, which then ends the service
+    )
+    log: list[str] = []
+    reader = threading.Thread(target=_read, args=(process, log), daemon=True)
+    reader.start()
+    try:
+        service = ServiceProcess(process, _port(process, log), log)
+        _wait_until_ready(service)
+        service.ready_s = time.monotonic() - began
+        yield service
+    finally:
+        process.terminate()
+        try:
+            process.wait(STOPPED_WITHIN_S)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+        reader.join()
+        assert process.stderr is not None
+        process.stderr.close()
+
+
+@dataclass(frozen=True)
+class Target:
+    """A service under test, its store and the checkpoint that it serves as `MODEL`."""
+
+    service: ServiceProcess
+    store: ModelStore
+    checkpoint: Checkpoint
+
+
+MODEL = "default"
+MANAGEMENT_KEY = "operator"
+MANAGEMENT = {"Authorization": f"Bearer {MANAGEMENT_KEY}"}
+
+
+@contextmanager
+def target_for(checkpoint: Checkpoint, *arguments: str) -> Iterator[Target]:
+    """A service over a temporary store that holds one checkpoint."""
+    with tempfile.TemporaryDirectory() as folder:
+        store = ModelStore(Path(folder), include_bundled=False)
+        store.publish(MODEL, checkpoint)
+        key = hashlib.sha256(MANAGEMENT_KEY.encode()).hexdigest()
+        with started_service(store.root, "--management-keys", f'["{key}"]', *arguments) as service:
+            yield Target(service, store, checkpoint)
+
+
+def _read(process: subprocess.Popen[str], log: list[str]) -> None:
+    assert process.stderr is not None
+    log.extend(iter(process.stderr.readline, ""))
+
+
+def _port(process: subprocess.Popen[str], log: list[str]) -> int:
+    deadline = time.monotonic() + READY_WITHIN_S
+    while time.monotonic() < deadline and process.poll() is None:
+        if found := re.search(r"running on http://127\.0\.0\.1:(\d+)", "".join(log)):
+            return int(found.group(1))
+        time.sleep(POLL_S)
+    raise RuntimeError("the service does not listen:\n" + "".join(log))
+
+
+def _wait_until_ready(service: ServiceProcess) -> None:
+    deadline = time.monotonic() + READY_WITHIN_S
+    while time.monotonic() < deadline and service.process.poll() is None:
+        if service.ask("GET", "/health/ready")[0] == 200:
+            return
+        time.sleep(POLL_S)
+    raise RuntimeError("the service does not become ready:\n" + "".join(service.log))

@@ -1,0 +1,154 @@
+"""The one place where a request is admitted or refused, before its body is read."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from enum import Enum
+
+from starlette.requests import Request
+
+from service.admission.body_memory import BodyMemoryLimit
+from service.admission.deadlines import deadline_s
+from service.admission.keys import Keys
+from service.admission.quotas import Quotas
+from service.errors import Problem
+from service.settings import Settings
+
+MANAGEMENT = "is_management"
+"""Set in the state of requests that come by the management listener; no client can set it."""
+
+BODIES_BYTES = 512 * 2**20
+"""All bodies of designs in flight: forty of the largest, or 1600 binary ones of 16385 bins."""
+
+N_LARGEST_CALIBRATIONS = 4
+"""Calibration bodies of the largest size that may be in flight, or more that are smaller."""
+
+
+class Gate(Enum):
+    """Who may use an address, and what it costs."""
+
+    OPEN = "anybody: health, metrics, documentation"
+    CLIENT = "API key and quota"
+    DESIGN = "the same, then deadline, load and memory for a body of designs"
+    CALIBRATION = "the same for a body of recordings"
+    OPERATOR = "management key, or the management listener"
+
+
+@dataclass(frozen=True)
+class Admitted:
+    """A request that was admitted.
+
+    began, due: when its first byte was handled and when its answer is of no use any more (`perf_counter`).
+    key: digest of the API key, None where none is required. n_body_bytes: declared.
+    """
+
+    began: float
+    due: float = math.inf
+    key: str | None = None
+    n_body_bytes: int = 0
+
+
+@dataclass(frozen=True)
+class BodyPolicy:
+    """What bodies of one gate may be. reject_if_overloaded: raises where nothing can be answered by then."""
+
+    max_bytes: int
+    deadline_ms: float
+    memory: BodyMemoryLimit
+    reject_if_overloaded: Callable[[float], None]
+
+
+class Admission:
+    """Judges requests by their heads."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        reject_design: Callable[[float], None],
+        reject_calibration: Callable[[float], None],
+    ) -> None:
+        """reject_design, reject_calibration: given the time that an answer is due, raise where the engine or the
+        calibrator has too much to do, or is not ready.
+
+        Raises ValueError for a file of keys that cannot be read and for a quota without keys.
+        """
+        self._keys = Keys(settings.api_keys, settings.api_keys_file)
+        self._management_keys = Keys(settings.management_keys, settings.management_keys_file)
+        if settings.quota_per_s is not None and not self._keys.are_required:
+            raise ValueError("quota-per-s: there are no API keys that it could hold for; set api-keys or no quota")
+        self._quotas = Quotas(settings.quota_per_s, settings.quota_burst)
+        calibrations = N_LARGEST_CALIBRATIONS * settings.max_calibration_bytes
+        self.policies: Mapping[Gate, BodyPolicy] = {
+            Gate.DESIGN: BodyPolicy(
+                settings.max_body_bytes,
+                settings.deadline_ms,
+                BodyMemoryLimit(max(BODIES_BYTES, settings.max_body_bytes)),
+                reject_design,
+            ),
+            Gate.CALIBRATION: BodyPolicy(
+                settings.max_calibration_bytes,
+                settings.calibration_deadline_ms,
+                BodyMemoryLimit(calibrations),
+                reject_calibration,
+            ),
+        }
+
+    @contextmanager
+    def admit(self, request: Request, gate: Gate, began: float) -> Iterator[Admitted]:
+        """Admit a request for the length of the block, or raise Problem (or the engine's Refused)."""
+        if gate is Gate.OPEN:
+            yield Admitted(began)
+        elif gate is Gate.OPERATOR:
+            self._require_operator(request)
+            if "content-length" in request.headers or "transfer-encoding" in request.headers:
+                declared_length(request, self.policies[Gate.DESIGN].max_bytes)
+            yield Admitted(began)
+        else:
+            key = self._keys.holder(request)
+            if key is not None:
+                self._quotas.take(key)
+            if gate is Gate.CLIENT:
+                yield Admitted(began, key=key)
+                return
+            policy = self.policies[gate]
+            due = began + deadline_s(request, policy.deadline_ms)
+            n_bytes = declared_length(request, policy.max_bytes)
+            policy.reject_if_overloaded(due)
+            with policy.memory.reserve(n_bytes):
+                yield Admitted(began, due, key, n_bytes)
+
+    def charge_items(self, admitted: Admitted, n_items: int) -> None:
+        """Let a request that was charged as one count as many against its key's quota."""
+        if admitted.key is not None:
+            self._quotas.take(admitted.key, n_items, held=1)
+
+    def _require_operator(self, request: Request) -> None:
+        """Without management keys only the management listener manages: a published model is the most that a
+        client's request may load."""
+        if not self._management_keys.are_required and not is_management(request):
+            raise Problem(
+                "unauthorised",
+                "no management key is set up; ask the operator to set management-keys",
+                headers={"WWW-Authenticate": "Bearer"},
+            )
+        self._management_keys.holder(request)
+
+
+def is_management(request: Request) -> bool:
+    """Whether a request came by the management listener, which only the operator's network reaches."""
+    return bool(getattr(request.state, MANAGEMENT, False))
+
+
+def declared_length(request: Request, limit: int) -> int:
+    """Bytes of the body, which must be declared and at most `limit`; Problem otherwise."""
+    declared = request.headers.get("content-length")
+    if declared is None or "transfer-encoding" in request.headers:
+        raise Problem("length-required", "the body has no Content-Length; declare its length and do not chunk it")
+    if not (declared.isascii() and declared.isdigit()):
+        raise Problem("malformed-request", f"Content-Length: {declared[:40]!a} is not a whole number")
+    if len(declared) > 18 or int(declared) > limit:
+        raise Problem("too-large", f"the body has {declared[:18]} bytes; send at most {limit}")
+    return int(declared)

@@ -1,0 +1,1 @@
+"""Routes, request and answer types, codecs and problem documents: everything that knows HTTP."""

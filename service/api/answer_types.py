@@ -1,0 +1,337 @@
+"""The JSON answers, declared once: encoders return these types, and the OpenAPI document is made from them."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal, NotRequired
+
+from pydantic import ConfigDict, Field, WithJsonSchema, with_config
+from typing_extensions import TypedDict
+
+from service.api.request_types import MAX_ITEMS, Method, Sign
+from service.api.warnings import WARNINGS
+from service.errors import PROBLEMS, TYPE_PREFIX
+from synthesis.calibration import PRIMARY_TAPS, SECONDARY_TAPS
+from synthesis.calibration_verdict import REASONS
+from synthesis.conventions import N_BINS, N_TAPS
+from synthesis.octave_bands import AMP_BANDS, nominal_hz
+from synthesis.profiles import MAX_UPDATES
+
+BAND_CENTRE_HZ = [nominal_hz(n) for n in AMP_BANDS]
+N_BANDS = len(BAND_CENTRE_HZ)
+
+_documented = with_config(ConfigDict(extra="forbid", use_attribute_docstrings=True))
+
+
+def _numbers(low: int, high: int | None = None) -> Any:
+    """The JSON Schema of a list of numbers, which is a NumPy array until it is encoded."""
+    limits = {"minItems": low, "maxItems": low if high is None else high}
+    return WithJsonSchema({"type": "array", "items": {"type": "number"}, **limits})
+
+
+Taps = Annotated[Any, _numbers(N_TAPS)]
+PerBand = Annotated[Any, _numbers(N_BANDS)]
+PerBin = Annotated[Any, _numbers(N_BINS)]
+PerUpdate = Annotated[list[float], Field(max_length=MAX_UPDATES)]
+BandCentres = Annotated[list[float], WithJsonSchema({"const": BAND_CENTRE_HZ})]
+Time = Annotated[float | None, Field(ge=0)]
+Updates = Annotated[int, Field(ge=0, le=MAX_UPDATES)]
+
+
+@_documented
+class Model(TypedDict):
+    """A published version of a model."""
+
+    name: str
+    version: Annotated[int, Field(ge=1)]
+    digest: str
+
+
+@_documented
+class Refinement(TypedDict):
+    """How the Gauss-Newton updates went."""
+
+    requested: Updates
+    applied: Updates
+    stopped: Literal["budget", "converged", "no_decrease", "deadline"]
+    """budget: all updates were applied; converged: the best trial step lowered the objective by too little;
+    no_decrease: no trial step lowered it; deadline: there was no time for more."""
+    objective: Annotated[list[float], Field(min_length=1, max_length=MAX_UPDATES + 1)]
+    """Before and after each applied update."""
+    step_scale: PerUpdate
+    pcg_residual: PerUpdate
+
+
+@_documented
+class OutOfBand(TypedDict):
+    """Change of level outside the scored bands, dB; positive is louder."""
+
+    low: float
+    """17.8 to 44.7 Hz."""
+    high: float
+    """8.9 to 22.4 kHz."""
+
+
+@_documented
+class Prediction(TypedDict):
+    """What the filter will do."""
+
+    basis: Literal["coherence", "model"]
+    """Where the uncertainty of the paths comes from: the coherence that was sent, or the model's support
+    listeners."""
+    band_centre_hz: BandCentres
+    """Nominal one-third-octave bands."""
+    noise_reduction_db: PerBand
+    """Per band; positive is quieter."""
+    mean_noise_reduction_db: float
+    """Mean over the 21 bands from 50 Hz to 5 kHz."""
+    amplification_db: float
+    """Mean over the 23 bands of the increase in level, dB; bands that become quieter count as 0."""
+    wide_amplification_db: float
+    """The same over the 31 bands from 20 Hz to 20 kHz."""
+    out_of_band_db: OutOfBand
+    max_gain_db: float
+    """Largest |W|."""
+    control_rms: float
+    """RMS of the loudspeaker signal, in the unit of the reference."""
+
+
+@_documented
+class Warning_(TypedDict):
+    """A limitation of an otherwise valid answer."""
+
+    code: Annotated[str, WithJsonSchema({"enum": list(WARNINGS)})]
+    detail: str
+
+
+@_documented
+class Timings(TypedDict):
+    """Milliseconds; null: not timed separately."""
+
+    decode: Time
+    queue: Time
+    path_ratio: Time
+    generate: Time
+    reconstruct: Time
+    refine: Time
+    predict: Time
+    encode: Time
+    core: Time
+    """path_ratio + generate + reconstruct + refine."""
+    total: Time
+    """First byte handled to body encoded."""
+
+
+@_documented
+class Design(TypedDict):
+    """The filter, its prediction and how it was made."""
+
+    fir: Taps
+    """Taps of the causal filter; reading them as float32 is exact."""
+    sample_rate: Literal[48_000]
+    sign: Sign
+    method: Method
+    model: Model
+    refinement: Refinement
+    prediction: Prediction
+    warnings: list[Warning_]
+    timings_ms: Timings
+
+
+@_documented
+class ProblemDocument(TypedDict):
+    """A problem document (RFC 9457)."""
+
+    type: Annotated[str, WithJsonSchema({"enum": [TYPE_PREFIX + code for code in PROBLEMS]})]
+    title: str
+    status: Annotated[int, WithJsonSchema({"enum": sorted({status for status, _ in PROBLEMS.values()})})]
+    detail: str
+    """What is wrong and what to do."""
+    field: NotRequired[str]
+    """The field at fault, as a dotted name."""
+
+
+@_documented
+class DesignAnswers(TypedDict):
+    """The answers to several requests, in order."""
+
+    items: Annotated[list[Design | ProblemDocument], Field(min_length=1, max_length=MAX_ITEMS)]
+
+
+@_documented
+class Evaluation(TypedDict):
+    """Predicted effect of a given filter."""
+
+    prediction: Prediction
+    warnings: list[Warning_]
+    timings_ms: Timings
+
+
+@_documented
+class ModelDescription(TypedDict):
+    """The manifest of a version, and whether it is in memory."""
+
+    name: str
+    version: Annotated[int, Field(ge=1)]
+    digest: str
+    resident: bool
+    dataset: str
+    split: int | None
+    seed: int
+    scores: dict[str, Any]
+
+
+ModelDescription.__pydantic_config__ = ConfigDict(extra="allow")  # type: ignore[attr-defined]
+
+
+@_documented
+class ModelList(TypedDict):
+    """Published models."""
+
+    default: str
+    aliases: dict[str, str]
+    models: list[ModelDescription]
+    broken: dict[str, str]
+    """Damaged entries of the store, each with the reason."""
+
+
+@_documented
+class UnloadedModels(TypedDict):
+    """Unloaded versions."""
+
+    unloaded: Annotated[list[Model], Field(min_length=1)]
+
+
+@_documented
+class ResidentModels(TypedDict):
+    """Versions in memory after a reload."""
+
+    resident: Annotated[list[Model], Field(min_length=1)]
+
+
+@_documented
+class Live(TypedDict):
+    """The event loop answers."""
+
+    status: Literal["live"]
+
+
+@_documented
+class Ready(TypedDict):
+    """The service is ready for requests."""
+
+    status: Literal["ready"]
+    device: str
+    models: list[Model]
+
+
+@_documented
+class PrimaryResponse(TypedDict):
+    """The primary path."""
+
+    impulse_response: Annotated[Any, _numbers(PRIMARY_TAPS)]
+
+
+@_documented
+class SecondaryResponse(TypedDict):
+    """The secondary path."""
+
+    impulse_response: Annotated[Any, _numbers(SECONDARY_TAPS)]
+
+
+@_documented
+class Complex64Spectrum(TypedDict):
+    """A one-sided spectrum on the design grid."""
+
+    complex64: str
+    """base64 of little-endian interleaved complex64."""
+
+
+@_documented
+class Spectra(TypedDict):
+    """The same paths on the design grid."""
+
+    primary: Complex64Spectrum
+    secondary: Complex64Spectrum
+
+
+@_documented
+class CalibrationBands(TypedDict):
+    """Quality of the calibration per band."""
+
+    centre_hz: BandCentres
+    coherence: PerBand
+    noise_reduction_ceiling_db: PerBand
+    """-10 log10(1 - coherence)."""
+    secondary_snr_db: PerBand
+    """Level of the secondary path over its estimation noise, dB."""
+
+
+@_documented
+class Finding(TypedDict):
+    """A fault that was found, or a check that was not possible."""
+
+    code: Annotated[str, WithJsonSchema({"enum": list(REASONS)})]
+    detail: str
+
+
+@_documented
+class VerdictFigures(TypedDict):
+    """The figures that the verdict is based on."""
+
+    clipped_share: float
+    """Largest share of a signal's samples at its extremes."""
+    lead_samples: float
+    """Delay of the primary path minus that of the secondary path, samples."""
+    polarity: float | None
+    """Agreement of the secondary path's phase with the support's, -1 to 1; negative: reversed."""
+    low_level_db: float | None
+    """Low-frequency level of the secondary path relative to the support's, dB."""
+    tail_db: float
+    """Energy in the last eighth of the secondary path relative to its total, dB."""
+    window: int
+    """Samples of a window."""
+    n_frames: int
+    """Number of windows averaged in the state that has fewer."""
+
+
+@_documented
+class Verdict(TypedDict):
+    """Whether the calibration can be used."""
+
+    passed: bool
+    reasons: list[Finding]
+    """Faults of the calibration."""
+    not_judged: list[Finding]
+    """Checks that were not possible, and why."""
+    model: Model
+    """The model whose support listeners polarity and leak were compared with."""
+    figures: VerdictFigures
+
+
+@_documented
+class CalibrationTimings(TypedDict):
+    """Milliseconds."""
+
+    queue: float
+    decode: float
+    estimate: float
+    encode: float
+    total: float
+
+
+@_documented
+class Calibration(TypedDict):
+    """Paths, coherence and a verdict; a valid body for `/refine`."""
+
+    primary: PrimaryResponse
+    secondary: SecondaryResponse
+    sample_rate: Literal[48_000]
+    sign: Sign
+    coherence: PerBin
+    """Of x and e with gain 0, per bin of the design grid."""
+    spectra: Spectra
+    bands: CalibrationBands
+    verdict: Verdict
+    timings_ms: CalibrationTimings
+    model: NotRequired[str]
+    """As requested."""

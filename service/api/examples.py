@@ -1,0 +1,182 @@
+"""One example of each request and answer, for the OpenAPI document."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import orjson
+
+from service.api import binary_codec
+from service.api.answer_types import BAND_CENTRE_HZ, N_BANDS
+from service.api.open_inference_codec import EXTENSIONS, INPUT_RANK, OUTPUT, PLATFORM, REQUIRED
+from service.calibration import take_codec
+from service.calibration.takes import ProbeTake
+from synthesis.calibration import PRIMARY_TAPS, SECONDARY_TAPS
+from synthesis.conventions import N_BINS, N_TAPS, STAGES
+
+Json = dict[str, Any]
+
+_VERSION: Json = {"name": "default", "version": 1, "digest": "sha256:" + "0123456789abcdef" * 4}
+
+PATHS: Json = {
+    "primary": {"impulse_response": [0.0, 0.0, 0.0, 0.5, 0.25, -0.125]},
+    "secondary": {"impulse_response": [0.0, 0.9, -0.3, 0.1]},
+    "sample_rate": 48_000,
+}
+_RESPONSES = [np.array(PATHS[path]["impulse_response"], np.float32) for path in ("primary", "secondary")]
+PATHS_BINARY = binary_codec.encode(_RESPONSES[0], _RESPONSES[1])
+
+EVALUATION: Json = {
+    "prediction": {
+        "basis": "model",
+        "band_centre_hz": BAND_CENTRE_HZ,
+        "noise_reduction_db": [21.5] * N_BANDS,
+        "mean_noise_reduction_db": 21.5,
+        "amplification_db": 0.0,
+        "wide_amplification_db": 0.1,
+        "out_of_band_db": {"low": -3.2, "high": 0.4},
+        "max_gain_db": 27.9,
+        "control_rms": 0.071,
+    },
+    "warnings": [{"code": "prediction_from_model", "detail": "no coherence was sent"}],
+    "timings_ms": dict.fromkeys(STAGES)
+    | {"decode": 0.5, "queue": 0.05, "predict": 0.4, "encode": 0.03, "core": None, "total": 1.2},
+}
+DESIGN: Json = {
+    "fir": [0.5, 0.25] + [0.0] * (N_TAPS - 2),
+    "sample_rate": 48_000,
+    "sign": "minus",
+    "method": "prime",
+    "model": _VERSION,
+    "refinement": {
+        "requested": 1,
+        "applied": 1,
+        "stopped": "budget",
+        "objective": [-4.62, -5.07],
+        "step_scale": [1.0],
+        "pcg_residual": [0.021],
+    },
+    "prediction": EVALUATION["prediction"],
+    "warnings": EVALUATION["warnings"],
+    "timings_ms": dict(zip(STAGES, (0.5, 0.05, 0.6, 0.9, 0.4, 0.9, 0.4, 0.06), strict=True))
+    | {"core": 2.8, "total": 4.0},
+}
+EVALUATE_BODY: Json = PATHS | {"fir": DESIGN["fir"]}
+
+TAKES: Json = {
+    "takes": [
+        {"gain": 0.0, "x": {"wav": "UklGRjZYBABXQVZF"}, "e": {"wav": "UklGRjZYBABXQVZF"}},
+        {"gain": 0.35, "x": {"float32": "zczMPQAAAL8="}, "e": {"float32": "CtcjPc3MTL4="}},
+    ],
+    "sample_rate": 48_000,
+}
+TAKES_BINARY = take_codec.encode(
+    [
+        ProbeTake(gain, np.array(x, np.float32), np.array(e, np.float32))
+        for gain, x, e in ((0.0, [0.1, -0.5], [0.05, -0.2]), (0.35, [0.1, -0.5], [0.04, -0.1]))
+    ]
+)
+CALIBRATION: Json = {
+    "primary": {"impulse_response": [0.0, 0.0, 0.0, 0.5, 0.25, -0.125] + [0.0] * (PRIMARY_TAPS - 6)},
+    "secondary": {"impulse_response": [0.0, 0.9, -0.3, 0.1] + [0.0] * (SECONDARY_TAPS - 4)},
+    "sample_rate": 48_000,
+    "sign": "minus",
+    "coherence": [0.99] * N_BINS,
+    "spectra": {"primary": {"complex64": "AACAPwAAAAA="}, "secondary": {"complex64": "AACAPwAAAAA="}},
+    "bands": {
+        "centre_hz": BAND_CENTRE_HZ,
+        "coherence": [0.99] * N_BANDS,
+        "noise_reduction_ceiling_db": [20.0] * N_BANDS,
+        "secondary_snr_db": [21.3] + [40.0] * (N_BANDS - 1),
+    },
+    "verdict": {
+        "passed": False,
+        "reasons": [{"code": "low_snr", "detail": "the secondary path is 21.3 dB above its estimate's noise"}],
+        "not_judged": [],
+        "model": _VERSION,
+        "figures": {
+            "clipped_share": 0.0,
+            "lead_samples": -1.0,
+            "polarity": 0.81,
+            "low_level_db": -0.4,
+            "tail_db": -58.1,
+            "window": 8192,
+            "n_frames": 48,
+        },
+    },
+    "timings_ms": {"queue": 0.1, "decode": 21.0, "estimate": 240.0, "encode": 2.1, "total": 320.0},
+}
+
+MODEL_DESCRIPTION: Json = _VERSION | {"resident": True, "dataset": "pandar", "split": None, "seed": 0, "scores": {}}
+MODEL_LIST: Json = {
+    "default": "default",
+    "aliases": {"live": "default@1"},
+    "models": [MODEL_DESCRIPTION],
+    "broken": {},
+}
+LOADED = _VERSION
+UNLOADED: Json = {"unloaded": [_VERSION]}
+RELOADED: Json = {"resident": [_VERSION]}
+LIVE: Json = {"status": "live"}
+READY: Json = {"status": "ready", "device": "cpu", "models": [_VERSION]}
+
+INFERENCE_SERVER: Json = {"name": PLATFORM, "version": "0.1.0", "extensions": list(EXTENSIONS)}
+INFERENCE_LIVE: Json = {"live": True}
+INFERENCE_MODEL: Json = {
+    "name": "default",
+    "versions": ["1"],
+    "platform": PLATFORM,
+    "inputs": [
+        {"name": name, "datatype": "FP32", "shape": [-1, 2] if rank == 2 else [-1]}
+        for name, rank in INPUT_RANK.items()
+    ],
+    "outputs": [{"name": OUTPUT, "datatype": "FP32", "shape": [N_TAPS]}],
+}
+INFERENCE_MODEL_READY: Json = {"name": "default", "ready": True}
+_LEAST_BINS = 2049
+INFERENCE_REQUEST: Json = {
+    "id": "left",
+    "parameters": {"k": 1, "sign": "minus"},
+    "inputs": [
+        {"name": name, "shape": [_LEAST_BINS, 2], "datatype": "FP32", "data": [gain, 0.0] * _LEAST_BINS}
+        for name, gain in (("primary", 0.5), ("secondary", 0.9))
+    ],
+    "outputs": [{"name": OUTPUT}],
+}
+_INFERENCE_HEADER = orjson.dumps(
+    {
+        "inputs": [
+            {"name": name, "shape": [2, 2], "datatype": "FP32", "parameters": {"binary_data_size": 16}}
+            for name in REQUIRED
+        ]
+    }
+)
+INFERENCE_BINARY = _INFERENCE_HEADER + np.array([0.5, 0, 0.25, 0, 0.9, 0, -0.3, 0], "<f4").tobytes()
+INFERENCE_BINARY_NOTE = (
+    f"At least {_LEAST_BINS} bins each. Inference-Header-Content-Length: {len(_INFERENCE_HEADER)} goes with it."
+)
+INFERENCE_ANSWER: Json = {
+    "model_name": "default",
+    "model_version": "1",
+    "outputs": [
+        {
+            "name": OUTPUT,
+            "datatype": "FP32",
+            "shape": [N_TAPS],
+            "data": DESIGN["fir"],
+            "parameters": {
+                "method": "prime",
+                "sign": "minus",
+                "digest": _VERSION["digest"],
+                "warnings": "prediction_from_model",
+                "refinement.applied": 1,
+                "refinement.stopped": "budget",
+                "prediction.band_centre_hz": orjson.dumps(BAND_CENTRE_HZ).decode(),
+                "prediction.mean_noise_reduction_db": 21.5,
+                "timings_ms.core": 2.8,
+            },
+        }
+    ],
+    "id": "left",
+}

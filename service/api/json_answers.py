@@ -1,0 +1,187 @@
+"""Encodes the engine's answers as JSON and binary bodies, with their times."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from time import perf_counter
+from typing import Any
+
+import orjson
+
+from model_store.store import ModelVersion
+from service.api import answer_types
+from service.api.answer_types import BAND_CENTRE_HZ
+from service.api.binary_codec import encode_taps
+from service.api.request_types import Sign
+from service.engine.types import DesignAnswer
+from service.errors import Problem
+from synthesis.backends.base import Float32, Prediction
+from synthesis.conventions import SAMPLE_RATE_HZ, STAGES
+
+CORE_STAGES = ("path_ratio", "generate", "reconstruct", "refine")
+
+Warnings = Sequence[Mapping[str, str]]
+Times = dict[str, float | None]
+
+
+@dataclass(frozen=True, eq=False)
+class Answered:
+    """A design with the sign of its request and its warnings."""
+
+    answer: DesignAnswer
+    sign: Sign
+    warnings: Warnings
+
+    @property
+    def taps(self) -> Float32:
+        """The taps with the requested sign."""
+        taps = self.answer.design.taps
+        return -taps if self.sign == "plus" else taps
+
+
+class Stopwatch:
+    """Measures decoding, encoding and total time of a request; the engine measures the other stages."""
+
+    def __init__(self, began: float) -> None:
+        """began: when the first byte was handled."""
+        self.began = self._decoding = began
+        self._decode_ms = 0.0
+
+    def body_received(self) -> None:
+        """Decoding begins."""
+        self._decoding = perf_counter()
+
+    def decoded(self) -> None:
+        """Decoding has ended."""
+        self._decode_ms = 1e3 * (perf_counter() - self._decoding)
+
+    def times_ms(self, engine_ms: Mapping[str, float], encoding_began: float, ended: float | None = None) -> Times:
+        """All of `timings_ms`. ended: end of encoding; None: now."""
+        now = perf_counter() if ended is None else ended
+        times: Times = {stage: engine_ms.get(stage) for stage in STAGES}
+        times["decode"] = self._decode_ms + engine_ms.get("decode", 0.0)
+        times["encode"] = 1e3 * (now - encoding_began)
+        core = [engine_ms[stage] for stage in CORE_STAGES if stage in engine_ms]
+        times["core"] = sum(core) if core else None
+        times["total"] = 1e3 * (now - self.began)
+        return times
+
+
+def design_json(answered: Answered, watch: Stopwatch) -> tuple[bytes, Times]:
+    """The JSON answer to a design. Taps are written so that reading them as float32 gives the same bits."""
+    return _with_times(design_document(answered), answered.answer.design.times_ms, watch)
+
+
+def design_document(answered: Answered) -> answer_types.Design:
+    """The JSON answer to a design, without its times."""
+    answer = answered.answer
+    return {  # type: ignore[typeddict-item]  # the times are appended to the encoded rest
+        "fir": answered.taps,
+        "sample_rate": SAMPLE_RATE_HZ,
+        "sign": answered.sign,
+        "method": answer.method,
+        "model": model_document(answer.model),
+        "refinement": refinement_document(answer),
+        "prediction": prediction_document(answer.design.prediction),
+        "warnings": answered.warnings,
+    }
+
+
+def items_json(outcomes: Sequence[Answered | Problem], watch: Stopwatch) -> tuple[bytes, Times]:
+    """The JSON answer to several requests, and their total times.
+
+    Decode, encode and total are the same for all items. A problem has no times.
+    """
+    began = perf_counter()
+    bodies = [_dumped(each.document() if isinstance(each, Problem) else design_document(each)) for each in outcomes]
+    ended = perf_counter()
+    stages = [None if isinstance(each, Problem) else each.answer.design.times_ms for each in outcomes]
+    bodies = [
+        body if own is None else _joined(body, watch.times_ms(own, began, ended))
+        for body, own in zip(bodies, stages, strict=True)
+    ]
+    times = watch.times_ms(_added([each for each in stages if each is not None]), began, ended)
+    return b'{"items":[' + b",".join(bodies) + b"]}", times
+
+
+def _added(designs: Collection[Mapping[str, float]]) -> dict[str, float]:
+    """The engine's times of all items, summed per stage. Items of one batch have equal times and count once;
+    `queue` is the shortest."""
+    added: dict[str, float] = {}
+    for batch in {tuple(design.items()) for design in designs}:
+        for stage, spent in batch:
+            added[stage] = added.get(stage, 0.0) + spent
+    if designs:
+        added["queue"] = min(design["queue"] for design in designs)
+    return added
+
+
+def evaluation_json(
+    prediction: Prediction, warnings: Warnings, engine_ms: Mapping[str, float], watch: Stopwatch
+) -> tuple[bytes, Times]:
+    """The JSON answer to an evaluation."""
+    document = {"prediction": prediction_document(prediction), "warnings": warnings}
+    return _with_times(document, engine_ms, watch)
+
+
+def design_binary(answered: Answered, watch: Stopwatch) -> tuple[bytes, Times, dict[str, str]]:
+    """The binary answer to a design, and headers with some of the fields of the JSON answer."""
+    began = perf_counter()
+    answer, prediction = answered.answer, answered.answer.design.prediction
+    body = encode_taps(answered.taps)
+    headers = {
+        "X-Model-Digest": answer.model.digest,
+        "X-Refine-Applied": str(answer.design.refinement.applied),
+        "X-Predicted-NR-dB": f"{prediction.mean_noise_reduction_db:.4f}",
+        "X-Predicted-AMP-dB": f"{prediction.amplification_db:.4f}",
+    }
+    if answered.warnings:
+        headers["X-Warnings"] = ", ".join(each["code"] for each in answered.warnings)
+    return body, watch.times_ms(answer.design.times_ms, began), headers
+
+
+def server_timing(times: Mapping[str, float | None]) -> str:
+    """The `Server-Timing` header, in milliseconds, without stages that have no time."""
+    return ", ".join(f"{name};dur={spent:.4f}" for name, spent in times.items() if spent is not None)
+
+
+def model_document(version: ModelVersion) -> answer_types.Model:
+    """The model of an answer."""
+    return {"name": version.name, "version": version.version, "digest": version.digest}
+
+
+def refinement_document(answer: DesignAnswer) -> answer_types.Refinement:
+    """The `refinement` of an answer."""
+    return {"requested": answer.n_requested, **asdict(answer.design.refinement)}  # type: ignore[typeddict-item]
+
+
+def prediction_document(prediction: Prediction) -> answer_types.Prediction:
+    """The `prediction` of an answer."""
+    return {
+        "basis": prediction.basis,
+        "band_centre_hz": BAND_CENTRE_HZ,
+        "noise_reduction_db": prediction.noise_reduction_db,
+        "mean_noise_reduction_db": prediction.mean_noise_reduction_db,
+        "amplification_db": prediction.amplification_db,
+        "wide_amplification_db": prediction.wide_amplification_db,
+        "out_of_band_db": {"low": prediction.out_of_band_low_db, "high": prediction.out_of_band_high_db},
+        "max_gain_db": prediction.max_gain_db,
+        "control_rms": prediction.control_rms,
+    }
+
+
+def _dumped(document: Any) -> bytes:
+    return orjson.dumps(document, option=orjson.OPT_SERIALIZE_NUMPY)
+
+
+def _with_times(document: Any, engine_ms: Mapping[str, float], watch: Stopwatch) -> tuple[bytes, Times]:
+    """Encode, then append the times, which include that of the encoding."""
+    began = perf_counter()
+    body = _dumped(document)
+    times = watch.times_ms(engine_ms, began)
+    return _joined(body, times), times
+
+
+def _joined(body: bytes, times: Times) -> bytes:
+    return body[:-1] + b',"timings_ms":' + orjson.dumps(times) + b"}"

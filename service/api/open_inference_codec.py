@@ -1,0 +1,350 @@
+"""The Open Inference Protocol v2 and its binary tensor extension: request and answer types, and their codec.
+
+    primary, secondary   FP32 [bins, 2]   spectra: real and imaginary part of each bin
+    reference_psd        FP32 [bins]      optional
+    coherence            FP32 [bins]      optional
+    fir                  FP32 [2048]      the answer
+
+The JSON object describes every tensor. Its numbers are in `data`, flat or in rows, or, if the tensor has a
+parameter `binary_data_size`, follow the object as little-endian float32, in the order of the tensors; the header
+`Inference-Header-Content-Length` is then the length of the object in bytes.
+
+https://github.com/kserve/open-inference-protocol (specification/protocol/inference_rest.md) and
+https://github.com/triton-inference-server/server (docs/protocol/extension_binary_data.md).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from time import perf_counter
+from typing import Annotated, Any, Literal, NotRequired
+
+import numpy as np
+import orjson
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, WithJsonSchema, with_config
+from typing_extensions import TypedDict
+
+from service.api import validation
+from service.api.answer_types import Taps
+from service.api.binary_codec import encode_taps
+from service.api.design import DesignRequest
+from service.api.json_answers import Answered, Stopwatch, Times, prediction_document, refinement_document
+from service.api.json_parsing import LongList
+from service.api.query_options import DEFAULT_UPDATES
+from service.api.request_types import MAX_GAIN_RANGE_DB, Method, Profile, Sign, from_validation, narrow, numbers
+from service.api.resampling import design_input, n_points
+from service.api.validation import Path
+from service.errors import Problem
+from synthesis.backends.base import DEFAULT_MAX_GAIN_DB, DesignOptions, Float32
+from synthesis.conventions import N_TAPS
+from synthesis.profiles import MAX_UPDATES, profile_for_resolution
+
+HEADER_LENGTH = "Inference-Header-Content-Length"
+EXTENSIONS = ("binary_tensor_data", "parameters")
+PLATFORM = "prime-anc"
+OUTPUT = "fir"
+INPUT_RANK = {"primary": 2, "secondary": 2, "reference_psd": 1, "coherence": 1}
+REQUIRED = ("primary", "secondary")
+
+_NUMBERS: dict[str, Any] = {"type": "array", "items": {"type": "number"}}
+_DATA = {
+    "anyOf": [_NUMBERS, {"type": "array", "items": _NUMBERS}, {"type": "null"}],
+    "description": "Row by row, flat or in rows",
+}
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(strict=True, extra="forbid", frozen=True, use_attribute_docstrings=True)
+
+
+class InputParameters(_Strict):
+    """Parameters of an input."""
+
+    binary_data_size: int | None = Field(default=None, ge=0)
+    """Bytes of this tensor after the JSON object."""
+
+
+class InferenceInput(_Strict):
+    """One input tensor."""
+
+    name: Literal["primary", "secondary", "reference_psd", "coherence"]
+    shape: list[int] = Field(min_length=1, max_length=2)
+    """[bins, 2] of a path, [bins] of the others."""
+    datatype: Literal["FP32"]
+    parameters: InputParameters = InputParameters()
+    data: Annotated[Any, WithJsonSchema(_DATA)] = None
+
+
+class OutputParameters(_Strict):
+    """Parameters of the output."""
+
+    binary_data: bool | None = None
+    """Whether the taps follow the JSON object in binary; default: `binary_data_output`."""
+
+
+class InferenceOutput(_Strict):
+    """The requested output."""
+
+    name: Literal["fir"]
+    parameters: OutputParameters = OutputParameters()
+
+
+class InferenceParameters(_Strict):
+    """Parameters of the request: the options of `/refine`."""
+
+    k: int = Field(default=DEFAULT_UPDATES, ge=0, le=MAX_UPDATES)
+    """Largest number of Gauss-Newton updates."""
+    method: Method = "prime"
+    profile: Profile = "fast"
+    sign: Sign = "minus"
+    max_gain_db: float = Field(default=DEFAULT_MAX_GAIN_DB, ge=MAX_GAIN_RANGE_DB[0], le=MAX_GAIN_RANGE_DB[1])
+    binary_data_output: bool = False
+    """Whether the taps follow the JSON object in binary."""
+
+
+class InferenceRequest(_Strict):
+    """The JSON object of an inference request."""
+
+    id: str | None = Field(default=None, max_length=1024)
+    """Returned with the answer."""
+    model_name: str | None = None
+    """Ignored: the URL names the model."""
+    parameters: InferenceParameters = InferenceParameters()
+    inputs: list[InferenceInput] = Field(min_length=2, max_length=4)
+    outputs: list[InferenceOutput] = Field(default=[], max_length=1)
+
+    @property
+    def wants_bytes(self) -> bool:
+        """Whether the taps are requested in binary."""
+        chosen = self.outputs[0].parameters.binary_data if self.outputs else None
+        return self.parameters.binary_data_output if chosen is None else chosen
+
+
+_documented = with_config(ConfigDict(extra="forbid", use_attribute_docstrings=True))
+
+
+@_documented
+class InferenceServer(TypedDict):
+    """This server."""
+
+    name: str
+    version: str
+    extensions: list[Literal["binary_tensor_data", "parameters"]]
+
+
+@_documented
+class InferenceLive(TypedDict):
+    """live: the event loop responds. ready: the service is ready for designs."""
+
+    live: Literal[True]
+    ready: NotRequired[Literal[True]]
+
+
+@_documented
+class TensorDescription(TypedDict):
+    """Name, type and shape of a tensor."""
+
+    name: str
+    datatype: Literal["FP32"]
+    shape: list[int]
+
+
+@_documented
+class InferenceModel(TypedDict):
+    """The tensors of a model."""
+
+    name: str
+    versions: list[str]
+    platform: str
+    inputs: list[TensorDescription]
+    outputs: list[TensorDescription]
+
+
+@_documented
+class InferenceModelReady(TypedDict):
+    """The model is ready for inference."""
+
+    name: str
+    ready: Literal[True]
+
+
+@_documented
+class InferenceTaps(TypedDict):
+    """The filter."""
+
+    name: Literal["fir"]
+    datatype: Literal["FP32"]
+    shape: Annotated[list[int], WithJsonSchema({"const": [N_TAPS]})]
+    parameters: dict[str, str | float | bool]
+    """The rest of the answer of `/refine`, with dotted names and with lists as JSON text: `method`, `sign`,
+    `digest`, `warnings` (codes), `refinement.*`, `prediction.*`, `timings_ms.*`."""
+    data: NotRequired[Taps]
+
+
+@_documented
+class InferenceAnswer(TypedDict):
+    """The answer to an inference request."""
+
+    model_name: str
+    model_version: str
+    outputs: Annotated[list[InferenceTaps], Field(min_length=1, max_length=1)]
+    id: NotRequired[str]
+
+
+@_documented
+class InferenceError(TypedDict):
+    """An error."""
+
+    error: str
+    """The code of the problem, a colon, and its detail."""
+
+
+def json_length(header: str | None, n_bytes: int) -> int:
+    """Length of the JSON object in the body, in bytes; Problem if the header is invalid."""
+    if header is None:
+        return n_bytes
+    if not (header.isascii() and header.isdigit() and len(header) <= 18 and int(header) <= n_bytes):
+        raise Problem(
+            "malformed-request",
+            f"{HEADER_LENGTH}: {header[:40]!a} is not a whole number up to the body's {n_bytes} bytes",
+        )
+    return int(header)
+
+
+def read_request(document: object) -> InferenceRequest:
+    """Validate the JSON object, or raise Problem."""
+    if not isinstance(document, dict):
+        raise Problem("invalid-field", "the body is not a JSON object; send one")
+    try:
+        return InferenceRequest.model_validate(document)
+    except ValidationError as error:
+        raise from_validation(error) from None
+
+
+def design_request(request: InferenceRequest, attached: memoryview, model: str) -> DesignRequest:
+    """The design that a request asks for, or Problem. attached: the bytes after the JSON object, which are copied.
+    model: the reference in the URL."""
+    tensors: dict[str, Float32] = {}
+    for place, tensor in enumerate(request.inputs):
+        if tensor.name in tensors:
+            raise Problem("invalid-field", f"inputs: {tensor.name} is repeated; send it once", f"inputs.{place}")
+        size = tensor.parameters.binary_data_size
+        if size is None:
+            tensors[tensor.name] = _from_json(tensor, f"inputs.{place}")
+        else:
+            tensors[tensor.name] = _from_bytes(tensor, attached[:size], f"inputs.{place}")
+            attached = attached[size:]
+    if len(attached):
+        raise Problem(
+            "bad-length",
+            f"the body has {len(attached)} bytes more than the sum of binary_data_size; correct one of them",
+        )
+    for name in REQUIRED:
+        if name not in tensors:
+            raise Problem("missing-field", f"inputs: {name} is missing; send it", "inputs")
+    paths: dict[str, Path] = {name: tensors[name].view(np.complex64) for name in REQUIRED}
+    for name, path in paths.items():
+        validation.check_path(path, name)
+    sent, coherence, psd = (
+        (paths["primary"], paths["secondary"]),
+        tensors.get("coherence"),
+        tensors.get("reference_psd"),
+    )
+    validation.check_together(*sent, coherence, psd)
+    given = request.parameters
+    used = design_input(*sent, coherence, psd, float(given.max_gain_db))
+    options = DesignOptions(given.method, given.k, profile_for_resolution(given.profile, max(map(n_points, sent))))
+    return DesignRequest(model, options, given.sign, sent, used)
+
+
+def _n_elements(tensor: InferenceInput, field: str) -> int:
+    """Number of elements; Problem if the shape is not valid for this input."""
+    shape = tensor.shape
+    rank = INPUT_RANK[tensor.name]
+    if len(shape) != rank or shape[0] < 1 or (rank == 2 and shape[1] != 2):
+        expected = "[bins, 2]" if rank == 2 else "[bins]"
+        raise Problem("invalid-field", f"{field}.shape: {shape} is invalid; send {expected}", f"{field}.shape")
+    return shape[0] * (shape[1] if rank == 2 else 1)
+
+
+def _from_json(tensor: InferenceInput, field: str) -> Float32:
+    """The numbers of `data`, flat."""
+    n = _n_elements(tensor, field)
+    data, field = tensor.data, f"{field}.data"
+    if data is None:
+        raise Problem(
+            "missing-field", f"{field}: neither data nor binary_data_size is given; send one of them", field
+        )
+    if isinstance(data, LongList) and data.values is not None and data.values.shape == tuple(tensor.shape):
+        values = data.values.reshape(-1)
+    else:
+        values = numbers(data, field)
+    if len(values) != n:
+        raise Problem("invalid-field", f"{field}: {len(values)} numbers, but shape has {n}", field)
+    return narrow(values, np.float32, field)
+
+
+def _from_bytes(tensor: InferenceInput, data: memoryview, field: str) -> Float32:
+    """Little-endian float32, copied: behind a JSON object of any length they need not lie on a multiple of four."""
+    n = _n_elements(tensor, field)
+    if tensor.data is not None:
+        raise Problem(
+            "invalid-field", f"{field}: there are both data and binary_data_size; send one of them", field
+        )
+    if tensor.parameters.binary_data_size != 4 * n or len(data) != 4 * n:
+        raise Problem(
+            "bad-length",
+            f"{field}: a binary_data_size of {tensor.parameters.binary_data_size} and {len(data)} bytes for the "
+            f"{n} numbers of shape; send 4 bytes for each",
+            field,
+        )
+    return np.frombuffer(data, "<f4").copy()
+
+
+def encode_answer(
+    request: InferenceRequest, answered: Answered, watch: Stopwatch
+) -> tuple[bytes, int | None, Times]:
+    """The body of the answer, the length of the JSON object in it where taps follow it, and the times."""
+    began, design, model = perf_counter(), answered.answer.design, answered.answer.model
+    output: dict[str, Any] = {"name": OUTPUT, "datatype": "FP32", "shape": [N_TAPS]}
+    document = {"model_name": model.name, "model_version": str(model.version), "outputs": [output]}
+    if request.id is not None:
+        document["id"] = request.id
+    attached = b""
+    if request.wants_bytes:
+        attached = encode_taps(answered.taps)
+    else:
+        output["data"] = orjson.Fragment(orjson.dumps(answered.taps, option=orjson.OPT_SERIALIZE_NUMPY))
+    times = watch.times_ms(design.times_ms, began)
+    output["parameters"] = _parameters(answered, times)
+    if request.wants_bytes:
+        output["parameters"]["binary_data_size"] = len(attached)
+    body = orjson.dumps(document)
+    return body + attached, len(body) if request.wants_bytes else None, times
+
+
+def _parameters(answered: Answered, times: Times) -> dict[str, Any]:
+    """What the JSON answer of `/refine` says besides the taps. The protocol's parameters are single values: names
+    are dotted, and lists are written as JSON text."""
+    answer = answered.answer
+    found: dict[str, Any] = {
+        "method": answer.method,
+        "sign": answered.sign,
+        "digest": answer.model.digest,
+        "warnings": ", ".join(each["code"] for each in answered.warnings),
+    }
+    found |= _dotted("refinement", refinement_document(answer))
+    found |= _dotted("prediction", prediction_document(answer.design.prediction))
+    return found | _dotted("timings_ms", times)
+
+
+def _dotted(prefix: str, members: Mapping[str, Any]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for name, value in members.items():
+        if isinstance(value, dict):
+            found |= _dotted(f"{prefix}.{name}", value)
+        elif isinstance(value, list | np.ndarray):
+            found[f"{prefix}.{name}"] = orjson.dumps(value, option=orjson.OPT_SERIALIZE_NUMPY).decode()
+        elif value is not None:
+            found[f"{prefix}.{name}"] = value
+    return found

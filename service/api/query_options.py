@@ -1,0 +1,93 @@
+"""Strict parsing of the options in a query string."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable
+from typing import NamedTuple, get_args
+
+from starlette.datastructures import QueryParams
+
+from service.api.request_types import MAX_GAIN_RANGE_DB, Profile, Sign
+from service.calibration.takes import MAX_N_WINDOWS, N_WINDOWS
+from service.errors import Problem
+from synthesis.backends.base import DEFAULT_MAX_GAIN_DB
+from synthesis.backends.methods import METHODS
+from synthesis.profiles import MAX_UPDATES
+
+REFINE_OPTIONS = ("k", "profile")
+"""Query options of `/refine` with JSON and binary bodies."""
+
+BINARY_OPTIONS = ("model", "method", "sign", "max_gain_db")
+"""Query options of designs with a binary body; a JSON body has fields for them."""
+
+CALIBRATION_OPTIONS = ("model", "sign", "n_windows")
+"""Query options of `/calibrate` with a binary body."""
+
+DEFAULT_UPDATES = 3
+
+# float() would also accept "1_0", " 3" and non-ASCII digits. 40 decimal places exceed any shortest float.
+_DECIMAL = re.compile(r"-?[0-9]{1,3}(\.[0-9]{1,40})?")
+
+
+class Options(NamedTuple):
+    """All options, with defaults for those that are not given."""
+
+    k: int
+    profile: str
+    model: str | None
+    method: str
+    sign: Sign
+    max_gain_db: float
+    n_windows: int
+
+
+def read_options(query: QueryParams, allowed: Iterable[str], default_updates: int) -> Options:
+    """Read the query string; Problem for an option that is unknown, repeated or invalid."""
+    allowed = tuple(allowed)
+    given: dict[str, str] = {}
+    for name, value in query.multi_items():
+        if name not in allowed:
+            expected = ", ".join(allowed) or "none"
+            raise Problem(
+                "unknown-field",
+                f"the query option {name[:40]!a} is unknown here; use one of: {expected}",
+                ascii(name[:40])[1:-1],
+            )
+        if name in given:
+            raise Problem("invalid-field", f"{name}: the query option is repeated; send it once", name)
+        given[name] = value
+    return Options(
+        k=_whole("k", given["k"], 0, MAX_UPDATES) if "k" in given else default_updates,
+        profile=_choice("profile", given.get("profile", "fast"), get_args(Profile)),
+        model=given.get("model"),
+        method=_choice("method", given.get("method", "prime"), METHODS),
+        sign="plus" if _choice("sign", given.get("sign", "minus"), get_args(Sign)) == "plus" else "minus",
+        max_gain_db=_gain(given["max_gain_db"]) if "max_gain_db" in given else DEFAULT_MAX_GAIN_DB,
+        n_windows=_whole("n_windows", given.get("n_windows", str(N_WINDOWS)), 1, MAX_N_WINDOWS),
+    )
+
+
+def _choice(name: str, value: str, choices: tuple[str, ...]) -> str:
+    if value not in choices:
+        raise Problem(
+            "invalid-field", f"{name}: {value[:40]!a} does not exist; use one of {', '.join(choices)}", name
+        )
+    return value
+
+
+def _whole(name: str, text: str, low: int, high: int) -> int:
+    if not (text.isascii() and text.isdigit() and len(text) <= 3 and low <= int(text) <= high):
+        raise Problem("out-of-range", f"{name}: {text[:40]!a} is not a whole number from {low} to {high}", name)
+    return int(text)
+
+
+def _gain(text: str) -> float:
+    low, high = MAX_GAIN_RANGE_DB
+    value = float(text) if _DECIMAL.fullmatch(text) else math.nan
+    if not low <= value <= high:
+        raise Problem(
+            "out-of-range", f"max_gain_db: {text[:40]!a} is not a number from {low:g} to {high:g} dB", "max_gain_db"
+        )
+    return value

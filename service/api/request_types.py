@@ -1,0 +1,277 @@
+"""The JSON bodies of designs and evaluations; these types validate them and generate their OpenAPI schema.
+
+pydantic validates the object; lists of up to 32,769 numbers in it were already converted to arrays
+(`json_parsing`). Every error is a Problem that names the field at fault.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias, TypeVar
+
+import numpy as np
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, ValidationInfo, WithJsonSchema
+
+from service.api import validation
+from service.api.json_parsing import LongList, shortened
+from service.api.validation import Path
+from service.errors import Problem
+from synthesis.backends.base import DEFAULT_MAX_GAIN_DB, Float32
+from synthesis.backends.methods import METHODS
+from synthesis.conventions import SAMPLE_RATE_HZ
+
+if TYPE_CHECKING:
+    Method: TypeAlias = str
+else:
+    Method = Literal[METHODS]  # of the names themselves, which type checkers cannot read from there
+Profile = Literal["fast", "fine", "paper"]
+Sign = Literal["minus", "plus"]
+
+MAX_GAIN_RANGE_DB = (-20.0, 60.0)
+
+CALIBRATION_FIELDS = frozenset({"spectra", "bands", "verdict", "warnings", "timings_ms"})
+"""Further fields of a calibration's answer: accepted, so that the answer can be sent unchanged, and ignored."""
+
+MAX_ITEMS = 16
+"""Largest number of requests in one body."""
+
+_RANGE_ERRORS = {"greater_than_equal", "less_than_equal", "greater_than", "less_than"}
+
+
+def numbers(values: object, field: str) -> np.ndarray[Any, np.dtype[np.float64]]:
+    """A list of JSON numbers as float64; Problem for anything else, booleans and strings included."""
+    if type(values) is list:
+        values = LongList(values)
+    if not isinstance(values, LongList):
+        raise Problem("invalid-field", f"{field}: {_shown(values)} is not a list of numbers", field)
+    if values.not_a_number is not None:
+        index, text = values.not_a_number
+        detail = f"{field}: {_ascii(text)} at index {index} is not a number"
+        raise Problem("invalid-field", detail, field)
+    assert values.values is not None
+    return values.values
+
+
+def _shown(value: object) -> str:
+    """A value of the request for use in a message: shortened, in ASCII."""
+    return _ascii(shortened(value))
+
+
+def _ascii(text: str) -> str:
+    return ascii(text)[1:-1]
+
+
+def _shown_name(name: str) -> str:
+    """A field name from the request for use in a message: shortened, in ASCII."""
+    return ascii(name[:80])[1:-1]
+
+
+def _series(values: object, info: ValidationInfo) -> Float32 | None:
+    """A list of numbers in float32; None stays None."""
+    if values is None:
+        return None
+    assert info.field_name is not None
+    return narrow(numbers(values, info.field_name), np.float32, info.field_name)
+
+
+def narrow(values: np.ndarray[Any, Any], dtype: type, field: str) -> np.ndarray[Any, Any]:
+    """Cast to single precision; a number that overflows becomes infinite and is refused."""
+    with np.errstate(over="ignore"):
+        narrow: np.ndarray[Any, Any] = values.astype(dtype)
+    validation.check_finite(narrow, field)
+    return narrow
+
+
+def _path(value: object, info: ValidationInfo) -> Path:
+    """One of the three forms of a path."""
+    name = info.field_name
+    assert name is not None
+    forms = ({"real", "imag"}, {"complex64"}, {"impulse_response"})
+    if not isinstance(value, dict):
+        raise Problem("invalid-field", f"{name}: {_shown(value)} is not a path; send {_FORMS}", name)
+    if set(value) not in forms:
+        unknown = sorted(set(value) - set().union(*forms))
+        code = "unknown-field" if unknown else "missing-field" if set(value) < forms[0] else "invalid-field"
+        field = f"{name}.{_shown_name(unknown[0])}" if unknown else name
+        keys = ", ".join(ascii(key) for key in sorted(value)[:5]) or "no fields"
+        raise Problem(code, f"{name}: the path has {keys}; send {_FORMS}", field)
+    if "impulse_response" in value:
+        field = f"{name}.impulse_response"
+        path: Path = narrow(numbers(value["impulse_response"], field), np.float32, field)
+        validation.check_path(path, name, "impulse_response")
+    elif "complex64" in value:
+        path = _from_base64(value["complex64"], f"{name}.complex64")
+        validation.check_path(path, name, "complex64")
+    else:
+        real = numbers(value["real"], f"{name}.real")
+        imag = numbers(value["imag"], f"{name}.imag")
+        if len(real) != len(imag):
+            raise Problem(
+                "unequal-grids",
+                f"{name}: {len(real)} real parts but {len(imag)} imaginary ones; send as many of each",
+                f"{name}.imag",
+            )
+        path = np.empty(len(real), np.complex64)
+        path.real, path.imag = narrow(real, np.float32, f"{name}.real"), narrow(imag, np.float32, f"{name}.imag")
+        validation.check_path(path, name, "real")
+    return path
+
+
+_FORMS = 'one of {"real", "imag"}, {"complex64"}, {"impulse_response"}'
+
+
+def _from_base64(text: object, field: str) -> Path:
+    """Little-endian interleaved complex64 from base64."""
+    if not isinstance(text, str):
+        raise Problem("invalid-field", f"{field}: {_shown(text)} is not text; send base64", field)
+    try:
+        data = base64.b64decode(text, validate=True)
+    except (binascii.Error, ValueError) as error:
+        raise Problem("invalid-field", f"{field}: the text is not base64", field) from error
+    if len(data) % 8:
+        raise Problem(
+            "invalid-field", f"{field}: {len(data)} bytes are not a whole number of bins of 8 bytes", field
+        )
+    return np.frombuffer(data, "<c8")
+
+
+def _rate(value: object) -> int:
+    """48 kHz, as a JSON number."""
+    if type(value) not in (int, float):
+        raise Problem(
+            "invalid-field", f"sample_rate: {_shown(value)} is not a number; send {SAMPLE_RATE_HZ}", "sample_rate"
+        )
+    validation.check_rate(value)  # type: ignore[arg-type]
+    return SAMPLE_RATE_HZ
+
+
+def _form(**properties: dict[str, Any]) -> dict[str, Any]:
+    return {"type": "object", "properties": properties, "required": list(properties), "additionalProperties": False}
+
+
+_NUMBERS: dict[str, Any] = {"type": "array", "items": {"type": "number"}}
+_SPECTRUM = {
+    "title": "Spectrum",
+    "oneOf": [
+        _form(real=_NUMBERS, imag=_NUMBERS),
+        _form(complex64={"type": "string", "description": "base64 of little-endian interleaved complex64"}),
+        _form(impulse_response=_NUMBERS | {"minItems": 1, "maxItems": validation.MAX_RESPONSE_SAMPLES}),
+    ],
+}
+PathField = Annotated[Any, BeforeValidator(_path), WithJsonSchema(_SPECTRUM)]
+SeriesField = Annotated[Any, BeforeValidator(_series), WithJsonSchema(_NUMBERS)]
+OptionalSeries = Annotated[Any, BeforeValidator(_series), WithJsonSchema({"anyOf": [_NUMBERS, {"type": "null"}]})]
+RateField = Annotated[
+    int,
+    BeforeValidator(_rate),
+    WithJsonSchema({"type": "number", "const": SAMPLE_RATE_HZ, "default": SAMPLE_RATE_HZ}),
+]
+
+
+class PathsBody(BaseModel):
+    """Fields that designs and evaluations share."""
+
+    model_config = ConfigDict(strict=True, extra="forbid", frozen=True, use_attribute_docstrings=True)
+
+    primary: PathField
+    """Outer microphone to error microphone, P. A spectrum is one-sided, n_fft / 2 + 1 bins of a power-of-two grid
+    from 4096 to 65536, and is interpreted as the transform of a causal impulse response, which is zero-padded or
+    truncated to the design grid of 32768 points; at most -40 dB of its energy may be lost."""
+    secondary: PathField
+    """Loudspeaker to error microphone, S; a spectrum lies on the same grid as a primary spectrum."""
+    sample_rate: RateField
+    """Hz."""
+    model: str | None = None
+    """`name` (its latest version), `name@version` or an alias; default: the service's default model."""
+    sign: Sign = "minus"
+    """`minus`: e = d - s * w * x. `plus`: the negated filter."""
+    reference_psd: OptionalSeries = None
+    """Power spectrum of the noise, one-sided, mean square per bin, on the spectra's grid (16385 bins if both paths
+    are impulse responses); default: the model's reference noise."""
+    coherence: OptionalSeries = None
+    """Magnitude-squared coherence of x and e with the loudspeaker silent, per bin, 0 to 1, on the same grid."""
+
+    def check(self) -> None:
+        """Check conditions between fields."""
+        validation.check_together(self.primary, self.secondary, self.coherence, self.reference_psd)
+
+
+class DesignBody(PathsBody):
+    """Body of `/synthesize` and `/refine`."""
+
+    method: Method = "prime"
+    """`prime`: the model's generator. The other methods need no training."""
+    max_gain_db: float = Field(DEFAULT_MAX_GAIN_DB, ge=MAX_GAIN_RANGE_DB[0], le=MAX_GAIN_RANGE_DB[1])
+    """Ceiling on |W| in dB. It applies to `prime`, `ratio_base` and the updates of `fast` and `fine`."""
+
+
+class DesignItems(BaseModel):
+    """Several requests, for example both ears. Each is validated, designed and answered independently."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    items: list[DesignBody] = Field(min_length=1, max_length=MAX_ITEMS)
+
+
+class EvaluateBody(PathsBody):
+    """Body of `/evaluate`."""
+
+    fir: SeriesField
+    """2048 taps, with the sign given by `sign`."""
+
+    def check(self) -> None:
+        """Check conditions between fields, and the filter."""
+        super().check()
+        if self.fir is None:
+            raise Problem("missing-field", "fir: null is not a filter; send 2048 taps", "fir")
+        validation.check_taps(self.fir)
+
+
+Body = TypeVar("Body", bound=PathsBody)
+
+
+def items_of(document: object) -> list[object] | None:
+    """The requests of `{"items": [request, ...]}`; None for a body that is one request itself."""
+    if not isinstance(document, dict) or "items" not in document:
+        return None
+    if others := document.keys() - {"items"}:
+        name = _shown_name(min(others))
+        raise Problem(
+            "unknown-field", f"{name}: no other field may stand beside items; put it into each item", name
+        )
+    items = document["items"]
+    if not isinstance(items, list | LongList):
+        raise Problem("invalid-field", f"items: {_shown(items)} is not a list of requests", "items")
+    if not 1 <= len(items) <= MAX_ITEMS:
+        raise Problem("out-of-range", f"items: {len(items)} requests; send 1 to {MAX_ITEMS}", "items")
+    assert isinstance(items, list)  # a LongList is longer than MAX_ITEMS
+    return items
+
+
+def read_object(kind: type[Body], document: object) -> Body:
+    """Validate one request, or raise Problem."""
+    if not isinstance(document, dict):
+        raise Problem("invalid-field", f"the body is {_shown(document)}; send a JSON object")
+    for field in CALIBRATION_FIELDS & document.keys():
+        del document[field]
+    try:
+        read = kind.model_validate(document)
+    except ValidationError as error:
+        raise from_validation(error) from None
+    read.check()
+    return read
+
+
+def from_validation(error: ValidationError) -> Problem:
+    """The first of pydantic's errors as a Problem."""
+    first = error.errors(include_url=False)[0]
+    field = ".".join(str(part) for part in first["loc"])
+    if first["type"] == "missing":
+        return Problem("missing-field", f"{field}: the field is missing; send it", field)
+    if first["type"] == "extra_forbidden":
+        name = _shown_name(field)
+        return Problem("unknown-field", f"{name}: the field is unknown; remove it", name)
+    code = "out-of-range" if first["type"] in _RANGE_ERRORS else "invalid-field"
+    message = first["msg"]  # lower only the first letter: the rest may quote a value
+    return Problem(code, f"{field}: {_shown(first['input'])} is invalid: {message[:1].lower()}{message[1:]}", field)

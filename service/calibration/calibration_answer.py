@@ -1,0 +1,117 @@
+"""From takes to the answer: paths, coherence and a verdict, in a form that `/refine` accepts as it is."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import orjson
+from numpy.typing import NDArray
+
+from model_store.store import ModelStore, ModelVersion
+from service.api.binary_codec import encode
+from service.api.json_answers import BAND_CENTRE_HZ, model_document
+from service.calibration.takes import Recordings
+from synthesis.backends.base import Float32
+from synthesis.calibration import Calibration, calibrate
+from synthesis.calibration_verdict import Finding, Verdict, judge
+from synthesis.conventions import DESIGN_N_FFT, SAMPLE_RATE_HZ
+from synthesis.path_estimation import Take
+
+
+@dataclass(frozen=True, eq=False)
+class JudgedCalibration:
+    """A calibration with its verdict. judged_by: whose support polarity and leak were judged against."""
+
+    calibration: Calibration
+    verdict: Verdict
+    judged_by: ModelVersion
+
+    @property
+    def primary(self) -> Float32:
+        """Impulse response [8192]."""
+        return _float32(self.calibration.estimate.primary)
+
+    @property
+    def secondary(self) -> Float32:
+        """Impulse response [2048]."""
+        return _float32(self.calibration.secondary)
+
+    @property
+    def coherence(self) -> Float32:
+        """Per bin of the design grid, 0 to 1: [16385]."""
+        return _float32(self.calibration.estimate.coherence)
+
+
+def calibrate_recordings(asked: Recordings, store: ModelStore, default_model: str) -> JudgedCalibration:
+    """Estimate and judge; takes some tenths of a second. Raises as `calibrate` and `ModelStore.resolve` do."""
+    version = store.resolve(default_model if asked.model is None else asked.model)
+    statistics = store.manifest(str(version)).support_statistics
+    # Where the chain's sign is plus, a gain g plays what the convention calls -g.
+    direction = 1.0 if asked.sign == "minus" else -1.0
+    calibration = calibrate([Take(direction * take.gain, take.x, take.e) for take in asked.takes], asked.n_windows)
+    return JudgedCalibration(calibration, judge(calibration, statistics), version)
+
+
+def as_json(judged: JudgedCalibration, asked: Recordings) -> bytes:
+    """The JSON answer but for its times."""
+    document: dict[str, Any] = {
+        "primary": {"impulse_response": judged.primary},
+        "secondary": {"impulse_response": judged.secondary},
+        "sample_rate": SAMPLE_RATE_HZ,
+        "sign": asked.sign,
+        "coherence": judged.coherence,
+        "spectra": {"primary": _spectrum(judged.primary), "secondary": _spectrum(judged.secondary)},
+        "bands": {
+            "centre_hz": BAND_CENTRE_HZ,
+            "coherence": _float32(judged.calibration.coherence),
+            "noise_reduction_ceiling_db": _float32(judged.calibration.noise_reduction_ceiling_db),
+            "secondary_snr_db": _float32(judged.calibration.secondary_snr_db),
+        },
+        "verdict": verdict_document(judged),
+    }
+    if asked.model is not None:
+        document["model"] = asked.model
+    return orjson.dumps(document, option=orjson.OPT_SERIALIZE_NUMPY)
+
+
+def as_binary(judged: JudgedCalibration) -> tuple[bytes, dict[str, str]]:
+    """The binary answer, a body that `/refine` takes, and the header that stands for the verdict."""
+    reasons = ", ".join(reason.code for reason in judged.verdict.reasons)
+    return encode(judged.primary, judged.secondary, judged.coherence), {"X-Verdict": reasons or "passed"}
+
+
+def verdict_document(judged: JudgedCalibration) -> dict[str, Any]:
+    """The `verdict` of an answer."""
+    calibration, verdict = judged.calibration, judged.verdict
+    return {
+        "passed": verdict.passed,
+        "reasons": _findings(verdict.reasons),
+        "not_judged": _findings(verdict.not_judged),
+        "model": model_document(judged.judged_by),
+        "figures": {
+            "clipped_share": calibration.clipped_share,
+            "lead_samples": calibration.lead_samples,
+            "polarity": verdict.polarity,
+            "low_level_db": verdict.low_level_db,
+            "tail_db": calibration.tail_db,
+            "window": calibration.window,
+            "n_frames": calibration.n_frames,
+        },
+    }
+
+
+def _findings(findings: Sequence[Finding]) -> list[dict[str, str]]:
+    return [{"code": each.code, "detail": each.detail} for each in findings]
+
+
+def _spectrum(response: Float32) -> dict[str, str]:
+    spectrum = np.fft.rfft(response, DESIGN_N_FFT).astype("<c8")
+    return {"complex64": base64.b64encode(spectrum.tobytes()).decode()}
+
+
+def _float32(values: NDArray[np.floating]) -> Float32:
+    return values.astype(np.float32)

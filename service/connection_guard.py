@@ -1,0 +1,261 @@
+"""What a bare port needs in front of uvicorn: limits on heads, on connections and on the time that either may take.
+
+A `ConnectionGuard` stands between the socket and uvicorn's protocol. It holds a request's head back until it is
+whole, so that an endless one costs no more memory than its limit, and hands uvicorn bytes whose framing is certain:
+one head with at most one Content-Length, then as many bytes. Bodies are never taken in chunks (RFC 9112, 7.1), so
+`Transfer-Encoding` is refused in the head, and nothing that could follow a head without end is ever read.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import re
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
+
+from service.admission.admission import MANAGEMENT
+from service.errors import Problem
+from service.settings import Settings
+
+LINGER_S = 1.0
+"""How long a refused connection is read on: to close on a client that is still sending would reset the connection,
+and the answer would be lost with it."""
+
+MAX_PIPELINED = 16
+"""Requests that may wait behind the one that is being answered; they were sent without waiting for its answer."""
+
+_REASONS = {
+    400: b"Bad Request",
+    408: b"Request Timeout",
+    411: b"Length Required",
+    431: b"Request Header Fields Too Large",
+    503: b"Service Unavailable",
+}
+_FRAMING = re.compile(rb"\n(content-length|transfer-encoding|upgrade)[ \t]*:([^\r\n]*)", re.IGNORECASE)
+_UPGRADE = re.compile(rb"\r\nupgrade[ \t]*:[^\r\n]*", re.IGNORECASE)
+_MALFORMED = Problem("malformed-request", "this is not a well-formed HTTP/1.1 request")
+
+_logger = logging.getLogger("uvicorn.error.connection")
+_logger.setLevel(logging.ERROR)  # malformed requests are counted, not logged: anybody could fill the disk
+
+
+class _UvicornProtocol(HttpToolsProtocol):
+    """uvicorn's protocol, whose own refusal is a problem document too."""
+
+    def __init__(self, guard: ConnectionGuard, **options: Any) -> None:
+        super().__init__(**options)
+        self.logger = _logger
+        self._guard = guard
+
+    def send_400_response(self, msg: str) -> None:
+        self._guard.refuse(_MALFORMED)
+
+
+class ConnectionGuard(asyncio.Protocol):
+    """One connection.
+
+    431 for a head of more than `max_header_bytes`; 408 for one that is not complete after `receive_timeout_s`,
+    however slowly it comes; a connection that has sent nothing by then is closed, and so is one whose body still
+    comes LINGER_S later, though it was answered. 411 for a body in chunks, 400 for a head that could be read in two
+    ways. 503 beyond `max_connections`, which do not count on the operator's listener. An offer to upgrade is passed
+    over (RFC 9110, 7.8).
+    """
+
+    settings: Settings
+    on_refusal: Callable[[Problem], None]
+    """Told of each problem."""
+
+    def __init__(self, **options: Any) -> None:
+        """options: of uvicorn's protocol."""
+        self._inner = _UvicornProtocol(self, **options)
+        self._loop = self._inner.loop
+        self._is_management = MANAGEMENT in self._inner.app_state
+        self._head = bytearray()
+        self._body_left = 0
+        self._unanswered: deque[RequestResponseCycle] = deque()
+        self._is_refused = False
+        self._timer: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        self._transport = transport
+        self._inner.connection_made(_LingeringTransport(transport, self))  # type: ignore[arg-type]
+        limit = self.settings.max_connections
+        if len(self._inner.connections) > limit and not self._is_management:
+            self.refuse(Problem("too-many-connections", f"{limit} connections are open; try again later"))
+        else:
+            self._start_timer()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._stop_timer()
+        for cycle in self._unanswered:  # uvicorn tells the newest request alone
+            if not cycle.response_complete:
+                cycle.disconnected = True
+                cycle.message_event.set()
+        self._inner.connection_lost(exc)
+
+    def pause_writing(self) -> None:
+        self._inner.pause_writing()
+
+    def resume_writing(self) -> None:
+        self._inner.resume_writing()
+
+    def data_received(self, data: bytes) -> None:
+        while data and not self._is_refused:
+            if self._body_left:
+                part, data = data[: self._body_left], data[self._body_left :]
+                self._body_left -= len(part)
+                self._inner.data_received(part)
+            else:
+                data = self._take_head(data)
+        if self._is_refused:
+            return
+        if not self._head and not self._body_left:
+            self._stop_timer()
+        elif self._timer is None and (self._body_left or not self._is_answering()):
+            self._start_timer()
+
+    def linger(self) -> bool:
+        """Whether an answer that closes the connection came before its request was whole: then only our side of it
+        ends, and what still comes is dropped for as long as a body may take."""
+        if self._body_left and not self._is_refused:
+            self._is_refused = True
+            if self._timer is None:
+                self._start_timer()
+            return True
+        return False
+
+    def _take_head(self, data: bytes) -> bytes:
+        """Collect a head and hand it over once it is whole; what follows it is returned."""
+        if not self._head:
+            data = data.lstrip(b"\r\n")  # between two requests (RFC 9112, 2.2)
+        begin = max(len(self._head) - 3, 0)
+        self._head += data
+        if self._head and not self._head[:1].isalpha():  # no method begins so; TLS on this port does
+            self.refuse(_MALFORMED)
+            return b""
+        end = self._head.find(b"\r\n\r\n", begin) + 4
+        if end == 3 or end > self.settings.max_header_bytes:
+            if len(self._head) > self.settings.max_header_bytes:
+                limit = self.settings.max_header_bytes
+                self.refuse(Problem("headers-too-large", f"the request's head is longer than {limit} bytes"))
+            return b""
+        head, rest = bytes(self._head[:end]), bytes(self._head[end:])
+        self._head.clear()
+        self._stop_timer()
+        while self._unanswered and self._unanswered[0].response_complete:
+            self._unanswered.popleft()
+        try:
+            if len(self._unanswered) > MAX_PIPELINED:
+                raise Problem(
+                    "overloaded", f"{MAX_PIPELINED} requests wait for their answers; wait for those first"
+                )
+            head, self._body_left = _framed(head)
+        except Problem as problem:
+            self.refuse(problem)
+            return b""
+        self._inner.data_received(head)
+        if not self._is_refused:
+            self._unanswered.append(self._inner.cycle)
+        return rest
+
+    def _is_answering(self) -> bool:
+        return any(not cycle.response_complete for cycle in self._unanswered)
+
+    def _start_timer(self) -> None:
+        self._timer = self._loop.call_later(self.settings.receive_timeout_s, self._on_timeout)
+
+    def _stop_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _on_timeout(self) -> None:
+        self._timer = None
+        if self._body_left:
+            if self._inner.flow.read_paused and not self._is_refused:  # it is us who do not read
+                self._start_timer()
+            else:  # the application answers 408, if it has not answered before
+                self._loop.call_later(LINGER_S, self._transport.close)
+        elif self._head and not self._is_answering():
+            limit_s = self.settings.receive_timeout_s
+            self.refuse(Problem("too-slow", f"the request's head was not complete after {limit_s:g} s"))
+        elif not self._is_answering():
+            self._transport.close()
+
+    def refuse(self, problem: Problem) -> None:
+        """Answer in the application's place, then read on for a moment without looking."""
+        if self._is_refused or self._transport.is_closing():
+            return
+        self._is_refused = True
+        self._stop_timer()
+        self._head.clear()
+        self.on_refusal(problem)
+        if self._is_answering():  # there is an answer to come, which ends the connection
+            self._unanswered[-1].keep_alive = False
+            return
+        response = problem.response()
+        lines = [b"HTTP/1.1 %d %s" % (problem.status, _REASONS[problem.status]), b"connection: close"]
+        lines += [name + b": " + value for name, value in response.raw_headers]
+        self._transport.write(b"\r\n".join(lines) + b"\r\n\r\n" + bytes(response.body))
+        self._transport.write_eof()
+        self._loop.call_later(LINGER_S, self._transport.close)
+
+
+class _LingeringTransport:
+    """A transport whose `close` leaves a client that is still sending the time to read its answer."""
+
+    def __init__(self, transport: asyncio.Transport, guard: ConnectionGuard) -> None:
+        self._transport = transport
+        self._guard = guard
+        self.write = transport.write
+        self.is_closing = transport.is_closing
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._transport, name)
+
+    def close(self) -> None:
+        if self._transport.is_closing():
+            return
+        if self._guard.linger():
+            self._transport.write_eof()
+        else:
+            self._transport.close()
+
+
+def _framed(head: bytes) -> tuple[bytes, int]:
+    """A head as uvicorn is to see it, and the bytes of body that follow; Problem where it could be read in two
+    ways.
+
+    Each line ends in CR LF, none continues another, and there is at most one Content-Length: a proxy in front must
+    not come to another view of where the next request begins.
+    """
+    n_lines = head.count(b"\n")
+    if n_lines != head.count(b"\r\n") or n_lines != head.count(b"\r") or b"\n " in head or b"\n\t" in head:
+        raise _MALFORMED
+    if head.startswith(b"CONNECT "):  # whose peer awaits a tunnel
+        raise _MALFORMED
+    framing: dict[bytes, list[bytes]] = {}
+    for name, value in _FRAMING.findall(head):
+        framing.setdefault(name.lower(), []).append(value.strip(b" \t"))
+    lengths, codings = framing.get(b"content-length", []), framing.get(b"transfer-encoding", [])
+    if codings:
+        if lengths or len(codings) > 1 or codings[0].lower() != b"chunked":
+            raise _MALFORMED
+        raise Problem("length-required", "bodies in chunks are not taken; declare the length in Content-Length")
+    if b"upgrade" in framing:
+        head = _UPGRADE.sub(b"", head)
+    if not lengths:
+        return head, 0
+    if len(lengths) > 1 or not lengths[0].isdigit() or len(lengths[0]) > 18:
+        raise _MALFORMED
+    return head, int(lengths[0])
+
+
+def guarded(settings: Settings, on_refusal: Callable[[Problem], None]) -> type[ConnectionGuard]:
+    """The protocol under these settings; on_refusal: as there."""
+    members = {"settings": settings, "on_refusal": staticmethod(on_refusal)}
+    return type("ConnectionGuard", (ConnectionGuard,), members)

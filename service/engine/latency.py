@@ -1,0 +1,82 @@
+"""How long designs take: estimates that are learned from every design and never from a setting."""
+
+from __future__ import annotations
+
+from collections import defaultdict, deque
+
+from synthesis.backends.base import DesignOptions
+
+N_REMEMBERED = 15
+"""Times behind one estimate."""
+
+QUANTILE = 0.8
+"""Share of them that an estimate covers: deadlines are to be kept, and a rare stall changes nothing."""
+
+
+class RecentTimes:
+    """An estimate from the last times of one kind: four in five of them stayed within `expected_s`."""
+
+    def __init__(self) -> None:
+        self._times: deque[float] = deque(maxlen=N_REMEMBERED)
+        self.expected_s = 0.0
+        """0 while nothing is known."""
+
+    def observe(self, spent_s: float) -> None:
+        """Remember one more."""
+        self._times.append(spent_s)
+        self._estimate()
+
+    def forget_slowest(self) -> None:
+        """Forget the slowest time, if there is any."""
+        if self._times:
+            self._times.remove(max(self._times))
+            self._estimate()
+
+    def _estimate(self) -> None:
+        in_order = sorted(self._times)
+        self.expected_s = in_order[int(QUANTILE * (len(in_order) - 1))] if in_order else 0.0
+
+
+class LatencyEstimator:
+    """Seconds of a worker that one ear takes.
+
+    The time has two parts: the filter that the updates start from, and its prediction, per method; and one
+    Gauss-Newton update, per profile. So a few observations serve every number of updates. What has not run yet is
+    taken to cost nothing, so that it is let in once and then known. Not locked.
+    """
+
+    def __init__(self) -> None:
+        self._start: defaultdict[str, RecentTimes] = defaultdict(RecentTimes)
+        self._update: defaultdict[str, RecentTimes] = defaultdict(RecentTimes)
+
+    def observe(self, options: DesignOptions | None, n_ears: int, total_s: float, refine_s: float) -> None:
+        """One call of the backend took `total_s`, of which `refine_s` for updates. options: None: an evaluation."""
+        if options is not None and options.n_updates:
+            self._update[options.profile].observe(refine_s / options.n_updates / n_ears)
+            total_s -= refine_s
+        self._start[_method(options)].observe(total_s / n_ears)
+
+    def start_s(self, options: DesignOptions | None) -> float:
+        """Of one ear without updates, or of one evaluation."""
+        return self._start[_method(options)].expected_s
+
+    def expected_s(self, options: DesignOptions | None) -> float:
+        """Of one ear with all updates."""
+        if options is None:
+            return self.start_s(None)
+        return self.start_s(options) + options.n_updates * self._update[options.profile].expected_s
+
+    def most_updates(self, options: DesignOptions, ear_s: float) -> int:
+        """The most updates, up to those of the options, that `ear_s` for each ear leave time for."""
+        spare_s, update_s = ear_s - self.start_s(options), self._update[options.profile].expected_s
+        if options.n_updates * update_s <= spare_s:
+            return options.n_updates
+        return max(int(spare_s / update_s), 0) if update_s else 0
+
+    def forget_slowest(self, options: DesignOptions | None) -> None:
+        """Trust the estimate of a start a little less."""
+        self._start[_method(options)].forget_slowest()
+
+
+def _method(options: DesignOptions | None) -> str:
+    return "evaluate" if options is None else options.method

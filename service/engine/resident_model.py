@@ -1,0 +1,133 @@
+"""One model in memory: a backend that designs with it, its version, and the golden case that it must reproduce."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from time import perf_counter
+
+from model_store.checkpoint import Checkpoint
+from model_store.store import ModelStore, ModelVersion
+from service.engine.types import DesignAnswer, EvaluationAnswer, Replaced
+from service.engine.wiener_fallback import FALLBACK_METHOD, WienerFallback
+from synthesis.backends import create_backend
+from synthesis.backends.base import Design, DesignInput, DesignOptions, Float32
+from synthesis.errors import SynthesisError
+from synthesis.profiles import MAX_UPDATES
+
+Answers = list[DesignAnswer | SynthesisError]
+
+
+class ResidentModel:
+    """A checkpoint on its device. As safe to share between threads as its backend is.
+
+    golden_input: the question of the golden case. scored_noise_reduction_db: what its designs scored on unseen
+    listeners, dB, by number of updates; None where the manifest does not say. n_bytes: of its weights.
+    """
+
+    def __init__(
+        self,
+        version: ModelVersion,
+        checkpoint: Checkpoint,
+        device: str,
+        fallback: WienerFallback,
+        *,
+        kernels: bool = True,
+    ) -> None:
+        """kernels: of `create_backend`. Raises GoldenMismatch where the backend does not give the filters that were
+        stored with the weights."""
+        self.version = version
+        self.manifest = checkpoint.manifest
+        self.parameters = checkpoint.parameters
+        self.backend = create_backend(device, self.parameters, kernels=kernels)
+        self._fallback = fallback
+        self._golden = checkpoint.golden
+        self.golden_input = self._golden.ear
+        kind = str(self.manifest.generator.get("kind"))
+        self.scored_noise_reduction_db = [
+            self.manifest.scores.noise_reduction_db(kind, n_updates) for n_updates in range(MAX_UPDATES + 1)
+        ]
+        self.n_bytes = sum(each.nbytes for each in self.parameters.weights.values())
+        self.check()
+
+    @classmethod
+    def load(
+        cls,
+        store: ModelStore,
+        version: ModelVersion,
+        device: str,
+        fallback: WienerFallback,
+        *,
+        kernels: bool = True,
+    ) -> ResidentModel:
+        """Read, verify and check a version, in whichever thread this is called."""
+        return cls(version, store.load(str(version)), device, fallback, kernels=kernels)
+
+    def check(self) -> float:
+        """Design the golden case without and with an update, without the fallback; return the seconds that took.
+
+        Raises GoldenMismatch unless the stored filters come out, and the SynthesisError where none does.
+        """
+        began = perf_counter()
+        self._golden.check(self.backend)
+        return perf_counter() - began
+
+    def design(self, inputs: Sequence[DesignInput], options: DesignOptions) -> Answers:
+        """Design all ears as one batch, in order; doubtful filters of the generator are compared with `wmmse`.
+
+        One ear's fault is its own: its place holds the SynthesisError. times_ms are of the whole batch, with the
+        second design where there was one.
+        """
+        designs = self.backend.design(inputs, options)
+        answers = [self._answer(each, options.method, options) for each in designs]
+        if options.method != "prime":
+            return answers
+        doubtful = [place for place, each in enumerate(designs) if self._fallback.is_doubtful(each)]
+        if not doubtful:
+            return answers
+        compared = self.backend.design(
+            [inputs[place] for place in doubtful], replace(options, method=FALLBACK_METHOD)
+        )
+        times_ms = _times_ms(designs)
+        for name, spent in _times_ms(compared).items():
+            times_ms[name] = times_ms.get(name, 0.0) + spent
+        for place, wiener in zip(doubtful, compared, strict=True):
+            reason = self._fallback.reason_to_replace(designs[place], wiener, inputs[place].max_gain_db)
+            if reason is not None:
+                answers[place] = self._answer(wiener, FALLBACK_METHOD, options, reason)
+        for answer in answers:
+            if isinstance(answer, DesignAnswer):
+                answer.design.times_ms.update(times_ms)
+        return answers
+
+    def evaluate(
+        self, ears: Sequence[tuple[DesignInput, Float32]], options: None = None
+    ) -> list[EvaluationAnswer | SynthesisError]:
+        """Predict the effect of given filters (taps float32 [2048] each) on estimated paths; options is not
+        used."""
+        began = perf_counter()
+        predictions = self.backend.predict([ear for ear, _ in ears], [taps for _, taps in ears])
+        spent_ms = 1e3 * (perf_counter() - began)
+        return [
+            each
+            if isinstance(each, SynthesisError)
+            else EvaluationAnswer(self.version, each, {"predict": spent_ms})
+            for each in predictions
+        ]
+
+    def _answer(
+        self,
+        design: Design | SynthesisError,
+        method: str,
+        options: DesignOptions,
+        replaced_because: Replaced | None = None,
+    ) -> DesignAnswer | SynthesisError:
+        if isinstance(design, SynthesisError):
+            return design
+        own = replace(design, times_ms=dict(design.times_ms))  # the backend's may be shared by the batch
+        return DesignAnswer(self.version, method, options.n_updates, own, replaced_because)
+
+
+def _times_ms(designs: Sequence[Design | SynthesisError]) -> dict[str, float]:
+    """Of a batch: those of any of its designs."""
+    return next((dict(each.times_ms) for each in designs if isinstance(each, Design)), {})

@@ -1,0 +1,28 @@
+"""Waiting no longer than somebody waits for the answer."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from time import perf_counter
+from typing import Any
+
+from service.engine.types import ClientDisconnected, Disconnected
+
+
+async def done_in_time(answer: asyncio.Future[Any], due: float, disconnected: Disconnected | None) -> bool:
+    """Whether `answer` is done by `due` (perf_counter, seconds); ClientDisconnected if the client hangs up before.
+
+    `answer` is neither cancelled nor read.
+    """
+    watch = None if disconnected is None else asyncio.ensure_future(disconnected())
+    timeout = None if math.isinf(due) else max(due - perf_counter(), 0.0)
+    try:
+        both = [answer] if watch is None else [answer, watch]
+        await asyncio.wait(both, timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
+        if watch is not None and watch.done() and not answer.done():
+            raise ClientDisconnected
+        return answer.done()
+    finally:
+        if watch is not None:
+            watch.cancel()

@@ -1,1 +1,0 @@
-"""The OpenAPI document, written from the tables that the service runs on."""

@@ -1,0 +1,164 @@
+"""The interface between the method and the processor: inputs and results of a backend, as NumPy arrays.
+
+A backend holds one model (a generator's weights, its reference spectrum, and the path uncertainty estimated from
+its support listeners) and turns the measured paths of one or more ears into control filters. Its callers, such as
+the service, depend on this module and not on torch, CUDA or C.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from synthesis.backends.methods import METHODS
+from synthesis.errors import InvalidOption, SynthesisError
+from synthesis.generator_config import GeneratorConfig
+from synthesis.profiles import MAX_UPDATES, PROFILES
+
+Float32 = NDArray[np.float32]
+Complex64 = NDArray[np.complex64]
+
+DEFAULT_MAX_GAIN_DB = 30.0
+"""Default ceiling on |W|. Good filters reach 24 to 38 dB below 50 Hz, where the secondary path rolls off."""
+
+
+@dataclass(frozen=True, eq=False)
+class ModelParameters:
+    """The numbers of a checkpoint, from which a backend is created.
+
+    weights: float32 arrays under the names of the torch module's state dict. reference_psd: mean square per bin of
+    the reference noise, float32 [16385]. band_uncertainty: float32 [2, 31], as in `estimate_uncertainty`.
+    """
+
+    config: GeneratorConfig
+    weights: Mapping[str, Float32]
+    reference_psd: Float32
+    band_uncertainty: Float32
+
+
+@dataclass(frozen=True, eq=False)
+class DesignInput:
+    """The measured acoustics of one ear. All numbers are finite; neither path is all zero.
+
+    primary, secondary: each either a one-sided spectrum on the design grid, complex64 [16385], or a causal impulse
+    response at 48 kHz, float32 [1 to 32768]. coherence: magnitude-squared coherence of the calibration, float32
+    [16385], 0 to 1; None if unknown. reference_psd: mean square per bin of the noise to design for, float32
+    [16385]; None: the model's reference noise. max_gain_db: ceiling on |W|; infinity: none.
+    """
+
+    primary: Float32 | Complex64
+    secondary: Float32 | Complex64
+    coherence: Float32 | None = None
+    reference_psd: Float32 | None = None
+    max_gain_db: float = DEFAULT_MAX_GAIN_DB
+
+
+@dataclass(frozen=True)
+class DesignOptions:
+    """How a filter is designed.
+
+    method: a name in METHODS. n_updates: Gauss-Newton updates, 0 to 8. profile: a name in PROFILES.
+    """
+
+    method: str = "prime"
+    n_updates: int = 0
+    profile: str = "fast"
+
+    def __post_init__(self) -> None:
+        """Raise InvalidOption for an unknown method or profile, or a number of updates outside its range."""
+        if self.method not in METHODS:
+            raise InvalidOption(
+                f"method: {self.method!r} does not exist; use one of {', '.join(METHODS)}", "method"
+            )
+        if self.profile not in PROFILES:
+            known = ", ".join(PROFILES)
+            raise InvalidOption(f"profile: {self.profile!r} does not exist; use one of {known}", "profile")
+        if not 0 <= self.n_updates <= MAX_UPDATES:
+            raise InvalidOption(f"k: {self.n_updates} updates were requested; use 0 to {MAX_UPDATES}", "k")
+
+
+@dataclass(frozen=True, eq=False)
+class Prediction:
+    """Predicted effect of a filter at one ear; `synthesis.noise_reduction` computes it.
+
+    basis: source of the uncertainty, which is the calibration's coherence or the model's support listeners.
+    noise_reduction_db: per band from 50 Hz to 8 kHz, float32 [23], positive is quieter; mean_noise_reduction_db:
+    over the 21 bands to 5 kHz. amplification_db: mean over the 23 bands of how much louder they become, >= 0;
+    wide_amplification_db: over 31 bands, 20 Hz to 20 kHz. out_of_band_low_db (17.8 to 44.7 Hz) and
+    out_of_band_high_db (8.9 to 22.4 kHz): change of level, positive is louder. max_gain_db: largest |W|.
+    control_rms: RMS of the loudspeaker signal w * x, in the unit of x.
+    """
+
+    basis: Literal["coherence", "model"]
+    noise_reduction_db: Float32
+    mean_noise_reduction_db: float
+    amplification_db: float
+    wide_amplification_db: float
+    out_of_band_low_db: float
+    out_of_band_high_db: float
+    max_gain_db: float
+    control_rms: float
+
+
+@dataclass(frozen=True)
+class RefinementRecord:
+    """Record of the Gauss-Newton updates of one filter.
+
+    applied: updates that changed the filter. stopped: `budget` (all requested updates were applied), `converged`
+    (the best trial step lowered J by less than 1e-5 max(|J|, 1)) or `no_decrease` (no trial step lowered J).
+    objective: J before the first and after each applied update, applied + 1 values. step_scale: accepted fraction
+    of each step; pcg_residual: relative residual of its linear system; applied values each.
+    """
+
+    applied: int
+    stopped: str
+    objective: list[float]
+    step_scale: list[float]
+    pcg_residual: list[float]
+
+
+@dataclass(frozen=True, eq=False)
+class Design:
+    """One ear's filter, its updates and its prediction.
+
+    taps: float32 [2048] for e = d - s * w * x. times_ms: milliseconds per stage (`conventions.STAGES`), measured
+    for the whole batch that this design was part of; stages that were not timed separately are absent.
+    """
+
+    taps: Float32
+    refinement: RefinementRecord
+    prediction: Prediction
+    times_ms: dict[str, float] = field(default_factory=dict)
+
+
+class Backend(Protocol):
+    """One model on one kind of processor. Returned arrays belong to the caller: later calls do not change them."""
+
+    name: str
+    """`reference`, `cpu` or `cuda`."""
+
+    max_batch: int
+    """Largest number of ears in one call."""
+
+    is_thread_safe: bool
+    """Whether several threads may call at the same time."""
+
+    def design(self, inputs: Sequence[DesignInput], options: DesignOptions) -> list[Design | SynthesisError]:
+        """Design a filter for each ear and predict its effect; results are in the order of `inputs`.
+
+        An ear whose design fails has the error in its place, NonFiniteFilter if its filter or prediction is not
+        finite. The other ears are not affected.
+        """
+        ...
+
+    def predict(self, inputs: Sequence[DesignInput], taps: Sequence[Float32]) -> list[Prediction | SynthesisError]:
+        """Predict the effect of existing filters (float32 [2048] each) on estimated paths."""
+        ...
+
+    def evaluate(self, inputs: Sequence[DesignInput], taps: Sequence[Float32]) -> list[Prediction | SynthesisError]:
+        """As `predict`, but on true paths: they have no uncertainty, and any coherence is ignored."""
+        ...

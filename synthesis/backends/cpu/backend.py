@@ -1,0 +1,205 @@
+"""Designs on a processor by the compiled core, one ear a call, without Python's lock."""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Callable, Sequence
+from ctypes import byref
+from time import perf_counter
+
+import numpy as np
+from numpy.typing import NDArray
+
+from synthesis.backends.base import (
+    Design,
+    DesignInput,
+    DesignOptions,
+    Float32,
+    ModelParameters,
+    Prediction,
+    RefinementRecord,
+)
+from synthesis.backends.cpu.layout import core_parameters
+from synthesis.backends.cpu.library import Input, Profile, Result, address, core
+from synthesis.backends.methods import STARTS, Path
+from synthesis.conventions import DESIGN_N_FFT, N_BINS, N_TAPS
+from synthesis.errors import InvalidPaths, NonFiniteFilter, SynthesisError
+from synthesis.octave_bands import AMP_BANDS, WIDE_BANDS
+from synthesis.profiles import PROFILES, VERDICTS, RefinementProfile
+
+Run = Callable[[int, Input, Result], int]
+Start = Callable[[Path, Path], NDArray[np.float64]]
+Arrays = list[NDArray[np.generic] | None]
+
+_NATIVE, _GIVEN = {"prime": 0, "ratio_base": 1, "wmmse": 2}, 3
+"""The core's methods; a given start is refined as it is."""
+
+_STAGES = ("decode", "path_ratio", "generate", "reconstruct", "refine", "predict")
+
+
+class CpuBackend:
+    """`Backend` for a processor: float32, no torch. Any number of threads may call at once; each has a workspace of
+    about 6 MB while it runs, kept for the next call."""
+
+    name = "cpu"
+    max_batch = 1024
+    is_thread_safe = True
+
+    def __init__(self, parameters: ModelParameters) -> None:
+        """Loads the core and hands it a copy of the model. Raises RuntimeError where the core cannot be loaded."""
+        self._core = core()
+        given, arrays = core_parameters(parameters)
+        self._model = self._core.prime_model_create(byref(given))
+        del arrays  # which `given` points into
+        if not self._model:
+            raise MemoryError("no memory for the model")
+        self._workspaces: deque[int] = deque()
+        self._profiles = {name: _profile(each) for name, each in PROFILES.items()}
+
+    def __del__(self) -> None:
+        for workspace in getattr(self, "_workspaces", ()):
+            self._core.prime_workspace_free(workspace)
+        if getattr(self, "_model", None):
+            self._core.prime_model_free(self._model)
+
+    def design(self, inputs: Sequence[DesignInput], options: DesignOptions) -> list[Design | SynthesisError]:
+        """As `Backend.design`; the ears are designed one after the other."""
+        method, profile = _NATIVE.get(options.method, _GIVEN), self._profiles[options.profile]
+
+        def run(workspace: int, given: Input, result: Result) -> int:
+            arguments = method, byref(profile), options.n_updates, byref(result)
+            return int(self._core.prime_design(self._model, workspace, byref(given), *arguments))
+
+        return [self._designed(each, STARTS.get(options.method), run) for each in inputs]
+
+    def predict(self, inputs: Sequence[DesignInput], taps: Sequence[Float32]) -> list[Prediction | SynthesisError]:
+        """As `Backend.predict`."""
+        return [self._predicted(*each, is_true=False) for each in zip(inputs, taps, strict=True)]
+
+    def evaluate(self, inputs: Sequence[DesignInput], taps: Sequence[Float32]) -> list[Prediction | SynthesisError]:
+        """As `Backend.evaluate`."""
+        return [self._predicted(*each, is_true=True) for each in zip(inputs, taps, strict=True)]
+
+    def _designed(self, ear: DesignInput, start: Start | None, run: Run) -> Design | SynthesisError:
+        result = Result()
+        try:
+            arrays, given = _core_input(ear)
+            began = perf_counter()
+            if start:
+                result.taps[:] = _float32(start(ear.primary, ear.secondary), N_TAPS)
+            spent_ms = 1e3 * (perf_counter() - began)
+            self._run(arrays, given, run, result)
+        except InvalidPaths as error:
+            return error
+        taps, prediction = np.ctypeslib.as_array(result.taps).copy(), _prediction(ear, result)
+        if isinstance(prediction, SynthesisError) or not np.isfinite(taps).all():
+            return _not_finite()
+        record, n = result.record, result.record.applied
+        times_ms = {stage: ms for stage, ms in zip(_STAGES, result.times_ms, strict=True) if not math.isnan(ms)}
+        if start:
+            times_ms["generate"] = spent_ms
+        return Design(
+            taps,
+            RefinementRecord(
+                n,
+                VERDICTS[record.stopped],
+                record.objective[: n + 1],
+                record.step_scale[:n],
+                record.pcg_residual[:n],
+            ),
+            prediction,
+            times_ms,
+        )
+
+    def _predicted(self, ear: DesignInput, taps: Float32, is_true: bool) -> Prediction | SynthesisError:
+        result = Result()
+        result.taps[:] = _float32(taps, N_TAPS)
+
+        def run(workspace: int, given: Input, result: Result) -> int:
+            return int(self._core.prime_predict(self._model, workspace, byref(given), is_true, byref(result)))
+
+        try:
+            self._run(*_core_input(ear), run, result)
+            return _prediction(ear, result)
+        except InvalidPaths as error:
+            return error
+
+    def _run(self, arrays: Arrays, given: Input, run: Run, result: Result) -> None:
+        """Calls the core with a workspace of this call's own; InvalidPaths for a path that it refuses.
+
+        arrays: what `given` points into, kept alive until the end.
+        """
+        try:
+            workspace = self._workspaces.pop()
+        except IndexError:
+            workspace = self._core.prime_workspace_create(self._model)
+            if not workspace:
+                raise MemoryError("no memory for a workspace") from None
+        fault = run(workspace, given, result)
+        self._workspaces.append(workspace)
+        if fault:
+            name = ("primary", "secondary")[fault - 1]
+            message = f"{name}: all values are zero, or one is NaN or infinite; measure the path again"
+            raise InvalidPaths(message, name)
+
+
+def _core_input(ear: DesignInput) -> tuple[Arrays, Input]:
+    """The structure, and the arrays that it points into."""
+    (primary, n_primary), (secondary, n_secondary) = (
+        _path(each, name) for each, name in ((ear.primary, "primary"), (ear.secondary, "secondary"))
+    )
+    coherence = None if ear.coherence is None else _float32(ear.coherence, N_BINS)
+    psd = None if ear.reference_psd is None else _float32(ear.reference_psd, N_BINS)
+    arrays: Arrays = [primary, secondary, coherence, psd]
+    return arrays, Input(*(address(each) for each in arrays), n_primary, n_secondary, ear.max_gain_db)
+
+
+def _path(path: NDArray[np.generic], name: str) -> tuple[NDArray[np.generic], int]:
+    """A path as the core reads it, and its samples; 0 of a spectrum."""
+    if np.iscomplexobj(path):
+        if path.shape != (N_BINS,):
+            raise InvalidPaths(f"{name}: a spectrum of {path.shape} values was given; {N_BINS} are expected", name)
+        return np.ascontiguousarray(path, np.complex64), 0
+    if path.ndim != 1 or not 0 < len(path) <= DESIGN_N_FFT:
+        raise InvalidPaths(
+            f"{name}: an impulse response of {path.shape} was given; 1 to {DESIGN_N_FFT} samples are expected", name
+        )
+    return np.ascontiguousarray(path, np.float32), len(path)
+
+
+def _float32(values: NDArray[np.floating], n: int) -> Float32:
+    if values.shape != (n,):
+        raise ValueError(f"{values.shape} values were given; {n} are expected")
+    return np.ascontiguousarray(values, np.float32)
+
+
+def _profile(profile: RefinementProfile) -> Profile:
+    bands = profile.risk_bands
+    return Profile(
+        profile.n_fft,
+        WIDE_BANDS.index(bands[0]),
+        len(bands),
+        profile.preconditioner == "gohberg_semencul",
+        profile.n_iterations,
+        profile.risk_weight,
+        profile.damping,
+        profile.step_cap or 0.0,
+        profile.ceiling_weight,
+        profile.tolerance,
+    )
+
+
+def _prediction(ear: DesignInput, result: Result) -> Prediction | SynthesisError:
+    figures = np.ctypeslib.as_array(result.figures).copy()
+    if not np.isfinite(figures).all():
+        return _not_finite()
+    n = len(AMP_BANDS)
+    return Prediction("model" if ear.coherence is None else "coherence", figures[:n], *figures[n:].tolist())
+
+
+def _not_finite() -> NonFiniteFilter:
+    return NonFiniteFilter(
+        "control filter: the taps or the predicted figures are NaN or infinite; scale the paths so that their "
+        "spectra, and the spectra's squares times the reference spectrum, fit into float32"
+    )

@@ -1,0 +1,447 @@
+/* Entry points: design and prediction for one ear, with a model that threads share and one workspace per thread.
+   Memory is allocated when a model or workspace is created, never during a design. */
+
+#include "core.h"
+
+#include <time.h>
+#ifdef __x86_64__
+#include <cpuid.h>
+#endif
+
+#include "bands.h"
+#include "features.h"
+#include "fir_wiener.h"
+#include "generator.h"
+#include "minimum_phase.h"
+#include "prediction.h"
+#include "refinement.h"
+#include "toeplitz.h"
+#include "transforms.h"
+#include "wmmse.h"
+
+#define EXPORT __attribute__((visibility("default")))
+#define N_GRIDS 4 /* of 4096, 8192, 16384 and 32768 points */
+#define MAX_BLOCKS 512
+
+static real_plan_f plans[N_GRIDS];
+static real_plan_d double_plan;
+static band_edges edges[N_GRIDS];
+static toeplitz_plan toeplitz;
+static float *per_octave[N_GRIDS]; /* weights of the penalty on |W|; they sum to one, equally per octave */
+
+static int grid_of(int n_fft)
+{
+    int grid = 0;
+    while (4096 << grid < n_fft)
+        grid++;
+    return grid;
+}
+
+/* Call once, from one thread, before any other function. Returns PRIME_ABI. */
+EXPORT int prime_init(void)
+{
+    for (int grid = 0; grid < N_GRIDS; grid++) {
+        plans[grid] = real_plan_of_f(4096 << grid);
+        edges[grid] = band_edges_of(4096 << grid);
+        int last = edges[grid].n_bins - 1;
+        double sum = 0;
+        per_octave[grid] = calloc((size_t)last + 1 + WIDTH, sizeof(float));
+        for (int k = 1; k < last; k++)
+            sum += 1.0 / k;
+        for (int k = 1; k < last; k++) /* without 0 Hz and Nyquist, so that one-sided sums are exact transforms */
+            per_octave[grid][k] = (float)(1 / (k * sum));
+    }
+    double_plan = real_plan_of_d(DESIGN_N_FFT);
+    toeplitz_plan_init(&toeplitz);
+    return PRIME_ABI;
+}
+
+/* The x86-64 level (2, 3 or 4) that processor and operating system support; 0 on other architectures. */
+EXPORT int prime_level(void)
+{
+#ifdef __x86_64__
+    unsigned a, b, c, d, enabled, high, fma;
+    if (!__get_cpuid(1, &a, &b, &c, &d) || !(c & bit_OSXSAVE))
+        return 2;
+    fma = c & bit_FMA;
+    __asm__("xgetbv" : "=a"(enabled), "=d"(high) : "c"(0)); /* registers that the operating system saves at a context switch */
+    if (!fma || !__get_cpuid_count(7, 0, &a, &b, &c, &d) || !(b & bit_AVX2) || !(b & bit_BMI2) || (enabled & 0x6) != 0x6)
+        return 2;
+    unsigned all = bit_AVX512F | bit_AVX512BW | bit_AVX512CD | bit_AVX512DQ | bit_AVX512VL;
+    return (b & all) == all && (enabled & 0xe6) == 0xe6 ? 4 : 3;
+#else
+    return 0;
+#endif
+}
+
+/* Memory that is freed as a whole. */
+typedef struct {
+    void *blocks[MAX_BLOCKS];
+    int n, failed;
+} arena;
+
+static void *take(arena *a, size_t bytes)
+{
+    size_t whole = (bytes + 127) / 64 * 64; /* one more vector, which the last vector operation may overrun */
+    void *p = a->n < MAX_BLOCKS ? aligned_alloc(64, whole) : NULL;
+    if (!p) {
+        a->failed = 1;
+        return NULL;
+    }
+    memset(p, 0, whole);
+    return a->blocks[a->n++] = p;
+}
+
+static void release(arena *a)
+{
+    while (a->n)
+        free(a->blocks[--a->n]);
+}
+
+static void *copied(arena *a, const void *from, size_t bytes)
+{
+    void *p = take(a, bytes);
+    if (p)
+        memcpy(p, from, bytes);
+    return p;
+}
+
+struct prime_model {
+    arena memory;
+    int n_fft, is_held, is_fir_wiener;
+    generator network;
+    point_grid grid;
+    wiener_start start;
+    const float *psd[N_GRIDS], *uncertainty;
+};
+
+struct prime_workspace {
+    arena memory;
+    phase_space phase;
+    toeplitz_space *solver;
+    generator_space network;
+    feature_space features;
+    wiener_space wiener;
+    refinement_space refinement;
+    prediction_space prediction;
+    wmmse_space wmmse;
+    float *pr, *pi, *sr, *si;     /* the paths on the design grid */
+    float *gpr, *gpi, *gsr, *gsi; /* on the generator's grid */
+    float *rpr, *rpi, *rsr, *rsi; /* on the profile's grid */
+    float *psd;
+};
+
+static const float *next_tensor(const float **weights, size_t n)
+{
+    const float *here = *weights;
+    *weights += n;
+    return here;
+}
+
+static convolution convolution_of(arena *a, const float **weights, int n_in, int n_out, int kernel, int dilation)
+{
+    const float *weight = next_tensor(weights, (size_t)n_out * n_in * kernel), *bias = next_tensor(weights, n_out);
+    int groups = (n_out + OUTPUTS_AT_ONCE - 1) / OUTPUTS_AT_ONCE;
+    float *laid_out = take(a, sizeof(float) * groups * OUTPUTS_AT_ONCE * n_in * kernel);
+    if (laid_out)
+        for (int o = 0; o < n_out; o++)
+            for (int i = 0; i < n_in * kernel; i++)
+                laid_out[((size_t)(o / OUTPUTS_AT_ONCE) * n_in * kernel + i) * OUTPUTS_AT_ONCE + o % OUTPUTS_AT_ONCE] =
+                    weight[(size_t)o * n_in * kernel + i];
+    convolution c = {n_in, n_out, kernel, dilation, laid_out, copied(a, bias, sizeof(float) * n_out)};
+    return c;
+}
+
+static group_norm norm_of(arena *a, const float **weights, int n)
+{
+    const float *scale = next_tensor(weights, n), *shift = next_tensor(weights, n);
+    group_norm norm = {copied(a, scale, sizeof(float) * n), copied(a, shift, sizeof(float) * n)};
+    return norm;
+}
+
+EXPORT void prime_model_free(prime_model *model)
+{
+    if (!model)
+        return;
+    release(&model->memory);
+    free(model);
+}
+
+EXPORT prime_model *prime_model_create(const prime_parameters *p)
+{
+    prime_model *model = calloc(1, sizeof *model);
+    if (!model)
+        return NULL;
+    arena *a = &model->memory;
+    int n_bins = p->n_fft / 2 + 1, widest = p->kernel_size / 2, width = p->n_channels;
+    model->n_fft = p->n_fft, model->is_held = p->is_held, model->is_fir_wiener = p->is_fir_wiener;
+
+    generator *g = &model->network;
+    g->n_channels = width, g->n_groups = p->n_groups, g->n_points = p->n_points, g->bound = p->bound;
+    g->n_outputs = p->is_fir_wiener ? 2 : 1, g->n_blocks = p->n_blocks, g->has_head_norm = p->has_head_norm;
+    const float *w = p->weights;
+    g->stem = convolution_of(a, &w, N_FEATURES, width, p->kernel_size, 1);
+    g->stem_norm = norm_of(a, &w, width);
+    for (int b = 0; b < p->n_blocks; b++) {
+        int reach = p->dilations[b] * (p->kernel_size / 2);
+        widest = reach > widest ? reach : widest;
+        g->first[b] = convolution_of(a, &w, width, width, p->kernel_size, p->dilations[b]);
+        g->first_norm[b] = norm_of(a, &w, width);
+        g->second[b] = convolution_of(a, &w, width, width, p->kernel_size, p->dilations[b]);
+        g->second_norm[b] = norm_of(a, &w, width);
+    }
+    g->head = convolution_of(a, &w, width, width, 1, 1);
+    if (p->has_head_norm)
+        g->head_norm = norm_of(a, &w, width);
+    g->last = convolution_of(a, &w, width, g->n_outputs, 1, 1);
+    g->margin = (widest + WIDTH - 1) / WIDTH * WIDTH;
+    g->row = 2 * g->margin + (p->n_points + 2 * WIDTH - 1) / (2 * WIDTH) * 2 * WIDTH;
+
+    point_grid *grid = &model->grid;
+    grid->n_points = p->n_points, grid->is_linear = p->is_linear;
+    grid->frequency = copied(a, p->frequency, sizeof(float) * p->n_points);
+    if (!p->is_linear) {
+        size_t n_weights = 0;
+        for (int j = 0; j < p->n_points; j++)
+            n_weights += p->pool_count[j];
+        grid->first = copied(a, p->pool_first, sizeof(int) * p->n_points);
+        grid->count = copied(a, p->pool_count, sizeof(int) * p->n_points);
+        grid->weights = copied(a, p->pool_weights, sizeof(float) * n_weights);
+        grid->lower = copied(a, p->lower, sizeof(int) * n_bins);
+        grid->fraction = copied(a, p->fraction, sizeof(float) * n_bins);
+    }
+    model->start.weight = copied(a, p->start_weight, sizeof(float) * p->n_points);
+    model->start.penalty = copied(a, p->start_penalty, sizeof(float) * p->n_points);
+    model->start.ceiling = copied(a, p->start_ceiling, sizeof(float) * p->n_points);
+    model->start.average = copied(a, p->start_average, sizeof(float) * p->n_points);
+    for (int i = 0; i < N_GRIDS; i++) {
+        float *psd = take(a, sizeof(float) * edges[i].n_bins);
+        if (psd)
+            collect(p->reference_psd, edges[i].n_bins, DESIGN_N_FFT >> (12 + i), psd);
+        model->psd[i] = psd;
+    }
+    model->uncertainty = copied(a, p->band_uncertainty, sizeof(float) * 2 * N_BANDS);
+    if (a->failed) {
+        prime_model_free(model);
+        return NULL;
+    }
+    return model;
+}
+
+EXPORT void prime_workspace_free(prime_workspace *ws)
+{
+    if (!ws)
+        return;
+    release(&ws->memory);
+    free(ws);
+}
+
+EXPORT prime_workspace *prime_workspace_create(const prime_model *model)
+{
+    prime_workspace *ws = calloc(1, sizeof *ws);
+    if (!ws)
+        return NULL;
+    arena *a = &ws->memory;
+    const size_t bins = sizeof(float) * N_BINS, points = sizeof(float) * DESIGN_N_FFT, taps = sizeof(float) * N_TAPS;
+    float **per_bin[] = {
+        &ws->pr, &ws->pi, &ws->sr, &ws->si, &ws->gpr, &ws->gpi, &ws->gsr, &ws->gsi, &ws->rpr, &ws->rpi, &ws->rsr, &ws->rsi,
+        &ws->psd, &ws->phase.log_gain, &ws->phase.phase_r, &ws->phase.phase, &ws->phase.response_r, &ws->phase.response_i,
+        &ws->features.log_base, &ws->wiener.spread[0], &ws->wiener.spread[1], &ws->wiener.spread[2], &ws->wiener.symbol,
+        &ws->wiener.matched_r, &ws->wiener.matched_i, &ws->refinement.secondary_power, &ws->refinement.weight,
+        &ws->refinement.inverse_ceiling, &ws->refinement.wr, &ws->refinement.wi, &ws->refinement.er, &ws->refinement.ei,
+        &ws->refinement.dr, &ws->refinement.di, &ws->refinement.cr, &ws->refinement.ci, &ws->refinement.symbol,
+        &ws->refinement.descent_r, &ws->refinement.descent_i, &ws->refinement.power, &ws->prediction.power,
+        &ws->prediction.wr, &ws->prediction.wi,
+        /* per point of the generator's grid, at most one point per bin */
+        &ws->features.log_primary, &ws->features.log_secondary, &ws->features.log_ratio, &ws->wiener.terms[0],
+        &ws->wiener.terms[1], &ws->wiener.terms[2],
+    };
+    for (size_t i = 0; i < sizeof per_bin / sizeof *per_bin; i++)
+        *per_bin[i] = take(a, bins);
+    for (int i = 0; i < N_COLUMNS; i++)
+        ws->features.column[i] = take(a, bins);
+    scratch_f scratch = {take(a, points / 2), take(a, points / 2), take(a, points / 2), take(a, points / 2)};
+    ws->phase.scratch = ws->prediction.scratch = scratch;
+    ws->phase.cepstrum = ws->prediction.response = take(a, points);
+    ws->solver = take(a, sizeof *ws->solver);
+    ws->refinement.step = take(a, taps), ws->refinement.gradient = take(a, taps), ws->wiener.rhs = take(a, taps);
+    size_t rows = sizeof(float) * model->network.row * (model->network.n_channels > N_FEATURES ? model->network.n_channels : N_FEATURES);
+    ws->network.hidden = take(a, rows), ws->network.inner = take(a, rows), ws->network.input = take(a, rows);
+    wmmse_space *w = &ws->wmmse;
+    w->weight = take(a, 2 * bins), w->re = take(a, 2 * bins), w->im = take(a, 2 * bins);
+    w->column = take(a, 2 * taps), w->rhs = take(a, 2 * taps), w->solution = take(a, 2 * taps), w->forward = take(a, 4 * taps + 64);
+    scratch_d wide = {take(a, points), take(a, points), take(a, points), take(a, points)};
+    w->scratch = wide;
+    if (a->failed) {
+        prime_workspace_free(ws);
+        return NULL;
+    }
+    return ws;
+}
+
+static double now_ms(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return 1e3 * (double)t.tv_sec + 1e-6 * (double)t.tv_nsec;
+}
+
+static void mark(prime_result *result, int stage, double *since)
+{
+    double now = now_ms();
+    result->times_ms[stage] = now - *since;
+    *since = now;
+}
+
+static void load_path(prime_workspace *ws, const float *path, int n_samples, float *re, float *im)
+{
+    if (n_samples) {
+        rfft_f(&plans[N_GRIDS - 1], ws->phase.scratch, path, n_samples, re, im);
+        return;
+    }
+    for (int k = 0; k < N_BINS; k++)
+        re[k] = path[2 * k], im[k] = path[2 * k + 1];
+}
+
+static void sample(const float *fine, int n_coarse, int stride, float *coarse)
+{
+    for (int k = 0; k < n_coarse; k++)
+        coarse[k] = fine[k * stride];
+}
+
+/* Whether a spectrum is finite and not all zero. */
+static int is_usable(const float *re, const float *im)
+{
+    v8 lanes = splat8(0);
+    for (int k = 0; k < N_BINS - 1; k += WIDTH)
+        lanes += __builtin_elementwise_abs(load8(re + k)) + __builtin_elementwise_abs(load8(im + k));
+    float sum = sum8(lanes) + fabsf(re[N_BINS - 1]) + fabsf(im[N_BINS - 1]);
+    return isfinite(sum) && sum > 0;
+}
+
+/* Brings both paths to the design grid. Returns FAULT_NONE, or which path is unusable. */
+static int load(prime_workspace *ws, const prime_input *input)
+{
+    load_path(ws, input->primary, input->n_primary, ws->pr, ws->pi);
+    load_path(ws, input->secondary, input->n_secondary, ws->sr, ws->si);
+    return !is_usable(ws->pr, ws->pi) ? FAULT_PRIMARY : !is_usable(ws->sr, ws->si) ? FAULT_SECONDARY : FAULT_NONE;
+}
+
+/* RMS of the regularised path ratio over the 23 bands, on the profile's grid. */
+static float ratio_rms(const band_edges *bands, const refinement_space *s)
+{
+    float largest = 0;
+    double sum = 0;
+    for (int k = 0; k < bands->n_bins; k++) {
+        float power = s->sr[k] * s->sr[k] + s->si[k] * s->si[k];
+        largest = power > largest ? power : largest;
+    }
+    double epsilon = RATIO_REGULARISATION * RATIO_REGULARISATION * largest;
+    int low = bands->edge[AMP_FIRST], high = bands->edge[AMP_FIRST + AMP_COUNT];
+    for (int k = low; k < high; k++) {
+        double p = (double)s->pr[k] * s->pr[k] + (double)s->pi[k] * s->pi[k];
+        double q = (double)s->sr[k] * s->sr[k] + (double)s->si[k] * s->si[k], scale = 1 / (q + epsilon);
+        sum += p * scale * q * scale;
+    }
+    return (float)sqrt(sum / (high - low));
+}
+
+static void initial_filter(const prime_model *model, prime_workspace *ws, const prime_input *input, int method,
+                           prime_result *result, double *since)
+{
+    if (method == METHOD_WMMSE) {
+        const float *psd = input->psd ? input->psd : model->psd[N_GRIDS - 1];
+        wmmse(&edges[N_GRIDS - 1], &double_plan, &ws->wmmse, ws->pr, ws->pi, ws->sr, ws->si, psd, result->taps);
+        mark(result, STAGE_GENERATE, since);
+        return;
+    }
+    if (method == METHOD_GIVEN)
+        return;
+    int stride = DESIGN_N_FFT / model->n_fft, n_bins = model->n_fft / 2 + 1;
+    sample(ws->pr, n_bins, stride, ws->gpr), sample(ws->pi, n_bins, stride, ws->gpi);
+    sample(ws->sr, n_bins, stride, ws->gsr), sample(ws->si, n_bins, stride, ws->gsi);
+    const real_plan_f *plan = &plans[grid_of(model->n_fft)];
+    const generator *network = method == METHOD_PRIME ? &model->network : NULL;
+    read_paths(plan, &ws->phase, &ws->features, &model->grid, model->is_held, ws->gpr, ws->gpi, ws->gsr, ws->gsi,
+               network, ws->network.input);
+    mark(result, STAGE_PATH_RATIO, since);
+    float limit = input->max_gain_db * (float)NEPER_PER_DB;
+    if (!network) {
+        base_filter(plan, &ws->phase, &model->grid, ws->features.log_base, NULL, limit, result->taps);
+    } else {
+        float *delta = generate(network, &ws->network);
+        mark(result, STAGE_GENERATE, since);
+        float *first = row_of(network, delta, 0);
+        if (model->is_fir_wiener)
+            fir_wiener(plan, &toeplitz, ws->solver, &ws->phase, &ws->wiener, &ws->features, &model->grid, &model->start,
+                       first, row_of(network, delta, 1), limit, ws->gpr, ws->gpi, ws->gsr, ws->gsi, result->taps);
+        else
+            base_filter(plan, &ws->phase, &model->grid, ws->features.log_base, first, limit, result->taps);
+    }
+    mark(result, STAGE_RECONSTRUCT, since);
+}
+
+static void predict_effect(const prime_model *model, prime_workspace *ws, const prime_input *input, int is_true,
+                     prime_result *result)
+{
+    const float *psd = input->psd ? input->psd : model->psd[N_GRIDS - 1];
+    uncertainty_basis basis = is_true ? NOTHING_UNKNOWN : input->coherence ? FROM_COHERENCE : FROM_MODEL;
+    predict(&edges[N_GRIDS - 1], &plans[N_GRIDS - 1], &ws->prediction, ws->pr, ws->pi, ws->sr, ws->si, psd,
+            input->coherence, basis, model->uncertainty, result->taps, result->figures);
+}
+
+/* Designs a filter, applies up to n_updates updates and predicts its effect. Returns FAULT_NONE, or which path is
+   unusable. */
+EXPORT int prime_design(const prime_model *model, prime_workspace *ws, const prime_input *input, int method,
+                         const refinement_profile *profile, int n_updates, prime_result *result)
+{
+    double since = now_ms();
+    for (int i = 0; i < N_STAGES; i++)
+        result->times_ms[i] = NAN;
+    int fault = load(ws, input);
+    mark(result, STAGE_DECODE, &since);
+    if (fault)
+        return fault;
+    initial_filter(model, ws, input, method, result, &since);
+
+    int i = grid_of(profile->n_fft), stride = DESIGN_N_FFT / profile->n_fft, n_bins = edges[i].n_bins;
+    refinement_space *s = &ws->refinement;
+    int is_sampled = profile->n_fft == model->n_fft && (method == METHOD_PRIME || method == METHOD_RATIO_BASE);
+    if (stride == 1) {
+        s->pr = ws->pr, s->pi = ws->pi, s->sr = ws->sr, s->si = ws->si;
+    } else if (is_sampled) {
+        s->pr = ws->gpr, s->pi = ws->gpi, s->sr = ws->gsr, s->si = ws->gsi;
+    } else {
+        sample(ws->pr, n_bins, stride, s->pr = ws->rpr), sample(ws->pi, n_bins, stride, s->pi = ws->rpi);
+        sample(ws->sr, n_bins, stride, s->sr = ws->rsr), sample(ws->si, n_bins, stride, s->si = ws->rsi);
+    }
+    const float *psd = model->psd[i];
+    if (input->psd)
+        collect(input->psd, n_bins, stride, ws->psd), psd = ws->psd;
+    s->penalty = per_octave[i];
+    begin_refinement(profile, &edges[i], &plans[i], &ws->phase, s, psd, input->max_gain_db, result->taps);
+    float rms = profile->step_cap > 0 ? ratio_rms(&edges[i], s) : 0;
+    refine(profile, &edges[i], &plans[i], &toeplitz, ws->solver, &ws->phase, s, rms, n_updates, result->taps,
+           &result->record);
+    mark(result, STAGE_REFINE, &since);
+    predict_effect(model, ws, input, 0, result);
+    mark(result, STAGE_PREDICT, &since);
+    return FAULT_NONE;
+}
+
+/* Predicts the effect of the filter in result->taps. is_true: the paths are exact and have no uncertainty. Returns as
+   prime_design. */
+EXPORT int prime_predict(const prime_model *model, prime_workspace *ws, const prime_input *input, int is_true,
+                          prime_result *result)
+{
+    double since = now_ms();
+    for (int i = 0; i < N_STAGES; i++)
+        result->times_ms[i] = NAN;
+    int fault = load(ws, input);
+    mark(result, STAGE_DECODE, &since);
+    if (fault)
+        return fault;
+    predict_effect(model, ws, input, is_true, result);
+    mark(result, STAGE_PREDICT, &since);
+    return FAULT_NONE;
+}

@@ -1,0 +1,48 @@
+/* What Python calls, through ctypes (synthesis/backends/cpu/library.py mirrors these structures). */
+#ifndef PRIME_CORE_H
+#define PRIME_CORE_H
+
+#include <stdint.h>
+
+#include "refinement.h"
+#include "prediction.h"
+
+#define PRIME_ABI 1
+
+enum { FAULT_NONE, FAULT_PRIMARY, FAULT_SECONDARY };
+enum { METHOD_PRIME, METHOD_RATIO_BASE, METHOD_WMMSE, METHOD_GIVEN /* in result->taps */ };
+enum { STAGE_DECODE, STAGE_PATH_RATIO, STAGE_GENERATE, STAGE_RECONSTRUCT, STAGE_REFINE, STAGE_PREDICT, N_STAGES };
+
+/* A model's numbers; create copies what it needs. weights: the generator's tensors one after the other, in the order
+   of its layers. The grid's and the start's arrays are those of features.h and fir_wiener.h, with n_bins = n_fft / 2 + 1. */
+typedef struct {
+    int32_t n_fft, is_linear, is_held, is_fir_wiener, n_channels, kernel_size, n_groups, has_head_norm, n_points, n_blocks;
+    const int32_t *dilations;
+    float bound;
+    const float *weights;
+    const int32_t *pool_first, *pool_count, *lower;
+    const float *pool_weights, *fraction, *frequency;
+    const float *start_weight, *start_penalty, *start_ceiling, *start_average;
+    const float *reference_psd;    /* [16385] */
+    const float *band_uncertainty; /* [2][31] */
+} prime_parameters;
+
+/* One ear. n_primary = 0: a spectrum of 16385 bins, interleaved; else so many samples of an impulse response. coherence
+   and psd may be NULL; max_gain_db NAN: no ceiling. */
+typedef struct {
+    const float *primary, *secondary, *coherence, *psd;
+    int32_t n_primary, n_secondary;
+    float max_gain_db;
+} prime_input;
+
+typedef struct {
+    float taps[N_TAPS];
+    float figures[N_FIGURES];
+    refinement_record record;
+    double times_ms[N_STAGES]; /* NAN: the stage did not run */
+} prime_result;
+
+typedef struct prime_model prime_model;
+typedef struct prime_workspace prime_workspace;
+
+#endif

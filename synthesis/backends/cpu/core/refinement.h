@@ -1,0 +1,270 @@
+/* Gauss-Newton updates of one filter against the estimated paths (synthesis/gauss_newton.py). */
+#ifndef PRIME_REFINEMENT_H
+#define PRIME_REFINEMENT_H
+
+#include "bands.h"
+#include "toeplitz.h"
+
+typedef struct {
+    int n_fft, first_band, n_bands, preconditioned, n_iterations;
+    double risk_weight, damping, step_cap /* 0: none */, ceiling_weight, tolerance;
+} refinement_profile;
+
+enum { STOPPED_BY_BUDGET, STOPPED_CONVERGED, STOPPED_WITHOUT_DECREASE };
+
+typedef struct {
+    int applied, stopped;
+    float objective[MAX_UPDATES + 1], step_scale[MAX_UPDATES], pcg_residual[MAX_UPDATES];
+} refinement_record;
+
+/* Everything on the profile's grid, [bins]. */
+typedef struct {
+    float *pr, *pi, *sr, *si;      /* the paths */
+    float *secondary_power, *weight, *inverse_ceiling;
+    float *wr, *wi, *er, *ei;      /* the filter's response, the residual P - S W */
+    float *dr, *di, *cr, *ci;      /* a step's response, and S times that */
+    float *symbol, *descent_r, *descent_i, *power;
+    float *step, *gradient;        /* [2048] */
+    const float *penalty;          /* of exceeding the ceiling, per bin, of sum one */
+    double disturbance[N_BANDS], band_power[N_BANDS];
+} refinement_space;
+
+static inline v8 squared8(v8 re, v8 im) { return re * re + im * im; }
+
+/* Power of the residual in each band, on a scale on which the disturbance's total is one. */
+static void residual_power(const refinement_profile *profile, const band_edges *bands, refinement_space *s)
+{
+    for (int k = 0; k < bands->n_bins; k += WIDTH)
+        store8(s->power + k, load8(s->weight + k) * squared8(load8(s->er + k), load8(s->ei + k)));
+    band_sums(bands, profile->first_band, profile->n_bands, s->power, s->band_power);
+    for (int b = 0; b < profile->n_bands; b++)
+        s->band_power[b] += SILENCE;
+}
+
+static inline int is_target(const refinement_profile *profile, int band)
+{
+    int b = profile->first_band + band;
+    return b >= NR_FIRST && b < NR_FIRST + NR_COUNT;
+}
+
+/* J from the band powers and the penalty on |W| above its ceiling. Fills risk with the bands' softmax. */
+static double objective_of(const refinement_profile *profile, const refinement_space *s, const double *band_power,
+                           double penalty, double *risk)
+{
+    double log_ratio[N_BANDS], largest = -INFINITY, mean = 0, sum = 0;
+    for (int b = 0; b < profile->n_bands; b++) {
+        log_ratio[b] = log(band_power[b] / s->disturbance[b]);
+        mean += is_target(profile, b) ? log_ratio[b] / NR_COUNT : 0;
+        if (!(log_ratio[b] <= largest))
+            largest = log_ratio[b];
+    }
+    for (int b = 0; b < profile->n_bands; b++)
+        sum += risk[b] = exp((log_ratio[b] - largest) / TEMPERATURE);
+    for (int b = 0; b < profile->n_bands; b++)
+        risk[b] /= sum;
+    double soft_maximum = largest + TEMPERATURE * log(sum / profile->n_bands);
+    return mean + profile->risk_weight * soft_maximum + penalty;
+}
+
+/* sum of c_k [|W + scale D| / ceiling - 1]_+^2 */
+static double penalty_of(const refinement_profile *profile, int n_bins, const refinement_space *s, float scale)
+{
+    if (profile->ceiling_weight == 0)
+        return 0;
+    v8 lanes = splat8(0), zero = splat8(0);
+    for (int k = 0; k < n_bins; k += WIDTH) {
+        v8 wr = load8(s->wr + k), wi = load8(s->wi + k);
+        if (scale != 0)
+            wr += scale * load8(s->dr + k), wi += scale * load8(s->di + k);
+        v8 over = at_least8(sqrt8(squared8(wr, wi)) * load8(s->inverse_ceiling + k) - 1.0f, zero);
+        lanes += load8(s->penalty + k) * over * over;
+    }
+    return profile->ceiling_weight * sum8(lanes);
+}
+
+/* The normal matrix' symbol, damped, and minus the gradient, [2048]. */
+static void normal_equations(const refinement_profile *profile, const band_edges *bands, const real_plan_f *grid,
+                             phase_space *phase, refinement_space *s, const double *risk)
+{
+    int n_bins = bands->n_bins;
+    memset(s->symbol, 0, (size_t)(n_bins + WIDTH) * sizeof(float));
+    memset(s->descent_r, 0, (size_t)(n_bins + WIDTH) * sizeof(float));
+    memset(s->descent_i, 0, (size_t)(n_bins + WIDTH) * sizeof(float));
+    for (int b = 0; b < profile->n_bands; b++) {
+        double share = (is_target(profile, b) ? 1.0 / NR_COUNT : 0) + profile->risk_weight * risk[b];
+        float c = (float)(share / s->band_power[b]);
+        for (int k = bands->edge[profile->first_band + b]; k < bands->edge[profile->first_band + b + 1]; k++) {
+            float w = s->weight[k] * c;
+            s->symbol[k] = w * s->secondary_power[k];
+            s->descent_r[k] = w * (s->sr[k] * s->er[k] + s->si[k] * s->ei[k]);
+            s->descent_i[k] = w * (s->sr[k] * s->ei[k] - s->si[k] * s->er[k]);
+        }
+    }
+    if (profile->ceiling_weight > 0) { /* the excess of |W|, linearised towards ceiling * W / |W| */
+        v8 zero = splat8(0), one = splat8(1);
+        for (int k = 0; k < n_bins; k += WIDTH) {
+            v8 wr = load8(s->wr + k), wi = load8(s->wi + k), inverse = load8(s->inverse_ceiling + k);
+            v8 gain = sqrt8(squared8(wr, wi)), over = at_least8(gain * inverse - one, zero);
+            v8 pull = (float)profile->ceiling_weight * load8(s->penalty + k) * inverse;
+            v8 excess = pull * over / at_least8(gain, splat8(TINY));
+            store8(s->symbol + k, load8(s->symbol + k) + select8(over > zero, pull * inverse, zero));
+            store8(s->descent_r + k, load8(s->descent_r + k) - excess * wr);
+            store8(s->descent_i + k, load8(s->descent_i + k) - excess * wi);
+        }
+    }
+    /* The column's first sample: the mean over the circle, times n_fft. */
+    double level = 2 * (double)sum_of(s->symbol, n_bins) - s->symbol[0] - s->symbol[n_bins - 1];
+    float added = (float)(profile->damping * (level > 1e-6 ? level : 1e-6) + DAMPING_FLOOR), n = (float)grid->n;
+    for (int k = 0; k < n_bins; k++)
+        s->symbol[k] = s->symbol[k] * n + added;
+    for (int k = n_bins; k < n_bins + WIDTH - 1; k++)
+        s->symbol[k] = 1;
+    irfft_f(grid, phase->scratch, s->descent_r, s->descent_i, s->gradient, N_TAPS);
+    for (int k = 0; k < N_TAPS; k++)
+        s->gradient[k] *= n;
+}
+
+static float response_rms(const band_edges *bands, const float *re, const float *im)
+{
+    double sum = 0;
+    int low = bands->edge[AMP_FIRST], high = bands->edge[AMP_FIRST + AMP_COUNT];
+    for (int k = low; k < high; k++)
+        sum += (double)re[k] * re[k] + (double)im[k] * im[k];
+    return (float)sqrt(sum / (high - low));
+}
+
+/* What does not change between updates: weights, disturbance, ceiling; and the start's response and residual. The
+   paths are in s; psd on the grid; ratio_rms: of the regularised ratio, where the profile caps steps. */
+static void begin_refinement(const refinement_profile *profile, const band_edges *bands, const real_plan_f *grid,
+                             phase_space *phase, refinement_space *s, const float *psd, float max_gain_db,
+                             const float *taps)
+{
+    int n_bins = bands->n_bins;
+    double loudest = 0, psd_sum = 0, total = 0;
+    float *primary_power = s->descent_r;
+    for (int k = 0; k < n_bins; k++) {
+        float p = s->pr[k] * s->pr[k] + s->pi[k] * s->pi[k];
+        primary_power[k] = p;
+        s->secondary_power[k] = s->sr[k] * s->sr[k] + s->si[k] * s->si[k];
+        s->power[k] = psd[k] * p;
+        loudest = p > loudest ? p : loudest;
+        psd_sum += psd[k];
+    }
+    band_sums(bands, profile->first_band, profile->n_bands, s->power, s->disturbance);
+    for (int b = 0; b < profile->n_bands; b++)
+        total += s->disturbance[b];
+    /* A primary path that is silent in every band must not turn the reference into infinite weights. */
+    if (total < SILENCE * psd_sum * loudest)
+        total = SILENCE * psd_sum * loudest;
+    if (!(total >= TINY))
+        total = TINY;
+    float scale = total > TINY ? (float)(1 / total) : 0;
+    for (int k = 0; k < n_bins; k++)
+        s->weight[k] = psd[k] * scale;
+    for (int b = 0; b < profile->n_bands; b++)
+        s->disturbance[b] = s->disturbance[b] / total + SILENCE;
+
+    if (profile->ceiling_weight > 0) {
+        float asked = isnan(max_gain_db) ? 0 : (float)pow(10, -max_gain_db / 20);
+        for (int k = 0; k < n_bins; k++)
+            s->inverse_ceiling[k] = asked;
+        /* Above the scored bands the loudspeaker stays below the disturbance. The paths' ratio is taken band by
+           band: bin by bin it would follow the estimates' noise. */
+        double primary[N_BANDS], secondary[N_BANDS];
+        int first = AMP_FIRST + AMP_COUNT, n = N_BANDS - first;
+        band_sums(bands, first, n, primary_power, primary);
+        band_sums(bands, first, n, s->secondary_power, secondary);
+        for (int b = 0; b < n; b++) {
+            double ceiling = DRIVE_LIMIT * sqrt(primary[b] / (secondary[b] > TINY ? secondary[b] : TINY));
+            ceiling = ceiling > MOST_CEILING ? MOST_CEILING : ceiling > LEAST_CEILING ? ceiling : LEAST_CEILING;
+            float drive = (float)(1 / ceiling);
+            for (int k = bands->edge[first + b]; k < bands->edge[first + b + 1]; k++)
+                s->inverse_ceiling[k] = drive > asked ? drive : asked;
+        }
+    }
+    rfft_f(grid, phase->scratch, taps, N_TAPS, s->wr, s->wi);
+    for (int k = 0; k < n_bins; k += WIDTH) {
+        v8 sr = load8(s->sr + k), si = load8(s->si + k), wr = load8(s->wr + k), wi = load8(s->wi + k);
+        store8(s->er + k, load8(s->pr + k) - (sr * wr - si * wi));
+        store8(s->ei + k, load8(s->pi + k) - (sr * wi + si * wr));
+    }
+    residual_power(profile, bands, s);
+}
+
+/* Up to n_updates updates of taps [2048]. */
+static void refine(const refinement_profile *profile, const band_edges *bands, const real_plan_f *grid,
+                   const toeplitz_plan *plan, toeplitz_space *solver, phase_space *phase, refinement_space *s,
+                   float ratio_rms, int n_updates, float *taps, refinement_record *record)
+{
+    int n_bins = bands->n_bins;
+    double risk[N_BANDS], trial_risk[N_BANDS], cross[N_BANDS], square[N_BANDS], trial[N_BANDS];
+    double value = objective_of(profile, s, s->band_power, penalty_of(profile, n_bins, s, 0), risk);
+    record->applied = 0, record->stopped = STOPPED_BY_BUDGET;
+    record->objective[0] = (float)value;
+    for (int update = 0; update < n_updates; update++) {
+        normal_equations(profile, bands, grid, phase, s, risk);
+        float left = solve_toeplitz(plan, solver, phase, grid, s->symbol, s->gradient, profile->preconditioned,
+                                    profile->n_iterations, (float)profile->tolerance, s->step);
+        int is_finite = 1;
+        for (int k = 0; k < N_TAPS; k++)
+            is_finite &= isfinite(s->step[k]) != 0;
+        if (!is_finite)
+            memset(s->step, 0, N_TAPS * sizeof(float)); /* no step: the filter is kept, and the updates end */
+        rfft_f(grid, phase->scratch, s->step, N_TAPS, s->dr, s->di);
+        if (profile->step_cap > 0) {
+            float rms = response_rms(bands, s->dr, s->di);
+            float shrink = (float)profile->step_cap * ratio_rms / (rms > 1e-30f ? rms : 1e-30f);
+            if (shrink < 1) {
+                for (int k = 0; k < N_TAPS; k++)
+                    s->step[k] *= shrink;
+                for (int k = 0; k < n_bins; k++)
+                    s->dr[k] *= shrink, s->di[k] *= shrink;
+            }
+        }
+        /* The band powers are quadratic in the step's scale, so that trials need no transform. */
+        float *cross_power = s->descent_r, *square_power = s->descent_i;
+        for (int k = 0; k < n_bins; k += WIDTH) {
+            v8 sr = load8(s->sr + k), si = load8(s->si + k), dr = load8(s->dr + k), di = load8(s->di + k);
+            v8 cr = sr * dr - si * di, ci = sr * di + si * dr, w = load8(s->weight + k);
+            store8(s->cr + k, cr), store8(s->ci + k, ci);
+            store8(cross_power + k, w * (load8(s->er + k) * cr + load8(s->ei + k) * ci));
+            store8(square_power + k, w * squared8(cr, ci));
+        }
+        band_sums(bands, profile->first_band, profile->n_bands, cross_power, cross);
+        band_sums(bands, profile->first_band, profile->n_bands, square_power, square);
+        double best = -INFINITY, scale = 1;
+        int accepted = 0;
+        for (int t = 0; t < N_STEP_SCALES; t++, scale /= 2) {
+            for (int b = 0; b < profile->n_bands; b++) {
+                double power = s->band_power[b] + scale * (scale * square[b] - 2 * cross[b]);
+                trial[b] = power > SILENCE ? power : SILENCE;
+            }
+            double penalty = penalty_of(profile, n_bins, s, (float)scale);
+            double gained = value - objective_of(profile, s, trial, penalty, trial_risk);
+            if (isnan(gained))
+                gained = -INFINITY;
+            best = gained > best ? gained : best;
+            if (gained >= SUFFICIENT_DECREASE * (fabs(value) > 1 ? fabs(value) : 1)) {
+                accepted = 1;
+                break;
+            }
+        }
+        if (!accepted) {
+            record->stopped = best > 0 ? STOPPED_CONVERGED : STOPPED_WITHOUT_DECREASE;
+            return;
+        }
+        float f = (float)scale;
+        for (int k = 0; k < N_TAPS; k++)
+            taps[k] += f * s->step[k];
+        for (int k = 0; k < n_bins; k++) {
+            s->wr[k] += f * s->dr[k], s->wi[k] += f * s->di[k];
+            s->er[k] -= f * s->cr[k], s->ei[k] -= f * s->ci[k];
+        }
+        residual_power(profile, bands, s);
+        value = objective_of(profile, s, s->band_power, penalty_of(profile, n_bins, s, 0), risk);
+        record->step_scale[update] = f, record->pcg_residual[update] = left;
+        record->objective[update + 1] = (float)value, record->applied = update + 1;
+    }
+}
+
+#endif

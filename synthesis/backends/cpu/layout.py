@@ -1,0 +1,113 @@
+"""A model's numbers as the core reads them: weights in the order of the layers, and the generator's own grid.
+
+Follows `synthesis.generator`, `frequency_grid` and `fir_wiener.starting_weight`, whose values for paths of
+magnitude one are computed here once, so that a design has only to add what the paths say.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from synthesis.backends.base import ModelParameters
+from synthesis.backends.cpu.library import Parameters, address
+from synthesis.conventions import SAMPLE_RATE_HZ
+from synthesis.generator_config import NEPER_PER_DB, GeneratorConfig
+
+Float64 = NDArray[np.float64]
+
+# Of synthesis.fir_wiener.
+LOW_EDGE_HZ, HIGH_EDGE_HZ = 45.0, 9000.0
+EDGE_ORDER = 4
+START_PENALTY = 1e-3
+DRIVE_LIMIT = 0.6
+
+
+def core_parameters(model: ModelParameters) -> tuple[Parameters, list[NDArray[np.generic]]]:
+    """The structure, and the arrays that it points into."""
+    config = model.config
+    is_linear = config.kind == "prime"
+    points_hz, pool, position = _linear_grid(config) if is_linear else _log_grid(config)
+    n_bins = config.n_fft // 2 + 1
+    frequency = np.linspace(-1, 1, n_bins) if is_linear else pool @ np.linspace(-1, 1, n_bins)
+    first = np.zeros(0) if is_linear else (pool != 0).argmax(1)
+    count = np.zeros(0) if is_linear else (pool != 0).sum(1)
+    weights = [] if is_linear else [pool[j, a : a + n] for j, (a, n) in enumerate(zip(first, count, strict=True))]
+    lower, fraction = position
+    start = _start(points_hz)
+    arrays: dict[str, NDArray[np.generic]] = {
+        "dilations": np.array(config.dilations, np.int32),
+        "weights": _layers(model),
+        "pool_first": first.astype(np.int32),
+        "pool_count": count.astype(np.int32),
+        "lower": lower.astype(np.int32),
+        "pool_weights": np.concatenate([*weights, np.zeros(1)]).astype(np.float32),
+        "fraction": fraction.astype(np.float32),
+        "frequency": frequency.astype(np.float32),
+        **{name: values.astype(np.float32) for name, values in start.items()},
+        "reference_psd": np.ascontiguousarray(model.reference_psd, np.float32),
+        "band_uncertainty": np.ascontiguousarray(model.band_uncertainty, np.float32),
+    }
+    structure = Parameters(
+        n_fft=config.n_fft,
+        is_linear=is_linear,
+        is_held=config.base == "held_band",
+        is_fir_wiener=config.realisation == "fir_wiener",
+        n_channels=config.n_channels,
+        kernel_size=config.kernel_size,
+        n_groups=config.n_groups,
+        has_head_norm=config.head_norm,
+        n_points=len(points_hz),
+        n_blocks=len(config.dilations),
+        bound=config.bound_db * NEPER_PER_DB,
+        **{name: address(values) for name, values in arrays.items()},
+    )
+    return structure, list(arrays.values())
+
+
+def _layers(model: ModelParameters) -> NDArray[np.float32]:
+    """All weights one after the other, in the order in which the layers run."""
+    last = "head.3" if model.config.head_norm else "head.2"
+    layers = ["stem.0", "stem.1"]
+    for block in range(len(model.config.dilations)):
+        layers += [f"blocks.{block}.{name}" for name in ("first", "first_norm", "second", "second_norm")]
+    layers += ["head.0", *(["head.1"] if model.config.head_norm else []), last]
+    tensors = [model.weights[f"{layer}.{kind}"] for layer in layers for kind in ("weight", "bias")]
+    return np.concatenate([each.ravel() for each in tensors]).astype(np.float32)
+
+
+def _linear_grid(config: GeneratorConfig) -> tuple[Float64, Float64, tuple[Float64, Float64]]:
+    frequency = np.fft.rfftfreq(config.n_fft, 1 / SAMPLE_RATE_HZ)
+    none = np.zeros(0)
+    return np.maximum(frequency, frequency[1] / 2), none, (none, none)
+
+
+def _log_grid(config: GeneratorConfig) -> tuple[Float64, Float64, tuple[Float64, Float64]]:
+    """The points in Hz, the weights of each bin in each point's mean [n_points, n_bins], and where each bin lies:
+    the point below it and the fraction of the way to the next."""
+    n = config.n_points
+    frequency = np.fft.rfftfreq(config.n_fft, 1 / SAMPLE_RATE_HZ)
+    step = np.log(config.high_hz / config.low_hz) / (n - 1)
+    inside = np.clip(np.log(np.maximum(frequency, frequency[1] / 2) / config.low_hz) / step, 0, n - 1)
+    lower = np.minimum(np.floor(inside), n - 2)
+    points = config.low_hz * np.exp(step * np.arange(n))
+    half_width = np.maximum(points * np.expm1(step), frequency[1])
+    hats = np.maximum(1 - np.abs(frequency - points[:, None]) / half_width[:, None], 0)
+    return points, hats / hats.sum(1, keepdims=True), (lower, inside - lower)
+
+
+def _start(points_hz: Float64) -> dict[str, Float64]:
+    """`starting_weight` and `drive_ceiling` for paths of magnitude one, and the mean that levels the weight."""
+    log_f = np.log(points_hz)
+    low, high = (EDGE_ORDER * (log_f - np.log(edge_hz)) for edge_hz in (LOW_EDGE_HZ, HIGH_EDGE_HZ))
+    edges = -np.logaddexp(0, -low) - np.logaddexp(0, high)
+    average = ((low > 0) & (high < 0)).astype(float)
+    average /= average.sum()
+    log_weight = edges - log_f
+    above_edge = EDGE_ORDER * np.maximum(np.log(HIGH_EDGE_HZ) - log_f, 0)
+    return {
+        "start_weight": log_weight - log_weight @ average,
+        "start_penalty": np.full_like(log_f, np.log(START_PENALTY)),
+        "start_ceiling": np.log(DRIVE_LIMIT) + above_edge,
+        "start_average": average,
+    }

@@ -1,0 +1,136 @@
+"""The compiled core as Python sees it: its structures, and the file that suits this processor."""
+
+from __future__ import annotations
+
+import ctypes
+import threading
+from ctypes import POINTER, Structure, c_double, c_float, c_int, c_int32, c_void_p
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from synthesis.backends.cpu.build import LEVELS, compile_core, library_file, machine
+from synthesis.conventions import N_TAPS
+from synthesis.octave_bands import AMP_BANDS
+from synthesis.profiles import MAX_UPDATES
+
+ABI = 1
+N_FIGURES = len(AMP_BANDS) + 7
+N_STAGES = 6
+
+_FloatPointer = c_void_p  # NumPy arrays give their address
+
+
+class Parameters(Structure):
+    """prime_parameters of core.h."""
+
+    _fields_ = (
+        *((name, c_int32) for name in ("n_fft", "is_linear", "is_held", "is_fir_wiener", "n_channels")),
+        *((name, c_int32) for name in ("kernel_size", "n_groups", "has_head_norm", "n_points", "n_blocks")),
+        ("dilations", c_void_p),
+        ("bound", c_float),
+        *((name, _FloatPointer) for name in ("weights", "pool_first", "pool_count", "lower", "pool_weights")),
+        *((name, _FloatPointer) for name in ("fraction", "frequency", "start_weight", "start_penalty")),
+        *(
+            (name, _FloatPointer)
+            for name in ("start_ceiling", "start_average", "reference_psd", "band_uncertainty")
+        ),
+    )
+
+
+class Input(Structure):
+    """prime_input of core.h."""
+
+    _fields_ = (
+        *((name, _FloatPointer) for name in ("primary", "secondary", "coherence", "psd")),
+        ("n_primary", c_int32),
+        ("n_secondary", c_int32),
+        ("max_gain_db", c_float),
+    )
+
+
+class Profile(Structure):
+    """refinement_profile of refinement.h."""
+
+    _fields_ = (
+        *((name, c_int) for name in ("n_fft", "first_band", "n_bands", "preconditioned", "n_iterations")),
+        *((name, c_double) for name in ("risk_weight", "damping", "step_cap", "ceiling_weight", "tolerance")),
+    )
+
+
+class Record(Structure):
+    """refinement_record of refinement.h."""
+
+    _fields_ = (
+        ("applied", c_int),
+        ("stopped", c_int),
+        ("objective", c_float * (MAX_UPDATES + 1)),
+        ("step_scale", c_float * MAX_UPDATES),
+        ("pcg_residual", c_float * MAX_UPDATES),
+    )
+
+
+class Result(Structure):
+    """prime_result of core.h."""
+
+    _fields_ = (
+        ("taps", c_float * N_TAPS),
+        ("figures", c_float * N_FIGURES),
+        ("record", Record),
+        ("times_ms", c_double * N_STAGES),
+    )
+
+
+def level() -> str:
+    """The best level of LEVELS that this processor runs. Raises RuntimeError for an unknown architecture."""
+    if machine() not in LEVELS:
+        raise RuntimeError(f"no core for the architecture {machine()!r}; supported: {', '.join(LEVELS)}")
+    *_, lowest = LEVELS[machine()]
+    number = ctypes.CDLL(str(_compiled(lowest))).prime_level()
+    return f"{machine()}_v{number}" if number else lowest
+
+
+def _compiled(level: str) -> Path:
+    file = library_file(level)
+    if not file.is_file():
+        compile_core()
+    return file
+
+
+_loading = threading.Lock()
+
+
+def core() -> ctypes.CDLL:
+    """The core, loaded once; compiled first where the package's set-up has not done so."""
+    with _loading:
+        return _load()
+
+
+@cache
+def _load() -> ctypes.CDLL:
+    file = _compiled(level())
+    library = ctypes.CDLL(str(file))  # whose functions run without Python's lock
+    library.prime_model_create.argtypes = [POINTER(Parameters)]
+    library.prime_model_create.restype = c_void_p
+    library.prime_model_free.argtypes = [c_void_p]
+    library.prime_model_free.restype = None
+    library.prime_workspace_create.argtypes = [c_void_p]
+    library.prime_workspace_create.restype = c_void_p
+    library.prime_workspace_free.argtypes = [c_void_p]
+    library.prime_workspace_free.restype = None
+    library.prime_design.argtypes = [
+        *(c_void_p, c_void_p, POINTER(Input), c_int, POINTER(Profile), c_int, POINTER(Result)),
+    ]
+    library.prime_design.restype = c_int
+    library.prime_predict.argtypes = [c_void_p, c_void_p, POINTER(Input), c_int, POINTER(Result)]
+    library.prime_predict.restype = c_int
+    if (found := library.prime_init()) != ABI:
+        raise RuntimeError(f"{file.name} is of version {found}, not {ABI}; install the package again")
+    return library
+
+
+def address(values: NDArray[np.generic] | None) -> int | None:
+    """Where an array lies; the caller keeps it alive."""
+    return None if values is None else values.ctypes.data

@@ -1,0 +1,212 @@
+"""`Backend` on an NVIDIA GPU."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+import numpy as np
+import torch
+
+from synthesis.backends.base import (
+    Design,
+    DesignInput,
+    DesignOptions,
+    Float32,
+    ModelParameters,
+    Prediction,
+    RefinementRecord,
+)
+from synthesis.backends.cuda.buffers import BASES
+from synthesis.backends.cuda.graphs import GIVEN, RECORDED_METHODS, BatchGraphs
+from synthesis.backends.cuda.kernel_check import unsupported_reason
+from synthesis.backends.cuda.stage_clock import StageClock
+from synthesis.backends.cuda.stages import Stages
+from synthesis.backends.methods import STARTS
+from synthesis.errors import DeviceLost, NonFiniteFilter, SynthesisError
+from synthesis.octave_bands import AMP_BANDS
+from synthesis.profiles import MAX_UPDATES, PROFILES, VERDICTS
+
+logger = logging.getLogger(__name__)
+
+CAPTURE_SIZES = (1, 8, 32)
+"""A batch runs in the smallest of these that holds it, its other rows unused."""
+
+
+class CudaBackend:
+    """One model on a GPU, for one thread at a time: its buffers are shared by all calls.
+
+    Everything runs in a stream of its own and is recorded when the backend is made. Of `times_ms`, `decode` is the
+    copy to the GPU, `generate` all that makes the filter before its updates, and `refine` the updates.
+
+    MemoryError says that the GPU has no room for a call. After DeviceLost the process' CUDA context is spoilt: end
+    the process.
+    """
+
+    name = "cuda"
+    max_batch = CAPTURE_SIZES[-1]
+    is_thread_safe = False
+
+    def __init__(
+        self, parameters: ModelParameters, device: str | torch.device = "cuda", *, kernels: bool = True
+    ) -> None:
+        """device: where a CPU is named, the stages are called instead of recorded, over the same buffers.
+
+        kernels: use Triton's kernels if they pass a check, which may take a minute when they are first compiled;
+        where they do not, a warning says why. False: torch's operators alone.
+        """
+        self.device = torch.device(device)
+        use_full_float32()
+        if kernels:
+            reason = unsupported_reason(self.device, parameters.config)
+            if reason is not None:
+                logger.warning("Filters are made by torch's operators, hundreds of launches each: %s", reason)
+            kernels = reason is None
+        self.has_kernels = kernels
+        self._on_gpu = self.device.type == "cuda"
+        self._stream = torch.cuda.Stream(self.device) if self._on_gpu else None
+        with self._on_device():
+            self._stages = Stages(parameters, self.device, kernels=kernels)
+            pool = torch.cuda.graph_pool_handle() if self._on_gpu else None
+            self._batches = {size: BatchGraphs(self._stages, size, pool) for size in CAPTURE_SIZES}
+            self._clock = StageClock(self.device)
+            if self._on_gpu:
+                for batch in self._batches.values():
+                    batch.record(*_all_keys())
+
+    def design(self, inputs: Sequence[DesignInput], options: DesignOptions) -> list[Design | SynthesisError]:
+        """As `Backend.design`, up to 32 ears; DeviceLost where the GPU has failed."""
+        method = options.method if options.method in RECORDED_METHODS else GIVEN
+        start, update = ((stage, method, options.profile) for stage in ("start", "update"))
+        bases = _bases(inputs)
+        with self._on_device():
+            batch = self._batch(len(inputs))
+            batch.record(("decode",), start, update, *(("predict", basis) for basis in set(bases)))
+            faults = self._load(batch, inputs)
+            if options.method == "wmmse":
+                batch.solve_wmmse(len(inputs))
+            elif start_of := STARTS.get(options.method):
+                rows = [row for row in range(len(inputs)) if row not in faults]
+                batch.write_start(rows, [start_of(inputs[row].primary, inputs[row].secondary) for row in rows])
+            batch.run(*start)
+            self._clock.mark("generate")
+            for _ in range(options.n_updates):
+                batch.run(*update)
+            self._clock.mark("refine")
+            self._predict(batch, bases)
+            taps, history, n_applied, stopped, figures = batch.outputs.fetch()
+            times_ms = self._clock.times_ms()
+
+        answers: list[Design | SynthesisError] = []
+        for row, basis in enumerate(bases):
+            prediction = faults.get(row) or _prediction(taps[row], figures[BASES.index(basis), row], basis)
+            if isinstance(prediction, SynthesisError):
+                answers.append(prediction)
+                continue
+            record = _record(history[row], int(n_applied[row]), int(stopped[row]), options.n_updates)
+            answers.append(Design(taps[row].copy(), record, prediction, dict(times_ms)))
+        return answers
+
+    def predict(self, inputs: Sequence[DesignInput], taps: Sequence[Float32]) -> list[Prediction | SynthesisError]:
+        """As `Backend.predict`, up to 32 ears; DeviceLost where the GPU has failed."""
+        return self._predict_given(inputs, taps, _bases(inputs))
+
+    def evaluate(self, inputs: Sequence[DesignInput], taps: Sequence[Float32]) -> list[Prediction | SynthesisError]:
+        """As `Backend.evaluate`, up to 32 ears; DeviceLost where the GPU has failed."""
+        return self._predict_given(inputs, taps, ["exact"] * len(inputs))
+
+    @property
+    def nbytes(self) -> int:
+        """Memory of weights and buffers on the device, without what the graphs allocate inside."""
+        return self._stages.nbytes() + sum(batch.nbytes for batch in self._batches.values())
+
+    def _predict_given(
+        self, inputs: Sequence[DesignInput], taps: Sequence[Float32], bases: Sequence[str]
+    ) -> list[Prediction | SynthesisError]:
+        with self._on_device():
+            batch = self._batch(len(inputs))
+            batch.record(("decode",), *(("predict", basis) for basis in set(bases)))
+            faults = self._load(batch, inputs)
+            batch.outputs.write_taps(taps)
+            self._predict(batch, bases)
+            figures = batch.outputs.fetch()[-1]
+        return [
+            faults.get(row) or _prediction(taps[row], figures[BASES.index(basis), row], basis)
+            for row, basis in enumerate(bases)
+        ]
+
+    def _batch(self, n_ears: int) -> BatchGraphs:
+        if not 1 <= n_ears <= self.max_batch:
+            raise ValueError(f"inputs: {n_ears} ears were given; give 1 to {self.max_batch}")
+        return self._batches[next(size for size in CAPTURE_SIZES if size >= n_ears)]
+
+    def _load(self, batch: BatchGraphs, inputs: Sequence[DesignInput]) -> dict[int, SynthesisError]:
+        """Bring the ears to the device; by row, what is wrong with those that do not fit."""
+        self._clock.start()
+        faults: dict[int, SynthesisError] = dict(batch.inputs.write(inputs))
+        if batch.inputs.holds_responses:
+            batch.run("decode")
+        self._clock.mark("decode")
+        return faults
+
+    def _predict(self, batch: BatchGraphs, bases: Sequence[str]) -> None:
+        for basis in sorted(set(bases)):
+            batch.run("predict", basis)
+        self._clock.mark("predict")
+
+    @contextmanager
+    def _on_device(self) -> Iterator[None]:
+        """In the backend's stream, without gradients; torch's errors of a GPU become MemoryError and DeviceLost."""
+        try:
+            with torch.inference_mode(), torch.cuda.stream(self._stream):
+                yield
+        except torch.OutOfMemoryError as error:
+            raise MemoryError(f"the GPU has no memory left ({error})") from error
+        except torch.AcceleratorError as error:
+            raise DeviceLost(f"the GPU has failed ({error}); restart the process") from error
+
+
+def use_full_float32() -> None:
+    """Keep all of float32 in convolutions and products on a GPU: TF32 would keep 10 bits of 23."""
+    torch.backends.cudnn.allow_tf32 = False
+    torch.backends.cuda.matmul.allow_tf32 = False
+
+
+def _all_keys() -> list[tuple[str, ...]]:
+    """Of every stage that a request can ask for, a start before its update."""
+    designs = [
+        (stage, method, profile)
+        for method in (*RECORDED_METHODS, GIVEN)
+        for profile in PROFILES
+        for stage in ("start", "update")
+    ]
+    return [("decode",), *designs, *(("predict", basis) for basis in BASES)]
+
+
+def _bases(inputs: Sequence[DesignInput]) -> list[str]:
+    return ["model" if ear.coherence is None else "coherence" for ear in inputs]
+
+
+def _prediction(taps: Float32, figures: Float32, basis: str) -> Prediction | NonFiniteFilter:
+    """One row of figures in plain numbers."""
+    if not (np.isfinite(taps).all() and np.isfinite(figures).all()):
+        return NonFiniteFilter(
+            "control filter: its taps or predicted figures are NaN or infinite; "
+            "scale the paths so that their squares times the reference spectrum fit into float32"
+        )
+    n_bands = len(AMP_BANDS)
+    numbers = [float(each) for each in figures[n_bands:]]
+    return Prediction("model" if basis == "model" else "coherence", figures[:n_bands].copy(), *numbers)
+
+
+def _record(history: Float32, n_applied: int, stopped: int, n_updates: int) -> RefinementRecord:
+    """history: [3, 9], in whose last 1 + n_updates columns the start and each update stand."""
+    columns = history[:, MAX_UPDATES - n_updates :].tolist()
+    return RefinementRecord(
+        applied=n_applied,
+        stopped=VERDICTS[stopped],
+        objective=columns[0][: n_applied + 1],
+        step_scale=columns[1][1 : n_applied + 1],
+        pcg_residual=columns[2][1 : n_applied + 1],
+    )

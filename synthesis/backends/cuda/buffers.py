@@ -1,0 +1,156 @@
+"""Fixed memory of a batch: what a design starts from and what comes out of it, on the device and on the host."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from synthesis.backends.base import DEFAULT_MAX_GAIN_DB, Complex64, DesignInput, Float32
+from synthesis.conventions import DESIGN_N_FFT, N_BINS, N_TAPS
+from synthesis.errors import InvalidPaths
+from synthesis.octave_bands import AMP_BANDS
+from synthesis.paths import AcousticPaths
+from synthesis.profiles import MAX_UPDATES
+
+BASES = ("model", "coherence", "exact")
+"""What a prediction's uncertainty comes from: the support listeners, a coherence, or nothing is uncertain."""
+
+N_FIGURES = len(AMP_BANDS) + 7
+"""Numbers of one prediction, in the order of `synthesis.noise_reduction.Prediction`."""
+
+
+class BatchInputs:
+    """What a batch of up to `size` ears is designed from.
+
+    Owns one block on the host (pinned where the device is a GPU) and its twin on the device. `write` fills rows of
+    the host's, `upload` copies what has changed, `to_spectra` transforms impulse responses in place on the device.
+    A row that is not written keeps what it held: rows do not know of each other. Whoever writes again must know
+    that the design before is done.
+
+    Views of the device's block: `primary` and `secondary` complex64 [size, 16385], `reference_psd` and `coherence`
+    float32 [size, 16385], `max_gain_db` float32 [size, 1].
+    """
+
+    def __init__(self, size: int, reference_psd: Tensor) -> None:
+        """reference_psd: the model's own, [16385], for ears that bring none; its device is the batch's."""
+        device = reference_psd.device
+        row = 2 * N_BINS
+        lengths = (2 * size * row, 2 * size, size, size * N_BINS, size * N_BINS)
+        self._ends = np.cumsum(lengths)
+        staged = torch.zeros(int(self._ends[-1]), pin_memory=device.type == "cuda")
+        self.block = torch.zeros(int(self._ends[-1]), device=device)
+        (self._staged, self._block) = (staged, self.block)
+        paths, is_response, max_gain_db, psd, coherence = (each.numpy() for each in staged.split(lengths))
+        self._paths, self._is_response = paths.reshape(2, size, row), is_response.reshape(2, size)
+        self._max_gain_db = max_gain_db
+        self._psd, self._coherence = psd.reshape(size, N_BINS), coherence.reshape(size, N_BINS)
+        self._model_psd: Float32 = reference_psd.cpu().numpy()
+        self._has_model_psd, self._has_coherence = np.ones(size, bool), np.zeros(size, bool)
+        self._paths[:, :, 0::2] = 1
+        self._psd[:], self._coherence[:], self._max_gain_db[:] = self._model_psd, 1, DEFAULT_MAX_GAIN_DB
+
+        paths_there, flags, limits, psd_there, coherence_there = self.block.split(lengths)
+        self._given, self._flags = paths_there.view(2, size, row), flags.view(2, size, 1)
+        spectra = torch.view_as_complex(self._given.view(2, size, N_BINS, 2))
+        self.primary, self.secondary = spectra[0], spectra[1]
+        self.max_gain_db = limits.view(size, 1)
+        self.reference_psd, self.coherence = psd_there.view(size, N_BINS), coherence_there.view(size, N_BINS)
+        self.block.copy_(staged)
+
+    @property
+    def paths(self) -> AcousticPaths:
+        """Both paths of all rows."""
+        return AcousticPaths(self.primary, self.secondary)
+
+    def write(self, inputs: Sequence[DesignInput]) -> dict[int, InvalidPaths]:
+        """Fill the first rows and upload them; rows whose paths do not fit the design grid, with the reason."""
+        faults: dict[int, InvalidPaths] = {}
+        end = self._ends[2]
+        for row, ear in enumerate(inputs):
+            try:
+                self._write_path(0, row, "primary", ear.primary)
+                self._write_path(1, row, "secondary", ear.secondary)
+            except InvalidPaths as error:
+                faults[row] = error
+            self._max_gain_db[row] = ear.max_gain_db
+            if ear.reference_psd is not None or not self._has_model_psd[row]:
+                self._psd[row] = self._model_psd if ear.reference_psd is None else ear.reference_psd
+                self._has_model_psd[row] = ear.reference_psd is None
+                end = max(end, self._ends[3])
+            if ear.coherence is not None:
+                self._coherence[row] = ear.coherence
+                end = self._ends[4]
+        # One copy for all that lies before what nobody brought: most ears have neither a noise nor a coherence.
+        self.block[:end].copy_(self._staged[:end], non_blocking=True)
+        return faults
+
+    def _write_path(self, which: int, row: int, name: str, path: Float32 | Complex64) -> None:
+        is_response = not np.iscomplexobj(path)
+        if path.ndim != 1 or not (0 < len(path) <= DESIGN_N_FFT if is_response else len(path) == N_BINS):
+            raise InvalidPaths(
+                f"{name}: an array of {path.shape} {path.dtype} is neither a spectrum of {N_BINS} bins nor an "
+                f"impulse response of 1 to {DESIGN_N_FFT} samples; give one of them",
+                name,
+            )
+        place = self._paths[which, row]
+        self._is_response[which, row] = is_response
+        if is_response:
+            place[: len(path)] = path
+            place[len(path) :] = 0
+        else:
+            place.view(np.complex64)[:] = path
+
+    @property
+    def holds_responses(self) -> bool:
+        """Whether `to_spectra` has something to do."""
+        return bool(self._is_response.any())
+
+    def to_spectra(self) -> None:
+        """Transform impulse responses to the design grid; spectra stay as they are."""
+        spectra = torch.view_as_real(torch.fft.rfft(self._given[..., :DESIGN_N_FFT])).flatten(-2)
+        self._given.copy_(torch.where(self._flags > 0, spectra, self._given))
+
+
+class BatchOutputs:
+    """What is designed for a batch of up to `size` ears.
+
+    Owns one block on the device and its twin on the host, which `fetch` brings up to date. Views of the device's
+    block: `taps` float32 [size, 2048]; `history` float32 [size, 3, 9], J, step scale and the solver's residual, the
+    latest update last, NaN before the first; `n_applied` and `stopped` int32 [size]; `figures` float32
+    [3, size, 30], a prediction for each of BASES.
+    """
+
+    def __init__(self, size: int, device: torch.device) -> None:
+        lengths = (size * N_TAPS, size * 3 * (MAX_UPDATES + 1), size, size, len(BASES) * size * N_FIGURES)
+        self.block = torch.zeros(sum(lengths), device=device)
+        self._staged = torch.zeros(sum(lengths), pin_memory=device.type == "cuda")
+        self.taps, self.history, self.n_applied, self.stopped, self.figures = self._views(self.block, size, lengths)
+        self.host = [each.numpy() for each in self._views(self._staged, size, lengths)]
+
+    @staticmethod
+    def _views(block: Tensor, size: int, lengths: tuple[int, ...]) -> tuple[Tensor, ...]:
+        taps, history, n_applied, stopped, figures = block.split(lengths)
+        return (
+            taps.view(size, N_TAPS),
+            history.view(size, 3, MAX_UPDATES + 1),
+            n_applied.view(torch.int32),
+            stopped.view(torch.int32),
+            figures.view(len(BASES), size, N_FIGURES),
+        )
+
+    def fetch(self) -> tuple[Float32, Float32, np.ndarray, np.ndarray, Float32]:
+        """All that was asked for, once it is done, in the host's block: valid until the next call."""
+        self._staged.copy_(self.block, non_blocking=True)
+        if self.block.device.type == "cuda":
+            torch.cuda.current_stream().synchronize()
+        taps, history, n_applied, stopped, figures = self.host
+        return taps, history, n_applied, stopped, figures
+
+    def write_taps(self, taps: Sequence[Float32]) -> None:
+        """Filters that were brought along, into the first rows."""
+        rows = self.host[0][: len(taps)]
+        np.stack(taps, out=rows)
+        self.taps[: len(taps)].copy_(torch.from_numpy(rows), non_blocking=True)

@@ -1,0 +1,115 @@
+"""A batch's stages, recorded once as CUDA graphs and replayed over the same memory for every request."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from synthesis.backends.cuda.buffers import BASES, BatchInputs, BatchOutputs
+from synthesis.backends.cuda.stages import Stages, Update
+from synthesis.conventions import N_TAPS
+
+Function = Callable[[], None]
+
+_recording = threading.Lock()
+"""CUDA captures one graph at a time in a process, and models are loaded while others design."""
+
+
+def capture(function: Function, pool: Any) -> Function:
+    """Record what the function launches on the current stream as a CUDA graph; its replay.
+
+    The function is run once before: transform plans, workspaces and constants must not be made while recording.
+    pool: memory that all graphs of a model share, which is safe because they are replayed one after the other on
+    one stream, and every tensor that outlives a replay is kept referenced.
+    """
+    with _recording:
+        function()
+        torch.cuda.current_stream().synchronize()
+        graph = torch.cuda.CUDAGraph()
+        # Another thread may allocate memory or copy to the host meanwhile; only what this one does can spoil it.
+        with torch.cuda.graph(
+            graph, pool=pool, stream=torch.cuda.current_stream(), capture_error_mode="thread_local"
+        ):
+            function()
+    return graph.replay
+
+
+RECORDED_METHODS = ("prime", "ratio_base")
+GIVEN = "given"
+"""Of a start that the host made: WMMSE's, and those of `synthesis.backends.methods`."""
+
+
+class BatchGraphs:
+    """The stages of designs of up to `size` ears: captured on a GPU, called on a CPU over the same memory.
+
+    Owns `inputs` and `outputs`; `start` float32 [size, 2048], filters that the host made; and the
+    Gauss-Newton states, one for each method and profile, which live in the graphs' memory pool. All addresses are
+    fixed from the first call on, and asserted in debug mode. For one thread, in one stream.
+    """
+
+    def __init__(self, stages: Stages, size: int, pool: Any = None) -> None:
+        """pool: of `torch.cuda.graph_pool_handle`, what the graphs allocate from; None calls the stages instead."""
+        self._stages = stages
+        self._pool = pool
+        self.inputs = BatchInputs(size, stages.reference_psd)
+        self.outputs = BatchOutputs(size, stages.reference_psd.device)
+        self.start = torch.zeros(size, N_TAPS, device=stages.reference_psd.device)
+        self._graphs: dict[tuple[str, ...], Function] = {}
+        self._updates: dict[tuple[str, str], Update] = {}
+        self._addresses = self._buffer_addresses()
+
+    def record(self, *keys: tuple[str, ...]) -> None:
+        """Capture what is not captured yet: ("decode",), ("start", method, profile), ("update", method, profile)
+        or ("predict", basis). To record an update makes one, so record before anything is run."""
+        for key in keys:
+            if key not in self._graphs:
+                function = self._function(*key)
+                self._graphs[key] = function if self._pool is None else capture(function, self._pool)
+
+    def run(self, *key: str) -> None:
+        """Replay over what the buffers hold now."""
+        if __debug__ and self._buffer_addresses() != self._addresses:
+            raise AssertionError("a static buffer of a recorded stage has moved")
+        self._graphs[key]()
+
+    def solve_wmmse(self, n_ears: int) -> None:
+        """Put the host's solutions into `start`."""
+        self.start[:n_ears].copy_(self._stages.solve_wmmse(self.inputs, n_ears))
+
+    def write_start(self, rows: Sequence[int], taps: Sequence[NDArray[np.float64]]) -> None:
+        """Put filters, [2048] each, into rows of `start`."""
+        for row, each in zip(rows, taps, strict=True):
+            self.start[row].copy_(torch.from_numpy(each))
+
+    @property
+    def nbytes(self) -> int:
+        """Memory of the buffers on the device."""
+        return self.inputs.block.nbytes + self.outputs.block.nbytes + self.start.nbytes
+
+    def _function(self, stage: str, *key: str) -> Function:
+        if stage == "decode":
+            return self.inputs.to_spectra
+        if stage == "predict":
+            (basis,) = key
+            return lambda: self._predict(basis)
+        method, profile = key
+        if stage == "update":
+            # Looked up when it runs: where nothing is captured, each start makes another state.
+            return lambda: self._updates[method, profile]()
+        return lambda: self._begin(method, profile)
+
+    def _begin(self, method: str, profile: str) -> None:
+        taps = self.start if method == GIVEN else self._stages.initial_filter(method, self.inputs)
+        self._updates[method, profile] = self._stages.begin_updates(profile, self.inputs, taps, self.outputs)
+
+    def _predict(self, basis: str) -> None:
+        found = self._stages.predict(basis, self.inputs, self.outputs.taps)
+        self.outputs.figures[BASES.index(basis)].copy_(found)
+
+    def _buffer_addresses(self) -> tuple[int, ...]:
+        return tuple(each.data_ptr() for each in (self.inputs.block, self.outputs.block, self.start))

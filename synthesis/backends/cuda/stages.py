@@ -1,0 +1,110 @@
+"""A design's stages over a batch's buffers, by kernels where these can do them, else by torch's operators."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import fields
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from synthesis import noise_reduction
+from synthesis.backends.base import ModelParameters
+from synthesis.backends.cuda.buffers import BatchInputs, BatchOutputs
+from synthesis.backends.cuda.channels_last import for_inference
+from synthesis.backends.reference import build_synthesizer
+from synthesis.generator_config import NEPER_PER_DB
+from synthesis.octave_bands import WIDE_BANDS
+from synthesis.profiles import FAST, FINE, MAX_UPDATES, PROFILES
+from synthesis.wiener import design_wmmse
+
+Update = Callable[[], None]
+
+
+class Stages:
+    """The method on one device. Every function here can be captured: fixed shapes, nothing read back.
+
+    Holds the model's weights; the buffers are their owners'.
+    """
+
+    def __init__(self, parameters: ModelParameters, device: torch.device, *, kernels: bool) -> None:
+        """kernels: whether Triton's may be used, for a generator that they hold and the profiles that they know."""
+        self._synthesizer = build_synthesizer(parameters, torch.float32, device)
+        self.reference_psd = self._synthesizer.reference_psd
+        self._has_kernels = kernels
+        self._generator_kernel = None
+        if kernels:
+            from synthesis.backends.cuda.kernels import generator
+
+            if generator.is_supported(parameters.config):
+                self._generator_kernel = generator.GeneratorKernel(self._synthesizer.generator)
+        if self._generator_kernel is None:
+            self._synthesizer.generator = for_inference(self._synthesizer.generator)
+
+    def initial_filter(self, method: str, inputs: BatchInputs) -> Tensor:
+        """Taps [size, 2048] before any update."""
+        if method != "prime" or self._generator_kernel is None:
+            return self._synthesizer.initial_filter(inputs.paths, method, inputs.max_gain_db, inputs.reference_psd)
+        from synthesis.backends.cuda.kernels import features, fir_wiener
+
+        config = self._synthesizer.generator.config
+        log_paths, pooled = features.read_paths(config, inputs.primary, inputs.secondary)
+        correction = self._generator_kernel(pooled)
+        log_ceiling = inputs.max_gain_db * NEPER_PER_DB
+        return fir_wiener.design(config, inputs.primary, inputs.secondary, log_paths, correction, log_ceiling)
+
+    def solve_wmmse(self, inputs: BatchInputs, n_ears: int) -> Tensor:
+        """Taps of the first rows, solved in float64 on the host; NaN for an ear that has no solution."""
+        solved = []
+        for row in range(n_ears):
+            own = slice(row, row + 1)
+            try:
+                solved.append(design_wmmse(inputs.paths[own], inputs.reference_psd[own]))
+            except (ValueError, np.linalg.LinAlgError):
+                solved.append(torch.full_like(inputs.max_gain_db[own], torch.nan).expand(1, 2048))
+        return torch.cat(solved)
+
+    def begin_updates(self, profile: str, inputs: BatchInputs, start: Tensor, outputs: BatchOutputs) -> Update:
+        """Put `start` into the outputs with its objective; what makes one update of it there."""
+        if self._has_kernels and profile in (FAST.name, FINE.name):
+            from synthesis.backends.cuda.kernels.gauss_newton import GaussNewtonState
+
+            state = GaussNewtonState(inputs, start, outputs, PROFILES[profile])
+            return state.update
+        updates = self._synthesizer.refining(
+            inputs.paths, start, profile, inputs.max_gain_db, inputs.reference_psd, MAX_UPDATES
+        )
+
+        def publish() -> None:
+            found = updates.result()
+            outputs.taps.copy_(found.taps)
+            outputs.history[:, 0].copy_(found.objective)
+            outputs.history[:, 1, 1:].copy_(found.step_scale)
+            outputs.history[:, 2, 1:].copy_(found.pcg_residual)
+            outputs.n_applied.copy_(found.n_applied)
+            outputs.stopped.copy_(found.stopped)
+
+        def update() -> None:
+            updates.update()
+            publish()
+
+        publish()
+        return update
+
+    def predict(self, basis: str, inputs: BatchInputs, taps: Tensor) -> Tensor:
+        """The fields of `noise_reduction.Prediction` side by side, [size, 30]. basis: one of BASES."""
+        paths, psd = inputs.paths, inputs.reference_psd
+        if basis == "exact":
+            uncertainty = psd.new_zeros(len(WIDE_BANDS))
+            found = noise_reduction.predict(paths, taps, psd, uncertainty=uncertainty)
+        else:
+            coherence = inputs.coherence if basis == "coherence" else None
+            found = self._synthesizer.predict(paths, taps, coherence, psd)
+        values = [getattr(found, each.name) for each in fields(found)]
+        return torch.cat([each if each.ndim == 2 else each.unsqueeze(-1) for each in values], dim=-1)
+
+    def nbytes(self) -> int:
+        """Memory of the weights."""
+        own = [*self._synthesizer.parameters(), *self._synthesizer.buffers()]
+        return sum(each.nbytes for each in own)

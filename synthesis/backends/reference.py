@@ -1,0 +1,262 @@
+"""The method as it is, in torch: what the other backends are tested against, in float32 or float64."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import fields
+from time import perf_counter
+from typing import TypeVar
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from synthesis import noise_reduction
+from synthesis.backends.base import (
+    Complex64,
+    Design,
+    DesignInput,
+    DesignOptions,
+    Float32,
+    ModelParameters,
+    Prediction,
+    RefinementRecord,
+)
+from synthesis.backends.methods import STARTS
+from synthesis.conventions import DESIGN_N_FFT, N_BINS
+from synthesis.errors import InvalidPaths, NonFiniteFilter, SynthesisError
+from synthesis.gauss_newton import Refinement
+from synthesis.generator import Generator
+from synthesis.octave_bands import WIDE_BANDS
+from synthesis.paths import AcousticPaths
+from synthesis.synthesizer import Synthesizer
+
+Answer = TypeVar("Answer")
+
+
+def build_generator(parameters: ModelParameters) -> Generator:
+    """A generator that holds copies of the weights: float32 on the CPU, in evaluation mode, without gradients.
+
+    The process's random state is left as it was: building draws fresh weights, and a model may be loaded in the
+    middle of a seeded run.
+    """
+    with torch.random.fork_rng(devices=[]):
+        generator = Generator(parameters.config)
+    generator.load_state_dict({name: torch.tensor(values) for name, values in parameters.weights.items()})
+    return generator.eval().requires_grad_(False)
+
+
+def build_synthesizer(
+    parameters: ModelParameters, dtype: torch.dtype = torch.float32, device: torch.device | str = "cpu"
+) -> Synthesizer:
+    """A synthesizer of its own: it shares no memory with the parameters."""
+    synthesizer = Synthesizer(
+        build_generator(parameters),
+        torch.tensor(parameters.reference_psd),
+        torch.tensor(parameters.band_uncertainty),
+    )
+    return synthesizer.to(device=device, dtype=dtype).eval()
+
+
+def model_parameters(generator: Generator, reference_psd: Tensor, band_uncertainty: Tensor) -> ModelParameters:
+    """The reverse of `build_synthesizer`: copies as float32 arrays."""
+    return ModelParameters(
+        config=generator.config,
+        weights={name: _to_float32(tensor) for name, tensor in generator.state_dict().items()},
+        reference_psd=_to_float32(reference_psd),
+        band_uncertainty=_to_float32(band_uncertainty),
+    )
+
+
+class ReferenceBackend:
+    """`Backend` by torch's operators, all ears of a call side by side.
+
+    Answers are rounded to float32 whatever the precision inside. Holds no state between calls.
+    """
+
+    name = "reference"
+    max_batch = 32
+    is_thread_safe = True
+
+    def __init__(
+        self,
+        parameters: ModelParameters,
+        dtype: torch.dtype = torch.float32,
+        device: torch.device | str = "cpu",
+    ) -> None:
+        """dtype: torch.float32 or torch.float64, of everything between input and answer."""
+        self.synthesizer = build_synthesizer(parameters, dtype, device)
+
+    def design(self, inputs: Sequence[DesignInput], options: DesignOptions) -> list[Design | SynthesisError]:
+        """As `Backend.design`; a path that is not finite, all zero or too long is InvalidPaths in its place."""
+        with torch.inference_mode():
+            ears = _Ears(inputs, self.synthesizer)
+            if not ears.places:
+                return ears.in_order([])
+            clock = _Clock(ears.paths.primary.device)
+            taps = self._initial_filter(ears, options.method, clock)
+            refinement = self.synthesizer.refine(
+                ears.paths, taps, options.n_updates, options.profile, ears.max_gain_db, ears.reference_psd
+            )
+            clock.mark("refine")
+            predictions = self._predictions(ears, refinement.taps)
+            clock.mark("predict")
+            filters = refinement.taps.float().cpu().numpy()
+            answers = [
+                prediction
+                if isinstance(prediction, SynthesisError)
+                else Design(filters[item].copy(), _record(refinement, item), prediction, dict(clock.times_ms))
+                for item, prediction in enumerate(predictions)
+            ]
+            return ears.in_order(answers)
+
+    def predict(self, inputs: Sequence[DesignInput], taps: Sequence[Float32]) -> list[Prediction | SynthesisError]:
+        """As `Backend.predict`."""
+        return self._predict_given(inputs, taps, paths_are_exact=False)
+
+    def evaluate(self, inputs: Sequence[DesignInput], taps: Sequence[Float32]) -> list[Prediction | SynthesisError]:
+        """As `Backend.evaluate`."""
+        return self._predict_given(inputs, taps, paths_are_exact=True)
+
+    def _predict_given(
+        self, inputs: Sequence[DesignInput], taps: Sequence[Float32], *, paths_are_exact: bool
+    ) -> list[Prediction | SynthesisError]:
+        with torch.inference_mode():
+            ears = _Ears(inputs, self.synthesizer)
+            if not ears.places:
+                return ears.in_order([])
+            filters = torch.tensor(np.stack([taps[place] for place in ears.places])).to(ears.reference_psd)
+            return ears.in_order(self._predictions(ears, filters, paths_are_exact=paths_are_exact))
+
+    def _initial_filter(self, ears: _Ears, method: str, clock: _Clock) -> Tensor:
+        """Taps [batch, 2048] before any update; stages that a method does not have are not timed."""
+        model = self.synthesizer
+        if method in STARTS or method == "wmmse":
+            taps = model.initial_filter(ears.paths, method, ears.max_gain_db, ears.reference_psd)
+            clock.mark("generate")
+            return taps
+        ratio = model.path_ratio(ears.paths)
+        clock.mark("path_ratio")
+        correction = None
+        if method == "prime":
+            correction = model.generate(ratio.features)
+            clock.mark("generate")
+        taps = model.reconstruct(ears.paths, ratio, correction, ears.max_gain_db)
+        clock.mark("reconstruct")
+        return taps
+
+    def _predictions(
+        self, ears: _Ears, taps: Tensor, *, paths_are_exact: bool = False
+    ) -> list[Prediction | SynthesisError]:
+        """One for each ear of `ears`, NonFiniteFilter where its taps or figures are not finite."""
+        answers: list[Prediction | SynthesisError] = []
+        for item, coherence in enumerate(ears.coherence):
+            own = slice(item, item + 1)
+            paths, psd = ears.paths[own], ears.reference_psd[own]
+            if paths_are_exact:
+                found = noise_reduction.predict(paths, taps[own], psd, uncertainty=psd.new_zeros(len(WIDE_BANDS)))
+            else:
+                found = self.synthesizer.predict(paths, taps[own], coherence, psd)
+            answers.append(_prediction(taps[own], found, is_known=paths_are_exact or coherence is not None))
+        return answers
+
+
+class _Ears:
+    """Inputs on the model's device and in its precision, without those that no filter can be designed for.
+
+    places: of the ears that are left, in `inputs`. coherence: [1, 16385] each, or None. max_gain_db: [batch, 1];
+    reference_psd: [batch, 16385].
+    """
+
+    paths: AcousticPaths
+    max_gain_db: Tensor
+    reference_psd: Tensor
+
+    def __init__(self, inputs: Sequence[DesignInput], synthesizer: Synthesizer) -> None:
+        psd = synthesizer.reference_psd
+        self._faults: dict[int, SynthesisError] = {}
+        self._n_inputs = len(inputs)
+        paths: dict[int, AcousticPaths] = {}
+        for place, each in enumerate(inputs):
+            try:
+                paths[place] = AcousticPaths(
+                    _spectrum("primary", each.primary, psd), _spectrum("secondary", each.secondary, psd)
+                ).validate()
+            except InvalidPaths as error:
+                self._faults[place] = error
+        self.places = list(paths)
+        if not paths:
+            return
+        ears = [inputs[place] for place in self.places]
+        self.paths = AcousticPaths.stack(list(paths.values()))
+        self.coherence = [None if ear.coherence is None else _tensor(ear.coherence, psd)[None] for ear in ears]
+        self.max_gain_db = psd.new_tensor([[ear.max_gain_db] for ear in ears])
+        self.reference_psd = torch.stack(
+            [psd if ear.reference_psd is None else _tensor(ear.reference_psd, psd) for ear in ears]
+        )
+
+    def in_order(self, answers: Sequence[Answer]) -> list[Answer | SynthesisError]:
+        """One answer for each input: those of `places`, and the faults of the others."""
+        found: dict[int, Answer | SynthesisError] = dict(zip(self.places, answers, strict=True))
+        return [(found | self._faults)[place] for place in range(self._n_inputs)]
+
+
+class _Clock:
+    """Milliseconds by stage, each since the stage before; waits for a GPU to finish what it was given."""
+
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
+        self.times_ms: dict[str, float] = {}
+        self._last_s = self._now_s()
+
+    def mark(self, stage: str) -> None:
+        now_s = self._now_s()
+        self.times_ms[stage] = 1e3 * (now_s - self._last_s)
+        self._last_s = now_s
+
+    def _now_s(self) -> float:
+        if self._device.type == "cuda":
+            torch.cuda.synchronize(self._device)
+        return perf_counter()
+
+
+def _spectrum(name: str, path: Float32 | Complex64, like: Tensor) -> Tensor:
+    """One path on the design grid, complex [1, 16385], in the precision and on the device of `like`."""
+    if not np.iscomplexobj(path):
+        response = _tensor(path, like)
+        if response.ndim != 1 or not 0 < len(response) <= DESIGN_N_FFT:
+            raise InvalidPaths(
+                f"{name}: its impulse response has the shape {tuple(response.shape)}; "
+                f"give 1 to {DESIGN_N_FFT} samples",
+                name,
+            )
+        return torch.fft.rfft(response[None], n=DESIGN_N_FFT)
+    if path.shape != (N_BINS,):
+        raise InvalidPaths(f"{name}: its spectrum has the shape {path.shape}; give {N_BINS} bins", name)
+    complex_type = torch.complex128 if like.dtype == torch.float64 else torch.complex64
+    return torch.tensor(path, dtype=complex_type, device=like.device)[None]
+
+
+def _tensor(values: Float32 | Complex64, like: Tensor) -> Tensor:
+    return torch.tensor(values, dtype=like.dtype, device=like.device)
+
+
+def _to_float32(tensor: Tensor) -> Float32:
+    array: Float32 = tensor.detach().to("cpu", torch.float32).contiguous().numpy().copy()
+    return array
+
+
+def _record(refinement: Refinement, item: int) -> RefinementRecord:
+    return RefinementRecord(**refinement.verdict(item))  # type: ignore[arg-type]
+
+
+def _prediction(taps: Tensor, found: noise_reduction.Prediction, *, is_known: bool) -> Prediction | SynthesisError:
+    """A batch of one as plain numbers, or what is wrong with them."""
+    bands, *scalars = (getattr(found, each.name).double().cpu() for each in fields(found))
+    numbers = [float(each) for each in scalars]
+    if not bool(torch.isfinite(taps).all() and torch.isfinite(bands).all()) or not np.isfinite(numbers).all():
+        return NonFiniteFilter(
+            "control filter: its taps or predicted figures are NaN or infinite; "
+            "scale the paths so that their squares times the reference spectrum fit into float32"
+        )
+    return Prediction("coherence" if is_known else "model", bands[0].float().numpy(), *numbers)

@@ -1,0 +1,17 @@
+"""One service for all tests of this folder; pytest-xdist keeps them on one worker."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from benchmarks.reliability.service_process import Target, target_for
+from tests.service import models
+
+SERVICE = ("--device", "cpu", "--receive-timeout-s", "1")
+
+
+@pytest.fixture(scope="session")
+def target() -> Iterator[Target]:
+    """A service with a small model of random weights, its store, and the checkpoint."""
+    with target_for(models.checkpoint(1), *SERVICE) as target:
+        yield target

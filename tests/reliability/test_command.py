@@ -1,0 +1,97 @@
+"""What every reliability command does besides its work: progress, an orderly end, a verdict."""
+
+import argparse
+import json
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from benchmarks.reliability import command
+
+
+def arguments(file: Path) -> tuple[str, ...]:
+    return ("--device", "cpu", "--out", str(file), "--log-level", "error")
+
+
+@pytest.mark.parametrize(
+    ("mistake", "told", "status"),
+    [(None, None, 0), ("a mistake", None, 1), (None, signal.SIGTERM, 130), (None, signal.SIGINT, 130)],
+)
+def test_the_verdict_is_printed_and_written(
+    mistake: str | None,
+    told: signal.Signals | None,
+    status: int,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    outcome, before, file = command.Outcome(), signal.getsignal(signal.SIGTERM), tmp_path / "new" / "outcome.json"
+
+    def work(_: argparse.Namespace, service_options: Sequence[str]) -> None:
+        assert list(service_options) == ["--device", "cpu", "--log-level", "error"]
+        if mistake:
+            outcome.mistakes[mistake] += 1
+        if told:
+            signal.raise_signal(told)
+            outcome.mistakes["not stopped"] += 1
+
+    assert command.run_command("nothing", argparse.ArgumentParser(), arguments(file), outcome, work) == status
+    verdict = json.loads(capsys.readouterr().out.splitlines()[0])
+    assert verdict["mistakes"] == ({mistake: 1} if mistake else {})
+    assert (verdict["held"], verdict["interrupted"]) == (status == 0, told is not None)
+    written = json.loads(file.read_text())
+    assert written["rows"] == [{key: value for key, value in verdict.items() if key != "benchmark"}]
+    assert {"created", "device", "commit"} <= set(written["machine"])
+    assert signal.getsignal(signal.SIGTERM) == before
+
+
+def test_two_signals_at_once_are_one_request_to_stop(tmp_path: Path) -> None:
+    """`timeout` sends two; the second must not disturb the end."""
+    outcome = command.Outcome()
+
+    def work(_: argparse.Namespace, service_options: Sequence[str]) -> None:
+        try:
+            signal.raise_signal(signal.SIGTERM)
+        finally:
+            signal.raise_signal(signal.SIGTERM)
+            outcome.mistakes["reached"] += 1
+
+    file = tmp_path / "outcome.json"
+    assert command.run_command("nothing", argparse.ArgumentParser(), arguments(file), outcome, work) == 130
+    assert outcome.mistakes == {"reached": 1}
+
+
+def test_progress_states_the_time_left(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(command, "PROGRESS_EVERY_S", 0.0)
+    assert list(command.counted(3, "rounds")) == [0, 1, 2]
+    lines = capsys.readouterr().err.splitlines()
+    assert "2/3 rounds" in lines[-1]
+    assert lines[-1].endswith("0:00 left")
+
+
+@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="needs Linux's /proc")
+def test_a_killed_command_takes_its_service_along() -> None:
+    program = (
+        "from benchmarks.reliability.service_process import started_service; import time\n"
+        "with started_service(None, '--device', 'cpu') as service:\n"
+        "    print(service.process.pid, flush=True); time.sleep(600)\n"
+    )
+    with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        pid = int(process.stdout.readline())
+        process.kill()
+    deadline = time.monotonic() + 60
+    while _is_running(pid):
+        assert time.monotonic() < deadline, "the service goes on"
+        time.sleep(0.05)
+
+
+def _is_running(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return False

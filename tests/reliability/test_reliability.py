@@ -1,0 +1,106 @@
+"""Short forms of the reliability commands, on one shared service."""
+
+import asyncio
+
+import pytest
+
+from benchmarks.reliability import attacks, faults, fuzz, hot_swap, overload, sigterm, slow_senders, soak
+from benchmarks.reliability.service_process import MODEL, Target
+from tests.reliability.conftest import SERVICE
+from tests.service import models
+
+
+def test_mutated_bodies_are_answered_or_refused(target: Target) -> None:
+    outcome = fuzz.Fuzz()
+    asyncio.run(fuzz.send_mutants(target, 1000, 8, 1, outcome))
+    assert not outcome.mistakes
+    assert outcome.n_bodies == 1000
+    assert {"design: 200", "inference: 200", "inference: 400", "calibration: 400"} <= set(outcome.statuses)
+    # The mutations reach every check of the form.
+    header = {"bad-magic", "bad-version", "bad-flags", "bad-length", "bad-checksum", "wrong-rate"}
+    assert {f"design: {code}" for code in (*header, "unusable-paths")} <= set(outcome.codes)
+
+
+def test_the_openapi_document_describes_every_answer(target: Target) -> None:
+    outcome = fuzz.Fuzz()
+    fuzz.check_document(target.service, 3, 1, outcome, ("examples", "fuzzing"))
+    assert outcome.schemathesis == 0, outcome.schemathesis_output
+
+
+def test_known_attacks_cost_neither_memory_nor_time(target: Target) -> None:
+    outcome = attacks.Attacks()
+    attacks.run(target, 24_000_000, outcome)
+    assert not outcome.mistakes, outcome.found
+
+
+def test_faults_are_refused_and_the_old_model_serves(target: Target) -> None:
+    outcome = faults.Faults()
+    asyncio.run(faults.run(target, outcome))
+    assert not outcome.mistakes, outcome.found
+    assert set(outcome.found) == {*faults.DAMAGES, "full-disk"}
+    assert outcome.n_answers > 0
+
+
+def test_requests_beyond_the_capacity_are_shed(target: Target) -> None:
+    outcome = overload.Overload()
+    asyncio.run(overload.run(target, for_s=2, n_alone=30, outcome=outcome))
+    assert not outcome.mistakes
+    assert set(outcome.statuses) == {200, 503}
+    assert outcome.recovered["server"]["n"] == 30
+
+
+def test_slow_senders_are_closed_and_others_are_served(target: Target) -> None:
+    outcome = slow_senders.SlowSenders()
+    asyncio.run(slow_senders.run(target, n_sockets=60, n_requests=600, every_s=0.1, outcome=outcome))
+    assert not outcome.mistakes
+    assert outcome.meanwhile["server"]["n"] == 600
+    assert {"head: 408", "body: 408", "nothing: 0"} & set(outcome.ended)
+
+
+def test_every_kind_of_request_gets_its_answer(target: Target) -> None:
+    """Too short to judge memory, but it is sampled."""
+    outcome = soak.Soak()
+    asyncio.run(soak.run(target, 230, 4, outcome))
+    assert not outcome.mistakes
+    assert outcome.n_requests == outcome.statuses.total() == 230
+    assert {each.split(":")[0] for each in outcome.statuses} == set(soak.kinds(target.checkpoint.golden))
+    assert min(resident for _, resident in outcome.resident_bytes) > 0
+
+
+def test_a_swapped_model_answers_under_its_own_digest(target: Target) -> None:
+    outcome = hot_swap.HotSwap()
+    hot_swap.run(target, models.checkpoint(2, std=0.1), n_swaps=4, n_clients=2, outcome=outcome)
+    assert not outcome.mistakes
+    assert outcome.n_swaps == 4
+    assert outcome.n_digests > 2
+    assert target.store.resolve(MODEL).version == 5
+
+
+def test_nothing_that_was_accepted_is_dropped_at_the_end() -> None:
+    outcome = sigterm.Sigterm()
+    sigterm.run(models.checkpoint(1), 2, 3, 2, outcome, *SERVICE)
+    assert not outcome.mistakes
+    assert outcome.n_rounds == 2
+    assert outcome.answers[200] > 0
+    assert outcome.n_not_accepted == 2 * 3
+
+
+def test_times_are_judged_against_the_unloaded_service(monkeypatch: pytest.MonkeyPatch) -> None:
+    times = {"client": {"p99": 10.0}, "server": {"p99": 4.0}}
+    outcome = overload.Overload(unloaded=times, accepted=times, shed=times, recovered=times)
+    outcome.accepted = {"client": {"p99": 30.0}, "server": {"p99": 7.9}}
+    monkeypatch.setattr(overload, "judged_by", lambda: "server")
+    outcome.judge()
+    assert not outcome.mistakes
+    monkeypatch.setattr(overload, "judged_by", lambda: "client")
+    outcome.judge()
+    assert sorted(each.split(":")[0] for each in outcome.mistakes) == ["accepted", "shed"]
+
+
+def test_drift_is_from_the_second_tenth_to_the_last() -> None:
+    """A fast start, then 1 MB more at each of twenty samples."""
+    resident = [100, 200, *(1000 + number for number in range(18))]
+    outcome = soak.Soak(resident_bytes=list(enumerate(each * 1_000_000 for each in resident)))
+    outcome.measure_drift()
+    assert outcome.drift_bytes == 16_000_000
+    assert outcome.drift == 1016.5 / 1000.5 - 1

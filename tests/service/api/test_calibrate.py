@@ -1,0 +1,522 @@
+"""POST /calibrate: every form of takes, the verdict, every refusal, and the way on to /refine."""
+
+import asyncio
+import base64
+import io
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import AsyncIterator, Iterator
+from functools import partial
+from itertools import islice
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+import httpx
+import numpy as np
+import orjson
+import pytest
+import torch
+from fastapi import FastAPI
+from jsonschema import Draft202012Validator
+from scipy.io import wavfile
+from scipy.signal import butter, sosfilt
+
+from model_store.store import ModelStore
+from service.admission.admission import N_LARGEST_CALIBRATIONS, Gate
+from service.api import binary_codec as wire
+from service.app import create_app
+from service.calibration import take_codec
+from service.calibration.calibrator import Calibrator
+from service.calibration.takes import ProbeTake
+from service.engine.latency import RecentTimes
+from service.engine.types import Refused
+from service.settings import Settings
+from synthesis.backends.reference import build_synthesizer
+from synthesis.denoising import denoised
+from synthesis.path_estimation import Take, estimate_paths
+from synthesis.paths import AcousticPaths
+from synthesis.support_statistics import learn_support_statistics
+from tests.service import models
+from tests.service.api.test_problems import assert_problem
+from tests.service.conftest import connected, started
+from tests.service.observability.test_metrics import scraped, value
+from tests.service.recordings import GAIN, recordings
+from tests.service.test_process import Program
+from training.datasets.noise import NoiseSet, read_noise, simulated_noise
+from training.datasets.pandar import read_pandar
+from training.datasets.path_pairs import PathPair
+from training.datasets.simulated import simulate_listeners
+from training.scoring import TimeDomainScore
+from training.simulated_calibration import simulate_calibration
+
+pytestmark = pytest.mark.anyio
+
+JSON_BODY = {"Content-Type": "application/json"}
+BINARY_BODY = {"Content-Type": "application/octet-stream"}
+N_SAMPLES = 4 * 48_000
+LIMIT = 2**22
+
+
+@pytest.fixture(scope="module")
+def noise() -> NoiseSet:
+    """Stand-ins for eight recordings."""
+    return simulated_noise()
+
+
+@pytest.fixture(scope="module")
+def pairs() -> tuple[PathPair, ...]:
+    """Four simulated ears."""
+    return simulate_listeners(2).pairs
+
+
+@pytest.fixture(scope="module")
+async def app(
+    tmp_path_factory: pytest.TempPathFactory, anyio_backend: str, pairs: tuple[PathPair, ...]
+) -> AsyncIterator[FastAPI]:
+    """A service whose default model knows its support, and another that does not."""
+    folder = tmp_path_factory.mktemp("store")
+    store, knowing = ModelStore(folder, include_bundled=False), models.checkpoint(1)
+    statistics = learn_support_statistics(np.array([pair.secondary for pair in pairs]))
+    knowing.manifest = knowing.manifest.model_copy(update={"support_statistics": statistics})
+    store.publish("knowing", knowing)
+    store.publish("older", models.checkpoint(2))
+    settings = Settings(store=folder, model="knowing", device="cpu", threads=1, max_calibration_bytes=LIMIT)
+    async with started(settings) as app:
+        yield app
+
+
+@pytest.fixture(scope="module")
+def takes(noise: NoiseSet, pairs: tuple[PathPair, ...]) -> list[ProbeTake]:
+    """Two takes of four seconds, of an ear without faults."""
+    return recordings(noise.signals[3:4, :N_SAMPLES], pairs[0].primary, pairs[0].secondary)
+
+
+async def post(client: httpx.AsyncClient, body: bytes, query: str = "", **headers: str) -> httpx.Response:
+    return await client.post(f"/calibrate{query}", content=body, headers=BINARY_BODY | headers)
+
+
+async def calibrated(client: httpx.AsyncClient, takes: list[ProbeTake], query: str = "") -> dict[str, Any]:
+    """The JSON answer to a binary body."""
+    answer = await post(client, take_codec.encode(takes), query)
+    assert answer.status_code == 200, answer.text
+    document: dict[str, Any] = answer.json()
+    return document
+
+
+def as_float32(signal: np.ndarray) -> dict[str, str]:
+    return {"float32": base64.b64encode(signal.astype("<f4").tobytes()).decode()}
+
+
+def as_wav(signal: np.ndarray) -> dict[str, str]:
+    file = io.BytesIO()
+    wavfile.write(file, 48_000, signal)
+    return {"wav": base64.b64encode(file.getvalue()).decode()}
+
+
+def as_list(signal: np.ndarray) -> list[float]:
+    values: list[float] = signal.tolist()
+    return values
+
+
+def in_json(takes: list[ProbeTake], form: Any = as_float32, **more: object) -> dict[str, Any]:
+    """A JSON body."""
+    body = [{"gain": take.gain, "x": form(take.x), "e": form(take.e)} for take in takes]
+    return {"takes": body, "sample_rate": 48_000, **more}
+
+
+async def test_the_answer_is_the_estimate(client: httpx.AsyncClient, takes: list[ProbeTake]) -> None:
+    found = await calibrated(client, takes)
+    signals = [Take(t.gain, t.x.astype(float), t.e.astype(float)) for t in takes]
+    expected = estimate_paths(signals)
+    whole = estimate_paths(signals, secondary_taps=8192).secondary
+    paths = {"primary": expected.primary, "secondary": denoised(expected.secondary, whole[4096:7168])}
+    for name, path in paths.items():
+        wanted = path.astype(np.float32)
+        assert np.array_equal(np.float32(found[name]["impulse_response"]), wanted)
+        spectrum = np.frombuffer(base64.b64decode(found["spectra"][name]["complex64"]), "<c8")
+        np.testing.assert_allclose(spectrum, np.fft.rfft(wanted, 32_768), atol=1e-6 * np.abs(spectrum).max())
+    assert np.array_equal(np.float32(found["coherence"]), expected.coherence.astype(np.float32))
+    bands = found["bands"]
+    ceiling = -10 * np.log10(1 - np.array(bands["coherence"]))
+    np.testing.assert_allclose(bands["noise_reduction_ceiling_db"], ceiling, atol=0.01)
+    assert found["verdict"]["passed"], found["verdict"]
+    assert found["verdict"]["not_judged"] == []
+    assert found["verdict"]["model"]["name"] == "knowing"
+    assert found["verdict"]["figures"]["polarity"] > 0.6
+    assert set(found["timings_ms"]) == {"queue", "decode", "estimate", "encode", "total"}
+
+
+@pytest.mark.parametrize("form", [as_list, as_float32, as_wav])
+async def test_every_form_gives_the_same(client: httpx.AsyncClient, takes: list[ProbeTake], form: Any) -> None:
+    """Short takes: a list of numbers is long."""
+    short = [ProbeTake(t.gain, t.x[:30_000], t.e[:30_000]) for t in takes]
+    body = orjson.dumps(in_json(short, form, n_windows=2, sign="plus", model="older@1"))
+    answer = await client.post("/calibrate", content=body, headers=JSON_BODY)
+    assert answer.status_code == 200, answer.text
+    found = answer.json()
+    expected = await calibrated(client, short, "?n_windows=2&sign=plus&model=older@1")
+    assert found.pop("timings_ms").keys() == expected.pop("timings_ms").keys()
+    assert found == expected
+    assert (found["sign"], found["model"]) == ("plus", "older@1")
+
+
+async def test_a_binary_answer_is_a_binary_request(client: httpx.AsyncClient, takes: list[ProbeTake]) -> None:
+    answer = await post(client, take_codec.encode(takes), Accept="application/octet-stream")
+    assert (answer.status_code, answer.headers["x-verdict"]) == (200, "passed")
+    assert "estimate;dur=" in answer.headers["server-timing"]
+    paths, plain = wire.decode(answer.content), await calibrated(client, takes)
+    assert np.array_equal(paths.primary, np.float32(plain["primary"]["impulse_response"]))
+    assert paths.coherence is not None
+    design = await client.post("/refine?k=1", content=answer.content, headers=BINARY_BODY)
+    again = await client.post("/refine?k=1", content=orjson.dumps(plain), headers=JSON_BODY)
+    assert design.status_code == again.status_code == 200, again.text
+    assert design.json()["fir"] == again.json()["fir"]
+    assert again.json()["prediction"]["basis"] == "coherence"
+
+
+async def test_sixteen_answers_are_the_items_of_one_request(settings: Settings, takes: list[ProbeTake]) -> None:
+    """As they are, within the default limits."""
+    async with started(settings) as app, connected(app) as client:
+        body = orjson.dumps({"items": [await calibrated(client, takes)] * 16})
+        answer = await client.post("/refine?k=0", content=body, headers=JSON_BODY)
+    assert answer.status_code == 200, answer.text
+    assert [item["method"] for item in answer.json()["items"]] == ["prime"] * 16
+
+
+async def test_the_other_sign_of_the_chain_is_accounted_for(
+    client: httpx.AsyncClient, takes: list[ProbeTake]
+) -> None:
+    """In a chain of sign plus, gain g plays what gain -g plays here; the design comes in that chain's sign."""
+    turned = [ProbeTake(-t.gain, t.x, t.e) for t in takes]
+    plus, minus = await calibrated(client, turned, "?sign=plus"), await calibrated(client, takes)
+    assert plus["secondary"] == minus["secondary"]
+    assert plus["verdict"]["passed"]
+    designs = [
+        (await client.post("/refine", content=orjson.dumps(each), headers=JSON_BODY)).json()
+        for each in (plus, minus)
+    ]
+    assert np.array_equal(-np.array(designs[0]["fir"]), designs[1]["fir"])
+    assert [each["code"] for each in (await calibrated(client, turned))["verdict"]["reasons"]] == ["wrong_polarity"]
+
+
+async def test_a_model_without_statistics_does_not_judge(client: httpx.AsyncClient, takes: list[ProbeTake]) -> None:
+    turned = [ProbeTake(-t.gain, t.x, t.e) for t in takes]
+    verdict = (await calibrated(client, turned, "?model=older"))["verdict"]
+    assert verdict["passed"]
+    assert [each["code"] for each in verdict["not_judged"]] == ["wrong_polarity", "leak"]
+    assert (verdict["figures"]["polarity"], verdict["figures"]["low_level_db"]) == (None, None)
+    assert verdict["model"]["name"] == "older"
+
+
+async def test_faults_are_named(
+    client: httpx.AsyncClient, noise: NoiseSet, pairs: tuple[PathPair, ...], takes: list[ProbeTake]
+) -> None:
+    heard = partial(recordings, noise.signals[3:4, :N_SAMPLES], pairs[0].primary)
+    late = np.pad(pairs[0].secondary, (10, 0))[:-10]
+    clipped = [t._replace(e=np.clip(t.e, -2 * t.e.std(), 2 * t.e.std())) for t in takes]
+    for faulty, code in (
+        (heard(late), "late_secondary"),
+        (heard(pairs[0].secondary, snr_db=15.0), "low_snr"),
+        (clipped, "clipping"),
+        (heard(-pairs[0].secondary), "wrong_polarity"),
+        (heard(sosfilt(butter(2, 500, "highpass", fs=48_000, output="sos"), pairs[0].secondary)), "leak"),
+        ([ProbeTake(t.gain, t.x[:12_000], t.e[:12_000]) for t in takes], "truncated_tail"),
+    ):
+        verdict = (await calibrated(client, faulty))["verdict"]
+        assert not verdict["passed"]
+        assert code in [each["code"] for each in verdict["reasons"]], verdict
+        answer = await post(client, take_codec.encode(faulty), Accept="application/octet-stream")
+        assert code in answer.headers["x-verdict"].split(", ")
+
+
+async def test_a_signal_that_stands_still_is_clipped_throughout(client: httpx.AsyncClient) -> None:
+    still = np.ones(N_SAMPLES, np.float32)
+    body = take_codec.encode([ProbeTake(0, still, still), ProbeTake(GAIN, still, still / 2)])
+    reasons = (await client.post("/calibrate", content=body, headers=BINARY_BODY)).json()["verdict"]["reasons"]
+    assert reasons[0]["code"] == "clipping"
+    assert "100 % of the samples" in reasons[0]["detail"]
+
+
+async def test_more_windows_lower_the_noise(
+    client: httpx.AsyncClient, noise: NoiseSet, pairs: tuple[PathPair, ...]
+) -> None:
+    noisy = recordings(noise.signals[3:4, :N_SAMPLES], pairs[0].primary, pairs[0].secondary, snr_db=20.0)
+    few, many = [await calibrated(client, noisy, f"?n_windows={n}") for n in (6, 43)]
+    gained_db = np.subtract(many["bands"]["secondary_snr_db"], few["bands"]["secondary_snr_db"])
+    # Hann windows that overlap by half are all but independent: 10 log10(43 / 6) = 8.6 dB where the probe's power
+    # is the same in all of them.
+    assert gained_db.mean() == pytest.approx(8.6, abs=3)
+
+
+async def test_answer_and_request_hold_to_their_schemas(client: httpx.AsyncClient, takes: list[ProbeTake]) -> None:
+    document = (await client.get("/openapi.json")).json()
+
+    def errors(name: str, value: object) -> list[str]:
+        schema = {"$ref": f"#/components/schemas/{name}", "components": document["components"]}
+        return [each.message for each in Draft202012Validator(schema).iter_errors(value)]
+
+    assert not errors("Calibration", await calibrated(client, takes))
+    assert not errors("Calibration", await calibrated(client, takes, "?model=older"))
+    assert not errors("CalibrationBody", in_json(takes))
+    assert errors("CalibrationBody", in_json(takes, colour=1))
+
+
+def changed(body: dict[str, Any], take: int, **more: object) -> dict[str, Any]:
+    """The body with fields of one take replaced."""
+    listed = list(body["takes"])
+    listed[take] = listed[take] | more
+    return body | {"takes": listed}
+
+
+async def test_every_bad_field_is_named(client: httpx.AsyncClient, takes: list[ProbeTake]) -> None:
+    good = in_json([ProbeTake(t.gain, t.x[:4000], t.e[:4000]) for t in takes])
+    x = good["takes"][0]["x"]
+    without_x = [{key: each for key, each in good["takes"][0].items() if key != "x"}, good["takes"][1]]
+    short = as_float32(np.ones(100, np.float32))
+    for body, code, field in (
+        ([], "invalid-field", None),
+        ({"sample_rate": 48_000}, "missing-field", "takes"),
+        (good | {"sample_rate": 44_100}, "wrong-rate", "sample_rate"),
+        (good | {"colour": 1}, "unknown-field", "colour"),
+        (good | {"n_windows": 0}, "out-of-range", "n_windows"),
+        (good | {"n_windows": "6"}, "invalid-field", "n_windows"),
+        (good | {"sign": "+"}, "invalid-field", "sign"),
+        (good | {"model": "nobody"}, "unknown-model", "model"),
+        (good | {"model": ""}, "unknown-model", "model"),
+        (good | {"takes": {}}, "invalid-field", "takes"),
+        (good | {"takes": good["takes"][:1]}, "out-of-range", "takes"),
+        (good | {"takes": good["takes"] * 33}, "out-of-range", "takes"),
+        (good | {"takes": [1, 2]}, "invalid-field", "takes.0"),
+        (good | {"takes": without_x}, "missing-field", "takes.0.x"),
+        (changed(good, 0, y=1), "unknown-field", "takes.0"),
+        (changed(good, 1, gain="0.3"), "invalid-field", "takes.1.gain"),
+        (changed(good, 1, gain=True), "invalid-field", "takes.1.gain"),
+        (changed(good, 1, gain=1e300), "out-of-range", "takes.1.gain"),
+        (changed(good, 1, gain=0), "invalid-field", "takes"),
+        (changed(good, 0, gain=1), "invalid-field", "takes"),
+        (changed(good, 0, x=short), "invalid-field", "takes.0"),
+        (changed(good, 0, x=short, e=short), "out-of-range", "takes.0"),
+        (changed(good, 0, x=[]), "invalid-field", "takes.0"),
+        (changed(good, 0, x=[1.0] * 3999 + [None]), "invalid-field", "takes.0.x"),
+        (changed(good, 0, x=[[1.0, 2.0]] * 4000), "invalid-field", "takes.0.x"),
+        (changed(good, 0, x=[1e39] * 4000), "invalid-field", "takes.0.x"),
+        (changed(good, 0, x=as_float32(np.full(4000, np.nan))), "invalid-field", "takes.0.x"),
+        (changed(good, 0, x={"float32": "?"}), "invalid-field", "takes.0.x.float32"),
+        (changed(good, 0, x={"float32": "AAAA"}), "invalid-field", "takes.0.x"),
+        (changed(good, 0, x={"wav": x["float32"]}), "invalid-field", "takes.0.x.wav"),
+        (changed(good, 0, x=x | {"wav": ""}), "invalid-field", "takes.0.x"),
+        (changed(good, 0, x=as_float32(np.zeros(4000))), "unusable-paths", "takes"),
+        (changed(good, 1, e=good["takes"][0]["e"]), "unusable-paths", "takes"),
+    ):
+        answer = await client.post("/calibrate", content=orjson.dumps(body), headers=JSON_BODY)
+        assert answer.status_code != 200, (code, field)
+        assert_problem(answer, code, field)
+
+
+@pytest.mark.parametrize(
+    ("x_scale", "e_scale", "gain", "status"),
+    [
+        (1e-30, 1e-30, GAIN, 200),
+        (1e37, 1e37, GAIN, 200),
+        (1e-30, 1e30, GAIN, 422),
+        (1e30, 1e-30, GAIN, 200),
+        (1e-44, 1.0, GAIN, 422),
+        (1.0, 1.0, 1e-300, 422),
+    ],
+)
+async def test_no_scale_ends_in_numbers_that_are_none(
+    client: httpx.AsyncClient, takes: list[ProbeTake], x_scale: float, e_scale: float, gain: float, status: int
+) -> None:
+    scaled = [
+        ProbeTake(gain if t.gain else 0.0, (t.x * x_scale).astype(np.float32), (t.e * e_scale).astype(np.float32))
+        for t in takes
+    ]
+    answer = await post(client, take_codec.encode(scaled))
+    assert answer.status_code == status, answer.text[:300]
+    if status == 200:
+        assert b"null" not in answer.content
+    else:
+        assert_problem(answer, "unusable-paths", "takes")
+
+
+async def test_bodies_of_other_kinds_are_refused(client: httpx.AsyncClient, takes: list[ProbeTake]) -> None:
+    body = take_codec.encode(takes)
+    files = {"x": ("x.wav", b"RIFF")}
+    assert_problem(await client.post("/calibrate", files=files), "unsupported-media-type")
+    assert_problem(await post(client, body, Accept="text/html"), "not-acceptable")
+    assert_problem(await post(client, body, "?k=3"), "unknown-field", "k")
+    assert_problem(await post(client, body, "?n_windows=65"), "out-of-range", "n_windows")
+    assert_problem(await post(client, body, **{"Content-Encoding": "gzip"}), "unsupported-encoding")
+    assert_problem(await post(client, body[:-1]), "bad-length")
+    assert_problem(await post(client, bytes(LIMIT + 1)), "too-large")
+    assert_problem(
+        await client.post("/calibrate?sign=plus", content=b"{}", headers=JSON_BODY), "unknown-field", "sign"
+    )
+    assert_problem(await client.post("/calibrate", content=b"{", headers=JSON_BODY), "malformed-json")
+
+
+@pytest.fixture
+def held_up(app: FastAPI) -> Iterator[threading.Event]:
+    """The calibrator's thread is busy with something else until this is set."""
+    go_on = threading.Event()
+    app.state.service.calibrator._worker.submit(go_on.wait, 60)
+    yield go_on
+    go_on.set()
+
+
+def assert_shed(answer: httpx.Response, code: str) -> None:
+    assert_problem(answer, code)
+    assert int(answer.headers["retry-after"]) >= 1
+
+
+async def test_a_deadline_that_passes_while_it_waits_is_said_then(
+    app: FastAPI, client: httpx.AsyncClient, takes: list[ProbeTake], held_up: threading.Event
+) -> None:
+    calibrator, body = app.state.service.calibrator, take_codec.encode(takes)
+    assert_shed(await post(client, body, **{"X-Deadline-Ms": "50"}), "deadline-passed")
+    while calibrator._futures:  # which the loop forgets in its next turns
+        assert not held_up.is_set()
+        await asyncio.sleep(0.001)
+    held_up.set()
+    assert (await post(client, body)).status_code == 200
+
+
+async def test_who_names_no_deadline_has_one(settings: Settings, takes: list[ProbeTake]) -> None:
+    hurried = settings.model_copy(update={"calibration_deadline_ms": 50.0})
+    async with started(hurried) as app, connected(app) as client:
+        go_on = threading.Event()
+        app.state.service.calibrator._worker.submit(go_on.wait, 60)
+        try:
+            assert_shed(await post(client, take_codec.encode(takes)), "deadline-passed")
+        finally:
+            go_on.set()
+
+
+async def test_what_cannot_be_done_in_time_is_shed_at_once(
+    app: FastAPI, client: httpx.AsyncClient, takes: list[ProbeTake]
+) -> None:
+    """By what calibrations have taken, before the body is read; an idle thread tries whatever it expects."""
+    calibrator, body, hurried = app.state.service.calibrator, take_codec.encode(takes), {"X-Deadline-Ms": "1000"}
+    calibrator._times = RecentTimes()
+    calibrator._times.observe(0.6)
+    assert (await post(client, body, **hurried)).status_code == 200
+    calibrator._times = RecentTimes()
+    calibrator._times.observe(0.6)
+    go_on = threading.Event()
+    others = [asyncio.create_task(calibrator.run(partial(go_on.wait, 60))) for _ in range(2)]
+    await asyncio.sleep(0)
+    headers = BINARY_BODY | hurried | {"Content-Length": str(len(body))}
+    refused = await client.post("/calibrate", content=unread(), headers=headers)
+    patient = asyncio.create_task(post(client, body))
+    await asyncio.sleep(0.05)
+    go_on.set()
+    assert_shed(refused, "overloaded")
+    assert refused.headers["retry-after"] == "2"  # 2 * 0.6 s
+    assert (await patient).status_code == 200
+    assert all(await asyncio.gather(*others))
+
+
+async def unread() -> AsyncIterator[bytes]:
+    """A body that nobody may ask for."""
+    pytest.fail("the body was read")
+    yield b""
+
+
+async def test_a_time_counts_though_its_client_has_not_waited() -> None:
+    """Or a thread that has become too slow for every deadline would go on letting all of them in."""
+    calibrator = Calibrator()
+    running, end = threading.Event(), threading.Event()
+
+    def slow() -> None:
+        running.set()
+        end.wait(60)
+
+    with pytest.raises(Refused) as refused:
+        await calibrator.run(slow, perf_counter() + 0.1)
+    assert refused.value.code == "deadline-passed"
+    assert running.wait(60)
+    end.set()
+    while calibrator._futures:
+        await asyncio.sleep(0.01)
+    assert calibrator._times.expected_s > 0.01
+    await calibrator.close()
+
+
+async def test_bodies_under_way_are_bounded_in_memory(
+    app: FastAPI, client: httpx.AsyncClient, takes: list[ProbeTake], held_up: threading.Event
+) -> None:
+    body = take_codec.encode(takes)
+    n_at_once = N_LARGEST_CALIBRATIONS * LIMIT // len(body)
+    asked = [asyncio.create_task(post(client, body)) for _ in range(n_at_once + 2)]
+    for refused in islice(asyncio.as_completed(asked), 2):
+        assert_shed(await refused, "overloaded")
+    held_up.set()
+    found = [each.status_code for each in await asyncio.gather(*asked)]
+    assert (found.count(200), found.count(503)) == (n_at_once, 2)
+    assert app.state.service.admission.policies[Gate.CALIBRATION].memory.n_bytes == 0
+
+
+async def test_outcomes_are_counted(app: FastAPI, client: httpx.AsyncClient, takes: list[ProbeTake]) -> None:
+    before = await scraped(app)
+    timings_ms = (await calibrated(client, takes))["timings_ms"]
+    await post(client, b"")
+    await post(client, take_codec.encode(takes), **{"X-Deadline-Ms": "1"})
+    after = await scraped(app)
+
+    def grown(name: str, **labels: str) -> float:
+        return value(after, name, **labels) - value(before, name, **labels)
+
+    for status, code in (("200", "ok"), ("400", "bad-length"), ("503", "deadline-passed")):
+        assert grown("prime_requests_total", endpoint="/calibrate", method="", status=status, code=code) == 1
+    assert grown("prime_calibration_seconds_count") == 1
+    assert grown("prime_calibration_seconds_sum") == pytest.approx(timings_ms["total"] / 1e3, abs=1e-6)
+    assert grown("prime_total_seconds_count") == 0  # which is of designs
+
+
+async def test_measured_takes_end_in_the_filter_that_training_s_estimate_gives(
+    measured_data: Path, anyio_backend: str
+) -> None:
+    """Takes of a measured ear -> /calibrate -> /refine -> score on the true paths, within 0.1 dB."""
+    dataset, noise = read_pandar(measured_data), read_noise(measured_data / "noise")
+    chosen = [dataset.pairs[0], dataset.pairs[13]]
+    score, synthesizer = TimeDomainScore(noise), build_synthesizer(ModelStore().load("default").parameters)
+    app = create_app(Settings(device="cpu", threads=1, deadline_ms=60_000))
+    async with app.router.lifespan_context(app), connected(app) as client:
+        await app.state.service.engine.started()
+        for pair in chosen:
+            probes = noise.signals[: noise.n_recordings, :N_SAMPLES]
+            calibration = await calibrated(client, recordings(probes, pair.primary, pair.secondary, GAIN))
+            assert calibration["verdict"]["passed"], calibration["verdict"]
+            design = await client.post("/refine?k=1", content=orjson.dumps(calibration), headers=JSON_BODY)
+            assert design.status_code == 200, design.text
+            estimate = simulate_calibration([pair], noise)
+            with torch.no_grad():
+                paths = AcousticPaths.from_impulse_responses(estimate.primary, estimate.secondary)
+                expected = synthesizer.design(paths.to(torch.float32), 1).taps
+            taps = torch.cat((torch.tensor(design.json()["fir"])[None], expected))
+            found, wanted = score(pair, taps)
+            assert found.noise_reduction_db == pytest.approx(wanted.noise_reduction_db, abs=0.1)
+            assert found.noise_reduction_db > 15
+
+
+def test_the_example_shows_both_ears_verdicts_and_filters(store_folder: Path) -> None:
+    """The real script against the real program; ten decibels of noise are named."""
+    program = Program(store_folder)
+    try:
+        program.wait_until_ready()
+        script = Path(__file__).parents[3] / "examples" / "calibrate_listener.py"
+        ran = subprocess.run(
+            [sys.executable, str(script), "--url", program.address, "--snr-db", "10"],
+            capture_output=True,
+            text=True,
+            env=os.environ | {"PYTHONPATH": str(script.parents[1]), "OMP_NUM_THREADS": "1"},
+            check=False,
+        )
+    finally:
+        program.stop()
+    assert ran.returncode == 0, ran.stderr
+    for shown in ("NOT passed", "low_snr: the secondary path", "scored"):
+        assert ran.stdout.count(shown) == 2

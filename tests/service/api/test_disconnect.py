@@ -1,0 +1,121 @@
+"""Clients that hang up while they wait: whatever they wait for, their places are free at once."""
+
+import asyncio
+import threading
+import time
+from collections.abc import AsyncIterator, Callable
+
+import numpy as np
+import orjson
+import pytest
+from fastapi import FastAPI
+from starlette.types import Message
+
+from service.admission.admission import Gate
+from service.api.context import Service
+from service.api.json_workers import SHORT_BYTES
+from service.calibration import take_codec
+from service.settings import Settings
+from synthesis.backends.base import DesignInput
+from tests.service import models
+from tests.service.bodies import as_lists, as_responses
+from tests.service.conftest import started
+from tests.service.recordings import recordings
+
+pytestmark = pytest.mark.anyio
+
+N_SAMPLES = 48_000
+LONG_S = 60.0
+"""Longer than any test waits."""
+
+
+@pytest.fixture
+async def app(settings: Settings, anyio_backend: str) -> AsyncIterator[FastAPI]:
+    """A service of each test's own, with threads and processes to be held up."""
+    async with started(settings) as app:
+        yield app
+
+
+@pytest.fixture
+def service(app: FastAPI) -> Service:
+    """What stands behind it."""
+    service: Service = app.state.service
+    return service
+
+
+class Client:
+    """A POST whose client waits until it is told to hang up, as a server tells the application of it."""
+
+    def __init__(self, app: FastAPI, path: str, body: bytes, media_type: str = "application/json") -> None:
+        self.messages: list[Message] = []
+        self.hung_up = asyncio.Event()
+        self._parts: list[Message] = [{"type": "http.request", "body": body}]
+        headers = {"content-type": media_type, "content-length": str(len(body))}
+        scope = {"type": "http", "http_version": "1.1", "method": "POST", "path": path, "query_string": b""}
+        scope["headers"] = [(name.encode(), value.encode()) for name, value in headers.items()]
+        self.asking = asyncio.ensure_future(app(scope, self._receive, self._send))
+
+    async def _receive(self) -> Message:
+        if self._parts:
+            return self._parts.pop()
+        await self.hung_up.wait()
+        return {"type": "http.disconnect"}
+
+    async def _send(self, message: Message) -> None:
+        self.messages.append(message)
+
+
+async def wait_until(condition: Callable[[], bool]) -> None:
+    async with asyncio.timeout(LONG_S):
+        while not condition():
+            await asyncio.sleep(0.005)
+
+
+async def test_behind_other_long_json(app: FastAPI, service: Service, ear: DesignInput) -> None:
+    workers = service.json_workers
+    await asyncio.wrap_future(workers._submit(b"0"))  # the process has started
+    assert workers._pool is not None
+    holding = [workers._pool.submit(time.sleep, 2) for _ in range(2)]
+    body = orjson.dumps(as_lists(ear))
+    assert len(body) > SHORT_BYTES
+    clients = [Client(app, "/refine", body) for _ in range(3)]
+    await wait_until(lambda: workers.n_waiting == 3)
+    clients[0].hung_up.set()
+    await wait_until(lambda: workers.n_waiting == 2)
+    assert not holding[1].done()
+    for each in clients:
+        each.hung_up.set()
+    await asyncio.gather(*(each.asking for each in clients))
+    assert workers.n_waiting == 0
+    text = service.metrics.exposition("")[0].decode()
+    assert 'prime_requests_total{code="client-gone",endpoint="/refine",method="",status="499"} 3.0' in text
+
+
+async def test_for_a_model_to_be_loaded(app: FastAPI, service: Service, ear: DesignInput) -> None:
+    models_, hindered = service.engine.models, threading.Event()
+    models_._loader.submit(hindered.wait, LONG_S)
+    clients = [Client(app, "/refine", orjson.dumps(as_responses(ear, model="other"))) for _ in range(2)]
+    await wait_until(lambda: models_._n_waiting == 2)
+    clients[0].hung_up.set()
+    await wait_until(lambda: models_._n_waiting == 1)
+    assert not clients[1].asking.done()
+    hindered.set()
+    await asyncio.gather(*(each.asking for each in clients))
+    assert clients[1].messages[0]["status"] == 200  # who stayed is answered
+
+
+async def test_behind_other_calibrations(app: FastAPI, service: Service) -> None:
+    calibrator, hindered = service.calibrator, threading.Event()
+    memory = service.admission.policies[Gate.CALIBRATION].memory
+    calibrator._worker.submit(hindered.wait, LONG_S)
+    noise = np.random.default_rng(0).standard_normal(N_SAMPLES)
+    body = take_codec.encode(recordings([noise], *(each.numpy() for each in models.responses(7))))
+    clients = [Client(app, "/calibrate", body, "application/octet-stream") for _ in range(2)]
+    await wait_until(lambda: len(calibrator._futures) == 2)
+    clients[0].hung_up.set()
+    await wait_until(lambda: (len(calibrator._futures), memory.n_bytes) == (1, len(body)))
+    assert not clients[1].asking.done()
+    hindered.set()
+    await asyncio.gather(*(each.asking for each in clients))
+    assert clients[1].messages[0]["status"] == 200
+    assert memory.n_bytes == 0

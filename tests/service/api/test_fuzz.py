@@ -1,0 +1,223 @@
+"""Whatever comes in, it is read or refused: nothing else, and never with a NaN."""
+
+import pickle
+import struct
+import zlib
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import orjson
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from service.api import binary_codec as wire
+from service.api import open_inference_codec as open_inference
+from service.api.design import DesignRequest
+from service.api.json_parsing import parse, shortened
+from service.api.request_types import DesignBody, EvaluateBody
+from service.calibration.takes import read_calibration
+from service.errors import PROBLEMS, Problem
+from tests.service.bodies import load_json, read_json
+
+SCALARS = (
+    st.none() | st.booleans() | st.integers(-(2**63), 2**63) | st.floats(allow_nan=False) | st.text(max_size=8)
+)
+VALUES = st.recursive(
+    SCALARS,
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=8), inner, max_size=3),
+    max_leaves=8,
+)
+NUMBERS = st.lists(st.floats(-1e40, 1e40) | st.integers(-3, 3), max_size=6)
+PATHS = st.fixed_dictionaries({"impulse_response": NUMBERS | VALUES}) | st.dictionaries(
+    st.sampled_from(["real", "imag", "complex64", "impulse_response", "x"]), VALUES | NUMBERS, max_size=3
+)
+FIELDS = sorted({*DesignBody.model_fields, *EvaluateBody.model_fields} - {"primary", "secondary"})
+BODIES = st.fixed_dictionaries(
+    {"primary": PATHS, "secondary": PATHS, "sample_rate": st.just(48_000) | SCALARS},
+    optional={name: VALUES | NUMBERS for name in FIELDS if name != "sample_rate"} | {"unheard-of": VALUES},
+)
+
+
+def outcome(read: Callable[[], Any]) -> Any:
+    """What was read, or the Problem that refused it; anything else that is raised fails the test."""
+    try:
+        return read()
+    except Problem as problem:
+        return problem
+
+
+def assert_usable(*arrays: Any) -> None:
+    for array in arrays:
+        if array is not None:
+            assert np.isfinite(array).all()
+
+
+@settings(max_examples=200, deadline=None)
+@given(body=BODIES | VALUES, kind=st.sampled_from([DesignBody, EvaluateBody]))
+def test_json(body: Any, kind: type[DesignBody] | type[EvaluateBody]) -> None:
+    read = outcome(lambda: read_json(kind, orjson.dumps(body)))
+    if isinstance(read, Problem):
+        assert 400 <= read.status < 500
+        assert orjson.loads(read.response().body)["detail"] == read.detail
+    else:
+        assert_usable(read.primary, read.secondary, read.coherence, read.reference_psd)
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    header=st.tuples(
+        st.sampled_from([b"PRME", b"prme"]),
+        st.sampled_from([1, 1, 1, 2]),
+        st.integers(0, 4),
+        st.integers(0, 8) | st.integers(0, 2**32 - 1),
+        st.integers(0, 8),
+        st.sampled_from([48_000, 48_000, 44_100]),
+    ),
+    payload=st.binary(max_size=80),
+    is_sealed=st.booleans(),
+)
+def test_binary(header: tuple[Any, ...], payload: bytes, is_sealed: bool) -> None:
+    checksum = zlib.crc32(payload) if is_sealed else 7
+    body = struct.pack("<4sHHIIII8s", *header, checksum, bytes(8)) + payload
+    paths = outcome(lambda: wire.decode(body))
+    if isinstance(paths, Problem):
+        assert paths.status in (400, 422)
+    else:
+        assert_usable(*paths)
+        assert paths.primary.any()
+        assert paths.secondary.any()
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    primary=st.lists(st.floats(width=32), min_size=1, max_size=9),
+    cut=st.integers(0, 9),
+    flip=st.none() | st.integers(0, 500),
+)
+def test_binary_of_any_numbers(primary: list[float], cut: int, flip: int | None) -> None:
+    """Well-formed bodies of any float32, NaN and infinity among them, shortened or with a bit turned over."""
+    body = bytearray(wire.encode(np.array(primary, np.float32), np.ones(3, np.float32)))
+    body = body[: len(body) - cut]
+    if flip is not None:
+        body[flip % len(body)] ^= 1 << flip % 8
+    is_good = cut == 0 and flip is None and np.isfinite(np.array(primary, np.float32)).all() and any(primary)
+    paths = outcome(lambda: wire.decode(body))
+    assert isinstance(paths, wire.Paths) == is_good
+    if is_good:
+        assert_usable(*paths)
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    body=st.fixed_dictionaries(
+        {
+            "takes": st.lists(
+                st.fixed_dictionaries(
+                    {
+                        "gain": SCALARS | st.sampled_from([0, 0.35]),
+                        "x": NUMBERS
+                        | VALUES
+                        | st.dictionaries(st.sampled_from(["wav", "float32"]), st.text(max_size=9)),
+                        "e": NUMBERS | VALUES,
+                    }
+                )
+                | VALUES,
+                max_size=4,
+            )
+            | VALUES,
+            "sample_rate": st.just(48_000) | SCALARS,
+        },
+        optional={"n_windows": SCALARS, "sign": SCALARS, "model": SCALARS},
+    )
+    | VALUES
+)
+def test_takes_in_json(body: Any) -> None:
+    """All too short: none is ever good."""
+    refused = outcome(lambda: read_calibration(parse(orjson.dumps(body))))
+    assert isinstance(refused, Problem)
+    assert 400 <= refused.status < 500
+    assert orjson.loads(refused.response().body)["detail"] == refused.detail
+
+
+@settings(max_examples=200, deadline=None)
+@given(document=VALUES, n_long=st.integers(250, 300), odd=VALUES)
+def test_any_json_is_read_into_something_small(document: Any, n_long: int, odd: Any) -> None:
+    """With lists around the length from which on they are arrays."""
+    body = orjson.dumps({"a": document, "b": [1.5] * n_long, "c": [*[2] * n_long, odd]})
+    read = parse(body)
+    assert len(pickle.dumps(read)) < 50_000
+    assert isinstance(shortened(read), str)
+
+
+TENSORS = st.fixed_dictionaries(
+    {
+        "name": st.sampled_from(["primary", "secondary", "coherence", "reference_psd"]) | st.text(max_size=3),
+        "shape": st.lists(st.integers(-1, 5) | st.sampled_from([2049, 2**63]), max_size=3) | VALUES,
+        "datatype": st.just("FP32") | SCALARS,
+    },
+    optional={
+        "data": NUMBERS | VALUES,
+        "parameters": st.fixed_dictionaries({"binary_data_size": st.integers(-1, 40) | SCALARS}) | VALUES,
+    },
+)
+INFERENCES = st.fixed_dictionaries(
+    {"inputs": st.lists(TENSORS, max_size=5) | VALUES},
+    optional={
+        "id": SCALARS,
+        "parameters": st.dictionaries(st.sampled_from(["k", "method", "sign", "max_gain_db", "x"]), SCALARS)
+        | VALUES,
+        "outputs": VALUES | st.just([{"name": "fir", "parameters": {"binary_data": True}}]),
+    },
+)
+
+
+@settings(max_examples=300, deadline=None)
+@given(document=INFERENCES, attached=st.binary(max_size=48), shift=st.none() | st.integers(-3, 3))
+def test_inference_requests(document: Any, attached: bytes, shift: int | None) -> None:
+    head = orjson.dumps(document)
+    body = head + attached
+    length = None if shift is None else str(len(head) + shift)
+
+    def read() -> DesignRequest:
+        end = open_inference.json_length(length, len(body))
+        asked = open_inference.read_request(load_json(body[:end]))
+        return open_inference.design_request(asked, memoryview(body)[end:], "ears")
+
+    found = outcome(read)
+    assert isinstance(found, Problem)  # no legal grid is so small
+    assert found.status in (400, 422)
+    assert found.code in PROBLEMS
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    values=st.lists(st.floats(width=32), min_size=1, max_size=9),
+    cut=st.integers(0, 9),
+    flip=st.none() | st.integers(0, 10**6),
+)
+def test_inference_requests_of_any_numbers(values: list[float], cut: int, flip: int | None) -> None:
+    """Well-formed requests of any float32 on a legal grid, shortened or with a bit turned over."""
+    spectrum = np.resize(np.array(values, np.float32), (2049, 2))
+    size = {"binary_data_size": spectrum.nbytes}
+    inputs = [
+        {"name": name, "shape": [2049, 2], "datatype": "FP32", "parameters": size}
+        for name in ("primary", "secondary")
+    ]
+    head = orjson.dumps({"inputs": inputs})
+    body = bytearray(head + 2 * spectrum.tobytes())
+    body = body[: len(body) - cut]
+    if flip is not None:
+        body[flip % len(body)] ^= 1 << flip % 8
+
+    def read() -> DesignRequest:
+        asked = open_inference.read_request(load_json(body[: len(head)]))
+        return open_inference.design_request(asked, memoryview(body)[len(head) :], "ears")
+
+    found = outcome(read)
+    if isinstance(found, Problem):
+        assert found.status in (400, 422)
+        assert cut or flip is not None or not np.isfinite(spectrum).all() or not spectrum.any()
+    else:
+        assert not cut
+        assert_usable(*found.sent)

@@ -1,0 +1,130 @@
+"""The operator's endpoints: with a management key only, and true of what is in memory."""
+
+import hashlib
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import httpx
+import orjson
+import pytest
+from fastapi import FastAPI
+from jsonschema import Draft202012Validator
+
+from model_store.store import ModelStore
+from service.app import create_app
+from service.settings import Settings
+from synthesis.backends.base import DesignInput
+from tests.service import models
+from tests.service.api.test_problems import assert_problem
+from tests.service.bodies import as_responses
+from tests.service.conftest import connected, started
+from tests.service.engine.test_resident_models import damage
+
+pytestmark = pytest.mark.anyio
+
+JSON_BODY = {"Content-Type": "application/json"}
+KEY = {"Authorization": "Bearer operator"}
+PATHS = ("/models/ears/load", "/models/ears/unload", "/models/reload")
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> ModelStore:
+    """A store of this test's own: `ears` in one version."""
+    store = ModelStore(tmp_path, include_bundled=False)
+    store.publish("ears", models.checkpoint(1))
+    return store
+
+
+@pytest.fixture
+async def app(store: ModelStore, anyio_backend: str) -> AsyncIterator[FastAPI]:
+    """A service over it, with a key for its clients and one for its operator."""
+    keys = {"api_keys": (_digest("client"),), "management_keys": (_digest("operator"),)}
+    async with started(Settings(store=store.root, model="ears", device="cpu", threads=1, **keys)) as app:
+        yield app
+
+
+def _digest(key: str) -> str:
+    return hashlib.sha256(key.encode()).hexdigest()
+
+
+@pytest.mark.parametrize("path", PATHS)
+@pytest.mark.parametrize("key", ["", "client", "nobody"])
+async def test_a_client_s_key_is_no_operator_s(client: httpx.AsyncClient, path: str, key: str) -> None:
+    headers = {"Authorization": f"Bearer {key}"} if key else {}
+    answer = await client.post(path, headers=headers)
+    assert_problem(answer, "unauthorised")
+    assert answer.headers["www-authenticate"] == "Bearer"
+
+
+@pytest.mark.parametrize("path", PATHS)
+async def test_without_a_key_set_up_nobody_manages(settings: Settings, path: str) -> None:
+    app = create_app(settings)
+    async with connected(app) as client:
+        for headers in ({}, KEY):
+            answer = await client.post(path, headers=headers)
+    assert_problem(answer, "unauthorised")
+    assert answer.headers["www-authenticate"] == "Bearer"
+
+
+async def _chunks() -> AsyncIterator[bytes]:
+    yield b"{}"
+
+
+@pytest.mark.parametrize("path", PATHS)
+async def test_a_body_that_nobody_needs_is_held_to_the_same_rules(client: httpx.AsyncClient, path: str) -> None:
+    headers: dict[str, tuple[str, str]] = {
+        "unsupported-encoding": ("Content-Encoding", "gzip"),
+        "length-required": ("Transfer-Encoding", "chunked"),
+        "too-large": ("Content-Length", "999999999999"),
+        "malformed-request": ("Content-Length", "many"),
+    }
+    for code, (name, value) in headers.items():
+        content = _chunks() if value == "chunked" else b"{}"
+        answer = await client.post(path, content=content, headers=KEY | {name: value})
+        assert_problem(answer, code)
+
+
+async def test_a_new_version_takes_over_when_told(
+    app: FastAPI, client: httpx.AsyncClient, store: ModelStore, ear: DesignInput
+) -> None:
+    async def serving() -> str:
+        headers = JSON_BODY | {"Authorization": "Bearer client"}
+        answer = await client.post("/synthesize", content=orjson.dumps(as_responses(ear)), headers=headers)
+        assert answer.status_code == 200
+        found: str = answer.json()["model"]["digest"]
+        return found
+
+    schemas = {"components": app.openapi()["components"]}
+    for path, schema in (("/models/reload", "ResidentModels"), ("/models/ears/load", "Model")):
+        before, after = await serving(), store.publish("ears", models.checkpoint(2)).digest
+        assert await serving() == before != after  # not before it is told
+        answer = await client.post(path, headers=KEY)
+        assert answer.status_code == 200
+        Draft202012Validator({"$ref": f"#/components/schemas/{schema}"} | schemas).validate(answer.json())
+        assert await serving() == after
+
+
+async def test_unloading_over_http(app: FastAPI, client: httpx.AsyncClient, store: ModelStore) -> None:
+    other = store.publish("other", models.checkpoint(3))
+    assert (await client.post("/models/other@1/load", headers=KEY)).json()["digest"] == other.digest
+    answer = await client.post("/models/other/unload", headers=KEY)
+    schema = {"$ref": "#/components/schemas/UnloadedModels", "components": app.openapi()["components"]}
+    Draft202012Validator(schema).validate(answer.json())
+    assert [each["digest"] for each in answer.json()["unloaded"]] == [other.digest]
+    assert_problem(await client.post("/models/other/unload", headers=KEY), "unknown-model", "model")
+    assert_problem(await client.post("/models/ears/unload", headers=KEY), "default-model", "model")
+    for path in ("/models/nobody/load", "/models/..%2Fears/load", "/models/A/unload"):
+        assert (await client.post(path, headers=KEY)).status_code == 404
+
+
+async def test_a_failed_load_is_said_and_changes_nothing(
+    client: httpx.AsyncClient, store: ModelStore, caplog: pytest.LogCaptureFixture
+) -> None:
+    store.publish("ears", models.checkpoint(2))
+    damage(store, "ears@2")
+    assert_problem(await client.post("/models/ears/load", headers=KEY), "model-unavailable", "model")
+    assert_problem(await client.post("/models/reload", headers=KEY), "model-unavailable")
+    assert "stay in use" in caplog.text
+    ready = (await client.get("/health/ready")).json()
+    assert [each["version"] for each in ready["models"]] == [1]
+    assert 'prime_model_loads_total{outcome="failed"} 2.0' in (await client.get("/metrics")).text

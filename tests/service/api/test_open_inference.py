@@ -1,0 +1,292 @@
+"""The Open Inference Protocol v2: the same filters as `/refine`, in its words, its bytes and its errors.
+
+The bytes are written here as the specifications say; `test_tritonclient` has a stock client write them.
+"""
+
+import struct
+from typing import Any
+
+import httpx
+import numpy as np
+import orjson
+import pytest
+from jsonschema import Draft202012Validator
+
+from service.errors import PROBLEMS
+from synthesis.backends.base import DesignInput
+from tests.service.api.test_design import ask
+from tests.service.bodies import as_base64, spectra
+
+pytestmark = pytest.mark.anyio
+
+Json = dict[str, Any]
+URL = "/v2/models/ears/infer"
+
+
+def pairs(spectrum: np.ndarray) -> np.ndarray:
+    """float32 [bins, 2]."""
+    return spectrum.astype("<c8").view("<f4").reshape(-1, 2)
+
+
+def as_json(ear: DesignInput, n_fft: int = 4096, **parameters: object) -> Json:
+    """A request whose tensors are flat lists."""
+    return {
+        "parameters": parameters,
+        "inputs": [
+            {"name": name, "shape": [len(each), 2], "datatype": "FP32", "data": pairs(each).reshape(-1).tolist()}
+            for name, each in zip(("primary", "secondary"), spectra(ear, n_fft), strict=True)
+        ],
+    }
+
+
+def as_bytes(tensors: dict[str, np.ndarray], **members: object) -> tuple[bytes, dict[str, str]]:
+    """A request whose tensors follow the JSON object, with its headers."""
+    inputs = [
+        {"name": name, "shape": each.shape, "datatype": "FP32", "parameters": {"binary_data_size": each.nbytes}}
+        for name, each in tensors.items()
+    ]
+    head = orjson.dumps({"inputs": inputs, **members})
+    attached = b"".join(struct.pack(f"<{each.size}f", *each.reshape(-1).tolist()) for each in tensors.values())
+    headers = {"Content-Type": "application/octet-stream", "Inference-Header-Content-Length": str(len(head))}
+    return head + attached, headers
+
+
+def paths_of(ear: DesignInput, n_fft: int = 32_768) -> dict[str, np.ndarray]:
+    return {name: pairs(each) for name, each in zip(("primary", "secondary"), spectra(ear, n_fft), strict=True)}
+
+
+async def infer(client: httpx.AsyncClient, request: object, url: str = URL) -> Json:
+    """POST JSON, expect an answer."""
+    answer = await client.post(url, content=orjson.dumps(request), headers={"Content-Type": "application/json"})
+    assert answer.status_code == 200, answer.text
+    found: Json = answer.json()
+    return found
+
+
+def assert_error(answer: httpx.Response, code: str) -> None:
+    """The protocol's form, the problem's status and code."""
+    assert answer.headers["content-type"] == "application/json"
+    document = answer.json()
+    assert list(document) == ["error"]
+    assert document["error"].startswith(f"{code}: "), document
+    assert answer.status_code == PROBLEMS[code][0]
+
+
+async def test_the_filter_is_that_of_refine(client: httpx.AsyncClient, ear: DesignInput) -> None:
+    options = {"method": "ratio_base", "sign": "plus", "max_gain_db": 20}
+    expected = await ask(client, "/refine?k=2&profile=paper", as_base64(ear, 4096, **options))
+    found = await infer(client, as_json(ear, k=2, profile="paper", **options) | {"id": "42"})
+    (output,) = found["outputs"]
+    assert output["data"] == expected["fir"]
+    assert (output["name"], output["datatype"], output["shape"]) == ("fir", "FP32", [2048])
+    assert found["id"] == "42"
+    assert (found["model_name"], found["model_version"]) == ("ears", "2")
+    parameters = output["parameters"]
+    assert parameters["digest"] == expected["model"]["digest"]
+    assert (parameters["method"], parameters["sign"]) == ("ratio_base", "plus")
+    assert parameters["warnings"].split(", ") == [each["code"] for each in expected["warnings"]]
+    for name, value in expected["refinement"].items():
+        given = parameters[f"refinement.{name}"]
+        assert (orjson.loads(given) if isinstance(value, list) else given) == value
+    assert orjson.loads(parameters["prediction.noise_reduction_db"]) == expected["prediction"]["noise_reduction_db"]
+    assert parameters["prediction.out_of_band_db.low"] == pytest.approx(
+        expected["prediction"]["out_of_band_db"]["low"]
+    )
+    assert parameters["timings_ms.core"] > 0
+    assert "timings_ms.generate" not in parameters  # not timed for this method, and a parameter cannot be null
+    assert all(isinstance(each, str | int | float | bool) for each in parameters.values())
+
+
+async def test_three_updates_unless_told(client: httpx.AsyncClient, ear: DesignInput) -> None:
+    (output,) = (await infer(client, as_json(ear)))["outputs"]
+    assert output["parameters"]["refinement.requested"] == 3
+
+
+async def test_numbers_in_rows_and_bytes_give_the_same_filter(client: httpx.AsyncClient, ear: DesignInput) -> None:
+    expected = (await infer(client, as_json(ear, k=1)))["outputs"][0]["data"]
+    rows = as_json(ear, k=1)
+    for tensor in rows["inputs"]:
+        tensor["data"] = np.reshape(tensor["data"], (-1, 2)).tolist()
+    assert (await infer(client, rows))["outputs"][0]["data"] == expected
+    for identifier in ("", "x", "xx", "xxx"):  # the tensors begin at every remainder of four
+        body, headers = as_bytes(paths_of(ear, 4096), parameters={"k": 1}, id=identifier)
+        answer = await client.post(URL, content=body, headers=headers)
+        assert answer.status_code == 200, answer.text
+        assert answer.json()["outputs"][0]["data"] == expected
+        assert answer.json()["id"] == identifier
+
+
+@pytest.mark.parametrize(
+    ("request_wide", "of_the_output", "is_binary"),
+    [(None, None, False), (True, None, True), (False, True, True), (True, False, False), (None, True, True)],
+)
+async def test_taps_come_as_bytes_where_they_are_asked_for(
+    client: httpx.AsyncClient,
+    ear: DesignInput,
+    request_wide: bool | None,
+    of_the_output: bool | None,
+    is_binary: bool,
+) -> None:
+    parameters: Json = {"k": 0} | ({} if request_wide is None else {"binary_data_output": request_wide})
+    members: Json = {"parameters": parameters}
+    if of_the_output is not None:
+        members["outputs"] = [{"name": "fir", "parameters": {"binary_data": of_the_output}}]
+    body, headers = as_bytes(paths_of(ear), **members)
+    answer = await client.post(URL, content=body, headers=headers)
+    expected = np.array((await ask(client, "/synthesize", as_base64(ear)))["fir"], np.float32)
+    if not is_binary:
+        assert "inference-header-content-length" not in answer.headers
+        assert np.array_equal(np.array(answer.json()["outputs"][0]["data"], np.float32), expected)
+        return
+    assert answer.headers["content-type"] == "application/octet-stream"
+    n_json = int(answer.headers["inference-header-content-length"])
+    (output,) = orjson.loads(answer.content[:n_json])["outputs"]
+    assert "data" not in output
+    assert output["parameters"]["binary_data_size"] == 8192 == len(answer.content) - n_json
+    assert np.array_equal(np.frombuffer(answer.content[n_json:], "<f4"), expected)
+
+
+async def test_optional_tensors_reach_the_design(client: httpx.AsyncClient, ear: DesignInput) -> None:
+    assert ear.coherence is not None
+    psd = np.linspace(2e-9, 1e-9, 16_385, dtype=np.float32)
+    tensors = paths_of(ear) | {"coherence": ear.coherence, "reference_psd": psd}
+    body, headers = as_bytes(tensors, parameters={"k": 1})
+    (output,) = (await client.post(URL, content=body, headers=headers)).json()["outputs"]
+    same = as_base64(ear, coherence=ear.coherence.tolist(), reference_psd=psd.tolist())
+    assert output["data"] == (await ask(client, "/refine?k=1", same))["fir"]
+    assert output["parameters"]["prediction.basis"] == "coherence"
+
+
+async def test_a_version_is_chosen_by_the_address(client: httpx.AsyncClient, ear: DesignInput) -> None:
+    first = await infer(client, as_json(ear, k=0), "/v2/models/ears/versions/1/infer")
+    second = await infer(client, as_json(ear, k=0), "/v2/models/ears/versions/2/infer")
+    assert (first["model_version"], second["model_version"]) == ("1", "2")
+    assert first["outputs"][0]["data"] != second["outputs"][0]["data"]
+
+
+async def test_metadata_and_health(client: httpx.AsyncClient) -> None:
+    server = (await client.get("/v2")).json()
+    assert server["name"] == "prime-anc"
+    assert "binary_tensor_data" in server["extensions"]
+    assert (await client.get("/v2/health/live")).json() == {"live": True}
+    assert (await client.get("/v2/health/ready")).json()["ready"] is True
+    for path in ("/v2/models/ears", "/v2/models/ears/versions/1"):
+        model = (await client.get(path)).json()
+        assert (model["name"], model["versions"]) == ("ears", ["1", "2"])
+        assert {each["name"]: each["shape"] for each in model["inputs"]} == {
+            "primary": [-1, 2],
+            "secondary": [-1, 2],
+            "reference_psd": [-1],
+            "coherence": [-1],
+        }
+        assert model["outputs"] == [{"name": "fir", "datatype": "FP32", "shape": [2048]}]
+        assert (await client.get(f"{path}/ready")).json() == {"name": "ears", "ready": True}
+
+
+async def test_real_answers_hold_to_the_schemas(client: httpx.AsyncClient, ear: DesignInput) -> None:
+    components = (await client.get("/openapi.json")).json()["components"]
+    answers = {
+        "InferenceServer": (await client.get("/v2")).json(),
+        "InferenceLive": (await client.get("/v2/health/ready")).json(),
+        "InferenceModel": (await client.get("/v2/models/ears")).json(),
+        "InferenceModelReady": (await client.get("/v2/models/ears/ready")).json(),
+        "InferenceRequest": as_json(ear, k=0),
+        "InferenceAnswer": await infer(client, as_json(ear, k=0) | {"id": "a"}),
+        "InferenceError": (await client.get("/v2/models/nobody")).json(),
+    }
+    for name, answer in answers.items():
+        schema = {"$ref": f"#/components/schemas/{name}", "components": components}
+        errors = [each.message for each in Draft202012Validator(schema).iter_errors(answer)]
+        assert not errors, (name, errors)
+
+
+def changed(request: Json, place: int, **members: object) -> Json:
+    """With one input's members replaced; None takes one away."""
+    tensor = {name: each for name, each in (request["inputs"][place] | members).items() if each is not None}
+    return request | {"inputs": [tensor if i == place else each for i, each in enumerate(request["inputs"])]}
+
+
+async def test_what_is_expected_is_spelt_as_it_must_be(client: httpx.AsyncClient, ear: DesignInput) -> None:
+    content = orjson.dumps(changed(as_json(ear), 0, datatype="fp32"))
+    answer = await client.post(URL, content=content, headers={"Content-Type": "application/json"})
+    assert answer.json()["error"] == "invalid-field: inputs.0.datatype: 'fp32' is invalid: input should be 'FP32'"
+
+
+@pytest.mark.parametrize(
+    ("change", "code"),
+    [
+        (lambda good: good | {"inputs": good["inputs"][:1]}, "invalid-field"),
+        (lambda good: good | {"inputs": [good["inputs"][0]] * 2}, "invalid-field"),
+        (lambda good: good | {"inputs": [good["inputs"][0], {"name": "coherence"}]}, "missing-field"),
+        (lambda good: changed(good, 1, name="reference_psd", shape=[4098]), "missing-field"),
+        (lambda good: changed(good, 0, name="tertiary"), "invalid-field"),
+        (lambda good: changed(good, 0, datatype="FP64"), "invalid-field"),
+        (lambda good: changed(good, 0, shape=[2049]), "invalid-field"),
+        (lambda good: changed(good, 0, shape=[4098, 1]), "invalid-field"),
+        (lambda good: changed(good, 0, shape=[2049.0, 2]), "invalid-field"),
+        (lambda good: changed(good, 0, shape=[2048, 2]), "invalid-field"),
+        (lambda good: changed(good, 0, data=None), "missing-field"),
+        (lambda good: changed(good, 0, data=["1.0"] * 4098), "invalid-field"),
+        (lambda good: changed(good, 0, data=[True] * 4098), "invalid-field"),
+        (lambda good: changed(good, 0, data=[1e39] * 4098), "invalid-field"),
+        (lambda good: changed(good, 0, data=[0.0] * 4098), "unusable-paths"),
+        (lambda good: changed(good, 0, data=[1.0] * 4000, shape=[2000, 2]), "unusable-paths"),
+        (lambda good: changed(good, 0, data=[1.0] * 8194, shape=[4097, 2]), "unequal-grids"),
+        (lambda good: changed(good, 0, parameters={"binary_data_size": 8}), "invalid-field"),
+        (lambda good: changed(good, 0, parameters={"binary_data_size": 16_392}, data=None), "bad-length"),
+        (lambda good: changed(good, 0, parameters={"shared_memory_region": "x"}), "unknown-field"),
+        (lambda good: good | {"parameters": {"k": 9}}, "out-of-range"),
+        (lambda good: good | {"parameters": {"k": True}}, "invalid-field"),
+        (lambda good: good | {"parameters": {"method": "magic"}}, "invalid-field"),
+        (lambda good: good | {"parameters": {"sequence_id": 1}}, "unknown-field"),
+        (lambda good: good | {"outputs": [{"name": "nothing"}]}, "invalid-field"),
+        (lambda good: [good], "invalid-field"),
+    ],
+)
+async def test_refusals_take_the_protocol_s_form(
+    client: httpx.AsyncClient, ear: DesignInput, change: Any, code: str
+) -> None:
+    content = orjson.dumps(change(as_json(ear)))
+    assert_error(await client.post(URL, content=content, headers={"Content-Type": "application/json"}), code)
+
+
+@pytest.mark.parametrize("length", ["x", "-1", "", "1e3", "99999999", "9" * 30])
+async def test_an_unusable_header_length(client: httpx.AsyncClient, ear: DesignInput, length: str) -> None:
+    body, headers = as_bytes(paths_of(ear))
+    answer = await client.post(URL, content=body, headers=headers | {"Inference-Header-Content-Length": length})
+    assert_error(answer, "malformed-request")
+
+
+async def test_bytes_that_are_too_few_too_many_or_not_announced(
+    client: httpx.AsyncClient, ear: DesignInput
+) -> None:
+    body, headers = as_bytes(paths_of(ear))
+    for spoilt in (body[:-4], body + b"1234"):
+        assert_error(await client.post(URL, content=spoilt, headers=headers), "bad-length")
+    unannounced = await client.post(URL, content=body, headers={"Content-Type": "application/octet-stream"})
+    assert_error(unannounced, "malformed-json")
+    tensors = paths_of(ear)
+    tensors["primary"] = np.full_like(tensors["primary"], np.nan)
+    body, headers = as_bytes(tensors)
+    assert_error(await client.post(URL, content=body, headers=headers), "unusable-paths")
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "code"),
+    [
+        ("GET", "/v2/models/nobody", "unknown-model"),
+        ("GET", "/v2/models/ears/versions/9", "unknown-model"),
+        ("GET", "/v2/models/ears/versions/x/ready", "unknown-model"),
+        ("GET", "/v2/repository/index", "not-found"),
+        ("GET", URL, "method-not-allowed"),
+        ("POST", "/v2", "method-not-allowed"),
+        ("POST", f"{URL}?k=1", "unknown-field"),
+    ],
+)
+async def test_addresses(client: httpx.AsyncClient, method: str, path: str, code: str) -> None:
+    assert_error(await client.request(method, path), code)
+
+
+async def test_an_unknown_model_is_not_asked(client: httpx.AsyncClient, ear: DesignInput) -> None:
+    content = orjson.dumps(as_json(ear))
+    assert_error(await client.post("/v2/models/nobody/infer", content=content), "unknown-model")

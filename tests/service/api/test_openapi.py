@@ -1,0 +1,181 @@
+"""The OpenAPI document: complete, and true of what the service answers."""
+
+import re
+from typing import Any
+
+import httpx
+import orjson
+import pytest
+from fastapi import FastAPI
+from jsonschema import Draft202012Validator
+from openapi_spec_validator import validate
+
+from service.api.routes import ROUTES
+from service.api.warnings import WARNINGS
+from service.errors import PROBLEMS
+from synthesis.backends.base import DesignInput
+from tests.service.bodies import as_responses
+
+pytestmark = pytest.mark.anyio
+
+JSON_BODY = {"Content-Type": "application/json"}
+
+
+@pytest.fixture
+async def document(client: httpx.AsyncClient) -> dict[str, Any]:
+    """As it is served."""
+    answer = await client.get("/openapi.json")
+    assert answer.status_code == 200
+    found: dict[str, Any] = answer.json()
+    return found
+
+
+def validator(document: dict[str, Any], name: str) -> Draft202012Validator:
+    """Of one component, its references resolved."""
+    return Draft202012Validator({"$ref": f"#/components/schemas/{name}", "components": document["components"]})
+
+
+def contents(document: dict[str, Any]) -> list[tuple[str, dict[str, Any]]]:
+    """Every media type object, with where it stands."""
+    found = []
+    for path, operations in document["paths"].items():
+        for method, operation in operations.items():
+            parts = {"body": operation.get("requestBody", {})} | operation["responses"]
+            for name, part in parts.items():
+                found += [
+                    (f"{method} {path} {name} {kind}", each) for kind, each in part.get("content", {}).items()
+                ]
+    return found
+
+
+def test_every_route_is_described(document: dict[str, Any]) -> None:
+    described = {(method.upper(), path) for path, operations in document["paths"].items() for method in operations}
+    assert described == {(row.method, row.path) for row in ROUTES}
+    assert document["openapi"].startswith("3.1")
+
+
+def test_the_document_is_valid(document: dict[str, Any]) -> None:
+    validate(document)
+
+
+def test_every_schema_is_one(document: dict[str, Any]) -> None:
+    meta = Draft202012Validator(Draft202012Validator.META_SCHEMA)
+    invalid = {name for name, schema in document["components"]["schemas"].items() if not meta.is_valid(schema)}
+    assert not invalid
+
+
+def test_every_example_holds_to_its_schema(document: dict[str, Any]) -> None:
+    n_checked = 0
+    for place, content in contents(document):
+        for name, example in content.get("examples", {}).items():
+            schema = {**content["schema"], "components": document["components"]}
+            errors = [each.message for each in Draft202012Validator(schema).iter_errors(example["value"])]
+            assert not errors, (place, name, errors)
+            n_checked += 1
+    assert n_checked > 60
+
+
+def test_every_json_has_an_example(document: dict[str, Any]) -> None:
+    lacking = [place for place, content in contents(document) if "json" in place and not content.get("examples")]
+    assert not lacking
+
+
+def test_every_operation_names_what_the_socket_itself_refuses(document: dict[str, Any]) -> None:
+    for path, operations in document["paths"].items():
+        for operation in operations.values():
+            assert {"400", "405", "408", "431", "500", "503"} <= set(operation["responses"]), path
+            for status, header in (("401", "WWW-Authenticate"), ("405", "Allow"), ("503", "Retry-After")):
+                if status in operation["responses"]:
+                    assert header in operation["responses"][status]["headers"], path
+
+
+def test_every_problem_and_warning_is_described(document: dict[str, Any]) -> None:
+    named = set()
+    for _, content in contents(document):
+        named |= set(content.get("examples", {}))
+    assert not set(PROBLEMS) - named
+    for code in (*PROBLEMS, *WARNINGS):
+        assert f"`{code}`" in document["info"]["description"]
+
+
+async def test_the_binary_examples_are_bodies_that_are_read(
+    client: httpx.AsyncClient, document: dict[str, Any]
+) -> None:
+    """Written in hexadecimal. Two takes of no samples are too few for an estimate, but not for the layout."""
+    expected = {"/synthesize": 200, "/refine": 200, "/calibrate": 422, "/v2/models/{name}/infer": 422}
+    for path, status in expected.items():
+        content = document["paths"][path]["post"]["requestBody"]["content"]["application/octet-stream"]
+        for example in content["examples"].values():
+            body, headers = bytes.fromhex(example["value"]), {"Content-Type": "application/octet-stream"}
+            if "infer" in path:
+                headers["Inference-Header-Content-Length"] = str(body.rindex(b"}") + 1)
+            answer = await client.post(path.format(name="ears"), content=body, headers=headers)
+            assert answer.status_code == status, answer.text
+
+
+async def test_the_examples_are_requests_that_work(client: httpx.AsyncClient, document: dict[str, Any]) -> None:
+    for path in ("/synthesize", "/refine", "/evaluate"):
+        body = document["paths"][path]["post"]["requestBody"]["content"]["application/json"]
+        for example in body["examples"].values():
+            answer = await client.post(path, content=orjson.dumps(example["value"]), headers=JSON_BODY)
+            assert answer.status_code == 200, answer.text
+
+
+async def test_real_answers_hold_to_the_schemas(
+    client: httpx.AsyncClient, document: dict[str, Any], ear: DesignInput
+) -> None:
+    assert ear.coherence is not None
+    design = await client.post(
+        "/refine", content=orjson.dumps(as_responses(ear, coherence=ear.coherence.tolist())), headers=JSON_BODY
+    )
+    evaluation = await client.post(
+        "/evaluate", content=orjson.dumps(as_responses(ear, fir=design.json()["fir"])), headers=JSON_BODY
+    )
+    items = [as_responses(ear), as_responses(ear, model="nobody")]
+    answers = {
+        "Design": design,
+        "DesignAnswers": await client.post("/refine", content=orjson.dumps({"items": items}), headers=JSON_BODY),
+        "Evaluation": evaluation,
+        "ModelList": await client.get("/models"),
+        "ModelDescription": await client.get("/models/ears"),
+        "Live": await client.get("/health/live"),
+        "Ready": await client.get("/health/ready"),
+        "ProblemDocument": await client.post("/refine?k=11", content=b"", headers=JSON_BODY),
+    }
+    for name, answer in answers.items():
+        errors = [each.message for each in validator(document, name).iter_errors(answer.json())]
+        assert not errors, (name, errors)
+
+
+async def test_the_schema_refuses_what_the_service_refuses(
+    client: httpx.AsyncClient, document: dict[str, Any]
+) -> None:
+    check = validator(document, "DesignBody")
+    good = {"primary": {"impulse_response": [1.0]}, "secondary": {"impulse_response": [1.0]}, "sample_rate": 48_000}
+    changes: list[tuple[dict[str, Any], bool]] = [
+        ({}, True),
+        ({"sample_rate": 44_100}, False),
+        ({"method": "magic"}, False),
+        ({"sign": "+"}, False),
+        ({"max_gain_db": 61}, False),
+        ({"max_gain_db": "30"}, False),
+        ({"colour": 1}, False),
+        ({"primary": {"real": [1.0]}}, False),
+        ({"primary": {"impulse_response": []}}, False),
+        ({"primary": {"impulse_response": ["1"]}}, False),
+    ]
+    for change, usable in changes:
+        answer = await client.post("/synthesize", content=orjson.dumps(good | change), headers=JSON_BODY)
+        assert check.is_valid(good | change) == (answer.status_code == 200) == usable, change
+
+
+async def test_the_page_of_documentation_is_served(client: httpx.AsyncClient, app: FastAPI) -> None:
+    answer = await client.get("/docs")
+    assert answer.status_code == 200
+    assert "openapi.json" in answer.text
+    assert app.title in answer.text
+    addresses = re.findall(r'(?:src|href)="([^"]+)"', answer.text)
+    assert addresses
+    for address in addresses:  # none of another host's
+        assert address.startswith("/docs/assets/")
+        assert (await client.get(address)).status_code == 200

@@ -1,0 +1,498 @@
+"""Every refusal over HTTP: its status, its code, its media type, and a service that goes on serving."""
+
+import asyncio
+import hashlib
+import logging
+import re
+from collections.abc import AsyncIterator
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import httpx
+import numpy as np
+import orjson
+import pytest
+from fastapi import FastAPI
+
+from model_store.store import ModelStore
+from service.admission.admission import BODIES_BYTES, Gate
+from service.api import binary_codec as wire
+from service.app import create_app
+from service.errors import PROBLEM_MEDIA_TYPE, PROBLEMS, TYPE_PREFIX
+from service.settings import Settings
+from synthesis.backends.base import DesignInput
+from synthesis.synthesizer import METHODS
+from tests.service.bodies import as_responses
+from tests.service.conftest import connected
+
+pytestmark = pytest.mark.anyio
+
+JSON_BODY = {"Content-Type": "application/json"}
+BINARY_BODY = {"Content-Type": "application/octet-stream"}
+
+
+def assert_problem(answer: httpx.Response, code: str, field: str | None = None) -> None:
+    """A problem document of that code, with nothing of this machine in it."""
+    problem = answer.json()
+    assert problem["type"] == TYPE_PREFIX + code, problem
+    assert (problem["status"], problem["title"]) == PROBLEMS[code]
+    assert answer.status_code == problem["status"]
+    assert answer.headers["content-type"] == PROBLEM_MEDIA_TYPE
+    assert problem.get("field") == field
+    assert problem["detail"]
+    assert not {"/", "Traceback", "0x7f"} & set(problem["detail"].split())
+    assert str(Path(__file__).parents[3]) not in answer.text
+    assert "tmp" not in answer.text
+
+
+async def assert_serving(client: httpx.AsyncClient, ear: DesignInput) -> None:
+    """The service still designs."""
+    answer = await client.post("/synthesize", content=orjson.dumps(as_responses(ear)), headers=JSON_BODY)
+    assert answer.status_code == 200
+    assert np.isfinite(answer.json()["fir"]).all()
+
+
+@pytest.mark.parametrize(
+    ("path", "change", "code", "field"),
+    [
+        ("/refine?k=9", {}, "out-of-range", "k"),
+        ("/refine?k=-1", {}, "out-of-range", "k"),
+        ("/refine?k=3.0", {}, "out-of-range", "k"),
+        ("/refine?k=", {}, "out-of-range", "k"),
+        ("/refine?k=%D9%A3", {}, "out-of-range", "k"),
+        ("/refine?k=1&k=2", {}, "invalid-field", "k"),
+        ("/refine?profile=slow", {}, "invalid-field", "profile"),
+        ("/refine?deadline=1", {}, "unknown-field", "deadline"),
+        ("/refine?model=ears", {}, "unknown-field", "model"),
+        ("/synthesize?k=1", {}, "unknown-field", "k"),
+        ("/synthesize", {"model": "nobody"}, "unknown-model", "model"),
+        ("/synthesize", {"model": "ears@99"}, "unknown-model", "model"),
+        ("/synthesize", {"model": "../../etc/passwd"}, "unknown-model", "model"),
+        ("/synthesize", {"model": ""}, "unknown-model", "model"),
+        ("/synthesize", {"model": "/etc/passwd"}, "unknown-model", "model"),
+        ("/synthesize", {"model": "ears/../ears"}, "unknown-model", "model"),
+        ("/synthesize", {"model": "http://127.0.0.1:9/model"}, "unknown-model", "model"),
+        ("/synthesize", {"model": "file:///etc/passwd"}, "unknown-model", "model"),
+        ("/synthesize", {"model": "s3://bucket/model"}, "unknown-model", "model"),
+        ("/synthesize", {"model": "ears\x00"}, "unknown-model", "model"),
+        ("/synthesize", {"model": "ears@../1"}, "unknown-model", "model"),
+        ("/synthesize", {"max_gain_db": True}, "invalid-field", "max_gain_db"),
+        ("/synthesize", {"max_gain_db": "20"}, "invalid-field", "max_gain_db"),
+        ("/synthesize", {"sample_rate": "48000"}, "invalid-field", "sample_rate"),
+        ("/synthesize", {"sample_rate": True}, "invalid-field", "sample_rate"),
+        ("/synthesize", {"colour": 1}, "unknown-field", "colour"),
+        ("/synthesize", {"sample_rate": 44_100}, "wrong-rate", "sample_rate"),
+        ("/synthesize", {"primary": {"impulse_response": [0.0]}}, "unusable-paths", "primary"),
+        ("/evaluate", {}, "missing-field", "fir"),
+        ("/evaluate?k=1", {"fir": [0.0] * 2048}, "unknown-field", "k"),
+        ("/evaluate", {"fir": [0.0] * 2048, "method": "prime"}, "unknown-field", "method"),
+        ("/evaluate", {"fir": [3e38] * 2048}, "no-finite-filter", None),
+    ],
+)
+async def test_unusable_values(
+    client: httpx.AsyncClient, ear: DesignInput, path: str, change: dict[str, Any], code: str, field: str | None
+) -> None:
+    content = orjson.dumps(as_responses(ear, **change))
+    assert_problem(await client.post(path, content=content, headers=JSON_BODY), code, field)
+    await assert_serving(client, ear)
+
+
+@pytest.mark.parametrize("path", ["/synthesize", "/refine", "/evaluate", "/v2/models/ears/infer"])
+async def test_bodies_under_way_are_bounded_in_memory(app: FastAPI, client: httpx.AsyncClient, path: str) -> None:
+    """By what they declare: of these only the first byte ever comes."""
+    memory, come = app.state.service.admission.policies[Gate.DESIGN].memory, asyncio.Event()
+
+    async def body() -> AsyncIterator[bytes]:
+        yield b"{"
+        await come.wait()
+
+    async def declare(n_bytes: int) -> httpx.Response:
+        return await client.post(path, content=body(), headers=JSON_BODY | {"Content-Length": str(n_bytes)})
+
+    n_bytes = 12 * 2**20
+    n_at_once = BODIES_BYTES // n_bytes
+    asked = [asyncio.create_task(declare(n_bytes)) for _ in range(n_at_once + 2)]
+    for refusing in islice(asyncio.as_completed(asked), 2):
+        refused = await asyncio.wait_for(refusing, 5)
+        assert refused.status_code == 503
+        assert int(refused.headers["retry-after"]) > 0
+    assert memory.n_bytes == n_at_once * n_bytes
+    come.set()
+    found = [each.status_code for each in await asyncio.gather(*asked)]
+    assert (found.count(400), found.count(503)) == (n_at_once, 2)
+    assert memory.n_bytes == 0
+
+
+async def test_what_would_be_cut_off_is_refused(client: httpx.AsyncClient, ear: DesignInput) -> None:
+    late = np.zeros(65_536)
+    late[[0, 40_000]] = 1.0
+    spectrum = np.fft.rfft(late).astype(np.complex64)
+    early = np.fft.rfft(ear.secondary, 65_536).astype(np.complex64)
+    for paths, field in (((spectrum, early), "primary"), ((early, spectrum), "secondary")):
+        answer = await client.post("/synthesize", content=wire.encode(*paths), headers=BINARY_BODY)
+        assert_problem(answer, "unusable-paths", field)
+        assert "-40 dB" in answer.json()["detail"]
+    await assert_serving(client, ear)
+
+
+async def test_a_secondary_path_that_no_band_holds_gives_a_filter_that_does_nothing(
+    client: httpx.AsyncClient, ear: DesignInput
+) -> None:
+    """All its energy is at Nyquist."""
+    silent = np.zeros(16_385, np.complex64)
+    silent[-1] = 1.0
+    body = wire.encode(np.fft.rfft(ear.primary, 32_768).astype(np.complex64), silent)
+    answer = await client.post("/synthesize?method=wmmse", content=body, headers=BINARY_BODY)
+    assert answer.status_code == 200
+    assert not any(answer.json()["fir"])
+    assert "little_noise_reduction" in [each["code"] for each in answer.json()["warnings"]]
+
+
+@pytest.mark.parametrize("method", METHODS)
+async def test_numbers_too_large_to_be_squared_are_no_paths(
+    client: httpx.AsyncClient, ear: DesignInput, method: str
+) -> None:
+    content = orjson.dumps(as_responses(ear, method=method, primary={"impulse_response": [3e38] * 8}))
+    assert_problem(await client.post("/refine", content=content, headers=JSON_BODY), "unusable-paths", "primary")
+    await assert_serving(client, ear)
+
+
+@pytest.mark.parametrize(
+    ("content", "code"),
+    [
+        (b"{", "malformed-json"),
+        (b'{"primary": NaN}', "malformed-json"),
+        (b"[]", "invalid-field"),
+    ],
+)
+async def test_unreadable_json(client: httpx.AsyncClient, ear: DesignInput, content: bytes, code: str) -> None:
+    assert_problem(await client.post("/synthesize", content=content, headers=JSON_BODY), code)
+    await assert_serving(client, ear)
+
+
+@pytest.mark.parametrize(
+    ("damage", "code"),
+    [
+        (lambda body: b"nope" + body[4:], "bad-magic"),
+        (lambda body: body[:4] + b"\x02\x00" + body[6:], "bad-version"),
+        (lambda body: body[:6] + b"\xff\xff" + body[8:], "bad-flags"),
+        (lambda body: body[:-1], "bad-length"),
+        (lambda body: body[:-1] + bytes([body[-1] ^ 1]), "bad-checksum"),
+    ],
+)
+async def test_malformed_binary(client: httpx.AsyncClient, ear: DesignInput, damage: Any, code: str) -> None:
+    body = damage(wire.encode(ear.primary, ear.secondary))
+    assert_problem(await client.post("/refine", content=body, headers=BINARY_BODY), code)
+    await assert_serving(client, ear)
+
+
+@pytest.mark.parametrize(
+    ("headers", "code"),
+    [
+        ({"Content-Type": "text/plain"}, "unsupported-media-type"),
+        ({"Content-Type": ""}, "unsupported-media-type"),
+        ({"Content-Type": "application/json; charset=latin-1"}, "unsupported-media-type"),
+        ({"Content-Type": "application/json; charset = latin-1"}, "unsupported-media-type"),
+        (JSON_BODY | {"Content-Encoding": "gzip"}, "unsupported-encoding"),
+        (JSON_BODY | {"Content-Encoding": "identity"}, "unsupported-encoding"),
+        (JSON_BODY | {"Accept": "text/html"}, "not-acceptable"),
+        (JSON_BODY | {"Accept": "application/json;q=0"}, "not-acceptable"),
+        (JSON_BODY | {"Content-Length": "99999999"}, "too-large"),
+        (JSON_BODY | {"Content-Length": "9" * 40}, "too-large"),
+        (JSON_BODY | {"Content-Length": "-5"}, "malformed-request"),
+    ],
+)
+async def test_unusable_headers(
+    client: httpx.AsyncClient, ear: DesignInput, headers: dict[str, str], code: str
+) -> None:
+    content = orjson.dumps(as_responses(ear))
+    assert_problem(await client.post("/synthesize", content=content, headers=headers), code)
+    await assert_serving(client, ear)
+
+
+@pytest.mark.parametrize(
+    ("accept", "media_type"),
+    [
+        ("*/*", "application/json"),
+        ("application/*", "application/json"),
+        ("application/json, application/octet-stream", "application/json"),
+        ("application/json;q=0.4, application/octet-stream", "application/octet-stream"),
+        ("application/octet-stream;q=0.4, */*;q=0.5", "application/json"),
+        ("text/html, application/octet-stream;q=0.1", "application/octet-stream"),
+    ],
+)
+async def test_the_answer_takes_the_form_that_is_liked_best(
+    client: httpx.AsyncClient, ear: DesignInput, accept: str, media_type: str
+) -> None:
+    content = orjson.dumps(as_responses(ear))
+    answer = await client.post("/synthesize", content=content, headers=JSON_BODY | {"Accept": accept})
+    assert answer.headers["content-type"] == media_type
+
+
+async def test_a_body_without_a_declared_length_is_not_read(client: httpx.AsyncClient, ear: DesignInput) -> None:
+
+    async def chunked() -> AsyncIterator[bytes]:
+        yield b"{}"
+
+    assert_problem(await client.post("/synthesize", content=chunked(), headers=JSON_BODY), "length-required")
+    await assert_serving(client, ear)
+
+
+async def test_a_body_longer_than_declared_is_refused(
+    client: httpx.AsyncClient, settings: Settings, ear: DesignInput
+) -> None:
+    content = b" " * (settings.max_body_bytes + 1)
+    answer = await client.post("/synthesize", content=content, headers=JSON_BODY | {"Content-Length": "10"})
+    assert_problem(answer, "too-large")
+    await assert_serving(client, ear)
+
+
+@pytest.mark.parametrize("text", ["nan", "inf", "1e1", "1_0", "+10", " 10", "٣", "0x1", "", "61", "-21", "true"])
+async def test_numbers_in_a_query_are_plain(client: httpx.AsyncClient, ear: DesignInput, text: str) -> None:
+    body = wire.encode(ear.primary, ear.secondary)
+    answer = await client.post("/synthesize", content=body, headers=BINARY_BODY, params={"max_gain_db": text})
+    assert_problem(answer, "out-of-range", "max_gain_db")
+
+
+@pytest.mark.parametrize("text", [repr(10 / 3), repr(-0.1 - 0.2), "0.00000000000000000001"])
+async def test_a_number_may_have_as_many_places_as_a_float(
+    client: httpx.AsyncClient, ear: DesignInput, text: str
+) -> None:
+    body = wire.encode(ear.primary, ear.secondary)
+    answer = await client.post("/synthesize", content=body, headers=BINARY_BODY, params={"max_gain_db": text})
+    assert answer.status_code == 200
+    headers = BINARY_BODY | {"X-Deadline-Ms": repr(1e5 / 3)}
+    assert (await client.post("/synthesize", content=body, headers=headers)).status_code == 200
+
+
+async def test_evaluate_speaks_json_alone(client: httpx.AsyncClient, ear: DesignInput) -> None:
+    body = wire.encode(ear.primary, ear.secondary)
+    assert_problem(await client.post("/evaluate", content=body, headers=BINARY_BODY), "unsupported-media-type")
+    headers = JSON_BODY | {"Accept": "application/octet-stream"}
+    content = orjson.dumps(as_responses(ear, fir=[0.0] * 2048))
+    assert_problem(await client.post("/evaluate", content=content, headers=headers), "not-acceptable")
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "code", "allowed"),
+    [
+        ("GET", "/nowhere", "not-found", None),
+        ("POST", "/", "not-found", None),
+        ("POST", "/refine/", "not-found", None),  # and no redirection to the host that the request names
+        ("GET", "/synthesize", "method-not-allowed", "POST"),
+        ("DELETE", "/refine", "method-not-allowed", "POST"),
+        ("POST", "/metrics", "method-not-allowed", "GET, HEAD"),
+        ("PUT", "/health/live", "method-not-allowed", "GET, HEAD"),
+        ("PUT", "/models/reload", "method-not-allowed", "GET, HEAD, POST"),
+    ],
+)
+async def test_addresses_and_methods(
+    client: httpx.AsyncClient, method: str, path: str, code: str, allowed: str | None
+) -> None:
+    answer = await client.request(method, path)
+    assert_problem(answer, code)
+    assert answer.headers.get("allow") == allowed
+
+
+@pytest.mark.parametrize("path", ["/health/live", "/metrics", "/models", "/models/ears", "/v2"])
+async def test_what_can_be_got_has_a_head(client: httpx.AsyncClient, path: str) -> None:
+    """As balancers and monitors ask for it."""
+    assert (await client.head(path)).status_code == (await client.get(path)).status_code == 200
+
+
+@pytest.mark.parametrize("reference", ["nobody", "ears@99", "ears@0", "Ears", "%2e%2e"])
+async def test_an_unknown_model_is_not_shown(client: httpx.AsyncClient, reference: str) -> None:
+    assert_problem(await client.get(f"/models/{reference}"), "unknown-model", "model")
+
+
+async def test_keys(settings: Settings, ear: DesignInput) -> None:
+    digest = hashlib.sha256(b"open sesame").hexdigest()
+    app = create_app(settings.model_copy(update={"api_keys": (digest,)}))
+    content = orjson.dumps(as_responses(ear))
+    async with app.router.lifespan_context(app), connected(app) as client:
+        await app.state.service.engine.started()
+        for headers in (
+            {},
+            {"Authorization": "Bearer open"},
+            {"Authorization": f"Bearer {digest}"},
+            {"Authorization": "open sesame"},
+        ):
+            for answer in (
+                await client.post("/synthesize", content=content, headers=JSON_BODY | headers),
+                await client.get("/models", headers=headers),
+            ):
+                assert_problem(answer, "unauthorised")
+                assert answer.headers["www-authenticate"] == "Bearer"
+        key = {"Authorization": "Bearer open sesame"}
+        assert (await client.post("/synthesize", content=content, headers=JSON_BODY | key)).status_code == 200
+        assert (await client.get("/models", headers=key)).status_code == 200
+        for path in ("/health/live", "/health/ready", "/metrics", "/openapi.json"):
+            assert (await client.get(path)).status_code == 200
+
+
+async def test_what_cannot_be_answered_in_time_is_shed_at_once(settings: Settings, ear: DesignInput) -> None:
+    app = create_app(settings)
+    content = orjson.dumps(as_responses(ear))
+    async with app.router.lifespan_context(app), connected(app) as client:
+        await app.state.service.engine.started()
+        alone = await client.post("/refine?k=8", content=content, headers=JSON_BODY)
+        in_time = {"X-Deadline-Ms": f"{3 * alone.json()['timings_ms']['total']:.3f}"}
+        answers = await asyncio.gather(
+            *(client.post("/refine?k=8", content=content, headers=JSON_BODY | in_time) for _ in range(40))
+        )
+        refused = [answer for answer in answers if answer.status_code != 200]
+        assert 0 < len(refused) < 40
+        for answer in refused:
+            code = "overloaded" if "overloaded" in answer.text else "deadline-passed"
+            assert_problem(answer, code)
+            assert int(answer.headers["retry-after"]) > 0
+            assert re.fullmatch(r"total;dur=\d+\.\d+", answer.headers["server-timing"])
+        assert any("overloaded" in answer.text for answer in refused)
+        await assert_serving(client, ear)
+
+
+@pytest.mark.parametrize(
+    "value", ["", "0", "0.5", "-5", "+5", "1e3", "nan", "inf", "1_000", " ٣", "60001", "5ms", "0x10", "99999999"]
+)
+async def test_a_deadline_is_a_plain_number(client: httpx.AsyncClient, ear: DesignInput, value: str) -> None:
+    headers = {name.encode(): text.encode() for name, text in (JSON_BODY | {"X-Deadline-Ms": value}).items()}
+    content = orjson.dumps(as_responses(ear))
+    answer = await client.post("/synthesize", content=content, headers=headers)
+    assert_problem(answer, "out-of-range", "X-Deadline-Ms")
+
+
+async def test_a_deadline_is_given_once(client: httpx.AsyncClient, ear: DesignInput) -> None:
+    headers = [("Content-Type", "application/json"), ("X-Deadline-Ms", "500"), ("X-Deadline-Ms", "500")]
+    answer = await client.post("/synthesize", content=orjson.dumps(as_responses(ear)), headers=headers)
+    assert_problem(answer, "invalid-field", "X-Deadline-Ms")
+
+
+async def test_a_key_has_a_quota_of_its_own(settings: Settings, ear: DesignInput) -> None:
+    digests = tuple(hashlib.sha256(key).hexdigest() for key in (b"one", b"two"))
+    quota = {"api_keys": digests, "quota_per_s": 1e-3, "quota_burst": 2}
+    app = create_app(settings.model_copy(update=quota))
+    content = orjson.dumps(as_responses(ear))
+    async with app.router.lifespan_context(app), connected(app) as client:
+        await app.state.service.engine.started()
+
+        async def ask(key: str) -> httpx.Response:
+            headers = JSON_BODY | {"Authorization": f"Bearer {key}"}
+            return await client.post("/synthesize", content=content, headers=headers)
+
+        assert [(await ask("one")).status_code for _ in range(2)] == [200, 200]
+        refused = await ask("one")
+        assert_problem(refused, "over-quota")
+        assert 0 < int(refused.headers["retry-after"]) <= 1000
+        assert (await ask("two")).status_code == 200
+        for path in ("/health/ready", "/v2/health/ready", "/v2/health/live"):
+            assert (await client.get(path, headers={"Authorization": "Bearer one"})).status_code == 200
+
+
+@pytest.mark.parametrize("path", ["/models", "/models/ears", "/v2/models/ears", "/v2/models/ears/versions/1/ready"])
+async def test_a_look_into_the_store_counts_as_a_request(settings: Settings, path: str) -> None:
+    """Each reads manifests from the disk."""
+    quota = {"api_keys": (hashlib.sha256(b"one").hexdigest(),), "quota_per_s": 1e-3, "quota_burst": 1}
+    app = create_app(settings.model_copy(update=quota))
+    async with app.router.lifespan_context(app), connected(app) as client:
+        await app.state.service.engine.started()
+        found = [(await client.get(path, headers={"Authorization": "Bearer one"})).status_code for _ in range(2)]
+    assert found == [200, 429]
+
+
+async def test_when_the_default_model_is_missing(
+    settings: Settings, ear: DesignInput, caplog: pytest.LogCaptureFixture
+) -> None:
+    app = create_app(settings.model_copy(update={"model": "missing"}))
+    content = orjson.dumps(as_responses(ear))
+    async with app.router.lifespan_context(app), connected(app) as client:
+        await app.state.service.engine.started()
+        assert (await client.get("/health/live")).status_code == 200
+        assert_problem(await client.get("/health/ready"), "model-unavailable")
+        answer = await client.post("/synthesize", content=content, headers=JSON_BODY)
+        assert_problem(answer, "model-unavailable")
+        assert int(answer.headers["retry-after"]) > 0
+        assert (await client.get("/models")).status_code == 200
+    assert "missing" in caplog.text
+    assert "UnknownModel" in caplog.text
+
+
+async def test_before_the_default_model_is_loaded(settings: Settings, ear: DesignInput) -> None:
+    """Without its lifespan the application never begins to load: it answers as it does while it loads."""
+    app = create_app(settings)
+    content = orjson.dumps(as_responses(ear))
+    async with connected(app) as client:
+        assert (await client.get("/health/live")).status_code == 200
+        assert_problem(await client.get("/health/ready"), "not-ready")
+        answer = await client.post("/synthesize", content=content, headers=JSON_BODY)
+        assert_problem(answer, "not-ready")
+        assert int(answer.headers["retry-after"]) > 0
+
+
+async def test_a_damaged_checkpoint_is_unavailable_and_the_others_go_on(
+    settings: Settings, ear: DesignInput, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    good = ModelStore(settings.store)
+    store = ModelStore(tmp_path, include_bundled=False)
+    for name in ("ears", "broken"):
+        store.publish(name, good.load("ears"))
+    (weights,) = store.resolve("broken").folder.glob("generator*")
+    weights.chmod(0o644)
+    content = bytearray(weights.read_bytes())
+    content[-1] ^= 1
+    weights.write_bytes(content)
+    app = create_app(settings.model_copy(update={"store": tmp_path}))
+    async with app.router.lifespan_context(app), connected(app) as client:
+        await app.state.service.engine.started()
+        body = orjson.dumps(as_responses(ear, model="broken"))
+        answer = await client.post("/synthesize", content=body, headers=JSON_BODY)
+        assert_problem(answer, "model-unavailable", "model")
+        assert int(answer.headers["retry-after"]) > 0
+        assert "generator" in caplog.text
+        await assert_serving(client, ear)
+
+        manifest = store.resolve("broken").folder / "manifest.json"
+        manifest.chmod(0o644)
+        manifest.write_bytes(manifest.read_bytes() + b" ")
+        assert_problem(
+            await client.post("/synthesize", content=body, headers=JSON_BODY), "model-unavailable", "model"
+        )
+        assert_problem(await client.get("/models/broken"), "model-unavailable", "model")
+        listed = (await client.get("/models")).json()
+        assert "broken" not in {each["name"] for each in listed["models"]}
+        assert "manifest" in listed["broken"]["broken@1"]
+        await assert_serving(client, ear)
+
+
+async def test_a_defect_is_logged_and_says_nothing_outside(
+    app: FastAPI, client: httpx.AsyncClient, ear: DesignInput, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Whatever it is: here the engine's queue has gone."""
+    engine, content = app.state.service.engine, orjson.dumps(as_responses(ear))
+    queue, before = engine._queue, await n_defects(client)
+    del engine._queue
+    try:
+        with caplog.at_level(logging.ERROR):
+            answer = await client.post("/synthesize", content=content, headers=JSON_BODY)
+    finally:
+        engine._queue = queue
+    assert_problem(answer, "internal-error")
+    assert "_queue" not in answer.text
+    assert "object has no attribute '_queue'" in caplog.text
+    assert await n_defects(client) == before + 1
+    await assert_serving(client, ear)
+
+
+async def n_defects(client: httpx.AsyncClient) -> float:
+    """Failures that the metrics have counted."""
+    found = re.search(r"^prime_defects_total (\S+)", (await client.get("/metrics")).text, re.MULTILINE)
+    assert found
+    return float(found.group(1))
+
+
+def test_a_store_that_is_not_there_is_said_in_the_log(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """A volume may come later, so the service starts; but a slip of the pen must not pass unseen."""
+    create_app(Settings(store=str(tmp_path)))
+    assert not caplog.text
+    create_app(Settings(store=str(tmp_path / "slip")))
+    assert f"there is no folder {tmp_path / 'slip'}" in caplog.text

@@ -1,0 +1,180 @@
+"""JSON bodies: strict numbers, known fields, and problems that name the field."""
+
+from typing import Any
+
+import numpy as np
+import orjson
+import pytest
+
+from service.api.request_types import DesignBody, EvaluateBody
+from service.errors import Problem
+from synthesis.backends.base import DesignInput
+from synthesis.conventions import N_BINS
+from tests.service.bodies import Json, as_base64, as_lists, as_responses, read_json, spectra
+
+RESPONSE = {"impulse_response": [1.0, 0.5]}
+GOOD: Json = {"primary": RESPONSE, "secondary": RESPONSE, "sample_rate": 48_000}
+SPECTRUM = {"real": [1.0] * 2049, "imag": [0] * 2049}
+
+
+def changed(**fields: object) -> bytes:
+    """The good body with some fields replaced."""
+    return orjson.dumps(GOOD | fields)
+
+
+def test_the_three_forms_of_a_path_hold_the_same_numbers(ear: DesignInput) -> None:
+    primary, secondary = spectra(ear)
+    for form in (as_lists, as_base64):
+        read = read_json(DesignBody, orjson.dumps(form(ear)))
+        assert np.array_equal(read.primary, primary)
+        assert np.array_equal(read.secondary, secondary)
+        assert read.primary.dtype == np.complex64
+    read = read_json(DesignBody, orjson.dumps(as_responses(ear)))
+    assert np.array_equal(read.primary, ear.primary)
+    assert read.primary.dtype == np.float32
+
+
+def test_optional_fields_have_their_defaults_and_take_null() -> None:
+    for body in (orjson.dumps(GOOD), changed(model=None, coherence=None, reference_psd=None)):
+        read = read_json(DesignBody, body)
+        assert (read.model, read.method, read.sign, read.max_gain_db) == (None, "prime", "minus", 30.0)
+        assert read.coherence is None
+        assert read.reference_psd is None
+
+
+def test_what_a_calibration_returns_beside_a_request_is_taken() -> None:
+    read = read_json(DesignBody, changed(verdict={"usable": True}, warnings=[], timings_ms={"total": 1.0}))
+    assert np.array_equal(read.primary, [1.0, 0.5])
+
+
+def test_whole_numbers_are_numbers() -> None:
+    read = read_json(
+        DesignBody, changed(primary={"impulse_response": [1, 0, -2]}, max_gain_db=12, sample_rate=48_000.0)
+    )
+    assert read.primary.tolist() == [1.0, 0.0, -2.0]
+    assert read.max_gain_db == 12.0
+
+
+@pytest.mark.parametrize(
+    "text", [b"", b"{", b"{'a': 1}", b"nonsense", b'{"a": NaN}', b'{"a": 1e999}', b"\xff\xfe{}"]
+)
+def test_what_is_not_json_is_malformed(text: bytes) -> None:
+    with pytest.raises(Problem) as refused:
+        read_json(DesignBody, text)
+    assert (refused.value.code, refused.value.status) == ("malformed-json", 400)
+
+
+@pytest.mark.parametrize("number", [b"NaN", b"Infinity", b"-Infinity", b"1e400"])
+@pytest.mark.parametrize("place", [b"[1.0, 0.5]", b"48000"])
+def test_no_nan_or_infinity_is_json(number: bytes, place: bytes) -> None:
+    text = orjson.dumps(GOOD).replace(b"[1.0,0.5]", b"[1.0, 0.5]").replace(place, b"[%s]" % number, 1)
+    with pytest.raises(Problem) as refused:
+        read_json(DesignBody, text)
+    assert refused.value.status == 400
+
+
+@pytest.mark.parametrize(
+    ("fields", "code", "field"),
+    [
+        ({"primary": {"impulse_response": [1.0, "2"]}}, "invalid-field", "primary.impulse_response"),
+        ({"primary": {"impulse_response": [1.0, True]}}, "invalid-field", "primary.impulse_response"),
+        ({"primary": {"impulse_response": [1.0, None]}}, "invalid-field", "primary.impulse_response"),
+        ({"primary": {"impulse_response": [[1.0]]}}, "invalid-field", "primary.impulse_response"),
+        ({"primary": {"impulse_response": 1.0}}, "invalid-field", "primary.impulse_response"),
+        ({"primary": {"impulse_response": []}}, "unusable-paths", "primary.impulse_response"),
+        ({"primary": {"impulse_response": [1e39]}}, "unusable-paths", "primary.impulse_response"),
+        ({"secondary": {"impulse_response": [0.0] * 8}}, "unusable-paths", "secondary"),
+        ({"secondary": {"impulse_response": [1e-60]}}, "unusable-paths", "secondary"),
+        ({"primary": {"impulse_response": [1.0] * 32_769}}, "unusable-paths", "primary.impulse_response"),
+        ({"primary": {"real": [1.0] * 2049}}, "missing-field", "primary"),
+        ({"primary": {}}, "missing-field", "primary"),
+        ({"primary": SPECTRUM | {"phase": []}}, "unknown-field", "primary.phase"),
+        ({"primary": SPECTRUM | RESPONSE}, "invalid-field", "primary"),
+        ({"primary": [1.0]}, "invalid-field", "primary"),
+        ({"primary": SPECTRUM | {"imag": [0.0] * 2048}}, "unequal-grids", "primary.imag"),
+        ({"primary": SPECTRUM | {"imag": [-1e300] * 2049}}, "unusable-paths", "primary.imag"),
+        ({"primary": {"real": [1.0] * 1000, "imag": [0.0] * 1000}}, "unusable-paths", "primary.real"),
+        ({"primary": {"complex64": "@@@@"}}, "invalid-field", "primary.complex64"),
+        ({"primary": {"complex64": "AAAA"}}, "invalid-field", "primary.complex64"),
+        ({"primary": {"complex64": 7}}, "invalid-field", "primary.complex64"),
+        ({"primary": {"complex64": "AADAfw=="}}, "invalid-field", "primary.complex64"),
+        (
+            {"primary": SPECTRUM, "secondary": {"real": [1.0] * 4097, "imag": [0] * 4097}},
+            "unequal-grids",
+            "secondary",
+        ),
+        ({"sample_rate": 44_100}, "wrong-rate", "sample_rate"),
+        ({"sample_rate": "48000"}, "invalid-field", "sample_rate"),
+        ({"sample_rate": True}, "invalid-field", "sample_rate"),
+        ({"sample_rate": None}, "invalid-field", "sample_rate"),
+        ({"model": 3}, "invalid-field", "model"),
+        ({"method": "magic"}, "invalid-field", "method"),
+        ({"sign": "+"}, "invalid-field", "sign"),
+        ({"max_gain_db": "30"}, "invalid-field", "max_gain_db"),
+        ({"max_gain_db": True}, "invalid-field", "max_gain_db"),
+        ({"max_gain_db": 61}, "out-of-range", "max_gain_db"),
+        ({"max_gain_db": -21}, "out-of-range", "max_gain_db"),
+        ({"coherence": [0.5] * 2049}, "unequal-grids", "coherence"),
+        ({"coherence": [0.5] * (N_BINS - 1) + [1.5]}, "out-of-range", "coherence"),
+        ({"coherence": [0.5] * (N_BINS - 1) + ["1"]}, "invalid-field", "coherence"),
+        ({"reference_psd": [1e-6] * (N_BINS - 1) + [-1e-9]}, "out-of-range", "reference_psd"),
+        ({"reference_psd": [0.0] * N_BINS}, "out-of-range", "reference_psd"),
+        ({"reference_psd": [1e-6] * 10}, "unequal-grids", "reference_psd"),
+        ({"colour": "blue"}, "unknown-field", "colour"),
+        ({"k": 3}, "unknown-field", "k"),
+        ({"fir": [0.0] * 2048}, "unknown-field", "fir"),
+    ],
+)
+def test_each_fault_names_its_field(fields: Json, code: str, field: str) -> None:
+    with pytest.raises(Problem) as refused:
+        read_json(DesignBody, changed(**fields))
+    assert (refused.value.code, refused.value.field) == (code, field)
+    assert refused.value.status == 422
+    assert refused.value.detail.startswith(field.split(".")[0])
+    assert len(refused.value.detail) < 400
+
+
+def test_a_choice_says_what_there_is() -> None:
+    with pytest.raises(Problem) as refused:
+        read_json(DesignBody, changed(method="PRIME"))
+    assert refused.value.detail.startswith("method: 'PRIME' is invalid")
+    assert "'ratio_base'" in refused.value.detail
+
+
+@pytest.mark.parametrize("field", sorted(GOOD))
+def test_each_needed_field_is_missed(field: str) -> None:
+    with pytest.raises(Problem) as refused:
+        read_json(DesignBody, orjson.dumps({name: GOOD[name] for name in GOOD if name != field}))
+    assert (refused.value.code, refused.value.field) == ("missing-field", field)
+
+
+@pytest.mark.parametrize("document", [[], "text", 3, None, True])
+def test_a_body_is_an_object(document: Any) -> None:
+    with pytest.raises(Problem) as refused:
+        read_json(DesignBody, orjson.dumps(document))
+    assert refused.value.status == 422
+
+
+def test_quantities_per_bin_lie_on_the_spectra_grid(ear: DesignInput) -> None:
+    body = as_lists(ear, 4096, coherence=[0.5] * 2049, reference_psd=[1.0] * 2049)
+    read = read_json(DesignBody, orjson.dumps(body))
+    assert read.coherence.shape == read.reference_psd.shape == (2049,)
+    with pytest.raises(Problem) as refused:
+        read_json(DesignBody, orjson.dumps(body | {"coherence": [0.5] * N_BINS}))
+    assert (refused.value.code, refused.value.field) == ("unequal-grids", "coherence")
+
+
+@pytest.mark.parametrize(
+    ("fir", "code"),
+    [
+        ([0.0] * 2047, "invalid-field"),
+        ([0.0] * 2047 + [False], "invalid-field"),
+        ([1e39] + [0.0] * 2047, "invalid-field"),
+        (None, "missing-field"),
+    ],
+)
+def test_a_filter_brought_along_has_2048_finite_taps(fir: object, code: str) -> None:
+    with pytest.raises(Problem) as refused:
+        read_json(EvaluateBody, changed(fir=fir))
+    assert (refused.value.code, refused.value.field) == (code, "fir")
+    assert np.array_equal(read_json(EvaluateBody, changed(fir=[0.5] * 2048)).fir, np.full(2048, 0.5))

@@ -1,0 +1,88 @@
+"""A stock client of the Open Inference Protocol against the real program."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tritonclient.http as triton
+from tritonclient.utils import InferenceServerException
+
+from synthesis.backends.base import DesignInput
+from synthesis.synthesizer import Synthesizer
+from tests.service.api.test_design import library_paths
+from tests.service.api.test_open_inference import pairs
+from tests.service.bodies import spectra
+from tests.service.test_process import Program
+
+
+@pytest.fixture(scope="module")
+def client(store_folder: Path) -> Iterator[triton.InferenceServerClient]:
+    """Of a program that is ready."""
+    program = Program(store_folder)
+    program.wait_until_ready()
+    client = triton.InferenceServerClient(f"127.0.0.1:{program.port}")
+    yield client
+    client.close()
+    program.stop()
+
+
+def inputs_of(ear: DesignInput, is_binary: bool, n_fft: int = 32_768) -> list[triton.InferInput]:
+    found = []
+    for name, spectrum in zip(("primary", "secondary"), spectra(ear, n_fft), strict=True):
+        tensor = triton.InferInput(name, [len(spectrum), 2], "FP32")
+        tensor.set_data_from_numpy(pairs(spectrum), binary_data=is_binary)
+        found.append(tensor)
+    return found
+
+
+def test_health_and_metadata(client: triton.InferenceServerClient) -> None:
+    assert client.is_server_live()
+    assert client.is_server_ready()
+    assert client.is_model_ready("ears")
+    assert client.is_model_ready("ears", "1")
+    assert not client.is_model_ready("nobody")
+    assert "binary_tensor_data" in client.get_server_metadata()["extensions"]
+    assert client.get_model_metadata("ears")["versions"] == ["1", "2"]
+
+
+@pytest.mark.parametrize("asks_in_binary", [True, False])
+@pytest.mark.parametrize("answers_in_binary", [True, False, None])
+def test_the_filter_is_the_library_s(
+    client: triton.InferenceServerClient,
+    default_model: Synthesizer,
+    ear: DesignInput,
+    asks_in_binary: bool,
+    answers_in_binary: bool | None,
+) -> None:
+    outputs = None
+    if answers_in_binary is not None:
+        outputs = [triton.InferRequestedOutput("fir", binary_data=answers_in_binary)]
+    inputs = inputs_of(ear, asks_in_binary)
+    result = client.infer("ears", inputs, outputs=outputs, request_id="7", parameters={"k": 1, "sign": "plus"})
+    taps = result.as_numpy("fir")
+    assert taps.dtype == np.float32
+    # The library is given impulse responses, the client sends their spectra, rounded to float32 and fine enough for
+    # `fine`: 16385 bins.
+    expected = -default_model.design(library_paths(ear), 1, profile="fine").taps.detach().numpy().reshape(-1)
+    assert np.abs(taps - expected).max() < 1e-3 * np.abs(expected).max()
+    parameters = result.get_output("fir")["parameters"]
+    assert parameters["refinement.applied"] == 1
+    assert parameters["sign"] == "plus"
+    assert result.get_response()["id"] == "7"
+    assert result.get_response()["model_version"] == "2"
+
+
+def test_both_ways_of_asking_agree_bit_by_bit(client: triton.InferenceServerClient, ear: DesignInput) -> None:
+    found = [client.infer("ears", inputs_of(ear, is_binary, 4096)).as_numpy("fir") for is_binary in (True, False)]
+    assert np.array_equal(*found)
+
+
+def test_errors_are_the_client_s_own(client: triton.InferenceServerClient, ear: DesignInput) -> None:
+    with pytest.raises(InferenceServerException) as refused:
+        client.infer("ears", inputs_of(ear, True), parameters={"k": 9})
+    assert refused.value.status() == "422"
+    assert "out-of-range" in refused.value.message()
+    with pytest.raises(InferenceServerException) as unknown:
+        client.get_model_metadata("nobody")
+    assert unknown.value.status() == "404"

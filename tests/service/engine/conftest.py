@@ -1,0 +1,38 @@
+"""One engine for the tests that leave it as they found it."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from model_store.store import ModelStore
+from service.engine.engine import Engine
+from service.engine.types import DesignAnswer
+from tests.service import models
+
+
+@asynccontextmanager
+async def running(store: ModelStore, default_model: str = "ears", **options: Any) -> AsyncIterator[Engine]:
+    """An engine whose default model is loaded, or known to be unusable. It checks itself when it is told to."""
+    options = {"n_threads": 2, "fallback": models.NO_FALLBACK, "recheck_s": 1e6, "ready_budget_s": 1e6} | options
+    engine = Engine(store, models.DEVICE, default_model=default_model, **options)
+    engine.start()
+    await engine.started()
+    yield engine
+    await engine.close()
+
+
+@pytest.fixture(scope="session")
+async def engine(store_folder: Path, anyio_backend: str) -> AsyncIterator[Engine]:
+    """Over the shared store, with two workers and two models at most."""
+    async with running(ModelStore(store_folder, include_bundled=False), max_resident_models=2) as engine:
+        yield engine
+
+
+def only(answers: list[Any]) -> DesignAnswer:
+    """The one design among the answers."""
+    (answer,) = answers
+    assert isinstance(answer, DesignAnswer)
+    return answer

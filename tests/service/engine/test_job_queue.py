@@ -1,0 +1,160 @@
+"""The queue in front of the workers: what is let in, what is taken together, what is forgotten."""
+
+import asyncio
+import math
+from time import perf_counter
+from typing import Any
+
+import pytest
+
+from service.engine.job_queue import PLANNED, Batch, Job, JobQueue
+from service.engine.types import Refused
+from synthesis.backends import DesignOptions
+
+pytestmark = pytest.mark.anyio
+
+START_S, UPDATE_S = 1.0, 0.5
+"""Long against what a test takes, so that no machine is too slow for these."""
+
+
+def run(ears: list[Any], options: DesignOptions | None) -> list[Any]:
+    """What jobs have run; nobody does here."""
+    return ears
+
+
+def other_run(ears: list[Any], options: DesignOptions | None) -> list[Any]:
+    """The same of another model."""
+    return ears
+
+
+def knowing(n_workers: int = 1, max_batch: int = 1) -> JobQueue:
+    """A queue that knows what `prime` takes."""
+    queue = JobQueue(n_workers, max_batch)
+    queue._latency.observe(DesignOptions(n_updates=1), 1, START_S + UPDATE_S, UPDATE_S)
+    return queue
+
+
+def job(k: int = 0, due_in_s: float = math.inf, n_ears: int = 1, function: Any = run) -> Job:
+    answer = asyncio.get_running_loop().create_future()
+    return Job(function, DesignOptions(n_updates=k), list(range(n_ears)), perf_counter() + due_in_s, answer)
+
+
+def taken(queue: JobQueue) -> Batch:
+    batch = queue.take()
+    assert batch is not None
+    return batch
+
+
+def jobs_of(batch: Batch) -> list[Job]:
+    return [each for each, _ in batch.places]
+
+
+async def test_ears_are_taken_one_by_one_in_order_of_arrival() -> None:
+    queue, first, second = knowing(), job(n_ears=2), job()
+    queue.put(first)
+    queue.put(second)
+    for owner, place in ((first, 0), (first, 1), (second, 0)):
+        batch = taken(queue)
+        assert batch.places == [(owner, place)]
+        assert batch.ears == [owner.ears[place]]
+        queue.done(batch, None)
+    assert not queue.is_busy
+
+
+async def test_what_is_alike_fills_a_batch() -> None:
+    """Of one model and with one set of options, whoever asked."""
+    queue, first, other, later, third, of_another_model = (
+        knowing(max_batch=4),
+        job(n_ears=2),
+        job(k=1),
+        job(n_ears=3),
+        job(),
+        job(function=other_run),
+    )
+    for each in (first, other, later, third, of_another_model):
+        queue.put(each)
+    batch = taken(queue)
+    assert batch.places == [(first, 0), (first, 1), (later, 0), (later, 1)]
+    queue.done(batch, None)
+    for expected in ([other], [later, third], [of_another_model]):
+        batch = taken(queue)
+        assert jobs_of(batch) == expected
+        queue.done(batch, None)
+
+
+@pytest.mark.parametrize(("due_in_s", "n_updates"), [(1.4, 0), (1.9, 1), (2.4, 2), (9.0, 8)])
+async def test_the_deadline_decides_on_the_updates(due_in_s: float, n_updates: int) -> None:
+    queue, asked = knowing(), job(8, due_in_s)
+    queue.put(asked)
+    batch = taken(queue)
+    assert batch.options == DesignOptions(n_updates=n_updates)
+    assert asked.options == DesignOptions(n_updates=8)
+
+
+async def test_ears_asked_for_together_share_the_time_and_the_workers() -> None:
+    """Four ears for two workers: each has half of the time."""
+    queue = knowing(n_workers=2)
+    queue.put(job(8, due_in_s=2 * (START_S + 3.5 * UPDATE_S), n_ears=4))
+    assert taken(queue).options == DesignOptions(n_updates=3)
+
+
+async def test_an_idle_queue_refuses_what_cannot_be_done_and_forgets_why() -> None:
+    """Or the times of one bad moment would keep everything out for good."""
+    queue = knowing()
+    with pytest.raises(Refused) as refused:
+        queue.put(job(due_in_s=0.9))
+    assert refused.value.code == "overloaded"
+    queue.put(job(due_in_s=0.9))
+    with pytest.raises(Refused):  # but what is due already is never tried
+        JobQueue(1, 1).put(job(due_in_s=-0.01))
+
+
+async def test_a_busy_queue_plans_a_part_of_the_time_and_counts_all_that_is_here() -> None:
+    queue = knowing(n_workers=2)
+    queue.put(job(n_ears=2))
+    batch = taken(queue)
+    assert queue.backlog_s() == pytest.approx(START_S, rel=0.1)  # one runs, one waits, for two workers
+    queue.put(job(k=2))
+    expected_s = START_S + (START_S + 2 * UPDATE_S) / 2
+    assert queue.backlog_s() == pytest.approx(expected_s, rel=0.1)
+    with pytest.raises(Refused, match="40% of") as refused:
+        queue.put(job(due_in_s=(expected_s + START_S) / PLANNED - 0.3))
+    assert refused.value.retry_after_s == pytest.approx(expected_s, rel=0.1)
+    queue.put(job(due_in_s=(expected_s + START_S) / PLANNED))
+    with pytest.raises(Refused):
+        queue.reject_if_overloaded(perf_counter() + 2 * expected_s)
+    queue.reject_if_overloaded(perf_counter() + 3 * expected_s / PLANNED)
+    queue.done(batch, None)
+
+
+async def test_what_is_too_late_or_withdrawn_is_not_begun() -> None:
+    queue, late, withdrawn, good = knowing(), job(), job(n_ears=3), job()
+    for each in (withdrawn, late, good):
+        queue.put(each)
+    begun = taken(queue)
+    queue.withdraw(withdrawn)
+    queue.withdraw(withdrawn)
+    late.due = perf_counter()
+    told: list[Job] = []
+    queue.on_late = told.append
+    assert jobs_of(begun) == [withdrawn]
+    assert jobs_of(taken(queue)) == [good]
+    assert (withdrawn.n_taken, late.n_taken) == (1, 0)
+    assert told == [late]  # which nobody else may know
+
+
+async def test_what_is_put_first_is_next() -> None:
+    queue, waits, check = knowing(), job(n_ears=2), job(function=other_run)
+    queue.put(waits)
+    queue.put_first(check)
+    assert jobs_of(taken(queue)) == [check]
+
+
+async def test_a_closed_queue_lets_its_workers_end() -> None:
+    queue, left = knowing(), job()
+    queue.put(left)
+    assert queue.close() == [left]
+    assert queue.take() is None
+    with pytest.raises(Refused) as refused:
+        queue.put(job())
+    assert refused.value.code == "not-ready"

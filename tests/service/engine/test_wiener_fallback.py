@@ -1,0 +1,121 @@
+"""The Wiener fallback: it replaces what fails, lets pass what works, and hides no damaged model."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from model_store.errors import GoldenMismatch
+from model_store.store import BUNDLED_ROOT, ModelStore
+from service.engine.resident_model import ResidentModel
+from service.engine.types import DesignAnswer
+from service.engine.wiener_fallback import GAIN_MARGIN_DB, WienerFallback
+from synthesis.backends import Design, DesignInput, DesignOptions
+from synthesis.errors import InvalidPaths, NonFiniteFilter, SynthesisError
+from tests.oracles import measured
+from tests.service import models
+
+K0 = DesignOptions()
+USUAL = WienerFallback()
+
+
+@pytest.fixture(scope="module")
+def model() -> ResidentModel:
+    """An ordinary model with the usual fallback."""
+    return models.resident(models.checkpoint(1), USUAL)
+
+
+def whole(answer: DesignAnswer | SynthesisError) -> DesignAnswer:
+    assert isinstance(answer, DesignAnswer)
+    return answer
+
+
+def nr_db(answer: DesignAnswer | SynthesisError) -> float:
+    return whole(answer).design.prediction.mean_noise_reduction_db
+
+
+# An update repairs much of what bad weights do; what is not a number stays none.
+@pytest.mark.parametrize(("reason", "n_updates"), [("not_finite", 0), ("not_finite", 1), ("predicted_worse", 0)])
+def test_what_fails_is_replaced_by_the_wiener_filter(model: ResidentModel, reason: str, n_updates: int) -> None:
+    ears, options = [models.ear(seed) for seed in range(3)], DesignOptions(n_updates=n_updates)
+    if reason == "predicted_worse":
+        failing = models.resident(models.checkpoint(1, std=30.0), USUAL)  # as one that was badly trained
+        answers = failing.design(ears, options)
+    else:
+        with models.damaged(model):
+            answers = model.design(ears, options)
+    for answer, rival in zip(answers, model.design(ears, replace(options, method="wmmse")), strict=True):
+        found, expected = whole(answer), whole(rival)
+        assert (found.replaced_because, found.method) == (reason, "wmmse")
+        np.testing.assert_allclose(
+            found.design.taps, expected.design.taps, atol=1e-3 * np.abs(expected.design.taps).max()
+        )
+        assert expected.replaced_because is None
+
+
+def test_one_ear_s_failure_is_its_own(model: ResidentModel) -> None:
+    """Of two ears in a batch only one is doubted; the other keeps the generator's filter."""
+    ears = [models.ear(1), models.ear(2)]
+    own = [each for each in model.backend.design(ears, K0) if isinstance(each, Design)]
+    limit_db = np.mean([each.prediction.mean_noise_reduction_db for each in own])
+    doubting = models.resident(models.checkpoint(1), WienerFallback(float(limit_db), -100.0))
+    both = [whole(each) for each in doubting.design(ears, K0)]
+    assert {each.replaced_because for each in both} == {None, "predicted_worse"}
+    assert both[0].design.times_ms == both[1].design.times_ms  # those of the batch, with the comparison
+    assert {"path_ratio", "generate", "reconstruct"} < set(both[0].design.times_ms)
+
+
+@pytest.mark.parametrize("margin_db", [0.0, 100.0])
+def test_who_has_all_compared_gets_the_better_of_two(model: ResidentModel, margin_db: float) -> None:
+    ears = [models.ear(1), models.ear(2)]
+    comparing = models.resident(models.checkpoint(1), WienerFallback(np.inf, margin_db))
+    rivals = comparing.design(ears, DesignOptions("wmmse"))
+    own = [each for each in comparing.backend.design(ears, K0) if isinstance(each, Design)]
+    for answer, first, second in zip(comparing.design(ears, K0), own, rivals, strict=True):
+        gain_db = nr_db(second) - first.prediction.mean_noise_reduction_db
+        assert (whole(answer).replaced_because is not None) == (gain_db > margin_db)
+
+
+def test_a_filter_that_keeps_its_ceiling_is_not_given_up_for_one_that_does_not(model: ResidentModel) -> None:
+    """A low ceiling is itself what makes the generator's filter take little away."""
+    (rival,) = model.design([models.ear(1)], DesignOptions("wmmse"))
+    ceiling_db = whole(rival).design.prediction.max_gain_db - 20.0
+    (answer,) = model.design([replace(models.ear(1), max_gain_db=ceiling_db)], K0)
+    assert nr_db(answer) < USUAL.below_db
+    assert nr_db(rival) - nr_db(answer) > USUAL.margin_db
+    assert whole(answer).replaced_because is None
+    assert whole(answer).design.prediction.max_gain_db <= ceiling_db + GAIN_MARGIN_DB
+
+
+def test_where_no_method_has_a_filter_the_generator_s_error_stands(model: ResidentModel) -> None:
+    huge = replace(models.ear(1), primary=np.full(8, 3e38, np.float32))
+    (answer,) = model.design([huge], K0)
+    assert isinstance(answer, SynthesisError)
+    assert not USUAL.is_doubtful(InvalidPaths("primary: too many bins", "primary"))
+
+
+def test_other_methods_have_no_fallback() -> None:
+    failing = models.resident(models.checkpoint(1, std=30.0), WienerFallback(np.inf, -100.0))
+    (answer,) = failing.design([models.ear(1)], DesignOptions("ratio_base"))
+    assert (whole(answer).replaced_because, whole(answer).method) == (None, "ratio_base")
+
+
+def test_it_hides_no_damaged_model(model: ResidentModel) -> None:
+    model.check()
+    with models.damaged(model), pytest.raises((GoldenMismatch, NonFiniteFilter)):
+        model.check()
+
+
+@pytest.mark.measured
+@pytest.mark.parametrize("n_updates", [0, 1])
+def test_no_measured_ear_needs_it(measured_data: Path, n_updates: int) -> None:
+    """Nor is any compared: they all lie above the limit."""
+    store = ModelStore(BUNDLED_ROOT)
+    model = ResidentModel.load(store, store.resolve("default"), models.DEVICE, USUAL)
+    for case in measured.measured_ears(measured_data):
+        paths = [each.astype(np.float32) for each in (case.estimated_primary, case.estimated_secondary)]
+        for known in (case.coherence.astype(np.float32), None):
+            (answer,) = model.backend.design([DesignInput(*paths, known)], DesignOptions(n_updates=n_updates))
+            assert isinstance(answer, Design)
+            assert not USUAL.is_doubtful(answer)

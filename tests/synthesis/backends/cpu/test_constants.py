@@ -1,0 +1,59 @@
+"""The core's constants are those of the method."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from synthesis import (
+    conventions,
+    estimate_uncertainty,
+    fir_wiener,
+    generator_config,
+    noise_reduction,
+    path_ratio,
+    profiles,
+    toeplitz,
+    wiener,
+)
+from synthesis.backends.cpu import build, layout
+from synthesis.octave_bands import AMP_BANDS, NR_BANDS, WIDE_BANDS
+
+METHOD = {
+    **dict.fromkeys(("SAMPLE_RATE_HZ", "N_TAPS", "DESIGN_N_FFT", "N_BINS"), conventions),
+    **dict.fromkeys(("HELD_LOW_HZ", "HELD_HIGH_HZ", "MAGNITUDE_FLOOR"), path_ratio),
+    **dict.fromkeys(("TEMPERATURE", "SUFFICIENT_DECREASE", "DAMPING_FLOOR", "LEAST_CEILING"), profiles),
+    **dict.fromkeys(("MOST_CEILING", "MAX_UPDATES", "SILENCE"), profiles),
+    **dict.fromkeys(("LATE_FROM_SAMPLES", "NO_LATE_PART", "PLAUSIBLE_RANGE"), estimate_uncertainty),
+    "TAPER": toeplitz,
+    "CEILING_SHARPNESS": fir_wiener,
+    "DRIVE_LIMIT": fir_wiener,
+    "COHERENCE_FLOOR": noise_reduction,
+    "NEPER_PER_DB": generator_config,
+}
+RENAMED = {
+    "FIRST_BAND": WIDE_BANDS[0],
+    "N_BANDS": len(WIDE_BANDS),
+    "NR_FIRST": NR_BANDS[0] - WIDE_BANDS[0],
+    "NR_COUNT": len(NR_BANDS),
+    "AMP_FIRST": AMP_BANDS[0] - WIDE_BANDS[0],
+    "AMP_COUNT": len(AMP_BANDS),
+    "RATIO_REGULARISATION": path_ratio.REGULARISATION,
+    "SYMBOL_DAMPING": fir_wiener.DAMPING,
+    "WIENER_ITERATIONS": fir_wiener.N_ITERATIONS,
+    "N_STEP_SCALES": len(profiles.STEP_SCALES),
+    "WMMSE_REGULARISATION": wiener.REGULARISATION,
+    "TINY": 2.0**-126,
+}
+
+
+def test_the_core_has_the_methods_constants() -> None:
+    text = (Path(build.SOURCES) / "method.h").read_text()
+    found = {name: float(value.rstrip("f")) for name, value in re.findall(r"#define (\w+) ([-\d.e]+f?)", text)}
+    expected = {name: float(getattr(module, name)) for name, module in METHOD.items()} | RENAMED
+    assert found == pytest.approx(expected, rel=1e-7)
+
+
+def test_the_layout_has_the_methods_constants() -> None:
+    for name in ("LOW_EDGE_HZ", "HIGH_EDGE_HZ", "EDGE_ORDER", "START_PENALTY", "DRIVE_LIMIT"):
+        assert getattr(layout, name) == getattr(fir_wiener, name)

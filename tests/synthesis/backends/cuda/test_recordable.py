@@ -1,0 +1,151 @@
+"""What is recorded never asks what a tensor holds, and takes nothing from the host.
+
+A tensor on `meta` has a shape and no values, so an operator whose result depends on values raises, as it would
+spoil a CUDA graph. What is copied to it shows: a tensor made of a Python list, or made on the host and moved, is a
+copy from pageable memory, which cannot be captured either.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+from synthesis.backends.cuda.buffers import BASES, N_FIGURES
+from synthesis.backends.cuda.graphs import RECORDED_METHODS
+from synthesis.backends.cuda.kernel_check import example_parameters
+from synthesis.backends.cuda.stages import Stages
+from synthesis.conventions import N_BINS, N_TAPS
+from synthesis.generator_config import GeneratorConfig
+from synthesis.paths import AcousticPaths
+from synthesis.profiles import MAX_UPDATES, PROFILES
+
+CONFIGS = {"prime-log": GeneratorConfig.prime_log(), "prime": GeneratorConfig.prime(n_fft=4096)}
+
+
+def run_every_stage(stages: Stages, device: str) -> Tensor:
+    """For two ears; the last figures. The buffers have only what stages look at."""
+
+    def rows(*shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
+        return torch.ones(2, *shape, dtype=dtype, device=device)
+
+    inputs: Any = SimpleNamespace(
+        primary=rows(N_BINS, dtype=torch.complex64),
+        secondary=rows(N_BINS, dtype=torch.complex64),
+        reference_psd=rows(N_BINS),
+        coherence=rows(N_BINS),
+        max_gain_db=rows(1),
+    )
+    inputs.paths = AcousticPaths(inputs.primary, inputs.secondary)
+    outputs: Any = SimpleNamespace(
+        taps=rows(N_TAPS),
+        history=rows(3, MAX_UPDATES + 1),
+        n_applied=rows(dtype=torch.int32),
+        stopped=rows(dtype=torch.int32),
+        figures=rows(len(BASES), N_FIGURES),
+    )
+    with torch.inference_mode():
+        for method in RECORDED_METHODS:
+            taps = stages.initial_filter(method, inputs)
+        for profile in PROFILES:
+            update = stages.begin_updates(profile, inputs, taps, outputs)
+            update()
+        return torch.stack([stages.predict(basis, inputs, outputs.taps) for basis in BASES])
+
+
+class NothingOfNumbers(TorchFunctionMode):
+    """Raises where a tensor on `meta` is made of Python's numbers, which no operator shows."""
+
+    def __torch_function__(
+        self, func: Any, types: Iterable[type], args: Sequence[Any] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        result = func(*args, **(kwargs or {}))
+        makes = func in (torch.tensor, torch.as_tensor, torch.asarray, Tensor.new_tensor)
+        indexes = func in (Tensor.__getitem__, Tensor.__setitem__)
+        by_list = indexes and any(isinstance(each, list) for each in tree_leaves(args[1], is_leaf=_is_list))
+        if (by_list or (makes and not isinstance(args[-1], Tensor))) and _is_meta(args[0] if indexes else result):
+            raise AssertionError(f"{func.__name__} brings numbers from the host")
+        return result
+
+
+class NothingOfTensors(TorchDispatchMode):
+    """Raises where an operator on `meta` reads a tensor on the host. A single number may go along with a launch."""
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        return False  # which would be imported to be skipped, in ten seconds
+
+    def __torch_dispatch__(
+        self, func: Any, types: Iterable[type], args: Sequence[Any] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        given = [each for each in tree_leaves((args, kwargs or {})) if isinstance(each, Tensor)]
+        result = func(*args, **(kwargs or {}))
+        moves = str(func._schema.name).endswith(("::copy_", "::_to_copy"))
+        taken = [each for each in given if each.device.type == "cpu" and (each.ndim or moves)]
+        if taken and any(_is_meta(each) for each in (*given, *tree_leaves(result))):
+            raise AssertionError(f"{func} brings {[tuple(each.shape) for each in taken]} from the host")
+        return result
+
+
+def _is_list(value: object) -> bool:
+    return isinstance(value, list)
+
+
+def _is_meta(value: object) -> bool:
+    return isinstance(value, Tensor) and value.device.type == "meta"
+
+
+@contextmanager
+def nothing_from_the_host() -> Iterator[None]:
+    with NothingOfNumbers(), NothingOfTensors():
+        yield
+
+
+class Launched:
+    """In the place of a kernel: computes nothing."""
+
+    def __getitem__(self, grid: tuple[int, ...]) -> Callable[..., None]:
+        return lambda *arguments, **options: None
+
+
+@pytest.mark.parametrize(("name", "kernels"), [("prime-log", False), ("prime", False), ("prime-log", True)])
+def test_no_stage_takes_anything_from_the_host(name: str, kernels: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    if kernels:
+        pytest.importorskip("triton", reason="Triton is not installed (pip install .[gpu])")
+        from synthesis.backends.cuda.kernels import features, fir_wiener, gauss_newton, generator, toeplitz
+
+        for module in (features, fir_wiener, gauss_newton, generator, toeplitz):
+            for kernel in module.N_WARPS:
+                monkeypatch.setattr(module, kernel, Launched())
+    own = Stages(example_parameters(CONFIGS[name]), torch.device("meta"), kernels=kernels)
+    run_every_stage(own, "meta")  # what is computed once and kept has been
+    with nothing_from_the_host():
+        assert run_every_stage(own, "meta").device.type == "meta"
+
+
+@pytest.mark.parametrize(
+    "copy",
+    [
+        lambda each: each.new_tensor([0.0, 1.0]),
+        lambda each: torch.tensor(1.0, device=each.device),
+        lambda each: torch.arange(3).to(each.device),
+        lambda each: each.copy_(torch.zeros(N_BINS)),
+        lambda each: each[[0, 2]],
+    ],
+)
+def test_a_copy_from_the_host_is_caught(copy: Callable[[Tensor], object]) -> None:
+    there = torch.empty(N_BINS, device="meta")
+    with nothing_from_the_host(), pytest.raises(AssertionError, match="from the host"):
+        copy(there)
+
+
+@pytest.mark.parametrize("reading", [lambda each: each.sum().item(), lambda each: each[each > 0]])
+def test_a_reading_is_caught(reading: Callable[[Tensor], object]) -> None:
+    with pytest.raises((RuntimeError, NotImplementedError)):
+        reading(torch.empty(N_BINS, device="meta"))

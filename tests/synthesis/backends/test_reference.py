@@ -1,0 +1,170 @@
+"""The reference behind the backends' seam: NumPy in, NumPy out, each ear for itself."""
+
+from dataclasses import fields, replace
+
+import numpy as np
+import pytest
+import torch
+
+from synthesis import noise_reduction
+from synthesis.backends import METHODS, DesignInput, DesignOptions, Prediction, create_backend
+from synthesis.backends.base import Design
+from synthesis.backends.reference import ReferenceBackend, build_generator, build_synthesizer, model_parameters
+from synthesis.conventions import DESIGN_N_FFT, N_BINS
+from synthesis.errors import InvalidPaths, NonFiniteFilter
+from synthesis.generator import Generator
+from synthesis.generator_config import GeneratorConfig
+from synthesis.paths import AcousticPaths
+from tests.model_store import cases
+from tests.synthesis.cases import relative_error
+
+CONFIGS = {
+    "prime-log": GeneratorConfig.prime_log(n_channels=8, dilations=(1, 2)),
+    "prime-log, minimum phase": GeneratorConfig.prime_log(realisation="minimum_phase"),
+    "prime": GeneratorConfig.prime(n_fft=4096),
+}
+
+
+@pytest.fixture(scope="module")
+def backend() -> ReferenceBackend:
+    """Random weights, in float64."""
+    return ReferenceBackend(cases.parameters(1, CONFIGS["prime-log"]), torch.float64)
+
+
+def ear(seed: int) -> DesignInput:
+    primary, secondary, coherence = cases.ear(seed)
+    return DesignInput(primary, secondary, coherence=coherence)
+
+
+def designed(answer: object) -> Design:
+    assert isinstance(answer, Design)
+    return answer
+
+
+@pytest.mark.parametrize("config", CONFIGS.values(), ids=CONFIGS)
+def test_the_shapes_of_a_configuration_are_those_of_the_module(config: GeneratorConfig) -> None:
+    generator = Generator(config)
+    assert list(config.weight_shapes.items()) == [(k, tuple(v.shape)) for k, v in generator.state_dict().items()]
+    assert config.n_parameters == generator.n_parameters
+
+
+def test_parameters_make_the_synthesizer_that_they_came_from() -> None:
+    made = cases.parameters(3)
+    state = torch.random.get_rng_state()
+    synthesizer = build_synthesizer(made, torch.float64)
+    assert torch.equal(torch.random.get_rng_state(), state)  # a model may be loaded in a seeded run
+    generator = synthesizer.generator
+    assert not generator.training
+    assert not any(each.requires_grad for each in generator.parameters())
+    again = model_parameters(generator, synthesizer.reference_psd, synthesizer.band_uncertainty)
+    assert again.config == made.config
+    assert list(again.weights) == list(made.weights)
+    assert all(np.array_equal(again.weights[name], made.weights[name]) for name in made.weights)
+    for tensor in build_generator(made).parameters():
+        tensor.fill_(7)
+    assert all(np.array_equal(again.weights[name], made.weights[name]) for name in made.weights)
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("n_updates", [0, 2])
+def test_a_batch_is_designed_and_predicted_as_the_synthesizer_does(
+    backend: ReferenceBackend, method: str, n_updates: int
+) -> None:
+    ears = [ear(1), replace(ear(2), coherence=None), replace(ear(3), max_gain_db=6.0)]
+    found = [designed(each) for each in backend.design(ears, DesignOptions(method, n_updates, "fine"))]
+    own = backend.synthesizer
+    for each, answer in zip(ears, found, strict=True):
+        responses = (torch.from_numpy(path)[None].double() for path in (each.primary, each.secondary))
+        paths = AcousticPaths.from_impulse_responses(*responses)
+        refined = own.design(paths, n_updates, method=method, profile="fine", max_gain_db=each.max_gain_db)
+        coherence = None if each.coherence is None else torch.from_numpy(each.coherence)[None].double()
+        assert answer.taps.dtype == np.float32
+        assert relative_error(answer.taps, refined.taps[0]) < 1e-6  # rounded to float32
+        assert answer.refinement.applied == int(refined.n_applied[0])
+        assert len(answer.refinement.objective) == answer.refinement.applied + 1
+        assert answer.refinement.objective == pytest.approx(refined.objective[0, : answer.refinement.applied + 1])
+        same_figures(answer.prediction, own.predict(paths, refined.taps, coherence))
+        assert answer.prediction.basis == ("model" if coherence is None else "coherence")
+    assert set(found[0].times_ms) <= {"path_ratio", "generate", "reconstruct", "refine", "predict"}
+    assert all(each >= 0 for each in found[0].times_ms.values())
+
+
+def same_figures(found: Prediction, expected: noise_reduction.Prediction) -> None:
+    for each in fields(expected):
+        # Figures are compared in dB and in RMS, the filters' rounding to float32 between them.
+        np.testing.assert_allclose(
+            getattr(found, each.name), getattr(expected, each.name)[0].numpy(), rtol=1e-5, atol=1e-5
+        )
+
+
+def test_responses_and_their_spectra_are_the_same_ear(backend: ReferenceBackend) -> None:
+    responses = ear(4)
+    spectra = replace(
+        responses,
+        primary=np.fft.rfft(responses.primary, DESIGN_N_FFT).astype(np.complex64),
+        secondary=np.fft.rfft(responses.secondary, DESIGN_N_FFT).astype(np.complex64),
+    )
+    first, second = (designed(each) for each in backend.design([responses, spectra], DesignOptions(n_updates=1)))
+    # The spectra are rounded to complex64, which an inversion magnifies.
+    assert relative_error(first.taps, second.taps) < 1e-4
+
+
+def test_an_ear_of_its_own_noise_is_designed_for_that_noise(backend: ReferenceBackend) -> None:
+    plain = ear(5)
+    own = replace(plain, reference_psd=cases.reference_psd()[::-1].copy())
+    given = replace(plain, reference_psd=cases.reference_psd())
+    first, second, third = (designed(x) for x in backend.design([plain, own, given], DesignOptions(n_updates=1)))
+    assert relative_error(third.taps, first.taps) < 1e-6
+    assert relative_error(second.taps, first.taps) > 2e-5
+
+
+def test_one_ears_fault_is_its_own(backend: ReferenceBackend) -> None:
+    good = ear(6)
+    nan = good.primary * np.float32(np.nan)
+    faulty = [
+        replace(good, primary=nan),
+        good,
+        replace(good, secondary=np.zeros(8, np.float32)),
+        replace(good, primary=np.ones(DESIGN_N_FFT + 1, np.float32)),
+        replace(good, primary=np.ones(N_BINS - 1, np.complex64)),
+        replace(good, coherence=good.coherence * np.float32(np.nan)),
+    ]
+    answers = backend.design(faulty, DesignOptions())
+    kinds = [InvalidPaths, Design, InvalidPaths, InvalidPaths, InvalidPaths, NonFiniteFilter]
+    assert [type(each) for each in answers] == kinds
+    assert [getattr(each, "field", None) for each in answers[2:5]] == ["secondary", "primary", "primary"]
+    alone = designed(backend.design([good], DesignOptions())[0])
+    assert relative_error(designed(answers[1]).taps, alone.taps) < 1e-6
+    assert [type(each) for each in backend.design(faulty[:1], DesignOptions())] == [InvalidPaths]
+
+
+def test_a_filter_brought_along_is_predicted_on_estimates_and_evaluated_on_truth(backend: ReferenceBackend) -> None:
+    ears = [ear(7), replace(ear(8), coherence=None)]
+    designs = [designed(each) for each in backend.design(ears, DesignOptions(n_updates=1))]
+    taps = [each.taps for each in designs]
+    for prediction, design in zip(backend.predict(ears, taps), designs, strict=True):
+        assert isinstance(prediction, Prediction)
+        np.testing.assert_allclose(
+            prediction.noise_reduction_db, design.prediction.noise_reduction_db, rtol=0, atol=1e-4
+        )
+    exact = replace(ears[0], coherence=np.ones(N_BINS, np.float32))
+    (evaluated,), (certain,) = backend.evaluate(ears[:1], taps[:1]), backend.predict([exact], taps[:1])
+    assert isinstance(evaluated, Prediction)
+    assert isinstance(certain, Prediction)
+    np.testing.assert_allclose(evaluated.noise_reduction_db, certain.noise_reduction_db, rtol=0, atol=1e-4)
+    broken = taps[0] * np.float32(np.inf)
+    assert [type(each) for each in backend.predict(ears, [broken, taps[1]])] == [NonFiniteFilter, Prediction]
+
+
+def test_single_precision_is_near_double(backend: ReferenceBackend) -> None:
+    parameters = cases.parameters(1, CONFIGS["prime-log"])
+    single = create_backend("reference", parameters)
+    inputs, options = [ear(9), ear(10)], DesignOptions(n_updates=1)
+    for found, expected in zip(single.design(inputs, options), backend.design(inputs, options), strict=True):
+        # Toeplitz systems of condition 1e4 lose four of float32's seven digits.
+        assert relative_error(designed(found).taps, designed(expected).taps) < 2e-3
+
+
+def test_an_unknown_device_is_named() -> None:
+    with pytest.raises(ValueError, match="'tpu' does not exist; use cpu, cuda or reference"):
+        create_backend("tpu", cases.parameters(1))

@@ -1,0 +1,159 @@
+"""Each study runs on the tiny run, on held-out ears alone, and finds what must hold for any model."""
+
+import shutil
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from model_store.store import ModelStore
+from studies.calibration import __main__ as calibration
+from studies.ceiling import __main__ as ceiling
+from studies.correction import __main__ as correction
+from studies.limit import __main__ as limit
+from studies.resemblance import __main__ as resemblance
+from studies.sharing import __main__ as sharing
+from training.datasets.noise import read_noise, simulated_noise
+from training.datasets.pandar import read_pandar
+from training.datasets.simulated import simulate_listeners
+from training.measurements import Measurements
+from training.report import read_rows
+from training.run_folder import RunFolder, read_record
+
+pytestmark = pytest.mark.usefixtures("opened_once")
+
+
+def run(study, finished, tmp_path):
+    """The study's command on a copy of the run; its rows, of nobody in support."""
+    shutil.copytree(finished.folder / "out", tmp_path / "out")
+    study.main(["--run", str(tmp_path / "out"), "--store", str(finished.folder / "store")])
+    name = study.__name__.split(".")[1]
+    rows = pd.read_csv(tmp_path / "out" / f"{name}.csv", dtype={"estimate": str})
+    support = ModelStore(finished.folder / "store").manifest("simulated-prime-log-split00-seed0").support
+    assert not set(support) & set(rows.listener)
+    return rows
+
+
+@pytest.fixture(autouse=True)
+def two_queries(monkeypatch):
+    """Two of the held-out listeners: studies in seconds."""
+    indices = Measurements.indices
+
+    def fewer(self, listeners):
+        return indices(self, listeners[:2] if len(listeners) == 21 else listeners)
+
+    monkeypatch.setattr(Measurements, "indices", fewer)
+
+
+def test_a_lower_ceiling_costs_noise_reduction(finished, monkeypatch, tmp_path):
+    monkeypatch.setattr(ceiling, "CEILINGS_DB", (6.0, 30.0))
+    rows = run(ceiling, finished, tmp_path)
+    low, high = (rows[(rows.max_gain_db == limit) & (rows.k == 0)] for limit in (6.0, 30.0))
+    assert low.reached_gain_db.max() < 7.5 < high.reached_gain_db.max()
+    assert low.noise_reduction_db.mean() < high.noise_reduction_db.mean()
+    assert (tmp_path / "out" / "ceiling.png").stat().st_size > 10_000
+
+
+def test_refined_corrections_lower_the_objective(finished, monkeypatch, tmp_path):
+    monkeypatch.setattr(correction, "N_ITERATIONS", (2, 4))
+    rows = run(correction, finished, tmp_path)
+    by_ear = rows[rows.k == 0].pivot(index=["listener", "ear"], columns="n_iterations", values="objective")
+    assert list(by_ear.columns) == [0, 2, 4]
+    assert (by_ear.mean().diff()[[2, 4]] < 0).all()
+    # An update of the taps lowers it further, from wherever it starts.
+    updated = rows[rows.k == 1].pivot(index=["listener", "ear"], columns="n_iterations", values="objective")
+    assert (updated < by_ear).all(axis=None)
+
+
+def test_a_converged_design_knows_what_the_estimate_withholds(finished, monkeypatch, tmp_path):
+    monkeypatch.setattr(limit, "WINDOWS", (8192,))
+    monkeypatch.setattr(limit, "N_TO_CONVERGE", 6)
+    monkeypatch.setattr(limit, "CONVERGED", dict(list(limit.CONVERGED.items())[:2]))
+    rows = run(limit, finished, tmp_path)
+    means = rows.groupby(["estimate", "method", "k", "n_points"], dropna=False).noise_reduction_db.mean()
+    finest = "converged, finest grid"
+    assert means["true paths", finest, 6, 32_768] > means["8192", finest, 6, 32_768]
+    assert means["8192", "converged", 6, 8192] > means["8192", "wmmse", 3, 32_768]
+    # The same ears, filters and true paths as the run's own rows, which are scored in the time domain.
+    scored = read_rows(tmp_path / "out")
+    scored = scored[(scored.method == "prime-log") & (scored.k == 1) & (scored.profile == "fast")]
+    ears = rows[(rows.estimate == "8192") & (rows.method == "prime-log") & (rows.k == 1) & (rows.n_points == 8192)]
+    both = scored.merge(ears, on=["listener", "ear"], suffixes=("", "_spectral"))
+    assert len(both) == len(scored)
+    assert both.noise_reduction_db_spectral.to_numpy() == pytest.approx(both.noise_reduction_db.to_numpy(), abs=0.5)
+
+
+def test_other_data_or_splits_than_the_runs_are_one_clear_line(finished, tmp_path, capsys):
+    def message(out, *options):
+        with pytest.raises(SystemExit) as ended:
+            ceiling.main(["--run", str(out), "--store", str(finished.folder / "store"), *options])
+        assert ended.value.code == 2
+        error = capsys.readouterr().err
+        assert error.count("\n") == 1
+        return error
+
+    assert str(tmp_path / "nowhere") in message(tmp_path / "nowhere")
+    assert "--split: [99] is not finished" in message(finished.folder / "out", "--split", "99")
+    shutil.copytree(finished.folder / "out", tmp_path / "out")
+    settings, starts = read_record(tmp_path / "out" / "run.json")
+    RunFolder(tmp_path / "out").write_record(settings | {"noise_fingerprint": "another"}, starts)
+    assert f"--noise: these data have the fingerprint {settings['noise_fingerprint']}" in message(tmp_path / "out")
+
+
+def test_both_sides_of_a_split_are_scored_and_longer_trainings_go_on(tmp_path):
+    measurements = Measurements.calibrate(
+        simulate_listeners(3, 0), simulated_noise(0), window=8192, conditions="original"
+    )
+
+    def rows(names, updates, folder):
+        return list(sharing.study(measurements, names, [1], updates, 0, tmp_path / folder))
+
+    shared = rows(["wmmse_shared"], [1], "one")
+    assert [row["side"] for row in shared] == ["support", "held out"]
+    # One filter for two ears of one listener suits them better than those of two others.
+    assert shared[0]["noise_reduction_db"] > shared[1]["noise_reduction_db"] + 1
+    *_, stepped = rows(["skip_mp_phase"], [1, 2], "one")
+    *_, straight = rows(["skip_mp_phase"], [2], "two")
+    assert stepped["method"] == straight["method"] == "skip_mp_phase, phase zero"
+    assert stepped["noise_reduction_db"] == pytest.approx(straight["noise_reduction_db"], abs=1e-6)
+
+
+def test_the_calibration_study_scores_and_reports_each_setting(monkeypatch, tmp_path):
+    dataset, noise = simulate_listeners(2), simulated_noise()
+    monkeypatch.setattr(calibration, "open_dataset", lambda *_: dataset)
+    monkeypatch.setattr(calibration, "read_noise", lambda *_: noise)
+    settings = [calibration.Setting(snr_db=10.0, is_denoised=denoised) for denoised in (False, True)]
+    monkeypatch.setattr(calibration, "all_settings", lambda: settings)
+    arguments = ["--dataset", "simulated", "--noise", "unread", "--out", str(tmp_path / "out")]
+    assert calibration.main(arguments) == 0
+    rows = pd.read_csv(tmp_path / "out" / "rows.csv")
+    wmmse = rows[(rows.method == "wmmse") & (rows.k == 0)].groupby("setting").noise_reduction_db.mean()
+    assert wmmse["window8192_snr10_denoised"] > wmmse["window8192_snr10"] + 0.5
+    assert f"{wmmse['window8192_snr10']:.2f} / " in (tmp_path / "out" / "report.md").read_text()
+    assert (tmp_path / "out" / "sensitivity.png").stat().st_size > 10_000
+    # Started again it only reads.
+    monkeypatch.setattr(calibration, "estimates", lambda *_: pytest.fail("calibrated again"))
+    assert calibration.main(arguments) == 0
+
+
+def test_excess_delay_measures_a_delay():
+    minimum_phase = np.zeros((1, 8192))
+    minimum_phase[0, :64] = 0.8 ** np.arange(64)
+    for delay in (0, 3):
+        found = resemblance.excess_delays(np.roll(minimum_phase, delay, axis=1))
+        assert found[0] == pytest.approx(delay, abs=0.03)
+
+
+@pytest.mark.measured
+def test_simulated_listeners_resemble_measured_ones(measured_data):
+    found = resemblance.compare_with(read_pandar(measured_data), read_noise(measured_data / "noise"))
+    for base in ("ratio_base_full_4096_db", "ratio_base_held_8192_db"):
+        measured, simulated = found[base]
+        assert abs(simulated - measured) < 3
+    measured, simulated = found["wmmse_8192_db"]
+    assert abs(simulated - measured) < 2
+    for path in ("primary", "secondary"):
+        (low, _, high), (simulated_low, _, simulated_high) = found[f"excess_delay_{path}"]
+        assert low <= simulated_low
+        assert simulated_high <= high
+        assert 0.5 < found[f"band_spread_ratio_{path}"] < 2

@@ -1,1 +1,0 @@
-"""What the figures owe to the calibration: `python -m training.calibration_study`, see `__main__`."""

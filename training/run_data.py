@@ -1,0 +1,140 @@
+"""What the tasks of a run share: options, data, splits, calibration, recipes. Nothing here trains or scores."""
+
+from __future__ import annotations
+
+from functools import cached_property, lru_cache
+from pathlib import Path
+from typing import Literal
+
+import torch
+from pydantic import BaseModel, ConfigDict
+
+from model_store.store import ModelStore
+from training.config import TrainingConfig
+from training.datasets import open_dataset
+from training.datasets.noise import read_noise, simulated_noise
+from training.datasets.splits import Split, make_splits
+from training.measurements import Measurements
+from training.methods import GENERATORS, Recipe
+from training.run_folder import RunFolder, device_name
+from training.scoring import TimeDomainScore
+from training.training_set import TrainingSet
+
+SPLIT_SEED = 0
+QUICK_UPDATES = {"prime": 12, "prime-log": 120}
+QUICK_QUERIES = 2
+
+
+class Options(BaseModel):
+    """All that a worker needs to know; `run_splits.parse` says what each one means."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    dataset: Literal["pandar", "ten-path", "simulated"]
+    data: Path | None
+    noise: Path | None
+    window: int
+    regularisation: float
+    conditions: Literal["original", "all"]
+    n_splits: int
+    support: int | None
+    updates: int | None
+    quick: bool
+    device: str
+    store: Path
+    out: Path
+
+
+@lru_cache(maxsize=1)
+def open_run(options: Options) -> RunData:
+    """The run's data in this process: read once, calibrated once."""
+    return RunData(options)
+
+
+class RunData:
+    """Data set, noises, splits, and what is computed of them when it is first needed."""
+
+    def __init__(self, options: Options) -> None:
+        """Read the data; DatasetError says what is wrong with them."""
+        self.options = options
+        self.device = choose_device(options.device)
+        self.dataset = open_dataset(options.dataset, options.data)
+        self.noise = read_noise(options.noise) if options.noise else simulated_noise()
+        self.splits = make_splits(
+            self.dataset.listeners, options.n_splits, options.support, SPLIT_SEED, self.dataset.name
+        )
+        self.store = ModelStore(options.store)
+        self.folder = RunFolder(options.out)
+        self._latest_set: tuple[object, TrainingSet] | None = None
+
+    @cached_property
+    def measurements(self) -> Measurements:
+        """Every ear's simulated calibration."""
+        return Measurements.calibrate(
+            self.dataset,
+            self.noise,
+            window=self.options.window,
+            conditions=self.options.conditions,
+            regularisation=self.options.regularisation,
+        )
+
+    @cached_property
+    def score(self) -> TimeDomainScore:
+        """The score of every method."""
+        return TimeDomainScore(self.noise)
+
+    def settings(self) -> dict[str, object]:
+        """What decides the results of a task; not which tasks run, nor where. Kept in run.json."""
+        options = self.options
+        return {
+            "dataset": self.dataset.name,
+            "data_fingerprint": self.dataset.fingerprint,
+            "simulated": self.dataset.is_simulated,
+            "noise_fingerprint": self.noise.fingerprint,
+            "simulated_noise": self.noise.is_simulated,
+            "window": options.window,
+            "regularisation": options.regularisation,
+            "conditions": options.conditions,
+            "support": options.support,
+            "updates": options.updates,
+            "quick": options.quick,
+            "generators": {
+                name: {
+                    "layout": recipe.layout(self.dataset.n_fft).to_dict(),
+                    "training": self.configuration(recipe).model_dump(),
+                }
+                for name, recipe in GENERATORS.items()
+            },
+        }
+
+    def configuration(self, recipe: Recipe) -> TrainingConfig:
+        """A recipe's training configuration with the command line's changes."""
+        options = self.options
+        return recipe.configuration(
+            window=options.window,
+            regularisation=options.regularisation,
+            n_updates=options.updates or (QUICK_UPDATES[recipe.kind] if options.quick else None),
+            conditions="original" if options.conditions == "original" else None,
+        )
+
+    def queries(self, split: Split) -> tuple[str, ...]:
+        """The split's held-out listeners, a few of them in a quick run."""
+        return split.query[:QUICK_QUERIES] if self.options.quick else split.query
+
+    def training_set(self, support: tuple[str, ...], config: TrainingConfig, seed: int) -> TrainingSet:
+        """The support's cases; the latest set is kept, because a split's seeds share it."""
+        key = (support, config.model_dump_json(), seed)
+        if self._latest_set is None or self._latest_set[0] != key:
+            self._latest_set = key, self.measurements.training_set(support, config, self.device, seed=seed)
+        return self._latest_set[1]
+
+    def device_name(self) -> str:
+        """For records and tables."""
+        return device_name(self.device)
+
+
+def choose_device(name: str) -> torch.device:
+    """`auto`, `cpu` or `cuda` -> a device; ValueError where the one asked for is not there."""
+    if name == "cuda" and not torch.cuda.is_available():
+        raise ValueError("--device: torch sees no CUDA device; use cpu or auto")
+    return torch.device("cuda" if torch.cuda.is_available() and name != "cpu" else "cpu")
