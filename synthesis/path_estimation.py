@@ -43,11 +43,15 @@ class PathEstimate:
     """What a calibration knows: causal impulse responses [..., taps] and the coherence of x and e_0 per bin.
 
     coherence: magnitude-squared, 0 to 1, [..., 16385], interpolated linearly onto the design grid.
+    primary_variance, secondary_variance: expected |error|^2 of each path per bin of the design grid, in the paths'
+    own unit squared, [..., 16385]; None for an estimate without a prior (`synthesis.path_prior`).
     """
 
     primary: Real
     secondary: Real
     coherence: Real
+    primary_variance: Real | None = None
+    secondary_variance: Real | None = None
 
 
 @dataclass(frozen=True, eq=False)

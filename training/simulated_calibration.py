@@ -30,11 +30,13 @@ _PAIRS_AT_ONCE = 8  # bounds the memory: about 13 MB a pair at window 8192
 
 @dataclass(frozen=True)
 class PathEstimate:
-    """`synthesis.path_estimation.PathEstimate` in tensors: [n_pairs, taps] twice, and [n_pairs, 16385]."""
+    """`synthesis.path_estimation.PathEstimate` in tensors: [n_pairs, taps] twice, then [n_pairs, 16385]."""
 
     primary: Tensor
     secondary: Tensor
     coherence: Tensor
+    primary_variance: Tensor | None = None
+    secondary_variance: Tensor | None = None
 
 
 def simulate_calibration(
