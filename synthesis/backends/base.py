@@ -40,21 +40,47 @@ class ModelParameters:
     band_uncertainty: Float32
 
 
+MAX_CONDITIONS = 16
+
+
 @dataclass(frozen=True, eq=False)
-class DesignInput:
-    """The measured acoustics of one ear. All numbers are finite; neither path is all zero.
+class Condition:
+    """One pair of paths that a filter must serve: a seating, a direction, a way of wearing.
 
     primary, secondary: each either a one-sided spectrum on the design grid, complex64 [16385], or a causal impulse
     response at 48 kHz, float32 [1 to 32768]. coherence: magnitude-squared coherence of the calibration, float32
-    [16385], 0 to 1; None if unknown. reference_psd: mean square per bin of the noise to design for, float32
-    [16385]; None: the model's reference noise. max_gain_db: ceiling on |W|; infinity: none.
+    [16385], 0 to 1; None if unknown. All numbers are finite; neither path is all zero. feedback: loudspeaker to
+    outer microphone, as `secondary`; None: the loudspeaker is not heard there. weight: above 0, relative to the
+    other conditions. label: names the condition in answers and errors.
     """
 
     primary: Float32 | Complex64
     secondary: Float32 | Complex64
     coherence: Float32 | None = None
+    feedback: Float32 | Complex64 | None = field(default=None, kw_only=True)
+    weight: float = field(default=1.0, kw_only=True)
+    label: str = field(default="", kw_only=True)
+
+
+@dataclass(frozen=True, eq=False)
+class DesignInput(Condition):
+    """The measured acoustics of one ear: usually one condition, whose fields are its own; or several, for all of
+    which there shall be one filter, the further ones in `others`.
+
+    reference_psd: mean square per bin of the noise to design for, float32 [16385]; None: the model's reference
+    noise. max_gain_db: ceiling on |W|; infinity: none. others: up to 15 further conditions. latency_samples: delay
+    of the signal chain that no secondary path holds, 0 to 1024, fractions included.
+    """
+
     reference_psd: Float32 | None = None
     max_gain_db: float = DEFAULT_MAX_GAIN_DB
+    others: tuple[Condition, ...] = field(default=(), kw_only=True)
+    latency_samples: float = field(default=0.0, kw_only=True)
+
+    @property
+    def conditions(self) -> tuple[Condition, ...]:
+        """All conditions, this input's own first."""
+        return (self, *self.others)
 
 
 @dataclass(frozen=True)
@@ -133,6 +159,14 @@ class Design:
     refinement: RefinementRecord
     prediction: Prediction
     times_ms: dict[str, float] = field(default_factory=dict)
+
+
+def require_single(ear: DesignInput) -> None:
+    """Raise InvalidOption for an input that is more than one condition without latency and feedback."""
+    asked = {"conditions": ear.others, "latency_samples": ear.latency_samples, "feedback": ear.feedback is not None}
+    for name, value in asked.items():
+        if value:
+            raise InvalidOption(f"{name}: this backend designs without; leave it out", name)
 
 
 class Backend(Protocol):

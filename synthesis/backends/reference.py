@@ -21,6 +21,7 @@ from synthesis.backends.base import (
     ModelParameters,
     Prediction,
     RefinementRecord,
+    require_single,
 )
 from synthesis.backends.methods import STARTS
 from synthesis.conventions import DESIGN_N_FFT, N_BINS
@@ -179,10 +180,11 @@ class _Ears:
         paths: dict[int, AcousticPaths] = {}
         for place, each in enumerate(inputs):
             try:
+                require_single(each)
                 paths[place] = AcousticPaths(
                     _spectrum("primary", each.primary, psd), _spectrum("secondary", each.secondary, psd)
                 ).validate()
-            except InvalidPaths as error:
+            except SynthesisError as error:
                 self._faults[place] = error
         self.places = list(paths)
         if not paths:

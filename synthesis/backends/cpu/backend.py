@@ -19,6 +19,7 @@ from synthesis.backends.base import (
     ModelParameters,
     Prediction,
     RefinementRecord,
+    require_single,
 )
 from synthesis.backends.cpu.layout import core_parameters
 from synthesis.backends.cpu.library import Input, Profile, Result, address, core
@@ -90,7 +91,7 @@ class CpuBackend:
                 result.taps[:] = _float32(start(ear.primary, ear.secondary), N_TAPS)
             spent_ms = 1e3 * (perf_counter() - began)
             self._run(arrays, given, run, result)
-        except InvalidPaths as error:
+        except SynthesisError as error:
             return error
         taps, prediction = np.ctypeslib.as_array(result.taps).copy(), _prediction(ear, result)
         if isinstance(prediction, SynthesisError) or not np.isfinite(taps).all():
@@ -122,7 +123,7 @@ class CpuBackend:
         try:
             self._run(*_core_input(ear), run, result)
             return _prediction(ear, result)
-        except InvalidPaths as error:
+        except SynthesisError as error:
             return error
 
     def _run(self, arrays: Arrays, given: Input, run: Run, result: Result) -> None:
@@ -146,6 +147,7 @@ class CpuBackend:
 
 def _core_input(ear: DesignInput) -> tuple[Arrays, Input]:
     """The structure, and the arrays that it points into."""
+    require_single(ear)
     (primary, n_primary), (secondary, n_secondary) = (
         _path(each, name) for each, name in ((ear.primary, "primary"), (ear.secondary, "secondary"))
     )
