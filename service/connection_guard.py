@@ -2,7 +2,8 @@
 
 A `ConnectionGuard` stands between the socket and uvicorn's protocol. It holds a request's head back until it is
 whole, so that an endless one costs no more memory than its limit, and hands uvicorn bytes whose framing is certain:
-one head with at most one Content-Length, then as many bytes. Bodies are never taken in chunks (RFC 9112, 7.1), so
+one head with at most one Content-Length, then as many bytes. A design that cannot be made in time is refused by its
+head alone, and its body is dropped as it comes. Bodies are never taken in chunks (RFC 9112, 7.1), so
 `Transfer-Encoding` is refused in the head, and nothing that could follow a head without end is ever read.
 """
 
@@ -27,6 +28,10 @@ and the answer would be lost with it."""
 
 MAX_PIPELINED = 16
 """Requests that may wait behind the one that is being answered; they were sent without waiting for its answer."""
+
+MAX_DROPPED_BYTES = 2**20
+"""Longest body that is received to keep the connection of a refused request: dropping more takes longer than to
+connect again."""
 
 _REASONS = {
     400: b"Bad Request",
@@ -67,15 +72,19 @@ class ConnectionGuard(asyncio.Protocol):
 
     settings: Settings
     on_refusal: Callable[[Problem], None]
-    """Told of each problem."""
+    """Told of each problem of the connection itself."""
+    refusal_for_load: Callable[[bytes], Problem | None]
+    """Given a head: why its request is refused at once, if it is."""
 
     def __init__(self, **options: Any) -> None:
         """options: of uvicorn's protocol."""
         self._inner = _UvicornProtocol(self, **options)
         self._loop = self._inner.loop
         self._is_management = MANAGEMENT in self._inner.app_state
-        self._head = bytearray()
+        self._head = b""
         self._body_left = 0
+        self._is_dropping = False
+        """Whether the body belongs to a request that was refused by its head."""
         self._unanswered: deque[RequestResponseCycle] = deque()
         self._is_refused = False
         self._timer: asyncio.TimerHandle | None = None
@@ -108,7 +117,8 @@ class ConnectionGuard(asyncio.Protocol):
             if self._body_left:
                 part, data = data[: self._body_left], data[self._body_left :]
                 self._body_left -= len(part)
-                self._inner.data_received(part)
+                if not self._is_dropping:
+                    self._inner.data_received(part)
             else:
                 data = self._take_head(data)
         if self._is_refused:
@@ -133,18 +143,17 @@ class ConnectionGuard(asyncio.Protocol):
         if not self._head:
             data = data.lstrip(b"\r\n")  # between two requests (RFC 9112, 2.2)
         begin = max(len(self._head) - 3, 0)
-        self._head += data
-        if self._head and not self._head[:1].isalpha():  # no method begins so; TLS on this port does
+        data, self._head = self._head + data, b""
+        if data and not data[:1].isalpha():  # no method begins so; TLS on this port does
             self.refuse(_MALFORMED)
             return b""
-        end = self._head.find(b"\r\n\r\n", begin) + 4
-        if end == 3 or end > self.settings.max_header_bytes:
-            if len(self._head) > self.settings.max_header_bytes:
-                limit = self.settings.max_header_bytes
+        end, limit = data.find(b"\r\n\r\n", begin) + 4, self.settings.max_header_bytes
+        if end == 3 or end > limit:
+            self._head = data
+            if len(data) > limit:
                 self.refuse(Problem("headers-too-large", f"the request's head is longer than {limit} bytes"))
             return b""
-        head, rest = bytes(self._head[:end]), bytes(self._head[end:])
-        self._head.clear()
+        head, rest = data[:end], data[end:]
         self._stop_timer()
         while self._unanswered and self._unanswered[0].response_complete:
             self._unanswered.popleft()
@@ -157,10 +166,23 @@ class ConnectionGuard(asyncio.Protocol):
         except Problem as problem:
             self.refuse(problem)
             return b""
-        self._inner.data_received(head)
-        if not self._is_refused:
-            self._unanswered.append(self._inner.cycle)
+        self._is_dropping = self._is_refused_for_load(head)
+        if not self._is_dropping:
+            self._inner.data_received(head)
+            if not self._is_refused:
+                self._unanswered.append(self._inner.cycle)
         return rest
+
+    def _is_refused_for_load(self, head: bytes) -> bool:
+        """Whether a request was refused by its head. The answers to those before it come first."""
+        if self._is_management or self._is_answering() or (problem := self.refusal_for_load(head)) is None:
+            return False
+        if self._body_left > MAX_DROPPED_BYTES:
+            self._answer_and_close(problem)
+        else:
+            self._answer(problem, self._inner.server_state.default_headers)
+            self._inner.on_response_complete()  # how long the connection is kept is uvicorn's to say
+        return True
 
     def _is_answering(self) -> bool:
         return any(not cycle.response_complete for cycle in self._unanswered)
@@ -192,17 +214,24 @@ class ConnectionGuard(asyncio.Protocol):
             return
         self._is_refused = True
         self._stop_timer()
-        self._head.clear()
+        self._head = b""
         self.on_refusal(problem)
         if self._is_answering():  # there is an answer to come, which ends the connection
             self._unanswered[-1].keep_alive = False
             return
-        response = problem.response()
-        lines = [b"HTTP/1.1 %d %s" % (problem.status, _REASONS[problem.status]), b"connection: close"]
-        lines += [name + b": " + value for name, value in response.raw_headers]
-        self._transport.write(b"\r\n".join(lines) + b"\r\n\r\n" + bytes(response.body))
+        self._answer_and_close(problem)
+
+    def _answer_and_close(self, problem: Problem) -> None:
+        self._is_refused = True
+        self._answer(problem, [(b"connection", b"close")])
         self._transport.write_eof()
         self._loop.call_later(LINGER_S, self._transport.close)
+
+    def _answer(self, problem: Problem, headers: list[tuple[bytes, bytes]]) -> None:
+        response = problem.response()
+        lines = [b"HTTP/1.1 %d %s" % (problem.status, _REASONS[problem.status])]
+        lines += [name + b": " + value for name, value in (*headers, *response.raw_headers)]
+        self._transport.write(b"\r\n".join(lines) + b"\r\n\r\n" + bytes(response.body))
 
 
 class _LingeringTransport:
@@ -255,7 +284,13 @@ def _framed(head: bytes) -> tuple[bytes, int]:
     return head, int(lengths[0])
 
 
-def guarded(settings: Settings, on_refusal: Callable[[Problem], None]) -> type[ConnectionGuard]:
-    """The protocol under these settings; on_refusal: as there."""
-    members = {"settings": settings, "on_refusal": staticmethod(on_refusal)}
+def guarded(
+    settings: Settings, on_refusal: Callable[[Problem], None], refusal_for_load: Callable[[bytes], Problem | None]
+) -> type[ConnectionGuard]:
+    """The protocol under these settings; on_refusal, refusal_for_load: as there."""
+    members = {
+        "settings": settings,
+        "on_refusal": staticmethod(on_refusal),
+        "refusal_for_load": staticmethod(refusal_for_load),
+    }
     return type("ConnectionGuard", (ConnectionGuard,), members)

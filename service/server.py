@@ -11,19 +11,23 @@ import socket
 import sys
 from contextlib import suppress
 from pathlib import Path
+from time import perf_counter
 from types import FrameType
 from typing import Any
 
 import uvicorn
 from fastapi import FastAPI
+from starlette.requests import Request
 from starlette.types import Receive, Scope, Send
 from uvicorn.config import STARTUP_FAILURE
 
-from service.admission.admission import MANAGEMENT
+from service.admission.admission import MANAGEMENT, Gate
 from service.api.context import Service
-from service.api.routes import ServiceRoute
+from service.api.json_answers import server_timing
+from service.api.routes import ROUTES, ServiceRoute
 from service.connection_guard import guarded
-from service.errors import Problem
+from service.engine.types import Refused
+from service.errors import Problem, to_problem
 from service.settings import Settings
 
 logger = logging.getLogger(__name__)
@@ -149,6 +153,49 @@ class DirectDispatch:
             await found(scope, receive, send)
 
 
+class LoadShedder:
+    """Refuses designs by their heads while the engine has too much to do: it takes a third of the time that
+    uvicorn and the routes would take, and under load most requests are refused.
+
+    Whatever else is to say about a request is left to the application.
+    """
+
+    def __init__(self, service: Service) -> None:
+        """service: that refuses."""
+        self._service = service
+        self._lines = {
+            f"{route.method} {route.path}".encode(): route.path for route in ROUTES if route.gate is Gate.DESIGN
+        }
+
+    def __call__(self, head: bytes) -> Problem | None:
+        """Why the request with this head is refused for load, if it is."""
+        began, service = perf_counter(), self._service
+        if not service.engine.is_busy or service.engine.readiness.draining:
+            return None
+        first, *lines = head[:-4].split(b"\r\n")
+        target, _, version = first.rpartition(b" ")
+        path = self._lines.get(target.partition(b"?")[0])
+        if path is None or version != b"HTTP/1.1":
+            return None
+        fields = [line.partition(b":") for line in lines]
+        headers = [(name.lower(), value.strip(b" \t")) for name, _, value in fields]
+        if any(name in (b"expect", b"connection") for name, _ in headers):
+            return None
+        try:
+            service.admission.reject_if_overloaded(Request({"type": "http", "headers": headers}), began)
+        except Problem:
+            return None
+        except Refused as refused:
+            problem = to_problem(refused)
+        else:
+            return None
+        assert problem is not None
+        service.metrics.count(path, "", problem.status, problem.code)
+        timing = {"Server-Timing": server_timing({"total": 1e3 * (perf_counter() - began)})}
+        problem.headers = {**(problem.headers or {}), **timing}
+        return problem
+
+
 def server(app: FastAPI, settings: Settings) -> uvicorn.Server:
     """A server for the application: uvloop and httptools by name, so that a machine without them says so; no access
     log, no WebSockets, requests under way finished at the end."""
@@ -158,7 +205,11 @@ def server(app: FastAPI, settings: Settings) -> uvicorn.Server:
     def refused(problem: Problem) -> None:
         service.metrics.count("", "", problem.status, problem.code)
 
-    options: dict[str, Any] = {"http": guarded(settings, refused), "loop": "uvloop"}
+    def traced(head: bytes) -> None:
+        """Every request has a trace, so the application answers it."""
+
+    shedder = traced if service.tracing else LoadShedder(service)
+    options: dict[str, Any] = {"http": guarded(settings, refused, shedder), "loop": "uvloop"}
     options |= {"ws": "none", "lifespan": "on"}
     return OperatedServer(
         uvicorn.Config(

@@ -120,6 +120,13 @@ class Admission:
             with policy.memory.reserve(n_bytes):
                 yield Admitted(began, due, key, n_bytes)
 
+    def reject_if_overloaded(self, request: Request, began: float) -> None:
+        """Raise Refused for a design that the engine cannot make in time, before anything else of it is judged but
+        its key and its deadline, whose Problem is raised where they are wrong."""
+        self._keys.holder(request)
+        policy = self.policies[Gate.DESIGN]
+        policy.reject_if_overloaded(began + deadline_s(request, policy.deadline_ms))
+
     def charge_items(self, admitted: Admitted, n_items: int) -> None:
         """Let a request that was charged as one count as many against its key's quota."""
         if admitted.key is not None:
