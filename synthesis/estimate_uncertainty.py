@@ -13,14 +13,8 @@ from torch import Tensor
 from synthesis.noise_reduction import band_uncertainty
 from synthesis.octave_bands import WIDE_BANDS
 from synthesis.paths import AcousticPaths
+from synthesis.prediction import LATE_FROM_SAMPLES, NO_LATE_PART, PLAUSIBLE_RANGE
 from synthesis.spectra import band_matrix, squared_magnitude
-
-LATE_FROM_SAMPLES = 2048
-NO_LATE_PART = 1e-6
-"""A late share below -60 dB means that the response was cut, not that it is exact."""
-
-PLAUSIBLE_RANGE = 100.0
-"""Largest factor between an expected uncertainty and the support's typical one: 20 dB either way."""
 
 
 def late_share(paths: AcousticPaths, reference_psd: Tensor) -> Tensor:

@@ -19,10 +19,10 @@ import torch
 from torch import Tensor
 
 from synthesis.fir_wiener import DRIVE_LIMIT
-from synthesis.noise_reduction import HIGH_BANDS
 from synthesis.octave_bands import AMP_BANDS, NR_BANDS
 from synthesis.path_ratio import regularised_ratio
 from synthesis.paths import AcousticPaths
+from synthesis.prediction import HIGH_BANDS
 from synthesis.profiles import (
     BUDGET,
     CONVERGED,

@@ -17,19 +17,8 @@ from synthesis.conventions import COHERENCE_FLOOR
 from synthesis.errors import InvalidOption
 from synthesis.octave_bands import AMP_BANDS, NR_BANDS, WIDE_BANDS
 from synthesis.paths import AcousticPaths
+from synthesis.prediction import END_OF_RESPONSE, HIGH_BANDS, LATE_FROM_SAMPLES, LOW_BANDS, SILENCE, columns
 from synthesis.spectra import band_matrix, squared_magnitude
-
-SILENCE = 1e-12
-"""Of the strongest band's power: a band with less counts as silent."""
-
-LOW_BANDS = tuple(n for n in WIDE_BANDS if n < AMP_BANDS[0])
-HIGH_BANDS = tuple(n for n in WIDE_BANDS if n > AMP_BANDS[-1])
-"""Below 44.7 Hz and above 8.9 kHz, where amplification is heard but not counted in AMP."""
-
-
-def columns(bands: tuple[int, ...]) -> slice:
-    """The columns of adjacent bands among the 31 of WIDE_BANDS."""
-    return slice(bands[0] - WIDE_BANDS[0], bands[-1] - WIDE_BANDS[0] + 1)
 
 
 @dataclass(frozen=True)
@@ -107,6 +96,42 @@ def predict(
         max_gain_db=level_db(squared_magnitude(response).amax(-1)),
         control_rms=(reference_psd * squared_magnitude(response)).sum(-1).sqrt(),
     )
+
+
+def band_sums(
+    paths: AcousticPaths, taps: Tensor, reference_psd: Tensor, coherence: Tensor | None, *, is_true: bool = False
+) -> Tensor:
+    """What `synthesis.prediction.predict` is told of each of the taps [batch, 2048]: [batch, N_SUMS].
+
+    coherence: [batch, n_bins]; None: none. is_true: the paths are exact, so what only tells of uncertainty is 0.
+    """
+    membership = band_matrix(WIDE_BANDS, paths.n_fft, reference_psd.dtype, reference_psd.device)
+    response = torch.fft.rfft(taps, n=paths.n_fft)
+    played = paths.secondary * response
+    error = paths.primary - played
+    cross = reference_psd * error.conj() * played
+    power = reference_psd * squared_magnitude(paths.primary)
+    powers = [
+        power,
+        reference_psd * squared_magnitude(error),
+        reference_psd * squared_magnitude(played),
+        cross.real,
+        cross.imag,
+    ]
+    length = torch.zeros_like(power[..., 0])
+    if is_true:
+        powers += [torch.zeros_like(power)] * 2
+    else:
+        heard = torch.fft.irfft(paths.primary, n=paths.n_fft)
+        powers.append(torch.zeros_like(power) if coherence is None else _unexplained(power, coherence))
+        late = torch.fft.rfft(torch.nn.functional.pad(heard[..., LATE_FROM_SAMPLES:], (LATE_FROM_SAMPLES, 0)))
+        powers.append(reference_psd * squared_magnitude(late))
+        lag = torch.arange(1, paths.n_fft + 1, dtype=power.dtype, device=power.device)
+        is_heard = heard.abs() > END_OF_RESPONSE * heard.abs().amax(-1, keepdim=True)
+        length = (lag * is_heard).amax(-1)
+    gain = squared_magnitude(response)
+    rest = torch.stack((gain.amax(-1), (reference_psd * gain).sum(-1), length), dim=-1)
+    return torch.cat((*(each @ membership for each in powers), rest), dim=-1)
 
 
 def figures(disturbance: Tensor, error: Tensor, max_gain_db: Tensor, control_rms: Tensor) -> Prediction:

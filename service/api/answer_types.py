@@ -72,6 +72,26 @@ class OutOfBand(TypedDict):
 
 
 @_documented
+class LevelReduction(TypedDict):
+    """Reduction of the reference noise's level from 20 Hz to 20 kHz, dB; positive is quieter."""
+
+    unweighted: float
+    a_weighted: float
+    """With the A-weighting of IEC 61672-1."""
+
+
+@_documented
+class Sensitivity(TypedDict):
+    """Loss of mean noise reduction where the secondary path is not the measured one, dB; the worse of both
+    directions."""
+
+    gain_1_db: float
+    """Its level is 1 dB higher or lower."""
+    delay_1_sample: float
+    """It is one sample later or earlier."""
+
+
+@_documented
 class Prediction(TypedDict):
     """What the filter will do."""
 
@@ -89,6 +109,8 @@ class Prediction(TypedDict):
     wide_amplification_db: float
     """The same over the 31 bands from 20 Hz to 20 kHz."""
     out_of_band_db: OutOfBand
+    level_reduction_db: LevelReduction
+    sensitivity_db: Sensitivity
     max_gain_db: float
     """Largest |W|."""
     control_rms: float

@@ -36,6 +36,8 @@ EVALUATION: Json = {
         "amplification_db": 0.0,
         "wide_amplification_db": 0.1,
         "out_of_band_db": {"low": -3.2, "high": 0.4},
+        "level_reduction_db": {"unweighted": 12.0, "a_weighted": 14.7},
+        "sensitivity_db": {"gain_1_db": 6.5, "delay_1_sample": 5.1},
         "max_gain_db": 27.9,
         "control_rms": 0.071,
     },

@@ -166,6 +166,14 @@ def prediction_document(prediction: Prediction) -> answer_types.Prediction:
         "amplification_db": prediction.amplification_db,
         "wide_amplification_db": prediction.wide_amplification_db,
         "out_of_band_db": {"low": prediction.out_of_band_low_db, "high": prediction.out_of_band_high_db},
+        "level_reduction_db": {
+            "unweighted": prediction.level_reduction_db,
+            "a_weighted": prediction.a_weighted_level_reduction_db,
+        },
+        "sensitivity_db": {
+            "gain_1_db": prediction.gain_sensitivity_db,
+            "delay_1_sample": prediction.delay_sensitivity_db,
+        },
         "max_gain_db": prediction.max_gain_db,
         "control_rms": prediction.control_rms,
     }

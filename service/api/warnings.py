@@ -2,29 +2,35 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from service.api.validation import Path
 from service.engine.types import Replaced
 from synthesis.backends.base import DesignInput, Prediction
-from synthesis.conventions import N_BINS, SAMPLE_RATE_HZ
-from synthesis.octave_bands import AMP_BANDS, NR_BANDS, edges_hz, nominal_hz
+from synthesis.conventions import N_BINS
+from synthesis.octave_bands import AMP_BANDS, WIDE_BANDS, nominal_hz
+from synthesis.prediction import HIGH_BANDS, LOW_BANDS
 
 WARNINGS = {
     "generator_replaced": "The generator's filter was not finite, or its predicted noise reduction was clearly "
     "lower than that of the Wiener filter for the same paths, which is the answer (method `wmmse`).",
     "prediction_from_model": "No coherence was sent: the prediction uses the average uncertainty of the model's "
     "support listeners.",
-    "low_coherence": "The mean coherence from 50 Hz to 5 kHz is below 0.9: the paths are poorly measured.",
+    "low_coherence": "This measurement is less certain than those of the model's support listeners, which takes "
+    "more than 1 dB from the predicted mean noise reduction.",
     "resampled_grid": "A spectrum was resampled to the design grid of 32768 points.",
     "gain_above_ceiling": "The largest |W| is more than 1 dB above max_gain_db.",
     "amplification": "A band from 50 Hz to 8 kHz is predicted to become louder by more than 1 dB.",
-    "out_of_band_louder": "Below 44.7 Hz or above 8.9 kHz the level is predicted to rise by more than 1 dB.",
+    "outer_band_louder": "A band from 20 to 40 Hz or from 10 to 20 kHz is predicted to become louder by more than "
+    "1 dB.",
+    "out_of_band_louder": "The former name of `outer_band_louder`, sent beside it.",
     "little_noise_reduction": "The predicted mean noise reduction is below 3 dB.",
 }
 """Meaning of each code."""
 
-LOW_COHERENCE = 0.9
+COSTLY_UNCERTAINTY_DB = 1.0
 GAIN_MARGIN_DB = 1.0
 LOUDER_DB = 1.0
 LITTLE_NOISE_REDUCTION_DB = 3.0
@@ -43,26 +49,29 @@ def collect_warnings(
     sent: primary and secondary path as sent. used: the same, resampled. replaced: why the Wiener filter replaced
     the generator's, if it did.
     """
+    outer = _louder(prediction, LOW_BANDS + HIGH_BANDS)
     found: dict[str, str | None] = {
         "generator_replaced": _REPLACED[replaced] if replaced else None,
         "prediction_from_model": None if used.coherence is not None else "no coherence was sent",
-        "low_coherence": _low_coherence(used),
+        "low_coherence": _low_coherence(used, prediction),
         "resampled_grid": _resampled(sent),
         "gain_above_ceiling": _above_ceiling(used, prediction),
-        "amplification": _amplified(prediction),
-        "out_of_band_louder": _louder_outside(prediction),
+        "amplification": _louder(prediction, AMP_BANDS),
+        "outer_band_louder": outer,
+        "out_of_band_louder": outer,
         "little_noise_reduction": _little(prediction),
     }
     return [{"code": code, "detail": detail} for code, detail in found.items() if detail is not None]
 
 
-def _low_coherence(used: DesignInput) -> str | None:
-    if used.coherence is None:
+def _low_coherence(used: DesignInput, prediction: Prediction) -> str | None:
+    cost_db = prediction.uncertainty_cost_db
+    if used.coherence is None or cost_db <= COSTLY_UNCERTAINTY_DB:
         return None
-    bins_per_hz = 2 * (N_BINS - 1) / SAMPLE_RATE_HZ
-    low_hz, high_hz = edges_hz(NR_BANDS[0])[0], edges_hz(NR_BANDS[-1])[1]
-    mean = float(used.coherence[round(low_hz * bins_per_hz) : round(high_hz * bins_per_hz)].mean())
-    return f"the mean coherence is {mean:.3f}" if mean < LOW_COHERENCE else None
+    return (
+        f"{cost_db:.1f} dB of the predicted mean are missing for it: "
+        "measure again with less noise at the error microphone, louder probes or longer recordings"
+    )
 
 
 def _resampled(sent: tuple[Path, Path]) -> str | None:
@@ -76,15 +85,11 @@ def _above_ceiling(used: DesignInput, prediction: Prediction) -> str | None:
     return f"the largest |W| is {prediction.max_gain_db:.1f} dB, the ceiling {used.max_gain_db:.1f} dB"
 
 
-def _amplified(prediction: Prediction) -> str | None:
-    worst = int(np.argmin(prediction.noise_reduction_db))
-    louder_db = -float(prediction.noise_reduction_db[worst])
-    return f"{nominal_hz(AMP_BANDS[worst]):g} Hz: {louder_db:.1f} dB louder" if louder_db > LOUDER_DB else None
-
-
-def _louder_outside(prediction: Prediction) -> str | None:
-    low, high = prediction.out_of_band_low_db, prediction.out_of_band_high_db
-    return f"low {low:+.1f} dB, high {high:+.1f} dB" if max(low, high) > LOUDER_DB else None
+def _louder(prediction: Prediction, bands: Sequence[int]) -> str | None:
+    """Every one of the bands that becomes louder by more than LOUDER_DB."""
+    louder_db = {n: -float(prediction.band_reduction_db[n - WIDE_BANDS[0]]) for n in bands}
+    found = [f"{nominal_hz(n):g} Hz: {each:.1f} dB louder" for n, each in louder_db.items() if each > LOUDER_DB]
+    return ", ".join(found) or None
 
 
 def _little(prediction: Prediction) -> str | None:

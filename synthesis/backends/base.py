@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, Protocol
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from synthesis.backends.methods import METHODS
 from synthesis.errors import InvalidOption, SynthesisError
 from synthesis.generator_config import GeneratorConfig
+from synthesis.prediction import Prediction
 from synthesis.profiles import MAX_UPDATES, PROFILES
 
 Float32 = NDArray[np.float32]
@@ -105,29 +106,6 @@ class DesignOptions:
             raise InvalidOption(f"profile: {self.profile!r} does not exist; use one of {known}", "profile")
         if not 0 <= self.n_updates <= MAX_UPDATES:
             raise InvalidOption(f"k: {self.n_updates} updates were requested; use 0 to {MAX_UPDATES}", "k")
-
-
-@dataclass(frozen=True, eq=False)
-class Prediction:
-    """Predicted effect of a filter at one ear; `synthesis.noise_reduction` computes it.
-
-    basis: source of the uncertainty, which is the calibration's coherence or the model's support listeners.
-    noise_reduction_db: per band from 50 Hz to 8 kHz, float32 [23], positive is quieter; mean_noise_reduction_db:
-    over the 21 bands to 5 kHz. amplification_db: mean over the 23 bands of how much louder they become, >= 0;
-    wide_amplification_db: over 31 bands, 20 Hz to 20 kHz. out_of_band_low_db (17.8 to 44.7 Hz) and
-    out_of_band_high_db (8.9 to 22.4 kHz): change of level, positive is louder. max_gain_db: largest |W|.
-    control_rms: RMS of the loudspeaker signal w * x, in the unit of x.
-    """
-
-    basis: Literal["coherence", "model"]
-    noise_reduction_db: Float32
-    mean_noise_reduction_db: float
-    amplification_db: float
-    wide_amplification_db: float
-    out_of_band_low_db: float
-    out_of_band_high_db: float
-    max_gain_db: float
-    control_rms: float
 
 
 @dataclass(frozen=True)

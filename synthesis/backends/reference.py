@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import fields
 from time import perf_counter
 from typing import TypeVar
 
@@ -25,11 +24,11 @@ from synthesis.backends.base import (
 )
 from synthesis.backends.methods import STARTS
 from synthesis.conventions import DESIGN_N_FFT, N_BINS
-from synthesis.errors import InvalidPaths, NonFiniteFilter, SynthesisError
+from synthesis.errors import InvalidPaths, SynthesisError
 from synthesis.gauss_newton import Refinement
 from synthesis.generator import Generator
-from synthesis.octave_bands import WIDE_BANDS
 from synthesis.paths import AcousticPaths
+from synthesis.prediction import Basis, not_finite, predict
 from synthesis.synthesizer import Synthesizer
 
 Answer = TypeVar("Answer")
@@ -87,6 +86,7 @@ class ReferenceBackend:
     ) -> None:
         """dtype: torch.float32 or torch.float64, of everything between input and answer."""
         self.synthesizer = build_synthesizer(parameters, dtype, device)
+        self._band_uncertainty = parameters.band_uncertainty
 
     def design(self, inputs: Sequence[DesignInput], options: DesignOptions) -> list[Design | SynthesisError]:
         """As `Backend.design`; a path that is not finite, all zero or too long is InvalidPaths in its place."""
@@ -153,12 +153,14 @@ class ReferenceBackend:
         answers: list[Prediction | SynthesisError] = []
         for item, coherence in enumerate(ears.coherence):
             own = slice(item, item + 1)
-            paths, psd = ears.paths[own], ears.reference_psd[own]
-            if paths_are_exact:
-                found = noise_reduction.predict(paths, taps[own], psd, uncertainty=psd.new_zeros(len(WIDE_BANDS)))
+            sums = noise_reduction.band_sums(
+                ears.paths[own], taps[own], ears.reference_psd[own], coherence, is_true=paths_are_exact
+            )
+            basis: Basis | None = None if paths_are_exact else "model" if coherence is None else "coherence"
+            if bool(torch.isfinite(taps[own]).all()):
+                answers.append(predict(sums[0].double().cpu().numpy(), basis, self._band_uncertainty))
             else:
-                found = self.synthesizer.predict(paths, taps[own], coherence, psd)
-            answers.append(_prediction(taps[own], found, is_known=paths_are_exact or coherence is not None))
+                answers.append(not_finite())
         return answers
 
 
@@ -250,15 +252,3 @@ def _to_float32(tensor: Tensor) -> Float32:
 
 def _record(refinement: Refinement, item: int) -> RefinementRecord:
     return RefinementRecord(**refinement.verdict(item))  # type: ignore[arg-type]
-
-
-def _prediction(taps: Tensor, found: noise_reduction.Prediction, *, is_known: bool) -> Prediction | SynthesisError:
-    """A batch of one as plain numbers, or what is wrong with them."""
-    bands, *scalars = (getattr(found, each.name).double().cpu() for each in fields(found))
-    numbers = [float(each) for each in scalars]
-    if not bool(torch.isfinite(taps).all() and torch.isfinite(bands).all()) or not np.isfinite(numbers).all():
-        return NonFiniteFilter(
-            "control filter: its taps or predicted figures are NaN or infinite; "
-            "scale the paths so that their squares times the reference spectrum fit into float32"
-        )
-    return Prediction("coherence" if is_known else "model", bands[0].float().numpy(), *numbers)

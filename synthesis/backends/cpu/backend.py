@@ -26,7 +26,8 @@ from synthesis.backends.cpu.library import Input, Profile, Result, address, core
 from synthesis.backends.methods import STARTS, Path
 from synthesis.conventions import DESIGN_N_FFT, N_BINS, N_TAPS
 from synthesis.errors import InvalidPaths, NonFiniteFilter, SynthesisError
-from synthesis.octave_bands import AMP_BANDS, WIDE_BANDS
+from synthesis.octave_bands import WIDE_BANDS
+from synthesis.prediction import Basis, not_finite, predict
 from synthesis.profiles import PROFILES, VERDICTS, RefinementProfile
 
 Run = Callable[[int, Input, Result], int]
@@ -50,6 +51,7 @@ class CpuBackend:
     def __init__(self, parameters: ModelParameters) -> None:
         """Loads the core and hands it a copy of the model. Raises RuntimeError where the core cannot be loaded."""
         self._core = core()
+        self._band_uncertainty = parameters.band_uncertainty
         given, arrays = core_parameters(parameters)
         self._model = self._core.prime_model_create(byref(given))
         del arrays  # which `given` points into
@@ -93,9 +95,11 @@ class CpuBackend:
             self._run(arrays, given, run, result)
         except SynthesisError as error:
             return error
-        taps, prediction = np.ctypeslib.as_array(result.taps).copy(), _prediction(ear, result)
-        if isinstance(prediction, SynthesisError) or not np.isfinite(taps).all():
-            return _not_finite()
+        taps, prediction = np.ctypeslib.as_array(result.taps).copy(), self._prediction(_basis(ear), result)
+        if isinstance(prediction, SynthesisError):
+            return prediction
+        if not np.isfinite(taps).all():
+            return not_finite()
         record, n = result.record, result.record.applied
         times_ms = {stage: ms for stage, ms in zip(_STAGES, result.times_ms, strict=True) if not math.isnan(ms)}
         if start:
@@ -122,9 +126,12 @@ class CpuBackend:
 
         try:
             self._run(*_core_input(ear), run, result)
-            return _prediction(ear, result)
+            return self._prediction(None if is_true else _basis(ear), result)
         except SynthesisError as error:
             return error
+
+    def _prediction(self, basis: Basis | None, result: Result) -> Prediction | NonFiniteFilter:
+        return predict(np.ctypeslib.as_array(result.sums), basis, self._band_uncertainty)
 
     def _run(self, arrays: Arrays, given: Input, run: Run, result: Result) -> None:
         """Calls the core with a workspace of this call's own; InvalidPaths for a path that it refuses.
@@ -192,16 +199,5 @@ def _profile(profile: RefinementProfile) -> Profile:
     )
 
 
-def _prediction(ear: DesignInput, result: Result) -> Prediction | SynthesisError:
-    figures = np.ctypeslib.as_array(result.figures).copy()
-    if not np.isfinite(figures).all():
-        return _not_finite()
-    n = len(AMP_BANDS)
-    return Prediction("model" if ear.coherence is None else "coherence", figures[:n], *figures[n:].tolist())
-
-
-def _not_finite() -> NonFiniteFilter:
-    return NonFiniteFilter(
-        "control filter: the taps or the predicted figures are NaN or infinite; scale the paths so that their "
-        "spectra, and the spectra's squares times the reference spectrum, fit into float32"
-    )
+def _basis(ear: DesignInput) -> Basis:
+    return "model" if ear.coherence is None else "coherence"

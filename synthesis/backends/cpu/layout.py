@@ -46,7 +46,6 @@ def core_parameters(model: ModelParameters) -> tuple[Parameters, list[NDArray[np
         "frequency": frequency.astype(np.float32),
         **{name: values.astype(np.float32) for name, values in start.items()},
         "reference_psd": np.ascontiguousarray(model.reference_psd, np.float32),
-        "band_uncertainty": np.ascontiguousarray(model.band_uncertainty, np.float32),
     }
     structure = Parameters(
         n_fft=config.n_fft,

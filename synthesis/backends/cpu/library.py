@@ -13,11 +13,10 @@ from numpy.typing import NDArray
 
 from synthesis.backends.cpu.build import LEVELS, compile_core, library_file, machine
 from synthesis.conventions import N_TAPS
-from synthesis.octave_bands import AMP_BANDS
+from synthesis.prediction import N_SUMS
 from synthesis.profiles import MAX_UPDATES
 
-ABI = 1
-N_FIGURES = len(AMP_BANDS) + 7
+ABI = 2
 N_STAGES = 6
 
 _FloatPointer = c_void_p  # NumPy arrays give their address
@@ -33,10 +32,7 @@ class Parameters(Structure):
         ("bound", c_float),
         *((name, _FloatPointer) for name in ("weights", "pool_first", "pool_count", "lower", "pool_weights")),
         *((name, _FloatPointer) for name in ("fraction", "frequency", "start_weight", "start_penalty")),
-        *(
-            (name, _FloatPointer)
-            for name in ("start_ceiling", "start_average", "reference_psd", "band_uncertainty")
-        ),
+        *((name, _FloatPointer) for name in ("start_ceiling", "start_average", "reference_psd")),
     )
 
 
@@ -77,7 +73,7 @@ class Result(Structure):
 
     _fields_ = (
         ("taps", c_float * N_TAPS),
-        ("figures", c_float * N_FIGURES),
+        ("sums", c_double * N_SUMS),
         ("record", Record),
         ("times_ms", c_double * N_STAGES),
     )

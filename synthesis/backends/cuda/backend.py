@@ -25,7 +25,7 @@ from synthesis.backends.cuda.stage_clock import StageClock
 from synthesis.backends.cuda.stages import Stages
 from synthesis.backends.methods import STARTS
 from synthesis.errors import DeviceLost, NonFiniteFilter, SynthesisError
-from synthesis.octave_bands import AMP_BANDS
+from synthesis.prediction import Basis, not_finite, predict
 from synthesis.profiles import MAX_UPDATES, PROFILES, VERDICTS
 
 logger = logging.getLogger(__name__)
@@ -57,6 +57,7 @@ class CudaBackend:
         where they do not, a warning says why. False: torch's operators alone.
         """
         self.device = torch.device(device)
+        self._band_uncertainty = parameters.band_uncertainty
         use_full_float32()
         if kernels:
             reason = unsupported_reason(self.device, parameters.config)
@@ -95,12 +96,12 @@ class CudaBackend:
                 batch.run(*update)
             self._clock.mark("refine")
             self._predict(batch, bases)
-            taps, history, n_applied, stopped, figures = batch.outputs.fetch()
+            taps, history, n_applied, stopped, sums = batch.outputs.fetch()
             times_ms = self._clock.times_ms()
 
         answers: list[Design | SynthesisError] = []
         for row, basis in enumerate(bases):
-            prediction = faults.get(row) or _prediction(taps[row], figures[BASES.index(basis), row], basis)
+            prediction = faults.get(row) or self._prediction(taps[row], sums, row, basis)
             if isinstance(prediction, SynthesisError):
                 answers.append(prediction)
                 continue
@@ -130,11 +131,14 @@ class CudaBackend:
             faults = self._load(batch, inputs)
             batch.outputs.write_taps(taps)
             self._predict(batch, bases)
-            figures = batch.outputs.fetch()[-1]
-        return [
-            faults.get(row) or _prediction(taps[row], figures[BASES.index(basis), row], basis)
-            for row, basis in enumerate(bases)
-        ]
+            sums = batch.outputs.fetch()[-1]
+        return [faults.get(row) or self._prediction(taps[row], sums, row, basis) for row, basis in enumerate(bases)]
+
+    def _prediction(self, taps: Float32, sums: Float32, row: int, basis: str) -> Prediction | NonFiniteFilter:
+        if not np.isfinite(taps).all():
+            return not_finite()
+        known: dict[str, Basis] = {"model": "model", "coherence": "coherence"}
+        return predict(sums[BASES.index(basis), row], known.get(basis), self._band_uncertainty)
 
     def _batch(self, n_ears: int) -> BatchGraphs:
         if not 1 <= n_ears <= self.max_batch:
@@ -186,18 +190,6 @@ def _all_keys() -> list[tuple[str, ...]]:
 
 def _bases(inputs: Sequence[DesignInput]) -> list[str]:
     return ["model" if ear.coherence is None else "coherence" for ear in inputs]
-
-
-def _prediction(taps: Float32, figures: Float32, basis: str) -> Prediction | NonFiniteFilter:
-    """One row of figures in plain numbers."""
-    if not (np.isfinite(taps).all() and np.isfinite(figures).all()):
-        return NonFiniteFilter(
-            "control filter: its taps or predicted figures are NaN or infinite; "
-            "scale the paths so that their squares times the reference spectrum fit into float32"
-        )
-    n_bands = len(AMP_BANDS)
-    numbers = [float(each) for each in figures[n_bands:]]
-    return Prediction("model" if basis == "model" else "coherence", figures[:n_bands].copy(), *numbers)
 
 
 def _record(history: Float32, n_applied: int, stopped: int, n_updates: int) -> RefinementRecord:

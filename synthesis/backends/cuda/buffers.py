@@ -11,15 +11,12 @@ from torch import Tensor
 from synthesis.backends.base import DEFAULT_MAX_GAIN_DB, Complex64, DesignInput, Float32, require_single
 from synthesis.conventions import DESIGN_N_FFT, N_BINS, N_TAPS
 from synthesis.errors import InvalidPaths, SynthesisError
-from synthesis.octave_bands import AMP_BANDS
 from synthesis.paths import AcousticPaths
+from synthesis.prediction import N_SUMS
 from synthesis.profiles import MAX_UPDATES
 
 BASES = ("model", "coherence", "exact")
 """What a prediction's uncertainty comes from: the support listeners, a coherence, or nothing is uncertain."""
-
-N_FIGURES = len(AMP_BANDS) + 7
-"""Numbers of one prediction, in the order of `synthesis.noise_reduction.Prediction`."""
 
 
 class BatchInputs:
@@ -120,26 +117,26 @@ class BatchOutputs:
 
     Owns one block on the device and its twin on the host, which `fetch` brings up to date. Views of the device's
     block: `taps` float32 [size, 2048]; `history` float32 [size, 3, 9], J, step scale and the solver's residual, the
-    latest update last, NaN before the first; `n_applied` and `stopped` int32 [size]; `figures` float32
-    [3, size, 30], a prediction for each of BASES.
+    latest update last, NaN before the first; `n_applied` and `stopped` int32 [size]; `sums` float32
+    [3, size, 220], what `synthesis.prediction.predict` is told for each of BASES.
     """
 
     def __init__(self, size: int, device: torch.device) -> None:
-        lengths = (size * N_TAPS, size * 3 * (MAX_UPDATES + 1), size, size, len(BASES) * size * N_FIGURES)
+        lengths = (size * N_TAPS, size * 3 * (MAX_UPDATES + 1), size, size, len(BASES) * size * N_SUMS)
         self.block = torch.zeros(sum(lengths), device=device)
         self._staged = torch.zeros(sum(lengths), pin_memory=device.type == "cuda")
-        self.taps, self.history, self.n_applied, self.stopped, self.figures = self._views(self.block, size, lengths)
+        self.taps, self.history, self.n_applied, self.stopped, self.sums = self._views(self.block, size, lengths)
         self.host = [each.numpy() for each in self._views(self._staged, size, lengths)]
 
     @staticmethod
     def _views(block: Tensor, size: int, lengths: tuple[int, ...]) -> tuple[Tensor, ...]:
-        taps, history, n_applied, stopped, figures = block.split(lengths)
+        taps, history, n_applied, stopped, sums = block.split(lengths)
         return (
             taps.view(size, N_TAPS),
             history.view(size, 3, MAX_UPDATES + 1),
             n_applied.view(torch.int32),
             stopped.view(torch.int32),
-            figures.view(len(BASES), size, N_FIGURES),
+            sums.view(len(BASES), size, N_SUMS),
         )
 
     def fetch(self) -> tuple[Float32, Float32, np.ndarray, np.ndarray, Float32]:
@@ -147,8 +144,8 @@ class BatchOutputs:
         self._staged.copy_(self.block, non_blocking=True)
         if self.block.device.type == "cuda":
             torch.cuda.current_stream().synchronize()
-        taps, history, n_applied, stopped, figures = self.host
-        return taps, history, n_applied, stopped, figures
+        taps, history, n_applied, stopped, sums = self.host
+        return taps, history, n_applied, stopped, sums
 
     def write_taps(self, taps: Sequence[Float32]) -> None:
         """Filters that were brought along, into the first rows."""

@@ -109,7 +109,7 @@ class BatchGraphs:
 
     def _predict(self, basis: str) -> None:
         found = self._stages.predict(basis, self.inputs, self.outputs.taps)
-        self.outputs.figures[BASES.index(basis)].copy_(found)
+        self.outputs.sums[BASES.index(basis)].copy_(found)
 
     def _buffer_addresses(self) -> tuple[int, ...]:
         return tuple(each.data_ptr() for each in (self.inputs.block, self.outputs.block, self.start))

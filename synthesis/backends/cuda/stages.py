@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import fields
 
 import numpy as np
 import torch
@@ -15,7 +14,6 @@ from synthesis.backends.cuda.buffers import BatchInputs, BatchOutputs
 from synthesis.backends.cuda.channels_last import for_inference
 from synthesis.backends.reference import build_synthesizer
 from synthesis.generator_config import NEPER_PER_DB
-from synthesis.octave_bands import WIDE_BANDS
 from synthesis.profiles import FAST, FINE, MAX_UPDATES, PROFILES
 from synthesis.wiener import design_wmmse
 
@@ -93,16 +91,10 @@ class Stages:
         return update
 
     def predict(self, basis: str, inputs: BatchInputs, taps: Tensor) -> Tensor:
-        """The fields of `noise_reduction.Prediction` side by side, [size, 30]. basis: one of BASES."""
-        paths, psd = inputs.paths, inputs.reference_psd
-        if basis == "exact":
-            uncertainty = psd.new_zeros(len(WIDE_BANDS))
-            found = noise_reduction.predict(paths, taps, psd, uncertainty=uncertainty)
-        else:
-            coherence = inputs.coherence if basis == "coherence" else None
-            found = self._synthesizer.predict(paths, taps, coherence, psd)
-        values = [getattr(found, each.name) for each in fields(found)]
-        return torch.cat([each if each.ndim == 2 else each.unsqueeze(-1) for each in values], dim=-1)
+        """What `synthesis.prediction.predict` is told, [size, N_SUMS]. basis: one of BASES."""
+        coherence = inputs.coherence if basis == "coherence" else None
+        is_true = basis == "exact"
+        return noise_reduction.band_sums(inputs.paths, taps, inputs.reference_psd, coherence, is_true=is_true)
 
     def nbytes(self) -> int:
         """Memory of the weights."""

@@ -112,7 +112,7 @@ struct prime_model {
     generator network;
     point_grid grid;
     wiener_start start;
-    const float *psd[N_GRIDS], *uncertainty;
+    const float *psd[N_GRIDS];
 };
 
 struct prime_workspace {
@@ -220,7 +220,6 @@ EXPORT prime_model *prime_model_create(const prime_parameters *p)
             collect(p->reference_psd, edges[i].n_bins, DESIGN_N_FFT >> (12 + i), psd);
         model->psd[i] = psd;
     }
-    model->uncertainty = copied(a, p->band_uncertainty, sizeof(float) * 2 * N_BANDS);
     if (a->failed) {
         prime_model_free(model);
         return NULL;
@@ -251,7 +250,7 @@ EXPORT prime_workspace *prime_workspace_create(const prime_model *model)
         &ws->refinement.inverse_ceiling, &ws->refinement.wr, &ws->refinement.wi, &ws->refinement.er, &ws->refinement.ei,
         &ws->refinement.dr, &ws->refinement.di, &ws->refinement.cr, &ws->refinement.ci, &ws->refinement.symbol,
         &ws->refinement.descent_r, &ws->refinement.descent_i, &ws->refinement.power, &ws->prediction.power,
-        &ws->prediction.wr, &ws->prediction.wi,
+        &ws->prediction.wr, &ws->prediction.wi, &ws->prediction.second, &ws->prediction.third, &ws->prediction.fourth,
         /* per point of the generator's grid, at most one point per bin */
         &ws->features.log_primary, &ws->features.log_secondary, &ws->features.log_ratio, &ws->wiener.terms[0],
         &ws->wiener.terms[1], &ws->wiener.terms[2],
@@ -385,9 +384,8 @@ static void predict_effect(const prime_model *model, prime_workspace *ws, const 
                      prime_result *result)
 {
     const float *psd = input->psd ? input->psd : model->psd[N_GRIDS - 1];
-    uncertainty_basis basis = is_true ? NOTHING_UNKNOWN : input->coherence ? FROM_COHERENCE : FROM_MODEL;
     predict(&edges[N_GRIDS - 1], &plans[N_GRIDS - 1], &ws->prediction, ws->pr, ws->pi, ws->sr, ws->si, psd,
-            input->coherence, basis, model->uncertainty, result->taps, result->figures);
+            input->coherence, is_true, result->taps, result->sums);
 }
 
 /* Designs a filter, applies up to n_updates updates and predicts its effect. Returns FAULT_NONE, or which path is

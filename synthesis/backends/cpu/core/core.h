@@ -7,7 +7,7 @@
 #include "refinement.h"
 #include "prediction.h"
 
-#define PRIME_ABI 1
+#define PRIME_ABI 2
 
 enum { FAULT_NONE, FAULT_PRIMARY, FAULT_SECONDARY };
 enum { METHOD_PRIME, METHOD_RATIO_BASE, METHOD_WMMSE, METHOD_GIVEN /* in result->taps */ };
@@ -23,8 +23,7 @@ typedef struct {
     const int32_t *pool_first, *pool_count, *lower;
     const float *pool_weights, *fraction, *frequency;
     const float *start_weight, *start_penalty, *start_ceiling, *start_average;
-    const float *reference_psd;    /* [16385] */
-    const float *band_uncertainty; /* [2][31] */
+    const float *reference_psd; /* [16385] */
 } prime_parameters;
 
 /* One ear. n_primary = 0: a spectrum of 16385 bins, interleaved; else so many samples of an impulse response. coherence
@@ -37,7 +36,7 @@ typedef struct {
 
 typedef struct {
     float taps[N_TAPS];
-    float figures[N_FIGURES];
+    double sums[N_SUMS];
     refinement_record record;
     double times_ms[N_STAGES]; /* NAN: the stage did not run */
 } prime_result;

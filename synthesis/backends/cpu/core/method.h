@@ -44,11 +44,10 @@
 /* wiener */
 #define WMMSE_REGULARISATION 1e-4
 
-/* noise_reduction, estimate_uncertainty */
+/* conventions, prediction, estimate_uncertainty */
 #define COHERENCE_FLOOR 1e-4f
+#define END_OF_RESPONSE 1e-6f
 #define LATE_FROM_SAMPLES 2048
-#define NO_LATE_PART 1e-6
-#define PLAUSIBLE_RANGE 100.0
 
 #define NEPER_PER_DB 0.11512925464970229
 

@@ -27,8 +27,8 @@ from synthesis.backends.cuda.kernels.fft import offsets, product, store_forward
 from synthesis.backends.cuda.kernels.toeplitz import solve, transform_constants
 from synthesis.conventions import DESIGN_N_FFT, N_TAPS
 from synthesis.fir_wiener import DRIVE_LIMIT
-from synthesis.noise_reduction import HIGH_BANDS
 from synthesis.octave_bands import NR_BANDS, edges_hz
+from synthesis.prediction import HIGH_BANDS
 from synthesis.profiles import (
     DAMPING_FLOOR,
     FAST,

@@ -7,11 +7,11 @@ import pytest
 
 from synthesis import (
     conventions,
-    estimate_uncertainty,
     fir_wiener,
     generator_config,
     noise_reduction,
     path_ratio,
+    prediction,
     profiles,
     toeplitz,
     wiener,
@@ -24,7 +24,7 @@ METHOD = {
     **dict.fromkeys(("HELD_LOW_HZ", "HELD_HIGH_HZ", "MAGNITUDE_FLOOR"), path_ratio),
     **dict.fromkeys(("TEMPERATURE", "SUFFICIENT_DECREASE", "DAMPING_FLOOR", "LEAST_CEILING"), profiles),
     **dict.fromkeys(("MOST_CEILING", "MAX_UPDATES", "SILENCE"), profiles),
-    **dict.fromkeys(("LATE_FROM_SAMPLES", "NO_LATE_PART", "PLAUSIBLE_RANGE"), estimate_uncertainty),
+    **dict.fromkeys(("LATE_FROM_SAMPLES", "END_OF_RESPONSE"), prediction),
     "TAPER": toeplitz,
     "CEILING_SHARPNESS": fir_wiener,
     "DRIVE_LIMIT": fir_wiener,

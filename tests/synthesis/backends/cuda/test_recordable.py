@@ -17,13 +17,14 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from synthesis.backends.cuda.buffers import BASES, N_FIGURES
+from synthesis.backends.cuda.buffers import BASES
 from synthesis.backends.cuda.graphs import RECORDED_METHODS
 from synthesis.backends.cuda.kernel_check import example_parameters
 from synthesis.backends.cuda.stages import Stages
 from synthesis.conventions import N_BINS, N_TAPS
 from synthesis.generator_config import GeneratorConfig
 from synthesis.paths import AcousticPaths
+from synthesis.prediction import N_SUMS
 from synthesis.profiles import MAX_UPDATES, PROFILES
 
 CONFIGS = {"prime-log": GeneratorConfig.prime_log(), "prime": GeneratorConfig.prime(n_fft=4096)}
@@ -48,7 +49,7 @@ def run_every_stage(stages: Stages, device: str) -> Tensor:
         history=rows(3, MAX_UPDATES + 1),
         n_applied=rows(dtype=torch.int32),
         stopped=rows(dtype=torch.int32),
-        figures=rows(len(BASES), N_FIGURES),
+        sums=rows(len(BASES), N_SUMS),
     )
     with torch.inference_mode():
         for method in RECORDED_METHODS:

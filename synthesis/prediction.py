@@ -1,0 +1,190 @@
+"""What a filter does, from powers per band: one definition in NumPy for every backend.
+
+A backend sums powers under the reference spectrum over the 31 one-third octaves from 20 Hz to 20 kHz; everything
+that is told of a filter follows from these sums. With the paths P and S, the filter W, the sound of the loudspeaker
+Y = S W and the residual E = P - Y, an error of the secondary path that turns Y into c Y leaves
+
+    |P - c Y|^2 = |E|^2 + 2 Re((1 - c) E* Y) + |1 - c|^2 |Y|^2,
+
+c = 10^(+-1/20) for a level that is off by 1 dB and exp(-+j omega) for one sample of delay.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from synthesis.conventions import SAMPLE_RATE_HZ
+from synthesis.errors import NonFiniteFilter
+from synthesis.octave_bands import AMP_BANDS, NR_BANDS, WIDE_BANDS, centre_hz
+
+Real = NDArray[np.floating]
+
+POWERS = ("disturbance", "residual", "control", "in_phase", "quadrature", "unexplained", "late")
+"""Of each band, the sum over its bins of the reference spectrum times |P|^2, |E|^2, |Y|^2, Re E* Y, Im E* Y,
+(1 - c) / c |P|^2 for a coherence c, and |P|^2 of the primary response from sample LATE_FROM_SAMPLES on."""
+
+N_SUMS = len(POWERS) * len(WIDE_BANDS) + 3
+"""Numbers that a backend hands over: the powers, each in 31 bands; then the largest |W|^2, the mean square of w * x
+and the length of the primary response, in samples, up to the last above END_OF_RESPONSE of its largest."""
+
+END_OF_RESPONSE = 1e-6
+"""What the rounding of float32 transforms leaves of zeros lies below."""
+
+SILENCE = 1e-12
+"""Of the strongest band's power: a band with less counts as silent."""
+
+LOW_BANDS = tuple(n for n in WIDE_BANDS if n < AMP_BANDS[0])
+HIGH_BANDS = tuple(n for n in WIDE_BANDS if n > AMP_BANDS[-1])
+"""Below 44.7 Hz and above 8.9 kHz, where amplification is heard but not counted in AMP."""
+
+LATE_FROM_SAMPLES = 2048
+"""What arrives so late after the reference is hardly the ear's response but estimation error."""
+
+NO_LATE_PART = 1e-6
+"""A late share below -60 dB means that the response was cut, not that it is exact."""
+
+PLAUSIBLE_RANGE = 100.0
+"""Largest factor between an expected uncertainty and the support's typical one: 20 dB either way."""
+
+Basis = Literal["coherence", "model"]
+
+
+@dataclass(frozen=True, eq=False)
+class Prediction:
+    """Predicted effect of a filter at one ear; positive noise reductions are quieter.
+
+    basis: source of the uncertainty, which is the calibration's coherence or the model's support listeners.
+    band_reduction_db: per band from 20 Hz to 20 kHz, float32 [31]; mean_noise_reduction_db: over the 21 bands from
+    50 Hz to 5 kHz. amplification_db: mean over the 23 bands from 50 Hz to 8 kHz of how much louder they become,
+    >= 0; wide_amplification_db: over all 31. out_of_band_low_db (17.8 to 44.7 Hz) and out_of_band_high_db (8.9 to
+    22.4 kHz): change of level, positive is louder. level_reduction_db, a_weighted_level_reduction_db: of the
+    reference noise from 20 Hz to 20 kHz. gain_sensitivity_db, delay_sensitivity_db: loss of mean noise reduction
+    where the secondary path is 1 dB or one sample off, the worse of both directions. uncertainty_cost_db: mean
+    noise reduction that is missing because this measurement is less certain than the support's. max_gain_db:
+    largest |W|. control_rms: RMS of the loudspeaker signal w * x, in the unit of x.
+    """
+
+    basis: Basis
+    band_reduction_db: NDArray[np.float32]
+    mean_noise_reduction_db: float
+    amplification_db: float
+    wide_amplification_db: float
+    out_of_band_low_db: float
+    out_of_band_high_db: float
+    level_reduction_db: float
+    a_weighted_level_reduction_db: float
+    gain_sensitivity_db: float
+    delay_sensitivity_db: float
+    uncertainty_cost_db: float
+    max_gain_db: float
+    control_rms: float
+
+    @property
+    def noise_reduction_db(self) -> NDArray[np.float32]:
+        """Per band from 50 Hz to 8 kHz: [23]."""
+        return self.band_reduction_db[columns(AMP_BANDS)]
+
+
+def columns(bands: tuple[int, ...]) -> slice:
+    """The columns of adjacent bands among the 31 of WIDE_BANDS."""
+    return slice(bands[0] - WIDE_BANDS[0], bands[-1] - WIDE_BANDS[0] + 1)
+
+
+def a_weight(frequency_hz: Real) -> Real:
+    """Power gain of the A-weighting of IEC 61672-1 (Annex E), 1 at 1 kHz."""
+    square = np.square(frequency_hz)
+    poles = (square + 107.65265**2) * (square + 737.86223**2)
+    gain = 12194.217**2 * square**2 / ((square + 20.598997**2) * np.sqrt(poles) * (square + 12194.217**2))
+    power: Real = (10 ** (2.0 / 20) * gain) ** 2
+    return power
+
+
+_CENTRE_HZ = np.array([centre_hz(n) for n in WIDE_BANDS])
+_A_WEIGHT = a_weight(_CENTRE_HZ)
+_OMEGA = 2 * np.pi / SAMPLE_RATE_HZ * _CENTRE_HZ
+_MISSING = 1 - np.concatenate(
+    [np.broadcast_to([[10 ** (1 / 20)], [10 ** (-1 / 20)]], (2, len(_OMEGA))), np.exp([-1j * _OMEGA, 1j * _OMEGA])]
+)
+"""1 - c of a secondary path 1 dB louder, 1 dB quieter, one sample later and one earlier: complex [4, 31]."""
+
+_NR, _AMP, _LOW, _HIGH = (columns(bands) for bands in (NR_BANDS, AMP_BANDS, LOW_BANDS, HIGH_BANDS))
+
+
+@np.errstate(all="ignore")  # what is not finite is refused at the end
+def predict(sums: Real, basis: Basis | None, learned: Real) -> Prediction | NonFiniteFilter:
+    """The prediction for one ear from a backend's N_SUMS numbers; an error in its place if they are not finite.
+
+    basis: where the uncertainty comes from; None: the paths are the true ones and have none. learned: the model's,
+    [2, 31], as of `estimate_uncertainty`.
+    """
+    sums = np.asarray(sums, np.float64)
+    disturbance, residual, control, in_phase, quadrature, unexplained, late = sums[:-3].reshape(len(POWERS), -1)
+    if basis is None:
+        unexplained = np.zeros_like(disturbance)
+    elif basis == "model":
+        unexplained = disturbance * expected_uncertainty(disturbance, late, learned)
+    cross = in_phase + 1j * quadrature
+    off = residual + 2 * (_MISSING * cross).real + (_MISSING * _MISSING.conj()).real * control
+    typical = np.minimum(unexplained, learned[0] * disturbance)
+
+    # Rows: as predicted, the four errors of the secondary path, and with no more uncertainty than is typical.
+    before, after = (np.repeat(each[None], 6, 0) for each in (disturbance, residual))
+    after[1:5] = np.maximum(off, 0)
+    unknown = np.repeat(unexplained[None], 6, 0)
+    unknown[5] = typical
+    floor = max(SILENCE * (before[0] + unknown[0]).max(), float(np.finfo(np.float64).tiny))
+    before += unknown + floor
+    after += unknown + floor
+    reduction = _level_db(before / after)
+    mean = reduction[:, _NR].mean(-1)
+    bands, before, after = reduction[0], before[0], after[0]
+
+    def change_db(chosen: slice) -> float:
+        return float(_level_db(after[chosen].sum() / before[chosen].sum()))
+
+    found = Prediction(
+        basis=basis or "coherence",
+        band_reduction_db=bands.astype(np.float32),
+        mean_noise_reduction_db=float(mean[0]),
+        amplification_db=float(np.maximum(-bands[_AMP], 0).mean()),
+        wide_amplification_db=float(np.maximum(-bands, 0).mean()),
+        out_of_band_low_db=change_db(_LOW),
+        out_of_band_high_db=change_db(_HIGH),
+        level_reduction_db=float(_level_db(before.sum() / after.sum())),
+        a_weighted_level_reduction_db=float(_level_db(_A_WEIGHT @ before / (_A_WEIGHT @ after))),
+        gain_sensitivity_db=float(mean[0] - mean[1:3].min()),
+        delay_sensitivity_db=float(mean[0] - mean[3:5].min()),
+        uncertainty_cost_db=float(mean[5] - mean[0]),
+        max_gain_db=float(_level_db(sums[-3])),
+        control_rms=float(np.sqrt(sums[-2])),
+    )
+    return found if np.isfinite(sums).all() and np.isfinite(bands).all() else not_finite()
+
+
+def expected_uncertainty(disturbance: Real, late: Real, learned: Real) -> Real:
+    """Unexplained over explained power to be expected without a coherence, per band [31].
+
+    What the support's ears had, scaled by the share of the primary's power that arrives late; see
+    `estimate_uncertainty`.
+    """
+    typical, per_share = learned
+    share = late / np.maximum(disturbance, np.finfo(np.float64).tiny)
+    scaled = np.clip(per_share * share, typical / PLAUSIBLE_RANGE, typical * PLAUSIBLE_RANGE)
+    return np.where(share > NO_LATE_PART, scaled, typical)
+
+
+def not_finite() -> NonFiniteFilter:
+    """What stands in the place of a filter or prediction that cannot be used."""
+    return NonFiniteFilter(
+        "control filter: its taps or predicted figures are NaN or infinite; scale the paths so that their spectra, "
+        "and the spectra's squares times the reference spectrum, fit into float32"
+    )
+
+
+def _level_db(ratio: Real) -> Real:
+    level: Real = 10 * np.log10(np.maximum(ratio, np.finfo(np.float64).tiny))
+    return level
