@@ -10,6 +10,7 @@ COPY pyproject.toml setup.py constraints.txt README.md LICENSE ./
 COPY scripts/install.sh scripts/
 COPY synthesis synthesis/
 COPY model_store model_store/
+COPY file_formats file_formats/
 COPY service service/
 # Also compiles the CPU core, for every level of the processor architecture.
 RUN scripts/install.sh /opt/prime-anc --no-cache-dir \

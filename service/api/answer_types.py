@@ -15,6 +15,7 @@ from synthesis.calibration_verdict import REASONS
 from synthesis.conventions import N_BINS, N_TAPS
 from synthesis.octave_bands import AMP_BANDS, nominal_hz
 from synthesis.profiles import MAX_UPDATES
+from synthesis.realisation.short_fir import MAX_TAPS
 
 BAND_CENTRE_HZ = [nominal_hz(n) for n in AMP_BANDS]
 N_BANDS = len(BAND_CENTRE_HZ)
@@ -244,6 +245,50 @@ class Ready(TypedDict):
     status: Literal["ready"]
     device: str
     models: list[Model]
+
+
+@_documented
+class SignalScaling(TypedDict):
+    """How a full-scale input fits data words of as many bits as the coefficients."""
+
+    headroom_bits: int
+    """By which to shift the input down so that no node overflows, whatever the input."""
+    overflow_db: float
+    """Largest value of any node over a full-scale input."""
+    noise_db: float
+    """Round-off noise at the output, RMS over full scale, with that headroom."""
+    wide_noise_db: float
+    """The same where the sections' feedback keeps the accumulator's width (double-precision biquads)."""
+
+
+@_documented
+class Coefficients(TypedDict):
+    """A realised filter: `taps`, or rows b0, b1, b2, 1, a1, a2 in `sos`."""
+
+    sample_rate: float
+    form: Literal["fir", "sos"]
+    taps: NotRequired[Annotated[Any, _numbers(1, MAX_TAPS)]]
+    sos: NotRequired[list[list[float]]]
+    number_format: NotRequired[str]
+    words: NotRequired[list[Any]]
+    """What the hardware holds, in units of the format's last bit: taps, or rows b0, b1, b2, a1, a2."""
+    shift: NotRequired[Any]
+    """Power of two that the words, or each section's words, are to be multiplied by."""
+    n_saturated: NotRequired[int]
+    scaling: NotRequired[SignalScaling]
+
+
+@_documented
+class Export(TypedDict):
+    """A filter as hardware runs it."""
+
+    coefficients: Coefficients
+    prediction: Prediction
+    """Of the realised filter, its number format included."""
+    loss_db: float
+    """Predicted mean noise reduction of the filter that was sent, less that of the realised one."""
+    sign: Sign
+    timings_ms: Timings
 
 
 @_documented

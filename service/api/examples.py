@@ -66,6 +66,24 @@ DESIGN: Json = {
 }
 EVALUATE_BODY: Json = PATHS | {"fir": DESIGN["fir"]}
 
+EXPORT_BODY: Json = EVALUATE_BODY | {"target": {"form": "sos", "n_sections": 6, "number_format": "q1.23"}}
+EXPORT: Json = {
+    "coefficients": {
+        "sample_rate": 48_000.0,
+        "form": "sos",
+        "sos": [[0.5, -0.96, 0.47, 1.0, -1.9, 0.91], [0.8, -1.2, 0.5, 1.0, -1.6, 0.7]],
+        "number_format": "q1.23",
+        "words": [[2097152, -4026532, 1971323, -7969178, 3816817], [3355443, -5033165, 2097152, -6710886, 2936013]],
+        "shift": [1, 1],
+        "n_saturated": 0,
+        "scaling": {"headroom_bits": 4, "overflow_db": 21.3, "noise_db": -61.2, "wide_noise_db": -121.5},
+    },
+    "prediction": EVALUATION["prediction"],
+    "loss_db": 2.4,
+    "sign": "minus",
+    "timings_ms": EVALUATION["timings_ms"],
+}
+
 TAKES: Json = {
     "takes": [
         {"gain": 0.0, "x": {"wav": "UklGRjZYBABXQVZF"}, "e": {"wav": "UklGRjZYBABXQVZF"}},

@@ -20,7 +20,7 @@ from service.admission.deadlines import DEADLINE_HEADER
 from service.api.negotiation import BINARY, JSON
 from service.api.open_inference_codec import HEADER_LENGTH, InferenceError, InferenceRequest
 from service.api.query_options import DEFAULT_UPDATES
-from service.api.request_types import DesignBody, DesignItems, EvaluateBody, Profile
+from service.api.request_types import DesignBody, DesignItems, EvaluateBody, ExportBody, Profile
 from service.api.warnings import WARNINGS
 from service.calibration.takes import CalibrationBody
 from service.errors import PROBLEM_MEDIA_TYPE, PROBLEMS, RETRY_AFTER_S, Problem
@@ -32,7 +32,14 @@ Json = dict[str, Any]
 Responses = dict[int | str, Json]
 
 TITLE = "PRIME-ANC"
-BODIES: tuple[type[BaseModel], ...] = (DesignBody, DesignItems, EvaluateBody, CalibrationBody, InferenceRequest)
+BODIES: tuple[type[BaseModel], ...] = (
+    DesignBody,
+    DesignItems,
+    EvaluateBody,
+    ExportBody,
+    CalibrationBody,
+    InferenceRequest,
+)
 ASSETS = Path(fastapi_offline.__file__).parent / "static"
 """Files of Swagger UI, so that `/docs` works without internet access."""
 

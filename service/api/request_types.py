@@ -13,13 +13,18 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias, TypeVar
 import numpy as np
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, ValidationInfo, WithJsonSchema
 
+from file_formats.filter_files import KINDS as FILE_KINDS
 from service.api import validation
 from service.api.json_parsing import LongList, shortened
 from service.api.validation import Path
 from service.errors import Problem
 from synthesis.backends.base import DEFAULT_MAX_GAIN_DB, Float32
 from synthesis.backends.methods import METHODS
-from synthesis.conventions import SAMPLE_RATE_HZ
+from synthesis.conventions import N_TAPS, SAMPLE_RATE_HZ
+from synthesis.errors import InvalidOption
+from synthesis.realisation.realise import DEFAULT_SECTIONS, SAMPLE_RATES_HZ, Target
+from synthesis.realisation.second_order_sections import MAX_SECTIONS
+from synthesis.realisation.short_fir import MAX_TAPS
 
 if TYPE_CHECKING:
     Method: TypeAlias = str
@@ -226,6 +231,41 @@ class EvaluateBody(PathsBody):
         if self.fir is None:
             raise Problem("missing-field", "fir: null is not a filter; send 2048 taps", "fir")
         validation.check_taps(self.fir)
+
+
+class ExportTarget(BaseModel):
+    """What the hardware runs."""
+
+    model_config = ConfigDict(strict=True, extra="forbid", frozen=True, use_attribute_docstrings=True)
+
+    form: Literal["fir", "sos"] = "sos"
+    """`sos`: a cascade of second-order sections. `fir`: taps."""
+    n_taps: int = Field(N_TAPS, ge=1, le=MAX_TAPS)
+    """Of the form `fir`. With 2048 at 48 kHz the filter of the request is kept, otherwise a new one is designed."""
+    n_sections: int = Field(DEFAULT_SECTIONS, ge=1, le=MAX_SECTIONS)
+    """Of the form `sos`."""
+    sample_rate: float = Field(float(SAMPLE_RATE_HZ), ge=SAMPLE_RATES_HZ[0], le=SAMPLE_RATES_HZ[1])
+    """Hz, at which the hardware runs the filter; for `fir` a whole multiple of 48 kHz."""
+    number_format: str = "float32"
+    """Of the coefficients: `float32`, `float64`, or `qI.F` with I integer bits, the sign among them, and F fraction
+    bits, such as `q1.15`, `q1.23`, `q1.31`, `q5.23`."""
+
+    def as_target(self) -> Target:
+        """For `realise`; Problem where the number format does not exist."""
+        try:
+            return Target(self.form, self.n_taps, self.n_sections, float(self.sample_rate), self.number_format)
+        except InvalidOption as error:
+            raise Problem("invalid-field", str(error), error.field) from None
+
+
+class ExportBody(EvaluateBody):
+    """Body of `/export`."""
+
+    target: ExportTarget
+    file: Literal[FILE_KINDS] | None = None  # type: ignore[valid-type]
+    """The answer is this file instead of JSON."""
+    max_gain_db: float = Field(DEFAULT_MAX_GAIN_DB, ge=MAX_GAIN_RANGE_DB[0], le=MAX_GAIN_RANGE_DB[1])
+    """Ceiling on |W| in dB for what is designed anew."""
 
 
 Body = TypeVar("Body", bound=PathsBody)

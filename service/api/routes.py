@@ -15,7 +15,7 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from service.admission.admission import Gate, is_management
-from service.api import answer_types, binary_codec, calibrate, design, examples, models, open_inference
+from service.api import answer_types, binary_codec, calibrate, design, examples, export, models, open_inference
 from service.api import open_inference_codec as v2
 from service.api.context import service_of
 from service.api.json_answers import server_timing
@@ -228,6 +228,21 @@ ROUTES = (
         {
             "parameters": [DEADLINE],
             "requestBody": json_body(("EvaluateBody",), {"a filter": examples.EVALUATE_BODY}),
+        },
+    ),
+    Route(
+        "POST",
+        "/export",
+        export.export,
+        Gate.DESIGN,
+        "A filter as hardware runs it: biquads, fewer taps, fixed point, files",
+        json_answer(
+            (answer_types.Export,), "The coefficients", {"two sections": examples.EXPORT}, ("Server-Timing",)
+        ),
+        _DESIGN,
+        {
+            "parameters": [DEADLINE],
+            "requestBody": json_body(("ExportBody",), {"six biquads of 24 bits": examples.EXPORT_BODY}),
         },
     ),
     _get(

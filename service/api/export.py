@@ -1,0 +1,139 @@
+"""POST /export: a filter in the form that hardware runs, with its own prediction and what it loses."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import asdict, replace
+from typing import Any
+
+import numpy as np
+import orjson
+from starlette.requests import Request
+from starlette.responses import Response
+
+from file_formats import filter_files
+from service.api.context import admitted_of, disconnect_of, service_of
+from service.api.json_answers import Stopwatch, prediction_document, server_timing
+from service.api.negotiation import JSON, body_type, negotiate_answer, receive_body
+from service.api.query_options import read_options
+from service.api.request_types import ExportBody, read_object
+from service.api.resampling import design_input
+from service.engine.types import EvaluationAnswer
+from synthesis.backends.base import DesignInput, Prediction
+from synthesis.backends.methods import spectrum
+from synthesis.conventions import N_TAPS
+from synthesis.errors import SynthesisError
+from synthesis.realisation.realise import Realised, realise
+from synthesis.realisation.residual_power import PathSpectra
+
+_UNIT = np.zeros(N_TAPS, np.float32)
+_UNIT[0] = 1
+
+
+async def export(request: Request) -> Response:
+    """Second-order sections or taps, designed on the objective of the updates for the hardware's number of
+    coefficients, rate and number format, and predicted again. With `file`, the answer is that file."""
+    service, admitted, disconnected = service_of(request), admitted_of(request), disconnect_of(request)
+    watch = Stopwatch(admitted.began)
+    body_type(request, (JSON,))
+    read_options(request.query_params, (), 0)
+    body = await receive_body(request, admitted, service.settings.receive_timeout_s)
+    watch.body_received()
+    read = read_object(ExportBody, await service.json_workers.parse(body, admitted.due, disconnected))
+    if read.file is None:
+        negotiate_answer(request, (JSON,))
+    given = design_input(read.primary, read.secondary, read.coherence, read.reference_psd, float("inf"))
+    resident = await service.engine.models.model(read.model, admitted.due, disconnected)
+    psd = resident.parameters.reference_psd if given.reference_psd is None else given.reference_psd
+    taps = -read.fir if read.sign == "plus" else read.fir
+    watch.decoded()
+    conditions = [
+        PathSpectra(spectrum(each.primary), spectrum(each.secondary), each.weight) for each in given.conditions
+    ]
+    target = read.target.as_target()
+
+    def work() -> Realised:
+        return realise(conditions, psd, target, taps=taps, max_gain_db=read.max_gain_db)
+
+    realised = await service.calibrator.run(work, admitted.due, disconnected)
+    through = _through(given, realised)
+    full, own = await service.engine.evaluate(
+        read.model, [given, through], [taps, _UNIT], admitted.due, disconnected
+    )
+    for answer in (full, own):
+        if isinstance(answer, SynthesisError):
+            raise answer
+    assert isinstance(full, EvaluationAnswer)
+    assert isinstance(own, EvaluationAnswer)
+    if read.file is not None:
+        content, media_type, name = await asyncio.to_thread(
+            filter_files.write, _signed(realised, read.sign), read.file
+        )
+        return Response(
+            content, media_type=media_type, headers={"Content-Disposition": f'attachment; filename="{name}"'}
+        )
+    times = watch.times_ms(own.times_ms, watch.began)
+    document = {
+        "coefficients": coefficients_document(_signed(realised, read.sign)),
+        "prediction": prediction_document(_prediction(own.prediction, realised, psd)),
+        "loss_db": full.prediction.mean_noise_reduction_db - own.prediction.mean_noise_reduction_db,
+        "sign": read.sign,
+        "timings_ms": times,
+    }
+    content = orjson.dumps(document, option=orjson.OPT_SERIALIZE_NUMPY)
+    return Response(content, headers={"Server-Timing": server_timing(times)}, media_type=JSON)
+
+
+def _through(given: DesignInput, realised: Realised) -> DesignInput:
+    """The input with the realised filter as part of every secondary path: a unit pulse is then that filter's W."""
+
+    def with_filter(secondary: Any) -> Any:
+        return (spectrum(secondary) * realised.response).astype(np.complex64)
+
+    others = tuple(replace(each, secondary=with_filter(each.secondary)) for each in given.others)
+    return replace(given, secondary=with_filter(given.secondary), others=others)
+
+
+def _prediction(found: Prediction, realised: Realised, psd: Any) -> Prediction:
+    """The unit pulse's prediction, with the figures that are the filter's own."""
+    rms = float(np.sqrt(np.sum(psd * np.abs(realised.response) ** 2)))
+    return replace(found, max_gain_db=realised.max_gain_db, control_rms=rms)
+
+
+def _signed(realised: Realised, sign: str) -> Realised:
+    """For `plus`, the negated filter: taps, or the first section's numerator."""
+    if sign == "minus":
+        return realised
+    quantised, taps, sections = realised.quantised, realised.taps, realised.sections
+    if taps is not None:
+        if quantised is not None:
+            quantised = replace(quantised, words=-quantised.words, values=-quantised.values)
+        return replace(realised, taps=-taps, quantised=quantised)
+    assert sections is not None
+    flip = np.ones_like(sections.rows)
+    flip[0, :3] = -1
+    if quantised is not None:
+        own = flip[:, [0, 1, 2, 4, 5]]
+        quantised = replace(quantised, words=quantised.words * own.astype(np.int64), values=quantised.values * own)
+    return replace(realised, sections=replace(sections, rows=sections.rows * flip), quantised=quantised)
+
+
+def coefficients_document(realised: Realised) -> dict[str, Any]:
+    """The `coefficients` of an answer."""
+    document: dict[str, Any] = {"sample_rate": realised.sample_rate_hz}
+    if realised.taps is not None:
+        document |= {"form": "fir", "taps": realised.taps}
+    else:
+        assert realised.sections is not None
+        document |= {"form": "sos", "sos": realised.sections.rows}
+    if realised.quantised is not None:
+        quantised = realised.quantised
+        document |= {
+            "number_format": str(quantised.format),
+            "words": quantised.words,
+            "shift": quantised.shift,
+            "n_saturated": quantised.n_saturated,
+        }
+    if realised.scaling is not None:
+        document["scaling"] = asdict(realised.scaling)
+    return document

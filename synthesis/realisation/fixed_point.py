@@ -1,0 +1,215 @@
+"""Coefficients in a fixed-point format, and what that costs: scaling, overflow and round-off noise.
+
+A format qI.F is a two's-complement number of I integer bits, the sign among them, and F fraction bits: q1.23
+holds -1 to 1 - 2^-23 in 24 bits, q5.23 -16 to 16 in 28. Coefficients that are too large for it are divided by a
+power of two, which the processor puts back after its accumulator (`shift`).
+
+Sections are direct form I: y = (b0 x + b1 x' + b2 x'' - a1 y' - a2 y'') in an accumulator of double width,
+rounded once to the data word. Signals are fractions of full scale. Round-off noise is white, with variance 2^-2F'
+/ 12 for a data word of F' fraction bits, and passes 1 / A of its own section and all sections after it (Oppenheim
+& Schafer, Discrete-Time Signal Processing, 3rd ed., section 6.9).
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from synthesis.errors import InvalidOption
+from synthesis.realisation.second_order_sections import Real, Sections, section_responses
+
+FLOATS = ("float32", "float64")
+MAX_BITS = 64
+N_RESPONSE = 1 << 17
+"""Samples of impulse responses for norms: 2.7 s at 48 kHz, in which a pole pair at 3 Hz falls by 60 dB and more."""
+LEAST_STEPS = 8
+"""Quantisation steps between a pole pair at 0 Hz and the lowest one: fewer, and it lands on or outside the
+circle."""
+
+
+@dataclass(frozen=True)
+class NumberFormat:
+    """integer_bits (with the sign) and fraction_bits of a fixed-point format."""
+
+    integer_bits: int
+    fraction_bits: int
+
+    @property
+    def n_bits(self) -> int:
+        """Bits of a word."""
+        return self.integer_bits + self.fraction_bits
+
+    @property
+    def largest(self) -> float:
+        """Largest value."""
+        return float(2.0 ** (self.integer_bits - 1) - 2.0**-self.fraction_bits)
+
+    def words(self, values: NDArray[np.floating]) -> NDArray[np.int64]:
+        """Values, rounded and saturated, in units of the last bit."""
+        scaled = np.rint(np.asarray(values, np.float64) * 2.0**self.fraction_bits)
+        top = 2.0 ** (self.n_bits - 1)
+        return np.ascontiguousarray(scaled.clip(-top, top - 1), np.int64)
+
+    def __str__(self) -> str:
+        return f"q{self.integer_bits}.{self.fraction_bits}"
+
+
+@dataclass(frozen=True, eq=False)
+class Quantised:
+    """Coefficients as hardware holds them.
+
+    words: int64, in units of the format's last bit: [n_sections, 5] as b0, b1, b2, a1, a2, or [n_taps]. shift:
+    power of two that each row (or all taps) was divided by. values: the coefficients that they stand for, as the
+    design's own. n_saturated: words at the format's limit that would have gone beyond it.
+    """
+
+    format: NumberFormat
+    words: NDArray[np.int64]
+    shift: NDArray[np.int64]
+    values: NDArray[np.float64]
+    n_saturated: int
+
+
+@dataclass(frozen=True)
+class SignalScaling:
+    """How a full-scale input fits data words of as many bits as the coefficients.
+
+    headroom_bits: by which the input is to be divided (powers of two) so that no node overflows whatever the input.
+    overflow_db: largest output over a full-scale input, of any node, without that. noise_db: round-off noise at the
+    output, RMS over full scale, with that headroom. wide_noise_db: the same where a section's feedback keeps the
+    accumulator's width, as double-precision biquads do; poles at low frequencies need it.
+    """
+
+    headroom_bits: int
+    overflow_db: float
+    noise_db: float
+    wide_noise_db: float
+
+
+def parse_format(name: str) -> NumberFormat | None:
+    """A format by name, `q1.23`; None for `float32` and `float64`. Raises InvalidOption for anything else."""
+    if name in FLOATS:
+        return None
+    match = re.fullmatch(r"q(\d{1,2})\.(\d{1,2})", name)
+    found = NumberFormat(int(match[1]), int(match[2])) if match else None
+    if (
+        found is None
+        or not 1 <= found.integer_bits <= 16
+        or not 8 <= found.n_bits <= MAX_BITS
+        or found.fraction_bits < 1
+    ):
+        raise InvalidOption(
+            f"number_format: {name!r} is not a format; use float32, float64 or qI.F with I integer bits (sign "
+            f"included, 1 to 16) and F fraction bits, 8 to {MAX_BITS} bits in all",
+            "target.number_format",
+        )
+    return found
+
+
+def quantise_taps(taps: NDArray[np.floating], number_format: NumberFormat) -> Quantised:
+    """Taps [n] with one shift for all."""
+    shift = _shift(np.abs(taps).max(), number_format)
+    words = number_format.words(np.asarray(taps, np.float64) / 2.0**shift)
+    values = words * np.float64(2.0 ** (shift - number_format.fraction_bits))
+    return Quantised(number_format, words, np.array(shift), values, _saturated(words, number_format))
+
+
+def quantise_sections(sections: Sections, number_format: NumberFormat) -> tuple[Sections, Quantised]:
+    """Sections with one shift for each; also as the sections that the words stand for."""
+    coefficients = sections.rows[:, [0, 1, 2, 4, 5]]
+    shift = np.array([_shift(np.abs(row).max(), number_format) for row in coefficients])
+    words = number_format.words(coefficients / 2.0 ** shift[:, None])
+    values = words * 2.0 ** (shift[:, None] - number_format.fraction_bits)
+    rows = np.ascontiguousarray(np.concatenate((values[:, :3], np.ones((len(values), 1)), values[:, 3:]), 1))
+    return Sections(rows, sections.sample_rate_hz), Quantised(
+        number_format, words, shift, values, _saturated(words, number_format)
+    )
+
+
+def scale_sections(sections: Sections) -> Sections:
+    """The same cascade with its gain spread so that no node before the output has a larger |W| than 1."""
+    frequency = np.concatenate(([0.0], np.geomspace(0.5, sections.sample_rate_hz / 2, 8192)))
+    partial = np.cumprod(section_responses(sections.rows, frequency, sections.sample_rate_hz), axis=0)
+    peaks = np.abs(partial).max(-1)
+    rows = sections.rows.copy()
+    if not (peaks > 0).all():
+        return sections
+    wanted = np.concatenate((np.ones(len(peaks) - 1), peaks[-1:]))
+    rows[:, :3] *= (wanted / peaks / np.concatenate(([1.0], (wanted / peaks)[:-1])))[:, None]
+    return Sections(rows, sections.sample_rate_hz)
+
+
+def lowest_pole_hz(sample_rate_hz: float, number_format: NumberFormat | None, floor_hz: float) -> float:
+    """Lowest frequency whose pole pair the format can tell from one at 0 Hz; floor_hz where that is lower.
+
+    a1 and a2 of a pole pair at angle t near 1 differ from -2 and 1 by t^2; with coefficients up to 2, q1 and q2
+    formats hold them shifted.
+    """
+    if number_format is None:
+        return floor_hz
+    step = 2.0 ** (_shift(2.0, number_format) - number_format.fraction_bits)
+    return float(max(floor_hz, sample_rate_hz / (2 * np.pi) * np.sqrt(LEAST_STEPS * step)))
+
+
+def sections_scaling(sections: Sections, data_format: NumberFormat) -> SignalScaling:
+    """Of a cascade whose data words have the given format; signals are fractions of full scale."""
+    worst = float(np.abs(_impulse_responses(sections)).sum(-1).max())
+    gain = wide_gain = 0.0
+    for i, row in enumerate(sections.rows):
+        after = sections.rows[i + 1 :]
+        recursive = np.concatenate(([1.0, 0.0, 0.0], row[3:]))
+        gain += _noise_gain(np.vstack((recursive, after)), sections.sample_rate_hz)
+        wide_gain += _noise_gain(after, sections.sample_rate_hz)
+    return _scaling(worst, gain, wide_gain, data_format)
+
+
+def taps_scaling(taps: NDArray[np.floating], data_format: NumberFormat) -> SignalScaling:
+    """Of taps with one accumulator of double width, rounded once."""
+    return _scaling(float(np.abs(taps).sum()), 1.0, 1.0, data_format)
+
+
+def _scaling(worst: float, gain: float, wide_gain: float, data_format: NumberFormat) -> SignalScaling:
+    headroom = max(0, int(np.ceil(np.log2(max(worst, 1e-30)))))
+    # Full scale is 1 whatever the integer bits: n - 1 bits lie after the sign.
+    one_rounding_db = 20 * np.log10(2.0 ** (1 - data_format.n_bits + headroom)) - 10 * np.log10(12)
+    return SignalScaling(
+        headroom_bits=headroom,
+        overflow_db=float(20 * np.log10(max(worst, 1e-30))),
+        noise_db=float(10 * np.log10(gain) + one_rounding_db),
+        wide_noise_db=float(10 * np.log10(wide_gain) + one_rounding_db),
+    )
+
+
+def _noise_gain(rows: Real, sample_rate_hz: float) -> float:
+    """Power of white noise behind a cascade over its power before it; 1 for no section."""
+    if not len(rows):
+        return 1.0
+    return float((_impulse_responses(Sections(rows, sample_rate_hz))[-1] ** 2).sum())
+
+
+def _impulse_responses(sections: Sections) -> Real:
+    """From the input to the output of each section, [n_sections, N_RESPONSE]."""
+    from scipy.signal import lfilter
+
+    signal = np.zeros(N_RESPONSE)
+    signal[0] = 1
+    nodes = []
+    for row in sections.rows:
+        signal = lfilter(row[:3], row[3:], signal)
+        nodes.append(signal)
+    return np.stack(nodes)
+
+
+def _shift(largest: float, number_format: NumberFormat) -> int:
+    """Least power of two to divide by so that the format holds a value."""
+    if not largest > 0:
+        return 0
+    return max(0, int(np.ceil(np.log2(largest / number_format.largest))))
+
+
+def _saturated(words: NDArray[np.int64], number_format: NumberFormat) -> int:
+    top = 1 << (number_format.n_bits - 1)
+    return int(((words >= top - 1) | (words <= -top)).sum())

@@ -1,0 +1,146 @@
+"""A control filter in the form that hardware runs: n taps or n sections, in its number format, at its rate."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from synthesis.conventions import DESIGN_N_FFT, N_BINS, N_TAPS, SAMPLE_RATE_HZ
+from synthesis.errors import InvalidOption
+from synthesis.realisation import fixed_point
+from synthesis.realisation.fixed_point import NumberFormat, Quantised, SignalScaling, parse_format
+from synthesis.realisation.residual_power import Complex, PathSpectra, ResidualPower
+from synthesis.realisation.second_order_sections import (
+    LOWEST_HZ,
+    MAX_SECTIONS,
+    Sections,
+    design_sections,
+    largest_gain,
+)
+from synthesis.realisation.short_fir import MAX_TAPS, at_design_rate, design_fir
+
+SAMPLE_RATES_HZ = (44_100.0, 768_000.0)
+DEFAULT_SECTIONS = 8
+
+
+@dataclass(frozen=True)
+class Target:
+    """What is asked for. form: `fir` or `sos`. n_taps, n_sections: of that form. number_format: of the
+    coefficients, `float32`, `float64` or `qI.F` (`fixed_point`)."""
+
+    form: Literal["fir", "sos"] = "sos"
+    n_taps: int = N_TAPS
+    n_sections: int = DEFAULT_SECTIONS
+    sample_rate_hz: float = float(SAMPLE_RATE_HZ)
+    number_format: str = "float32"
+
+    def __post_init__(self) -> None:
+        """Raise InvalidOption for what is out of range."""
+        parse_format(self.number_format)
+        if not 1 <= self.n_taps <= MAX_TAPS:
+            raise InvalidOption(f"n_taps: {self.n_taps} taps were asked for; use 1 to {MAX_TAPS}", "target.n_taps")
+        if not 1 <= self.n_sections <= MAX_SECTIONS:
+            raise InvalidOption(
+                f"n_sections: {self.n_sections} sections were asked for; use 1 to {MAX_SECTIONS}",
+                "target.n_sections",
+            )
+        low, high = SAMPLE_RATES_HZ
+        if not low <= self.sample_rate_hz <= high:
+            raise InvalidOption(
+                f"sample_rate: {self.sample_rate_hz:g} Hz was asked for; use {low:g} to {high:g}",
+                "target.sample_rate",
+            )
+
+
+@dataclass(frozen=True, eq=False)
+class Realised:
+    """taps [n], or sections; what fixed point made of them (None in floating point); its W on the design grid,
+    complex [16385]; largest |W| in dB; scaling of the signals (None in floating point)."""
+
+    sample_rate_hz: float
+    taps: NDArray[np.float64] | None
+    sections: Sections | None
+    quantised: Quantised | None
+    scaling: SignalScaling | None
+    response: Complex
+    max_gain_db: float
+
+
+def realise(
+    conditions: Sequence[PathSpectra],
+    reference_psd: NDArray[np.floating],
+    target: Target,
+    *,
+    taps: NDArray[np.floating] | None = None,
+    max_gain_db: float = np.inf,
+) -> Realised:
+    """Design the target's filter for the conditions, and quantise it.
+
+    taps: an existing filter at 48 kHz; kept as it is where the target has as many taps and that rate. Raises
+    InvalidOption for a target that cannot be designed, or whose number format leaves an unstable filter, and
+    InvalidPaths for paths without anything to cancel.
+    """
+    number_format = parse_format(target.number_format)
+    if target.form == "fir":
+        return _fir(conditions, reference_psd, target, number_format, taps, max_gain_db)
+    lowest_hz = fixed_point.lowest_pole_hz(target.sample_rate_hz, number_format, LOWEST_HZ)
+    sections = design_sections(
+        ResidualPower.of(conditions, reference_psd),
+        target.n_sections,
+        sample_rate_hz=target.sample_rate_hz,
+        max_gain_db=max_gain_db,
+        lowest_hz=lowest_hz,
+    )
+    quantised = scaling = None
+    if target.number_format == "float32":
+        sections = Sections(sections.rows.astype(np.float32).astype(np.float64), sections.sample_rate_hz)
+    if number_format is not None:
+        sections, quantised = fixed_point.quantise_sections(fixed_point.scale_sections(sections), number_format)
+    if not sections.is_stable:
+        raise InvalidOption(
+            f"number_format: at {target.sample_rate_hz:g} Hz the poles that {target.number_format} can hold "
+            "are not stable; use more fraction bits or a lower sample rate",
+            "target.number_format",
+        )
+    if number_format is not None:
+        scaling = fixed_point.sections_scaling(sections, number_format)
+    frequency_hz = np.arange(N_BINS) * (SAMPLE_RATE_HZ / DESIGN_N_FFT)
+    audible = frequency_hz <= target.sample_rate_hz / 2
+    response = np.zeros(N_BINS, complex)
+    response[audible] = sections.response(frequency_hz[audible])
+    gain_db = 20 * float(np.log10(max(largest_gain(sections), 1e-30)))
+    return Realised(target.sample_rate_hz, None, sections, quantised, scaling, response, gain_db)
+
+
+def _fir(
+    conditions: Sequence[PathSpectra],
+    reference_psd: NDArray[np.floating],
+    target: Target,
+    number_format: NumberFormat | None,
+    taps: NDArray[np.floating] | None,
+    max_gain_db: float,
+) -> Realised:
+    if taps is not None and target.n_taps == len(taps) and target.sample_rate_hz == SAMPLE_RATE_HZ:
+        found = np.asarray(taps, np.float64)
+    else:
+        found = design_fir(
+            conditions,
+            reference_psd,
+            target.n_taps,
+            sample_rate_hz=round(target.sample_rate_hz),
+            max_gain_db=max_gain_db,
+        )
+    quantised = scaling = None
+    if target.number_format == "float32":
+        found = found.astype(np.float32).astype(np.float64)
+    if number_format is not None:
+        quantised = fixed_point.quantise_taps(found, number_format)
+        found = quantised.values
+        scaling = fixed_point.taps_scaling(found, number_format)
+    response = at_design_rate(found, target.sample_rate_hz)
+    gain_db = 20 * float(np.log10(max(np.abs(response).max(), 1e-30)))
+    return Realised(target.sample_rate_hz, found, None, quantised, scaling, response, gain_db)

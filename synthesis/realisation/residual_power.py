@@ -1,0 +1,159 @@
+"""The residual's power in each band as a function of a smooth filter response, and the objective J that it enters.
+
+Within a sub-band that is narrow enough for W to be constant, the power at the error microphone is a quadratic in W,
+
+    sum_k psd_k |P_k - S_k W|^2 = A - 2 Re(conj(C) W) + D |W|^2 = A - |C|^2 / D + D |W - C / D|^2,
+
+A = sum psd |P|^2, C = sum psd P conj(S), D = sum psd |S|^2: exact however rough P and S are. So a few hundred
+sub-bands stand for the 16385 bins. The objective is that of the Gauss-Newton updates (`synthesis.gauss_newton`),
+over all conditions t and bands b,
+
+    J = mean_{t, b in 50:5k} w_t l_tb + rho (logsumexp_{t, b in 20:20k} l_tb - log n),    l_tb = ln(E_tb / D_tb).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+from synthesis.conventions import DESIGN_N_FFT, N_BINS, SAMPLE_RATE_HZ
+from synthesis.errors import InvalidPaths
+from synthesis.octave_bands import NR_BANDS, WIDE_BANDS, band_membership
+from synthesis.profiles import FAST, SILENCE
+
+Real = NDArray[np.float64]
+Complex = NDArray[np.complex128]
+
+SUB_BANDS_PER_BAND = 8
+"""Of a third of an octave: W may turn by a fraction of a radian within 3 % of a frequency. Below 100 Hz each bin is
+its own sub-band."""
+
+_IN_TARGET = np.isin(WIDE_BANDS, NR_BANDS)
+
+
+@dataclass(frozen=True, eq=False)
+class PathSpectra:
+    """One condition that a filter must serve: P and S on the design grid, complex [16385], and its weight > 0."""
+
+    primary: Complex
+    secondary: Complex
+    weight: float = 1.0
+
+
+@dataclass(frozen=True, eq=False)
+class ResidualPower:
+    """Per condition and sub-band: optimum C / D, curvature D and least power A - |C|^2 / D, [n_conditions, n].
+
+    disturbance: power of each band with W = 0, [n_conditions, 31]. share: each condition's weight, summing to one.
+    All powers are over the total disturbance power, so that any unit may be given.
+    """
+
+    optimum: Complex
+    curvature: Real
+    least: Real
+    disturbance: Real
+    share: Real
+
+    @classmethod
+    def of(cls, conditions: Sequence[PathSpectra], reference_psd: NDArray[np.floating]) -> ResidualPower:
+        """reference_psd: mean square per bin, [16385]. Raises InvalidPaths where a condition has no sound to
+        cancel."""
+        primary = np.stack([np.asarray(each.primary, np.complex128) for each in conditions])
+        secondary = np.stack([np.asarray(each.secondary, np.complex128) for each in conditions])
+        psd = np.asarray(reference_psd, np.float64)
+        scale = np.abs(primary).max()
+        if not scale > 0 or not np.abs(secondary).max() > 0:
+            raise InvalidPaths("paths: all values are zero; measure them again")
+        primary, level = primary / scale, np.abs(secondary).max()
+        secondary = secondary / level
+        first, _ = sub_bands()
+        power = psd * np.abs(primary) ** 2
+
+        def sums(values: NDArray[np.generic]) -> NDArray[np.generic]:
+            return np.add.reduceat(values, first, axis=-1)[..., :-1]
+
+        total = (power @ band_membership(WIDE_BANDS, DESIGN_N_FFT)).sum(-1).mean()
+        if not total > 0:
+            raise InvalidPaths("primary: it has no power where the reference has any; measure it again", "primary")
+        a, d = sums(power) / total, sums(psd * np.abs(secondary) ** 2) / total
+        c = sums(psd * primary * secondary.conj()) / total
+        optimum = np.divide(c, d, out=np.zeros_like(c), where=d > 0)
+        weights = np.array([each.weight for each in conditions], np.float64)
+        return cls(
+            optimum=optimum * (scale / level),
+            curvature=d * (level / scale) ** 2,
+            least=np.maximum(a - np.abs(optimum) ** 2 * d, 0),
+            disturbance=(power @ band_membership(WIDE_BANDS, DESIGN_N_FFT)) / total,
+            share=weights / weights.sum(),
+        )
+
+    def in_bands(self, response: Complex) -> Real:
+        """E of a response at `centres_hz`, complex [..., n] -> [..., n_conditions, 31]."""
+        each = self.least + self.curvature * np.abs(response[..., None, :] - self.optimum) ** 2
+        power: Real = each @ _to_bands()
+        return power
+
+    def objective(self, power: Real) -> tuple[Real, Real]:
+        """J of band powers [..., n_conditions, 31], [...], and dJ / dl of each of them."""
+        level = np.log((power + SILENCE) / (self.disturbance + SILENCE))
+        n_conditions, n_bands = self.disturbance.shape
+        target = self.share[:, None] * _IN_TARGET / _IN_TARGET.sum()
+        largest = level.max((-1, -2), keepdims=True)
+        excess = np.exp(level - largest)
+        total = excess.sum((-1, -2), keepdims=True)
+        risk = np.log(total[..., 0, 0] / (n_conditions * n_bands)) + largest[..., 0, 0]
+        value: Real = (target * level).sum((-1, -2)) + FAST.risk_weight * risk
+        slope: Real = target + FAST.risk_weight * excess / total
+        return value, slope
+
+    def noise_reduction_db(self, power: Real) -> Real:
+        """Mean over the conditions' shares and the 21 bands from 50 Hz to 5 kHz, [...]."""
+        reduction = 10 * np.log10((self.disturbance + SILENCE) / (power + SILENCE))
+        mean: Real = (self.share * reduction[..., _IN_TARGET].mean(-1)).sum(-1)
+        return mean
+
+
+@cache
+def sub_bands() -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    """First bin of each sub-band and the bin after the last one; and the band, 0 to 30, of each sub-band."""
+    membership = band_membership(WIDE_BANDS, DESIGN_N_FFT)
+    first, band = [], []
+    for column in range(len(WIDE_BANDS)):
+        bins = np.flatnonzero(membership[:, column])
+        for part in np.array_split(bins, min(SUB_BANDS_PER_BAND, len(bins))):
+            first.append(part[0])
+            band.append(column)
+    end = np.flatnonzero(membership[:, -1])[-1] + 1
+    return np.array([*first, end]), np.array(band)
+
+
+@cache
+def centres_hz() -> Real:
+    """Mean frequency of each sub-band, [n]."""
+    first, _ = sub_bands()
+    centres: Real = (first[:-1] + first[1:] - 1) / 2 * (SAMPLE_RATE_HZ / DESIGN_N_FFT)
+    return centres
+
+
+@cache
+def _to_bands() -> Real:
+    """0/1, [n, 31]."""
+    _, band = sub_bands()
+    return (band[:, None] == np.arange(len(WIDE_BANDS))).astype(np.float64)
+
+
+def spread(slope_over_power: Real) -> Real:
+    """A value per band, [..., 31], at each sub-band, [..., n]."""
+    _, band = sub_bands()
+    return slope_over_power[..., band]
+
+
+def on_bins(per_band: Real) -> Real:
+    """A value per band, [..., 31], at each bin of the design grid, [..., 16385]; 0 outside the bands."""
+    bins: Real = per_band @ band_membership(WIDE_BANDS, DESIGN_N_FFT).T
+    assert bins.shape[-1] == N_BINS
+    return bins

@@ -1,0 +1,233 @@
+"""n second-order sections that minimise J directly.
+
+    W(s) = g prod_i (s^2 + s z_i / q_i + z_i^2) / (s^2 + s p_i / r_i + p_i^2),    s = j tan(pi f / f_s)
+
+in the bilinear transform's variable, so that one form serves every sample rate. The unknowns are the logarithms of
+p, r, z, q and g: a section is stable for any of their values, real poles (r < 1/2) included, and d ln W / d theta
+is a short formula. J is minimised by damped Gauss-Newton steps (Levenberg-Marquardt) on the residual that
+`ResidualPower` leaves, from several starts side by side; the best is kept.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from synthesis.realisation.residual_power import Complex, Real, ResidualPower, centres_hz, spread
+
+MAX_SECTIONS = 32
+LOWEST_HZ, HIGHEST_HZ = 3.0, 22_000.0
+"""Of poles and zeros."""
+QUALITIES = (0.1, 8.0)
+"""Range of r and q: beyond, a section is a resonance that no other seating has."""
+N_STARTS, N_KEPT = 8, 3
+FIRST_STEPS, LAST_STEPS = 20, 80
+"""All starts make the first steps, the best of them the last ones."""
+START_QUALITY, START_SPREAD = 1.5, 0.5
+"""Starting poles lie evenly per octave, moved by a spread in nepers."""
+MAX_STEP = 1.0
+"""Of any unknown, in nepers."""
+CEILING_WEIGHT = 100.0
+"""Of the penalty on the mean square excess of |W| over the ceiling: what is left of it costs less than 0.1 dB."""
+N_CORRECTIONS, MAX_EXCESS = 3, 1.005
+"""Where |W| exceeds the ceiling beside the points that the penalty sees, the fit's own ceiling is lowered, so
+often."""
+_LEAST_GAIN = 1e-8
+
+
+@dataclass(frozen=True, eq=False)
+class Sections:
+    """A cascade of second-order sections: rows b0, b1, b2, 1, a1, a2, float64 [n, 6] (SciPy's `sos`)."""
+
+    rows: NDArray[np.float64]
+    sample_rate_hz: float
+
+    def response(self, frequency_hz: NDArray[np.floating]) -> Complex:
+        """W at frequencies up to half the sample rate, complex [n]."""
+        return np.prod(section_responses(self.rows, frequency_hz, self.sample_rate_hz), axis=0)
+
+    @property
+    def is_stable(self) -> bool:
+        """Whether all poles lie inside the unit circle."""
+        a1, a2 = self.rows[:, 4], self.rows[:, 5]
+        return bool(((np.abs(a2) < 1) & (np.abs(a1) < 1 + a2)).all())
+
+
+def section_responses(rows: Real, frequency_hz: NDArray[np.floating], sample_rate_hz: float) -> Complex:
+    """Response of each section, complex [n_sections, n_frequencies]."""
+    delay = np.exp(-2j * np.pi * np.asarray(frequency_hz, np.float64) / sample_rate_hz)
+    powers = np.stack([np.ones_like(delay), delay, delay**2])
+    responses: Complex = (rows[:, :3] @ powers) / (rows[:, 3:] @ powers)
+    return responses
+
+
+def design_sections(
+    power: ResidualPower,
+    n_sections: int,
+    *,
+    sample_rate_hz: float = 48_000.0,
+    max_gain_db: float = np.inf,
+    lowest_hz: float = LOWEST_HZ,
+    seed: int = 0,
+) -> Sections:
+    """The sections that minimise J under a ceiling on |W|, all poles and zeros from lowest_hz to 22 kHz.
+
+    seed: of the starts' spread; the same arguments give the same sections.
+    """
+    fit = _Fit(power, n_sections, sample_rate_hz, max_gain_db, lowest_hz)
+    # The ceiling comes second: random starts exceed it by so much that the penalty would hide J.
+    unknowns = fit.steps(fit.starts(np.random.default_rng(seed)), FIRST_STEPS, ceiling_weight=0.0)
+    unknowns = fit.steps(unknowns[:N_KEPT], LAST_STEPS, CEILING_WEIGHT)
+    found = fit.realise(unknowns[0])
+    for _ in range(N_CORRECTIONS):
+        excess = largest_gain(found) / 10 ** (max_gain_db / 20)
+        if excess < MAX_EXCESS:
+            break
+        fit.ceiling /= excess
+        unknowns = fit.steps(unknowns[:1], FIRST_STEPS, CEILING_WEIGHT)
+        found = fit.realise(unknowns[0])
+    rows = found.rows.copy()
+    rows[0, :3] *= min(1.0, 10 ** (max_gain_db / 20) / largest_gain(found))
+    return Sections(rows, sample_rate_hz)
+
+
+class _Fit:
+    """The unknowns are rows [ln p, ln r, ln z, ln q, ln g], real [n_starts, 4 n + 1], p and z in tan(pi f /
+    f_s)."""
+
+    def __init__(
+        self, power: ResidualPower, n_sections: int, sample_rate_hz: float, max_gain_db: float, lowest_hz: float
+    ) -> None:
+        self.power, self.n, self.sample_rate_hz = power, n_sections, sample_rate_hz
+        # Beyond the bands, where J says nothing, the ceiling still holds.
+        self.n_scored = len(centres_hz())
+        outside = np.concatenate(([0.0], np.geomspace(1, 18, 40), np.geomspace(22_500, 0.499 * sample_rate_hz, 8)))
+        self.frequency = self._warped(np.concatenate((centres_hz(), outside[outside < 0.5 * sample_rate_hz])))
+        highest = min(HIGHEST_HZ, 0.46 * sample_rate_hz)
+        self.limits = np.log(self._warped(np.array([lowest_hz, highest])))
+        self.ceiling = 10 ** (max_gain_db / 20)
+        # The sign of W, and its level, as the conditions' optima have them around the middle of the bands.
+        weight = power.curvature * np.abs(power.optimum) / np.maximum(spread(power.disturbance), 1e-30)
+        mean = (weight * power.optimum).sum(0)
+        self.sign = 1.0 if mean.real.sum() >= 0 else -1.0
+        self.level = float(np.median(np.abs(power.optimum)))
+
+    def _warped(self, frequency_hz: Real) -> Real:
+        warped: Real = np.tan(np.pi * frequency_hz / self.sample_rate_hz)
+        return warped
+
+    def starts(self, random: np.random.Generator) -> Real:
+        n = self.n
+        even = np.geomspace(15, 15_000, n)
+        unknowns = np.empty((N_STARTS, 4 * n + 1))
+        for row in unknowns:
+            poles = even * np.exp(START_SPREAD * random.standard_normal(n))
+            zeros = poles * np.exp(0.1 * random.standard_normal(n))
+            row[:n], row[2 * n : 3 * n] = (np.log(self._warped(each.clip(4, 19_000))) for each in (poles, zeros))
+            row[n : 2 * n] = row[3 * n : 4 * n] = np.log(START_QUALITY)
+        unknowns[:, -1] = np.log(max(self.level, _LEAST_GAIN))
+        return self._within(unknowns)
+
+    def _within(self, unknowns: Real) -> Real:
+        parts = unknowns[:, : 4 * self.n].reshape(-1, 4, self.n)
+        parts[:, 0::2] = parts[:, 0::2].clip(*self.limits)
+        parts[:, 1::2] = parts[:, 1::2].clip(*np.log(QUALITIES))
+        unknowns[:, : 4 * self.n] = parts.reshape(len(unknowns), -1)  # reshape has copied
+        return unknowns
+
+    def response(self, unknowns: Real) -> tuple[Complex, Complex]:
+        """W, complex [n_starts, n], and its derivatives by the unknowns, [n_starts, n, 4 n + 1]."""
+        parts = unknowns[:, : 4 * self.n].reshape(-1, 4, 1, self.n)
+        s = 1j * self.frequency[:, None]
+
+        def polynomial(log_frequency: Real, log_quality: Real) -> tuple[Complex, Complex, Complex]:
+            """The value, and its logarithm's derivatives by both arguments."""
+            root = np.exp(log_frequency)
+            middle, last = s * (root * np.exp(-log_quality)), root**2
+            value = s**2 + middle + last
+            return value, (middle + 2 * last) / value, -middle / value
+
+        poles, by_pole, by_pole_quality = polynomial(parts[:, 0], parts[:, 1])
+        zeros, by_zero, by_zero_quality = polynomial(parts[:, 2], parts[:, 3])
+        response = self.sign * np.exp(unknowns[:, -1:]) * np.prod(zeros / poles, axis=-1)
+        slopes = np.concatenate(
+            (-by_pole, -by_pole_quality, by_zero, by_zero_quality, np.ones_like(s + by_pole[..., :1])), -1
+        )
+        return response, response[..., None] * slopes
+
+    def objective(self, response: Complex, ceiling_weight: float) -> tuple[Real, Real, Real]:
+        """J with the ceiling's penalty [n_starts]; weights of the residuals of each condition, and of the
+        excess."""
+        power = self.power.in_bands(response[:, : self.n_scored])
+        value, slope = self.power.objective(power)
+        weights = spread(slope / (power + 1e-12)) * self.power.curvature
+        excess = (np.abs(response) / self.ceiling - 1).clip(0)
+        penalty = ceiling_weight / response.shape[-1]
+        return value + penalty * (excess**2).sum(-1), weights, penalty * (excess > 0) / self.ceiling**2
+
+    def steps(self, unknowns: Real, n_steps: int, ceiling_weight: float) -> Real:
+        """Levenberg-Marquardt steps on every row, the best row first."""
+        damping = np.full(len(unknowns), 1e-2)
+        response, slopes = self.response(unknowns)
+        value, weights, over = self.objective(response, ceiling_weight)
+        for _ in range(n_steps):
+            # The conditions' weighted mean optimum: from their residuals its own differs by what W does not change.
+            total = weights.sum(1)
+            towards = (weights * self.power.optimum).sum(1) / np.maximum(total, 1e-300)
+            limited = response * np.minimum(1, self.ceiling / np.maximum(np.abs(response), 1e-300))
+            scored = slice(self.n_scored)
+            root, root_over = np.sqrt(total), np.sqrt(over)
+            residual = np.concatenate(
+                (root * (response[:, scored] - towards), root_over * (response - limited)), -1
+            )
+            scaled = np.concatenate((root[..., None] * slopes[:, scored], root_over[..., None] * slopes), 1)
+            matrix = np.concatenate((scaled.real, scaled.imag), 1)
+            normal = matrix.mT @ matrix
+            gradient = matrix.mT @ np.concatenate((residual.real, residual.imag), -1)[..., None]
+            diagonal = np.einsum("mii->mi", normal)
+            diagonal += damping[:, None] * (diagonal + 1e-3 * diagonal.mean(-1, keepdims=True)) + 1e-12
+            step = -np.linalg.solve(normal, gradient)[..., 0]
+            step *= np.minimum(1, MAX_STEP / np.maximum(np.abs(step).max(-1, keepdims=True), 1e-30))
+            trial = self._within(unknowns + step)
+            trial_response, trial_slopes = self.response(trial)
+            trial_value, trial_weights, trial_over = self.objective(trial_response, ceiling_weight)
+            better = trial_value < value
+            damping = np.where(better, np.maximum(damping / 3, 1e-7), np.minimum(damping * 4, 1e4))
+            for kept, tried in (
+                (unknowns, trial),
+                (response, trial_response),
+                (slopes, trial_slopes),
+                (value, trial_value),
+                (weights, trial_weights),
+                (over, trial_over),
+            ):
+                kept[better] = tried[better]
+        return unknowns[np.argsort(value)]
+
+    def realise(self, unknowns: Real) -> Sections:
+        """Sections of one row of unknowns, in the order of their poles; the gain is in the first."""
+        pole, pole_quality, zero, zero_quality = np.exp(unknowns[:-1].reshape(4, self.n))
+        # Each pole pair beside the zero pair that is nearest: the smallest peaks between sections.
+        order, zero_order = np.argsort(pole), np.argsort(zero)
+        pole, pole_quality = pole[order], pole_quality[order]
+        zero, zero_quality = zero[zero_order], zero_quality[zero_order]
+        numerator, denominator = _bilinear(zero, zero_quality), _bilinear(pole, pole_quality)
+        rows = np.concatenate((numerator, denominator), 1) / denominator[:, :1]
+        rows[0, :3] *= self.sign * np.exp(unknowns[-1])
+        return Sections(np.ascontiguousarray(rows), self.sample_rate_hz)
+
+
+def largest_gain(sections: Sections) -> float:
+    """Largest |W| from 0 Hz to half the sample rate, on 8192 points, half of them evenly per octave."""
+    half = sections.sample_rate_hz / 2
+    frequency = np.concatenate(([0.0], np.geomspace(0.1, half, 4096), np.linspace(0, half, 4096)))
+    return float(np.abs(sections.response(frequency)).max())
+
+
+def _bilinear(frequency: Real, quality: Real) -> Real:
+    """s^2 + s w / q + w^2 under s = (1 - z^-1) / (1 + z^-1), times (1 + z^-1)^2: coefficients [n, 3]."""
+    middle, last = frequency / quality, frequency**2
+    coefficients: Real = np.stack((1 + middle + last, 2 * (last - 1), 1 - middle + last), -1)
+    return coefficients

@@ -1,0 +1,75 @@
+"""POST /export: what is realised, predicted and written; mistakes named."""
+
+import numpy as np
+import orjson
+import pytest
+
+from tests.service.api.test_design import ask
+from tests.service.bodies import as_responses
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture
+async def body(client, ear):
+    """A designed filter with its paths, but no target."""
+    design = await ask(client, "/refine?k=1", as_responses(ear))
+    return as_responses(ear, fir=design["fir"])
+
+
+async def test_all_taps_are_the_filter_itself(client, body):
+    answer = await ask(client, "/export", body | {"target": {"form": "fir"}})
+    np.testing.assert_array_equal(np.float32(answer["coefficients"]["taps"]), np.float32(body["fir"]))
+    evaluated = await ask(client, "/evaluate", body)
+    assert answer["loss_db"] == pytest.approx(0, abs=1e-3)
+    for name in ("mean_noise_reduction_db", "max_gain_db", "control_rms"):
+        assert answer["prediction"][name] == pytest.approx(evaluated["prediction"][name], rel=2e-3, abs=2e-3), name
+
+
+async def test_sections_in_fixed_point_are_words_with_shifts(client, body):
+    answer = await ask(client, "/export", body | {"target": {"n_sections": 4, "number_format": "q1.23"}})
+    coefficients = answer["coefficients"]
+    words, shift = np.array(coefficients["words"]), np.array(coefficients["shift"])
+    values = words * 2.0 ** (shift[:, None] - 23)
+    np.testing.assert_allclose(np.array(coefficients["sos"])[:, [0, 1, 2, 4, 5]], values, rtol=1e-12)
+    assert coefficients["scaling"]["headroom_bits"] >= 0
+    assert np.isfinite(answer["loss_db"])
+
+
+async def test_the_sign_plus_negates_what_is_exported(client, body):
+    target = {"target": {"n_sections": 2, "number_format": "q1.31"}}
+    minus = (await ask(client, "/export", body | target))["coefficients"]
+    negated = {"fir": [-tap for tap in body["fir"]], "sign": "plus"}
+    plus = (await ask(client, "/export", body | target | negated))["coefficients"]
+    np.testing.assert_array_equal(-np.array(plus["words"][0][:3]), minus["words"][0][:3])
+    np.testing.assert_array_equal(plus["words"][1], minus["words"][1])
+
+
+@pytest.mark.parametrize("kind", ["wav", "csv", "c", "mat", "minidsp"])
+async def test_a_file_is_an_attachment(client, body, kind):
+    content = orjson.dumps(body | {"target": {"n_sections": 2}, "file": kind})
+    answer = await client.post("/export", content=content, headers={"Content-Type": "application/json"})
+    assert answer.status_code == 200, answer.text
+    assert answer.headers["content-disposition"].startswith('attachment; filename="control_filter.')
+    assert len(answer.content) > 50
+
+
+@pytest.mark.parametrize(
+    ("change", "field"),
+    [
+        ({"target": {"n_sections": 0}}, "target.n_sections"),
+        ({"target": {"n_sections": 3, "number_format": "int16"}}, "target.number_format"),
+        ({"target": {"form": "fir", "sample_rate": 44_100.0, "n_taps": 64}}, "target.sample_rate"),
+        ({"target": {"sample_rate": 8000.0}}, "target.sample_rate"),
+        ({"target": {"form": "lattice"}}, "target.form"),
+        ({"target": {"form": "fir", "n_taps": 64}, "file": "minidsp"}, "file"),
+        ({"target": {}, "file": "pdf"}, "file"),
+        ({}, "target"),
+    ],
+)
+async def test_a_mistake_is_named(client, body, change, field):
+    content = orjson.dumps(body | change)
+    answer = await client.post("/export", content=content, headers={"Content-Type": "application/json"})
+    assert 400 <= answer.status_code < 500, answer.text
+    assert answer.json()["field"] == field
+    assert len(answer.json()["detail"]) > 20

@@ -1,0 +1,132 @@
+"""Formats, and what the hardware would do: sample by sample in whole numbers, beside what is stated."""
+
+import numpy as np
+import pytest
+from scipy.signal import sosfilt
+
+from synthesis.errors import InvalidOption
+from synthesis.realisation.fixed_point import (
+    NumberFormat,
+    Quantised,
+    parse_format,
+    quantise_sections,
+    quantise_taps,
+    scale_sections,
+    sections_scaling,
+    taps_scaling,
+)
+from synthesis.realisation.realise import Target, realise
+from synthesis.realisation.second_order_sections import Sections
+
+Q1_23 = NumberFormat(1, 23)
+
+
+def rounded_shift(value: int, bits: int) -> int:
+    """value 2^-bits, rounded to the nearest, as a processor does with its accumulator."""
+    return (value + (1 << (bits - 1))) >> bits if bits > 0 else value << -bits
+
+
+def in_whole_numbers(quantised: Quantised, signal: list[int], is_wide: bool) -> tuple[list[int], int]:
+    """Direct form I in Python's integers, and the largest word of any node: the oracle of the sections.
+
+    is_wide: the feedback keeps 32 more bits than the data word.
+    """
+    largest, extra = 0, 32 if is_wide else 0
+    for (b0, b1, b2, a1, a2), shift in zip(quantised.words.tolist(), quantised.shift.tolist(), strict=True):
+        x1 = x2 = y1 = y2 = 0
+        out = []
+        for x in signal:
+            total = ((b0 * x + b1 * x1 + b2 * x2) << extra) - a1 * y1 - a2 * y2
+            y = rounded_shift(total, quantised.format.fraction_bits - shift)
+            x1, x2, y1, y2 = x, x1, y, y1
+            out.append(rounded_shift(y, extra))
+        largest = max(largest, max(abs(each) for each in out))
+        signal = out
+    return signal, largest
+
+
+def test_formats_by_name():
+    assert parse_format("q5.23") == NumberFormat(5, 23)
+    assert parse_format("q5.23").n_bits == 28
+    assert parse_format("float32") is None
+    for wrong in ("q1.2.3", "q0.15", "q1.0", "q9.99", "int16", "q1.5"):
+        with pytest.raises(InvalidOption, match="number_format"):
+            parse_format(wrong)
+
+
+def test_words_round_and_saturate():
+    words = NumberFormat(1, 15).words(np.array([0.5, -1.0, 1.0, 2.0**-16 * 1.01, -5.0]))
+    np.testing.assert_array_equal(words, [16384, -32768, 32767, 1, -32768])
+
+
+def test_taps_larger_than_the_format_are_shifted():
+    taps = np.random.default_rng(0).standard_normal(64)
+    taps[3] = 5.0
+    quantised = quantise_taps(taps, NumberFormat(1, 15))
+    assert int(quantised.shift) == 3
+    assert quantised.n_saturated == 0
+    np.testing.assert_allclose(quantised.values, taps, atol=2.0 ** (3 - 16))
+
+
+@pytest.fixture
+def cascade(condition, pink) -> Sections:
+    """Five sections as an engineer would get them."""
+    realised = realise([condition], pink, Target(n_sections=5, number_format="float64"), max_gain_db=20)
+    assert realised.sections is not None
+    return realised.sections
+
+
+def test_scaling_keeps_the_cascade_and_bounds_its_nodes(cascade):
+    scaled = scale_sections(cascade)
+    frequency_hz = np.geomspace(5, 23_000, 300)
+    np.testing.assert_allclose(scaled.response(frequency_hz), cascade.response(frequency_hz), rtol=1e-9)
+    for n in range(1, len(scaled.rows)):
+        assert np.abs(Sections(scaled.rows[:n], 48_000).response(frequency_hz)).max() < 1.01
+
+
+@pytest.mark.parametrize("is_wide", [False, True])
+def test_the_hardware_s_whole_numbers_do_what_is_stated(cascade, is_wide):
+    sections, quantised = quantise_sections(scale_sections(cascade), Q1_23)
+    stated = sections_scaling(sections, Q1_23)
+    random = np.random.default_rng(0)
+    full_scale = 1 << 23
+    # With the headroom that is stated no node may overflow.
+    signal = (random.integers(-full_scale, full_scale, 60_000) >> stated.headroom_bits).tolist()
+    found, largest = in_whole_numbers(quantised, signal, is_wide)
+    assert largest < full_scale
+    exact = sosfilt(sections.rows, np.array(signal, float))
+    error = (np.array(found) - exact)[10_000:]
+    noise_db = 20 * np.log10(np.sqrt(np.mean(error**2)) / full_scale) + 20 * np.log10(2) * stated.headroom_bits
+    # Most of the noise lies around the lowest pole, where 30,000 samples are a dozen periods.
+    assert noise_db == pytest.approx(stated.wide_noise_db if is_wide else stated.noise_db, abs=3.0)
+
+
+def test_a_signal_of_the_worst_shape_reaches_the_bound(cascade):
+    stated = sections_scaling(cascade, Q1_23)
+    impulse = np.zeros(1 << 17)
+    impulse[0] = 1
+    worst = max(float(np.abs(sosfilt(cascade.rows[:n], impulse)).sum()) for n in range(1, len(cascade.rows) + 1))
+    assert stated.overflow_db == pytest.approx(20 * np.log10(worst), abs=0.1)
+
+
+def test_noise_of_taps_is_one_rounding():
+    stated = taps_scaling(np.array([0.5, -0.25]), NumberFormat(1, 15))
+    assert stated.wide_noise_db == stated.noise_db
+    assert stated.headroom_bits == 0
+    assert stated.noise_db == pytest.approx(20 * np.log10(2.0**-15) - 10 * np.log10(12), abs=0.01)
+
+
+def test_24_bits_cost_less_than_a_tenth_of_a_decibel(measured):
+    conditions, noise = measured
+    for rate in (48_000.0, 192_000.0):
+        exact, held = (
+            realise(
+                conditions[:1], noise, Target(n_sections=6, sample_rate_hz=rate, number_format=name), max_gain_db=30
+            )
+            for name in ("float64", "q1.31")
+        )
+        assert exact.sections is not None
+        assert held.sections is not None
+        assert held.sections.is_stable
+        bands = slice(30, 3500)  # 44 Hz to 5.1 kHz
+        assert np.abs(held.response - exact.response)[bands].max() < 0.05 * np.abs(exact.response).max()
