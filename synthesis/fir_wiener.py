@@ -76,13 +76,15 @@ def fir_wiener(
     log_weight: Tensor,
     log_penalty: Tensor,
     log_ceiling: Tensor | None = None,
+    shares: Tensor | None = None,
 ) -> Solution:
     """Taps [batch, 2048], with the residual of the normal equations before the ceiling is applied.
 
     log_weight, log_penalty: natural log v and log l, [batch, n_bins]. log_ceiling: natural log c of the largest |W|
     asked for, a scalar or [batch, 1 or n_bins]. The penalty is raised to v |S| (|P| / c - |S|) where that is
     larger, the value at which a bin by itself would end at the ceiling; what still exceeds it is bent below it
-    afterwards.
+    afterwards. shares: weights of conditions, [n_conditions], of sum one, that are to have one filter: the batch is
+    they, the taps are [1, 2048], the normal equations summed, and the lowest of the ceilings holds.
     """
     weight = torch.exp(log_weight)
     penalty = torch.exp(log_penalty)
@@ -91,8 +93,12 @@ def fir_wiener(
         drive = (squared_magnitude(paths.primary) * secondary_power).sqrt() * torch.exp(-log_ceiling)
         penalty = torch.maximum(penalty, weight * (drive - secondary_power))
     symbol = weight * secondary_power + penalty
-    symbol = symbol + DAMPING * symbol.mean(-1, keepdim=True)
     matched = weight * paths.secondary.conj() * paths.primary
+    if shares is not None:
+        symbol, matched = ((shares.unsqueeze(-1) * each).sum(0, keepdim=True) for each in (symbol, matched))
+        if log_ceiling is not None and log_ceiling.ndim == 2:
+            log_ceiling = log_ceiling.amin(0, keepdim=True)
+    symbol = symbol + DAMPING * symbol.mean(-1, keepdim=True)
     solution = solve_toeplitz(symbol, matched, N_TAPS, n_iterations=N_ITERATIONS)
     if log_ceiling is None:
         return solution

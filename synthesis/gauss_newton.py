@@ -7,6 +7,13 @@ The objective is the mean log residual over the target bands plus a smooth worst
 E_b and D_b the reference-weighted residual and disturbance power of band b. With c_b = (dJ/dl_b) / E_b, the
 normal matrix 2 Re sum_k c_b(k) w_k |S_k|^2 f_k f_k^H is symmetric Toeplitz: one inverse transform gives its
 first column, another the right-hand side, and every product with it needs only 2 n_taps points.
+
+One filter for several conditions t of weights v_t, which sum to one, has
+
+    J(w) = sum_t v_t mean_{50:5k} l_tb + rho tau (ln sum_t v_t sum_b exp(l_tb / tau) - ln n_b) + ceiling,
+
+and the sum of their normal matrices, which is Toeplitz too. In torch the conditions then take the place of the
+batch, whose filters are otherwise independent.
 """
 
 from __future__ import annotations
@@ -73,7 +80,7 @@ class Refinement:
 
 
 class TapObjective:
-    """J and its normal equations for one batch of estimated paths.
+    """J and its normal equations for one batch of estimated paths, or for one filter of several conditions.
 
     All powers are divided by the total disturbance power: J does not change, and float32 does not overflow.
     """
@@ -84,9 +91,12 @@ class TapObjective:
         reference_psd: Tensor,
         profile: RefinementProfile,
         max_gain_db: Tensor | float | None,
+        shares: Tensor | None = None,
     ) -> None:
         """reference_psd: mean square per bin, [n_bins] or [batch, n_bins]. max_gain_db: scalar or [batch, 1]; None:
-        no ceiling."""
+        no ceiling. shares: weights of the conditions, [n_conditions], of sum one; the batch of `paths` is the
+        conditions then, and that of taps, responses and J is one."""
+        self.shares = shares
         bands = profile.risk_bands
         self.risk_weight = profile.risk_weight
         self.membership = band_matrix(bands, paths.n_fft, reference_psd.dtype, reference_psd.device)
@@ -106,6 +116,8 @@ class TapObjective:
             if max_gain_db is not None:
                 asked = torch.as_tensor(10 ** (max_gain_db / 20), dtype=power.dtype)
                 self.ceiling = torch.minimum(self.ceiling, asked)
+            if shares is not None:
+                self.ceiling = self.ceiling.amin(0, keepdim=True)
             self.ceiling_weight = profile.ceiling_weight * per_octave
 
     def band_power(self, residual: Tensor) -> Tensor:
@@ -118,11 +130,15 @@ class TapObjective:
         return (response.abs() / self.ceiling - 1).clamp_min(0)
 
     def value(self, band_power: Tensor, response: Tensor) -> Tensor:
-        """J, from E_b [..., n_bands] and W [..., n_bins]: [...]."""
+        """J, from E_b [..., n_bands] and W [..., n_bins]: [...]. With conditions, from [..., n_conditions, n_bands]
+        and [..., 1, n_bins]: [..., 1]."""
         log_ratio = torch.log(band_power / self.disturbance)
         n_bands = band_power.shape[-1]
-        risk = TEMPERATURE * (torch.logsumexp(log_ratio / TEMPERATURE, -1) - math.log(n_bands))
-        value = log_ratio @ self.in_target + self.risk_weight * risk
+        mean, soft_sum = log_ratio @ self.in_target, torch.logsumexp(log_ratio / TEMPERATURE, -1)
+        if self.shares is not None:
+            mean = (self.shares * mean).sum(-1, keepdim=True)
+            soft_sum = torch.logsumexp(self.shares.log() + soft_sum, -1, keepdim=True)
+        value = mean + self.risk_weight * TEMPERATURE * (soft_sum - math.log(n_bands))
         if self.ceiling is not None:
             value = value + (self.ceiling_weight * self.overshoot(response).square()).sum(-1)
         return value
@@ -130,7 +146,11 @@ class TapObjective:
     def band_weight(self, band_power: Tensor) -> Tensor:
         """c_b = (dJ/dl_b) / E_b, [batch, n_bands], positive."""
         log_ratio = torch.log(band_power / self.disturbance)
-        return (self.in_target + self.risk_weight * torch.softmax(log_ratio / TEMPERATURE, -1)) / band_power
+        if self.shares is None:
+            return (self.in_target + self.risk_weight * torch.softmax(log_ratio / TEMPERATURE, -1)) / band_power
+        share = self.shares.unsqueeze(-1)
+        risk = torch.softmax((share.log() + log_ratio / TEMPERATURE).flatten(), 0).view_as(log_ratio)
+        return (share * self.in_target + self.risk_weight * risk) / band_power
 
     def normal_equations(
         self, paths: AcousticPaths, residual: Tensor, response: Tensor, band_power: Tensor
@@ -146,6 +166,8 @@ class TapObjective:
         weight = self.weight * (self.band_weight(band_power) @ self.membership.T)
         symbol = weight * squared_magnitude(paths.secondary)
         descent = weight * paths.secondary.conj() * residual
+        if self.shares is not None:
+            symbol, descent = symbol.sum(0, keepdim=True), descent.sum(0, keepdim=True)
         if self.ceiling is not None:
             overshoot = self.overshoot(response)
             symbol = symbol + self.ceiling_weight / self.ceiling**2 * (overshoot > 0)
@@ -207,12 +229,13 @@ class GaussNewtonState:
         profile: RefinementProfile = FAST,
         max_gain_db: Tensor | float | None = 30.0,
         most_updates: int = MAX_UPDATES,
+        shares: Tensor | None = None,
     ) -> None:
         """Arguments as for `refine`. most_updates: largest number of calls of `update`."""
         paths, reference_psd = _on_grid(paths, reference_psd, min(profile.n_fft, paths.n_fft))
         self._paths, self._profile = paths, profile
-        self._objective = TapObjective(paths, reference_psd, profile, max_gain_db)
-        self._cap = _step_cap(paths, profile)
+        self._objective = TapObjective(paths, reference_psd, profile, max_gain_db, shares)
+        self._cap = _step_cap(paths, profile, shares)
         self._taps = taps.clone()
         self._response = torch.fft.rfft(taps, n=paths.n_fft)
         self._residual = paths.primary - paths.secondary * self._response
@@ -291,15 +314,23 @@ def refine(
     n_updates: int,
     profile: RefinementProfile = FAST,
     max_gain_db: Tensor | float | None = 30.0,
+    shares: Tensor | None = None,
 ) -> Refinement:
     """Up to `n_updates` damped Gauss-Newton updates of `taps` [batch, n_taps] on estimated paths.
 
     reference_psd: mean square per bin on the paths' grid. max_gain_db: ceiling on |W| (ignored by
-    profiles without a ceiling penalty; None: no ceiling). Backtracking tries the steps 1, 1/2 and 1/4 and accepts
+    profiles without a ceiling penalty; None: no ceiling). shares: as for `TapObjective`; taps are [1, n_taps] then,
+    and the paths those of the conditions. Backtracking tries the steps 1, 1/2 and 1/4 and accepts
     the first that lowers J sufficiently.
     """
     state = GaussNewtonState(
-        paths, taps, reference_psd, profile=profile, max_gain_db=max_gain_db, most_updates=n_updates
+        paths,
+        taps,
+        reference_psd,
+        profile=profile,
+        max_gain_db=max_gain_db,
+        most_updates=n_updates,
+        shares=shares,
     )
     for _ in range(n_updates):
         state.update()
@@ -312,13 +343,17 @@ class _StepCap:
     bins: Tensor
 
 
-def _step_cap(paths: AcousticPaths, profile: RefinementProfile) -> _StepCap | None:
+def _step_cap(paths: AcousticPaths, profile: RefinementProfile, shares: Tensor | None) -> _StepCap | None:
     """Upper limit on the RMS of a step's frequency response: a fraction of the RMS of the regularised path ratio,
-    both over the 23 bands. It does not depend on the current filter. None if the profile has no cap."""
+    both over the 23 bands, the ratio's averaged over conditions. It does not depend on the current filter. None if
+    the profile has no cap."""
     if profile.step_cap is None:
         return None
     bins = band_matrix(AMP_BANDS, paths.n_fft, paths.primary.real.dtype, paths.primary.device).sum(-1)
-    return _StepCap(profile.step_cap * _root_mean_square(regularised_ratio(paths), bins), bins)
+    rms = _root_mean_square(regularised_ratio(paths), bins)
+    if shares is not None:
+        rms = (shares.unsqueeze(-1) * rms).sum(0, keepdim=True)
+    return _StepCap(profile.step_cap * rms, bins)
 
 
 def _on_grid(paths: AcousticPaths, reference_psd: Tensor, n_fft: int) -> tuple[AcousticPaths, Tensor]:

@@ -65,7 +65,8 @@ class Prediction:
     reference noise from 20 Hz to 20 kHz. gain_sensitivity_db, delay_sensitivity_db: loss of mean noise reduction
     where the secondary path is 1 dB or one sample off, the worse of both directions. uncertainty_cost_db: mean
     noise reduction that is missing because this measurement is less certain than the support's. max_gain_db:
-    largest |W|. control_rms: RMS of the loudspeaker signal w * x, in the unit of x.
+    largest |W|. control_rms: RMS of the loudspeaker signal w * x, in the unit of x. conditions: each of several,
+    over which the other figures are then weighted means, and the largest of max_gain_db and control_rms.
     """
 
     basis: Basis
@@ -82,11 +83,22 @@ class Prediction:
     uncertainty_cost_db: float
     max_gain_db: float
     control_rms: float
+    conditions: tuple[ConditionPrediction, ...] = ()
 
     @property
     def noise_reduction_db(self) -> NDArray[np.float32]:
         """Per band from 50 Hz to 8 kHz: [23]."""
         return self.band_reduction_db[columns(AMP_BANDS)]
+
+
+@dataclass(frozen=True, eq=False)
+class ConditionPrediction:
+    """Effect of a filter in one of several conditions. left_out: of a filter designed on the other conditions, if
+    that was asked for."""
+
+    label: str
+    prediction: Prediction
+    left_out: Prediction | None = None
 
 
 def columns(bands: tuple[int, ...]) -> slice:

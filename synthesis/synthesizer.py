@@ -59,11 +59,13 @@ def synthesize_fir(
     log_paths: Tensor,
     correction: Tensor,
     log_ceiling: Tensor | None,
+    shares: Tensor | None = None,
 ) -> Tensor:
     """Taps [batch, 2048] of the finite Wiener filter whose weight and penalty a generator has corrected.
 
     paths: on the design grid. log_paths, correction: of `PathRatio` and `Synthesizer.generate`. log_ceiling:
     natural log of the largest |W| allowed, scalar or [batch, 1]; None: no limit but the loudspeaker's.
+    shares: as for `fir_wiener`.
     """
     grid = generator.grid
     log_terms = starting_weight(log_paths, grid.points_hz) + 2 * correction
@@ -71,7 +73,7 @@ def synthesize_fir(
     ceiling = grid.spread(drive_ceiling(log_paths, grid.points_hz))
     if log_ceiling is not None:
         ceiling = ceiling.clamp_max(log_ceiling) if log_ceiling.ndim == 0 else torch.minimum(ceiling, log_ceiling)
-    return fir_wiener(_on_generator_grid(generator, paths), log_weight, log_penalty, ceiling).value
+    return fir_wiener(_on_generator_grid(generator, paths), log_weight, log_penalty, ceiling, shares).value
 
 
 class Synthesizer(nn.Module):
@@ -80,7 +82,8 @@ class Synthesizer(nn.Module):
     Buffers: reference_psd, mean square per bin of the design grid, [16385]; band_uncertainty, [2, 31], of
     `estimate_uncertainty.learn_uncertainty`. Paths come on the design grid of 32768 points. In every method
     max_gain_db is the largest |W|, a number or [batch, 1], None for no limit; reference_psd, [16385] or
-    [batch, 16385], replaces the buffer.
+    [batch, 16385], replaces the buffer. shares are the weights of conditions, [n_conditions], of sum one, for all
+    of which there shall be one filter: the batch of paths is they, and that of taps is one.
     """
 
     reference_psd: Tensor
@@ -108,10 +111,12 @@ class Synthesizer(nn.Module):
         ratio: PathRatio,
         correction: Tensor | None,
         max_gain_db: Tensor | float | None = None,
+        shares: Tensor | None = None,
     ) -> Tensor:
         """Taps [batch, 2048] from a generator's corrections; no correction gives the ratio-base FIR.
 
-        |W| is bent below the ceiling with the phase that keeps the response causal and short.
+        |W| is bent below the ceiling with the phase that keeps the response causal and short. Of several conditions
+        a finite Wiener filter has the sum of their normal equations, a ratio the mean of their log magnitudes.
         """
         # In the magnitude's own precision, so that a number and a tensor of it give the same taps; a number
         # stays on the host, from where a kernel takes it as an argument even while a graph is recorded.
@@ -119,10 +124,12 @@ class Synthesizer(nn.Module):
             None if max_gain_db is None else torch.as_tensor(max_gain_db, dtype=ratio.log_base.dtype) * NEPER_PER_DB
         )
         if correction is not None and self.generator.config.realisation == "fir_wiener":
-            return synthesize_fir(self.generator, paths, ratio.log_paths, correction, log_ceiling)
+            return synthesize_fir(self.generator, paths, ratio.log_paths, correction, log_ceiling, shares)
         log_magnitude = ratio.log_base
         if correction is not None:
             log_magnitude = log_magnitude + self.generator.grid.spread(correction[:, 0])
+        if shares is not None:
+            log_magnitude = (shares.unsqueeze(-1) * log_magnitude).sum(0, keepdim=True)
         if log_ceiling is not None:
             excess = log_magnitude - log_ceiling
             log_magnitude = log_magnitude - nn.functional.softplus(excess, beta=CEILING_SHARPNESS)
@@ -136,6 +143,7 @@ class Synthesizer(nn.Module):
         max_gain_db: Tensor | float | None = DEFAULT_MAX_GAIN_DB,
         reference_psd: Tensor | None = None,
         most_updates: int = MAX_UPDATES,
+        shares: Tensor | None = None,
     ) -> GaussNewtonState:
         """The state before the first of at most `most_updates` Gauss-Newton updates against the estimated paths.
 
@@ -149,6 +157,7 @@ class Synthesizer(nn.Module):
             profile=PROFILES[profile],
             max_gain_db=max_gain_db,
             most_updates=most_updates,
+            shares=shares,
         )
 
     def refine(
@@ -159,9 +168,10 @@ class Synthesizer(nn.Module):
         profile: str = "fast",
         max_gain_db: Tensor | float | None = DEFAULT_MAX_GAIN_DB,
         reference_psd: Tensor | None = None,
+        shares: Tensor | None = None,
     ) -> Refinement:
         """Up to `n_updates` Gauss-Newton updates of `taps`."""
-        state = self.refining(paths, taps, profile, max_gain_db, reference_psd, n_updates)
+        state = self.refining(paths, taps, profile, max_gain_db, reference_psd, n_updates, shares)
         for _ in range(n_updates):
             state.update()
         return state.result()
@@ -184,18 +194,21 @@ class Synthesizer(nn.Module):
         method: str = "prime",
         max_gain_db: Tensor | float | None = DEFAULT_MAX_GAIN_DB,
         reference_psd: Tensor | None = None,
+        shares: Tensor | None = None,
     ) -> Tensor:
         """Taps [batch, 2048] of one of METHODS, before any update.
 
         The ceiling shapes `prime` and `ratio_base`; the others are defined without one.
         """
         if method == "wmmse":
-            return design_wmmse(paths, self.reference_psd if reference_psd is None else reference_psd)
+            return design_wmmse(
+                paths, self.reference_psd if reference_psd is None else reference_psd, shares=shares
+            )
         if method in STARTS:
-            return start_filter(paths, method)
+            return start_filter(paths, method, shares)
         ratio = self.path_ratio(paths)
         correction = self.generate(ratio.features) if method == "prime" else None
-        return self.reconstruct(paths, ratio, correction, max_gain_db)
+        return self.reconstruct(paths, ratio, correction, max_gain_db, shares)
 
     def design(
         self,
@@ -225,10 +238,11 @@ class Synthesizer(nn.Module):
         return refinement
 
 
-def start_filter(paths: AcousticPaths, method: str) -> Tensor:
-    """Taps [batch, 2048] of one of STARTS, made on the host and without a gradient."""
+def start_filter(paths: AcousticPaths, method: str, shares: Tensor | None = None) -> Tensor:
+    """Taps [batch, 2048] of one of STARTS, made on the host and without a gradient; of conditions their mean."""
     pairs = zip(paths.primary.cpu().numpy(), paths.secondary.cpu().numpy(), strict=True)
-    return torch.from_numpy(np.stack([STARTS[method](*pair) for pair in pairs])).to(paths.primary.real)
+    taps = torch.from_numpy(np.stack([STARTS[method](*pair) for pair in pairs])).to(paths.primary.real)
+    return taps if shares is None else (shares.unsqueeze(-1) * taps).sum(0, keepdim=True)
 
 
 def _on_generator_grid(generator: Generator, paths: AcousticPaths) -> AcousticPaths:

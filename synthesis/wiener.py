@@ -60,18 +60,23 @@ def solve_direct(column: Tensor, rhs: Tensor) -> Tensor:
     return torch.from_numpy(np.stack(taps))
 
 
-def design_wmmse(paths: AcousticPaths, reference_psd: Tensor, n_taps: int = N_TAPS) -> Tensor:
-    """Direct double-precision solve, every ear by itself: taps [batch, n_taps] in the paths' real type."""
+def design_wmmse(
+    paths: AcousticPaths, reference_psd: Tensor, n_taps: int = N_TAPS, shares: Tensor | None = None
+) -> Tensor:
+    """Direct double-precision solve, every ear by itself: taps [batch, n_taps] in the paths' real type.
+
+    shares: weights of the paths in one filter for all of them (Eq. 7, A = all of them), [n_paths]. Its normal
+    equations are the weighted sums, the regularisation included, and its taps [1, n_taps].
+    """
     weights = wmmse_weights(reference_psd.to(torch.float64))
-    column, rhs = toeplitz_system(paths.to(torch.float64), weights, n_taps)
+    system = toeplitz_system(paths.to(torch.float64), weights, n_taps)
+    if shares is not None:
+        column, rhs = ((shares.to(each)[:, None] * each).sum(0, keepdim=True) for each in system)
+    else:
+        column, rhs = system
     return solve_direct(column, rhs).to(paths.primary.real)
 
 
 def design_shared_wmmse(paths: AcousticPaths, reference_psd: Tensor, n_taps: int = N_TAPS) -> Tensor:
-    """The one filter for all ears of `paths` (Eq. 7, A = all of them): taps [1, n_taps] in the paths' real type.
-
-    Its normal equations are the ears' sums, the regularisation included: lambda is 1e-4 of the sum over ears too.
-    """
-    weights = wmmse_weights(reference_psd.to(torch.float64))
-    column, rhs = (each.sum(0, keepdim=True) for each in toeplitz_system(paths.to(torch.float64), weights, n_taps))
-    return solve_direct(column, rhs).to(paths.primary.real)
+    """The one filter for all ears of `paths`, each of weight one: taps [1, n_taps] in the paths' real type."""
+    return design_wmmse(paths, reference_psd, n_taps, torch.ones(paths.batch_size, dtype=torch.float64))

@@ -70,13 +70,16 @@ class DesignInput(Condition):
 
     reference_psd: mean square per bin of the noise to design for, float32 [16385]; None: the model's reference
     noise. max_gain_db: ceiling on |W|; infinity: none. others: up to 15 further conditions. latency_samples: delay
-    of the signal chain that no secondary path holds, 0 to 1024, fractions included.
+    of the signal chain that no secondary path holds, 0 to 1024, fractions included. min_gain_margin_db,
+    min_phase_margin_deg: that the filter keeps in the loop with each feedback path, if there is one.
     """
 
     reference_psd: Float32 | None = None
     max_gain_db: float = DEFAULT_MAX_GAIN_DB
     others: tuple[Condition, ...] = field(default=(), kw_only=True)
     latency_samples: float = field(default=0.0, kw_only=True)
+    min_gain_margin_db: float = field(default=6.0, kw_only=True)
+    min_phase_margin_deg: float = field(default=30.0, kw_only=True)
 
     @property
     def conditions(self) -> tuple[Condition, ...]:
@@ -88,12 +91,14 @@ class DesignInput(Condition):
 class DesignOptions:
     """How a filter is designed.
 
-    method: a name in METHODS. n_updates: Gauss-Newton updates, 0 to 8. profile: a name in PROFILES.
+    method: a name in METHODS. n_updates: Gauss-Newton updates, 0 to 8. profile: a name in PROFILES. leave_one_out:
+    of several conditions, also predict for each what a filter designed on the others does there.
     """
 
     method: str = "prime"
     n_updates: int = 0
     profile: str = "fast"
+    leave_one_out: bool = False
 
     def __post_init__(self) -> None:
         """Raise InvalidOption for an unknown method or profile, or a number of updates outside its range."""
@@ -106,6 +111,23 @@ class DesignOptions:
             raise InvalidOption(f"profile: {self.profile!r} does not exist; use one of {known}", "profile")
         if not 0 <= self.n_updates <= MAX_UPDATES:
             raise InvalidOption(f"k: {self.n_updates} updates were requested; use 0 to {MAX_UPDATES}", "k")
+
+
+@dataclass(frozen=True)
+class Loop:
+    """The loop that the filter closes through the feedback path; of several conditions, the worst of each figure.
+
+    gain_margin_db: by how much the loop may become louder before it howls. phase_margin_deg: distance of its phase
+    from -1 where its gain is one; 180 where it never is. peak_db, peak_hz: its largest gain |W F|. loss_db: mean
+    noise reduction that the margins cost.
+    """
+
+    stable: bool
+    gain_margin_db: float
+    phase_margin_deg: float
+    peak_db: float
+    peak_hz: float
+    loss_db: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -130,21 +152,15 @@ class Design:
     """One ear's filter, its updates and its prediction.
 
     taps: float32 [2048] for e = d - s * w * x. times_ms: milliseconds per stage (`conventions.STAGES`), measured
-    for the whole batch that this design was part of; stages that were not timed separately are absent.
+    for the whole batch that this design was part of; stages that were not timed separately are absent. loop: where
+    there is a feedback path; the prediction is of the closed loop then.
     """
 
     taps: Float32
     refinement: RefinementRecord
     prediction: Prediction
     times_ms: dict[str, float] = field(default_factory=dict)
-
-
-def require_single(ear: DesignInput) -> None:
-    """Raise InvalidOption for an input that is more than one condition without latency and feedback."""
-    asked = {"conditions": ear.others, "latency_samples": ear.latency_samples, "feedback": ear.feedback is not None}
-    for name, value in asked.items():
-        if value:
-            raise InvalidOption(f"{name}: this backend designs without; leave it out", name)
+    loop: Loop | None = None
 
 
 class Backend(Protocol):

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from time import perf_counter
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -13,6 +14,7 @@ from torch import Tensor
 from synthesis import noise_reduction
 from synthesis.backends.base import (
     Complex64,
+    Condition,
     Design,
     DesignInput,
     DesignOptions,
@@ -20,8 +22,8 @@ from synthesis.backends.base import (
     ModelParameters,
     Prediction,
     RefinementRecord,
-    require_single,
 )
+from synthesis.backends.conditions import ConditionsBackend, Filter, named, shares
 from synthesis.backends.methods import STARTS
 from synthesis.conventions import DESIGN_N_FFT, N_BINS
 from synthesis.errors import InvalidPaths, SynthesisError
@@ -68,7 +70,7 @@ def model_parameters(generator: Generator, reference_psd: Tensor, band_uncertain
     )
 
 
-class ReferenceBackend:
+class ReferenceBackend(ConditionsBackend):
     """`Backend` by torch's operators, all ears of a call side by side.
 
     Answers are rounded to float32 whatever the precision inside. Holds no state between calls.
@@ -88,14 +90,14 @@ class ReferenceBackend:
         self.synthesizer = build_synthesizer(parameters, dtype, device)
         self._band_uncertainty = parameters.band_uncertainty
 
-    def design(self, inputs: Sequence[DesignInput], options: DesignOptions) -> list[Design | SynthesisError]:
-        """As `Backend.design`; a path that is not finite, all zero or too long is InvalidPaths in its place."""
+    def _design(self, inputs: Sequence[DesignInput], options: DesignOptions) -> list[Design | SynthesisError]:
+        """A path that is not finite, all zero or too long is InvalidPaths in its place."""
         with torch.inference_mode():
             ears = _Ears(inputs, self.synthesizer)
             if not ears.places:
                 return ears.in_order([])
             clock = _Clock(ears.paths.primary.device)
-            taps = self._initial_filter(ears, options.method, clock)
+            taps = _initial_filter(self.synthesizer, ears, options.method, clock)
             refinement = self.synthesizer.refine(
                 ears.paths, taps, options.n_updates, options.profile, ears.max_gain_db, ears.reference_psd
             )
@@ -111,12 +113,15 @@ class ReferenceBackend:
             ]
             return ears.in_order(answers)
 
-    def predict(self, inputs: Sequence[DesignInput], taps: Sequence[Float32]) -> list[Prediction | SynthesisError]:
-        """As `Backend.predict`."""
+    def _joint_filter(self, ear: DesignInput, options: DesignOptions) -> Filter:
+        return joint_filter(self.synthesizer, ear, options)
+
+    def _predict(self, inputs: Sequence[DesignInput], taps: Sequence[Float32]) -> list[Prediction | SynthesisError]:
         return self._predict_given(inputs, taps, paths_are_exact=False)
 
-    def evaluate(self, inputs: Sequence[DesignInput], taps: Sequence[Float32]) -> list[Prediction | SynthesisError]:
-        """As `Backend.evaluate`."""
+    def _evaluate(
+        self, inputs: Sequence[DesignInput], taps: Sequence[Float32]
+    ) -> list[Prediction | SynthesisError]:
         return self._predict_given(inputs, taps, paths_are_exact=True)
 
     def _predict_given(
@@ -128,23 +133,6 @@ class ReferenceBackend:
                 return ears.in_order([])
             filters = torch.tensor(np.stack([taps[place] for place in ears.places])).to(ears.reference_psd)
             return ears.in_order(self._predictions(ears, filters, paths_are_exact=paths_are_exact))
-
-    def _initial_filter(self, ears: _Ears, method: str, clock: _Clock) -> Tensor:
-        """Taps [batch, 2048] before any update; stages that a method does not have are not timed."""
-        model = self.synthesizer
-        if method in STARTS or method == "wmmse":
-            taps = model.initial_filter(ears.paths, method, ears.max_gain_db, ears.reference_psd)
-            clock.mark("generate")
-            return taps
-        ratio = model.path_ratio(ears.paths)
-        clock.mark("path_ratio")
-        correction = None
-        if method == "prime":
-            correction = model.generate(ratio.features)
-            clock.mark("generate")
-        taps = model.reconstruct(ears.paths, ratio, correction, ears.max_gain_db)
-        clock.mark("reconstruct")
-        return taps
 
     def _predictions(
         self, ears: _Ears, taps: Tensor, *, paths_are_exact: bool = False
@@ -164,6 +152,55 @@ class ReferenceBackend:
         return answers
 
 
+def joint_filter(synthesizer: Synthesizer, ear: DesignInput, options: DesignOptions) -> Filter:
+    """One filter for all conditions of an ear by torch's operators, on the synthesizer's device.
+
+    Raises InvalidPaths, which names the condition, and NonFiniteFilter.
+    """
+    with torch.inference_mode():
+        alone = [replace(ear, **_paths_of(each), others=()) for each in ear.conditions]
+        ears = _Ears(alone, synthesizer)
+        for n, fault in sorted(ears.faults.items()):
+            raise named(fault, ear, n)
+        psd, max_gain_db = ears.reference_psd[:1], ears.max_gain_db[:1]
+        weights = torch.tensor(shares(ear)).to(psd)
+        clock = _Clock(psd.device)
+        taps = _initial_filter(synthesizer, ears, options.method, clock, weights)
+        refinement = synthesizer.refine(
+            ears.paths, taps, options.n_updates, options.profile, max_gain_db, psd, weights
+        )
+        clock.mark("refine")
+        if not bool(torch.isfinite(refinement.taps).all()):
+            raise not_finite()
+        return _to_float32(refinement.taps[0]), _record(refinement, 0), dict(clock.times_ms)
+
+
+def _paths_of(condition: Condition) -> dict[str, Any]:
+    return {"primary": condition.primary, "secondary": condition.secondary, "coherence": condition.coherence}
+
+
+def _initial_filter(
+    model: Synthesizer, ears: _Ears, method: str, clock: _Clock, weights: Tensor | None = None
+) -> Tensor:
+    """Taps [batch, 2048] before any update; stages that a method does not have are not timed. weights: the `shares`
+    of `Synthesizer`, where the ears are one's conditions."""
+    if method in STARTS or method == "wmmse":
+        psd = ears.reference_psd if weights is None else ears.reference_psd[:1]
+        taps = model.initial_filter(ears.paths, method, ears.max_gain_db, psd, weights)
+        clock.mark("generate")
+        return taps
+    ratio = model.path_ratio(ears.paths)
+    clock.mark("path_ratio")
+    correction = None
+    if method == "prime":
+        correction = model.generate(ratio.features)
+        clock.mark("generate")
+    limit = ears.max_gain_db if weights is None else ears.max_gain_db[:1]
+    taps = model.reconstruct(ears.paths, ratio, correction, limit, weights)
+    clock.mark("reconstruct")
+    return taps
+
+
 class _Ears:
     """Inputs on the model's device and in its precision, without those that no filter can be designed for.
 
@@ -177,17 +214,16 @@ class _Ears:
 
     def __init__(self, inputs: Sequence[DesignInput], synthesizer: Synthesizer) -> None:
         psd = synthesizer.reference_psd
-        self._faults: dict[int, SynthesisError] = {}
+        self.faults: dict[int, SynthesisError] = {}
         self._n_inputs = len(inputs)
         paths: dict[int, AcousticPaths] = {}
         for place, each in enumerate(inputs):
             try:
-                require_single(each)
                 paths[place] = AcousticPaths(
                     _spectrum("primary", each.primary, psd), _spectrum("secondary", each.secondary, psd)
                 ).validate()
             except SynthesisError as error:
-                self._faults[place] = error
+                self.faults[place] = error
         self.places = list(paths)
         if not paths:
             return
@@ -202,7 +238,7 @@ class _Ears:
     def in_order(self, answers: Sequence[Answer]) -> list[Answer | SynthesisError]:
         """One answer for each input: those of `places`, and the faults of the others."""
         found: dict[int, Answer | SynthesisError] = dict(zip(self.places, answers, strict=True))
-        return [(found | self._faults)[place] for place in range(self._n_inputs)]
+        return [(found | self.faults)[place] for place in range(self._n_inputs)]
 
 
 class _Clock:

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from synthesis.backends.base import (
+    Condition,
     Design,
     DesignInput,
     DesignOptions,
@@ -19,19 +20,18 @@ from synthesis.backends.base import (
     ModelParameters,
     Prediction,
     RefinementRecord,
-    require_single,
 )
+from synthesis.backends.conditions import ConditionsBackend, Filter, named, shares
 from synthesis.backends.cpu.layout import core_parameters
 from synthesis.backends.cpu.library import Input, Profile, Result, address, core
-from synthesis.backends.methods import STARTS, Path
+from synthesis.backends.methods import STARTS
 from synthesis.conventions import DESIGN_N_FFT, N_BINS, N_TAPS
 from synthesis.errors import InvalidPaths, NonFiniteFilter, SynthesisError
 from synthesis.octave_bands import WIDE_BANDS
 from synthesis.prediction import Basis, not_finite, predict
 from synthesis.profiles import PROFILES, VERDICTS, RefinementProfile
 
-Run = Callable[[int, Input, Result], int]
-Start = Callable[[Path, Path], NDArray[np.float64]]
+Run = Callable[[int], int]
 Arrays = list[NDArray[np.generic] | None]
 
 _NATIVE, _GIVEN = {"prime": 0, "ratio_base": 1, "wmmse": 2}, 3
@@ -40,7 +40,7 @@ _NATIVE, _GIVEN = {"prime": 0, "ratio_base": 1, "wmmse": 2}, 3
 _STAGES = ("decode", "path_ratio", "generate", "reconstruct", "refine", "predict")
 
 
-class CpuBackend:
+class CpuBackend(ConditionsBackend):
     """`Backend` for a processor: float32, no torch. Any number of threads may call at once; each has a workspace of
     about 6 MB while it runs, kept for the next call."""
 
@@ -66,102 +66,114 @@ class CpuBackend:
         if getattr(self, "_model", None):
             self._core.prime_model_free(self._model)
 
-    def design(self, inputs: Sequence[DesignInput], options: DesignOptions) -> list[Design | SynthesisError]:
-        """As `Backend.design`; the ears are designed one after the other."""
-        method, profile = _NATIVE.get(options.method, _GIVEN), self._profiles[options.profile]
+    def _design(self, inputs: Sequence[DesignInput], options: DesignOptions) -> list[Design | SynthesisError]:
+        """The ears are designed one after the other."""
+        return [self._designed(each, options) for each in inputs]
 
-        def run(workspace: int, given: Input, result: Result) -> int:
-            arguments = method, byref(profile), options.n_updates, byref(result)
-            return int(self._core.prime_design(self._model, workspace, byref(given), *arguments))
-
-        return [self._designed(each, STARTS.get(options.method), run) for each in inputs]
-
-    def predict(self, inputs: Sequence[DesignInput], taps: Sequence[Float32]) -> list[Prediction | SynthesisError]:
-        """As `Backend.predict`."""
+    def _predict(self, inputs: Sequence[DesignInput], taps: Sequence[Float32]) -> list[Prediction | SynthesisError]:
         return [self._predicted(*each, is_true=False) for each in zip(inputs, taps, strict=True)]
 
-    def evaluate(self, inputs: Sequence[DesignInput], taps: Sequence[Float32]) -> list[Prediction | SynthesisError]:
-        """As `Backend.evaluate`."""
+    def _evaluate(
+        self, inputs: Sequence[DesignInput], taps: Sequence[Float32]
+    ) -> list[Prediction | SynthesisError]:
         return [self._predicted(*each, is_true=True) for each in zip(inputs, taps, strict=True)]
 
-    def _designed(self, ear: DesignInput, start: Start | None, run: Run) -> Design | SynthesisError:
-        result = Result()
+    def _designed(self, ear: DesignInput, options: DesignOptions) -> Design | SynthesisError:
         try:
-            arrays, given = _core_input(ear)
-            began = perf_counter()
-            if start:
-                result.taps[:] = _float32(start(ear.primary, ear.secondary), N_TAPS)
-            spent_ms = 1e3 * (perf_counter() - began)
-            self._run(arrays, given, run, result)
+            (taps, record, times_ms), result = self._filtered(ear, options)
         except SynthesisError as error:
             return error
-        taps, prediction = np.ctypeslib.as_array(result.taps).copy(), self._prediction(_basis(ear), result)
+        prediction = self._prediction(_basis(ear), result)
         if isinstance(prediction, SynthesisError):
             return prediction
+        return Design(taps, record, prediction, times_ms)
+
+    def _joint_filter(self, ear: DesignInput, options: DesignOptions) -> Filter:
+        return self._filtered(ear, options)[0]
+
+    def _filtered(self, ear: DesignInput, options: DesignOptions) -> tuple[Filter, Result]:
+        """The filter for all conditions; with one, its prediction is in the result."""
+        method, profile = _NATIVE.get(options.method, _GIVEN), self._profiles[options.profile]
+        conditions, weights = ear.conditions, shares(ear)
+        result = Result()
+        inputs = (Input * len(conditions))()
+        arrays: list[Arrays] = []  # which the inputs point into
+        for n, (condition, share) in enumerate(zip(conditions, weights, strict=True)):
+            try:
+                held, inputs[n] = _core_input(ear, condition, float(share))
+            except InvalidPaths as error:
+                raise named(error, ear, n) from None
+            arrays.append(held)
+        began = perf_counter()
+        if start := STARTS.get(options.method):
+            starts = [start(each.primary, each.secondary) for each in conditions]
+            result.taps[:] = _float32(np.tensordot(weights, starts, 1), N_TAPS)
+        spent_ms = 1e3 * (perf_counter() - began)
+
+        def run(workspace: int) -> int:
+            if not self._core.prime_workspace_reserve(workspace, len(conditions)):
+                raise MemoryError("no memory for so many conditions")
+            arguments = len(conditions), method, byref(profile), options.n_updates, byref(result)
+            return int(self._core.prime_design(self._model, workspace, inputs, *arguments))
+
+        self._run(ear, run)
+        del arrays
+        taps = np.ctypeslib.as_array(result.taps).copy()
         if not np.isfinite(taps).all():
-            return not_finite()
+            raise not_finite()
         record, n = result.record, result.record.applied
         times_ms = {stage: ms for stage, ms in zip(_STAGES, result.times_ms, strict=True) if not math.isnan(ms)}
         if start:
             times_ms["generate"] = spent_ms
-        return Design(
-            taps,
-            RefinementRecord(
-                n,
-                VERDICTS[record.stopped],
-                record.objective[: n + 1],
-                record.step_scale[:n],
-                record.pcg_residual[:n],
-            ),
-            prediction,
-            times_ms,
-        )
+        stopped = VERDICTS[record.stopped]
+        lists = record.objective[: n + 1], record.step_scale[:n], record.pcg_residual[:n]
+        return (taps, RefinementRecord(n, stopped, *lists), times_ms), result
 
     def _predicted(self, ear: DesignInput, taps: Float32, is_true: bool) -> Prediction | SynthesisError:
         result = Result()
         result.taps[:] = _float32(taps, N_TAPS)
-
-        def run(workspace: int, given: Input, result: Result) -> int:
-            return int(self._core.prime_predict(self._model, workspace, byref(given), is_true, byref(result)))
-
         try:
-            self._run(*_core_input(ear), run, result)
+            arrays, given = _core_input(ear, ear)
+            self._run(
+                ear,
+                lambda workspace: int(
+                    self._core.prime_predict(self._model, workspace, byref(given), is_true, byref(result))
+                ),
+            )
+            del arrays
             return self._prediction(None if is_true else _basis(ear), result)
-        except SynthesisError as error:
+        except InvalidPaths as error:
             return error
 
     def _prediction(self, basis: Basis | None, result: Result) -> Prediction | NonFiniteFilter:
         return predict(np.ctypeslib.as_array(result.sums), basis, self._band_uncertainty)
 
-    def _run(self, arrays: Arrays, given: Input, run: Run, result: Result) -> None:
-        """Calls the core with a workspace of this call's own; InvalidPaths for a path that it refuses.
-
-        arrays: what `given` points into, kept alive until the end.
-        """
+    def _run(self, ear: DesignInput, run: Run) -> None:
+        """Calls the core with a workspace of this call's own; InvalidPaths for a path that it refuses."""
         try:
             workspace = self._workspaces.pop()
         except IndexError:
             workspace = self._core.prime_workspace_create(self._model)
             if not workspace:
                 raise MemoryError("no memory for a workspace") from None
-        fault = run(workspace, given, result)
+        fault = run(workspace)
         self._workspaces.append(workspace)
         if fault:
-            name = ("primary", "secondary")[fault - 1]
+            condition, which = divmod(fault - 1, 2)
+            name = ("primary", "secondary")[which]
             message = f"{name}: all values are zero, or one is NaN or infinite; measure the path again"
-            raise InvalidPaths(message, name)
+            raise named(InvalidPaths(message, name), ear, condition)
 
 
-def _core_input(ear: DesignInput) -> tuple[Arrays, Input]:
-    """The structure, and the arrays that it points into."""
-    require_single(ear)
+def _core_input(ear: DesignInput, condition: Condition, share: float = 1.0) -> tuple[Arrays, Input]:
+    """The structure of one of the ear's conditions, and the arrays that it points into."""
     (primary, n_primary), (secondary, n_secondary) = (
-        _path(each, name) for each, name in ((ear.primary, "primary"), (ear.secondary, "secondary"))
+        _path(each, name) for each, name in ((condition.primary, "primary"), (condition.secondary, "secondary"))
     )
-    coherence = None if ear.coherence is None else _float32(ear.coherence, N_BINS)
+    coherence = None if condition.coherence is None else _float32(condition.coherence, N_BINS)
     psd = None if ear.reference_psd is None else _float32(ear.reference_psd, N_BINS)
     arrays: Arrays = [primary, secondary, coherence, psd]
-    return arrays, Input(*(address(each) for each in arrays), n_primary, n_secondary, ear.max_gain_db)
+    return arrays, Input(*(address(each) for each in arrays), n_primary, n_secondary, ear.max_gain_db, share)
 
 
 def _path(path: NDArray[np.generic], name: str) -> tuple[NDArray[np.generic], int]:

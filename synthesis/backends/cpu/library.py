@@ -16,7 +16,7 @@ from synthesis.conventions import N_TAPS
 from synthesis.prediction import N_SUMS
 from synthesis.profiles import MAX_UPDATES
 
-ABI = 2
+ABI = 3
 N_STAGES = 6
 
 _FloatPointer = c_void_p  # NumPy arrays give their address
@@ -44,6 +44,7 @@ class Input(Structure):
         ("n_primary", c_int32),
         ("n_secondary", c_int32),
         ("max_gain_db", c_float),
+        ("share", c_double),
     )
 
 
@@ -114,10 +115,12 @@ def _load() -> ctypes.CDLL:
     library.prime_model_free.restype = None
     library.prime_workspace_create.argtypes = [c_void_p]
     library.prime_workspace_create.restype = c_void_p
+    library.prime_workspace_reserve.argtypes = [c_void_p, c_int]
+    library.prime_workspace_reserve.restype = c_int
     library.prime_workspace_free.argtypes = [c_void_p]
     library.prime_workspace_free.restype = None
     library.prime_design.argtypes = [
-        *(c_void_p, c_void_p, POINTER(Input), c_int, POINTER(Profile), c_int, POINTER(Result)),
+        *(c_void_p, c_void_p, POINTER(Input), c_int, c_int, POINTER(Profile), c_int, POINTER(Result)),
     ]
     library.prime_design.restype = c_int
     library.prime_predict.argtypes = [c_void_p, c_void_p, POINTER(Input), c_int, POINTER(Result)]

@@ -18,12 +18,14 @@ from synthesis.backends.base import (
     Prediction,
     RefinementRecord,
 )
+from synthesis.backends.conditions import ConditionsBackend, Filter
 from synthesis.backends.cuda.buffers import BASES
 from synthesis.backends.cuda.graphs import GIVEN, RECORDED_METHODS, BatchGraphs
 from synthesis.backends.cuda.kernel_check import unsupported_reason
 from synthesis.backends.cuda.stage_clock import StageClock
 from synthesis.backends.cuda.stages import Stages
 from synthesis.backends.methods import STARTS
+from synthesis.backends.reference import joint_filter
 from synthesis.errors import DeviceLost, NonFiniteFilter, SynthesisError
 from synthesis.prediction import Basis, not_finite, predict
 from synthesis.profiles import MAX_UPDATES, PROFILES, VERDICTS
@@ -34,7 +36,7 @@ CAPTURE_SIZES = (1, 8, 32)
 """A batch runs in the smallest of these that holds it, its other rows unused."""
 
 
-class CudaBackend:
+class CudaBackend(ConditionsBackend):
     """One model on a GPU, for one thread at a time: its buffers are shared by all calls.
 
     Everything runs in a stream of its own and is recorded when the backend is made. Of `times_ms`, `decode` is the
@@ -76,8 +78,8 @@ class CudaBackend:
                 for batch in self._batches.values():
                     batch.record(*_all_keys())
 
-    def design(self, inputs: Sequence[DesignInput], options: DesignOptions) -> list[Design | SynthesisError]:
-        """As `Backend.design`, up to 32 ears; DeviceLost where the GPU has failed."""
+    def _design(self, inputs: Sequence[DesignInput], options: DesignOptions) -> list[Design | SynthesisError]:
+        """Up to 32 ears; DeviceLost where the GPU has failed."""
         method = options.method if options.method in RECORDED_METHODS else GIVEN
         start, update = ((stage, method, options.profile) for stage in ("start", "update"))
         bases = _bases(inputs)
@@ -95,7 +97,7 @@ class CudaBackend:
             for _ in range(options.n_updates):
                 batch.run(*update)
             self._clock.mark("refine")
-            self._predict(batch, bases)
+            self._run_predictions(batch, bases)
             taps, history, n_applied, stopped, sums = batch.outputs.fetch()
             times_ms = self._clock.times_ms()
 
@@ -109,12 +111,19 @@ class CudaBackend:
             answers.append(Design(taps[row].copy(), record, prediction, dict(times_ms)))
         return answers
 
-    def predict(self, inputs: Sequence[DesignInput], taps: Sequence[Float32]) -> list[Prediction | SynthesisError]:
-        """As `Backend.predict`, up to 32 ears; DeviceLost where the GPU has failed."""
+    def _joint_filter(self, ear: DesignInput, options: DesignOptions) -> Filter:
+        """By torch's operators, launched one by one."""
+        with self._on_device():
+            return joint_filter(self._stages.synthesizer, ear, options)
+
+    def _predict(self, inputs: Sequence[DesignInput], taps: Sequence[Float32]) -> list[Prediction | SynthesisError]:
+        """Up to 32 ears; DeviceLost where the GPU has failed."""
         return self._predict_given(inputs, taps, _bases(inputs))
 
-    def evaluate(self, inputs: Sequence[DesignInput], taps: Sequence[Float32]) -> list[Prediction | SynthesisError]:
-        """As `Backend.evaluate`, up to 32 ears; DeviceLost where the GPU has failed."""
+    def _evaluate(
+        self, inputs: Sequence[DesignInput], taps: Sequence[Float32]
+    ) -> list[Prediction | SynthesisError]:
+        """Up to 32 ears; DeviceLost where the GPU has failed."""
         return self._predict_given(inputs, taps, ["exact"] * len(inputs))
 
     @property
@@ -130,7 +139,7 @@ class CudaBackend:
             batch.record(("decode",), *(("predict", basis) for basis in set(bases)))
             faults = self._load(batch, inputs)
             batch.outputs.write_taps(taps)
-            self._predict(batch, bases)
+            self._run_predictions(batch, bases)
             sums = batch.outputs.fetch()[-1]
         return [faults.get(row) or self._prediction(taps[row], sums, row, basis) for row, basis in enumerate(bases)]
 
@@ -154,7 +163,7 @@ class CudaBackend:
         self._clock.mark("decode")
         return faults
 
-    def _predict(self, batch: BatchGraphs, bases: Sequence[str]) -> None:
+    def _run_predictions(self, batch: BatchGraphs, bases: Sequence[str]) -> None:
         for basis in sorted(set(bases)):
             batch.run("predict", basis)
         self._clock.mark("predict")

@@ -8,9 +8,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from synthesis.backends.base import DEFAULT_MAX_GAIN_DB, Complex64, DesignInput, Float32, require_single
+from synthesis.backends.base import DEFAULT_MAX_GAIN_DB, Complex64, DesignInput, Float32
 from synthesis.conventions import DESIGN_N_FFT, N_BINS, N_TAPS
-from synthesis.errors import InvalidPaths, SynthesisError
+from synthesis.errors import InvalidPaths
 from synthesis.paths import AcousticPaths
 from synthesis.prediction import N_SUMS
 from synthesis.profiles import MAX_UPDATES
@@ -62,16 +62,15 @@ class BatchInputs:
         """Both paths of all rows."""
         return AcousticPaths(self.primary, self.secondary)
 
-    def write(self, inputs: Sequence[DesignInput]) -> dict[int, SynthesisError]:
+    def write(self, inputs: Sequence[DesignInput]) -> dict[int, InvalidPaths]:
         """Fill the first rows and upload them; rows whose paths do not fit the design grid, with the reason."""
-        faults: dict[int, SynthesisError] = {}
+        faults: dict[int, InvalidPaths] = {}
         end = self._ends[2]
         for row, ear in enumerate(inputs):
             try:
-                require_single(ear)
                 self._write_path(0, row, "primary", ear.primary)
                 self._write_path(1, row, "secondary", ear.secondary)
-            except SynthesisError as error:
+            except InvalidPaths as error:
                 faults[row] = error
             self._max_gain_db[row] = ear.max_gain_db
             if ear.reference_psd is not None or not self._has_model_psd[row]:

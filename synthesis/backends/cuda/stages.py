@@ -28,25 +28,25 @@ class Stages:
 
     def __init__(self, parameters: ModelParameters, device: torch.device, *, kernels: bool) -> None:
         """kernels: whether Triton's may be used, for a generator that they hold and the profiles that they know."""
-        self._synthesizer = build_synthesizer(parameters, torch.float32, device)
-        self.reference_psd = self._synthesizer.reference_psd
+        self.synthesizer = build_synthesizer(parameters, torch.float32, device)
+        self.reference_psd = self.synthesizer.reference_psd
         self._has_kernels = kernels
         self._generator_kernel = None
         if kernels:
             from synthesis.backends.cuda.kernels import generator
 
             if generator.is_supported(parameters.config):
-                self._generator_kernel = generator.GeneratorKernel(self._synthesizer.generator)
+                self._generator_kernel = generator.GeneratorKernel(self.synthesizer.generator)
         if self._generator_kernel is None:
-            self._synthesizer.generator = for_inference(self._synthesizer.generator)
+            self.synthesizer.generator = for_inference(self.synthesizer.generator)
 
     def initial_filter(self, method: str, inputs: BatchInputs) -> Tensor:
         """Taps [size, 2048] before any update."""
         if method != "prime" or self._generator_kernel is None:
-            return self._synthesizer.initial_filter(inputs.paths, method, inputs.max_gain_db, inputs.reference_psd)
+            return self.synthesizer.initial_filter(inputs.paths, method, inputs.max_gain_db, inputs.reference_psd)
         from synthesis.backends.cuda.kernels import features, fir_wiener
 
-        config = self._synthesizer.generator.config
+        config = self.synthesizer.generator.config
         log_paths, pooled = features.read_paths(config, inputs.primary, inputs.secondary)
         correction = self._generator_kernel(pooled)
         log_ceiling = inputs.max_gain_db * NEPER_PER_DB
@@ -70,7 +70,7 @@ class Stages:
 
             state = GaussNewtonState(inputs, start, outputs, PROFILES[profile])
             return state.update
-        updates = self._synthesizer.refining(
+        updates = self.synthesizer.refining(
             inputs.paths, start, profile, inputs.max_gain_db, inputs.reference_psd, MAX_UPDATES
         )
 
@@ -98,5 +98,5 @@ class Stages:
 
     def nbytes(self) -> int:
         """Memory of the weights."""
-        own = [*self._synthesizer.parameters(), *self._synthesizer.buffers()]
+        own = [*self.synthesizer.parameters(), *self.synthesizer.buffers()]
         return sum(each.nbytes for each in own)

@@ -123,11 +123,12 @@ struct prime_workspace {
     feature_space features;
     wiener_space wiener;
     refinement_space refinement;
+    condition_space conditions[MAX_CONDITIONS];
+    int n_reserved; /* conditions that have memory */
     prediction_space prediction;
     wmmse_space wmmse;
     float *pr, *pi, *sr, *si;     /* the paths on the design grid */
     float *gpr, *gpi, *gsr, *gsi; /* on the generator's grid */
-    float *rpr, *rpi, *rsr, *rsi; /* on the profile's grid */
     float *psd;
 };
 
@@ -235,6 +236,20 @@ EXPORT void prime_workspace_free(prime_workspace *ws)
     free(ws);
 }
 
+/* Makes room for designs of up to so many conditions, at most MAX_CONDITIONS; 0 where there is no memory. */
+EXPORT int prime_workspace_reserve(prime_workspace *ws, int n_conditions)
+{
+    for (; ws->n_reserved < n_conditions; ws->n_reserved++) {
+        condition_space *c = &ws->conditions[ws->n_reserved];
+        float **per_bin[] = {&c->pr, &c->pi, &c->sr, &c->si, &c->secondary_power, &c->weight, &c->er, &c->ei, &c->cr, &c->ci};
+        for (size_t i = 0; i < sizeof per_bin / sizeof *per_bin; i++)
+            *per_bin[i] = take(&ws->memory, sizeof(float) * N_BINS);
+        if (ws->memory.failed)
+            return 0;
+    }
+    return 1;
+}
+
 EXPORT prime_workspace *prime_workspace_create(const prime_model *model)
 {
     prime_workspace *ws = calloc(1, sizeof *ws);
@@ -243,12 +258,12 @@ EXPORT prime_workspace *prime_workspace_create(const prime_model *model)
     arena *a = &ws->memory;
     const size_t bins = sizeof(float) * N_BINS, points = sizeof(float) * DESIGN_N_FFT, taps = sizeof(float) * N_TAPS;
     float **per_bin[] = {
-        &ws->pr, &ws->pi, &ws->sr, &ws->si, &ws->gpr, &ws->gpi, &ws->gsr, &ws->gsi, &ws->rpr, &ws->rpi, &ws->rsr, &ws->rsi,
+        &ws->pr, &ws->pi, &ws->sr, &ws->si, &ws->gpr, &ws->gpi, &ws->gsr, &ws->gsi,
         &ws->psd, &ws->phase.log_gain, &ws->phase.phase_r, &ws->phase.phase, &ws->phase.response_r, &ws->phase.response_i,
         &ws->features.log_base, &ws->wiener.spread[0], &ws->wiener.spread[1], &ws->wiener.spread[2], &ws->wiener.symbol,
-        &ws->wiener.matched_r, &ws->wiener.matched_i, &ws->refinement.secondary_power, &ws->refinement.weight,
-        &ws->refinement.inverse_ceiling, &ws->refinement.wr, &ws->refinement.wi, &ws->refinement.er, &ws->refinement.ei,
-        &ws->refinement.dr, &ws->refinement.di, &ws->refinement.cr, &ws->refinement.ci, &ws->refinement.symbol,
+        &ws->wiener.matched_r, &ws->wiener.matched_i, &ws->wiener.log_ceiling, &ws->wiener.log_gain,
+        &ws->refinement.inverse_ceiling, &ws->refinement.wr, &ws->refinement.wi, &ws->refinement.dr, &ws->refinement.di,
+        &ws->refinement.symbol,
         &ws->refinement.descent_r, &ws->refinement.descent_i, &ws->refinement.power, &ws->prediction.power,
         &ws->prediction.wr, &ws->prediction.wi, &ws->prediction.second, &ws->prediction.third, &ws->prediction.fourth,
         /* per point of the generator's grid, at most one point per bin */
@@ -267,11 +282,12 @@ EXPORT prime_workspace *prime_workspace_create(const prime_model *model)
     size_t rows = sizeof(float) * model->network.row * (model->network.n_channels > N_FEATURES ? model->network.n_channels : N_FEATURES);
     ws->network.hidden = take(a, rows), ws->network.inner = take(a, rows), ws->network.input = take(a, rows);
     wmmse_space *w = &ws->wmmse;
-    w->weight = take(a, 2 * bins), w->re = take(a, 2 * bins), w->im = take(a, 2 * bins);
+    w->weight = take(a, 2 * bins), w->power = take(a, 2 * bins), w->re = take(a, 2 * bins), w->im = take(a, 2 * bins);
     w->column = take(a, 2 * taps), w->rhs = take(a, 2 * taps), w->solution = take(a, 2 * taps), w->forward = take(a, 4 * taps + 64);
     scratch_d wide = {take(a, points), take(a, points), take(a, points), take(a, points)};
     w->scratch = wide;
-    if (a->failed) {
+    ws->refinement.conditions = ws->conditions;
+    if (a->failed || !prime_workspace_reserve(ws, 1)) {
         prime_workspace_free(ws);
         return NULL;
     }
@@ -287,8 +303,8 @@ static double now_ms(void)
 
 static void mark(prime_result *result, int stage, double *since)
 {
-    double now = now_ms();
-    result->times_ms[stage] = now - *since;
+    double now = now_ms(), before = result->times_ms[stage];
+    result->times_ms[stage] = (isnan(before) ? 0 : before) + now - *since;
     *since = now;
 }
 
@@ -327,7 +343,7 @@ static int load(prime_workspace *ws, const prime_input *input)
 }
 
 /* RMS of the regularised path ratio over the 23 bands, on the profile's grid. */
-static float ratio_rms(const band_edges *bands, const refinement_space *s)
+static float ratio_rms(const band_edges *bands, const condition_space *s)
 {
     float largest = 0;
     double sum = 0;
@@ -345,12 +361,12 @@ static float ratio_rms(const band_edges *bands, const refinement_space *s)
     return (float)sqrt(sum / (high - low));
 }
 
-static void initial_filter(const prime_model *model, prime_workspace *ws, const prime_input *input, int method,
-                           prime_result *result, double *since)
+/* Adds the condition that is loaded to the sums from which the initial filter is made. */
+static void add_condition(const prime_model *model, prime_workspace *ws, const prime_input *input, int method,
+                          float max_gain_db, prime_result *result, double *since)
 {
     if (method == METHOD_WMMSE) {
-        const float *psd = input->psd ? input->psd : model->psd[N_GRIDS - 1];
-        wmmse(&edges[N_GRIDS - 1], &double_plan, &ws->wmmse, ws->pr, ws->pi, ws->sr, ws->si, psd, result->taps);
+        add_to_wmmse(&ws->wmmse, input->share, ws->pr, ws->pi, ws->sr, ws->si);
         mark(result, STAGE_GENERATE, since);
         return;
     }
@@ -364,20 +380,37 @@ static void initial_filter(const prime_model *model, prime_workspace *ws, const 
     read_paths(plan, &ws->phase, &ws->features, &model->grid, model->is_held, ws->gpr, ws->gpi, ws->gsr, ws->gsi,
                network, ws->network.input);
     mark(result, STAGE_PATH_RATIO, since);
-    float limit = input->max_gain_db * (float)NEPER_PER_DB;
+    float share = (float)input->share;
     if (!network) {
-        base_filter(plan, &ws->phase, &model->grid, ws->features.log_base, NULL, limit, result->taps);
+        add_to_base(plan, &ws->wiener, &model->grid, ws->features.log_base, NULL, share);
     } else {
         float *delta = generate(network, &ws->network);
         mark(result, STAGE_GENERATE, since);
         float *first = row_of(network, delta, 0);
         if (model->is_fir_wiener)
-            fir_wiener(plan, &toeplitz, ws->solver, &ws->phase, &ws->wiener, &ws->features, &model->grid, &model->start,
-                       first, row_of(network, delta, 1), limit, ws->gpr, ws->gpi, ws->gsr, ws->gsi, result->taps);
+            add_to_wiener(plan, &ws->wiener, &ws->features, &model->grid, &model->start, first, row_of(network, delta, 1),
+                          max_gain_db * (float)NEPER_PER_DB, share, ws->gpr, ws->gpi, ws->gsr, ws->gsi);
         else
-            base_filter(plan, &ws->phase, &model->grid, ws->features.log_base, first, limit, result->taps);
+            add_to_base(plan, &ws->wiener, &model->grid, ws->features.log_base, first, share);
     }
     mark(result, STAGE_RECONSTRUCT, since);
+}
+
+/* The initial filter from the sums over all conditions. */
+static void initial_filter(const prime_model *model, prime_workspace *ws, int method, float max_gain_db,
+                           prime_result *result, double *since)
+{
+    const real_plan_f *plan = &plans[grid_of(model->n_fft)];
+    if (method == METHOD_WMMSE) {
+        solve_wmmse(&double_plan, &ws->wmmse, result->taps);
+        mark(result, STAGE_GENERATE, since);
+    } else if (method == METHOD_PRIME && model->is_fir_wiener) {
+        solve_wiener(plan, &toeplitz, ws->solver, &ws->phase, &ws->wiener, result->taps);
+        mark(result, STAGE_RECONSTRUCT, since);
+    } else if (method != METHOD_GIVEN) {
+        base_filter(plan, &ws->phase, &ws->wiener, max_gain_db * (float)NEPER_PER_DB, result->taps);
+        mark(result, STAGE_RECONSTRUCT, since);
+    }
 }
 
 static void predict_effect(const prime_model *model, prime_workspace *ws, const prime_input *input, int is_true,
@@ -388,42 +421,49 @@ static void predict_effect(const prime_model *model, prime_workspace *ws, const 
             input->coherence, is_true, result->taps, result->sums);
 }
 
-/* Designs a filter, applies up to n_updates updates and predicts its effect. Returns FAULT_NONE, or which path is
-   unusable. */
-EXPORT int prime_design(const prime_model *model, prime_workspace *ws, const prime_input *input, int method,
-                         const refinement_profile *profile, int n_updates, prime_result *result)
+/* Designs one filter for n_conditions pairs of paths, applies up to n_updates updates and, for one pair, predicts its
+   effect. Returns FAULT_NONE, or which path is unusable: of condition t, 2 t more. */
+EXPORT int prime_design(const prime_model *model, prime_workspace *ws, const prime_input *inputs, int n_conditions,
+                        int method, const refinement_profile *profile, int n_updates, prime_result *result)
 {
     double since = now_ms();
     for (int i = 0; i < N_STAGES; i++)
         result->times_ms[i] = NAN;
-    int fault = load(ws, input);
-    mark(result, STAGE_DECODE, &since);
-    if (fault)
-        return fault;
-    initial_filter(model, ws, input, method, result, &since);
-
     int i = grid_of(profile->n_fft), stride = DESIGN_N_FFT / profile->n_fft, n_bins = edges[i].n_bins;
+    float max_gain_db = inputs->max_gain_db, rms = 0;
     refinement_space *s = &ws->refinement;
-    int is_sampled = profile->n_fft == model->n_fft && (method == METHOD_PRIME || method == METHOD_RATIO_BASE);
-    if (stride == 1) {
-        s->pr = ws->pr, s->pi = ws->pi, s->sr = ws->sr, s->si = ws->si;
-    } else if (is_sampled) {
-        s->pr = ws->gpr, s->pi = ws->gpi, s->sr = ws->gsr, s->si = ws->gsi;
-    } else {
-        sample(ws->pr, n_bins, stride, s->pr = ws->rpr), sample(ws->pi, n_bins, stride, s->pi = ws->rpi);
-        sample(ws->sr, n_bins, stride, s->sr = ws->rsr), sample(ws->si, n_bins, stride, s->si = ws->rsi);
+    s->n_conditions = n_conditions;
+    begin_wiener(model->n_fft / 2 + 1, &ws->wiener);
+    if (method == METHOD_WMMSE)
+        begin_wmmse(&edges[N_GRIDS - 1], &ws->wmmse, inputs->psd ? inputs->psd : model->psd[N_GRIDS - 1]);
+    for (int t = 0; t < n_conditions; t++) {
+        int fault = load(ws, &inputs[t]);
+        mark(result, STAGE_DECODE, &since);
+        if (fault)
+            return 2 * t + fault;
+        add_condition(model, ws, &inputs[t], method, max_gain_db, result, &since);
+        condition_space *c = &ws->conditions[t];
+        sample(ws->pr, n_bins, stride, c->pr), sample(ws->pi, n_bins, stride, c->pi);
+        sample(ws->sr, n_bins, stride, c->sr), sample(ws->si, n_bins, stride, c->si);
+        c->share = inputs[t].share;
+        if (profile->step_cap > 0)
+            rms += (float)c->share * ratio_rms(&edges[i], c);
+        mark(result, STAGE_REFINE, &since);
     }
+    initial_filter(model, ws, method, max_gain_db, result, &since);
+
     const float *psd = model->psd[i];
-    if (input->psd)
-        collect(input->psd, n_bins, stride, ws->psd), psd = ws->psd;
+    if (inputs->psd)
+        collect(inputs->psd, n_bins, stride, ws->psd), psd = ws->psd;
     s->penalty = per_octave[i];
-    begin_refinement(profile, &edges[i], &plans[i], &ws->phase, s, psd, input->max_gain_db, result->taps);
-    float rms = profile->step_cap > 0 ? ratio_rms(&edges[i], s) : 0;
+    begin_refinement(profile, &edges[i], &plans[i], &ws->phase, s, psd, max_gain_db, result->taps);
     refine(profile, &edges[i], &plans[i], &toeplitz, ws->solver, &ws->phase, s, rms, n_updates, result->taps,
            &result->record);
     mark(result, STAGE_REFINE, &since);
-    predict_effect(model, ws, input, 0, result);
-    mark(result, STAGE_PREDICT, &since);
+    if (n_conditions == 1) {
+        predict_effect(model, ws, inputs, 0, result);
+        mark(result, STAGE_PREDICT, &since);
+    }
     return FAULT_NONE;
 }
 

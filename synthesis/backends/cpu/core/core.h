@@ -7,7 +7,7 @@
 #include "refinement.h"
 #include "prediction.h"
 
-#define PRIME_ABI 2
+#define PRIME_ABI 3
 
 enum { FAULT_NONE, FAULT_PRIMARY, FAULT_SECONDARY };
 enum { METHOD_PRIME, METHOD_RATIO_BASE, METHOD_WMMSE, METHOD_GIVEN /* in result->taps */ };
@@ -26,12 +26,14 @@ typedef struct {
     const float *reference_psd; /* [16385] */
 } prime_parameters;
 
-/* One ear. n_primary = 0: a spectrum of 16385 bins, interleaved; else so many samples of an impulse response. coherence
-   and psd may be NULL; max_gain_db NAN: no ceiling. */
+/* One pair of paths. n_primary = 0: a spectrum of 16385 bins, interleaved; else so many samples of an impulse response. coherence
+   and psd may be NULL; max_gain_db NAN: no ceiling. Of several conditions of one filter, psd and max_gain_db are the
+   first one's. */
 typedef struct {
     const float *primary, *secondary, *coherence, *psd;
     int32_t n_primary, n_secondary;
     float max_gain_db;
+    double share; /* of several conditions in one filter, whose shares add up to one */
 } prime_input;
 
 typedef struct {

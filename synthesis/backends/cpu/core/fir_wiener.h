@@ -17,7 +17,7 @@ typedef struct {
 typedef struct {
     float *terms[3];  /* log weight, log penalty, log ceiling: per point */
     float *spread[3]; /* the same per bin */
-    float *symbol, *matched_r, *matched_i, *rhs;
+    float *symbol, *matched_r, *matched_i, *log_ceiling, *log_gain, *rhs; /* of all conditions */
 } wiener_space;
 
 /* log(1 + exp(10 x)) / 10, in the form that neither overflows nor loses small values. */
@@ -54,12 +54,23 @@ static void bend_below_ceiling(const real_plan_f *plan, phase_space *phase, wien
     irfft_f(plan, phase->scratch, re, im, taps, N_TAPS);
 }
 
-/* correction: [2][n_points], in rows of a generator's output. log_gain_limit: natural log of the ceiling asked for,
-   NAN: none. */
-static void fir_wiener(const real_plan_f *plan, const toeplitz_plan *solver, toeplitz_space *space, phase_space *phase,
-                       wiener_space *s, const feature_space *f, const point_grid *grid, const wiener_start *start,
-                       const float *weight_correction, const float *penalty_correction, float log_gain_limit,
-                       const float *pr, const float *pi, const float *sr, const float *si, float *taps)
+/* Starts the sums over conditions. */
+static void begin_wiener(int n_bins, wiener_space *s)
+{
+    memset(s->symbol, 0, (size_t)(n_bins + WIDTH) * sizeof(float));
+    memset(s->matched_r, 0, (size_t)(n_bins + WIDTH) * sizeof(float));
+    memset(s->matched_i, 0, (size_t)(n_bins + WIDTH) * sizeof(float));
+    memset(s->log_gain, 0, (size_t)(n_bins + WIDTH) * sizeof(float));
+    for (int k = 0; k < n_bins + WIDTH - 1; k++)
+        s->log_ceiling[k] = INFINITY;
+}
+
+/* Adds a condition's normal equations, times its share. Corrections: [n_points], rows of a generator's output.
+   log_gain_limit: natural log of the ceiling asked for, NAN: none. */
+static void add_to_wiener(const real_plan_f *plan, wiener_space *s, const feature_space *f, const point_grid *grid,
+                          const wiener_start *start, const float *weight_correction, const float *penalty_correction,
+                          float log_gain_limit, float share, const float *pr, const float *pi, const float *sr,
+                          const float *si)
 {
     int n_bins = plan->n / 2 + 1, n = grid->n_points;
     double level = 0;
@@ -77,14 +88,22 @@ static void fir_wiener(const real_plan_f *plan, const toeplitz_plan *solver, toe
             s->spread[2][k] = s->spread[2][k] < log_gain_limit ? s->spread[2][k] : log_gain_limit;
     for (int k = 0; k < n_bins; k += WIDTH) {
         v8 a = load8(pr + k), b = load8(pi + k), x = load8(sr + k), y = load8(si + k);
-        v8 weight = exp8(load8(s->spread[0] + k)), power = x * x + y * y;
+        v8 weight = exp8(load8(s->spread[0] + k)), power = x * x + y * y, ceiling = load8(s->spread[2] + k);
         /* The penalty at which a bin by itself would end at its ceiling. */
-        v8 drive = sqrt8(a * a + b * b) * sqrt8(power) * exp8(-load8(s->spread[2] + k));
+        v8 drive = sqrt8(a * a + b * b) * sqrt8(power) * exp8(-ceiling);
         v8 penalty = at_least8(weight * (drive - power), exp8(load8(s->spread[1] + k)));
-        store8(s->symbol + k, weight * power + penalty);
-        store8(s->matched_r + k, weight * (x * a + y * b));
-        store8(s->matched_i + k, weight * (x * b - y * a));
+        v8 lowest = load8(s->log_ceiling + k);
+        store8(s->symbol + k, load8(s->symbol + k) + share * (weight * power + penalty));
+        store8(s->matched_r + k, load8(s->matched_r + k) + share * (weight * (x * a + y * b)));
+        store8(s->matched_i + k, load8(s->matched_i + k) + share * (weight * (x * b - y * a)));
+        store8(s->log_ceiling + k, select8(ceiling < lowest, ceiling, lowest));
     }
+}
+
+static void solve_wiener(const real_plan_f *plan, const toeplitz_plan *solver, toeplitz_space *space, phase_space *phase,
+                         wiener_space *s, float *taps)
+{
+    int n_bins = plan->n / 2 + 1;
     float damping = (float)SYMBOL_DAMPING * (sum_of(s->symbol, n_bins) / (float)n_bins);
     for (int k = 0; k < n_bins; k++)
         s->symbol[k] += damping;
@@ -92,20 +111,29 @@ static void fir_wiener(const real_plan_f *plan, const toeplitz_plan *solver, toe
         s->symbol[k] = 1;
     irfft_f(plan, phase->scratch, s->matched_r, s->matched_i, s->rhs, N_TAPS);
     solve_toeplitz(solver, space, phase, plan, s->symbol, s->rhs, 1, WIENER_ITERATIONS, 1e-6f, taps);
-    bend_below_ceiling(plan, phase, s, s->spread[2], taps);
+    bend_below_ceiling(plan, phase, s, s->log_ceiling, taps);
 }
 
-/* The minimum-phase response of exp(log_base + correction), bent below a ceiling; correction NULL: of the base. */
-static void base_filter(const real_plan_f *plan, phase_space *phase, const point_grid *grid, const float *log_base,
-                        const float *correction, float log_gain_limit, float *taps)
+/* Adds a condition's log gain, that of the base plus a correction (NULL: none), times its share. */
+static void add_to_base(const real_plan_f *plan, wiener_space *s, const point_grid *grid, const float *log_base,
+                        const float *correction, float share)
 {
     int n_bins = plan->n / 2 + 1;
+    float *per_bin = s->spread[0];
     if (correction)
-        spread(grid, n_bins, correction, phase->log_gain);
+        spread(grid, n_bins, correction, per_bin);
     else
-        memset(phase->log_gain, 0, (size_t)n_bins * sizeof(float));
+        memset(per_bin, 0, (size_t)n_bins * sizeof(float));
     for (int k = 0; k < n_bins; k++)
-        phase->log_gain[k] += log_base[k];
+        s->log_gain[k] += share * (per_bin[k] + log_base[k]);
+}
+
+/* The minimum-phase response of the summed log gain, bent below a ceiling. */
+static void base_filter(const real_plan_f *plan, phase_space *phase, const wiener_space *s, float log_gain_limit,
+                        float *taps)
+{
+    int n_bins = plan->n / 2 + 1;
+    memcpy(phase->log_gain, s->log_gain, (size_t)n_bins * sizeof(float));
     if (!isnan(log_gain_limit))
         for (int k = 0; k < n_bins; k += WIDTH) {
             v8 gain = load8(phase->log_gain + k);

@@ -39,6 +39,7 @@
 #define LEAST_CEILING 0.01
 #define MOST_CEILING 1e6
 #define MAX_UPDATES 8
+#define MAX_CONDITIONS 16 /* of backends/base */
 #define SILENCE 1e-12
 
 /* wiener */

@@ -1,4 +1,5 @@
-/* Gauss-Newton updates of one filter against the estimated paths (synthesis/gauss_newton.py). */
+/* Gauss-Newton updates of one filter against the estimated paths of one or more conditions
+   (synthesis/gauss_newton.py). */
 #ifndef PRIME_REFINEMENT_H
 #define PRIME_REFINEMENT_H
 
@@ -17,28 +18,41 @@ typedef struct {
     float objective[MAX_UPDATES + 1], step_scale[MAX_UPDATES], pcg_residual[MAX_UPDATES];
 } refinement_record;
 
+/* One pair of paths that the filter serves, on the profile's grid, [bins]. */
+typedef struct {
+    float *pr, *pi, *sr, *si;       /* the paths */
+    float *secondary_power, *weight;
+    float *er, *ei;                 /* the residual P - S W */
+    float *cr, *ci;                 /* S times a step's response */
+    double share;                   /* of the condition in the objective; all shares add up to one */
+    double disturbance[N_BANDS], band_power[N_BANDS], cross[N_BANDS], square[N_BANDS];
+} condition_space;
+
 /* Everything on the profile's grid, [bins]. */
 typedef struct {
-    float *pr, *pi, *sr, *si;      /* the paths */
-    float *secondary_power, *weight, *inverse_ceiling;
-    float *wr, *wi, *er, *ei;      /* the filter's response, the residual P - S W */
-    float *dr, *di, *cr, *ci;      /* a step's response, and S times that */
+    condition_space *conditions;
+    int n_conditions;
+    float *inverse_ceiling;
+    float *wr, *wi;                /* the filter's response */
+    float *dr, *di;                /* a step's response */
     float *symbol, *descent_r, *descent_i, *power;
     float *step, *gradient;        /* [2048] */
     const float *penalty;          /* of exceeding the ceiling, per bin, of sum one */
-    double disturbance[N_BANDS], band_power[N_BANDS];
 } refinement_space;
 
 static inline v8 squared8(v8 re, v8 im) { return re * re + im * im; }
 
-/* Power of the residual in each band, on a scale on which the disturbance's total is one. */
+/* Power of each condition's residual in each band, on a scale on which its disturbance's total is one. */
 static void residual_power(const refinement_profile *profile, const band_edges *bands, refinement_space *s)
 {
-    for (int k = 0; k < bands->n_bins; k += WIDTH)
-        store8(s->power + k, load8(s->weight + k) * squared8(load8(s->er + k), load8(s->ei + k)));
-    band_sums(bands, profile->first_band, profile->n_bands, s->power, s->band_power);
-    for (int b = 0; b < profile->n_bands; b++)
-        s->band_power[b] += SILENCE;
+    for (int t = 0; t < s->n_conditions; t++) {
+        condition_space *c = &s->conditions[t];
+        for (int k = 0; k < bands->n_bins; k += WIDTH)
+            store8(s->power + k, load8(c->weight + k) * squared8(load8(c->er + k), load8(c->ei + k)));
+        band_sums(bands, profile->first_band, profile->n_bands, s->power, c->band_power);
+        for (int b = 0; b < profile->n_bands; b++)
+            c->band_power[b] += SILENCE;
+    }
 }
 
 static inline int is_target(const refinement_profile *profile, int band)
@@ -47,21 +61,35 @@ static inline int is_target(const refinement_profile *profile, int band)
     return b >= NR_FIRST && b < NR_FIRST + NR_COUNT;
 }
 
-/* J from the band powers and the penalty on |W| above its ceiling. Fills risk with the bands' softmax. */
-static double objective_of(const refinement_profile *profile, const refinement_space *s, const double *band_power,
-                           double penalty, double *risk)
+/* Risk of the bands of every condition: [n_conditions][N_BANDS]. */
+typedef double risks[MAX_CONDITIONS][N_BANDS];
+
+/* J after a step of this scale (0: none), from its penalty on |W| above the ceiling. Fills risk with the softmax over
+   bands and conditions. */
+static double objective_of(const refinement_profile *profile, const refinement_space *s, double scale, double penalty,
+                           risks risk)
 {
-    double log_ratio[N_BANDS], largest = -INFINITY, mean = 0, sum = 0;
-    for (int b = 0; b < profile->n_bands; b++) {
-        log_ratio[b] = log(band_power[b] / s->disturbance[b]);
-        mean += is_target(profile, b) ? log_ratio[b] / NR_COUNT : 0;
-        if (!(log_ratio[b] <= largest))
-            largest = log_ratio[b];
+    double largest = -INFINITY, mean = 0, sum = 0;
+    for (int t = 0; t < s->n_conditions; t++) {
+        const condition_space *c = &s->conditions[t];
+        for (int b = 0; b < profile->n_bands; b++) {
+            double power = c->band_power[b];
+            if (scale != 0) {
+                power += scale * (scale * c->square[b] - 2 * c->cross[b]);
+                power = power > SILENCE ? power : SILENCE;
+            }
+            double log_ratio = risk[t][b] = log(power / c->disturbance[b]);
+            mean += is_target(profile, b) ? c->share * log_ratio / NR_COUNT : 0;
+            if (!(log_ratio <= largest))
+                largest = log_ratio;
+        }
     }
-    for (int b = 0; b < profile->n_bands; b++)
-        sum += risk[b] = exp((log_ratio[b] - largest) / TEMPERATURE);
-    for (int b = 0; b < profile->n_bands; b++)
-        risk[b] /= sum;
+    for (int t = 0; t < s->n_conditions; t++)
+        for (int b = 0; b < profile->n_bands; b++)
+            sum += risk[t][b] = s->conditions[t].share * exp((risk[t][b] - largest) / TEMPERATURE);
+    for (int t = 0; t < s->n_conditions; t++)
+        for (int b = 0; b < profile->n_bands; b++)
+            risk[t][b] /= sum;
     double soft_maximum = largest + TEMPERATURE * log(sum / profile->n_bands);
     return mean + profile->risk_weight * soft_maximum + penalty;
 }
@@ -84,20 +112,23 @@ static double penalty_of(const refinement_profile *profile, int n_bins, const re
 
 /* The normal matrix' symbol, damped, and minus the gradient, [2048]. */
 static void normal_equations(const refinement_profile *profile, const band_edges *bands, const real_plan_f *grid,
-                             phase_space *phase, refinement_space *s, const double *risk)
+                             phase_space *phase, refinement_space *s, risks risk)
 {
     int n_bins = bands->n_bins;
     memset(s->symbol, 0, (size_t)(n_bins + WIDTH) * sizeof(float));
     memset(s->descent_r, 0, (size_t)(n_bins + WIDTH) * sizeof(float));
     memset(s->descent_i, 0, (size_t)(n_bins + WIDTH) * sizeof(float));
-    for (int b = 0; b < profile->n_bands; b++) {
-        double share = (is_target(profile, b) ? 1.0 / NR_COUNT : 0) + profile->risk_weight * risk[b];
-        float c = (float)(share / s->band_power[b]);
-        for (int k = bands->edge[profile->first_band + b]; k < bands->edge[profile->first_band + b + 1]; k++) {
-            float w = s->weight[k] * c;
-            s->symbol[k] = w * s->secondary_power[k];
-            s->descent_r[k] = w * (s->sr[k] * s->er[k] + s->si[k] * s->ei[k]);
-            s->descent_i[k] = w * (s->sr[k] * s->ei[k] - s->si[k] * s->er[k]);
+    for (int t = 0; t < s->n_conditions; t++) {
+        const condition_space *c = &s->conditions[t];
+        for (int b = 0; b < profile->n_bands; b++) {
+            double slope = (is_target(profile, b) ? c->share / NR_COUNT : 0) + profile->risk_weight * risk[t][b];
+            float per_power = (float)(slope / c->band_power[b]);
+            for (int k = bands->edge[profile->first_band + b]; k < bands->edge[profile->first_band + b + 1]; k++) {
+                float w = c->weight[k] * per_power;
+                s->symbol[k] += w * c->secondary_power[k];
+                s->descent_r[k] += w * (c->sr[k] * c->er[k] + c->si[k] * c->ei[k]);
+                s->descent_i[k] += w * (c->sr[k] * c->ei[k] - c->si[k] * c->er[k]);
+            }
         }
     }
     if (profile->ceiling_weight > 0) { /* the excess of |W|, linearised towards ceiling * W / |W| */
@@ -133,26 +164,24 @@ static float response_rms(const band_edges *bands, const float *re, const float 
     return (float)sqrt(sum / (high - low));
 }
 
-/* What does not change between updates: weights, disturbance, ceiling; and the start's response and residual. The
-   paths are in s; psd on the grid; ratio_rms: of the regularised ratio, where the profile caps steps. */
-static void begin_refinement(const refinement_profile *profile, const band_edges *bands, const real_plan_f *grid,
-                             phase_space *phase, refinement_space *s, const float *psd, float max_gain_db,
-                             const float *taps)
+/* Weights, disturbance and the loudspeaker's ceiling of one condition, whose paths are in c. primary_power: [bins],
+   overwritten. psd: on the grid. */
+static void begin_condition(const refinement_profile *profile, const band_edges *bands, refinement_space *s,
+                            condition_space *c, float *primary_power, const float *psd)
 {
     int n_bins = bands->n_bins;
     double loudest = 0, psd_sum = 0, total = 0;
-    float *primary_power = s->descent_r;
     for (int k = 0; k < n_bins; k++) {
-        float p = s->pr[k] * s->pr[k] + s->pi[k] * s->pi[k];
+        float p = c->pr[k] * c->pr[k] + c->pi[k] * c->pi[k];
         primary_power[k] = p;
-        s->secondary_power[k] = s->sr[k] * s->sr[k] + s->si[k] * s->si[k];
+        c->secondary_power[k] = c->sr[k] * c->sr[k] + c->si[k] * c->si[k];
         s->power[k] = psd[k] * p;
         loudest = p > loudest ? p : loudest;
         psd_sum += psd[k];
     }
-    band_sums(bands, profile->first_band, profile->n_bands, s->power, s->disturbance);
+    band_sums(bands, profile->first_band, profile->n_bands, s->power, c->disturbance);
     for (int b = 0; b < profile->n_bands; b++)
-        total += s->disturbance[b];
+        total += c->disturbance[b];
     /* A primary path that is silent in every band must not turn the reference into infinite weights. */
     if (total < SILENCE * psd_sum * loudest)
         total = SILENCE * psd_sum * loudest;
@@ -160,33 +189,44 @@ static void begin_refinement(const refinement_profile *profile, const band_edges
         total = TINY;
     float scale = total > TINY ? (float)(1 / total) : 0;
     for (int k = 0; k < n_bins; k++)
-        s->weight[k] = psd[k] * scale;
+        c->weight[k] = psd[k] * scale;
     for (int b = 0; b < profile->n_bands; b++)
-        s->disturbance[b] = s->disturbance[b] / total + SILENCE;
-
-    if (profile->ceiling_weight > 0) {
-        float asked = isnan(max_gain_db) ? 0 : (float)pow(10, -max_gain_db / 20);
-        for (int k = 0; k < n_bins; k++)
-            s->inverse_ceiling[k] = asked;
-        /* Above the scored bands the loudspeaker stays below the disturbance. The paths' ratio is taken band by
-           band: bin by bin it would follow the estimates' noise. */
-        double primary[N_BANDS], secondary[N_BANDS];
-        int first = AMP_FIRST + AMP_COUNT, n = N_BANDS - first;
-        band_sums(bands, first, n, primary_power, primary);
-        band_sums(bands, first, n, s->secondary_power, secondary);
-        for (int b = 0; b < n; b++) {
-            double ceiling = DRIVE_LIMIT * sqrt(primary[b] / (secondary[b] > TINY ? secondary[b] : TINY));
-            ceiling = ceiling > MOST_CEILING ? MOST_CEILING : ceiling > LEAST_CEILING ? ceiling : LEAST_CEILING;
-            float drive = (float)(1 / ceiling);
-            for (int k = bands->edge[first + b]; k < bands->edge[first + b + 1]; k++)
-                s->inverse_ceiling[k] = drive > asked ? drive : asked;
-        }
+        c->disturbance[b] = c->disturbance[b] / total + SILENCE;
+    if (profile->ceiling_weight == 0)
+        return;
+    /* Above the scored bands the loudspeaker stays below the disturbance. The paths' ratio is taken band by band: bin
+       by bin it would follow the estimates' noise. */
+    double primary[N_BANDS], secondary[N_BANDS];
+    int first = AMP_FIRST + AMP_COUNT, n = N_BANDS - first;
+    band_sums(bands, first, n, primary_power, primary);
+    band_sums(bands, first, n, c->secondary_power, secondary);
+    for (int b = 0; b < n; b++) {
+        double ceiling = DRIVE_LIMIT * sqrt(primary[b] / (secondary[b] > TINY ? secondary[b] : TINY));
+        ceiling = ceiling > MOST_CEILING ? MOST_CEILING : ceiling > LEAST_CEILING ? ceiling : LEAST_CEILING;
+        float drive = (float)(1 / ceiling);
+        for (int k = bands->edge[first + b]; k < bands->edge[first + b + 1]; k++)
+            s->inverse_ceiling[k] = drive > s->inverse_ceiling[k] ? drive : s->inverse_ceiling[k];
     }
+}
+
+/* What does not change between updates, and the start's response and residuals. The conditions' paths are in s. */
+static void begin_refinement(const refinement_profile *profile, const band_edges *bands, const real_plan_f *grid,
+                             phase_space *phase, refinement_space *s, const float *psd, float max_gain_db,
+                             const float *taps)
+{
+    int n_bins = bands->n_bins;
+    float asked = isnan(max_gain_db) ? 0 : (float)pow(10, -max_gain_db / 20);
+    for (int k = 0; k < n_bins; k++)
+        s->inverse_ceiling[k] = asked;
     rfft_f(grid, phase->scratch, taps, N_TAPS, s->wr, s->wi);
-    for (int k = 0; k < n_bins; k += WIDTH) {
-        v8 sr = load8(s->sr + k), si = load8(s->si + k), wr = load8(s->wr + k), wi = load8(s->wi + k);
-        store8(s->er + k, load8(s->pr + k) - (sr * wr - si * wi));
-        store8(s->ei + k, load8(s->pi + k) - (sr * wi + si * wr));
+    for (int t = 0; t < s->n_conditions; t++) {
+        condition_space *c = &s->conditions[t];
+        begin_condition(profile, bands, s, c, s->descent_r, psd);
+        for (int k = 0; k < n_bins; k += WIDTH) {
+            v8 sr = load8(c->sr + k), si = load8(c->si + k), wr = load8(s->wr + k), wi = load8(s->wi + k);
+            store8(c->er + k, load8(c->pr + k) - (sr * wr - si * wi));
+            store8(c->ei + k, load8(c->pi + k) - (sr * wi + si * wr));
+        }
     }
     residual_power(profile, bands, s);
 }
@@ -197,8 +237,8 @@ static void refine(const refinement_profile *profile, const band_edges *bands, c
                    float ratio_rms, int n_updates, float *taps, refinement_record *record)
 {
     int n_bins = bands->n_bins;
-    double risk[N_BANDS], trial_risk[N_BANDS], cross[N_BANDS], square[N_BANDS], trial[N_BANDS];
-    double value = objective_of(profile, s, s->band_power, penalty_of(profile, n_bins, s, 0), risk);
+    risks risk, trial_risk;
+    double value = objective_of(profile, s, 0, penalty_of(profile, n_bins, s, 0), risk);
     record->applied = 0, record->stopped = STOPPED_BY_BUDGET;
     record->objective[0] = (float)value;
     for (int update = 0; update < n_updates; update++) {
@@ -223,24 +263,23 @@ static void refine(const refinement_profile *profile, const band_edges *bands, c
         }
         /* The band powers are quadratic in the step's scale, so that trials need no transform. */
         float *cross_power = s->descent_r, *square_power = s->descent_i;
-        for (int k = 0; k < n_bins; k += WIDTH) {
-            v8 sr = load8(s->sr + k), si = load8(s->si + k), dr = load8(s->dr + k), di = load8(s->di + k);
-            v8 cr = sr * dr - si * di, ci = sr * di + si * dr, w = load8(s->weight + k);
-            store8(s->cr + k, cr), store8(s->ci + k, ci);
-            store8(cross_power + k, w * (load8(s->er + k) * cr + load8(s->ei + k) * ci));
-            store8(square_power + k, w * squared8(cr, ci));
+        for (int t = 0; t < s->n_conditions; t++) {
+            condition_space *c = &s->conditions[t];
+            for (int k = 0; k < n_bins; k += WIDTH) {
+                v8 sr = load8(c->sr + k), si = load8(c->si + k), dr = load8(s->dr + k), di = load8(s->di + k);
+                v8 cr = sr * dr - si * di, ci = sr * di + si * dr, w = load8(c->weight + k);
+                store8(c->cr + k, cr), store8(c->ci + k, ci);
+                store8(cross_power + k, w * (load8(c->er + k) * cr + load8(c->ei + k) * ci));
+                store8(square_power + k, w * squared8(cr, ci));
+            }
+            band_sums(bands, profile->first_band, profile->n_bands, cross_power, c->cross);
+            band_sums(bands, profile->first_band, profile->n_bands, square_power, c->square);
         }
-        band_sums(bands, profile->first_band, profile->n_bands, cross_power, cross);
-        band_sums(bands, profile->first_band, profile->n_bands, square_power, square);
         double best = -INFINITY, scale = 1;
         int accepted = 0;
         for (int t = 0; t < N_STEP_SCALES; t++, scale /= 2) {
-            for (int b = 0; b < profile->n_bands; b++) {
-                double power = s->band_power[b] + scale * (scale * square[b] - 2 * cross[b]);
-                trial[b] = power > SILENCE ? power : SILENCE;
-            }
             double penalty = penalty_of(profile, n_bins, s, (float)scale);
-            double gained = value - objective_of(profile, s, trial, penalty, trial_risk);
+            double gained = value - objective_of(profile, s, scale, penalty, trial_risk);
             if (isnan(gained))
                 gained = -INFINITY;
             best = gained > best ? gained : best;
@@ -256,12 +295,15 @@ static void refine(const refinement_profile *profile, const band_edges *bands, c
         float f = (float)scale;
         for (int k = 0; k < N_TAPS; k++)
             taps[k] += f * s->step[k];
-        for (int k = 0; k < n_bins; k++) {
+        for (int k = 0; k < n_bins; k++)
             s->wr[k] += f * s->dr[k], s->wi[k] += f * s->di[k];
-            s->er[k] -= f * s->cr[k], s->ei[k] -= f * s->ci[k];
+        for (int t = 0; t < s->n_conditions; t++) {
+            condition_space *c = &s->conditions[t];
+            for (int k = 0; k < n_bins; k++)
+                c->er[k] -= f * c->cr[k], c->ei[k] -= f * c->ci[k];
         }
         residual_power(profile, bands, s);
-        value = objective_of(profile, s, s->band_power, penalty_of(profile, n_bins, s, 0), risk);
+        value = objective_of(profile, s, 0, penalty_of(profile, n_bins, s, 0), risk);
         record->step_scale[update] = f, record->pcg_residual[update] = left;
         record->objective[update + 1] = (float)value, record->applied = update + 1;
     }

@@ -6,7 +6,7 @@
 #include "transforms.h"
 
 typedef struct {
-    double *weight, *re, *im, *column, *rhs, *forward, *solution; /* [bins] three times, then [2048] */
+    double *weight, *power, *re, *im, *column, *rhs, *forward, *solution; /* [bins] four times, then [2048] */
     scratch_d scratch;
 } wmmse_space;
 
@@ -54,26 +54,37 @@ static void levinson(const double *column, const double *rhs, double *RESTRICT f
     }
 }
 
-static void wmmse(const band_edges *bands, const real_plan_d *plan, wmmse_space *s, const float *pr, const float *pi,
-                  const float *sr, const float *si, const float *psd, float *taps)
+/* The weight of each bin, and the start of the sums over conditions. psd: on the design grid. */
+static void begin_wmmse(const band_edges *bands, wmmse_space *s, const float *psd)
 {
-    double sum = 0, power_sum = 0, *weight = s->weight;
+    double sum = 0, *weight = s->weight;
     int low = bands->edge[NR_FIRST], high = bands->edge[NR_FIRST + NR_COUNT];
     memset(weight, 0, N_BINS * sizeof(double));
     for (int b = NR_FIRST; b < NR_FIRST + NR_COUNT; b++)
         for (int k = bands->edge[b]; k < bands->edge[b + 1]; k++)
             sum += weight[k] = (double)psd[k] / (bands->edge[b + 1] - bands->edge[b]);
     double mean = sum / (high - low), scale = 1 / (mean > 2.2250738585072014e-308 ? mean : 2.2250738585072014e-308);
+    for (int k = 0; k < N_BINS; k++)
+        weight[k] *= scale, s->power[k] = s->re[k] = s->im[k] = 0;
+}
+
+/* Adds a condition's normal equations, times its share. */
+static void add_to_wmmse(wmmse_space *s, double share, const float *pr, const float *pi, const float *sr, const float *si)
+{
     for (int k = 0; k < N_BINS; k++) {
-        double w = weight[k] *= scale, x = sr[k], y = si[k];
-        s->re[k] = w * (x * x + y * y);
-        power_sum += s->re[k];
+        double w = s->weight[k], a = pr[k], b = pi[k], x = sr[k], y = si[k];
+        s->power[k] += share * (w * (x * x + y * y));
+        s->re[k] += share * (w * (x * a + y * b));
+        s->im[k] += share * (w * (x * b - y * a));
     }
-    irfft_d(plan, s->scratch, s->re, NULL, s->column, N_TAPS);
-    for (int k = 0; k < N_BINS; k++) {
-        double w = weight[k], a = pr[k], b = pi[k], x = sr[k], y = si[k];
-        s->re[k] = w * (x * a + y * b), s->im[k] = w * (x * b - y * a);
-    }
+}
+
+static void solve_wmmse(const real_plan_d *plan, wmmse_space *s, float *taps)
+{
+    double power_sum = 0;
+    for (int k = 0; k < N_BINS; k++)
+        power_sum += s->power[k];
+    irfft_d(plan, s->scratch, s->power, NULL, s->column, N_TAPS);
     irfft_d(plan, s->scratch, s->re, s->im, s->rhs, N_TAPS);
     for (int k = 0; k < N_TAPS; k++)
         s->column[k] *= DESIGN_N_FFT / 2, s->rhs[k] *= DESIGN_N_FFT / 2;

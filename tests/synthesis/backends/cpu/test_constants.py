@@ -16,6 +16,7 @@ from synthesis import (
     toeplitz,
     wiener,
 )
+from synthesis.backends.base import MAX_CONDITIONS
 from synthesis.backends.cpu import build, layout
 from synthesis.octave_bands import AMP_BANDS, NR_BANDS, WIDE_BANDS
 
@@ -43,6 +44,7 @@ RENAMED = {
     "WIENER_ITERATIONS": fir_wiener.N_ITERATIONS,
     "N_STEP_SCALES": len(profiles.STEP_SCALES),
     "WMMSE_REGULARISATION": wiener.REGULARISATION,
+    "MAX_CONDITIONS": MAX_CONDITIONS,
     "TINY": 2.0**-126,
 }
 

@@ -1,0 +1,234 @@
+"""Designs and predictions of ears that are more than one pair of paths: several conditions, latency, feedback.
+
+What these have beyond a plain ear needs no model, so it is done here once for all backends: a latency goes into the
+paths, the prediction of several conditions is joined from each one's, and that of a closed loop is an ordinary one
+with S / (1 + W F) for S. Only one filter for several conditions is each backend's own work.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import fields, replace
+from time import perf_counter
+from typing import Any, TypeVar
+
+import numpy as np
+
+from synthesis.backends.base import (
+    MAX_CONDITIONS,
+    Condition,
+    Design,
+    DesignInput,
+    DesignOptions,
+    Float32,
+    Loop,
+    Prediction,
+    RefinementRecord,
+)
+from synthesis.errors import InvalidOption, SynthesisError
+from synthesis.feedback import closed_loop_secondary, judge_loop, loop_gain, with_margins, worst_loop
+from synthesis.latency import with_latency
+from synthesis.prediction import ConditionPrediction
+
+Answer = TypeVar("Answer")
+Filter = tuple[Float32, RefinementRecord, dict[str, float]]
+"""Taps, their updates and the times of the stages."""
+
+LARGEST = ("max_gain_db", "control_rms")
+"""Fields of a prediction of which the largest over conditions is told, not the mean."""
+
+
+class ConditionsBackend:
+    """The part of a `Backend` that handles what is not plain; a backend derives from it."""
+
+    def design(self, inputs: Sequence[DesignInput], options: DesignOptions) -> list[Design | SynthesisError]:
+        """As `Backend.design`."""
+        return _each(
+            inputs, lambda plain: self._design(plain, options), lambda n: self._design_joined(inputs[n], options)
+        )
+
+    def predict(self, inputs: Sequence[DesignInput], taps: Sequence[Float32]) -> list[Prediction | SynthesisError]:
+        """As `Backend.predict`."""
+        return self._predict_all(inputs, taps, self._predict)
+
+    def evaluate(self, inputs: Sequence[DesignInput], taps: Sequence[Float32]) -> list[Prediction | SynthesisError]:
+        """As `Backend.evaluate`."""
+        return self._predict_all(inputs, taps, self._evaluate)
+
+    def _design(self, inputs: Sequence[DesignInput], options: DesignOptions) -> list[Design | SynthesisError]:
+        """Of plain ears."""
+        raise NotImplementedError
+
+    def _joint_filter(self, ear: DesignInput, options: DesignOptions) -> Filter:
+        """One filter for all conditions, whose feedback is not looked at; raises SynthesisError."""
+        raise NotImplementedError
+
+    def _predict(self, inputs: Sequence[DesignInput], taps: Sequence[Float32]) -> list[Prediction | SynthesisError]:
+        """Of plain ears."""
+        raise NotImplementedError
+
+    def _evaluate(
+        self, inputs: Sequence[DesignInput], taps: Sequence[Float32]
+    ) -> list[Prediction | SynthesisError]:
+        """Of plain ears."""
+        raise NotImplementedError
+
+    def _design_joined(self, ear: DesignInput, options: DesignOptions) -> Design | SynthesisError:
+        try:
+            ear = with_latency(_checked(ear))
+            taps, record, times_ms = self._filter(ear, options)
+            began = perf_counter()
+            taps, loop = self._in_a_loop(ear, taps)
+            prediction = _found(_joined_prediction(ear, taps, self._predict))
+            if options.leave_one_out and ear.others:
+                prediction = self._with_those_left_out(ear, options, prediction)
+        except SynthesisError as error:
+            return error
+        times_ms["predict"] = 1e3 * (perf_counter() - began)
+        return Design(taps, record, prediction, times_ms, loop)
+
+    def _filter(self, ear: DesignInput, options: DesignOptions) -> Filter:
+        if ear.others:
+            return self._joint_filter(ear, options)
+        (design,) = self._design([_plain(ear, ear)], options)
+        if isinstance(design, SynthesisError):
+            raise design
+        return design.taps, design.refinement, dict(design.times_ms)
+
+    def _in_a_loop(self, ear: DesignInput, taps: Float32) -> tuple[Float32, Loop | None]:
+        """The taps with the margins that are asked for, and what the loops are then."""
+        feedbacks = [each.feedback for each in ear.conditions if each.feedback is not None]
+        if not feedbacks:
+            return taps, None
+        kept = with_margins(taps, feedbacks, ear.min_gain_margin_db, ear.min_phase_margin_deg)
+        loss_db = 0.0
+        if kept is not taps:
+            without = replace(ear, feedback=None, others=tuple(replace(each, feedback=None) for each in ear.others))
+            before, after = (_found(_joined_prediction(without, each, self._predict)) for each in (taps, kept))
+            loss_db = before.mean_noise_reduction_db - after.mean_noise_reduction_db
+        return kept, worst_loop([judge_loop(loop_gain(kept, each)) for each in feedbacks], loss_db)
+
+    def _with_those_left_out(self, ear: DesignInput, options: DesignOptions, whole: Prediction) -> Prediction:
+        """The prediction of each condition beside that of a filter designed on the others."""
+        conditions, found = ear.conditions, []
+        for n, (condition, own) in enumerate(zip(conditions, whole.conditions, strict=True)):
+            first, *others = (each for m, each in enumerate(conditions) if m != n)
+            rest = replace(_plain(ear, first), others=tuple(others), feedback=first.feedback)
+            taps, _ = self._in_a_loop(rest, self._filter(rest, options)[0])
+            left_out = _joined_prediction(_alone(ear, condition), taps, self._predict)
+            found.append(replace(own, left_out=_found(left_out)))
+        return replace(whole, conditions=tuple(found))
+
+    def _predict_all(
+        self,
+        inputs: Sequence[DesignInput],
+        taps: Sequence[Float32],
+        run: Callable[[Sequence[DesignInput], Sequence[Float32]], list[Prediction | SynthesisError]],
+    ) -> list[Prediction | SynthesisError]:
+        def joined(n: int) -> Prediction | SynthesisError:
+            try:
+                return _joined_prediction(with_latency(_checked(inputs[n])), taps[n], run)
+            except SynthesisError as error:
+                return error
+
+        places = [n for n, ear in enumerate(inputs) if is_plain(ear)]
+        return _each(inputs, lambda plain: run(plain, [taps[n] for n in places]), joined)
+
+
+def is_plain(ear: DesignInput) -> bool:
+    """Whether the ear is one pair of paths and nothing more."""
+    return not ear.others and ear.feedback is None and ear.latency_samples == 0
+
+
+def _each(
+    inputs: Sequence[DesignInput],
+    run_plain: Callable[[list[DesignInput]], list[Answer | SynthesisError]],
+    run_joined: Callable[[int], Answer | SynthesisError],
+) -> list[Answer | SynthesisError]:
+    """The answers in order: plain ears as one batch, each other one by itself."""
+    plain = {n: ear for n, ear in enumerate(inputs) if is_plain(ear)}
+    found = dict(zip(plain, run_plain(list(plain.values())) if plain else [], strict=True))
+    return [found[n] if n in found else run_joined(n) for n in range(len(inputs))]
+
+
+def _checked(ear: DesignInput) -> DesignInput:
+    """The ear; InvalidOption for weights or a number of conditions that make no design."""
+    if len(ear.conditions) > MAX_CONDITIONS:
+        found = f"conditions: there are {len(ear.conditions)}; give 1 to {MAX_CONDITIONS}"
+        raise InvalidOption(found, "conditions")
+    for n, each in enumerate(ear.conditions):
+        if not 0 < each.weight < np.inf:
+            field = f"conditions.{n}.weight"
+            raise InvalidOption(f"{field}: {each.weight} is not a number above 0", field)
+    return ear
+
+
+def shares(ear: DesignInput) -> np.ndarray[Any, np.dtype[np.float64]]:
+    """Weights of the conditions, of sum one."""
+    weights = np.array([each.weight for each in ear.conditions])
+    return weights / weights.sum()
+
+
+def named(error: SynthesisError, ear: DesignInput, n: int) -> SynthesisError:
+    """The error of one of several conditions, which it names."""
+    if not ear.others:
+        return error
+    label = ear.conditions[n].label
+    name = f"conditions.{n}" + (f" ({label})" if label else "")
+    return type(error)(f"{name}: {error}", f"conditions.{n}" + (f".{error.field}" if error.field else ""))
+
+
+def _plain(ear: DesignInput, condition: Condition) -> DesignInput:
+    """One condition as an ear of its own, without feedback."""
+    own = {each.name: getattr(condition, each.name) for each in fields(Condition)} | {"feedback": None}
+    return replace(ear, **own, others=())
+
+
+def _alone(ear: DesignInput, condition: Condition) -> DesignInput:
+    return replace(_plain(ear, condition), feedback=condition.feedback)
+
+
+def _joined_prediction(
+    ear: DesignInput,
+    taps: Float32,
+    run: Callable[[Sequence[DesignInput], Sequence[Float32]], list[Prediction | SynthesisError]],
+) -> Prediction | SynthesisError:
+    """Of every condition in its closed loop, and over all of them."""
+    alone = []
+    for each in ear.conditions:
+        plain = _plain(ear, each)
+        if each.feedback is not None:
+            plain = replace(plain, secondary=closed_loop_secondary(each.secondary, each.feedback, taps))
+        alone.append(plain)
+    found = []
+    for n, prediction in enumerate(run(alone, [taps] * len(alone))):
+        if isinstance(prediction, SynthesisError):
+            return named(prediction, ear, n)
+        found.append(prediction)
+    if not ear.others:
+        return found[0]
+    over_all = _averaged(found, shares(ear))
+    labels = [each.label for each in ear.conditions]
+    return replace(over_all, conditions=tuple(map(ConditionPrediction, labels, found)))
+
+
+def _averaged(found: Sequence[Any], weights: np.ndarray[Any, np.dtype[np.float64]]) -> Any:
+    """Weighted mean of every number of some dataclasses of one type; of LARGEST, the largest."""
+    made: dict[str, Any] = {}
+    for each in fields(found[0]):
+        values = [getattr(one, each.name) for one in found]
+        if each.name in LARGEST:
+            made[each.name] = max(values)
+        elif isinstance(values[0], float):
+            made[each.name] = float(np.dot(weights, values))
+        elif isinstance(values[0], np.ndarray):
+            made[each.name] = np.tensordot(weights, np.stack(values), 1).astype(values[0].dtype)
+    if len({one.basis for one in found}) > 1:  # the weaker basis
+        made["basis"] = "model"
+    return replace(found[0], **made)
+
+
+def _found(answer: Answer | SynthesisError) -> Answer:
+    if isinstance(answer, SynthesisError):
+        raise answer
+    return answer

@@ -1,0 +1,152 @@
+"""The loop of filter and feedback path: its stability, its margins, and filters that keep them.
+
+The loudspeaker plays -w * m, and the outer microphone hears it: m = x - f * w * m, so that
+
+    e = d - s * w_c * x,    W_c = W / (1 + L),    L = W F.
+
+W and F are finite impulse responses, so 1 + L has no pole outside the unit circle, and by the Nyquist criterion the
+loop is stable exactly if 1 + L does not encircle 0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from synthesis.backends.base import Complex64, Float32, Loop
+from synthesis.backends.methods import spectrum
+from synthesis.conventions import DESIGN_N_FFT, N_TAPS, SAMPLE_RATE_HZ
+
+N_FFT = 4 * DESIGN_N_FFT
+"""Points at which a loop is followed: 0.37 Hz apart."""
+
+LARGEST_MARGIN_DB = 120.0
+FULL_CIRCLE_DEG = 180.0
+
+Float64 = NDArray[np.float64]
+Complex128 = NDArray[np.complex128]
+
+
+def loop_gain(taps: Float32 | Float64, feedback: Float32 | Complex64) -> Complex128:
+    """L = W F at N_FFT points, [65537]."""
+    return np.fft.rfft(taps.astype(np.float64), N_FFT) * _fine(feedback)
+
+
+def judge_loop(loop: Complex128) -> Loop:
+    """Stability and margins of a loop given by its spectrum, one-sided."""
+    peak = int(np.argmax(np.abs(loop)))
+    return Loop(
+        stable=is_stable(loop),
+        gain_margin_db=_gain_margin_db(loop),
+        phase_margin_deg=_phase_margin_deg(loop),
+        peak_db=float(20 * np.log10(max(abs(loop[peak]), 1e-30))),
+        peak_hz=peak * SAMPLE_RATE_HZ / (2 * (len(loop) - 1)),
+    )
+
+
+def is_stable(loop: Complex128) -> bool:
+    """Whether 1 + L goes around 0 not once from 0 Hz to Nyquist, which is half of the circle."""
+    closed = 1 + loop
+    if not (np.isfinite(closed).all() and closed.all()):
+        return False
+    return abs(float(np.angle(closed[1:] / closed[:-1]).sum())) < np.pi
+
+
+def worst_loop(loops: Sequence[Loop], loss_db: float = 0.0) -> Loop:
+    """The worst of each figure."""
+    loudest = max(loops, key=lambda each: each.peak_db)
+    return Loop(
+        stable=all(each.stable for each in loops),
+        gain_margin_db=min(each.gain_margin_db for each in loops),
+        phase_margin_deg=min(each.phase_margin_deg for each in loops),
+        peak_db=loudest.peak_db,
+        peak_hz=loudest.peak_hz,
+        loss_db=loss_db,
+    )
+
+
+def with_margins(
+    taps: Float32, feedbacks: Sequence[Float32 | Complex64], min_gain_margin_db: float, min_phase_margin_deg: float
+) -> Float32:
+    """The taps, or where a loop lacks a margin, taps of a smaller response that keep both in every loop.
+
+    |W| is brought below c / |F| by a minimum-phase filter, which leaves it as it is elsewhere, with the largest c
+    that does; where |L| stays below the gain margin's inverse, both margins hold.
+    """
+    loops = [loop_gain(taps, each) for each in feedbacks]
+
+    def holds(changed: Float64 | Float32) -> bool:
+        found = worst_loop([judge_loop(loop_gain(changed, each)) for each in feedbacks])
+        return (
+            found.stable
+            and found.gain_margin_db >= min_gain_margin_db
+            and found.phase_margin_deg >= min_phase_margin_deg
+        )
+
+    if holds(taps):
+        return taps
+    loudest = np.max([np.abs(_fine(each)) for each in feedbacks], axis=0)
+    high = float(np.log(max(np.abs(loop).max() for loop in loops)))
+    low = min(-min_gain_margin_db * np.log(10) / 20, high) - 0.1
+    best = _limited(taps, loudest, low)
+    while not holds(best):  # cut to its length the response may overshoot its limit
+        low -= 0.2
+        best = _limited(taps, loudest, low)
+    for _ in range(8):
+        middle = (low + high) / 2
+        tried = _limited(taps, loudest, middle)
+        if holds(tried):
+            low, best = middle, tried
+        else:
+            high = middle
+    return best
+
+
+def closed_loop_secondary(
+    secondary: Float32 | Complex64, feedback: Float32 | Complex64, taps: Float32
+) -> Complex64:
+    """S / (1 + W F) on the design grid: what a filter does in a closed loop is what it does with this path."""
+    response = np.fft.rfft(taps.astype(np.float64), DESIGN_N_FFT)
+    return (spectrum(secondary) / (1 + response * spectrum(feedback))).astype(np.complex64)
+
+
+def _fine(feedback: Float32 | Complex64) -> Complex128:
+    response = np.fft.irfft(spectrum(feedback)) if np.iscomplexobj(feedback) else feedback.astype(np.float64)
+    return np.fft.rfft(response, N_FFT)
+
+
+def _limited(taps: Float32, loudest_feedback: Float64, log_limit: float) -> Float32:
+    """Taps whose |W F| is bent below exp(log_limit) by the minimum-phase filter of that gain."""
+    response = np.fft.rfft(taps.astype(np.float64), N_FFT)
+    excess = np.log(np.maximum(np.abs(response) * loudest_feedback, 1e-30)) - log_limit
+    log_gain = -np.logaddexp(0, 10 * excess) / 10
+    cepstrum = np.fft.irfft(log_gain)
+    cepstrum[1 : N_FFT // 2] *= 2
+    cepstrum[N_FFT // 2 + 1 :] = 0
+    bent = np.fft.irfft(response * np.exp(np.fft.rfft(cepstrum)))[:N_TAPS]
+    return bent.astype(np.float32)
+
+
+def _gain_margin_db(loop: Complex128) -> float:
+    """From the largest |L| where L crosses the negative real axis, or lies on it."""
+    imag, real = loop.imag, loop.real
+    crosses = (imag[1:] * imag[:-1] <= 0) & ((real[1:] < 0) | (real[:-1] < 0))
+    here, there = np.abs(imag[:-1][crosses]), np.abs(imag[1:][crosses])
+    total = here + there
+    share = np.divide(here, total, out=np.zeros_like(here), where=total > 0)
+    at = real[:-1][crosses] * (1 - share) + real[1:][crosses] * share
+    largest = float(-at.min(initial=0.0))
+    return min(-20 * float(np.log10(max(largest, 1e-30))), LARGEST_MARGIN_DB)
+
+
+def _phase_margin_deg(loop: Complex128) -> float:
+    """Smallest angle between L and -1 where |L| passes 1."""
+    size = np.abs(loop)
+    crosses = (size[1:] - 1) * (size[:-1] - 1) <= 0
+    if not crosses.any():
+        return FULL_CIRCLE_DEG
+    here, there = loop[:-1][crosses], loop[1:][crosses]
+    angles = np.abs(np.degrees(np.angle(-np.concatenate((here, there)))))
+    return float(angles.min())
