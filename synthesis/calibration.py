@@ -29,15 +29,18 @@ from synthesis.path_estimation import (
     secondary_transfer,
     squared_magnitude,
 )
+from synthesis.path_prior import PathPrior
 from synthesis.support_statistics import delay_samples
 
 Real = NDArray[np.floating]
 
 WINDOW = 8192
-N_WINDOWS = 6
-"""Per take: what training simulates, so what models have learnt from. More of them find quieter paths in noise."""
-
 MAX_N_WINDOWS = 64
+"""Per take, where a number is asked for."""
+
+MAX_TOTAL_WINDOWS = 2048
+"""Of all takes together where none is: half a second of computing."""
+
 MIN_SAMPLES = 3072
 """Of a take: 64 ms, three windows of the shortest kind."""
 
@@ -62,15 +65,18 @@ class Windows(NamedTuple):
 class Calibration:
     """Of one ear; all arrays float64.
 
-    estimate: paths [8192] and [2048] and the coherence per bin [16385]. secondary: that of the estimate, freed from
-    measurement noise where the windows are long enough to measure it. coherence, noise_reduction_ceiling_db,
-    secondary_snr_db: per band of the 23 from 50 Hz to 8 kHz; the ceiling is -10 log10(1 - coherence), the SNR is
-    that of the secondary estimate itself. clipped_share: the largest share of a signal's samples that stand at its
-    extremes, and clipped_in: that signal. lead_samples: delay of the primary less that of the secondary.
+    measured: paths [8192] and [2048] and the coherence per bin [16385], by what the takes alone say: figures and
+    verdicts are of these. estimate: with a prior the posterior mean and variance, else `measured`. secondary: that
+    of the estimate; without a prior it is freed from measurement noise where the windows are long enough to measure
+    it. coherence, noise_reduction_ceiling_db, secondary_snr_db: per band of the 23 from 50 Hz to 8 kHz; the ceiling
+    is -10 log10(1 - coherence), the SNR is that of the measured secondary path. clipped_share: the largest
+    share of a signal's samples that stand at its extremes, and clipped_in: that signal. lead_samples: delay of the
+    primary less that of the secondary.
     tail_db: energy of the secondary's last eighth over all of it; tail_over_noise_db: over what noise puts there.
     window, n_frames: samples of a window, and windows that were pooled in the state with fewest.
     """
 
+    measured: PathEstimate
     estimate: PathEstimate
     secondary: Real
     coherence: Real
@@ -85,24 +91,32 @@ class Calibration:
     n_frames: int
 
 
-def plan_windows(n_samples: int, n_windows: int = N_WINDOWS) -> Windows:
-    """Windows of 8192 samples after the first 8192, overlapping by half at most; shorter ones in short takes."""
+def plan_windows(n_samples: int, n_windows: int = MAX_N_WINDOWS) -> Windows:
+    """At most n_windows windows of 8192 samples after the first 8192, overlapping by half at most; shorter ones in
+    short takes."""
     length = min(WINDOW, 1 << ((n_samples // 3).bit_length() - 1))
     room = n_samples - 2 * length
     return Windows(length, length, min(n_windows, 1 + 2 * room // length))
 
 
 @np.errstate(all="ignore")  # levels that overflow are refused by `_check_estimate`
-def calibrate(takes: Sequence[Take], n_windows: int = N_WINDOWS, windows: Windows | None = None) -> Calibration:
+def calibrate(
+    takes: Sequence[Take],
+    n_windows: int | None = None,
+    windows: Windows | None = None,
+    prior: PathPrior | None = None,
+) -> Calibration:
     """Estimate both paths of one ear and measure how good the takes were.
 
     takes: signals [n], at least MIN_SAMPLES each; the shortest decides which windows are used, unless `windows` is
-    given. Raises InvalidPaths (field `takes`) for takes too short, too long, silent or not finite, whose states do
-    not differ, or which give paths that float32 cannot hold, and InvalidOption where a state is missing.
+    given. n_windows: of each take; None for all that overlap by half, MAX_TOTAL_WINDOWS together. prior: None for
+    the paper's regularised estimate. Raises InvalidPaths (field `takes`) for takes too short, too long, silent or
+    not finite, whose states do not differ, or which give paths that float32 cannot hold, and InvalidOption where a
+    state is missing.
     """
     _check(takes)
     shortest = min(take.error.shape[-1] for take in takes)
-    cut = windows or plan_windows(shortest, n_windows)
+    cut = windows or plan_windows(shortest, n_windows or max(MAX_TOTAL_WINDOWS // len(takes), 1))
     states = probe_states(
         [Take(take.gain, take.reference.astype(np.float64), take.error.astype(np.float64)) for take in takes],
         window=cut.length,
@@ -110,25 +124,33 @@ def calibrate(takes: Sequence[Take], n_windows: int = N_WINDOWS, windows: Window
         first_sample=cut.first,
         last_sample=shortest,
     )
-    estimate = paths_of_states(states, primary_taps=PRIMARY_TAPS, secondary_taps=SECONDARY_TAPS)
-    _check_estimate(estimate)
+    measured = paths_of_states(states, primary_taps=PRIMARY_TAPS, secondary_taps=SECONDARY_TAPS)
+    _check_estimate(measured)
     noise = noise_lags(np.fft.irfft(secondary_transfer(states)))
-    uncertainty = _band_uncertainty(states, estimate)
-    tail_energy, energy = (float(np.sum(each**2)) for each in (estimate.secondary[_TAIL_FROM:], estimate.secondary))
+    uncertainty = _band_uncertainty(states, measured)
+    tail_energy, energy = (float(np.sum(each**2)) for each in (measured.secondary[_TAIL_FROM:], measured.secondary))
     tail_noise = np.mean(noise**2) * (SECONDARY_TAPS - _TAIL_FROM)
     share, where = max(
         (clipped_share(signal), f"take {number}, {name}")
         for number, take in enumerate(takes)
         for name, signal in (("x", take.reference), ("e", take.error))
     )
-    padded_secondary = np.pad(estimate.secondary, (0, PRIMARY_TAPS - SECONDARY_TAPS))
-    primary_delay, secondary_delay = delay_samples(np.stack((estimate.primary, padded_secondary)))
+    padded_secondary = np.pad(measured.secondary, (0, PRIMARY_TAPS - SECONDARY_TAPS))
+    primary_delay, secondary_delay = delay_samples(np.stack((measured.primary, padded_secondary)))
+    if prior is None:
+        estimate = measured
+        secondary = denoised(measured.secondary, noise) if cut.length == WINDOW else measured.secondary
+    else:
+        estimate = paths_of_states(states, primary_taps=PRIMARY_TAPS, secondary_taps=SECONDARY_TAPS, prior=prior)
+        secondary = estimate.secondary
+        _check_estimate(estimate)
     return Calibration(
+        measured=measured,
         estimate=estimate,
-        secondary=denoised(estimate.secondary, noise) if cut.length == WINDOW else estimate.secondary,
+        secondary=secondary,
         coherence=1 / (1 + uncertainty),
         noise_reduction_ceiling_db=_level_db(1 + 1 / np.maximum(uncertainty, 1e-12)),
-        secondary_snr_db=_secondary_snr_db(estimate.secondary, noise),
+        secondary_snr_db=_secondary_snr_db(measured.secondary, noise),
         clipped_share=share,
         clipped_in=where,
         lead_samples=float(primary_delay - secondary_delay),

@@ -129,7 +129,7 @@ def _judge_recordings(calibration: Calibration, reasons: dict[str, str]) -> None
         worst_db, worst_hz = min(noisy)
         reasons["low_snr"] = (
             f"the secondary path is {worst_db:.1f} dB above its estimate's noise at {worst_hz} Hz, less than "
-            f"{MIN_SECONDARY_SNR_DB:g} dB: play the probes louder, record for longer or raise n_windows; "
+            f"{MIN_SECONDARY_SNR_DB:g} dB: play the probes louder or record for longer; "
             f"too low at {', '.join(hz for _, hz in noisy)} Hz"
         )
     if calibration.n_frames < MIN_FRAMES:
@@ -160,7 +160,7 @@ def _judge_against_support(
     not_judged: dict[str, str],
 ) -> tuple[float, float]:
     """Delay, low level and polarity; the last two are returned."""
-    secondary = calibration.estimate.secondary[None]
+    secondary = calibration.measured.secondary[None]
     traits = secondary_traits(secondary)
     delay = float(traits.delay_samples[0])
     low_level = float(traits.low_level_db[0]) - statistics.low_level_db.mean

@@ -5,7 +5,8 @@ With the control filter replaced by a known gain g, the error microphone hears e
     P = H_{e0,x},        S = (H_{e0,x} - H_{eg,x}) / g,
 
 where H_{e,x} is the Hann-windowed cross-spectrum of x and e, pooled over recordings and window positions and
-divided by the equally pooled autospectrum of x.
+divided by the equally pooled autospectrum of x. That quotient is regularised, or with a prior (`path_prior`)
+replaced by the posterior mean under what other listeners' paths have in common.
 """
 
 from __future__ import annotations
@@ -18,12 +19,23 @@ from numpy.typing import NDArray
 
 from synthesis.conventions import N_BINS, SAMPLE_RATE_HZ
 from synthesis.errors import InvalidOption, InvalidPaths
+from synthesis.path_prior import (
+    TAIL_SHARE,
+    PathPrior,
+    kept_noise_share,
+    posterior,
+    primary_noise,
+    secondary_noise,
+    smoothed,
+)
 
 Real = NDArray[np.floating]
 Complex = NDArray[np.complexfloating]
 
 REGULARISATION = 1e-6
 """Of the pooled reference autospectrum, over its maximum."""
+
+_TINY = float(np.finfo(np.float64).tiny)
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,13 +71,16 @@ class ProbeState:
     """Spectra of one probe state, pooled over its takes and windows, on the window's grid, [..., window // 2 + 1].
 
     transfer: H_{e,x}. coherence: magnitude-squared, of x and e, 0 to 1; that of few windows is biased upwards, to 1
-    for a single one. reference_power: sum of |X|^2 over the windows. n_frames: how many were pooled.
+    for a single one. cross, reference_power, error_power: sums of X* E, |X|^2 and |E|^2 over the windows. n_frames:
+    how many were pooled.
     """
 
     gain: float
     transfer: Complex
     coherence: Real
+    cross: Complex
     reference_power: Real
+    error_power: Real
     n_frames: int
 
 
@@ -79,12 +94,13 @@ def estimate_paths(
     first_sample: int = 8192,
     last_sample: int = 4 * SAMPLE_RATE_HZ,
     regularisation: float = REGULARISATION,
+    prior: PathPrior | None = None,
 ) -> PathEstimate:
     """Estimate both paths from takes of at least one state with gain 0 and one without (Eqs. 1-2).
 
     window: samples of the Hann window; `n_offsets` windows start equally spaced in
-    [first_sample, last_sample - window]. The pooled autospectrum is regularised by `regularisation` times its
-    maximum. Several non-zero gains are pooled after division by their own gain.
+    [first_sample, last_sample - window]. Several non-zero gains are pooled after division by their own gain.
+    Without a prior the pooled autospectrum is regularised by `regularisation` times its maximum.
     Raises InvalidPaths for takes too short or not finite, InvalidOption where a state is missing.
     """
     states = probe_states(
@@ -95,7 +111,7 @@ def estimate_paths(
         last_sample=last_sample,
         regularisation=regularisation,
     )
-    return paths_of_states(states, primary_taps=primary_taps, secondary_taps=secondary_taps)
+    return paths_of_states(states, primary_taps=primary_taps, secondary_taps=secondary_taps, prior=prior)
 
 
 def probe_states(
@@ -114,13 +130,51 @@ def probe_states(
 
 
 def paths_of_states(
-    states: Sequence[ProbeState], *, primary_taps: int = 8192, secondary_taps: int = 2048
+    states: Sequence[ProbeState],
+    *,
+    primary_taps: int = 8192,
+    secondary_taps: int = 2048,
+    prior: PathPrior | None = None,
 ) -> PathEstimate:
-    """Causal responses of both paths from the states of `probe_states`."""
+    """Causal responses of both paths from the states of `probe_states`; with a prior their posterior means."""
+    coherence = onto_design_grid(states[0].coherence)
+    if prior is None:
+        return PathEstimate(
+            primary=_causal_response(states[0].transfer, primary_taps),
+            secondary=_causal_response(secondary_transfer(states), secondary_taps),
+            coherence=coherence,
+        )
+    quotients = [each.cross / np.maximum(each.reference_power, _TINY) for each in states]
+    noises = [primary_noise(each.reference_power, _unexplained_power(each), each.n_frames) for each in states]
+    gains = [each.gain for each in states[1:]]
+    secondary = np.mean([(quotients[0] - q) / gain for q, gain in zip(quotients[1:], gains, strict=True)], axis=0)
+    # The silent state is part of every difference, the others each of their own.
+    silent_share, shares = np.mean([1 / gain for gain in gains]), [1 / (gain * len(gains)) for gain in gains]
+    bound = silent_share**2 * noises[0]
+    for share, noise in zip(shares, noises[1:], strict=True):
+        bound = bound + share**2 * noise
+    window = 2 * (secondary.shape[-1] - 1)
+    silent = states[0]
+    per_frame = TAIL_SHARE * _unexplained_power(silent) / np.maximum(silent.reference_power, _TINY)
+    of_primary = posterior(
+        prior.primary,
+        quotients[0],
+        noises[0],
+        kept=kept_noise_share(window, primary_taps),
+        max_tail=smoothed(per_frame),
+    )
+    of_secondary = posterior(
+        prior.secondary,
+        secondary,
+        secondary_noise(secondary, bound),
+        kept=kept_noise_share(window, secondary_taps),
+    )
     return PathEstimate(
-        primary=_causal_response(states[0].transfer, primary_taps),
-        secondary=_causal_response(secondary_transfer(states), secondary_taps),
-        coherence=onto_design_grid(states[0].coherence),
+        primary=_causal_response(of_primary.mean, primary_taps),
+        secondary=_causal_response(of_secondary.mean, secondary_taps),
+        coherence=coherence,
+        primary_variance=onto_design_grid(of_primary.variance),
+        secondary_variance=onto_design_grid(of_secondary.variance),
     )
 
 
@@ -186,15 +240,23 @@ def _pooled(takes: Sequence[Take], offsets: Sequence[int], window: int, regulari
             reference_power = reference_power + squared_magnitude(reference)
             error_power = error_power + squared_magnitude(error)
     floor = regularisation * reference_power.max(-1, keepdims=True)
-    tiny = np.finfo(float).tiny
-    coherence = squared_magnitude(cross) / np.maximum(reference_power * error_power, tiny)
+    coherence = squared_magnitude(cross) / np.maximum(reference_power * error_power, _TINY)
     return ProbeState(
         gain=takes[0].gain,
-        transfer=cross / np.maximum(reference_power + floor, tiny),
+        transfer=cross / np.maximum(reference_power + floor, _TINY),
         coherence=coherence.clip(0, 1),
+        cross=cross,
         reference_power=reference_power,
+        error_power=error_power,
         n_frames=len(takes) * len(offsets),
     )
+
+
+def _unexplained_power(state: ProbeState) -> Real:
+    """What the reference does not explain of the error's power, summed over the windows."""
+    explained = squared_magnitude(state.cross) / np.maximum(state.reference_power, _TINY)
+    unexplained: Real = np.maximum(state.error_power - explained, 0)
+    return unexplained
 
 
 def _causal_response(transfer: Complex, n_taps: int) -> Real:

@@ -10,7 +10,7 @@ from typing import NamedTuple, get_args
 from starlette.datastructures import QueryParams
 
 from service.api.request_types import MAX_GAIN_RANGE_DB, Profile, Sign
-from service.calibration.takes import MAX_N_WINDOWS, N_WINDOWS
+from service.calibration.takes import MAX_N_WINDOWS
 from service.errors import Problem
 from synthesis.backends.base import DEFAULT_MAX_GAIN_DB
 from synthesis.backends.methods import METHODS
@@ -40,7 +40,7 @@ class Options(NamedTuple):
     method: str
     sign: Sign
     max_gain_db: float
-    n_windows: int
+    n_windows: int | None
 
 
 def read_options(query: QueryParams, allowed: Iterable[str], default_updates: int) -> Options:
@@ -65,7 +65,7 @@ def read_options(query: QueryParams, allowed: Iterable[str], default_updates: in
         method=_choice("method", given.get("method", "prime"), METHODS),
         sign="plus" if _choice("sign", given.get("sign", "minus"), get_args(Sign)) == "plus" else "minus",
         max_gain_db=_gain(given["max_gain_db"]) if "max_gain_db" in given else DEFAULT_MAX_GAIN_DB,
-        n_windows=_whole("n_windows", given.get("n_windows", str(N_WINDOWS)), 1, MAX_N_WINDOWS),
+        n_windows=_whole("n_windows", given["n_windows"], 1, MAX_N_WINDOWS) if "n_windows" in given else None,
     )
 
 

@@ -17,7 +17,7 @@ from service.api.validation import check_finite
 from service.calibration.wav import read_wav
 from service.errors import Problem
 from synthesis.backends.base import Float32
-from synthesis.calibration import MAX_N_WINDOWS, MAX_SAMPLES, MIN_SAMPLES, N_WINDOWS
+from synthesis.calibration import MAX_N_WINDOWS, MAX_SAMPLES, MIN_SAMPLES
 
 MAX_TAKES = 64
 """Eight recordings in each of eight states."""
@@ -34,12 +34,13 @@ class ProbeTake(NamedTuple):
 
 
 class Recordings(NamedTuple):
-    """What is asked of a calibration. model: None is the default one. n_windows: of each take."""
+    """What is asked of a calibration. model: None is the default one. n_windows: of each take;
+    None: all that overlap by half."""
 
     takes: list[ProbeTake]
     model: str | None
     sign: Sign
-    n_windows: int
+    n_windows: int | None
 
 
 def check_takes(takes: Sequence[ProbeTake]) -> None:
@@ -187,9 +188,8 @@ class CalibrationBody(BaseModel):
     """Whose support polarity and leak are judged against: `name` or `name@version`; without it the default one."""
     sign: Sign = "minus"
     """Of the signal chain that played the probe: `minus`: e = d - s * w * x."""
-    n_windows: int = Field(N_WINDOWS, ge=1, le=MAX_N_WINDOWS)
-    """Windows of 8192 samples that are read of each take, overlapping by half at most. More find quieter paths in
-    noise; as many as models were trained with is the default."""
+    n_windows: int | None = Field(None, ge=1, le=MAX_N_WINDOWS)
+    """Windows of 8192 samples that are read of each take, overlapping by half at most; without it all of them."""
 
 
 def read_calibration(document: object) -> Recordings:

@@ -125,7 +125,7 @@ def test_a_calibration_that_did_not_pass_says_why(client: Client, pairs: tuple[P
 def test_options_reach_the_estimate(client: Client, takes: list[Take]) -> None:
     figures = client.calibrate(takes, n_windows=12, model="ears@1", deadline_ms=60_000).verdict.figures
     assert figures["n_frames"] == 12
-    assert client.calibrate(takes).verdict.figures["n_frames"] == 6
+    assert client.calibrate(takes).verdict.figures["n_frames"] == 43
 
 
 def test_takes_of_one_state_are_refused(client: Client, takes: list[Take]) -> None:

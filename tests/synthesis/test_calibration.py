@@ -58,14 +58,15 @@ def test_figures_equal_the_twin_on_a_measured_ear(ears: list[measured.Ear], meas
 
 
 def test_estimates_are_those_of_estimate_paths(paths: tuple[np.ndarray, np.ndarray]) -> None:
-    """Four seconds are cut as training cuts them; float32 recordings are enough."""
+    """Six windows of four seconds are cut as training cuts them; float32 recordings are enough."""
     primary, secondary = paths
     x = 0.05 * np.random.default_rng(5).standard_normal(4 * 48_000)
     errors = [lfilter(primary - gain * np.pad(secondary, (0, 900)), 1, x) for gain in (0.0, GAIN)]
     takes = [Take(gain, x, e) for gain, e in zip((0.0, GAIN), errors, strict=True)]
     expected = estimate_paths(takes)
-    found = calibrate(takes)
-    single = calibrate([Take(t.gain, t.reference.astype(np.float32), t.error.astype(np.float32)) for t in takes])
+    found = calibrate(takes, 6)
+    single = calibrate([Take(t.gain, t.reference.astype(np.float32), t.error.astype(np.float32)) for t in takes], 6)
+    assert calibrate(takes).n_frames == 43
     for name in ("primary", "secondary", "coherence"):
         wanted = getattr(expected, name)
         np.testing.assert_allclose(getattr(found.estimate, name), wanted, rtol=0, atol=1e-12)

@@ -159,12 +159,14 @@ def calibration(**changes: object) -> Calibration:
     secondary = np.zeros(2048)
     secondary[5] = 1.0
     estimate = PathEstimate(np.ones(8192), secondary, np.ones(16_385))
-    good = Calibration(estimate, secondary, bands / 41, bands, bands, 0.0, "take 0, x", 0.0, -70.0, 0.0, 8192, 48)
+    good = Calibration(
+        estimate, estimate, secondary, bands / 41, bands, bands, 0.0, "take 0, x", 0.0, -70.0, 0.0, 8192, 48
+    )
     return replace(good, **changes)  # type: ignore[arg-type]
 
 
 def like_it() -> SupportStatistics:
-    return learn_support_statistics(calibration().estimate.secondary[None])
+    return learn_support_statistics(calibration().measured.secondary[None])
 
 
 @pytest.mark.parametrize(

@@ -130,8 +130,8 @@ def in_json(takes: list[ProbeTake], form: Any = as_float32, **more: object) -> d
 async def test_the_answer_is_the_estimate(client: httpx.AsyncClient, takes: list[ProbeTake]) -> None:
     found = await calibrated(client, takes)
     signals = [Take(t.gain, t.x.astype(float), t.e.astype(float)) for t in takes]
-    expected = estimate_paths(signals)
-    whole = estimate_paths(signals, secondary_taps=8192).secondary
+    expected = estimate_paths(signals, n_offsets=43)
+    whole = estimate_paths(signals, secondary_taps=8192, n_offsets=43).secondary
     paths = {"primary": expected.primary, "secondary": denoised(expected.secondary, whole[4096:7168])}
     for name, path in paths.items():
         wanted = path.astype(np.float32)
@@ -488,7 +488,8 @@ async def test_measured_takes_end_in_the_filter_that_training_s_estimate_gives(
         await app.state.service.engine.started()
         for pair in chosen:
             probes = noise.signals[: noise.n_recordings, :N_SAMPLES]
-            calibration = await calibrated(client, recordings(probes, pair.primary, pair.secondary, GAIN))
+            signals = recordings(probes, pair.primary, pair.secondary, GAIN)
+            calibration = await calibrated(client, signals, "?n_windows=6")
             assert calibration["verdict"]["passed"], calibration["verdict"]
             design = await client.post("/refine?k=1", content=orjson.dumps(calibration), headers=JSON_BODY)
             assert design.status_code == 200, design.text

@@ -1,0 +1,447 @@
+"""What listeners' paths have in common, and a measurement's posterior under it, in NumPy.
+
+A probe is silent somewhere and a microphone is never free of noise, so that an estimate by spectra alone is either
+noise or, regularised, zero where nothing was heard. Other listeners say what is to be expected there. Per bin of
+the window's grid a path H is modelled, at the measurement's level a, as
+
+    H = a (m + sum_j b_j D_j + r),    b_j ~ N(0, 1),    r ~ N(0, v),
+
+m the mean over the support's ears, D their principal directions and v the variance that these leave of a person who
+was left out. A measurement T = H + n with noise of variance q, weighted by NOISE_WEIGHT, gives b by least squares
+over all bins, so that bins that were heard inform those that were not, and then in each bin
+
+    H = (1 - k) T + k a (m + sum_j b_j D_j),    k = q / (q + v).
+
+Where an ear is unlike the support's, which its well measured bins show, v is raised until it explains them.
+
+A response that outlasts the window is estimated wrongly without any noise: the window weighs lag l by its
+autocorrelation rho(l), and the rest, 1 - rho(l) of the response and what is cut off, is missing and is heard as
+unexplained power. How large this tail is, the support's responses tell; a measurement that explains more has less.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from synthesis.conventions import SAMPLE_RATE_HZ
+from synthesis.octave_bands import AMP_BANDS, band_membership
+
+Real = NDArray[np.floating]
+Complex = NDArray[np.complexfloating]
+
+PRIOR_WINDOW = 8192
+PRIOR_BINS = PRIOR_WINDOW // 2 + 1
+PRIOR_TAPS = (8192, 2048)
+"""Of primary and secondary estimates."""
+
+N_DIRECTIONS = 8
+NOISE_WEIGHT = 0.2
+"""Of the estimated noise variance in k. Part of what an estimate leaves unexplained is the primary path's tail,
+which is no noise: a weight of one would smooth away what was measured."""
+
+SMOOTHING_BINS = 19
+MIN_CELL_HZ, CELL_SHARE = 117.0, 0.1
+"""Bins closer together than these (the larger one; the share is of the frequency) are alike in an ear: in fits they
+count as one."""
+
+MIN_SPREAD_DB = 0.5
+NOISE_PENALTY = 30.0
+"""How much less a band counts for the level where its noise is as large as the path."""
+
+TAIL_SHARE = 0.75
+"""Of a frame's unexplained power, as far as that is the tail's: on 30 measured ears the estimate's error is 0.73 of
+it without noise, whatever the probe and the number of windows."""
+
+_TINY = float(np.finfo(np.float64).tiny)
+_FLOOR = 1e-12
+_SILENT = 1e-14
+"""Of the reference autospectrum's maximum: less is rounding."""
+
+
+@dataclass(frozen=True, eq=False)
+class PathDistribution:
+    """One path over the support's ears, each brought to their common level, per bin of a window's grid.
+
+    mean: complex [n_bins]. variance: about the mean, smoothed, [n_bins]. directions: complex [r, n_bins], each
+    times the standard deviation of its real coefficient. residual_variance: mean |.|^2 that the mean and the
+    directions of the other persons leave of a person, smoothed, [n_bins]. tail_variance: mean |.|^2 of what windows
+    of 8192 samples do not hold, smoothed, [n_bins]. level_db: power of the 23 bands from 50 Hz to 8 kHz, mean over
+    the ears; level_spread_db: its standard deviation, of the secondary path after the primary's level is taken out.
+    """
+
+    mean: Complex
+    variance: Real
+    directions: Complex
+    residual_variance: Real
+    tail_variance: Real
+    level_db: Real
+    level_spread_db: Real
+
+    def on_grid(self, n_bins: int) -> PathDistribution:
+        """For windows of another length: 2 * (n_bins - 1) samples of the same responses."""
+        if n_bins == self.mean.shape[-1]:
+            return self
+        own = np.linspace(0, 1, self.mean.shape[-1])
+        asked = np.linspace(0, 1, n_bins)
+
+        def spectrum(values: Complex) -> Complex:
+            n_samples = 2 * (n_bins - 1)
+            resampled: Complex = np.fft.rfft(np.fft.irfft(values)[..., :n_samples], n_samples)
+            return resampled
+
+        return PathDistribution(
+            spectrum(self.mean),
+            np.interp(asked, own, self.variance),
+            spectrum(self.directions),
+            np.interp(asked, own, self.residual_variance),
+            np.interp(asked, own, self.tail_variance),
+            self.level_db,
+            self.level_spread_db,
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class PathPrior:
+    """Both paths over `n_ears` support ears, on the grid of a window of 8192 samples."""
+
+    n_ears: int
+    primary: PathDistribution
+    secondary: PathDistribution
+
+    def arrays(self) -> dict[str, NDArray[np.float32]]:
+        """As float32 arrays by name, complex ones with real and imaginary part in a last axis of two."""
+        found = {"n_ears": np.array([self.n_ears], np.float32)}
+        for path in ("primary", "secondary"):
+            for each in fields(PathDistribution):
+                values = getattr(getattr(self, path), each.name)
+                parts = np.stack((values.real, values.imag), -1) if np.iscomplexobj(values) else values
+                found[f"{path}.{each.name}"] = parts.astype(np.float32)
+        return found
+
+    @classmethod
+    def from_arrays(cls, arrays: Mapping[str, NDArray[np.floating]]) -> PathPrior:
+        """The reverse of `arrays`."""
+
+        def path(name: str) -> PathDistribution:
+            def real(each: str) -> Real:
+                return arrays[f"{name}.{each}"].astype(np.float64)
+
+            def complex_(each: str) -> Complex:
+                return real(each)[..., 0] + 1j * real(each)[..., 1]
+
+            return PathDistribution(
+                complex_("mean"),
+                real("variance"),
+                complex_("directions"),
+                real("residual_variance"),
+                real("tail_variance"),
+                real("level_db"),
+                real("level_spread_db"),
+            )
+
+        return cls(int(arrays["n_ears"][0]), path("primary"), path("secondary"))
+
+
+class Posterior(NamedTuple):
+    """Spectra of a path given a measurement: mean, complex [..., n_bins]; level: the factor a, [...].
+
+    variance: expected |error|^2 of the mean, [..., n_bins], if `noise` is the noise's variance.
+    """
+
+    mean: Complex
+    variance: Real
+    level: Real
+
+
+def array_shapes(n_directions: int) -> dict[str, tuple[int, ...]]:
+    """Shapes of `PathPrior.arrays`."""
+    shapes: dict[str, tuple[int, ...]] = {
+        "mean": (PRIOR_BINS, 2),
+        "variance": (PRIOR_BINS,),
+        "directions": (n_directions, PRIOR_BINS, 2),
+        "residual_variance": (PRIOR_BINS,),
+        "tail_variance": (PRIOR_BINS,),
+        "level_db": (len(AMP_BANDS),),
+        "level_spread_db": (len(AMP_BANDS),),
+    }
+    return {"n_ears": (1,)} | {
+        f"{p}.{name}": each for p in ("primary", "secondary") for name, each in shapes.items()
+    }
+
+
+def learn_path_prior(
+    primaries: Sequence[Real], secondaries: Sequence[Real], persons: Sequence[str], n_directions: int = N_DIRECTIONS
+) -> PathPrior:
+    """From the support's true paths, responses of up to 8192 samples each; `persons` says whose ear each pair is.
+
+    With fewer than n_directions + 2 persons there are as many directions as persons less two, at least none.
+    Raises ValueError for fewer than two ears or lists of different lengths.
+    """
+    if not len(primaries) == len(secondaries) == len(persons) >= 2:
+        raise ValueError(
+            f"path prior: {len(primaries)} ears of {len(persons)} persons; give two or more, of each one"
+        )
+    responses = [np.stack([_padded(each) for each in paths]) for paths in (primaries, secondaries)]
+    who = np.asarray(persons)
+    n_directions = max(min(n_directions, len(set(persons)) - 2), 0)
+    primary_bands_db, secondary_bands_db = (_band_level_db(np.fft.rfft(each)) for each in responses)
+    primary_db = _common_level_db(primary_bands_db)
+    secondary_bands_db = secondary_bands_db - primary_db[:, None]
+    secondary_db = primary_db + _common_level_db(secondary_bands_db)
+    primary_bands_db = primary_bands_db - primary_db[:, None]
+    learnt = [
+        _learn(paths * 10 ** (-level_db[:, None] / 20), taps, who, n_directions, bands_db)
+        for paths, level_db, taps, bands_db in zip(
+            responses, (primary_db, secondary_db), PRIOR_TAPS, (primary_bands_db, secondary_bands_db), strict=True
+        )
+    ]
+    return PathPrior(len(who), *learnt)
+
+
+def posterior(
+    distribution: PathDistribution,
+    transfer: Complex,
+    noise: Real,
+    noise_weight: float = NOISE_WEIGHT,
+    kept: float = 1.0,
+    max_tail: Real | float = np.inf,
+) -> Posterior:
+    """Of measured spectra [..., n_bins] with noise of variance `noise`, infinite where nothing was heard.
+
+    For the variance alone: kept: share of the noise that is left after the response is cut to its taps; max_tail:
+    bound on the variance of what the window does not hold, [..., n_bins].
+    """
+    prior = distribution.on_grid(transfer.shape[-1])
+    noise = np.broadcast_to(noise, transfer.shape)
+    is_heard = np.isfinite(noise)
+    noise = np.where(is_heard, noise, 0.0)
+    measured: Complex = np.where(is_heard, transfer, 0.0)
+    level = measurement_level(prior, measured, noise, is_heard)
+    measured, noise = measured / level[..., None], noise / level[..., None] ** 2
+    weighted = noise_weight * noise
+    cells = _cells(transfer.shape[-1])
+    variance: Real = np.broadcast_to(prior.residual_variance, transfer.shape)
+    fit, _ = _fit_directions(prior.mean, prior.directions, measured, weighted, is_heard, variance * cells)
+    variance = variance * _misfit(measured - fit, weighted, is_heard, variance, cells)[..., None]
+    fit, fit_variance = _fit_directions(
+        prior.mean, prior.directions, measured, weighted, is_heard, variance * cells
+    )
+    share = np.where(is_heard, weighted / (weighted + variance), 1.0)
+    mean: Complex = ((1 - share) * measured + share * fit) * level[..., None]
+    tail = np.minimum(prior.tail_variance, max_tail / level[..., None] ** 2)
+    error = (1 - share) ** 2 * (kept * noise + tail) + share**2 * (variance + fit_variance)
+    return Posterior(mean, error * level[..., None] ** 2, level)
+
+
+def measurement_level(prior: PathDistribution, measured: Complex, noise: Real, is_heard: NDArray[np.bool_]) -> Real:
+    """Factor between a measurement [..., n_bins] and the support: [...], 1 where nothing was heard.
+
+    The median over bands of their level's difference, a band counting the more the less it varies between ears and
+    the further it stands above its noise.
+    """
+    membership = band_membership(AMP_BANDS, 2 * (measured.shape[-1] - 1))
+    power, floor = _power(measured) @ membership, (noise * is_heard) @ membership
+    heard = is_heard.astype(float) @ membership == membership.sum(0)
+    above = np.maximum(power - floor, 0.0)
+    weight = np.where(heard, above / np.maximum(power + NOISE_PENALTY * floor, _TINY), 0.0)
+    weight = weight / np.maximum(prior.level_spread_db, MIN_SPREAD_DB) ** 2
+    difference_db = 10 * np.log10(np.maximum(above, _TINY)) - prior.level_db
+    level: Real = 10 ** (_weighted_median(difference_db, weight) / 20)
+    return level
+
+
+def level_deviation_db(prior: PathPrior, primary: Real, secondary: Real) -> Real:
+    """How far |S| lies above the support's once the primary's level is taken out, per band of the 23: [..., 23].
+
+    primary, secondary: responses [..., taps]. Compare with `prior.secondary.level_spread_db`, the same over the
+    support's ears. A gain declared wrongly shows in all bands, a leak in the low ones.
+    """
+    spectra = [np.fft.rfft(each[..., :PRIOR_WINDOW], PRIOR_WINDOW) for each in (primary, secondary)]
+    nothing, everything = np.zeros(PRIOR_BINS), np.ones(PRIOR_BINS, bool)
+    level = measurement_level(prior.primary, spectra[0], nothing, everything)
+    deviation: Real = _band_level_db(spectra[1]) - 20 * np.log10(level)[..., None] - prior.secondary.level_db
+    return deviation
+
+
+def primary_noise(reference_power: Real, unexplained_power: Real, n_frames: int) -> Real:
+    """Variance of the primary's estimate cross / reference_power, [..., n_bins]; infinite where nothing was heard.
+
+    unexplained_power: of the error microphone, summed over the n_frames windows as the reference's is. A single
+    window leaves nothing unexplained and is taken for noise-free.
+    """
+    per_frame = smoothed(unexplained_power) / max(n_frames - 1, 1)
+    is_heard = reference_power > _SILENT * reference_power.max(-1, keepdims=True)
+    noise: Real = np.where(is_heard, per_frame / np.maximum(reference_power, _TINY), np.inf)
+    return noise
+
+
+def secondary_noise(transfer: Complex, upper_bound: Real) -> Real:
+    """Variance of the secondary's estimate [..., n_bins], from lags of its response where no ear rings any more.
+
+    upper_bound: of that variance, from what the states leave unexplained; it counts what the primary's tail adds to
+    both states, which cancels where the probe repeats. Infinite where nothing was heard. What noise two windowed
+    signals leave at a lag follows the autocorrelation of the squared window.
+    """
+    is_heard = np.isfinite(upper_bound)
+    window = 2 * (transfer.shape[-1] - 1)
+    squared = np.hanning(window + 1)[:-1] ** 2
+    over_lags = np.fft.irfft(_power(np.fft.rfft(squared)), window)
+    lags = slice(window // 2, window * 7 // 8)
+    taper = np.hanning(window * 3 // 8 + 2)[1:-1]
+    late = np.fft.irfft(np.where(is_heard, transfer, 0.0))[..., lags]
+    scale = over_lags.sum() / np.sum(taper**2 * over_lags[lags])
+    noise = scale * smoothed(_power(np.fft.rfft(late * taper, window)))
+    return np.where(is_heard, np.minimum(noise, upper_bound), np.inf)
+
+
+def kept_noise_share(window: int, n_taps: int) -> float:
+    """Share of an estimate's noise that lies in its first n_taps lags, see `secondary_noise`."""
+    over_lags = np.fft.irfft(_power(np.fft.rfft(np.hanning(window + 1)[:-1] ** 2)), window)
+    return float(over_lags[:n_taps].sum() / over_lags.sum())
+
+
+def smoothed(power: Real) -> Real:
+    """Mean over SMOOTHING_BINS neighbouring bins of [..., n_bins], mirrored at the ends."""
+    half = SMOOTHING_BINS // 2
+    padded = np.pad(power, [(0, 0)] * (power.ndim - 1) + [(half, half)], mode="reflect")
+    # Not by cumulative sums: their rounding would exceed bins that lie 100 dB below others.
+    mean: Real = np.lib.stride_tricks.sliding_window_view(padded, SMOOTHING_BINS, axis=-1).mean(-1)
+    return mean
+
+
+def _learn(
+    responses: Real, n_taps: int, who: NDArray[np.str_], n_directions: int, bands_db: Real
+) -> PathDistribution:
+    """responses: [n_ears, 8192] at the common level. bands_db: [n_ears, 23]."""
+    spectra = np.fft.rfft(responses)
+    mean, variance, directions = _principal(spectra, n_directions)
+    nothing, everything = np.zeros(PRIOR_BINS), np.ones(PRIOR_BINS, bool)
+    left = []
+    for person in dict.fromkeys(who.tolist()):
+        own = who == person
+        others = _principal(spectra[~own] if not own.all() else spectra, n_directions)
+        cells = others[1] * _cells(PRIOR_BINS)
+        fitted, _ = _fit_directions(others[0], others[2], spectra[own], nothing, everything, cells)
+        left.append(_power(spectra[own] - fitted))
+    residual = smoothed(np.concatenate(left).mean(0))
+    window = np.hanning(PRIOR_WINDOW + 1)[:-1]
+    weight = np.fft.irfft(_power(np.fft.rfft(window, 2 * PRIOR_WINDOW)))[:PRIOR_WINDOW] / np.sum(window**2)
+    weight[n_taps:] = 0
+    tail = smoothed(_power(np.fft.rfft((1 - weight) * responses)).mean(0))
+    return PathDistribution(
+        mean,
+        variance,
+        directions,
+        np.maximum(residual, max(_FLOOR * residual.max(), _TINY)),
+        tail,
+        bands_db.mean(0),
+        bands_db.std(0),
+    )
+
+
+def _principal(spectra: Complex, n_directions: int) -> tuple[Complex, Real, Complex]:
+    """Mean, variance and directions of spectra [n_ears, n_bins].
+
+    The directions are those of real and imaginary part side by side, each bin over its standard deviation and each
+    cell of neighbouring bins counted once.
+    """
+    n_ears, n_bins = spectra.shape
+    mean = spectra.mean(0)
+    variance = smoothed(_power(spectra - mean).sum(0) / max(n_ears - 1, 1))
+    variance = np.maximum(variance, max(_FLOOR * variance.max(), _TINY))
+    if n_directions == 0:
+        return mean, variance, np.zeros((0, n_bins), complex)
+    scale = 1 / np.sqrt(variance * _cells(n_bins))
+    scaled = (spectra - mean) * scale
+    _, singular, vectors = np.linalg.svd(np.concatenate((scaled.real, scaled.imag), -1), full_matrices=False)
+    deviation = singular[:n_directions, None] / np.sqrt(n_ears - 1)
+    directions = deviation * (vectors[:n_directions, :n_bins] + 1j * vectors[:n_directions, n_bins:]) / scale
+    return mean, variance, directions
+
+
+def _fit_directions(
+    mean: Complex,
+    directions: Complex,
+    measured: Complex,
+    noise: Real,
+    is_heard: NDArray[np.bool_],
+    variance: Real,
+) -> tuple[Complex, Real]:
+    """m + sum_j b_j D_j by least squares with weights 1 / (noise + variance), and its variance: [..., n_bins]."""
+    if len(directions) == 0:
+        return np.broadcast_to(mean, measured.shape), np.zeros(measured.shape)
+    weight = np.where(is_heard, 1 / (noise + variance), 0.0)
+    # Real and imaginary parts side by side make the complex problem a real one.
+    basis = np.concatenate((directions.real, directions.imag), -1)
+    difference = measured - mean
+    weighted = basis * np.concatenate((weight, weight), -1)[..., None, :]
+    target = np.concatenate((difference.real, difference.imag), -1)[..., None]
+    covariance = np.linalg.inv(weighted @ basis.T + np.eye(len(directions)))
+    coefficients = (covariance @ (weighted @ target))[..., 0]
+    fitted: Complex = mean + coefficients @ directions
+    spread = np.einsum("jk,...jk->...k", directions.conj(), covariance @ directions).real
+    return fitted, spread
+
+
+def _misfit(
+    difference: Complex, noise: Real, is_heard: NDArray[np.bool_], variance: Real, cells: Real
+) -> NDArray[np.floating]:
+    """How many times larger than expected the well measured bins' squared differences are: [...], at least 1."""
+    weight = np.where(is_heard, variance / (noise + variance), 0.0) / cells
+    excess = _power(difference) / (noise + variance)
+    ratio: Real = np.sum(weight * excess, -1) / np.maximum(weight.sum(-1), _TINY)
+    return np.maximum(ratio, 1.0)
+
+
+def _cells(n_bins: int) -> Real:
+    """Bins that count as one, per bin: [n_bins]."""
+    bin_hz = SAMPLE_RATE_HZ / 2 / (n_bins - 1)
+    cells: Real = np.maximum(np.maximum(MIN_CELL_HZ, CELL_SHARE * bin_hz * np.arange(n_bins)) / bin_hz, 1.0)
+    return cells
+
+
+def _band_level_db(spectra: Complex) -> Real:
+    level: Real = 10 * np.log10(
+        np.maximum(_power(spectra) @ band_membership(AMP_BANDS, 2 * (spectra.shape[-1] - 1)), _TINY)
+    )
+    return level
+
+
+def _common_level_db(bands_db: Real) -> Real:
+    """Level of each ear against the others, [n_ears], mean 0: the median over bands of [n_ears, 23], a band
+    counting the more the less it varies once the levels are taken out."""
+    level_db: Real = np.zeros(len(bands_db))
+    spread_db: Real = np.ones(bands_db.shape[-1])
+    for _ in range(5):
+        mean_db = (bands_db - level_db[:, None]).mean(0)
+        weight = np.broadcast_to(1 / np.maximum(spread_db, MIN_SPREAD_DB) ** 2, bands_db.shape)
+        level_db = _weighted_median(bands_db - mean_db, weight)
+        level_db = level_db - level_db.mean()
+        spread_db = (bands_db - level_db[:, None]).std(0)
+    return level_db
+
+
+def _weighted_median(values: Real, weight: Real) -> Real:
+    """Of [..., n]: the value up to which half of the weight lies; 0 where there is no weight."""
+    order = np.argsort(values, -1)
+    summed = np.cumsum(np.take_along_axis(weight, order, -1), -1)
+    place = np.argmax(summed >= summed[..., -1:] / 2, -1)[..., None]
+    middle = np.take_along_axis(np.take_along_axis(values, order, -1), place, -1)[..., 0]
+    return np.where(summed[..., -1] > 0, middle, 0.0)
+
+
+def _padded(response: Real) -> Real:
+    padded = np.zeros(PRIOR_WINDOW)
+    kept = response[:PRIOR_WINDOW]
+    padded[: len(kept)] = kept
+    return padded
+
+
+def _power(spectrum: Complex) -> Real:
+    power: Real = spectrum.real**2 + spectrum.imag**2
+    return power
