@@ -13,6 +13,7 @@ from model_store.manifest import Manifest
 from synthesis.backends.reference import model_parameters
 from synthesis.generator import Generator
 from training.evaluation import Row
+from training.measurements import Measurements
 from training.methods import GENERATORS, Recipe
 from training.report import COLUMNS, as_design, design_name, split_means
 from training.report.designs import own_profile
@@ -22,10 +23,16 @@ from training.tasks import Task
 
 
 def make_checkpoint(
-    data: RunData, recipe: Recipe, generator: Generator, support: tuple[str, ...], split: int | None, seed: int
+    data: RunData,
+    measurements: Measurements,
+    recipe: Recipe,
+    generator: Generator,
+    support: tuple[str, ...],
+    split: int | None,
+    seed: int,
 ) -> Checkpoint:
     """A checkpoint without scores. Its golden case is the first support ear."""
-    measurements, dataset = data.measurements, data.dataset
+    dataset = data.dataset
     parameters = model_parameters(generator, measurements.reference_psd, measurements.support_uncertainty(support))
     first = measurements.indices(support)[0]
     estimates = measurements.estimates
@@ -60,7 +67,8 @@ def mean_figures(*rows: pd.DataFrame | list[Row]) -> dict[str, dict[str, float]]
 
 def model_name(data: RunData, method: str, split: int, seed: int) -> str:
     """The name that a generator is published under."""
-    return f"{data.dataset.name}-{method}-split{split:02d}-seed{seed}"
+    protocol = "" if data.options.protocol == "by-person" else f"-{data.options.protocol}"
+    return f"{data.dataset.name}{protocol}-{method}-split{split:02d}-seed{seed}"
 
 
 def model_reference(data: RunData, task: Task) -> str:

@@ -165,6 +165,7 @@ def case_columns(measurements: Measurements, index: int) -> Row:
         "condition": pair.condition,
         "fit": pair.fit,
         "variant": json.dumps(pair.variant, sort_keys=True),
+        **({} if measurements.probe is None else {"probe": measurements.probe, "snr_db": measurements.snr_db}),
     }
 
 

@@ -10,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from synthesis.conventions import DESIGN_N_FFT
+from synthesis.conventions import DESIGN_N_FFT, SAMPLE_RATE_HZ
 from synthesis.estimate_uncertainty import learn_uncertainty
 from synthesis.path_estimation import REGULARISATION
 from synthesis.paths import AcousticPaths
@@ -20,21 +20,26 @@ from training.datasets.noise import NoiseSet, reference_psd
 from training.datasets.path_pairs import PathDataset, PathPair
 from training.datasets.variants import secondary_variants
 from training.mixtures import draw_mixtures, order_listeners
-from training.simulated_calibration import PathEstimate, simulate_calibration
+from training.simulated_calibration import LAST_SAMPLE, PathEstimate, simulate_calibration
 from training.training_set import TrainingSet
 
 VARIANT_SEED = 0
 VARIED_WINDOWS = (4096, 8192, 16_384)
-VARIED_PROBES = (2, 5)
+VARIED_PROBES = (1, 5)
+VARIED_SNR_DB = (20.0, 50.0)
+NOISY_SHARE = 0.5
+VARIED_TAKE_S = (1.0, 6.5)
+"""Scores begin after 6.5 s. A longer take would be what a higher SNR is."""
 
 
 @dataclass
 class Measurements:
     """A data set as a run sees it.
 
-    pairs: the true paths, originals first, then, with conditions "all", the variants. estimates: the
-    calibration of each pair with `window` and
-    `regularisation` (as of `simulate_calibration`), float64. reference_psd: mean square per bin, float64 [16385].
+    pairs: the true paths, originals first, then, with conditions "all", the variants. estimates: the calibration of
+    each pair with every recording of `noise`, `window`, `regularisation` and `snr_db` (as of
+    `simulate_calibration`), float64. reference_psd: mean square per bin, float64 [16385]. probe: what rows call
+    the recordings, where they are but one of several ways to calibrate.
     """
 
     dataset: PathDataset
@@ -44,6 +49,8 @@ class Measurements:
     pairs: tuple[PathPair, ...]
     estimates: PathEstimate
     reference_psd: Tensor
+    probe: str | None = None
+    snr_db: float | None = None
 
     @classmethod
     def calibrate(
@@ -55,8 +62,10 @@ class Measurements:
         conditions: str,
         regularisation: float = REGULARISATION,
         snr_db: float | None = None,
+        psd: Tensor | None = None,
+        probe: str | None = None,
     ) -> Measurements:
-        """Simulate the calibration of every pair with all eight recordings."""
+        """Simulate the calibration of every pair with all recordings. psd: None for that of `noise`."""
         variants = [v for p in dataset.pairs for v in secondary_variants(p, VARIANT_SEED)]
         pairs = (*dataset.pairs, *(variants if conditions == "all" else ()))
         return cls(
@@ -66,7 +75,9 @@ class Measurements:
             regularisation=regularisation,
             pairs=pairs,
             estimates=_calibrated(dataset, noise, pairs, window, regularisation, None, snr_db),
-            reference_psd=torch.from_numpy(reference_psd(noise)),
+            reference_psd=torch.from_numpy(reference_psd(noise)) if psd is None else psd,
+            probe=probe,
+            snr_db=snr_db,
         )
 
     def indices(self, listeners: tuple[str, ...]) -> list[int]:
@@ -132,12 +143,17 @@ class Measurements:
         return learn_support_statistics(self.estimates.secondary[indices].numpy())
 
     def _varied_estimates(self, seed: int, number: int, pairs: list[PathPair]) -> PathEstimate:
-        """Another calibration of the support: two to five of the probes, one of three windows."""
+        """Another calibration of the support: one to five of the probes, one of three windows, a take of 1 to 6.5
+        seconds, and in half of all cases measurement noise."""
         rng = np.random.default_rng([seed, number])
         n_probes = int(rng.integers(VARIED_PROBES[0], VARIED_PROBES[1] + 1))
         probes = tuple(sorted(rng.permutation(self.noise.n_recordings)[:n_probes].tolist()))
         window = int(rng.choice(VARIED_WINDOWS))
-        return _calibrated(self.dataset, self.noise, tuple(pairs), window, self.regularisation, probes, None)
+        n_samples = round(rng.uniform(*VARIED_TAKE_S) * SAMPLE_RATE_HZ)
+        snr_db = float(rng.uniform(*VARIED_SNR_DB)) if rng.random() < NOISY_SHARE else None
+        return _calibrated(
+            self.dataset, self.noise, tuple(pairs), window, self.regularisation, probes, snr_db, n_samples, number
+        )
 
 
 def _calibrated(
@@ -148,6 +164,8 @@ def _calibrated(
     regularisation: float,
     probes: tuple[int, ...] | None,
     snr_db: float | None,
+    n_samples: int = LAST_SAMPLE,
+    seed: int = 0,
 ) -> PathEstimate:
     return simulate_calibration(
         pairs,
@@ -158,4 +176,6 @@ def _calibrated(
         secondary_taps=dataset.secondary_taps,
         regularisation=regularisation,
         snr_db=snr_db,
+        n_samples=n_samples,
+        seed=seed,
     )

@@ -51,8 +51,9 @@ def publish(request: argparse.Namespace) -> None:
     if record != json.loads(json.dumps(data.settings())) or record["quick"]:
         raise RunError(f"{request.run}: is a quick run, or one of other data or another recipe; finish a full one")
     listeners, recipe = data.dataset.listeners, GENERATORS[GENERATOR]
-    generator = train_generator(data, recipe, listeners, 0, request.seed, f"{NAME}/seed{request.seed}")
-    checkpoint = make_checkpoint(data, recipe, generator, listeners, None, request.seed)
+    measurements, name = data.measurements, f"{NAME}/seed{request.seed}"
+    generator = train_generator(data, measurements, recipe, listeners, 0, request.seed, name)
+    checkpoint = make_checkpoint(data, measurements, recipe, generator, listeners, None, request.seed)
     scores = Scores(
         split_models=held_out_tables(read_rows(request.run)),
         in_support=in_support(data, GeneratorDesign(GENERATOR, build_synthesizer(checkpoint.parameters))),
@@ -69,6 +70,7 @@ def as_options(request: argparse.Namespace, record: dict[str, object]) -> Option
             "dataset": "pandar",
             "data": request.data,
             "noise": request.noise,
+            "protocol": record["protocol"],
             "window": record["window"],
             "regularisation": record["regularisation"],
             "conditions": record["conditions"],
@@ -91,7 +93,7 @@ def in_support(data: RunData, method: GeneratorDesign) -> dict[str, dict[str, fl
     beside = [(UNTRAINED[name].make(psd), UNTRAINED[name].updates) for name in GROUPS["standard"]]
     return mean_figures(
         *(
-            evaluate(measurements, data.score, each, updates, originals)
+            evaluate(measurements, data.score_of_all, each, updates, originals)
             for each, updates in [*beside, (method, BOTH_PROFILES)]
         )
     )

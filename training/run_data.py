@@ -1,10 +1,17 @@
-"""What the tasks of a run share: options, data, splits, calibration, recipes. Nothing here trains or scores."""
+"""What the tasks of a run share: options, data, splits, calibration, recipes. Nothing here trains or scores.
+
+Two protocols say what a split may know and what it is asked. `by-person`, the paper's: listeners are held out, and
+the ten noises calibrate, train and score. `by-recording`: half of the recordings are held out too; training, the
+constants that it learns and the reference spectrum know the other half and synthetic noises; held-out listeners are
+calibrated with each of `training/probes.py`, and scored on what is held out, white and pink.
+"""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cached_property, lru_cache
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from pydantic import BaseModel, ConfigDict
@@ -12,10 +19,11 @@ from pydantic import BaseModel, ConfigDict
 from model_store.store import ModelStore
 from training.config import TrainingConfig
 from training.datasets import open_dataset
-from training.datasets.noise import read_noise, simulated_noise
-from training.datasets.splits import Split, make_splits
+from training.datasets.noise import NoiseSet, read_noise, simulated_noise
+from training.datasets.splits import Split, make_splits, with_recordings
 from training.measurements import Measurements
 from training.methods import GENERATORS, Recipe
+from training.probes import query_noises, query_probes, support_noises
 from training.run_folder import RunFolder, device_name
 from training.scoring import TimeDomainScore
 from training.training_set import TrainingSet
@@ -23,6 +31,8 @@ from training.training_set import TrainingSet
 SPLIT_SEED = 0
 QUICK_UPDATES = {"prime": 12, "prime-log": 120}
 QUICK_QUERIES = 2
+
+Protocol = Literal["by-person", "by-recording"]
 
 
 class Options(BaseModel):
@@ -33,6 +43,7 @@ class Options(BaseModel):
     dataset: Literal["pandar", "ten-path", "simulated"]
     data: Path | None
     noise: Path | None
+    protocol: Protocol = "by-person"
     window: int
     regularisation: float
     conditions: Literal["original", "all"]
@@ -63,24 +74,71 @@ class RunData:
         self.splits = make_splits(
             self.dataset.listeners, options.n_splits, options.support, SPLIT_SEED, self.dataset.name
         )
+        if options.protocol == "by-recording":
+            recordings = self.noise.names[: self.noise.n_recordings]
+            self.splits = with_recordings(self.splits, recordings, SPLIT_SEED)
         self.store = ModelStore(options.store)
         self.folder = RunFolder(options.out)
         self._latest_set: tuple[object, TrainingSet] | None = None
+        self._latest_split: tuple[Split, tuple[Measurements, list[Measurements], TimeDomainScore]] | None = None
 
     @cached_property
     def measurements(self) -> Measurements:
-        """Every ear's simulated calibration."""
+        """Every ear's simulated calibration with every recording."""
+        if self.options.protocol == "by-person":
+            return self._calibrate(self.dataset.listeners, self.noise)
+        recordings = self.noise.names[: self.noise.n_recordings]
+        return self._calibrate(self.dataset.listeners, support_noises(self.noise, recordings, SPLIT_SEED))
+
+    def support_measurements(self, split: Split) -> Measurements:
+        """What a split's training may know; by-person, only its support's part of it is read."""
+        return self._of_split(split)[0]
+
+    def query_measurements(self, split: Split) -> list[Measurements]:
+        """Every way in which the split's held-out listeners are calibrated."""
+        return self._of_split(split)[1]
+
+    def score(self, split: Split) -> TimeDomainScore:
+        """The score of every method on the split's held-out listeners."""
+        return self._of_split(split)[2]
+
+    def _of_split(self, split: Split) -> tuple[Measurements, list[Measurements], TimeDomainScore]:
+        """Support, query and score; the latest split's are kept."""
+        if self.options.protocol == "by-person":
+            return self.measurements, [self.measurements], self.score_of_all
+        if self._latest_split is None or self._latest_split[0] != split:
+            known = support_noises(self.noise, split.support_recordings, split.index)
+            support = self._calibrate(split.support, known)
+            asked = [
+                self._calibrate(
+                    self.queries(split),
+                    probe.noises,
+                    conditions="original",
+                    psd=support.reference_psd,
+                    probe=probe.name,
+                    snr_db=probe.snr_db,
+                )
+                for probe in query_probes(self.noise, split)
+            ]
+            score = TimeDomainScore(query_noises(self.noise, split))
+            self._latest_split = split, (support, asked, score)
+        return self._latest_split[1]
+
+    def _calibrate(
+        self, listeners: tuple[str, ...], noise: NoiseSet, *, conditions: str | None = None, **others: Any
+    ) -> Measurements:
         return Measurements.calibrate(
-            self.dataset,
-            self.noise,
+            replace(self.dataset, pairs=self.dataset.of(listeners)),
+            noise,
             window=self.options.window,
-            conditions=self.options.conditions,
+            conditions=conditions or self.options.conditions,
             regularisation=self.options.regularisation,
+            **others,
         )
 
     @cached_property
-    def score(self) -> TimeDomainScore:
-        """The score of every method."""
+    def score_of_all(self) -> TimeDomainScore:
+        """The score on all ten noises."""
         return TimeDomainScore(self.noise)
 
     def settings(self) -> dict[str, object]:
@@ -92,6 +150,7 @@ class RunData:
             "simulated": self.dataset.is_simulated,
             "noise_fingerprint": self.noise.fingerprint,
             "simulated_noise": self.noise.is_simulated,
+            "protocol": options.protocol,
             "window": options.window,
             "regularisation": options.regularisation,
             "conditions": options.conditions,
@@ -121,11 +180,13 @@ class RunData:
         """The split's held-out listeners, a few of them in a quick run."""
         return split.query[:QUICK_QUERIES] if self.options.quick else split.query
 
-    def training_set(self, support: tuple[str, ...], config: TrainingConfig, seed: int) -> TrainingSet:
+    def training_set(
+        self, measurements: Measurements, support: tuple[str, ...], config: TrainingConfig, seed: int
+    ) -> TrainingSet:
         """The support's cases; the latest set is kept, because a split's seeds share it."""
-        key = (support, config.model_dump_json(), seed)
+        key = (id(measurements), support, config.model_dump_json(), seed)
         if self._latest_set is None or self._latest_set[0] != key:
-            self._latest_set = key, self.measurements.training_set(support, config, self.device, seed=seed)
+            self._latest_set = key, measurements.training_set(support, config, self.device, seed=seed)
         return self._latest_set[1]
 
     def device_name(self) -> str:

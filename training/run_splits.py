@@ -14,6 +14,7 @@ import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from typing import get_args
 
 from pydantic import ValidationError
 
@@ -28,7 +29,7 @@ from training.packed_run import unpack
 from training.precision import computes_bfloat16
 from training.report import ReportError, write_report
 from training.report_artifacts import write_core_times, write_listener_paths
-from training.run_data import Options, RunData, choose_device, open_run
+from training.run_data import Options, Protocol, RunData, choose_device, open_run
 from training.run_folder import RunError, RunFolder, environment, exclusive
 from training.run_task import train_groups
 from training.runner import RUNNERS, Runner, WorkerLost
@@ -82,7 +83,8 @@ def run(request: argparse.Namespace) -> None:
 
         rows = folder.collect({split.index: data.queries(split) for split in data.splits})
         write_core_times(data, methods, splits)
-        write_listener_paths(data, rows)
+        if options.protocol == "by-person":
+            write_listener_paths(data, rows)
         print(write_report(options.out))
 
 
@@ -141,6 +143,7 @@ def as_options(request: argparse.Namespace) -> Options:
         dataset=request.dataset,
         data=request.data,
         noise=request.noise,
+        protocol=request.protocol,
         window=own.window,
         regularisation=own.regularisation,
         conditions=conditions,
@@ -168,7 +171,8 @@ def announce(data: RunData, methods: tuple[str, ...], splits: list[Split], reque
         flush=True,
     )
     for split in splits:
-        print(f"split {split.index}: {', '.join(split.support)} in support", flush=True)
+        known = ", ".join((*split.support, *split.support_recordings))
+        print(f"split {split.index}: {known} in support", flush=True)
     if not computes_bfloat16(data.device):
         print("networks train in float32: this processor has no native bfloat16", flush=True)
 
@@ -189,6 +193,12 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         choices=("prime", "prime-log"),
         default="prime-log",
         help="also sets the default window and conditions",
+    )
+    add(
+        "--protocol",
+        choices=get_args(Protocol),
+        default="by-person",
+        help="what is held out: listeners (the paper's), or listeners and half of the recordings",
     )
     add("--methods", help=f"methods and groups of methods, comma-separated: {', '.join((*GROUPS, *NAMES))}")
     add("--splits", type=positive_integer, help="default: 10, or 1 with --quick")

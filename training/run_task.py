@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from hashlib import sha256
+from itertools import groupby
 from pathlib import Path
 
 import torch
@@ -18,7 +19,8 @@ from synthesis.generator import Generator
 from training.baselines.adaptive import WeightedFxLms
 from training.checkpoints import load_model, make_checkpoint, mean_figures, model_name
 from training.datasets.splits import Split
-from training.evaluation import Method, Row, evaluate, evaluate_weighted_fxlms
+from training.evaluation import Method, Row, Updates, evaluate, evaluate_weighted_fxlms
+from training.measurements import Measurements
 from training.methods import (
     BOTH_PROFILES,
     FITTED,
@@ -31,10 +33,12 @@ from training.methods import (
     objective,
 )
 from training.run_data import Options, RunData, open_run
-from training.tasks import Task
+from training.tasks import Task, untrained_tasks
 from training.trainer import GroupTrainer
 
 REPORT_EVERY_UPDATES = 250
+UPDATES_BY_RECORDING = (Updates("paper", (3,)), Updates("fast", (1, 3)))
+"""There are two dozen calibrations of each ear."""
 
 
 def run_task(options: Options, task: Task) -> list[Row]:
@@ -46,41 +50,62 @@ def run_task(options: Options, task: Task) -> list[Row]:
 
 
 def _evaluate_untrained(data: RunData, task: Task) -> list[Row]:
-    assert task.listener is not None
-    if task.method == WeightedFxLms.name:
-        return evaluate_weighted_fxlms(data.measurements, data.score, task.listener)
     entry = UNTRAINED[task.method]
+    if task.listener is None:
+        method = entry.make(data.support_measurements(split_of(data, task)).reference_psd.float())
+        return evaluate_on_queries(data, task, method, entry.updates)
+    if task.method == WeightedFxLms.name:
+        return evaluate_weighted_fxlms(data.measurements, data.score_of_all, task.listener)
     method = entry.make(data.measurements.reference_psd.float())
     indices = data.measurements.indices((task.listener,))
-    return evaluate(data.measurements, data.score, method, entry.updates, indices)
+    return evaluate(data.measurements, data.score_of_all, method, entry.updates, indices)
 
 
 def _fit_and_evaluate(data: RunData, task: Task) -> list[Row]:
     method = fit(data, task, data.folder.state_file(task.name))
-    return evaluate(
-        data.measurements,
-        data.score,
-        method,
-        FITTED[task.method].updates,
-        data.measurements.indices(data.queries(split_of(data, task))),
-        _labels(data, task),
-    )
+    return evaluate_on_queries(data, task, method, FITTED[task.method].updates)
+
+
+def evaluate_on_queries(
+    data: RunData,
+    task: Task,
+    method: Method,
+    updates: tuple[Updates, ...],
+    band_uncertainty: torch.Tensor | None = None,
+) -> list[Row]:
+    """Rows of a method on its split's held-out listeners, in every way that they are calibrated."""
+    split = split_of(data, task)
+    labels = _labels(data, task)
+    if split.query_recordings and updates:
+        updates = UPDATES_BY_RECORDING
+    return [
+        row
+        for measurements in data.query_measurements(split)
+        for row in evaluate(
+            measurements,
+            data.score(split),
+            method,
+            updates,
+            measurements.indices(data.queries(split)),
+            labels,
+            band_uncertainty,
+        )
+    ]
 
 
 def _train_and_publish(data: RunData, task: Task) -> list[Row]:
     recipe, split, seed = GENERATORS[task.method], split_of(data, task), task.seed or 0
-    generator = train_generator(data, recipe, split.support, split.index, seed, task.name)
-    checkpoint = make_checkpoint(data, recipe, generator, split.support, split.index, seed)
-    rows = evaluate(
-        data.measurements,
-        data.score,
+    measurements = data.support_measurements(split)
+    generator = train_generator(data, measurements, recipe, split.support, split.index, seed, task.name)
+    checkpoint = make_checkpoint(data, measurements, recipe, generator, split.support, split.index, seed)
+    rows = evaluate_on_queries(
+        data,
+        task,
         GeneratorDesign(task.method, build_synthesizer(checkpoint.parameters)),
         BOTH_PROFILES,
-        data.measurements.indices(data.queries(split)),
-        _labels(data, task),
         torch.from_numpy(checkpoint.parameters.band_uncertainty),
     )
-    beside = [Task(name, listener=each).name for name in GROUPS["standard"] for each in data.queries(split)]
+    beside = [each.name for name in GROUPS["standard"] for each in untrained_tasks(data, name, split)]
     scores = Scores(held_out=mean_figures(data.folder.rows(beside), rows))
     checkpoint.manifest = checkpoint.manifest.model_copy(update={"scores": scores})
     published = data.store.publish(model_name(data, task.method, split.index, seed), checkpoint)
@@ -95,8 +120,11 @@ def split_of(data: RunData, task: Task) -> Split:
 
 
 def _labels(data: RunData, task: Task) -> Row:
-    support = " ".join(split_of(data, task).support)
-    return {"split": task.split, "seed": task.seed, "support": support}
+    split = split_of(data, task)
+    labels: Row = {"split": task.split, "seed": task.seed, "support": " ".join(split.support)}
+    if split.support_recordings:
+        labels["support_recordings"] = " ".join(split.support_recordings)
+    return labels
 
 
 def fit(data: RunData, task: Task, state_file: Path, n_updates: int | None = None) -> Method:
@@ -109,7 +137,7 @@ def fit(data: RunData, task: Task, state_file: Path, n_updates: int | None = Non
     if task.generator is not None:
         generator = build_generator(load_model(data, task.generator).parameters)
     fitting = Fitting(
-        measurements=data.measurements,
+        measurements=data.support_measurements(split),
         support=split.support,
         query=split.query,
         split=split.index,
@@ -124,15 +152,21 @@ def fit(data: RunData, task: Task, state_file: Path, n_updates: int | None = Non
 
 
 def train_generator(
-    data: RunData, recipe: Recipe, support: tuple[str, ...], mixture_seed: int, seed: int, name: str
+    data: RunData,
+    measurements: Measurements,
+    recipe: Recipe,
+    support: tuple[str, ...],
+    mixture_seed: int,
+    seed: int,
+    name: str,
 ) -> Generator:
     """One model, on the CPU; resumed from the task's state file where there is one."""
     config = data.configuration(recipe)
     trainer = GroupTrainer(
         config,
         recipe.layout(data.dataset.n_fft),
-        [data.training_set(support, config, mixture_seed)],
-        objective(config, data.measurements, data.device),
+        [data.training_set(measurements, support, config, mixture_seed)],
+        objective(config, measurements, data.device),
         seeds=[seed],
         device=data.device,
         state_file=data.folder.state_file(name),
@@ -151,7 +185,12 @@ def train_groups(data: RunData, tasks: Sequence[Task], group_size: int) -> None:
     """
     for method, recipe in GENERATORS.items():
         own = [task for task in tasks if task.method == method]
-        for group in (own[i : i + group_size] for i in range(0, len(own), group_size)):
+        # By recording every split has a reference spectrum, hence an objective, of its own.
+        related = [own]
+        if data.options.protocol == "by-recording":
+            related = [list(group) for _, group in groupby(own, lambda task: task.split)]
+        groups = [each[i : i + group_size] for each in related for i in range(0, len(each), group_size)]
+        for group in groups:
             if not all(_is_trained(data, recipe, task) for task in group):
                 _train_group(data, recipe, group)
 
@@ -165,7 +204,10 @@ def _is_trained(data: RunData, recipe: Recipe, task: Task) -> bool:
 def _train_group(data: RunData, recipe: Recipe, group: list[Task]) -> None:
     config = data.configuration(recipe)
     splits = [split_of(data, task) for task in group]
-    sets = {split.index: data.training_set(split.support, config, split.index) for split in splits}
+    known = {split.index: data.support_measurements(split) for split in splits}
+    sets = {
+        split.index: data.training_set(known[split.index], split.support, config, split.index) for split in splits
+    }
     # The state belongs to just these models: another request makes other groups.
     members = sha256(" ".join(task.name for task in group).encode()).hexdigest()
     name = f"{group[0].method}/group-{members[:12]}"
@@ -173,7 +215,7 @@ def _train_group(data: RunData, recipe: Recipe, group: list[Task]) -> None:
         config,
         recipe.layout(data.dataset.n_fft),
         [sets[split.index] for split in splits],
-        objective(config, data.measurements, data.device),
+        objective(config, known[splits[0].index], data.device),
         seeds=[task.seed or 0 for task in group],
         device=data.device,
         state_file=data.folder.state_file(name),

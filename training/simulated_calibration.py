@@ -1,6 +1,6 @@
 """A simulated two-state calibration (Eqs. 1-2): what a measurement would know of a pair of true paths.
 
-The eight recordings of a noise set are the probes. For each, the error microphone hears the disturbance alone
+The recordings of a noise set are the probes. For each, the error microphone hears the disturbance alone
 (``W = 0``: ``e_0 = p * x``) and then with a plain gain as control filter (``W = g``: ``e_g = p * x - g s * x``).
 As in the paper the paths stay fixed and the probe repeats from one state to the next. Beyond the paper, a
 measurement noise can be added; without it a calibration flatters every method.
@@ -22,7 +22,7 @@ from training.datasets.noise import NoiseSet
 from training.datasets.path_pairs import MAX_PATH_SAMPLES, DatasetError, PathPair, named_seed
 
 PROBE_GAIN = 0.35
-N_OFFSETS = 6
+N_OFFSETS, MIN_OFFSETS = 6, 4
 FIRST_SAMPLE = 8192  # from here on even the longest path hears nothing of the start from rest
 LAST_SAMPLE = 4 * SAMPLE_RATE_HZ
 _PAIRS_AT_ONCE = 8  # bounds the memory: about 13 MB a pair at window 8192
@@ -51,13 +51,14 @@ def simulate_calibration(
     regularisation: float = REGULARISATION,
     snr_db: float | None = None,
     seed: int = 0,
+    n_samples: int = LAST_SAMPLE,
 ) -> PathEstimate:
     """Calibrate each pair with the recordings of a noise set.
 
     Args:
         pairs: true paths; the whole responses act, however long the estimates are.
         noise_set: its recordings (not white and pink) are the probes.
-        window: samples of the Hann window, at most 183808 (4 s less the first 8192 samples).
+        window: samples of the Hann window, at most those of the take less the first 8192.
         probes: which recordings, by index; None for all.
         primary_taps: length of the primary estimate, in samples.
         secondary_taps: length of the secondary estimate, in samples.
@@ -66,6 +67,7 @@ def simulate_calibration(
         snr_db: white noise at the error microphone, so far below that probe and state's error signal and
             independent between probes and states; None for none.
         seed: of that noise; the pair's name is mixed in, so that a pair's noise does not depend on the others.
+        n_samples: of each take; four seconds have six windows, others in proportion, four at least.
 
     Returns:
         Float64: primary [n_pairs, primary_taps], secondary [n_pairs, secondary_taps], coherence
@@ -76,8 +78,9 @@ def simulate_calibration(
             range, or an SNR that is no finite number.
     """
     chosen = tuple(range(noise_set.n_recordings)) if probes is None else tuple(probes)
-    _check_options(pairs, noise_set, window, chosen, gain, regularisation, snr_db)
-    probe_frames, probe_spectra = _probe_frames(noise_set, window, chosen)
+    _check_options(pairs, noise_set, window, chosen, gain, regularisation, snr_db, n_samples)
+    offsets = tuple(window_offsets(window, n_samples))
+    probe_frames, probe_spectra = _probe_frames(noise_set, window, chosen, offsets)
     references = [frames.flatten() for frames in probe_frames]
     estimates = []
     for start in range(0, len(pairs), _PAIRS_AT_ONCE):
@@ -98,9 +101,9 @@ def simulate_calibration(
                 window=window,
                 primary_taps=primary_taps,
                 secondary_taps=secondary_taps,
-                n_offsets=N_OFFSETS,
+                n_offsets=len(offsets),
                 first_sample=0,  # the takes hold the windows' samples and nothing else, see _probe_frames
-                last_sample=N_OFFSETS * window,
+                last_sample=len(offsets) * window,
                 regularisation=regularisation,
             )
         )
@@ -111,9 +114,10 @@ def simulate_calibration(
     )
 
 
-def window_offsets(window: int) -> list[int]:
-    """First samples of the six windows, equally spaced in [8192, 4 s - window]."""
-    return [round(offset) for offset in np.linspace(FIRST_SAMPLE, LAST_SAMPLE - window, N_OFFSETS).tolist()]
+def window_offsets(window: int, n_samples: int = LAST_SAMPLE) -> list[int]:
+    """First samples of a take's windows, equally spaced in [8192, n_samples - window]."""
+    n_offsets = max(MIN_OFFSETS, round(N_OFFSETS * n_samples / LAST_SAMPLE))
+    return [round(offset) for offset in np.linspace(FIRST_SAMPLE, n_samples - window, n_offsets).tolist()]
 
 
 def _check_options(
@@ -124,6 +128,7 @@ def _check_options(
     gain: float,
     regularisation: float,
     snr_db: float | None,
+    n_samples: int,
 ) -> None:
     if not pairs:
         raise DatasetError("calibration: found no pair of paths, expected at least one")
@@ -132,9 +137,14 @@ def _check_options(
             f"calibration: found the probes {probes}, expected some of the recordings "
             f"0 to {noise_set.n_recordings - 1}"
         )
-    if not 2 <= window <= LAST_SAMPLE - FIRST_SAMPLE:
+    if not FIRST_SAMPLE < n_samples <= noise_set.signals.shape[1]:
         raise DatasetError(
-            f"calibration: found a window of {window} samples, expected 2 to {LAST_SAMPLE - FIRST_SAMPLE}"
+            f"calibration: found takes of {n_samples} samples, expected {FIRST_SAMPLE + 1} to "
+            f"{noise_set.signals.shape[1]}"
+        )
+    if not 2 <= window <= n_samples - FIRST_SAMPLE:
+        raise DatasetError(
+            f"calibration: found a window of {window} samples, expected 2 to {n_samples - FIRST_SAMPLE}"
         )
     if not np.isfinite(gain) or gain == 0:
         raise DatasetError(f"calibration: found gain = {gain}, expected a finite number other than 0")
@@ -146,20 +156,22 @@ def _check_options(
         raise DatasetError(f"calibration: found snr_db = {snr_db}, expected a finite number, or None")
 
 
-@lru_cache(maxsize=64)  # a few windows and subsets of probes serve all pairs of a run
-def _probe_frames(noise_set: NoiseSet, window: int, probes: tuple[int, ...]) -> tuple[Tensor, Tensor]:
-    """What the six windows need of every probe.
+@lru_cache(maxsize=8)  # the same few windows and probes serve one set of pairs after the other
+def _probe_frames(
+    noise_set: NoiseSet, window: int, probes: tuple[int, ...], offsets: tuple[int, ...]
+) -> tuple[Tensor, Tensor]:
+    """What the windows need of every probe.
 
     Only the windowed samples enter an estimate, so only they are convolved: overlap-save, on the window and the
     8191 samples before it. That is the exact linear convolution at a sixth of the cost of four whole seconds.
 
     Returns:
-        The windows, float64 [n_probes, 6, window], and the one-sided spectra of the windows with their past,
-        complex128 [n_probes, 6, n_fft // 2 + 1], n_fft from `_frame_n_fft`.
+        The windows, float64 [n_probes, n_windows, window], and the one-sided spectra of the windows with their
+        past, complex128 [n_probes, n_windows, n_fft // 2 + 1], n_fft from `_frame_n_fft`.
     """
     past = MAX_PATH_SAMPLES - 1
     signals = torch.from_numpy(noise_set.signals[list(probes)])
-    frames = torch.stack([signals[:, offset - past : offset + window] for offset in window_offsets(window)], dim=1)
+    frames = torch.stack([signals[:, offset - past : offset + window] for offset in offsets], dim=1)
     return frames[..., past:].contiguous(), torch.fft.rfft(frames, n=_frame_n_fft(window))
 
 
@@ -171,7 +183,7 @@ def _frame_n_fft(window: int) -> int:
 
 
 def _heard(responses: Tensor, probe_spectra: Tensor, window: int) -> Tensor:
-    """Probes through paths [n_pairs, n <= 8192]: the windows' samples, [n_pairs, n_probes, 6 * window]."""
+    """Probes through paths [n_pairs, n <= 8192]: the windows' samples, [n_pairs, n_probes, n_windows * window]."""
     n_fft = _frame_n_fft(window)
     spectra = torch.fft.rfft(responses, n=n_fft)[:, None, None, :]
     past = MAX_PATH_SAMPLES - 1

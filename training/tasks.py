@@ -1,6 +1,7 @@
 """The tasks of a run: each is done as a whole or not at all, and yields rows.
 
-An untrained method's task is one listener; any other's is one split (and seed).
+An untrained method's task is one listener, or one split where splits differ in more than their listeners; any
+other's is one split (and seed).
 """
 
 from __future__ import annotations
@@ -8,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from training.baselines.adaptive import WeightedFxLms
 from training.datasets.splits import Split
 from training.methods import FITTED, GENERATORS, UNTRAINED
 from training.run_data import RunData
@@ -15,7 +17,7 @@ from training.run_data import RunData
 
 @dataclass(frozen=True)
 class Task:
-    """A method on one listener, or fitted on one split (and seed) and evaluated on its held-out listeners."""
+    """A method on one listener, or on one split's (and seed's) held-out listeners, fitted on its support."""
 
     method: str
     listener: str | None = None
@@ -39,15 +41,28 @@ class Task:
     @property
     def generator(self) -> Task | None:
         """The standard PRIME of the same split and seed, where the method is made of it."""
-        if self.method in FITTED and FITTED[self.method].needs_generator:
+        if _needs_generator(self.method):
             return Task("prime", split=self.split, seed=self.seed)
         return None
 
 
 def list_tasks(data: RunData, methods: tuple[str, ...], splits: list[Split], n_seeds: int) -> list[Task]:
-    """All tasks, stage after stage; within a stage one split and seed after the other."""
-    held_out = sorted({name for split in splits for name in data.queries(split)})
-    tasks = [Task(method, listener=name) for method in methods if method in UNTRAINED for name in held_out]
+    """All tasks, stage after stage; within a stage one split and seed after the other.
+
+    Raises ValueError for a method that a protocol has no cases for.
+    """
+    if data.options.protocol == "by-recording":
+        refused = [name for name in methods if name == WeightedFxLms.name or _needs_generator(name)]
+        if refused:
+            raise ValueError(f"--methods: {', '.join(refused)}: not defined by recording; leave them out")
+    named = dict.fromkeys(
+        task
+        for method in methods
+        if method in UNTRAINED
+        for split in splits
+        for task in untrained_tasks(data, method, split)
+    )
+    tasks = sorted(named, key=lambda task: methods.index(task.method))
     for split in splits:
         for method in methods:
             for seed in range(n_seeds):
@@ -56,6 +71,17 @@ def list_tasks(data: RunData, methods: tuple[str, ...], splits: list[Split], n_s
                 elif method in FITTED and seed == 0:
                     tasks.append(Task(method, split=split.index))
     return sorted(tasks, key=lambda task: task.stage)
+
+
+def untrained_tasks(data: RunData, method: str, split: Split) -> list[Task]:
+    """The tasks that evaluate an untrained method on a split's held-out listeners."""
+    if data.options.protocol == "by-recording":
+        return [Task(method, split=split.index)]
+    return [Task(method, listener=name) for name in data.queries(split)]
+
+
+def _needs_generator(method: str) -> bool:
+    return method in FITTED and FITTED[method].needs_generator
 
 
 def stages(tasks: Sequence[Task]) -> Iterator[list[Task]]:

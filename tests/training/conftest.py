@@ -57,7 +57,8 @@ def opened_once() -> Iterator[None]:
     calibrate, known = Measurements.calibrate, {}
 
     def calibrated(dataset, noise, **options):
-        key = dataset.fingerprint, len(dataset.pairs), noise.fingerprint, *sorted(options.items())
+        names = tuple(pair.name for pair in dataset.pairs)
+        key = dataset.fingerprint, names, noise.fingerprint, *sorted(options.items())
         if key not in known:
             known[key] = calibrate(dataset, noise, **options)
         return known[key]

@@ -15,7 +15,7 @@ from training.datasets.noise import NoiseSet, read_noise, simulated_noise
 from training.datasets.pandar import read_handling, read_pandar
 from training.datasets.path_pairs import DatasetError, PathPair
 from training.datasets.simulated import simulate_listeners
-from training.simulated_calibration import PathEstimate, simulate_calibration
+from training.simulated_calibration import PathEstimate, simulate_calibration, window_offsets
 
 
 @pytest.fixture(scope="module")
@@ -124,6 +124,22 @@ def test_measurement_noise_is_as_strong_as_asked_independent_and_seeded(
     assert float(louder.coherence.mean()) < float(noisy.coherence.mean()) < float(clean.coherence.mean())
 
 
+def test_a_longer_take_has_more_windows_and_less_of_the_noise(
+    pairs: tuple[PathPair, ...], noise_set: NoiseSet
+) -> None:
+    assert [len(window_offsets(8192, seconds * 48_000)) for seconds in (1, 4, 8)] == [4, 6, 12]
+
+    def error(n_samples: int) -> float:
+        clean, noisy = (
+            simulate_calibration(pairs[:1], noise_set, snr_db=snr_db, n_samples=n_samples)
+            for snr_db in (None, 10.0)
+        )
+        return float((noisy.primary - clean.primary).square().sum())
+
+    # Three times as many windows hold a third of the noise, within what one draw of it may vary.
+    assert error(12 * 48_000) < 0.5 * error(4 * 48_000)
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
@@ -131,6 +147,8 @@ def test_measurement_noise_is_as_strong_as_asked_independent_and_seeded(
         ({"probes": []}, r"probes \(\), expected some of the recordings 0 to 7"),
         ({"probes": [8]}, r"probes \(8,\)"),  # white noise is no probe
         ({"window": 200000}, "window of 200000 samples, expected 2 to 183808"),
+        ({"n_samples": 8192}, "takes of 8192 samples, expected 8193 to 576000"),
+        ({"n_samples": 600000}, "takes of 600000 samples"),
         ({"gain": 0.0}, "gain = 0.0"),
         ({"regularisation": -1e-6}, "regularisation = -1e-06"),
         ({"snr_db": float("nan")}, "snr_db = nan"),

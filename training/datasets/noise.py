@@ -6,6 +6,7 @@ Thiemann, Ito, Vincent 2013). Supervised clips and the reference spectrum use 0-
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -61,6 +62,19 @@ class NoiseSet:
     fingerprint: str
     is_simulated: bool = False
 
+    def of(self, names: Sequence[str], others: Sequence[str] = ()) -> NoiseSet:
+        """The signals of these names alone: `names` as its recordings, then `others`. DatasetError for others."""
+        chosen = (*names, *others)
+        if unknown := sorted(set(chosen).difference(self.names)):
+            raise DatasetError(f"noises: found none named {', '.join(unknown)}, expected some of {self.names}")
+        return NoiseSet(
+            names=chosen,
+            signals=self.signals[[self.names.index(name) for name in chosen]],
+            n_recordings=len(names),
+            fingerprint=fingerprint([(self.fingerprint, " ".join((*names, "|", *others)).encode())]),
+            is_simulated=self.is_simulated,
+        )
+
 
 def read_noise(folder: str | Path, seed: int = 0) -> NoiseSet:
     """Read eight recordings and append white and pink noise.
@@ -97,7 +111,7 @@ def simulated_noise(seed: int = 0) -> NoiseSet:
     """
     generators = [np.random.default_rng([seed, 2, i]) for i in range(len(_SIMULATED))]
     recordings = [
-        _environment(generator, levels_db, depth_db)
+        environment(generator, levels_db, depth_db)
         for generator, (levels_db, depth_db) in zip(generators, _SIMULATED.values(), strict=True)
     ]
     table = fingerprint([("seed", str(seed).encode()), ("environments", repr(_SIMULATED).encode())])
@@ -106,14 +120,14 @@ def simulated_noise(seed: int = 0) -> NoiseSet:
 
 def white_noise(seed: int) -> NDArray[np.float64]:
     """12 s of white Gaussian noise at 48 kHz, float64 [576000], RMS 0.05."""
-    return _at_target_rms(np.random.default_rng([seed, 0]).standard_normal(N_SAMPLES))
+    return at_target_rms(np.random.default_rng([seed, 0]).standard_normal(N_SAMPLES))
 
 
 def pink_noise(seed: int) -> NDArray[np.float64]:
     """12 s of Gaussian noise whose power falls as 1/f, flat below 20 Hz; float64 [576000], RMS 0.05."""
     frequency_hz = np.fft.rfftfreq(N_SAMPLES, 1 / SAMPLE_RATE_HZ)
     magnitude = 1 / np.sqrt(np.maximum(frequency_hz, PINK_FLAT_BELOW_HZ))
-    return _at_target_rms(_shaped(np.random.default_rng([seed, 1]), magnitude))
+    return at_target_rms(_shaped(np.random.default_rng([seed, 1]), magnitude))
 
 
 def reference_psd(noise_set: NoiseSet) -> NDArray[np.float64]:
@@ -189,7 +203,7 @@ def _noise_set(
     is_simulated: bool = False,
 ) -> NoiseSet:
     """Level every recording over its whole length, cut all to a common length, append white and pink."""
-    signals = [*map(_at_target_rms, recordings), white_noise(seed), pink_noise(seed)]
+    signals = [*map(at_target_rms, recordings), white_noise(seed), pink_noise(seed)]
     n_samples = min(signal.size for signal in signals)  # white and pink last 12 s, so at most that
     return NoiseSet(
         names=(*names, "white", "pink"),
@@ -200,7 +214,7 @@ def _noise_set(
     )
 
 
-def _at_target_rms(signal: NDArray[np.float64]) -> NDArray[np.float64]:
+def at_target_rms(signal: NDArray[np.float64]) -> NDArray[np.float64]:
     levelled: NDArray[np.float64] = signal * (TARGET_RMS / np.sqrt(np.mean(signal**2)))
     return levelled
 
@@ -212,13 +226,23 @@ def _shaped(generator: np.random.Generator, magnitude: NDArray[np.float64]) -> N
     return shaped
 
 
-def _environment(
-    generator: np.random.Generator, levels_db: tuple[float, ...], depth_db: float
+def environment(
+    generator: np.random.Generator,
+    levels_db: Sequence[float],
+    depth_db: float,
+    *,
+    wander_hz: float = 1.0,
+    band_hz: tuple[float, float] = (0.0, np.inf),
 ) -> NDArray[np.float64]:
-    """12 s of a simulated environment; `depth_db` is the SD of its level, which changes below 1 Hz."""
+    """12 s of Gaussian noise at 48 kHz as an environment makes it, of any level: float64 [576000].
+
+    levels_db: at 31.5, 63, ..., 16000 Hz, ten in all. depth_db: SD of its level, which changes below `wander_hz`.
+    band_hz: outside of it there is nothing.
+    """
     frequency_hz = np.fft.rfftfreq(N_SAMPLES, 1 / SAMPLE_RATE_HZ)
     level_db = np.interp(np.log(np.maximum(frequency_hz, 1)), np.log(_KNOTS_HZ), levels_db)
-    carrier = _shaped(generator, 10 ** (level_db / 20))
-    wander = _shaped(generator, ((frequency_hz > 0) & (frequency_hz < 1)).astype(np.float64))
-    environment: NDArray[np.float64] = carrier * 10 ** (depth_db * wander / wander.std() / 20)
-    return environment
+    inside = (band_hz[0] <= frequency_hz) & (frequency_hz <= band_hz[1])
+    carrier = _shaped(generator, inside * 10 ** (level_db / 20))
+    wander = _shaped(generator, ((frequency_hz > 0) & (frequency_hz < wander_hz)).astype(np.float64))
+    varied: NDArray[np.float64] = carrier * 10 ** (depth_db * wander / wander.std() / 20)
+    return varied

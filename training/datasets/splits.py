@@ -1,9 +1,9 @@
-"""Random splits of listeners into support (training) and query (held out)."""
+"""Random splits of listeners, and of recordings, into support (training) and query (held out)."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from math import comb
 from typing import Literal
 
@@ -19,18 +19,31 @@ FULL_SUPPORT_FROM = 14  # from this many persons on, seven of them leave at leas
 class Split:
     """One partition of the listeners: `support` trains, `query` is held out; both ascending.
 
+    support_recordings, query_recordings: the same of the noise recordings; both empty where every recording may
+    train and score, as in the paper.
+
     Raises:
-        DatasetError: a listener on both sides, or an empty side.
+        DatasetError: a listener or a recording on both sides, or an empty side.
     """
 
     index: int
     support: tuple[str, ...]
     query: tuple[str, ...]
+    support_recordings: tuple[str, ...] = ()
+    query_recordings: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        shared = sorted(set(self.support).intersection(self.query))
+        shared = sorted(
+            set(self.support).intersection(self.query)
+            | set(self.support_recordings).intersection(self.query_recordings)
+        )
         if shared:
             raise DatasetError(f"split {self.index}: found {', '.join(shared)} in support and in query")
+        if bool(self.support_recordings) != bool(self.query_recordings):
+            raise DatasetError(
+                f"split {self.index}: found {len(self.support_recordings)} support and "
+                f"{len(self.query_recordings)} query recordings, expected some of each or none"
+            )
         if not self.support or not self.query:
             raise DatasetError(
                 f"split {self.index}: found {len(self.support)} support and {len(self.query)} query "
@@ -99,3 +112,24 @@ def make_splits(
         Split(index, support, tuple(name for name in names if name not in support))
         for index, support in enumerate(supports)
     ]
+
+
+def with_recordings(splits: Sequence[Split], recordings: Sequence[str], seed: int = 0) -> list[Split]:
+    """The splits with half of the recordings on either side.
+
+    Splits 2 i and 2 i + 1 have the sides of one draw exchanged, so that every recording of the two is held out
+    once. The draw of a pair depends on the recordings, the seed and i alone.
+
+    Raises DatasetError for fewer than two recordings.
+    """
+    names = tuple(sorted(recordings))
+    if len(names) < 2:
+        raise DatasetError(f"splits: found {len(names)} recordings, expected at least 2 (one to hold out)")
+    folded = []
+    for split in splits:
+        order = np.random.default_rng([seed, split.index // 2]).permutation(len(names))
+        half = len(names) // 2
+        sides = [tuple(names[i] for i in sorted(part)) for part in (order[:half], order[half:])]
+        support, query = sides if split.index % 2 == 0 else sides[::-1]
+        folded.append(replace(split, support_recordings=support, query_recordings=query))
+    return folded

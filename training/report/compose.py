@@ -7,6 +7,7 @@ from pathlib import Path
 import pandas as pd
 
 from training.report import figures, tables
+from training.report.by_recording import FALLBACK_MARGIN_DB, by_recording
 from training.report.designs import METHODS
 from training.report.inputs import (
     CORE_TIME_FILE,
@@ -34,6 +35,14 @@ NOTE = (
     "paper: 23 PANDAR persons, ten splits, three seeds, an RTX 5090."
 )
 
+BY_RECORDING_NOTE = (
+    "Filters are scored on the held-out recordings, white and pink. pool: the held-out recordings together; single "
+    "recording: each of them alone; airplane_like: nothing above 8 kHz; broad-band: white, pink and pool. noise: "
+    "SNR at the error microphone. Means over ears and probes within a listener, over listeners within a split, "
+    "over splits; worst ear: of all. with fallback: WMMSE where it is predicted to be better by more than "
+    f"{FALLBACK_MARGIN_DB} dB. No listener and no recording was in its model's support."
+)
+
 MADE_BY = {
     CASES_FILE: "python -m training.run_splits ... --methods NAME,... --out OUT",
     CORE_TIME_FILE: "python -m training.run_splits ... --out OUT",
@@ -46,6 +55,8 @@ MADE_BY = {
 def write_report(folder: Path) -> str:
     """Write the tables, figures and pages beside the rows; return the text of `tables.md`."""
     rows = checked(read_rows(folder))
+    if rows.probe.notna().any():
+        return _write_by_recording(folder, rows)
     times, paths = read_core_times(folder), read_paths(folder)
     weighted = read_weighted_fxlms(folder, rows)
     found = list(sections(rows))
@@ -63,6 +74,15 @@ def write_report(folder: Path) -> str:
         own = [section for section in found if section.window == window]
         suffix = f"_window{window}" if len(windows) > 1 else ""
         draw(own, folder, suffix, times, weighted, paths)
+    return text
+
+
+def _write_by_recording(folder: Path, rows: pd.DataFrame) -> str:
+    """The tables of a run whose held-out listeners are calibrated with several probes; it has no figures."""
+    simulated = " (SIMULATED data)" if rows.simulated.any() else ""
+    title = f"# {rows.dataset.iloc[0]}, listeners and recordings held out{simulated}"
+    text = "\n\n".join([title, BY_RECORDING_NOTE, tables.supports(rows), by_recording(rows)]) + "\n"
+    (folder / TABLES_FILE).write_text(text)
     return text
 
 

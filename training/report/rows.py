@@ -35,8 +35,15 @@ LOUD_HIGH_BAND_DB = 3.0
 
 _DESIGN = ["method", "k", "profile"]
 _CASE = ["listener", "ear", "condition"]
-_KEY = [*_DESIGN, "window", "split", "seed", *_CASE]
-_OPTIONAL = ["profile", "seed", "predicted_noise_reduction_db", "predicted_blind_noise_reduction_db"]
+_KEY = [*_DESIGN, "window", "split", "seed", *_CASE, "probe", "snr_db"]
+_OPTIONAL = [
+    "profile",
+    "seed",
+    "probe",
+    "snr_db",
+    "predicted_noise_reduction_db",
+    "predicted_blind_noise_reduction_db",
+]
 _REQUIRED = [*_KEY, "dataset", "simulated", "fit", "worst_high_band_db", *COLUMNS]
 
 
@@ -69,7 +76,7 @@ def checked(rows: pd.DataFrame) -> pd.DataFrame:
 
     Raises:
         ReportError: a column is missing, two rows stand for one case, a row belongs to no split, the rows are of
-            several data sets, or a listener was in its model's support.
+            several data sets, or a listener or a probe was in its model's support.
     """
     missing = [name for name in _REQUIRED if name not in rows and name not in _OPTIONAL]
     if missing:
@@ -96,13 +103,13 @@ def checked(rows: pd.DataFrame) -> pd.DataFrame:
 
 
 def _check_support(rows: pd.DataFrame) -> None:
-    """ReportError for a listener in the support of the model; `support` lists names with any separators."""
-    if "support" not in rows:
-        return
-    pairs = rows[["listener", "support"]].dropna().drop_duplicates().itertuples(index=False, name=None)
-    for listener, support in pairs:
-        if listener in re.findall(r"[\w.-]+", support):
-            raise ReportError(f"support: found {listener} held out and in its model's support ({support})")
+    """ReportError for a listener or a probe in the support of the model, whose names any separators divide."""
+    for case, known in (("listener", "support"), ("probe", "support_recordings")):
+        if known not in rows:
+            continue
+        for name, support in rows[[case, known]].dropna().drop_duplicates().itertuples(index=False, name=None):
+            if name in re.findall(r"[\w.-]+", support):
+                raise ReportError(f"{known}: found {name} held out and in its model's support ({support})")
 
 
 def split_means(rows: pd.DataFrame, columns: list[str]) -> pd.DataFrame:

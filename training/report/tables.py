@@ -144,8 +144,11 @@ def supports(rows: pd.DataFrame) -> str:
     """The support listeners of each split; empty if nothing was trained."""
     if "support" not in rows:
         return ""
-    found = rows[["split", "support"]].dropna().drop_duplicates().sort_values("split")
-    return "\n".join(f"- In support of split {split}: {names}." for split, names in found.itertuples(index=False))
+    columns = [name for name in ("split", "support", "support_recordings") if name in rows]
+    found = rows[columns].dropna().drop_duplicates().sort_values("split")
+    return "\n".join(
+        f"- In support of split {split}: {', '.join(names)}." for split, *names in found.itertuples(index=False)
+    )
 
 
 def paper_table(section: Section, table: PaperTable, times: pd.DataFrame | None) -> str | None:
