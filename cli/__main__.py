@@ -1,0 +1,478 @@
+"""The commands of `prime-anc`.
+
+Exit status: 0 done; 1 the service refused; 2 wrong arguments or files; 3 no service; 4 a calibration that did not
+pass, or a verification that found something.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from functools import wraps
+from pathlib import Path
+from typing import Any
+
+import click
+import orjson
+
+from cli import inputs, tables
+from cli.service import Service, connect
+from file_formats.measurements import FileError
+
+Json = dict[str, Any]
+
+NOT_PASSED = 4
+FILTER_FILES = {".wav": "wav", ".csv": "csv", ".h": "c", ".c": "c", ".mat": "mat"}
+LATENCIES = (0.0, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0)
+
+FILE = click.Path(path_type=Path, dir_okay=False)
+Command = Callable[..., None]
+
+
+class Commands(click.Group):
+    """A wrong file is a message, not a traceback."""
+
+    def invoke(self, context: click.Context) -> Any:
+        """The command's own."""
+        try:
+            return super().invoke(context)
+        except FileError as error:
+            raise click.UsageError(str(error)) from error
+        except OSError as error:
+            raise click.UsageError(f"{error.filename or error}: {error.strerror or error}") from error
+
+
+@click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(package_name="prime-anc")
+def main() -> None:
+    """Filters for active noise control, from recordings to hardware.
+
+    \b
+    prime-anc calibrate off.wav on.wav --gain 0.35 -o ear.json
+    prime-anc design ear.json -o filter.json
+    prime-anc export filter.json ear.json --sections 6 --format q1.23 -o filter.h
+    """
+
+
+def served(command: Command) -> Command:
+    """Options that say which service answers; the command gets `service` and `as_json`."""
+
+    @click.option("--url", envvar="PRIME_URL", help="A running service; default: one in this process.")
+    @click.option("--key", envvar="PRIME_API_KEY", help="API key of that service.")
+    @click.option("--store", help="Folder or URL of further models, without --url.")
+    @click.option("--json", "as_json", is_flag=True, help="Print the answer as JSON instead of tables.")
+    @wraps(command)
+    def run(*, url: str | None, key: str | None, store: str | None, **given: Any) -> None:
+        with connect(url, key, store) as service:
+            command(service=service, **given)
+
+    return run
+
+
+def measured(command: Command) -> Command:
+    """Arguments and options that name measured paths; the command gets `paths`, fields of a request."""
+
+    @click.argument("ears", nargs=-1, type=FILE)
+    @click.option("--primary", type=FILE, help="File of the primary path, in place of EARS.")
+    @click.option("--secondary", type=FILE, help="File of the secondary path.")
+    @click.option("--feedback", type=FILE, help="File of the path from loudspeaker to outer microphone.")
+    @click.option("--side", type=click.Choice(["left", "right"]), default="left", help="Of files with both ears.")
+    @wraps(command)
+    def run(
+        *,
+        ears: Sequence[Path],
+        primary: Path | None,
+        secondary: Path | None,
+        feedback: Path | None,
+        side: str,
+        **given: Any,
+    ) -> None:
+        paths = _paths(ears, primary, secondary, feedback, side) | {"sample_rate": 48_000}
+        command(paths=paths, **given)
+
+    return run
+
+
+def designing(command: Command) -> Command:
+    """Options of a design; the command gets `options`, fields of a request, and `k`."""
+
+    @click.option("-k", "k", type=click.IntRange(0, 8), default=3, show_default=True, help="Gauss-Newton updates.")
+    @click.option("--method", default="prime", show_default=True)
+    @click.option("--max-gain-db", help="Ceiling on |W|: a number, or a file of frequency in Hz and gain in dB.")
+    @click.option("--model", help="Name of a published model.")
+    @wraps(command)
+    def run(*, k: int, method: str, max_gain_db: str | None, model: str | None, **given: Any) -> None:
+        options: Json = {"method": method}
+        if max_gain_db is not None:
+            options["max_gain_db"] = inputs.gain_limit(max_gain_db)
+        if model is not None:
+            options["model"] = model
+        command(options=options, k=k, **given)
+
+    return run
+
+
+def _paths(
+    ears: Sequence[Path], primary: Path | None, secondary: Path | None, feedback: Path | None, side: str
+) -> Json:
+    if (primary is None) != (secondary is None) or (bool(ears) == (primary is not None)):
+        raise click.UsageError("give measurements (EARS), or one file each with --primary and --secondary")
+    if primary is not None and secondary is not None:
+        fields, notes = inputs.separate(primary, secondary, feedback)
+        tables.notes(notes)
+        return fields
+    conditions = []
+    for file in ears:
+        fields, notes = inputs.ear(file, side)
+        tables.notes(f"{file}: {note}" for note in notes)
+        conditions.append(fields)
+    if len(conditions) == 1:
+        return conditions[0]
+    return {"conditions": [each | {"label": file.stem} for each, file in zip(conditions, ears, strict=True)]}
+
+
+@main.command(context_settings={"ignore_unknown_options": True, "help_option_names": []}, add_help_option=False)
+@click.argument("options", nargs=-1, type=click.UNPROCESSED)
+def serve(options: Sequence[str]) -> None:
+    """Run the service; its options are those of `python -m service --help`."""
+    from service.__main__ import main as run
+
+    sys.exit(run(list(options)))
+
+
+@main.command()
+@click.argument("off", type=FILE)
+@click.argument("on", type=FILE)
+@click.option("--gain", type=float, required=True, help="Of the plain gain that played in ON.")
+@click.option("--more-off", type=FILE, multiple=True, help="Further recordings with the loudspeaker silent.")
+@click.option("--more-on", type=FILE, multiple=True, help="Further recordings with the gain.")
+@click.option("--model", help="Whose listeners the measurement is compared with.")
+@click.option("-o", "--output", type=FILE, help="File for the answer (JSON), which `design` takes.")
+@served
+def calibrate(
+    service: Service,
+    off: Path,
+    on: Path,
+    gain: float,
+    more_off: Sequence[Path],
+    more_on: Sequence[Path],
+    model: str | None,
+    output: Path | None,
+    as_json: bool,
+) -> None:
+    """Estimate an ear's paths from stereo recordings (outer, error microphone).
+
+    OFF: the loudspeaker is silent. ON: it plays the outer microphone's signal, times a gain.
+    """
+    takes = []
+    for files, state in (((off, *more_off), 0.0), ((on, *more_on), gain)):
+        for file in files:
+            take, notes = inputs.take(file, state)
+            tables.notes(notes)
+            takes.append(take)
+    body: Json = {"takes": takes, "sample_rate": 48_000} | ({"model": model} if model else {})
+    answer = _answer(service.ask("/calibrate", body), output, as_json)
+    verdict = answer["verdict"]
+    if not as_json:
+        bands = answer["bands"]
+        rows = zip(bands["centre_hz"], bands["coherence"], bands["secondary_snr_db"], strict=True)
+        tables.columns(
+            ("Hz", "coherence", "secondary SNR dB"), [(f"{hz:g}", f"{c:.3f}", snr) for hz, c, snr in rows]
+        )
+        click.echo("passed" if verdict["passed"] else "NOT passed")
+    tables.findings(verdict["reasons"], "found")
+    tables.findings(verdict["not_judged"], "not judged")
+    if not verdict["passed"]:
+        sys.exit(NOT_PASSED)
+
+
+@main.command()
+@measured
+@designing
+@click.option("--latency", type=float, help="Samples of delay in the signal chain that the measurement lacks.")
+@click.option("-o", "--output", type=FILE, help="Filter file: .json, .wav, .csv, .h, .mat.")
+@served
+def design(
+    service: Service,
+    paths: Json,
+    options: Json,
+    k: int,
+    latency: float | None,
+    output: Path | None,
+    as_json: bool,
+) -> None:
+    """Design a filter for one measurement, or one filter for several (seatings, directions).
+
+    EARS: files of `prime-anc calibrate`, or files with a primary and a secondary channel (.npz, .mat, .ita, WAV).
+    """
+    body = paths | options | ({"latency_samples": latency} if latency is not None else {})
+    answer = _answer(service.ask("/refine", body, k=k), None, as_json)
+    if output is not None:
+        _write_filter(service, answer, paths, output)
+    if not as_json:
+        rival = service.ask("/refine", body | {"method": "wmmse"}, k=0).json()
+        tables.prediction(answer["prediction"], rival["prediction"])
+    tables.findings(answer["warnings"])
+
+
+@main.command()
+@click.argument("control_filter", type=FILE)
+@measured
+@served
+def evaluate(service: Service, control_filter: Path, paths: Json, as_json: bool) -> None:
+    """Predict what a filter does on these paths."""
+    body = paths | {"fir": inputs.filter_taps(control_filter)}
+    answer = _answer(service.ask("/evaluate", body), None, as_json)
+    if not as_json:
+        tables.prediction(answer["prediction"])
+    tables.findings(answer["warnings"])
+
+
+@main.command()
+@measured
+@designing
+@served
+def latency(service: Service, paths: Json, options: Json, k: int, as_json: bool) -> None:
+    """What delay in the signal chain costs: noise reduction of filters designed for 0 to 32 samples."""
+    answers = []
+    with click.progressbar(LATENCIES, label="designing", file=sys.stderr) as samples:
+        for each in samples:
+            found = service.ask("/refine", paths | options | {"latency_samples": each}, k=k).json()["prediction"]
+            answers.append({"latency_samples": each, "prediction": found})
+    if as_json:
+        _print_json(answers)
+        return
+    rows = [
+        (
+            each["latency_samples"],
+            f"{each['latency_samples'] / 48:.3f}",
+            each["prediction"]["mean_noise_reduction_db"],
+            max(0.0, -min(each["prediction"]["noise_reduction_db"])),
+        )
+        for each in answers
+    ]
+    tables.columns(("samples", "ms", "noise reduction dB", "loudest band dB"), rows)
+
+
+@main.command()
+@click.argument("control_filter", type=FILE)
+@measured
+@click.option("--off", type=FILE, required=True, help="Recording with the filter off.")
+@click.option("--on", type=FILE, required=True, help="Recording with the filter on.")
+@click.option("-o", "--output", type=FILE, help="File for the answer, with the trimmed filter (JSON).")
+@served
+def verify(
+    service: Service,
+    control_filter: Path,
+    paths: Json,
+    off: Path,
+    on: Path,
+    output: Path | None,
+    as_json: bool,
+) -> None:
+    """Compare a filter's effect, recorded off and on, with what was promised, and trim it."""
+    takes = []
+    for state, file in (("off", off), ("on", on)):
+        take, notes = inputs.take(file, 0.0)
+        tables.notes(notes)
+        del take["gain"]
+        takes.append(take | {"state": state})
+    body = paths | {"fir": inputs.filter_taps(control_filter), "takes": takes}
+    if control_filter.suffix.lower() == ".json" and "prediction" in (document := inputs.load_json(control_filter)):
+        body["prediction"] = document["prediction"]
+    answer = _answer(service.ask("/verify", body), output, as_json)
+    if not as_json:
+        measured = answer["measured"]
+        for hz, db in zip(measured["band_centre_hz"], measured["noise_reduction_db"], strict=True):
+            click.echo(f"{hz:7g} Hz {db:6.1f} dB")
+        click.echo(f"deviation from the prediction: {answer['deviation_db']:.1f} dB")
+        trim = answer.get("trim") or {}
+        if trim:
+            click.echo(
+                f"trim: gain {trim['gain_db']:+.1f} dB, delay {trim['delay_samples']:+.2f} samples"
+                f"{', inverted' if trim.get('invert') else ''}; "
+                f"{trim['predicted_noise_reduction_db']:.1f} dB to expect"
+            )
+    tables.findings(answer["diagnosis"], "found")
+    if any(each["code"] != "as_predicted" for each in answer["diagnosis"]):
+        sys.exit(NOT_PASSED)
+
+
+@main.command()
+@click.argument("control_filter", type=FILE)
+@measured
+@click.option("--sections", type=int, help="Number of second-order sections.")
+@click.option("--taps", type=int, help="Number of taps, in place of sections.")
+@click.option("--rate", type=float, help="Sample rate of the hardware, Hz.")
+@click.option("--format", "number_format", help="float32, float64, or qI.F such as q1.23.")
+@click.option("--target", "target_name", help="A known device: its form, rate and format (`prime-anc targets`).")
+@click.option("--max-gain-db", type=float, help="Ceiling on |W|.")
+@click.option("--kind", type=click.Choice(["wav", "csv", "c", "mat", "minidsp", "apo"]), help="Of a .txt file.")
+@click.option("-o", "--output", type=FILE, help="File: .wav, .csv, .h, .mat, .txt (miniDSP or --kind), .json.")
+@served
+def export(
+    service: Service,
+    control_filter: Path,
+    paths: Json,
+    sections: int | None,
+    taps: int | None,
+    rate: float | None,
+    number_format: str | None,
+    target_name: str | None,
+    max_gain_db: float | None,
+    kind: str | None,
+    output: Path | None,
+    as_json: bool,
+) -> None:
+    """Realise a filter as hardware runs it: biquads or taps, fixed point, its own rate."""
+    target = _target(target_name, sections, taps, rate, number_format)
+    body: Json = paths | {"fir": inputs.filter_taps(control_filter), "target": target}
+    if max_gain_db is not None:
+        body["max_gain_db"] = max_gain_db
+    answer = _answer(service.ask("/export", body), output if output and output.suffix == ".json" else None, as_json)
+    if output is not None and output.suffix != ".json":
+        file = kind or {".txt": "minidsp"}.get(output.suffix.lower()) or _file_kind(output)
+        _save(output, service.ask("/export", body | {"file": file}).content)
+    if as_json:
+        return
+    coefficients = answer["coefficients"]
+    size = len(coefficients.get("sos") or coefficients["taps"])
+    click.echo(
+        f"{size} {'sections' if coefficients['form'] == 'sos' else 'taps'} at {coefficients['sample_rate']:g} Hz: "
+        f"{answer['prediction']['mean_noise_reduction_db']:.1f} dB, {answer['loss_db']:.1f} dB less than the filter"
+        f"; largest |W| {answer['prediction']['max_gain_db']:.1f} dB"
+    )
+    if scaling := coefficients.get("scaling"):
+        click.echo(
+            f"{coefficients['number_format']}: shift the input down by {scaling['headroom_bits']} bits so that "
+            f"nothing overflows; round-off noise {scaling['noise_db']:.0f} dB over full scale, "
+            f"{scaling['wide_noise_db']:.0f} dB with double-precision feedback"
+        )
+
+
+@main.command()
+@click.option("--json", "as_json", is_flag=True)
+def targets(as_json: bool) -> None:
+    """Devices that `export --target` knows, with the source of their numbers."""
+    from dataclasses import asdict
+
+    from file_formats.targets import targets as known
+
+    if as_json:
+        _print_json([asdict(each) for each in known().values()])
+        return
+    tables.columns(
+        ("name", "form", "format", "rate", "source"),
+        [
+            (each.name, each.form, each.number_format, f"{each.sample_rate_hz:g}", each.source)
+            for each in known().values()
+        ],
+    )
+
+
+@main.command()
+@measured
+@designing
+@click.option("-o", "--output", type=FILE, default=Path("report.html"), show_default=True)
+@click.option("--url", envvar="PRIME_URL")
+@click.option("--key", envvar="PRIME_API_KEY")
+def report(paths: Json, options: Json, k: int, output: Path, url: str | None, key: str | None) -> None:
+    """One page with plots: paths, noise reduction beside the Wiener filter's, |W|, latency, and realisations."""
+    from cli.report import compose
+
+    with connect(url, key) as service:
+        _save(output, compose(service, paths, options, k).encode())
+    click.echo(f"written: {output}")
+
+
+@main.command()
+@served
+def models(service: Service, as_json: bool) -> None:
+    """Published models."""
+    answer = service.ask("/models").json()
+    if as_json:
+        _print_json(answer)
+        return
+    tables.columns(
+        ("name", "version", "in memory"),
+        [(each["name"], each["version"], "yes" if each.get("resident") else "") for each in answer["models"]],
+    )
+
+
+def _target(
+    name: str | None, sections: int | None, taps: int | None, rate: float | None, number_format: str | None
+) -> Json:
+    target: Json = {}
+    if name is not None:
+        from file_formats.targets import target as known
+        from synthesis.errors import InvalidOption
+
+        try:
+            device = known(name)
+        except InvalidOption as error:
+            raise click.BadParameter(str(error)) from error
+        target = {
+            "form": device.form,
+            "sample_rate": device.sample_rate_hz,
+            "number_format": device.number_format,
+        }
+        if device.form == "sos" and device.max_sections is not None and sections is None:
+            target["n_sections"] = min(8, device.max_sections)
+        if sections is not None and device.max_sections is not None and sections > device.max_sections:
+            raise click.BadParameter(f"{name} holds {device.max_sections} sections, not {sections}")
+    if sections is not None and taps is not None:
+        raise click.UsageError("give --sections or --taps, not both")
+    if taps is not None:
+        target |= {"form": "fir", "n_taps": taps}
+    if sections is not None:
+        target |= {"form": "sos", "n_sections": sections}
+    if rate is not None:
+        target["sample_rate"] = rate
+    if number_format is not None:
+        target["number_format"] = number_format
+    return target
+
+
+def _write_filter(service: Service, answer: Json, paths: Json, output: Path) -> None:
+    """The designed filter as a file: the answer itself, or its taps in the service's own formats."""
+    if output.suffix.lower() == ".json":
+        _save(output, orjson.dumps(answer))
+        return
+    body = paths | {
+        "fir": answer["fir"],
+        "sign": answer["sign"],
+        "target": {"form": "fir", "number_format": "float32"},
+        "file": _file_kind(output),
+    }
+    _save(output, service.ask("/export", body).content)
+
+
+def _file_kind(output: Path) -> str:
+    kind = FILTER_FILES.get(output.suffix.lower())
+    if kind is None:
+        raise click.BadParameter(
+            f"{output}: {output.suffix or 'no extension'} is not known; use {', '.join(FILTER_FILES)}, .json"
+        )
+    return kind
+
+
+def _answer(response: Any, output: Path | None, as_json: bool) -> Json:
+    """The answer, saved and printed where that was asked for."""
+    if output is not None:
+        _save(output, response.content)
+    answer: Json = response.json()
+    if as_json:
+        click.echo(response.content.decode())
+    return answer
+
+
+def _save(output: Path, content: bytes) -> None:
+    output.write_bytes(content)
+
+
+def _print_json(value: object) -> None:
+    click.echo(orjson.dumps(value, option=orjson.OPT_SERIALIZE_NUMPY | orjson.OPT_INDENT_2).decode())
+
+
+if __name__ == "__main__":
+    main(prog_name="prime-anc")

@@ -1,0 +1,128 @@
+"""From files to the fields of a request."""
+
+from __future__ import annotations
+
+import base64
+from pathlib import Path
+from typing import Any
+
+import click
+import numpy as np
+import orjson
+from numpy.typing import NDArray
+
+from file_formats import measurements
+from file_formats.measurements import FileError
+
+Json = dict[str, Any]
+
+PATH_FIELDS = ("primary", "secondary", "coherence", "feedback", "uncertainty")
+"""What a measurement says of an ear; further fields of a JSON file are not sent."""
+
+_EARS = {"left": "l", "right": "r"}
+
+
+def ear(file: Path, side: str = "left") -> tuple[Json, tuple[str, ...]]:
+    """Fields of one measurement, and notes: `prime-anc calibrate`'s answer, or a file with a primary and a
+    secondary channel. side: of an ITA file with both ears. Raises FileError."""
+    if file.suffix.lower() == ".json":
+        document = load_json(file)
+        missing = [name for name in ("primary", "secondary") if name not in document]
+        if missing:
+            raise FileError(
+                f"{file}: it has no {' and no '.join(missing)}; give the file that `prime-anc calibrate` wrote"
+            )
+        return {name: document[name] for name in PATH_FIELDS if name in document}, ()
+    found = measurements.read(file)
+    suffix = _EARS[side]
+    fields: Json = {}
+    for name in ("primary", "secondary", "feedback"):
+        try:
+            values = found.channel(name, name + suffix)
+        except FileError:
+            if name == "feedback":
+                continue
+            raise
+        if len(found.channels) == 1:
+            raise FileError(
+                f"{file}: it has one channel; name the other path's file with --primary and --secondary"
+            )
+        fields[name] = path_field(values)
+    for name in ("coherence",):
+        if name in found.channels:
+            fields[name] = found.channels[name]
+    return fields, found.notes
+
+
+def separate(primary: Path, secondary: Path, feedback: Path | None) -> tuple[Json, tuple[str, ...]]:
+    """Fields from one file for each path, and notes. Raises FileError."""
+    fields: Json = {}
+    notes: list[str] = []
+    for name, file in (("primary", primary), ("secondary", secondary), ("feedback", feedback)):
+        if file is not None:
+            values, said = measurements.response(file, name)
+            fields[name] = path_field(values)
+            notes += [f"{file}: {note}" for note in said]
+    return fields, tuple(notes)
+
+
+def path_field(values: NDArray[Any]) -> Json:
+    """One path as a request takes it."""
+    if np.iscomplexobj(values):
+        data = np.asarray(values, "<c8").tobytes()
+        return {"complex64": base64.b64encode(data).decode()}
+    return {"impulse_response": np.asarray(values, np.float32)}
+
+
+def take(file: Path, gain: float) -> tuple[Json, tuple[str, ...]]:
+    """One recording of one probe state, and notes."""
+    outer, error, notes = measurements.recording(file)
+    return {"gain": gain, "x": signal(outer), "e": signal(error)}, tuple(f"{file}: {note}" for note in notes)
+
+
+def signal(samples: NDArray[np.float64]) -> Json:
+    """A signal as a request takes it."""
+    return {"float32": base64.b64encode(np.asarray(samples, "<f4").tobytes()).decode()}
+
+
+def filter_taps(file: Path) -> NDArray[np.float32]:
+    """The taps of a filter: `prime-anc design`'s answer, or samples. Raises FileError."""
+    if file.suffix.lower() == ".json":
+        document = load_json(file)
+        if "fir" not in document:
+            raise FileError(f"{file}: it has no fir; give the file that `prime-anc design` wrote")
+        return np.asarray(document["fir"], np.float32)
+    values, _ = measurements.response(file, "taps", "fir", "w")
+    if np.iscomplexobj(values):
+        raise FileError(f"{file}: it holds a spectrum; the filter's taps are needed")
+    return np.asarray(values, np.float32)
+
+
+def gain_limit(text: str) -> float | Json:
+    """A ceiling: a number, or a file of two columns, frequency in Hz and gain in dB."""
+    try:
+        return float(text)
+    except ValueError:
+        pass
+    try:
+        table = np.loadtxt(text, delimiter="," if text.endswith(".csv") else None, ndmin=2)
+    except (OSError, ValueError) as error:
+        raise click.BadParameter(f"{text!r} is neither a number nor a readable file: {error}") from error
+    if table.shape[1] != 2:
+        raise click.BadParameter(
+            f"{text}: it has {table.shape[1]} columns; frequency in Hz and gain in dB are needed"
+        )
+    return {"frequency_hz": table[:, 0].tolist(), "gain_db": table[:, 1].tolist()}
+
+
+def load_json(file: Path) -> Json:
+    """A JSON object. Raises FileError."""
+    try:
+        document = orjson.loads(file.read_bytes())
+    except OSError as error:
+        raise FileError(f"{file}: it cannot be read ({error.strerror})") from error
+    except orjson.JSONDecodeError as error:
+        raise FileError(f"{file}: it is no JSON ({error})") from error
+    if not isinstance(document, dict):
+        raise FileError(f"{file}: it holds no JSON object")
+    return document

@@ -1,0 +1,106 @@
+"""One HTML page about one design, with its plots inside: nothing to fetch, easy to print."""
+
+from __future__ import annotations
+
+import base64
+import html
+import io
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from cli.service import Failed, Service
+
+Json = dict[str, Any]
+
+LATENCIES = (0, 1, 2, 4, 8, 16)
+N_FFT = 32_768
+REALISATIONS: Sequence[Json] = (
+    {"form": "sos", "n_sections": 6, "number_format": "q1.31"},
+    {"form": "sos", "n_sections": 12, "number_format": "q1.31"},
+    {"form": "fir", "n_taps": 512, "number_format": "q1.15"},
+    {"form": "fir", "n_taps": 2048, "number_format": "q1.15"},
+)
+
+_STYLE = """
+body { font: 16px/1.5 system-ui, sans-serif; max-width: 54rem; margin: 2rem auto; padding: 0 1rem; color: #222 }
+table { border-collapse: collapse }
+td, th { padding: .2rem .8rem; text-align: right; border-bottom: 1px solid #ccc }
+td:first-child, th:first-child { text-align: left } svg { width: 100%; height: auto } .warning { color: #8a3b00 }
+"""
+
+
+def compose(service: Service, paths: Json, options: Json, k: int) -> str:
+    """The page. Raises Failed where matplotlib is not installed or the service refuses."""
+    try:
+        from matplotlib.figure import Figure
+    except ImportError as error:
+        raise Failed("the report needs matplotlib: pip install matplotlib") from error
+    own = service.ask("/refine", paths | options, k=k).json()
+    rival = service.ask("/refine", paths | options | {"method": "wmmse"}, k=0).json()
+    figure = Figure(figsize=(9, 10), layout="constrained")
+    reduction, gain, latency = figure.subplots(3, 1)
+    hz = own["prediction"]["band_centre_hz"]
+    for name, each in (("designed", own), ("Wiener (wmmse)", rival)):
+        reduction.step(hz, each["prediction"]["noise_reduction_db"], where="mid", label=name)
+        response = np.abs(np.fft.rfft(each["fir"], N_FFT))
+        gain.plot(np.fft.rfftfreq(N_FFT, 1 / 48_000)[1:], 20 * np.log10(np.maximum(response[1:], 1e-9)), label=name)
+    reduction.set(xscale="log", ylabel="noise reduction, dB", title="Predicted noise reduction per band")
+    gain.set(xscale="log", xlim=(10, 20_000), ylabel="|W|, dB", title="Control filter")
+    curve = [
+        service.ask("/refine", paths | options | {"latency_samples": float(each)}, k=k).json()["prediction"]
+        for each in LATENCIES
+    ]
+    latency.plot(LATENCIES, [each["mean_noise_reduction_db"] for each in curve], "o-")
+    latency.set(xlabel="latency of the signal chain, samples at 48 kHz", ylabel="noise reduction, dB")
+    latency.set_title("What latency costs")
+    for axes in (reduction, gain):
+        axes.legend()
+        axes.set_xlabel("Hz")
+    for axes in (reduction, gain, latency):
+        axes.grid(alpha=0.3)
+    stream = io.StringIO()
+    figure.savefig(stream, format="svg")
+    drawing = stream.getvalue()
+    return _page(service, paths, own, rival, drawing[drawing.index("<svg") :])
+
+
+def _page(service: Service, paths: Json, own: Json, rival: Json, drawing: str) -> str:
+    prediction = own["prediction"]
+    rows = [
+        ("mean noise reduction, 50 Hz to 5 kHz", "mean_noise_reduction_db", "dB"),
+        ("amplification", "amplification_db", "dB"),
+        ("largest |W|", "max_gain_db", "dB"),
+    ]
+    figures = "".join(
+        f"<tr><td>{name}</td><td>{prediction[key]:.2f} {unit}</td>"
+        f"<td>{rival['prediction'][key]:.2f} {unit}</td></tr>"
+        for name, key, unit in rows
+    )
+    realised = "".join(_realised(service, paths, own, target) for target in REALISATIONS)
+    warnings = "".join(
+        f'<p class="warning"><b>{html.escape(each["code"])}</b>: {html.escape(each["detail"])}</p>'
+        for each in own["warnings"]
+    )
+    taps = base64.b64encode(np.asarray(own["fir"], "<f4").tobytes()).decode()
+    model = own["model"]
+    return (
+        f'<!doctype html><html lang="en"><meta charset="utf-8"><title>Control filter</title><style>{_STYLE}</style>'
+        f"<h1>Control filter</h1><p>Method {html.escape(own['method'])}, model {html.escape(model['name'])} "
+        f"version {model['version']}, {own['refinement']['applied']} updates.</p>{warnings}"
+        f"<table><tr><th></th><th>designed</th><th>Wiener</th></tr>{figures}</table>{drawing}"
+        f"<h2>On hardware</h2><table><tr><th>form</th><th>noise reduction</th><th>lost</th></tr>{realised}</table>"
+        f'<p><a download="control_filter.f32" href="data:application/octet-stream;base64,{taps}">2048 taps, '
+        "little-endian float32</a></p></html>\n"
+    )
+
+
+def _realised(service: Service, paths: Json, own: Json, target: Json) -> str:
+    body = paths | {"fir": own["fir"], "sign": own["sign"], "target": target}
+    found = service.ask("/export", body).json()
+    size = f"{target['n_sections']} sections" if target["form"] == "sos" else f"{target['n_taps']} taps"
+    return (
+        f"<tr><td>{size}, {target['number_format']}</td>"
+        f"<td>{found['prediction']['mean_noise_reduction_db']:.1f} dB</td><td>{found['loss_db']:.1f} dB</td></tr>"
+    )

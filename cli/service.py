@@ -1,0 +1,124 @@
+"""Where commands send their requests: to a running service, or to one that lives in this process while they run.
+
+Both take the same requests, so a command's filter is the service's, tap by tap.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, Protocol
+
+import click
+import httpx
+import orjson
+
+TIMEOUT_S = 120.0
+NO_SERVICE, REFUSED = 3, 1
+"""Exit statuses."""
+
+
+class Failed(click.ClickException):
+    """The service refused; the message says what is wrong and what to do."""
+
+    exit_code = REFUSED
+
+
+class NoService(Failed):
+    """Nothing answers, or it cannot answer now."""
+
+    exit_code = NO_SERVICE
+
+
+class Service(Protocol):
+    """Sends requests; raises Failed for anything but status 200."""
+
+    def ask(self, path: str, body: object = None, **query: object) -> httpx.Response:
+        """POST a JSON body, or GET without one."""
+        ...
+
+
+@contextmanager
+def connect(url: str | None, key: str | None = None, store: str | None = None) -> Iterator[Service]:
+    """The service at a URL, or one in this process. store: its checkpoints, as `--store` of the service."""
+    headers = {"Authorization": f"Bearer {key}"} if key else {}
+    if url is not None:
+        with httpx.Client(base_url=url, headers=headers, timeout=TIMEOUT_S) as client:
+            yield _Remote(client)
+        return
+    with asyncio.Runner() as runner:
+        yield from _in_this_process(runner, store)
+
+
+def _in_this_process(runner: asyncio.Runner, store: str | None) -> Iterator[Service]:
+    # Late, so that help and mistakes in the arguments are answered at once.
+    from service.app import create_app
+    from service.settings import Settings
+
+    logging.getLogger("service").setLevel(logging.ERROR)  # what matters comes as an answer
+    settings = Settings(store=store, deadline_ms=60_000, calibration_deadline_ms=60_000)  # type: ignore[call-arg]
+    app = create_app(settings)
+    lifespan = app.router.lifespan_context(app)
+    client = httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://service", timeout=TIMEOUT_S)
+
+    async def start() -> None:
+        await lifespan.__aenter__()
+        await app.state.service.engine.started()
+
+    async def stop() -> None:
+        await client.aclose()
+        await lifespan.__aexit__(None, None, None)
+
+    runner.run(start())
+    try:
+        yield _Local(runner, client)
+    finally:
+        runner.run(stop())
+
+
+class _Remote:
+    def __init__(self, client: httpx.Client) -> None:
+        self._client = client
+
+    def ask(self, path: str, body: object = None, **query: object) -> httpx.Response:
+        try:
+            answer = self._client.send(_request(self._client, path, body, query))
+        except httpx.HTTPError as error:
+            raise NoService(
+                f"no service answers at {self._client.base_url} ({error}); start one with `prime-anc serve`, "
+                "or leave --url out"
+            ) from error
+        return _checked(answer)
+
+
+class _Local:
+    def __init__(self, runner: asyncio.Runner, client: httpx.AsyncClient) -> None:
+        self._runner, self._client = runner, client
+
+    def ask(self, path: str, body: object = None, **query: object) -> httpx.Response:
+        return _checked(self._runner.run(self._client.send(_request(self._client, path, body, query))))
+
+
+def _request(
+    client: httpx.Client | httpx.AsyncClient, path: str, body: object, query: Mapping[str, object]
+) -> httpx.Request:
+    asked: dict[str, Any] = {name: str(value) for name, value in query.items() if value is not None}
+    if body is None:
+        return client.build_request("GET", path, params=asked)
+    content = orjson.dumps(body, option=orjson.OPT_SERIALIZE_NUMPY)
+    return client.build_request(
+        "POST", path, content=content, params=asked, headers={"Content-Type": "application/json"}
+    )
+
+
+def _checked(answer: httpx.Response) -> httpx.Response:
+    if answer.status_code == 200:
+        return answer
+    try:
+        problem = answer.json()
+        message = problem["detail"]
+    except (ValueError, KeyError, TypeError):
+        message = f"status {answer.status_code}: {answer.text[:200]}"
+    raise (NoService if answer.status_code in (502, 503, 504) else Failed)(message)

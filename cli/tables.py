@@ -1,0 +1,50 @@
+"""Answers as a person reads them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import click
+
+_BAR_DB = 30.0
+_BAR_WIDTH = 30
+
+
+def columns(head: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
+    """Right-aligned columns under their heads."""
+    lines = [tuple(head), *(tuple(_text(cell) for cell in row) for row in rows)]
+    widths = [max(len(line[i]) for line in lines) for i in range(len(head))]
+    for line in lines:
+        click.echo("  ".join(cell.rjust(width) for cell, width in zip(line, widths, strict=True)).rstrip())
+
+
+def _text(cell: object) -> str:
+    return f"{cell:.1f}" if isinstance(cell, float) else str(cell)
+
+
+def prediction(found: Mapping[str, Any], beside: Mapping[str, Any] | None = None) -> None:
+    """Noise reduction band by band, and the figures."""
+    for hz, db in zip(found["band_centre_hz"], found["noise_reduction_db"], strict=True):
+        bar = "#" * round(max(0.0, min(db, _BAR_DB)) / _BAR_DB * _BAR_WIDTH)
+        louder = "  louder" if db < -1 else ""
+        click.echo(f"{hz:7g} Hz {db:6.1f} dB  {bar}{louder}")
+    interval = f" +- {found['interval_db']:.1f}" if found.get("interval_db") is not None else ""
+    click.echo(
+        f"mean noise reduction, 50 Hz to 5 kHz: {found['mean_noise_reduction_db']:.1f}{interval} dB; amplification "
+        f"{found['amplification_db']:.2f} dB; largest |W| {found['max_gain_db']:.1f} dB"
+    )
+    if beside is not None:
+        click.echo(f"Wiener filter (wmmse) on the same paths: {beside['mean_noise_reduction_db']:.1f} dB")
+
+
+def findings(found: Sequence[Mapping[str, str]], word: str = "warning") -> None:
+    """Warnings or findings, one a line, on standard error."""
+    for each in found:
+        click.echo(f"{word}: {each['code']}: {each['detail']}", err=True)
+
+
+def notes(said: Iterable[str]) -> None:
+    """What was done to the contents of files, on standard error."""
+    for each in said:
+        click.echo(f"note: {each}", err=True)

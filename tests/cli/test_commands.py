@@ -1,0 +1,113 @@
+"""The commands in a row, as a fitting engineer gives them, and their exit statuses."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import soundfile
+from click.testing import CliRunner, Result
+from scipy.signal import lfilter
+
+from cli.__main__ import main
+from tests.service import models
+
+GAIN = 0.35
+
+
+def run(*arguments: object) -> Result:
+    """One command."""
+    return CliRunner().invoke(main, [str(each) for each in arguments])
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Recordings of a simulated ear, its paths as arrays, and what `calibrate` and `design` made of them."""
+    folder = tmp_path_factory.mktemp("bench")
+    primary, secondary = (each.numpy().astype(float) for each in models.responses(7))
+    np.savez(folder / "ear.npz", primary=primary, secondary=secondary, sample_rate=48_000)
+    random = np.random.default_rng(0)
+    for name, gain in (("off", 0.0), ("on", GAIN)):
+        outer = 0.05 * random.standard_normal(5 * 48_000)
+        error = lfilter(primary, 1, outer) - gain * lfilter(secondary, 1, outer)
+        error += 1e-5 * random.standard_normal(len(error))
+        soundfile.write(folder / f"{name}.wav", np.stack([outer, error], 1), 48_000, subtype="FLOAT")
+    result = run("design", folder / "ear.npz", "-k", 1, "-o", folder / "filter.json")
+    assert result.exit_code == 0, result.output
+    return folder
+
+
+def test_recordings_become_a_measurement_that_design_takes(folder: Path):
+    result = run("calibrate", folder / "off.wav", folder / "on.wav", "--gain", GAIN, "-o", folder / "ear.json")
+    assert result.exit_code in (0, 4), result.output  # a simulated ear is no listener of the bundled model's
+    assert ("NOT passed" in result.output) == (result.exit_code == 4)
+    designed = run("design", folder / "ear.json", "-k", 0, "--json")
+    assert designed.exit_code == 0, designed.output
+    answer = json.loads(designed.stdout)
+    assert len(answer["fir"]) == 2048
+
+
+def test_a_design_is_told_in_bands_beside_the_wiener_filter(folder: Path):
+    result = run("design", folder / "ear.npz", "-k", 1)
+    assert "mean noise reduction, 50 Hz to 5 kHz" in result.output
+    assert "Wiener filter (wmmse)" in result.output
+    assert "   1000 Hz" in result.output
+
+
+def test_the_filter_is_the_same_in_each_file(folder: Path):
+    fir = np.float32(json.loads((folder / "filter.json").read_text())["fir"])
+    for name in ("filter.wav", "filter.csv", "filter.mat"):
+        assert run("design", folder / "ear.npz", "-k", 1, "-o", folder / name).exit_code == 0
+        evaluated = run("evaluate", folder / name, folder / "ear.npz", "--json")
+        assert evaluated.exit_code == 0, evaluated.output
+        expected = run("evaluate", folder / "filter.json", folder / "ear.npz", "--json")
+        found, wanted = (json.loads(each.stdout)["prediction"] for each in (evaluated, expected))
+        assert found["mean_noise_reduction_db"] == pytest.approx(wanted["mean_noise_reduction_db"], abs=1e-3)
+    samples, _ = soundfile.read(folder / "filter.wav", dtype="float32")
+    np.testing.assert_array_equal(samples, fir)
+
+
+def test_export_writes_sections_and_says_what_they_lose(folder: Path):
+    result = run(
+        "export",
+        folder / "filter.json",
+        folder / "ear.npz",
+        "--sections",
+        3,
+        "--format",
+        "q1.23",
+        "-o",
+        folder / "b.h",
+    )
+    assert result.exit_code == 0, result.output
+    assert "3 sections at 48000 Hz" in result.output
+    assert "control_filter[3][5]" in (folder / "b.h").read_text()
+    text = run("export", folder / "filter.json", folder / "ear.npz", "--target", "minidsp", "-o", folder / "b.txt")
+    assert text.exit_code == 0, text.output
+    assert (folder / "b.txt").read_text().startswith("biquad1,")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "message"),
+    [
+        (("design",), 2, "give measurements"),
+        (("design", "{}/none.npz"), 2, "no such file"),
+        (("design", "{}/off.wav", "--primary", "{}/off.wav", "--secondary", "{}/on.wav"), 2, "give measurements"),
+        (("calibrate", "{}/off.wav", "{}/on.wav", "--gain", "0"), 1, "gains"),
+        (("design", "{}/ear.npz", "--method", "magic"), 1, "method"),
+        (("export", "{}/filter.json", "{}/ear.npz", "--target", "none"), 2, "does not exist"),
+        (("export", "{}/filter.json", "{}/ear.npz", "--sections", "2", "-o", "{}/b.pdf"), 2, "not known"),
+        (("models", "--url", "http://127.0.0.1:9"), 3, "no service answers"),
+    ],
+)
+def test_a_mistake_is_named_with_its_status(folder: Path, arguments: tuple[str, ...], status: int, message: str):
+    result = run(*(each.format(folder) for each in arguments))
+    assert result.exit_code == status, result.output
+    assert message in result.output
+    assert "Traceback" not in result.output
+
+
+def test_help_names_every_command():
+    result = run("--help")
+    for name in ("serve", "calibrate", "design", "evaluate", "latency", "verify", "export", "report", "models"):
+        assert f"  {name} " in result.output
