@@ -2,6 +2,7 @@
 
 import os
 import random
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,32 @@ import torch
 
 if not torch.cuda.is_available():
     os.environ["TRITON_INTERPRET"] = "1"  # before Triton is first imported: its kernels run on NumPy
+
+
+with suppress(ImportError):  # it is missing where only the tests that need a GPU run
+    import hypothesis
+
+    hypothesis.settings.register_profile(
+        "alike", derandomize=True, deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
+    )
+    hypothesis.settings.load_profile("alike")
+
+SLOW = (
+    "service/test_ray_serve.py", "training/test_run", "benchmarks/test_commands.py", "reliability/",
+    "training/test_studies.py", "training/test_packed_run.py", "synthesis/backends/cuda/",
+)  # fmt: skip
+"""Files, by how their names begin, that are begun first: one that begins last keeps the other workers idle."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Slow files first; what is one file's stays together."""
+    folder = Path(__file__).parent
+
+    def place(item: pytest.Item) -> int:
+        name = item.path.relative_to(folder).as_posix()
+        return next((number for number, begin in enumerate(SLOW) if name.startswith(begin)), len(SLOW))
+
+    items.sort(key=place)
 
 
 @pytest.fixture(scope="session")

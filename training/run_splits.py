@@ -13,6 +13,7 @@ import argparse
 import sys
 import time
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import get_args
 
@@ -31,7 +32,7 @@ from training.report import ReportError, write_report
 from training.report_artifacts import write_core_times, write_listener_paths
 from training.run_data import Options, Protocol, RunData, choose_device, open_run
 from training.run_folder import RunError, RunFolder, environment, exclusive
-from training.run_task import train_groups
+from training.run_task import run_task, train_groups
 from training.runner import RUNNERS, Runner, WorkerLost
 from training.tasks import Task, list_tasks, stages
 
@@ -79,7 +80,7 @@ def run(request: argparse.Namespace) -> None:
         group_size = request.group or default_group(data, request, len(tasks))
         if group_size > 1:
             train_groups(data, tasks, group_size)
-        run_tasks(RUNNERS[request.engine](options, request.workers), folder, tasks)
+        run_tasks(RUNNERS[request.engine](partial(run_task, options), request.workers), folder, tasks)
 
         rows = folder.collect({split.index: data.queries(split) for split in data.splits})
         write_core_times(data, methods, splits)

@@ -7,22 +7,21 @@ a training from its last state. A task that fails ends the run; the same command
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
 from multiprocessing import get_context, parent_process
 from threading import Thread
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
-import torch
+if TYPE_CHECKING:
+    from training.evaluation import Row
+    from training.tasks import Task
 
-from training.evaluation import Row
-from training.run_data import Options
-from training.run_task import run_task
-from training.tasks import Task
-
-Finished = tuple[Task, list[Row]]
+Work = Callable[["Task"], "list[Row]"]
+"""What a task is: it is pickled, so a function of a module, or a `functools.partial` of one."""
+Finished = tuple["Task", "list[Row]"]
 
 MAX_DEATHS = 3
 
@@ -43,14 +42,14 @@ class Runner(Protocol):
 class LocalRunner:
     """This process for one worker, else n_workers processes that share the machine's cores."""
 
-    options: Options
+    work: Work
     n_workers: int
 
     def run(self, tasks: Sequence[Task]) -> Iterator[Finished]:
         """Raises WorkerLost where worker processes die three times."""
         if self.n_workers == 1:
             for task in tasks:
-                yield task, run_task(self.options, task)
+                yield task, self.work(task)
             return
         left = list(tasks)
         for _ in range(MAX_DEATHS):
@@ -68,7 +67,7 @@ class LocalRunner:
         with ProcessPoolExecutor(
             self.n_workers, mp_context=get_context("spawn"), initializer=_start_worker, initargs=(n_threads,)
         ) as pool:
-            futures = {pool.submit(run_task, self.options, task): task for task in tasks}
+            futures = {pool.submit(self.work, task): task for task in tasks}
             try:
                 for future in as_completed(futures):
                     yield futures[future], future.result()
@@ -78,8 +77,10 @@ class LocalRunner:
 
 def _start_worker(n_threads: int) -> None:
     """In a new worker: take its share of the cores, and end with its parent."""
-    torch.set_num_threads(n_threads)
     Thread(target=_end_with_parent, daemon=True).start()
+    import torch
+
+    torch.set_num_threads(n_threads)
 
 
 def _end_with_parent() -> None:
@@ -97,7 +98,7 @@ class RayRunner:
     Data, OUT and the store must lie where every machine sees them. Ray retries the task of a worker that dies.
     """
 
-    options: Options
+    work: Work
     n_workers: int
 
     def run(self, tasks: Sequence[Task]) -> Iterator[Finished]:
@@ -112,8 +113,12 @@ class RayRunner:
             n_cores = None if os.environ.get("RAY_ADDRESS") else self.n_workers
             ray.init(num_cpus=n_cores, include_dashboard=False, log_to_driver=True)
         try:
-            work = ray.remote(num_cpus=1, max_retries=MAX_DEATHS)(run_task)
-            waiting = {work.remote(self.options, task): task for task in tasks}
+
+            def run_task(task: Task) -> list[Row]:
+                return self.work(task)
+
+            remote = ray.remote(num_cpus=1, max_retries=MAX_DEATHS)(run_task)
+            waiting = {remote.remote(task): task for task in tasks}
             while waiting:
                 done, _ = ray.wait(list(waiting), num_returns=1)
                 for reference in done:

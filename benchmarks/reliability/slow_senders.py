@@ -85,6 +85,8 @@ async def run(target: Target, n_sockets: int, n_requests: int, every_s: float, o
     while outcome.n_opened < n_sockets:
         await asyncio.sleep(0.01)
     meanwhile = await closed_loop(port, plain, n_requests)
+    while not outcome.ended:  # on a fast machine the requests are answered before the first sender's time is over
+        await asyncio.sleep(every_s)
     for task in senders:
         task.cancel()
     done = await asyncio.gather(*senders, return_exceptions=True)

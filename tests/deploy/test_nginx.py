@@ -102,7 +102,7 @@ def in_front_of(replicas: list[ServiceProcess], folder: Path) -> Iterator[int]:
     folder.mkdir()
     first, second = replicas
     process = subprocess.Popen(configured(folder, port, (first.port, second.port)))
-    given_up = time.monotonic() + 20
+    given_up = time.monotonic() + 240
     while time.monotonic() < given_up:
         with socket.socket() as probe:
             if probe.connect_ex(("127.0.0.1", port)) == 0:
@@ -209,12 +209,12 @@ def test_a_replica_that_falls_silent_is_left_alone(replicas: list[ServiceProcess
     silent = replicas[0]
     silent.process.send_signal(signal.SIGSTOP)
     try:
-        found = answers(port, 60, 20)
+        found = answers(port, 60, 60)
         assert {status for status, _ in found} == {200}
         assert 1 <= sum(took_s > 4 for _, took_s in found) <= 2
     finally:
         silent.process.send_signal(signal.SIGCONT)
-    before, given_up = n_designs(silent), time.monotonic() + 40
+    before, given_up = n_designs(silent), time.monotonic() + 240
     while n_designs(silent) < before + 3 and time.monotonic() < given_up:
         answers(port, 4, 20)
         time.sleep(0.5)
@@ -232,7 +232,7 @@ def test_a_monitor_takes_a_silent_replica_out_for_clients_of_less_patience(
             connection.request("GET", "/health/ready")
             assert connection.getresponse().status == 200
             connection.close()
-        assert {status for status, _ in answers(port, 10, 1)} == {200}
+        assert {status for status, _ in answers(port, 10, 3)} == {200}  # nginx itself waits for 5 s
     finally:
         replicas[0].process.send_signal(signal.SIGCONT)
 
@@ -285,7 +285,7 @@ def test_a_calibration_may_be_longer_than_a_request(port: int) -> None:
 
 
 def wait_for(outcomes: Counter[str], n: int) -> int:
-    given_up = time.monotonic() + 60
+    given_up = time.monotonic() + 240
     while outcomes.total() < n and time.monotonic() < given_up:
         time.sleep(0.02)
     return outcomes.total()

@@ -51,10 +51,10 @@ def test_requests_beyond_the_capacity_are_shed(target: Target) -> None:
 
 def test_slow_senders_are_closed_and_others_are_served(target: Target) -> None:
     outcome = slow_senders.SlowSenders()
-    asyncio.run(slow_senders.run(target, n_sockets=60, n_requests=600, every_s=0.1, outcome=outcome))
+    asyncio.run(slow_senders.run(target, n_sockets=60, n_requests=100, every_s=0.1, outcome=outcome))
     assert not outcome.mistakes
-    assert outcome.meanwhile["server"]["n"] == 600
-    assert {"head: 408", "body: 408", "nothing: 0"} & set(outcome.ended)
+    assert outcome.meanwhile["server"]["n"] == 100
+    assert set(outcome.ended) <= {"head: 408", "body: 408", "nothing: 0"}
 
 
 def test_every_kind_of_request_gets_its_answer(target: Target) -> None:

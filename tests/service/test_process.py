@@ -30,6 +30,9 @@ from tests.service.bodies import as_responses
 
 JSON_BODY = {"Content-Type": "application/json"}
 
+PATIENT = ("--deadline-ms", "60000", "--ready-budget-ms", "60000")
+"""A slow machine is ready, and cuts no design short."""
+
 
 class Program:
     """`python -m service` on a port of its own choosing, its log read as it is written."""
@@ -37,7 +40,7 @@ class Program:
     def __init__(self, store: Path, *arguments: str) -> None:
         command = [sys.executable, "-m", "service", "--port", "0", "--device", "cpu", "--threads", "1"]
         self.process = subprocess.Popen(
-            [*command, "--store", str(store), "--model", "ears", "--deadline-ms", "60000", *arguments],
+            [*command, "--store", str(store), "--model", "ears", *PATIENT, *arguments],
             stderr=subprocess.PIPE,
             text=True,
             env=os.environ | {"OMP_NUM_THREADS": "1"},
@@ -52,7 +55,7 @@ class Program:
         assert self.process.stderr is not None
         self.log.extend(iter(self.process.stderr.readline, ""))
 
-    def logged(self, pattern: str, within_s: float = 60) -> str:
+    def logged(self, pattern: str, within_s: float = 240) -> str:
         """Wait for a line of the log and return the pattern's group."""
         given_up = time.monotonic() + within_s
         while time.monotonic() < given_up:
@@ -61,10 +64,10 @@ class Program:
             time.sleep(0.02)
         pytest.fail(f"no {pattern!r} in the log:\n{''.join(self.log)}")
 
-    def wait_until_ready(self, within_s: float = 60) -> None:
+    def wait_until_ready(self, within_s: float = 240) -> None:
         given_up = time.monotonic() + within_s
         while time.monotonic() < given_up:
-            if httpx.get(f"{self.address}/health/ready").status_code == 200:
+            if httpx.get(f"{self.address}/health/ready", timeout=60).status_code == 200:
                 return
             time.sleep(0.05)
         pytest.fail(f"not ready:\n{''.join(self.log)}")
@@ -73,8 +76,8 @@ class Program:
         """Tell it to stop, and return its exit status."""
         if self.process.poll() is None:
             self.process.send_signal(number)
-        status = self.process.wait(30)
-        self._reader.join(5)
+        status = self.process.wait(120)
+        self._reader.join()
         assert self.process.stderr is not None
         self.process.stderr.close()
         return status
@@ -91,7 +94,7 @@ def program(store_folder: Path) -> Iterator[Program]:
 
 def exchange(port: int, *parts: bytes) -> bytes:
     """Send bytes as they are, and read until the server closes."""
-    with socket.create_connection(("127.0.0.1", port), timeout=20) as connection:
+    with socket.create_connection(("127.0.0.1", port), timeout=120) as connection:
         for part in parts:
             connection.sendall(part)
         received = b""
@@ -140,7 +143,7 @@ def test_no_answer_on_a_cpu_needs_torch(program: Program, ear: DesignInput) -> N
 
 
 def test_a_declared_length_is_judged_before_the_body_is_sent(program: Program) -> None:
-    connection = http.client.HTTPConnection("127.0.0.1", program.port, timeout=20)
+    connection = http.client.HTTPConnection("127.0.0.1", program.port, timeout=120)
     connection.putrequest("POST", "/synthesize")
     connection.putheader("Content-Type", "application/json")
     connection.putheader("Content-Length", "1000001")
@@ -152,7 +155,7 @@ def test_a_declared_length_is_judged_before_the_body_is_sent(program: Program) -
 
 
 def test_a_chunked_body_is_refused(program: Program) -> None:
-    connection = http.client.HTTPConnection("127.0.0.1", program.port, timeout=20)
+    connection = http.client.HTTPConnection("127.0.0.1", program.port, timeout=120)
     connection.request("POST", "/synthesize", iter([b"{", b"}"]), JSON_BODY, encode_chunked=True)
     answer = connection.getresponse()
     assert answer.status == 411
@@ -207,7 +210,7 @@ def test_who_has_gone_is_not_designed_for(program: Program, ear: DesignInput) ->
     n_designed = scraped(program, "prime_refine_applied_count")
     sockets = []
     for number in range(40):
-        sockets.append(socket.create_connection(("127.0.0.1", program.port), timeout=20))
+        sockets.append(socket.create_connection(("127.0.0.1", program.port), timeout=120))
         sockets[-1].sendall(head % (8 - number % 8, len(body)) + body)
     wait_for(lambda: scraped(program, "prime_queue_depth") > 10)
     for each in sockets:
@@ -216,7 +219,7 @@ def test_who_has_gone_is_not_designed_for(program: Program, ear: DesignInput) ->
     assert scraped(program, "prime_refine_applied_count") - n_designed < 40
 
 
-def wait_for(condition: Callable[[], bool], within_s: float = 60) -> None:
+def wait_for(condition: Callable[[], bool], within_s: float = 240) -> None:
     """Ask until it holds."""
     given_up = time.monotonic() + within_s
     while not condition():
@@ -249,12 +252,12 @@ def test_it_stops_when_told_and_answers_what_it_has_taken(
 
     def ask() -> None:
         url = f"{program.address}/refine?k=8"
-        answers.append(httpx.post(url, content=content, headers=JSON_BODY, timeout=30))
+        answers.append(httpx.post(url, content=content, headers=JSON_BODY, timeout=240))
 
     clients = [threading.Thread(target=ask) for _ in range(6)]
     for client in clients:
         client.start()
-    given_up = time.monotonic() + 20
+    given_up = time.monotonic() + 240
     n_taken = 0
     while n_taken < len(clients) and time.monotonic() < given_up:
         waiting = re.search(r"^prime_queue_depth (\d+)", httpx.get(f"{program.address}/metrics").text, re.MULTILINE)
@@ -275,10 +278,11 @@ def test_told_twice_it_does_not_wait(store_folder: Path) -> None:
     program = Program(store_folder)
     program.wait_until_ready()
     with socket.create_connection(("127.0.0.1", program.port)) as waiting:
-        waiting.sendall(b"POST /refine HTTP/1.1\r\nHost: a\r\nContent-Length: 100000\r\n\r\nabc")
-        time.sleep(0.2)
+        head = b"POST /refine HTTP/1.1\r\nHost: a\r\nContent-Type: application/octet-stream\r\n"
+        waiting.sendall(head + b"Content-Length: 100000\r\nExpect: 100-continue\r\n\r\n")
+        assert waiting.recv(1000).startswith(b"HTTP/1.1 100")  # now the body is waited for
         program.process.send_signal(signal.SIGINT)
-        time.sleep(0.2)
+        program.logged("(Waiting for connections to close)")
         assert program.process.poll() is None
         program.stop(signal.SIGINT)
 
@@ -300,7 +304,7 @@ def test_no_process_outlives_a_service_that_is_killed(store_folder: Path, ear: D
 def test_a_missing_gpu_ends_the_program(store_folder: Path) -> None:
     environment = os.environ | {"CUDA_VISIBLE_DEVICES": ""}
     command = [sys.executable, "-m", "service", "--device", "cuda", "--store", str(store_folder)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, env=environment)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=240, env=environment)
     assert done.returncode == 2
     assert "no CUDA device" in done.stderr
 
@@ -320,7 +324,7 @@ def test_sighup_lets_a_new_version_take_over(tmp_path: Path, ear: DesignInput) -
 
 
 def test_a_drain_answers_says_not_ready_and_closes_connections(store_folder: Path, ear: DesignInput) -> None:
-    program = Program(store_folder, "--drain-s", "1.5")
+    program = Program(store_folder, "--drain-s", "4")
     program.wait_until_ready()
     content = orjson.dumps(as_responses(ear))
     with httpx.Client(base_url=program.address) as client:
@@ -333,5 +337,5 @@ def test_a_drain_answers_says_not_ready_and_closes_connections(store_folder: Pat
         assert answer.status_code == 200
         assert answer.headers["connection"] == "close"
         assert client.get("/health/live").status_code == 200
-    assert program.process.wait(30) == -signal.SIGTERM
+    assert program.process.wait(120) == -signal.SIGTERM
     program.stop()

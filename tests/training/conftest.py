@@ -1,6 +1,8 @@
 """One tiny trained run, and data that is read and calibrated once, for all tests of commands."""
 
+import fcntl
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -38,17 +40,31 @@ class QuickRun:
 
 @pytest.fixture(scope="session")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> QuickRun:
-    """A quick run in a process of its own; tests leave its files as they are."""
-    folder = tmp_path_factory.mktemp("quick")
-    done = subprocess.run(
-        [sys.executable, str(SCRIPT), *command(folder)],
-        capture_output=True,
-        text=True,
-        check=False,
-        env=os.environ | {"OMP_NUM_THREADS": "1"},
-    )
-    assert done.returncode == 0, done.stderr
-    return QuickRun(folder, done.stdout)
+    """A quick run in a process of its own, made once for all of pytest's workers; this worker's copy of it.
+
+    Tests leave its files as they are.
+    """
+    shared = tmp_path_factory.getbasetemp()
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        shared = shared.parent
+    original = shared / "quick-run"
+    with (shared / "quick-run.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not original.exists():
+            making = shared / "quick-run-in-the-making"
+            done = subprocess.run(
+                [sys.executable, str(SCRIPT), *command(making)],
+                capture_output=True,
+                text=True,
+                check=False,
+                env=os.environ | {"OMP_NUM_THREADS": "1"},
+            )
+            assert done.returncode == 0, done.stderr
+            (making / "printed").write_text(done.stdout)
+            making.rename(original)
+    folder = tmp_path_factory.mktemp("quick") / "run"
+    shutil.copytree(original, folder)
+    return QuickRun(folder, (folder / "printed").read_text())
 
 
 @pytest.fixture(scope="session")

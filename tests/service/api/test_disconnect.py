@@ -75,7 +75,7 @@ async def test_behind_other_long_json(app: FastAPI, service: Service, ear: Desig
     workers = service.json_workers
     await asyncio.wrap_future(workers._submit(b"0"))  # the process has started
     assert workers._pool is not None
-    holding = [workers._pool.submit(time.sleep, 2) for _ in range(2)]
+    holding = [workers._pool.submit(time.sleep, LONG_S) for _ in range(2)]
     body = orjson.dumps(as_lists(ear))
     assert len(body) > SHORT_BYTES
     clients = [Client(app, "/refine", body) for _ in range(3)]

