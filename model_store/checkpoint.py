@@ -23,10 +23,16 @@ from synthesis.conventions import N_BINS
 from synthesis.errors import InvalidOption
 from synthesis.generator_config import GeneratorConfig
 from synthesis.octave_bands import WIDE_BANDS
+from synthesis.path_prior import PathPrior, array_shapes
 
 Shapes = Mapping[str, tuple[int, ...]]
 
 REFERENCE_SHAPES: Shapes = {"reference_psd": (N_BINS,), "band_uncertainty": (2, len(WIDE_BANDS))}
+
+PRIOR = "path_prior."
+"""What the names of a path prior's arrays begin with, beside those of REFERENCE_SHAPES where there is one."""
+
+MAX_DIRECTIONS = 64
 
 
 @dataclass(eq=False)
@@ -34,7 +40,8 @@ class Checkpoint:
     """Everything that one version holds.
 
     manifest: what the checkpoint says of itself. parameters: the model, finite float32; reference_psd is >= 0 and
-    not all zero, band_uncertainty >= 0. golden: one ear and the filters that the model designs for it.
+    not all zero, band_uncertainty >= 0; the variances of its path prior are above 0, its tails' >= 0. golden: one
+    ear and the filters that the model designs for it.
     """
 
     manifest: Manifest
@@ -44,11 +51,11 @@ class Checkpoint:
     def array_files(self) -> dict[str, bytes]:
         """The safetensors files by name. The same arrays give the same bytes."""
         own = self.parameters
+        prior = {} if own.path_prior is None else own.path_prior.arrays()
+        reference = {"reference_psd": own.reference_psd, "band_uncertainty": own.band_uncertainty}
         return {
             GENERATOR_FILE: _to_safetensors(own.weights),
-            REFERENCE_FILE: _to_safetensors(
-                {"reference_psd": own.reference_psd, "band_uncertainty": own.band_uncertainty}
-            ),
+            REFERENCE_FILE: _to_safetensors(reference | {PRIOR + name: array for name, array in prior.items()}),
             GOLDEN_FILE: _to_safetensors(self.golden.arrays()),
         }
 
@@ -62,14 +69,24 @@ class Checkpoint:
         """
         config = _config(manifest)
         weights = _read_arrays(GENERATOR_FILE, files[GENERATOR_FILE], config.weight_shapes)
-        reference = _read_arrays(REFERENCE_FILE, files[REFERENCE_FILE], REFERENCE_SHAPES)
+        stored = _load(REFERENCE_FILE, files[REFERENCE_FILE])
+        shapes = {**REFERENCE_SHAPES, **_prior_shapes(stored)}
+        reference = _checked(REFERENCE_FILE, stored, shapes)
+        prior = {name.removeprefix(PRIOR): reference.pop(name) for name in shapes if name.startswith(PRIOR)}
         golden = _read_arrays(GOLDEN_FILE, files[GOLDEN_FILE], GoldenCase.SHAPES)
         for name, array in reference.items():
             _check_range(REFERENCE_FILE, name, array, high=float("inf"))
         if not reference["reference_psd"].any():
             raise CorruptCheckpoint(REFERENCE_FILE, "an all-zero reference_psd", "some power")
+        for name in prior:
+            if name.endswith("variance") or name == "n_ears":
+                _check_range(REFERENCE_FILE, PRIOR + name, prior[name], high=float("inf"))
+                if not prior[name].all() and not name.endswith("tail_variance"):
+                    raise CorruptCheckpoint(REFERENCE_FILE, f"a zero in {PRIOR + name}", "values above 0")
         _check_range(GOLDEN_FILE, "coherence", golden["coherence"], high=1.0)
-        return cls(manifest, ModelParameters(config, weights, **reference), GoldenCase(**golden))
+        path_prior = PathPrior.from_arrays(prior) if prior else None
+        parameters = ModelParameters(config, weights, **reference, path_prior=path_prior)
+        return cls(manifest, parameters, GoldenCase(**golden))
 
 
 def _config(manifest: Manifest) -> GeneratorConfig:
@@ -91,25 +108,46 @@ def _to_safetensors(arrays: Mapping[str, NDArray[np.generic]]) -> bytes:
     return safetensors.numpy.save({name: np.ascontiguousarray(array) for name, array in arrays.items()})
 
 
+def _prior_shapes(arrays: Mapping[str, NDArray[np.generic]]) -> Shapes:
+    """Of the path prior's arrays, none where none is stored."""
+    if not any(name.startswith(PRIOR) for name in arrays):
+        return {}
+    directions = arrays.get(PRIOR + "primary.directions")
+    n_directions = len(directions) if directions is not None and directions.ndim else 0
+    shapes = array_shapes(min(n_directions, MAX_DIRECTIONS))
+    return {PRIOR + name: shape for name, shape in shapes.items()}
+
+
 def _read_arrays(file: str, data: bytes, shapes: Shapes) -> dict[str, Float32]:
     """Finite float32 arrays of exactly these names and shapes, in their order, or CorruptCheckpoint."""
+    return _checked(file, _load(file, data), shapes)
+
+
+def _load(file: str, data: bytes) -> dict[str, NDArray[np.generic]]:
     try:
-        arrays = safetensors.numpy.load(data)
+        arrays: dict[str, NDArray[np.generic]] = safetensors.numpy.load(data)
     except (SafetensorError, KeyError) as error:  # a KeyError is a number type that NumPy does not have
         raise CorruptCheckpoint(file, f"no safetensors ({error})", "a safetensors file") from error
+    return arrays
+
+
+def _checked(file: str, arrays: Mapping[str, NDArray[np.generic]], shapes: Shapes) -> dict[str, Float32]:
     if set(arrays) != set(shapes):
         unknown, missing = sorted(set(arrays) - set(shapes)), sorted(set(shapes) - set(arrays))
         raise CorruptCheckpoint(
             file, f"unknown arrays {unknown} and missing {missing}", f"exactly {len(shapes)} arrays"
         )
-    for name, array in arrays.items():
-        if array.dtype != np.float32 or array.shape != shapes[name]:
+    found: dict[str, Float32] = {}
+    for name, shape in shapes.items():
+        array = arrays[name]
+        if array.dtype != np.float32 or array.shape != shape:
             raise CorruptCheckpoint(
-                file, f"{name} of shape {list(array.shape)} in {array.dtype}", f"{list(shapes[name])} in float32"
+                file, f"{name} of shape {list(array.shape)} in {array.dtype}", f"{list(shape)} in float32"
             )
-        if n_bad := int((~np.isfinite(array)).sum()):
+        found[name] = array.astype(np.float32, copy=False)
+        if n_bad := int((~np.isfinite(found[name])).sum()):
             raise CorruptCheckpoint(file, f"{n_bad} NaN or infinite values in {name}", "finite numbers only")
-    return {name: arrays[name] for name in shapes}
+    return found
 
 
 def _check_range(file: str, name: str, array: Float32, high: float) -> None:

@@ -33,7 +33,12 @@ def make_checkpoint(
 ) -> Checkpoint:
     """A checkpoint without scores. Its golden case is the first support ear."""
     dataset = data.dataset
-    parameters = model_parameters(generator, measurements.reference_psd, measurements.support_uncertainty(support))
+    parameters = model_parameters(
+        generator,
+        measurements.reference_psd,
+        measurements.support_uncertainty(support),
+        measurements.path_prior(support),
+    )
     first = measurements.indices(support)[0]
     estimates = measurements.estimates
     question = (estimates.primary[first], estimates.secondary[first], estimates.coherence[first])

@@ -13,6 +13,7 @@ from torch import Tensor
 from synthesis.conventions import DESIGN_N_FFT, SAMPLE_RATE_HZ
 from synthesis.estimate_uncertainty import learn_uncertainty
 from synthesis.path_estimation import REGULARISATION
+from synthesis.path_prior import PathPrior, learn_path_prior
 from synthesis.paths import AcousticPaths
 from synthesis.support_statistics import SupportStatistics, learn_support_statistics
 from training.config import TrainingConfig
@@ -141,6 +142,20 @@ class Measurements:
         """What the support's secondary paths have in common; of the ears as they were measured, not of variants."""
         indices = [i for i in self.indices(support) if self.pairs[i].condition == "original"]
         return learn_support_statistics(self.estimates.secondary[indices].numpy())
+
+    def path_prior(self, support: tuple[str, ...]) -> PathPrior | None:
+        """What the support's true paths have in common; of the ears as they were measured, not of variants. None of
+        a single ear."""
+        pairs = [pair for pair in self.pairs if pair.listener in support and pair.condition == "original"]
+        return (
+            None
+            if len(pairs) < 2
+            else learn_path_prior(
+                [pair.primary for pair in pairs],
+                [pair.secondary for pair in pairs],
+                [pair.listener for pair in pairs],
+            )
+        )
 
     def _varied_estimates(self, seed: int, number: int, pairs: list[PathPair]) -> PathEstimate:
         """Another calibration of the support: one to five of the probes, one of three windows, a take of 1 to 6.5

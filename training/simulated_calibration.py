@@ -9,15 +9,18 @@ measurement noise can be added; without it a calibration flatters every method.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from synthesis.conventions import SAMPLE_RATE_HZ
 from synthesis.path_estimation import REGULARISATION, Take, estimate_paths
+from synthesis.path_prior import PathPrior
 from training.datasets.noise import NoiseSet
 from training.datasets.path_pairs import MAX_PATH_SAMPLES, DatasetError, PathPair, named_seed
 
@@ -38,6 +41,22 @@ class PathEstimate:
     primary_variance: Tensor | None = None
     secondary_variance: Tensor | None = None
 
+    @classmethod
+    def joined(cls, parts: Sequence[PathEstimate]) -> PathEstimate:
+        """The pairs of several estimates, one after the other."""
+        columns = zip(*(part.values() for part in parts), strict=True)
+        joined: list[Any] = [None if column[0] is None else torch.cat(column) for column in columns]
+        return cls(*joined)
+
+    def at(self, indices: Sequence[int]) -> PathEstimate:
+        """Some of the pairs."""
+        chosen: list[Any] = [None if value is None else value[indices] for value in self.values()]
+        return PathEstimate(*chosen)
+
+    def values(self) -> list[Any]:
+        """The tensors, in the order of the fields."""
+        return [getattr(self, each.name) for each in fields(self)]
+
 
 def simulate_calibration(
     pairs: Sequence[PathPair],
@@ -52,6 +71,7 @@ def simulate_calibration(
     snr_db: float | None = None,
     seed: int = 0,
     n_samples: int = LAST_SAMPLE,
+    prior: PathPrior | None = None,
 ) -> PathEstimate:
     """Calibrate each pair with the recordings of a noise set.
 
@@ -68,10 +88,11 @@ def simulate_calibration(
             independent between probes and states; None for none.
         seed: of that noise; the pair's name is mixed in, so that a pair's noise does not depend on the others.
         n_samples: of each take; four seconds have six windows, others in proportion, four at least.
+        prior: estimate under it in place of the regularisation; None for the paper's estimate.
 
     Returns:
         Float64: primary [n_pairs, primary_taps], secondary [n_pairs, secondary_taps], coherence
-        [n_pairs, 16385].
+        [n_pairs, 16385]; with a prior both variances, else None.
 
     Raises:
         DatasetError: no pair, no probe or a probe that is no recording, a window, gain or regularisation out of
@@ -105,13 +126,18 @@ def simulate_calibration(
                 first_sample=0,  # the takes hold the windows' samples and nothing else, see _probe_frames
                 last_sample=len(offsets) * window,
                 regularisation=regularisation,
+                prior=prior,
             )
         )
-    return PathEstimate(
-        primary=torch.from_numpy(np.concatenate([estimate.primary for estimate in estimates])),
-        secondary=torch.from_numpy(np.concatenate([estimate.secondary for estimate in estimates])),
-        coherence=torch.from_numpy(np.concatenate([estimate.coherence for estimate in estimates])),
-    )
+    parts = [
+        PathEstimate(*(_tensor(getattr(estimate, each.name)) for each in fields(PathEstimate)))
+        for estimate in estimates
+    ]
+    return PathEstimate.joined(parts)
+
+
+def _tensor(values: NDArray[np.floating] | None) -> Any:
+    return None if values is None else torch.from_numpy(values)
 
 
 def window_offsets(window: int, n_samples: int = LAST_SAMPLE) -> list[int]:

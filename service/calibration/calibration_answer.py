@@ -47,13 +47,14 @@ class JudgedCalibration:
 
 
 def calibrate_recordings(asked: Recordings, store: ModelStore, default_model: str) -> JudgedCalibration:
-    """Estimate and judge; takes some tenths of a second. Raises as `calibrate` and `ModelStore.resolve` do."""
+    """Estimate and judge; takes some tenths of a second. Raises as `calibrate` and `ModelStore.load` do."""
     version = store.resolve(default_model if asked.model is None else asked.model)
-    statistics = store.manifest(str(version)).support_statistics
+    checkpoint = store.load(str(version))
     # Where the chain's sign is plus, a gain g plays what the convention calls -g.
     direction = 1.0 if asked.sign == "minus" else -1.0
-    calibration = calibrate([Take(direction * take.gain, take.x, take.e) for take in asked.takes], asked.n_windows)
-    return JudgedCalibration(calibration, judge(calibration, statistics), version)
+    takes = [Take(direction * take.gain, take.x, take.e) for take in asked.takes]
+    calibration = calibrate(takes, asked.n_windows, prior=checkpoint.parameters.path_prior)
+    return JudgedCalibration(calibration, judge(calibration, checkpoint.manifest.support_statistics), version)
 
 
 def as_json(judged: JudgedCalibration, asked: Recordings) -> bytes:

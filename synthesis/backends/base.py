@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from synthesis.backends.methods import METHODS
 from synthesis.errors import InvalidOption, SynthesisError
 from synthesis.generator_config import GeneratorConfig
+from synthesis.path_prior import PathPrior
 from synthesis.prediction import Prediction
 from synthesis.profiles import MAX_UPDATES, PROFILES
 
@@ -33,12 +34,14 @@ class ModelParameters:
 
     weights: float32 arrays under the names of the torch module's state dict. reference_psd: mean square per bin of
     the reference noise, float32 [16385]. band_uncertainty: float32 [2, 31], as in `estimate_uncertainty`.
+    path_prior: what the support's paths have in common; None for a model that was published without.
     """
 
     config: GeneratorConfig
     weights: Mapping[str, Float32]
     reference_psd: Float32
     band_uncertainty: Float32
+    path_prior: PathPrior | None = None
 
 
 MAX_CONDITIONS = 16

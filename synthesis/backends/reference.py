@@ -29,6 +29,7 @@ from synthesis.conventions import DESIGN_N_FFT, N_BINS
 from synthesis.errors import InvalidPaths, SynthesisError
 from synthesis.gauss_newton import Refinement
 from synthesis.generator import Generator
+from synthesis.path_prior import PathPrior
 from synthesis.paths import AcousticPaths
 from synthesis.prediction import Basis, not_finite, predict
 from synthesis.synthesizer import Synthesizer
@@ -60,13 +61,16 @@ def build_synthesizer(
     return synthesizer.to(device=device, dtype=dtype).eval()
 
 
-def model_parameters(generator: Generator, reference_psd: Tensor, band_uncertainty: Tensor) -> ModelParameters:
+def model_parameters(
+    generator: Generator, reference_psd: Tensor, band_uncertainty: Tensor, path_prior: PathPrior | None = None
+) -> ModelParameters:
     """The reverse of `build_synthesizer`: copies as float32 arrays."""
     return ModelParameters(
         config=generator.config,
         weights={name: _to_float32(tensor) for name, tensor in generator.state_dict().items()},
         reference_psd=_to_float32(reference_psd),
         band_uncertainty=_to_float32(band_uncertainty),
+        path_prior=path_prior,
     )
 
 

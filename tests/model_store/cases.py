@@ -43,6 +43,13 @@ def reference_psd() -> Float32:
     return (0.05**2 * falling / falling.sum()).astype(np.float32)
 
 
+def random_paths(n_samples: int) -> list[NDArray[np.float64]]:
+    """Six responses that have something in common."""
+    rng = np.random.default_rng(n_samples)
+    responses = (1 + 0.3 * rng.standard_normal((6, n_samples))) * rng.standard_normal(n_samples)
+    return list(responses * np.exp(-np.arange(n_samples) / 30))
+
+
 def parameters(seed: int, config: GeneratorConfig = SMALL) -> ModelParameters:
     """A random generator with its reference and uncertainty."""
     uncertainty = torch.full((2, 31), 0.01)

@@ -1,4 +1,5 @@
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -10,6 +11,7 @@ from model_store.manifest import Manifest
 from model_store.version_folder import GENERATOR_FILE, GOLDEN_FILE, REFERENCE_FILE, TENSOR_FILES
 from synthesis.backends.reference import ReferenceBackend
 from synthesis.generator_config import GeneratorConfig
+from synthesis.path_prior import learn_path_prior
 from tests.model_store import cases
 
 Arrays = dict[str, NDArray[np.generic]]
@@ -30,6 +32,50 @@ def test_it_is_rebuilt_bit_for_bit(config: GeneratorConfig) -> None:
     assert list(expected) == list(found)
     assert all(np.array_equal(expected[name], found[name]) for name in expected)
     assert rebuilt.array_files() == made.array_files()
+
+
+def with_prior(checkpoint: Checkpoint) -> Checkpoint:
+    """The same with the path prior of three random listeners."""
+    prior = learn_path_prior(*(cases.random_paths(n) for n in (400, 100)), ["a", "a", "b", "b", "c", "c"])
+    return Checkpoint(checkpoint.manifest, replace(checkpoint.parameters, path_prior=prior), checkpoint.golden)
+
+
+def test_a_path_prior_is_stored_beside_the_reference(checkpoint: Checkpoint) -> None:
+    made = with_prior(checkpoint)
+    rebuilt = Checkpoint.from_files(described(made), made.array_files())
+    assert made.parameters.path_prior is not None
+    assert rebuilt.parameters.path_prior is not None
+    expected, found = made.parameters.path_prior.arrays(), rebuilt.parameters.path_prior.arrays()
+    assert expected["primary.directions"].shape == (1, 4097, 2)
+    assert all(np.array_equal(expected[name], found[name]) for name in expected)
+    assert rebuilt.array_files() == made.array_files()
+    assert Checkpoint.from_files(described(checkpoint), checkpoint.array_files()).parameters.path_prior is None
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "found"),
+    [
+        ("secondary.residual_variance", np.zeros(4097), "a zero in"),
+        ("primary.variance", np.full(4097, -1.0), "from -1 to -1"),
+        ("primary.directions", np.zeros((2, 4097, 2)), "shape"),
+        ("primary.directions", np.zeros((65, 4097, 2)), "shape"),
+        ("primary.directions", np.zeros(()), "shape"),
+        ("more", np.zeros(1), "unknown arrays"),
+    ],
+)
+def test_a_wrong_path_prior_is_named(checkpoint: Checkpoint, name: str, value: Arrays, found: str) -> None:
+    made = with_prior(checkpoint)
+    files = made.array_files()
+    arrays = safetensors.numpy.load(files[REFERENCE_FILE])
+    arrays[f"path_prior.{name}"] = np.asarray(value, np.float32)
+    with pytest.raises(CorruptCheckpoint, match=f"^{REFERENCE_FILE}: found .*{found}"):
+        Checkpoint.from_files(described(made), {**files, REFERENCE_FILE: safetensors.numpy.save(arrays)})
+
+
+def test_the_bundled_model_has_a_path_prior_of_its_support() -> None:
+    bundled = ModelStore().load("default")
+    assert bundled.parameters.path_prior is not None
+    assert bundled.parameters.path_prior.n_ears == 2 * len(bundled.manifest.support)
 
 
 def test_the_bundled_checkpoint_is_written_back_byte_for_byte() -> None:

@@ -493,7 +493,8 @@ async def test_measured_takes_end_in_the_filter_that_training_s_estimate_gives(
             assert calibration["verdict"]["passed"], calibration["verdict"]
             design = await client.post("/refine?k=1", content=orjson.dumps(calibration), headers=JSON_BODY)
             assert design.status_code == 200, design.text
-            estimate = simulate_calibration([pair], noise)
+            prior = ModelStore().load("default").parameters.path_prior
+            estimate = simulate_calibration([pair], noise, prior=prior)
             with torch.no_grad():
                 paths = AcousticPaths.from_impulse_responses(estimate.primary, estimate.secondary)
                 expected = synthesizer.design(paths.to(torch.float32), 1).taps
