@@ -15,12 +15,16 @@ or for both ears at once:
 
     left, right = client.refine_items([Item(primary, secondary), Item(other_primary, other_secondary)], k=1)
 
+or one filter for several ways of wearing:
+
+    design = client.refine_conditions([Condition(closed, label="closed"), Condition(pressed, label="pressed")])
+
 It uses the service's binary form, and JSON where needed, over kept connections. It needs NumPy and httpx and
 nothing else of the project.
 """
 
 from prime_anc_client.calibration import Bands, Calibration, Finding, Take, Verdict
-from prime_anc_client.client import Client, Design, Item
+from prime_anc_client.client import Client, Condition, ConditionEffect, Design, Item, Loop
 from prime_anc_client.errors import (
     ClientError,
     NotReached,
@@ -39,9 +43,12 @@ __all__ = [
     "Calibration",
     "Client",
     "ClientError",
+    "Condition",
+    "ConditionEffect",
     "Design",
     "Finding",
     "Item",
+    "Loop",
     "NotReached",
     "OverQuota",
     "Refused",

@@ -17,7 +17,14 @@ from numpy.typing import ArrayLike, NDArray
 from prime_anc_client.calibration import Calibration, Sign, Take, read_calibration
 from prime_anc_client.errors import NotReached, Refused, UnknownAnswer, from_answer, from_document
 from prime_anc_client.transport import Transport
-from prime_anc_client.wire import document, encode, encode_json, encode_takes
+from prime_anc_client.wire import (
+    condition_document,
+    document,
+    encode,
+    encode_json,
+    encode_takes,
+    joint_document,
+)
 
 Profile = Literal["fast", "fine", "paper"]
 
@@ -40,6 +47,7 @@ class Design:
     taps: float32 [2048], causal, 48 kHz, in the sign asked for, read-only. model_digest: of the model that made it.
     n_applied: Gauss-Newton updates. noise_reduction_db: predicted mean, 50 Hz to 5 kHz, positive is quieter.
     amplification_db: predicted mean over bands of how much louder they get. warnings: codes. timings_ms: by stage.
+    conditions, loop: of `Client.refine_conditions`; the other figures are weighted means over the conditions then.
     """
 
     taps: NDArray[np.float32]
@@ -49,6 +57,48 @@ class Design:
     amplification_db: float
     warnings: tuple[str, ...]
     timings_ms: dict[str, float]
+    conditions: tuple[ConditionEffect, ...] = ()
+    loop: Loop | None = None
+
+
+@dataclass(frozen=True)
+class ConditionEffect:
+    """What a filter is predicted to do in one of several conditions, dB. left_out_noise_reduction_db: what one
+    designed on the others does there, with `leave_one_out`."""
+
+    label: str
+    noise_reduction_db: float
+    amplification_db: float
+    left_out_noise_reduction_db: float | None = None
+
+
+@dataclass(frozen=True)
+class Loop:
+    """The loop through the feedback path; of several conditions, the worst of each figure. loss_db: mean noise
+    reduction that its margins cost."""
+
+    stable: bool
+    gain_margin_db: float
+    phase_margin_deg: float
+    peak_db: float
+    peak_hz: float
+    loss_db: float
+
+
+@dataclass(frozen=True, eq=False)
+class Condition:
+    """One seating, direction or way of wearing that a filter shall serve.
+
+    primary, secondary, coherence: as in `Client.synthesize`; a calibration replaces all three. feedback:
+    loudspeaker to outer microphone, of the same kind as the other paths. weight: above 0, relative to the others.
+    """
+
+    primary: ArrayLike | Calibration
+    secondary: ArrayLike | None = None
+    coherence: ArrayLike | None = None
+    feedback: ArrayLike | None = None
+    weight: float = 1.0
+    label: str = ""
 
 
 @dataclass(frozen=True, eq=False)
@@ -166,6 +216,53 @@ class Client:
         """
         item = Item(primary, secondary, coherence, reference_psd, model, method, sign, max_gain_db)
         return self._design("/refine", item, _present(k=k, profile=profile), deadline_ms)
+
+    def refine_conditions(
+        self,
+        conditions: Sequence[Condition],
+        *,
+        k: int = 3,
+        profile: Profile = "fast",
+        leave_one_out: bool = False,
+        latency_samples: float = 0.0,
+        min_gain_margin_db: float | None = None,
+        min_phase_margin_deg: float | None = None,
+        reference_psd: ArrayLike | None = None,
+        model: str | None = None,
+        method: str = "prime",
+        sign: Sign | None = None,
+        max_gain_db: float | None = None,
+        deadline_ms: float | None = None,
+    ) -> Design:
+        """One filter for 1 to 16 conditions, with what it does in each.
+
+        leave_one_out: also design on all other conditions for each one. latency_samples: delay of the signal chain
+        that no secondary path holds. min_gain_margin_db, min_phase_margin_deg: of the loops through the feedback
+        paths; default 6 dB and 30 degrees. sign: default: that of the calibrations, else `minus`. The other
+        arguments are those of `refine`. Raises ValueError for arrays of a wrong shape, and ClientError.
+        """
+        paths = [_paths_of(Item(each.primary, each.secondary, each.coherence, sign=sign)) for each in conditions]
+        signs = {each.sign for each in paths}
+        if len(signs) > 1:
+            raise ValueError("conditions: calibrations of both signs; give `sign`, or calibrate with one")
+        documents = [
+            condition_document(*own[:3], each.feedback, each.weight, each.label)
+            for each, own in zip(conditions, paths, strict=True)
+        ]
+        body = joint_document(
+            documents,
+            reference_psd,
+            max_gain_db,
+            latency_samples=latency_samples,
+            min_gain_margin_db=min_gain_margin_db,
+            min_phase_margin_deg=min_phase_margin_deg,
+            model=model,
+            method=method,
+            sign=next(iter(signs), "minus"),
+        )
+        options = _present(k=k, profile=profile, leave_one_out="true" if leave_one_out else None)
+        answer = self._post("/refine", encode_json(body), options, deadline_ms, content_type=_JSON, accept=_JSON)
+        return _parse(lambda found: _read_design(json.loads(found.content)), answer)
 
     def synthesize_items(
         self, items: Sequence[Item], *, deadline_ms: float | None = None
@@ -374,6 +471,11 @@ def _read_item(found: dict[str, Any]) -> Design | Refused:
         # `primary.impulse_response` in JSON is the argument `primary`.
         problem.field = problem.field and problem.field.split(".")[0]
         return problem
+    return _read_design(found)
+
+
+def _read_design(found: dict[str, Any]) -> Design:
+    """A filter in JSON."""
     taps = _checked_taps(np.array(found["fir"], np.float32))
     taps.flags.writeable = False
     prediction = found["prediction"]
@@ -385,6 +487,16 @@ def _read_item(found: dict[str, Any]) -> Design | Refused:
         amplification_db=prediction["amplification_db"],
         warnings=tuple(each["code"] for each in found["warnings"]),
         timings_ms={name: spent for name, spent in found["timings_ms"].items() if spent is not None},
+        conditions=tuple(
+            ConditionEffect(
+                each["label"],
+                each["mean_noise_reduction_db"],
+                each["amplification_db"],
+                each.get("left_out_noise_reduction_db"),
+            )
+            for each in prediction.get("conditions", ())
+        ),
+        loop=Loop(**found["loop"]) if "loop" in found else None,
     )
 
 

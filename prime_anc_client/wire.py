@@ -49,7 +49,44 @@ def document(
 ) -> dict[str, object]:
     """A design request in JSON, with the options that are not None. Raises ValueError as `encode`."""
     arrays = _arrays(primary, secondary, coherence=coherence, reference_psd=reference_psd)
-    members: dict[str, object] = {"sample_rate": _RATE_HZ}
+    return {"sample_rate": _RATE_HZ} | _members(arrays) | _options(max_gain_db, options)
+
+
+def condition_document(
+    primary: ArrayLike,
+    secondary: ArrayLike,
+    coherence: ArrayLike | None,
+    feedback: ArrayLike | None,
+    weight: float,
+    label: str,
+) -> dict[str, object]:
+    """One of several conditions in JSON. Raises ValueError as `encode`."""
+    members = _members(_arrays(primary, secondary, coherence=coherence))
+    if feedback is not None:
+        members["feedback"] = _members(_arrays(primary, feedback))["secondary"]
+    return members | {"weight": _numbers(np.asarray(weight)), "label": label}
+
+
+def joint_document(
+    conditions: Sequence[dict[str, object]],
+    reference_psd: ArrayLike | None,
+    max_gain_db: float | None,
+    **options: object,
+) -> dict[str, object]:
+    """A request for one filter that serves several conditions."""
+    psd = {} if reference_psd is None else {"reference_psd": _narrow(np.asarray(reference_psd), "<f4")}
+    head: dict[str, object] = {"sample_rate": _RATE_HZ, "conditions": list(conditions)}
+    return head | _members(psd) | _options(max_gain_db, options)
+
+
+def _options(max_gain_db: float | None, options: dict[str, object]) -> dict[str, object]:
+    limit = {} if max_gain_db is None else {"max_gain_db": _numbers(np.asarray(max_gain_db))}
+    return limit | {name: value for name, value in options.items() if value is not None}
+
+
+def _members(arrays: dict[str, Any]) -> dict[str, object]:
+    """Arrays as fields of a request."""
+    members: dict[str, object] = {}
     for name, array in arrays.items():
         if name not in ("primary", "secondary"):
             members[name] = _numbers(array)
@@ -57,9 +94,7 @@ def document(
             members[name] = {"complex64": base64.b64encode(array.tobytes()).decode()}
         else:
             members[name] = {"impulse_response": _numbers(array)}
-    if max_gain_db is not None:
-        members["max_gain_db"] = _numbers(np.asarray(max_gain_db))
-    return members | {name: value for name, value in options.items() if value is not None}
+    return members
 
 
 def _numbers(values: NDArray[Any]) -> Any:

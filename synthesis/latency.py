@@ -6,12 +6,10 @@ from dataclasses import replace
 
 import numpy as np
 
-from synthesis.backends.base import Complex64, Condition, DesignInput, Float32
+from synthesis.backends.base import MAX_LATENCY_SAMPLES, Complex64, Condition, DesignInput, Float32
 from synthesis.backends.methods import spectrum
 from synthesis.conventions import DESIGN_N_FFT, N_BINS
 from synthesis.errors import InvalidOption
-
-MAX_LATENCY_SAMPLES = 1024.0
 
 
 def with_latency(ear: DesignInput) -> DesignInput:

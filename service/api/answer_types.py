@@ -93,6 +93,34 @@ class Sensitivity(TypedDict):
 
 
 @_documented
+class ConditionPrediction(TypedDict):
+    """What the filter will do in one of several conditions."""
+
+    label: str
+    mean_noise_reduction_db: float
+    amplification_db: float
+    noise_reduction_db: PerBand
+    left_out_noise_reduction_db: NotRequired[float]
+    """Mean of a filter designed on the other conditions, with `leave_one_out`."""
+
+
+@_documented
+class Loop(TypedDict):
+    """The loop of filter and feedback path; of several conditions, the worst of each figure."""
+
+    stable: bool
+    gain_margin_db: float
+    """By how much the loop may become louder before it howls; at most 120."""
+    phase_margin_deg: float
+    """Distance of the loop's phase from -1 where its gain is one; 180 where it never is."""
+    peak_db: float
+    """Largest loop gain |W F|."""
+    peak_hz: float
+    loss_db: float
+    """Mean noise reduction that keeping the margins costs."""
+
+
+@_documented
 class Prediction(TypedDict):
     """What the filter will do."""
 
@@ -116,6 +144,9 @@ class Prediction(TypedDict):
     """Largest |W|."""
     control_rms: float
     """RMS of the loudspeaker signal, in the unit of the reference."""
+    worst_noise_reduction_db: NotRequired[float]
+    """Of several conditions, the lowest mean; the other figures are weighted means over them."""
+    conditions: NotRequired[list[ConditionPrediction]]
 
 
 @_documented
@@ -156,6 +187,8 @@ class Design(TypedDict):
     model: Model
     refinement: Refinement
     prediction: Prediction
+    loop: NotRequired[Loop]
+    """With a `feedback`; the prediction is of the closed loop then."""
     warnings: list[Warning_]
     timings_ms: Timings
 

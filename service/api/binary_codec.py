@@ -1,103 +1,155 @@
 """The binary body: a header of 32 bytes, then float32 or complex64, little-endian throughout.
 
     4s magic "PRME" | u16 version 1 | u16 flags | u32 length of primary | u32 length of secondary
-    u32 sample rate, Hz | u32 CRC-32 of the payload | 8 zero bytes
-    primary | secondary | coherence, with flag bit 1
+    u32 sample rate, Hz | u32 CRC-32 of the payload | u16 number of conditions, 0 for one | 6 zero bytes
+    with flag bit 2, float32 weights, one for each condition
+    for each condition: primary | secondary | coherence, with flag bit 1 | feedback, with flag bit 3
 
 Flag bit 0: impulse responses (float32) instead of one-sided spectra (complex64). Flag bit 1: a float32 coherence
-follows, on the spectra's grid, or on the design grid with impulse responses. Lengths count elements.
+follows, on the spectra's grid, or on the design grid with impulse responses. Flag bit 2: several conditions for one
+filter, whose paths all have the same lengths. Flag bit 3: a feedback path follows, of the secondary path's length.
+Lengths count elements.
 """
 
 from __future__ import annotations
 
 import struct
 import zlib
-from typing import NamedTuple
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
+from service.api.request_types import naming
+from service.api.resampling import PathsOfCondition
 from service.api.validation import Path, check_coherence, check_pair, check_path, check_rate
 from service.errors import Problem
-from synthesis.backends.base import Float32
+from synthesis.backends.base import MAX_CONDITIONS, Float32
 from synthesis.conventions import N_BINS
 
 MAGIC = b"PRME"
 VERSION = 1
 IMPULSE_RESPONSES = 1
 COHERENCE = 2
+CONDITIONS = 4
+FEEDBACK = 8
 
-_HEADER = struct.Struct("<4sHHIIII8s")
+_HEADER = struct.Struct("<4sHHIIIIH6s")
 HEADER_BYTES = _HEADER.size
 
 
-class Paths(NamedTuple):
-    """The content of a binary body. The arrays are views of the body, not copies."""
-
-    primary: Path
-    secondary: Path
-    coherence: Float32 | None
-
-
-def decode(body: bytes | bytearray) -> Paths:
-    """Read a binary body; Problem 400 if it is malformed, 422 if its numbers are unusable."""
+def decode(body: bytes | bytearray) -> list[PathsOfCondition]:
+    """Read a binary body; Problem 400 if it is malformed, 422 if its numbers are unusable. The arrays are views of
+    the body, not copies."""
     if len(body) < HEADER_BYTES:
         raise Problem(
             "bad-length",
             f"the body has {len(body)} bytes; the header alone has {HEADER_BYTES}; send the whole body",
         )
-    magic, version, flags, n_primary, n_secondary, rate, checksum, reserved = _HEADER.unpack_from(body)
+    magic, version, flags, n_primary, n_secondary, rate, checksum, n_conditions, reserved = _HEADER.unpack_from(
+        body
+    )
     if magic != MAGIC:
         raise Problem("bad-magic", f"the body starts with {magic!a}; start it with {MAGIC!a}")
     if version != VERSION:
         raise Problem("bad-version", f"version {version} is not supported; send version {VERSION}")
-    if flags & ~(IMPULSE_RESPONSES | COHERENCE) or any(reserved):
+    is_joint = bool(flags & CONDITIONS)
+    known = IMPULSE_RESPONSES | COHERENCE | CONDITIONS | FEEDBACK
+    if flags & ~known or any(reserved) or is_joint != bool(n_conditions):
         raise Problem(
-            "bad-flags", f"flags {flags:#06x}, reserved bytes {reserved.hex()}: set no flag bits except 0 and 1"
+            "bad-flags",
+            f"flags {flags:#06x}, {n_conditions} conditions, reserved bytes {reserved.hex()}: set no flag bits "
+            "except 0 to 3, and a number of conditions only with bit 2",
         )
+    if n_conditions > MAX_CONDITIONS:
+        found = f"conditions: {n_conditions} conditions; send 1 to {MAX_CONDITIONS}"
+        raise Problem("out-of-range", found, "conditions")
     element = np.dtype("<f4" if flags & IMPULSE_RESPONSES else "<c8")
     n_coherence = 0
     if flags & COHERENCE:
         n_coherence = N_BINS if flags & IMPULSE_RESPONSES else n_primary
-    expected = HEADER_BYTES + element.itemsize * (n_primary + n_secondary) + 4 * n_coherence
+    n_feedback = n_secondary if flags & FEEDBACK else 0
+    n_pairs = n_conditions if is_joint else 1
+    n_weights = n_pairs if is_joint else 0
+    n_elements = n_primary + n_secondary + n_feedback
+    expected = HEADER_BYTES + 4 * n_weights + n_pairs * (element.itemsize * n_elements + 4 * n_coherence)
     if len(body) != expected:
         raise Problem(
             "bad-length",
-            f"the body has {len(body)} bytes instead of {expected}: {n_primary} + {n_secondary} elements of "
-            f"{element.itemsize} bytes, {n_coherence} of 4 and a header of {HEADER_BYTES}",
+            f"the body has {len(body)} bytes instead of {expected}: {n_pairs} times {n_primary} + {n_secondary} + "
+            f"{n_feedback} elements of {element.itemsize} bytes and {n_coherence} of 4, {n_weights} weights and a "
+            f"header of {HEADER_BYTES}",
         )
-    found = zlib.crc32(memoryview(body)[HEADER_BYTES:])
-    if found != checksum:
+    found_sum = zlib.crc32(memoryview(body)[HEADER_BYTES:])
+    if found_sum != checksum:
         raise Problem(
             "bad-checksum",
-            f"the payload has the CRC-32 {found:#010x}, but its header has {checksum:#010x}; send it again",
+            f"the payload has the CRC-32 {found_sum:#010x}, but its header has {checksum:#010x}; send it again",
         )
     check_rate(rate)
-    end = HEADER_BYTES + element.itemsize * n_primary
-    primary = np.frombuffer(body, element, n_primary, HEADER_BYTES)
-    secondary = np.frombuffer(body, element, n_secondary, end)
-    check_path(primary, "primary")
-    check_path(secondary, "secondary")
-    check_pair(primary, secondary)
-    coherence = None
-    if flags & COHERENCE:
-        coherence = np.frombuffer(body, "<f4", n_coherence, end + element.itemsize * n_secondary)
-        check_coherence(coherence)
-    return Paths(primary, secondary, coherence)
+    place = HEADER_BYTES
+
+    def take(kind: Any, n: int) -> NDArray[Any]:
+        nonlocal place
+        values = np.frombuffer(body, kind, n, place)
+        place += values.nbytes
+        return values
+
+    weights = take("<f4", n_weights).tolist() or [1.0]
+    conditions = []
+    for n, weight in enumerate(weights):
+        primary, secondary = take(element, n_primary), take(element, n_secondary)
+        coherence = take("<f4", n_coherence) if flags & COHERENCE else None
+        feedback = take(element, n_feedback) if flags & FEEDBACK else None
+        own = PathsOfCondition(primary, secondary, coherence, feedback, weight)
+        if is_joint:
+            with naming(f"conditions.{n}"):
+                check_condition(own)
+        else:
+            check_condition(own)
+        conditions.append(own)
+    return conditions
+
+
+def check_condition(sent: PathsOfCondition) -> None:
+    """What holds for the numbers of one condition, however they were sent; Problem names the field."""
+    check_path(sent.primary, "primary")
+    check_path(sent.secondary, "secondary")
+    check_pair(sent.primary, sent.secondary)
+    if sent.coherence is not None:
+        check_coherence(sent.coherence)
+    if sent.feedback is not None:
+        check_path(sent.feedback, "feedback")
+    if not 0 < sent.weight < np.inf:
+        raise Problem("out-of-range", f"weight: {sent.weight} is not a number above 0", "weight")
 
 
 def encode(primary: Path, secondary: Path, coherence: Float32 | None = None, sample_rate: int = 48_000) -> bytes:
-    """The inverse of `decode`, for clients. Both paths have the same type, float32 or complex64."""
-    flags = COHERENCE if coherence is not None else 0
-    element = "<c8"
-    if not np.iscomplexobj(primary):
-        flags |= IMPULSE_RESPONSES
-        element = "<f4"
-    payload = primary.astype(element).tobytes() + secondary.astype(element).tobytes()
-    if coherence is not None:
-        payload += coherence.astype("<f4").tobytes()
-    header = _HEADER.pack(
-        MAGIC, VERSION, flags, len(primary), len(secondary), sample_rate, zlib.crc32(payload), bytes(8)
-    )
+    """The inverse of `decode` for one condition. Both paths have the same type, float32 or complex64."""
+    return _encoded([PathsOfCondition(primary, secondary, coherence)], sample_rate, 0)
+
+
+def encode_conditions(conditions: Sequence[PathsOfCondition], sample_rate: int = 48_000) -> bytes:
+    """The inverse of `decode` for several conditions. All have the same fields, lengths and types."""
+    return _encoded(conditions, sample_rate, len(conditions))
+
+
+def _encoded(conditions: Sequence[PathsOfCondition], sample_rate: int, n_conditions: int) -> bytes:
+    first = conditions[0]
+    flags, element = (0, "<c8") if np.iscomplexobj(first.primary) else (IMPULSE_RESPONSES, "<f4")
+    flags |= COHERENCE * (first.coherence is not None) | FEEDBACK * (first.feedback is not None)
+    parts = []
+    if n_conditions:
+        flags |= CONDITIONS
+        parts.append(np.array([each.weight for each in conditions], "<f4"))
+    for each in conditions:
+        parts += [each.primary.astype(element), each.secondary.astype(element)]
+        parts += [] if each.coherence is None else [each.coherence.astype("<f4")]
+        parts += [] if each.feedback is None else [each.feedback.astype(element)]
+    payload = b"".join(part.tobytes() for part in parts)
+    lengths = len(first.primary), len(first.secondary)
+    header = _HEADER.pack(MAGIC, VERSION, flags, *lengths, sample_rate, zlib.crc32(payload), n_conditions, bytes(6))
     return header + payload
 
 

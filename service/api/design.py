@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from starlette.requests import Request
@@ -14,26 +14,41 @@ from service.api import json_answers as answers
 from service.api.context import Service, admitted_of, disconnect_of, service_of
 from service.api.json_answers import Answered, Stopwatch
 from service.api.negotiation import BINARY, JSON, body_type, negotiate_answer, receive_body
-from service.api.query_options import BINARY_OPTIONS, DEFAULT_UPDATES, REFINE_OPTIONS, Options, read_options
-from service.api.request_types import DesignBody, EvaluateBody, Sign, items_of, read_object
-from service.api.resampling import design_input, n_points
+from service.api.query_options import (
+    BINARY_OPTIONS,
+    DEFAULT_UPDATES,
+    REFINE_OPTIONS,
+    SYNTHESIZE_OPTIONS,
+    Options,
+    read_options,
+)
+from service.api.request_types import (
+    ConditionBody,
+    ConditionsBody,
+    DesignBody,
+    EvaluateBody,
+    Sign,
+    items_of,
+    read_object,
+)
+from service.api.resampling import PathsOfCondition, design_input, joint_input, n_points
 from service.api.validation import Path
 from service.api.warnings import collect_warnings
 from service.engine.types import DesignAnswer, Disconnected
 from service.errors import Problem, to_problem
-from synthesis.backends.base import DesignInput, DesignOptions
+from synthesis.backends.base import DesignInput, DesignOptions, Float32
 from synthesis.errors import SynthesisError
 from synthesis.profiles import profile_for_resolution
 
 
 @dataclass(frozen=True, eq=False)
 class DesignRequest:
-    """A request for one filter. sent: primary and secondary path before resampling."""
+    """A request for one filter. sent: all its paths before resampling."""
 
     model: str | None
     options: DesignOptions
     sign: Sign
-    sent: tuple[Path, Path]
+    sent: Sequence[Path]
     input: DesignInput
 
     async def answered(self, service: Service, due: float, disconnected: Disconnected) -> Answered:
@@ -52,7 +67,7 @@ class DesignRequest:
 async def synthesize(request: Request) -> Response:
     """Options are fields of a JSON body, or query parameters with a binary body. A JSON body may hold up to 16
     requests in `items`, for example both ears; the answer then has a filter or a problem for each, in order."""
-    return await _design(request, options=(), default_updates=0)
+    return await _design(request, options=SYNTHESIZE_OPTIONS, default_updates=0)
 
 
 async def refine(request: Request) -> Response:
@@ -94,22 +109,69 @@ async def _design(request: Request, options: tuple[str, ...], default_updates: i
 
 
 def _from_binary(body: bytearray, asked: Options) -> DesignRequest:
-    paths = binary_codec.decode(body)
-    used = design_input(*paths, None, asked.max_gain_db)
-    options = _options(asked.method, asked, paths[:2])
-    return DesignRequest(asked.model, options, asked.sign, paths[:2], used)
+    return make_request(
+        binary_codec.decode(body),
+        model=asked.model,
+        method=asked.method,
+        sign=asked.sign,
+        n_updates=asked.k,
+        profile=asked.profile,
+        is_left_out=asked.leave_one_out,
+        max_gain_db=asked.max_gain_db,
+        latency_samples=asked.latency_samples,
+        min_gain_margin_db=asked.min_gain_margin_db,
+        min_phase_margin_deg=asked.min_phase_margin_deg,
+    )
 
 
 def _from_json(document: object, asked: Options) -> DesignRequest:
-    read = read_object(DesignBody, document)
-    sent = read.primary, read.secondary
-    used = design_input(*sent, read.coherence, read.reference_psd, float(read.max_gain_db))
-    return DesignRequest(read.model, _options(read.method, asked, sent), read.sign, sent, used)
+    is_joint = isinstance(document, dict) and "conditions" in document
+    read = read_object(ConditionsBody, document) if is_joint else read_object(DesignBody, document)
+    return make_request(
+        [
+            PathsOfCondition(each.primary, each.secondary, each.coherence, each.feedback, *_weight_and_label(each))
+            for each in read.conditions
+        ],
+        model=read.model,
+        method=read.method,
+        sign=read.sign,
+        n_updates=asked.k,
+        profile=asked.profile,
+        is_left_out=asked.leave_one_out,
+        reference_psd=read.reference_psd,
+        max_gain_db=float(read.max_gain_db),
+        latency_samples=float(read.latency_samples),
+        min_gain_margin_db=float(read.min_gain_margin_db),
+        min_phase_margin_deg=float(read.min_phase_margin_deg),
+    )
 
 
-def _options(method: str, asked: Options, sent: Iterable[Path]) -> DesignOptions:
-    """The options, with `fine` instead of `fast` if the paths are finer than the grid of `fast`."""
-    return DesignOptions(method, asked.k, profile_for_resolution(asked.profile, max(map(n_points, sent))))
+def _weight_and_label(read: ConditionBody | DesignBody) -> tuple[float, str]:
+    return (float(read.weight), read.label) if isinstance(read, ConditionBody) else (1.0, "")
+
+
+def make_request(
+    conditions: Sequence[PathsOfCondition],
+    *,
+    model: str | None,
+    method: str,
+    sign: Sign,
+    n_updates: int,
+    profile: str,
+    is_left_out: bool,
+    max_gain_db: float,
+    reference_psd: Float32 | None = None,
+    **limits: float,
+) -> DesignRequest:
+    """The request for one filter that serves all conditions. limits: further fields of `DesignInput`.
+
+    The profile is `fine` instead of `fast` if the paths are finer than the grid of `fast`.
+    """
+    used = joint_input(conditions, reference_psd, max_gain_db, **limits)
+    sent = [path for each in conditions for path in (each.primary, each.secondary)]
+    profile = profile_for_resolution(profile, max(map(n_points, sent)))
+    options = DesignOptions(method, n_updates, profile, is_left_out, len(conditions))
+    return DesignRequest(model, options, sign, sent, used)
 
 
 async def _design_items(request: Request, items: list[object], asked: Options, watch: Stopwatch) -> Response:

@@ -24,6 +24,14 @@ PATHS: Json = {
     "secondary": {"impulse_response": [0.0, 0.9, -0.3, 0.1]},
     "sample_rate": 48_000,
 }
+CONDITIONS: Json = {
+    "conditions": [
+        {name: PATHS[name] for name in ("primary", "secondary")} | {"label": label, "weight": weight}
+        for label, weight in (("closed", 2.0), ("pressed", 1.0))
+    ],
+    "sample_rate": 48_000,
+}
+
 _RESPONSES = [np.array(PATHS[path]["impulse_response"], np.float32) for path in ("primary", "secondary")]
 PATHS_BINARY = binary_codec.encode(_RESPONSES[0], _RESPONSES[1])
 

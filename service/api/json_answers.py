@@ -18,6 +18,7 @@ from service.engine.types import DesignAnswer
 from service.errors import Problem
 from synthesis.backends.base import Float32, Prediction
 from synthesis.conventions import SAMPLE_RATE_HZ, STAGES
+from synthesis.prediction import ConditionPrediction
 
 CORE_STAGES = ("path_ratio", "generate", "reconstruct", "refine")
 
@@ -76,7 +77,7 @@ def design_json(answered: Answered, watch: Stopwatch) -> tuple[bytes, Times]:
 def design_document(answered: Answered) -> answer_types.Design:
     """The JSON answer to a design, without its times."""
     answer = answered.answer
-    return {  # type: ignore[typeddict-item]  # the times are appended to the encoded rest
+    document: answer_types.Design = {  # type: ignore[typeddict-item]  # the times are appended to the encoded rest
         "fir": answered.taps,
         "sample_rate": SAMPLE_RATE_HZ,
         "sign": answered.sign,
@@ -86,6 +87,9 @@ def design_document(answered: Answered) -> answer_types.Design:
         "prediction": prediction_document(answer.design.prediction),
         "warnings": answered.warnings,
     }
+    if answer.design.loop is not None:
+        document["loop"] = asdict(answer.design.loop)  # type: ignore[typeddict-item]
+    return document
 
 
 def items_json(outcomes: Sequence[Answered | Problem], watch: Stopwatch) -> tuple[bytes, Times]:
@@ -158,7 +162,7 @@ def refinement_document(answer: DesignAnswer) -> answer_types.Refinement:
 
 def prediction_document(prediction: Prediction) -> answer_types.Prediction:
     """The `prediction` of an answer."""
-    return {
+    document: answer_types.Prediction = {
         "basis": prediction.basis,
         "band_centre_hz": BAND_CENTRE_HZ,
         "noise_reduction_db": prediction.noise_reduction_db,
@@ -177,6 +181,25 @@ def prediction_document(prediction: Prediction) -> answer_types.Prediction:
         "max_gain_db": prediction.max_gain_db,
         "control_rms": prediction.control_rms,
     }
+    if prediction.conditions:
+        conditions = prediction.conditions
+        document["worst_noise_reduction_db"] = min(each.prediction.mean_noise_reduction_db for each in conditions)
+        document["conditions"] = [_condition_document(each) for each in conditions]
+    return document
+
+
+def _condition_document(condition: ConditionPrediction) -> answer_types.ConditionPrediction:
+    """One of `prediction.conditions`."""
+    prediction = condition.prediction
+    document: answer_types.ConditionPrediction = {
+        "label": condition.label,
+        "mean_noise_reduction_db": prediction.mean_noise_reduction_db,
+        "amplification_db": prediction.amplification_db,
+        "noise_reduction_db": prediction.noise_reduction_db,
+    }
+    if condition.left_out is not None:
+        document["left_out_noise_reduction_db"] = condition.left_out.mean_noise_reduction_db
+    return document
 
 
 def _dumped(document: Any) -> bytes:

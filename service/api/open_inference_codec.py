@@ -1,9 +1,14 @@
 """The Open Inference Protocol v2 and its binary tensor extension: request and answer types, and their codec.
 
     primary, secondary   FP32 [bins, 2]   spectra: real and imaginary part of each bin
-    reference_psd        FP32 [bins]      optional
+    feedback             FP32 [bins, 2]   optional
     coherence            FP32 [bins]      optional
+    reference_psd        FP32 [bins]      optional
+    weight               FP32 [conditions]   optional
     fir                  FP32 [2048]      the answer
+
+For one filter that serves several conditions, each of the first four has a further dimension in front, [conditions,
+bins, 2] and [conditions, bins].
 
 The JSON object describes every tensor. Its numbers are in `data`, flat or in rows, or, if the tensor has a
 parameter `binary_data_size`, follow the object as little-endian float32, in the order of the tensors; the header
@@ -15,7 +20,10 @@ https://github.com/triton-inference-server/server (docs/protocol/extension_binar
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import asdict
 from time import perf_counter
 from typing import Annotated, Any, Literal, NotRequired
 
@@ -26,24 +34,44 @@ from typing_extensions import TypedDict
 
 from service.api import validation
 from service.api.answer_types import Taps
-from service.api.binary_codec import encode_taps
-from service.api.design import DesignRequest
+from service.api.binary_codec import check_condition, encode_taps
+from service.api.design import DesignRequest, make_request
 from service.api.json_answers import Answered, Stopwatch, Times, prediction_document, refinement_document
 from service.api.json_parsing import LongList
 from service.api.query_options import DEFAULT_UPDATES
-from service.api.request_types import MAX_GAIN_RANGE_DB, Method, Profile, Sign, from_validation, narrow, numbers
-from service.api.resampling import design_input, n_points
+from service.api.request_types import (
+    MAX_GAIN_MARGIN_DB,
+    MAX_GAIN_RANGE_DB,
+    MAX_PHASE_MARGIN_DEG,
+    Method,
+    Profile,
+    Sign,
+    from_validation,
+    naming,
+    narrow,
+    numbers,
+)
+from service.api.resampling import PathsOfCondition
 from service.api.validation import Path
 from service.errors import Problem
-from synthesis.backends.base import DEFAULT_MAX_GAIN_DB, DesignOptions, Float32
+from synthesis.backends.base import (
+    DEFAULT_GAIN_MARGIN_DB,
+    DEFAULT_MAX_GAIN_DB,
+    DEFAULT_PHASE_MARGIN_DEG,
+    MAX_CONDITIONS,
+    MAX_LATENCY_SAMPLES,
+    Float32,
+)
 from synthesis.conventions import N_TAPS
-from synthesis.profiles import MAX_UPDATES, profile_for_resolution
+from synthesis.profiles import MAX_UPDATES
 
 HEADER_LENGTH = "Inference-Header-Content-Length"
 EXTENSIONS = ("binary_tensor_data", "parameters")
 PLATFORM = "prime-anc"
 OUTPUT = "fir"
-INPUT_RANK = {"primary": 2, "secondary": 2, "reference_psd": 1, "coherence": 1}
+INPUT_RANK = {"primary": 2, "secondary": 2, "feedback": 2, "coherence": 1, "reference_psd": 1, "weight": 1}
+"""Dimensions of the inputs of one condition."""
+PER_CONDITION = ("primary", "secondary", "feedback", "coherence")
 REQUIRED = ("primary", "secondary")
 
 _NUMBERS: dict[str, Any] = {"type": "array", "items": {"type": "number"}}
@@ -67,9 +95,9 @@ class InputParameters(_Strict):
 class InferenceInput(_Strict):
     """One input tensor."""
 
-    name: Literal["primary", "secondary", "reference_psd", "coherence"]
-    shape: list[int] = Field(min_length=1, max_length=2)
-    """[bins, 2] of a path, [bins] of the others."""
+    name: Literal["primary", "secondary", "feedback", "coherence", "reference_psd", "weight"]
+    shape: list[int] = Field(min_length=1, max_length=3)
+    """[bins, 2] of a path, [bins] of a quantity per bin; of several conditions, with their number in front."""
     datatype: Literal["FP32"]
     parameters: InputParameters = InputParameters()
     data: Annotated[Any, WithJsonSchema(_DATA)] = None
@@ -98,6 +126,10 @@ class InferenceParameters(_Strict):
     profile: Profile = "fast"
     sign: Sign = "minus"
     max_gain_db: float = Field(default=DEFAULT_MAX_GAIN_DB, ge=MAX_GAIN_RANGE_DB[0], le=MAX_GAIN_RANGE_DB[1])
+    latency_samples: float = Field(default=0.0, ge=0, le=MAX_LATENCY_SAMPLES)
+    min_gain_margin_db: float = Field(default=DEFAULT_GAIN_MARGIN_DB, ge=0, le=MAX_GAIN_MARGIN_DB)
+    min_phase_margin_deg: float = Field(default=DEFAULT_PHASE_MARGIN_DEG, ge=0, le=MAX_PHASE_MARGIN_DEG)
+    leave_one_out: bool = False
     binary_data_output: bool = False
     """Whether the taps follow the JSON object in binary."""
 
@@ -110,7 +142,7 @@ class InferenceRequest(_Strict):
     model_name: str | None = None
     """Ignored: the URL names the model."""
     parameters: InferenceParameters = InferenceParameters()
-    inputs: list[InferenceInput] = Field(min_length=2, max_length=4)
+    inputs: list[InferenceInput] = Field(min_length=2, max_length=len(INPUT_RANK))
     outputs: list[InferenceOutput] = Field(default=[], max_length=1)
 
     @property
@@ -242,29 +274,68 @@ def design_request(request: InferenceRequest, attached: memoryview, model: str) 
     for name in REQUIRED:
         if name not in tensors:
             raise Problem("missing-field", f"inputs: {name} is missing; send it", "inputs")
-    paths: dict[str, Path] = {name: tensors[name].view(np.complex64) for name in REQUIRED}
-    for name, path in paths.items():
-        validation.check_path(path, name)
-    sent, coherence, psd = (
-        (paths["primary"], paths["secondary"]),
-        tensors.get("coherence"),
-        tensors.get("reference_psd"),
-    )
-    validation.check_together(*sent, coherence, psd)
+    n_conditions = _n_conditions(request.inputs)
+    psd, conditions = tensors.get("reference_psd"), []
+    for n, weight in enumerate(tensors.get("weight", np.ones(n_conditions or 1, np.float32)).tolist()):
+        own = {name: tensors[name].reshape(n_conditions or 1, -1)[n] for name in PER_CONDITION if name in tensors}
+        paths: dict[str, Path] = {
+            name: each.view(np.complex64) for name, each in own.items() if name != "coherence"
+        }
+        sent = PathsOfCondition(
+            paths["primary"], paths["secondary"], own.get("coherence"), paths.get("feedback"), weight
+        )
+        with naming(f"conditions.{n}") if n_conditions else nullcontext():
+            check_condition(sent)
+            validation.check_together(sent.primary, sent.secondary, sent.coherence, psd)
+        conditions.append(sent)
     given = request.parameters
-    used = design_input(*sent, coherence, psd, float(given.max_gain_db))
-    options = DesignOptions(given.method, given.k, profile_for_resolution(given.profile, max(map(n_points, sent))))
-    return DesignRequest(model, options, given.sign, sent, used)
+    return make_request(
+        conditions,
+        model=model,
+        method=given.method,
+        sign=given.sign,
+        n_updates=given.k,
+        profile=given.profile,
+        is_left_out=given.leave_one_out,
+        reference_psd=psd,
+        max_gain_db=float(given.max_gain_db),
+        latency_samples=float(given.latency_samples),
+        min_gain_margin_db=float(given.min_gain_margin_db),
+        min_phase_margin_deg=float(given.min_phase_margin_deg),
+    )
+
+
+def _n_conditions(inputs: Sequence[InferenceInput]) -> int:
+    """The number in front of the shapes, 0 if there is none; Problem where the shapes disagree."""
+    numbers = {
+        each.name: each.shape[0] if len(each.shape) > INPUT_RANK[each.name] else 0
+        for each in inputs
+        if each.name in PER_CONDITION
+    }
+    n = numbers["primary"]
+    if n > MAX_CONDITIONS:
+        raise Problem("out-of-range", f"inputs: {n} conditions; send 1 to {MAX_CONDITIONS}", "inputs")
+    if set(numbers.values()) != {n}:
+        found = ", ".join(f"{name} {each}" for name, each in numbers.items())
+        raise Problem(
+            "invalid-field", f"inputs: conditions in front of the shapes: {found}; send as many", "inputs"
+        )
+    weights = [each.shape[0] for each in inputs if each.name == "weight"]
+    if weights and weights[0] != max(n, 1):
+        raise Problem("invalid-field", f"inputs: {weights[0]} weights for {max(n, 1)} conditions", "inputs")
+    return n
 
 
 def _n_elements(tensor: InferenceInput, field: str) -> int:
     """Number of elements; Problem if the shape is not valid for this input."""
     shape = tensor.shape
     rank = INPUT_RANK[tensor.name]
-    if len(shape) != rank or shape[0] < 1 or (rank == 2 and shape[1] != 2):
-        expected = "[bins, 2]" if rank == 2 else "[bins]"
+    ranks = (rank, rank + 1) if tensor.name in PER_CONDITION else (rank,)
+    if len(shape) not in ranks or min(shape) < 1 or (rank == 2 and shape[-1] != 2):
+        expected = "[bins, 2] or [conditions, bins, 2]" if rank == 2 else "[bins] or [conditions, bins]"
+        expected = "[conditions]" if tensor.name == "weight" else expected
         raise Problem("invalid-field", f"{field}.shape: {shape} is invalid; send {expected}", f"{field}.shape")
-    return shape[0] * (shape[1] if rank == 2 else 1)
+    return math.prod(shape)
 
 
 def _from_json(tensor: InferenceInput, field: str) -> Float32:
@@ -335,6 +406,8 @@ def _parameters(answered: Answered, times: Times) -> dict[str, Any]:
     }
     found |= _dotted("refinement", refinement_document(answer))
     found |= _dotted("prediction", prediction_document(answer.design.prediction))
+    if answer.design.loop is not None:
+        found |= _dotted("loop", asdict(answer.design.loop))
     return found | _dotted("timings_ms", times)
 
 

@@ -20,7 +20,7 @@ from service.admission.deadlines import DEADLINE_HEADER
 from service.api.negotiation import BINARY, JSON
 from service.api.open_inference_codec import HEADER_LENGTH, InferenceError, InferenceRequest
 from service.api.query_options import DEFAULT_UPDATES
-from service.api.request_types import DesignBody, DesignItems, EvaluateBody, ExportBody, Profile
+from service.api.request_types import ConditionsBody, DesignBody, DesignItems, EvaluateBody, ExportBody, Profile
 from service.api.warnings import WARNINGS
 from service.calibration.takes import CalibrationBody
 from service.errors import PROBLEM_MEDIA_TYPE, PROBLEMS, RETRY_AFTER_S, Problem
@@ -34,6 +34,7 @@ Responses = dict[int | str, Json]
 TITLE = "PRIME-ANC"
 BODIES: tuple[type[BaseModel], ...] = (
     DesignBody,
+    ConditionsBody,
     DesignItems,
     EvaluateBody,
     ExportBody,
@@ -159,7 +160,13 @@ DEADLINE = parameter(
     "(`refinement.stopped` is `deadline`); if there is not enough for any filter, the answer is 503 at once.",
     "header",
 )
+LEAVE_ONE_OUT = parameter(
+    "leave_one_out",
+    {"type": "boolean", "default": False},
+    "Of several conditions, also predict for each what a filter designed on the others does there",
+)
 UPDATES = [
+    LEAVE_ONE_OUT,
     parameter(
         "k",
         {"type": "integer", "minimum": 0, "maximum": MAX_UPDATES, "default": DEFAULT_UPDATES},

@@ -9,17 +9,25 @@ from typing import NamedTuple, get_args
 
 from starlette.datastructures import QueryParams
 
-from service.api.request_types import MAX_GAIN_RANGE_DB, Profile, Sign
+from service.api.request_types import MAX_GAIN_MARGIN_DB, MAX_GAIN_RANGE_DB, MAX_PHASE_MARGIN_DEG, Profile, Sign
 from service.calibration.takes import MAX_N_WINDOWS
 from service.errors import Problem
-from synthesis.backends.base import DEFAULT_MAX_GAIN_DB
+from synthesis.backends.base import (
+    DEFAULT_GAIN_MARGIN_DB,
+    DEFAULT_MAX_GAIN_DB,
+    DEFAULT_PHASE_MARGIN_DEG,
+    MAX_LATENCY_SAMPLES,
+)
 from synthesis.backends.methods import METHODS
 from synthesis.profiles import MAX_UPDATES
 
-REFINE_OPTIONS = ("k", "profile")
-"""Query options of `/refine` with JSON and binary bodies."""
+SYNTHESIZE_OPTIONS = ("leave_one_out",)
+REFINE_OPTIONS = ("k", "profile", *SYNTHESIZE_OPTIONS)
+"""Query options of `/synthesize` and `/refine` with JSON and binary bodies."""
 
-BINARY_OPTIONS = ("model", "method", "sign", "max_gain_db")
+BINARY_OPTIONS = (
+    *("model", "method", "sign", "max_gain_db", "latency_samples", "min_gain_margin_db", "min_phase_margin_deg"),
+)
 """Query options of designs with a binary body; a JSON body has fields for them."""
 
 CALIBRATION_OPTIONS = ("model", "sign", "n_windows")
@@ -27,8 +35,15 @@ CALIBRATION_OPTIONS = ("model", "sign", "n_windows")
 
 DEFAULT_UPDATES = 3
 
+_NUMBERS = {
+    "latency_samples": (0.0, MAX_LATENCY_SAMPLES),
+    "min_gain_margin_db": (DEFAULT_GAIN_MARGIN_DB, MAX_GAIN_MARGIN_DB),
+    "min_phase_margin_deg": (DEFAULT_PHASE_MARGIN_DEG, MAX_PHASE_MARGIN_DEG),
+}
+"""Default and largest value; the smallest is 0."""
+
 # float() would also accept "1_0", " 3" and non-ASCII digits. 40 decimal places exceed any shortest float.
-_DECIMAL = re.compile(r"-?[0-9]{1,3}(\.[0-9]{1,40})?")
+_DECIMAL = re.compile(r"-?[0-9]{1,4}(\.[0-9]{1,40})?")
 
 
 class Options(NamedTuple):
@@ -41,6 +56,10 @@ class Options(NamedTuple):
     sign: Sign
     max_gain_db: float
     n_windows: int | None
+    leave_one_out: bool
+    latency_samples: float
+    min_gain_margin_db: float
+    min_phase_margin_deg: float
 
 
 def read_options(query: QueryParams, allowed: Iterable[str], default_updates: int) -> Options:
@@ -66,6 +85,11 @@ def read_options(query: QueryParams, allowed: Iterable[str], default_updates: in
         sign="plus" if _choice("sign", given.get("sign", "minus"), get_args(Sign)) == "plus" else "minus",
         max_gain_db=_gain(given["max_gain_db"]) if "max_gain_db" in given else DEFAULT_MAX_GAIN_DB,
         n_windows=_whole("n_windows", given["n_windows"], 1, MAX_N_WINDOWS) if "n_windows" in given else None,
+        leave_one_out=_choice("leave_one_out", given.get("leave_one_out", "false"), ("true", "false")) == "true",
+        **{
+            name: _number(name, given[name], high) if name in given else default
+            for name, (default, high) in _NUMBERS.items()
+        },
     )
 
 
@@ -81,6 +105,13 @@ def _whole(name: str, text: str, low: int, high: int) -> int:
     if not (text.isascii() and text.isdigit() and len(text) <= 3 and low <= int(text) <= high):
         raise Problem("out-of-range", f"{name}: {text[:40]!a} is not a whole number from {low} to {high}", name)
     return int(text)
+
+
+def _number(name: str, text: str, high: float) -> float:
+    value = float(text) if _DECIMAL.fullmatch(text) else math.nan
+    if not 0 <= value <= high:
+        raise Problem("out-of-range", f"{name}: {text[:40]!a} is not a number from 0 to {high:g}", name)
+    return value
 
 
 def _gain(text: str) -> float:

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import base64
 import binascii
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias, TypeVar
 
 import numpy as np
@@ -18,7 +20,14 @@ from service.api import validation
 from service.api.json_parsing import LongList, shortened
 from service.api.validation import Path
 from service.errors import Problem
-from synthesis.backends.base import DEFAULT_MAX_GAIN_DB, Float32
+from synthesis.backends.base import (
+    DEFAULT_GAIN_MARGIN_DB,
+    DEFAULT_MAX_GAIN_DB,
+    DEFAULT_PHASE_MARGIN_DEG,
+    MAX_CONDITIONS,
+    MAX_LATENCY_SAMPLES,
+    Float32,
+)
 from synthesis.backends.methods import METHODS
 from synthesis.conventions import N_TAPS, SAMPLE_RATE_HZ
 from synthesis.errors import InvalidOption
@@ -34,6 +43,7 @@ Profile = Literal["fast", "fine", "paper"]
 Sign = Literal["minus", "plus"]
 
 MAX_GAIN_RANGE_DB = (-20.0, 60.0)
+MAX_GAIN_MARGIN_DB, MAX_PHASE_MARGIN_DEG = 60.0, 90.0
 
 CALIBRATION_FIELDS = frozenset({"spectra", "bands", "verdict", "warnings", "timings_ms"})
 """Further fields of a calibration's answer: accepted, so that the answer can be sent unchanged, and ignored."""
@@ -166,6 +176,11 @@ _SPECTRUM = {
 }
 PathField = Annotated[Any, BeforeValidator(_path), WithJsonSchema(_SPECTRUM)]
 SeriesField = Annotated[Any, BeforeValidator(_series), WithJsonSchema(_NUMBERS)]
+OptionalPath = Annotated[
+    Any,
+    BeforeValidator(lambda value, info: None if value is None else _path(value, info)),
+    WithJsonSchema({"anyOf": [_SPECTRUM, {"type": "null"}]}),
+]
 OptionalSeries = Annotated[Any, BeforeValidator(_series), WithJsonSchema({"anyOf": [_NUMBERS, {"type": "null"}]})]
 RateField = Annotated[
     int,
@@ -174,17 +189,11 @@ RateField = Annotated[
 ]
 
 
-class PathsBody(BaseModel):
-    """Fields that designs and evaluations share."""
+class CommonBody(BaseModel):
+    """Fields of every request."""
 
     model_config = ConfigDict(strict=True, extra="forbid", frozen=True, use_attribute_docstrings=True)
 
-    primary: PathField
-    """Outer microphone to error microphone, P. A spectrum is one-sided, n_fft / 2 + 1 bins of a power-of-two grid
-    from 4096 to 65536, and is interpreted as the transform of a causal impulse response, which is zero-padded or
-    truncated to the design grid of 32768 points; at most -40 dB of its energy may be lost."""
-    secondary: PathField
-    """Loudspeaker to error microphone, S; a spectrum lies on the same grid as a primary spectrum."""
     sample_rate: RateField
     """Hz."""
     model: str | None = None
@@ -194,21 +203,128 @@ class PathsBody(BaseModel):
     reference_psd: OptionalSeries = None
     """Power spectrum of the noise, one-sided, mean square per bin, on the spectra's grid (16385 bins if both paths
     are impulse responses); default: the model's reference noise."""
+
+    def check(self) -> None:
+        """Check conditions between fields."""
+
+
+class PathPair(BaseModel):
+    """What is measured in one state of the earphone."""
+
+    model_config = ConfigDict(strict=True, extra="forbid", frozen=True, use_attribute_docstrings=True)
+
+    primary: PathField
+    """Outer microphone to error microphone, P. A spectrum is one-sided, n_fft / 2 + 1 bins of a power-of-two grid
+    from 4096 to 65536, and is interpreted as the transform of a causal impulse response, which is zero-padded or
+    truncated to the design grid of 32768 points; at most -40 dB of its energy may be lost."""
+    secondary: PathField
+    """Loudspeaker to error microphone, S; a spectrum lies on the same grid as a primary spectrum."""
     coherence: OptionalSeries = None
     """Magnitude-squared coherence of x and e with the loudspeaker silent, per bin, 0 to 1, on the same grid."""
+
+
+class PathsBody(CommonBody, PathPair):
+    """Fields that designs and evaluations share."""
 
     def check(self) -> None:
         """Check conditions between fields."""
         validation.check_together(self.primary, self.secondary, self.coherence, self.reference_psd)
 
 
-class DesignBody(PathsBody):
-    """Body of `/synthesize` and `/refine`."""
+class ConditionBody(PathPair):
+    """One of several conditions for which there shall be one filter: a seating, a direction, a way of wearing."""
+
+    feedback: OptionalPath = None
+    """Loudspeaker to outer microphone, F; a spectrum lies on the grid of the other paths."""
+    weight: float = Field(1.0, gt=0, lt=1e6)
+    """Relative to the other conditions."""
+    label: str = Field("", max_length=80)
+    """Names the condition in the answer and in errors."""
+
+
+def _conditions(value: object) -> list[ConditionBody]:
+    """1 to 16 conditions; Problem names the one that is at fault."""
+    if not isinstance(value, list | LongList):
+        raise Problem("invalid-field", f"conditions: {_shown(value)} is not a list of conditions", "conditions")
+    if not 1 <= len(value) <= MAX_CONDITIONS:
+        found = f"conditions: {len(value)} conditions; send 1 to {MAX_CONDITIONS}"
+        raise Problem("out-of-range", found, "conditions")
+    assert isinstance(value, list)  # a LongList is longer
+    read = []
+    for n, each in enumerate(value):
+        field = f"conditions.{n}"
+        if not isinstance(each, dict):
+            raise Problem("invalid-field", f"{field}: {_shown(each)} is not an object", field)
+        with naming(field, each.get("label")):
+            try:
+                read.append(ConditionBody.model_validate(each))
+            except ValidationError as error:
+                raise from_validation(error) from None
+    return read
+
+
+@contextmanager
+def naming(prefix: str, label: object = None) -> Iterator[None]:
+    """Puts the name of a condition before every Problem raised inside."""
+    try:
+        yield
+    except Problem as problem:
+        name = prefix + (f" ({_shown_name(label)})" if isinstance(label, str) and label else "")
+        field = prefix if problem.field is None else f"{prefix}.{problem.field}"
+        raise Problem(problem.code, f"{name}: {problem.detail}", field) from None
+
+
+class DesignFields(BaseModel):
+    """Fields of a design, whatever it is for."""
+
+    model_config = ConfigDict(strict=True, extra="forbid", frozen=True, use_attribute_docstrings=True)
 
     method: Method = "prime"
     """`prime`: the model's generator. The other methods need no training."""
     max_gain_db: float = Field(DEFAULT_MAX_GAIN_DB, ge=MAX_GAIN_RANGE_DB[0], le=MAX_GAIN_RANGE_DB[1])
     """Ceiling on |W| in dB. It applies to `prime`, `ratio_base` and the updates of `fast` and `fine`."""
+
+    latency_samples: float = Field(0.0, ge=0, le=MAX_LATENCY_SAMPLES)
+    """Delay of the signal chain that `secondary` does not hold, in samples, fractions included."""
+    min_gain_margin_db: float = Field(DEFAULT_GAIN_MARGIN_DB, ge=0, le=MAX_GAIN_MARGIN_DB)
+    """Smallest gain margin of the loop of filter and `feedback`, if there is one."""
+    min_phase_margin_deg: float = Field(DEFAULT_PHASE_MARGIN_DEG, ge=0, le=MAX_PHASE_MARGIN_DEG)
+    """Smallest phase margin of that loop."""
+
+
+class DesignBody(PathsBody, DesignFields):
+    """Body of `/synthesize` and `/refine`."""
+
+    feedback: OptionalPath = None
+    """Loudspeaker to outer microphone, F; a spectrum lies on the grid of the other paths."""
+
+    @property
+    def conditions(self) -> Sequence[ConditionBody | DesignBody]:
+        """Its one condition."""
+        return (self,)
+
+    def check(self) -> None:
+        """Check conditions between fields."""
+        super().check()
+        if self.feedback is not None:
+            validation.check_pair(self.primary, self.feedback, "feedback")
+
+
+class ConditionsBody(CommonBody, DesignFields):
+    """Body of `/synthesize` and `/refine` for one filter that serves several conditions."""
+
+    conditions: Annotated[list[ConditionBody], BeforeValidator(_conditions)] = Field(
+        min_length=1, max_length=MAX_CONDITIONS
+    )
+    """In place of `primary` and `secondary`."""
+
+    def check(self) -> None:
+        """Check every condition."""
+        for n, each in enumerate(self.conditions):
+            with naming(f"conditions.{n}", each.label):
+                validation.check_together(each.primary, each.secondary, each.coherence, self.reference_psd)
+                if each.feedback is not None:
+                    validation.check_pair(each.primary, each.feedback, "feedback")
 
 
 class DesignItems(BaseModel):
@@ -216,7 +332,7 @@ class DesignItems(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
 
-    items: list[DesignBody] = Field(min_length=1, max_length=MAX_ITEMS)
+    items: list[DesignBody | ConditionsBody] = Field(min_length=1, max_length=MAX_ITEMS)
 
 
 class EvaluateBody(PathsBody):
@@ -268,7 +384,7 @@ class ExportBody(EvaluateBody):
     """Ceiling on |W| in dB for what is designed anew."""
 
 
-Body = TypeVar("Body", bound=PathsBody)
+Body = TypeVar("Body", bound=CommonBody)
 
 
 def items_of(document: object) -> list[object] | None:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
 import numpy as np
 from numpy.typing import NDArray
 
 from service.api.validation import Path
-from synthesis.backends.base import Complex64, DesignInput, Float32
+from synthesis.backends.base import Complex64, Condition, DesignInput, Float32
 from synthesis.conventions import DESIGN_N_FFT, N_BINS
 from synthesis.errors import InvalidPaths
 
@@ -25,13 +28,56 @@ def design_input(
 
     Raises InvalidPaths if a spectrum's impulse response is too long for the design grid.
     """
+    return joint_input([PathsOfCondition(primary, secondary, coherence)], reference_psd, max_gain_db)
+
+
+class PathsOfCondition(NamedTuple):
+    """One condition as it was sent; fields as of `Condition`."""
+
+    primary: Path
+    secondary: Path
+    coherence: Float32 | None = None
+    feedback: Path | None = None
+    weight: float = 1.0
+    label: str = ""
+
+
+def joint_input(
+    conditions: Sequence[PathsOfCondition],
+    reference_psd: Float32 | None,
+    max_gain_db: float,
+    **options: Any,
+) -> DesignInput:
+    """The same from all conditions that one filter shall serve. options: further fields of `DesignInput`.
+
+    Raises InvalidPaths, with the condition's name where there are several.
+    """
+    fields = []
+    for n, each in enumerate(conditions):
+        try:
+            fields.append(_fields(each))
+        except InvalidPaths as error:
+            if len(conditions) == 1:
+                raise
+            name = f"conditions.{n}"
+            raise InvalidPaths(f"{name}: {error}", f"{name}.{error.field}") from None
+    first, *others = fields
     return DesignInput(
-        _path(primary, "primary"),
-        _path(secondary, "secondary"),
-        None if coherence is None else _coherence(coherence),
-        None if reference_psd is None else _psd(reference_psd),
-        max_gain_db,
+        **first,
+        reference_psd=None if reference_psd is None else _psd(reference_psd),
+        max_gain_db=max_gain_db,
+        others=tuple(Condition(**each) for each in others),
+        **options,
     )
+
+
+def _fields(sent: PathsOfCondition) -> dict[str, Any]:
+    return sent._asdict() | {
+        "primary": _path(sent.primary, "primary"),
+        "secondary": _path(sent.secondary, "secondary"),
+        "coherence": None if sent.coherence is None else _coherence(sent.coherence),
+        "feedback": None if sent.feedback is None else _path(sent.feedback, "feedback"),
+    }
 
 
 def n_points(path: Path) -> int:

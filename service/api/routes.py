@@ -23,6 +23,7 @@ from service.api.negotiation import JSON
 from service.api.openapi import (
     DEADLINE,
     JSON_LENGTH,
+    LEAVE_ONE_OUT,
     NAME,
     UPDATES,
     VERSION,
@@ -125,7 +126,8 @@ def _design_answer() -> Json:
 
 def _design_more(options: list[Json]) -> Json:
     samples = {"impulse responses": examples.PATHS, "both ears": {"items": [examples.PATHS, examples.PATHS]}}
-    body = json_body(("DesignBody", "DesignItems"), samples)
+    samples["two conditions"] = examples.CONDITIONS
+    body = json_body(("DesignBody", "ConditionsBody", "DesignItems"), samples)
     body["content"] |= binary_form(binary_codec.__doc__, "impulse responses", examples.PATHS_BINARY)
     return {"parameters": [*options, *binary_options(DesignBody, BINARY_OPTIONS), DEADLINE], "requestBody": body}
 
@@ -184,7 +186,7 @@ ROUTES = (
         "Paths in, filter out (k = 0)",
         _design_answer(),
         _DESIGN + _BINARY,
-        _design_more([]),
+        _design_more([LEAVE_ONE_OUT]),
     ),
     Route(
         "POST",

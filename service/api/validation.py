@@ -38,7 +38,7 @@ def check_finite(values: NDArray[Any], field: str) -> None:
     finite = np.isfinite(values)
     if not finite.all():
         raise Problem(
-            "unusable-paths" if field.startswith(("primary", "secondary")) else "invalid-field",
+            "unusable-paths" if field.startswith(("primary", "secondary", "feedback")) else "invalid-field",
             f"{field}: {int((~finite).sum())} values are NaN or infinite in float32, the first at index "
             f"{int(np.argmin(finite))}; send finite numbers",
             field,
@@ -72,13 +72,13 @@ def check_n_bins(n_bins: int, field: str) -> None:
         )
 
 
-def check_pair(primary: Path, secondary: Path) -> None:
-    """Two spectra must have the same grid."""
-    if np.iscomplexobj(primary) and np.iscomplexobj(secondary) and len(primary) != len(secondary):
+def check_pair(primary: Path, other: Path, name: str = "secondary") -> None:
+    """Two spectra must have the same grid. name: of the other path."""
+    if np.iscomplexobj(primary) and np.iscomplexobj(other) and len(primary) != len(other):
         raise Problem(
             "unequal-grids",
-            f"secondary: {len(secondary)} bins, but primary has {len(primary)}; send both on the same grid",
-            "secondary",
+            f"{name}: {len(other)} bins, but primary has {len(primary)}; send both on the same grid",
+            name,
         )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -42,26 +42,41 @@ _REPLACED = {
 
 
 def collect_warnings(
-    sent: tuple[Path, Path], used: DesignInput, prediction: Prediction, replaced: Replaced | None = None
+    sent: Sequence[Path], used: DesignInput, prediction: Prediction, replaced: Replaced | None = None
 ) -> list[dict[str, str]]:
     """Warnings on a design or an evaluation, in the order of WARNINGS.
 
-    sent: primary and secondary path as sent. used: the same, resampled. replaced: why the Wiener filter replaced
+    sent: all paths as sent. used: the same, resampled. replaced: why the Wiener filter replaced
     the generator's, if it did.
     """
-    outer = _louder(prediction, LOW_BANDS + HIGH_BANDS)
+    outer = _of_conditions(prediction, lambda each: _louder(each, LOW_BANDS + HIGH_BANDS))
     found: dict[str, str | None] = {
         "generator_replaced": _REPLACED[replaced] if replaced else None,
-        "prediction_from_model": None if used.coherence is not None else "no coherence was sent",
+        "prediction_from_model": _no_coherence(used),
         "low_coherence": _low_coherence(used, prediction),
         "resampled_grid": _resampled(sent),
         "gain_above_ceiling": _above_ceiling(used, prediction),
-        "amplification": _louder(prediction, AMP_BANDS),
+        "amplification": _of_conditions(prediction, lambda each: _louder(each, AMP_BANDS)),
         "outer_band_louder": outer,
         "out_of_band_louder": outer,
-        "little_noise_reduction": _little(prediction),
+        "little_noise_reduction": _of_conditions(prediction, _little),
     }
     return [{"code": code, "detail": detail} for code, detail in found.items() if detail is not None]
+
+
+def _of_conditions(prediction: Prediction, find: Callable[[Prediction], str | None]) -> str | None:
+    """What is found in the prediction, or in each of its conditions, which are named."""
+    if not prediction.conditions:
+        return find(prediction)
+    found = [(n, each.label, find(each.prediction)) for n, each in enumerate(prediction.conditions)]
+    return "; ".join(f"conditions.{n}{label and f' ({label})'}: {each}" for n, label, each in found if each) or None
+
+
+def _no_coherence(used: DesignInput) -> str | None:
+    without = [n for n, each in enumerate(used.conditions) if each.coherence is None]
+    if not without:
+        return None
+    return "no coherence was sent" + (f" for conditions {', '.join(map(str, without))}" if used.others else "")
 
 
 def _low_coherence(used: DesignInput, prediction: Prediction) -> str | None:
@@ -74,7 +89,7 @@ def _low_coherence(used: DesignInput, prediction: Prediction) -> str | None:
     )
 
 
-def _resampled(sent: tuple[Path, Path]) -> str | None:
+def _resampled(sent: Sequence[Path]) -> str | None:
     n_bins = sorted({len(path) for path in sent if np.iscomplexobj(path)} - {N_BINS})
     return f"{n_bins[0]} bins were sent, {N_BINS} are used" if n_bins else None
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict, deque
+from collections.abc import Hashable
 
 from synthesis.backends.base import DesignOptions
 
@@ -41,42 +42,47 @@ class LatencyEstimator:
     """Seconds of a worker that one ear takes.
 
     The time has two parts: the filter that the updates start from, and its prediction, per method; and one
-    Gauss-Newton update, per profile. So a few observations serve every number of updates. What has not run yet is
-    taken to cost nothing, so that it is let in once and then known. Not locked.
+    Gauss-Newton update, per profile; both by the number of conditions. So a few observations serve every number of
+    updates. What has not run yet is taken to cost nothing, so that it is let in once and then known. Not locked.
     """
 
     def __init__(self) -> None:
-        self._start: defaultdict[str, RecentTimes] = defaultdict(RecentTimes)
-        self._update: defaultdict[str, RecentTimes] = defaultdict(RecentTimes)
+        self._start: defaultdict[Hashable, RecentTimes] = defaultdict(RecentTimes)
+        self._update: defaultdict[Hashable, RecentTimes] = defaultdict(RecentTimes)
 
     def observe(self, options: DesignOptions | None, n_ears: int, total_s: float, refine_s: float) -> None:
         """One call of the backend took `total_s`, of which `refine_s` for updates. options: None: an evaluation."""
         if options is not None and options.n_updates:
-            self._update[options.profile].observe(refine_s / options.n_updates / n_ears)
+            self._update[_update(options)].observe(refine_s / options.n_updates / n_ears)
             total_s -= refine_s
-        self._start[_method(options)].observe(total_s / n_ears)
+        self._start[_start(options)].observe(total_s / n_ears)
 
     def start_s(self, options: DesignOptions | None) -> float:
         """Of one ear without updates, or of one evaluation."""
-        return self._start[_method(options)].expected_s
+        return self._start[_start(options)].expected_s
 
     def expected_s(self, options: DesignOptions | None) -> float:
         """Of one ear with all updates."""
         if options is None:
             return self.start_s(None)
-        return self.start_s(options) + options.n_updates * self._update[options.profile].expected_s
+        return self.start_s(options) + options.n_updates * self._update[_update(options)].expected_s
 
     def most_updates(self, options: DesignOptions, ear_s: float) -> int:
         """The most updates, up to those of the options, that `ear_s` for each ear leave time for."""
-        spare_s, update_s = ear_s - self.start_s(options), self._update[options.profile].expected_s
+        spare_s, update_s = ear_s - self.start_s(options), self._update[_update(options)].expected_s
         if options.n_updates * update_s <= spare_s:
             return options.n_updates
         return max(int(spare_s / update_s), 0) if update_s else 0
 
     def forget_slowest(self, options: DesignOptions | None) -> None:
         """Trust the estimate of a start a little less."""
-        self._start[_method(options)].forget_slowest()
+        self._start[_start(options)].forget_slowest()
 
 
-def _method(options: DesignOptions | None) -> str:
-    return "evaluate" if options is None else options.method
+def _start(options: DesignOptions | None) -> Hashable:
+    """What the time before the updates, and of the prediction, depends on."""
+    return options and (options.method, options.n_conditions, options.leave_one_out)
+
+
+def _update(options: DesignOptions) -> Hashable:
+    return options.profile, options.n_conditions

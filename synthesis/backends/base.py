@@ -45,6 +45,8 @@ class ModelParameters:
 
 
 MAX_CONDITIONS = 16
+MAX_LATENCY_SAMPLES = 1024.0
+DEFAULT_GAIN_MARGIN_DB, DEFAULT_PHASE_MARGIN_DEG = 6.0, 30.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,8 +83,8 @@ class DesignInput(Condition):
     max_gain_db: float = DEFAULT_MAX_GAIN_DB
     others: tuple[Condition, ...] = field(default=(), kw_only=True)
     latency_samples: float = field(default=0.0, kw_only=True)
-    min_gain_margin_db: float = field(default=6.0, kw_only=True)
-    min_phase_margin_deg: float = field(default=30.0, kw_only=True)
+    min_gain_margin_db: float = field(default=DEFAULT_GAIN_MARGIN_DB, kw_only=True)
+    min_phase_margin_deg: float = field(default=DEFAULT_PHASE_MARGIN_DEG, kw_only=True)
 
     @property
     def conditions(self) -> tuple[Condition, ...]:
@@ -95,13 +97,15 @@ class DesignOptions:
     """How a filter is designed.
 
     method: a name in METHODS. n_updates: Gauss-Newton updates, 0 to 8. profile: a name in PROFILES. leave_one_out:
-    of several conditions, also predict for each what a filter designed on the others does there.
+    of several conditions, also predict for each what a filter designed on the others does there. n_conditions: of
+    each input, for estimates of how long a design takes.
     """
 
     method: str = "prime"
     n_updates: int = 0
     profile: str = "fast"
     leave_one_out: bool = False
+    n_conditions: int = 1
 
     def __post_init__(self) -> None:
         """Raise InvalidOption for an unknown method or profile, or a number of updates outside its range."""

@@ -19,6 +19,7 @@ import torch
 
 from prime_anc_client import (
     Client,
+    Condition,
     Design,
     Item,
     NotReached,
@@ -166,6 +167,27 @@ def test_numbers_may_be_numpy_s(client: Client, ear: DesignInput) -> None:
         (found,) = client.synthesize_items([Item(ear.primary, ear.secondary, max_gain_db=gain_db)])
         assert isinstance(found, Design)
         assert np.abs(found.taps - alone.taps).max() < 1e-3 * np.abs(alone.taps).max()
+
+
+def test_one_filter_for_several_conditions(client: Client, ear: DesignInput) -> None:
+    one = client.refine_conditions([Condition(ear.primary, ear.secondary, ear.coherence)], k=1)
+    expected = client.refine(ear.primary, ear.secondary, coherence=ear.coherence, k=1)
+    np.testing.assert_array_equal(one.taps, expected.taps)
+    assert one.conditions == ()
+    feedback = np.float32(0.01) * ear.secondary
+    pair = [
+        Condition(ear.primary, ear.secondary, feedback=feedback, label="closed", weight=2),
+        Condition(ear.primary, 0.7 * ear.secondary, label="loose"),
+    ]
+    found = client.refine_conditions(pair, k=1, leave_one_out=True, latency_samples=0.5, min_gain_margin_db=8)
+    assert [each.label for each in found.conditions] == ["closed", "loose"]
+    assert all(each.left_out_noise_reduction_db is not None for each in found.conditions)
+    assert found.loop is not None
+    assert found.loop.stable
+    assert found.loop.gain_margin_db >= 8
+    with pytest.raises(UnusablePaths) as refused:
+        client.refine_conditions([*pair, Condition(ear.primary, 0 * ear.secondary, label="dead")])
+    assert refused.value.field == "conditions.2.secondary"
 
 
 def test_too_many_items_are_refused(client: Client, ear: DesignInput) -> None:

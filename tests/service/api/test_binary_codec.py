@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from service.api import binary_codec as wire
+from service.api.resampling import PathsOfCondition
 from service.errors import Problem
 from synthesis.conventions import N_BINS
 
@@ -30,7 +31,7 @@ def test_layout_byte_by_byte() -> None:
     payload = struct.pack("<5f", 1, 2, 3, 4, 5) + struct.pack("<3f", 0.5, -0.25, 1.0)
     header = b"PRME" + struct.pack("<HHIII", 1, 1, 5, 3, 48_000) + struct.pack("<I", zlib.crc32(payload)) + bytes(8)
     assert wire.encode(PRIMARY, SECONDARY) == header + payload
-    paths = wire.decode(header + payload)
+    (paths,) = wire.decode(header + payload)
     assert paths.primary.tolist() == [1, 2, 3, 4, 5]
     assert paths.secondary.tolist() == [0.5, -0.25, 1.0]
     assert paths.coherence is None
@@ -43,7 +44,7 @@ def test_spectra_and_coherence_return_as_they_went(n_bins: int) -> None:
         (draw.normal(size=n_bins) + 1j * draw.normal(size=n_bins)).astype(np.complex64) for _ in range(2)
     )
     coherence = draw.uniform(size=n_bins).astype(np.float32)
-    paths = wire.decode(wire.encode(primary, secondary, coherence))
+    (paths,) = wire.decode(wire.encode(primary, secondary, coherence))
     assert np.array_equal(paths.primary, primary)
     assert np.array_equal(paths.secondary, secondary)
     assert paths.coherence is not None
@@ -52,12 +53,24 @@ def test_spectra_and_coherence_return_as_they_went(n_bins: int) -> None:
 
 def test_the_coherence_of_impulse_responses_lies_on_the_design_grid() -> None:
     coherence = np.full(N_BINS, 0.75, np.float32)
-    paths = wire.decode(wire.encode(PRIMARY, SECONDARY, coherence))
+    (paths,) = wire.decode(wire.encode(PRIMARY, SECONDARY, coherence))
     assert paths.coherence is not None
     assert np.array_equal(paths.coherence, coherence)
 
 
+def test_several_conditions_return_as_they_went() -> None:
+    sent = [PathsOfCondition(n * PRIMARY, SECONDARY, None, n * SECONDARY, n / 2) for n in (1, 2, 3)]
+    body = wire.encode_conditions(sent)
+    assert struct.unpack_from("<HHIIIIH", body, 4) == (1, 13, 5, 3, 48_000, zlib.crc32(body[32:]), 3)
+    assert struct.unpack_from("<3f5f3f3f", body, 32)[:3] == (0.5, 1.0, 1.5)
+    for found, expected in zip(wire.decode(body), sent, strict=True):
+        assert found.weight == expected.weight
+        for name in ("primary", "secondary", "feedback"):
+            np.testing.assert_array_equal(getattr(found, name), getattr(expected, name))
+
+
 GOOD = wire.encode(PRIMARY, SECONDARY)
+JOINT = wire.encode_conditions([PathsOfCondition(PRIMARY, SECONDARY)] * 2)
 NAN = struct.pack("<8f", *[1.0] * 6, np.nan, 1.0)
 
 
@@ -69,7 +82,13 @@ NAN = struct.pack("<8f", *[1.0] * 6, np.nan, 1.0)
         (b"prme" + GOOD[4:], "bad-magic", 400),
         (patched(GOOD, 4, "<H", 2), "bad-version", 400),
         (patched(GOOD, 6, "<H", 5), "bad-flags", 400),
+        (patched(GOOD, 6, "<H", 17), "bad-flags", 400),
         (patched(GOOD, 27, "<B", 1), "bad-flags", 400),
+        (patched(GOOD, 24, "<H", 2), "bad-flags", 400),
+        (patched(JOINT, 24, "<H", 0), "bad-flags", 400),
+        (patched(JOINT, 24, "<H", 17), "out-of-range", 422),
+        (patched(JOINT, 24, "<H", 3), "bad-length", 400),
+        (with_payload(JOINT, struct.pack("<f", 0) + JOINT[36:]), "out-of-range", 422),
         (patched(GOOD, 8, "<I", 6), "bad-length", 400),
         (patched(GOOD, 8, "<I", 2**32 - 1), "bad-length", 400),
         (GOOD + b"\0", "bad-length", 400),

@@ -69,24 +69,26 @@ def test_json(body: Any, kind: type[DesignBody] | type[EvaluateBody]) -> None:
     header=st.tuples(
         st.sampled_from([b"PRME", b"prme"]),
         st.sampled_from([1, 1, 1, 2]),
-        st.integers(0, 4),
+        st.integers(0, 16),
         st.integers(0, 8) | st.integers(0, 2**32 - 1),
         st.integers(0, 8),
         st.sampled_from([48_000, 48_000, 44_100]),
     ),
+    n_conditions=st.sampled_from([0, 0, 1, 2, 17]),
     payload=st.binary(max_size=80),
     is_sealed=st.booleans(),
 )
-def test_binary(header: tuple[Any, ...], payload: bytes, is_sealed: bool) -> None:
+def test_binary(header: tuple[Any, ...], n_conditions: int, payload: bytes, is_sealed: bool) -> None:
     checksum = zlib.crc32(payload) if is_sealed else 7
-    body = struct.pack("<4sHHIIII8s", *header, checksum, bytes(8)) + payload
+    body = struct.pack("<4sHHIIIIH6s", *header, checksum, n_conditions, bytes(6)) + payload
     paths = outcome(lambda: wire.decode(body))
     if isinstance(paths, Problem):
         assert paths.status in (400, 422)
     else:
-        assert_usable(*paths)
-        assert paths.primary.any()
-        assert paths.secondary.any()
+        for each in paths:
+            assert_usable(each.primary, each.secondary, each.coherence, each.feedback)
+            assert each.primary.any()
+            assert each.secondary.any()
 
 
 @settings(max_examples=200, deadline=None)
@@ -103,9 +105,9 @@ def test_binary_of_any_numbers(primary: list[float], cut: int, flip: int | None)
         body[flip % len(body)] ^= 1 << flip % 8
     is_good = cut == 0 and flip is None and np.isfinite(np.array(primary, np.float32)).all() and any(primary)
     paths = outcome(lambda: wire.decode(body))
-    assert isinstance(paths, wire.Paths) == is_good
+    assert isinstance(paths, list) == is_good
     if is_good:
-        assert_usable(*paths)
+        assert_usable(paths[0].primary, paths[0].secondary)
 
 
 @settings(max_examples=200, deadline=None)

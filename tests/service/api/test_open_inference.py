@@ -178,6 +178,8 @@ async def test_metadata_and_health(client: httpx.AsyncClient) -> None:
             "secondary": [-1, 2],
             "reference_psd": [-1],
             "coherence": [-1],
+            "feedback": [-1, 2],
+            "weight": [-1],
         }
         assert model["outputs"] == [{"name": "fir", "datatype": "FP32", "shape": [2048]}]
         assert (await client.get(f"{path}/ready")).json() == {"name": "ears", "ready": True}

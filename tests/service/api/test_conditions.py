@@ -1,0 +1,200 @@
+"""One filter for several conditions over HTTP: JSON, binary, predictions, the loop, and what is refused."""
+
+from typing import Any
+
+import httpx
+import numpy as np
+import pytest
+
+from service.api import binary_codec
+from service.api.resampling import PathsOfCondition
+from synthesis.backends.base import DesignInput
+from tests.service import models
+from tests.service.bodies import as_base64, as_responses
+
+Json = dict[str, Any]
+BINARY = {"Content-Type": "application/octet-stream"}
+
+
+def condition(ear: DesignInput, **more: object) -> Json:
+    body = as_responses(ear, **more)
+    del body["sample_rate"]
+    return body
+
+
+def joint(*conditions: Json, **more: object) -> Json:
+    return {"conditions": list(conditions), "sample_rate": 48_000, **more}
+
+
+@pytest.fixture
+def two() -> list[DesignInput]:
+    return [models.ear(1), models.ear(2)]
+
+
+async def refined(client: httpx.AsyncClient, body: Json, query: str = "") -> Json:
+    answer = await client.post("/refine?k=2" + query, json=body)
+    assert answer.status_code == 200, answer.text
+    found: Json = answer.json()
+    return found
+
+
+async def test_one_condition_is_the_plain_request(client: httpx.AsyncClient, ear: DesignInput) -> None:
+    plain, alone = [
+        await refined(client, body) for body in (as_responses(ear), joint(condition(ear, label="worn", weight=3)))
+    ]
+    assert alone["fir"] == plain["fir"]
+    assert alone["prediction"] == plain["prediction"]
+    assert "loop" not in alone
+
+
+async def test_every_condition_is_predicted(client: httpx.AsyncClient, two: list[DesignInput]) -> None:
+    body = joint(condition(two[0], label="closed", weight=2), condition(two[1], label="pressed"))
+    found = await refined(client, body)
+    closed, pressed = found["prediction"]["conditions"]
+    assert (closed["label"], pressed["label"]) == ("closed", "pressed")
+    means = [each["mean_noise_reduction_db"] for each in (closed, pressed)]
+    assert found["prediction"]["mean_noise_reduction_db"] == pytest.approx((2 * means[0] + means[1]) / 3)
+    assert found["prediction"]["worst_noise_reduction_db"] == min(means)
+    assert "left_out_noise_reduction_db" not in closed
+    left_out = await refined(client, body, "&leave_one_out=true")
+    assert left_out["fir"] == found["fir"]
+    alone = await refined(client, as_responses(two[1]))
+    evaluated = await client.post("/evaluate", json=as_responses(two[0]) | {"fir": alone["fir"]})
+    expected = evaluated.json()["prediction"]["mean_noise_reduction_db"]
+    first = left_out["prediction"]["conditions"][0]
+    assert first["left_out_noise_reduction_db"] == pytest.approx(expected, abs=1e-3)
+
+
+async def test_the_binary_form_gives_the_same_filter(client: httpx.AsyncClient, two: list[DesignInput]) -> None:
+    feedback = (0.02 * np.exp(-np.arange(len(two[0].secondary)) / 9)).astype(np.float32)
+    sent = [PathsOfCondition(each.primary, each.secondary, None, feedback, n + 1.0) for n, each in enumerate(two)]
+    query = "&latency_samples=1.5&min_gain_margin_db=8&min_phase_margin_deg=40&leave_one_out=false"
+    content = binary_codec.encode_conditions(sent)
+    answer = await client.post(
+        "/refine?k=2" + query, content=content, headers=BINARY | {"Accept": BINARY["Content-Type"]}
+    )
+    assert answer.status_code == 200, answer.text
+    conditions = [
+        condition(each, weight=n + 1, feedback={"impulse_response": feedback.tolist()})
+        for n, each in enumerate(two)
+    ]
+    body = joint(*conditions, latency_samples=1.5, min_gain_margin_db=8, min_phase_margin_deg=40)
+    expected = await refined(client, body)
+    np.testing.assert_array_equal(np.frombuffer(answer.content, "<f4"), np.float32(expected["fir"]))
+
+
+async def test_the_loop_is_stated(client: httpx.AsyncClient, ear: DesignInput) -> None:
+    shape = np.exp(-np.arange(64) / 6) * np.cos(np.arange(64) / 5)
+    found = await refined(client, as_responses(ear, feedback={"impulse_response": (0.3 * shape).tolist()}))
+    assert set(found["loop"]) == {"stable", "gain_margin_db", "phase_margin_deg", "peak_db", "peak_hz", "loss_db"}
+    assert found["loop"]["stable"] is True
+    assert found["loop"]["gain_margin_db"] >= 6
+    silent = await refined(client, as_responses(ear, feedback={"impulse_response": (1e-6 * shape).tolist()}))
+    assert silent["fir"] == (await refined(client, as_responses(ear)))["fir"]
+    assert silent["loop"]["gain_margin_db"] > 60
+
+
+async def test_a_latency_lowers_the_noise_reduction(client: httpx.AsyncClient, ear: DesignInput) -> None:
+    reached = [
+        (await refined(client, as_responses(ear, latency_samples=each)))["prediction"]["mean_noise_reduction_db"]
+        for each in (0, 8.5, 24)  # the paths have a few samples to spare
+    ]
+    assert reached[0] > reached[1] > reached[2]
+
+
+async def test_items_may_have_conditions(client: httpx.AsyncClient, two: list[DesignInput]) -> None:
+    pair = joint(*map(condition, two))
+    answer = await client.post("/refine?k=1", json={"items": [as_responses(two[0]), pair]})
+    first, second = answer.json()["items"]
+    assert "conditions" not in first["prediction"]
+    assert len(second["prediction"]["conditions"]) == 2
+
+
+GOOD = {"primary": {"impulse_response": [0.5, 0.25]}, "secondary": {"impulse_response": [0.0, 1.0]}}
+
+
+@pytest.mark.parametrize(
+    ("change", "code", "field"),
+    [
+        ({"conditions": []}, "out-of-range", "conditions"),
+        ({"conditions": [GOOD] * 17}, "out-of-range", "conditions"),
+        ({"conditions": "both"}, "invalid-field", "conditions"),
+        ({"conditions": [GOOD, 3]}, "invalid-field", "conditions.1"),
+        ({"conditions": [GOOD, {"primary": GOOD["primary"]}]}, "missing-field", "conditions.1.secondary"),
+        ({"conditions": [GOOD, GOOD | {"weight": 0}]}, "out-of-range", "conditions.1.weight"),
+        ({"conditions": [GOOD, GOOD | {"fit": "loose"}]}, "unknown-field", "conditions.1.fit"),
+        (
+            {"conditions": [GOOD, GOOD | {"sample_rate": 44_100}]},
+            "unknown-field",
+            "conditions.1.sample_rate",
+        ),
+        (
+            {"conditions": [GOOD, GOOD | {"secondary": {"impulse_response": [0.0]}}]},
+            "unusable-paths",
+            "conditions.1.secondary",
+        ),
+        ({"conditions": [GOOD, GOOD | {"coherence": [0.5] * 400}]}, "unequal-grids", "conditions.1.coherence"),
+        ({"primary": GOOD["primary"]}, "unknown-field", "primary"),
+        ({"sample_rate": 44_100}, "wrong-rate", "sample_rate"),
+        ({"latency_samples": 1025}, "out-of-range", "latency_samples"),
+        ({"latency_samples": -1}, "out-of-range", "latency_samples"),
+        ({"min_gain_margin_db": 61}, "out-of-range", "min_gain_margin_db"),
+        ({"min_phase_margin_deg": -1}, "out-of-range", "min_phase_margin_deg"),
+    ],
+)
+async def test_what_is_wrong_is_named(client: httpx.AsyncClient, change: Json, code: str, field: str) -> None:
+    answer = await client.post("/refine", json=joint(GOOD, GOOD) | change)
+    problem = answer.json()
+    assert answer.status_code == 422, problem
+    assert problem["type"].endswith(code), problem
+    assert problem["field"] == field
+
+
+async def test_an_error_tells_the_label(client: httpx.AsyncClient) -> None:
+    bad = GOOD | {"primary": {"impulse_response": [0.0, 0.0]}, "label": "pressed"}
+    answer = await client.post("/refine", json=joint(GOOD, bad))
+    assert answer.json()["detail"].startswith("conditions.1 (pressed): primary")
+
+
+async def test_a_feedback_of_another_grid_is_refused(client: httpx.AsyncClient, ear: DesignInput) -> None:
+    feedback = as_base64(ear, 8192)["secondary"]
+    answer = await client.post("/refine", json=as_base64(ear, 4096, feedback=feedback))
+    assert answer.status_code == 422
+    assert answer.json()["field"] == "feedback"
+
+
+async def test_the_open_inference_protocol_has_a_further_dimension(
+    client: httpx.AsyncClient, two: list[DesignInput]
+) -> None:
+    spectra = [np.fft.rfft([getattr(each, name) for each in two], 4096) for name in ("primary", "secondary")]
+    inputs = [
+        {
+            "name": name,
+            "shape": [2, 2049, 2],
+            "datatype": "FP32",
+            "data": np.float32(np.stack((each.real, each.imag), -1)).ravel().tolist(),
+        }
+        for name, each in zip(("primary", "secondary"), spectra, strict=True)
+    ]
+    weights = {"name": "weight", "shape": [2], "datatype": "FP32", "data": [2, 1]}
+    body: Json = {"inputs": [*inputs, weights], "parameters": {"k": 2, "latency_samples": 1.5}}
+    answer = await client.post("/v2/models/ears/infer", json=body)
+    assert answer.status_code == 200, answer.text
+    conditions = [condition(each) | {"weight": 2 - n} for n, each in enumerate(two)]
+    for n, each in enumerate(conditions):
+        for name, found in zip(("primary", "secondary"), spectra, strict=True):
+            each[name] = {"real": found[n].real.tolist(), "imag": found[n].imag.tolist()}
+    expected = await refined(client, joint(*conditions, latency_samples=1.5))
+    assert answer.json()["outputs"][0]["data"] == expected["fir"]
+    for change in ({"shape": [3, 1366, 2]}, {"shape": [4098, 2]}):
+        answer = await client.post("/v2/models/ears/infer", json=body | {"inputs": [inputs[0] | change, inputs[1]]})
+        assert answer.status_code == 422
+
+
+@pytest.mark.parametrize("place", [6, 24, 28])
+async def test_what_the_binary_header_must_not_say(client: httpx.AsyncClient, ear: DesignInput, place: int) -> None:
+    body = bytearray(binary_codec.encode(ear.primary, ear.secondary))
+    body[place] |= 16
+    answer = await client.post("/refine", content=bytes(body), headers=BINARY)
+    assert answer.status_code == 400
+    assert answer.json()["type"].endswith("bad-flags")
