@@ -12,7 +12,7 @@ from synthesis.backends.base import DEFAULT_MAX_GAIN_DB, METHODS, DesignOptions
 from synthesis.backends.methods import STARTS
 from synthesis.conventions import DESIGN_N_FFT, N_BINS
 from synthesis.errors import InvalidPaths, NonFiniteFilter
-from synthesis.estimate_uncertainty import expected_uncertainty
+from synthesis.estimate_uncertainty import uncertainty_given
 from synthesis.features import path_features
 from synthesis.fir_wiener import CEILING_SHARPNESS, drive_ceiling, fir_wiener, starting_weight
 from synthesis.gauss_newton import GaussNewtonState, Refinement
@@ -185,8 +185,8 @@ class Synthesizer(nn.Module):
     ) -> Prediction:
         """Figures of the taps; without a coherence, with the uncertainty learned from support listeners."""
         psd = self.reference_psd if reference_psd is None else reference_psd
-        uncertainty = expected_uncertainty(paths, self.band_uncertainty, psd) if coherence is None else None
-        return predict(paths, taps, psd, coherence=coherence, uncertainty=uncertainty)
+        uncertainty = uncertainty_given(paths, coherence, self.band_uncertainty, psd)
+        return predict(paths, taps, psd, uncertainty=uncertainty)
 
     def initial_filter(
         self,

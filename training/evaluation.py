@@ -14,7 +14,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
-from synthesis.estimate_uncertainty import expected_uncertainty
+from synthesis.estimate_uncertainty import uncertainty_given
 from synthesis.gauss_newton import refine
 from synthesis.noise_reduction import predict
 from synthesis.octave_bands import nominal_hz
@@ -180,12 +180,15 @@ def _predictions(
     paths: AcousticPaths, taps: Tensor, psd: Tensor, coherence: Tensor, band_uncertainty: Tensor | None
 ) -> dict[str, Tensor]:
     """Predicted figures by column: with the coherence and, from a model's uncertainty, without."""
-    informed = predict(paths, taps, psd, coherence=coherence)
+    if band_uncertainty is None:
+        informed = predict(paths, taps, psd, coherence=coherence)
+    else:
+        informed = predict(paths, taps, psd, uncertainty=uncertainty_given(paths, coherence, band_uncertainty, psd))
     columns = {
         "predicted_noise_reduction_db": informed.mean_noise_reduction_db,
         "predicted_amplification_db": informed.amplification_db,
     }
     if band_uncertainty is not None:
-        blind = predict(paths, taps, psd, uncertainty=expected_uncertainty(paths, band_uncertainty, psd))
+        blind = predict(paths, taps, psd, uncertainty=uncertainty_given(paths, None, band_uncertainty, psd))
         columns["predicted_blind_noise_reduction_db"] = blind.mean_noise_reduction_db
     return columns

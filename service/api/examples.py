@@ -41,6 +41,7 @@ EVALUATION: Json = {
         "band_centre_hz": BAND_CENTRE_HZ,
         "noise_reduction_db": [21.5] * N_BANDS,
         "mean_noise_reduction_db": 21.5,
+        "interval_db": 3.2,
         "amplification_db": 0.0,
         "wide_amplification_db": 0.1,
         "out_of_band_db": {"low": -3.2, "high": 0.4},

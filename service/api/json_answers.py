@@ -167,6 +167,7 @@ def prediction_document(prediction: Prediction) -> answer_types.Prediction:
         "band_centre_hz": BAND_CENTRE_HZ,
         "noise_reduction_db": prediction.noise_reduction_db,
         "mean_noise_reduction_db": prediction.mean_noise_reduction_db,
+        "interval_db": prediction.interval_db,
         "amplification_db": prediction.amplification_db,
         "wide_amplification_db": prediction.wide_amplification_db,
         "out_of_band_db": {"low": prediction.out_of_band_low_db, "high": prediction.out_of_band_high_db},

@@ -56,13 +56,16 @@ class Condition:
     primary, secondary: each either a one-sided spectrum on the design grid, complex64 [16385], or a causal impulse
     response at 48 kHz, float32 [1 to 32768]. coherence: magnitude-squared coherence of the calibration, float32
     [16385], 0 to 1; None if unknown. All numbers are finite; neither path is all zero. feedback: loudspeaker to
-    outer microphone, as `secondary`; None: the loudspeaker is not heard there. weight: above 0, relative to the
-    other conditions. label: names the condition in answers and errors.
+    outer microphone, as `secondary`; None: the loudspeaker is not heard there. uncertainty: of a calibration,
+    float32 [2, 31], >= 0, per band from 20 Hz to 20 kHz: power of the primary path that the estimate does not hold
+    over the power that it holds, and the same of the secondary path; used in place of the coherence. weight: above
+    0, relative to the other conditions. label: names the condition in answers and errors.
     """
 
     primary: Float32 | Complex64
     secondary: Float32 | Complex64
     coherence: Float32 | None = None
+    uncertainty: Float32 | None = field(default=None, kw_only=True)
     feedback: Float32 | Complex64 | None = field(default=None, kw_only=True)
     weight: float = field(default=1.0, kw_only=True)
     label: str = field(default="", kw_only=True)

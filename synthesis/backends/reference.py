@@ -31,7 +31,7 @@ from synthesis.gauss_newton import Refinement
 from synthesis.generator import Generator
 from synthesis.path_prior import PathPrior
 from synthesis.paths import AcousticPaths
-from synthesis.prediction import Basis, not_finite, predict
+from synthesis.prediction import not_finite, predict
 from synthesis.synthesizer import Synthesizer
 
 Answer = TypeVar("Answer")
@@ -148,11 +148,18 @@ class ReferenceBackend(ConditionsBackend):
             sums = noise_reduction.band_sums(
                 ears.paths[own], taps[own], ears.reference_psd[own], coherence, is_true=paths_are_exact
             )
-            basis: Basis | None = None if paths_are_exact else "model" if coherence is None else "coherence"
-            if bool(torch.isfinite(taps[own]).all()):
-                answers.append(predict(sums[0].double().cpu().numpy(), basis, self._band_uncertainty))
-            else:
+            if not bool(torch.isfinite(taps[own]).all()):
                 answers.append(not_finite())
+                continue
+            answers.append(
+                predict(
+                    sums[0].double().cpu().numpy(),
+                    self._band_uncertainty,
+                    has_coherence=coherence is not None,
+                    uncertainty=ears.uncertainty[item],
+                    is_true=paths_are_exact,
+                )
+            )
         return answers
 
 
@@ -234,6 +241,7 @@ class _Ears:
         ears = [inputs[place] for place in self.places]
         self.paths = AcousticPaths.stack(list(paths.values()))
         self.coherence = [None if ear.coherence is None else _tensor(ear.coherence, psd)[None] for ear in ears]
+        self.uncertainty = [ear.uncertainty for ear in ears]
         self.max_gain_db = psd.new_tensor([[ear.max_gain_db] for ear in ears])
         self.reference_psd = torch.stack(
             [psd if ear.reference_psd is None else _tensor(ear.reference_psd, psd) for ear in ears]

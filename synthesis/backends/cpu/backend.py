@@ -28,7 +28,7 @@ from synthesis.backends.methods import STARTS
 from synthesis.conventions import DESIGN_N_FFT, N_BINS, N_TAPS
 from synthesis.errors import InvalidPaths, NonFiniteFilter, SynthesisError
 from synthesis.octave_bands import WIDE_BANDS
-from synthesis.prediction import Basis, not_finite, predict
+from synthesis.prediction import not_finite, predict
 from synthesis.profiles import PROFILES, VERDICTS, RefinementProfile
 
 Run = Callable[[int], int]
@@ -83,7 +83,7 @@ class CpuBackend(ConditionsBackend):
             (taps, record, times_ms), result = self._filtered(ear, options)
         except SynthesisError as error:
             return error
-        prediction = self._prediction(_basis(ear), result)
+        prediction = self._prediction(ear, result, is_true=False)
         if isinstance(prediction, SynthesisError):
             return prediction
         return Design(taps, record, prediction, times_ms)
@@ -141,12 +141,19 @@ class CpuBackend(ConditionsBackend):
                 ),
             )
             del arrays
-            return self._prediction(None if is_true else _basis(ear), result)
+            return self._prediction(ear, result, is_true=is_true)
         except InvalidPaths as error:
             return error
 
-    def _prediction(self, basis: Basis | None, result: Result) -> Prediction | NonFiniteFilter:
-        return predict(np.ctypeslib.as_array(result.sums), basis, self._band_uncertainty)
+    def _prediction(self, ear: DesignInput, result: Result, *, is_true: bool) -> Prediction | NonFiniteFilter:
+        sums = np.ctypeslib.as_array(result.sums)
+        return predict(
+            sums,
+            self._band_uncertainty,
+            has_coherence=ear.coherence is not None,
+            uncertainty=ear.uncertainty,
+            is_true=is_true,
+        )
 
     def _run(self, ear: DesignInput, run: Run) -> None:
         """Calls the core with a workspace of this call's own; InvalidPaths for a path that it refuses."""
@@ -209,7 +216,3 @@ def _profile(profile: RefinementProfile) -> Profile:
         profile.ceiling_weight,
         profile.tolerance,
     )
-
-
-def _basis(ear: DesignInput) -> Basis:
-    return "model" if ear.coherence is None else "coherence"

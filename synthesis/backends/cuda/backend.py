@@ -27,7 +27,7 @@ from synthesis.backends.cuda.stages import Stages
 from synthesis.backends.methods import STARTS
 from synthesis.backends.reference import joint_filter
 from synthesis.errors import DeviceLost, NonFiniteFilter, SynthesisError
-from synthesis.prediction import Basis, not_finite, predict
+from synthesis.prediction import not_finite, predict
 from synthesis.profiles import MAX_UPDATES, PROFILES, VERDICTS
 
 logger = logging.getLogger(__name__)
@@ -103,7 +103,7 @@ class CudaBackend(ConditionsBackend):
 
         answers: list[Design | SynthesisError] = []
         for row, basis in enumerate(bases):
-            prediction = faults.get(row) or self._prediction(taps[row], sums, row, basis)
+            prediction = faults.get(row) or self._prediction(inputs[row], taps[row], sums, row, basis)
             if isinstance(prediction, SynthesisError):
                 answers.append(prediction)
                 continue
@@ -141,13 +141,23 @@ class CudaBackend(ConditionsBackend):
             batch.outputs.write_taps(taps)
             self._run_predictions(batch, bases)
             sums = batch.outputs.fetch()[-1]
-        return [faults.get(row) or self._prediction(taps[row], sums, row, basis) for row, basis in enumerate(bases)]
+        return [
+            faults.get(row) or self._prediction(inputs[row], taps[row], sums, row, basis)
+            for row, basis in enumerate(bases)
+        ]
 
-    def _prediction(self, taps: Float32, sums: Float32, row: int, basis: str) -> Prediction | NonFiniteFilter:
+    def _prediction(
+        self, ear: DesignInput, taps: Float32, sums: Float32, row: int, basis: str
+    ) -> Prediction | NonFiniteFilter:
         if not np.isfinite(taps).all():
             return not_finite()
-        known: dict[str, Basis] = {"model": "model", "coherence": "coherence"}
-        return predict(sums[BASES.index(basis), row], known.get(basis), self._band_uncertainty)
+        return predict(
+            sums[BASES.index(basis), row],
+            self._band_uncertainty,
+            has_coherence=basis == "coherence",
+            uncertainty=ear.uncertainty,
+            is_true=basis == "exact",
+        )
 
     def _batch(self, n_ears: int) -> BatchGraphs:
         if not 1 <= n_ears <= self.max_batch:
