@@ -89,9 +89,14 @@ step() {
         mv "$PACKAGES/results.tar.gz" "$OUT/results.tar.gz"
 }
 
-# Only what this interpreter lacks. Without a pip of its own it runs the one among the wheels.
+# Only what this interpreter lacks, and the project's version, which the service reads from its installation. Without
+# a pip of its own it runs the one among the wheels.
 install() {
-    local pip=("$python" -m pip) missing
+    local pip=("$python" -m pip) missing version
+    version="$(sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)"
+    mkdir -p "$PACKAGES/prime_anc-$version.dist-info"
+    printf 'Metadata-Version: 2.1\nName: prime-anc\nVersion: %s\n' "$version" \
+        >"$PACKAGES/prime_anc-$version.dist-info/METADATA"
     "${pip[@]}" --version >/dev/null 2>&1 || pip=("$python" "$(ls "$WHEELS"/pip-*.whl | tail -1)/pip")
     missing="$(needs "$python" | "$python" -c '
 import re, sys
@@ -156,7 +161,7 @@ c)
     step http 130 "$python" -m benchmarks http "${OPTIONS[@]}" --updates 0 1 3
     step start 90 "$python" -m benchmarks start "${OPTIONS[@]}" --starts 3
     step train 150 "$python" -m benchmarks train "${OPTIONS[@]}" "${EARS[@]}" --groups 1 $([ -n "${QUICK:-}" ] || echo 30)
-    step service 100 bash -c 'tests -m cuda tests/service'
+    step service 100 bash -c 'tests tests/service/test_gpu.py'
     ;;
 esac
 

@@ -1,0 +1,59 @@
+"""The real program on a GPU: ready, and its filters are the library's."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import numpy as np
+import orjson
+import pytest
+import torch
+
+from service.api import binary_codec as wire
+from synthesis.backends.base import DesignInput
+from synthesis.synthesizer import Synthesizer
+from tests.service.api.test_design import library_paths
+from tests.service.bodies import as_responses
+from tests.service.test_process import Program, scraped
+
+pytestmark = [
+    pytest.mark.cuda,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device"),
+]
+
+BINARY = {"Content-Type": "application/octet-stream", "Accept": "application/octet-stream"}
+
+
+@pytest.fixture(scope="module", params=["on", "off"], ids=["kernels", "torch"])
+def program(request: pytest.FixtureRequest, store_folder: Path) -> Iterator[Program]:
+    """One that is ready, with Triton's kernels and without."""
+    program = Program(store_folder, "--device", "cuda", "--kernels", request.param)
+    program.wait_until_ready()
+    yield program
+    program.stop()
+
+
+def assert_near(found: np.ndarray, expected: np.ndarray) -> None:
+    """On a GPU, sums have another order, and the conjugate gradients amplify their rounding."""
+    assert np.abs(found - expected).max() < 1e-2 * np.abs(expected).max()
+
+
+@pytest.mark.parametrize("k", [0, 1])
+def test_the_filter_is_the_librarys(program: Program, default_model: Synthesizer, ear: DesignInput, k: int) -> None:
+    expected = default_model.design(library_paths(ear), k).taps[0].numpy()
+    body = wire.encode(ear.primary, ear.secondary)
+    answer = httpx.post(f"{program.address}/refine?k={k}", content=body, headers=BINARY, timeout=60)
+    assert answer.status_code == 200
+    assert_near(np.frombuffer(answer.content, "<f4"), expected)
+
+
+def test_ears_asked_for_together_are_what_each_would_be_alone(
+    program: Program, default_model: Synthesizer, ear: DesignInput
+) -> None:
+    expected = default_model.design(library_paths(ear), 1).taps[0].numpy()
+    body = orjson.dumps({"items": [as_responses(ear)] * 9})  # one more than the middle batch holds
+    headers = {"Content-Type": "application/json"}
+    answer = httpx.post(f"{program.address}/refine?k=1", content=body, headers=headers, timeout=60)
+    for item in answer.json()["items"]:
+        assert_near(np.array(item["fir"]), expected)
+    assert scraped(program, "prime_defects_total") == 0
