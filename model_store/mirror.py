@@ -20,8 +20,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-import fsspec
-
 from model_store.durable import partial_folder, replace_file, sweep, sync_folder, write_new
 from model_store.errors import CorruptCheckpoint, CorruptStore, ModelStoreError, PublishFailed, StoreUnreachable
 from model_store.names import is_name, version_of
@@ -52,6 +50,8 @@ class Mirror:
 
     def __init__(self, url: str, folder: Path) -> None:
         """The folder is made by the first `refresh`. ValueError for a URL that cannot be opened."""
+        import fsspec  # here, because few services have such a store and all would start later
+
         self.folder = folder
         try:
             # Drivers keep listings for a while; what was published a moment ago must be seen.

@@ -19,3 +19,7 @@ echo "Installing into $folder and compiling the CPU core, once; this takes a min
 # from 25.3 on.
 PIP_CONSTRAINT=constraints.txt PIP_BUILD_CONSTRAINT=constraints.txt \
     "$folder/bin/python" -m pip install --disable-pip-version-check --no-compile "$@"
+# Bytecode for what the service imports, which the first start would wait for, and every start of an image that may not
+# write. pip would compile all of torch too.
+env -u PYTHONDONTWRITEBYTECODE "$folder/bin/python" -P -c \
+    "import service.app, service.heap, service.server, uvicorn.lifespan.on, uvloop, safetensors.numpy"
