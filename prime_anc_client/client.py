@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from os import PathLike, fspath
-from typing import Any, Literal, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import httpx
 import numpy as np
@@ -25,8 +25,6 @@ from prime_anc_client.wire import (
     encode_takes,
     joint_document,
 )
-
-Profile = Literal["fast", "fine", "paper"]
 
 _BINARY, _JSON = "application/octet-stream", "application/json"
 _DEFAULT_RETRY_S = 1.0
@@ -200,7 +198,7 @@ class Client:
         secondary: ArrayLike | None = None,
         *,
         k: int = 3,
-        profile: Profile = "fast",
+        profile: str = "fast",
         coherence: ArrayLike | None = None,
         reference_psd: ArrayLike | None = None,
         model: str | None = None,
@@ -222,7 +220,7 @@ class Client:
         conditions: Sequence[Condition],
         *,
         k: int = 3,
-        profile: Profile = "fast",
+        profile: str = "fast",
         leave_one_out: bool = False,
         latency_samples: float = 0.0,
         min_gain_margin_db: float | None = None,
@@ -276,7 +274,7 @@ class Client:
         return self._design_items("/synthesize", items, {}, deadline_ms)
 
     def refine_items(
-        self, items: Sequence[Item], *, k: int = 3, profile: Profile = "fast", deadline_ms: float | None = None
+        self, items: Sequence[Item], *, k: int = 3, profile: str = "fast", deadline_ms: float | None = None
     ) -> list[Design | Refused]:
         """The same with up to `k` Gauss-Newton updates for each, 0 to 8."""
         return self._design_items("/refine", items, _present(k=k, profile=profile), deadline_ms)

@@ -1,10 +1,10 @@
-"""What a bare port needs in front of uvicorn: limits on heads, on connections and on the time that either may take.
+"""Limits in front of uvicorn for a port without a proxy: size and time of heads, time of bodies, connections.
 
-A `ConnectionGuard` stands between the socket and uvicorn's protocol. It holds a request's head back until it is
-whole, so that an endless one costs no more memory than its limit, and hands uvicorn bytes whose framing is certain:
-one head with at most one Content-Length, then as many bytes. A design that cannot be made in time is refused by its
-head alone, and its body is dropped as it comes. Bodies are never taken in chunks (RFC 9112, 7.1), so
-`Transfer-Encoding` is refused in the head, and nothing that could follow a head without end is ever read.
+A `ConnectionGuard` stands between the socket and uvicorn's protocol. It buffers a request's head until it is
+complete, so that an endless one takes no more memory than its limit, and passes uvicorn unambiguous framing: one
+head with at most one Content-Length, then as many bytes. A design that cannot be made in time is refused by its
+head, and its body is discarded. Chunked bodies (RFC 9112, 7.1) are not
+accepted, so `Transfer-Encoding` is refused in the head, and endless trailers are never read.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from service.errors import Problem
 from service.settings import Settings
 
 LINGER_S = 1.0
-"""How long a refused connection is read on: to close on a client that is still sending would reset the connection,
-and the answer would be lost with it."""
+"""How long a refused connection stays open for reading: closing it while the client is still sending would reset
+it, and the answer would be lost."""
 
 MAX_PIPELINED = 16
-"""Requests that may wait behind the one that is being answered; they were sent without waiting for its answer."""
+"""Pipelined requests that may wait behind the one that is being answered."""
 
 MAX_DROPPED_BYTES = 2**20
 """Longest body that is received to keep the connection of a refused request: dropping more takes longer than to
@@ -49,7 +49,7 @@ _logger.setLevel(logging.ERROR)  # malformed requests are counted, not logged: a
 
 
 class _UvicornProtocol(HttpToolsProtocol):
-    """uvicorn's protocol, whose own refusal is a problem document too."""
+    """uvicorn's protocol, with a problem document in place of its own answer 400."""
 
     def __init__(self, guard: ConnectionGuard, **options: Any) -> None:
         super().__init__(**options)
@@ -63,18 +63,17 @@ class _UvicornProtocol(HttpToolsProtocol):
 class ConnectionGuard(asyncio.Protocol):
     """One connection.
 
-    431 for a head of more than `max_header_bytes`; 408 for one that is not complete after `receive_timeout_s`,
-    however slowly it comes; a connection that has sent nothing by then is closed, and so is one whose body still
-    comes LINGER_S later, though it was answered. 411 for a body in chunks, 400 for a head that could be read in two
-    ways. 503 beyond `max_connections`, which do not count on the operator's listener. An offer to upgrade is passed
-    over (RFC 9110, 7.8).
+    431 for a head of more than `max_header_bytes`; 408 for one that is not complete after `receive_timeout_s`; a
+    connection that has sent nothing by then is closed, and so is one whose body is still incomplete LINGER_S later,
+    even if it was answered. 411 for a chunked body, 400 for an ambiguous head. 503 beyond `max_connections`, except
+    on the management listener. An offer to upgrade is ignored (RFC 9110, 7.8).
     """
 
     settings: Settings
     on_refusal: Callable[[Problem], None]
-    """Told of each problem of the connection itself."""
+    """Called with each problem of the connection itself."""
     refusal_for_load: Callable[[bytes], Problem | None]
-    """Given a head: why its request is refused at once, if it is."""
+    """Given a head: the problem for which its request is refused at once, if any."""
 
     def __init__(self, **options: Any) -> None:
         """options: of uvicorn's protocol."""
@@ -100,7 +99,7 @@ class ConnectionGuard(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._stop_timer()
-        for cycle in self._unanswered:  # uvicorn tells the newest request alone
+        for cycle in self._unanswered:  # uvicorn notifies only the newest request
             if not cycle.response_complete:
                 cycle.disconnected = True
                 cycle.message_event.set()
@@ -129,8 +128,8 @@ class ConnectionGuard(asyncio.Protocol):
             self._start_timer()
 
     def linger(self) -> bool:
-        """Whether an answer that closes the connection came before its request was whole: then only our side of it
-        ends, and what still comes is dropped for as long as a body may take."""
+        """Whether the connection is to be closed before the body is complete: then only our side is closed, and the
+        rest of the body is discarded for as long as a body may take."""
         if self._body_left and not self._is_refused:
             self._is_refused = True
             if self._timer is None:
@@ -139,7 +138,7 @@ class ConnectionGuard(asyncio.Protocol):
         return False
 
     def _take_head(self, data: bytes) -> bytes:
-        """Collect a head and hand it over once it is whole; what follows it is returned."""
+        """Buffer a head and pass it on once it is complete; returns the bytes after it."""
         if not self._head:
             data = data.lstrip(b"\r\n")  # between two requests (RFC 9112, 2.2)
         begin = max(len(self._head) - 3, 0)
@@ -174,14 +173,14 @@ class ConnectionGuard(asyncio.Protocol):
         return rest
 
     def _is_refused_for_load(self, head: bytes) -> bool:
-        """Whether a request was refused by its head. The answers to those before it come first."""
+        """Whether a request was answered by its head; never while earlier ones wait for their answers."""
         if self._is_management or self._is_answering() or (problem := self.refusal_for_load(head)) is None:
             return False
         if self._body_left > MAX_DROPPED_BYTES:
             self._answer_and_close(problem)
         else:
             self._answer(problem, self._inner.server_state.default_headers)
-            self._inner.on_response_complete()  # how long the connection is kept is uvicorn's to say
+            self._inner.on_response_complete()  # uvicorn's keep-alive timer starts
         return True
 
     def _is_answering(self) -> bool:
@@ -198,7 +197,7 @@ class ConnectionGuard(asyncio.Protocol):
     def _on_timeout(self) -> None:
         self._timer = None
         if self._body_left:
-            if self._inner.flow.read_paused and not self._is_refused:  # it is us who do not read
+            if self._inner.flow.read_paused and not self._is_refused:  # reading is paused on our side
                 self._start_timer()
             else:  # the application answers 408, if it has not answered before
                 self._loop.call_later(LINGER_S, self._transport.close)
@@ -209,14 +208,14 @@ class ConnectionGuard(asyncio.Protocol):
             self._transport.close()
 
     def refuse(self, problem: Problem) -> None:
-        """Answer in the application's place, then read on for a moment without looking."""
+        """Answer instead of the application and close; further bytes are discarded."""
         if self._is_refused or self._transport.is_closing():
             return
         self._is_refused = True
         self._stop_timer()
         self._head = b""
         self.on_refusal(problem)
-        if self._is_answering():  # there is an answer to come, which ends the connection
+        if self._is_answering():  # the pending answer ends the connection
             self._unanswered[-1].keep_alive = False
             return
         self._answer_and_close(problem)
@@ -235,7 +234,7 @@ class ConnectionGuard(asyncio.Protocol):
 
 
 class _LingeringTransport:
-    """A transport whose `close` leaves a client that is still sending the time to read its answer."""
+    """A transport whose `close` lets a client that is still sending read its answer."""
 
     def __init__(self, transport: asyncio.Transport, guard: ConnectionGuard) -> None:
         self._transport = transport
@@ -256,16 +255,15 @@ class _LingeringTransport:
 
 
 def _framed(head: bytes) -> tuple[bytes, int]:
-    """A head as uvicorn is to see it, and the bytes of body that follow; Problem where it could be read in two
-    ways.
+    """The head for uvicorn, and the length of its body; Problem if the head is ambiguous.
 
     Each line ends in CR LF, none continues another, and there is at most one Content-Length: a proxy in front must
-    not come to another view of where the next request begins.
+    find the same beginning of the next request.
     """
     n_lines = head.count(b"\n")
     if n_lines != head.count(b"\r\n") or n_lines != head.count(b"\r") or b"\n " in head or b"\n\t" in head:
         raise _MALFORMED
-    if head.startswith(b"CONNECT "):  # whose peer awaits a tunnel
+    if head.startswith(b"CONNECT "):  # asks for a tunnel
         raise _MALFORMED
     framing: dict[bytes, list[bytes]] = {}
     for name, value in _FRAMING.findall(head):
@@ -274,7 +272,7 @@ def _framed(head: bytes) -> tuple[bytes, int]:
     if codings:
         if lengths or len(codings) > 1 or codings[0].lower() != b"chunked":
             raise _MALFORMED
-        raise Problem("length-required", "bodies in chunks are not taken; declare the length in Content-Length")
+        raise Problem("length-required", "chunked bodies are not supported; declare the length in Content-Length")
     if b"upgrade" in framing:
         head = _UPGRADE.sub(b"", head)
     if not lengths:
@@ -287,7 +285,7 @@ def _framed(head: bytes) -> tuple[bytes, int]:
 def guarded(
     settings: Settings, on_refusal: Callable[[Problem], None], refusal_for_load: Callable[[bytes], Problem | None]
 ) -> type[ConnectionGuard]:
-    """The protocol under these settings; on_refusal, refusal_for_load: as there."""
+    """The class with these settings; on_refusal, refusal_for_load: see ConnectionGuard."""
     members = {
         "settings": settings,
         "on_refusal": staticmethod(on_refusal),

@@ -1,4 +1,4 @@
-"""The HTTP server: uvicorn, with what an operator asks of it."""
+"""The HTTP server: uvicorn with a management listener, reload, drain and load shedding."""
 
 from __future__ import annotations
 
@@ -33,15 +33,15 @@ from service.settings import Settings
 logger = logging.getLogger(__name__)
 
 SPARE_FILES = 256
-"""Descriptors for what is not a connection: models, processes, logs."""
+"""File descriptors for models, processes and logs, in addition to connections."""
 
 
 class OperatedServer(uvicorn.Server):
-    """uvicorn's server with what an operator needs: SIGHUP looks the models up again, a separate listener, a drain.
+    """uvicorn's server, with SIGHUP to reload the models, a separate management listener, and a drain.
 
-    Told to stop, it is not ready at once. For `drain_s` it goes on answering, so that balancers notice, and closes
-    each connection with its answer, so that none is idle and reused at the end; then it finishes what it has taken,
-    closes and exits. Told twice, it does not wait.
+    After SIGTERM it reports not ready at once, but answers for another `drain_s`, so that load balancers notice. It
+    closes each connection after its answer, so that none is reused at the end; then it finishes running requests
+    and exits. After a second signal it does not wait.
     """
 
     def __init__(self, config: uvicorn.Config, service: Service) -> None:
@@ -66,8 +66,8 @@ class OperatedServer(uvicorn.Server):
             await self._listen_for_management(self._settings.management_host, self._settings.management_port)
 
     async def freeze_resident_objects(self) -> None:
-        """Once the default model is in memory, take what stays from the garbage collector: modules and models,
-        hundreds of thousands of objects that it would go through again and again with all threads waiting."""
+        """Once the default model is loaded, exclude modules and models from garbage collection, which would visit
+        these hundreds of thousands of objects again and again while all threads wait."""
         await self._service.engine.started()
         gc.collect()
         gc.freeze()
@@ -91,7 +91,7 @@ class OperatedServer(uvicorn.Server):
         logger.info("Management on http://%s:%d", *listener.sockets[0].getsockname()[:2])
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        """In a signal's handler: the first one starts the drain, whatever comes after it ends it."""
+        """Signal handler: the first signal starts the drain, the next one ends it."""
         engine, drain_s = self._service.engine, self._service.settings.drain_s
         first = not engine.readiness.draining
         engine.drain()
@@ -101,13 +101,13 @@ class OperatedServer(uvicorn.Server):
             super().handle_exit(sig, frame)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """As uvicorn does, and no Unix socket is left behind."""
+        """As uvicorn's, then remove the Unix socket."""
         await super().shutdown(sockets)
         if self._settings.uds is not None:
             self._settings.uds.unlink(missing_ok=True)
 
     def _drain(self, sig: int, drain_s: float) -> None:
-        logger.info("Told to stop: not ready, and answering for another %g s", drain_s)
+        logger.info("Shutting down: not ready, answering for another %g s", drain_s)
         closing = (b"connection", b"close")
         self.config.encoded_headers.append(closing)  # from which the default headers are renewed each second
         self.server_state.default_headers = [*self.server_state.default_headers, closing]
@@ -115,13 +115,13 @@ class OperatedServer(uvicorn.Server):
         self._loop.call_later(drain_s, super().handle_exit, sig, None)
 
     def _reload(self) -> None:
-        logger.info("SIGHUP: looking the models up again")
+        logger.info("SIGHUP: resolving all models again")
         self._reloading = asyncio.create_task(self._service.engine.models.reload())
 
 
 def _why_not_listen(path: Path) -> str | None:
-    """Why a Unix socket cannot be made at a path, if so. One that nobody listens to any more is taken over; the
-    event loop would take over one in use, too."""
+    """Why a Unix socket cannot be created at a path, if it cannot. One without a listener is replaced; the event
+    loop would replace one in use, too."""
     if not path.parent.is_dir():
         return "its folder does not exist; create it"
     with socket.socket(socket.AF_UNIX) as asking, suppress(OSError):
@@ -131,8 +131,8 @@ def _why_not_listen(path: Path) -> str | None:
 
 
 class DirectDispatch:
-    """Requests to fixed addresses go straight to their routes, which answer errors themselves; all others go
-    through FastAPI's middleware and router, which would add 0.2 ms to a design of one."""
+    """Passes requests to fixed addresses directly to their routes, which answer errors themselves; all others go
+    through FastAPI's middleware and router, which take 0.2 ms."""
 
     def __init__(self, app: FastAPI) -> None:
         self._app = app
@@ -144,7 +144,7 @@ class DirectDispatch:
         }
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """As ASGI asks."""
+        """The ASGI interface."""
         found = self._routes.get((scope["method"], scope["path"])) if scope["type"] == "http" else None
         if found is None:
             await self._app(scope, receive, send)
@@ -154,14 +154,14 @@ class DirectDispatch:
 
 
 class LoadShedder:
-    """Refuses designs by their heads while the engine has too much to do: it takes a third of the time that
-    uvicorn and the routes would take, and under load most requests are refused.
+    """Refuses designs by their heads while the engine has too much to do, in less than half the time that uvicorn
+    and the routes would take.
 
-    Whatever else is to say about a request is left to the application.
+    All other errors of a request are left to the application.
     """
 
     def __init__(self, service: Service) -> None:
-        """service: that refuses."""
+        """service: its engine decides, its admission checks keys and deadlines."""
         self._service = service
         self._lines = {
             f"{route.method} {route.path}".encode(): route.path for route in ROUTES if route.gate is Gate.DESIGN
@@ -197,8 +197,8 @@ class LoadShedder:
 
 
 def server(app: FastAPI, settings: Settings) -> uvicorn.Server:
-    """A server for the application: uvloop and httptools by name, so that a machine without them says so; no access
-    log, no WebSockets, requests under way finished at the end."""
+    """A server for the application: uvloop and httptools are required by name; no access log, no WebSockets;
+    running requests are finished at the end."""
     service: Service = app.state.service
     _allow_files(settings.max_connections + SPARE_FILES)
 
@@ -221,7 +221,7 @@ def server(app: FastAPI, settings: Settings) -> uvicorn.Server:
             log_config=None,
             access_log=False,
             server_header=False,
-            proxy_headers=False,  # nothing here depends on who asks, and nobody may say so in another's name
+            proxy_headers=False,  # nothing here depends on the client's address
             timeout_keep_alive=settings.keep_alive_s,
             timeout_graceful_shutdown=settings.shutdown_s,
             **options,
@@ -231,7 +231,7 @@ def server(app: FastAPI, settings: Settings) -> uvicorn.Server:
 
 
 def _allow_files(wanted: int) -> None:
-    """Raise this process's own limit on open files, as far as it may, where its connections need more."""
+    """Raise the process's limit on open files if its connections need more, as far as allowed."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft == resource.RLIM_INFINITY or soft >= wanted:
         return

@@ -1,4 +1,4 @@
-"""The one place where a request is admitted or refused, before its body is read."""
+"""Admits or refuses a request by its head, before its body is read."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ N_LARGEST_CALIBRATIONS = 4
 
 
 class Gate(Enum):
-    """Who may use an address, and what it costs."""
+    """Who may use an address, and what is checked."""
 
     OPEN = "anybody: health, metrics, documentation"
     CLIENT = "API key and quota"
@@ -41,7 +41,7 @@ class Gate(Enum):
 class Admitted:
     """A request that was admitted.
 
-    began, due: when its first byte was handled and when its answer is of no use any more (`perf_counter`).
+    began, due: start of its handling, and its deadline (`perf_counter`, seconds).
     key: digest of the API key, None where none is required. n_body_bytes: declared.
     """
 
@@ -53,7 +53,7 @@ class Admitted:
 
 @dataclass(frozen=True)
 class BodyPolicy:
-    """What bodies of one gate may be. reject_if_overloaded: raises where nothing can be answered by then."""
+    """Limits of the bodies of one gate. reject_if_overloaded: given a deadline, raises if nothing can meet it."""
 
     max_bytes: int
     deadline_ms: float
@@ -62,7 +62,7 @@ class BodyPolicy:
 
 
 class Admission:
-    """Judges requests by their heads."""
+    """Checks key, quota, deadline, length, load and memory of each request."""
 
     def __init__(
         self,
@@ -70,8 +70,8 @@ class Admission:
         reject_design: Callable[[float], None],
         reject_calibration: Callable[[float], None],
     ) -> None:
-        """reject_design, reject_calibration: given the time that an answer is due, raise where the engine or the
-        calibrator has too much to do, or is not ready.
+        """reject_design, reject_calibration: given a deadline, raise Refused if the engine or the calibrator cannot
+        meet it, or is not ready.
 
         Raises ValueError for a file of keys that cannot be read and for a quota without keys.
         """
@@ -98,7 +98,7 @@ class Admission:
 
     @contextmanager
     def admit(self, request: Request, gate: Gate, began: float) -> Iterator[Admitted]:
-        """Admit a request for the length of the block, or raise Problem (or the engine's Refused)."""
+        """Admit a request for the duration of the block, or raise Problem or Refused."""
         if gate is Gate.OPEN:
             yield Admitted(began)
         elif gate is Gate.OPERATOR:
@@ -128,13 +128,12 @@ class Admission:
         policy.reject_if_overloaded(began + deadline_s(request, policy.deadline_ms))
 
     def charge_items(self, admitted: Admitted, n_items: int) -> None:
-        """Let a request that was charged as one count as many against its key's quota."""
+        """Charge a request, which was counted as one, as `n_items` against the quota of its key."""
         if admitted.key is not None:
             self._quotas.take(admitted.key, n_items, held=1)
 
     def _require_operator(self, request: Request) -> None:
-        """Without management keys only the management listener manages: a published model is the most that a
-        client's request may load."""
+        """Without management keys only requests to the management listener may manage models."""
         if not self._management_keys.are_required and not is_management(request):
             raise Problem(
                 "unauthorised",
@@ -145,7 +144,7 @@ class Admission:
 
 
 def is_management(request: Request) -> bool:
-    """Whether a request came by the management listener, which only the operator's network reaches."""
+    """Whether a request was received by the management listener, which only the operator can reach."""
     return bool(getattr(request.state, MANAGEMENT, False))
 
 

@@ -31,15 +31,17 @@ from synthesis.backends.base import (
 from synthesis.backends.methods import METHODS
 from synthesis.conventions import N_TAPS, SAMPLE_RATE_HZ
 from synthesis.errors import InvalidOption
+from synthesis.profiles import PROFILES
 from synthesis.realisation.realise import DEFAULT_SECTIONS, SAMPLE_RATES_HZ, Target
 from synthesis.realisation.second_order_sections import MAX_SECTIONS
 from synthesis.realisation.short_fir import MAX_TAPS
 
 if TYPE_CHECKING:
     Method: TypeAlias = str
+    Profile: TypeAlias = str
 else:
     Method = Literal[METHODS]  # of the names themselves, which type checkers cannot read from there
-Profile = Literal["fast", "fine", "paper"]
+    Profile = Literal[tuple(PROFILES)]
 Sign = Literal["minus", "plus"]
 
 MAX_GAIN_RANGE_DB = (-20.0, 60.0)

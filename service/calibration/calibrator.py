@@ -1,7 +1,7 @@
-"""Calibrations are worked out beside everything else: in one thread, one after the other.
+"""Runs calibrations in one thread, one after the other.
 
-An estimate from four seconds of sixteen takes keeps a core busy for some tenths of a second. Neither the event loop
-nor the designs wait for it: NumPy leaves Python's lock to others during its long operations.
+An estimate from sixteen takes of four seconds keeps a core busy for some tenths of a second. Neither the event loop
+nor the designs wait for it: NumPy releases Python's lock during long operations.
 """
 
 from __future__ import annotations
@@ -21,24 +21,23 @@ Result = TypeVar("Result")
 
 
 class Calibrator:
-    """Runs work in its thread, as much as is done by its deadline.
+    """Runs work in its thread if it can be finished by its deadline.
 
-    Each calibration is expected to take what the last ones took: of bodies of 0.2 to 46 MB the slowest took ten
-    times as long as the quickest, so their lengths would tell less. The memory of their bodies is limited where
-    requests are admitted.
+    Each calibration is expected to take as long as the last ones: of bodies of 0.2 to 46 MB the slowest took only
+    ten times as long as the fastest. Admission limits the memory of their bodies.
     """
 
     def __init__(self) -> None:
-        """The thread starts with the first work."""
+        """The thread starts with the first calibration."""
         self._worker = ThreadPoolExecutor(1, "calibrate")
         self._futures: set[Future[Any]] = set()
-        """What waits or runs."""
+        """Waiting and running work."""
         self._times = RecentTimes()
 
     def reject_if_overloaded(self, due: float) -> None:
-        """Raise Refused (`overloaded`) where what is here already lasts beyond `due` (as `perf_counter` counts)."""
+        """Raise Refused (`overloaded`) if queued work is expected to end after `due` (`perf_counter` seconds)."""
         before_s, own_s, left_s = self._backlog_s(), self._times.expected_s, due - perf_counter()
-        # Where nothing else is there it is tried at least: estimates of a bad moment must not keep everything out.
+        # An idle thread always tries: one slow measurement must not block all calibrations for ever.
         if self._futures and before_s + own_s > left_s:
             raise Refused(
                 "overloaded",
@@ -50,8 +49,8 @@ class Calibrator:
     async def run(
         self, work: Callable[[], Result], due: float = math.inf, disconnected: Disconnected | None = None
     ) -> Result:
-        """Have the thread do it. Refused `overloaded` at once where that cannot be done by `due`, `deadline-passed`
-        where it has not been; ClientDisconnected. What still waits then is not begun."""
+        """Run work in the thread. Raises Refused, `overloaded` at once if it cannot be done by `due`,
+        `deadline-passed` if it was not; ClientDisconnected. Work that still waits is then dropped."""
         self.reject_if_overloaded(due)
         before_s, loop = self._backlog_s(), asyncio.get_running_loop()
 
@@ -76,16 +75,16 @@ class Calibrator:
             answer.cancel()
 
     async def close(self) -> None:
-        """Finish what runs, drop what waits, end the thread."""
+        """Finish running work, drop waiting work, end the thread."""
         await asyncio.to_thread(self._worker.shutdown, wait=True, cancel_futures=True)
 
     def _finished(self, done: Future[Any]) -> None:
-        """In the event loop. A time counts though nobody may have waited for its end, or a service that has become
-        too slow would never know."""
+        """In the event loop. The time counts even if the request was given up: otherwise a service that has become
+        too slow would not notice."""
         self._futures.remove(done)
         if not done.cancelled() and done.exception() is None:
             self._times.observe(done.result()[1])
 
     def _backlog_s(self) -> float:
-        """Seconds until all that is there is done; what runs counts whole."""
+        """Expected seconds until all work is done; running work counts as if it had just begun."""
         return len(self._futures) * self._times.expected_s

@@ -23,6 +23,7 @@ from service.engine.resident_models import ResidentModels
 from service.engine.types import DesignAnswer, Disconnected, EvaluationAnswer, Refused
 from service.engine.waiting import done_in_time
 from service.engine.wiener_fallback import WienerFallback
+from synthesis.backends import backend_class
 from synthesis.backends.base import METHODS, DesignInput, DesignOptions, Float32
 from synthesis.errors import DeviceLost, SynthesisError
 from synthesis.profiles import PROFILES
@@ -31,9 +32,6 @@ logger = logging.getLogger(__name__)
 
 NICENESS = 5
 """Of the workers: where cores are short the event loop comes first, whose refusals and answers are short."""
-
-GPU_BATCH = 32
-"""Largest number of ears that one call designs on a GPU, as one batch."""
 
 
 def choose_device(name: str) -> str:
@@ -59,9 +57,10 @@ def choose_device(name: str) -> str:
 class Engine:
     """Designs filters in worker threads. Its coroutines run in the event loop that called `start`.
 
-    On a CPU there are `n_threads` workers, each of which designs one ear at a time: the compiled core releases
-    Python's lock, and the ears of one call are spread over the workers. On a GPU one worker designs batches of up
-    to 32 ears, which may belong to different calls. Models are loaded in a separate thread (`ResidentModels`).
+    A thread-safe backend (CPU) has `n_threads` workers, each of which designs one ear at a time: the compiled core
+    releases Python's lock, and the ears of one call are spread over the workers. Any other (GPU) has one worker,
+    which designs batches of up to `max_batch` ears, also of different calls. Models are loaded in a separate thread
+    (`ResidentModels`).
     """
 
     def __init__(
@@ -90,7 +89,8 @@ class Engine:
             refresh,
             kernels=kernels,
         )
-        n_workers, max_batch = (1, GPU_BATCH) if device == "cuda" else (n_threads, 1)
+        backend = backend_class(device)
+        n_workers, max_batch = (n_threads, 1) if backend.is_thread_safe else (1, backend.max_batch)
         self._queue = JobQueue(n_workers, max_batch)
         self._queue.on_late = self._give_up
         self._threads = [Thread(target=self._work, name=f"design-{n}", daemon=True) for n in range(n_workers)]

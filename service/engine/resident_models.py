@@ -1,8 +1,8 @@
-"""Which models are in memory, and how they come and go without holding up a design.
+"""The models in memory, and how they are loaded and replaced without delaying a design.
 
-A model is loaded, verified and checked against its golden case in a thread of its own. It is then published by one
-assignment in the event loop: designs handed over before keep the model that they were given, later ones get the new
-one. A retired model is freed when its last design has let go of it.
+A separate thread loads a model, verifies it and checks it against its golden case. One assignment in the event loop
+then replaces the old one: designs that were queued before keep their model, later ones use the new one. An unloaded
+model is freed when its last design is finished.
 """
 
 from __future__ import annotations
@@ -31,12 +31,11 @@ MAX_WAITING = 64
 
 
 class ResidentModels:
-    """The models in memory, by version and by the references that they go by.
+    """The models in memory, by version and by reference (name, name@version or alias).
 
-    Everything but the loading itself happens in the event loop, so the tables need no lock. A reference is looked
-    up in the store when it is first asked for and again by `load` and `reload`: until then an alias or a name
-    without a version means what it meant, also while that model has made room for another, and a design of a
-    resident model touches no file.
+    Everything except the loading itself runs in the event loop, so the tables need no lock. A reference is resolved
+    in the store at its first use and again by `load` and `reload`: in between it keeps its version, even if that
+    model has been unloaded to make room, and a design with a resident model reads no file.
     """
 
     def __init__(
@@ -50,8 +49,8 @@ class ResidentModels:
         *,
         kernels: bool = True,
     ) -> None:
-        """max_resident: at least 2. One more is in memory while it is being loaded. refresh: called before an
-        operator's look-ups, where the store is a copy of one elsewhere; never for a client's request."""
+        """max_resident: at least 2. One more is in memory while it is loaded. refresh: updates a store that is a
+        copy; called when an operator resolves references, never for a client's request."""
         self._store = store
         self._device = device
         self._kernels = kernels
@@ -64,9 +63,9 @@ class ResidentModels:
         """Whether the default model could not be loaded and none is in its place."""
         self._max_resident = max_resident
         self._models: OrderedDict[ModelVersion, ResidentModel] = OrderedDict()  # the least recently used first
-        self._versions: dict[str, ModelVersion] = {}  # by reference, of models that have made room, too
+        self._versions: dict[str, ModelVersion] = {}  # by reference, also of models that were unloaded to make room
         self._loading: dict[ModelVersion, asyncio.Task[ResidentModel]] = {}  # in order; the first one runs
-        self._following: set[asyncio.Task[ResidentModel]] = set()
+        self._waiting_for: set[asyncio.Task[ResidentModel]] = set()
         self._refused: set[ModelVersion] = set()
         self._n_waiting = 0
         self._load_s = RecentTimes()
@@ -78,7 +77,7 @@ class ResidentModels:
         return self.find(self.default_model)
 
     def find(self, reference: str) -> ResidentModel | None:
-        """The resident model that goes by this reference."""
+        """The resident model of a reference; None if it is not in memory."""
         version = self._versions.get(reference)
         return None if version is None else self._models.get(version)
 
@@ -100,12 +99,12 @@ class ResidentModels:
     async def model(
         self, reference: str | None, due: float = math.inf, disconnected: Disconnected | None = None
     ) -> ResidentModel:
-        """The model that a request names, loaded first if need be; designs of other models go on meanwhile.
+        """The model that a request names, loaded first if necessary; designs with other models continue.
 
         Raises UnknownModel, InvalidName, and Refused: `model-unavailable` for a checkpoint that is damaged or does
-        not pass its golden case; `overloaded` at once where loading will last beyond `due` (as `perf_counter`
-        counts), `deadline-passed` where it has; ClientDisconnected. The model is loaded all the same, for whoever
-        asks next.
+        not pass its golden case; `overloaded` at once if loading is expected to end after `due` (`perf_counter`
+        seconds), `deadline-passed` if it did; ClientDisconnected. Loading continues in either case, for later
+        requests.
         """
         reference = self.default_model if reference is None else reference
         model = self.find(reference) or await self._wait_for(reference, due, disconnected)
@@ -118,15 +117,15 @@ class ResidentModels:
 
         The previous version stays in use until then, and also if loading fails.
         """
-        self._refused.clear()  # an operator who asks again may have mended it
+        self._refused.clear()  # an operator who asks again may have repaired it
         await self._refreshed()
-        return (await self._follow(reference, await self._resolved(reference))).version
+        return (await self._assign(reference, await self._resolved(reference))).version
 
     async def reload(self) -> list[str]:
-        """Look every reference up again, the default one first, and load what changed or could not be loaded.
+        """Resolve every reference again, the default one first, and load what changed or could not be loaded.
 
-        Returns what could not be followed (references, or "the store" itself); what was meant before serves on.
-        A reference that nothing in memory goes by and that is not published any more is forgotten.
+        Returns what failed (references, or "the store" itself); their previous versions stay in use. A reference
+        without a model in memory that is no longer published is forgotten.
         """
         refused, self._refused = self._refused, set()
         failed = [] if await self._refreshed() else ["the store"]
@@ -136,7 +135,7 @@ class ResidentModels:
             try:
                 version = await self._resolved(reference)
                 if is_used or version != before or version in refused:
-                    await self._follow(reference, version, is_used)
+                    await self._assign(reference, version, is_used)
             except (UnknownModel, InvalidName) as error:
                 if is_used:
                     self._failure(reference, error)
@@ -149,50 +148,50 @@ class ResidentModels:
         return failed
 
     def unload(self, reference: str) -> list[ModelVersion]:
-        """Retire what goes by `reference`, a name standing for all its versions, and forget the references to it;
-        returns what was retired.
+        """Unload the model of a reference, or all versions of a name, and forget the references to it; returns the
+        unloaded versions.
 
-        Raises Refused: `unknown-model` where nothing resident goes by it, `default-model` for the default model.
+        Raises Refused: `unknown-model` if none is in memory, `default-model` for the default model.
         """
         name, number = parse_reference(reference)
-        meant = self._versions.get(reference)
+        named = self._versions.get(reference)
 
-        def is_meant(version: ModelVersion) -> bool:
-            return version == meant or (version.name == name and number in (None, version.version))
+        def is_named(version: ModelVersion) -> bool:
+            return version == named or (version.name == name and number in (None, version.version))
 
-        retired = [version for version in self._models if is_meant(version)]
-        if not retired:
+        unloaded = [version for version in self._models if is_named(version)]
+        if not unloaded:
             raise Refused(
                 "unknown-model", "no such model is in memory; GET /models lists those that are", field="model"
             )
         default = self.default
-        if default is not None and default.version in retired:
+        if default is not None and default.version in unloaded:
             raise Refused("default-model", "the default model stays in memory; unload another one", field="model")
-        for version in retired:
-            self._retire(version)
-        self._versions = {each: version for each, version in self._versions.items() if not is_meant(version)}
-        return retired
+        for version in unloaded:
+            self._unload(version)
+        self._versions = {each: version for each, version in self._versions.items() if not is_named(version)}
+        return unloaded
 
     def drop(self, model: ResidentModel) -> None:
-        """Retire a model that has gone wrong, unless it is gone already; the default one stays where it is."""
+        """Unload a model that failed its check, if it is still resident; the default model stays."""
         if model is not self.default and self._models.get(model.version) is model:
-            self._retire(model.version)
+            self._unload(model.version)
 
     async def close(self) -> None:
-        """Wait for a load that runs, and end the thread."""
+        """Wait for a running load, then end the thread."""
         await asyncio.to_thread(self._loader.shutdown, wait=True, cancel_futures=True)
-        left = [*self._loading.values(), *self._following]
-        if left:  # whose results nobody will fetch any more
+        left = [*self._loading.values(), *self._waiting_for]
+        if left:  # their results are no longer needed
             await asyncio.wait(left)
 
     async def _refreshed(self) -> bool:
-        """Bring a copied store up to date; where that fails, what was copied before is used."""
+        """Update a store that is a copy; if that fails, the previous copy is used."""
         try:
             if self._refresh is not None:
                 await asyncio.to_thread(self._refresh)
         except Exception:
             self.n_loads["failed"] += 1
-            logger.exception("The store's copy could not be brought up to date; it is used as it is")
+            logger.exception("The store's copy could not be updated; the previous copy is used")
             return False
         return True
 
@@ -210,9 +209,9 @@ class ResidentModels:
                 self._versions.setdefault(reference, await self._resolved(reference))
             version = self._versions[reference]
             wait_s = self._expected_s(version)
-            following = asyncio.create_task(self._follow(reference, version))
-            self._following.add(following)  # it goes on though nobody may wait for it any more
-            following.add_done_callback(self._followed)
+            following = asyncio.create_task(self._assign(reference, version))
+            self._waiting_for.add(following)  # it goes on though nobody may wait for it any more
+            following.add_done_callback(self._waiting_done)
             left_s = due - perf_counter()
             if wait_s > left_s:
                 raise Refused(
@@ -231,8 +230,8 @@ class ResidentModels:
         finally:
             self._n_waiting -= 1
 
-    def _followed(self, done: asyncio.Task[ResidentModel]) -> None:
-        self._following.discard(done)
+    def _waiting_done(self, done: asyncio.Task[ResidentModel]) -> None:
+        self._waiting_for.discard(done)
         if not done.cancelled():
             done.exception()  # seen, if nobody waits any more
 
@@ -245,7 +244,7 @@ class ResidentModels:
         return n_loads * self._load_s.expected_s
 
     async def _resolved(self, reference: str) -> ModelVersion:
-        """What it means in the store now."""
+        """The version that a reference has in the store now."""
         try:
             return await asyncio.to_thread(self._store.resolve, reference)
         except (UnknownModel, InvalidName):
@@ -253,9 +252,9 @@ class ResidentModels:
         except Exception as error:  # a damaged store
             raise self._failure(reference, error) from error
 
-    async def _follow(self, reference: str, version: ModelVersion, is_used: bool = True) -> ResidentModel:
-        """Let `reference` mean that version, loading it if it is not in memory. What is not used takes the place of
-        nothing that is."""
+    async def _assign(self, reference: str, version: ModelVersion, is_used: bool = True) -> ResidentModel:
+        """Assign a version to `reference`, loading it if it is not in memory. is_used: if not, it replaces no model
+        that is."""
         model = self._models.get(version) or await self._loaded(version)
         if version not in self._models:
             self._models[version] = model
@@ -263,17 +262,17 @@ class ResidentModels:
         before = self._versions.get(reference)
         self._versions[reference] = version  # the swap
         if before is not None and before in self._models and before not in self._versions.values():
-            self._retire(before)
+            self._unload(before)
         self._make_room(keep=version if is_used else None)
         return model
 
     async def _loaded(self, version: ModelVersion) -> ResidentModel:
-        """The model of that version, loaded once for all who wait for it."""
+        """The model of that version, loaded once for all requests that wait for it."""
         if version in self._refused:
             raise _unusable()
         if version not in self._loading:
             self._loading[version] = asyncio.create_task(self._load(version))
-        return await asyncio.shield(self._loading[version])  # who is cancelled does not take it along
+        return await asyncio.shield(self._loading[version])  # cancelling one request does not cancel the load
 
     async def _load(self, version: ModelVersion) -> ResidentModel:
         def load() -> tuple[ResidentModel, float]:
@@ -302,23 +301,23 @@ class ResidentModels:
         return model
 
     def _failure(self, reference: str, error: Exception) -> Refused:
-        """Count and log a failure with its cause, and say as much of it as a client may know."""
+        """Count and log a failure with its cause; return the error that a client may see."""
         self.n_loads["failed"] += 1
         logger.error("Model %a cannot be used; resident models stay in use", reference, exc_info=error)
         return _unusable()
 
     def _make_room(self, keep: ModelVersion | None) -> None:
-        """Retire the least recently used beyond the limit, but neither `keep` nor the default model."""
+        """Unload the least recently used models beyond the limit, but neither `keep` nor the default model."""
         default = self._versions.get(self.default_model)
         for version in [each for each in self._models if each not in (keep, default)]:
             if len(self._models) <= self._max_resident:
                 return
-            self._retire(version)
+            self._unload(version)
 
-    def _retire(self, version: ModelVersion) -> None:
-        """Let go of a model. Whatever design still runs on it holds the last reference to it."""
+    def _unload(self, version: ModelVersion) -> None:
+        """Unload a model. It is freed with the last design that still uses it."""
         del self._models[version]
-        logger.info("Retired %s version %d", version.name, version.version)
+        logger.info("Unloaded %s version %d", version.name, version.version)
 
 
 def _unusable() -> Refused:

@@ -7,6 +7,8 @@ graphs. Nothing here imports torch before a backend that needs it is asked for.
 
 from __future__ import annotations
 
+from typing import Any
+
 from synthesis.backends.base import (
     DEFAULT_MAX_GAIN_DB,
     Backend,
@@ -35,25 +37,35 @@ __all__ = [
     "ModelParameters",
     "Prediction",
     "RefinementRecord",
+    "backend_class",
     "create_backend",
 ]
 
 
-def create_backend(device: str, parameters: ModelParameters, *, kernels: bool = True) -> Backend:
-    """A backend for `cpu`, `cuda` or `reference` (torch in float32 on the CPU) that holds the model.
+def backend_class(device: str) -> type[Backend]:
+    """The class for `cpu`, `cuda` or `reference` (torch in float32 on the CPU), which says how it may be called.
 
-    kernels: on a GPU, use Triton's kernels where these pass a check. Raises ValueError for another device.
+    Raises ValueError for another device.
     """
     if device == "cpu":
         from synthesis.backends.cpu import CpuBackend
 
-        return CpuBackend(parameters)
+        return CpuBackend
     if device == "cuda":
         from synthesis.backends.cuda import CudaBackend
 
-        return CudaBackend(parameters, kernels=kernels)
+        return CudaBackend
     if device == "reference":
         from synthesis.backends.reference import ReferenceBackend
 
-        return ReferenceBackend(parameters)
+        return ReferenceBackend
     raise ValueError(f"device: {device!r} does not exist; use cpu, cuda or reference")
+
+
+def create_backend(device: str, parameters: ModelParameters, *, kernels: bool = True) -> Backend:
+    """A backend of `backend_class(device)` that holds the model.
+
+    kernels: on a GPU, use Triton's kernels where these pass a check.
+    """
+    kind: Any = backend_class(device)
+    return kind(parameters, kernels=kernels) if device == "cuda" else kind(parameters)

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 import yaml
 
 from model_store.store import ModelStore
@@ -45,7 +44,7 @@ def dashboard_expressions() -> list[str]:
 
 def exported_names(folder: Path) -> set[str]:
     """Names of all series that the service exports."""
-    metrics = Metrics(Engine(ModelStore(folder), torch.device("cpu")))
+    metrics = Metrics(Engine(ModelStore(folder), "cpu"))
     return {
         family.name + suffix for family in metrics.registry.collect() for suffix in SUFFIXES.get(family.type, ("",))
     }

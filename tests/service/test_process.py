@@ -317,7 +317,7 @@ def test_sighup_lets_a_new_version_take_over(tmp_path: Path, ear: DesignInput) -
     second = store.publish("ears", models.checkpoint(2))
     program.process.send_signal(signal.SIGHUP)
     program.logged(rf"Loaded ears version 2 \(({second.digest})\)")
-    program.logged(r"Retired ears version (1)")
+    program.logged(r"Unloaded ears version (1)")
     answer = httpx.post(f"{program.address}/synthesize", content=orjson.dumps(as_responses(ear)), headers=JSON_BODY)
     assert answer.json()["model"]["digest"] == second.digest
     assert program.stop() == -signal.SIGTERM
@@ -331,7 +331,7 @@ def test_a_drain_answers_says_not_ready_and_closes_connections(store_folder: Pat
         before = client.post("/synthesize", content=content, headers=JSON_BODY)
         assert "connection" not in before.headers
         program.process.send_signal(signal.SIGTERM)
-        program.logged("(Told to stop)")
+        program.logged("(Shutting down)")
         assert client.get("/health/ready").status_code == 503
         answer = client.post("/synthesize", content=content, headers=JSON_BODY)
         assert answer.status_code == 200

@@ -285,4 +285,4 @@ async def test_a_store_on_object_storage_is_copied_when_the_operator_says_so(
         fsspec.filesystem("memory").pipe_file(f"/{tmp_path.name}/models/ears/3/manifest.sha256", b"damaged")
         assert await engine.models.reload() == ["the store"]
         assert await asked(engine, None) == [("ears", 2)]
-        assert "used as it is" in caplog.text
+        assert "the previous copy is used" in caplog.text
