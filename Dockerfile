@@ -12,6 +12,7 @@ COPY synthesis synthesis/
 COPY model_store model_store/
 COPY file_formats file_formats/
 COPY cli cli/
+COPY workbench workbench/
 COPY service service/
 # Also compiles the CPU core, for every level of the processor architecture.
 RUN scripts/install.sh /opt/prime-anc --no-cache-dir \

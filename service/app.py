@@ -21,6 +21,7 @@ from service.api.context import Service, service_of
 from service.api.json_workers import JsonWorkerPool
 from service.api.openapi import TITLE, describe
 from service.api.routes import ROUTES, ServiceRoute, as_problem, problem_response, unknown_address
+from service.api.workbench import add_workbench
 from service.calibration.calibrator import Calibrator
 from service.engine.engine import Engine, choose_device
 from service.engine.wiener_fallback import WienerFallback
@@ -85,6 +86,7 @@ def create_app(settings: Settings) -> FastAPI:
         app.router.routes += [ServiceRoute(route, method, is_documented) for method in route.methods]
     needs_key = settings.api_keys or settings.api_keys_file
     keyed = {each.operation_id for each in ROUTES if needs_key and each.gate not in (Gate.OPEN, Gate.OPERATOR)}
+    add_workbench(app)
     describe(app, settings, keyed, {each.operation_id for each in ROUTES if each.gate is Gate.OPERATOR})
     app.add_exception_handler(HTTPException, _routing_problem)
     app.add_exception_handler(Exception, _defect)

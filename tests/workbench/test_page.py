@@ -1,0 +1,197 @@
+"""The page in a real Chromium: an example, recordings, sliders, sound, comparison, export, a session, keys alone.
+
+Needs the package playwright and a Chromium on PATH; skipped without them.
+"""
+
+import json
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import soundfile
+from scipy.signal import lfilter, welch
+
+sync_api = pytest.importorskip("playwright.sync_api", reason="the package playwright is not installed")
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
+pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium on PATH")
+
+OPTIONS = (
+    *("--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking"),
+    *("--disable-component-update", "--disable-sync", "--autoplay-policy=no-user-gesture-required"),
+)
+PATIENCE_MS = 60_000
+
+
+@pytest.fixture(scope="module")
+def url() -> Iterator[str]:
+    """A service of its own, with the bundled model."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    command = [sys.executable, "-m", "service", "--port", str(port), "--deadline-ms", "60000"]
+    with subprocess.Popen(command, env=os.environ | {"PYTHONPATH": os.getcwd()}) as service:
+        try:
+            deadline = time.monotonic() + 120
+            while True:
+                try:
+                    urllib.request.urlopen(f"http://127.0.0.1:{port}/health/ready")
+                    break
+                except OSError:
+                    assert time.monotonic() < deadline, "the service did not become ready"
+                    time.sleep(0.2)
+            yield f"http://127.0.0.1:{port}/"
+        finally:
+            service.terminate()
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    """One Chromium for all tests."""
+    with sync_api.sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=list(OPTIONS))
+        yield browser
+        browser.close()
+
+
+@pytest.fixture
+def page(browser: Any, url: str) -> Iterator[Any]:
+    """A fresh page that must neither complain nor ask another host."""
+    context = browser.new_context(viewport={"width": 1440, "height": 1000}, accept_downloads=True)
+    page = context.new_page()
+    page.set_default_timeout(PATIENCE_MS)
+    complaints: list[str] = []
+    hosts: set[str] = set()
+    page.on("console", lambda each: complaints.append(each.text) if each.type in ("error", "warning") else None)
+    page.on("pageerror", lambda each: complaints.append(str(each)))
+    page.on("request", lambda each: hosts.add(each.url.split("/")[2]) if "//" in each.url else None)
+    page.goto(url)
+    yield page
+    assert complaints == []
+    assert hosts == {url.split("/")[2]}
+    context.close()
+
+
+def wait_for(page: Any, selector: str, text: str) -> str:
+    """The element's text, once it holds another."""
+    expected = sync_api.expect(page.locator(selector))
+    expected.to_contain_text(text, timeout=PATIENCE_MS)
+    found: str = page.text_content(selector)
+    return found
+
+
+def with_example(page: Any) -> None:
+    """The example listener, designed and beside the Wiener filter."""
+    page.click("#example")
+    wait_for(page, "#figures", "Wiener filter")
+
+
+def slide(page: Any, name: str, value: float) -> None:
+    """As a hand would: the value, then the events."""
+    page.locator(f"#{name}").fill(str(value))
+
+
+def wait_until_drawn(page: Any) -> None:
+    """The last request is answered."""
+    wait_for(page, "#status", "Designed and drawn")
+    page.wait_for_load_state("networkidle")
+
+
+def test_sliders_redesign_and_undo_takes_it_back(page: Any):
+    with_example(page)
+    before = page.text_content("#figures")
+    slide(page, "ceiling", -6)
+    wait_for(page, "#figures", "largest |W| -")
+    wait_until_drawn(page)
+    assert page.text_content("#figures") != before
+    page.click("#undo")
+    wait_for(page, "#figures", before.split(" · ")[0])
+    assert page.input_value("#ceiling") == "30"
+
+
+def test_what_is_heard_is_what_is_drawn(page: Any):
+    with_example(page)
+    heard = {
+        name: np.array(page.evaluate(f"window.workbench.render('white', '{name}', 4).then((x) => Array.from(x))"))
+        for name in ("passive", "active")
+    }
+    spectra = {}
+    for name, samples in heard.items():
+        frequency, spectra[name] = welch(samples[16_384:], 48_000, nperseg=16_384)
+    drawn = page.evaluate("window.workbench.state.design.prediction")
+    errors = []
+    for hz, promised in zip(drawn["band_centre_hz"], drawn["noise_reduction_db"], strict=True):
+        centre = 10 ** (round(10 * np.log10(hz)) / 10)
+        inside = (frequency >= centre * 10**-0.05) & (frequency < centre * 10**0.05)
+        errors.append(10 * np.log10(spectra["passive"][inside].sum() / spectra["active"][inside].sum()) - promised)
+    # A band of 50 Hz holds four bins of 20 segments: its level is known to 0.5 dB.
+    assert np.abs(errors).max() < 2
+    assert np.abs(errors).mean() < 0.5
+
+
+def test_recordings_are_calibrated(page: Any, tmp_path: Path):
+    random = np.random.default_rng(0)
+    decay = np.exp(-np.arange(400) / 40)
+    for name, gain in (("off", 0.0), ("on", 0.35)):
+        outer = 0.05 * random.standard_normal(5 * 48_000)
+        error = lfilter(decay * 0.1, 1, outer) - gain * lfilter(np.r_[0, 0, decay[:200]], 1, outer)
+        soundfile.write(tmp_path / f"{name}.wav", np.stack([outer, error], 1), 48_000, subtype="FLOAT")
+    page.set_input_files("#files", [tmp_path / "off.wav", tmp_path / "on.wav"])
+    wait_for(page, "#recording-rows", "on.wav")
+    page.click("#calibrate")
+    wait_for(page, "#verdict", "calibration")
+    wait_for(page, "#figures", "Mean noise reduction")
+
+
+def test_files_that_cannot_be_used_are_named(page: Any, tmp_path: Path):
+    soundfile.write(tmp_path / "mono.wav", np.ones(4800) * 0.1, 48_000)
+    (tmp_path / "broken.wav").write_bytes(b"RIFF")
+    for name, message in (("mono.wav", "one channel"), ("broken.wav", "no readable audio")):
+        page.set_input_files("#files", [tmp_path / name])
+        wait_for(page, "#status", message)
+
+
+def test_designs_are_kept_exported_and_restored(page: Any, tmp_path: Path):
+    with_example(page)
+    page.click("#keep")
+    wait_for(page, "#kept", "prime k=3")
+    slide(page, "sections", 4)
+    wait_for(page, "#realised", "dB less than the taps")
+    with page.expect_download() as started:
+        page.click("#download")
+    started.value.save_as(tmp_path / "filter.h")
+    assert "control_filter[4][5]" in (tmp_path / "filter.h").read_text()
+    slide(page, "k", 1)
+    wait_until_drawn(page)
+    with page.expect_download() as started:
+        page.click("#save")
+    started.value.save_as(tmp_path / "session.json")
+    assert json.loads((tmp_path / "session.json").read_text())["settings"]["k"] == "1"
+    page.reload()
+    page.set_input_files("#files", [tmp_path / "session.json"])
+    wait_for(page, "#figures", "Mean noise reduction")
+    assert page.input_value("#k") == "1"
+
+
+def test_keys_alone_are_enough(page: Any):
+    for _ in range(30):
+        page.keyboard.press("Tab")
+        if page.evaluate("document.activeElement.id") == "example":
+            break
+    page.keyboard.press("Enter")
+    wait_for(page, "#figures", "Wiener filter")
+    for _ in range(30):
+        page.keyboard.press("Tab")
+        if page.evaluate("document.activeElement.id") == "ceiling":
+            break
+    page.keyboard.press("ArrowLeft")
+    wait_for(page, "output[for=ceiling]", "29.5")
+    wait_until_drawn(page)

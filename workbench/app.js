@@ -1,0 +1,561 @@
+// The page's state, and what happens when somebody changes it.
+
+import { N_FFT, curve, decibel, groupDelay, hertz, power, rfft, sectionsResponse } from "./dsp.js";
+import { draw } from "./plot.js";
+import { Player, render, responses } from "./audio.js";
+
+const $ = (id) => document.getElementById(id);
+const COLORS = ["--c", "--d", "--b"];
+const SLIDERS = ["k", "ceiling", "latency", "sections", "volume"], CHOICES = ["method", "form", "taps", "format", "rate"];
+const LATENCIES = [0, 1, 2, 4, 8, 16, 32];
+
+const state = {
+  ears: [], // {label, primary, secondary, coherence?, feedback?, extra?, used}
+  current: 0,
+  design: null, rival: null, realised: null, latencyCurve: null,
+  kept: [], takes: [],
+  past: [], future: [],
+};
+const player = new Player();
+
+// ---- requests ----
+
+async function ask(path, body, kind = "json") {
+  const headers = { "Content-Type": "application/json" };
+  if ($("key").value) headers.Authorization = `Bearer ${$("key").value}`;
+  const answer = await fetch(path, { method: "POST", headers, body: typeof body === "string" ? body : JSON.stringify(body) });
+  if (answer.status === 401) $("key-row").hidden = false;
+  if (!answer.ok) {
+    let detail = `status ${answer.status}`;
+    try { detail = (await answer.json()).detail; } catch { /* not a problem document */ }
+    throw new Error(detail);
+  }
+  return kind === "blob" ? answer.blob() : answer.json();
+}
+
+const list = (samples) => `[${Array.from(samples, (value) => +value.toPrecision(7)).join(",")}]`;
+
+// An ear's fields as JSON text, written once.
+function fieldsOf(ear) {
+  ear.json ||= [
+    `"primary":{"impulse_response":${list(ear.primary)}}`,
+    `"secondary":{"impulse_response":${list(ear.secondary)}}`,
+    ...(ear.coherence ? [`"coherence":${list(ear.coherence)}`] : []),
+    ...(ear.feedback ? [`"feedback":{"impulse_response":${list(ear.feedback)}}`] : []),
+    ...Object.entries(ear.extra || {}).map(([name, value]) => `${JSON.stringify(name)}:${JSON.stringify(value)}`),
+  ].join(",");
+  return ear.json;
+}
+
+function chosenEars() {
+  return $("joint").checked ? state.ears.filter((ear) => ear.used) : [state.ears[state.current]].filter(Boolean);
+}
+
+function pathsText() {
+  const ears = chosenEars();
+  if (ears.length === 1) return fieldsOf(ears[0]);
+  return `"conditions":[${ears.map((ear) => `{${fieldsOf(ear)},"label":${JSON.stringify(ear.label)}}`).join(",")}]`;
+}
+
+function requestText(options) {
+  const more = Object.entries({ sample_rate: 48000, ...options }).map(([name, value]) => `"${name}":${JSON.stringify(value)}`);
+  return `{${[...more, pathsText()].join(",")}}`;
+}
+
+function designOptions() {
+  const options = { method: $("method").value, max_gain_db: +$("ceiling").value };
+  if (+$("latency").value) options.latency_samples = +$("latency").value;
+  return options;
+}
+
+// ---- designing: one request at a time, always the newest settings ----
+
+let busy = false, again = false;
+
+async function redesign() {
+  if (!chosenEars().length) return;
+  if (busy) { again = true; return; }
+  busy = true;
+  const began = performance.now();
+  try {
+    const asked = $("k").value;
+    state.design = await ask(`refine?k=${asked}`, requestText(designOptions()));
+    state.realised = null;
+    showDesign();
+    const ms = performance.now() - began;
+    document.body.dataset.redrawMs = ms.toFixed(1);
+    say(`Designed and drawn in ${ms.toFixed(0)} ms.`);
+    state.rival = await ask("refine?k=0", requestText({ ...designOptions(), method: "wmmse" }));
+    showDesign();
+    updateSound();
+  } catch (error) {
+    say(`The design failed: ${error.message}`, true);
+  } finally {
+    busy = false;
+    if (again) { again = false; redesign(); }
+  }
+}
+
+function say(text, isBad = false) {
+  $("status").textContent = text;
+  $("status").className = isBad ? "warning" : "";
+}
+
+// ---- drawing ----
+
+function bandEdges(hz) {
+  const centre = 10 ** (Math.round(10 * Math.log10(hz)) / 10);
+  return [centre * 10 ** -0.05, centre * 10 ** 0.05];
+}
+
+function steps(prediction) {
+  return prediction.band_centre_hz.flatMap((hz, i) => bandEdges(hz).map((edge) => [edge, prediction.noise_reduction_db[i]]));
+}
+
+const gainCurve = (taps) => { const W = rfft(Float64Array.from(taps)); return curve(W.re.length, (k) => decibel(power(W, k))); };
+
+function showDesign() {
+  const { design, rival, kept } = state;
+  if (!design) return;
+  const found = design.prediction, nr = found.noise_reduction_db;
+  const top = Math.max(30, ...nr) + 4, bottom = Math.min(-5, ...nr) - 2;
+  const half = found.interval_db;
+  draw($("plot-nr"), { x: [40, 9500], y: [bottom, top], isLog: true }, {
+    bars: nr.map((y, i) => { const [x0, x1] = bandEdges(found.band_centre_hz[i]); return { x0, x1, y, half, color: y < -1 ? "--b" : "--a" }; }),
+    lines: [
+      ...(rival ? [{ points: steps(rival.prediction), color: "--b", name: "Wiener (wmmse)" }] : []),
+      ...kept.map((each, i) => ({ points: steps(each.design.prediction), color: COLORS[i % 3], name: each.name, dash: [5, 3] })),
+    ],
+  });
+  $("plot-nr").setAttribute("aria-label", `Noise reduction per band: ${found.band_centre_hz.map((hz, i) => `${hz} Hz ${nr[i].toFixed(1)} dB`).join(", ")}`);
+  const ceiling = +$("ceiling").value;
+  gainScale = draw($("plot-gain"), { x: [15, 22000], y: [-50, 45], isLog: true }, {
+    lines: [
+      { points: gainCurve(design.fir), color: "--a", name: "|W|" },
+      { points: [[15, ceiling], [22000, ceiling]], color: "--b", dash: [6, 4], name: `ceiling ${ceiling} dB` },
+      ...kept.map((each, i) => ({ points: gainCurve(each.design.fir), color: COLORS[i % 3], name: each.name, dash: [5, 3] })),
+    ],
+  });
+  const level = found.level_reduction_db, loss = found.sensitivity_db;
+  const parts = [`Mean noise reduction 50 Hz to 5 kHz: ${found.mean_noise_reduction_db.toFixed(1)} dB${half ? ` ± ${half.toFixed(1)}` : ""}`];
+  if (rival) parts.push(`Wiener filter: ${rival.prediction.mean_noise_reduction_db.toFixed(1)} dB`);
+  if (level) parts.push(`level ${level.unweighted.toFixed(1)} dB, A-weighted ${level.a_weighted.toFixed(1)} dB`);
+  parts.push(`amplification ${found.amplification_db.toFixed(2)} dB`, `largest |W| ${found.max_gain_db.toFixed(1)} dB`);
+  if (loss) parts.push(`1 dB of gain error costs ${loss.gain_1_db.toFixed(1)} dB`);
+  if (design.method !== $("method").value) parts.push(`method used: ${design.method}`);
+  $("figures").textContent = `${parts.join(" · ")}.`;
+  const loop = design.loop;
+  $("loop").textContent = loop ? `Feedback loop: ${loop.stable ? "stable" : "UNSTABLE"}, gain margin ${loop.gain_margin_db?.toFixed(1)} dB, phase margin ${loop.phase_margin_deg?.toFixed(0)} degrees.` : "";
+  $("warnings").replaceChildren(...design.warnings.map(({ code, detail }) => paragraph(`${code}: ${detail}`)));
+  const rows = found.band_centre_hz.map((hz, i) => row(hz, nr[i].toFixed(1), rival ? rival.prediction.noise_reduction_db[i].toFixed(1) : ""));
+  $("band-table").replaceChildren(row("Hz", "designed, dB", "Wiener, dB", "th"), ...rows);
+  drawPaths();
+  drawLatency();
+  drawRealised();
+}
+
+let gainScale = null;
+
+function paragraph(text) {
+  const p = document.createElement("p");
+  p.className = "warning";
+  p.textContent = text;
+  return p;
+}
+
+function row(...cells) {
+  const kind = cells.at(-1) === "th" ? cells.pop() : "td", tr = document.createElement("tr");
+  tr.append(...cells.map((cell) => Object.assign(document.createElement(kind), { textContent: cell })));
+  return tr;
+}
+
+function drawPaths() {
+  const ear = state.ears[state.current], view = $("path-view").value;
+  if (!ear) return;
+  ear.spectra ||= [rfft(ear.primary), rfft(ear.secondary)];
+  const [P, S] = ear.spectra, n = P.re.length;
+  const value = {
+    magnitude: (a) => (k) => decibel(power(a, k)),
+    phase: (a) => (k) => Math.atan2(a.im[k], a.re[k]) * 180 / Math.PI,
+    delay: (a) => (k) => groupDelay(a, k),
+  }[view];
+  const y = { magnitude: [-60, 30], phase: [-180, 180], delay: [-5, 15], coherence: [0, 1.05] }[view];
+  const lines = view === "coherence"
+    ? (ear.coherence ? [{ points: curve(ear.coherence.length, (k) => ear.coherence[k]), color: "--a", name: "coherence" }] : [])
+    : [{ points: curve(n, value(P)), color: "--a", name: "primary" }, { points: curve(n, value(S)), color: "--b", name: "secondary" }];
+  draw($("plot-paths"), { x: [15, 22000], y, isLog: true }, { lines });
+}
+
+function drawLatency() {
+  const points = state.latencyCurve || [];
+  const here = state.design ? [[+$("latency").value, state.design.prediction.mean_noise_reduction_db]] : [];
+  draw($("plot-latency"), { x: [0, 33], y: [0, 32] }, {
+    lines: [{ points, color: "--a" }],
+    bars: here.map(([x, y]) => ({ x0: x, x1: x + 0.4, y, color: "--b" })),
+  });
+}
+
+function drawRealised() {
+  const { realised, design } = state;
+  const lines = design ? [{ points: gainCurve(design.fir), color: "--a", name: "2048 taps" }] : [];
+  if (realised) {
+    const { sos, taps, sample_rate: rate } = realised.coefficients;
+    const points = sos
+      ? curve(N_FFT / 2 + 1, (k) => { const [re, im] = sectionsResponse(sos, hertz(k, N_FFT / 2 + 1), rate); return decibel(re * re + im * im); })
+      : rate === 48000 ? gainCurve(taps) : [];
+    lines.push({ points, color: "--b", name: sos ? `${sos.length} sections` : `${taps.length} taps` });
+  }
+  draw($("plot-realised"), { x: [15, 22000], y: [-50, 45], isLog: true }, { lines });
+}
+
+// ---- measurements ----
+
+function addEar(ear) {
+  state.ears.push({ used: true, ...ear });
+  state.current = state.ears.length - 1;
+  state.latencyCurve = null;
+  showConditions();
+  redesign();
+}
+
+function showConditions() {
+  $("conditions").hidden = !state.ears.length;
+  $("condition-list").replaceChildren(...state.ears.map((ear, i) => {
+    const label = document.createElement("label"), radio = document.createElement("input"), tick = document.createElement("input");
+    Object.assign(radio, { type: "radio", name: "ear", checked: i === state.current, onchange: () => { state.current = i; redesign(); } });
+    Object.assign(tick, { type: "checkbox", checked: ear.used, ariaLabel: `use ${ear.label} for one filter`, onchange: () => { ear.used = tick.checked; redesign(); } });
+    label.append(radio, ` ${ear.label} `, tick);
+    const div = document.createElement("div");
+    div.append(label);
+    return div;
+  }));
+}
+
+const floats = (text) => new Float32Array(Uint8Array.from(atob(text), (c) => c.charCodeAt(0)).buffer);
+
+function base64(samples) {
+  const bytes = new Uint8Array(Float32Array.from(samples).buffer);
+  let text = "";
+  for (let i = 0; i < bytes.length; i += 8192) text += String.fromCharCode(...bytes.subarray(i, i + 8192));
+  return btoa(text);
+}
+
+function pathSamples(path) {
+  if (path.float32) return floats(path.float32);
+  if (path.impulse_response) return Float32Array.from(path.impulse_response);
+  throw new Error("paths must be impulse responses");
+}
+
+function earFromDocument(label, found) {
+  const ear = { label, primary: pathSamples(found.primary), secondary: pathSamples(found.secondary) };
+  if (found.coherence) ear.coherence = found.coherence.float32 ? upsampled(floats(found.coherence.float32)) : Float32Array.from(found.coherence);
+  if (found.feedback) ear.feedback = pathSamples(found.feedback);
+  if (found.uncertainty) ear.extra = { uncertainty: found.uncertainty };
+  return ear;
+}
+
+// A coherence on a coarser grid, on the design grid's 16385 bins.
+function upsampled(values) {
+  const n = N_FFT / 2 + 1;
+  if (values.length === n) return values;
+  return Float32Array.from({ length: n }, (_, k) => {
+    const place = k * (values.length - 1) / (n - 1), i = Math.min(Math.floor(place), values.length - 2), t = place - i;
+    return values[i] * (1 - t) + values[i + 1] * t;
+  });
+}
+
+async function loadExample() {
+  const answer = await fetch("workbench/example.json");
+  const found = await answer.json();
+  for (const [label, each] of Object.entries(found)) state.ears.push({ used: true, ...earFromDocument(label, each) });
+  state.current = state.ears.length - Object.keys(found).length;
+  showConditions();
+  redesign();
+}
+
+async function takeFiles(files) {
+  const separate = {};
+  for (const file of files) {
+    try {
+      if (/\.json$/i.test(file.name)) takeDocument(file.name, JSON.parse(await file.text()));
+      else {
+        const sound = await decoded(file);
+        if (sound.numberOfChannels >= 2) addTake(file.name, sound);
+        else {
+          const kind = ["primary", "secondary", "feedback"].find((name) => file.name.toLowerCase().includes(name));
+          if (!kind) throw new Error("it has one channel: record outer and error microphone in one stereo file, or name an impulse response primary or secondary");
+          separate[kind] = sound.getChannelData(0).slice(0, 32768);
+        }
+      }
+    } catch (error) {
+      say(`${file.name}: ${error.message}`, true);
+    }
+  }
+  if (separate.primary && separate.secondary) addEar({ label: "impulse responses", ...separate });
+  else if (Object.keys(separate).length) say("Drop the primary and the secondary impulse response together.", true);
+}
+
+async function decoded(file) {
+  const bytes = await file.arrayBuffer();
+  const rate = wavRate(bytes);
+  let sound;
+  try {
+    sound = await new OfflineAudioContext(1, 1, 48000).decodeAudioData(bytes);
+  } catch {
+    throw new Error("it is no readable audio file; export it as WAV or FLAC");
+  }
+  if (!sound.length) throw new Error("it holds no samples");
+  if (sound.duration > 60) throw new Error(`it lasts ${Math.round(sound.duration)} s; cut it to 4 to 60 s`);
+  if (rate && rate !== 48000) say(`${file.name}: resampled from ${rate} to 48000 Hz.`);
+  return sound;
+}
+
+function wavRate(bytes) {
+  const view = new DataView(bytes);
+  return bytes.byteLength > 28 && view.getUint32(0) === 0x52494646 && view.getUint32(12) === 0x666d7420 ? view.getUint32(24, true) : null;
+}
+
+function addTake(name, sound) {
+  const isOn = /(^|[^a-z])on([^a-z]|$)/i.test(name);
+  state.takes.push({ name, isOn, x: sound.getChannelData(0), e: sound.getChannelData(1) });
+  $("recordings").hidden = false;
+  $("recording-rows").replaceChildren(...state.takes.map((take) => {
+    const select = document.createElement("select"), tr = document.createElement("tr");
+    for (const text of ["off", "on"]) select.append(Object.assign(document.createElement("option"), { textContent: text, selected: (text === "on") === take.isOn }));
+    select.ariaLabel = `loudspeaker during ${take.name}`;
+    select.onchange = () => { take.isOn = select.value === "on"; };
+    tr.append(Object.assign(document.createElement("td"), { textContent: take.name }), document.createElement("td"));
+    tr.lastChild.append(select);
+    return tr;
+  }));
+}
+
+async function calibrate() {
+  say("Estimating the paths ...");
+  try {
+    const takes = state.takes.map((take) => ({ gain: take.isOn ? +$("gain").value : 0, x: { float32: base64(take.x) }, e: { float32: base64(take.e) } }));
+    const found = await ask("calibrate", { takes, sample_rate: 48000 });
+    const verdict = found.verdict, box = $("verdict");
+    box.hidden = false;
+    box.replaceChildren(Object.assign(document.createElement("p"), { textContent: verdict.passed ? "The calibration passed." : "The calibration did not pass:" }),
+      ...[...verdict.reasons, ...verdict.not_judged].map(({ code, detail }) => paragraph(`${code}: ${detail}`)));
+    addEar(earFromDocument(state.takes.map((take) => take.name).join(" + "), found));
+  } catch (error) {
+    say(`The calibration failed: ${error.message}`, true);
+  }
+}
+
+// ---- sessions, links, undo ----
+
+const settings = () => Object.fromEntries([...SLIDERS, ...CHOICES].map((id) => [id, $(id).value]));
+
+function restore(values) {
+  for (const [id, value] of Object.entries(values)) if (SLIDERS.includes(id) || CHOICES.includes(id)) $(id).value = value;
+  showOutputs();
+}
+
+function showOutputs() {
+  for (const id of SLIDERS) document.querySelector(`output[for=${id}]`).textContent = $(id).value;
+}
+
+let before = null;
+
+function remember() {
+  const now = JSON.stringify(settings());
+  if (before !== null && before !== now) { state.past.push(before); state.future = []; }
+  before = now;
+  $("undo").disabled = !state.past.length;
+  $("redo").disabled = !state.future.length;
+}
+
+function travel(from, to) {
+  if (!from.length) return;
+  to.push(JSON.stringify(settings()));
+  before = from.pop();
+  restore(JSON.parse(before));
+  $("undo").disabled = !state.past.length;
+  $("redo").disabled = !state.future.length;
+  redesign();
+}
+
+function takeDocument(name, found) {
+  if (found.session) {
+    state.ears = found.session.map((each) => ({ used: each.used, ...earFromDocument(each.label, each) }));
+    state.current = found.current || 0;
+    restore(found.settings);
+    $("joint").checked = !!found.joint;
+    showConditions();
+    redesign();
+  } else if (found.primary) addEar(earFromDocument(name, found));
+  else throw new Error("it holds neither a measurement nor a session");
+}
+
+function saveSession() {
+  const packed = (ear) => ({
+    label: ear.label, used: ear.used, primary: { float32: base64(ear.primary) }, secondary: { float32: base64(ear.secondary) },
+    ...(ear.coherence ? { coherence: { float32: base64(ear.coherence) } } : {}),
+    ...(ear.feedback ? { feedback: { float32: base64(ear.feedback) } } : {}),
+    ...(ear.extra || {}),
+  });
+  const text = JSON.stringify({ session: state.ears.map(packed), current: state.current, joint: $("joint").checked, settings: settings() });
+  saveFile(new Blob([text], { type: "application/json" }), "session.json");
+}
+
+function saveFile(blob, name) {
+  const link = Object.assign(document.createElement("a"), { href: URL.createObjectURL(blob), download: name });
+  link.click();
+  setTimeout(() => URL.revokeObjectURL(link.href), 1000);
+}
+
+// ---- export ----
+
+const target = () => ({
+  form: $("form").value, n_sections: +$("sections").value, n_taps: +$("taps").value,
+  sample_rate: +$("rate").value, number_format: $("format").value,
+});
+
+const exportText = (more = {}) => requestText({
+  fir: state.design.fir, target: target(), max_gain_db: +$("ceiling").value,
+  ...(+$("latency").value ? { latency_samples: +$("latency").value } : {}), ...more,
+});
+
+let realising = false, realiseAgain = false;
+
+async function realise() {
+  if (!state.design) return;
+  if (realising) { realiseAgain = true; return; }
+  realising = true;
+  try {
+    const found = await ask("export", exportText());
+    state.realised = found;
+    const scaling = found.coefficients.scaling;
+    $("realised").textContent = `${found.prediction.mean_noise_reduction_db.toFixed(1)} dB, ${found.loss_db.toFixed(1)} dB less than the taps`
+      + (scaling ? `; input shifted down by ${scaling.headroom_bits} bits, round-off noise ${scaling.noise_db.toFixed(0)} dB (${scaling.wide_noise_db.toFixed(0)} dB with double-precision feedback).` : ".");
+    drawRealised();
+  } catch (error) {
+    $("realised").textContent = `The export failed: ${error.message}`;
+  } finally {
+    realising = false;
+    if (realiseAgain) { realiseAgain = false; realise(); }
+  }
+}
+
+async function download() {
+  if (!state.design) { say("Design a filter first.", true); return; }
+  const kind = $("file").value, suffix = { c: "h", minidsp: "txt", apo: "txt" }[kind] || kind;
+  try {
+    saveFile(await ask("export", exportText({ file: kind }), "blob"), `control_filter.${suffix}`);
+    say(`Saved control_filter.${suffix}.`);
+  } catch (error) {
+    say(`The export failed: ${error.message}`, true);
+  }
+}
+
+// ---- listening ----
+
+const hears = () => document.querySelector("input[name=hear]:checked").value;
+const sounds = () => { const ear = state.ears[state.current]; return responses(ear.primary, ear.secondary, Float64Array.from(state.design.fir), state.design.prediction, +$("latency").value); };
+
+let isPlaying = false;
+
+function updateSound() {
+  if (isPlaying) player.play(sounds(), $("noise").value, hears(), +$("volume").value);
+}
+
+function togglePlay() {
+  if (!state.design) { say("Design a filter first.", true); return; }
+  isPlaying = !isPlaying;
+  $("play").setAttribute("aria-pressed", isPlaying);
+  $("play").textContent = isPlaying ? "Stop" : "Play";
+  if (isPlaying) updateSound(); else player.stop();
+}
+
+// ---- events ----
+
+for (const id of SLIDERS) {
+  $(id).addEventListener("input", () => {
+    showOutputs();
+    if (id === "volume") player.volume(+$("volume").value);
+    else if (id === "sections") realise();
+    else redesign();
+  });
+  $(id).addEventListener("change", remember);
+}
+for (const id of CHOICES) $(id).addEventListener("change", () => { remember(); if (id === "method") redesign(); else realise(); });
+$("example").onclick = () => loadExample().catch((error) => say(`The example could not be loaded: ${error.message}`, true));
+$("save").onclick = saveSession;
+$("calibrate").onclick = calibrate;
+$("joint").onchange = redesign;
+$("path-view").onchange = drawPaths;
+$("undo").onclick = () => travel(state.past, state.future);
+$("redo").onclick = () => travel(state.future, state.past);
+$("print").onclick = () => window.print();
+$("realise").onclick = realise;
+$("download").onclick = download;
+$("play").onclick = togglePlay;
+$("noise").onchange = updateSound;
+for (const radio of document.querySelectorAll("input[name=hear]")) radio.onchange = () => player.choose(hears());
+$("link").onclick = async () => {
+  const hash = `#${new URLSearchParams(settings())}`;
+  history.replaceState(null, "", hash);
+  try { await navigator.clipboard.writeText(location.href); say("The link with these settings is in the clipboard; a session file also holds the measurement."); }
+  catch { say("The address bar has the link with these settings; a session file also holds the measurement."); }
+};
+$("keep").onclick = () => {
+  if (!state.design) return;
+  const name = `${$("method").value} k=${$("k").value} ${$("ceiling").value} dB`;
+  state.kept.push({ name, design: state.design });
+  const li = document.createElement("li"), button = Object.assign(document.createElement("button"), { type: "button", textContent: "Remove" });
+  const kept = state.kept.at(-1);
+  li.append(`${name}: ${state.design.prediction.mean_noise_reduction_db.toFixed(1)} dB `, button);
+  button.onclick = () => { state.kept.splice(state.kept.indexOf(kept), 1); li.remove(); showDesign(); };
+  $("kept").append(li);
+  showDesign();
+};
+$("latency-curve").onclick = async () => {
+  if (!chosenEars().length) return;
+  const points = [];
+  try {
+    for (const samples of LATENCIES) {
+      const found = await ask(`refine?k=${$("k").value}`, requestText({ ...designOptions(), latency_samples: samples }));
+      points.push([samples, found.prediction.mean_noise_reduction_db]);
+      state.latencyCurve = points;
+      drawLatency();
+    }
+    say(`Latency: ${points.map(([x, y]) => `${x} samples ${y.toFixed(1)} dB`).join(", ")}.`);
+  } catch (error) { say(`The latency curve failed: ${error.message}`, true); }
+};
+const drop = $("drop");
+drop.onclick = () => $("files").click();
+drop.onkeydown = (event) => { if (event.key === "Enter" || event.key === " ") { event.preventDefault(); $("files").click(); } };
+$("files").onclick = (event) => event.stopPropagation();
+$("files").onchange = () => { takeFiles([...$("files").files]); $("files").value = ""; };
+for (const kind of ["dragover", "dragleave", "drop"]) drop.addEventListener(kind, (event) => {
+  event.preventDefault();
+  drop.classList.toggle("over", kind === "dragover");
+  if (kind === "drop") takeFiles([...event.dataTransfer.files]);
+});
+addEventListener("keydown", (event) => {
+  if ((event.ctrlKey || event.metaKey) && event.key.toLowerCase() === "z" && event.target.type !== "password") {
+    event.preventDefault();
+    if (event.shiftKey) travel(state.future, state.past); else travel(state.past, state.future);
+  }
+});
+const canvas = $("plot-gain");
+canvas.onpointerdown = (event) => { canvas.setPointerCapture(event.pointerId); dragCeiling(event); };
+canvas.onpointermove = (event) => { if (canvas.hasPointerCapture(event.pointerId)) dragCeiling(event); };
+canvas.onpointerup = remember;
+function dragCeiling(event) {
+  if (!gainScale) return;
+  const value = Math.round(2 * gainScale.fromY(event.offsetY)) / 2;
+  $("ceiling").value = Math.min(40, Math.max(-10, value));
+  showOutputs();
+  redesign();
+}
+addEventListener("resize", showDesign);
+matchMedia("(prefers-color-scheme: dark)").addEventListener("change", showDesign);
+restore(Object.fromEntries(new URLSearchParams(location.hash.slice(1))));
+remember();
+
+// For tests: what would be heard, as samples.
+window.workbench = { state, render: (kind, hear, seconds) => render(sounds(), kind, hear, seconds) };

@@ -1,0 +1,110 @@
+// What the ear hears: noise through nothing (open ear), through P, and through P - S W. What no filter cancels, which
+// the prediction counts per band, is heard as independent noise of that spectrum beside both.
+
+import { N_FFT, RATE, irfft, minus, noise, power, rfft, times } from "./dsp.js";
+
+const FADE_S = 0.03;
+
+// Responses to convolve with: passive, active, and the shape of what stays. level: |P|'s, so that loudness is the noise's.
+export function responses(primary, secondary, taps, prediction, latency = 0) {
+  const P = rfft(primary), S = delayed(rfft(secondary), latency), W = rfft(taps), R = minus(P, times(S, W));
+  const stays = { re: new Float64Array(P.re.length), im: new Float64Array(P.re.length) };
+  const edges = prediction.band_centre_hz.map((hz) => 10 ** (Math.round(10 * Math.log10(hz)) / 10));
+  edges.forEach((centre, band) => {
+    const low = Math.ceil(centre * 10 ** -0.05 * N_FFT / RATE), high = Math.ceil(centre * 10 ** 0.05 * N_FFT / RATE);
+    let p = 0, r = 0;
+    for (let k = low; k < high; k++) { p += power(P, k); r += power(R, k); }
+    const ratio = 10 ** (prediction.noise_reduction_db[band] / 10);
+    // D + U = ratio (E + U)
+    const unknown = ratio > 1.01 ? Math.max(0, (p - ratio * r) / (ratio - 1)) / (high - low) : 0;
+    for (let k = low; k < high; k++) stays.re[k] = Math.sqrt(unknown) * (k % 2 ? -1 : 1); // centred at half the length
+  });
+  const half = (samples, n) => Float32Array.from(samples.subarray(0, n));
+  return {
+    passive: half(irfft(P), primary.length),
+    active: half(irfft(R), Math.min(N_FFT, primary.length + taps.length)),
+    stays: windowed(irfft(stays)),
+  };
+}
+
+function windowed(samples) {
+  const n = 8192, start = N_FFT / 2 - n / 2;
+  return Float32Array.from({ length: n }, (_, i) => samples[start + i] * (0.5 - 0.5 * Math.cos(2 * Math.PI * i / n)));
+}
+
+function delayed(spectrum, samples) {
+  if (!samples) return spectrum;
+  const re = spectrum.re.slice(), im = spectrum.im.slice();
+  for (let k = 0; k < re.length; k++) {
+    const angle = -2 * Math.PI * k * samples / N_FFT, c = Math.cos(angle), s = Math.sin(angle);
+    [re[k], im[k]] = [spectrum.re[k] * c - spectrum.im[k] * s, spectrum.re[k] * s + spectrum.im[k] * c];
+  }
+  return { re, im };
+}
+
+function convolver(context, response) {
+  const node = new ConvolverNode(context, { disableNormalization: true });
+  const buffer = context.createBuffer(1, response.length, RATE);
+  buffer.copyToChannel(response, 0);
+  node.buffer = buffer;
+  return node;
+}
+
+function source(context, kind, seed) {
+  const samples = noise(kind, seed), buffer = context.createBuffer(1, samples.length, RATE);
+  buffer.copyToChannel(samples, 0);
+  return new AudioBufferSourceNode(context, { buffer, loop: true });
+}
+
+// The graph in any context; `hear` is open, passive or active.
+export function build(context, sounds, kind, hear, destination = context.destination) {
+  const noiseSource = source(context, kind, 1), other = source(context, kind, 2);
+  const gains = {};
+  const connect = (name, from, node) => {
+    gains[name] ||= new GainNode(context, { gain: name === hear ? 1 : 0 });
+    from.connect(node).connect(gains[name]).connect(destination);
+  };
+  connect("open", noiseSource, new GainNode(context));
+  connect("passive", noiseSource, convolver(context, sounds.passive));
+  connect("active", noiseSource, convolver(context, sounds.active));
+  for (const name of ["passive", "active"]) connect(name, other, convolver(context, sounds.stays));
+  noiseSource.start();
+  other.start();
+  return {
+    choose(name) {
+      for (const [each, node] of Object.entries(gains)) node.gain.setTargetAtTime(each === name ? 1 : 0, context.currentTime, FADE_S / 3);
+    },
+    stop() {
+      for (const node of Object.values(gains)) node.gain.setTargetAtTime(0, context.currentTime, FADE_S / 3);
+      setTimeout(() => { noiseSource.stop(); other.stop(); for (const node of Object.values(gains)) node.disconnect(); }, 200);
+    },
+  };
+}
+
+// Seconds of what would be heard, as samples: for measuring it.
+export async function render(sounds, kind, hear, seconds = 4) {
+  const context = new OfflineAudioContext(1, seconds * RATE, RATE);
+  build(context, sounds, kind, hear);
+  return (await context.startRendering()).getChannelData(0);
+}
+
+export class Player {
+  constructor() { this.context = null; this.graph = null; }
+
+  async play(sounds, kind, hear, volume) {
+    this.context ||= new AudioContext({ sampleRate: RATE });
+    this.master ||= new GainNode(this.context);
+    this.master.connect(this.context.destination);
+    await this.context.resume();
+    this.volume(volume);
+    const before = this.graph;
+    this.graph = build(this.context, sounds, kind, hear, this.master);
+    before?.stop();
+  }
+
+  volume(db) { this.master?.gain.setTargetAtTime(10 ** (db / 20) * 3, this.context.currentTime, FADE_S); }
+
+  choose(name) { this.graph?.choose(name); }
+
+  stop() { this.graph?.stop(); this.graph = null; }
+}

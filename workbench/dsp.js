@@ -1,0 +1,119 @@
+// Transforms and spectra, in double precision.
+
+export const RATE = 48000, N_FFT = 32768;
+
+// In-place radix-2 transform of length 2^m; sign -1 forward, +1 inverse (unscaled).
+export function fft(re, im, sign = -1) {
+  const n = re.length;
+  for (let i = 1, j = 0; i < n; i++) {
+    let bit = n >> 1;
+    for (; j & bit; bit >>= 1) j ^= bit;
+    j ^= bit;
+    if (i < j) { [re[i], re[j]] = [re[j], re[i]]; [im[i], im[j]] = [im[j], im[i]]; }
+  }
+  for (let size = 2; size <= n; size <<= 1) {
+    const half = size >> 1, step = sign * 2 * Math.PI / size;
+    for (let k = 0; k < half; k++) {
+      const c = Math.cos(step * k), s = Math.sin(step * k);
+      for (let i = k; i < n; i += size) {
+        const j = i + half, x = re[j] * c - im[j] * s, y = re[j] * s + im[j] * c;
+        re[j] = re[i] - x; im[j] = im[i] - y; re[i] += x; im[i] += y;
+      }
+    }
+  }
+}
+
+// One-sided spectrum of real samples: {re, im}, n / 2 + 1 bins.
+export function rfft(samples, n = N_FFT) {
+  const re = new Float64Array(n), im = new Float64Array(n);
+  re.set(samples.length > n ? samples.subarray(0, n) : samples);
+  fft(re, im);
+  return { re: re.slice(0, n / 2 + 1), im: im.slice(0, n / 2 + 1) };
+}
+
+// Real samples of a one-sided spectrum.
+export function irfft({ re, im }) {
+  const half = re.length - 1, n = 2 * half, a = new Float64Array(n), b = new Float64Array(n);
+  a.set(re); b.set(im);
+  for (let k = 1; k < half; k++) { a[n - k] = re[k]; b[n - k] = -im[k]; }
+  fft(a, b, 1);
+  return a.map((value) => value / n);
+}
+
+export function times(a, b) {
+  const re = new Float64Array(a.re.length), im = new Float64Array(a.re.length);
+  for (let k = 0; k < re.length; k++) {
+    re[k] = a.re[k] * b.re[k] - a.im[k] * b.im[k];
+    im[k] = a.re[k] * b.im[k] + a.im[k] * b.re[k];
+  }
+  return { re, im };
+}
+
+export function minus(a, b) {
+  return { re: a.re.map((value, k) => value - b.re[k]), im: a.im.map((value, k) => value - b.im[k]) };
+}
+
+export const power = (a, k) => a.re[k] ** 2 + a.im[k] ** 2;
+export const decibel = (ratio) => 10 * Math.log10(Math.max(ratio, 1e-30));
+export const hertz = (k, nBins) => k * RATE / 2 / (nBins - 1);
+
+// Points of a curve over frequency, at most a few per pixel: [[hz, value], ...].
+export function curve(nBins, value, perOctave = 48) {
+  const points = [];
+  let last = -1;
+  for (let hz = 15; hz < 22000; hz *= 2 ** (1 / perOctave)) {
+    const k = Math.round(hz * 2 * (nBins - 1) / RATE);
+    if (k > last && k < nBins) { points.push([hertz(k, nBins), value(k)]); last = k; }
+  }
+  return points;
+}
+
+// The biquads' response at bin k of the design grid.
+export function sectionsResponse(rows, hz, rate) {
+  const w = -2 * Math.PI * hz / rate, c1 = Math.cos(w), s1 = Math.sin(w), c2 = Math.cos(2 * w), s2 = Math.sin(2 * w);
+  let re = 1, im = 0;
+  for (const [b0, b1, b2, a0, a1, a2] of rows) {
+    const br = b0 + b1 * c1 + b2 * c2, bi = b1 * s1 + b2 * s2, ar = a0 + a1 * c1 + a2 * c2, ai = a1 * s1 + a2 * s2;
+    const d = ar * ar + ai * ai, hr = (br * ar + bi * ai) / d, hi = (bi * ar - br * ai) / d;
+    [re, im] = [re * hr - im * hi, re * hi + im * hr];
+  }
+  return [re, im];
+}
+
+// Group delay in ms at each bin: -dphi/dw from the product with the conjugate of the next bin.
+export function groupDelay(spectrum, k) {
+  const { re, im } = spectrum, j = Math.min(k + 4, re.length - 1), i = Math.max(k - 4, 0);
+  const phase = Math.atan2(im[j] * re[i] - re[j] * im[i], re[j] * re[i] + im[j] * im[i]);
+  return -phase / (2 * Math.PI * (hertz(j, re.length) - hertz(i, re.length))) * 1000;
+}
+
+// Seeded noise of a few kinds, RMS 0.1: the same samples each time.
+export function noise(kind, seed, n = 6 * RATE) {
+  let state = seed * 2654435761 >>> 0 || 1;
+  const uniform = () => { state ^= state << 13; state ^= state >>> 17; state ^= state << 5; state >>>= 0; return state / 4294967296; };
+  const size = 1 << Math.ceil(Math.log2(n)), re = new Float64Array(size), im = new Float64Array(size);
+  for (let i = 0; i < size; i++) re[i] = Math.sqrt(-2 * Math.log(uniform() + 1e-12)) * Math.cos(2 * Math.PI * uniform());
+  fft(re, im);
+  const half = size / 2, shape = SHAPES[kind];
+  for (let k = 0; k <= half; k++) {
+    const gain = k === 0 ? 0 : shape(k * RATE / size);
+    re[k] *= gain; im[k] *= gain;
+    if (k > 0 && k < half) { re[size - k] = re[k]; im[size - k] = -im[k]; }
+  }
+  fft(re, im, 1);
+  const out = re.slice(0, n), rms = Math.sqrt(out.reduce((sum, value) => sum + value * value, 0) / n);
+  const fade = 2400;
+  const loop = Float32Array.from(out, (value) => 0.1 * value / rms);
+  for (let i = 0; i < fade; i++) { // the end runs into the beginning
+    const t = i / fade;
+    loop[n - fade + i] = loop[n - fade + i] * Math.sqrt(1 - t) + loop[i] * Math.sqrt(t);
+  }
+  return loop.slice(fade);
+}
+
+const SHAPES = {
+  white: () => 1,
+  pink: (hz) => 1 / Math.sqrt(Math.max(hz, 20)),
+  cabin: (hz) => 1 / Math.max(hz, 60) / (1 + (hz / 6000) ** 2),
+  street: (hz) => (1 + 6 * Math.exp(-(((hz - 90) / 30) ** 2))) / Math.max(hz, 80) ** 0.8,
+};

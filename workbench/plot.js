@@ -1,0 +1,82 @@
+// Line plots and bars on a canvas, in the page's colours, with a logarithmic or linear axis.
+
+const color = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+const MARGIN = { left: 44, right: 10, top: 8, bottom: 26 };
+
+function scaleOf(canvas, { x, y, isLog }) {
+  const width = canvas.clientWidth, height = canvas.clientHeight;
+  const fx = isLog ? Math.log10 : (value) => value, [x0, x1] = x.map(fx);
+  return {
+    width, height,
+    toX: (value) => MARGIN.left + (fx(value) - x0) / (x1 - x0) * (width - MARGIN.left - MARGIN.right),
+    toY: (value) => MARGIN.top + (y[1] - value) / (y[1] - y[0]) * (height - MARGIN.top - MARGIN.bottom),
+    fromY: (pixel) => y[1] - (pixel - MARGIN.top) / (height - MARGIN.top - MARGIN.bottom) * (y[1] - y[0]),
+  };
+}
+
+// lines: [{points, color, dash?, name?}], bars: [{x0, x1, y, low?, high?}].
+export function draw(canvas, options, { lines = [], bars = [] }) {
+  const ratio = window.devicePixelRatio || 1, scale = scaleOf(canvas, options);
+  if (!scale.width) return scale;
+  canvas.width = scale.width * ratio;
+  canvas.height = scale.height * ratio;
+  const pen = canvas.getContext("2d");
+  pen.scale(ratio, ratio);
+  pen.font = "11px system-ui, sans-serif";
+  pen.lineWidth = 1;
+  pen.strokeStyle = color("--line");
+  pen.fillStyle = color("--ink");
+  pen.textAlign = "center";
+  for (const value of options.isLog ? LOG_TICKS : ticks(options.x, 8)) {
+    if (value < options.x[0] || value > options.x[1]) continue;
+    const x = scale.toX(value);
+    pen.beginPath(); pen.moveTo(x, MARGIN.top); pen.lineTo(x, scale.height - MARGIN.bottom); pen.stroke();
+    pen.fillText(value >= 1000 ? `${value / 1000}k` : `${value}`, x, scale.height - MARGIN.bottom + 14);
+  }
+  pen.textAlign = "right";
+  for (const value of ticks(options.y, 6)) {
+    const y = scale.toY(value);
+    pen.beginPath(); pen.moveTo(MARGIN.left, y); pen.lineTo(scale.width - MARGIN.right, y); pen.stroke();
+    pen.fillText(`${+value.toPrecision(3)}`, MARGIN.left - 5, y + 4);
+  }
+  pen.save();
+  pen.beginPath();
+  pen.rect(MARGIN.left, MARGIN.top, scale.width - MARGIN.left - MARGIN.right, scale.height - MARGIN.top - MARGIN.bottom);
+  pen.clip();
+  for (const bar of bars) {
+    const y = scale.toY(bar.y), zero = scale.toY(0), x = scale.toX(bar.x0), width = Math.max(1, scale.toX(bar.x1) - x - 1);
+    pen.fillStyle = color(bar.color || "--a");
+    pen.fillRect(x, Math.min(y, zero), width, Math.abs(zero - y));
+    if (bar.half) {
+      pen.strokeStyle = color("--ink");
+      pen.beginPath(); pen.moveTo(x + width / 2, scale.toY(bar.y - bar.half)); pen.lineTo(x + width / 2, scale.toY(bar.y + bar.half));
+      pen.stroke();
+    }
+  }
+  pen.lineWidth = 1.8;
+  for (const line of lines) {
+    pen.strokeStyle = color(line.color);
+    pen.setLineDash(line.dash || []);
+    pen.beginPath();
+    line.points.forEach(([x, y], i) => pen[i ? "lineTo" : "moveTo"](scale.toX(x), scale.toY(y)));
+    pen.stroke();
+  }
+  pen.restore();
+  pen.setLineDash([]);
+  pen.textAlign = "left";
+  lines.filter((line) => line.name).forEach((line, i) => {
+    pen.fillStyle = color(line.color);
+    pen.fillText(`${"\u2014"} ${line.name}`, MARGIN.left + 6 + 120 * (i % 4), MARGIN.top + 12 + 13 * Math.floor(i / 4));
+  });
+  return scale;
+}
+
+const LOG_TICKS = [20, 50, 100, 200, 500, 1000, 2000, 5000, 10000, 20000];
+
+function ticks([low, high], count) {
+  const rough = (high - low) / count, base = 10 ** Math.floor(Math.log10(rough));
+  const step = [1, 2, 5, 10].map((factor) => factor * base).find((each) => each >= rough);
+  const found = [];
+  for (let value = Math.ceil(low / step) * step; value <= high + 1e-9; value += step) found.push(value);
+  return found;
+}
