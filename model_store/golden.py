@@ -20,6 +20,9 @@ from synthesis.errors import NonFiniteFilter, SynthesisError
 PRIMARY_SAMPLES = 8192
 SECONDARY_SAMPLES = 2048
 
+NO_CEILING_DB = 300.0
+"""Higher than the gain of any filter, and a number that float32 holds after the logarithm is undone."""
+
 GOLDEN_TOLERANCE = 1e-2
 """Largest relative l2 error of the taps.
 
@@ -45,8 +48,8 @@ class GoldenCase:
 
     All float32 and finite. primary: impulse response, [8192], zero-padded where shorter. secondary: [2048].
     coherence: of the estimate's calibration, 0 to 1, [16385]; no filter depends on it, a prediction does. taps:
-    control filter before refinement, [2048]. refined_taps: after one update in the `fast` profile at the default
-    ceiling, [2048].
+    control filter before refinement, [2048]. refined_taps: after one update in the `fast` profile, [2048]. Both
+    without a ceiling, which is no part of a model.
     """
 
     primary: Float32
@@ -84,13 +87,13 @@ class GoldenCase:
             _padded("secondary", secondary, SECONDARY_SAMPLES),
             coherence.astype(np.float32),
         )
-        designs = _designs(ReferenceBackend(parameters, torch.float64), DesignInput(*question))
+        designs = _designs(ReferenceBackend(parameters, torch.float64), _ear(*question))
         return GoldenCase(*question, *designs)
 
     @property
     def ear(self) -> DesignInput:
         """What is designed for."""
-        return DesignInput(self.primary, self.secondary, coherence=self.coherence)
+        return _ear(self.primary, self.secondary, self.coherence)
 
     def arrays(self) -> dict[str, Float32]:
         """The five arrays by name, as they are stored."""
@@ -139,3 +142,7 @@ def _relative_error(found: Float32, golden: Float32) -> float:
         return float("nan")
     exact = golden.astype(np.float64)
     return float(np.linalg.norm(found - exact) / np.linalg.norm(exact))
+
+
+def _ear(primary: Float32, secondary: Float32, coherence: Float32) -> DesignInput:
+    return DesignInput(primary, secondary, coherence, max_gain_db=NO_CEILING_DB)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from os import PathLike, fspath
 from typing import Any, NamedTuple, TypeVar
@@ -18,6 +18,7 @@ from prime_anc_client.calibration import Calibration, Sign, Take, read_calibrati
 from prime_anc_client.errors import NotReached, Refused, UnknownAnswer, from_answer, from_document
 from prime_anc_client.transport import Transport
 from prime_anc_client.wire import (
+    Ceiling,
     condition_document,
     document,
     encode,
@@ -110,7 +111,7 @@ class Item:
     model: str | None = None
     method: str = "prime"
     sign: Sign | None = None
-    max_gain_db: float | None = None
+    max_gain_db: Ceiling | None = None
 
 
 class Client:
@@ -176,7 +177,7 @@ class Client:
         model: str | None = None,
         method: str = "prime",
         sign: Sign | None = None,
-        max_gain_db: float | None = None,
+        max_gain_db: Ceiling | None = None,
         deadline_ms: float | None = None,
     ) -> Design:
         """Design a filter without updates.
@@ -186,7 +187,8 @@ class Client:
         expected noise, mean square per bin; default: the model's own. It is sent in JSON, which takes some
         milliseconds more. sign: of the signal chain; default: the calibration's, else `minus`. model: `name` or
         `name@version`. method: `prime` or another that the service has; it refuses others and names its own.
-        max_gain_db: ceiling on |W|. deadline_ms: after which the answer is no longer needed.
+        max_gain_db: ceiling on |W|, a number or a curve {"frequency_hz": .., "gain_db": ..}. deadline_ms: after
+        which the answer is no longer needed.
         Raises ValueError for arrays of a wrong shape, and ClientError.
         """
         item = Item(primary, secondary, coherence, reference_psd, model, method, sign, max_gain_db)
@@ -204,7 +206,7 @@ class Client:
         model: str | None = None,
         method: str = "prime",
         sign: Sign | None = None,
-        max_gain_db: float | None = None,
+        max_gain_db: Ceiling | None = None,
         deadline_ms: float | None = None,
     ) -> Design:
         """The same with up to `k` Gauss-Newton updates, 0 to 8.
@@ -229,7 +231,7 @@ class Client:
         model: str | None = None,
         method: str = "prime",
         sign: Sign | None = None,
-        max_gain_db: float | None = None,
+        max_gain_db: Ceiling | None = None,
         deadline_ms: float | None = None,
     ) -> Design:
         """One filter for 1 to 16 conditions, with what it does in each.
@@ -402,6 +404,9 @@ def _present(**options: object) -> dict[str, str]:
 
 def _text(value: object) -> str:
     """Floats without an exponent, which the service refuses in headers and queries."""
+    if isinstance(value, Mapping):  # a ceiling over frequency
+        points = zip(*(np.atleast_1d(value[name]) for name in ("frequency_hz", "gain_db")), strict=True)
+        return ",".join(f"{_text(float(hz))}:{_text(float(db))}" for hz, db in points)
     if isinstance(value, float | np.floating):
         return np.format_float_positional(float(value), trim="-")
     return str(value)

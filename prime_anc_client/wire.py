@@ -7,7 +7,7 @@ import base64
 import json
 import struct
 import zlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -20,6 +20,9 @@ _TAKES_HEADER = struct.Struct("<4sHHIII12s")
 _TAKES_ROW = struct.Struct("<dI4s")
 _MAGIC, _TAKES_MAGIC, _VERSION, _RATE_HZ = b"PRME", b"PRMT", 1, 48_000
 _IMPULSE_RESPONSES, _COHERENCE = 1, 2
+
+Ceiling = float | Mapping[str, ArrayLike]
+"""On |W| in dB: a number, or a curve {"frequency_hz": .., "gain_db": ..}."""
 
 _TOO_LARGE = 1e39
 """In place of NaN and infinity, which JSON lacks: infinite in float32, so that the service refuses it."""
@@ -44,7 +47,7 @@ def document(
     secondary: ArrayLike,
     coherence: ArrayLike | None = None,
     reference_psd: ArrayLike | None = None,
-    max_gain_db: float | None = None,
+    max_gain_db: Ceiling | None = None,
     **options: object,
 ) -> dict[str, object]:
     """A design request in JSON, with the options that are not None. Raises ValueError as `encode`."""
@@ -70,7 +73,7 @@ def condition_document(
 def joint_document(
     conditions: Sequence[dict[str, object]],
     reference_psd: ArrayLike | None,
-    max_gain_db: float | None,
+    max_gain_db: Ceiling | None,
     **options: object,
 ) -> dict[str, object]:
     """A request for one filter that serves several conditions."""
@@ -79,8 +82,12 @@ def joint_document(
     return head | _members(psd) | _options(max_gain_db, options)
 
 
-def _options(max_gain_db: float | None, options: dict[str, object]) -> dict[str, object]:
-    limit = {} if max_gain_db is None else {"max_gain_db": _numbers(np.asarray(max_gain_db))}
+def _options(max_gain_db: Ceiling | None, options: dict[str, object]) -> dict[str, object]:
+    limit: dict[str, object] = {}
+    if isinstance(max_gain_db, Mapping):
+        limit["max_gain_db"] = {name: _numbers(np.asarray(each)) for name, each in max_gain_db.items()}
+    elif max_gain_db is not None:
+        limit["max_gain_db"] = _numbers(np.asarray(max_gain_db))
     return limit | {name: value for name, value in options.items() if value is not None}
 
 

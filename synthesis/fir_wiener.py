@@ -21,24 +21,17 @@ from synthesis.conventions import N_TAPS
 from synthesis.minimum_phase import minimum_phase_response
 from synthesis.paths import AcousticPaths
 from synthesis.spectra import squared_magnitude
+from synthesis.starting_weight import (
+    CEILING_SHARPNESS,
+    DAMPING,
+    DRIVE_LIMIT,
+    EDGE_ORDER,
+    HIGH_EDGE_HZ,
+    LOW_EDGE_HZ,
+    N_ITERATIONS,
+    START_PENALTY,
+)
 from synthesis.toeplitz import solve_toeplitz
-
-LOW_EDGE_HZ, HIGH_EDGE_HZ = 45.0, 9000.0
-"""Beyond these the starting weight falls."""
-EDGE_ORDER = 4
-"""Power of f by which it falls: 12 dB in an octave."""
-START_PENALTY = 1e-3
-"""Starting l over the mean (of logarithms) of v |S|^2 between the edges."""
-DRIVE_LIMIT = 0.6
-"""Largest |S W| / |P| above HIGH_EDGE_HZ. What cannot be cancelled there adds up in power over a band: 1.3 dB."""
-CEILING_SHARPNESS = 10.0
-"""Of a soft minimum, per neper: 0.6 dB below the ceiling where the magnitude meets it, 0.08 dB at 2 dB below."""
-DAMPING = 1e-4
-"""Share of the symbol's mean that is added to it: bounds the condition number for float32."""
-N_ITERATIONS = 4
-"""Of the conjugate gradients. On 30 measured ears (window 8192) they leave a residual of 4.1 % in the mean and
-6.9 % at most before training, of 0.5 and 1.9 % after it. A generator is trained through as many: with twelve, which
-move its filters by 7 %, it loses 0.1 dB of noise reduction in the mean, and up to 1.9 dB on single ears."""
 
 
 def starting_weight(log_paths: Tensor, points_hz: Tensor) -> Tensor:

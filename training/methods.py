@@ -13,7 +13,6 @@ from torch import Tensor
 from synthesis.backends.methods import STARTS
 from synthesis.generator import Generator
 from synthesis.generator_config import GeneratorConfig, Realisation
-from synthesis.octave_bands import WIDE_BANDS
 from synthesis.paths import AcousticPaths, ControlFilter
 from synthesis.synthesizer import DEFAULT_MAX_GAIN_DB, Synthesizer
 from training.baselines.adaptive import FxLms, FxNlms
@@ -151,12 +150,6 @@ def _start(name: str) -> Untrained:
     return Untrained(lambda psd: Start(name), BOTH_PROFILES)
 
 
-def untrained_synthesizer(psd: Tensor) -> Synthesizer:
-    """Where `prime-log` starts from: its generator before training, which corrects nothing."""
-    generator = Generator(GeneratorConfig.prime_log()).eval()
-    return Synthesizer(generator, psd, torch.zeros(2, len(WIDE_BANDS), device=psd.device)).to(psd.device)
-
-
 def _pcg(budget: int) -> Untrained:
     return Untrained(lambda psd: WmmsePcg(psd, budget))
 
@@ -164,7 +157,6 @@ def _pcg(budget: int) -> Untrained:
 UNTRAINED: Mapping[str, Untrained] = {
     "ratio_base_full_band": _ratio_base("full_band"),
     "ratio_base_held_band": _ratio_base("held_band"),
-    "fir_wiener": Untrained(lambda psd: GeneratorDesign("fir_wiener", untrained_synthesizer(psd)), BOTH_PROFILES),
     **{name: _start(name) for name in STARTS},
     "wmmse": Untrained(Wmmse, BOTH_PROFILES),
     "wmmse_fast": Untrained(WmmseFast),

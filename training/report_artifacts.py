@@ -41,8 +41,8 @@ SHOWN = ("wmmse", "prime", "prime-log")
 SLOW = {"iterative_fir": 1}
 """Methods of seconds per ear are timed on fewer ears."""
 
-BACKEND_METHODS = {"fir_wiener": "prime", "wmmse": "wmmse", **{name: name for name in STARTS}}
-"""Untrained designs of a backend that holds an untrained `prime-log`."""
+BACKEND_METHODS = ("wmmse", *STARTS)
+"""Untrained designs of a backend."""
 
 DESIGN_STAGES = ("path_ratio", "generate", "reconstruct")
 
@@ -74,7 +74,7 @@ def write_core_times(data: RunData, methods: tuple[str, ...], splits: list[Split
         updates: tuple[Updates, ...] = BOTH_PROFILES
         if name in BACKEND_METHODS:
             start_ms, updates = (
-                _backend_ms(backend, ears, DesignOptions(BACKEND_METHODS[name])),
+                _backend_ms(backend, ears, DesignOptions(name)),
                 UNTRAINED[name].updates,
             )
         elif name in GENERATORS:

@@ -38,6 +38,7 @@ from service.engine.types import DesignAnswer, Disconnected
 from service.errors import Problem, to_problem
 from synthesis.backends.base import DesignInput, DesignOptions, Float32
 from synthesis.errors import SynthesisError
+from synthesis.gain_curve import GainCurve
 from synthesis.profiles import profile_for_resolution
 
 
@@ -60,7 +61,9 @@ class DesignRequest:
 
     def with_warnings(self, answer: DesignAnswer) -> Answered:
         """The engine's answer with the request's sign and the warnings."""
-        warnings = collect_warnings(self.sent, self.input, answer.design.prediction, answer.replaced_because)
+        warnings = collect_warnings(
+            self.sent, self.input, answer.design.prediction, answer.replaced_because, answer.design.ceiling_cost_db
+        )
         return Answered(answer, self.sign, warnings)
 
 
@@ -139,7 +142,7 @@ def _from_json(document: object, asked: Options) -> DesignRequest:
         profile=asked.profile,
         is_left_out=asked.leave_one_out,
         reference_psd=read.reference_psd,
-        max_gain_db=float(read.max_gain_db),
+        max_gain_db=read.max_gain_db,
         latency_samples=float(read.latency_samples),
         min_gain_margin_db=float(read.min_gain_margin_db),
         min_phase_margin_deg=float(read.min_phase_margin_deg),
@@ -159,7 +162,7 @@ def make_request(
     n_updates: int,
     profile: str,
     is_left_out: bool,
-    max_gain_db: float,
+    max_gain_db: float | GainCurve,
     reference_psd: Float32 | None = None,
     **limits: float,
 ) -> DesignRequest:

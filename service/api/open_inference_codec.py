@@ -29,7 +29,7 @@ from typing import Annotated, Any, Literal, NotRequired
 
 import numpy as np
 import orjson
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, WithJsonSchema, with_config
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, WithJsonSchema, with_config
 from typing_extensions import TypedDict
 
 from service.api import validation
@@ -41,11 +41,12 @@ from service.api.json_parsing import LongList
 from service.api.query_options import DEFAULT_UPDATES
 from service.api.request_types import (
     MAX_GAIN_MARGIN_DB,
-    MAX_GAIN_RANGE_DB,
     MAX_PHASE_MARGIN_DEG,
     Method,
     Profile,
     Sign,
+    ceiling,
+    curve_of_text,
     from_validation,
     naming,
     narrow,
@@ -79,6 +80,14 @@ _DATA = {
     "anyOf": [_NUMBERS, {"type": "array", "items": _NUMBERS}, {"type": "null"}],
     "description": "Row by row, flat or in rows",
 }
+
+
+_CEILING = {"type": ["number", "string"], "default": DEFAULT_MAX_GAIN_DB}
+
+
+def _ceiling(value: object) -> object:
+    """A parameter of this protocol is a single value, so a curve is text."""
+    return curve_of_text(value) if isinstance(value, str) else ceiling(value)
 
 
 class _Strict(BaseModel):
@@ -125,7 +134,8 @@ class InferenceParameters(_Strict):
     method: Method = "prime"
     profile: Profile = "fast"
     sign: Sign = "minus"
-    max_gain_db: float = Field(default=DEFAULT_MAX_GAIN_DB, ge=MAX_GAIN_RANGE_DB[0], le=MAX_GAIN_RANGE_DB[1])
+    max_gain_db: Annotated[Any, BeforeValidator(_ceiling), WithJsonSchema(_CEILING)] = DEFAULT_MAX_GAIN_DB
+    """Ceiling on |W| in dB: a number, or a curve as text, `frequency:gain` pairs such as `100:12,1000:24`."""
     latency_samples: float = Field(default=0.0, ge=0, le=MAX_LATENCY_SAMPLES)
     min_gain_margin_db: float = Field(default=DEFAULT_GAIN_MARGIN_DB, ge=0, le=MAX_GAIN_MARGIN_DB)
     min_phase_margin_deg: float = Field(default=DEFAULT_PHASE_MARGIN_DEG, ge=0, le=MAX_PHASE_MARGIN_DEG)
@@ -298,7 +308,7 @@ def design_request(request: InferenceRequest, attached: memoryview, model: str) 
         profile=given.profile,
         is_left_out=given.leave_one_out,
         reference_psd=psd,
-        max_gain_db=float(given.max_gain_db),
+        max_gain_db=given.max_gain_db,
         latency_samples=float(given.latency_samples),
         min_gain_margin_db=float(given.min_gain_margin_db),
         min_phase_margin_deg=float(given.min_phase_margin_deg),

@@ -9,7 +9,7 @@ from typing import NamedTuple, get_args
 
 from starlette.datastructures import QueryParams
 
-from service.api.request_types import MAX_GAIN_MARGIN_DB, MAX_GAIN_RANGE_DB, MAX_PHASE_MARGIN_DEG, Profile, Sign
+from service.api.request_types import MAX_GAIN_MARGIN_DB, MAX_PHASE_MARGIN_DEG, Profile, Sign, curve_of_text
 from service.calibration.takes import MAX_N_WINDOWS
 from service.errors import Problem
 from synthesis.backends.base import (
@@ -19,6 +19,7 @@ from synthesis.backends.base import (
     MAX_LATENCY_SAMPLES,
 )
 from synthesis.backends.methods import METHODS
+from synthesis.gain_curve import GainCurve
 from synthesis.profiles import MAX_UPDATES
 
 SYNTHESIZE_OPTIONS = ("leave_one_out",)
@@ -54,7 +55,7 @@ class Options(NamedTuple):
     model: str | None
     method: str
     sign: Sign
-    max_gain_db: float
+    max_gain_db: float | GainCurve
     n_windows: int | None
     leave_one_out: bool
     latency_samples: float
@@ -83,7 +84,7 @@ def read_options(query: QueryParams, allowed: Iterable[str], default_updates: in
         model=given.get("model"),
         method=_choice("method", given.get("method", "prime"), METHODS),
         sign="plus" if _choice("sign", given.get("sign", "minus"), get_args(Sign)) == "plus" else "minus",
-        max_gain_db=_gain(given["max_gain_db"]) if "max_gain_db" in given else DEFAULT_MAX_GAIN_DB,
+        max_gain_db=curve_of_text(given["max_gain_db"]) if "max_gain_db" in given else DEFAULT_MAX_GAIN_DB,
         n_windows=_whole("n_windows", given["n_windows"], 1, MAX_N_WINDOWS) if "n_windows" in given else None,
         leave_one_out=_choice("leave_one_out", given.get("leave_one_out", "false"), ("true", "false")) == "true",
         **{
@@ -111,14 +112,4 @@ def _number(name: str, text: str, high: float) -> float:
     value = float(text) if _DECIMAL.fullmatch(text) else math.nan
     if not 0 <= value <= high:
         raise Problem("out-of-range", f"{name}: {text[:40]!a} is not a number from 0 to {high:g}", name)
-    return value
-
-
-def _gain(text: str) -> float:
-    low, high = MAX_GAIN_RANGE_DB
-    value = float(text) if _DECIMAL.fullmatch(text) else math.nan
-    if not low <= value <= high:
-        raise Problem(
-            "out-of-range", f"max_gain_db: {text[:40]!a} is not a number from {low:g} to {high:g} dB", "max_gain_db"
-        )
     return value

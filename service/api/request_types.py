@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias, TypeVar
@@ -31,6 +32,7 @@ from synthesis.backends.base import (
 from synthesis.backends.methods import METHODS
 from synthesis.conventions import N_TAPS, SAMPLE_RATE_HZ
 from synthesis.errors import InvalidOption
+from synthesis.gain_curve import MAX_POINTS, GainCurve, highest_db, lowest_db
 from synthesis.profiles import PROFILES
 from synthesis.realisation.realise import DEFAULT_SECTIONS, SAMPLE_RATES_HZ, Target
 from synthesis.realisation.second_order_sections import MAX_SECTIONS
@@ -45,6 +47,7 @@ else:
 Sign = Literal["minus", "plus"]
 
 MAX_GAIN_RANGE_DB = (-20.0, 60.0)
+"""Of `max_gain_db`, a number or each point of a curve."""
 MAX_GAIN_MARGIN_DB, MAX_PHASE_MARGIN_DEG = 60.0, 90.0
 
 CALIBRATION_FIELDS = frozenset({"spectra", "bands", "verdict", "warnings", "timings_ms"})
@@ -163,11 +166,67 @@ def _rate(value: object) -> int:
     return SAMPLE_RATE_HZ
 
 
+def ceiling(value: object) -> float | GainCurve:
+    """A number, or an object of two lists; Problem for anything else."""
+    if isinstance(value, dict):
+        if value.keys() != {"frequency_hz", "gain_db"}:
+            unknown = sorted(value.keys() - {"frequency_hz", "gain_db"})
+            field = f"max_gain_db.{_shown_name(unknown[0])}" if unknown else "max_gain_db"
+            raise Problem(
+                "unknown-field" if unknown else "missing-field",
+                'max_gain_db: send a number, or {"frequency_hz": [..], "gain_db": [..]} and nothing else',
+                field,
+            )
+        points = (numbers(value[name], f"max_gain_db.{name}").tolist() for name in ("frequency_hz", "gain_db"))
+        return in_range(GainCurve(*map(tuple, points)))
+    if type(value) not in (int, float):
+        raise Problem(
+            "invalid-field",
+            f'max_gain_db: {_shown(value)} is neither a number nor {{"frequency_hz": [..], "gain_db": [..]}}; send '
+            "one of them",
+            "max_gain_db",
+        )
+    return in_range(float(value))  # type: ignore[arg-type]
+
+
+def in_range(max_gain_db: float | GainCurve) -> float | GainCurve:
+    """The ceiling; Problem where it leaves MAX_GAIN_RANGE_DB."""
+    low, high = MAX_GAIN_RANGE_DB
+    for value in (lowest_db(max_gain_db), highest_db(max_gain_db)):
+        if not low <= value <= high:
+            raise Problem("out-of-range", f"max_gain_db: {value:g} dB; send {low:g} to {high:g} dB", "max_gain_db")
+    return max_gain_db
+
+
+def curve_of_text(text: str) -> float | GainCurve:
+    """A number, or `frequency:gain` pairs with commas between them, such as `100:12,1000:24`."""
+    pairs = [pair.split(":") for pair in text.split(",")]
+    if not all(len(pair) == len(pairs[0]) <= 2 and all(map(_DECIMAL.fullmatch, pair)) for pair in pairs) or (
+        len(pairs[0]) == 1 and len(pairs) > 1
+    ):
+        raise Problem(
+            "out-of-range" if len(pairs) == 1 == len(pairs[0]) else "invalid-field",
+            f"max_gain_db: {text[:40]!a} is neither a number of dB nor pairs of Hz and dB such as 100:12,1000:24; "
+            "send one of them",
+            "max_gain_db",
+        )
+    if len(pairs[0]) == 1:
+        return in_range(float(text))
+    return in_range(GainCurve(*zip(*((float(hz), float(db)) for hz, db in pairs), strict=True)))
+
+
+# float() would also accept "1_0", " 3" and non-ASCII digits. 40 decimal places exceed any shortest float.
+_DECIMAL = re.compile(r"-?[0-9]{1,5}(\.[0-9]{1,40})?")
+
+
 def _form(**properties: dict[str, Any]) -> dict[str, Any]:
     return {"type": "object", "properties": properties, "required": list(properties), "additionalProperties": False}
 
 
 _NUMBERS: dict[str, Any] = {"type": "array", "items": {"type": "number"}}
+_CURVE = _form(frequency_hz=_NUMBERS | {"minItems": 1, "maxItems": MAX_POINTS}, gain_db=_NUMBERS | {"minItems": 1})
+_LIMITS = dict(zip(("minimum", "maximum"), MAX_GAIN_RANGE_DB, strict=True))
+_CEILING = {"anyOf": [{"type": "number"} | _LIMITS, _CURVE], "default": DEFAULT_MAX_GAIN_DB}
 _SPECTRUM = {
     "title": "Spectrum",
     "oneOf": [
@@ -184,6 +243,7 @@ OptionalPath = Annotated[
     WithJsonSchema({"anyOf": [_SPECTRUM, {"type": "null"}]}),
 ]
 OptionalSeries = Annotated[Any, BeforeValidator(_series), WithJsonSchema({"anyOf": [_NUMBERS, {"type": "null"}]})]
+CeilingField = Annotated[Any, BeforeValidator(ceiling), WithJsonSchema(_CEILING)]
 RateField = Annotated[
     int,
     BeforeValidator(_rate),
@@ -283,8 +343,9 @@ class DesignFields(BaseModel):
 
     method: Method = "prime"
     """`prime`: the model's generator. The other methods need no training."""
-    max_gain_db: float = Field(DEFAULT_MAX_GAIN_DB, ge=MAX_GAIN_RANGE_DB[0], le=MAX_GAIN_RANGE_DB[1])
-    """Ceiling on |W| in dB. It applies to `prime`, `ratio_base` and the updates of `fast` and `fine`."""
+    max_gain_db: CeilingField = DEFAULT_MAX_GAIN_DB
+    """Ceiling on |W| in dB, which every filter keeps: a number, or a curve over frequency, linear in log frequency
+    between its points and held beyond its ends."""
 
     latency_samples: float = Field(0.0, ge=0, le=MAX_LATENCY_SAMPLES)
     """Delay of the signal chain that `secondary` does not hold, in samples, fractions included."""

@@ -12,6 +12,7 @@ from service.api.validation import Path
 from synthesis.backends.base import Complex64, Condition, DesignInput, Float32
 from synthesis.conventions import DESIGN_N_FFT, N_BINS
 from synthesis.errors import InvalidPaths
+from synthesis.gain_curve import GainCurve
 
 MAX_DISCARDED_ENERGY = 1e-4
 """Largest fraction of an impulse response's energy that resampling may discard: -40 dB."""
@@ -22,7 +23,7 @@ def design_input(
     secondary: Path,
     coherence: Float32 | None,
     reference_psd: Float32 | None,
-    max_gain_db: float,
+    max_gain_db: float | GainCurve,
 ) -> DesignInput:
     """A `DesignInput` from quantities on the grid of a request, which `validation` has checked.
 
@@ -45,7 +46,7 @@ class PathsOfCondition(NamedTuple):
 def joint_input(
     conditions: Sequence[PathsOfCondition],
     reference_psd: Float32 | None,
-    max_gain_db: float,
+    max_gain_db: float | GainCurve,
     **options: Any,
 ) -> DesignInput:
     """The same from all conditions that one filter shall serve. options: further fields of `DesignInput`.

@@ -21,7 +21,8 @@ WARNINGS = {
     "low_coherence": "This measurement is less certain than those of the model's support listeners, which takes "
     "more than 1 dB from the predicted mean noise reduction.",
     "resampled_grid": "A spectrum was resampled to the design grid of 32768 points.",
-    "gain_above_ceiling": "The largest |W| is more than 1 dB above max_gain_db.",
+    "ceiling_binds": "max_gain_db binds: it costs more than 0.5 dB of predicted noise reduction, compared with the "
+    "default ceiling.",
     "amplification": "A band from 50 Hz to 8 kHz is predicted to become louder by more than 1 dB.",
     "outer_band_louder": "A band from 20 to 40 Hz or from 10 to 20 kHz is predicted to become louder by more than "
     "1 dB.",
@@ -31,7 +32,7 @@ WARNINGS = {
 """Meaning of each code."""
 
 COSTLY_UNCERTAINTY_DB = 1.0
-GAIN_MARGIN_DB = 1.0
+CEILING_COST_DB = 0.5
 LOUDER_DB = 1.0
 LITTLE_NOISE_REDUCTION_DB = 3.0
 
@@ -42,12 +43,16 @@ _REPLACED = {
 
 
 def collect_warnings(
-    sent: Sequence[Path], used: DesignInput, prediction: Prediction, replaced: Replaced | None = None
+    sent: Sequence[Path],
+    used: DesignInput,
+    prediction: Prediction,
+    replaced: Replaced | None = None,
+    ceiling_cost_db: float | None = None,
 ) -> list[dict[str, str]]:
     """Warnings on a design or an evaluation, in the order of WARNINGS.
 
     sent: all paths as sent. used: the same, resampled. replaced: why the Wiener filter replaced
-    the generator's, if it did.
+    the generator's, if it did. ceiling_cost_db: of the design.
     """
     outer = _of_conditions(prediction, lambda each: _louder(each, LOW_BANDS + HIGH_BANDS))
     found: dict[str, str | None] = {
@@ -55,7 +60,7 @@ def collect_warnings(
         "prediction_from_model": _no_coherence(used),
         "low_coherence": _low_coherence(used, prediction),
         "resampled_grid": _resampled(sent),
-        "gain_above_ceiling": _above_ceiling(used, prediction),
+        "ceiling_binds": _bound(ceiling_cost_db),
         "amplification": _of_conditions(prediction, lambda each: _louder(each, AMP_BANDS)),
         "outer_band_louder": outer,
         "out_of_band_louder": outer,
@@ -94,10 +99,10 @@ def _resampled(sent: Sequence[Path]) -> str | None:
     return f"{n_bins[0]} bins were sent, {N_BINS} are used" if n_bins else None
 
 
-def _above_ceiling(used: DesignInput, prediction: Prediction) -> str | None:
-    if prediction.max_gain_db <= used.max_gain_db + GAIN_MARGIN_DB:
+def _bound(cost_db: float | None) -> str | None:
+    if cost_db is None or cost_db <= CEILING_COST_DB:
         return None
-    return f"the largest |W| is {prediction.max_gain_db:.1f} dB, the ceiling {used.max_gain_db:.1f} dB"
+    return f"max_gain_db costs {cost_db:.1f} dB of predicted noise reduction; raise it where the loudspeaker allows"
 
 
 def _louder(prediction: Prediction, bands: Sequence[int]) -> str | None:

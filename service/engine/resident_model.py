@@ -92,7 +92,7 @@ class ResidentModel:
         for name, spent in _times_ms(compared).items():
             times_ms[name] = times_ms.get(name, 0.0) + spent
         for place, wiener in zip(doubtful, compared, strict=True):
-            reason = self._fallback.reason_to_replace(designs[place], wiener, inputs[place].max_gain_db)
+            reason = self._fallback.reason_to_replace(designs[place], wiener)
             if reason is not None:
                 answers[place] = self._answer(wiener, FALLBACK_METHOD, options, reason)
         for answer in answers:

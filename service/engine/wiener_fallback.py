@@ -18,9 +18,6 @@ from synthesis.errors import NonFiniteFilter, SynthesisError
 
 FALLBACK_METHOD = "wmmse"
 
-GAIN_MARGIN_DB = 1.0
-"""The ceiling on |W| is soft: a filter may exceed it by this much."""
-
 REASONS: tuple[Replaced, ...] = ("not_finite", "predicted_worse")
 
 
@@ -42,19 +39,11 @@ class WienerFallback:
             return isinstance(own, NonFiniteFilter)
         return own.prediction.mean_noise_reduction_db < self.below_db
 
-    def reason_to_replace(
-        self, own: Design | SynthesisError, wiener: Design | SynthesisError, max_gain_db: float
-    ) -> Replaced | None:
-        """Why the Wiener filter is the better answer, if it is.
-
-        A filter within the ceiling max_gain_db is preferred to one above it, whatever their noise reduction.
-        """
+    def reason_to_replace(self, own: Design | SynthesisError, wiener: Design | SynthesisError) -> Replaced | None:
+        """Why the Wiener filter is the better answer, if it is."""
         if isinstance(wiener, SynthesisError):
             return None
         if isinstance(own, SynthesisError):
             return "not_finite"
-        limit_db = max_gain_db + GAIN_MARGIN_DB
-        if own.prediction.max_gain_db <= limit_db < wiener.prediction.max_gain_db:
-            return None
         gain_db = wiener.prediction.mean_noise_reduction_db - own.prediction.mean_noise_reduction_db
         return "predicted_worse" if gain_db > self.margin_db else None

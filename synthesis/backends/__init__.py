@@ -22,7 +22,9 @@ from synthesis.backends.base import (
     Prediction,
     RefinementRecord,
 )
+from synthesis.backends.bounded import BoundedBackend
 from synthesis.backends.methods import METHODS
+from synthesis.gain_curve import GainCurve
 
 __all__ = [
     "DEFAULT_MAX_GAIN_DB",
@@ -34,6 +36,7 @@ __all__ = [
     "DesignInput",
     "DesignOptions",
     "Float32",
+    "GainCurve",
     "ModelParameters",
     "Prediction",
     "RefinementRecord",
@@ -63,9 +66,10 @@ def backend_class(device: str) -> type[Backend]:
 
 
 def create_backend(device: str, parameters: ModelParameters, *, kernels: bool = True) -> Backend:
-    """A backend of `backend_class(device)` that holds the model.
+    """A backend of `backend_class(device)` that holds the model, in a `BoundedBackend`.
 
     kernels: on a GPU, use Triton's kernels where these pass a check.
     """
     kind: Any = backend_class(device)
-    return kind(parameters, kernels=kernels) if device == "cuda" else kind(parameters)
+    backend = kind(parameters, kernels=kernels) if device == "cuda" else kind(parameters)
+    return BoundedBackend(backend, parameters.reference_psd)

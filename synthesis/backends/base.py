@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from synthesis.backends.methods import METHODS
 from synthesis.errors import InvalidOption, SynthesisError
+from synthesis.gain_curve import GainCurve
 from synthesis.generator_config import GeneratorConfig
 from synthesis.path_prior import PathPrior
 from synthesis.prediction import Prediction
@@ -77,13 +78,14 @@ class DesignInput(Condition):
     which there shall be one filter, the further ones in `others`.
 
     reference_psd: mean square per bin of the noise to design for, float32 [16385]; None: the model's reference
-    noise. max_gain_db: ceiling on |W|; infinity: none. others: up to 15 further conditions. latency_samples: delay
-    of the signal chain that no secondary path holds, 0 to 1024, fractions included. min_gain_margin_db,
-    min_phase_margin_deg: that the filter keeps in the loop with each feedback path, if there is one.
+    noise. max_gain_db: ceiling on |W|, a number or a curve; infinity: none. others: up to 15 further conditions.
+    latency_samples: delay of the signal chain that no secondary path holds, 0 to 1024, fractions included.
+    min_gain_margin_db, min_phase_margin_deg: that the filter keeps in the loop with each feedback path, if there is
+    one.
     """
 
     reference_psd: Float32 | None = None
-    max_gain_db: float = DEFAULT_MAX_GAIN_DB
+    max_gain_db: float | GainCurve = DEFAULT_MAX_GAIN_DB
     others: tuple[Condition, ...] = field(default=(), kw_only=True)
     latency_samples: float = field(default=0.0, kw_only=True)
     min_gain_margin_db: float = field(default=DEFAULT_GAIN_MARGIN_DB, kw_only=True)
@@ -163,7 +165,9 @@ class Design:
 
     taps: float32 [2048] for e = d - s * w * x. times_ms: milliseconds per stage (`conventions.STAGES`), measured
     for the whole batch that this design was part of; stages that were not timed separately are absent. loop: where
-    there is a feedback path; the prediction is of the closed loop then.
+    there is a feedback path; the prediction is of the closed loop then. ceiling_cost_db: by how much a filter under
+    the default ceiling was predicted to be better, where one lower than its gain was asked for; None where the
+    ceiling did not bind.
     """
 
     taps: Float32
@@ -171,6 +175,7 @@ class Design:
     prediction: Prediction
     times_ms: dict[str, float] = field(default_factory=dict)
     loop: Loop | None = None
+    ceiling_cost_db: float | None = None
 
 
 class Backend(Protocol):

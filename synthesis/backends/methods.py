@@ -13,6 +13,7 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
+from synthesis import starting_weight
 from synthesis.conventions import DESIGN_N_FFT, N_TAPS
 
 Path = NDArray[np.float32] | NDArray[np.complex64]
@@ -30,7 +31,15 @@ def projected_ratio(primary: Path, secondary: Path) -> NDArray[np.float64]:
     return np.fft.irfft(ratio, DESIGN_N_FFT)[:N_TAPS]
 
 
-STARTS: dict[str, Callable[[Path, Path], NDArray[np.float64]]] = {"projected_ratio": projected_ratio}
+def fir_wiener(primary: Path, secondary: Path) -> NDArray[np.float64]:
+    """The finite Wiener filter under its starting weight: `prime-log` before training."""
+    return starting_weight.fir_wiener(spectrum(primary), spectrum(secondary))
+
+
+STARTS: dict[str, Callable[[Path, Path], NDArray[np.float64]]] = {
+    "fir_wiener": fir_wiener,
+    "projected_ratio": projected_ratio,
+}
 
 METHODS = ("prime", "ratio_base", "wmmse", *STARTS)
 

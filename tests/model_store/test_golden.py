@@ -65,7 +65,7 @@ def test_a_changed_weight_or_reference_is_noticed(checkpoint: Checkpoint) -> Non
     with pytest.raises(GoldenMismatch, match="in taps"):
         checkpoint.golden.check(ReferenceBackend(changed))
     louder = parameters.reference_psd.copy()
-    louder[400:2000] *= 100
+    louder[400:2000] *= 1e6
     with pytest.raises(GoldenMismatch, match="in refined_taps"):
         checkpoint.golden.check(ReferenceBackend(replace(parameters, reference_psd=louder)))
 

@@ -13,28 +13,23 @@ from synthesis.backends.base import ModelParameters
 from synthesis.backends.cpu.library import Parameters, address
 from synthesis.conventions import SAMPLE_RATE_HZ
 from synthesis.generator_config import NEPER_PER_DB, GeneratorConfig
+from synthesis.starting_weight import log_grid, terms_at_unit_magnitude
 
 Float64 = NDArray[np.float64]
-
-# Of synthesis.fir_wiener.
-LOW_EDGE_HZ, HIGH_EDGE_HZ = 45.0, 9000.0
-EDGE_ORDER = 4
-START_PENALTY = 1e-3
-DRIVE_LIMIT = 0.6
 
 
 def core_parameters(model: ModelParameters) -> tuple[Parameters, list[NDArray[np.generic]]]:
     """The structure, and the arrays that it points into."""
     config = model.config
     is_linear = config.kind == "prime"
-    points_hz, pool, position = _linear_grid(config) if is_linear else _log_grid(config)
+    points_hz, pool, position = _linear_grid(config) if is_linear else log_grid(config)
     n_bins = config.n_fft // 2 + 1
     frequency = np.linspace(-1, 1, n_bins) if is_linear else pool @ np.linspace(-1, 1, n_bins)
     first = np.zeros(0) if is_linear else (pool != 0).argmax(1)
     count = np.zeros(0) if is_linear else (pool != 0).sum(1)
     weights = [] if is_linear else [pool[j, a : a + n] for j, (a, n) in enumerate(zip(first, count, strict=True))]
     lower, fraction = position
-    start = _start(points_hz)
+    start = terms_at_unit_magnitude(points_hz)
     arrays: dict[str, NDArray[np.generic]] = {
         "dilations": np.array(config.dilations, np.int32),
         "weights": _layers(model),
@@ -79,34 +74,3 @@ def _linear_grid(config: GeneratorConfig) -> tuple[Float64, Float64, tuple[Float
     frequency = np.fft.rfftfreq(config.n_fft, 1 / SAMPLE_RATE_HZ)
     none = np.zeros(0)
     return np.maximum(frequency, frequency[1] / 2), none, (none, none)
-
-
-def _log_grid(config: GeneratorConfig) -> tuple[Float64, Float64, tuple[Float64, Float64]]:
-    """The points in Hz, the weights of each bin in each point's mean [n_points, n_bins], and where each bin lies:
-    the point below it and the fraction of the way to the next."""
-    n = config.n_points
-    frequency = np.fft.rfftfreq(config.n_fft, 1 / SAMPLE_RATE_HZ)
-    step = np.log(config.high_hz / config.low_hz) / (n - 1)
-    inside = np.clip(np.log(np.maximum(frequency, frequency[1] / 2) / config.low_hz) / step, 0, n - 1)
-    lower = np.minimum(np.floor(inside), n - 2)
-    points = config.low_hz * np.exp(step * np.arange(n))
-    half_width = np.maximum(points * np.expm1(step), frequency[1])
-    hats = np.maximum(1 - np.abs(frequency - points[:, None]) / half_width[:, None], 0)
-    return points, hats / hats.sum(1, keepdims=True), (lower, inside - lower)
-
-
-def _start(points_hz: Float64) -> dict[str, Float64]:
-    """`starting_weight` and `drive_ceiling` for paths of magnitude one, and the mean that levels the weight."""
-    log_f = np.log(points_hz)
-    low, high = (EDGE_ORDER * (log_f - np.log(edge_hz)) for edge_hz in (LOW_EDGE_HZ, HIGH_EDGE_HZ))
-    edges = -np.logaddexp(0, -low) - np.logaddexp(0, high)
-    average = ((low > 0) & (high < 0)).astype(float)
-    average /= average.sum()
-    log_weight = edges - log_f
-    above_edge = EDGE_ORDER * np.maximum(np.log(HIGH_EDGE_HZ) - log_f, 0)
-    return {
-        "start_weight": log_weight - log_weight @ average,
-        "start_penalty": np.full_like(log_f, np.log(START_PENALTY)),
-        "start_ceiling": np.log(DRIVE_LIMIT) + above_edge,
-        "start_average": average,
-    }

@@ -123,12 +123,33 @@ async def test_options_reach_the_design(
     client: httpx.AsyncClient, default_model: Synthesizer, ear: DesignInput
 ) -> None:
     psd = models.reference_psd().flip(0) + 1e-9
-    body = as_responses(ear, max_gain_db=3, reference_psd=psd.tolist())
-    answer = await ask(client, "/refine?k=1", body)
-    expected = default_model.design(library_paths(ear), 1, max_gain_db=3.0, reference_psd=psd)
+    answer = await ask(client, "/refine?k=1", as_responses(ear, reference_psd=psd.tolist()))
+    expected = default_model.design(library_paths(ear), 1, reference_psd=psd)
     assert_same_filter(answer["fir"], expected.taps)
     plain = await ask(client, "/refine?k=1", as_responses(ear))
-    assert np.abs(np.subtract(answer["fir"], plain["fir"])).max() > 1e-3 * np.abs(plain["fir"]).max()
+    assert answer["fir"] != plain["fir"]
+
+
+CURVE = {"frequency_hz": [50, 500, 5000], "gain_db": [-10, -3, -6]}
+
+
+@pytest.mark.parametrize("max_gain_db", [-5, CURVE])
+async def test_every_form_of_request_has_its_ceiling_kept(
+    client: httpx.AsyncClient, ear: DesignInput, max_gain_db: float | dict[str, list[float]]
+) -> None:
+    text, limit_db = "-5", np.full(N_BINS, -5.0)
+    if isinstance(max_gain_db, dict):
+        points_hz, gain_db = max_gain_db.values()
+        text = ",".join(f"{hz}:{db}" for hz, db in zip(points_hz, gain_db, strict=True))
+        frequency_hz = np.maximum(np.arange(N_BINS) * 48_000 / 32_768, 1)
+        limit_db = np.interp(np.log(frequency_hz), np.log(points_hz), gain_db)
+    found = await ask(client, "/refine?k=1", as_responses(ear, max_gain_db=max_gain_db, method="wmmse"))
+    response_db = 20 * np.log10(np.abs(np.fft.rfft(found["fir"], 32_768)))
+    assert (response_db - limit_db).max() < 0.1
+    assert "ceiling_binds" in [each["code"] for each in found["warnings"]]
+    path = "/refine?k=1&method=wmmse&max_gain_db=" + text
+    binary = await ask_binary(client, path, wire.encode(ear.primary, ear.secondary))
+    np.testing.assert_allclose(np.frombuffer(binary.content, "<f4"), found["fir"], atol=1e-6)
 
 
 async def test_plus_negates(client: httpx.AsyncClient, ear: DesignInput) -> None:
@@ -240,7 +261,7 @@ async def test_warnings_have_documented_codes(client: httpx.AsyncClient, ear: De
     assert "prediction_from_model" not in codes(poor)
     assert "resampled_grid" in codes(await ask(client, "/synthesize", as_base64(ear, 8192)))
     low_ceiling = as_responses(ear, method="wmmse", max_gain_db=-20)
-    assert "gain_above_ceiling" in codes(await ask(client, "/synthesize", low_ceiling))
+    assert "ceiling_binds" in codes(await ask(client, "/synthesize", low_ceiling))
     loud = await ask(client, "/evaluate", as_responses(ear, fir=[3.0] + [0.0] * 2047))
     assert {"amplification", "outer_band_louder", "out_of_band_louder", "little_noise_reduction"} <= set(
         codes(loud)

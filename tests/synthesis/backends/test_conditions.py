@@ -54,7 +54,8 @@ def designed(answer: Design | SynthesisError) -> Design:
 @pytest.mark.parametrize("profile", ["fast", "fine", "paper"])
 @pytest.mark.parametrize("method", METHODS)
 def test_the_filter_for_four_conditions_is_the_twins(backend: ConditionsBackend, method: str, profile: str) -> None:
-    ear, options = several(4), DesignOptions(method, 2, profile)
+    # Without a ceiling: of the paper's start for these paths it would bind.
+    ear, options = several(4, max_gain_db=300.0), DesignOptions(method, 2, profile)
     found, expected = (designed(each.design([ear], options)[0]) for each in (backend, TWIN))
     # Single precision through a solve of condition 1e4, twice: measured 2e-3; without the preconditioner, which the
     # paper's profile has not, it loses conjugacy, and torch's own single precision is at 2e-2.

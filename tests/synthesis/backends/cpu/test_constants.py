@@ -17,7 +17,7 @@ from synthesis import (
     wiener,
 )
 from synthesis.backends.base import MAX_CONDITIONS
-from synthesis.backends.cpu import build, layout
+from synthesis.backends.cpu import build
 from synthesis.octave_bands import AMP_BANDS, NR_BANDS, WIDE_BANDS
 
 METHOD = {
@@ -54,8 +54,3 @@ def test_the_core_has_the_methods_constants() -> None:
     found = {name: float(value.rstrip("f")) for name, value in re.findall(r"#define (\w+) ([-\d.e]+f?)", text)}
     expected = {name: float(getattr(module, name)) for name, module in METHOD.items()} | RENAMED
     assert found == pytest.approx(expected, rel=1e-7)
-
-
-def test_the_layout_has_the_methods_constants() -> None:
-    for name in ("LOW_EDGE_HZ", "HIGH_EDGE_HZ", "EDGE_ORDER", "START_PENALTY", "DRIVE_LIMIT"):
-        assert getattr(layout, name) == getattr(fir_wiener, name)

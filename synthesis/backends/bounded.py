@@ -1,0 +1,137 @@
+"""Any backend, with what all of them share: paths of any scale, and a ceiling on the gain that is kept exactly."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from time import perf_counter
+from typing import TypeVar
+
+import numpy as np
+
+from synthesis.backends.base import (
+    DEFAULT_MAX_GAIN_DB,
+    Backend,
+    Design,
+    DesignInput,
+    DesignOptions,
+    Float32,
+    Prediction,
+)
+from synthesis.backends.conditions import shares
+from synthesis.backends.methods import spectrum
+from synthesis.backends.path_level import at_unit_level
+from synthesis.conventions import DESIGN_N_FFT
+from synthesis.errors import SynthesisError
+from synthesis.feedback import judge_loop, loop_gain, with_margins, worst_loop
+from synthesis.gain_curve import GainCurve, ceiling_db, highest_db, lowest_db
+from synthesis.gain_limit import TOLERANCE_DB, excess_db, limit_gain
+from synthesis.latency import with_latency
+
+Answer = TypeVar("Answer")
+
+
+class BoundedBackend:
+    """A backend around another: `create_backend` makes no other.
+
+    It brings the paths to unit level before all else (`path_level`). The inner backend designs under a ceiling of
+    30 dB, or the request's highest value above that, which it keeps approximately; a filter that exceeds the
+    request's ceiling is replaced by the best one that keeps it (`gain_limit`). One that does not costs nothing.
+    """
+
+    def __init__(self, inner: Backend, reference_psd: Float32) -> None:
+        """reference_psd: the model's, [16385], for ears that bring none."""
+        self.inner = inner
+        self.name, self.max_batch, self.is_thread_safe = inner.name, inner.max_batch, inner.is_thread_safe
+        self._reference_psd = reference_psd
+
+    def design(self, inputs: Sequence[DesignInput], options: DesignOptions) -> list[Design | SynthesisError]:
+        """As `Backend.design`; `Design.ceiling_cost_db` says what a ceiling has cost."""
+        ears, faults = _at_unit_level(inputs)
+        found = self._bounded(list(ears.values()), options) if ears else []
+        return _in_order(ears, found, faults)
+
+    def predict(self, inputs: Sequence[DesignInput], taps: Sequence[Float32]) -> list[Prediction | SynthesisError]:
+        """As `Backend.predict`."""
+        return self._predicted(self.inner.predict, inputs, taps)
+
+    def evaluate(self, inputs: Sequence[DesignInput], taps: Sequence[Float32]) -> list[Prediction | SynthesisError]:
+        """As `Backend.evaluate`."""
+        return self._predicted(self.inner.evaluate, inputs, taps)
+
+    def _bounded(self, ears: Sequence[DesignInput], options: DesignOptions) -> list[Design | SynthesisError]:
+        loose = [replace(ear, max_gain_db=max(DEFAULT_MAX_GAIN_DB, highest_db(ear.max_gain_db))) for ear in ears]
+        designs = self.inner.design(loose, options)
+        for place, (ear, design) in enumerate(zip(ears, designs, strict=True)):
+            if isinstance(design, Design) and _is_above(ear, design):
+                designs[place] = self._limited(ear, loose[place], design)
+        return designs
+
+    def _limited(self, ear: DesignInput, loose: DesignInput, design: Design) -> Design | SynthesisError:
+        """The best filter below the ear's ceiling, with what it costs and takes."""
+        began = perf_counter()
+        psd = self._reference_psd if ear.reference_psd is None else ear.reference_psd
+        limit_db = ceiling_db(ear.max_gain_db, DESIGN_N_FFT)
+        delayed = with_latency(ear)
+        primary, secondary = (
+            np.stack([spectrum(getattr(each, name)) for each in delayed.conditions])
+            for name in ("primary", "secondary")
+        )
+        taps = limit_gain(design.taps, primary, secondary, psd, limit_db, shares(ear)).astype(np.float32)
+        loop = design.loop
+        if loop is not None:
+            feedbacks = [each.feedback for each in delayed.conditions if each.feedback is not None]
+            taps = with_margins(taps, feedbacks, ear.min_gain_margin_db, ear.min_phase_margin_deg)
+            # What bends the response for the margins may lift it elsewhere by some hundredths.
+            taps = taps * np.float32(min(1.0, 10 ** ((TOLERANCE_DB - excess_db(taps, limit_db)) / 20)))
+            loop = worst_loop([judge_loop(loop_gain(taps, each)) for each in feedbacks], loop.loss_db)
+        (prediction,) = self.inner.predict([loose], [taps])
+        if isinstance(prediction, SynthesisError):
+            return prediction
+        conditions = zip(prediction.conditions, design.prediction.conditions, strict=True)
+        left_out = tuple(replace(own, left_out=before.left_out) for own, before in conditions)
+        prediction = replace(prediction, conditions=left_out)
+        cost_db = design.prediction.mean_noise_reduction_db - prediction.mean_noise_reduction_db
+        spent_ms = 1e3 * (perf_counter() - began)
+        times_ms = design.times_ms | {"reconstruct": design.times_ms.get("reconstruct", 0.0) + spent_ms}
+        return replace(
+            design, taps=taps, prediction=prediction, times_ms=times_ms, loop=loop, ceiling_cost_db=cost_db
+        )
+
+    def _predicted(
+        self,
+        predict: Callable[[Sequence[DesignInput], Sequence[Float32]], list[Prediction | SynthesisError]],
+        inputs: Sequence[DesignInput],
+        taps: Sequence[Float32],
+    ) -> list[Prediction | SynthesisError]:
+        ears, faults = _at_unit_level([replace(ear, max_gain_db=DEFAULT_MAX_GAIN_DB) for ear in inputs])
+        found = predict(list(ears.values()), [taps[place] for place in ears]) if ears else []
+        return _in_order(ears, found, faults)
+
+
+def _at_unit_level(inputs: Sequence[DesignInput]) -> tuple[dict[int, DesignInput], dict[int, SynthesisError]]:
+    """The ears that can be designed for, and what is wrong with the others, by place."""
+    ears: dict[int, DesignInput] = {}
+    faults: dict[int, SynthesisError] = {}
+    for place, ear in enumerate(inputs):
+        try:
+            ears[place] = at_unit_level(ear)
+        except SynthesisError as error:
+            faults[place] = error
+    return ears, faults
+
+
+def _in_order(
+    ears: dict[int, DesignInput], answers: Sequence[Answer | SynthesisError], faults: dict[int, SynthesisError]
+) -> list[Answer | SynthesisError]:
+    found: dict[int, Answer | SynthesisError] = dict(zip(ears, answers, strict=True))
+    return [each for _, each in sorted((found | faults).items())]
+
+
+def _is_above(ear: DesignInput, design: Design) -> bool:
+    """Whether the filter exceeds its ceiling; the response is computed only if the largest |W| leaves it open."""
+    if design.prediction.max_gain_db <= lowest_db(ear.max_gain_db) + TOLERANCE_DB:
+        return False
+    if not isinstance(ear.max_gain_db, GainCurve):
+        return True
+    return excess_db(design.taps, ceiling_db(ear.max_gain_db, DESIGN_N_FFT)) > TOLERANCE_DB

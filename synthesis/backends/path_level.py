@@ -1,0 +1,83 @@
+"""The level of the paths: designs do not depend on it, and a pair whose levels cannot belong together is refused.
+
+The unit of the error microphone is a factor of both paths, which cancels in W = P / S. All that is computed from
+them in float32, squares above all, would still overflow or vanish in an unfortunate unit.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from synthesis.backends.base import Condition, DesignInput
+from synthesis.backends.conditions import named
+from synthesis.errors import InvalidPaths
+
+MAX_LEVEL_DIFFERENCE_DB = 100.0
+"""Between the paths of one condition. Of measured ears both are within 20 dB; an amplifier or a converter between
+the loudspeaker signal and the loudspeaker may add or take 60."""
+
+Paths = TypeVar("Paths", bound=Condition)
+Path = NDArray[np.float32] | NDArray[np.complex64]
+
+
+def at_unit_level(ear: DesignInput) -> DesignInput:
+    """The same ear with the paths of all conditions times one power of two, which rounds nothing.
+
+    It brings the geometric mean of the levels of the first condition's paths to between -3 and 3 dB. Paths that are
+    all zero or not finite are left to the backend, which refuses them. Raises InvalidPaths for a pair whose levels
+    differ by more than MAX_LEVEL_DIFFERENCE_DB.
+    """
+    for n, condition in enumerate(ear.conditions):
+        primary_db, secondary_db = level_db(condition.primary), level_db(condition.secondary)
+        difference_db = primary_db - secondary_db
+        if np.isfinite(difference_db) and abs(difference_db) > MAX_LEVEL_DIFFERENCE_DB:
+            # Of the two, the one further from 0 dB is the unusual one.
+            name, other = "primary", "secondary"
+            if abs(secondary_db) > abs(primary_db):
+                name, other, difference_db = other, name, -difference_db
+            word = "below" if difference_db < 0 else "above"
+            error = InvalidPaths(
+                f"{name}: its level is {abs(difference_db):.0f} dB {word} that of the {other} path, which no "
+                "earphone explains; measure both with the same microphone and send both in its unit",
+                name,
+            )
+            raise named(error, ear, n)
+    mean_db = (level_db(ear.primary) + level_db(ear.secondary)) / 2
+    if not np.isfinite(mean_db):
+        return ear
+    exponent = -round(mean_db / (20 * np.log10(2)))
+    if exponent == 0:
+        return ear
+    return replace(_scaled(ear, exponent), others=tuple(_scaled(each, exponent) for each in ear.others))
+
+
+def level_db(path: Path) -> float:
+    """20 log10 of the root of an impulse response's energy, which is the RMS over frequency of its spectrum; NaN or
+    infinite for a path that is all zero or not finite."""
+    n = len(path) if np.iscomplexobj(path) else 1
+    parts = np.ascontiguousarray(path).view(path.real.dtype)
+    with np.errstate(all="ignore"):
+        energy = float(parts @ parts)
+        if not 1e-20 < energy < 1e30:  # where squares in float32 overflow or vanish
+            energy = float(np.square(parts, dtype=np.float64).sum())
+        return float(10 * np.log10(energy / n)) if n else float("nan")
+
+
+def _scaled(condition: Paths, exponent: int) -> Paths:
+    """Both paths times 2 ** exponent."""
+    return replace(
+        condition,
+        primary=_times_power_of_two(condition.primary, exponent),
+        secondary=_times_power_of_two(condition.secondary, exponent),
+    )
+
+
+def _times_power_of_two(path: Path, exponent: int) -> Path:
+    contiguous = np.ascontiguousarray(path)
+    parts = np.ldexp(contiguous.view(contiguous.real.dtype), exponent)
+    scaled: Path = parts.view(contiguous.dtype)
+    return scaled

@@ -1,0 +1,74 @@
+"""A ceiling on |W|: a number for all frequencies, or a curve over them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from synthesis.conventions import SAMPLE_RATE_HZ
+from synthesis.errors import InvalidOption
+
+MAX_POINTS = 1024
+
+
+@dataclass(frozen=True)
+class GainCurve:
+    """Largest |W| in dB over frequency: linear in log frequency between its points, held beyond its ends.
+
+    frequency_hz: above 0, rising. gain_db: as many.
+    """
+
+    frequency_hz: Sequence[float]
+    gain_db: Sequence[float]
+
+    def __post_init__(self) -> None:
+        """Raise InvalidOption for a curve that is none."""
+        f, g = np.asarray(self.frequency_hz, float), np.asarray(self.gain_db, float)
+        if f.ndim != 1 or g.ndim != 1 or not 1 <= len(f) <= MAX_POINTS or len(f) != len(g):
+            raise InvalidOption(
+                f"max_gain_db: a curve of {f.size} frequencies and {g.size} gains; send 1 to {MAX_POINTS} of each, "
+                "as many gains as frequencies",
+                "max_gain_db",
+            )
+        if not (np.isfinite(f).all() and np.isfinite(g).all()):
+            raise InvalidOption(
+                "max_gain_db: a number of the curve is NaN or infinite; send finite numbers", "max_gain_db"
+            )
+        if not (f[0] > 0 and (np.diff(f) > 0).all()):
+            raise InvalidOption(
+                "max_gain_db: the curve's frequencies must be above 0 Hz and rise; sort them and send each once",
+                "max_gain_db",
+            )
+
+    def least_db(self, n_fft: int) -> NDArray[np.float64]:
+        """The lowest value within half a bin of each bin of an n_fft-point grid: [n_fft // 2 + 1]."""
+        points_hz, gain_db = np.asarray(self.frequency_hz, float), np.asarray(self.gain_db, float)
+        spacing_hz = SAMPLE_RATE_HZ / n_fft
+        n_bins = n_fft // 2 + 1
+        edges_hz = np.maximum((np.arange(n_bins + 1) - 0.5) * spacing_hz, points_hz[0])
+        at_edges = np.interp(np.log(edges_hz), np.log(points_hz), gain_db)
+        found = np.minimum(at_edges[:-1], at_edges[1:])
+        # Between two points the curve is monotone, so that what is lowest within a bin is at its edges or a point.
+        inside = points_hz <= edges_hz[-1]
+        np.minimum.at(found, np.rint(points_hz[inside] / spacing_hz).astype(int), gain_db[inside])
+        return found
+
+
+def ceiling_db(max_gain_db: float | GainCurve, n_fft: int) -> NDArray[np.float64]:
+    """The ceiling at each bin of an n_fft-point grid: [n_fft // 2 + 1]."""
+    if isinstance(max_gain_db, GainCurve):
+        return max_gain_db.least_db(n_fft)
+    return np.full(n_fft // 2 + 1, float(max_gain_db))
+
+
+def lowest_db(max_gain_db: float | GainCurve) -> float:
+    """The ceiling where it is lowest."""
+    return float(min(max_gain_db.gain_db)) if isinstance(max_gain_db, GainCurve) else float(max_gain_db)
+
+
+def highest_db(max_gain_db: float | GainCurve) -> float:
+    """The ceiling where it is highest."""
+    return float(max(max_gain_db.gain_db)) if isinstance(max_gain_db, GainCurve) else float(max_gain_db)

@@ -1,0 +1,153 @@
+"""What every backend has in common: paths of any scale, ceilings that are kept."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from model_store.store import DEFAULT_ROOT, ModelStore
+from synthesis.backends import (
+    METHODS,
+    Backend,
+    Design,
+    DesignInput,
+    DesignOptions,
+    GainCurve,
+    Prediction,
+    create_backend,
+)
+from synthesis.backends.base import DEFAULT_MAX_GAIN_DB
+from synthesis.conventions import DESIGN_N_FFT, N_TAPS
+from synthesis.errors import InvalidPaths, SynthesisError
+from synthesis.gain_curve import ceiling_db
+from tests.synthesis.cases import Case, random_case, relative_error
+
+PARAMETERS = ModelStore(DEFAULT_ROOT).load("default").parameters
+CURVE = GainCurve([100, 1000, 8000], [-6, 3, -10])
+FINE = 4 * DESIGN_N_FFT
+
+
+@pytest.fixture(scope="module", params=["cpu", "reference"])
+def backend(request: pytest.FixtureRequest) -> Backend:
+    return create_backend(request.param, PARAMETERS)
+
+
+@pytest.fixture(scope="module")
+def simulated() -> list[DesignInput]:
+    return inputs_of(random_case(n_cases=2, n_fft=DESIGN_N_FFT, seed=6))
+
+
+def inputs_of(case: Case, every: int = 1) -> list[DesignInput]:
+    coherence = np.linspace(0.999, 0.99, case.n_bins).astype(np.float32)
+    return [
+        DesignInput(np.fft.irfft(p)[:8192].astype(np.float32), np.fft.irfft(s)[:2048].astype(np.float32), coherence)
+        for p, s in zip(case.primary[::every], case.secondary[::every], strict=True)
+    ]
+
+
+def designs(answers: Sequence[Design | SynthesisError]) -> list[Design]:
+    assert all(isinstance(each, Design) for each in answers), answers
+    return answers  # type: ignore[return-value]
+
+
+def excess_db(taps: np.ndarray, max_gain_db: float | GainCurve) -> float:
+    """Four times as fine as the design's grid."""
+    return float((20 * np.log10(np.abs(np.fft.rfft(taps, FINE)) + 1e-30) - ceiling_db(max_gain_db, FINE)).max())
+
+
+@pytest.mark.parametrize("n_updates", [0, 2])
+@pytest.mark.parametrize("method", METHODS)
+def test_every_method_keeps_its_ceiling(
+    method: str, n_updates: int, simulated: list[DesignInput], backend: Backend
+) -> None:
+    for max_gain_db in (0.0, CURVE):
+        bound = [replace(ear, max_gain_db=max_gain_db) for ear in simulated]
+        for ear, design in zip(
+            bound, designs(backend.design(bound, DesignOptions(method, n_updates))), strict=True
+        ):
+            # The curve itself may lie below its value within a bin by what half a bin's slope is: 0.05 dB here.
+            assert excess_db(design.taps, max_gain_db) < 0.1
+            (predicted,) = backend.predict([ear], [design.taps])
+            assert isinstance(predicted, Prediction)
+            assert predicted.mean_noise_reduction_db == design.prediction.mean_noise_reduction_db
+
+
+def test_a_design_says_what_the_ceiling_costs(simulated: list[DesignInput], backend: Backend) -> None:
+    (usual, *_), (bound, *_), (loose, *_) = (
+        designs(backend.design([replace(simulated[0], max_gain_db=each)], DesignOptions("wmmse")))
+        for each in (DEFAULT_MAX_GAIN_DB, -6.0, np.inf)
+    )
+    assert usual.ceiling_cost_db is None
+    assert loose.ceiling_cost_db is None
+    np.testing.assert_array_equal(usual.taps, loose.taps)
+    lost_db = usual.prediction.mean_noise_reduction_db - bound.prediction.mean_noise_reduction_db
+    assert bound.ceiling_cost_db == pytest.approx(lost_db)
+    assert lost_db > 1
+
+
+def test_a_curve_binds_where_it_is_low(simulated: list[DesignInput], backend: Backend) -> None:
+    """Where it is above the filter's gain throughout it costs nothing, wherever it is lowest."""
+    (usual,) = designs(backend.design(simulated[:1], DesignOptions("wmmse")))
+    response_db = 20 * np.log10(np.abs(np.fft.rfft(usual.taps, DESIGN_N_FFT)) + 1e-30)
+    low_from = int(np.flatnonzero(response_db > response_db.max() - 3)[-1]) * 48_000 / DESIGN_N_FFT
+    assert low_from < 20_000
+    quiet_db = float(response_db[int(21_000 * DESIGN_N_FFT / 48_000) :].max())
+    curve = GainCurve([20_000, 21_000], [float(response_db.max()) + 1, quiet_db + 1])
+    (bound,) = designs(backend.design([replace(simulated[0], max_gain_db=curve)], DesignOptions("wmmse")))
+    if excess_db(usual.taps, curve) < 0:
+        np.testing.assert_array_equal(bound.taps, usual.taps)
+    assert excess_db(bound.taps, curve) < 0.1
+
+
+@pytest.mark.parametrize("factor", [1e-30, 1e-15, 1e12, 1e30])
+@pytest.mark.parametrize("method", METHODS)
+def test_a_factor_of_both_paths_changes_nothing(
+    method: str, factor: float, simulated: list[DesignInput], backend: Backend
+) -> None:
+    # Without a ceiling: whether one binds hangs on rounding, and from the projected ratio's 40 dB one update leads
+    # anywhere.
+    usual_ears = [replace(ear, max_gain_db=float("inf")) for ear in simulated]
+    scaled = [
+        replace(ear, primary=times(ear.primary, factor), secondary=times(ear.secondary, factor))
+        for ear in usual_ears
+    ]
+    options = DesignOptions(method, 0 if method == "projected_ratio" else 1)
+    for found, usual in zip(
+        *(designs(backend.design(each, options)) for each in (scaled, usual_ears)), strict=True
+    ):
+        # A factor that is no power of two rounds the paths: 6e-8, times a condition of 1e4.
+        assert relative_error(found.taps, usual.taps) < 6e-3
+        own, expected = found.prediction, usual.prediction
+        np.testing.assert_allclose(own.noise_reduction_db, expected.noise_reduction_db, atol=0.05)
+        assert own.control_rms == pytest.approx(expected.control_rms, rel=1e-2)
+        assert own.max_gain_db == pytest.approx(expected.max_gain_db, abs=0.05)
+
+
+def times(path: np.ndarray, factor: float) -> np.ndarray:
+    return (path.astype(np.float64) * factor).astype(np.float32)
+
+
+@pytest.mark.parametrize("factor", [1e-19, 1e-10, 1e10, 1e18])
+def test_levels_that_cannot_be_are_that_ear_s_fault(
+    factor: float, simulated: list[DesignInput], backend: Backend
+) -> None:
+    absurd = replace(simulated[0], primary=times(simulated[0].primary, factor))
+    taps = np.eye(1, N_TAPS, dtype=np.float32)[0]
+    for answers in (
+        backend.design([simulated[1], absurd, simulated[0]], DesignOptions()),
+        backend.predict([simulated[1], absurd, simulated[0]], [taps] * 3),
+        backend.evaluate([simulated[1], absurd, simulated[0]], [taps] * 3),
+    ):
+        assert [isinstance(each, InvalidPaths) for each in answers] == [False, True, False]
+    (alone,) = backend.design([absurd], DesignOptions())
+    assert "which no earphone explains" in str(alone)
+
+
+@pytest.mark.measured
+def test_measured_ears_keep_the_default_ceiling(measured_case: Case, measured_data: Path) -> None:
+    backend = create_backend("cpu", PARAMETERS)
+    for method, n_updates in (("prime", 1), ("wmmse", 0), ("projected_ratio", 1)):
+        for design in designs(backend.design(inputs_of(measured_case), DesignOptions(method, n_updates))):
+            assert excess_db(design.taps, DEFAULT_MAX_GAIN_DB) < 0.1
