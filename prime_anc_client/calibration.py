@@ -65,12 +65,14 @@ class Calibration:
     """One ear's estimated paths; `Client.refine` and `Client.synthesize` take it instead of two paths.
 
     primary, secondary: impulse responses at 48 kHz, float32 [8192] and [2048]. coherence: float32 [16385], per bin
-    of the design grid. sign: of the signal chain, as given.
+    of the design grid. uncertainty: what predictions count as unknown, float32 [62]; None where that could not be
+    told. sign: of the signal chain, as given.
     """
 
     primary: NDArray[np.float32]
     secondary: NDArray[np.float32]
     coherence: NDArray[np.float32]
+    uncertainty: NDArray[np.float32] | None
     sign: Sign
     bands: Bands
     verdict: Verdict
@@ -84,6 +86,7 @@ def read_calibration(content: bytes) -> Calibration:
         primary=_float32(document["primary"]["impulse_response"]),
         secondary=_float32(document["secondary"]["impulse_response"]),
         coherence=_float32(document["coherence"]),
+        uncertainty=_float32(document["uncertainty"]) if "uncertainty" in document else None,
         sign=document["sign"],
         bands=Bands(**{name: _float32(values) for name, values in document["bands"].items()}),
         verdict=Verdict(

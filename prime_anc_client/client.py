@@ -246,7 +246,7 @@ class Client:
         if len(signs) > 1:
             raise ValueError("conditions: calibrations of both signs; give `sign`, or calibrate with one")
         documents = [
-            condition_document(*own[:3], each.feedback, each.weight, each.label)
+            condition_document(*own[:4], each.feedback, each.weight, each.label)
             for each, own in zip(conditions, paths, strict=True)
         ]
         body = joint_document(
@@ -308,7 +308,7 @@ class Client:
             return _parse(_read_binary, self._post(path, body, options, deadline_ms, content_type=_JSON))
         paths = _paths_of(item)
         asked = _present(model=item.model, method=item.method, sign=paths.sign, max_gain_db=item.max_gain_db)
-        return _parse(_read_binary, self._post(path, encode(*paths[:3]), options | asked, deadline_ms))
+        return _parse(_read_binary, self._post(path, encode(*paths[:4]), options | asked, deadline_ms))
 
     def _design_items(
         self, path: str, items: Sequence[Item], options: dict[str, str], deadline_ms: float | None
@@ -367,6 +367,7 @@ class _Paths(NamedTuple):
     primary: ArrayLike
     secondary: ArrayLike
     coherence: ArrayLike | None
+    uncertainty: ArrayLike | None
     sign: Sign
 
 
@@ -376,10 +377,10 @@ def _paths_of(item: Item) -> _Paths:
         if item.secondary is not None or item.coherence is not None:
             raise ValueError("secondary, coherence: a calibration holds them already; leave them out")
         known = item.primary
-        return _Paths(known.primary, known.secondary, known.coherence, item.sign or known.sign)
+        return _Paths(known.primary, known.secondary, known.coherence, known.uncertainty, item.sign or known.sign)
     if item.secondary is None:
         raise ValueError("secondary: it is missing; give both paths or a calibration")
-    return _Paths(item.primary, item.secondary, item.coherence, item.sign or "minus")
+    return _Paths(item.primary, item.secondary, item.coherence, None, item.sign or "minus")
 
 
 def _json_item(item: Item) -> dict[str, object]:
@@ -389,6 +390,7 @@ def _json_item(item: Item) -> dict[str, object]:
         paths.primary,
         paths.secondary,
         paths.coherence,
+        paths.uncertainty,
         item.reference_psd,
         model=item.model,
         method=item.method,

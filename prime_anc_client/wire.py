@@ -19,7 +19,7 @@ _HEADER = struct.Struct("<4sHHIIII8s")
 _TAKES_HEADER = struct.Struct("<4sHHIII12s")
 _TAKES_ROW = struct.Struct("<dI4s")
 _MAGIC, _TAKES_MAGIC, _VERSION, _RATE_HZ = b"PRME", b"PRMT", 1, 48_000
-_IMPULSE_RESPONSES, _COHERENCE = 1, 2
+_IMPULSE_RESPONSES, _COHERENCE, _UNCERTAINTY = 1, 2, 16
 
 Ceiling = float | Mapping[str, ArrayLike]
 """On |W| in dB: a number, or a curve {"frequency_hz": .., "gain_db": ..}."""
@@ -28,14 +28,20 @@ _TOO_LARGE = 1e39
 """In place of NaN and infinity, which JSON lacks: infinite in float32, so that the service refuses it."""
 
 
-def encode(primary: ArrayLike, secondary: ArrayLike, coherence: ArrayLike | None = None) -> bytes:
+def encode(
+    primary: ArrayLike,
+    secondary: ArrayLike,
+    coherence: ArrayLike | None = None,
+    uncertainty: ArrayLike | None = None,
+) -> bytes:
     """Body of a design: impulse responses where both paths are real, one-sided spectra where both are complex.
 
     Raises ValueError for paths of two kinds and for arrays that are not one-dimensional.
     """
-    arrays = _arrays(primary, secondary, coherence=coherence)
+    arrays = _arrays(primary, secondary, coherence=coherence, uncertainty=uncertainty)
     flags = 0 if np.iscomplexobj(arrays["primary"]) else _IMPULSE_RESPONSES
     flags |= _COHERENCE if "coherence" in arrays else 0
+    flags |= _UNCERTAINTY if "uncertainty" in arrays else 0
     n_primary, n_secondary = len(arrays["primary"]), len(arrays["secondary"])
     payload = b"".join(array.tobytes() for array in arrays.values())
     header = _HEADER.pack(_MAGIC, _VERSION, flags, n_primary, n_secondary, _RATE_HZ, zlib.crc32(payload), bytes(8))
@@ -46,12 +52,14 @@ def document(
     primary: ArrayLike,
     secondary: ArrayLike,
     coherence: ArrayLike | None = None,
+    uncertainty: ArrayLike | None = None,
     reference_psd: ArrayLike | None = None,
     max_gain_db: Ceiling | None = None,
     **options: object,
 ) -> dict[str, object]:
     """A design request in JSON, with the options that are not None. Raises ValueError as `encode`."""
-    arrays = _arrays(primary, secondary, coherence=coherence, reference_psd=reference_psd)
+    more = {"coherence": coherence, "uncertainty": uncertainty, "reference_psd": reference_psd}
+    arrays = _arrays(primary, secondary, **more)
     return {"sample_rate": _RATE_HZ} | _members(arrays) | _options(max_gain_db, options)
 
 
@@ -59,12 +67,13 @@ def condition_document(
     primary: ArrayLike,
     secondary: ArrayLike,
     coherence: ArrayLike | None,
+    uncertainty: ArrayLike | None,
     feedback: ArrayLike | None,
     weight: float,
     label: str,
 ) -> dict[str, object]:
     """One of several conditions in JSON. Raises ValueError as `encode`."""
-    members = _members(_arrays(primary, secondary, coherence=coherence))
+    members = _members(_arrays(primary, secondary, coherence=coherence, uncertainty=uncertainty))
     if feedback is not None:
         members["feedback"] = _members(_arrays(primary, feedback))["secondary"]
     return members | {"weight": _numbers(np.asarray(weight)), "label": label}

@@ -221,7 +221,12 @@ def _offsets(takes: Sequence[Take], window: int, n_offsets: int, first: int, las
                 )
     if not 0 <= first <= last - window:
         raise InvalidOption(f"window: {window} samples are too many; use at most {last - first}", field="window")
-    return [round(each) for each in np.linspace(first, last - window, n_offsets).tolist()]
+    return window_starts(window, n_offsets, first, last)
+
+
+def window_starts(window: int, n_windows: int, first_sample: int, last_sample: int) -> list[int]:
+    """First samples of `n_windows` equally spaced windows."""
+    return [round(each) for each in np.linspace(first_sample, last_sample - window, n_windows).tolist()]
 
 
 def _pooled(takes: Sequence[Take], offsets: Sequence[int], window: int, regularisation: float) -> ProbeState:

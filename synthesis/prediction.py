@@ -64,8 +64,8 @@ RESPONSE_LENGTHS = (512, 1024, 2048, 4096, 8192)
 CUT_DB = (4.0, 3.2, 2.3, 2.3, -0.6)
 """What the model's expectation is raised by, for responses of these lengths; between them over log length."""
 
-INTERVAL_DB = {"uncertainty": 1.2, "coherence": 2.3}
-MODEL_INTERVAL_DB = (4.8, 5.2, 5.5, 3.2, 3.2)
+INTERVAL_DB = {"uncertainty": 1.0, "coherence": 2.6}
+MODEL_INTERVAL_DB = (5.3, 5.7, 6.3, 3.4, 3.3)
 """Nine in ten predictions lie within these of the true mean noise reduction; the model's for RESPONSE_LENGTHS."""
 
 NATURAL_SPREAD = 2.0
@@ -89,7 +89,7 @@ class Prediction:
     reference noise from 20 Hz to 20 kHz. interval_db: half-width about the mean noise reduction in which the true
     one lies nine times in ten. gain_sensitivity_db, delay_sensitivity_db: loss of mean noise reduction
     where the secondary path is 1 dB or one sample off, the worse of both directions. uncertainty_cost_db: mean
-    noise reduction that is missing because this measurement is less certain than others. max_gain_db:
+    noise reduction that is missing because this measurement is not better. max_gain_db:
     largest |W|. control_rms: RMS of the loudspeaker signal w * x, in the unit of x. conditions: each of several,
     over which the other figures are then weighted means, and the largest of max_gain_db and control_rms.
     """
@@ -181,12 +181,13 @@ def predict(
     off = residual + 2 * (_MISSING * cross).real + (_MISSING * _MISSING.conj()).real * control
     typical = NATURAL_SPREAD * learned[0] * disturbance
 
-    # Rows: as predicted, the four errors of the secondary path, and with no more uncertainty than others have.
+    # Rows: as predicted; the four errors of the secondary path; what measuring better could reach. A tail stays
+    # however it is measured.
     before = np.repeat((disturbance + unknown)[None], 6, 0)
     after = np.repeat((residual + unknown + of_control)[None], 6, 0)
     after[1:5] += np.maximum(off, 0) - residual
-    before[5] = disturbance + np.minimum(unknown, typical)
-    after[5] = residual + np.minimum(unknown + of_control, typical)
+    natural = unknown if uncertainty is not None else np.minimum(unknown, typical)
+    before[5], after[5] = disturbance + natural, residual + natural
     floor = max(SILENCE * before[0].max(), float(np.finfo(np.float64).tiny))
     before += floor
     after += floor

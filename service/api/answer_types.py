@@ -8,6 +8,7 @@ from pydantic import ConfigDict, Field, WithJsonSchema, with_config
 from typing_extensions import TypedDict
 
 from service.api.request_types import MAX_ITEMS, Method, Sign
+from service.api.validation import N_UNCERTAINTY
 from service.api.warnings import WARNINGS
 from service.errors import PROBLEMS, TYPE_PREFIX
 from synthesis.calibration import PRIMARY_TAPS, SECONDARY_TAPS
@@ -432,6 +433,10 @@ class Calibration(TypedDict):
     sign: Sign
     coherence: PerBin
     """Of x and e with gain 0, per bin of the design grid."""
+    uncertainty: NotRequired[Annotated[Any, _numbers(N_UNCERTAINTY)]]
+    """Unknown over known power of the primary path in 31 bands from 20 Hz to 20 kHz, then of the secondary path,
+    without the error microphone's own noise. Missing where the takes with another gain do not repeat the probe
+    of those with gain 0."""
     spectra: Spectra
     bands: CalibrationBands
     verdict: Verdict

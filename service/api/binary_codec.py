@@ -4,11 +4,13 @@
     u32 sample rate, Hz | u32 CRC-32 of the payload | u16 number of conditions, 0 for one | 6 zero bytes
     with flag bit 2, float32 weights, one for each condition
     for each condition: primary | secondary | coherence, with flag bit 1 | feedback, with flag bit 3
+    | uncertainty, with flag bit 4
 
 Flag bit 0: impulse responses (float32) instead of one-sided spectra (complex64). Flag bit 1: a float32 coherence
 follows, on the spectra's grid, or on the design grid with impulse responses. Flag bit 2: several conditions for one
 filter, whose paths all have the same lengths. Flag bit 3: a feedback path follows, of the secondary path's length.
-Lengths count elements.
+Flag bit 4: the 62 float32
+of an uncertainty follow. Lengths count elements.
 """
 
 from __future__ import annotations
@@ -23,7 +25,15 @@ from numpy.typing import NDArray
 
 from service.api.request_types import naming
 from service.api.resampling import PathsOfCondition
-from service.api.validation import Path, check_coherence, check_pair, check_path, check_rate
+from service.api.validation import (
+    N_UNCERTAINTY,
+    Path,
+    check_coherence,
+    check_pair,
+    check_path,
+    check_rate,
+    check_uncertainty,
+)
 from service.errors import Problem
 from synthesis.backends.base import MAX_CONDITIONS, Float32
 from synthesis.conventions import N_BINS
@@ -34,6 +44,7 @@ IMPULSE_RESPONSES = 1
 COHERENCE = 2
 CONDITIONS = 4
 FEEDBACK = 8
+UNCERTAINTY = 16
 
 _HEADER = struct.Struct("<4sHHIIIIH6s")
 HEADER_BYTES = _HEADER.size
@@ -55,12 +66,12 @@ def decode(body: bytes | bytearray) -> list[PathsOfCondition]:
     if version != VERSION:
         raise Problem("bad-version", f"version {version} is not supported; send version {VERSION}")
     is_joint = bool(flags & CONDITIONS)
-    known = IMPULSE_RESPONSES | COHERENCE | CONDITIONS | FEEDBACK
+    known = IMPULSE_RESPONSES | COHERENCE | CONDITIONS | FEEDBACK | UNCERTAINTY
     if flags & ~known or any(reserved) or is_joint != bool(n_conditions):
         raise Problem(
             "bad-flags",
             f"flags {flags:#06x}, {n_conditions} conditions, reserved bytes {reserved.hex()}: set no flag bits "
-            "except 0 to 3, and a number of conditions only with bit 2",
+            "except 0 to 4, and a number of conditions only with bit 2",
         )
     if n_conditions > MAX_CONDITIONS:
         found = f"conditions: {n_conditions} conditions; send 1 to {MAX_CONDITIONS}"
@@ -70,15 +81,17 @@ def decode(body: bytes | bytearray) -> list[PathsOfCondition]:
     if flags & COHERENCE:
         n_coherence = N_BINS if flags & IMPULSE_RESPONSES else n_primary
     n_feedback = n_secondary if flags & FEEDBACK else 0
+    n_uncertainty = N_UNCERTAINTY if flags & UNCERTAINTY else 0
     n_pairs = n_conditions if is_joint else 1
     n_weights = n_pairs if is_joint else 0
     n_elements = n_primary + n_secondary + n_feedback
-    expected = HEADER_BYTES + 4 * n_weights + n_pairs * (element.itemsize * n_elements + 4 * n_coherence)
+    n_reals = n_coherence + n_uncertainty
+    expected = HEADER_BYTES + 4 * n_weights + n_pairs * (element.itemsize * n_elements + 4 * n_reals)
     if len(body) != expected:
         raise Problem(
             "bad-length",
             f"the body has {len(body)} bytes instead of {expected}: {n_pairs} times {n_primary} + {n_secondary} + "
-            f"{n_feedback} elements of {element.itemsize} bytes and {n_coherence} of 4, {n_weights} weights and a "
+            f"{n_feedback} elements of {element.itemsize} bytes and {n_reals} of 4, {n_weights} weights and a "
             f"header of {HEADER_BYTES}",
         )
     found_sum = zlib.crc32(memoryview(body)[HEADER_BYTES:])
@@ -102,7 +115,8 @@ def decode(body: bytes | bytearray) -> list[PathsOfCondition]:
         primary, secondary = take(element, n_primary), take(element, n_secondary)
         coherence = take("<f4", n_coherence) if flags & COHERENCE else None
         feedback = take(element, n_feedback) if flags & FEEDBACK else None
-        own = PathsOfCondition(primary, secondary, coherence, feedback, weight)
+        uncertainty = take("<f4", n_uncertainty) if n_uncertainty else None
+        own = PathsOfCondition(primary, secondary, coherence, feedback, weight, uncertainty=uncertainty)
         if is_joint:
             with naming(f"conditions.{n}"):
                 check_condition(own)
@@ -121,13 +135,21 @@ def check_condition(sent: PathsOfCondition) -> None:
         check_coherence(sent.coherence)
     if sent.feedback is not None:
         check_path(sent.feedback, "feedback")
+    if sent.uncertainty is not None:
+        check_uncertainty(sent.uncertainty)
     if not 0 < sent.weight < np.inf:
         raise Problem("out-of-range", f"weight: {sent.weight} is not a number above 0", "weight")
 
 
-def encode(primary: Path, secondary: Path, coherence: Float32 | None = None, sample_rate: int = 48_000) -> bytes:
+def encode(
+    primary: Path,
+    secondary: Path,
+    coherence: Float32 | None = None,
+    sample_rate: int = 48_000,
+    uncertainty: Float32 | None = None,
+) -> bytes:
     """The inverse of `decode` for one condition. Both paths have the same type, float32 or complex64."""
-    return _encoded([PathsOfCondition(primary, secondary, coherence)], sample_rate, 0)
+    return _encoded([PathsOfCondition(primary, secondary, coherence, uncertainty=uncertainty)], sample_rate, 0)
 
 
 def encode_conditions(conditions: Sequence[PathsOfCondition], sample_rate: int = 48_000) -> bytes:
@@ -139,6 +161,7 @@ def _encoded(conditions: Sequence[PathsOfCondition], sample_rate: int, n_conditi
     first = conditions[0]
     flags, element = (0, "<c8") if np.iscomplexobj(first.primary) else (IMPULSE_RESPONSES, "<f4")
     flags |= COHERENCE * (first.coherence is not None) | FEEDBACK * (first.feedback is not None)
+    flags |= UNCERTAINTY * (first.uncertainty is not None)
     parts = []
     if n_conditions:
         flags |= CONDITIONS
@@ -147,6 +170,7 @@ def _encoded(conditions: Sequence[PathsOfCondition], sample_rate: int, n_conditi
         parts += [each.primary.astype(element), each.secondary.astype(element)]
         parts += [] if each.coherence is None else [each.coherence.astype("<f4")]
         parts += [] if each.feedback is None else [each.feedback.astype(element)]
+        parts += [] if each.uncertainty is None else [each.uncertainty.astype("<f4")]
     payload = b"".join(part.tobytes() for part in parts)
     lengths = len(first.primary), len(first.secondary)
     header = _HEADER.pack(MAGIC, VERSION, flags, *lengths, sample_rate, zlib.crc32(payload), n_conditions, bytes(6))

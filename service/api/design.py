@@ -132,7 +132,14 @@ def _from_json(document: object, asked: Options) -> DesignRequest:
     read = read_object(ConditionsBody, document) if is_joint else read_object(DesignBody, document)
     return make_request(
         [
-            PathsOfCondition(each.primary, each.secondary, each.coherence, each.feedback, *_weight_and_label(each))
+            PathsOfCondition(
+                each.primary,
+                each.secondary,
+                each.coherence,
+                each.feedback,
+                *_weight_and_label(each),
+                each.uncertainty,
+            )
             for each in read.conditions
         ],
         model=read.model,
@@ -267,7 +274,7 @@ async def evaluate(request: Request) -> Response:
     read = read_object(EvaluateBody, await service.json_workers.parse(body, admitted.due, disconnected))
     sent = read.primary, read.secondary
     # The request has no ceiling, so none can be exceeded.
-    used = design_input(*sent, read.coherence, read.reference_psd, float("inf"))
+    used = design_input(*sent, read.coherence, read.reference_psd, float("inf"), read.uncertainty)
     taps = -read.fir if read.sign == "plus" else read.fir
     watch.decoded()
     (answer,) = await service.engine.evaluate(read.model, [used], [taps], admitted.due, disconnected)

@@ -42,7 +42,9 @@ async def export(request: Request) -> Response:
     read = read_object(ExportBody, await service.json_workers.parse(body, admitted.due, disconnected))
     if read.file is None:
         negotiate_answer(request, (JSON,))
-    given = design_input(read.primary, read.secondary, read.coherence, read.reference_psd, float("inf"))
+    given = design_input(
+        read.primary, read.secondary, read.coherence, read.reference_psd, float("inf"), read.uncertainty
+    )
     resident = await service.engine.models.model(read.model, admitted.due, disconnected)
     psd = resident.parameters.reference_psd if given.reference_psd is None else given.reference_psd
     taps = -read.fir if read.sign == "plus" else read.fir

@@ -283,6 +283,9 @@ class PathPair(BaseModel):
     """Loudspeaker to error microphone, S; a spectrum lies on the same grid as a primary spectrum."""
     coherence: OptionalSeries = None
     """Magnitude-squared coherence of x and e with the loudspeaker silent, per bin, 0 to 1, on the same grid."""
+    uncertainty: OptionalSeries = None
+    """Of `/calibrate`: unknown over known power of the primary path in 31 bands from 20 Hz to 20 kHz, then of the
+    secondary path; 62 numbers. Predictions use it in place of the coherence."""
 
 
 class PathsBody(CommonBody, PathPair):
@@ -290,7 +293,9 @@ class PathsBody(CommonBody, PathPair):
 
     def check(self) -> None:
         """Check conditions between fields."""
-        validation.check_together(self.primary, self.secondary, self.coherence, self.reference_psd)
+        validation.check_together(
+            self.primary, self.secondary, self.coherence, self.reference_psd, self.uncertainty
+        )
 
 
 class ConditionBody(PathPair):
@@ -385,7 +390,9 @@ class ConditionsBody(CommonBody, DesignFields):
         """Check every condition."""
         for n, each in enumerate(self.conditions):
             with naming(f"conditions.{n}", each.label):
-                validation.check_together(each.primary, each.secondary, each.coherence, self.reference_psd)
+                validation.check_together(
+                    each.primary, each.secondary, each.coherence, self.reference_psd, each.uncertainty
+                )
                 if each.feedback is not None:
                     validation.check_pair(each.primary, each.feedback, "feedback")
 

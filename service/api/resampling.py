@@ -24,12 +24,15 @@ def design_input(
     coherence: Float32 | None,
     reference_psd: Float32 | None,
     max_gain_db: float | GainCurve,
+    uncertainty: Float32 | None = None,
 ) -> DesignInput:
     """A `DesignInput` from quantities on the grid of a request, which `validation` has checked.
 
     Raises InvalidPaths if a spectrum's impulse response is too long for the design grid.
     """
-    return joint_input([PathsOfCondition(primary, secondary, coherence)], reference_psd, max_gain_db)
+    return joint_input(
+        [PathsOfCondition(primary, secondary, coherence, uncertainty=uncertainty)], reference_psd, max_gain_db
+    )
 
 
 class PathsOfCondition(NamedTuple):
@@ -41,6 +44,7 @@ class PathsOfCondition(NamedTuple):
     feedback: Path | None = None
     weight: float = 1.0
     label: str = ""
+    uncertainty: Float32 | None = None
 
 
 def joint_input(
@@ -77,6 +81,7 @@ def _fields(sent: PathsOfCondition) -> dict[str, Any]:
         "primary": _path(sent.primary, "primary"),
         "secondary": _path(sent.secondary, "secondary"),
         "coherence": None if sent.coherence is None else _coherence(sent.coherence),
+        "uncertainty": None if sent.uncertainty is None else sent.uncertainty.reshape(2, -1),
         "feedback": None if sent.feedback is None else _path(sent.feedback, "feedback"),
     }
 

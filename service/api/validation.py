@@ -13,9 +13,13 @@ from numpy.typing import NDArray
 from service.errors import Problem
 from synthesis.backends.base import Complex64, Float32
 from synthesis.conventions import N_BINS, N_TAPS, SAMPLE_RATE_HZ
+from synthesis.octave_bands import WIDE_BANDS
 
 GRIDS = (4096, 8192, 16_384, 32_768, 65_536)
 """Numbers of points of the Fourier grids that a spectrum may use."""
+
+N_UNCERTAINTY = 2 * len(WIDE_BANDS)
+"""Values of an uncertainty: 31 bands of the primary path, then of the secondary path."""
 
 MAX_RESPONSE_SAMPLES = 32_768
 
@@ -99,9 +103,13 @@ def check_grid(values: Float32, n_bins: int, field: str) -> None:
 
 
 def check_together(
-    primary: Path, secondary: Path, coherence: Float32 | None, reference_psd: Float32 | None
+    primary: Path,
+    secondary: Path,
+    coherence: Float32 | None,
+    reference_psd: Float32 | None,
+    uncertainty: Float32 | None = None,
 ) -> None:
-    """Check the grids of all quantities, and the values of coherence and reference spectrum."""
+    """Check the grids of all quantities, and the values of all but the paths."""
     check_pair(primary, secondary)
     n_bins = n_grid_bins(primary, secondary)
     if coherence is not None:
@@ -110,6 +118,19 @@ def check_together(
     if reference_psd is not None:
         check_grid(reference_psd, n_bins, "reference_psd")
         check_reference_psd(reference_psd)
+    if uncertainty is not None:
+        check_uncertainty(uncertainty)
+
+
+def check_uncertainty(uncertainty: Float32) -> None:
+    """An uncertainty has 62 finite values, none negative."""
+    if len(uncertainty) != N_UNCERTAINTY:
+        found = f"uncertainty: {len(uncertainty)} values; send {N_UNCERTAINTY}, as /calibrate answers them"
+        raise Problem("invalid-field", found, "uncertainty")
+    check_finite(uncertainty, "uncertainty")
+    if float(uncertainty.min()) < 0:
+        found = f"uncertainty: {float(uncertainty.min()):.4g} is negative; send ratios of powers"
+        raise Problem("out-of-range", found, "uncertainty")
 
 
 def check_coherence(coherence: Float32) -> None:

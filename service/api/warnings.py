@@ -78,7 +78,7 @@ def _of_conditions(prediction: Prediction, find: Callable[[Prediction], str | No
 
 
 def _no_coherence(used: DesignInput) -> str | None:
-    without = [n for n, each in enumerate(used.conditions) if each.coherence is None]
+    without = [n for n, each in enumerate(used.conditions) if each.coherence is None and each.uncertainty is None]
     if not without:
         return None
     return "no coherence was sent" + (f" for conditions {', '.join(map(str, without))}" if used.others else "")
@@ -86,7 +86,7 @@ def _no_coherence(used: DesignInput) -> str | None:
 
 def _low_coherence(used: DesignInput, prediction: Prediction) -> str | None:
     cost_db = prediction.uncertainty_cost_db
-    if used.coherence is None or cost_db <= COSTLY_UNCERTAINTY_DB:
+    if prediction.basis != "coherence" or cost_db <= COSTLY_UNCERTAINTY_DB:
         return None
     return (
         f"{cost_db:.1f} dB of the predicted mean are missing for it: "

@@ -45,6 +45,12 @@ class JudgedCalibration:
         """Per bin of the design grid, 0 to 1: [16385]."""
         return _float32(self.calibration.estimate.coherence)
 
+    @property
+    def uncertainty(self) -> Float32 | None:
+        """Of the primary path in 31 bands, then of the secondary path: [62]; None where it is not known."""
+        known = self.calibration.uncertainty
+        return None if known is None else _float32(known.ravel())
+
 
 def calibrate_recordings(asked: Recordings, store: ModelStore, default_model: str) -> JudgedCalibration:
     """Estimate and judge; takes some tenths of a second. Raises as `calibrate` and `ModelStore.load` do."""
@@ -74,6 +80,8 @@ def as_json(judged: JudgedCalibration, asked: Recordings) -> bytes:
         },
         "verdict": verdict_document(judged),
     }
+    if judged.uncertainty is not None:
+        document["uncertainty"] = judged.uncertainty
     if asked.model is not None:
         document["model"] = asked.model
     return orjson.dumps(document, option=orjson.OPT_SERIALIZE_NUMPY)
@@ -82,7 +90,8 @@ def as_json(judged: JudgedCalibration, asked: Recordings) -> bytes:
 def as_binary(judged: JudgedCalibration) -> tuple[bytes, dict[str, str]]:
     """The binary answer, a body that `/refine` takes, and the header that stands for the verdict."""
     reasons = ", ".join(reason.code for reason in judged.verdict.reasons)
-    return encode(judged.primary, judged.secondary, judged.coherence), {"X-Verdict": reasons or "passed"}
+    body = encode(judged.primary, judged.secondary, judged.coherence, uncertainty=judged.uncertainty)
+    return body, {"X-Verdict": reasons or "passed"}
 
 
 def verdict_document(judged: JudgedCalibration) -> dict[str, Any]:

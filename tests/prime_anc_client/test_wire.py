@@ -20,6 +20,10 @@ def test_the_bytes_are_the_service_s(dtype: str, has_coherence: bool) -> None:
     primary, secondary, coherence = ((9 * draw.standard_normal(n)).astype(dtype) for n in (7, 5, 3))
     more = [np.abs(coherence)] if has_coherence else []
     assert encode(primary, secondary, *more) == wire.encode(primary, secondary, *more)
+    known = np.linspace(0, 1, 62)
+    assert encode(primary, secondary, *more, uncertainty=known) == wire.encode(
+        primary, secondary, *more, uncertainty=known
+    )
 
 
 def test_lists_are_arrays_too() -> None:

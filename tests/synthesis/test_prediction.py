@@ -158,12 +158,25 @@ def test_a_weighting_has_the_values_of_the_standard() -> None:
 
 
 def test_uncertainty_costs_what_more_than_the_natural_one_takes_away(ear: Ear) -> None:
-    natural = np.full((2, 31), NATURAL_SPREAD * LEARNED[0, 0]) * [[1], [0]]
-    assert ear.predicted(uncertainty=natural).uncertainty_cost_db == pytest.approx(0, abs=1e-9)
-    assert ear.predicted(uncertainty=0 * natural).uncertainty_cost_db == 0
-    poor = ear.predicted(uncertainty=10 * natural)
-    missing = ear.predicted(uncertainty=natural).mean_noise_reduction_db - poor.mean_noise_reduction_db
+    natural = 1 / (1 + NATURAL_SPREAD * LEARNED[0, 0] / COHERENCE_SHARE)
+    unbounded = LEARNED * [[1], [1e9]]
+    poor, good, better = (
+        dataclasses.replace(ear, coherence=np.full_like(ear.coherence, each)).predicted(unbounded)
+        for each in (0.8, natural, 0.999)
+    )
+    assert good.uncertainty_cost_db == pytest.approx(0, abs=1e-6)
+    assert better.uncertainty_cost_db == 0
+    missing = good.mean_noise_reduction_db - poor.mean_noise_reduction_db
     assert poor.uncertainty_cost_db == pytest.approx(missing, abs=1e-6)
+    assert missing > 3
+
+
+def test_a_tail_is_not_the_measurement_s_fault(ear: Ear) -> None:
+    tail = np.full((2, 31), 0.05) * [[1], [0]]
+    assert ear.predicted(uncertainty=tail).uncertainty_cost_db == 0
+    noisy = ear.predicted(uncertainty=tail[::-1])
+    missing = ear.predicted(uncertainty=0 * tail).mean_noise_reduction_db - noisy.mean_noise_reduction_db
+    assert noisy.uncertainty_cost_db == pytest.approx(missing, abs=1e-9)
     assert missing > 3
 
 

@@ -51,6 +51,17 @@ def test_spectra_and_coherence_return_as_they_went(n_bins: int) -> None:
     assert np.array_equal(paths.coherence, coherence)
 
 
+def test_an_uncertainty_follows_all_else() -> None:
+    coherence, uncertainty = np.full(N_BINS, 0.75, np.float32), np.linspace(0, 1, 62, dtype=np.float32)
+    for more in (None, coherence):
+        (paths,) = wire.decode(wire.encode(PRIMARY, SECONDARY, more, uncertainty=uncertainty))
+        assert paths.uncertainty is not None
+        assert np.array_equal(paths.uncertainty, uncertainty)
+        assert (paths.coherence is None) == (more is None)
+    with pytest.raises(Problem, match="is negative"):
+        wire.decode(wire.encode(PRIMARY, SECONDARY, uncertainty=-uncertainty))
+
+
 def test_the_coherence_of_impulse_responses_lies_on_the_design_grid() -> None:
     coherence = np.full(N_BINS, 0.75, np.float32)
     (paths,) = wire.decode(wire.encode(PRIMARY, SECONDARY, coherence))
@@ -82,7 +93,7 @@ NAN = struct.pack("<8f", *[1.0] * 6, np.nan, 1.0)
         (b"prme" + GOOD[4:], "bad-magic", 400),
         (patched(GOOD, 4, "<H", 2), "bad-version", 400),
         (patched(GOOD, 6, "<H", 5), "bad-flags", 400),
-        (patched(GOOD, 6, "<H", 17), "bad-flags", 400),
+        (patched(GOOD, 6, "<H", 33), "bad-flags", 400),
         (patched(GOOD, 27, "<B", 1), "bad-flags", 400),
         (patched(GOOD, 24, "<H", 2), "bad-flags", 400),
         (patched(JOINT, 24, "<H", 0), "bad-flags", 400),

@@ -167,14 +167,21 @@ async def test_a_binary_answer_is_a_binary_request(client: httpx.AsyncClient, ta
     answer = await post(client, take_codec.encode(takes), Accept="application/octet-stream")
     assert (answer.status_code, answer.headers["x-verdict"]) == (200, "passed")
     assert "estimate;dur=" in answer.headers["server-timing"]
-    paths, plain = wire.decode(answer.content), await calibrated(client, takes)
+    (paths,), plain = wire.decode(answer.content), await calibrated(client, takes)
     assert np.array_equal(paths.primary, np.float32(plain["primary"]["impulse_response"]))
     assert paths.coherence is not None
     design = await client.post("/refine?k=1", content=answer.content, headers=BINARY_BODY)
     again = await client.post("/refine?k=1", content=orjson.dumps(plain), headers=JSON_BODY)
     assert design.status_code == again.status_code == 200, again.text
     assert design.json()["fir"] == again.json()["fir"]
+    assert design.json()["prediction"] == again.json()["prediction"]
     assert again.json()["prediction"]["basis"] == "coherence"
+    without = await client.post(
+        "/refine?k=1",
+        content=orjson.dumps({name: value for name, value in plain.items() if name != "uncertainty"}),
+        headers=JSON_BODY,
+    )
+    assert without.json()["prediction"]["interval_db"] > again.json()["prediction"]["interval_db"]
 
 
 async def test_sixteen_answers_are_the_items_of_one_request(settings: Settings, takes: list[ProbeTake]) -> None:

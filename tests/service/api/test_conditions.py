@@ -194,7 +194,7 @@ async def test_the_open_inference_protocol_has_a_further_dimension(
 @pytest.mark.parametrize("place", [6, 24, 28])
 async def test_what_the_binary_header_must_not_say(client: httpx.AsyncClient, ear: DesignInput, place: int) -> None:
     body = bytearray(binary_codec.encode(ear.primary, ear.secondary))
-    body[place] |= 16
+    body[place] |= 32
     answer = await client.post("/refine", content=bytes(body), headers=BINARY)
     assert answer.status_code == 400
     assert answer.json()["type"].endswith("bad-flags")
