@@ -9,7 +9,7 @@ from time import perf_counter
 from model_store.checkpoint import Checkpoint
 from model_store.store import ModelStore, ModelVersion
 from service.engine.types import DesignAnswer, EvaluationAnswer, Replaced
-from service.engine.wiener_fallback import FALLBACK_METHOD, WienerFallback
+from service.engine.wiener_fallback import FALLBACK_METHOD, WienerFallback, better, is_worth_updates
 from synthesis.backends import create_backend
 from synthesis.backends.base import Design, DesignInput, DesignOptions, Float32
 from synthesis.errors import SynthesisError
@@ -85,13 +85,21 @@ class ResidentModel:
         doubtful = [place for place, each in enumerate(designs) if self._fallback.is_doubtful(each)]
         if not doubtful:
             return answers
-        compared = self.backend.design(
-            [inputs[place] for place in doubtful], replace(options, method=FALLBACK_METHOD)
-        )
         times_ms = _times_ms(designs)
-        for name, spent in _times_ms(compared).items():
-            times_ms[name] = times_ms.get(name, 0.0) + spent
-        for place, wiener in zip(doubtful, compared, strict=True):
+        rivals: dict[int, Design | SynthesisError] = {}
+        for n_updates in sorted({0, options.n_updates}):
+            places = [place for place in doubtful if is_worth_updates(designs[place], rivals.get(place))]
+            if not places:
+                break
+            wiener_options = replace(options, method=FALLBACK_METHOD, n_updates=n_updates)
+            found = self.backend.design([inputs[place] for place in places], wiener_options)
+            for place, rival in zip(places, found, strict=True):
+                rivals[place] = better(rival, rivals.get(place))
+            for name, spent in _times_ms(found).items():
+                times_ms[name] = times_ms.get(name, 0.0) + spent
+        for place, wiener in rivals.items():
+            if isinstance(wiener, SynthesisError):
+                continue
             reason = self._fallback.reason_to_replace(designs[place], wiener)
             if reason is not None:
                 answers[place] = self._answer(wiener, FALLBACK_METHOD, options, reason)

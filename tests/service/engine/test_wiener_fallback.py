@@ -104,15 +104,32 @@ def test_it_hides_no_damaged_model(model: ResidentModel) -> None:
         model.check()
 
 
+@pytest.mark.parametrize("n_updates", [0, 2])
+def test_both_rivals_are_considered(model: ResidentModel, n_updates: int) -> None:
+    """Whatever the generator gives, the answer is within the margin of the best of three."""
+    poor = models.resident(models.checkpoint(1, std=30.0), USUAL)
+    for each in (model, poor):
+        for answer, *rivals in zip(
+            each.design([models.ear(seed) for seed in range(3)], DesignOptions(n_updates=n_updates)),
+            *(
+                model.design([models.ear(seed) for seed in range(3)], DesignOptions("wmmse", updates))
+                for updates in (0, n_updates)
+            ),
+            strict=True,
+        ):
+            assert nr_db(answer) >= max(map(nr_db, rivals)) - USUAL.margin_db - 1e-3
+
+
 @pytest.mark.measured
 @pytest.mark.parametrize("n_updates", [0, 1])
-def test_no_measured_ear_needs_it(measured_data: Path, n_updates: int) -> None:
-    """Nor is any compared: they all lie above the limit."""
+def test_few_measured_ears_need_it(measured_data: Path, n_updates: int) -> None:
+    """Estimated from all recordings: the generator's filter is the answer for 28 of 30 ears at least."""
     store = ModelStore(BUNDLED_ROOT)
     model = ResidentModel.load(store, store.resolve("default"), models.DEVICE, USUAL)
+    n_replaced = 0
     for case in measured.measured_ears(measured_data):
         paths = [each.astype(np.float32) for each in (case.estimated_primary, case.estimated_secondary)]
-        for known in (case.coherence.astype(np.float32), None):
-            (answer,) = model.backend.design([DesignInput(*paths, known)], DesignOptions(n_updates=n_updates))
-            assert isinstance(answer, Design)
-            assert not USUAL.is_doubtful(answer)
+        ear = DesignInput(*paths, case.coherence.astype(np.float32))
+        (answer,) = model.design([ear], DesignOptions(n_updates=n_updates))
+        n_replaced += whole(answer).replaced_because is not None
+    assert n_replaced <= 2
