@@ -1,0 +1,97 @@
+"""Stability and margins of the loop, against a simulation of it in time."""
+
+import numpy as np
+import pytest
+
+from synthesis.conventions import DESIGN_N_FFT, N_TAPS
+from synthesis.feedback import (
+    closed_loop_secondary,
+    is_stable,
+    judge_loop,
+    loop_gain,
+    with_margins,
+    worst_loop,
+)
+
+
+def feedback_path(level: float, n: int = 64) -> np.ndarray:
+    """A short resonant path with a delay of three samples."""
+    k = np.arange(n)
+    return np.concatenate((np.zeros(3), level * np.exp(-k / 9) * np.cos(k / 3))).astype(np.float32)
+
+
+def control_filter(seed: int, n: int = 80) -> np.ndarray:
+    taps = np.zeros(N_TAPS, np.float32)
+    taps[:n] = np.random.default_rng(seed).standard_normal(n) * np.exp(-np.arange(n) / 12)
+    return taps
+
+
+def simulated(taps: np.ndarray, feedback: np.ndarray, n_samples: int = 24_000) -> np.ndarray:
+    """m = x - f * w * m for an impulse x, sample by sample, in float64."""
+    loop = np.convolve(taps.astype(float), feedback.astype(float))
+    loop = loop[: np.flatnonzero(loop)[-1] + 1]
+    assert loop[0] == 0  # or there would be a loop without delay
+    heard = np.zeros(n_samples + len(loop))
+    for n in range(n_samples):
+        here = n + len(loop)
+        heard[here] = (n == 0) - loop[1:] @ heard[here - 1 : here - len(loop) : -1]
+        if abs(heard[here]) > 1e9:
+            break
+    return heard[len(loop) :]
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_stability_is_what_the_simulation_shows(seed: int) -> None:
+    taps, feedback = control_filter(seed), feedback_path(0.1)
+    margin_db = judge_loop(loop_gain(taps, feedback)).gain_margin_db
+    for beyond_db, stable in ((-3, True), (-0.5, True), (0.5, False), (3, False)):
+        louder = feedback * np.float32(10 ** ((margin_db + beyond_db) / 20))
+        judged = judge_loop(loop_gain(taps, louder))
+        found = simulated(taps, louder)
+        grows = np.abs(found[-2000:]).max() > np.abs(found[:2000]).max() or np.abs(found).max() > 1e9
+        assert judged.stable is stable
+        assert grows is not stable
+        assert judged.gain_margin_db == pytest.approx(-beyond_db, abs=0.02)
+
+
+def test_the_closed_loop_is_the_simulated_one() -> None:
+    taps, feedback = control_filter(1), feedback_path(0.05)
+    secondary = np.random.default_rng(2).standard_normal(64).astype(np.float32)
+    played = np.convolve(taps.astype(float), simulated(taps, feedback, 8192))
+    expected = np.fft.rfft(np.convolve(secondary.astype(float), played), DESIGN_N_FFT)
+    response = np.fft.rfft(taps.astype(float), DESIGN_N_FFT)
+    found = closed_loop_secondary(secondary, feedback, taps) * response
+    np.testing.assert_allclose(found, expected, atol=1e-5 * np.abs(expected).max())  # complex64
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize(("gain_db", "phase_deg"), [(6, 30), (12, 60)])
+def test_margins_are_kept_and_no_more_is_taken_than_needed(seed: int, gain_db: float, phase_deg: float) -> None:
+    taps, feedback = control_filter(seed), feedback_path(0.1)
+    margin_db = judge_loop(loop_gain(taps, feedback)).gain_margin_db
+    loud = feedback * np.float32(10 ** ((margin_db + 4) / 20))
+    quiet = loud * np.float32(0.01)
+    kept = with_margins(taps, [quiet, loud], gain_db, phase_deg)
+    found = judge_loop(loop_gain(kept, loud))
+    assert found.stable
+    assert found.gain_margin_db >= gain_db
+    assert found.phase_margin_deg >= phase_deg
+    assert min(found.gain_margin_db - gain_db, (found.phase_margin_deg - phase_deg) / 10) < 1.5
+    assert with_margins(taps, [quiet], gain_db, phase_deg) is taps
+
+
+def test_the_worst_of_several_loops() -> None:
+    taps, feedback = control_filter(3), feedback_path(0.1)
+    loops = [judge_loop(loop_gain(taps, level * feedback)) for level in np.float32([0.1, 1, 0.3])]
+    worst = worst_loop(loops, loss_db=0.5)
+    assert worst.gain_margin_db == loops[1].gain_margin_db
+    assert (worst.peak_db, worst.peak_hz) == (loops[1].peak_db, loops[1].peak_hz)
+    assert worst.loss_db == 0.5
+
+
+def test_what_is_not_a_number_is_not_stable() -> None:
+    assert not is_stable(np.array([0.1, np.nan, 0.1]) + 0j)
+    assert not is_stable(np.array([0.1, -1.0, 0.1]) + 0j)
+    silent = judge_loop(np.zeros(9, complex))
+    assert silent.stable
+    assert (silent.gain_margin_db, silent.phase_margin_deg) == (120, 180)

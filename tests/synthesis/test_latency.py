@@ -1,0 +1,61 @@
+"""Latency goes into the paths that pass through the chain."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from synthesis.backends import Condition, Design, DesignInput, DesignOptions, create_backend
+from synthesis.conventions import DESIGN_N_FFT
+from synthesis.errors import InvalidOption
+from synthesis.latency import latency_curve, with_latency
+from tests.model_store import cases
+
+
+def ear(seed: int = 1) -> DesignInput:
+    return DesignInput(*cases.ear(seed))
+
+
+def test_whole_samples_shift_the_response() -> None:
+    plain = ear()
+    feedback = plain.secondary[:40]
+    later = Condition(plain.primary, 2 * plain.secondary, feedback=feedback, label="loose")
+    found = with_latency(replace(plain, latency_samples=5.0, feedback=feedback, others=(later,)))
+    assert found.latency_samples == 0
+    assert found.others[0].label == "loose"
+    for before, after in zip((plain, later), found.conditions, strict=True):
+        assert after.primary is before.primary
+        shifted = np.fft.irfft(after.secondary)
+        np.testing.assert_allclose(shifted[5 : 5 + len(before.secondary)], before.secondary, atol=1e-6)
+        assert np.abs(shifted[:5]).max() < 1e-6
+        assert after.feedback is not None
+        np.testing.assert_allclose(np.fft.irfft(after.feedback)[5:45], feedback, atol=1e-6)
+
+
+def test_fractions_are_delays_of_sines() -> None:
+    plain = ear()
+    found = with_latency(replace(plain, latency_samples=0.3)).secondary
+    ratio = found / np.fft.rfft(plain.secondary, DESIGN_N_FFT)
+    angle = -2 * np.pi * 0.3 * np.arange(len(ratio)) / DESIGN_N_FFT
+    np.testing.assert_allclose(ratio, np.exp(1j * angle), atol=1e-4)  # complex64, where |S| is 40 dB down too
+
+
+def test_none_is_the_input_itself() -> None:
+    plain = ear()
+    assert with_latency(plain) is plain
+
+
+@pytest.mark.parametrize("latency", [-0.1, 1024.5, float("nan")])
+def test_what_is_no_latency(latency: float) -> None:
+    with pytest.raises(InvalidOption):
+        with_latency(replace(ear(), latency_samples=latency))
+
+
+def test_the_curve_is_that_of_the_designs() -> None:
+    backend, options = create_backend("cpu", cases.parameters(1)), DesignOptions("wmmse", 1)
+    delays = [0, 4.5, 32]
+    for delay, found in zip(delays, latency_curve(backend, ear(), delays, options), strict=True):
+        (expected,) = backend.design([replace(ear(), latency_samples=delay)], options)
+        assert isinstance(found, Design)
+        assert isinstance(expected, Design)
+        np.testing.assert_array_equal(found.taps, expected.taps)
