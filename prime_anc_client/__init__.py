@@ -37,6 +37,7 @@ from prime_anc_client.errors import (
     UnknownModel,
     UnusablePaths,
 )
+from prime_anc_client.verification import Recording, Trim, Verification
 
 __all__ = [
     "Bands",
@@ -51,13 +52,16 @@ __all__ = [
     "Loop",
     "NotReached",
     "OverQuota",
+    "Recording",
     "Refused",
     "ServiceFault",
     "Take",
+    "Trim",
     "Unauthorised",
     "Unavailable",
     "UnknownAnswer",
     "UnknownModel",
     "UnusablePaths",
     "Verdict",
+    "Verification",
 ]

@@ -17,6 +17,7 @@ from numpy.typing import ArrayLike, NDArray
 from prime_anc_client.calibration import Calibration, Sign, Take, read_calibration
 from prime_anc_client.errors import NotReached, Refused, UnknownAnswer, from_answer, from_document
 from prime_anc_client.transport import Transport
+from prime_anc_client.verification import Recording, Verification, read_verification
 from prime_anc_client.wire import (
     Ceiling,
     condition_document,
@@ -25,6 +26,8 @@ from prime_anc_client.wire import (
     encode_json,
     encode_takes,
     joint_document,
+    list_document,
+    take_document,
 )
 
 _BINARY, _JSON = "application/octet-stream", "application/json"
@@ -302,6 +305,31 @@ class Client:
         answer = self._post("/calibrate", encode_takes(takes), options, deadline_ms, accept=_JSON)
         return _parse(_read_calibration, answer)
 
+    def verify(
+        self,
+        taps: ArrayLike,
+        off: Sequence[Recording],
+        on: Sequence[Recording],
+        primary: ArrayLike | Calibration,
+        secondary: ArrayLike | None = None,
+        *,
+        coherence: ArrayLike | None = None,
+        model: str | None = None,
+        sign: Sign | None = None,
+        deadline_ms: float | None = None,
+    ) -> Verification:
+        """What a filter does on the ear, from recordings with it off and on, and what is off.
+
+        taps: float32 [2048], in the sign of the signal chain, as `Design.taps`. primary, secondary, coherence: what
+        the filter was designed for; a calibration replaces all three. Raises ValueError for arrays of a wrong
+        shape, and ClientError.
+        """
+        paths = _paths_of(Item(primary, secondary, coherence, sign=sign))
+        takes = [take_document(state, *each) for state, part in (("off", off), ("on", on)) for each in part]
+        body = document(*paths[:3], model=model, sign=paths.sign, fir=list_document("taps", taps), takes=takes)
+        answer = self._post("/verify", encode_json(body), {}, deadline_ms, content_type=_JSON, accept=_JSON)
+        return _parse(lambda found: read_verification(found.content), answer)
+
     def _design(self, path: str, item: Item, options: dict[str, str], deadline_ms: float | None) -> Design:
         if item.reference_psd is not None:
             body = encode_json(_json_item(item))
@@ -331,7 +359,7 @@ class Client:
     ) -> httpx.Response:
         headers = _present(**{"X-Deadline-Ms": deadline_ms, "Content-Type": content_type, "Accept": accept})
         if deadline_ms is None:
-            deadline_ms = _CALIBRATION_DEADLINE_MS if path == "/calibrate" else 0.0
+            deadline_ms = _CALIBRATION_DEADLINE_MS if path in ("/calibrate", "/verify") else 0.0
         timeout_s = self._timeout_s + min(max(0.0, float(deadline_ms)), _MAX_DEADLINE_MS) / 1e3
         return self._send(
             self._http.build_request("POST", path, content=body, params=options, headers=headers, timeout=timeout_s)

@@ -91,6 +91,27 @@ def joint_document(
     return head | _members(psd) | _options(max_gain_db, options)
 
 
+def list_document(name: str, values: ArrayLike) -> list[float]:
+    """A list of numbers in JSON. Raises ValueError unless it is real and one-dimensional."""
+    array = np.asarray(values)
+    if array.ndim != 1 or np.iscomplexobj(array):
+        raise ValueError(
+            f"{name}: the array is {array.dtype}{list(array.shape)}; give real numbers in one dimension"
+        )
+    numbers: list[float] = _numbers(_narrow(array, "<f4"))
+    return numbers
+
+
+def take_document(state: str, x: ArrayLike, e: ArrayLike) -> dict[str, object]:
+    """A recording in one state in JSON. Raises ValueError as `encode_takes`."""
+    signals = np.asarray(x), np.asarray(e)
+    if signals[0].ndim != 1 or signals[0].shape != signals[1].shape or any(map(np.iscomplexobj, signals)):
+        shapes = [list(each.shape) for each in signals]
+        raise ValueError(f"{state}: x is {shapes[0]}, e is {shapes[1]}; give two real signals of the same length")
+    sent = (base64.b64encode(_narrow(each, "<f4").tobytes()).decode() for each in signals)
+    return {"state": state} | {name: {"float32": each} for name, each in zip("xe", sent, strict=True)}
+
+
 def _options(max_gain_db: Ceiling | None, options: dict[str, object]) -> dict[str, object]:
     limit: dict[str, object] = {}
     if isinstance(max_gain_db, Mapping):

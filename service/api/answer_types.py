@@ -17,6 +17,7 @@ from synthesis.conventions import N_BINS, N_TAPS
 from synthesis.octave_bands import AMP_BANDS, nominal_hz
 from synthesis.profiles import MAX_UPDATES
 from synthesis.realisation.short_fir import MAX_TAPS
+from synthesis.verification import CODES
 
 BAND_CENTRE_HZ = [nominal_hz(n) for n in AMP_BANDS]
 N_BANDS = len(BAND_CENTRE_HZ)
@@ -223,6 +224,58 @@ class Evaluation(TypedDict):
 
     prediction: Prediction
     warnings: list[Warning_]
+    timings_ms: Timings
+
+
+@_documented
+class Measured(TypedDict):
+    """What the filter does on the ear: medians over blocks of the recordings."""
+
+    band_centre_hz: BandCentres
+    noise_reduction_db: PerBand
+    mean_noise_reduction_db: float
+    amplification_db: float
+    interval_db: float
+    """Half-width of the 80 % interval of the mean, from the scatter between blocks."""
+    n_blocks: Annotated[int, Field(ge=1)]
+    """Of the state that has fewer."""
+
+
+@_documented
+class DiagnosisEntry(TypedDict):
+    """One thing that is off, or `as_predicted`."""
+
+    code: Annotated[str, WithJsonSchema({"enum": list(CODES)})]
+    detail: str
+    by: NotRequired[float]
+    """How much: dB of `level_off`, `leak`, `refit` and `as_predicted`, samples of `delay_off`."""
+
+
+@_documented
+class Trim(TypedDict):
+    """The filter for the secondary path as it is now."""
+
+    gain_db: float
+    """Of the trimmed filter over the one that was sent: the secondary path's change, undone."""
+    delay_samples: float
+    """The same; negative: the filter plays earlier."""
+    invert: bool
+    predicted_noise_reduction_db: float
+    fir: Taps
+
+
+@_documented
+class Verified(TypedDict):
+    """What a filter does on the ear, and what is off."""
+
+    measured: Measured
+    predicted_noise_reduction_db: float
+    deviation_db: float
+    """Measured less predicted mean noise reduction."""
+    band_deviation_db: PerBand
+    diagnosis: Annotated[list[DiagnosisEntry], Field(min_length=1)]
+    trim: Trim | None
+    """null: no gain and delay put it right; measure again."""
     timings_ms: Timings
 
 

@@ -75,6 +75,36 @@ DESIGN: Json = {
 }
 EVALUATE_BODY: Json = PATHS | {"fir": DESIGN["fir"]}
 
+VERIFY_BODY: Json = EVALUATE_BODY | {
+    "takes": [
+        {"state": state, "x": {"float32": "zczMPQ=="}, "e": {"float32": "zcxMPQ=="}} for state in ("off", "on")
+    ]
+}
+VERIFIED: Json = {
+    "measured": {
+        "band_centre_hz": BAND_CENTRE_HZ,
+        "noise_reduction_db": [17.1] * N_BANDS,
+        "mean_noise_reduction_db": 17.1,
+        "amplification_db": 0.0,
+        "interval_db": 0.2,
+        "n_blocks": 8,
+    },
+    "predicted_noise_reduction_db": 21.5,
+    "deviation_db": -4.4,
+    "band_deviation_db": [-4.4] * N_BANDS,
+    "diagnosis": [
+        {"code": "level_off", "detail": "the secondary path is 1.01 dB louder than measured", "by": 1.01},
+    ],
+    "trim": {
+        "gain_db": -1.01,
+        "delay_samples": 0.0,
+        "invert": False,
+        "predicted_noise_reduction_db": 21.5,
+        "fir": DESIGN["fir"],
+    },
+    "timings_ms": DESIGN["timings_ms"],
+}
+
 EXPORT_BODY: Json = EVALUATE_BODY | {"target": {"form": "sos", "n_sections": 6, "number_format": "q1.23"}}
 EXPORT: Json = {
     "coefficients": {

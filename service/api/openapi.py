@@ -23,6 +23,7 @@ from service.api.query_options import DEFAULT_UPDATES
 from service.api.request_types import ConditionsBody, DesignBody, DesignItems, EvaluateBody, ExportBody, Profile
 from service.api.warnings import WARNINGS
 from service.calibration.takes import CalibrationBody
+from service.calibration.verify_body import VerifyBody
 from service.errors import PROBLEM_MEDIA_TYPE, PROBLEMS, RETRY_AFTER_S, Problem
 from service.settings import MAX_DEADLINE_MS, MIN_DEADLINE_MS, Settings
 from synthesis.calibration_verdict import REASONS
@@ -39,6 +40,7 @@ BODIES: tuple[type[BaseModel], ...] = (
     EvaluateBody,
     ExportBody,
     CalibrationBody,
+    VerifyBody,
     InferenceRequest,
 )
 ASSETS = Path(fastapi_offline.__file__).parent / "static"

@@ -15,7 +15,17 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from service.admission.admission import Gate, is_management
-from service.api import answer_types, binary_codec, calibrate, design, examples, export, models, open_inference
+from service.api import (
+    answer_types,
+    binary_codec,
+    calibrate,
+    design,
+    examples,
+    export,
+    models,
+    open_inference,
+    verify,
+)
 from service.api import open_inference_codec as v2
 from service.api.context import service_of
 from service.api.json_answers import server_timing
@@ -245,6 +255,21 @@ ROUTES = (
         {
             "parameters": [DEADLINE],
             "requestBody": json_body(("ExportBody",), {"six biquads of 24 bits": examples.EXPORT_BODY}),
+        },
+    ),
+    Route(
+        "POST",
+        "/verify",
+        verify.verify_filter,
+        Gate.CALIBRATION,
+        "What a filter does on the ear, from recordings with it off and on",
+        json_answer(
+            (answer_types.Verified,), "What is off", {"1 dB too loud": examples.VERIFIED}, ("Server-Timing",)
+        ),
+        _DESIGN,
+        {
+            "parameters": [DEADLINE],
+            "requestBody": json_body(("VerifyBody",), {"two takes, abridged": examples.VERIFY_BODY}),
         },
     ),
     _get(

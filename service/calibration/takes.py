@@ -101,11 +101,11 @@ def _take(value: object, field: str) -> ProbeTake:
         gain = float(value["gain"])
     except OverflowError:
         gain = math.inf
-    return ProbeTake(gain, _signal(value["x"], f"{field}.x"), _signal(value["e"], f"{field}.e"))
+    return ProbeTake(gain, read_signal(value["x"], f"{field}.x"), read_signal(value["e"], f"{field}.e"))
 
 
-def _signal(value: object, field: str) -> Float32:
-    """One of the three forms of a signal."""
+def read_signal(value: object, field: str) -> Float32:
+    """One of the three forms of a signal; Problem names the field."""
     if isinstance(value, list | LongList):
         signal: Float32 = narrow(numbers(value, field), np.float32, field)
         if signal.ndim != 1:
@@ -149,7 +149,7 @@ def _one(name: str, description: str) -> dict[str, Any]:
     }
 
 
-_SIGNAL = {
+SIGNAL_SCHEMA = {
     "oneOf": [
         {"type": "array", "items": {"type": "number"}, "minItems": MIN_SAMPLES, "maxItems": MAX_SAMPLES},
         _one("float32", "base64 of little-endian float32"),
@@ -165,8 +165,8 @@ _TAKES = {
         "type": "object",
         "properties": {
             "gain": {"type": "number", "minimum": -MAX_GAIN, "maximum": MAX_GAIN},
-            "x": _SIGNAL,
-            "e": _SIGNAL,
+            "x": SIGNAL_SCHEMA,
+            "e": SIGNAL_SCHEMA,
         },
         "required": ["gain", "x", "e"],
         "additionalProperties": False,

@@ -23,6 +23,7 @@ from prime_anc_client import (
     Design,
     Item,
     NotReached,
+    Recording,
     Refused,
     Take,
     Unauthorised,
@@ -188,6 +189,25 @@ def test_one_filter_for_several_conditions(client: Client, ear: DesignInput) -> 
     with pytest.raises(UnusablePaths) as refused:
         client.refine_conditions([*pair, Condition(ear.primary, 0 * ear.secondary, label="dead")])
     assert refused.value.field == "conditions.2.secondary"
+
+
+def test_a_filter_is_verified_on_the_ear(client: Client, ear: DesignInput) -> None:
+    taps = client.refine(ear.primary, ear.secondary, k=1).taps
+    rng, recorded = np.random.default_rng(2), []
+    for w in (np.zeros(1), taps):
+        x = rng.standard_normal(120_000)
+        heard = np.convolve(1.3 * ear.secondary, w)
+        whole = np.pad(ear.primary, (0, len(heard)))[: len(heard)] - heard
+        n = 2**18
+        e = np.fft.irfft(np.fft.rfft(x, n) * np.fft.rfft(whole, n), n)[: len(x)]
+        recorded.append([Recording(x, e + 1e-3 * rng.standard_normal(len(e)))])
+    found = client.verify(taps, *recorded, ear.primary, ear.secondary)
+    assert [each.code for each in found.diagnosis] == ["level_off"]
+    assert found.trim is not None
+    assert found.trim.gain_db == pytest.approx(-20 * np.log10(1.3), abs=0.1)
+    np.testing.assert_allclose(found.trim.taps, taps / 1.3, atol=0.01 * np.abs(taps).max())
+    with pytest.raises(ValueError, match="same length"):
+        client.verify(taps, [Recording([0.0], [0.0, 1.0])], recorded[1], ear.primary, ear.secondary)
 
 
 def test_too_many_items_are_refused(client: Client, ear: DesignInput) -> None:

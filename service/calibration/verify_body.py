@@ -1,0 +1,87 @@
+"""The JSON body of `/verify`: a filter, the paths that it was designed for, and recordings with it off and on."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from pydantic import BeforeValidator, Field, WithJsonSchema
+
+from service.api.request_types import EvaluateBody
+from service.api.validation import check_finite
+from service.calibration.takes import MAX_TAKES, SIGNAL_SCHEMA, read_signal
+from service.errors import Problem
+from synthesis.calibration import MAX_SAMPLES
+from synthesis.octave_bands import AMP_BANDS
+from synthesis.verification import MIN_SAMPLES, Recording
+
+_MEMBERS = '{"state", "x", "e"}'
+
+
+def _recordings(value: object) -> list[Recording]:
+    """2 to 64 takes, at least one of each state; Problem names the take."""
+    if not isinstance(value, list) or not 2 <= len(value) <= MAX_TAKES:
+        raise Problem("out-of-range", f"takes: send a list of 2 to {MAX_TAKES} takes", "takes")
+    found = [_recording(each, f"takes.{number}") for number, each in enumerate(value)]
+    for is_on, name in ((False, "off"), (True, "on")):
+        if all(each.is_on is not is_on for each in found):
+            raise Problem("invalid-field", f"takes: none has the state {name}; record one", "takes")
+    return found
+
+
+def _recording(value: object, field: str) -> Recording:
+    if not isinstance(value, dict) or set(value) != {"state", "x", "e"}:
+        raise Problem("invalid-field", f"{field}: send {_MEMBERS}", field)
+    if value["state"] not in ("off", "on"):
+        raise Problem("invalid-field", f"{field}.state: send off or on", f"{field}.state")
+    x, e = (read_signal(value[name], f"{field}.{name}") for name in ("x", "e"))
+    if len(x) != len(e):
+        found = f"x has {len(x)} samples and e has {len(e)}"
+        raise Problem("invalid-field", f"{field}: {found}; send as many of both", field)
+    if not MIN_SAMPLES <= len(x) <= MAX_SAMPLES:
+        found = f"there are {len(x)} samples; send {MIN_SAMPLES} to {MAX_SAMPLES}"
+        raise Problem("out-of-range", f"{field}: {found}", field)
+    for name, signal in (("x", x), ("e", e)):
+        check_finite(signal, f"{field}.{name}")
+    return Recording(value["state"] == "on", x, e)
+
+
+def _prediction(value: object) -> dict[str, Any] | None:
+    """What of an answer's prediction is compared: `noise_reduction_db` and `mean_noise_reduction_db`."""
+    if value is None:
+        return None
+    bands = value.get("noise_reduction_db") if isinstance(value, dict) else None
+    mean = value.get("mean_noise_reduction_db") if isinstance(value, dict) else None
+    is_whole = isinstance(bands, list) and len(bands) == len(AMP_BANDS)
+    if not is_whole or not all(type(each) in (int, float) and abs(each) < 1e3 for each in (*bands, mean)):  # type: ignore[misc]
+        raise Problem(
+            "invalid-field",
+            f"prediction: send that of /refine or /evaluate, with its {len(AMP_BANDS)} bands and their mean",
+            "prediction",
+        )
+    return {"bands": bands, "mean": float(mean)}  # type: ignore[arg-type]
+
+
+_TAKES = {
+    "type": "array",
+    "minItems": 2,
+    "maxItems": MAX_TAKES,
+    "items": {
+        "title": "VerifyTake",
+        "type": "object",
+        "properties": {"state": {"enum": ["off", "on"]}, "x": SIGNAL_SCHEMA, "e": SIGNAL_SCHEMA},
+        "required": ["state", "x", "e"],
+        "additionalProperties": False,
+    },
+}
+
+
+class VerifyBody(EvaluateBody):
+    """Body of `/verify`."""
+
+    takes: Annotated[Any, BeforeValidator(_recordings), WithJsonSchema(_TAKES)]
+    """Recordings of both microphones while the noise plays, at least one with the filter `off` and one with it
+    `on`. x: reference microphone; e: error microphone."""
+    prediction: Annotated[
+        Any, BeforeValidator(_prediction), WithJsonSchema({"anyOf": [{"type": "object"}, {"type": "null"}]})
+    ] = Field(None)
+    """That of the filter's answer; without it the filter is predicted again from the paths."""

@@ -1,0 +1,341 @@
+"""What a filter does on the ear, from recordings with it off and on, and what is off if that was not promised.
+
+With the filter W running, e = (P' - S' W) * x, where P' and S' are the paths as they are now. The transfer from x
+to e is estimated in both states, so that
+
+    D = H_off - H_on = S' W
+
+is the loudspeaker's part, to be compared with Y = S W, the part that was designed. Y is played through the same
+windows, x filtered by s * w, so that their bias is the same in both. The secondary path that differs by a gain g
+and a delay tau, D = g Y exp(-j omega tau), is found by weighted least squares; a negative gain is a reversed
+polarity. What is left of D / Y by bands tells a leak, which takes the loudspeaker's low frequencies, from another
+fit.
+
+The wearer may move: recordings are cut into blocks, and every figure is a median over these.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from synthesis.backends.base import Complex64, Float32
+from synthesis.backends.methods import spectrum
+from synthesis.conventions import DESIGN_N_FFT, SAMPLE_RATE_HZ
+from synthesis.errors import InvalidOption
+from synthesis.octave_bands import AMP_BANDS, NR_BANDS, band_membership, nominal_hz
+
+Real = NDArray[np.floating]
+Complex = NDArray[np.complexfloating]
+
+WINDOW = 8192
+HOP = WINDOW // 4
+FIRST_SAMPLE = 4096
+"""Before it, the paths still play what came before the recording."""
+MIN_SAMPLES = FIRST_SAMPLE + 4 * WINDOW
+FRAMES_PER_BLOCK = 16
+"""0.8 s: long enough for the lowest band, short beside a movement."""
+
+FIT_HZ = (100.0, 6000.0)
+"""Where gain and delay are fitted: below, the loudspeaker's level follows the fit; above, little is played."""
+MAX_DELAY_SAMPLES = 64
+FINENESS = 16
+"""Steps of the search for the delay, in a sample."""
+MODEL_ERROR = 0.01
+"""Power of D that no gain and delay explain, over the explained: keeps loud bins from deciding alone."""
+
+LEVEL_OFF_DB = 0.4
+DELAY_OFF_SAMPLES = 0.25
+NOT_RUNNING_GAIN = 0.1
+LEAK_DB = -2.0
+"""Loudspeaker's level from 50 to 160 Hz relative to 500 Hz to 2 kHz."""
+LEAK_BANDS, MIDDLE_BANDS = range(17, 23), range(27, 34)
+REFIT_SHARE = 0.08
+"""Power of D, or of H_off, that the paths given leave unexplained, mean of the bands: 11 dB below them."""
+WORSE_DB = 2.0
+"""Measured below predicted noise reduction by more than this, and the interval, is remarked upon."""
+
+CODES = {
+    "as_predicted": "The filter does what was predicted.",
+    "level_off": "The loudspeaker plays louder or quieter than when it was measured.",
+    "delay_off": "The loudspeaker's sound arrives later or earlier than when it was measured.",
+    "polarity_off": "The loudspeaker's polarity is reversed.",
+    "leak": "The loudspeaker's low frequencies are missing: the earphone leaks.",
+    "refit": "The paths differ by more than a gain and a delay: the earphone sits differently, or the sound comes "
+    "from elsewhere.",
+    "not_running": "The loudspeaker plays nothing of the filter's output.",
+}
+"""Codes of a diagnosis, and what they mean."""
+
+
+@dataclass(frozen=True, eq=False)
+class Recording:
+    """One recording of both microphones at 48 kHz, real [n]: reference x and error e."""
+
+    is_on: bool
+    x: Real
+    e: Real
+
+
+@dataclass(frozen=True)
+class Deviation:
+    """One entry of a diagnosis. code: of CODES. by: how much, in dB (`level_off`, `leak`), samples (`delay_off`) or
+    dB of noise reduction (`refit`, `as_predicted`); None where there is no amount."""
+
+    code: str
+    detail: str
+    by: float | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Verification:
+    """What was measured.
+
+    noise_reduction_db: per band from 50 Hz to 8 kHz, float64 [23]; mean_noise_reduction_db: over 21 of them;
+    amplification_db as in a prediction. interval_db: half-width of the 80 % interval of the mean. gain_db,
+    delay_samples, is_inverted: the secondary path now over the one that was designed for. band_gain_db: |D / Y| per
+    band, [23]. unexplained_share: of D's power, what gain and delay do not explain, mean of the fitted bands;
+    primary_share: the same of H_off, what the primary path given does not explain. n_blocks: of the state that has
+    fewer.
+    """
+
+    noise_reduction_db: NDArray[np.float64]
+    mean_noise_reduction_db: float
+    amplification_db: float
+    interval_db: float
+    gain_db: float
+    delay_samples: float
+    is_inverted: bool
+    is_running: bool
+    band_gain_db: NDArray[np.float64]
+    unexplained_share: float
+    primary_share: float
+    n_blocks: int
+
+
+def verify(
+    recordings: Sequence[Recording], taps: Float32, primary: Float32 | Complex64, secondary: Float32 | Complex64
+) -> Verification:
+    """Measure what the filter (e = d - s * w * x) does and how the paths differ from those given.
+
+    Raises InvalidOption where a state is missing, or a recording is too short or without sound.
+    """
+    off, on = ([each for each in recordings if each.is_on is is_on] for is_on in (False, True))
+    for name, state in (("off", off), ("on", on)):
+        if not state:
+            raise InvalidOption(f"takes: none has the state {name}; record one", "takes")
+    played = np.fft.irfft(spectrum(secondary) * np.fft.rfft(taps.astype(np.float64), DESIGN_N_FFT))
+    disturbance = np.fft.irfft(spectrum(primary))
+    blocks_off = [block for each in off for block in _blocks(each, disturbance)]
+    blocks_on = [block for each in on for block in _blocks(each, played)]
+
+    levels_off, levels_on = (np.array([each.level_db for each in blocks]) for blocks in (blocks_off, blocks_on))
+    reduction = np.median(levels_off, 0) - np.median(levels_on, 0)
+    n_scored = len(NR_BANDS)
+    errors = [_median_error(each[:, :n_scored].mean(1)) for each in (levels_off, levels_on)]
+    interval_db = 1.2816 * np.hypot(errors[0], errors[1])
+
+    transfer_off = _median([each.transfer for each in blocks_off])
+    noise_off, noise_on = (_median([each.unexplained for each in blocks]) for blocks in (blocks_off, blocks_on))
+    noise = noise_off + noise_on
+    fits = [_fit(transfer_off - each.transfer, each.designed, noise) for each in blocks_on]
+    gain, delay = float(np.median([each[0] for each in fits])), float(np.median([each[1] for each in fits]))
+    difference = transfer_off - _median([each.transfer for each in blocks_on])
+    designed = _median([each.designed for each in blocks_on])
+    band_gain, unexplained = _by_bands(difference, designed, noise, gain, delay)
+    expected_off = _median([each.designed for each in blocks_off])
+    _, primary_share = _by_bands(transfer_off, expected_off, noise_off, 1.0, 0.0)
+    return Verification(
+        noise_reduction_db=reduction,
+        mean_noise_reduction_db=float(reduction[:n_scored].mean()),
+        amplification_db=float(np.maximum(-reduction, 0).mean()),
+        interval_db=float(interval_db),
+        gain_db=20 * float(np.log10(max(abs(gain), 1e-6))),
+        delay_samples=delay,
+        is_inverted=gain < 0,
+        is_running=abs(gain) >= NOT_RUNNING_GAIN,
+        band_gain_db=20 * np.log10(np.maximum(band_gain, 1e-6)),
+        unexplained_share=unexplained,
+        primary_share=primary_share,
+        n_blocks=min(len(blocks_off), len(blocks_on)),
+    )
+
+
+def diagnose(found: Verification, predicted_mean_db: float) -> list[Deviation]:
+    """What is off, the gravest first; `as_predicted` alone if nothing is."""
+    behind_db = found.mean_noise_reduction_db - predicted_mean_db
+    if not found.is_running:
+        text = "the error microphone hears nothing of the filter's output: check that it runs, and its channels"
+        return [Deviation("not_running", text)]
+    deviations = []
+    if found.is_inverted:
+        deviations.append(Deviation("polarity_off", "negate the filter, or send the other sign"))
+    low, middle = (
+        float(np.median([found.band_gain_db[n - AMP_BANDS[0]] for n in bands]))
+        for bands in (LEAK_BANDS, MIDDLE_BANDS)
+    )
+    is_leaking = low - middle < LEAK_DB
+    if is_leaking:
+        text = f"50 to 160 Hz are {middle - low:.1f} dB quieter than 500 Hz to 2 kHz: reseat, then measure again"
+        deviations.append(Deviation("leak", text, low - middle))
+    if abs(found.gain_db) > LEVEL_OFF_DB:
+        more = "louder" if found.gain_db > 0 else "quieter"
+        text = f"the secondary path is {abs(found.gain_db):.2f} dB {more} than measured: load the trimmed filter"
+        deviations.append(Deviation("level_off", text, found.gain_db))
+    if abs(found.delay_samples) > DELAY_OFF_SAMPLES:
+        more = "later" if found.delay_samples > 0 else "earlier"
+        late = f"{abs(found.delay_samples):.2f} samples {more}"
+        text = f"the loudspeaker is heard {late} than measured: load the trimmed filter"
+        deviations.append(Deviation("delay_off", text, found.delay_samples))
+    if (found.unexplained_share > REFIT_SHARE and not is_leaking) or found.primary_share > REFIT_SHARE:
+        text = "the paths are others than those measured: calibrate again as the earphone sits now"
+        deviations.append(Deviation("refit", text, behind_db))
+    if not deviations:
+        text = f"measured {found.mean_noise_reduction_db:.1f} dB, predicted {predicted_mean_db:.1f} dB"
+        if behind_db < -(WORSE_DB + found.interval_db):
+            text += ": the paths are as measured, so noise that the outer microphone does not hear is what remains"
+        deviations.append(Deviation("as_predicted", text, behind_db))
+    return deviations
+
+
+def shifted_taps(taps: Float32, found: Verification) -> Float32:
+    """The filter with the gain, delay and polarity of the secondary path undone; what would have to play before its
+    input is lost."""
+    n_fft = 16 * len(taps)
+    gain = 10 ** (-found.gain_db / 20) * (-1 if found.is_inverted else 1)
+    omega = 2 * np.pi / n_fft * np.arange(n_fft // 2 + 1)
+    turned = np.fft.rfft(taps.astype(np.float64), n_fft) * np.exp(1j * omega * found.delay_samples)
+    shifted: Float32 = (gain * np.fft.irfft(turned)[: len(taps)]).astype(np.float32)
+    return shifted
+
+
+def changed_secondary(secondary: Float32 | Complex64, found: Verification) -> Complex64:
+    """The secondary path with the gain, delay and polarity that were found, on the design grid."""
+    response = spectrum(secondary)
+    gain = 10 ** (found.gain_db / 20) * (-1 if found.is_inverted else 1)
+    omega = np.pi * np.arange(len(response)) / (len(response) - 1)
+    return (gain * response * np.exp(-1j * omega * found.delay_samples)).astype(np.complex64)
+
+
+def bands_hz() -> list[float]:
+    """Nominal centres of the bands."""
+    return [nominal_hz(n) for n in AMP_BANDS]
+
+
+@dataclass(frozen=True, eq=False)
+class _Block:
+    """transfer: of x to e; designed: of x to p * x or s * w * x, as the windows see it; unexplained: power of e
+    that x does not explain, over that of x, for the mean of this block; [bins]. level_db: of e over x, per band."""
+
+    transfer: Complex
+    designed: Complex
+    unexplained: Real
+    level_db: Real
+
+
+def _blocks(recording: Recording, response: Real) -> list[_Block]:
+    x, e = (np.asarray(each, np.float64) for each in (recording.x, recording.e))
+    if len(x) < MIN_SAMPLES or len(x) != len(e):
+        raise InvalidOption(f"takes: {len(x)} and {len(e)} samples; record at least {MIN_SAMPLES} of both", "takes")
+    if not (x.any() and e.any()):
+        raise InvalidOption("takes: a recording of x or e is silent; check the channels", "takes")
+    spectra = [_frames(each) for each in (x, e, _convolved(x, response))]
+    n_frames = len(spectra[0])
+    n_blocks = max(1, n_frames // FRAMES_PER_BLOCK)
+    return [_block(*(each[part] for each in spectra)) for part in np.array_split(np.arange(n_frames), n_blocks)]
+
+
+def _frames(signal: Real) -> Complex:
+    starts = np.arange(FIRST_SAMPLE, len(signal) - WINDOW + 1, HOP)
+    windows = np.lib.stride_tricks.sliding_window_view(signal, WINDOW)[starts]
+    return np.fft.rfft(windows * np.hanning(WINDOW))
+
+
+def _block(x: Complex, e: Complex, y: Complex) -> _Block:
+    power = np.sum(np.abs(x) ** 2, 0) + 1e-12 * np.sum(np.abs(x) ** 2) / x.shape[-1] + 1e-300
+    transfer = np.sum(x.conj() * e, 0) / power
+    # Of neighbouring windows a quarter apart, about two and a half in four are independent.
+    n_free = max(0.4 * len(x), 1.0)
+    unexplained = np.sum(np.abs(e - transfer * x) ** 2, 0) / power / n_free
+    membership = band_membership(AMP_BANDS, WINDOW)
+    level = (np.sum(np.abs(e) ** 2, 0) @ membership) / (power @ membership)
+    return _Block(transfer, np.sum(x.conj() * y, 0) / power, _smoothed(unexplained), 10 * np.log10(level + 1e-30))
+
+
+def _fit(difference: Complex, designed: Complex, noise: Real) -> tuple[float, float]:
+    """Gain, negative for a reversed polarity, and delay in samples of D against Y."""
+    weight = _weight(designed, noise)
+    match = weight * difference * designed.conj()
+    energy = np.sum(weight * np.abs(designed) ** 2)
+    correlation = np.fft.irfft(match, WINDOW * FINENESS) * WINDOW * FINENESS / 2
+    reach = MAX_DELAY_SAMPLES * FINENESS
+    # D conj(Y) has the phase -omega tau: its inverse transform peaks at tau.
+    near = np.concatenate((correlation[-reach:], correlation[: reach + 1]))
+    best = int(np.argmax(np.abs(near)))
+    shift = 0.0
+    if 0 < best < len(near) - 1:
+        before, here, after = near[best - 1 : best + 2]
+        curvature = before - 2 * here + after
+        shift = 0.5 * float((before - after) / curvature) if curvature else 0.0
+    delay = (best - reach + shift) / FINENESS
+    omega = 2 * np.pi / WINDOW * np.arange(len(match))
+    gain = float(np.sum((match * np.exp(1j * omega * delay)).real) / max(energy, 1e-300))
+    return gain, delay
+
+
+def _weight(designed: Complex, noise: Real) -> Real:
+    """Of each bin: the inverse of the error's power, in the band of the fit."""
+    frequency = np.arange(len(designed)) * (SAMPLE_RATE_HZ / WINDOW)
+    inside = (frequency >= FIT_HZ[0]) & (frequency <= FIT_HZ[1])
+    error = noise + MODEL_ERROR * np.abs(designed) ** 2
+    weight: Real = inside / np.maximum(error, 1e-300)
+    return weight
+
+
+def _by_bands(
+    difference: Complex, designed: Complex, noise: Real, gain: float, delay: float
+) -> tuple[NDArray[np.float64], float]:
+    """|D / Y| per band, and the share of D's power that gain and delay do not explain, less the noise's."""
+    membership = band_membership(AMP_BANDS, WINDOW)
+    power = np.abs(designed) ** 2 @ membership + 1e-300
+    band_gain = np.abs((difference * designed.conj() * _turned(designed, delay).conj()) @ membership) / power
+    rest = np.abs(difference - gain * designed * _turned(designed, delay)) ** 2 - noise
+    explained = gain**2 * power + 1e-300
+    share = (rest @ membership) / explained
+    inside = [n - AMP_BANDS[0] for n in AMP_BANDS if FIT_HZ[0] <= nominal_hz(n) <= FIT_HZ[1] / 1.5]
+    return band_gain, float(np.mean(np.clip(share[inside], 0, 1)))
+
+
+def _turned(designed: Complex, delay: float) -> Complex:
+    return np.exp(-2j * np.pi / WINDOW * delay * np.arange(len(designed)))
+
+
+def _median(values: Sequence[Any]) -> Any:
+    """Over blocks; of complex numbers, of both parts."""
+    stacked = np.stack(values)
+    if np.iscomplexobj(stacked):
+        return np.median(stacked.real, 0) + 1j * np.median(stacked.imag, 0)
+    return np.median(stacked, 0)
+
+
+def _median_error(values: Real) -> float:
+    """Standard error of a median, from the median absolute deviation."""
+    spread = 1.4826 * float(np.median(np.abs(values - np.median(values))))
+    return 1.2533 * spread / np.sqrt(len(values))
+
+
+def _smoothed(power: Real) -> Real:
+    """Over 19 bins."""
+    padded = np.pad(power, 9, mode="edge")
+    smooth: Real = np.convolve(padded, np.full(19, 1 / 19), "valid")
+    return smooth
+
+
+def _convolved(x: Real, response: Real) -> Real:
+    """The start of response * x, as long as x."""
+    n = 1 << int(len(x) + len(response) - 1).bit_length()
+    return np.fft.irfft(np.fft.rfft(x, n) * np.fft.rfft(response, n), n)[: len(x)]

@@ -1,0 +1,130 @@
+"""POST /verify: recordings with the filter off and on, a diagnosis and a trimmed filter."""
+
+import base64
+from typing import Any
+
+import httpx
+import numpy as np
+import pytest
+
+from synthesis.backends.base import DesignInput
+from tests.service.bodies import as_responses
+
+Json = dict[str, Any]
+N = 4 * 48_000
+
+
+def signal(values: np.ndarray) -> Json:
+    return {"float32": base64.b64encode(values.astype("<f4").tobytes()).decode()}
+
+
+def takes(ear: DesignInput, fir: list[float], change: float = 1.0, delay: int = 0) -> list[Json]:
+    """White noise through the ear's paths; the secondary path has changed by a factor and a delay."""
+    found, rng = [], np.random.default_rng(1)
+    for state in ("off", "on"):
+        x = rng.standard_normal(N + 4096)
+        w = np.zeros(1) if state == "off" else np.array(fir)
+        n = 2**18
+        played = np.fft.rfft(x, n) * np.fft.rfft(w, n)
+        secondary = np.fft.rfft(np.pad(change * ear.secondary, (delay, 0)), n)
+        e = np.fft.irfft(np.fft.rfft(x, n) * np.fft.rfft(ear.primary, n) - played * secondary, n)
+        e = e + 1e-3 * rng.standard_normal(n)
+        found.append({"state": state, "x": signal(x[4096 : 4096 + N]), "e": signal(e[4096 : 4096 + N])})
+    return found
+
+
+@pytest.fixture
+async def design(client: httpx.AsyncClient, ear: DesignInput) -> Json:
+    found: Json = (await client.post("/refine?k=2", json=as_responses(ear))).json()
+    return found
+
+
+async def verified(client: httpx.AsyncClient, body: Json) -> Json:
+    answer = await client.post("/verify", json=body)
+    assert answer.status_code == 200, answer.text
+    found: Json = answer.json()
+    return found
+
+
+async def test_a_filter_that_does_what_was_predicted(
+    client: httpx.AsyncClient, ear: DesignInput, design: Json
+) -> None:
+    body = as_responses(ear, fir=design["fir"], takes=takes(ear, design["fir"]), prediction=design["prediction"])
+    found = await verified(client, body)
+    assert [each["code"] for each in found["diagnosis"]] == ["as_predicted"]
+    predicted = design["prediction"]["mean_noise_reduction_db"]
+    assert found["predicted_noise_reduction_db"] == predicted
+    measured = found["measured"]["mean_noise_reduction_db"]
+    assert found["deviation_db"] == pytest.approx(measured - predicted)
+    assert abs(found["trim"]["gain_db"]) < 0.1
+    assert len(found["measured"]["noise_reduction_db"]) == len(found["band_deviation_db"]) == 23
+    del body["prediction"]  # it is predicted again, from the same paths
+    again = await verified(client, body)
+    assert again["predicted_noise_reduction_db"] == pytest.approx(predicted, abs=1e-3)
+
+
+async def test_a_trimmed_filter_does_what_the_one_for_the_changed_path_does(
+    client: httpx.AsyncClient, ear: DesignInput, design: Json
+) -> None:
+    changed = takes(ear, design["fir"], -1.2, 2)
+    found = await verified(client, as_responses(ear, fir=design["fir"], takes=changed))
+    codes = {each["code"]: each.get("by") for each in found["diagnosis"]}
+    assert codes == {
+        "polarity_off": None,
+        "level_off": pytest.approx(1.58, abs=0.1),
+        "delay_off": pytest.approx(2, abs=0.05),
+    }
+    trim = found["trim"]
+    assert trim["invert"] is True
+    assert trim["gain_db"] == pytest.approx(-1.58, abs=0.1)
+    assert trim["delay_samples"] == pytest.approx(-2, abs=0.05)
+    now = as_responses(ear)
+    now["secondary"] = {"impulse_response": np.pad(-1.2 * ear.secondary, (2, 0)).tolist()}
+    best = (await client.post("/refine?k=1", json=now)).json()
+    reached = (await client.post("/evaluate", json=now | {"fir": trim["fir"]})).json()["prediction"]
+    assert reached["mean_noise_reduction_db"] > best["prediction"]["mean_noise_reduction_db"] - 0.5
+    assert trim["predicted_noise_reduction_db"] == pytest.approx(reached["mean_noise_reduction_db"], abs=0.3)
+
+
+async def test_the_sign_of_the_chain(client: httpx.AsyncClient, ear: DesignInput, design: Json) -> None:
+    recorded = takes(ear, design["fir"])
+    negated = (-np.array(design["fir"])).tolist()
+    found = await verified(client, as_responses(ear, fir=negated, takes=recorded, sign="plus"))
+    assert [each["code"] for each in found["diagnosis"]] == ["as_predicted"]
+    np.testing.assert_allclose(found["trim"]["fir"], negated, atol=0.02 * max(map(abs, negated)))
+
+
+async def test_a_filter_that_does_not_run(client: httpx.AsyncClient, ear: DesignInput, design: Json) -> None:
+    found = await verified(client, as_responses(ear, fir=design["fir"], takes=takes(ear, design["fir"], 0.0)))
+    assert [each["code"] for each in found["diagnosis"]] == ["not_running"]
+    assert found["trim"] is None
+
+
+@pytest.mark.parametrize(
+    ("change", "field"),
+    [
+        ({"takes": []}, "takes"),
+        ({"takes": [{"state": "off", "x": [0.0], "e": [0.0]}] * 2}, "takes.0"),
+        ({"takes": [{"state": "up", "x": [0.0], "e": [0.0]}] * 2}, "takes.0.state"),
+        ({"takes": [{"state": "off", "x": [0.0]}] * 2}, "takes.0"),
+        ({"takes": [{"state": "off", "x": {"float32": "?"}, "e": [0.0]}] * 2}, "takes.0.x.float32"),
+        ({"prediction": {"mean_noise_reduction_db": 20}}, "prediction"),
+        ({"prediction": 3}, "prediction"),
+        ({"fir": [0.0] * 3}, "fir"),
+    ],
+)
+async def test_what_is_wrong_is_named(
+    client: httpx.AsyncClient, ear: DesignInput, change: Json, field: str
+) -> None:
+    one = {"x": signal(np.ones(40_000)), "e": signal(np.ones(40_000))}
+    good = as_responses(ear, fir=[0.5] * 2048, takes=[one | {"state": state} for state in ("off", "on")])
+    answer = await client.post("/verify", json=good | change)
+    assert answer.status_code == 422, answer.text
+    assert answer.json()["field"] == field
+
+
+async def test_one_state_alone_tells_nothing(client: httpx.AsyncClient, ear: DesignInput) -> None:
+    one = {"state": "off", "x": signal(np.ones(40_000)), "e": signal(np.ones(40_000))}
+    answer = await client.post("/verify", json=as_responses(ear, fir=[0.5] * 2048, takes=[one, one]))
+    assert answer.status_code == 422
+    assert "state on" in answer.json()["detail"]
