@@ -1,20 +1,21 @@
 /* Designs control filters through the PRIME-ANC service, as an embedded host would: sockets, no library, no heap.
 
      cc -std=c99 -O2 -o refine refine.c
-     ./refine 127.0.0.1 8000 PRIMARY SECONDARY FIR [PRIMARY SECONDARY FIR]...
+     ./refine localhost 8000 [-c COHERENCE] PRIMARY SECONDARY FIR [[-c COHERENCE] PRIMARY SECONDARY FIR]...
 
-   Each PRIMARY and SECONDARY is a file of an impulse response at 48 kHz, raw little-endian float32; each FIR is
-   written in the same form, 2048 taps. All designs (both ears, say) go over one connection, which is kept. A 503
-   is asked again after its Retry-After, within MAX_RETRIES and MAX_WAIT_S. The exit status is 0 when every filter
-   was written, 1 when one was not (standard error says why), 2 for a command line that cannot be read.
-   docs/http-api.md describes the format. A service that asks for keys needs one more line in HEAD: "Authorization:
-   Bearer KEY\r\n". */
+   The service is named by its host name or address, of IPv4 or IPv6. All files are raw little-endian float32:
+   PRIMARY and SECONDARY impulse responses at 48 kHz, COHERENCE the 16385 values of a calibration, FIR the filter
+   that is written, 2048 taps. All designs (both ears, say) go over one connection, which is kept. A 503 is asked
+   again after its Retry-After, within MAX_RETRIES and MAX_WAIT_S. The exit status is 0 when every filter was
+   written, 1 when one was not (standard error says why), 2 for a command line that cannot be read. The service's
+   warnings go to standard error. docs/http-api.md describes the format. A service that asks for keys needs one more
+   line in HEAD: "Authorization: Bearer KEY\r\n". */
 
 #define _POSIX_C_SOURCE 200809L
 
-#include <arpa/inet.h>
 #include <errno.h>
 #include <math.h>
+#include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <stdint.h>
@@ -35,7 +36,10 @@ enum {
     SAMPLE_RATE_HZ = 48000,
     N_TAPS = 2048,
     HEADER_BYTES = 32,
+    N_COHERENCE = 16385, /* bins of the design grid */
     IMPULSE_RESPONSES = 1,
+    HAS_COHERENCE = 2,
+    MAX_BODY_BYTES = HEADER_BYTES + 4 * (2 * MAX_SAMPLES + N_COHERENCE),
     MAX_ANSWER_BYTES = 16384, /* head and body: a filter takes 8192 bytes, its head about 600 */
     TIMEOUT_S = 10,           /* to connect, to send, and for an answer, which may take up to twice that */
     MAX_RETRIES = 15,
@@ -43,7 +47,7 @@ enum {
 };
 
 static const char HEAD[] = "POST /refine?k=1 HTTP/1.1\r\n"
-                           "Host: %s:%u\r\n"
+                           "Host: %s%s%s:%s\r\n"
                            "Connection: keep-alive\r\n"
                            "Content-Type: application/octet-stream\r\n"
                            "Accept: application/octet-stream\r\n"
@@ -53,8 +57,7 @@ typedef char float_has_32_bits[sizeof(float) == 4 ? 1 : -1];
 
 /* The service, and the connection to it: -1 while there is none. */
 struct service {
-    const char *address;
-    uint16_t port;
+    const char *host, *port;
     int connection;
 };
 
@@ -78,13 +81,6 @@ static void put_u32(unsigned char *to, uint32_t value)
     put_u16(to + 2, (uint16_t)(value >> 16));
 }
 
-static void put_f32(unsigned char *to, float value)
-{
-    uint32_t bits;
-    memcpy(&bits, &value, sizeof bits);
-    put_u32(to, bits);
-}
-
 static float get_f32(const unsigned char *from)
 {
     const uint32_t bits =
@@ -94,51 +90,45 @@ static float get_f32(const unsigned char *from)
     return value;
 }
 
-/* --- Files. --- */
+/* --- Files, whose numbers are those of request and answer byte by byte. --- */
 
-/* Number of samples read into `path`, 0 after saying why there are none. */
-static size_t read_path(const char *name, float path[MAX_SAMPLES])
+/* Reads a file of up to n_max float32 (there is room for a byte more); returns their bytes, 0 after saying why. */
+static size_t read_file(const char *name, unsigned char *to, size_t n_max)
 {
-    static unsigned char bytes[4 * MAX_SAMPLES + 1]; /* one more than may be, so that more is noticed */
     FILE *file = fopen(name, "rb");
-    size_t n_bytes, i;
+    size_t n_bytes;
     int is_broken;
 
     if (!file) {
         fprintf(stderr, "%s: %s\n", name, strerror(errno));
         return 0;
     }
-    n_bytes = fread(bytes, 1, sizeof bytes, file);
+    n_bytes = fread(to, 1, 4 * n_max + 1, file); /* one more than may be, so that more is noticed */
     is_broken = ferror(file);
     fclose(file);
     if (is_broken) {
         fprintf(stderr, "%s: could not be read\n", name);
         return 0;
     }
-    if (n_bytes == 0 || n_bytes % 4 || n_bytes > 4 * (size_t)MAX_SAMPLES) {
-        fprintf(stderr, "%s: found %lu bytes%s, expected 1 to %d float32\n", name, (unsigned long)n_bytes,
-                n_bytes == sizeof bytes ? " or more" : "", MAX_SAMPLES);
+    if (n_bytes == 0 || n_bytes % 4 || n_bytes > 4 * n_max) {
+        fprintf(stderr, "%s: found %lu bytes%s, expected 1 to %lu float32\n", name, (unsigned long)n_bytes,
+                n_bytes > 4 * n_max ? " or more" : "", (unsigned long)n_max);
         return 0;
     }
-    for (i = 0; i < n_bytes / 4; i++)
-        path[i] = get_f32(bytes + 4 * i);
-    return n_bytes / 4;
+    return n_bytes;
 }
 
 /* Whether the whole filter stands in the file; no half one is left. */
-static int write_taps(const char *name, const float taps[N_TAPS])
+static int write_taps(const char *name, const unsigned char *taps)
 {
-    static unsigned char bytes[4 * N_TAPS];
     FILE *file = fopen(name, "wb");
-    int i, is_whole;
+    int is_whole;
 
     if (!file) {
         fprintf(stderr, "%s: %s\n", name, strerror(errno));
         return 0;
     }
-    for (i = 0; i < N_TAPS; i++)
-        put_f32(bytes + 4 * i, taps[i]);
-    is_whole = fwrite(bytes, 1, sizeof bytes, file) == sizeof bytes;
+    is_whole = fwrite(taps, 4, N_TAPS, file) == N_TAPS;
     if (fclose(file) != 0 || !is_whole) {
         fprintf(stderr, "%s: could not be written\n", name);
         remove(name);
@@ -163,26 +153,36 @@ static uint32_t crc32(const unsigned char *bytes, size_t n)
     return ~crc;
 }
 
-/* Writes header and paths; returns their bytes. */
-static size_t encode(unsigned char body[HEADER_BYTES + 8 * MAX_SAMPLES], const float *primary, size_t n_primary,
-                     const float *secondary, size_t n_secondary)
+/* Reads the files behind a header; returns the bytes of the body, 0 after saying why there is none. coherence: NULL
+   where there is none. */
+static size_t encode(unsigned char body[MAX_BODY_BYTES + 1], const char *primary, const char *secondary,
+                     const char *coherence)
 {
     unsigned char *const payload = body + HEADER_BYTES;
-    size_t i;
+    const size_t n_primary = read_file(primary, payload, MAX_SAMPLES);
+    const size_t n_secondary = n_primary ? read_file(secondary, payload + n_primary, MAX_SAMPLES) : 0;
+    size_t n_coherence = 0;
 
-    for (i = 0; i < n_primary; i++)
-        put_f32(payload + 4 * i, primary[i]);
-    for (i = 0; i < n_secondary; i++)
-        put_f32(payload + 4 * (n_primary + i), secondary[i]);
+    if (!n_secondary)
+        return 0;
+    if (coherence) {
+        n_coherence = read_file(coherence, payload + n_primary + n_secondary, N_COHERENCE);
+        if (n_coherence != 4 * N_COHERENCE) {
+            if (n_coherence)
+                fprintf(stderr, "%s: found %lu values, expected %d\n", coherence, (unsigned long)n_coherence / 4,
+                        N_COHERENCE);
+            return 0;
+        }
+    }
     memset(body, 0, HEADER_BYTES);
     memcpy(body, "PRME", 4);
     put_u16(body + 4, 1); /* version */
-    put_u16(body + 6, IMPULSE_RESPONSES);
-    put_u32(body + 8, (uint32_t)n_primary);
-    put_u32(body + 12, (uint32_t)n_secondary);
+    put_u16(body + 6, coherence ? IMPULSE_RESPONSES | HAS_COHERENCE : IMPULSE_RESPONSES);
+    put_u32(body + 8, (uint32_t)(n_primary / 4));
+    put_u32(body + 12, (uint32_t)(n_secondary / 4));
     put_u32(body + 16, SAMPLE_RATE_HZ);
-    put_u32(body + 20, crc32(payload, 4 * (n_primary + n_secondary)));
-    return HEADER_BYTES + 4 * (n_primary + n_secondary);
+    put_u32(body + 20, crc32(payload, n_primary + n_secondary + n_coherence));
+    return HEADER_BYTES + n_primary + n_secondary + n_coherence;
 }
 
 /* --- The connection. --- */
@@ -194,27 +194,36 @@ static void leave(struct service *service)
     service->connection = -1;
 }
 
-/* NULL once connected, else what went wrong. */
+/* NULL once connected to one of the host's addresses, else what went wrong with the last. */
 static const char *reach(struct service *service)
 {
     const struct timeval timeout = {TIMEOUT_S, 0};
     const int now = 1; /* the body does not wait for the head to be acknowledged */
-    struct sockaddr_in place;
+    const char *fault = "found no address of this name";
+    struct addrinfo hints, *places, *place;
+    int failed;
 
-    memset(&place, 0, sizeof place);
-    place.sin_family = AF_INET;
-    place.sin_port = htons(service->port);
-    if (inet_pton(AF_INET, service->address, &place.sin_addr) != 1)
-        return "found no IPv4 address in numbers";
-    service->connection = socket(AF_INET, SOCK_STREAM, 0);
-    if (service->connection < 0)
-        return strerror(errno);
-    if (setsockopt(service->connection, SOL_SOCKET, SO_RCVTIMEO, &timeout, sizeof timeout) != 0 ||
-        setsockopt(service->connection, SOL_SOCKET, SO_SNDTIMEO, &timeout, sizeof timeout) != 0 ||
-        setsockopt(service->connection, IPPROTO_TCP, TCP_NODELAY, &now, sizeof now) != 0 ||
-        connect(service->connection, (const struct sockaddr *)&place, sizeof place) != 0)
-        return strerror(errno);
-    return NULL;
+    memset(&hints, 0, sizeof hints);
+    hints.ai_family = AF_UNSPEC; /* IPv4 and IPv6 */
+    hints.ai_socktype = SOCK_STREAM;
+    failed = getaddrinfo(service->host, service->port, &hints, &places);
+    if (failed)
+        return gai_strerror(failed);
+    for (place = places; place; place = place->ai_next) {
+        service->connection = socket(place->ai_family, place->ai_socktype, place->ai_protocol);
+        if (service->connection >= 0 &&
+            setsockopt(service->connection, SOL_SOCKET, SO_RCVTIMEO, &timeout, sizeof timeout) == 0 &&
+            setsockopt(service->connection, SOL_SOCKET, SO_SNDTIMEO, &timeout, sizeof timeout) == 0 &&
+            setsockopt(service->connection, IPPROTO_TCP, TCP_NODELAY, &now, sizeof now) == 0 &&
+            connect(service->connection, place->ai_addr, place->ai_addrlen) == 0) {
+            fault = NULL;
+            break;
+        }
+        fault = strerror(errno);
+        leave(service);
+    }
+    freeaddrinfo(places);
+    return fault;
 }
 
 static int send_all(int connection, const void *data, size_t n)
@@ -335,11 +344,12 @@ static const char *receive(int connection, struct answer *answer)
 static const char *ask(struct service *service, const unsigned char *body, size_t n_body, struct answer *answer)
 {
     char head[512];
-    const int n_head = snprintf(head, sizeof head, HEAD, service->address, (unsigned)service->port,
-                                (unsigned long)n_body);
+    const int is_ipv6 = strchr(service->host, ':') != NULL; /* which a header has in brackets */
+    const int n_head = snprintf(head, sizeof head, HEAD, is_ipv6 ? "[" : "", service->host, is_ipv6 ? "]" : "",
+                                service->port, (unsigned long)n_body);
 
     if (n_head < 0 || (size_t)n_head >= sizeof head)
-        return "found too long an address";
+        return "found too long a host name";
     for (;;) {
         const int is_kept = service->connection >= 0;
         const char *fault = is_kept ? NULL : reach(service);
@@ -392,11 +402,12 @@ static void print_problem(const struct answer *answer)
     fputs("found no problem document\n", stderr);
 }
 
-/* Whether the service gave a filter; waits where it asks for patience. */
-static int design(struct service *service, const unsigned char *body, size_t n_body, float taps[N_TAPS])
+/* The filter that the service gave, NULL after saying why there is none; waits where it asks for patience. */
+static const unsigned char *design(struct service *service, const unsigned char *body, size_t n_body)
 {
     static struct answer answer;
-    char predicted_db[24];
+    const unsigned char *taps;
+    char predicted_db[24], warnings[1024];
     long waited_s = 0;
     int n_left, i;
 
@@ -406,8 +417,8 @@ static int design(struct service *service, const unsigned char *body, size_t n_b
         long asked_s;
 
         if (fault) {
-            fprintf(stderr, "%s:%u: %s\n", service->address, (unsigned)service->port, fault);
-            return 0;
+            fprintf(stderr, "%s, port %s: %s\n", service->host, service->port, fault);
+            return NULL;
         }
         asked_s = header_number(&answer, "Retry-After");
         if (asked_s >= 0)
@@ -420,37 +431,42 @@ static int design(struct service *service, const unsigned char *body, size_t n_b
     }
     if (answer.status != 200) {
         print_problem(&answer);
-        return 0;
+        return NULL;
     }
     if (answer.n_body != 4 * N_TAPS) {
         fprintf(stderr, "found an answer of %lu bytes, expected %d\n", (unsigned long)answer.n_body, 4 * N_TAPS);
-        return 0;
+        return NULL;
     }
+    taps = answer.bytes + answer.n_head;
     for (i = 0; i < N_TAPS; i++) {
-        taps[i] = get_f32(answer.bytes + answer.n_head + 4 * i);
-        if (!isfinite(taps[i])) {
+        if (!isfinite(get_f32(taps + 4 * i))) {
             fprintf(stderr, "found a tap that is not finite\n");
-            return 0;
+            return NULL;
         }
     }
     if (!header(&answer, "X-Predicted-NR-dB", predicted_db, sizeof predicted_db)) {
         fprintf(stderr, "found no X-Predicted-NR-dB\n");
-        return 0;
+        return NULL;
     }
     printf("predicted noise reduction %.2f dB\n", strtod(predicted_db, NULL));
-    return 1;
+    if (header(&answer, "X-Warnings", warnings, sizeof warnings))
+        fprintf(stderr, "warnings: %s (docs/http-api.md says what they mean)\n", warnings);
+    return taps;
 }
 
 int main(int n_arguments, char **arguments)
 {
-    static float primary[MAX_SAMPLES], secondary[MAX_SAMPLES], taps[N_TAPS];
-    static unsigned char body[HEADER_BYTES + 8 * MAX_SAMPLES];
-    struct service service = {NULL, 0, -1};
-    int i, n_failed = 0;
+    static unsigned char body[MAX_BODY_BYTES + 1];
+    struct service service = {NULL, NULL, -1};
+    int i = 3, n_designs = 0, n_failed = 0;
     long port;
 
-    if (n_arguments < 6 || n_arguments % 3 != 0) {
-        fprintf(stderr, "usage: %s ADDRESS PORT PRIMARY SECONDARY FIR [PRIMARY SECONDARY FIR]...\n", arguments[0]);
+    while (i < n_arguments) { /* count the designs before the first is asked for */
+        i += strcmp(arguments[i], "-c") == 0 ? 5 : 3;
+        n_designs++;
+    }
+    if (!n_designs || i != n_arguments) {
+        fprintf(stderr, "usage: %s HOST PORT [-c COHERENCE] PRIMARY SECONDARY FIR ...\n", arguments[0]);
         return 2;
     }
     port = strtol(arguments[2], NULL, 10);
@@ -458,14 +474,17 @@ int main(int n_arguments, char **arguments)
         fprintf(stderr, "port: found %s, expected 1 to 65535\n", arguments[2]);
         return 2;
     }
-    service.address = arguments[1];
-    service.port = (uint16_t)port;
-    for (i = 3; i + 2 < n_arguments; i += 3) {
-        const size_t n_primary = read_path(arguments[i], primary);
-        const size_t n_secondary = n_primary ? read_path(arguments[i + 1], secondary) : 0;
-        const size_t n_body = n_secondary ? encode(body, primary, n_primary, secondary, n_secondary) : 0;
+    service.host = arguments[1];
+    service.port = arguments[2];
+    for (i = 3; i < n_arguments; i += 3) {
+        const char *const coherence = strcmp(arguments[i], "-c") == 0 ? arguments[i + 1] : NULL;
+        const unsigned char *taps;
+        size_t n_body;
 
-        if (!n_body || !design(&service, body, n_body, taps) || !write_taps(arguments[i + 2], taps))
+        i += coherence ? 2 : 0;
+        n_body = encode(body, arguments[i], arguments[i + 1], coherence);
+        taps = n_body ? design(&service, body, n_body) : NULL;
+        if (!taps || !write_taps(arguments[i + 2], taps))
             n_failed++;
     }
     leave(&service);

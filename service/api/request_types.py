@@ -50,8 +50,11 @@ MAX_GAIN_RANGE_DB = (-20.0, 60.0)
 """Of `max_gain_db`, a number or each point of a curve."""
 MAX_GAIN_MARGIN_DB, MAX_PHASE_MARGIN_DEG = 60.0, 90.0
 
-CALIBRATION_FIELDS = frozenset({"spectra", "bands", "verdict", "warnings", "timings_ms"})
-"""Further fields of a calibration's answer: accepted, so that the answer can be sent unchanged, and ignored."""
+ANSWER_FIELDS = frozenset(
+    {"spectra", "bands", "verdict", "method", "refinement", "prediction", "loop", "warnings", "timings_ms"}
+)
+"""Of calibrations' and designs' answers: a request that has no use for them ignores them, so that both answers can
+be sent on unchanged, alone or together."""
 
 MAX_ITEMS = 16
 """Largest number of requests in one body."""
@@ -219,6 +222,15 @@ def curve_of_text(text: str) -> float | GainCurve:
 _DECIMAL = re.compile(r"-?[0-9]{1,5}(\.[0-9]{1,40})?")
 
 
+def _model(value: object) -> object:
+    """`name@version` of the `model` of a design's answer; anything else as it is."""
+    if isinstance(value, dict) and set(value) == {"name", "version", "digest"}:
+        name, version = value["name"], value["version"]
+        if isinstance(name, str) and type(version) is int:
+            return f"{name}@{version}"
+    return value
+
+
 def _form(**properties: dict[str, Any]) -> dict[str, Any]:
     return {"type": "object", "properties": properties, "required": list(properties), "additionalProperties": False}
 
@@ -251,6 +263,21 @@ RateField = Annotated[
 ]
 
 
+ModelField = Annotated[
+    str | None,
+    BeforeValidator(_model),
+    WithJsonSchema(
+        {
+            "anyOf": [
+                {"type": "string"},
+                _form(name={"type": "string"}, version={"type": "integer"}, digest={"type": "string"}),
+                {"type": "null"},
+            ]
+        }
+    ),
+]
+
+
 class CommonBody(BaseModel):
     """Fields of every request."""
 
@@ -258,8 +285,9 @@ class CommonBody(BaseModel):
 
     sample_rate: RateField
     """Hz."""
-    model: str | None = None
-    """`name` (its latest version), `name@version` or an alias; default: the service's default model."""
+    model: ModelField = None
+    """`name` (its latest version), `name@version`, an alias, or the `model` of an answer; default: the service's
+    default model."""
     sign: Sign = "minus"
     """`minus`: e = d - s * w * x. `plus`: the negated filter."""
     reference_psd: OptionalSeries = None
@@ -479,7 +507,7 @@ def read_object(kind: type[Body], document: object) -> Body:
     """Validate one request, or raise Problem."""
     if not isinstance(document, dict):
         raise Problem("invalid-field", f"the body is {_shown(document)}; send a JSON object")
-    for field in CALIBRATION_FIELDS & document.keys():
+    for field in (ANSWER_FIELDS - kind.model_fields.keys()) & document.keys():
         del document[field]
     try:
         read = kind.model_validate(document)

@@ -56,8 +56,8 @@ def files(tmp_path: Path, ear: DesignInput) -> list[Path]:
     return paths
 
 
-def run(refine: Path, port: int, *files: Path) -> "subprocess.CompletedProcess[str]":
-    command = [refine, "127.0.0.1", str(port), *files]
+def run(refine: Path, port: int, *files: Path | str, host: str = "127.0.0.1") -> "subprocess.CompletedProcess[str]":
+    command = [refine, host, str(port), *files]
     return subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
 
 
@@ -68,8 +68,8 @@ def assert_failed(ran: "subprocess.CompletedProcess[str]", words: str, fir: Path
 
 
 @contextmanager
-def answering(*answers: bytes) -> Iterator[int]:
-    """A port whose connections get these answers, one each, and are closed."""
+def answering(*answers: bytes, family: socket.AddressFamily = socket.AF_INET) -> Iterator[int]:
+    """A loopback port whose connections get these answers, one each, and are closed."""
 
     def serve() -> None:
         for answer in answers:
@@ -84,7 +84,7 @@ def answering(*answers: bytes) -> Iterator[int]:
                     n_left -= len(taken.recv(n_left))
                 taken.sendall(answer)
 
-    with socket.create_server(("127.0.0.1", 0)) as listening:
+    with socket.create_server(("::1" if family == socket.AF_INET6 else "127.0.0.1", 0), family=family) as listening:
         thread = threading.Thread(target=serve)
         thread.start()
         yield listening.getsockname()[1]
@@ -116,6 +116,50 @@ def test_the_filters_are_those_of_the_python_client_over_one_connection(
     assert ran.stdout.splitlines() == [
         f"predicted noise reduction {design.noise_reduction_db:.2f} dB" for design in designs
     ]
+
+
+def test_a_coherence_is_sent_and_warnings_are_said(
+    refine: Path, program: Program, files: list[Path], ear: DesignInput, tmp_path: Path
+) -> None:
+    assert ear.coherence is not None
+    coherence, other = tmp_path / "coherence.f32", tmp_path / "other.f32"
+    ear.coherence.astype("<f4").tofile(coherence)
+    ran = run(refine, program.port, *files[:2], other, "-c", coherence, *files)
+    assert ran.returncode == 0, ran.stderr
+    with Client(program.address) as client:
+        without, design = (
+            client.refine(ear.primary, ear.secondary, k=1, coherence=c) for c in (None, ear.coherence)
+        )
+    assert "prediction_from_model" in without.warnings
+    assert files[2].read_bytes() == design.taps.astype("<f4").tobytes()
+    said = [f"warnings: {', '.join(each.warnings)} (docs" for each in (without, design) if each.warnings]
+    assert [line[: line.index("(docs") + 5] for line in ran.stderr.splitlines()] == said
+
+
+@pytest.mark.parametrize(
+    ("content", "words"), [(bytes(8), "found 2 values, expected 16385"), (bytes(4 * 16386), "65541 bytes or more")]
+)
+def test_a_coherence_of_another_length_is_not_sent(
+    refine: Path, files: list[Path], tmp_path: Path, content: bytes, words: str
+) -> None:
+    (tmp_path / "coherence.f32").write_bytes(content)
+    assert_failed(run(refine, 1, "-c", tmp_path / "coherence.f32", *files), words, files[2])
+
+
+def test_a_name_is_resolved(refine: Path, files: list[Path]) -> None:
+    """Whichever of its addresses the service listens at."""
+    with answering(USUAL_HEAD + FILTER) as port:
+        ran = run(refine, port, *files, host="localhost")
+        assert ran.returncode == 0, ran.stderr
+
+
+def test_an_address_of_ipv6(refine: Path, files: list[Path]) -> None:
+    try:
+        with answering(USUAL_HEAD + FILTER, family=socket.AF_INET6) as port:
+            ran = run(refine, port, *files, host="::1")
+            assert ran.returncode == 0, ran.stderr
+    except OSError as error:
+        pytest.skip(f"no IPv6 here: {error}")
 
 
 def test_a_connection_that_broke_is_made_anew(
@@ -251,6 +295,7 @@ def test_nobody_there(refine: Path, files: list[Path]) -> None:
     [
         [],
         ["127.0.0.1", "8000", "a", "b"],
+        ["127.0.0.1", "8000", "-c", "a", "b", "c"],
         *(["127.0.0.1", port, "a", "b", "c"] for port in ("", "0", "65536", "18500x", "+8000", " 8000", "1e3")),
     ],
 )

@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 
 from service.api.open_inference_codec import INPUT_RANK, InferenceParameters
-from service.api.request_types import CALIBRATION_FIELDS, DesignBody, EvaluateBody
+from service.api.request_types import ANSWER_FIELDS, DesignBody, EvaluateBody
 from service.api.routes import ROUTES
 from service.api.warnings import WARNINGS
 from service.app import create_app
@@ -31,7 +31,7 @@ def test_design() -> None:
 
 
 def test_request_fields() -> None:
-    for name in {*DesignBody.model_fields, *EvaluateBody.model_fields, *CALIBRATION_FIELDS}:
+    for name in {*DesignBody.model_fields, *EvaluateBody.model_fields, *ANSWER_FIELDS}:
         assert f"`{name}`" in section("A request in JSON")
 
 

@@ -184,6 +184,22 @@ async def test_a_binary_answer_is_a_binary_request(client: httpx.AsyncClient, ta
     assert without.json()["prediction"]["interval_db"] > again.json()["prediction"]["interval_db"]
 
 
+async def test_both_answers_together_are_a_request(client: httpx.AsyncClient, takes: list[ProbeTake]) -> None:
+    """Of an evaluation, by the model that made the design."""
+    ear = await calibrated(client, takes, "?model=older")
+    design = (await client.post("/refine?k=1", content=orjson.dumps(ear), headers=JSON_BODY)).json()
+    both = await client.post("/evaluate", content=orjson.dumps(ear | design), headers=JSON_BODY)
+    assert both.status_code == 200, both.text
+    alone = ear | {"fir": design["fir"], "model": "older@1"}
+    expected = (await client.post("/evaluate", content=orjson.dumps(alone), headers=JSON_BODY)).json()
+    assert both.json()["prediction"] == expected["prediction"]
+    other = {"name": "older", "version": 7, "digest": ""}
+    refused = await client.post(
+        "/evaluate", content=orjson.dumps(ear | design | {"model": other}), headers=JSON_BODY
+    )
+    assert_problem(refused, "unknown-model", "model")
+
+
 async def test_sixteen_answers_are_the_items_of_one_request(settings: Settings, takes: list[ProbeTake]) -> None:
     """As they are, within the default limits."""
     async with started(settings) as app, connected(app) as client:

@@ -86,7 +86,7 @@ async def assert_serving(client: httpx.AsyncClient, ear: DesignInput) -> None:
         ("/synthesize", {"primary": {"impulse_response": [0.0]}}, "unusable-paths", "primary"),
         ("/evaluate", {}, "missing-field", "fir"),
         ("/evaluate?k=1", {"fir": [0.0] * 2048}, "unknown-field", "k"),
-        ("/evaluate", {"fir": [0.0] * 2048, "method": "prime"}, "unknown-field", "method"),
+        ("/evaluate", {"fir": [0.0] * 2048, "profile": "fast"}, "unknown-field", "profile"),
         ("/evaluate", {"fir": [3e38] * 2048}, "no-finite-filter", None),
     ],
 )
