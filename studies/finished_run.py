@@ -79,6 +79,7 @@ def _opened(request: argparse.Namespace) -> FinishedRun:
         noise=request.noise,
         window=settings["window"],
         regularisation=settings["regularisation"],
+        calibration=settings["calibration"],
         conditions="original",
         n_splits=known[-1] + 1,
         support=settings["support"],

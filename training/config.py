@@ -33,12 +33,17 @@ class ObjectiveConfig(BaseModel):
 
 
 class TrainingConfig(BaseModel):
-    """All that decides a model besides its data, split and seed."""
+    """All that decides a model besides its data, split and seed.
+
+    calibration: `paper` regularises estimates by `regularisation`, `prior` makes them under the prior of the
+    support's other listeners.
+    """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     window: int = Field(ge=256, le=65_536, multiple_of=2)
     regularisation: float = Field(ge=0, le=1)
+    calibration: Literal["paper", "prior"] = "paper"
     conditions: Literal["original", "all"]
     n_calibrations: int = Field(ge=1, le=64)
     interpolation: bool

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import groupby
+from typing import Any
 
 import numpy as np
 import torch
@@ -18,10 +20,10 @@ from synthesis.paths import AcousticPaths
 from synthesis.support_statistics import SupportStatistics, learn_support_statistics
 from training.config import TrainingConfig
 from training.datasets.noise import NoiseSet, reference_psd
-from training.datasets.path_pairs import PathDataset, PathPair
+from training.datasets.path_pairs import DatasetError, PathDataset, PathPair
 from training.datasets.variants import secondary_variants
 from training.mixtures import draw_mixtures, order_listeners
-from training.simulated_calibration import LAST_SAMPLE, PathEstimate, simulate_calibration
+from training.simulated_calibration import PathEstimate, simulate_calibration
 from training.training_set import TrainingSet
 
 VARIANT_SEED = 0
@@ -40,7 +42,8 @@ class Measurements:
     pairs: the true paths, originals first, then, with conditions "all", the variants. estimates: the calibration of
     each pair with every recording of `noise`, `window`, `regularisation` and `snr_db` (as of
     `simulate_calibration`), float64. reference_psd: mean square per bin, float64 [16385]. probe: what rows call
-    the recordings, where they are but one of several ways to calibrate.
+    the recordings, where they are but one of several ways to calibrate. priors: for each listener the one of its
+    calibrations; None where they are regularised.
     """
 
     dataset: PathDataset
@@ -52,6 +55,7 @@ class Measurements:
     reference_psd: Tensor
     probe: str | None = None
     snr_db: float | None = None
+    priors: Mapping[str, PathPrior] | None = None
 
     @classmethod
     def calibrate(
@@ -65,6 +69,7 @@ class Measurements:
         snr_db: float | None = None,
         psd: Tensor | None = None,
         probe: str | None = None,
+        priors: Mapping[str, PathPrior] | None = None,
     ) -> Measurements:
         """Simulate the calibration of every pair with all recordings. psd: None for that of `noise`."""
         variants = [v for p in dataset.pairs for v in secondary_variants(p, VARIANT_SEED)]
@@ -75,10 +80,19 @@ class Measurements:
             window=window,
             regularisation=regularisation,
             pairs=pairs,
-            estimates=_calibrated(dataset, noise, pairs, window, regularisation, None, snr_db),
+            estimates=_calibrated(
+                dataset,
+                pairs,
+                priors,
+                noise_set=noise,
+                window=window,
+                regularisation=regularisation,
+                snr_db=snr_db,
+            ),
             reference_psd=torch.from_numpy(reference_psd(noise)) if psd is None else psd,
             probe=probe,
             snr_db=snr_db,
+            priors=priors,
         )
 
     def indices(self, listeners: tuple[str, ...]) -> list[int]:
@@ -112,13 +126,7 @@ class Measurements:
         """
         indices = self.indices(support)
         pairs = [self.pairs[i] for i in indices]
-        estimates = [
-            PathEstimate(
-                self.estimates.primary[indices],
-                self.estimates.secondary[indices],
-                self.estimates.coherence[indices],
-            )
-        ]
+        estimates = [self.estimates.at(indices)]
         estimates += [self._varied_estimates(seed, number, pairs) for number in range(1, config.n_calibrations)]
         mixtures = draw_mixtures(
             pairs, order_listeners(pairs, self.dataset.name), seed=seed, alpha_range=config.alpha_range
@@ -144,18 +152,8 @@ class Measurements:
         return learn_support_statistics(self.estimates.secondary[indices].numpy())
 
     def path_prior(self, support: tuple[str, ...]) -> PathPrior | None:
-        """What the support's true paths have in common; of the ears as they were measured, not of variants. None of
-        a single ear."""
-        pairs = [pair for pair in self.pairs if pair.listener in support and pair.condition == "original"]
-        return (
-            None
-            if len(pairs) < 2
-            else learn_path_prior(
-                [pair.primary for pair in pairs],
-                [pair.secondary for pair in pairs],
-                [pair.listener for pair in pairs],
-            )
-        )
+        """`learn_prior` of the support."""
+        return learn_prior([pair for pair in self.pairs if pair.listener in support])
 
     def _varied_estimates(self, seed: int, number: int, pairs: list[PathPair]) -> PathEstimate:
         """Another calibration of the support: one to five of the probes, one of three windows, a take of 1 to 6.5
@@ -167,30 +165,56 @@ class Measurements:
         n_samples = round(rng.uniform(*VARIED_TAKE_S) * SAMPLE_RATE_HZ)
         snr_db = float(rng.uniform(*VARIED_SNR_DB)) if rng.random() < NOISY_SHARE else None
         return _calibrated(
-            self.dataset, self.noise, tuple(pairs), window, self.regularisation, probes, snr_db, n_samples, number
+            self.dataset,
+            pairs,
+            self.priors,
+            noise_set=self.noise,
+            window=window,
+            probes=probes,
+            regularisation=self.regularisation,
+            snr_db=snr_db,
+            n_samples=n_samples,
+            seed=number,
         )
 
 
+def learn_prior(pairs: Sequence[PathPair]) -> PathPrior | None:
+    """What the true paths of these listeners have in common; of the ears as they were measured, not of variants.
+    None of a single ear."""
+    originals = [pair for pair in pairs if pair.condition == "original"]
+    if len(originals) < 2:
+        return None
+    return learn_path_prior(
+        [pair.primary for pair in originals],
+        [pair.secondary for pair in originals],
+        [pair.listener for pair in originals],
+    )
+
+
+def priors_of_others(pairs: Sequence[PathPair]) -> dict[str, PathPrior]:
+    """For each listener what the others have in common: a training calibration must not know its own paths.
+
+    Raises DatasetError for fewer than two ears of others.
+    """
+    priors = {}
+    for listener in dict.fromkeys(pair.listener for pair in pairs):
+        prior = learn_prior([pair for pair in pairs if pair.listener != listener])
+        if prior is None:
+            raise DatasetError(f"path prior: found no two ears beside {listener}'s, expected at least two")
+        priors[listener] = prior
+    return priors
+
+
 def _calibrated(
-    dataset: PathDataset,
-    noise: NoiseSet,
-    pairs: tuple[PathPair, ...],
-    window: int,
-    regularisation: float,
-    probes: tuple[int, ...] | None,
-    snr_db: float | None,
-    n_samples: int = LAST_SAMPLE,
-    seed: int = 0,
+    dataset: PathDataset, pairs: Sequence[PathPair], priors: Mapping[str, PathPrior] | None, **options: Any
 ) -> PathEstimate:
-    return simulate_calibration(
-        pairs,
-        noise,
-        window=window,
-        probes=probes,
-        primary_taps=dataset.primary_taps,
-        secondary_taps=dataset.secondary_taps,
-        regularisation=regularisation,
-        snr_db=snr_db,
-        n_samples=n_samples,
-        seed=seed,
+    """Each pair's calibration under its listener's prior; options of `simulate_calibration`."""
+    options |= {"primary_taps": dataset.primary_taps, "secondary_taps": dataset.secondary_taps}
+    if priors is None:
+        return simulate_calibration(pairs, **options)
+    return PathEstimate.joined(
+        [
+            simulate_calibration(list(own), prior=priors[listener], **options)
+            for listener, own in groupby(pairs, key=lambda pair: pair.listener)
+        ]
     )

@@ -97,6 +97,7 @@ def as_options(request: argparse.Namespace, record: dict[str, object]) -> Option
             "protocol": record["protocol"],
             "window": record["window"],
             "regularisation": record["regularisation"],
+            "calibration": record["calibration"],
             "conditions": record["conditions"],
             "n_splits": 1,
             "support": record["support"],

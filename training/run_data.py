@@ -17,11 +17,12 @@ import torch
 from pydantic import BaseModel, ConfigDict
 
 from model_store.store import ModelStore
+from synthesis.path_prior import PathPrior
 from training.config import TrainingConfig
 from training.datasets import open_dataset
 from training.datasets.noise import NoiseSet, read_noise, simulated_noise
 from training.datasets.splits import Split, make_splits, with_recordings
-from training.measurements import Measurements
+from training.measurements import Measurements, learn_prior, priors_of_others
 from training.methods import GENERATORS, Recipe
 from training.probes import query_noises, query_probes, support_noises
 from training.run_folder import RunFolder, device_name
@@ -46,6 +47,7 @@ class Options(BaseModel):
     protocol: Protocol = "by-person"
     window: int
     regularisation: float
+    calibration: Literal["paper", "prior"] = "paper"
     conditions: Literal["original", "all"]
     n_splits: int
     support: int | None
@@ -84,11 +86,11 @@ class RunData:
 
     @cached_property
     def measurements(self) -> Measurements:
-        """Every ear's simulated calibration with every recording."""
-        if self.options.protocol == "by-person":
-            return self._calibrate(self.dataset.listeners, self.noise)
-        recordings = self.noise.names[: self.noise.n_recordings]
-        return self._calibrate(self.dataset.listeners, support_noises(self.noise, recordings, SPLIT_SEED))
+        """Every ear's simulated calibration with every recording, each listener under the others' prior or none."""
+        listeners, noise = self.dataset.listeners, self.noise
+        if self.options.protocol == "by-recording":
+            noise = support_noises(noise, noise.names[: noise.n_recordings], SPLIT_SEED)
+        return self._calibrate(listeners, noise, priors=self._support_priors(listeners))
 
     def support_measurements(self, split: Split) -> Measurements:
         """What a split's training may know; by-person, only its support's part of it is read."""
@@ -104,25 +106,41 @@ class RunData:
 
     def _of_split(self, split: Split) -> tuple[Measurements, list[Measurements], TimeDomainScore]:
         """Support, query and score; the latest split's are kept."""
-        if self.options.protocol == "by-person":
+        is_paper_s = self.options.protocol == "by-person" and self.options.calibration == "paper"
+        if is_paper_s:
             return self.measurements, [self.measurements], self.score_of_all
         if self._latest_split is None or self._latest_split[0] != split:
-            known = support_noises(self.noise, split.support_recordings, split.index)
-            support = self._calibrate(split.support, known)
-            asked = [
-                self._calibrate(
-                    self.queries(split),
-                    probe.noises,
-                    conditions="original",
-                    psd=support.reference_psd,
-                    probe=probe.name,
-                    snr_db=probe.snr_db,
-                )
-                for probe in query_probes(self.noise, split)
-            ]
-            score = TimeDomainScore(query_noises(self.noise, split))
-            self._latest_split = split, (support, asked, score)
+            self._latest_split = split, self._calibrate_split(split)
         return self._latest_split[1]
+
+    def _calibrate_split(self, split: Split) -> tuple[Measurements, list[Measurements], TimeDomainScore]:
+        """By recording, or under priors: these differ from split to split."""
+        queries, priors = self.queries(split), self._support_priors(split.support)
+        of_support = None if priors is None else learn_prior(self.dataset.of(split.support))
+        known = None if of_support is None else dict.fromkeys(queries, of_support)
+        if self.options.protocol == "by-person":
+            support = self._calibrate(split.support, self.noise, priors=priors)
+            asked = [self._calibrate(queries, self.noise, psd=support.reference_psd, priors=known)]
+            return support, asked, self.score_of_all
+        noises = support_noises(self.noise, split.support_recordings, split.index)
+        support = self._calibrate(split.support, noises, priors=priors)
+        asked = [
+            self._calibrate(
+                queries,
+                probe.noises,
+                conditions="original",
+                psd=support.reference_psd,
+                probe=probe.name,
+                snr_db=probe.snr_db,
+                priors=known,
+            )
+            for probe in query_probes(self.noise, split)
+        ]
+        return support, asked, TimeDomainScore(query_noises(self.noise, split))
+
+    def _support_priors(self, listeners: tuple[str, ...]) -> dict[str, PathPrior] | None:
+        """For each listener the prior of the others; None for the paper's calibration."""
+        return None if self.options.calibration == "paper" else priors_of_others(self.dataset.of(listeners))
 
     def _calibrate(
         self, listeners: tuple[str, ...], noise: NoiseSet, *, conditions: str | None = None, **others: Any
@@ -153,6 +171,7 @@ class RunData:
             "protocol": options.protocol,
             "window": options.window,
             "regularisation": options.regularisation,
+            "calibration": options.calibration,
             "conditions": options.conditions,
             "support": options.support,
             "updates": options.updates,
@@ -172,6 +191,7 @@ class RunData:
         return recipe.configuration(
             window=options.window,
             regularisation=options.regularisation,
+            calibration=options.calibration,
             n_updates=options.updates or (QUICK_UPDATES[recipe.kind] if options.quick else None),
             conditions="original" if options.conditions == "original" else None,
         )

@@ -147,6 +147,7 @@ def as_options(request: argparse.Namespace) -> Options:
         protocol=request.protocol,
         window=own.window,
         regularisation=own.regularisation,
+        calibration=request.calibration or ("paper" if request.protocol == "by-person" else "prior"),
         conditions=conditions,
         n_splits=request.splits,
         support=request.support,
@@ -225,6 +226,12 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         "--regularisation",
         type=float,
         help="regularisation of the calibration, relative to the maximum of the reference autospectrum",
+    )
+    add(
+        "--calibration",
+        choices=("paper", "prior"),
+        help="regularised as in the paper, or under the prior of the support's listeners (default: paper, or prior "
+        "by recording)",
     )
     add(
         "--conditions",

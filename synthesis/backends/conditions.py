@@ -28,9 +28,12 @@ from synthesis.backends.base import (
 from synthesis.errors import InvalidOption, SynthesisError
 from synthesis.feedback import closed_loop_secondary, judge_loop, loop_gain, with_margins, worst_loop
 from synthesis.latency import with_latency
+from synthesis.path_prior import PathPrior
 from synthesis.prediction import ConditionPrediction
+from synthesis.unheard_bins import fill_unheard
 
 Answer = TypeVar("Answer")
+Kind = TypeVar("Kind", bound=Condition)
 Filter = tuple[Float32, RefinementRecord, dict[str, float]]
 """Taps, their updates and the times of the stages."""
 
@@ -39,21 +42,44 @@ LARGEST = ("max_gain_db", "control_rms")
 
 
 class ConditionsBackend:
-    """The part of a `Backend` that handles what is not plain; a backend derives from it."""
+    """The part of a `Backend` that handles what is not plain, and bins that say nothing; a backend derives from it.
+
+    path_prior: the model's; set by the backend.
+    """
+
+    path_prior: PathPrior | None = None
 
     def design(self, inputs: Sequence[DesignInput], options: DesignOptions) -> list[Design | SynthesisError]:
         """As `Backend.design`."""
+        inputs = self._heard(inputs)
         return _each(
             inputs, lambda plain: self._design(plain, options), lambda n: self._design_joined(inputs[n], options)
         )
 
     def predict(self, inputs: Sequence[DesignInput], taps: Sequence[Float32]) -> list[Prediction | SynthesisError]:
         """As `Backend.predict`."""
-        return self._predict_all(inputs, taps, self._predict)
+        return self._predict_all(self._heard(inputs), taps, self._predict)
 
     def evaluate(self, inputs: Sequence[DesignInput], taps: Sequence[Float32]) -> list[Prediction | SynthesisError]:
         """As `Backend.evaluate`."""
         return self._predict_all(inputs, taps, self._evaluate)
+
+    def _heard(self, inputs: Sequence[DesignInput]) -> Sequence[DesignInput]:
+        """The ears with measured paths that `fill_unheard` has completed."""
+        prior = self.path_prior
+        if prior is None:
+            return inputs
+
+        def complete(condition: Kind) -> Kind:
+            primary, secondary = fill_unheard(condition.primary, condition.secondary, prior)
+            if primary is condition.primary and secondary is condition.secondary:
+                return condition
+            return replace(condition, primary=primary, secondary=secondary)
+
+        return [
+            replace(complete(ear), others=tuple(map(complete, ear.others))) if ear.others else complete(ear)
+            for ear in inputs
+        ]
 
     def _design(self, inputs: Sequence[DesignInput], options: DesignOptions) -> list[Design | SynthesisError]:
         """Of plain ears."""

@@ -74,7 +74,9 @@ def opened_once() -> Iterator[None]:
 
     def calibrated(dataset, noise, **options):
         names = tuple(pair.name for pair in dataset.pairs)
-        key = dataset.fingerprint, names, noise.fingerprint, *sorted(options.items())
+        priors = options.get("priors") or {}
+        by_value = options | {"priors": tuple((name, each.primary.mean[100]) for name, each in priors.items())}
+        key = dataset.fingerprint, names, noise.fingerprint, *sorted(by_value.items())
         if key not in known:
             known[key] = calibrate(dataset, noise, **options)
         return known[key]

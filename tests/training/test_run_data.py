@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import pytest
@@ -11,19 +12,28 @@ from training import run_data
 from training.datasets.noise import NoiseSet, simulated_noise
 from training.datasets.path_pairs import PathDataset
 from training.datasets.simulated import simulate_listeners
+from training.measurements import learn_prior
 from training.methods import GENERATORS, objective
 from training.run_data import Options, RunData
+from training.simulated_calibration import simulate_calibration
 
 CPU = torch.device("cpu")
 N_LISTENERS = 4
 
 
-def opened(monkeypatch: pytest.MonkeyPatch, dataset: PathDataset, noise: NoiseSet, folder: Path) -> RunData:
+def opened(
+    monkeypatch: pytest.MonkeyPatch,
+    dataset: PathDataset,
+    noise: NoiseSet,
+    folder: Path,
+    protocol: Literal["by-person", "by-recording"] = "by-recording",
+) -> RunData:
     monkeypatch.setattr(run_data, "open_dataset", lambda *_: dataset)
     monkeypatch.setattr(run_data, "simulated_noise", lambda: noise)
     options = Options(
-        dataset="simulated", data=None, noise=None, protocol="by-recording", window=4096, regularisation=1e-6,
-        conditions="original", n_splits=2, support=2, updates=2, quick=True, device="cpu", store=folder, out=folder,
+        dataset="simulated", data=None, noise=None, protocol=protocol, window=4096, regularisation=1e-6,
+        calibration="prior", conditions="original", n_splits=2, support=2, updates=2, quick=True, device="cpu",
+        store=folder, out=folder,
     )  # fmt: skip
     return RunData(options)
 
@@ -110,3 +120,24 @@ def test_splits_of_one_run_differ_in_both_and_cover_every_recording(
         for asked in data.query_measurements(split):
             assert {pair.listener for pair in asked.pairs} <= set(split.query)
             assert torch.equal(asked.reference_psd, support.reference_psd)
+
+
+def test_a_calibration_under_a_prior_knows_other_support_listeners_alone(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """By person too: each support ear under its fellows' prior, each held-out ear under the whole support's."""
+    dataset, noise = simulate_listeners(N_LISTENERS), simulated_noise(0)
+    data = opened(monkeypatch, dataset, noise, tmp_path, "by-person")
+    split = data.splits[0]
+    support, (asked,) = data.support_measurements(split), data.query_measurements(split)
+    for measurements, known in ((support, split.support[1:]), (asked, split.support)):
+        pair = measurements.pairs[0]
+        prior = learn_prior(dataset.of(known))
+        expected = simulate_calibration([pair], noise, window=4096, prior=prior)
+        # Several pairs at once are summed in another order.
+        torch.testing.assert_close(measurements.estimates.primary[0], expected.primary[0], rtol=0, atol=1e-9)
+        assert expected.secondary_variance is not None
+        assert measurements.estimates.secondary_variance is not None
+        found = measurements.estimates.secondary_variance[0]
+        torch.testing.assert_close(found, expected.secondary_variance[0], rtol=1e-6, atol=0)
+    assert torch.equal(asked.reference_psd, support.reference_psd)

@@ -52,6 +52,7 @@ class CpuBackend(ConditionsBackend):
         """Loads the core and hands it a copy of the model. Raises RuntimeError where the core cannot be loaded."""
         self._core = core()
         self._band_uncertainty = parameters.band_uncertainty
+        self.path_prior = parameters.path_prior
         given, arrays = core_parameters(parameters)
         self._model = self._core.prime_model_create(byref(given))
         del arrays  # which `given` points into
