@@ -25,6 +25,7 @@ dB of signal to noise, T and r from the other persons.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Literal
 
@@ -149,7 +150,18 @@ _MISSING = 1 - np.concatenate(
 )
 """1 - c of a secondary path 1 dB louder, 1 dB quieter, one sample later and one earlier: complex [4, 31]."""
 
-_NR, _AMP, _LOW, _HIGH = (columns(bands) for bands in (NR_BANDS, AMP_BANDS, LOW_BANDS, HIGH_BANDS))
+_MISSING_POWER = (_MISSING * _MISSING.conj()).real
+_LOG_LENGTHS = np.log2(RESPONSE_LENGTHS)
+_TINY = float(np.finfo(np.float64).tiny)
+
+
+def _membership(bands: tuple[int, ...]) -> Real:
+    return np.isin(WIDE_BANDS, bands).astype(float)
+
+
+_NR_MEAN, _AMP_MEAN = (_membership(bands) / len(bands) for bands in (NR_BANDS, AMP_BANDS))
+_LEVELS = np.stack((_membership(LOW_BANDS), _membership(HIGH_BANDS), np.ones(len(WIDE_BANDS)), _A_WEIGHT), axis=-1)
+"""Weights of the bands in four levels: below and above the scored bands, overall and A-weighted."""
 
 
 @np.errstate(all="ignore")  # what is not finite is refused at the end
@@ -178,41 +190,40 @@ def predict(
             unknown = np.minimum(COHERENCE_SHARE * unexplained, MODEL_BOUND * unknown)
             interval_db = INTERVAL_DB["coherence"]
     cross = in_phase + 1j * quadrature
-    off = residual + 2 * (_MISSING * cross).real + (_MISSING * _MISSING.conj()).real * control
+    off = residual + 2 * (_MISSING * cross).real + _MISSING_POWER * control
     typical = NATURAL_SPREAD * learned[0] * disturbance
 
     # Rows: as predicted; the four errors of the secondary path; what measuring better could reach. A tail stays
     # however it is measured.
-    before = np.repeat((disturbance + unknown)[None], 6, 0)
-    after = np.repeat((residual + unknown + of_control)[None], 6, 0)
-    after[1:5] += np.maximum(off, 0) - residual
+    powers = np.empty((2, 6, len(WIDE_BANDS)))
+    powers[0], powers[1] = disturbance + unknown, residual + (unknown + of_control)
+    powers[1, 1:5] += np.maximum(off, 0) - residual
     natural = unknown if uncertainty is not None else np.minimum(unknown, typical)
-    before[5], after[5] = disturbance + natural, residual + natural
-    floor = max(SILENCE * before[0].max(), float(np.finfo(np.float64).tiny))
-    before += floor
-    after += floor
-    reduction = _level_db(before / after)
-    mean = reduction[:, _NR].mean(-1)
-    bands, before, after = reduction[0], before[0], after[0]
-
-    def change_db(chosen: slice) -> float:
-        return float(_level_db(after[chosen].sum() / before[chosen].sum()))
+    powers[:, 5] = disturbance + natural, residual + natural
+    powers += max(SILENCE * float(powers[0, 0].max()), _TINY)
+    before, after = powers
+    reduction = 10 * np.log10(np.maximum(before / after, _TINY))
+    bands = reduction[0]
+    mean, louder = (reduction @ _NR_MEAN).tolist(), np.maximum(-bands, 0)
+    low, high, overall, weighted = (
+        _level_db(x, y) for x, y in zip(*(powers[:, 0] @ _LEVELS).tolist(), strict=True)
+    )
 
     found = Prediction(
         basis="coherence" if is_true or has_coherence or uncertainty is not None else "model",
         band_reduction_db=bands.astype(np.float32),
-        mean_noise_reduction_db=float(mean[0]),
-        interval_db=float(interval_db),
-        amplification_db=float(np.maximum(-bands[_AMP], 0).mean()),
-        wide_amplification_db=float(np.maximum(-bands, 0).mean()),
-        out_of_band_low_db=change_db(_LOW),
-        out_of_band_high_db=change_db(_HIGH),
-        level_reduction_db=float(_level_db(before.sum() / after.sum())),
-        a_weighted_level_reduction_db=float(_level_db(_A_WEIGHT @ before / (_A_WEIGHT @ after))),
-        gain_sensitivity_db=float(mean[0] - mean[1:3].min()),
-        delay_sensitivity_db=float(mean[0] - mean[3:5].min()),
-        uncertainty_cost_db=max(float(mean[5] - mean[0]), 0.0),
-        max_gain_db=float(_level_db(sums[-3])),
+        mean_noise_reduction_db=mean[0],
+        interval_db=interval_db,
+        amplification_db=float(louder @ _AMP_MEAN),
+        wide_amplification_db=float(louder.mean()),
+        out_of_band_low_db=-low,
+        out_of_band_high_db=-high,
+        level_reduction_db=overall,
+        a_weighted_level_reduction_db=weighted,
+        gain_sensitivity_db=mean[0] - min(mean[1:3]),
+        delay_sensitivity_db=mean[0] - min(mean[3:5]),
+        uncertainty_cost_db=max(mean[5] - mean[0], 0.0),
+        max_gain_db=_level_db(float(sums[-3]), 1.0),
         control_rms=float(np.sqrt(sums[-2])),
     )
     return found if np.isfinite(sums).all() and np.isfinite(bands).all() else not_finite()
@@ -224,16 +235,17 @@ def expected_uncertainty(disturbance: Real, late: Real, n_samples: float, learne
     disturbance, late: powers [31]; n_samples: length of the primary response. learned: as in `predict`.
     """
     typical, per_share = learned
-    exponent = 0.5 * np.clip(np.log2(max(n_samples, 1) / LATE_FROM_SAMPLES), 0, 1)
-    share = late / np.maximum(disturbance, np.finfo(np.float64).tiny)
-    seen = np.clip(per_share * share, typical / PLAUSIBLE_RANGE, typical * PLAUSIBLE_RANGE)
+    exponent = 0.5 * min(max(math.log2(max(n_samples, 1) / LATE_FROM_SAMPLES), 0), 1)
+    share = late / np.maximum(disturbance, _TINY)
+    seen = per_share * share / np.maximum(typical, _TINY)
+    seen = np.minimum(np.maximum(seen, 1 / PLAUSIBLE_RANGE), PLAUSIBLE_RANGE)
     raised = 10 ** (_at_length(n_samples, CUT_DB) / 10)
-    expected: Real = raised * typical ** (1 - exponent) * seen**exponent
+    expected: Real = raised * typical * seen**exponent
     return expected
 
 
 def _at_length(n_samples: float, values: tuple[float, ...]) -> float:
-    return float(np.interp(np.log2(max(n_samples, 1)), np.log2(RESPONSE_LENGTHS), values))
+    return float(np.interp(math.log2(max(n_samples, 1)), _LOG_LENGTHS, values))
 
 
 def not_finite() -> NonFiniteFilter:
@@ -244,6 +256,7 @@ def not_finite() -> NonFiniteFilter:
     )
 
 
-def _level_db(ratio: Real) -> Real:
-    level: Real = 10 * np.log10(np.maximum(ratio, np.finfo(np.float64).tiny))
-    return level
+def _level_db(power: float, reference: float) -> float:
+    """Of one power over another; NaN stays NaN."""
+    ratio = power / reference if reference else math.nan
+    return 10 * math.log10(max(ratio, _TINY)) if math.isfinite(ratio) else math.nan
