@@ -20,12 +20,16 @@ from random import Random
 from statistics import median
 from typing import NamedTuple
 
+import numpy as np
+
 from benchmarks.reliability.attacks import ODD_ACCEPT, empty_items, wav_of_empty_chunks
 from benchmarks.reliability.command import Outcome, counted, run_command
 from benchmarks.reliability.service_process import Target, target_for
 from benchmarks.reliability.traffic import PATIENT, Connection, design_request, is_filter, request
 from model_store.golden import GoldenCase
 from model_store.store import ModelStore
+from service.api.binary_codec import encode_conditions
+from service.api.resampling import PathsOfCondition
 from synthesis.backends.methods import STARTS
 
 SAMPLE_EVERY, MIN_SAMPLES = 10_000, 20
@@ -56,6 +60,7 @@ def kinds(golden: GoldenCase) -> dict[str, Kind]:
         "ratio_base": design("/refine?k=1&method=ratio_base", 200, 1),
         **{name: design(f"/refine?k=1&method={name}", 200, 2) for name in STARTS},
         "wmmse": design("/refine?k=1&method=wmmse", 200, 1),
+        "conditions": Kind(_conditions_request(golden), 200, 2),
         "k out of range": design("/refine?k=99", 422, 8),
         "unknown model": design("/synthesize?model=nobody", 404, 6),
         "wrong checksum": Kind(corrupt, 400, 6),
@@ -63,6 +68,19 @@ def kinds(golden: GoldenCase) -> dict[str, Kind]:
         "WAV of empty chunks": Kind(request("POST", "/calibrate", wav_of_empty_chunks(2_000), json_type), 422, 1),
         "odd Accept": Kind(request("GET", "/metrics", headers={"Accept": ODD_ACCEPT}), 200, 1),
     }
+
+
+def _conditions_request(golden: GoldenCase) -> bytes:
+    """Three conditions, each left out in turn, with a latency and a feedback path."""
+    primary, secondary = np.asarray(golden.primary), np.asarray(golden.secondary)
+    conditions = [
+        PathsOfCondition(primary, gain * secondary, None, np.float32(0.01) * secondary, weight)
+        for gain, weight in ((np.float32(1), 2.0), (np.float32(0.8), 1.0), (np.float32(1.2), 1.0))
+    ]
+    binary = "application/octet-stream"
+    headers = {"Content-Type": binary, "Accept": binary, **PATIENT}
+    options = "?k=1&leave_one_out=true&latency_samples=1.5"
+    return request("POST", "/refine" + options, encode_conditions(conditions), headers)
 
 
 @dataclass
