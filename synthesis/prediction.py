@@ -65,8 +65,8 @@ RESPONSE_LENGTHS = (512, 1024, 2048, 4096, 8192)
 CUT_DB = (4.0, 3.2, 2.3, 2.3, -0.6)
 """What the model's expectation is raised by, for responses of these lengths; between them over log length."""
 
-INTERVAL_DB = {"uncertainty": 1.0, "coherence": 2.6}
-MODEL_INTERVAL_DB = (5.3, 5.7, 6.3, 3.4, 3.3)
+INTERVAL_DB = {"uncertainty": 1.0, "coherence": 2.75}
+MODEL_INTERVAL_DB = (5.4, 6.1, 6.5, 3.4, 3.3)
 """Nine in ten predictions lie within these of the true mean noise reduction; the model's for RESPONSE_LENGTHS."""
 
 NATURAL_SPREAD = 2.0
