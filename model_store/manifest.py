@@ -117,8 +117,9 @@ class Manifest(_Frozen):
         training: the training's configuration, as plain JSON.
         data_fingerprint: SHA-256 over the data files read, 64 hexadecimal digits, with or without ``sha256:``.
         scores: see `Scores`.
-        support_statistics: what the support's secondary paths have in common, for verdicts on calibrations. None
-            for a model that was published without; it is not written then, so that older manifests stay whole.
+        support_traits: what the support's paths have in common, by which others' are judged. None for a model that
+            was published without; it is not written then, so that older manifests stay whole.
+        support_statistics: of models of before; read so that their manifests stay whole, but not used.
         licence, attribution: of the data, as its owners ask for.
         files: *store*; digest of every tensor file.
     """
@@ -136,7 +137,8 @@ class Manifest(_Frozen):
     training: dict[str, JsonValue]
     data_fingerprint: Annotated[str, Field(pattern=r"^(sha256:)?[0-9a-f]{64}$")]
     scores: Scores = Scores()
-    support_statistics: SupportStatistics | None = None
+    support_statistics: dict[str, JsonValue] | None = None
+    support_traits: SupportStatistics | None = None
     licence: Text
     attribution: Text
     files: dict[str, Sha256] = {}
@@ -177,7 +179,7 @@ class Manifest(_Frozen):
 
         Raises ValueError if `training` holds NaN or an infinity, which JSON cannot say.
         """
-        unwritten = {"support_statistics"} if self.support_statistics is None else None
+        unwritten = {each for each in ("support_statistics", "support_traits") if getattr(self, each) is None}
         plain = self.model_dump(mode="json", exclude=unwritten)
         return (json.dumps(plain, indent=2, ensure_ascii=False, allow_nan=False) + "\n").encode()
 

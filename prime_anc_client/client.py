@@ -295,7 +295,7 @@ class Client:
     ) -> Calibration:
         """Estimate an ear's paths from 2 to 64 takes, at least one with gain 0 and one without, and judge them.
 
-        model: whose support listeners polarity and leak are compared with. sign: of the signal chain that played
+        model: whose support listeners the paths are compared with. sign: of the signal chain that played
         the gain. n_windows: windows of 8192 samples used of each take, 1 to 64. A calibration that did not pass is
         returned too: check its verdict before using it. Raises ValueError for signals of a wrong shape, and
         ClientError.

@@ -19,8 +19,9 @@ which in general is neither causal nor bounded. A filter is designed in five ste
 `backends` runs them behind one interface of NumPy arrays: `reference` (this code), `cpu`, `cuda`. The rest is in
 NumPy: `path_estimation` turns recordings into paths (Eqs. 1-2), by what listeners' paths have in common
 (`path_prior`); `unheard_bins` completes paths that came without recordings; `denoising` removes measurement noise
-from a secondary path; `calibration` and `calibration_verdict` state how far the paths can be trusted, compared with
-the `support_statistics` of a model. `wiener` is the least-squares reference (Eq. 7).
+from a secondary path; `calibration` and `calibration_verdict` state how far the paths can be trusted, and
+`plausibility` which mistake explains paths that are unlike those of a model's support (`support_statistics`).
+`wiener` is the least-squares reference (Eq. 7).
 
 Symbols: P, S, W: spectra; p, s, w: impulse responses; A: a magnitude; u: a unit phase; k: a Fourier bin; b or n: a
 one-third-octave band; w_k: reference power in bin k.

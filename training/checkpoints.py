@@ -50,7 +50,7 @@ def make_checkpoint(
         support=support,
         training=data.configuration(recipe).model_dump(mode="json"),
         data_fingerprint=dataset.fingerprint,
-        support_statistics=measurements.support_statistics(support),
+        support_traits=measurements.support_statistics(support),
         licence=dataset.licence,
         attribution=dataset.attribution,
     )

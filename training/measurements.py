@@ -147,9 +147,11 @@ class Measurements:
         )
 
     def support_statistics(self, support: tuple[str, ...]) -> SupportStatistics:
-        """What the support's secondary paths have in common; of the ears as they were measured, not of variants."""
+        """What the support's paths have in common; of the ears as they were measured, not of variants."""
         indices = [i for i in self.indices(support) if self.pairs[i].condition == "original"]
-        return learn_support_statistics(self.estimates.secondary[indices].numpy())
+        return learn_support_statistics(
+            self.estimates.primary[indices].numpy(), self.estimates.secondary[indices].numpy()
+        )
 
     def path_prior(self, support: tuple[str, ...]) -> PathPrior | None:
         """`learn_prior` of the support."""

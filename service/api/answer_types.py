@@ -429,6 +429,8 @@ class Finding(TypedDict):
 
     code: Annotated[str, WithJsonSchema({"enum": list(REASONS)})]
     detail: str
+    formerly: NotRequired[str]
+    """What the code was called in the version before."""
 
 
 @_documented
@@ -439,10 +441,14 @@ class VerdictFigures(TypedDict):
     """Largest share of a signal's samples at its extremes."""
     lead_samples: float
     """Delay of the primary path minus that of the secondary path, samples."""
-    polarity: float | None
-    """Agreement of the secondary path's phase with the support's, -1 to 1; negative: reversed."""
-    low_level_db: float | None
-    """Low-frequency level of the secondary path relative to the support's, dB."""
+    noise_cost_db: float
+    """Noise reduction that noise in the estimated paths costs, dB."""
+    level_db: float | None
+    """Level of the secondary path relative to the support's, dB."""
+    delay_samples: float | None
+    """Delay of the secondary path relative to the support's, samples."""
+    distance: float | None
+    """How unlike the support's the paths are: 3 to 140 for measured ears."""
     tail_db: float
     """Energy in the last eighth of the secondary path relative to its total, dB."""
     window: int
@@ -461,7 +467,7 @@ class Verdict(TypedDict):
     not_judged: list[Finding]
     """Checks that were not possible, and why."""
     model: Model
-    """The model whose support listeners polarity and leak were compared with."""
+    """The model whose support listeners the paths were compared with."""
     figures: VerdictFigures
 
 

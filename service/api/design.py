@@ -62,7 +62,12 @@ class DesignRequest:
     def with_warnings(self, answer: DesignAnswer) -> Answered:
         """The engine's answer with the request's sign and the warnings."""
         warnings = collect_warnings(
-            self.sent, self.input, answer.design.prediction, answer.replaced_because, answer.design.ceiling_cost_db
+            self.sent,
+            self.input,
+            answer.design.prediction,
+            answer.replaced_because,
+            answer.design.ceiling_cost_db,
+            answer.implausible,
         )
         return Answered(answer, self.sign, warnings)
 
@@ -280,7 +285,7 @@ async def evaluate(request: Request) -> Response:
     (answer,) = await service.engine.evaluate(read.model, [used], [taps], admitted.due, disconnected)
     if isinstance(answer, SynthesisError):
         raise answer
-    warnings = collect_warnings(sent, used, answer.prediction)
+    warnings = collect_warnings(sent, used, answer.prediction, implausible=answer.implausible)
     content, times = answers.evaluation_json(answer.prediction, warnings, answer.times_ms, watch)
     service.observe_times(times)
     return Response(content, headers={"Server-Timing": answers.server_timing(times)}, media_type=JSON)

@@ -11,6 +11,7 @@ from service.engine.types import Replaced
 from synthesis.backends.base import DesignInput, Prediction
 from synthesis.conventions import N_BINS
 from synthesis.octave_bands import AMP_BANDS, WIDE_BANDS, nominal_hz
+from synthesis.plausibility import PLAUSIBILITY, Finding
 from synthesis.prediction import HIGH_BANDS, LOW_BANDS
 
 WARNINGS = {
@@ -28,6 +29,7 @@ WARNINGS = {
     "1 dB.",
     "out_of_band_louder": "The former name of `outer_band_louder`, sent beside it.",
     "little_noise_reduction": "The predicted mean noise reduction is below 3 dB.",
+    **PLAUSIBILITY,
 }
 """Meaning of each code."""
 
@@ -48,11 +50,12 @@ def collect_warnings(
     prediction: Prediction,
     replaced: Replaced | None = None,
     ceiling_cost_db: float | None = None,
+    implausible: Sequence[Finding] = (),
 ) -> list[dict[str, str]]:
     """Warnings on a design or an evaluation, in the order of WARNINGS.
 
     sent: all paths as sent. used: the same, resampled. replaced: why the Wiener filter replaced
-    the generator's, if it did. ceiling_cost_db: of the design.
+    the generator's, if it did. ceiling_cost_db: of the design. implausible: about the paths.
     """
     outer = _of_conditions(prediction, lambda each: _louder(each, LOW_BANDS + HIGH_BANDS))
     found: dict[str, str | None] = {
@@ -66,7 +69,8 @@ def collect_warnings(
         "out_of_band_louder": outer,
         "little_noise_reduction": _of_conditions(prediction, _little),
     }
-    return [{"code": code, "detail": detail} for code, detail in found.items() if detail is not None]
+    warnings = [{"code": code, "detail": detail} for code, detail in found.items() if detail is not None]
+    return warnings + [{"code": each.code, "detail": each.detail} for each in implausible]
 
 
 def _of_conditions(prediction: Prediction, find: Callable[[Prediction], str | None]) -> str | None:

@@ -17,14 +17,15 @@ from service.api.json_answers import BAND_CENTRE_HZ, model_document
 from service.calibration.takes import Recordings
 from synthesis.backends.base import Float32
 from synthesis.calibration import Calibration, calibrate
-from synthesis.calibration_verdict import Finding, Verdict, judge
+from synthesis.calibration_verdict import FORMER_CODES, Verdict, judge
 from synthesis.conventions import DESIGN_N_FFT, SAMPLE_RATE_HZ
 from synthesis.path_estimation import Take
+from synthesis.plausibility import Finding, SupportPrior
 
 
 @dataclass(frozen=True, eq=False)
 class JudgedCalibration:
-    """A calibration with its verdict. judged_by: whose support polarity and leak were judged against."""
+    """A calibration with its verdict. judged_by: whose support the paths were compared with."""
 
     calibration: Calibration
     verdict: Verdict
@@ -56,11 +57,13 @@ def calibrate_recordings(asked: Recordings, store: ModelStore, default_model: st
     """Estimate and judge; takes some tenths of a second. Raises as `calibrate` and `ModelStore.load` do."""
     version = store.resolve(default_model if asked.model is None else asked.model)
     checkpoint = store.load(str(version))
+    traits = checkpoint.manifest.support_traits
     # Where the chain's sign is plus, a gain g plays what the convention calls -g.
     direction = 1.0 if asked.sign == "minus" else -1.0
     takes = [Take(direction * take.gain, take.x, take.e) for take in asked.takes]
     calibration = calibrate(takes, asked.n_windows, prior=checkpoint.parameters.path_prior)
-    return JudgedCalibration(calibration, judge(calibration, checkpoint.manifest.support_statistics), version)
+    verdict = judge(calibration, None if traits is None else SupportPrior(traits))
+    return JudgedCalibration(calibration, verdict, version)
 
 
 def as_json(judged: JudgedCalibration, asked: Recordings) -> bytes:
@@ -96,7 +99,7 @@ def as_binary(judged: JudgedCalibration) -> tuple[bytes, dict[str, str]]:
 
 def verdict_document(judged: JudgedCalibration) -> dict[str, Any]:
     """The `verdict` of an answer."""
-    calibration, verdict = judged.calibration, judged.verdict
+    calibration, verdict, compared = judged.calibration, judged.verdict, judged.verdict.explanation
     return {
         "passed": verdict.passed,
         "reasons": _findings(verdict.reasons),
@@ -105,8 +108,10 @@ def verdict_document(judged: JudgedCalibration) -> dict[str, Any]:
         "figures": {
             "clipped_share": calibration.clipped_share,
             "lead_samples": calibration.lead_samples,
-            "polarity": verdict.polarity,
-            "low_level_db": verdict.low_level_db,
+            "noise_cost_db": verdict.noise_cost_db,
+            "level_db": None if compared is None else compared.level_db,
+            "delay_samples": None if compared is None else compared.delay_samples,
+            "distance": None if compared is None else compared.distance,
             "tail_db": calibration.tail_db,
             "window": calibration.window,
             "n_frames": calibration.n_frames,
@@ -115,7 +120,9 @@ def verdict_document(judged: JudgedCalibration) -> dict[str, Any]:
 
 
 def _findings(findings: Sequence[Finding]) -> list[dict[str, str]]:
-    return [{"code": each.code, "detail": each.detail} for each in findings]
+    """Findings, with what a code was called in the version before."""
+    former = [{"formerly": FORMER_CODES[each.code]} if each.code in FORMER_CODES else {} for each in findings]
+    return [{"code": each.code, "detail": each.detail} | name for each, name in zip(findings, former, strict=True)]
 
 
 def _spectrum(response: Float32) -> dict[str, str]:

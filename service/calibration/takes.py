@@ -185,7 +185,7 @@ class CalibrationBody(BaseModel):
     sample_rate: RateField
     """Hz."""
     model: str | None = None
-    """Whose support polarity and leak are judged against: `name` or `name@version`; without it the default one."""
+    """Whose support the paths are compared with: `name` or `name@version`; without it the default one."""
     sign: Sign = "minus"
     """Of the signal chain that played the probe: `minus`: e = d - s * w * x."""
     n_windows: int | None = Field(None, ge=1, le=MAX_N_WINDOWS)

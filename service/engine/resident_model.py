@@ -13,6 +13,7 @@ from service.engine.wiener_fallback import FALLBACK_METHOD, WienerFallback, bett
 from synthesis.backends import create_backend
 from synthesis.backends.base import Design, DesignInput, DesignOptions, Float32
 from synthesis.errors import SynthesisError
+from synthesis.plausibility import Finding, SupportPrior, find_implausible
 from synthesis.profiles import MAX_UPDATES
 
 Answers = list[DesignAnswer | SynthesisError]
@@ -40,6 +41,8 @@ class ResidentModel:
         self.manifest = checkpoint.manifest
         self.parameters = checkpoint.parameters
         self.backend = create_backend(device, self.parameters, kernels=kernels)
+        traits = self.manifest.support_traits
+        self._support = None if traits is None else SupportPrior(traits)
         self._fallback = fallback
         self._golden = checkpoint.golden
         self.golden_input = self._golden.ear
@@ -78,6 +81,12 @@ class ResidentModel:
         One ear's fault is its own: its place holds the SynthesisError. times_ms are of the whole batch, with the
         second design where there was one.
         """
+        return [
+            each if isinstance(each, SynthesisError) else replace(each, implausible=self._implausible(ear))
+            for each, ear in zip(self._designed(inputs, options), inputs, strict=True)
+        ]
+
+    def _designed(self, inputs: Sequence[DesignInput], options: DesignOptions) -> Answers:
         designs = self.backend.design(inputs, options)
         answers = [self._answer(each, options.method, options) for each in designs]
         if options.method != "prime":
@@ -119,9 +128,18 @@ class ResidentModel:
         return [
             each
             if isinstance(each, SynthesisError)
-            else EvaluationAnswer(self.version, each, {"predict": spent_ms})
-            for each in predictions
+            else EvaluationAnswer(self.version, each, {"predict": spent_ms}, self._implausible(ear))
+            for each, (ear, _) in zip(predictions, ears, strict=True)
         ]
+
+    def _implausible(self, ear: DesignInput) -> tuple[Finding, ...]:
+        """Of each condition, with its label where there are several."""
+        found = []
+        for condition in ear.conditions:
+            label = f"{condition.label}: " if len(ear.conditions) > 1 else ""
+            for each in find_implausible(self._support, condition.primary, condition.secondary):
+                found.append(replace(each, detail=label + each.detail))
+        return tuple(found)
 
     def _answer(
         self,

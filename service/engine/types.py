@@ -8,6 +8,7 @@ from typing import Literal
 
 from model_store.store import ModelVersion
 from synthesis.backends.base import Design, Prediction
+from synthesis.plausibility import Finding
 
 Disconnected = Callable[[], Awaitable[object]]
 """Awaitable that returns when the client has disconnected."""
@@ -22,6 +23,7 @@ class DesignAnswer:
     method: method of the filter, `wmmse` if the Wiener fallback replaced the generator's. n_requested: requested
     number of updates. design: its `refinement.stopped` may also be `deadline`, if the deadline allowed only fewer
     updates; its `times_ms` include `queue`. replaced_because: why the fallback replaced the filter, if it did.
+    implausible: what is wrong with the paths beside those of the model's support.
     """
 
     model: ModelVersion
@@ -29,15 +31,20 @@ class DesignAnswer:
     n_requested: int
     design: Design
     replaced_because: Replaced | None = None
+    implausible: tuple[Finding, ...] = ()
 
 
 @dataclass(frozen=True, eq=False)
 class EvaluationAnswer:
-    """Predicted effect of a given filter; times_ms as in `Design`, with `queue`."""
+    """Predicted effect of a given filter.
+
+    times_ms as in `Design`, with `queue`; implausible as in `DesignAnswer`.
+    """
 
     model: ModelVersion
     prediction: Prediction
     times_ms: dict[str, float]
+    implausible: tuple[Finding, ...] = ()
 
 
 class Refused(Exception):

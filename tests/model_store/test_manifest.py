@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from model_store.manifest import Manifest, Scores, sha256
-from synthesis.support_statistics import Spread, SupportStatistics
+from synthesis.support_statistics import SupportStatistics
 from tests.model_store.cases import manifest
 
 plain = st.recursive(
@@ -51,15 +51,22 @@ def test_publishing_fills_in_the_stores_fields_alone() -> None:
     assert draft.version == 0
 
 
-def test_support_statistics_are_optional_and_absent_where_there_are_none() -> None:
+def test_support_traits_are_optional_and_absent_where_there_are_none() -> None:
     """A manifest from before they existed is read, and written again byte for byte."""
-    assert "support_statistics" not in json.loads(manifest().to_bytes())
-    statistics = SupportStatistics(30, -0.67, Spread(0.81, 0.04), Spread(7.2, 2.1), Spread(4.0, 0.0))
-    written = manifest(support_statistics=statistics)
-    assert json.loads(written.to_bytes())["support_statistics"]["low_level_db"] == {"mean": 7.2, "sd": 2.1}
-    assert Manifest.from_bytes(written.to_bytes()).support_statistics == statistics
-    with pytest.raises(ValidationError, match="support_statistics"):
-        manifest(support_statistics={"n_ears": 30})
+    assert "support_traits" not in json.loads(manifest().to_bytes())
+    statistics = SupportStatistics(30, 4, (0.5, -0.25), (1.0, 0.5, 2.0), (0.0, 0.125))
+    written = manifest(support_traits=statistics)
+    assert json.loads(written.to_bytes())["support_traits"]["covariance"] == [1.0, 0.5, 2.0]
+    assert Manifest.from_bytes(written.to_bytes()).support_traits == statistics
+    with pytest.raises(ValidationError, match="support_traits"):
+        manifest(support_traits={"n_ears": 30})
+
+
+def test_a_manifest_with_statistics_of_before_stays_whole() -> None:
+    before = {"n_ears": 30, "phase_rad": -0.67, "delay_samples": {"mean": 4.0, "sd": 0.0}}
+    written = manifest(support_statistics=before).to_bytes()
+    assert Manifest.from_bytes(written).to_bytes() == written
+    assert Manifest.from_bytes(written).support_traits is None
 
 
 def test_a_time_without_a_zone_is_refused() -> None:

@@ -1,25 +1,29 @@
-"""Twin of the secondary path's traits: plain NumPy over explicit frequencies, one ear at a time."""
+"""Twin of the paths' traits: plain NumPy over explicit frequencies, one band at a time."""
 
 import numpy as np
 
 N_FFT = 32_768
+SECONDARY_BANDS = [(17, 20), (20, 23), (23, 26), (26, 29), (29, 32), (32, 35), (35, 38)] + [
+    (n, n + 1) for n in range(38, 42)
+]
+PRIMARY_BANDS = [(17, 20), (20, 23), (23, 26)]
 
 
-def _hz(n: int, side: int) -> float:
-    return float(10 ** ((2 * n + side) / 20))
+def _lower_edge_hz(n: int) -> float:
+    return float(10 ** ((2 * n - 1) / 20))
 
 
-def traits(secondary: np.ndarray, delayed_samples: float = 0.0) -> tuple[float, float, complex]:
-    """(low_level_db, delay_samples, direction) of one response."""
+def traits(primary: np.ndarray, secondary: np.ndarray, advance: int = 0) -> np.ndarray:
+    """(ln |s_b|, arg s_b, ln |p_c|, arg p_c) of two responses."""
     f = np.arange(N_FFT // 2 + 1) * 48_000 / N_FFT
-    s = np.fft.rfft(secondary, N_FFT)
-
-    def level(low: float, high: float) -> float:
-        return float(10 * np.log10(np.mean(np.abs(s[(f >= low) & (f < high)]) ** 2)))
-
-    scored = np.fft.irfft(np.where((f >= _hz(17, -1)) & (f < _hz(39, 1)), s, 0), N_FFT)
-    delay = next(i for i, each in enumerate(np.abs(scored)) if each >= 0.5 * np.abs(scored).max())
-    inside = (f >= 100) & (f < 500)
-    aligned = s[inside] * np.exp(2j * np.pi * f[inside] * delayed_samples / 48_000)
-    low_level = level(_hz(17, -1), _hz(22, 1)) - level(_hz(32, -1), _hz(34, 1))
-    return low_level, float(delay), complex(aligned.sum() / np.abs(aligned).sum())
+    found = []
+    for response, bands, shift in ((secondary, SECONDARY_BANDS, advance), (primary, PRIMARY_BANDS, 0)):
+        spectrum = np.fft.rfft(response, N_FFT) * np.exp(2j * np.pi * f * shift / 48_000)
+        means = [
+            np.mean(
+                [x for x, hz in zip(spectrum, f, strict=True) if _lower_edge_hz(low) <= hz < _lower_edge_hz(high)]
+            )
+            for low, high in bands
+        ]
+        found += [np.log(np.abs(means)), np.angle(means)]
+    return np.concatenate(found)

@@ -35,8 +35,10 @@ def program(tmp_path_factory: pytest.TempPathFactory, pairs: tuple[PathPair, ...
     """One whose default model knows its support, ready."""
     folder = tmp_path_factory.mktemp("store")
     knowing = models.checkpoint(1)
-    statistics = learn_support_statistics(np.array([pair.secondary for pair in pairs]))
-    knowing.manifest = knowing.manifest.model_copy(update={"support_statistics": statistics})
+    traits = learn_support_statistics(
+        np.array([pair.primary for pair in pairs]), np.array([pair.secondary for pair in pairs])
+    )
+    knowing.manifest = knowing.manifest.model_copy(update={"support_traits": traits})
     ModelStore(folder, include_bundled=False).publish("ears", knowing)
     program = Program(folder)
     program.wait_until_ready()
@@ -117,7 +119,7 @@ def test_a_calibration_that_did_not_pass_says_why(client: Client, pairs: tuple[P
     assert [reason.code for reason in noisy.reasons] == ["low_snr"]
     assert "louder" in noisy.reasons[0].detail
     reversed_chain = client.calibrate(takes_of(pairs[0]), sign="plus").verdict
-    assert "wrong_polarity" in [reason.code for reason in reversed_chain.reasons]
+    assert "implausible_polarity" in [reason.code for reason in reversed_chain.reasons]
 
 
 def test_options_reach_the_estimate(client: Client, takes: list[Take]) -> None:

@@ -165,3 +165,15 @@ def test_bad_takes_are_named() -> None:
     assert refusal(silent, Take(GAIN, noise * np.inf, noise))[0].startswith("take 1, x: it holds NaN or infinity")
     assert refusal(Take(0.0, noise, 0 * noise), driven)[0].startswith("take 0, e: it is silent")
     assert refusal(silent, Take(GAIN, noise, noise))[0].startswith("takes: the states do not differ")
+
+
+@pytest.mark.parametrize("step", [0.0, 2.0**-15])
+def test_a_sweep_is_not_clipped_until_it_is(step: float) -> None:
+    """It stands at its extremes for long, above all in 16 bits."""
+    octaves = np.log(1000.0)
+    time = np.arange(4 * 48_000) / (4 * 48_000)
+    sweep = np.sin(2 * np.pi * 20 * 4 / octaves * np.expm1(octaves * time))
+    if step:
+        sweep = step * np.round(sweep / step)
+    assert clipped_share(sweep) == 0
+    assert clipped_share(np.clip(sweep, -0.9, 0.9)) > 0.1

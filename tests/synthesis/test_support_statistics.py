@@ -1,88 +1,115 @@
-"""Traits of secondary paths: the twin agrees, and wrong wiring and leaks stand out from measured ears."""
+"""Traits of paths: the twin agrees for every form of a path, and the statistics are their mean and covariance."""
 
-from collections.abc import Sequence
+import json
 
 import numpy as np
 import pytest
-from scipy.signal import butter, lfilter
+from pydantic import TypeAdapter
 
-from synthesis.support_statistics import learn_support_statistics, polarity, secondary_traits
+from synthesis.support_statistics import (
+    IS_PHASE,
+    N_PRIMARY,
+    N_SECONDARY,
+    N_TRAITS,
+    SupportStatistics,
+    delay_samples,
+    learn_support_statistics,
+    onset_samples,
+    path_traits,
+    wrapped,
+)
 from tests.oracles import measured
 from tests.oracles import support_statistics as oracle
 from tests.synthesis.cases import decaying_noise
 
+Pair = tuple[np.ndarray, np.ndarray]
+
 
 @pytest.fixture
-def secondary() -> np.ndarray:
-    """Four random responses that begin with sample 5."""
-    return decaying_noise(np.random.default_rng(9), 4, delay=5, length=2048, decay=200.0)
+def pair() -> Pair:
+    """Random responses [4, n] that begin with samples 7 and 5, and differ from one another by a fifth."""
+    rng = np.random.default_rng(9)
+    found = []
+    for delay, length, decay in ((7, 4096, 200.0), (5, 2048, 60.0)):
+        common, *own = decaying_noise(rng, 5, delay, length, decay)
+        found.append(common + 0.2 * np.array(own))
+    return found[0], found[1]
 
 
-@pytest.mark.parametrize("delayed_samples", [0.0, 7.0])
-def test_traits_equal_the_twin(secondary: np.ndarray, delayed_samples: float) -> None:
-    found = secondary_traits(secondary, delayed_samples)
-    for row, response in enumerate(secondary):
-        low_level_db, delay, direction = oracle.traits(response, delayed_samples)
-        # The same float64 sums in another order; the direction's magnitude is about one.
-        assert found.low_level_db[row] == pytest.approx(low_level_db, abs=1e-9)
-        assert found.delay_samples[row] == delay
-        assert found.direction[row] == pytest.approx(direction, abs=1e-12)
+@pytest.mark.parametrize("advance", [0, 5])
+def test_traits_equal_the_twin_for_responses_and_spectra(pair: Pair, advance: int) -> None:
+    for primary, secondary in zip(*pair, strict=True):
+        expected = oracle.traits(primary, secondary, advance)
+        spectra = [np.fft.rfft(each, oracle.N_FFT) for each in (primary, secondary)]
+        longer = [np.pad(each, (0, 20_000)) for each in (primary, secondary)]
+        for paths in ((primary, secondary), spectra, longer):
+            # The kernel is stored in float32: 1e-7 of the largest band, of which the smallest is a hundredth.
+            np.testing.assert_allclose(wrapped(path_traits(*paths, advance) - expected), 0, atol=1e-4)
 
 
-def test_float32_is_enough(secondary: np.ndarray) -> None:
-    single = secondary_traits(secondary.astype(np.float32))
-    double = secondary_traits(secondary)
-    for found, expected in zip(single, double, strict=True):
-        np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-4)
+@pytest.mark.parametrize("factor", [1e-30, 1e30])
+def test_traits_hold_for_any_level(pair: Pair, factor: float) -> None:
+    primary, secondary = (each[0].astype(np.float32) for each in pair)
+    raised = path_traits(np.float32(factor) * primary, np.float32(factor) * secondary)
+    moved = raised - path_traits(primary, secondary)
+    np.testing.assert_allclose(moved, np.where(IS_PHASE, 0, np.log(factor)), atol=1e-4)
 
 
-def test_gain_leaves_every_trait_and_a_delay_all_but_itself(secondary: np.ndarray) -> None:
-    plain = secondary_traits(secondary)
-    louder = secondary_traits(3 * secondary)
-    later = secondary_traits(np.pad(secondary, ((0, 0), (11, 0))), 11.0)
-    for found, shift in ((louder, 0), (later, 11)):
-        np.testing.assert_allclose(found.low_level_db, plain.low_level_db, rtol=0, atol=1e-9)
-        np.testing.assert_allclose(found.delay_samples, plain.delay_samples + shift)
-        np.testing.assert_allclose(found.direction, plain.direction, rtol=0, atol=1e-12)
+def test_onset_and_delay_are_where_half_of_the_maximum_is_reached(pair: Pair) -> None:
+    pulse = np.zeros(2048)
+    pulse[40:44] = 0.2, 0.4, 1.0, -0.5
+    assert onset_samples(pulse) == 42
+    # Within the scored bands the rise is slower than a sample.
+    assert delay_samples(pulse[None]) == pytest.approx([42], abs=2)
 
 
-def test_one_ear_is_its_own_mean(secondary: np.ndarray) -> None:
-    one = secondary[:1]
-    statistics, traits = learn_support_statistics(one), secondary_traits(one)
-    assert statistics.n_ears == 1
-    assert statistics.low_level_db.mean == pytest.approx(traits.low_level_db[0])
-    assert statistics.delay_samples.mean == traits.delay_samples[0]
-    assert statistics.polarity.mean == pytest.approx(abs(traits.direction[0]))
-    assert {statistics.polarity.sd, statistics.low_level_db.sd, statistics.delay_samples.sd} == {0.0}
+def test_statistics_are_mean_and_covariance_over_the_ears(pair: Pair) -> None:
+    statistics = learn_support_statistics(*pair)
+    assert (statistics.n_ears, statistics.delay_samples) == (4, 5)
+    traits = np.array([path_traits(p, s, 5) for p, s in zip(*pair, strict=True)])
+    aligned = traits[0] + wrapped(traits - traits[0])  # these ears' phases lie within half a turn of one another
+    np.testing.assert_allclose(wrapped(np.array(statistics.mean) - aligned.mean(0)), 0, atol=1e-4)
+    prior = np.diag(np.where(IS_PHASE, 0.25, 0.35) ** 2)
+    expected = (4 * np.cov(aligned.T, bias=True) + prior) / 5
+    np.testing.assert_allclose(statistics.covariance_matrix(), expected, atol=1e-4)
 
 
-def test_statistics_are_means_and_deviations_over_the_ears(secondary: np.ndarray) -> None:
-    statistics = learn_support_statistics(secondary)
-    low, delay, direction = zip(*(oracle.traits(each) for each in secondary), strict=True)
-    phase = float(np.angle(np.sum(direction)))
-    expected: list[tuple[object, Sequence[float]]] = [
-        (statistics.low_level_db, low),
-        (statistics.delay_samples, delay),
-        (statistics.polarity, [(each * np.exp(-1j * phase)).real for each in direction]),
+def test_phases_about_half_a_turn_have_a_mean_there(pair: Pair) -> None:
+    """Not at 0, where the mean of numbers would put it."""
+    primary, secondary = pair
+    reversed_ears = learn_support_statistics(-primary, -secondary)
+    turned = wrapped(np.array(reversed_ears.mean) - np.array(learn_support_statistics(primary, secondary).mean))
+    np.testing.assert_allclose(np.abs(turned), np.where(IS_PHASE, np.pi, 0), atol=1e-4)
+
+
+def test_another_rate_shifts_the_traits_to_its_frequencies(pair: Pair) -> None:
+    """A pure delay of 10 samples at 44.1 kHz is one of 10 samples at 48 kHz; the mean spectrum shifts."""
+    primary, secondary = pair
+    statistics = learn_support_statistics(primary, secondary)
+    f = np.arange(oracle.N_FFT // 2 + 1)
+    spectra = [
+        [np.interp(f * 0.91875, f, np.fft.rfft(h, oracle.N_FFT)) for h in each] for each in (primary, secondary)
     ]
-    assert statistics.phase_rad == pytest.approx(phase)
-    for found, values in expected:
-        assert (found.mean, found.sd) == pytest.approx((np.mean(values), np.std(values)))  # type: ignore[attr-defined]
+    changes = [
+        wrapped(path_traits(p, s, 5) - path_traits(*own, 5))
+        for p, s, *own in zip(*spectra, primary, secondary, strict=True)
+    ]
+    np.testing.assert_allclose(statistics.rate_change, np.mean(changes, 0), atol=1e-4)
 
 
-def test_measured_ears_agree_and_faults_stand_out(ears: list[measured.Ear]) -> None:
-    """What verdicts rest on, each ear judged by the ears of the other persons."""
-    secondary = np.array([ear.estimated_secondary for ear in ears])
-    leaking = lfilter(*butter(2, 500, "highpass", fs=48_000), secondary)
-    listeners = np.array([ear.name.split("-")[0] for ear in ears])
-    for listener in set(listeners):
-        own = listeners == listener
-        statistics = learn_support_statistics(secondary[~own])
-        traits = secondary_traits(secondary[own])
-        along = polarity(traits.direction, statistics.phase_rad)
-        assert along.min() > 0.6
-        assert np.abs(traits.delay_samples - statistics.delay_samples.mean).max() < 1
-        # The loosest fit lies 11 dB below the others, an open ear 25 dB, and the simulated leak more than 18 dB.
-        assert (traits.low_level_db - statistics.low_level_db.mean).min() > -11.5
-        leak = secondary_traits(leaking[own])
-        assert (leak.low_level_db - statistics.low_level_db.mean).max() < -18
+def test_statistics_are_plain_numbers(pair: Pair) -> None:
+    statistics = learn_support_statistics(*pair)
+    adapter = TypeAdapter(SupportStatistics)
+    assert adapter.validate_json(json.dumps(adapter.dump_python(statistics))) == statistics
+
+
+def test_measured_ears_agree_where_it_counts(ears: list[measured.Ear]) -> None:
+    """Why a level can be judged: P below 100 Hz and S about 8 kHz hardly differ between ears."""
+    statistics = learn_support_statistics(
+        np.array([ear.estimated_primary for ear in ears]), np.array([ear.estimated_secondary for ear in ears])
+    )
+    sd = np.sqrt(np.diag(statistics.covariance_matrix()))
+    assert len(sd) == N_TRAITS
+    assert 8.7 * sd[2 * N_SECONDARY] < 0.7
+    assert 8.7 * sd[N_SECONDARY - 3] < 1.5
+    assert sd[2 * N_SECONDARY + N_PRIMARY] < 0.1

@@ -62,8 +62,8 @@ def test_the_published_checkpoint_names_its_support_and_scores(finished):
     assert not set(manifest.support) & set(rows.listener)
     assert f"split 0: {', '.join(manifest.support)} in support\n" in printed
     assert f"- In support of split 0: {' '.join(manifest.support)}.\n" in printed
-    assert manifest.support_statistics is not None
-    assert manifest.support_statistics.n_ears == 2 * len(manifest.support)
+    assert manifest.support_traits is not None
+    assert manifest.support_traits.n_ears == 2 * len(manifest.support)
     own = rows[(rows.method == "prime-log") & (rows.k == 1) & (rows.profile == "fast")]
     expected = own.groupby("listener").noise_reduction_db.mean().mean()
     held_out = manifest.scores.held_out["prime-log + GN(1)"]["noise_reduction_db"]

@@ -8,9 +8,9 @@ import pytest
 import torch
 from scipy.signal import fftconvolve
 
-from synthesis.calibration_verdict import MIN_LOW_LEVEL_DB
 from synthesis.path_estimation import Take, estimate_paths
-from synthesis.support_statistics import learn_support_statistics, secondary_traits
+from synthesis.plausibility import MAX_DISTANCE, SupportPrior
+from synthesis.support_statistics import learn_support_statistics
 from training.datasets.noise import NoiseSet, read_noise, simulated_noise
 from training.datasets.pandar import read_handling, read_pandar
 from training.datasets.path_pairs import DatasetError, PathPair
@@ -178,18 +178,17 @@ def test_measured_paths_are_estimated_as_well_as_their_coherence_says(measured_d
     assert float(10 * torch.log10(off.max())) < -15
 
 
-def test_an_open_earphone_lies_far_below_every_fit_at_low_frequencies(measured_data: Path) -> None:
-    """What the verdict calls a leak: the handling cases 103 and 104 are open, 101 and 102 closed."""
+def test_an_earphone_in_the_hand_is_unlike_every_ear(measured_data: Path) -> None:
+    """The handling cases 103 and 104 are open, 101 is pressed shut."""
     noise_set = read_noise(measured_data / "noise")
     persons, handling = (
-        simulate_calibration(dataset.pairs, noise_set, probes=[0, 4]).secondary.numpy()
+        simulate_calibration(dataset.pairs, noise_set, probes=[0, 4])
         for dataset in (read_pandar(measured_data), read_handling(measured_data))
     )
-    statistics = learn_support_statistics(persons)
-
-    def below_db(secondary: np.ndarray) -> np.ndarray:
-        return secondary_traits(secondary).low_level_db - statistics.low_level_db.mean
-
-    closed, is_open = below_db(handling)[:4], below_db(handling)[4:]
-    assert min(below_db(persons).min(), closed.min()) > MIN_LOW_LEVEL_DB + 3
-    assert is_open.max() < MIN_LOW_LEVEL_DB - 9
+    prior = SupportPrior(learn_support_statistics(persons.primary.numpy(), persons.secondary.numpy()))
+    found = [
+        prior.explain(primary.numpy(), secondary.numpy())
+        for primary, secondary in zip(handling.primary, handling.secondary, strict=True)
+    ]
+    assert all(each.is_level_off and each.level_db > 0 for each in found[:2])
+    assert all(each.distance > MAX_DISTANCE for each in found[4:])

@@ -38,6 +38,7 @@ from synthesis.backends.reference import build_synthesizer
 from synthesis.denoising import denoised
 from synthesis.path_estimation import Take, estimate_paths
 from synthesis.paths import AcousticPaths
+from synthesis.plausibility import PLAUSIBILITY
 from synthesis.support_statistics import learn_support_statistics
 from tests.service import models
 from tests.service.api.test_problems import assert_problem
@@ -79,8 +80,10 @@ async def app(
     """A service whose default model knows its support, and another that does not."""
     folder = tmp_path_factory.mktemp("store")
     store, knowing = ModelStore(folder, include_bundled=False), models.checkpoint(1)
-    statistics = learn_support_statistics(np.array([pair.secondary for pair in pairs]))
-    knowing.manifest = knowing.manifest.model_copy(update={"support_statistics": statistics})
+    traits = learn_support_statistics(
+        np.array([pair.primary for pair in pairs]), np.array([pair.secondary for pair in pairs])
+    )
+    knowing.manifest = knowing.manifest.model_copy(update={"support_traits": traits})
     store.publish("knowing", knowing)
     store.publish("older", models.checkpoint(2))
     settings = Settings(store=folder, model="knowing", device="cpu", threads=1, max_calibration_bytes=LIMIT)
@@ -145,7 +148,8 @@ async def test_the_answer_is_the_estimate(client: httpx.AsyncClient, takes: list
     assert found["verdict"]["passed"], found["verdict"]
     assert found["verdict"]["not_judged"] == []
     assert found["verdict"]["model"]["name"] == "knowing"
-    assert found["verdict"]["figures"]["polarity"] > 0.6
+    assert abs(found["verdict"]["figures"]["level_db"]) < 1
+    assert abs(found["verdict"]["figures"]["delay_samples"]) < 0.5
     assert set(found["timings_ms"]) == {"queue", "decode", "estimate", "encode", "total"}
 
 
@@ -222,15 +226,16 @@ async def test_the_other_sign_of_the_chain_is_accounted_for(
         for each in (plus, minus)
     ]
     assert np.array_equal(-np.array(designs[0]["fir"]), designs[1]["fir"])
-    assert [each["code"] for each in (await calibrated(client, turned))["verdict"]["reasons"]] == ["wrong_polarity"]
+    (reason,) = (await calibrated(client, turned))["verdict"]["reasons"]
+    assert (reason["code"], reason["formerly"]) == ("implausible_polarity", "wrong_polarity")
 
 
 async def test_a_model_without_statistics_does_not_judge(client: httpx.AsyncClient, takes: list[ProbeTake]) -> None:
     turned = [ProbeTake(-t.gain, t.x, t.e) for t in takes]
     verdict = (await calibrated(client, turned, "?model=older"))["verdict"]
     assert verdict["passed"]
-    assert [each["code"] for each in verdict["not_judged"]] == ["wrong_polarity", "leak"]
-    assert (verdict["figures"]["polarity"], verdict["figures"]["low_level_db"]) == (None, None)
+    assert [each["code"] for each in verdict["not_judged"]] == list(PLAUSIBILITY)
+    assert (verdict["figures"]["level_db"], verdict["figures"]["distance"]) == (None, None)
     assert verdict["model"]["name"] == "older"
 
 
@@ -242,10 +247,15 @@ async def test_faults_are_named(
     clipped = [t._replace(e=np.clip(t.e, -2 * t.e.std(), 2 * t.e.std())) for t in takes]
     for faulty, code in (
         (heard(late), "late_secondary"),
-        (heard(pairs[0].secondary, snr_db=15.0), "low_snr"),
+        (heard(late), "implausible_delay"),
+        (heard(pairs[0].secondary / 3), "implausible_level"),
+        (heard(pairs[0].secondary, snr_db=5.0), "low_snr"),
         (clipped, "clipping"),
-        (heard(-pairs[0].secondary), "wrong_polarity"),
-        (heard(sosfilt(butter(2, 500, "highpass", fs=48_000, output="sos"), pairs[0].secondary)), "leak"),
+        (heard(-pairs[0].secondary), "implausible_polarity"),
+        (
+            heard(sosfilt(butter(2, 500, "highpass", fs=48_000, output="sos"), pairs[0].secondary)),
+            "implausible_leak",
+        ),
         ([ProbeTake(t.gain, t.x[:12_000], t.e[:12_000]) for t in takes], "truncated_tail"),
     ):
         verdict = (await calibrated(client, faulty))["verdict"]
@@ -528,13 +538,13 @@ async def test_measured_takes_end_in_the_filter_that_training_s_estimate_gives(
 
 
 def test_the_example_shows_both_ears_verdicts_and_filters(store_folder: Path) -> None:
-    """The real script against the real program; ten decibels of noise are named."""
+    """The real script against the real program; noise louder than the probe is named."""
     program = Program(store_folder)
     try:
         program.wait_until_ready()
         script = Path(__file__).parents[3] / "examples" / "calibrate_listener.py"
         ran = subprocess.run(
-            [sys.executable, str(script), "--url", program.address, "--snr-db", "10"],
+            [sys.executable, str(script), "--url", program.address, "--snr-db", "-5"],
             capture_output=True,
             text=True,
             env=os.environ | {"PYTHONPATH": str(script.parents[1]), "OMP_NUM_THREADS": "1"},
@@ -543,5 +553,5 @@ def test_the_example_shows_both_ears_verdicts_and_filters(store_folder: Path) ->
     finally:
         program.stop()
     assert ran.returncode == 0, ran.stderr
-    for shown in ("NOT passed", "low_snr: the secondary path", "scored"):
+    for shown in ("NOT passed", "low_snr: noise in the estimated paths", "scored"):
         assert ran.stdout.count(shown) == 2

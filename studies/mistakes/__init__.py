@@ -1,0 +1,1 @@
+"""Which mistakes of a measurement are found, and which right measurements are refused."""

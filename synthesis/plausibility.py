@@ -1,0 +1,324 @@
+"""How plausible two measured paths are as those of an ear, and which mistake explains them if they are not.
+
+With the support's mean and covariance C of the traits (`support_statistics`), a measurement's traits t have the
+distance
+
+    c(m) = min over a of (t - mean - m - a_mic u - a_gain g - a_delay d)' C^-1 (...)
+
+from those of a right measurement to which the mistake m was done: a reversed sign, a leak, another sample rate, or
+none. u raises both paths: a microphone's sensitivity does not matter and is always fitted. g raises the secondary
+path alone and d delays it; they are fitted where that lowers c by more than a mistake has to. The explanation with
+the smallest sum of c and of SURPRISE for each mistake in it is the most probable one.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import product
+
+import numpy as np
+from numpy.typing import NDArray
+
+from synthesis.conventions import DESIGN_N_FFT, SAMPLE_RATE_HZ
+from synthesis.support_statistics import (
+    IS_PHASE,
+    N_PRIMARY,
+    N_SECONDARY,
+    N_TRAITS,
+    OTHER_RATE_HZ,
+    SECONDARY_EDGES_HZ,
+    SupportStatistics,
+    onset_samples,
+    path_traits,
+)
+
+Real = NDArray[np.floating]
+Complex = NDArray[np.complexfloating]
+Path = Real | Complex
+
+PLAUSIBILITY = {
+    "identical_paths": "Primary and secondary path are the same but for a factor: one of them was sent twice.",
+    "swapped_paths": "Primary and secondary path look like each other's: they were exchanged.",
+    "implausible_polarity": "The secondary path has the opposite sign of the support listeners'.",
+    "implausible_level": "The secondary path is louder or quieter than the support listeners', relative to the "
+    "primary path, by more than 3.5 dB.",
+    "implausible_delay": "The secondary path is earlier or later than the support listeners', by more than 0.6 "
+    "samples.",
+    "implausible_leak": "The secondary path lacks low frequencies like that of an earphone that does not seal.",
+    "implausible_sample_rate": "The paths look like recordings at another sample rate than 48 kHz.",
+    "implausible_paths": "The paths differ from those of all support listeners in a way that no single mistake "
+    "explains.",
+}
+"""Every code, and what it means. All but the first two compare with the listeners that the model was trained on."""
+
+SURPRISE = 14.0
+"""-2 ln of the odds of a mistake: one in a thousand."""
+
+MIN_LEVEL_DB = 3.5
+"""Of 30 measured ears, each compared with the other persons', the level is within 1.3 dB; a gain declared wrongly
+by a factor of two is 6 dB off."""
+
+MIN_DELAY_SAMPLES = 0.6
+"""Of the same ears the delay is within 0.3 samples."""
+
+MAX_DISTANCE = 250.0
+"""Of the same ears the distance is up to 140."""
+
+MAX_LIKENESS = 0.98
+"""Of the directions of both responses, as of vectors; ears reach 0.8."""
+
+_LEAKS = tuple(product((1, 2), (100.0, 150.0, 200.0, 300.0, 450.0)))
+"""Order and cut-off in Hz of the high-passes that a leak is looked for as."""
+
+_DELAYS = np.arange(-4.0, 5.0)
+_REALIGN_BEYOND = 3
+_CONVINCING = 60.0
+"""A distance below which no delay that turns phases by more than half a turn is looked for."""
+
+_DB = 20 / np.log(10)
+
+_BAND_HZ = np.sqrt(np.multiply(SECONDARY_EDGES_HZ[1:], SECONDARY_EDGES_HZ[:-1]))
+_BLOCKS = (N_SECONDARY, N_SECONDARY, N_PRIMARY, N_PRIMARY)
+
+
+def _blocks(*values: float | Real) -> Real:
+    """A vector of traits from its four parts: secondary's magnitudes and phases, primary's."""
+    return np.concatenate([np.broadcast_to(value, n) for value, n in zip(values, _BLOCKS, strict=True)])
+
+
+_LOUDER = _blocks(1.0, 0.0, 1.0, 0.0)
+_GAIN = _blocks(1.0, 0.0, 0.0, 0.0)
+_LATER = _blocks(0.0, -2 * np.pi * _BAND_HZ / SAMPLE_RATE_HZ, 0.0, 0.0)
+_FITTED = ((_LOUDER,), (_LOUDER, _GAIN), (_LOUDER, _LATER), (_LOUDER, _GAIN, _LATER))
+_REVERSED = _blocks(0.0, np.pi, 0.0, 0.0)
+
+
+def _leak(order: int, cutoff_hz: float) -> Real:
+    """Change of the traits by a Butterworth high-pass in the secondary path."""
+    s = 1j * _BAND_HZ / cutoff_hz
+    response = s / (1 + s) if order == 1 else s**2 / (1 + np.sqrt(2) * s + s**2)
+    return _blocks(np.log(np.abs(response)), np.angle(response), 0.0, 0.0)
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What is wrong with a measurement. code: of PLAUSIBILITY or `calibration_verdict.REASONS`. detail: what was
+    found and what to do."""
+
+    code: str
+    detail: str
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """The most probable explanation of a measurement.
+
+    distance: c of it. is_reversed: the secondary path's sign. leak: order and cut-off in Hz. is_other_rate:
+    recorded at 44.1 kHz. level_db, delay_samples: of the secondary path over the support's, and their SDs.
+    """
+
+    distance: float
+    is_reversed: bool
+    leak: tuple[int, float] | None
+    is_other_rate: bool
+    level_db: float
+    level_sd_db: float
+    delay_samples: float
+    delay_sd_samples: float
+
+    @property
+    def is_level_off(self) -> bool:
+        """Whether the level is far enough from the support's to be a mistake."""
+        return abs(self.level_db) > max(MIN_LEVEL_DB, self.level_sd_db * np.sqrt(SURPRISE))
+
+    @property
+    def is_delay_off(self) -> bool:
+        """Whether the delay is."""
+        return abs(self.delay_samples) > max(MIN_DELAY_SAMPLES, self.delay_sd_samples * np.sqrt(SURPRISE))
+
+
+class SupportPrior:
+    """The support's statistics, prepared for judging: about 0.1 ms for each pair of paths."""
+
+    def __init__(self, statistics: SupportStatistics) -> None:
+        self.statistics = statistics
+        self._mean = np.array(statistics.mean)
+        precision = np.linalg.inv(statistics.covariance_matrix())
+        roots = []
+        for fitted in _FITTED:
+            basis = np.stack(fitted, 1)
+            estimate = np.linalg.solve(basis.T @ precision @ basis, basis.T @ precision)
+            # c = |root' r|^2; eigenvalues below zero are rounding.
+            value, vector = np.linalg.eigh(precision - precision @ basis @ estimate)
+            roots.append(vector * np.sqrt(np.maximum(value, 0)))
+        self._roots = np.concatenate(roots, 1)
+        self._estimate = estimate  # of all that can be fitted
+        _, level_sd, self._delay_sd_samples = np.sqrt(np.diag(np.linalg.inv(basis.T @ precision @ basis))).tolist()
+        self._level_sd_db = _DB * level_sd
+        self._leaks: list[tuple[int, float] | None] = [None, None, *_LEAKS]
+        changes = np.array([np.zeros(N_TRAITS), statistics.rate_change, *(_leak(*each) for each in _LEAKS)])
+        self._changes = np.stack((changes, changes + _REVERSED), 1)  # [change, sign, trait]
+        n_mistakes = np.add.outer(np.add.outer(np.arange(len(changes)) > 0, [0, 1]), [[0, 1, 1, 2]])
+        self._surprise = SURPRISE * n_mistakes  # [change, sign, 1, fitted]
+
+    def explain(self, primary: Path, secondary: Path) -> Explanation:
+        """The most probable explanation of two paths: causal responses, real [n <= 32768], or spectra on the design
+        grid; neither all zero."""
+        delay = self.statistics.delay_samples
+        beyond = _onset(secondary) - delay
+        beyond = beyond if abs(beyond) > _REALIGN_BEYOND else 0
+        deviation = path_traits(primary, secondary, delay + beyond) - self._mean
+        # Where the sign of both is reversed, the microphone's is.
+        if np.cos(deviation[-N_PRIMARY:]).sum() < 0:
+            deviation = deviation + np.pi * IS_PHASE
+        quick = self._most_probable(deviation, _DELAYS[_DELAYS == 0], beyond)
+        if quick.distance < _CONVINCING:
+            return quick
+        return self._most_probable(deviation, _DELAYS, beyond)
+
+    def _are_mistakes(self, level_db: Real, delay: Real) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+        """Whether levels and delays are far enough from the support's."""
+        return (
+            np.abs(level_db) > max(MIN_LEVEL_DB, self._level_sd_db * np.sqrt(SURPRISE)),
+            np.abs(delay) > max(MIN_DELAY_SAMPLES, self._delay_sd_samples * np.sqrt(SURPRISE)),
+        )
+
+    def _most_probable(self, deviation: Real, delays: Real, beyond: int) -> Explanation:
+        """Among all changes and both signs, with a delay near one of `delays`, which keep phases within a turn."""
+        candidates = (
+            deviation - self._changes[:, :, None] - delays[:, None] * _LATER
+        )  # [change, sign, delay, trait]
+        candidates[..., IS_PHASE] -= 2 * np.pi * np.rint(candidates[..., IS_PHASE] / (2 * np.pi))
+        whitened = candidates @ self._roots
+        distance = np.square(whitened).reshape(*whitened.shape[:-1], len(_FITTED), N_TRAITS).sum(-1)
+        score = distance + self._surprise
+        fitted = candidates @ self._estimate.T
+        is_level, is_delay = self._are_mistakes(_DB * fitted[..., 1], fitted[..., 2] + delays + beyond)
+        # What is too small for a mistake is an ear's own: not to be explained by one, nor a shift without a delay.
+        score[..., 1::2][~is_level] = np.inf
+        score[..., 2:][~is_delay] = np.inf
+        score[:, :, (delays != 0) | (beyond != 0), :2] = np.inf
+        place = np.unravel_index(int(score.argmin()), score.shape)
+        change, sign, shift, _ = place
+        _, level, later = (self._estimate @ candidates[change, sign, shift]).tolist()
+        return Explanation(
+            distance=float(distance[place]),
+            is_reversed=bool(sign),
+            leak=self._leaks[change],
+            is_other_rate=bool(change == 1),
+            level_db=_DB * level,
+            level_sd_db=self._level_sd_db,
+            delay_samples=float(later + delays[shift] + beyond),
+            delay_sd_samples=self._delay_sd_samples,
+        )
+
+
+def find_implausible(prior: SupportPrior | None, primary: Path, secondary: Path) -> tuple[Finding, ...]:
+    """What is implausible about two paths, in the order of PLAUSIBILITY; paths as for `SupportPrior.explain`.
+
+    Without a prior only `identical_paths` can be found.
+    """
+    if _are_alike(primary, secondary):
+        return (_IDENTICAL,)
+    if prior is None:
+        return ()
+    explanation = prior.explain(primary, secondary)
+    if explanation.distance > MAX_DISTANCE:
+        exchanged = prior.explain(secondary, primary)
+        if exchanged.distance < explanation.distance / 4:
+            return (_SWAPPED,)
+    return findings_of(explanation)
+
+
+_IDENTICAL = Finding(
+    "identical_paths",
+    "primary and secondary path are the same but for a factor: one of them was sent twice; send the path from the "
+    "outer microphone as primary and the path from the loudspeaker as secondary",
+)
+_SWAPPED = Finding(
+    "swapped_paths",
+    "the primary path looks like the support's secondary path and the secondary like its primary: exchange them",
+)
+
+
+def findings_of(explanation: Explanation) -> tuple[Finding, ...]:
+    """The mistakes of an explanation. Of paths that it does not explain nothing but their level can be said."""
+    is_explained = explanation.distance <= MAX_DISTANCE
+    found = []
+    if explanation.is_reversed and is_explained:
+        found.append(
+            Finding(
+                "implausible_polarity",
+                "the secondary path has the opposite sign of the support listeners': check the wires of the "
+                "loudspeaker, which takes have gain 0, and `sign`",
+            )
+        )
+    if explanation.is_level_off:
+        level_db = explanation.level_db
+        found.append(
+            Finding(
+                "implausible_level",
+                f"relative to the primary path the secondary path is {abs(level_db):.1f} dB "
+                f"{'above' if level_db > 0 else 'below'} that of the support listeners (1 SD: "
+                f"{explanation.level_sd_db:.1f} dB): check the gain of the probe state, the amplifier and both "
+                f"microphones; if the declared gain is wrong, it has to be {10 ** (level_db / 20):.3g} times as "
+                "large",
+            )
+        )
+    if explanation.is_delay_off and is_explained:
+        delay = explanation.delay_samples
+        found.append(
+            Finding(
+                "implausible_delay",
+                f"the secondary path is {abs(delay):.1f} samples {'later' if delay > 0 else 'earlier'} than that "
+                "of the support listeners: check the latency between filter and loudspeaker, and that x and e "
+                "start with the same sample",
+            )
+        )
+    if explanation.leak is not None and is_explained:
+        order, cutoff_hz = explanation.leak
+        found.append(
+            Finding(
+                "implausible_leak",
+                "the secondary path lacks low frequencies like behind a "
+                f"{'first' if order == 1 else 'second'}-order high-pass at about {cutoff_hz:.0f} Hz: seat the "
+                "earphone again, try another tip, and look for a high-pass in the chain",
+            )
+        )
+    if explanation.is_other_rate and is_explained:
+        found.append(
+            Finding(
+                "implausible_sample_rate",
+                f"the paths look like recordings at {OTHER_RATE_HZ} Hz: record at {SAMPLE_RATE_HZ} Hz or resample",
+            )
+        )
+    if not is_explained:
+        found.append(
+            Finding(
+                "implausible_paths",
+                f"the paths are unlike those of the support listeners (distance {explanation.distance:.0f} instead "
+                f"of at most {MAX_DISTANCE:.0f}): check the channels, that all takes are of one ear in one "
+                "seating, and that the model was trained for this earphone",
+            )
+        )
+    return tuple(found)
+
+
+def _are_alike(primary: Path, secondary: Path) -> bool:
+    """Whether two paths are the same but for a factor, in the samples or bins that both have."""
+    if np.iscomplexobj(primary) != np.iscomplexobj(secondary):
+        primary, secondary = (
+            np.fft.irfft(path, DESIGN_N_FFT) if np.iscomplexobj(path) else path for path in (primary, secondary)
+        )
+    n, step = min(primary.shape[-1], secondary.shape[-1]), 8 if np.iscomplexobj(primary) else 1
+    one, other = primary[:n:step], secondary[:n:step]
+    if not one.any() or not other.any():
+        return False
+    one, other = (path / np.abs(path).max() for path in (one, other))
+    norms = np.vdot(one, one).real * np.vdot(other, other).real
+    return bool(np.abs(np.vdot(one, other)) ** 2 > MAX_LIKENESS**2 * norms)
+
+
+def _onset(secondary: Path) -> int:
+    """`onset_samples` of a response, or of a spectrum from every eighth bin."""
+    return onset_samples(np.fft.irfft(secondary[::8]) if np.iscomplexobj(secondary) else secondary.real)

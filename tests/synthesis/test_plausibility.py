@@ -1,0 +1,175 @@
+"""Measured ears judged by the other persons' are plausible, and every mistake is found and named."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from time import thread_time
+
+import numpy as np
+import pytest
+
+from studies.mistakes.simulate import REQUEST_MISTAKES, high_passed, later
+from synthesis.plausibility import (
+    MAX_DISTANCE,
+    MIN_LEVEL_DB,
+    PLAUSIBILITY,
+    Explanation,
+    SupportPrior,
+    find_implausible,
+    findings_of,
+)
+from synthesis.support_statistics import learn_support_statistics
+from tests.oracles import measured
+
+Array = np.ndarray
+Case = tuple[SupportPrior, tuple[Array, Array], tuple[Array, Array]]
+
+
+@pytest.fixture(scope="module")
+def cases(ears: list[measured.Ear]) -> list[Case]:
+    """Every ear's estimates in float32, the other persons' statistics, and another person's ear."""
+    primary, secondary = (
+        np.array([getattr(ear, name) for ear in ears]) for name in ("estimated_primary", "estimated_secondary")
+    )
+    who = np.array([ear.name.split("-")[0] for ear in ears])
+    priors = {
+        each: SupportPrior(learn_support_statistics(primary[who != each], secondary[who != each]))
+        for each in sorted(set(who))
+    }
+    single = list(zip(primary.astype(np.float32), secondary.astype(np.float32), strict=True))
+    return [(priors[each], single[number], single[(number + 4) % len(ears)]) for number, each in enumerate(who)]
+
+
+def found_in(case: Case, change: Callable[..., tuple[Array, Array]]) -> list[str]:
+    prior, own, other = case
+    return [each.code for each in find_implausible(prior, *change(own, other))]
+
+
+@pytest.mark.parametrize(
+    ("name", "code"),
+    [
+        ("right", None),
+        ("both times -1e-3", None),
+        ("secondary inverted", "implausible_polarity"),
+        ("primary inverted", "implausible_polarity"),
+        ("secondary also as primary", "identical_paths"),
+        ("primary also as secondary", "identical_paths"),
+        ("secondary 6 dB too quiet", "implausible_level"),
+        ("secondary 20 dB too quiet", "implausible_level"),
+        ("secondary 30 dB too quiet", "implausible_level"),
+        ("primary 200 dB too quiet", "implausible_level"),
+        ("paths swapped", "swapped_paths"),
+        ("first-order leak, 200 Hz", "implausible_leak"),
+        ("first-order leak, 300 Hz", "implausible_leak"),
+        ("second-order leak, 200 Hz", "implausible_leak"),
+        ("second-order leak, 300 Hz", "implausible_leak"),
+        ("1 sample late", "implausible_delay"),
+        ("2 samples late", "implausible_delay"),
+        ("4 samples late", "implausible_delay"),
+    ],
+)
+def test_each_mistake_and_nothing_else_is_named(cases: list[Case], name: str, code: str | None) -> None:
+    for case in cases:
+        assert found_in(case, REQUEST_MISTAKES[name]) == [code] * (code is not None), name
+
+
+def test_another_sample_rate_is_named_on_most_ears(cases: list[Case]) -> None:
+    """All 30 of these; the support of one ear may be as far to the other side."""
+    found = [found_in(case, REQUEST_MISTAKES["44.1 kHz as 48 kHz"]) for case in cases]
+    assert sum(each == ["implausible_sample_rate"] for each in found) >= 28
+
+
+@pytest.mark.parametrize("late_by", [12, 48, 500])
+def test_long_delays_are_measured(cases: list[Case], late_by: int) -> None:
+    for prior, (primary, secondary), _ in cases[::5]:
+        found = prior.explain(primary, later(np.pad(secondary, (0, 2048)), late_by))
+        assert found.delay_samples == pytest.approx(late_by, abs=0.5)
+
+
+@pytest.mark.parametrize("level_db", [-12.0, 0.0, 8.0])
+def test_level_and_delay_are_measured_together(cases: list[Case], level_db: float) -> None:
+    for prior, (primary, secondary), _ in cases[::3]:
+        found = prior.explain(primary, later(10 ** (level_db / 20) * secondary, 3))
+        assert found.level_db == pytest.approx(level_db, abs=2)
+        assert found.delay_samples == pytest.approx(3, abs=0.4)
+
+
+def test_two_mistakes_are_both_named(cases: list[Case]) -> None:
+    for case in cases[::3]:
+        codes = found_in(case, lambda own, other: (own[0], -later(0.25 * own[1], 2)))
+        assert codes == ["implausible_polarity", "implausible_level", "implausible_delay"]
+        codes = found_in(case, lambda own, other: (own[0], 10 * high_passed(own[1], 2, 250.0)))
+        assert codes == ["implausible_level", "implausible_leak"]
+
+
+def test_spectra_are_judged_as_responses(cases: list[Case]) -> None:
+    for prior, own, _ in cases[::5]:
+        spectra = [np.fft.rfft(each, 32_768).astype(np.complex64) for each in own]
+        assert prior.explain(*spectra).distance == pytest.approx(prior.explain(*own).distance, abs=0.1)
+        assert not find_implausible(prior, *spectra)
+        (twice,) = find_implausible(prior, spectra[1], spectra[1])
+        (mixed,) = find_implausible(prior, spectra[1], own[1])
+        assert twice.code == mixed.code == "identical_paths"
+
+
+def test_noise_instead_of_paths_is_implausible(cases: list[Case]) -> None:
+    rng = np.random.default_rng(4)
+    codes = [
+        found_in(case, lambda own, other: tuple(rng.standard_normal((2, 2048)).astype(np.float32)))  # type: ignore[arg-type,return-value]
+        for case in cases[::5]
+    ]
+    assert all(each[-1] == "implausible_paths" for each in codes)
+
+
+@pytest.mark.parametrize(
+    "paths",
+    [
+        (np.ones(1, np.float32), np.ones(1, np.float32)),
+        (np.pad([1e-38], (30_000, 0)).astype(np.float32), np.ones(3, np.float32)),
+        (np.full(32_768, 3e38, np.float32), np.full(10, -3e38, np.float32)),
+        (np.eye(1, 16_385, 16_384)[0].astype(np.complex64), np.eye(1, 16_385)[0].astype(np.complex64)),
+    ],
+    ids=["one sample", "late and faint", "largest numbers", "one bin"],
+)
+def test_extreme_paths_are_judged_without_a_warning(cases: list[Case], paths: tuple[Array, Array]) -> None:
+    assert find_implausible(cases[0][0], *paths)
+
+
+def test_without_a_prior_only_what_needs_none_is_found(cases: list[Case]) -> None:
+    _, (primary, secondary), _ = cases[0]
+    assert find_implausible(None, primary, -secondary) == ()
+    assert [each.code for each in find_implausible(None, secondary, -2 * secondary)] == ["identical_paths"]
+
+
+def test_a_support_of_one_ear_claims_little(ears: list[measured.Ear]) -> None:
+    """With so little known, people differ by no more than is expected; a reversed sign still stands out."""
+    one, other = ears[0], ears[7]
+    prior = SupportPrior(learn_support_statistics(one.estimated_primary[None], one.estimated_secondary[None]))
+    assert not find_implausible(prior, other.estimated_primary, other.estimated_secondary)
+    (found,) = find_implausible(prior, other.estimated_primary, -other.estimated_secondary)
+    assert found.code == "implausible_polarity"
+
+
+def test_a_level_says_what_the_gain_has_to_be() -> None:
+    plain = Explanation(10.0, False, None, False, -6.02, 0.3, 0.0, 0.1)
+    (finding,) = findings_of(plain)
+    assert "6.0 dB below" in finding.detail
+    assert "0.5 times" in finding.detail
+    assert not findings_of(replace(plain, level_db=MIN_LEVEL_DB - 0.1))
+    assert not findings_of(replace(plain, level_sd_db=2.0))  # as of few ears
+
+
+def test_every_finding_has_a_meaning_and_says_what_to_do() -> None:
+    everything = Explanation(10.0, True, (1, 200.0), True, 9.0, 0.3, -5.0, 0.1)
+    for finding in (*findings_of(everything), *findings_of(replace(everything, distance=MAX_DISTANCE + 1))):
+        assert finding.code in PLAUSIBILITY
+        assert any(word in finding.detail for word in ("check", "seat", "record"))
+
+
+def test_judging_takes_a_fraction_of_a_design(cases: list[Case]) -> None:
+    """0.1 to 0.2 ms on an idle core; the limit is for slow machines under load."""
+    prior, (primary, secondary), _ = cases[3]
+    find_implausible(prior, primary, secondary)
+    began = thread_time()
+    for _ in range(20):
+        find_implausible(prior, primary, secondary)
+    assert (thread_time() - began) / 20 < 2e-3
