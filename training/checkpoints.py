@@ -16,6 +16,7 @@ from training.evaluation import Row
 from training.measurements import Measurements
 from training.methods import GENERATORS, Recipe
 from training.report import COLUMNS, as_design, design_name, split_means
+from training.report.by_recording import BROAD_BAND
 from training.report.designs import own_profile
 from training.run_data import RunData
 from training.run_folder import RunError
@@ -59,8 +60,10 @@ def make_checkpoint(
 
 def mean_figures(*rows: pd.DataFrame | list[Row]) -> dict[str, dict[str, float]]:
     """Means on the original measurements, for a manifest: of every start, of a generator's updates in its own
-    profile, and of WMMSE with three updates in the paper's."""
+    profile, and of WMMSE with three updates in the paper's. Of several probes: broad-band ones without noise."""
     joined = pd.concat([pd.DataFrame(each) for each in rows], ignore_index=True)
+    if "probe" in joined:
+        joined = joined[joined.probe.isin(BROAD_BAND) & joined.snr_db.isna()]
     own_updates = joined.method.isin(GENERATORS) & (joined.profile == joined.method.map(own_profile))
     compared = (joined.method == "wmmse") & (joined.k == 3) & (joined.profile == "paper")
     chosen = joined[(joined.condition == "original") & ((joined.k == 0) | own_updates | compared)].assign(split=0)

@@ -92,6 +92,11 @@ class RunData:
             noise = support_noises(noise, noise.names[: noise.n_recordings], SPLIT_SEED)
         return self._calibrate(listeners, noise, priors=self._support_priors(listeners))
 
+    @property
+    def shares_estimates(self) -> bool:
+        """Whether an ear's estimates are the same in every split."""
+        return self.options.protocol == "by-person" and self.options.calibration == "paper"
+
     def support_measurements(self, split: Split) -> Measurements:
         """What a split's training may know; by-person, only its support's part of it is read."""
         return self._of_split(split)[0]
@@ -106,8 +111,7 @@ class RunData:
 
     def _of_split(self, split: Split) -> tuple[Measurements, list[Measurements], TimeDomainScore]:
         """Support, query and score; the latest split's are kept."""
-        is_paper_s = self.options.protocol == "by-person" and self.options.calibration == "paper"
-        if is_paper_s:
+        if self.shares_estimates:
             return self.measurements, [self.measurements], self.score_of_all
         if self._latest_split is None or self._latest_split[0] != split:
             self._latest_split = split, self._calibrate_split(split)

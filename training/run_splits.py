@@ -84,7 +84,7 @@ def run(request: argparse.Namespace) -> None:
 
         rows = folder.collect({split.index: data.queries(split) for split in data.splits})
         write_core_times(data, methods, splits)
-        if options.protocol == "by-person":
+        if data.shares_estimates:
             write_listener_paths(data, rows)
         print(write_report(options.out))
 

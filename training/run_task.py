@@ -52,8 +52,11 @@ def run_task(options: Options, task: Task) -> list[Row]:
 def _evaluate_untrained(data: RunData, task: Task) -> list[Row]:
     entry = UNTRAINED[task.method]
     if task.listener is None:
-        method = entry.make(data.support_measurements(split_of(data, task)).reference_psd.float())
-        return evaluate_on_queries(data, task, method, entry.updates)
+        known, support = data.support_measurements(split_of(data, task)), split_of(data, task).support
+        method = entry.make(known.reference_psd.float())
+        # Predicted as a model of this split predicts, so that the two can be compared as the fallback does.
+        uncertainty = known.support_uncertainty(support).float()
+        return evaluate_on_queries(data, task, method, entry.updates, uncertainty)
     if task.method == WeightedFxLms.name:
         return evaluate_weighted_fxlms(data.measurements, data.score_of_all, task.listener)
     method = entry.make(data.measurements.reference_psd.float())
@@ -185,9 +188,9 @@ def train_groups(data: RunData, tasks: Sequence[Task], group_size: int) -> None:
     """
     for method, recipe in GENERATORS.items():
         own = [task for task in tasks if task.method == method]
-        # By recording every split has a reference spectrum, hence an objective, of its own.
+        # Elsewhere every split has measurements, hence an objective, of its own.
         related = [own]
-        if data.options.protocol == "by-recording":
+        if not data.shares_estimates:
             related = [list(group) for _, group in groupby(own, lambda task: task.split)]
         groups = [each[i : i + group_size] for each in related for i in range(0, len(each), group_size)]
         for group in groups:

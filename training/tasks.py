@@ -51,10 +51,12 @@ def list_tasks(data: RunData, methods: tuple[str, ...], splits: list[Split], n_s
 
     Raises ValueError for a method that a protocol has no cases for.
     """
-    if data.options.protocol == "by-recording":
+    if not data.shares_estimates:
         refused = [name for name in methods if name == WeightedFxLms.name or _needs_generator(name)]
         if refused:
-            raise ValueError(f"--methods: {', '.join(refused)}: not defined by recording; leave them out")
+            raise ValueError(
+                f"--methods: {', '.join(refused)}: only by person and with the paper's calibration; leave them out"
+            )
     named = dict.fromkeys(
         task
         for method in methods
@@ -75,9 +77,9 @@ def list_tasks(data: RunData, methods: tuple[str, ...], splits: list[Split], n_s
 
 def untrained_tasks(data: RunData, method: str, split: Split) -> list[Task]:
     """The tasks that evaluate an untrained method on a split's held-out listeners."""
-    if data.options.protocol == "by-recording":
-        return [Task(method, split=split.index)]
-    return [Task(method, listener=name) for name in data.queries(split)]
+    if data.shares_estimates:
+        return [Task(method, listener=name) for name in data.queries(split)]
+    return [Task(method, split=split.index)]
 
 
 def _needs_generator(method: str) -> bool:

@@ -97,4 +97,4 @@ def test_the_command_holds_out_persons_and_recordings(monkeypatch, tmp_path, cap
     )
     assert set(manifest.support) == set(support[0])
     assert main([*command(tmp_path, *options), "--methods", "weighted_fxlms"]) == 2
-    assert "weighted_fxlms: not defined by recording; leave them out" in capsys.readouterr().err
+    assert "weighted_fxlms: only by person and with the paper's calibration" in capsys.readouterr().err

@@ -12,7 +12,7 @@ from training import run_data
 from training.datasets.noise import NoiseSet, simulated_noise
 from training.datasets.path_pairs import PathDataset
 from training.datasets.simulated import simulate_listeners
-from training.measurements import learn_prior
+from training.measurements import Measurements, learn_prior
 from training.methods import GENERATORS, objective
 from training.run_data import Options, RunData
 from training.simulated_calibration import simulate_calibration
@@ -27,13 +27,14 @@ def opened(
     noise: NoiseSet,
     folder: Path,
     protocol: Literal["by-person", "by-recording"] = "by-recording",
+    calibration: Literal["paper", "prior"] = "prior",
 ) -> RunData:
     monkeypatch.setattr(run_data, "open_dataset", lambda *_: dataset)
     monkeypatch.setattr(run_data, "simulated_noise", lambda: noise)
     options = Options(
         dataset="simulated", data=None, noise=None, protocol=protocol, window=4096, regularisation=1e-6,
-        calibration="prior", conditions="original", n_splits=2, support=2, updates=2, quick=True, device="cpu",
-        store=folder, out=folder,
+        calibration=calibration, conditions="original", n_splits=2, support=2, updates=2, quick=True,
+        device="cpu", store=folder, out=folder,
     )  # fmt: skip
     return RunData(options)
 
@@ -53,8 +54,15 @@ def learnt(data: RunData) -> list[torch.Tensor]:
         measurements.reference_psd,
         measurements.support_uncertainty(split.support),
         torch.tensor([measurements.support_statistics(split.support).phase_rad]),
+        *_prior_tensors(measurements, split.support),
         *(each for each in vars(made).values() if isinstance(each, torch.Tensor)),
     ]
+
+
+def _prior_tensors(measurements: Measurements, support: tuple[str, ...]) -> list[torch.Tensor]:
+    prior = measurements.path_prior(support)
+    assert prior is not None
+    return [torch.from_numpy(each) for each in prior.arrays().values()]
 
 
 def scored(data: RunData) -> tuple[torch.Tensor, torch.Tensor]:
@@ -64,10 +72,13 @@ def scored(data: RunData) -> tuple[torch.Tensor, torch.Tensor]:
     return alone.estimates.primary, data.score(data.splits[0])._reference
 
 
-def test_what_scores_takes_no_part_in_training(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+@pytest.mark.parametrize("calibration", ["paper", "prior"])
+def test_what_scores_takes_no_part_in_training(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, calibration: Literal["paper", "prior"]
+) -> None:
     """Other held-out persons, recordings, white and pink: bit for bit the same training; other scores."""
     dataset, noise = simulate_listeners(N_LISTENERS), simulated_noise(0)
-    data = opened(monkeypatch, dataset, noise, tmp_path)
+    data = opened(monkeypatch, dataset, noise, tmp_path, calibration=calibration)
     split = data.splits[0]
     before, before_scored = learnt(data), scored(data)
 
@@ -87,6 +98,7 @@ def test_what_scores_takes_no_part_in_training(monkeypatch: pytest.MonkeyPatch, 
         replace(dataset, pairs=pairs, fingerprint="other"),
         replace(noise, signals=signals, fingerprint="other"),
         tmp_path,
+        calibration=calibration,
     )
     assert other.splits == data.splits
     after, after_scored = learnt(other), scored(other)
