@@ -4,7 +4,7 @@
 
     with Client("http://127.0.0.1:8000") as client:
         design = client.refine(primary, secondary, k=1, coherence=coherence)
-    design.taps, design.noise_reduction_db
+    design.taps, design.prediction.mean_noise_reduction_db, design.prediction.noise_reduction_db  # per band
 
 or from recordings of both microphones:
 
@@ -19,12 +19,17 @@ or one filter for several ways of wearing:
 
     design = client.refine_conditions([Condition(closed, label="closed"), Condition(pressed, label="pressed")])
 
-It uses the service's binary form, and JSON where needed, over kept connections. It needs NumPy and httpx and
-nothing else of the project.
+and for a filter that runs, what it does on the ear, and for one that shall run on a chip, its coefficients:
+
+    found = client.verify(design, [Recording(x, e)], [Recording(x_on, e_on)], calibration)
+    header = client.export(design, {"n_sections": 6, "number_format": "q1.23"}, calibration, file="c")
+
+It needs NumPy and httpx and nothing else of the project.
 """
 
+from prime_anc_client.answers import ConditionEffect, Design, Evaluation, Loop, Prediction, Realisation
 from prime_anc_client.calibration import Bands, Calibration, Finding, Take, Verdict
-from prime_anc_client.client import Client, Condition, ConditionEffect, Design, Item, Loop
+from prime_anc_client.client import Client, Condition, Item
 from prime_anc_client.errors import (
     ClientError,
     NotReached,
@@ -47,11 +52,14 @@ __all__ = [
     "Condition",
     "ConditionEffect",
     "Design",
+    "Evaluation",
     "Finding",
     "Item",
     "Loop",
     "NotReached",
     "OverQuota",
+    "Prediction",
+    "Realisation",
     "Recording",
     "Refused",
     "ServiceFault",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
@@ -78,9 +77,8 @@ class Calibration:
     verdict: Verdict
 
 
-def read_calibration(content: bytes) -> Calibration:
-    """From the service's answer in JSON."""
-    document: dict[str, Any] = json.loads(content)
+def read_calibration(document: dict[str, Any]) -> Calibration:
+    """From an answer of `/calibrate`."""
     verdict = document["verdict"]
     return Calibration(
         primary=_float32(document["primary"]["impulse_response"]),
@@ -91,14 +89,15 @@ def read_calibration(content: bytes) -> Calibration:
         bands=Bands(**{name: _float32(values) for name, values in document["bands"].items()}),
         verdict=Verdict(
             passed=verdict["passed"],
-            reasons=_findings(verdict["reasons"]),
-            not_judged=_findings(verdict["not_judged"]),
+            reasons=read_findings(verdict["reasons"]),
+            not_judged=read_findings(verdict["not_judged"]),
             figures=verdict["figures"],
         ),
     )
 
 
-def _findings(found: Sequence[dict[str, str]]) -> tuple[Finding, ...]:
+def read_findings(found: Sequence[dict[str, str]]) -> tuple[Finding, ...]:
+    """From `reasons`, `not_judged` or `diagnosis`."""
     return tuple(Finding(each["code"], each["detail"]) for each in found)
 
 

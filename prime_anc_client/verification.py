@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from prime_anc_client.calibration import Finding
+from prime_anc_client.calibration import Finding, read_findings
 
 
 class Recording(NamedTuple):
@@ -47,16 +46,15 @@ class Verification:
     trim: Trim | None
 
 
-def read_verification(content: bytes) -> Verification:
-    """From the JSON answer."""
-    found = json.loads(content)
+def read_verification(found: dict[str, Any]) -> Verification:
+    """From an answer of `/verify`."""
     measured, trim = found["measured"], found["trim"]
     return Verification(
         noise_reduction_db=measured["mean_noise_reduction_db"],
         band_noise_reduction_db=np.array(measured["noise_reduction_db"], np.float32),
         interval_db=measured["interval_db"],
         deviation_db=found["deviation_db"],
-        diagnosis=tuple(Finding(each["code"], each["detail"]) for each in found["diagnosis"]),
+        diagnosis=read_findings(found["diagnosis"]),
         trim=None
         if trim is None
         else Trim(

@@ -55,12 +55,15 @@ def document(
     uncertainty: ArrayLike | None = None,
     reference_psd: ArrayLike | None = None,
     max_gain_db: Ceiling | None = None,
+    taps: ArrayLike | None = None,
     **options: object,
 ) -> dict[str, object]:
-    """A design request in JSON, with the options that are not None. Raises ValueError as `encode`."""
-    more = {"coherence": coherence, "uncertainty": uncertainty, "reference_psd": reference_psd}
-    arrays = _arrays(primary, secondary, **more)
-    return {"sample_rate": _RATE_HZ} | _members(arrays) | _options(max_gain_db, options)
+    """A request in JSON, with the options that are not None; taps: its filter. Raises ValueError as `encode`."""
+    more = {"coherence": coherence, "uncertainty": uncertainty, "reference_psd": reference_psd, "taps": taps}
+    members = _members(_arrays(primary, secondary, **more))
+    if taps is not None:
+        members["fir"] = members.pop("taps")
+    return {"sample_rate": _RATE_HZ} | members | _options(max_gain_db, options)
 
 
 def condition_document(
@@ -91,24 +94,9 @@ def joint_document(
     return head | _members(psd) | _options(max_gain_db, options)
 
 
-def list_document(name: str, values: ArrayLike) -> list[float]:
-    """A list of numbers in JSON. Raises ValueError unless it is real and one-dimensional."""
-    array = np.asarray(values)
-    if array.ndim != 1 or np.iscomplexobj(array):
-        raise ValueError(
-            f"{name}: the array is {array.dtype}{list(array.shape)}; give real numbers in one dimension"
-        )
-    numbers: list[float] = _numbers(_narrow(array, "<f4"))
-    return numbers
-
-
 def take_document(state: str, x: ArrayLike, e: ArrayLike) -> dict[str, object]:
     """A recording in one state in JSON. Raises ValueError as `encode_takes`."""
-    signals = np.asarray(x), np.asarray(e)
-    if signals[0].ndim != 1 or signals[0].shape != signals[1].shape or any(map(np.iscomplexobj, signals)):
-        shapes = [list(each.shape) for each in signals]
-        raise ValueError(f"{state}: x is {shapes[0]}, e is {shapes[1]}; give two real signals of the same length")
-    sent = (base64.b64encode(_narrow(each, "<f4").tobytes()).decode() for each in signals)
+    sent = (base64.b64encode(each.tobytes()).decode() for each in _signals(x, e, state))
     return {"state": state} | {name: {"float32": each} for name, each in zip("xe", sent, strict=True)}
 
 
@@ -139,7 +127,7 @@ def _numbers(values: NDArray[Any]) -> Any:
     return np.nan_to_num(values.astype(float), nan=_TOO_LARGE, posinf=_TOO_LARGE, neginf=-_TOO_LARGE).tolist()
 
 
-def encode_json(members: dict[str, object]) -> bytes:
+def encode_json(members: Mapping[str, object]) -> bytes:
     """A JSON body."""
     return json.dumps(members, separators=(",", ":")).encode()
 
@@ -173,12 +161,18 @@ def encode_takes(takes: Sequence[Take]) -> bytes:
     """
     rows, signals = [], []
     for number, take in enumerate(takes):
-        x, e = np.asarray(take.x), np.asarray(take.e)
-        if x.ndim != 1 or x.shape != e.shape or np.iscomplexobj(x) or np.iscomplexobj(e):
-            found = f"x is {x.dtype}{list(x.shape)}, e is {e.dtype}{list(e.shape)}"
-            raise ValueError(f"takes.{number}: {found}; give two real signals of the same length")
+        x, e = _signals(take.x, take.e, f"takes.{number}")
         rows.append(_TAKES_ROW.pack(take.gain, len(x), bytes(4)))
-        signals += [_narrow(x, "<f4").tobytes(), _narrow(e, "<f4").tobytes()]
+        signals += [x.tobytes(), e.tobytes()]
     payload = b"".join(rows + signals)
     header = _TAKES_HEADER.pack(_TAKES_MAGIC, _VERSION, 0, len(rows), _RATE_HZ, zlib.crc32(payload), bytes(12))
     return header + payload
+
+
+def _signals(x: ArrayLike, e: ArrayLike, name: str) -> tuple[NDArray[Any], NDArray[Any]]:
+    """Both signals of a recording in single precision."""
+    x, e = np.asarray(x), np.asarray(e)
+    if x.ndim != 1 or x.shape != e.shape or np.iscomplexobj(x) or np.iscomplexobj(e):
+        found = f"x is {x.dtype}{list(x.shape)}, e is {e.dtype}{list(e.shape)}"
+        raise ValueError(f"{name}: {found}; give two real signals of the same length")
+    return _narrow(x, "<f4"), _narrow(e, "<f4")

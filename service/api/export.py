@@ -133,7 +133,7 @@ def coefficients_document(realised: Realised) -> dict[str, Any]:
         document |= {
             "number_format": str(quantised.format),
             "words": quantised.words,
-            "shift": quantised.shift,
+            "shift": quantised.shift.tolist(),  # one number for taps
             "n_saturated": quantised.n_saturated,
         }
     if realised.scaling is not None:

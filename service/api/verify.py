@@ -42,7 +42,9 @@ async def verify_filter(request: Request) -> Response:
     body = await receive_body(request, admitted, service.settings.receive_timeout_s)
     watch.body_received()
     read = read_object(VerifyBody, await service.json_workers.parse(body, admitted.due, disconnected))
-    used = design_input(read.primary, read.secondary, read.coherence, read.reference_psd, float("inf"))
+    used = design_input(
+        read.primary, read.secondary, read.coherence, read.reference_psd, float("inf"), read.uncertainty
+    )
     direction = -1 if read.sign == "plus" else 1
     taps = direction * read.fir
     watch.decoded()
