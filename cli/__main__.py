@@ -25,6 +25,7 @@ NOT_PASSED = 4
 FILTER_FILES = {".wav": "wav", ".csv": "csv", ".h": "c", ".c": "c", ".mat": "mat"}
 LATENCIES = (0.0, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0)
 
+SIGN = click.Choice(["minus", "plus"])
 FILE = click.Path(path_type=Path, dir_okay=False)
 Command = Callable[..., None]
 
@@ -77,6 +78,7 @@ def measured(command: Command) -> Command:
     @click.option("--secondary", type=FILE, help="File of the secondary path.")
     @click.option("--feedback", type=FILE, help="File of the path from loudspeaker to outer microphone.")
     @click.option("--side", type=click.Choice(["left", "right"]), default="left", help="Of files with both ears.")
+    @click.option("--sign", type=SIGN, help="Of the signal chain; default: the measurement's own, else minus.")
     @wraps(command)
     def run(
         *,
@@ -85,10 +87,11 @@ def measured(command: Command) -> Command:
         secondary: Path | None,
         feedback: Path | None,
         side: str,
+        sign: str | None,
         **given: Any,
     ) -> None:
         paths = _paths(ears, primary, secondary, feedback, side) | {"sample_rate": 48_000}
-        command(paths=paths, **given)
+        command(paths=paths if sign is None else paths | {"sign": sign}, **given)
 
     return run
 
@@ -128,7 +131,26 @@ def _paths(
         conditions.append(fields)
     if len(conditions) == 1:
         return conditions[0]
-    return {"conditions": [each | {"label": file.stem} for each, file in zip(conditions, ears, strict=True)]}
+    signs = {each.pop("sign", "minus") for each in conditions}
+    if len(signs) > 1:
+        raise click.UsageError("the measurements have different signs; calibrate all with the same --sign")
+    labelled = [each | {"label": file.stem} for each, file in zip(conditions, ears, strict=True)]
+    return {"conditions": labelled, "sign": signs.pop()}
+
+
+def _of_each(paths: Json) -> list[tuple[str, Json]]:
+    """Label and fields of each measurement."""
+    rest = {name: each for name, each in paths.items() if name != "conditions"}
+    return [
+        (each["label"], rest | {name: value for name, value in each.items() if name != "label"})
+        for each in paths.get("conditions", [paths | {"label": ""}])
+    ]
+
+
+def _only(paths: Json) -> Json:
+    if "conditions" in paths:
+        raise click.UsageError("this command takes one measurement; give the one that the filter runs on")
+    return paths
 
 
 @main.command(context_settings={"ignore_unknown_options": True, "help_option_names": []}, add_help_option=False)
@@ -146,6 +168,9 @@ def serve(options: Sequence[str]) -> None:
 @click.option("--gain", type=float, required=True, help="Of the plain gain that played in ON.")
 @click.option("--more-off", type=FILE, multiple=True, help="Further recordings with the loudspeaker silent.")
 @click.option("--more-on", type=FILE, multiple=True, help="Further recordings with the gain.")
+@click.option(
+    "--sign", type=SIGN, default="minus", show_default=True, help="Of the signal chain: see docs/guide.md."
+)
 @click.option("--model", help="Whose listeners the measurement is compared with.")
 @click.option("-o", "--output", type=FILE, help="File for the answer (JSON), which `design` takes.")
 @served
@@ -156,6 +181,7 @@ def calibrate(
     gain: float,
     more_off: Sequence[Path],
     more_on: Sequence[Path],
+    sign: str,
     model: str | None,
     output: Path | None,
     as_json: bool,
@@ -170,7 +196,7 @@ def calibrate(
             take, notes = inputs.take(file, state)
             tables.notes(notes)
             takes.append(take)
-    body: Json = {"takes": takes, "sample_rate": 48_000} | ({"model": model} if model else {})
+    body: Json = {"takes": takes, "sign": sign, "sample_rate": 48_000} | ({"model": model} if model else {})
     answer = _answer(service.ask("/calibrate", body), output, as_json)
     verdict = answer["verdict"]
     if not as_json:
@@ -220,12 +246,15 @@ def design(
 @measured
 @served
 def evaluate(service: Service, control_filter: Path, paths: Json, as_json: bool) -> None:
-    """Predict what a filter does on these paths."""
-    body = paths | {"fir": inputs.filter_taps(control_filter)}
-    answer = _answer(service.ask("/evaluate", body), None, as_json)
-    if not as_json:
-        tables.prediction(answer["prediction"])
-    tables.findings(answer["warnings"])
+    """Predict what a filter does on these paths; of several measurements, on each."""
+    fields = inputs.filter_fields(control_filter)
+    for label, ear in _of_each(paths):
+        answer = _answer(service.ask("/evaluate", ear | fields), None, as_json)
+        if not as_json:
+            if label:
+                click.echo(f"{label}:")
+            tables.prediction(answer["prediction"])
+        tables.findings(answer["warnings"])
 
 
 @main.command()
@@ -277,7 +306,7 @@ def verify(
         tables.notes(notes)
         del take["gain"]
         takes.append(take | {"state": state})
-    body = paths | {"fir": inputs.filter_taps(control_filter), "takes": takes}
+    body = _only(paths) | inputs.filter_fields(control_filter) | {"takes": takes}
     if control_filter.suffix.lower() == ".json" and "prediction" in (document := inputs.load_json(control_filter)):
         body["prediction"] = document["prediction"]
     answer = _answer(service.ask("/verify", body), output, as_json)
@@ -326,7 +355,7 @@ def export(
 ) -> None:
     """Realise a filter as hardware runs it: biquads or taps, fixed point, its own rate."""
     target = _target(target_name, sections, taps, rate, number_format)
-    body: Json = paths | {"fir": inputs.filter_taps(control_filter), "target": target}
+    body: Json = _only(paths) | inputs.filter_fields(control_filter) | {"target": target}
     if max_gain_db is not None:
         body["max_gain_db"] = max_gain_db
     answer = _answer(service.ask("/export", body), output if output and output.suffix == ".json" else None, as_json)
@@ -343,10 +372,12 @@ def export(
         f"; largest |W| {answer['prediction']['max_gain_db']:.1f} dB"
     )
     if scaling := coefficients.get("scaling"):
+        wide = ""
+        if coefficients["form"] == "sos":
+            wide = f", {scaling['wide_noise_db']:.0f} dB where sections keep their outputs in double precision"
         click.echo(
             f"{coefficients['number_format']}: shift the input down by {scaling['headroom_bits']} bits so that "
-            f"nothing overflows; round-off noise {scaling['noise_db']:.0f} dB over full scale, "
-            f"{scaling['wide_noise_db']:.0f} dB with double-precision feedback"
+            f"nothing overflows; round-off noise at {scaling['noise_db']:.0f} dB re full scale{wide}"
         )
 
 
@@ -382,7 +413,6 @@ def report(paths: Json, options: Json, k: int, output: Path, url: str | None, ke
 
     with connect(url, key) as service:
         _save(output, compose(service, paths, options, k).encode())
-    click.echo(f"written: {output}")
 
 
 @main.command()
@@ -438,7 +468,7 @@ def _write_filter(service: Service, answer: Json, paths: Json, output: Path) -> 
     if output.suffix.lower() == ".json":
         _save(output, orjson.dumps(answer))
         return
-    body = paths | {
+    body = _of_each(paths)[0][1] | {  # the taps are those of all
         "fir": answer["fir"],
         "sign": answer["sign"],
         "target": {"form": "fir", "number_format": "float32"},
@@ -468,6 +498,7 @@ def _answer(response: Any, output: Path | None, as_json: bool) -> Json:
 
 def _save(output: Path, content: bytes) -> None:
     output.write_bytes(content)
+    tables.notes([f"written: {output}"], "")
 
 
 def _print_json(value: object) -> None:

@@ -16,7 +16,7 @@ from file_formats.measurements import FileError
 
 Json = dict[str, Any]
 
-PATH_FIELDS = ("primary", "secondary", "coherence", "feedback", "uncertainty")
+PATH_FIELDS = ("primary", "secondary", "coherence", "feedback", "uncertainty", "sign")
 """What a measurement says of an ear; further fields of a JSON file are not sent."""
 
 _EARS = {"left": "l", "right": "r"}
@@ -85,17 +85,20 @@ def signal(samples: NDArray[np.float64]) -> Json:
     return {"float32": base64.b64encode(np.asarray(samples, "<f4").tobytes()).decode()}
 
 
-def filter_taps(file: Path) -> NDArray[np.float32]:
-    """The taps of a filter: `prime-anc design`'s answer, or samples. Raises FileError."""
+def filter_fields(file: Path) -> Json:
+    """`fir`, and `sign` where the file says it: `prime-anc design`'s answer, the trimmed filter of `prime-anc
+    verify`'s, or samples. Raises FileError."""
     if file.suffix.lower() == ".json":
         document = load_json(file)
+        if "fir" not in document and "trim" in document:
+            document = document["trim"] or {}
         if "fir" not in document:
-            raise FileError(f"{file}: it has no fir; give the file that `prime-anc design` wrote")
-        return np.asarray(document["fir"], np.float32)
+            raise FileError(f"{file}: it has no filter; give the file that `prime-anc design` wrote")
+        return {name: document[name] for name in ("fir", "sign") if name in document}
     values, _ = measurements.response(file, "taps", "fir", "w")
     if np.iscomplexobj(values):
         raise FileError(f"{file}: it holds a spectrum; the filter's taps are needed")
-    return np.asarray(values, np.float32)
+    return {"fir": np.asarray(values, np.float32)}
 
 
 def gain_limit(text: str) -> float | Json:

@@ -78,7 +78,8 @@ def _page(service: Service, paths: Json, own: Json, rival: Json, drawing: str) -
         f"<td>{rival['prediction'][key]:.2f} {unit}</td></tr>"
         for name, key, unit in rows
     )
-    realised = "".join(_realised(service, paths, own, target) for target in REALISATIONS)
+    # One measurement's; a realisation is designed for one.
+    realised = "" if "conditions" in paths else _hardware(service, paths, own)
     warnings = "".join(
         f'<p class="warning"><b>{html.escape(each["code"])}</b>: {html.escape(each["detail"])}</p>'
         for each in own["warnings"]
@@ -90,10 +91,16 @@ def _page(service: Service, paths: Json, own: Json, rival: Json, drawing: str) -
         f"<h1>Control filter</h1><p>Method {html.escape(own['method'])}, model {html.escape(model['name'])} "
         f"version {model['version']}, {own['refinement']['applied']} updates.</p>{warnings}"
         f"<table><tr><th></th><th>designed</th><th>Wiener</th></tr>{figures}</table>{drawing}"
-        f"<h2>On hardware</h2><table><tr><th>form</th><th>noise reduction</th><th>lost</th></tr>{realised}</table>"
+        f"{realised}"
         f'<p><a download="control_filter.f32" href="data:application/octet-stream;base64,{taps}">2048 taps, '
         "little-endian float32</a></p></html>\n"
     )
+
+
+def _hardware(service: Service, paths: Json, own: Json) -> str:
+    rows = "".join(_realised(service, paths, own, target) for target in REALISATIONS)
+    head = "<h2>On hardware</h2><table><tr><th>form</th><th>noise reduction</th><th>lost</th></tr>"
+    return f"{head}{rows}</table>"
 
 
 def _realised(service: Service, paths: Json, own: Json, target: Json) -> str:

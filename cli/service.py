@@ -58,7 +58,9 @@ def _in_this_process(runner: asyncio.Runner, store: str | None) -> Iterator[Serv
     from service.settings import Settings
 
     logging.getLogger("service").setLevel(logging.ERROR)  # what matters comes as an answer
-    settings = Settings(store=store, deadline_ms=60_000, calibration_deadline_ms=60_000)  # type: ignore[call-arg]
+    settings = Settings(  # type: ignore[call-arg]
+        store=store, deadline_ms=60_000, calibration_deadline_ms=60_000, max_calibration_bytes=2**30
+    )
     app = create_app(settings)
     lifespan = app.router.lifespan_context(app)
     client = httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://service", timeout=TIMEOUT_S)

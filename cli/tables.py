@@ -34,17 +34,22 @@ def prediction(found: Mapping[str, Any], beside: Mapping[str, Any] | None = None
         f"mean noise reduction, 50 Hz to 5 kHz: {found['mean_noise_reduction_db']:.1f}{interval} dB; amplification "
         f"{found['amplification_db']:.2f} dB; largest |W| {found['max_gain_db']:.1f} dB"
     )
+    for each in found.get("conditions", ()):
+        click.echo(f"  {each['label']}: {each['mean_noise_reduction_db']:.1f} dB")
     if beside is not None:
         click.echo(f"Wiener filter (wmmse) on the same paths: {beside['mean_noise_reduction_db']:.1f} dB")
 
 
 def findings(found: Sequence[Mapping[str, str]], word: str = "warning") -> None:
-    """Warnings or findings, one a line, on standard error."""
+    """Warnings or findings, one a line, on standard error; what an old name repeats is said once."""
+    said: set[str] = set()
     for each in found:
-        click.echo(f"{word}: {each['code']}: {each['detail']}", err=True)
+        if each["detail"] not in said:
+            click.echo(f"{word}: {each['code']}: {each['detail']}", err=True)
+            said.add(each["detail"])
 
 
-def notes(said: Iterable[str]) -> None:
+def notes(said: Iterable[str], prefix: str = "note: ") -> None:
     """What was done to the contents of files, on standard error."""
     for each in said:
-        click.echo(f"note: {each}", err=True)
+        click.echo(f"{prefix}{each}", err=True)

@@ -26,7 +26,8 @@ from synthesis.conventions import SAMPLE_RATE_HZ
 
 AUDIO = (".wav", ".flac", ".aif", ".aiff", ".ogg")
 TEXT = (".csv", ".txt", ".frd", ".dat")
-MAX_SECONDS = 60.0
+MIN_SECONDS, MAX_SECONDS = 0.064, 60.0
+"""Of a recording."""
 MAX_RESPONSE_SAMPLES = 32_768
 N_SPECTRUM_BINS = 4097
 """Of a response given at frequencies of its own: 5.9 Hz apart, 8192 samples long."""
@@ -93,9 +94,16 @@ def recording(file: Path) -> tuple[NDArray[np.float64], NDArray[np.float64], tup
     if np.iscomplexobj(outer) or np.iscomplexobj(error):
         raise FileError(f"{file}: it holds a frequency response; a recording is needed")
     n = len(outer)
-    if n > MAX_SECONDS * SAMPLE_RATE_HZ:
-        raise FileError(f"{file}: it lasts {n / SAMPLE_RATE_HZ:.0f} s; cut it to 4 to {MAX_SECONDS:.0f} s")
+    if not MIN_SECONDS <= n / SAMPLE_RATE_HZ <= MAX_SECONDS:
+        raise _wrong_length(file, n / SAMPLE_RATE_HZ)
+    if len(found.channels) > 2:
+        note = f"of {len(found.channels)} channels the first is taken for outer, the second for error microphone"
+        return outer, error, (*found.notes, note)
     return outer, error, found.notes
+
+
+def _wrong_length(file: Path, seconds: float) -> FileError:
+    return FileError(f"{file}: it lasts {round(seconds, 2):g} s; record 4 to {MAX_SECONDS:.0f} s")
 
 
 def response(file: Path, *names: str) -> tuple[NDArray[Any], tuple[str, ...]]:
@@ -135,6 +143,9 @@ def _audio(file: Path) -> Measurement:
     import soundfile
 
     try:
+        seconds = soundfile.info(file).duration
+        if seconds > MAX_SECONDS:  # before hours of samples fill the memory
+            raise _wrong_length(file, seconds)
         samples, rate_hz = soundfile.read(file, dtype="float64", always_2d=True)
     except (soundfile.LibsndfileError, RuntimeError, TypeError) as error:
         raise FileError(f"{file}: it is no readable audio file ({error}); export it as WAV or FLAC") from error

@@ -107,6 +107,47 @@ def test_a_mistake_is_named_with_its_status(folder: Path, arguments: tuple[str, 
     assert "Traceback" not in result.output
 
 
+@pytest.mark.parametrize("sign", ["minus", "plus"])
+def test_a_measurement_keeps_its_sign_up_to_the_trimmed_filter(folder: Path, tmp_path: Path, sign: str):
+    """The chain of sign plus adds what the other subtracts; its gain is recorded with the other polarity."""
+    gain = GAIN if sign == "minus" else -GAIN
+    ear, design = tmp_path / "ear.json", tmp_path / "filter.json"
+    run("calibrate", folder / "off.wav", folder / "on.wav", "--gain", gain, "--sign", sign, "-o", ear)
+    made = run("design", ear, "-k", 1, "-o", design)
+    assert f"written: {design}" in made.output
+    fir = np.array(json.loads(design.read_text())["fir"]) * (1 if sign == "minus" else -1)
+    primary, secondary = (np.load(folder / "ear.npz")[name] for name in ("primary", "secondary"))
+    outer = 0.05 * np.random.default_rng(1).standard_normal(5 * 48_000)
+    off = lfilter(primary, 1, outer)
+    for name, loudness in (("off", 0.0), ("on", 1.0), ("loud", 1.2)):
+        error = off - loudness * lfilter(secondary, 1, np.convolve(outer, fir)[: len(outer)])
+        soundfile.write(tmp_path / f"{name}.wav", np.stack([outer, error], 1), 48_000, subtype="FLOAT")
+    takes = "--off", tmp_path / "off.wav", "--on"
+    plain = run("verify", design, ear, *takes, tmp_path / "on.wav", "--json")
+    assert abs(json.loads(plain.stdout)["trim"]["gain_db"]) < 0.3, plain.output
+    trimmed = run("verify", design, ear, *takes, tmp_path / "loud.wav", "-o", tmp_path / "trim.json")
+    assert trimmed.exit_code == 4
+    assert "level_off" in trimmed.output
+    again = run("evaluate", tmp_path / "trim.json", ear, "--json")
+    assert again.exit_code == 0, again.output
+    assert not json.loads((tmp_path / "trim.json").read_text())["trim"]["invert"]
+
+
+def test_a_filter_is_evaluated_on_each_of_several_measurements(folder: Path):
+    result = run("evaluate", folder / "filter.json", folder / "ear.npz", folder / "ear.npz")
+    assert result.output.count("mean noise reduction") == 2
+    refused = run("export", folder / "filter.json", folder / "ear.npz", folder / "ear.npz")
+    assert (refused.exit_code, "one measurement" in refused.output) == (2, True)
+
+
+def test_a_report_holds_its_plots(folder: Path, tmp_path: Path):
+    result = run("report", folder / "ear.npz", "-k", 0, "-o", tmp_path / "report.html")
+    assert result.exit_code == 0, result.output
+    text = (tmp_path / "report.html").read_text()
+    assert "<svg" in text
+    assert "2048 taps, q1.15" in text
+
+
 def test_help_names_every_command():
     result = run("--help")
     for name in ("serve", "calibrate", "design", "evaluate", "latency", "verify", "export", "report", "models"):

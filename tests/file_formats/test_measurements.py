@@ -102,3 +102,21 @@ def test_what_cannot_be_used_is_named(tmp_path: Path, name: str, write: Any, mes
 def test_a_missing_file_is_named(tmp_path: Path):
     with pytest.raises(FileError, match="no such file"):
         read(tmp_path / "none.wav")
+
+
+def test_hours_are_refused_before_they_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    soundfile.write(tmp_path / "a.wav", np.full((61 * 4000, 2), 0.1), 4000)
+    monkeypatch.setattr(soundfile, "read", None)
+    with pytest.raises(FileError, match="it lasts 61 s; record 4 to 60 s"):
+        recording(tmp_path / "a.wav")
+
+
+def test_a_moment_is_no_recording(tmp_path: Path):
+    soundfile.write(tmp_path / "a.wav", 0.1 * np.stack([SAMPLES[:2000]] * 2, 1), 48_000)
+    with pytest.raises(FileError, match=r"it lasts 0\.04 s"):
+        recording(tmp_path / "a.wav")
+
+
+def test_which_of_four_channels_are_used_is_said(tmp_path: Path):
+    soundfile.write(tmp_path / "a.wav", 0.1 * np.stack([SAMPLES] * 4, 1), 48_000)
+    assert "of 4 channels the first" in recording(tmp_path / "a.wav")[2][0]
