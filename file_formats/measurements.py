@@ -42,11 +42,13 @@ class FileError(ValueError):
 @dataclass(frozen=True, eq=False)
 class Measurement:
     """channels: by name, samples at 48 kHz, float64 [n], or a one-sided spectrum, complex128 [4097]. notes: what
-    was done to the file's contents."""
+    was done to the file's contents. comment, labels: what an .ita file says of itself and of each channel."""
 
     file: Path
     channels: dict[str, NDArray[Any]]
     notes: tuple[str, ...] = field(default=())
+    comment: str = ""
+    labels: Mapping[str, str] = field(default_factory=dict)
 
     def channel(self, *names: str) -> NDArray[Any]:
         """The channel of one of these names, letter case aside; the only one if there is one. Raises FileError."""
@@ -160,11 +162,13 @@ def _audio(file: Path) -> Measurement:
 def _text(file: Path) -> Measurement:
     rows: list[list[float]] = []
     rate_hz = None
+    heading: list[str] = []
     for line in file.read_text(encoding="utf-8", errors="replace").splitlines():
         cells = line.replace(",", " ").replace(";", " ").split()
         try:
             rows.append([float(cell) for cell in cells])
         except ValueError:
+            heading = cells if len(cells) == 2 else heading
             # REW writes the time between samples in a line of its head.
             if "sample interval" in line.lower() and _is_number(cells[0]):
                 rate_hz = 1 / float(cells[0])
@@ -182,7 +186,8 @@ def _text(file: Path) -> Measurement:
     if len(first) < 2 or not (np.diff(first) > 0).all():
         if width == 2:
             note = f"taken for samples of two channels at {SAMPLE_RATE_HZ} Hz: the file does not say"
-            return _at_48_khz(file, {"outer": first, "error": table[:, 1]}, rate_hz or SAMPLE_RATE_HZ, note)
+            names = heading or ["outer", "error"]
+            return _at_48_khz(file, dict(zip(names, table.T, strict=True)), rate_hz or SAMPLE_RATE_HZ, note)
         raise FileError(f"{file}: the first of {width} columns does not rise; it must be time or frequency")
     if width >= 3:
         return Measurement(file, {"response": _from_levels(file, table)}, (_FROM_LEVELS,))
@@ -280,9 +285,23 @@ def _ita(file: Path) -> Measurement:
         data = data[:, None]
     if data.shape[1] != len(names):
         raise FileError(f"{file}: {data.shape[1]} channels but {len(names)} names")
-    if np.iscomplexobj(data):
-        return Measurement(file, dict(zip(names, data.T.astype(np.complex128), strict=True)))
-    return _at_48_khz(file, dict(zip(names, data.T, strict=True)), float(audio.samplingRate))
+    if data.dtype.kind not in "fiuc" or not _is_number(str(audio.samplingRate)):
+        raise FileError(f"{file}: its data or its samplingRate, {audio.samplingRate!r}, are no numbers")
+    columns, rate_hz = dict(zip(names, data.T, strict=True)), float(audio.samplingRate)
+    if not np.iscomplexobj(data):
+        found = _at_48_khz(file, columns, rate_hz)
+    elif rate_hz == SAMPLE_RATE_HZ:
+        found = Measurement(file, {name: each.astype(np.complex128) for name, each in columns.items()})
+    else:
+        raise FileError(f"{file}: its spectra are of {rate_hz:g} Hz; export impulse responses")
+    rows = np.atleast_1d(np.asarray(getattr(audio, "channelUserData", ()), object))
+    # As many as channels, or it is not known whose they are.
+    labels = {
+        name: str(np.atleast_1d(row)[-1]).strip()
+        for name, row in zip(names, rows if len(rows) == len(names) else [()] * len(names), strict=True)
+        if np.size(row)
+    }
+    return replace(found, comment=str(getattr(audio, "comment", "")), labels=labels)
 
 
 def _loadmat(file: Path) -> dict[str, Any]:

@@ -161,7 +161,7 @@ def case_columns(measurements: Measurements, index: int) -> Row:
         "window": measurements.window,
         "regularisation": measurements.regularisation,
         "listener": pair.listener,
-        "ear": pair.ear,
+        "ear": pair.place,
         "condition": pair.condition,
         "fit": pair.fit,
         "variant": json.dumps(pair.variant, sort_keys=True),

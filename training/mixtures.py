@@ -13,12 +13,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Literal, TypeVar
+from typing import TypeVar
 
 import numpy as np
 from torch import Tensor
 
-from training.datasets.path_pairs import DatasetError, PathPair
+from training.datasets.path_pairs import DatasetError, DatasetKind, PathPair
 
 N_MIXTURES = 96
 _ORDER_N_FFT = 8192
@@ -87,9 +87,7 @@ def draw_mixtures(
     return tuple(Mixture(first, second, alpha) for (first, second), alpha in zip(chosen, alphas, strict=True))
 
 
-def order_listeners(
-    pairs: Sequence[PathPair], dataset: Literal["pandar", "ten-path", "simulated"]
-) -> tuple[str, ...]:
+def order_listeners(pairs: Sequence[PathPair], dataset: DatasetKind) -> tuple[str, ...]:
     """The order in which support listeners are neighbours.
 
     Persons: ascending number. Ten-path: ascending score on the first principal component of the listeners'
@@ -120,9 +118,9 @@ def order_listeners(
 
 
 def _neighbours(pairs: Sequence[PathPair], listener_order: Sequence[str]) -> list[tuple[int, int]]:
-    """Places in `pairs` of neighbours within ear and condition, ear by ear, condition by condition."""
-    places = {(pair.ear, pair.condition, pair.listener): place for place, pair in enumerate(pairs)}
-    kinds = list(dict.fromkeys((pair.ear, pair.condition) for pair in pairs))
+    """Places in `pairs` of neighbours within ear, label and condition, one such kind after the other."""
+    places = {(pair.place, pair.condition, pair.listener): place for place, pair in enumerate(pairs)}
+    kinds = list(dict.fromkeys((pair.place, pair.condition) for pair in pairs))
     couples: list[tuple[int, int]] = []
     for ear, condition in kinds:
         # A listener without this ear or condition is stepped over: the next one is the neighbour.

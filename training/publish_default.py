@@ -1,11 +1,11 @@
-"""Train the bundled default model on every listener, and publish it with the scores of its split models.
+"""Train a model on every listener of a data set, and publish it with the scores of its split models.
 
-    python -m training.publish_default --data DIR --noise DIR --run OUT [--seed N]
+    python -m training.publish_default --data DIR --noise DIR --run OUT [--store DIR --name NAME] [--seed N]
     python -m training.publish_default --data DIR --prior
 
-OUT is a finished run of `run_splits` on PANDAR with `prime-log`. The default model has no held-out listener of its
-own, so its manifest carries what the split models, trained in the same way, reached on the listeners that each left
-out; its own figures are labelled in support.
+OUT is a finished run of `run_splits` with `prime-log`; PANDAR's makes the bundled model. A model of all listeners
+has no held-out listener of its own, so its manifest carries what the split models, trained in the same way, reached
+on the listeners that each left out; its own figures are labelled in support.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def publish(request: argparse.Namespace) -> None:
     if record != json.loads(json.dumps(data.settings())) or record["quick"]:
         raise RunError(f"{request.run}: is a quick run, or one of other data or another recipe; finish a full one")
     listeners, recipe = data.dataset.listeners, GENERATORS[GENERATOR]
-    measurements, name = data.measurements, f"{NAME}/seed{request.seed}"
+    measurements, name = data.measurements, f"{request.name}/seed{request.seed}"
     generator = train_generator(data, measurements, recipe, listeners, 0, request.seed, name)
     checkpoint = make_checkpoint(data, measurements, recipe, generator, listeners, None, request.seed)
     scores = Scores(
@@ -66,7 +66,7 @@ def publish(request: argparse.Namespace) -> None:
         in_support=in_support(data, GeneratorDesign(GENERATOR, build_synthesizer(checkpoint.parameters))),
     )
     checkpoint.manifest = checkpoint.manifest.model_copy(update={"scores": scores})
-    published = ModelStore(request.store, include_bundled=False).publish(NAME, checkpoint)
+    published = ModelStore(request.store, include_bundled=False).publish(request.name, checkpoint)
     print(f"published {published} in {request.store}")
 
 
@@ -91,7 +91,7 @@ def as_options(request: argparse.Namespace, record: dict[str, object]) -> Option
     """The run's own, on the data that the command names."""
     return Options.model_validate(
         {
-            "dataset": "pandar",
+            "dataset": record["dataset"],
             "data": request.data,
             "noise": request.noise,
             "protocol": record["protocol"],
@@ -141,6 +141,7 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--noise", type=Path)
     parser.add_argument("--run", type=Path, help="a finished run of run_splits")
     parser.add_argument("--store", type=Path, default=BUNDLED_ROOT)
+    parser.add_argument("--name", default=NAME, help="of the model in the store")
     parser.add_argument("--seed", type=int, default=0)
     request = parser.parse_args(arguments)
     if not request.prior and (request.noise is None or request.run is None):

@@ -21,6 +21,7 @@ from synthesis.path_prior import PathPrior
 from training.config import TrainingConfig
 from training.datasets import open_dataset
 from training.datasets.noise import NoiseSet, read_noise, simulated_noise
+from training.datasets.path_pairs import DatasetKind
 from training.datasets.splits import Split, make_splits, with_recordings
 from training.measurements import Measurements, learn_prior, priors_of_others
 from training.methods import GENERATORS, Recipe
@@ -41,7 +42,7 @@ class Options(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    dataset: Literal["pandar", "ten-path", "simulated"]
+    dataset: DatasetKind
     data: Path | None
     noise: Path | None
     protocol: Protocol = "by-person"

@@ -23,7 +23,7 @@ from model_store.errors import ModelStoreError
 from model_store.store import DEFAULT_ROOT
 from training.checkpoints import verify_models
 from training.config import load_config
-from training.datasets.path_pairs import DatasetError
+from training.datasets.path_pairs import DatasetError, DatasetKind
 from training.datasets.splits import Split
 from training.methods import GROUPS, NAMES, chosen_methods
 from training.packed_run import unpack
@@ -187,8 +187,13 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     """The command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     add = parser.add_argument
-    add("--dataset", choices=("pandar", "ten-path", "simulated"), required=True)
-    add("--data", type=Path, help="folder of the data set (for PANDAR: any folder that contains the database)")
+    add("--dataset", choices=get_args(DatasetKind), required=True)
+    add(
+        "--data",
+        type=Path,
+        help="folder of the data set (PANDAR: any folder that contains the database; index: "
+        "the folder of index.csv, or a table of another name)",
+    )
     add("--noise", type=Path, help="folder of noise recordings at 48 kHz, or of DEMAND (default: simulated noises)")
     add(
         "--generator",

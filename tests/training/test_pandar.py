@@ -1,5 +1,6 @@
 """The PANDAR reader, on files of the same layout written here and on the measured ones."""
 
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -7,7 +8,7 @@ import numpy as np
 import pytest
 from scipy.io import savemat
 
-from training.datasets.pandar import read_handling, read_pandar
+from training.datasets.pandar import read_directions, read_handling, read_pandar
 from training.datasets.path_pairs import DatasetError
 
 CHANNELS = ("SecondaryL", "SecondaryR", "FeedbackL", "FeedbackR", "PrimaryL", "PrimaryR")
@@ -101,15 +102,14 @@ def test_of_selects_listeners(database: Path) -> None:
 @pytest.mark.parametrize(
     ("changed", "message"),
     [
-        ({"samplingRate": 44100.0}, r"rate of 44100 Hz, expected 48000 Hz"),
-        ({"samplingRate": "fast"}, r"samplingRate = .*expected one number"),
-        ({"data": np.ones((4096, 6))}, r"shape \(4096, 6\), expected \(8192, 6\)"),
-        ({"data": np.ones((8192, 5))}, r"shape \(8192, 5\), expected \(8192, 6\)"),
-        ({"data": np.full((8192, 6), np.nan)}, r"8192 NaN or infinite samples in Primary[LR]|in Secondary[LR]"),
-        ({"data": np.zeros((8192, 6))}, r"only zeros"),
-        ({"data": np.ones((8192, 6)) * 1j}, r"complex128, expected real"),
-        ({"channelNames": np.array(["a", "b", "c", "d", "e", "f"], dtype=object)}, r"expected SecondaryL"),
-        ({"channelUserData": np.array(["a", "b"], dtype=object)}, r"2 rows of channelUserData"),
+        ({"samplingRate": 44100.0}, r"resampled from 44100 .* expected a file of 48000 Hz"),
+        ({"samplingRate": "fast"}, r"samplingRate, 'fast', are no numbers"),
+        ({"data": np.ones((4096, 6))}, r"4096 samples in SecondaryL, expected 8192"),
+        ({"data": np.ones((8192, 5))}, r"5 channels but 6 names"),
+        ({"data": np.full((8192, 6), np.nan)}, r"SecondaryL holds NaN or infinity"),
+        ({"data": np.zeros((8192, 6))}, r"SecondaryL is silent"),
+        ({"data": np.ones((8192, 6)) * 1j}, r"16382 samples in SecondaryL, expected 8192"),
+        ({"channelNames": np.array(["a", "b", "c", "d", "e", "f"], dtype=object)}, r"expected PrimaryL as well"),
     ],
 )
 def test_an_unusable_file_is_named_with_what_is_wrong(
@@ -120,6 +120,39 @@ def test_an_unusable_file_is_named_with_what_is_wrong(
     with pytest.raises(DatasetError, match=message) as caught:
         read_pandar(database)
     assert file.name in str(caught.value)
+
+
+def test_a_fit_that_may_be_another_ears_is_unknown(database: Path) -> None:
+    write_ita(person(database / LEVELS[-1], 2), channelUserData=np.array(["a", "b"], dtype=object))
+    assert [pair.fit for pair in read_pandar(database).pairs[:2]] == ["unknown", "unknown"]
+
+
+def test_directions_share_the_heads_secondary_path(tmp_path: Path) -> None:
+    chamber = tmp_path / "PANDAR_database_1.0" / "BoseQC20" / "anechoic_chamber"
+    head = np.random.default_rng(300).standard_normal((8192, 4))
+    write_ita(
+        chamber / "secondary+afb" / "PANDAR_TF_300_Sec_AFB_direction_BoseQC20.ita",
+        data=head,
+        channelNames=np.array(CHANNELS[:4], dtype=object),
+        channelUserData=np.array([], dtype=object),
+    )
+    written = {}
+    for number in (304, 301):
+        written[number] = np.random.default_rng(number).standard_normal((8192, 2))
+        write_ita(
+            chamber / "primary" / f"PANDAR_TF_{number}_primary_direction_BoseQC20.ita",
+            data=np.fft.rfft(written[number], axis=0).astype(np.complex64),
+            channelNames=np.array(CHANNELS[4:], dtype=object),
+        )
+    dataset = read_directions(tmp_path)
+    places = [pair.place for pair in dataset.pairs]
+    assert places == ["left, 0 deg", "right, 0 deg", "left, 15 deg", "right, 15 deg"]
+    assert dataset.listeners == ("dummy-head",)
+    # 24 bits of spectra up to 400, 8192 bins of which make a sample.
+    np.testing.assert_allclose(dataset.pairs[3].primary, written[304][:, 1], atol=1e-5)
+    np.testing.assert_array_equal(dataset.pairs[2].secondary, head[:, 0])
+    np.testing.assert_array_equal(dataset.pairs[3].feedback, head[:, 3])
+    assert read_directions(chamber).fingerprint == dataset.fingerprint
 
 
 def test_a_truncated_file_is_named(database: Path) -> None:
@@ -164,10 +197,29 @@ def test_measured_database_is_read_as_described(measured_data: Path) -> None:
 @pytest.mark.measured
 def test_measured_handling_cases(measured_data: Path) -> None:
     cases = read_handling(measured_data)
-    assert {pair.listener: pair.fit for pair in cases.pairs} == {
-        "handling-101": "closed and pressed",
-        "handling-102": "closed",
-        "handling-103": "open",
-        "handling-104": "open",
+    assert {pair.label: pair.fit for pair in cases.pairs} == {
+        "101": "closed and pressed",
+        "102": "closed",
+        "103": "open",
+        "104": "open",
     }
     assert len(cases.pairs) == 8
+    assert cases.listeners == ("handling",)
+
+
+@pytest.mark.measured
+def test_measured_directions_resemble_each_other_mirrored(measured_data: Path) -> None:
+    """What the reader says of 0 degrees: any other centre of symmetry but its neighbour fits worse."""
+    pairs = read_directions(measured_data).pairs
+    assert {pair.label for pair in pairs} == {f"{15 * n} deg" for n in range(24)}
+    edges_hz = np.geomspace(300, 6000, 20)
+    frequency_hz = np.fft.rfftfreq(8192, 1 / 48_000)
+    of_ears = []
+    for ear in ("left", "right"):
+        power = np.abs(np.fft.rfft([pair.primary for pair in pairs if pair.ear == ear])) ** 2
+        chosen = [(frequency_hz >= low) & (frequency_hz < high) for low, high in pairwise(edges_hz)]
+        levels = np.stack([10 * np.log10(power[:, each].mean(1)) for each in chosen], 1)
+        of_ears.append(levels - levels.mean(0))
+    left, right = of_ears
+    alike = [np.corrcoef(left.ravel(), right[(twice - np.arange(24)) % 24].ravel())[0, 1] for twice in range(24)]
+    assert {0, 23} == set(np.argsort(alike)[-2:])

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Literal
 
+from training.datasets.index import read_index
 from training.datasets.pandar import read_pandar
-from training.datasets.path_pairs import DatasetError, PathDataset
+from training.datasets.path_pairs import DatasetError, DatasetKind, PathDataset
 from training.datasets.simulated import simulate_listeners, simulated_ten_path
 from training.datasets.ten_path import read_ten_path
 
@@ -14,7 +14,7 @@ N_SIMULATED_LISTENERS = 23  # as many as PANDAR has persons
 
 
 def open_dataset(
-    kind: Literal["pandar", "ten-path", "simulated"],
+    kind: DatasetKind,
     folder: str | Path | None = None,
     *,
     n_listeners: int = N_SIMULATED_LISTENERS,
@@ -23,8 +23,8 @@ def open_dataset(
     """The data set that a command line names.
 
     Args:
-        kind: ``pandar`` (a folder is needed), ``ten-path`` (without a folder: a simulated stand-in, labelled by
-            `is_simulated` and its notes) or ``simulated``.
+        kind: ``pandar``, ``index`` (a folder is needed), ``ten-path`` (without a folder: a simulated
+            stand-in, labelled by `is_simulated` and its notes) or ``simulated``.
         folder: where the measurements are.
         n_listeners: how many listeners to simulate (``simulated`` only).
         seed: of the simulation.
@@ -37,10 +37,14 @@ def open_dataset(
         if folder is None:
             raise DatasetError("data set pandar: found no folder, expected any level of the PANDAR database")
         return read_pandar(folder)
+    if kind == "index":
+        if folder is None:
+            raise DatasetError("data set index: found no folder, expected one with an index.csv")
+        return read_index(folder)
     if kind == "ten-path":
         return simulated_ten_path(seed) if folder is None else read_ten_path(folder)
     if kind == "simulated":
         if folder is not None:
             raise DatasetError(f"data set simulated: found the folder {folder}, expected none: nothing is read")
         return simulate_listeners(n_listeners, seed)
-    raise DatasetError(f"data set: found {kind!r}, expected pandar, ten-path or simulated")
+    raise DatasetError(f"data set: found {kind!r}, expected pandar, ten-path, index or simulated")

@@ -14,9 +14,11 @@ from numpy.typing import NDArray
 from synthesis.conventions import SAMPLE_RATE_HZ
 
 MAX_PATH_SAMPLES = 8192  # a quarter of the 32768-point grid, so that p * w (10239 samples) does not wrap
+MAX_CUT_ENERGY = 1e-4  # -40 dB of a response's energy may lie beyond
 
 Ear = Literal["left", "right", "mono"]
 Condition = Literal["original", "gain_delay", "tilt", "tail"]
+DatasetKind = Literal["pandar", "ten-path", "index", "simulated"]
 
 
 class DatasetError(ValueError):
@@ -38,6 +40,8 @@ class PathPair:
         primary: impulse response outer microphone -> error microphone at 48 kHz, float64 [n <= 8192].
         secondary: impulse response loudspeaker -> error microphone at 48 kHz, float64 [n <= 8192].
         variant: the drawn parameters of a variant; empty for an original.
+        label: which of several measurements of the ear (a seating, a direction); empty where there is one.
+        feedback: impulse response loudspeaker -> outer microphone, as `secondary`; None if not measured.
     """
 
     listener: str
@@ -47,6 +51,8 @@ class PathPair:
     primary: NDArray[np.float64]
     secondary: NDArray[np.float64]
     variant: dict[str, float] = field(default_factory=dict)
+    label: str = ""
+    feedback: NDArray[np.float64] | None = None
 
     def __post_init__(self) -> None:
         """Refuse responses that no later step could use.
@@ -54,14 +60,20 @@ class PathPair:
         Raises:
             DatasetError: a response is not one-dimensional, too long, not finite or all zero.
         """
-        for name in ("primary", "secondary"):
-            usable = checked_response(getattr(self, name), f"{name} path of {self.listener} ({self.ear})")
-            object.__setattr__(self, name, usable)
+        for name in ("primary", "secondary", "feedback"):
+            if getattr(self, name) is not None:
+                usable = checked_response(getattr(self, name), f"{name} path of {self.listener} ({self.place})")
+                object.__setattr__(self, name, usable)
+
+    @property
+    def place(self) -> str:
+        """Ear and label: what rows call the ear, and what neighbours in an interpolation have in common."""
+        return f"{self.ear}, {self.label}" if self.label else self.ear
 
     @property
     def name(self) -> str:
-        """Listener, ear and condition in one word, unique within a data set and its variants."""
-        return f"{self.listener}/{self.ear}/{self.condition}"
+        """Listener, ear, label and condition in one word, unique within a data set and its variants."""
+        return f"{self.listener}/{self.place}/{self.condition}"
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,7 +81,7 @@ class PathDataset:
     """The original pairs of one data set and what must be said of them.
 
     Attributes:
-        name: ``pandar``, ``ten-path`` or ``simulated``.
+        name: which reader it came from.
         pairs: originals only, ordered by listener, then ear.
         primary_taps: length of a primary path's calibration estimate, in samples.
         secondary_taps: length of a secondary path's calibration estimate, in samples.
@@ -81,7 +93,7 @@ class PathDataset:
         notes: what a reader of a result must know about the data.
     """
 
-    name: Literal["pandar", "ten-path", "simulated"]
+    name: DatasetKind
     pairs: tuple[PathPair, ...]
     primary_taps: int
     secondary_taps: int
@@ -96,7 +108,7 @@ class PathDataset:
         """Refuse a data set that holds a pair twice: it would count twice in every mean.
 
         Raises:
-            DatasetError: no pair at all, or two of the same listener, ear and condition.
+            DatasetError: no pair at all, or two of the same listener, ear, label and condition.
         """
         if not self.pairs:
             raise DatasetError(f"data set {self.name}: found no pair of paths, expected at least one")
@@ -153,6 +165,20 @@ def checked_response(values: Any, what: str) -> NDArray[np.float64]:
     if not response.any():
         raise DatasetError(f"{what}: found only zeros, expected an impulse response")
     return response
+
+
+def cut_response(response: NDArray[np.float64], what: str) -> NDArray[np.float64]:
+    """The first 8192 samples, checked, or DatasetError where more than -40 dB of the energy lies beyond."""
+    if response.ndim == 1 and response.size > MAX_PATH_SAMPLES and np.isfinite(response).all():
+        energy = response**2
+        if energy[MAX_PATH_SAMPLES:].sum() > MAX_CUT_ENERGY * energy.sum():
+            share_db = 10 * np.log10(energy[MAX_PATH_SAMPLES:].sum() / energy.sum())
+            raise DatasetError(
+                f"{what}: found {response.size} samples with {share_db:.1f} dB of their energy after "
+                f"{MAX_PATH_SAMPLES}, expected less than -40 dB there"
+            )
+        response = response[:MAX_PATH_SAMPLES]
+    return checked_response(response, what)
 
 
 def check_sample_rate(rate_hz: float, what: str) -> None:

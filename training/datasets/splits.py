@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from math import comb
-from typing import Literal
 
 import numpy as np
 
-from training.datasets.path_pairs import DatasetError
+from training.datasets.path_pairs import DatasetError, DatasetKind
 
-PAPER_SUPPORT = {"pandar": (7, 23), "simulated": (7, 23), "ten-path": (3, 10)}
+PAPER_SUPPORT = {"pandar": (7, 23), "simulated": (7, 23), "index": (7, 23), "ten-path": (3, 10)}
 FULL_SUPPORT_FROM = 14  # from this many persons on, seven of them leave at least as many held out
 
 
@@ -51,7 +50,7 @@ class Split:
             )
 
 
-def default_n_support(n_listeners: int, dataset: Literal["pandar", "ten-path", "simulated"]) -> int:
+def default_n_support(n_listeners: int, dataset: DatasetKind) -> int:
     """How many listeners train when the user does not say.
 
     Persons: seven wherever there are at least fourteen, else the paper's share (7 of 23).
@@ -68,7 +67,7 @@ def make_splits(
     n_splits: int = 10,
     n_support: int | None = None,
     seed: int = 0,
-    dataset: Literal["pandar", "ten-path", "simulated"] = "pandar",
+    dataset: DatasetKind = "pandar",
 ) -> list[Split]:
     """Draw different random splits of the listeners.
 

@@ -23,12 +23,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from training.datasets.path_pairs import (
-    MAX_PATH_SAMPLES,
     DatasetError,
     PathDataset,
     PathPair,
     check_sample_rate,
-    checked_response,
+    cut_response,
     fingerprint,
     read_bytes,
 )
@@ -37,7 +36,6 @@ from training.datasets.wav import read_wav
 PRIMARY_TAPS = 2048
 SECONDARY_TAPS = 2048
 N_FFT = 8192
-MAX_CUT_ENERGY = 1e-4  # -40 dB of a response's energy may lie beyond its first 8192 samples
 
 _EXPECTED = "NN.npz, NN_primary.wav + NN_secondary.wav or NN.csv"
 _Pair = tuple[NDArray[np.float64], NDArray[np.float64]]
@@ -67,8 +65,8 @@ def read_ten_path(folder: str | Path) -> PathDataset:
                 ear="mono",
                 condition="original",
                 fit="unknown",
-                primary=_cut(primary, f"primary path of {names}"),
-                secondary=_cut(secondary, f"secondary path of {names}"),
+                primary=cut_response(primary, f"primary path of {names}"),
+                secondary=cut_response(secondary, f"secondary path of {names}"),
             )
         )
         contents.extend((file.name, content) for file, content in read.items())
@@ -155,17 +153,3 @@ _READERS: dict[str, Callable[[dict[Path, bytes]], _Pair]] = {
     ".wav": _from_wav,
     ".csv": _from_csv,
 }
-
-
-def _cut(response: NDArray[np.float64], what: str) -> NDArray[np.float64]:
-    """The first 8192 samples, checked, or an error where the rest matters."""
-    if response.ndim == 1 and response.size > MAX_PATH_SAMPLES and np.isfinite(response).all():
-        energy = response**2
-        if energy[MAX_PATH_SAMPLES:].sum() > MAX_CUT_ENERGY * energy.sum():
-            share_db = 10 * np.log10(energy[MAX_PATH_SAMPLES:].sum() / energy.sum())
-            raise DatasetError(
-                f"{what}: found {response.size} samples with {share_db:.1f} dB of their energy after "
-                f"{MAX_PATH_SAMPLES}, expected less than -40 dB there"
-            )
-        response = response[:MAX_PATH_SAMPLES]
-    return checked_response(response, what)

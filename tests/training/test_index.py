@@ -1,0 +1,164 @@
+"""A table of files becomes a data set: every format, every column, and what is wrong with either."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import soundfile
+from scipy.io import savemat
+
+from model_store.store import ModelStore
+from training.datasets import open_dataset
+from training.datasets.index import read_index
+from training.datasets.pandar import read_pandar
+from training.datasets.path_pairs import DatasetError, PathPair
+from training.datasets.simulated import simulate_listeners
+from training.report import read_rows
+from training.run_splits import main
+
+HEADING = "listener,ear,condition,primary,secondary,feedback"
+
+
+def response(seed: int, n: int = 512) -> np.ndarray:
+    # Float32 values, so that every format holds them exactly.
+    decay = np.exp(-np.arange(n) / 50)
+    return (0.1 * decay * np.random.default_rng(seed).standard_normal(n)).astype(np.float32).astype(float)
+
+
+def table(folder: Path, *rows: str, heading: str = HEADING) -> Path:
+    file = folder / "index.csv"
+    file.write_text("\n".join((heading, *rows)) + "\n")
+    return file
+
+
+def pair_in(folder: Path, *rows: str) -> PathPair:
+    table(folder, *rows)
+    (pair,) = read_index(folder).pairs
+    return pair
+
+
+def test_one_file_for_each_path(tmp_path: Path) -> None:
+    for n, name in enumerate(("p.wav", "s.wav", "f.wav")):
+        soundfile.write(tmp_path / name, response(n), 48_000, subtype="FLOAT")
+    pair = pair_in(tmp_path, "anna,Left,pressed,p.wav,s.wav,f.wav")
+    assert (pair.listener, pair.place, pair.name) == ("anna", "left, pressed", "anna/left, pressed/original")
+    np.testing.assert_array_equal(pair.primary, response(0))
+    np.testing.assert_array_equal(pair.secondary, response(1))
+    np.testing.assert_array_equal(pair.feedback, response(2))
+
+
+@pytest.mark.parametrize("kind", ["npz", "mat", "csv"])
+def test_one_file_for_both_paths(tmp_path: Path, kind: str) -> None:
+    paths = {"primary": response(0), "secondary": response(1)}
+    file = tmp_path / f"a.{kind}"
+    if kind == "npz":
+        np.savez(file, **paths)
+    elif kind == "mat":
+        savemat(file, paths)
+    else:
+        np.savetxt(file, np.stack(list(paths.values()), 1), delimiter=",", header=",".join(paths), comments="")
+    for cells in (f"a.{kind},a.{kind}", f"a.{kind}#Primary,a.{kind}#SECONDARY"):
+        pair = pair_in(tmp_path, f"anna,mono,,{cells},")
+        np.testing.assert_array_equal(pair.primary, paths["primary"])
+        np.testing.assert_array_equal(pair.secondary, paths["secondary"])
+        assert pair.feedback is None
+
+
+def test_a_spectrum_becomes_the_response_that_it_is_of(tmp_path: Path) -> None:
+    np.savez(tmp_path / "a.npz", primary=np.fft.rfft(response(0), 8192), secondary=np.fft.rfft(response(1), 4096))
+    pair = pair_in(tmp_path, "anna,left,,a.npz,a.npz,")
+    np.testing.assert_allclose(pair.primary[:512], response(0), atol=1e-12)
+    assert (len(pair.primary), len(pair.secondary)) == (8192, 4096)
+
+
+def test_rows_are_ordered_columns_optional_and_semicolons_allowed(tmp_path: Path) -> None:
+    np.savez(tmp_path / "a.npz", primary=response(0), secondary=response(1))
+    rows = ("bert;left;a.npz;a.npz", "anna;right;a.npz;a.npz", "anna;left;a.npz;a.npz")
+    file = table(tmp_path, *rows, heading="\ufefflistener;ear;primary;secondary")
+    dataset = read_index(file)
+    assert [pair.name for pair in dataset.pairs] == [
+        f"{ear}/original" for ear in ("anna/left", "anna/right", "bert/left")
+    ]
+    assert dataset.fingerprint == open_dataset("index", tmp_path).fingerprint
+    np.savez(tmp_path / "a.npz", primary=response(2), secondary=response(1))
+    assert dataset.fingerprint != read_index(file).fingerprint
+
+
+def test_what_was_done_to_files_is_in_the_notes(tmp_path: Path) -> None:
+    np.savez(tmp_path / "a.npz", primary=response(0), secondary=response(1), sample_rate=96_000)
+    table(tmp_path, "anna,left,,a.npz,a.npz,")
+    dataset = read_index(tmp_path)
+    assert len(dataset.pairs[0].primary) == 256
+    assert "resampled from 96000 to 48000 Hz" in dataset.notes
+
+
+@pytest.mark.parametrize(
+    ("rows", "message"),
+    [
+        ((), "a heading alone"),
+        (("anna,both,,a.npz,a.npz,",), "line 2: found the ear 'both', expected left, right or mono"),
+        (("anna,left,,a.npz,a.npz,", "anna,,,a.npz,a.npz,"), "line 3: found no ear"),
+        (("anna,left,,a.npz,,",), "found no secondary"),
+        (("anna,left,,a.npz,a.npz,,,",), "line 2: found more cells than columns"),
+        (("anna,left,,a.npz,b.wav,",), "b.wav: cannot be read"),
+        (("anna,left,,a.npz,a.npz#loud,",), "found no channel loud, expected one of primary, secondary, long"),
+        (("anna,left,,a.npz,a.npz,a.npz",), "name one of them feedback or feedbackl.*or write FILE#CHANNEL"),
+        (("anna,left,,a.npz#long,a.npz,",), "9000 samples with .* dB of their energy after 8192"),
+        (("anna,left,,a.npz,index.csv,",), "index.csv: it holds no numbers"),
+        (("anna,left,,a.npz,a.npz,", "anna,left,,a.npz,a.npz,"), "anna/left/original twice"),
+    ],
+)
+def test_what_cannot_be_used_is_named(tmp_path: Path, rows: tuple[str, ...], message: str) -> None:
+    np.savez(tmp_path / "a.npz", primary=response(0), secondary=response(1), long=np.ones(9000))
+    table(tmp_path, *rows)
+    with pytest.raises(DatasetError, match=message):
+        read_index(tmp_path)
+
+
+def test_missing_and_unknown_columns_and_tables_are_named(tmp_path: Path) -> None:
+    for heading in ("listener,ear,primary", "listener,ear,primary,secondary,gain"):
+        table(tmp_path, heading=heading)
+        with pytest.raises(
+            DatasetError, match=f"found the columns {heading.replace(',', ', ')}, expected listener"
+        ):
+            read_index(tmp_path)
+    with pytest.raises(DatasetError, match=r"nowhere.*cannot be read"):
+        read_index(tmp_path / "nowhere")
+    with pytest.raises(DatasetError, match="found no folder"):
+        open_dataset("index")
+
+
+@pytest.mark.usefixtures("no_figures")
+def test_a_table_trains_and_scores_a_model(tmp_path: Path) -> None:
+    """The whole command; a second condition of an ear is a further ear of its listener."""
+    rows = []
+    for place, pair in enumerate(simulate_listeners(3, 5).pairs):
+        for label in ("", "pressed") if place < 2 else ("",):
+            file = f"{pair.listener}-{pair.ear}{label}.npz"
+            gain = 0.7 if label else 1.0
+            np.savez(tmp_path / file, primary=pair.primary, secondary=gain * pair.secondary, sample_rate=48_000)
+            rows.append(f"{pair.listener},{pair.ear},{label},{file},{file},")
+    table(tmp_path, *rows)
+    options = ["--quick", "--support", "2", "--updates", "2", "--methods", "wmmse,prime-log", "--device", "cpu"]
+    out, store = tmp_path / "out", tmp_path / "store"
+    assert (
+        main(["--dataset", "index", "--data", str(tmp_path), *options, "--store", str(store), "--out", str(out)])
+        == 0
+    )
+    manifest = ModelStore(store).manifest("index-prime-log-split00-seed0")
+    rows_of_run = read_rows(out)
+    held_out = set(rows_of_run.listener)
+    assert held_out.isdisjoint(manifest.support)
+    scored = {(each.listener, each.ear) for each in rows_of_run.itertuples()}
+    assert scored == {(each.listener, each.place) for each in read_index(tmp_path).of(held_out)}
+
+
+@pytest.mark.measured
+def test_a_table_of_measured_files_is_what_their_own_reader_finds(measured_data: Path, tmp_path: Path) -> None:
+    files = sorted((measured_data / "PANDAR_database_1.0").rglob("*_person_*.ita"))[:2]
+    rows = [f"person-{file.name[11:13]},{ear},,{file},{file},{file}" for file in files for ear in ("left", "right")]
+    table(tmp_path, *rows)
+    for found, expected in zip(read_index(tmp_path).pairs, read_pandar(measured_data).pairs, strict=False):
+        assert found.name == expected.name
+        for name in ("primary", "secondary", "feedback"):
+            np.testing.assert_array_equal(getattr(found, name), getattr(expected, name))

@@ -1,0 +1,156 @@
+"""A maker's own measurements: a table that says which file holds which path of which ear.
+
+The table is ``index.csv`` in the data set's folder, or any other CSV file. It has a heading and a row for each
+measurement:
+
+    listener,ear,condition,primary,secondary,feedback
+    anna,left,,anna_left_primary.wav,anna_left_secondary.wav,
+    anna,left,pressed,anna.mat#P_pressed,anna.mat#S_pressed,anna.mat#F_pressed
+
+- listener: whom splits keep together, e.g. a person with all measurements of all days.
+- ear: left, right or mono.
+- condition (may be absent): names one of several measurements of the ear, e.g. a seating or a direction.
+- primary, secondary, feedback (may be absent): a file that `file_formats.measurements` reads, relative to the
+  table. ``FILE#CHANNEL`` names one of its channels. Without it the file has one channel, or one of that name
+  (``primary``; in ITA files ``PrimaryL`` or ``PrimaryR``, by the ear).
+
+Responses are brought to 48 kHz and to at most 8192 samples. A spectrum becomes the response of 8192 samples whose
+transform it is: what it has of negative time stands at its end.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from file_formats.measurements import FileError, Measurement, read
+from training.datasets.path_pairs import (
+    DatasetError,
+    Ear,
+    PathDataset,
+    PathPair,
+    cut_response,
+    fingerprint,
+    read_bytes,
+)
+
+INDEX_FILE = "index.csv"
+PRIMARY_TAPS = 8192
+SECONDARY_TAPS = 2048
+N_FFT = 32_768
+
+_EARS: dict[str, Ear] = {"left": "left", "right": "right", "mono": "mono"}
+_REQUIRED = ("listener", "ear", "primary", "secondary")
+_COLUMNS = ("listener", "ear", "condition", "primary", "secondary", "feedback")
+
+
+def read_index(folder: str | Path) -> PathDataset:
+    """Read every measurement that a table lists, ordered by listener, then ear, then row.
+
+    Args:
+        folder: with an ``index.csv``, or the table itself.
+
+    Raises:
+        DatasetError: no table, a column missing or unknown, an empty table, an unknown ear, the same measurement
+            twice, a file that cannot be read, a channel that is not there, a response too long.
+    """
+    table = Path(folder)
+    table = table / INDEX_FILE if table.is_dir() else table
+    content = read_bytes(table)
+    contents = {table.name: content}
+    files: dict[Path, Measurement] = {}
+    pairs = []
+    for line, row in _rows(table, content):
+        ear = _EARS.get(row["ear"].lower())
+        if ear is None:
+            raise DatasetError(f"{table}, line {line}: found the ear {row['ear']!r}, expected left, right or mono")
+        responses: dict[str, NDArray[np.float64]] = {}
+        for path in ("primary", "secondary", "feedback"):
+            if row.get(path):
+                name = row[path].partition("#")[0]
+                file = table.parent / name
+                if file not in files:
+                    contents[name] = read_bytes(file)
+                    files[file] = _measurement(file)
+                responses[path] = _response(files[file], path, ear, row[path].partition("#")[2])
+        pairs.append(
+            PathPair(
+                listener=row["listener"],
+                ear=ear,
+                condition="original",
+                fit="unknown",
+                primary=responses["primary"],
+                secondary=responses["secondary"],
+                label=row.get("condition", ""),
+                feedback=responses.get("feedback"),
+            )
+        )
+    return PathDataset(
+        name="index",
+        pairs=tuple(sorted(pairs, key=lambda pair: (pair.listener, pair.ear))),
+        primary_taps=PRIMARY_TAPS,
+        secondary_taps=SECONDARY_TAPS,
+        n_fft=N_FFT,
+        licence="as stated by the owner of the folder",
+        attribution="acoustic paths supplied by the user",
+        fingerprint=fingerprint(contents.items()),
+        notes="; ".join(sorted({note for found in files.values() for note in found.notes})),
+    )
+
+
+def _rows(table: Path, content: bytes) -> list[tuple[int, dict[str, str]]]:
+    """Line number and cells by column; separators are commas, or semicolons where the heading has them."""
+    text = content.decode("utf-8-sig", errors="replace")
+    heading = text.partition("\n")[0]
+    reader = csv.DictReader(io.StringIO(text), delimiter=";" if ";" in heading else ",", restval="")
+    columns = [name.strip().lower() for name in reader.fieldnames or ()]
+    missing = [name for name in _REQUIRED if name not in columns]
+    unknown = [name for name in columns if name not in _COLUMNS]
+    if missing or unknown:
+        raise DatasetError(
+            f"{table}: found the columns {', '.join(columns) or 'none'}, expected {', '.join(_COLUMNS)} "
+            "(condition and feedback may be absent)"
+        )
+    reader.fieldnames = columns
+    rows = []
+    for row in reader:
+        if None in row:
+            raise DatasetError(f"{table}, line {reader.line_num}: found more cells than columns")
+        cells = {name: value.strip() for name, value in row.items()}
+        empty = [name for name in _REQUIRED if not cells[name]]
+        if empty:
+            raise DatasetError(f"{table}, line {reader.line_num}: found no {' and no '.join(empty)}")
+        rows.append((reader.line_num, cells))
+    if not rows:
+        raise DatasetError(f"{table}: found a heading alone, expected a row for each measurement")
+    return rows
+
+
+def _measurement(file: Path) -> Measurement:
+    try:
+        return read(file)
+    except FileError as error:
+        raise DatasetError(str(error)) from error
+
+
+def _response(found: Measurement, path: str, ear: Ear, channel: str) -> NDArray[np.float64]:
+    """One path of a file, in time."""
+    if channel:
+        by_name = {name.lower(): values for name, values in found.channels.items()}
+        if channel.lower() not in by_name:
+            raise DatasetError(
+                f"{found.file}: found no channel {channel}, expected one of {', '.join(found.channels)}"
+            )
+        values = by_name[channel.lower()]
+    else:
+        try:
+            values = found.channel(path, path + ear[0])
+        except FileError as error:
+            raise DatasetError(f"{error}, or write FILE#CHANNEL in the table") from error
+    if np.iscomplexobj(values):
+        values = np.fft.irfft(values)
+    return cut_response(values, f"{path} path in {found.file}")
