@@ -234,7 +234,7 @@ def expected_uncertainty(disturbance: Real, late: Real, n_samples: float, learne
 
     disturbance, late: powers [31]; n_samples: length of the primary response. learned: as in `predict`.
     """
-    typical, per_share = learned
+    typical, per_share = np.asarray(learned, np.float64)  # where zeros stay above _TINY
     exponent = 0.5 * min(max(math.log2(max(n_samples, 1) / LATE_FROM_SAMPLES), 0), 1)
     share = late / np.maximum(disturbance, _TINY)
     seen = per_share * share / np.maximum(typical, _TINY)

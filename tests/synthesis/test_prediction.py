@@ -190,6 +190,12 @@ def test_the_model_expects_more_of_a_response_that_is_cut() -> None:
     np.testing.assert_allclose(expected_uncertainty(disturbance, late, 20_000, LEARNED), expected[0])
 
 
+def test_a_model_that_knows_of_no_uncertainty_expects_none() -> None:
+    """In float32, as a checkpoint holds it: the smallest float64 is zero there."""
+    expected = expected_uncertainty(np.ones(31), np.full(31, 0.1), 8192, np.zeros((2, 31), np.float32))
+    np.testing.assert_array_equal(expected, np.zeros(31))
+
+
 def test_the_expectation_follows_the_late_share_within_20_db() -> None:
     disturbance = np.ones(31)
     for late, change_db in ((0.04, 3.0103), (1e6, 10.0), (0.0, -10.0)):  # half of the change and of the range

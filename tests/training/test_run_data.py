@@ -53,7 +53,7 @@ def learnt(data: RunData) -> list[torch.Tensor]:
         training_set.true.secondary,
         measurements.reference_psd,
         measurements.support_uncertainty(split.support),
-        torch.tensor([measurements.support_statistics(split.support).phase_rad]),
+        torch.tensor(measurements.support_statistics(split.support).mean),
         *_prior_tensors(measurements, split.support),
         *(each for each in vars(made).values() if isinstance(each, torch.Tensor)),
     ]
