@@ -60,7 +60,7 @@ MIN_FRAMES = 6
 MIN_TRAIT_SNR_DB = 10.0
 """Median over the bands: below, the secondary path's delay, phase and level are those of noise."""
 
-_ROBUST = {"implausible_polarity", "implausible_level"}
+_ROBUST = {"implausible_polarity", "implausible_level", "implausible_paths"}
 
 
 @dataclass(frozen=True)
@@ -107,7 +107,7 @@ def judge(calibration: Calibration, support: SupportPrior | None) -> Verdict:
             paths = calibration.measured.primary, calibration.measured.secondary
             explanation = support.explain(*paths)
             found = {each.code: each.detail for each in find_implausible(support, *paths)}
-            if "low_snr" in reasons:  # noise bends traits; sign and level survive it
+            if "low_snr" in reasons:  # noise bends traits: mild mistakes cannot be told from it
                 not_judged |= dict.fromkeys(PLAUSIBILITY.keys() - _ROBUST, "noise hides it: see low_snr")
                 found = {code: found[code] for code in _ROBUST & found.keys()}
             reasons |= found

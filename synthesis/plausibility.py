@@ -30,6 +30,7 @@ from synthesis.support_statistics import (
     SupportStatistics,
     onset_samples,
     path_traits,
+    peak_of,
 )
 
 Real = NDArray[np.floating]
@@ -305,18 +306,16 @@ def findings_of(explanation: Explanation) -> tuple[Finding, ...]:
 
 
 def _are_alike(primary: Path, secondary: Path) -> bool:
-    """Whether two paths are the same but for a factor, in the samples or bins that both have."""
+    """Whether two paths are the same but for a factor; what the longer one has beyond the other counts, too."""
     if np.iscomplexobj(primary) != np.iscomplexobj(secondary):
         primary, secondary = (
             np.fft.irfft(path, DESIGN_N_FFT) if np.iscomplexobj(path) else path for path in (primary, secondary)
         )
-    n, step = min(primary.shape[-1], secondary.shape[-1]), 8 if np.iscomplexobj(primary) else 1
-    one, other = primary[:n:step], secondary[:n:step]
-    if not one.any() or not other.any():
-        return False
-    one, other = (path / np.abs(path).max() for path in (one, other))
+    step = 8 if np.iscomplexobj(primary) else 1
+    one, other = (path[::step] / peak_of(path) for path in (primary, secondary))
+    n = min(one.shape[-1], other.shape[-1])
     norms = np.vdot(one, one).real * np.vdot(other, other).real
-    return bool(np.abs(np.vdot(one, other)) ** 2 > MAX_LIKENESS**2 * norms)
+    return bool(np.abs(np.vdot(one[:n], other[:n])) ** 2 > MAX_LIKENESS**2 * norms)
 
 
 def _onset(secondary: Path) -> int:

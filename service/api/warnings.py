@@ -9,7 +9,7 @@ import numpy as np
 from service.api.validation import Path
 from service.engine.types import Replaced
 from synthesis.backends.base import DesignInput, Prediction
-from synthesis.conventions import N_BINS
+from synthesis.conventions import N_BINS, SAMPLE_RATE_HZ
 from synthesis.octave_bands import AMP_BANDS, WIDE_BANDS, nominal_hz
 from synthesis.plausibility import PLAUSIBILITY, Finding
 from synthesis.prediction import HIGH_BANDS, LOW_BANDS
@@ -20,7 +20,7 @@ WARNINGS = {
     "prediction_from_model": "No coherence was sent: the prediction uses the average uncertainty of the model's "
     "support listeners.",
     "low_coherence": "This measurement is less certain than those of the model's support listeners, which takes "
-    "more than 1 dB from the predicted mean noise reduction.",
+    "more than 1 dB from the predicted mean noise reduction; or the mean coherence is below 0.5.",
     "resampled_grid": "A spectrum was resampled to the design grid of 32768 points.",
     "ceiling_binds": "max_gain_db binds: it costs more than 0.5 dB of predicted noise reduction, compared with the "
     "default ceiling.",
@@ -34,6 +34,10 @@ WARNINGS = {
 """Meaning of each code."""
 
 COSTLY_UNCERTAINTY_DB = 1.0
+UNRELATED = 0.5
+"""Mean coherence below which x cannot be what e hears; at 10 dB of SNR it is above 0.8."""
+
+_SCORED = slice(*(round(each * 2 * (N_BINS - 1) / SAMPLE_RATE_HZ) for each in (50.0, 5000.0)))
 CEILING_COST_DB = 0.5
 LOUDER_DB = 1.0
 LITTLE_NOISE_REDUCTION_DB = 3.0
@@ -89,6 +93,8 @@ def _no_coherence(used: DesignInput) -> str | None:
 
 
 def _low_coherence(used: DesignInput, prediction: Prediction) -> str | None:
+    if used.coherence is not None and (mean := float(used.coherence[_SCORED].mean())) < UNRELATED:
+        return f"the mean is {mean:.2f} where noise is reduced: look for a dead microphone or a wrong channel"
     cost_db = prediction.uncertainty_cost_db
     if prediction.basis != "coherence" or cost_db <= COSTLY_UNCERTAINTY_DB:
         return None

@@ -11,6 +11,7 @@ from studies.calibration import __main__ as calibration
 from studies.ceiling import __main__ as ceiling
 from studies.correction import __main__ as correction
 from studies.limit import __main__ as limit
+from studies.mistakes import __main__ as mistakes
 from studies.resemblance import __main__ as resemblance
 from studies.sharing import __main__ as sharing
 from training.datasets.noise import read_noise, simulated_noise
@@ -157,3 +158,13 @@ def test_simulated_listeners_resemble_measured_ones(measured_data):
         assert low <= simulated_low
         assert simulated_high <= high
         assert 0.5 < found[f"band_spread_ratio_{path}"] < 2
+
+
+def test_mistakes_are_found_and_counted(tmp_path):
+    assert mistakes.main(["--dataset", "simulated", "--quick", "--out", str(tmp_path)]) == 0
+    rows = pd.read_csv(tmp_path / "rows.csv").set_index(["endpoint", "mistake"])
+    ears = pd.read_csv(tmp_path / "ears.csv", keep_default_na=False)
+    assert len(ears) == rows.n.sum() == (len(mistakes.CALIBRATION_MISTAKES) + len(mistakes.REQUEST_MISTAKES))
+    for endpoint, mistake in (("calibrate", "inverted"), ("refine", "paths swapped"), ("calibrate", "clipped")):
+        assert rows.n_found[endpoint, mistake] == 1
+    assert rows.n_found["refine", "both times -1e-3"] == rows.n_found["refine", "right"]

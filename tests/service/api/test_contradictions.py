@@ -1,0 +1,164 @@
+"""Requests that contradict physics or common sense: each gets an error or a warning that names the cause.
+
+The paths are those of the bundled model's golden case, an ear that it was trained on.
+"""
+
+import base64
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+import httpx
+import numpy as np
+import pytest
+from fastapi import FastAPI
+from scipy.signal import fftconvolve
+
+from model_store.store import ModelStore
+from service.settings import Settings
+from studies.mistakes.simulate import high_passed, later, read_as_48_khz
+from synthesis.support_statistics import path_traits
+from tests.service.conftest import started
+
+pytestmark = pytest.mark.anyio
+
+Array = np.ndarray
+Json = dict[str, Any]
+
+EAR = ModelStore("none").load("default").golden.ear
+P, S = (np.asarray(path, np.float64) for path in (EAR.primary, EAR.secondary))
+RNG = np.random.default_rng(3)
+N_FFT = 8192
+
+
+@pytest.fixture(scope="module")
+async def app(tmp_path_factory: pytest.TempPathFactory, anyio_backend: str) -> AsyncIterator[FastAPI]:
+    """A service with the bundled default model."""
+    settings = Settings(store=tmp_path_factory.mktemp("store"), device="cpu", threads=1, deadline_ms=60_000)
+    async with started(settings) as app:
+        yield app
+
+
+def response(path: Array) -> Json:
+    """An impulse response in JSON."""
+    return {"impulse_response": np.float32(path).tolist()}
+
+
+def spectrum(values: Array) -> Json:
+    """One-sided spectrum in JSON."""
+    return {"complex64": base64.b64encode(np.asarray(values).astype("<c8").tobytes()).decode()}
+
+
+def paths(primary: Array = P, secondary: Array = S, **more: object) -> Json:
+    return {"primary": response(primary), "secondary": response(secondary), "sample_rate": 48_000, **more}
+
+
+def spectra(change: Callable[[Array], Array]) -> Json:
+    """Both paths' spectra, changed."""
+    primary, secondary = (spectrum(change(np.fft.rfft(path, N_FFT))) for path in (P, S))
+    return {"primary": primary, "secondary": secondary, "sample_rate": 48_000}
+
+
+def takes(
+    gains: tuple[float, float] = (0.0, 0.35),
+    played: float = 0.35,
+    x: Array | None = None,
+    change: Callable[[Array, Array], tuple[Array, Array]] = lambda x, e: (x, e),
+) -> Json:
+    """Two takes of white noise; `played` is the gain in truth, `gains` those declared."""
+    x = RNG.standard_normal(96_000) if x is None else x
+    found = []
+    for declared, gain in zip(gains, (0.0, played), strict=True):
+        combined = P - gain * np.pad(S, (0, len(P) - len(S)))
+        heard = change(x, fftconvolve(x, combined)[: len(x)])
+        signals = {
+            name: {"float32": base64.b64encode(signal.astype("<f4").tobytes()).decode()}
+            for name, signal in zip(("x", "e"), heard, strict=True)
+        }
+        found.append({"gain": declared} | signals)
+    return {"takes": found, "sample_rate": 48_000}
+
+
+def filtered(factor: float) -> Json:
+    """An `/evaluate` body whose filter is a crude inverse times a factor."""
+    ratio = np.fft.rfft(P, N_FFT) / (np.fft.rfft(S, N_FFT) + 0.1)
+    return paths(fir=np.float32(factor * np.fft.irfft(ratio)[:2048]).tolist())
+
+
+ones = np.ones(16_385)
+CASES: dict[str, tuple[str, Json, str]] = {
+    "secondary inverted": ("refine", paths(secondary=-S), "implausible_polarity"),
+    "primary inverted": ("synthesize", paths(primary=-P), "implausible_polarity"),
+    "one path sent twice": ("refine", paths(primary=S), "identical_paths"),
+    "one path sent twice, louder": ("synthesize", paths(secondary=-3 * P), "identical_paths"),
+    "paths exchanged": ("refine", paths(S, P), "swapped_paths"),
+    "loudspeaker 20 dB too quiet": ("refine", paths(secondary=S / 10), "implausible_level"),
+    "loudspeaker in millivolts": ("refine", paths(secondary=1000 * S), "implausible_level"),
+    "primary 200 dB down": ("refine", paths(primary=1e-10 * P), "unusable-paths"),
+    "an ideal loudspeaker": ("refine", paths(secondary=np.ones(1)), "implausible_paths"),
+    "noise for paths": ("refine", paths(*RNG.standard_normal((2, 2048))), "implausible_paths"),
+    "time backwards": ("refine", paths(secondary=S[::-1]), "implausible_paths"),
+    "one sample late": ("refine", paths(secondary=later(S, 1)), "implausible_delay"),
+    "half a second late": ("refine", paths(secondary=np.pad(S, (24_000, 0))), "implausible_delay"),
+    "before it is played": ("refine", paths(secondary=S[3:]), "implausible_delay"),
+    "recorded at 44.1 kHz": ("refine", paths(read_as_48_khz(P), read_as_48_khz(S)), "implausible_sample_rate"),
+    "another rate declared": ("refine", paths() | {"sample_rate": 44_100}, "wrong-rate"),
+    "an open ear": ("refine", paths(secondary=high_passed(S, 2, 300.0)), "implausible_leak"),
+    "spectra without phase": ("refine", spectra(np.abs), "implausible_paths"),
+    "spectra in decibels": ("refine", spectra(lambda h: 20 * np.log10(np.abs(h) + 1e-9)), "implausible_paths"),
+    "spectra conjugated": ("refine", spectra(np.conj), "implausible_paths"),
+    "no loudspeaker": ("refine", paths(secondary=0 * S), "unusable-paths"),
+    "nothing in common with x": ("refine", paths(coherence=(0.01 * ones).tolist()), "low_coherence"),
+    "more than everything in common": ("refine", paths(coherence=(1.5 * ones).tolist()), "out-of-range"),
+    "noise of negative power": ("refine", paths(reference_psd=(-ones).tolist()), "out-of-range"),
+    "an answer before the question": ("refine", paths(latency_samples=-5), "out-of-range"),
+    "a chain of 20 ms": ("refine", paths(latency_samples=1000), "little_noise_reduction"),
+    "a filter that does nothing": ("evaluate", paths(fir=[0.0] * 2048), "little_noise_reduction"),
+    "a filter that adds": ("evaluate", filtered(-1.0), "amplification"),
+    "a filter a thousand times too loud": ("evaluate", filtered(1000.0), "amplification"),
+    "a silent loudspeaker": ("calibrate", takes(played=0.0), "unusable-paths"),
+    "only takes without the loudspeaker": ("calibrate", takes(gains=(0.0, 0.0)), "invalid-field"),
+    "states exchanged": ("calibrate", takes(gains=(0.35, 0.0)), "implausible_polarity"),
+    "gain declared with the other sign": ("calibrate", takes(gains=(0.0, -0.35)), "implausible_polarity"),
+    "gain in percent": ("calibrate", takes(gains=(0.0, 35.0)), "implausible_level"),
+    "microphones exchanged": ("calibrate", takes(change=lambda x, e: (e, x)), "implausible_paths"),
+    "microphone e dead": (
+        "calibrate",
+        takes(change=lambda x, e: (x, 1e-4 * RNG.standard_normal(len(e)))),
+        "low_snr",
+    ),
+    "e clipped": ("calibrate", takes(change=lambda x, e: (x, np.clip(e, -e.std(), e.std()))), "clipping"),
+    "e recorded five samples early": ("calibrate", takes(change=lambda x, e: (x, np.roll(e, -5))), "implausible"),
+}
+
+
+def test_there_are_thirty_and_the_ear_is_plausible() -> None:
+    assert len(CASES) >= 30
+    assert np.isfinite(path_traits(P, S)).all()
+
+
+async def codes(client: httpx.AsyncClient, address: str, body: Json) -> list[str]:
+    """Code of the problem, or those of the warnings and of the verdict's reasons."""
+    answer = await client.post(f"/{address}", json=body)
+    document = answer.json()
+    if answer.status_code != 200:
+        assert answer.status_code == 422, document
+        return [document["type"].rsplit(":", 1)[1]]
+    found = document["warnings"] if "warnings" in document else document["verdict"]["reasons"]
+    assert all(each["detail"] for each in found)
+    return [each["code"] for each in found]
+
+
+async def test_the_ear_itself_is_answered_without_them(client: httpx.AsyncClient) -> None:
+    coherence = np.asarray(EAR.coherence).tolist()
+    for factor in (1.0, -1e-6):
+        body = paths(factor * P, factor * S, coherence=coherence)
+        assert not {
+            each for each in await codes(client, "refine", body) if "paths" in each or "implausible" in each
+        }
+    assert await codes(client, "calibrate", takes()) == []
+
+
+@pytest.mark.parametrize("name", CASES)
+async def test_each_names_its_cause(client: httpx.AsyncClient, name: str) -> None:
+    address, body, expected = CASES[name]
+    assert any(code.startswith(expected) for code in await codes(client, address, body)), name
