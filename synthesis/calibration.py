@@ -20,9 +20,11 @@ from synthesis.denoising import denoised, noise_lags
 from synthesis.errors import InvalidPaths
 from synthesis.octave_bands import AMP_BANDS, WIDE_BANDS, band_membership
 from synthesis.path_estimation import (
+    DriveTake,
     PathEstimate,
     ProbeState,
     Take,
+    feedback_response,
     onto_design_grid,
     paths_of_states,
     probe_states,
@@ -88,7 +90,8 @@ class Calibration:
     tail_db: energy of the secondary's last eighth over all of it; tail_over_noise_db: over what noise puts there.
     window, n_frames: samples of a window, and windows that were pooled in the state with fewest. uncertainty: power
     that the estimate does not know over the power that it knows, of the primary and the secondary path, in the 31
-    bands from 20 Hz to 20 kHz, [2, 31]; None where the probe does not repeat from one state to the other.
+    bands from 20 Hz to 20 kHz, [2, 31]; None where the probe does not repeat from one state to the other. feedback:
+    from the loudspeaker to the outer microphone, [2048], where there were drives.
     """
 
     measured: PathEstimate
@@ -105,6 +108,7 @@ class Calibration:
     window: int
     n_frames: int
     uncertainty: Real | None
+    feedback: Real | None = None
 
 
 def plan_windows(n_samples: int, n_windows: int = MAX_N_WINDOWS) -> Windows:
@@ -121,25 +125,33 @@ def calibrate(
     n_windows: int | None = None,
     windows: Windows | None = None,
     prior: PathPrior | None = None,
+    drives: Sequence[DriveTake] = (),
 ) -> Calibration:
     """Estimate both paths of one ear and measure how good the takes were.
 
     takes: signals [n], at least MIN_SAMPLES each; the shortest decides which windows are used, unless `windows` is
     given. n_windows: of each take; None for all that overlap by half, MAX_TOTAL_WINDOWS together. prior: None for
-    the paper's regularised estimate. Raises InvalidPaths (field `takes`) for takes too short, too long, silent or
+    the paper's regularised estimate. drives: of the loudspeaker alone, in place of takes with a gain, or besides.
+    Raises InvalidPaths (field `takes`) for takes too short, too long, silent or
     not finite, whose states do not differ, or which give paths that float32 cannot hold, and InvalidOption where a
     state is missing.
     """
-    _check(takes)
-    shortest = min(take.error.shape[-1] for take in takes)
-    cut = windows or plan_windows(shortest, n_windows or max(MAX_TOTAL_WINDOWS // len(takes), 1))
+    _check([*takes, *(Take(1.0, each.drive, signal) for each in drives for signal in (each.reference, each.error))])
+    errors = [*(take.error for take in takes), *(each.error for each in drives)]
+    n_takes, shortest = len(takes) + len(drives), min(error.shape[-1] for error in errors)
+    cut = windows or plan_windows(shortest, n_windows or max(MAX_TOTAL_WINDOWS // n_takes, 1))
     exact = [Take(take.gain, take.reference.astype(np.float64), take.error.astype(np.float64)) for take in takes]
+    played = [
+        DriveTake(*(signal.astype(np.float64) for signal in (each.drive, each.reference, each.error)))
+        for each in drives
+    ]
     states = probe_states(
         exact,
         window=cut.length,
         n_offsets=cut.n,
         first_sample=cut.first,
         last_sample=shortest,
+        drives=played,
     )
     measured = paths_of_states(states, primary_taps=PRIMARY_TAPS, secondary_taps=SECONDARY_TAPS)
     _check_estimate(measured)
@@ -176,6 +188,18 @@ def calibrate(
         window=cut.length,
         n_frames=min(state.n_frames for state in states),
         uncertainty=_uncertainty(exact, states, cut, shortest, estimate, noise),
+        feedback=_feedback(played, cut, shortest) if drives else None,
+    )
+
+
+def _feedback(drives: Sequence[DriveTake], cut: Windows, last_sample: int) -> Real:
+    return feedback_response(
+        drives,
+        window=cut.length,
+        n_offsets=cut.n,
+        first_sample=cut.first,
+        last_sample=last_sample,
+        n_taps=SECONDARY_TAPS,
     )
 
 

@@ -12,7 +12,7 @@ replaced by the posterior mean under what other listeners' paths have in common.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -46,6 +46,16 @@ class Take:
     """
 
     gain: float
+    reference: Real
+    error: Real
+
+
+@dataclass(frozen=True, eq=False)
+class DriveTake:
+    """One recording while the loudspeaker plays a known signal and nothing else: drive, reference x = f * drive and
+    error e = s * drive, real [..., n]. It gives the secondary and the feedback path directly."""
+
+    drive: Real
     reference: Real
     error: Real
 
@@ -122,11 +132,28 @@ def probe_states(
     first_sample: int = 8192,
     last_sample: int = 4 * SAMPLE_RATE_HZ,
     regularisation: float = REGULARISATION,
+    drives: Sequence[DriveTake] = (),
 ) -> tuple[ProbeState, ...]:
-    """The pooled spectra of each state, gain 0 first, then ascending; arguments and errors as `estimate_paths`."""
-    offsets = _offsets(takes, window, n_offsets, first_sample, last_sample)
+    """The pooled spectra of each state, gain 0 first, then ascending, then that of the drives; arguments and errors
+    as `estimate_paths`, but that drives may take the place of takes with a gain.
+
+    The state of the drives is what a gain of one would have given: P - S, of the P that the silent state has.
+    """
+    offsets = _offsets(takes, window, n_offsets, first_sample, last_sample, has_drives=bool(drives))
     gains = [0.0, *sorted({take.gain for take in takes} - {0.0})]
-    return tuple(_pooled([t for t in takes if t.gain == gain], offsets, window, regularisation) for gain in gains)
+    states = [_pooled([t for t in takes if t.gain == gain], offsets, window, regularisation) for gain in gains]
+    if drives:
+        states.append(_driven(states[0], drives, offsets, window, regularisation))
+    return tuple(states)
+
+
+def feedback_response(
+    drives: Sequence[DriveTake], *, window: int, n_offsets: int, first_sample: int, last_sample: int, n_taps: int
+) -> Real:
+    """The feedback path, loudspeaker to outer microphone: causal response [n_taps]."""
+    offsets = window_starts(window, n_offsets, first_sample, last_sample)
+    heard = _pooled([Take(1.0, each.drive, each.reference) for each in drives], offsets, window, REGULARISATION)
+    return _causal_response(heard.transfer, n_taps)
 
 
 def paths_of_states(
@@ -200,10 +227,12 @@ def squared_magnitude(spectrum: Complex) -> Real:
     return power
 
 
-def _offsets(takes: Sequence[Take], window: int, n_offsets: int, first: int, last: int) -> list[int]:
+def _offsets(
+    takes: Sequence[Take], window: int, n_offsets: int, first: int, last: int, *, has_drives: bool = False
+) -> list[int]:
     """First samples of the windows, after the takes were checked."""
     gains = sorted({take.gain for take in takes})
-    if 0 not in gains or len(gains) < 2:
+    if 0 not in gains or (len(gains) < 2 and not has_drives):
         raise InvalidOption(
             f"takes: their gains are {gains}; record at least one take with gain 0 and one with another gain",
             field="takes",
@@ -254,6 +283,21 @@ def _pooled(takes: Sequence[Take], offsets: Sequence[int], window: int, regulari
         reference_power=reference_power,
         error_power=error_power,
         n_frames=len(takes) * len(offsets),
+    )
+
+
+def _driven(
+    silent: ProbeState, drives: Sequence[DriveTake], offsets: Sequence[int], window: int, regularisation: float
+) -> ProbeState:
+    """The state of a gain of one from takes of the loudspeaker alone."""
+    own = _pooled([Take(1.0, each.drive, each.error) for each in drives], offsets, window, regularisation)
+    cross = silent.cross / np.maximum(silent.reference_power, _TINY) * own.reference_power - own.cross
+    explained = squared_magnitude(cross) / np.maximum(own.reference_power, _TINY)
+    return replace(
+        own,
+        transfer=silent.transfer - own.transfer,
+        cross=cross,
+        error_power=explained + _unexplained_power(own),
     )
 
 

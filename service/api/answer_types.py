@@ -496,6 +496,8 @@ class Calibration(TypedDict):
     """Unknown over known power of the primary path in 31 bands from 20 Hz to 20 kHz, then of the secondary path,
     without the error microphone's own noise. Missing where the takes with another gain do not repeat the probe
     of those with gain 0."""
+    feedback: NotRequired[SecondaryResponse]
+    """Loudspeaker to outer microphone, where takes have a `drive`."""
     spectra: Spectra
     bands: CalibrationBands
     verdict: Verdict

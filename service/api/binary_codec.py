@@ -147,9 +147,11 @@ def encode(
     coherence: Float32 | None = None,
     sample_rate: int = 48_000,
     uncertainty: Float32 | None = None,
+    feedback: Path | None = None,
 ) -> bytes:
-    """The inverse of `decode` for one condition. Both paths have the same type, float32 or complex64."""
-    return _encoded([PathsOfCondition(primary, secondary, coherence, uncertainty=uncertainty)], sample_rate, 0)
+    """The inverse of `decode` for one condition. All paths have the same type, float32 or complex64."""
+    sent = PathsOfCondition(primary, secondary, coherence, feedback, uncertainty=uncertainty)
+    return _encoded([sent], sample_rate, 0)
 
 
 def encode_conditions(conditions: Sequence[PathsOfCondition], sample_rate: int = 48_000) -> bytes:

@@ -43,7 +43,7 @@ async def calibrate(request: Request) -> Response:
 
 
 def _from_binary(body: bytearray, asked: Options) -> Recordings:
-    return Recordings(take_codec.decode(body), asked.model, asked.sign, asked.n_windows)
+    return Recordings([*take_codec.decode(body)], asked.model, asked.sign, asked.n_windows)
 
 
 def _default_model(service: Service) -> str:

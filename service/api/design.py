@@ -31,7 +31,7 @@ from service.api.request_types import (
     items_of,
     read_object,
 )
-from service.api.resampling import PathsOfCondition, design_input, joint_input, n_points
+from service.api.resampling import PathsOfCondition, joint_input, n_points
 from service.api.validation import Path
 from service.api.warnings import collect_warnings
 from service.engine.types import DesignAnswer, Disconnected
@@ -279,7 +279,8 @@ async def evaluate(request: Request) -> Response:
     read = read_object(EvaluateBody, await service.json_workers.parse(body, admitted.due, disconnected))
     sent = read.primary, read.secondary
     # The request has no ceiling, so none can be exceeded.
-    used = design_input(*sent, read.coherence, read.reference_psd, float("inf"), read.uncertainty)
+    paths = PathsOfCondition(*sent, read.coherence, read.feedback, uncertainty=read.uncertainty)
+    used = joint_input([paths], read.reference_psd, float("inf"))
     taps = -read.fir if read.sign == "plus" else read.fir
     watch.decoded()
     (answer,) = await service.engine.evaluate(read.model, [used], [taps], admitted.due, disconnected)

@@ -309,6 +309,8 @@ class PathPair(BaseModel):
     truncated to the design grid of 32768 points; at most -40 dB of its energy may be lost."""
     secondary: PathField
     """Loudspeaker to error microphone, S; a spectrum lies on the same grid as a primary spectrum."""
+    feedback: OptionalPath = None
+    """Loudspeaker to outer microphone, F; a spectrum lies on the grid of the other paths."""
     coherence: OptionalSeries = None
     """Magnitude-squared coherence of x and e with the loudspeaker silent, per bin, 0 to 1, on the same grid."""
     uncertainty: OptionalSeries = None
@@ -324,13 +326,13 @@ class PathsBody(CommonBody, PathPair):
         validation.check_together(
             self.primary, self.secondary, self.coherence, self.reference_psd, self.uncertainty
         )
+        if self.feedback is not None:
+            validation.check_pair(self.primary, self.feedback, "feedback")
 
 
 class ConditionBody(PathPair):
     """One of several conditions for which there shall be one filter: a seating, a direction, a way of wearing."""
 
-    feedback: OptionalPath = None
-    """Loudspeaker to outer microphone, F; a spectrum lies on the grid of the other paths."""
     weight: float = Field(1.0, gt=0, lt=1e6)
     """Relative to the other conditions."""
     label: str = Field("", max_length=80)
@@ -391,19 +393,10 @@ class DesignFields(BaseModel):
 class DesignBody(PathsBody, DesignFields):
     """Body of `/synthesize` and `/refine`."""
 
-    feedback: OptionalPath = None
-    """Loudspeaker to outer microphone, F; a spectrum lies on the grid of the other paths."""
-
     @property
     def conditions(self) -> Sequence[ConditionBody | DesignBody]:
         """Its one condition."""
         return (self,)
-
-    def check(self) -> None:
-        """Check conditions between fields."""
-        super().check()
-        if self.feedback is not None:
-            validation.check_pair(self.primary, self.feedback, "feedback")
 
 
 class ConditionsBody(CommonBody, DesignFields):

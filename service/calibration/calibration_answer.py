@@ -14,12 +14,12 @@ from numpy.typing import NDArray
 from model_store.store import ModelStore, ModelVersion
 from service.api.binary_codec import encode
 from service.api.json_answers import BAND_CENTRE_HZ, model_document
-from service.calibration.takes import Recordings
+from service.calibration.takes import DriveRecording, ProbeTake, Recordings
 from synthesis.backends.base import Float32
 from synthesis.calibration import Calibration, calibrate
 from synthesis.calibration_verdict import FORMER_CODES, Verdict, judge
 from synthesis.conventions import DESIGN_N_FFT, SAMPLE_RATE_HZ
-from synthesis.path_estimation import Take
+from synthesis.path_estimation import DriveTake, Take
 from synthesis.plausibility import Finding, SupportPrior
 
 
@@ -42,6 +42,12 @@ class JudgedCalibration:
         return _float32(self.calibration.secondary)
 
     @property
+    def feedback(self) -> Float32 | None:
+        """Impulse response [2048], where the loudspeaker was driven alone."""
+        heard = self.calibration.feedback
+        return None if heard is None else _float32(heard)
+
+    @property
     def coherence(self) -> Float32:
         """Per bin of the design grid, 0 to 1: [16385]."""
         return _float32(self.calibration.estimate.coherence)
@@ -60,8 +66,9 @@ def calibrate_recordings(asked: Recordings, store: ModelStore, default_model: st
     traits = checkpoint.manifest.support_traits
     # Where the chain's sign is plus, a gain g plays what the convention calls -g.
     direction = 1.0 if asked.sign == "minus" else -1.0
-    takes = [Take(direction * take.gain, take.x, take.e) for take in asked.takes]
-    calibration = calibrate(takes, asked.n_windows, prior=checkpoint.parameters.path_prior)
+    takes = [Take(direction * each.gain, each.x, each.e) for each in asked.takes if isinstance(each, ProbeTake)]
+    drives = [DriveTake(*each) for each in asked.takes if isinstance(each, DriveRecording)]
+    calibration = calibrate(takes, asked.n_windows, prior=checkpoint.parameters.path_prior, drives=drives)
     verdict = judge(calibration, None if traits is None else SupportPrior(traits))
     return JudgedCalibration(calibration, verdict, version)
 
@@ -85,6 +92,8 @@ def as_json(judged: JudgedCalibration, asked: Recordings) -> bytes:
     }
     if judged.uncertainty is not None:
         document["uncertainty"] = judged.uncertainty
+    if judged.feedback is not None:
+        document["feedback"] = {"impulse_response": judged.feedback}
     if asked.model is not None:
         document["model"] = asked.model
     return orjson.dumps(document, option=orjson.OPT_SERIALIZE_NUMPY)
@@ -93,7 +102,9 @@ def as_json(judged: JudgedCalibration, asked: Recordings) -> bytes:
 def as_binary(judged: JudgedCalibration) -> tuple[bytes, dict[str, str]]:
     """The binary answer, a body that `/refine` takes, and the header that stands for the verdict."""
     reasons = ", ".join(reason.code for reason in judged.verdict.reasons)
-    body = encode(judged.primary, judged.secondary, judged.coherence, uncertainty=judged.uncertainty)
+    body = encode(
+        judged.primary, judged.secondary, judged.coherence, uncertainty=judged.uncertainty, feedback=judged.feedback
+    )
     return body, {"X-Verdict": reasons or "passed"}
 
 

@@ -33,49 +33,59 @@ class ProbeTake(NamedTuple):
     e: Float32
 
 
+class DriveRecording(NamedTuple):
+    """One recording while the loudspeaker plays `drive` alone: reference x and error e, [n]."""
+
+    drive: Float32
+    x: Float32
+    e: Float32
+
+
 class Recordings(NamedTuple):
     """What is asked of a calibration. model: None is the default one. n_windows: of each take;
     None: all that overlap by half."""
 
-    takes: list[ProbeTake]
+    takes: list[ProbeTake | DriveRecording]
     model: str | None
     sign: Sign
     n_windows: int | None
 
 
-def check_takes(takes: Sequence[ProbeTake]) -> None:
+def check_takes(takes: Sequence[ProbeTake | DriveRecording]) -> None:
     """What holds for takes however they were sent; Problem names the take."""
     if not 2 <= len(takes) <= MAX_TAKES:
         raise Problem("out-of-range", f"takes: there are {len(takes)}; send 2 to {MAX_TAKES}", "takes")
     for number, take in enumerate(takes):
         field = f"takes.{number}"
-        if not abs(take.gain) <= MAX_GAIN:
+        if isinstance(take, ProbeTake) and not abs(take.gain) <= MAX_GAIN:
             raise Problem(
                 "out-of-range",
                 f"{field}.gain: {take.gain} is not a number from {-MAX_GAIN:g} to {MAX_GAIN:g}",
                 f"{field}.gain",
             )
-        if len(take.x) != len(take.e):
-            found = f"x has {len(take.x)} samples and e has {len(take.e)}"
-            raise Problem("invalid-field", f"{field}: {found}; send as many of both", field)
+        signals = {name: getattr(take, name) for name in take._fields if name != "gain"}
+        if len({len(signal) for signal in signals.values()}) > 1:
+            found = " and ".join(f"{name} has {len(signal)} samples" for name, signal in signals.items())
+            raise Problem("invalid-field", f"{field}: {found}; send as many of each", field)
         if not MIN_SAMPLES <= len(take.x) <= MAX_SAMPLES:
             raise Problem(
                 "out-of-range",
                 f"{field}: there are {len(take.x)} samples; send {MIN_SAMPLES} to {MAX_SAMPLES}",
                 field,
             )
-        for name, signal in (("x", take.x), ("e", take.e)):
+        for name, signal in signals.items():
             check_finite(signal, f"{field}.{name}")
-    gains = {take.gain for take in takes}
-    if 0 not in gains or len(gains) < 2:
+    gains = {take.gain for take in takes if isinstance(take, ProbeTake)}
+    has_drive = any(isinstance(take, DriveRecording) for take in takes)
+    if 0 not in gains or (len(gains) < 2 and not has_drive):
         raise Problem(
             "invalid-field",
-            f"takes: the gains are {sorted(gains)[:8]}; send 0 and another",
+            f"takes: the gains are {sorted(gains)[:8]}; send 0 and another, or a take with drive",
             "takes",
         )
 
 
-def _takes(value: object) -> list[ProbeTake]:
+def _takes(value: object) -> list[ProbeTake | DriveRecording]:
     """The takes of a JSON body."""
     if not isinstance(value, list):
         raise Problem("invalid-field", f"takes: {_shown(value)} is not a list of takes", "takes")
@@ -86,14 +96,17 @@ def _takes(value: object) -> list[ProbeTake]:
     return takes
 
 
-def _take(value: object, field: str) -> ProbeTake:
+def _take(value: object, field: str) -> ProbeTake | DriveRecording:
     if not isinstance(value, dict):
         raise Problem("invalid-field", f"{field}: {_shown(value)} is not {_MEMBERS}", field)
-    for name in ProbeTake._fields:
+    kind = DriveRecording if "drive" in value else ProbeTake
+    for name in kind._fields:
         if name not in value:
             raise Problem("missing-field", f"{field}: {name} is missing; send {_MEMBERS}", f"{field}.{name}")
-    if unknown := sorted(set(value) - set(ProbeTake._fields)):
+    if unknown := sorted(set(value) - set(kind._fields)):
         raise Problem("unknown-field", f"{field}: {_shown(unknown[0])} is not known; send {_MEMBERS}", field)
+    if kind is DriveRecording:
+        return DriveRecording(*(read_signal(value[name], f"{field}.{name}") for name in kind._fields))
     if type(value["gain"]) not in (int, float):
         found = _shown(value["gain"])
         raise Problem("invalid-field", f"{field}.gain: {found} is not a number", f"{field}.gain")
@@ -137,7 +150,7 @@ def _shown(value: object) -> str:
     return ascii(shortened(value))[1:-1]
 
 
-_MEMBERS = '{"gain", "x", "e"}'
+_MEMBERS = '{"gain", "x", "e"} or {"drive", "x", "e"}'
 
 
 def _one(name: str, description: str) -> dict[str, Any]:
@@ -161,15 +174,19 @@ _TAKES = {
     "minItems": 2,
     "maxItems": MAX_TAKES,
     "items": {
-        "title": "Take",
-        "type": "object",
-        "properties": {
-            "gain": {"type": "number", "minimum": -MAX_GAIN, "maximum": MAX_GAIN},
-            "x": SIGNAL_SCHEMA,
-            "e": SIGNAL_SCHEMA,
-        },
-        "required": ["gain", "x", "e"],
-        "additionalProperties": False,
+        "oneOf": [
+            {
+                "title": title,
+                "type": "object",
+                "properties": {name: schema, "x": SIGNAL_SCHEMA, "e": SIGNAL_SCHEMA},
+                "required": [name, "x", "e"],
+                "additionalProperties": False,
+            }
+            for title, name, schema in (
+                ("Take", "gain", {"type": "number", "minimum": -MAX_GAIN, "maximum": MAX_GAIN}),
+                ("DriveTake", "drive", SIGNAL_SCHEMA),
+            )
+        ]
     },
 }
 
@@ -181,7 +198,8 @@ class CalibrationBody(BaseModel):
 
     takes: Annotated[Any, BeforeValidator(_takes), WithJsonSchema(_TAKES)]
     """Recordings of both microphones, at least one with gain 0 (loudspeaker silent) and one without: with gain g
-    the control filter is the plain factor g. x: reference microphone; e: error microphone."""
+    the control filter is the plain factor g. x: reference microphone; e: error microphone. In place of gains, or
+    besides: with `drive`, the loudspeaker plays that signal and nothing else, which gives the feedback path too."""
     sample_rate: RateField
     """Hz."""
     model: str | None = None

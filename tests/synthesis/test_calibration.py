@@ -4,11 +4,11 @@ from functools import partial
 
 import numpy as np
 import pytest
-from scipy.signal import lfilter
+from scipy.signal import fftconvolve, lfilter
 
 from synthesis.calibration import MAX_SAMPLES, MIN_SAMPLES, Windows, calibrate, clipped_share, plan_windows
 from synthesis.errors import InvalidOption, InvalidPaths
-from synthesis.path_estimation import Take, estimate_paths
+from synthesis.path_estimation import DriveTake, Take, estimate_paths
 from tests.oracles import calibration as oracle
 from tests.oracles import denoising, measured, path_estimation
 from tests.synthesis.cases import decaying_noise
@@ -177,3 +177,26 @@ def test_a_sweep_is_not_clipped_until_it_is(step: float) -> None:
         sweep = step * np.round(sweep / step)
     assert clipped_share(sweep) == 0
     assert clipped_share(np.clip(sweep, -0.9, 0.9)) > 0.1
+
+
+def test_drives_give_the_secondary_and_the_feedback_path() -> None:
+    rng = np.random.default_rng(8)
+    decay = np.exp(-np.arange(400) / 40)
+    primary, secondary, feedback = (level * rng.standard_normal(400) * decay for level in (0.5, 0.8, 0.05))
+    n = 4 * 48_000
+    outside, drive = rng.standard_normal((2, n))
+    silent = Take(0.0, outside, fftconvolve(outside, primary)[:n])
+    alone = DriveTake(drive, fftconvolve(drive, feedback)[:n], fftconvolve(drive, secondary)[:n])
+    found = calibrate([silent], drives=[alone])
+    assert found.feedback is not None
+    pairs = ((found.estimate.primary, primary), (found.estimate.secondary, secondary), (found.feedback, feedback))
+    for estimate, true in pairs:
+        wrong = estimate - np.pad(true, (0, len(estimate) - len(true)))
+        # What the window leaves out of responses of 400 samples: 1e-4 of the power is measured.
+        assert np.sum(wrong**2) < 1e-3 * np.sum(true**2)
+    gained = Take(0.5, outside, fftconvolve(outside, primary - 0.5 * secondary)[:n])
+    both = calibrate([silent, gained], drives=[alone])
+    assert np.sum((both.estimate.secondary[:400] - secondary) ** 2) < 1e-3 * np.sum(secondary**2)
+    assert calibrate([silent, gained]).feedback is None
+    with pytest.raises(InvalidOption):
+        calibrate([silent])

@@ -555,3 +555,39 @@ def test_the_example_shows_both_ears_verdicts_and_filters(store_folder: Path) ->
     assert ran.returncode == 0, ran.stderr
     for shown in ("NOT passed", "low_snr: noise in the estimated paths", "scored"):
         assert ran.stdout.count(shown) == 2
+
+
+async def test_a_drive_gives_the_feedback_path_and_a_design_closes_its_loop(client: httpx.AsyncClient) -> None:
+    rng = np.random.default_rng(9)
+    decay = np.exp(-np.arange(300) / 30)
+    primary, secondary = (np.pad(rng.standard_normal(300) * decay, (delay, 0)) for delay in (8, 3))
+    feedback = 0.02 * secondary
+    n = 60_000
+    outside, drive = rng.standard_normal((2, n))
+
+    def sent(signal: np.ndarray) -> dict[str, str]:
+        return {"float32": base64.b64encode(signal[:n].astype("<f4").tobytes()).decode()}
+
+    silent = {"gain": 0, "x": sent(outside), "e": sent(np.convolve(outside, primary))}
+    alone = {
+        "drive": sent(drive),
+        "x": sent(np.convolve(drive, feedback)),
+        "e": sent(np.convolve(drive, secondary)),
+    }
+    answer = await client.post("/calibrate", json={"takes": [silent, alone], "sample_rate": 48_000})
+    assert answer.status_code == 200, answer.text
+    found = answer.json()
+    heard = np.array(found["feedback"]["impulse_response"])
+    assert heard.shape == (2048,)
+    np.testing.assert_allclose(heard[: len(feedback)], feedback, atol=0.02 * np.abs(feedback).max())
+    design = (await client.post("/refine?k=1", json=found)).json()
+    assert design["loop"]["stable"] is True
+    evaluated = await client.post("/evaluate", json=found | {"fir": design["fir"]})
+    assert evaluated.json()["prediction"]["mean_noise_reduction_db"] == pytest.approx(
+        design["prediction"]["mean_noise_reduction_db"], abs=1e-3
+    )
+    short = alone | {"x": sent(np.convolve(drive, feedback)[: n - 1])}
+    refused = await client.post("/calibrate", json={"takes": [silent, short], "sample_rate": 48_000})
+    assert (refused.status_code, refused.json()["field"]) == (422, "takes.1")
+    refused = await client.post("/calibrate", json={"takes": [alone, alone], "sample_rate": 48_000})
+    assert (refused.status_code, refused.json()["field"]) == (422, "takes")
