@@ -121,14 +121,20 @@ def _paths(
     if (primary is None) != (secondary is None) or (bool(ears) == (primary is not None)):
         raise click.UsageError("give measurements (EARS), or one file each with --primary and --secondary")
     if primary is not None and secondary is not None:
-        fields, notes = inputs.separate(primary, secondary, feedback)
+        fields, notes = inputs.separate(primary=primary, secondary=secondary, feedback=feedback)
         tables.notes(notes)
         return fields
+    if feedback is not None and len(ears) > 1:
+        raise click.UsageError("--feedback belongs to one measurement; each of several has its own in its file")
     conditions = []
     for file in ears:
         fields, notes = inputs.ear(file, side)
         tables.notes(f"{file}: {note}" for note in notes)
         conditions.append(fields)
+    if feedback is not None:
+        own, notes = inputs.separate(feedback=feedback)
+        tables.notes(notes)
+        conditions[0] |= own
     if len(conditions) == 1:
         return conditions[0]
     signs = {each.pop("sign", "minus") for each in conditions}

@@ -54,11 +54,11 @@ def ear(file: Path, side: str = "left") -> tuple[Json, tuple[str, ...]]:
     return fields, found.notes
 
 
-def separate(primary: Path, secondary: Path, feedback: Path | None) -> tuple[Json, tuple[str, ...]]:
-    """Fields from one file for each path, and notes. Raises FileError."""
+def separate(**files: Path | None) -> tuple[Json, tuple[str, ...]]:
+    """Fields from one file for each path (`primary`, `secondary`, `feedback`), and notes. Raises FileError."""
     fields: Json = {}
     notes: list[str] = []
-    for name, file in (("primary", primary), ("secondary", secondary), ("feedback", feedback)):
+    for name, file in files.items():
         if file is not None:
             values, said = measurements.response(file, name)
             fields[name] = path_field(values)

@@ -140,6 +140,17 @@ def test_a_filter_is_evaluated_on_each_of_several_measurements(folder: Path):
     assert (refused.exit_code, "one measurement" in refused.output) == (2, True)
 
 
+def test_a_feedback_path_joins_a_measurement(folder: Path, tmp_path: Path):
+    np.savez(tmp_path / "feedback.npz", feedback=np.r_[np.zeros(5), 0.3], sample_rate=48_000)
+    result = run("design", folder / "ear.npz", "-k", 1, "--feedback", tmp_path / "feedback.npz", "--json")
+    assert result.exit_code == 0, result.output
+    loop = json.loads(result.stdout)["loop"]
+    assert loop["stable"]
+    assert loop["peak_db"] > -60
+    both = run("design", folder / "ear.npz", folder / "ear.npz", "--feedback", tmp_path / "feedback.npz")
+    assert (both.exit_code, "one measurement" in both.output) == (2, True)
+
+
 def test_a_report_holds_its_plots(folder: Path, tmp_path: Path):
     result = run("report", folder / "ear.npz", "-k", 0, "-o", tmp_path / "report.html")
     assert result.exit_code == 0, result.output
