@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from cli.service import Failed, Service
+from cli.tables import unrepeated
 
 Json = dict[str, Any]
 
@@ -70,6 +71,7 @@ def _page(service: Service, paths: Json, own: Json, rival: Json, drawing: str) -
     prediction = own["prediction"]
     rows = [
         ("mean noise reduction, 50 Hz to 5 kHz", "mean_noise_reduction_db", "dB"),
+        ("interval of that mean, ±", "interval_db", "dB"),
         ("amplification", "amplification_db", "dB"),
         ("largest |W|", "max_gain_db", "dB"),
     ]
@@ -82,7 +84,7 @@ def _page(service: Service, paths: Json, own: Json, rival: Json, drawing: str) -
     realised = "" if "conditions" in paths else _hardware(service, paths, own)
     warnings = "".join(
         f'<p class="warning"><b>{html.escape(each["code"])}</b>: {html.escape(each["detail"])}</p>'
-        for each in own["warnings"]
+        for each in unrepeated(own["warnings"])
     )
     taps = base64.b64encode(np.asarray(own["fir"], "<f4").tobytes()).decode()
     model = own["model"]

@@ -40,13 +40,15 @@ def prediction(found: Mapping[str, Any], beside: Mapping[str, Any] | None = None
         click.echo(f"Wiener filter (wmmse) on the same paths: {beside['mean_noise_reduction_db']:.1f} dB")
 
 
-def findings(found: Sequence[Mapping[str, str]], word: str = "warning") -> None:
-    """Warnings or findings, one a line, on standard error; what an old name repeats is said once."""
-    said: set[str] = set()
-    for each in found:
-        if each["detail"] not in said:
-            click.echo(f"{word}: {each['code']}: {each['detail']}", err=True)
-            said.add(each["detail"])
+def unrepeated(found: Iterable[Mapping[str, str]]) -> list[Mapping[str, str]]:
+    """Warnings or findings without those that repeat one under its former name."""
+    return list({each["detail"]: each for each in reversed(list(found))}.values())[::-1]
+
+
+def findings(found: Iterable[Mapping[str, str]], word: str = "warning") -> None:
+    """Warnings or findings, one a line, on standard error."""
+    for each in unrepeated(found):
+        click.echo(f"{word}: {each['code']}: {each['detail']}", err=True)
 
 
 def notes(said: Iterable[str], prefix: str = "note: ") -> None:
