@@ -69,7 +69,7 @@ def test_the_filter_for_four_conditions_is_the_twins(backend: ConditionsBackend,
     for one, other in zip(found.prediction.conditions, expected.prediction.conditions, strict=True):
         assert one.label == other.label
         assert one.prediction.mean_noise_reduction_db == pytest.approx(
-            other.prediction.mean_noise_reduction_db, abs=0.1
+            other.prediction.mean_noise_reduction_db, abs=0.2 if profile == "paper" else 0.1
         )
 
 
