@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from synthesis.calibration import WINDOW, Calibration
 from synthesis.octave_bands import NR_BANDS, nominal_hz
-from synthesis.plausibility import PLAUSIBILITY, Explanation, Finding, SupportPrior, find_implausible
+from synthesis.plausibility import MAX_DISTANCE, PLAUSIBILITY, Explanation, Finding, SupportPrior, find_implausible
 
 REASONS = {
     "clipping": "Too many samples of a signal stand at its largest or smallest value.",
@@ -103,9 +103,13 @@ def judge(calibration: Calibration, support: SupportPrior | None) -> Verdict:
             unknown = "the model was published without what its support's paths have in common; name another model"
             not_judged |= dict.fromkeys(PLAUSIBILITY, unknown)
         else:
-            # As measured: where noise rules, a prior or a denoised path looks more plausible than the takes are.
+            # As measured: where noise rules, a prior or a denoised path looks more plausible than the takes are. But
+            # where a probe was silent the takes say nothing, and what they leave there is like nobody's path.
             paths = calibration.measured.primary, calibration.measured.secondary
             explanation = support.explain(*paths)
+            if explanation.distance > MAX_DISTANCE:
+                paths = calibration.estimate.primary, calibration.estimate.secondary
+                explanation = support.explain(*paths)
             found = {each.code: each.detail for each in find_implausible(support, *paths)}
             if "low_snr" in reasons:  # noise bends traits: mild mistakes cannot be told from it
                 not_judged |= dict.fromkeys(PLAUSIBILITY.keys() - _ROBUST, "noise hides it: see low_snr")

@@ -12,6 +12,7 @@ from scipy.signal import butter, lfilter
 from synthesis.calibration import Calibration, Windows, calibrate
 from synthesis.calibration_verdict import REASONS, Verdict, judge
 from synthesis.path_estimation import PathEstimate
+from synthesis.path_prior import learn_path_prior
 from synthesis.plausibility import PLAUSIBILITY, SupportPrior
 from synthesis.support_statistics import learn_support_statistics
 from tests.oracles import measured
@@ -93,6 +94,22 @@ def test_every_clean_ear_passes(verdicts: Judge) -> None:
         assert verdict.explanation is not None
         assert verdict.explanation.distance < 60
         assert verdict.noise_cost_db < 0.1
+
+
+def test_a_probe_that_is_silent_in_places_is_no_mistake(ears: list[measured.Ear], noises: Array) -> None:
+    """One recording with next to nothing above 2 kHz: what the takes do not say, the support's prior does."""
+    support_ears, left_out = ears[4:], ears[:4:2]
+    support = support_of(support_ears)
+    names = [str(n // 2) for n in range(len(support_ears))]
+    prior = learn_path_prior([e.primary for e in support_ears], [e.secondary for e in support_ears], names)
+    dull = Probes.of(lfilter(*butter(4, 2000, fs=48_000), noises[:1]))
+    reverse = Fault(secondary=np.negative)
+    for ear in left_out:
+        for fault, is_right in ((Fault(), True), (reverse, False)):
+            takes = takes_of(dull, ear.primary, ear.secondary, fault)
+            verdict = judge(calibrate(takes, windows=FRAMES, prior=prior), support)
+            found = named(verdict) & set(PLAUSIBILITY)
+            assert (not found) == is_right, (found, fault)
 
 
 def in_16_bits(error: Array) -> Array:
