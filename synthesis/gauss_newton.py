@@ -10,10 +10,12 @@ first column, another the right-hand side, and every product with it needs only 
 
 One filter for several conditions t of weights v_t, which sum to one, has
 
-    J(w) = sum_t v_t mean_{50:5k} l_tb + rho tau (ln sum_t v_t sum_b exp(l_tb / tau) - ln n_b) + ceiling,
+    J(w) = mean_{50:5k} 2 ln sum_t v_t exp(l_tb / 2)
+           + rho tau (ln sum_t v_t sum_b exp(l_tb / tau) - ln n_b) + ceiling,
 
-and the sum of their normal matrices, which is Toeplitz too. In torch the conditions then take the place of the
-batch, whose filters are otherwise independent.
+and the sum of their normal matrices, which is Toeplitz too. Amplitudes are averaged over conditions, not decibels:
+the mean of decibels rewards serving one condition and giving up another, more so with each update. In torch the
+conditions then take the place of the batch, whose filters are otherwise independent.
 """
 
 from __future__ import annotations
@@ -136,7 +138,8 @@ class TapObjective:
         n_bands = band_power.shape[-1]
         mean, soft_sum = log_ratio @ self.in_target, torch.logsumexp(log_ratio / TEMPERATURE, -1)
         if self.shares is not None:
-            mean = (self.shares * mean).sum(-1, keepdim=True)
+            amplitude = (self.shares.unsqueeze(-1) * (log_ratio / 2).exp()).sum(-2, keepdim=True)
+            mean = 2 * amplitude.log() @ self.in_target
             soft_sum = torch.logsumexp(self.shares.log() + soft_sum, -1, keepdim=True)
         value = mean + self.risk_weight * TEMPERATURE * (soft_sum - math.log(n_bands))
         if self.ceiling is not None:
@@ -149,8 +152,9 @@ class TapObjective:
         if self.shares is None:
             return (self.in_target + self.risk_weight * torch.softmax(log_ratio / TEMPERATURE, -1)) / band_power
         share = self.shares.unsqueeze(-1)
+        amplitude = share * (log_ratio / 2).exp()
         risk = torch.softmax((share.log() + log_ratio / TEMPERATURE).flatten(), 0).view_as(log_ratio)
-        return (share * self.in_target + self.risk_weight * risk) / band_power
+        return (amplitude / amplitude.sum(-2, keepdim=True) * self.in_target + self.risk_weight * risk) / band_power
 
     def normal_equations(
         self, paths: AcousticPaths, residual: Tensor, response: Tensor, band_power: Tensor

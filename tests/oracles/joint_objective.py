@@ -1,6 +1,6 @@
 """Twin of the objective of one filter for several conditions t of weights v_t, sum one, by dense matrices.
 
-J(w) = sum_t v_t mean over the 21 NR bands of l_tb + rho (ln sum_t v_t sum_b exp l_tb - ln n_b)
+J(w) = mean over the 21 NR bands of 2 ln sum_t v_t exp(l_tb / 2) + rho (ln sum_t v_t sum_b exp l_tb - ln n_b)
 + sum_k q_k [|W_k| / m_k - 1]_+^2,  m_k the lowest of the conditions' ceilings.
 """
 
@@ -30,7 +30,8 @@ def objective(problems: Sequence[Problem], shares: np.ndarray, taps: np.ndarray)
     risk = ratios[:, _inside(first.risk_bands)]
     worst = np.log(np.sum(shares[:, None] * np.exp(risk))) - np.log(risk.shape[1])
     penalty = np.sum(single.penalty_weights(first) * single.overshoot(first, taps) ** 2)
-    return float(shares @ ratios[:, _inside(NR_BANDS)].mean(1) + first.risk_weight * worst + penalty)
+    mean = 2 * np.log(shares @ np.exp(ratios[:, _inside(NR_BANDS)] / 2)).mean()
+    return float(mean + first.risk_weight * worst + penalty)
 
 
 def _weights(problems: Sequence[Problem], shares: np.ndarray, taps: np.ndarray) -> list[np.ndarray]:
@@ -38,7 +39,9 @@ def _weights(problems: Sequence[Problem], shares: np.ndarray, taps: np.ndarray) 
     found = [single.log_ratios(each, taps) for each in problems]
     inside = _inside(problems[0].risk_bands)
     risk = shares[:, None] * np.where(inside, np.exp([ratios for ratios, _ in found]), 0.0)
-    slopes = shares[:, None] * _inside(NR_BANDS) / len(NR_BANDS) + problems[0].risk_weight * risk / risk.sum()
+    amplitudes = shares[:, None] * np.exp([ratios / 2 for ratios, _ in found])
+    slopes = amplitudes / amplitudes.sum(0) * _inside(NR_BANDS) / len(NR_BANDS)
+    slopes = slopes + problems[0].risk_weight * risk / risk.sum()
     weights = []
     for problem, slope, (_, powers) in zip(problems, slopes, found, strict=True):
         per_bin = np.zeros(problem.n_bins)

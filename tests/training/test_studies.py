@@ -1,6 +1,7 @@
 """Each study runs on the tiny run, on held-out ears alone, and finds what must hold for any model."""
 
 import shutil
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -14,6 +15,7 @@ from studies.limit import __main__ as limit
 from studies.mistakes import __main__ as mistakes
 from studies.resemblance import __main__ as resemblance
 from studies.sharing import __main__ as sharing
+from studies.wearing import __main__ as wearing
 from training.datasets.noise import read_noise, simulated_noise
 from training.datasets.pandar import read_pandar
 from training.datasets.simulated import simulate_listeners
@@ -143,6 +145,50 @@ def test_excess_delay_measures_a_delay():
     for delay in (0, 3):
         found = resemblance.excess_delays(np.roll(minimum_phase, delay, axis=1))
         assert found[0] == pytest.approx(delay, abs=0.03)
+
+
+def test_a_change_between_two_paths_is_one_of_another_path():
+    decay = np.exp(-np.arange(8192) / 40)
+    first, second = (decay * np.random.default_rng(n).standard_normal(8192) for n in (0, 1))
+    # The two taps' phase turns within a sixth of an octave.
+    for taps, tolerance in (([0.7], 1e-9), ([0.5, 0.2], 0.05)):
+        ratio = wearing.change(first, np.convolve(first, taps)[:8192])
+        expected = np.convolve(second, taps)[:8192]
+        assert np.linalg.norm(wearing.changed(second, ratio) - expected) < tolerance * np.linalg.norm(expected)
+
+
+def test_the_wearing_study_scores_on_conditions_that_no_design_knew(monkeypatch):
+    for name, value in {
+        "N_GIVEN": (1, 2),
+        "SHARES": {"all around": 1.0},
+        "N_LEFT_OUT_OF": (3,),
+        "N_STARTS": 1,
+        "N_LENT": 2,
+    }.items():
+        monkeypatch.setattr(wearing, name, value)
+    # Directions: what arrives later and duller the farther it comes around the head.
+    directions = [
+        replace(pair, label=f"{45 * n} deg", primary=np.convolve(pair.primary, np.full(1 + m, 1 / (1 + m)))[:8192])
+        for n, m in enumerate((0, 1, 2, 3, 4, 3, 2, 1))
+        for pair in simulate_listeners(1).pairs
+    ]
+    worn = [
+        replace(pair, listener="handling", label=label)
+        for label, listener in (("101", "simulated-001"), ("102", "simulated-002"))
+        for pair in simulate_listeners(2).of([listener])
+    ]
+    rows = pd.DataFrame(wearing.study(wearing.Designer(1), directions, worn, simulated_noise()))
+    assert set(rows.case) == {"directions", "leave one out", "lent directions", "worn"}
+    assert set(rows.ear) == {"left", "right"}
+    of_directions = rows[rows.case == "directions"]
+    assert (of_directions.n_left + of_directions.given.str.split().str[0].astype(int) == 8).all()
+    one, two = (of_directions[of_directions.given == f"{n} all around"] for n in (1, 2))
+    assert (one.given_db > one.left_mean_db).all()
+    assert two.left_worst_db.mean() > one.left_worst_db.mean()
+    own = rows[rows.case == "worn"].groupby("given")[["closed_db", "pressed_db"]].mean()
+    closed = own.closed_db
+    assert closed["closed"] > closed["closed and pressed"] > closed["pressed"]
+    assert wearing.summary(rows).shape[0] == rows[["case", "given", "ear"]].drop_duplicates().shape[0]
 
 
 @pytest.mark.measured

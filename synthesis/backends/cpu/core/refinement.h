@@ -61,15 +61,15 @@ static inline int is_target(const refinement_profile *profile, int band)
     return b >= NR_FIRST && b < NR_FIRST + NR_COUNT;
 }
 
-/* Risk of the bands of every condition: [n_conditions][N_BANDS]. */
-typedef double risks[MAX_CONDITIONS][N_BANDS];
+/* dJ/dl of the bands of every condition: [n_conditions][N_BANDS]. */
+typedef double slopes[MAX_CONDITIONS][N_BANDS];
 
-/* J after a step of this scale (0: none), from its penalty on |W| above the ceiling. Fills risk with the softmax over
-   bands and conditions. */
+/* J after a step of this scale (0: none), from its penalty on |W| above the ceiling. Fills slope: of the amplitudes'
+   mean over conditions, and the softmax over bands and conditions. */
 static double objective_of(const refinement_profile *profile, const refinement_space *s, double scale, double penalty,
-                           risks risk)
+                           slopes slope)
 {
-    double largest = -INFINITY, mean = 0, sum = 0;
+    double largest = -INFINITY, mean = 0, sum = 0, amplitude[N_BANDS] = {0};
     for (int t = 0; t < s->n_conditions; t++) {
         const condition_space *c = &s->conditions[t];
         for (int b = 0; b < profile->n_bands; b++) {
@@ -78,18 +78,23 @@ static double objective_of(const refinement_profile *profile, const refinement_s
                 power += scale * (scale * c->square[b] - 2 * c->cross[b]);
                 power = power > SILENCE ? power : SILENCE;
             }
-            double log_ratio = risk[t][b] = log(power / c->disturbance[b]);
-            mean += is_target(profile, b) ? c->share * log_ratio / NR_COUNT : 0;
+            double log_ratio = slope[t][b] = log(power / c->disturbance[b]);
+            amplitude[b] += c->share * exp(log_ratio / 2);
             if (!(log_ratio <= largest))
                 largest = log_ratio;
         }
     }
+    for (int b = 0; b < profile->n_bands; b++)
+        mean += is_target(profile, b) ? 2 * log(amplitude[b]) / NR_COUNT : 0;
     for (int t = 0; t < s->n_conditions; t++)
         for (int b = 0; b < profile->n_bands; b++)
-            sum += risk[t][b] = s->conditions[t].share * exp((risk[t][b] - largest) / TEMPERATURE);
+            sum += s->conditions[t].share * exp((slope[t][b] - largest) / TEMPERATURE);
     for (int t = 0; t < s->n_conditions; t++)
-        for (int b = 0; b < profile->n_bands; b++)
-            risk[t][b] /= sum;
+        for (int b = 0; b < profile->n_bands; b++) {
+            double share = s->conditions[t].share, log_ratio = slope[t][b];
+            double of_mean = is_target(profile, b) ? share * exp(log_ratio / 2) / amplitude[b] / NR_COUNT : 0;
+            slope[t][b] = of_mean + profile->risk_weight * share * exp((log_ratio - largest) / TEMPERATURE) / sum;
+        }
     double soft_maximum = largest + TEMPERATURE * log(sum / profile->n_bands);
     return mean + profile->risk_weight * soft_maximum + penalty;
 }
@@ -112,7 +117,7 @@ static double penalty_of(const refinement_profile *profile, int n_bins, const re
 
 /* The normal matrix' symbol, damped, and minus the gradient, [2048]. */
 static void normal_equations(const refinement_profile *profile, const band_edges *bands, const real_plan_f *grid,
-                             phase_space *phase, refinement_space *s, risks risk)
+                             phase_space *phase, refinement_space *s, slopes slope)
 {
     int n_bins = bands->n_bins;
     memset(s->symbol, 0, (size_t)(n_bins + WIDTH) * sizeof(float));
@@ -121,8 +126,7 @@ static void normal_equations(const refinement_profile *profile, const band_edges
     for (int t = 0; t < s->n_conditions; t++) {
         const condition_space *c = &s->conditions[t];
         for (int b = 0; b < profile->n_bands; b++) {
-            double slope = (is_target(profile, b) ? c->share / NR_COUNT : 0) + profile->risk_weight * risk[t][b];
-            float per_power = (float)(slope / c->band_power[b]);
+            float per_power = (float)(slope[t][b] / c->band_power[b]);
             for (int k = bands->edge[profile->first_band + b]; k < bands->edge[profile->first_band + b + 1]; k++) {
                 float w = c->weight[k] * per_power;
                 s->symbol[k] += w * c->secondary_power[k];
@@ -237,12 +241,12 @@ static void refine(const refinement_profile *profile, const band_edges *bands, c
                    float ratio_rms, int n_updates, float *taps, refinement_record *record)
 {
     int n_bins = bands->n_bins;
-    risks risk, trial_risk;
-    double value = objective_of(profile, s, 0, penalty_of(profile, n_bins, s, 0), risk);
+    slopes slope, trial_slope;
+    double value = objective_of(profile, s, 0, penalty_of(profile, n_bins, s, 0), slope);
     record->applied = 0, record->stopped = STOPPED_BY_BUDGET;
     record->objective[0] = (float)value;
     for (int update = 0; update < n_updates; update++) {
-        normal_equations(profile, bands, grid, phase, s, risk);
+        normal_equations(profile, bands, grid, phase, s, slope);
         float left = solve_toeplitz(plan, solver, phase, grid, s->symbol, s->gradient, profile->preconditioned,
                                     profile->n_iterations, (float)profile->tolerance, s->step);
         int is_finite = 1;
@@ -279,7 +283,7 @@ static void refine(const refinement_profile *profile, const band_edges *bands, c
         int accepted = 0;
         for (int t = 0; t < N_STEP_SCALES; t++, scale /= 2) {
             double penalty = penalty_of(profile, n_bins, s, (float)scale);
-            double gained = value - objective_of(profile, s, scale, penalty, trial_risk);
+            double gained = value - objective_of(profile, s, scale, penalty, trial_slope);
             if (isnan(gained))
                 gained = -INFINITY;
             best = gained > best ? gained : best;
@@ -303,7 +307,7 @@ static void refine(const refinement_profile *profile, const band_edges *bands, c
                 c->er[k] -= f * c->cr[k], c->ei[k] -= f * c->ci[k];
         }
         residual_power(profile, bands, s);
-        value = objective_of(profile, s, 0, penalty_of(profile, n_bins, s, 0), risk);
+        value = objective_of(profile, s, 0, penalty_of(profile, n_bins, s, 0), slope);
         record->step_scale[update] = f, record->pcg_residual[update] = left;
         record->objective[update + 1] = (float)value, record->applied = update + 1;
     }
