@@ -1,31 +1,48 @@
-"""Write the example listener: simulated paths, a simulated calibration of them, and a request ready to be posted.
+"""Write the example listener: paths like those of the default model's listeners, and a calibration of them.
 
     python examples/make_listener.py
 
-`listener.json` is what an earphone knows after its calibration: both paths as impulse responses, and the coherence
-of its two microphones. `true_paths.npz` is what it does not know, for scoring the design.
+No person's measurement: both ears are the mean of the bundled model's prior plus random amounts of its principal
+directions. `listener.json` is what an earphone knows of the left ear after its calibration, ready to be posted;
+`true_paths.npz` is what it does not know, for scoring the design; `workbench/example.json` holds both ears for the
+page.
 
 Needs pip install -e '.[training]'
 """
 
+import base64
 import json
 from pathlib import Path
 
 import numpy as np
 
+from model_store.store import BUNDLED_ROOT, ModelStore
+from synthesis.path_prior import PathDistribution
 from training.datasets.noise import simulated_noise
-from training.datasets.simulated import simulate_listeners
+from training.datasets.path_pairs import Ear, PathPair
 from training.simulated_calibration import simulate_calibration
 
 FOLDER = Path(__file__).resolve().parent
-SEED = 2048
+PAGE_FILE = FOLDER.parent / "workbench" / "example.json"
+SEED = 3
+AMOUNT = 0.7  # SD of the random amounts; listeners have 1
 SNR_DB = 40.0  # of the probe at the microphone, in a quiet room
+COHERENCE_STEP = 8  # bins between those that the page gets
 
 
 def main() -> None:
-    """Simulate, calibrate, write both files."""
-    pair = simulate_listeners(1, SEED).pairs[0]
-    estimate = simulate_calibration([pair], simulated_noise(SEED), snr_db=SNR_DB, seed=SEED)
+    """Draw, calibrate, write the files."""
+    prior = ModelStore(BUNDLED_ROOT, include_bundled=False).load("default").parameters.path_prior
+    assert prior is not None
+    random = np.random.default_rng(SEED)
+    sides: tuple[Ear, ...] = ("left", "right")
+    pairs = [
+        PathPair(
+            "example", side, "original", "normal", drawn(prior.primary, random), drawn(prior.secondary, random)
+        )
+        for side in sides
+    ]
+    estimate = simulate_calibration(pairs, simulated_noise(SEED), snr_db=SNR_DB, seed=SEED, prior=prior)
     request = {
         "primary": {"impulse_response": rounded(estimate.primary[0].numpy(), ".6g")},
         "secondary": {"impulse_response": rounded(estimate.secondary[0].numpy(), ".6g")},
@@ -36,16 +53,37 @@ def main() -> None:
     (FOLDER / "listener.json").write_text(text.replace('},"', '},\n"').replace('],"', '],\n"') + "\n")
     np.savez(
         FOLDER / "true_paths.npz",
-        primary=pair.primary.astype(np.float32),
-        secondary=pair.secondary.astype(np.float32),
+        primary=pairs[0].primary.astype(np.float32),
+        secondary=pairs[0].secondary.astype(np.float32),
     )
-    for name in ("listener.json", "true_paths.npz"):
-        print(f"{FOLDER / name}: {(FOLDER / name).stat().st_size / 1000:.0f} kB")
+    ears = {
+        f"{pair.ear} ear": {
+            "primary": packed(estimate.primary[i].numpy()),
+            "secondary": packed(estimate.secondary[i].numpy()),
+            "coherence": packed(estimate.coherence[i].numpy()[::COHERENCE_STEP]),
+        }
+        for i, pair in enumerate(pairs)
+    }
+    PAGE_FILE.write_text(json.dumps(ears))
+    for file in (FOLDER / "listener.json", FOLDER / "true_paths.npz", PAGE_FILE):
+        print(f"{file}: {file.stat().st_size / 1000:.0f} kB")
+
+
+def drawn(path: PathDistribution, random: np.random.Generator) -> np.ndarray:
+    """A causal response, 8192 samples."""
+    amounts = AMOUNT * random.standard_normal(len(path.directions))
+    response: np.ndarray = np.fft.irfft(path.mean + amounts @ path.directions)
+    return response
 
 
 def rounded(values: np.ndarray, form: str) -> list[float]:
     """Values rounded to the digits of that format."""
     return [float(format(value, form)) for value in values]
+
+
+def packed(samples: np.ndarray) -> dict[str, str]:
+    """Little-endian float32 in base64."""
+    return {"float32": base64.b64encode(samples.astype("<f4").tobytes()).decode()}
 
 
 if __name__ == "__main__":

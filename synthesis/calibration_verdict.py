@@ -103,7 +103,7 @@ def judge(calibration: Calibration, support: SupportPrior | None) -> Verdict:
             unknown = "the model was published without what its support's paths have in common; name another model"
             not_judged |= dict.fromkeys(PLAUSIBILITY, unknown)
         else:
-            # As measured: where noise rules, a prior or a denoised path looks more plausible than the takes are. But
+            # As measured: where noise rules, a prior or a denoised path looks more plausible than takes do. But
             # where a probe was silent the takes say nothing, and what they leave there is like nobody's path.
             paths = calibration.measured.primary, calibration.measured.secondary
             explanation = support.explain(*paths)
