@@ -57,6 +57,16 @@ class GainCurve:
         return found
 
 
+def ceiling_at(max_gain_db: float | GainCurve, frequency_hz: NDArray[np.floating]) -> NDArray[np.float64]:
+    """Largest |W|, no decibels, at each frequency: same shape. 0 Hz counts as the curve's first point."""
+    if not isinstance(max_gain_db, GainCurve):
+        return np.full(np.shape(frequency_hz), 10 ** (max_gain_db / 20))
+    points_hz = np.asarray(max_gain_db.frequency_hz, float)
+    at = np.log(np.maximum(frequency_hz, points_hz[0]))
+    gain: NDArray[np.float64] = 10 ** (np.interp(at, np.log(points_hz), max_gain_db.gain_db) / 20)
+    return gain
+
+
 def ceiling_db(max_gain_db: float | GainCurve, n_fft: int) -> NDArray[np.float64]:
     """The ceiling at each bin of an n_fft-point grid: [n_fft // 2 + 1]."""
     if isinstance(max_gain_db, GainCurve):

@@ -27,6 +27,7 @@ from service.api.request_types import (
     ConditionsBody,
     DesignBody,
     EvaluateBody,
+    PathsBody,
     Sign,
     items_of,
     read_object,
@@ -136,17 +137,7 @@ def _from_json(document: object, asked: Options) -> DesignRequest:
     is_joint = isinstance(document, dict) and "conditions" in document
     read = read_object(ConditionsBody, document) if is_joint else read_object(DesignBody, document)
     return make_request(
-        [
-            PathsOfCondition(
-                each.primary,
-                each.secondary,
-                each.coherence,
-                each.feedback,
-                *_weight_and_label(each),
-                each.uncertainty,
-            )
-            for each in read.conditions
-        ],
+        [paths_of(each) for each in read.conditions],
         model=read.model,
         method=read.method,
         sign=read.sign,
@@ -161,8 +152,10 @@ def _from_json(document: object, asked: Options) -> DesignRequest:
     )
 
 
-def _weight_and_label(read: ConditionBody | DesignBody) -> tuple[float, str]:
-    return (float(read.weight), read.label) if isinstance(read, ConditionBody) else (1.0, "")
+def paths_of(read: ConditionBody | PathsBody) -> PathsOfCondition:
+    """One condition of a request as `joint_input` takes it."""
+    own = (float(read.weight), read.label) if isinstance(read, ConditionBody) else (1.0, "")
+    return PathsOfCondition(read.primary, read.secondary, read.coherence, read.feedback, *own, read.uncertainty)
 
 
 def make_request(

@@ -13,16 +13,18 @@ from starlette.responses import Response
 
 from file_formats import filter_files
 from service.api.context import admitted_of, disconnect_of, service_of
+from service.api.design import paths_of
 from service.api.json_answers import Stopwatch, prediction_document, server_timing
 from service.api.negotiation import JSON, body_type, negotiate_answer, receive_body
 from service.api.query_options import read_options
-from service.api.request_types import ExportBody, read_object
-from service.api.resampling import design_input
+from service.api.request_types import ExportBody, ExportConditionsBody, read_object
+from service.api.resampling import joint_input
 from service.engine.types import EvaluationAnswer
 from synthesis.backends.base import DesignInput, Prediction
 from synthesis.backends.methods import spectrum
 from synthesis.conventions import N_TAPS
 from synthesis.errors import SynthesisError
+from synthesis.latency import with_latency
 from synthesis.realisation.realise import Realised, realise
 from synthesis.realisation.residual_power import PathSpectra
 
@@ -39,18 +41,24 @@ async def export(request: Request) -> Response:
     read_options(request.query_params, (), 0)
     body = await receive_body(request, admitted, service.settings.receive_timeout_s)
     watch.body_received()
-    read = read_object(ExportBody, await service.json_workers.parse(body, admitted.due, disconnected))
+    document = await service.json_workers.parse(body, admitted.due, disconnected)
+    is_joint = isinstance(document, dict) and "conditions" in document
+    read = read_object(ExportConditionsBody, document) if is_joint else read_object(ExportBody, document)
     if read.file is None:
         negotiate_answer(request, (JSON,))
-    given = design_input(
-        read.primary, read.secondary, read.coherence, read.reference_psd, float("inf"), read.uncertainty
+    given = joint_input(
+        [paths_of(each) for each in read.conditions],
+        read.reference_psd,
+        float("inf"),
+        latency_samples=float(read.latency_samples),
     )
     resident = await service.engine.models.model(read.model, admitted.due, disconnected)
     psd = resident.parameters.reference_psd if given.reference_psd is None else given.reference_psd
     taps = -read.fir if read.sign == "plus" else read.fir
     watch.decoded()
     conditions = [
-        PathSpectra(spectrum(each.primary), spectrum(each.secondary), each.weight) for each in given.conditions
+        PathSpectra(spectrum(each.primary), spectrum(each.secondary), each.weight)
+        for each in with_latency(given).conditions
     ]
     target = read.target.as_target()
 
@@ -75,14 +83,14 @@ async def export(request: Request) -> Response:
             content, media_type=media_type, headers={"Content-Disposition": f'attachment; filename="{name}"'}
         )
     times = watch.times_ms(own.times_ms, watch.began)
-    document = {
+    answer_document = {
         "coefficients": coefficients_document(_signed(realised, read.sign)),
         "prediction": prediction_document(_prediction(own.prediction, realised, psd)),
         "loss_db": full.prediction.mean_noise_reduction_db - own.prediction.mean_noise_reduction_db,
         "sign": read.sign,
         "timings_ms": times,
     }
-    content = orjson.dumps(document, option=orjson.OPT_SERIALIZE_NUMPY)
+    content = orjson.dumps(answer_document, option=orjson.OPT_SERIALIZE_NUMPY)
     return Response(content, headers={"Server-Timing": server_timing(times)}, media_type=JSON)
 
 

@@ -20,7 +20,15 @@ from service.admission.deadlines import DEADLINE_HEADER
 from service.api.negotiation import BINARY, JSON
 from service.api.open_inference_codec import HEADER_LENGTH, InferenceError, InferenceRequest
 from service.api.query_options import DEFAULT_UPDATES
-from service.api.request_types import ConditionsBody, DesignBody, DesignItems, EvaluateBody, ExportBody, Profile
+from service.api.request_types import (
+    ConditionsBody,
+    DesignBody,
+    DesignItems,
+    EvaluateBody,
+    ExportBody,
+    ExportConditionsBody,
+    Profile,
+)
 from service.api.warnings import WARNINGS
 from service.calibration.takes import CalibrationBody
 from service.calibration.verify_body import VerifyBody
@@ -39,6 +47,7 @@ BODIES: tuple[type[BaseModel], ...] = (
     DesignItems,
     EvaluateBody,
     ExportBody,
+    ExportConditionsBody,
     CalibrationBody,
     VerifyBody,
     InferenceRequest,

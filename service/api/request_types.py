@@ -360,6 +360,15 @@ def _conditions(value: object) -> list[ConditionBody]:
     return read
 
 
+def check_conditions(conditions: Sequence[ConditionBody], reference_psd: Float32 | None) -> None:
+    """Check each condition's fields; Problem names the one that is at fault."""
+    for n, each in enumerate(conditions):
+        with naming(f"conditions.{n}", each.label):
+            validation.check_together(each.primary, each.secondary, each.coherence, reference_psd, each.uncertainty)
+            if each.feedback is not None:
+                validation.check_pair(each.primary, each.feedback, "feedback")
+
+
 @contextmanager
 def naming(prefix: str, label: object = None) -> Iterator[None]:
     """Puts the name of a condition before every Problem raised inside."""
@@ -409,13 +418,7 @@ class ConditionsBody(CommonBody, DesignFields):
 
     def check(self) -> None:
         """Check every condition."""
-        for n, each in enumerate(self.conditions):
-            with naming(f"conditions.{n}", each.label):
-                validation.check_together(
-                    each.primary, each.secondary, each.coherence, self.reference_psd, each.uncertainty
-                )
-                if each.feedback is not None:
-                    validation.check_pair(each.primary, each.feedback, "feedback")
+        check_conditions(self.conditions, self.reference_psd)
 
 
 class DesignItems(BaseModel):
@@ -426,18 +429,26 @@ class DesignItems(BaseModel):
     items: list[DesignBody | ConditionsBody] = Field(min_length=1, max_length=MAX_ITEMS)
 
 
-class EvaluateBody(PathsBody):
-    """Body of `/evaluate`."""
+class FilterField(BaseModel):
+    """An existing filter."""
 
     fir: SeriesField
     """2048 taps, with the sign given by `sign`."""
 
-    def check(self) -> None:
-        """Check conditions between fields, and the filter."""
-        super().check()
+    def check_filter(self) -> None:
+        """Check the taps."""
         if self.fir is None:
             raise Problem("missing-field", "fir: null is not a filter; send 2048 taps", "fir")
         validation.check_taps(self.fir)
+
+
+class EvaluateBody(PathsBody, FilterField):
+    """Body of `/evaluate`."""
+
+    def check(self) -> None:
+        """Check conditions between fields, and the filter."""
+        super().check()
+        self.check_filter()
 
 
 class ExportTarget(BaseModel):
@@ -465,14 +476,44 @@ class ExportTarget(BaseModel):
             raise Problem("invalid-field", str(error), error.field) from None
 
 
-class ExportBody(EvaluateBody):
-    """Body of `/export`."""
+class ExportFields(FilterField):
+    """Fields of an export, whatever it is for."""
 
     target: ExportTarget
     file: Literal[FILE_KINDS] | None = None  # type: ignore[valid-type]
     """The answer is this file instead of JSON."""
-    max_gain_db: float = Field(DEFAULT_MAX_GAIN_DB, ge=MAX_GAIN_RANGE_DB[0], le=MAX_GAIN_RANGE_DB[1])
-    """Ceiling on |W| in dB for what is designed anew."""
+    max_gain_db: CeilingField = DEFAULT_MAX_GAIN_DB
+    """Ceiling on |W| for what is designed anew, as in a design."""
+    latency_samples: float = Field(0.0, ge=0, le=MAX_LATENCY_SAMPLES)
+    """As in a design."""
+
+
+class ExportBody(PathsBody, ExportFields):
+    """Body of `/export`."""
+
+    @property
+    def conditions(self) -> Sequence[ConditionBody | ExportBody]:
+        """Its one condition."""
+        return (self,)
+
+    def check(self) -> None:
+        """Check conditions between fields, and the filter."""
+        super().check()
+        self.check_filter()
+
+
+class ExportConditionsBody(CommonBody, ExportFields):
+    """Body of `/export` for a filter that serves several conditions."""
+
+    conditions: Annotated[list[ConditionBody], BeforeValidator(_conditions)] = Field(
+        min_length=1, max_length=MAX_CONDITIONS
+    )
+    """In place of `primary` and `secondary`."""
+
+    def check(self) -> None:
+        """Check every condition, and the filter."""
+        check_conditions(self.conditions, self.reference_psd)
+        self.check_filter()
 
 
 Body = TypeVar("Body", bound=CommonBody)

@@ -254,7 +254,9 @@ ROUTES = (
         _DESIGN,
         {
             "parameters": [DEADLINE],
-            "requestBody": json_body(("ExportBody",), {"six biquads of 24 bits": examples.EXPORT_BODY}),
+            "requestBody": json_body(
+                ("ExportBody", "ExportConditionsBody"), {"six biquads of 24 bits": examples.EXPORT_BODY}
+            ),
         },
     ),
     Route(

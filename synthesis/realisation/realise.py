@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from synthesis.conventions import DESIGN_N_FFT, N_BINS, N_TAPS, SAMPLE_RATE_HZ
 from synthesis.errors import InvalidOption
+from synthesis.gain_curve import GainCurve
 from synthesis.realisation import fixed_point
 from synthesis.realisation.fixed_point import NumberFormat, Quantised, SignalScaling, parse_format
 from synthesis.realisation.residual_power import Complex, PathSpectra, ResidualPower
@@ -76,7 +77,7 @@ def realise(
     target: Target,
     *,
     taps: NDArray[np.floating] | None = None,
-    max_gain_db: float = np.inf,
+    max_gain_db: float | GainCurve = np.inf,
 ) -> Realised:
     """Design the target's filter for the conditions, and quantise it.
 
@@ -122,7 +123,7 @@ def _fir(
     target: Target,
     number_format: NumberFormat | None,
     taps: NDArray[np.floating] | None,
-    max_gain_db: float,
+    max_gain_db: float | GainCurve,
 ) -> Realised:
     if taps is not None and target.n_taps == len(taps) and target.sample_rate_hz == SAMPLE_RATE_HZ:
         found = np.asarray(taps, np.float64)

@@ -15,16 +15,18 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from synthesis.gain_curve import GainCurve, ceiling_at
 from synthesis.realisation.residual_power import Complex, Real, ResidualPower, centres_hz, spread
 
 MAX_SECTIONS = 32
 LOWEST_HZ, HIGHEST_HZ = 3.0, 22_000.0
 """Of poles and zeros."""
-QUALITIES = (0.1, 8.0)
+QUALITIES = (0.1, 12.0)
 """Range of r and q: beyond, a section is a resonance that no other seating has."""
-N_STARTS, N_KEPT = 8, 3
-FIRST_STEPS, LAST_STEPS = 20, 80
-"""All starts make the first steps, the best of them the last ones."""
+MIN_STARTS, STARTS_BY_SECTIONS = 8, 72
+"""Few sections have the deeper local minima, and cost less: 12 starts for 6 sections, 8 from 9 on."""
+FIRST_STEPS, LAST_STEPS = 20, 100
+"""All starts make the first steps, the best third of them the last ones."""
 START_QUALITY, START_SPREAD = 1.5, 0.5
 """Starting poles lie evenly per octave, moved by a spread in nepers."""
 MAX_STEP = 1.0
@@ -68,7 +70,7 @@ def design_sections(
     n_sections: int,
     *,
     sample_rate_hz: float = 48_000.0,
-    max_gain_db: float = np.inf,
+    max_gain_db: float | GainCurve = np.inf,
     lowest_hz: float = LOWEST_HZ,
     seed: int = 0,
 ) -> Sections:
@@ -79,17 +81,17 @@ def design_sections(
     fit = _Fit(power, n_sections, sample_rate_hz, max_gain_db, lowest_hz)
     # The ceiling comes second: random starts exceed it by so much that the penalty would hide J.
     unknowns = fit.steps(fit.starts(np.random.default_rng(seed)), FIRST_STEPS, ceiling_weight=0.0)
-    unknowns = fit.steps(unknowns[:N_KEPT], LAST_STEPS, CEILING_WEIGHT)
+    unknowns = fit.steps(unknowns[: len(unknowns) // 3], LAST_STEPS, CEILING_WEIGHT)
     found = fit.realise(unknowns[0])
     for _ in range(N_CORRECTIONS):
-        excess = largest_gain(found) / 10 ** (max_gain_db / 20)
+        excess = largest_excess(found, max_gain_db)
         if excess < MAX_EXCESS:
             break
         fit.ceiling /= excess
         unknowns = fit.steps(unknowns[:1], FIRST_STEPS, CEILING_WEIGHT)
         found = fit.realise(unknowns[0])
     rows = found.rows.copy()
-    rows[0, :3] *= min(1.0, 10 ** (max_gain_db / 20) / largest_gain(found))
+    rows[0, :3] /= max(1.0, largest_excess(found, max_gain_db))
     return Sections(rows, sample_rate_hz)
 
 
@@ -98,16 +100,22 @@ class _Fit:
     f_s)."""
 
     def __init__(
-        self, power: ResidualPower, n_sections: int, sample_rate_hz: float, max_gain_db: float, lowest_hz: float
+        self,
+        power: ResidualPower,
+        n_sections: int,
+        sample_rate_hz: float,
+        max_gain_db: float | GainCurve,
+        lowest_hz: float,
     ) -> None:
         self.power, self.n, self.sample_rate_hz = power, n_sections, sample_rate_hz
         # Beyond the bands, where J says nothing, the ceiling still holds.
         self.n_scored = len(centres_hz())
         outside = np.concatenate(([0.0], np.geomspace(1, 18, 40), np.geomspace(22_500, 0.499 * sample_rate_hz, 8)))
-        self.frequency = self._warped(np.concatenate((centres_hz(), outside[outside < 0.5 * sample_rate_hz])))
+        frequency_hz = np.concatenate((centres_hz(), outside[outside < 0.5 * sample_rate_hz]))
+        self.frequency = self._warped(frequency_hz)
         highest = min(HIGHEST_HZ, 0.46 * sample_rate_hz)
         self.limits = np.log(self._warped(np.array([lowest_hz, highest])))
-        self.ceiling = 10 ** (max_gain_db / 20)
+        self.ceiling = ceiling_at(max_gain_db, frequency_hz)
         # The sign of W, and its level, as the conditions' optima have them around the middle of the bands.
         weight = power.curvature * np.abs(power.optimum) / np.maximum(spread(power.disturbance), 1e-30)
         mean = (weight * power.optimum).sum(0)
@@ -121,7 +129,7 @@ class _Fit:
     def starts(self, random: np.random.Generator) -> Real:
         n = self.n
         even = np.geomspace(15, 15_000, n)
-        unknowns = np.empty((N_STARTS, 4 * n + 1))
+        unknowns = np.empty((max(MIN_STARTS, STARTS_BY_SECTIONS // n), 4 * n + 1))
         for row in unknowns:
             poles = even * np.exp(START_SPREAD * random.standard_normal(n))
             zeros = poles * np.exp(0.1 * random.standard_normal(n))
@@ -219,11 +227,16 @@ class _Fit:
         return Sections(np.ascontiguousarray(rows), self.sample_rate_hz)
 
 
-def largest_gain(sections: Sections) -> float:
-    """Largest |W| from 0 Hz to half the sample rate, on 8192 points, half of them evenly per octave."""
+def largest_excess(sections: Sections, max_gain_db: float | GainCurve) -> float:
+    """Largest |W| over its ceiling from 0 Hz to half the sample rate, on 8192 points, half of them per octave."""
     half = sections.sample_rate_hz / 2
-    frequency = np.concatenate(([0.0], np.geomspace(0.1, half, 4096), np.linspace(0, half, 4096)))
-    return float(np.abs(sections.response(frequency)).max())
+    frequency_hz = np.concatenate(([0.0], np.geomspace(0.1, half, 4096), np.linspace(0, half, 4096)))
+    return float((np.abs(sections.response(frequency_hz)) / ceiling_at(max_gain_db, frequency_hz)).max())
+
+
+def largest_gain(sections: Sections) -> float:
+    """Largest |W| from 0 Hz to half the sample rate."""
+    return largest_excess(sections, 0.0)
 
 
 def _bilinear(frequency: Real, quality: Real) -> Real:

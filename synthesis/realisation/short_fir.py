@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from synthesis.conventions import DESIGN_N_FFT, N_BINS, SAMPLE_RATE_HZ
 from synthesis.errors import InvalidOption
+from synthesis.gain_curve import GainCurve, ceiling_at
 from synthesis.octave_bands import WIDE_BANDS, band_membership
 from synthesis.profiles import SILENCE
 from synthesis.realisation.residual_power import PathSpectra, ResidualPower, on_bins
@@ -35,7 +36,7 @@ def design_fir(
     n_taps: int,
     *,
     sample_rate_hz: int = SAMPLE_RATE_HZ,
-    max_gain_db: float = np.inf,
+    max_gain_db: float | GainCurve = np.inf,
 ) -> NDArray[np.float64]:
     """Taps, float64 [n_taps], at 48 kHz or a whole multiple of it.
 
@@ -59,8 +60,8 @@ def design_fir(
     membership = band_membership(WIDE_BANDS, DESIGN_N_FFT)
     disturbance = (psd * np.abs(primary) ** 2) @ membership
     audible = membership.sum(-1) > 0
-    ceiling = 10 ** (max_gain_db / 20)
     n_fft = factor * DESIGN_N_FFT
+    ceiling = ceiling_at(max_gain_db, np.arange(N_BINS) * (SAMPLE_RATE_HZ / DESIGN_N_FFT))
     best: NDArray[np.float64] = np.zeros(n_taps)
     best_value = np.inf
     residual = np.asarray(primary, np.complex128)
@@ -88,8 +89,9 @@ def design_fir(
             value += 10 * np.log(excess.max())
         if value < best_value:
             best, best_value = taps, value
-    peak = np.abs(np.fft.rfft(best, 4 * n_fft)).max()
-    return best * min(1.0, ceiling / peak)
+    between_hz = np.fft.rfftfreq(4 * n_fft, 1 / sample_rate_hz)
+    excess = np.abs(np.fft.rfft(best, 4 * n_fft)) / ceiling_at(max_gain_db, between_hz)
+    return best / max(1.0, float(excess.max()))
 
 
 def at_design_rate(

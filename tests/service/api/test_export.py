@@ -73,3 +73,33 @@ async def test_a_mistake_is_named(client, body, change, field):
     assert 400 <= answer.status_code < 500, answer.text
     assert answer.json()["field"] == field
     assert len(answer.json()["detail"]) > 20
+
+
+async def test_several_conditions_are_served_by_one_realisation(client, body, ear):
+    """Two equal conditions ask for what one asks for; an unequal one changes it."""
+    paths = {name: body[name] for name in ("primary", "secondary")}
+    quieter = paths | {"secondary": {"impulse_response": (0.5 * ear.secondary).tolist()}}
+    rest = {name: value for name, value in body.items() if name not in paths} | {"target": {"n_sections": 2}}
+    one = await ask(client, "/export", body | rest)
+    equal = await ask(client, "/export", rest | {"conditions": [paths, paths]})
+    unequal = await ask(client, "/export", rest | {"conditions": [paths, quieter]})
+    sections = [np.array(each["coefficients"]["sos"]) for each in (one, equal, unequal)]
+    np.testing.assert_allclose(sections[1], sections[0], rtol=1e-3, atol=1e-6)
+    assert np.abs(sections[2] - sections[0]).max() > 1e-2
+
+
+async def test_a_curve_and_a_latency_are_kept(client, body):
+    curve = {"frequency_hz": [100.0, 1000.0], "gain_db": [-12.0, -3.0]}
+    for target in ({"n_sections": 3}, {"form": "fir", "n_taps": 256}):
+        answer = await ask(client, "/export", body | {"target": target, "max_gain_db": curve, "latency_samples": 4})
+        coefficients = answer["coefficients"]
+        frequency_hz = np.geomspace(20, 20_000, 500)
+        delay = np.exp(-2j * np.pi * frequency_hz / 48_000)
+        if "sos" in coefficients:
+            powers = np.stack([delay**0, delay, delay**2])
+            rows = np.array(coefficients["sos"])
+            response = np.prod((rows[:, :3] @ powers) / (rows[:, 3:] @ powers), axis=0)
+        else:
+            response = np.polynomial.polynomial.polyval(delay, np.array(coefficients["taps"]))
+        limit_db = np.interp(np.log(frequency_hz), np.log(curve["frequency_hz"]), curve["gain_db"])
+        assert (20 * np.log10(np.abs(response)) - limit_db).max() < 0.1
