@@ -153,12 +153,6 @@ def _of_each(paths: Json) -> list[tuple[str, Json]]:
     ]
 
 
-def _only(paths: Json) -> Json:
-    if "conditions" in paths:
-        raise click.UsageError("this command takes one measurement; give the one that the filter runs on")
-    return paths
-
-
 @main.command(context_settings={"ignore_unknown_options": True, "help_option_names": []}, add_help_option=False)
 @click.argument("options", nargs=-1, type=click.UNPROCESSED)
 def serve(options: Sequence[str]) -> None:
@@ -312,7 +306,9 @@ def verify(
         tables.notes(notes)
         del take["gain"]
         takes.append(take | {"state": state})
-    body = _only(paths) | inputs.filter_fields(control_filter) | {"takes": takes}
+    if "conditions" in paths:
+        raise click.UsageError("verify takes one measurement: give the one that was recorded")
+    body = paths | inputs.filter_fields(control_filter) | {"takes": takes}
     if control_filter.suffix.lower() == ".json" and "prediction" in (document := inputs.load_json(control_filter)):
         body["prediction"] = document["prediction"]
     answer = _answer(service.ask("/verify", body), output, as_json)
@@ -361,7 +357,7 @@ def export(
 ) -> None:
     """Realise a filter as hardware runs it: biquads or taps, fixed point, its own rate."""
     target = _target(target_name, sections, taps, rate, number_format)
-    body: Json = _only(paths) | inputs.filter_fields(control_filter) | {"target": target}
+    body: Json = paths | inputs.filter_fields(control_filter) | {"target": target}
     if max_gain_db is not None:
         body["max_gain_db"] = max_gain_db
     answer = _answer(service.ask("/export", body), output if output and output.suffix == ".json" else None, as_json)

@@ -136,7 +136,11 @@ def test_a_measurement_keeps_its_sign_up_to_the_trimmed_filter(folder: Path, tmp
 def test_a_filter_is_evaluated_on_each_of_several_measurements(folder: Path):
     result = run("evaluate", folder / "filter.json", folder / "ear.npz", folder / "ear.npz")
     assert result.output.count("mean noise reduction") == 2
-    refused = run("export", folder / "filter.json", folder / "ear.npz", folder / "ear.npz")
+    ears = (folder / "ear.npz", folder / "ear.npz")
+    exported = run("export", folder / "filter.json", *ears, "--sections", 2)
+    assert exported.exit_code == 0, exported.output
+    off_and_on = ("--off", folder / "off.wav", "--on", folder / "on.wav")
+    refused = run("verify", folder / "filter.json", *ears, *off_and_on)
     assert (refused.exit_code, "one measurement" in refused.output) == (2, True)
 
 
