@@ -135,7 +135,7 @@ tests() {
 export -f install needs machine tests
 export python PACKAGES WHEELS
 
-step install 60 bash -c install
+step install 150 bash -c install
 step machine 30 bash -c machine
 case "$CALL" in
 a)
