@@ -76,7 +76,7 @@ def draw(centre_hz: list[float], predicted: Signal, scored: dict[str, Signal], p
     axes.set(
         xlabel="one-third octave band, Hz",
         ylabel="noise reduction, dB",
-        title="A simulated listener: predicted from estimates, scored on the true paths (mean 50 Hz to 5 kHz)",
+        title="The example listener: predicted from estimates, scored on the true paths (mean 50 Hz to 5 kHz)",
     )
     axes.title.set_fontsize(10)
     figure.legend(loc="outside lower center", ncols=2, fontsize=9, frameon=False)

@@ -255,19 +255,6 @@ def measurement_level(prior: PathDistribution, measured: Complex, noise: Real, i
     return level
 
 
-def level_deviation_db(prior: PathPrior, primary: Real, secondary: Real) -> Real:
-    """How far |S| lies above the support's once the primary's level is taken out, per band of the 23: [..., 23].
-
-    primary, secondary: responses [..., taps]. Compare with `prior.secondary.level_spread_db`, the same over the
-    support's ears. A gain declared wrongly shows in all bands, a leak in the low ones.
-    """
-    spectra = [np.fft.rfft(each[..., :PRIOR_WINDOW], PRIOR_WINDOW) for each in (primary, secondary)]
-    nothing, everything = np.zeros(PRIOR_BINS), np.ones(PRIOR_BINS, bool)
-    level = measurement_level(prior.primary, spectra[0], nothing, everything)
-    deviation: Real = _band_level_db(spectra[1]) - 20 * np.log10(level)[..., None] - prior.secondary.level_db
-    return deviation
-
-
 def primary_noise(reference_power: Real, unexplained_power: Real, n_frames: int) -> Real:
     """Variance of the primary's estimate cross / reference_power, [..., n_bins]; infinite where nothing was heard.
 

@@ -11,9 +11,6 @@ from torch import Tensor
 from synthesis.conventions import DESIGN_N_FFT
 from synthesis.errors import InvalidPaths
 
-MAX_DISCARDED_ENERGY = 1e-4
-"""Share of a response's energy that a change of grid may cut off: -40 dB."""
-
 
 @dataclass(frozen=True)
 class AcousticPaths:
@@ -102,36 +99,6 @@ class AcousticPaths:
                 field="secondary",
             )
         return self
-
-
-def resample_spectrum(spectrum: Tensor, n_fft: int = DESIGN_N_FFT) -> Tensor:
-    """Bring one-sided spectra of another power-of-two grid to `n_fft` points, through the impulse response.
-
-    spectrum: complex [..., bins], bins - 1 half of a power of two from 4096 to 65536.
-    Returns complex [..., n_fft // 2 + 1]. Zero-padding in time is exact. Raises InvalidPaths where cutting would
-    remove more than -40 dB of a response's energy.
-    """
-    source = 2 * (spectrum.shape[-1] - 1)
-    if source < 4096 or source > 65_536 or source & (source - 1):
-        raise InvalidPaths(
-            f"spectrum: it has {spectrum.shape[-1]} bins; give n_fft / 2 + 1 of a power of two "
-            "from 4096 to 65536 (2049, 4097, ..., 32769)"
-        )
-    if source == n_fft:
-        return spectrum
-    response = torch.fft.irfft(spectrum, n=source)
-    if source > n_fft:
-        energy = response.square()
-        discarded = energy[..., n_fft:].sum(-1) / energy.sum(-1).clamp_min(torch.finfo(energy.dtype).tiny)
-        worst = float(discarded.max())
-        if worst > MAX_DISCARDED_ENERGY:
-            level_db = 10 * torch.log10(torch.tensor(worst)).item()
-            raise InvalidPaths(
-                f"spectrum: {level_db:.1f} dB of the response's energy lie after {n_fft} samples, which the design "
-                "grid cuts off; shorten the response until less than -40 dB do"
-            )
-        response = response[..., :n_fft]
-    return torch.fft.rfft(response, n=n_fft)
 
 
 @dataclass(frozen=True)

@@ -221,11 +221,6 @@ def changed_secondary(secondary: Float32 | Complex64, found: Verification) -> Co
     return (gain * response * np.exp(-1j * omega * found.delay_samples)).astype(np.complex64)
 
 
-def bands_hz() -> list[float]:
-    """Nominal centres of the bands."""
-    return [nominal_hz(n) for n in AMP_BANDS]
-
-
 @dataclass(frozen=True, eq=False)
 class _Block:
     """transfer: of x to e; designed: of x to p * x or s * w * x, as the windows see it; unexplained: power of e

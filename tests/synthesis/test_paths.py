@@ -1,11 +1,11 @@
-"""Acoustic paths: the transform pair, what is refused and how, and the change of grid."""
+"""Acoustic paths: the transform pair, and what is refused and how."""
 
 import numpy as np
 import pytest
 import torch
 
 from synthesis.errors import InvalidPaths
-from synthesis.paths import AcousticPaths, ControlFilter, resample_spectrum
+from synthesis.paths import AcousticPaths, ControlFilter
 
 PAIR = (torch.ones(2, 16), torch.ones(2, 8))
 
@@ -66,46 +66,6 @@ def test_wrong_shapes_are_named() -> None:
 def test_impulse_responses_that_do_not_fit_are_refused(shape: tuple[int, ...]) -> None:
     with pytest.raises(InvalidPaths, match=r"primary: .*give \[batch, 1 to 32768 samples\]"):
         AcousticPaths.from_impulse_responses(torch.ones(shape), PAIR[1])
-
-
-@pytest.mark.parametrize("n_fft", [4096, 8192, 16_384, 65_536])
-def test_a_short_response_changes_grid_exactly(n_fft: int) -> None:
-    response = torch.randn(3, 4000, dtype=torch.float64)
-    found = resample_spectrum(torch.fft.rfft(response, n=n_fft))
-    # Two transforms in float64 of 4000 samples: |H| is about 63, rounding about 1e-14 of it.
-    torch.testing.assert_close(found, torch.fft.rfft(response, n=32_768), rtol=0, atol=1e-11)
-
-
-def test_the_same_grid_is_left_alone_bit_by_bit() -> None:
-    spectrum = torch.fft.rfft(torch.randn(1, 32_768))
-    assert torch.equal(resample_spectrum(spectrum), spectrum)
-
-
-def test_what_would_be_cut_decides() -> None:
-    # Energy after sample 32768, relative to the whole: just below and just above -40 dB.
-    for late_energy, accepted in ((0.99e-4, True), (1.01e-4, False)):
-        response = torch.zeros(1, 65_536, dtype=torch.float64)
-        response[0, 0] = (1 - late_energy) ** 0.5
-        response[0, 40_000] = late_energy**0.5
-        spectrum = torch.fft.rfft(response)
-        if accepted:
-            assert resample_spectrum(spectrum).shape == (1, 16_385)
-        else:
-            with pytest.raises(InvalidPaths, match=r"spectrum: -40\.0 dB of the response"):
-                resample_spectrum(spectrum)
-
-
-@pytest.mark.parametrize("bins", [1025, 2050, 65_537, 1, 0])
-def test_other_grids_are_refused(bins: int) -> None:
-    with pytest.raises(InvalidPaths, match=f"it has {bins} bins.*power of two"):
-        resample_spectrum(torch.ones(1, bins, dtype=torch.complex64))
-
-
-def test_a_measured_response_survives_the_round_trip(true_case) -> None:  # type: ignore[no-untyped-def]
-    paths = true_case.paths()
-    finer = torch.fft.rfft(torch.fft.irfft(paths.primary), n=65_536)
-    # The primary is 8192 samples long: nothing is cut, so only the transforms' rounding remains.
-    torch.testing.assert_close(resample_spectrum(finer), paths.primary, rtol=0, atol=1e-11)
 
 
 def test_the_response_of_taps_is_their_transform() -> None:

@@ -215,6 +215,7 @@ def _noise_set(
 
 
 def at_target_rms(signal: NDArray[np.float64]) -> NDArray[np.float64]:
+    """The signal [n] scaled to the mean square of all probes, RMS TARGET_RMS; it must not be silent."""
     levelled: NDArray[np.float64] = signal * (TARGET_RMS / np.sqrt(np.mean(signal**2)))
     return levelled
 
