@@ -25,13 +25,13 @@ def summary(samples: Sequence[float]) -> dict[str, Any]:
     return {"p50": float(p50), "p99": float(p99), "n": len(samples)}
 
 
-def take_turns(turns: Mapping[str, Turn], n_rounds: int, seed: int = 0) -> dict[str, dict[str, list[float]]]:
+def take_turns(turns: Mapping[str, Turn], n_rounds: int) -> dict[str, dict[str, list[float]]]:
     """Call every contender once a round, in a random order, so that a disturbance hits all of them alike.
 
     Returns contender -> stage -> times. The garbage collector runs between rounds only.
     """
     taken: dict[str, dict[str, list[float]]] = {name: defaultdict(list) for name in turns}
-    draw, names = random.Random(seed), list(turns)
+    draw, names = random.Random(0), list(turns)
     was_enabled = gc.isenabled()
     gc.collect()
     gc.disable()

@@ -2,35 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
 
-from synthesis.backends.base import (
-    MAX_LATENCY_SAMPLES,
-    Backend,
-    Complex64,
-    Condition,
-    Design,
-    DesignInput,
-    DesignOptions,
-    Float32,
-)
+from synthesis.backends.base import MAX_LATENCY_SAMPLES, Complex64, Condition, DesignInput, Float32
 from synthesis.backends.methods import spectrum
 from synthesis.conventions import DESIGN_N_FFT, N_BINS
-from synthesis.errors import InvalidOption, SynthesisError
-
-
-def latency_curve(
-    backend: Backend, ear: DesignInput, latencies_samples: Sequence[float], options: DesignOptions
-) -> list[Design | SynthesisError]:
-    """What a chain's latency costs: the design for this ear at each latency, with its prediction."""
-    return [
-        design
-        for latency in latencies_samples
-        for design in backend.design([replace(ear, latency_samples=float(latency))], options)
-    ]
+from synthesis.errors import InvalidOption
 
 
 def with_latency(ear: DesignInput) -> DesignInput:

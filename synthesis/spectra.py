@@ -10,11 +10,9 @@ from synthesis.conventions import DESIGN_N_FFT, SAMPLE_RATE_HZ
 from synthesis.octave_bands import band_membership
 
 
-def frequencies_hz(
-    n_fft: int = DESIGN_N_FFT, dtype: torch.dtype = torch.float64, device: torch.device | None = None
-) -> Tensor:
-    """Bin frequencies in Hz of the one-sided spectrum of an `n_fft`-point transform: [n_fft // 2 + 1]."""
-    return torch.arange(n_fft // 2 + 1, dtype=dtype, device=device) * (SAMPLE_RATE_HZ / n_fft)
+def frequencies_hz(n_fft: int = DESIGN_N_FFT) -> Tensor:
+    """Bin frequencies in Hz of the one-sided spectrum of an `n_fft`-point transform, float64 [n_fft // 2 + 1]."""
+    return torch.arange(n_fft // 2 + 1, dtype=torch.float64) * (SAMPLE_RATE_HZ / n_fft)
 
 
 def band_matrix(

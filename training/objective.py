@@ -41,12 +41,12 @@ class TruePaths:
     secondary: Tensor
 
 
-def conditional_value_at_risk(values: Tensor, share: float = RISK_SHARE) -> Tensor:
-    """Mean of the largest `share` of values [..., n], the last one counted by its fraction: [...].
+def conditional_value_at_risk(values: Tensor) -> Tensor:
+    """Mean of the largest tenth of values [..., n], the last one counted by its fraction: [...].
 
     Of 23 bands the worst tenth is (x_1 + x_2 + 0.3 x_3) / 2.3.
     """
-    n_worst = share * values.shape[-1]
+    n_worst = RISK_SHARE * values.shape[-1]
     n_touched = int(np.ceil(n_worst - 1e-9))
     weights = torch.ones(n_touched, dtype=values.dtype, device=values.device)
     weights[-1] = n_worst - (n_touched - 1)

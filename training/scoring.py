@@ -71,9 +71,7 @@ class TimeDomainScore:
     by less than 0.001 dB.
     """
 
-    def __init__(
-        self, noise: NoiseSet, device: torch.device | str = "cpu", dtype: torch.dtype = torch.float32
-    ) -> None:
+    def __init__(self, noise: NoiseSet, dtype: torch.dtype = torch.float32) -> None:
         """The noises' spectra are kept: about 7 MB."""
         n_samples = WARM_UP_SAMPLES + N_BLOCKS * BLOCK_SAMPLES
         segment = noise.signals[:, START_SAMPLES : START_SAMPLES + n_samples]
@@ -84,12 +82,12 @@ class TimeDomainScore:
         self._n_samples = n_samples
         self._n_fft = next_fast_len(n_samples + MAX_PATH_SAMPLES + N_TAPS, real=True)
         self._dtype = dtype
-        self._reference = torch.fft.rfft(self._ready(segment, device), n=self._n_fft)
-        self._window = torch.hann_window(STFT_N_FFT, dtype=dtype, device=device)
-        self._membership = band_matrix(SCORED_BANDS, STFT_N_FFT, dtype, device)
+        self._reference = torch.fft.rfft(self._ready(segment), n=self._n_fft)
+        self._window = torch.hann_window(STFT_N_FFT, dtype=dtype)
+        self._membership = band_matrix(SCORED_BANDS, STFT_N_FFT, dtype)
 
-    def _ready(self, values: NDArray[np.float64], device: torch.device | str) -> Tensor:
-        return torch.from_numpy(values).to(device=device, dtype=self._dtype)
+    def _ready(self, values: NDArray[np.float64]) -> Tensor:
+        return torch.from_numpy(values).to(self._dtype)
 
     def __call__(self, pair: PathPair, taps: Tensor) -> list[Score]:
         """Score each filter of `taps` [n_filters, 2048] on the pair's true paths.
@@ -101,7 +99,7 @@ class TimeDomainScore:
         primary, shortened, secondary = (self._spectrum(each) for each in (pair.primary, cut, pair.secondary))
         disturbances = [self._disturbance(primary), self._disturbance(shortened)]
         scores = []
-        for one in taps.to(self._reference.device, self._dtype):
+        for one in taps.to("cpu", self._dtype):
             response = torch.fft.rfft(one, n=self._n_fft)
             played = secondary * response
             measured, late = (
@@ -112,7 +110,7 @@ class TimeDomainScore:
         return scores
 
     def _spectrum(self, path: NDArray[np.float64]) -> Tensor:
-        return torch.fft.rfft(self._ready(path, self._reference.device), n=self._n_fft)
+        return torch.fft.rfft(self._ready(path), n=self._n_fft)
 
     def _disturbance(self, primary: Tensor) -> _Disturbance:
         """What is heard without control."""

@@ -36,7 +36,7 @@ from service.api.validation import (
 )
 from service.errors import Problem
 from synthesis.backends.base import MAX_CONDITIONS, Float32
-from synthesis.conventions import N_BINS
+from synthesis.conventions import N_BINS, SAMPLE_RATE_HZ
 
 MAGIC = b"PRME"
 VERSION = 1
@@ -145,7 +145,7 @@ def encode(
     primary: Path,
     secondary: Path,
     coherence: Float32 | None = None,
-    sample_rate: int = 48_000,
+    sample_rate: int = SAMPLE_RATE_HZ,
     uncertainty: Float32 | None = None,
     feedback: Path | None = None,
 ) -> bytes:
@@ -154,9 +154,9 @@ def encode(
     return _encoded([sent], sample_rate, 0)
 
 
-def encode_conditions(conditions: Sequence[PathsOfCondition], sample_rate: int = 48_000) -> bytes:
+def encode_conditions(conditions: Sequence[PathsOfCondition]) -> bytes:
     """The inverse of `decode` for several conditions. All have the same fields, lengths and types."""
-    return _encoded(conditions, sample_rate, len(conditions))
+    return _encoded(conditions, SAMPLE_RATE_HZ, len(conditions))
 
 
 def _encoded(conditions: Sequence[PathsOfCondition], sample_rate: int, n_conditions: int) -> bytes:

@@ -50,9 +50,9 @@ class Resemblance(TypedDict):
     band_spread_ratio_secondary: float
 
 
-def compare_with(dataset: PathDataset, noise_set: NoiseSet, seed: int = 0) -> Resemblance:
-    """Compare `dataset` with as many simulated listeners, drawn from `seed`."""
-    simulated = simulate_listeners(len(dataset.listeners), seed)
+def compare_with(dataset: PathDataset, noise_set: NoiseSet) -> Resemblance:
+    """Compare `dataset` with as many simulated listeners."""
+    simulated = simulate_listeners(len(dataset.listeners), seed=0)
     sides = [_figures(side, noise_set) for side in (dataset, simulated)]
     spreads = {name: _spread_ratio(dataset, simulated, name) for name in ("primary", "secondary")}
     return Resemblance(

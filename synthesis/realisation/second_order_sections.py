@@ -72,15 +72,14 @@ def design_sections(
     sample_rate_hz: float = 48_000.0,
     max_gain_db: float | GainCurve = np.inf,
     lowest_hz: float = LOWEST_HZ,
-    seed: int = 0,
 ) -> Sections:
     """The sections that minimise J under a ceiling on |W|, all poles and zeros from lowest_hz to 22 kHz.
 
-    seed: of the starts' spread; the same arguments give the same sections.
+    The same arguments give the same sections.
     """
     fit = _Fit(power, n_sections, sample_rate_hz, max_gain_db, lowest_hz)
     # The ceiling comes second: random starts exceed it by so much that the penalty would hide J.
-    unknowns = fit.steps(fit.starts(np.random.default_rng(seed)), FIRST_STEPS, ceiling_weight=0.0)
+    unknowns = fit.steps(fit.starts(np.random.default_rng(0)), FIRST_STEPS, ceiling_weight=0.0)
     unknowns = fit.steps(unknowns[: len(unknowns) // 3], LAST_STEPS, CEILING_WEIGHT)
     found = fit.realise(unknowns[0])
     for _ in range(N_CORRECTIONS):

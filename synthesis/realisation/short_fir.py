@@ -94,10 +94,8 @@ def design_fir(
     return best / max(1.0, float(excess.max()))
 
 
-def at_design_rate(
-    taps: NDArray[np.floating], sample_rate_hz: float, n_bins: int = N_BINS
-) -> NDArray[np.complex128]:
+def at_design_rate(taps: NDArray[np.floating], sample_rate_hz: float) -> NDArray[np.complex128]:
     """W of taps at any rate, on the design grid's bins, complex [16385]."""
     factor = round(sample_rate_hz / SAMPLE_RATE_HZ)
-    response: NDArray[np.complex128] = np.fft.rfft(np.asarray(taps, np.float64), factor * DESIGN_N_FFT)[:n_bins]
+    response: NDArray[np.complex128] = np.fft.rfft(np.asarray(taps, np.float64), factor * DESIGN_N_FFT)[:N_BINS]
     return response

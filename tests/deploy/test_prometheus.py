@@ -144,9 +144,9 @@ def panels() -> list[tuple[str, str]]:
 
 @pytest.mark.parametrize(("title", "expression"), panels())
 def test_every_panel_has_data(prometheus: Prometheus, title: str, expression: str) -> None:
-    """Title: so that a panel without any is named."""
     asked = expression.replace("$__rate_interval", "30s").replace("$stage", "refine")
     wait_for(lambda: bool(prometheus.values(asked)))  # on a busy machine a scrape may come too late
+    assert prometheus.values(asked), title
 
 
 def test_the_target_is_up_and_every_rule_evaluates(prometheus: Prometheus) -> None:

@@ -1,7 +1,5 @@
 """A small real checkpoint: random weights, one simulated ear, everything else as the trainer would state it."""
 
-from dataclasses import replace
-
 import numpy as np
 import torch
 from numpy.typing import NDArray
@@ -54,12 +52,6 @@ def parameters(seed: int, config: GeneratorConfig = SMALL) -> ModelParameters:
     """A random generator with its reference and uncertainty."""
     uncertainty = torch.full((2, 31), 0.01)
     return model_parameters(generator(seed, config), torch.from_numpy(reference_psd()), uncertainty)
-
-
-def with_weights(parameters: ModelParameters, **changes: Float32) -> ModelParameters:
-    """The same but for some weights; a name's dots are written as two underscores."""
-    changed = {name.replace("__", "."): array for name, array in changes.items()}
-    return replace(parameters, weights={**parameters.weights, **changed})
 
 
 def manifest(**changes: object) -> Manifest:

@@ -36,10 +36,10 @@ def serving(free_port: int, tmp_path: Path) -> Iterator["subprocess.Popen[str]"]
             program.terminate()
 
 
-def read_until(program: "subprocess.Popen[str]", text: str, within_s: float = 120) -> str:
+def read_until(program: "subprocess.Popen[str]", text: str) -> str:
     """Output up to the line that starts with `text`; what there is when it ends before that."""
     assert program.stdout is not None
-    give_up = threading.Timer(within_s, program.terminate)  # a kill would leave the service alone, and running
+    give_up = threading.Timer(120, program.terminate)  # a kill would leave the service alone, and running
     give_up.start()
     lines = []
     for line in program.stdout:

@@ -55,9 +55,9 @@ class Program:
         assert self.process.stderr is not None
         self.log.extend(iter(self.process.stderr.readline, ""))
 
-    def logged(self, pattern: str, within_s: float = 240) -> str:
+    def logged(self, pattern: str) -> str:
         """Wait for a line of the log and return the pattern's group."""
-        given_up = time.monotonic() + within_s
+        given_up = time.monotonic() + 240
         while time.monotonic() < given_up:
             if found := re.search(pattern, "".join(self.log)):
                 return found.group(1)

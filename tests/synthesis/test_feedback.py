@@ -14,15 +14,15 @@ from synthesis.feedback import (
 )
 
 
-def feedback_path(level: float, n: int = 64) -> np.ndarray:
+def feedback_path(level: float) -> np.ndarray:
     """A short resonant path with a delay of three samples."""
-    k = np.arange(n)
+    k = np.arange(64)
     return np.concatenate((np.zeros(3), level * np.exp(-k / 9) * np.cos(k / 3))).astype(np.float32)
 
 
-def control_filter(seed: int, n: int = 80) -> np.ndarray:
+def control_filter(seed: int) -> np.ndarray:
     taps = np.zeros(N_TAPS, np.float32)
-    taps[:n] = np.random.default_rng(seed).standard_normal(n) * np.exp(-np.arange(n) / 12)
+    taps[:80] = np.random.default_rng(seed).standard_normal(80) * np.exp(-np.arange(80) / 12)
     return taps
 
 

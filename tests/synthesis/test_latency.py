@@ -5,10 +5,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from synthesis.backends import Condition, Design, DesignInput, DesignOptions, create_backend
+from synthesis.backends import Condition, DesignInput
 from synthesis.conventions import DESIGN_N_FFT
 from synthesis.errors import InvalidOption
-from synthesis.latency import latency_curve, with_latency
+from synthesis.latency import with_latency
 from tests.model_store import cases
 
 
@@ -49,13 +49,3 @@ def test_none_is_the_input_itself() -> None:
 def test_what_is_no_latency(latency: float) -> None:
     with pytest.raises(InvalidOption):
         with_latency(replace(ear(), latency_samples=latency))
-
-
-def test_the_curve_is_that_of_the_designs() -> None:
-    backend, options = create_backend("cpu", cases.parameters(1)), DesignOptions("wmmse", 1)
-    delays = [0, 4.5, 32]
-    for delay, found in zip(delays, latency_curve(backend, ear(), delays, options), strict=True):
-        (expected,) = backend.design([replace(ear(), latency_samples=delay)], options)
-        assert isinstance(found, Design)
-        assert isinstance(expected, Design)
-        np.testing.assert_array_equal(found.taps, expected.taps)

@@ -75,9 +75,9 @@ def test_silence_changes_nothing(small_case: Case, dtype: torch.dtype) -> None:
     assert torch.isfinite(found.max_gain_db).all()
 
 
-def ideal_case(n_fft: int = 16_384) -> tuple[AcousticPaths, torch.Tensor, torch.Tensor]:
+def ideal_case() -> tuple[AcousticPaths, torch.Tensor, torch.Tensor]:
     """A secondary path of one sample, so that the primary itself is the ideal filter."""
-    ideal = torch.randn(1, 32, dtype=torch.float64)
+    ideal, n_fft = torch.randn(1, 32, dtype=torch.float64), 16_384
     paths = AcousticPaths(torch.fft.rfft(ideal, n=n_fft), torch.ones(1, n_fft // 2 + 1, dtype=torch.complex128))
     return paths, ideal, torch.full((n_fft // 2 + 1,), 1e-4, dtype=torch.float64)
 

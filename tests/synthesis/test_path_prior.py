@@ -20,7 +20,6 @@ from tests.oracles import measured
 from tests.oracles import path_prior as oracle
 from tests.synthesis.probe_takes import Fault, Probes, noisy, takes_of
 
-N_PERSONS = 7
 FACTORS = (1e-30, 1e-3, 1.0, 1e30)
 
 

@@ -52,22 +52,6 @@ def weights(method):
     return {name: value.clone() for name, value in method.network.state_dict().items()}
 
 
-class Killed(Exception):
-    pass
-
-
-class KillingObjective(FrequencyDomainObjective):
-    """The objective of a process that dies in its update `dies_at`."""
-
-    n_calls, dies_at = 0, 7
-
-    def __call__(self, *args, **kwargs):
-        self.n_calls += 1
-        if self.n_calls > self.dies_at:
-            raise Killed
-        return super().__call__(*args, **kwargs)
-
-
 def noise_reduction_db(cases, taps, psd):
     """Mean over cases, of the reference spectrum: the objective without its other terms."""
     weights = ("risk_weight", "gain_weight", "correction_weight", "smoothness_weight")

@@ -25,6 +25,7 @@ ROOT = Path(__file__).parents[2]
 ENVIRONMENT = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT), "RAY_USAGE_STATS_ENABLED": "0"}
 TASKS = ["a", "b", "c"]
 ROWS = [(task, [{"task": task}]) for task in TASKS]
+needs_ray = pytest.mark.skipif(not importlib.util.find_spec("ray"), reason="the extra `cluster` is not installed")
 
 IN_ANOTHER_PROCESS = """
 import json, sys
@@ -86,7 +87,7 @@ def test_a_killed_process_of_the_pool_costs_nothing_but_time(tmp_path, capsys):
     assert "a worker process died" in capsys.readouterr().out
 
 
-@pytest.mark.skipif(not importlib.util.find_spec("ray"), reason="the optional extra `cluster` is not installed")
+@needs_ray
 def test_a_killed_worker_of_the_cluster_costs_nothing_but_time(tmp_path):
     with started("ray", tmp_path) as run:
         try:
@@ -115,6 +116,7 @@ def test_workers_end_with_their_parent(tmp_path):
             run.kill()
     try:
         wait_for(lambda: not any(map(is_alive, workers)))
+        assert not any(map(is_alive, workers))
     finally:
         (tmp_path / "go").touch()  # so that none is left in any case
 
@@ -135,8 +137,10 @@ def cases(folder: Path) -> pd.DataFrame:
 
 
 @pytest.mark.usefixtures("opened_once")
-def test_a_pool_gives_the_rows_of_one_process(finished, tmp_path):
-    found = run_here(tmp_path, "--methods", "wmmse", "--workers", "2").dropna(axis="columns", how="all")
+@pytest.mark.parametrize("engine", ["local", pytest.param("ray", marks=needs_ray)])
+def test_workers_give_the_rows_of_one_process(engine, finished, tmp_path):
+    options = ("--methods", "wmmse", "--engine", engine, "--workers", "2")
+    found = run_here(tmp_path, *options).dropna(axis="columns", how="all")
     alone = cases(finished.folder).query("method == 'wmmse'").reset_index(drop=True)
     assert {"noise_reduction_db", "predicted_noise_reduction_db", "listener"} <= set(found)
     pd.testing.assert_frame_equal(found, alone[found.columns], rtol=1e-6, check_dtype=False)

@@ -41,19 +41,19 @@ HIDDEN_WIDTH = 64
 N_UPDATES, BATCH_SIZE, LEARNING_RATE = 1000, 4, 3e-3
 
 
-def band_edges_hz(n_bands: int = N_SUB_FILTERS) -> np.ndarray:
+def band_edges_hz(n_bands: int) -> np.ndarray:
     """Edges in Hz of bands of equal logarithmic width from 44.7 Hz to 8.9 kHz: [n_bands + 1]."""
     return np.geomspace(edges_hz(AMP_BANDS[0])[0], edges_hz(AMP_BANDS[-1])[1], n_bands + 1)
 
 
-def sub_filters(taps: Tensor, n_bands: int = N_SUB_FILTERS) -> Tensor:
-    """Split a filter [n_taps] into causal band filters [n_bands, n_taps] whose sum is the filter.
+def sub_filters(taps: Tensor) -> Tensor:
+    """Split a filter [n_taps] into causal band filters [15, n_taps] whose sum is the filter.
 
     With L_1 ... L_(n-1) Butterworth low passes at the edges between the bands, and L_0 = 0,
     L_n = 1, band b is (L_b - L_(b-1)) w: the sum telescopes to w. The part of L_b w that is
     cut off after the last tap is missing in band b and present in its neighbour, so the sum stays exact.
     """
-    edges = band_edges_hz(n_bands)[1:-1]
+    edges = band_edges_hz(N_SUB_FILTERS)[1:-1]
     whole = taps.double().cpu().numpy()
     low_passed = [
         np.zeros_like(whole),

@@ -18,7 +18,6 @@ def open_dataset(
     folder: str | Path | None = None,
     *,
     n_listeners: int = N_SIMULATED_LISTENERS,
-    seed: int = 0,
 ) -> PathDataset:
     """The data set that a command line names.
 
@@ -27,7 +26,6 @@ def open_dataset(
             stand-in, labelled by `is_simulated` and its notes) or ``simulated``.
         folder: where the measurements are.
         n_listeners: how many listeners to simulate (``simulated`` only).
-        seed: of the simulation.
 
     Raises:
         DatasetError: an unknown kind, a folder missing where it is needed or given where nothing reads it, or
@@ -42,9 +40,9 @@ def open_dataset(
             raise DatasetError("data set index: found no folder, expected one with an index.csv")
         return read_index(folder)
     if kind == "ten-path":
-        return simulated_ten_path(seed) if folder is None else read_ten_path(folder)
+        return simulated_ten_path() if folder is None else read_ten_path(folder)
     if kind == "simulated":
         if folder is not None:
             raise DatasetError(f"data set simulated: found the folder {folder}, expected none: nothing is read")
-        return simulate_listeners(n_listeners, seed)
+        return simulate_listeners(n_listeners, seed=0)
     raise DatasetError(f"data set: found {kind!r}, expected pandar, ten-path, index or simulated")

@@ -102,9 +102,9 @@ def line_style(design: Design) -> str:
     return LINES[min(design.k, len(LINES) - 1)]
 
 
-def chosen(present: Collection[Design], n: int = N_LINES) -> list[Design]:
-    """At most `n` of the main designs that are present, in the tables' order."""
-    return in_order([design for design in MAIN if design in present][:n] or list(present)[:n])
+def chosen(present: Collection[Design]) -> list[Design]:
+    """At most N_LINES of the main designs that are present, in the tables' order."""
+    return in_order([design for design in MAIN if design in present][:N_LINES] or list(present)[:N_LINES])
 
 
 def save(figure: Figure, file: Path) -> None:
@@ -239,10 +239,10 @@ def plot_starts(section: Section, file: Path) -> None:
     save(figure, file)
 
 
-def _shown_starts(methods: Iterable[str], n: int = 8) -> list[str]:
-    """At most `n` methods, preferably those with their own style, in the tables' order."""
+def _shown_starts(methods: Iterable[str]) -> list[str]:
+    """At most 8 methods, preferably those with their own style, in the tables' order."""
     ordered = [design.method for design in in_order(Design(method) for method in methods)]
-    return sorted(sorted(ordered, key=lambda m: m not in STYLES)[:n], key=ordered.index)
+    return sorted(sorted(ordered, key=lambda m: m not in STYLES)[:8], key=ordered.index)
 
 
 def plot_core_time(section: Section, times: pd.DataFrame, file: Path) -> None:

@@ -8,7 +8,7 @@ import orjson
 import pytest
 from fastapi import FastAPI
 from jsonschema import Draft202012Validator
-from openapi_spec_validator import validate
+from openapi_spec_validator import OpenAPIV31SpecValidator
 
 from service.api.routes import ROUTES
 from service.api.warnings import WARNINGS
@@ -55,7 +55,7 @@ def test_every_route_is_described(document: dict[str, Any]) -> None:
 
 
 def test_the_document_is_valid(document: dict[str, Any]) -> None:
-    validate(document)
+    assert list(OpenAPIV31SpecValidator(document).iter_errors()) == []
 
 
 def test_every_schema_is_one(document: dict[str, Any]) -> None:

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 
+from model_store.golden import GOLDEN_TOLERANCE
 from model_store.store import DEFAULT_ROOT, ModelStore
 from synthesis.backends import METHODS, Design, DesignInput, DesignOptions, ModelParameters, Prediction
 from synthesis.backends.cpu import CpuBackend, library
@@ -247,7 +248,8 @@ def core_of_each_level(request: pytest.FixtureRequest, monkeypatch: pytest.Monke
 
 
 def test_every_level_of_the_core_designs_the_golden_case(core_of_each_level: str) -> None:
-    BUNDLED.golden.check(CpuBackend(BUNDLED.parameters))
+    errors = BUNDLED.golden.check(CpuBackend(BUNDLED.parameters))
+    assert max(errors.taps, errors.refined_taps) < GOLDEN_TOLERANCE
 
 
 def test_a_core_of_other_sources_is_never_loaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
