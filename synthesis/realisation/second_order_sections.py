@@ -5,7 +5,7 @@
 in the bilinear transform's variable, so that one form serves every sample rate. The unknowns are the logarithms of
 p, r, z, q and g: a section is stable for any of their values, real poles (r < 1/2) included, and d ln W / d theta
 is a short formula. J is minimised by damped Gauss-Newton steps (Levenberg-Marquardt) on the residual that
-`ResidualPower` leaves, from several starts side by side; the best is kept.
+`ResidualPower` leaves, from many starts side by side, of which the better ones go on; the best is kept.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ LOWEST_HZ, HIGHEST_HZ = 3.0, 22_000.0
 """Of poles and zeros."""
 QUALITIES = (0.1, 12.0)
 """Range of r and q: beyond, a section is a resonance that no other seating has."""
-MIN_STARTS, STARTS_BY_SECTIONS = 8, 72
-"""Few sections have the deeper local minima, and cost less: 12 starts for 6 sections, 8 from 9 on."""
-FIRST_STEPS, LAST_STEPS = 20, 100
-"""All starts make the first steps, the best third of them the last ones."""
+MIN_STARTS, STARTS_BY_SECTIONS = 24, 216
+"""Few sections have the deeper local minima, and cost less: 36 starts for 6 sections, 24 from 9 on."""
+FIRST_STEPS, ROUNDS = 8, ((1 / 3, 20), (1 / 8, 60))
+"""All starts make the first steps; then the best of them, a share of all, so many more in each round."""
 START_QUALITY, START_SPREAD = 1.5, 0.5
 """Starting poles lie evenly per octave, moved by a spread in nepers."""
 MAX_STEP = 1.0
 """Of any unknown, in nepers."""
 CEILING_WEIGHT = 100.0
 """Of the penalty on the mean square excess of |W| over the ceiling: what is left of it costs less than 0.1 dB."""
-N_CORRECTIONS, MAX_EXCESS = 3, 1.005
+N_CORRECTIONS, CORRECTION_STEPS, MAX_EXCESS = 3, 20, 1.005
 """Where |W| exceeds the ceiling beside the points that the penalty sees, the fit's own ceiling is lowered, so
 often."""
 _LEAST_GAIN = 1e-8
@@ -80,14 +80,16 @@ def design_sections(
     fit = _Fit(power, n_sections, sample_rate_hz, max_gain_db, lowest_hz)
     # The ceiling comes second: random starts exceed it by so much that the penalty would hide J.
     unknowns = fit.steps(fit.starts(np.random.default_rng(0)), FIRST_STEPS, ceiling_weight=0.0)
-    unknowns = fit.steps(unknowns[: len(unknowns) // 3], LAST_STEPS, CEILING_WEIGHT)
+    n_starts = len(unknowns)
+    for share, n_steps in ROUNDS:
+        unknowns = fit.steps(unknowns[: round(share * n_starts)], n_steps, CEILING_WEIGHT)
     found = fit.realise(unknowns[0])
     for _ in range(N_CORRECTIONS):
         excess = largest_excess(found, max_gain_db)
         if excess < MAX_EXCESS:
             break
         fit.ceiling /= excess
-        unknowns = fit.steps(unknowns[:1], FIRST_STEPS, CEILING_WEIGHT)
+        unknowns = fit.steps(unknowns[:1], CORRECTION_STEPS, CEILING_WEIGHT)
         found = fit.realise(unknowns[0])
     rows = found.rows.copy()
     rows[0, :3] /= max(1.0, largest_excess(found, max_gain_db))
@@ -144,25 +146,37 @@ class _Fit:
         unknowns[:, : 4 * self.n] = parts.reshape(len(unknowns), -1)  # reshape has copied
         return unknowns
 
-    def response(self, unknowns: Real) -> tuple[Complex, Complex]:
-        """W, complex [n_starts, n], and its derivatives by the unknowns, [n_starts, n, 4 n + 1]."""
-        parts = unknowns[:, : 4 * self.n].reshape(-1, 4, 1, self.n)
-        s = 1j * self.frequency[:, None]
+    def response(self, unknowns: Real) -> Complex:
+        """W, complex [n_starts, n]."""
+        real, imaginary, _ = self._polynomials(unknowns)
+        values = np.empty(real.shape, complex)
+        values.real, values.imag = real, imaginary
+        ratio: Complex = values[:, 1].prod(1) / values[:, 0].prod(1)
+        ratio *= self.sign * np.exp(unknowns[:, -1:])
+        return ratio
 
-        def polynomial(log_frequency: Real, log_quality: Real) -> tuple[Complex, Complex, Complex]:
-            """The value, and its logarithm's derivatives by both arguments."""
-            root = np.exp(log_frequency)
-            middle, last = s * (root * np.exp(-log_quality)), root**2
-            value = s**2 + middle + last
-            return value, (middle + 2 * last) / value, -middle / value
+    def _polynomials(self, unknowns: Real) -> tuple[Real, Real, Real]:
+        """Real and imaginary part of s^2 + s w / q + w^2, poles first, [n_starts, 2, n_sections, n], and w^2."""
+        parts = unknowns[:, :-1].reshape(-1, 2, 2, self.n, 1)
+        root, quality = np.exp(parts[:, :, 0]), np.exp(parts[:, :, 1])
+        return root**2 - self.frequency**2, (root / quality) * self.frequency, root**2
 
-        poles, by_pole, by_pole_quality = polynomial(parts[:, 0], parts[:, 1])
-        zeros, by_zero, by_zero_quality = polynomial(parts[:, 2], parts[:, 3])
-        response = self.sign * np.exp(unknowns[:, -1:]) * np.prod(zeros / poles, axis=-1)
-        slopes = np.concatenate(
-            (-by_pole, -by_pole_quality, by_zero, by_zero_quality, np.ones_like(s + by_pole[..., :1])), -1
-        )
-        return response, response[..., None] * slopes
+    def slopes(self, unknowns: Real) -> NDArray[np.float32]:
+        """Real and imaginary parts of d ln W / d theta, [n_starts, 4 n + 1, 2, n]; in single precision, of which a
+        step asks no more: what it gains is judged in double."""
+        real, imaginary, square = (each.astype(np.float32) for each in self._polynomials(unknowns))
+        over = 1 / (real**2 + imaginary**2)
+        over[:, 0] *= -1
+        slopes = np.empty((len(unknowns), 4 * self.n + 1, 2, len(self.frequency)), np.float32)
+        # By ln w: (j b + 2 w^2) / (a + j b); by ln q: -j b / (a + j b).
+        parts = slopes[:, :-1].reshape(-1, 2, 2, self.n, 2, len(self.frequency))
+        imaginary_over = imaginary * over
+        parts[:, :, 1, :, 0] = -imaginary * imaginary_over
+        parts[:, :, 1, :, 1] = -real * imaginary_over
+        parts[:, :, 0, :, 0] = imaginary * imaginary_over + 2 * square * real * over
+        parts[:, :, 0, :, 1] = (real - 2 * square) * imaginary_over
+        slopes[:, -1, 0], slopes[:, -1, 1] = 1, 0
+        return slopes
 
     def objective(self, response: Complex, ceiling_weight: float) -> tuple[Real, Real, Real]:
         """J with the ceiling's penalty [n_starts]; weights of the residuals of each condition, and of the
@@ -174,43 +188,48 @@ class _Fit:
         penalty = ceiling_weight / response.shape[-1]
         return value + penalty * (excess**2).sum(-1), weights, penalty * (excess > 0) / self.ceiling**2
 
+    def normal_equations(self, unknowns: Real, response: Complex, weights: Real, over: Real) -> tuple[Real, Real]:
+        """J^T J, [n_starts, 4 n + 1, 4 n + 1], and J^T r of the weighted residuals, turned by the phase of W: the
+        real parts hold the excess of |W| too."""
+        total = weights.sum(1)
+        # The conditions' weighted mean optimum: from their residuals its own differs by what W does not change.
+        towards = (weights * self.power.optimum).sum(1) / np.maximum(total, 1e-300)
+        scored, magnitude = slice(self.n_scored), np.abs(response)
+        away = np.zeros((len(response), 2, response.shape[-1]))
+        weight = np.zeros_like(away)
+        turned = response[:, scored].conj() * (response[:, scored] - towards)
+        away[:, 0, scored], away[:, 1, scored] = total * turned.real, total * turned.imag
+        weight[:, :, scored] = (total * magnitude[:, scored] ** 2)[:, None]
+        away[:, 0] += over * magnitude * (magnitude - np.minimum(self.ceiling, magnitude))
+        weight[:, 0] += over * magnitude**2
+        slopes = self.slopes(unknowns)
+        flat = slopes.reshape(*slopes.shape[:2], -1)
+        gradient = flat @ away.reshape(len(away), -1, 1).astype(np.float32)
+        flat *= np.sqrt(weight).reshape(len(weight), 1, -1).astype(np.float32)
+        return (flat @ flat.mT).astype(np.float64), gradient.astype(np.float64)
+
     def steps(self, unknowns: Real, n_steps: int, ceiling_weight: float) -> Real:
         """Levenberg-Marquardt steps on every row, the best row first."""
         damping = np.full(len(unknowns), 1e-2)
-        response, slopes = self.response(unknowns)
+        response = self.response(unknowns)
         value, weights, over = self.objective(response, ceiling_weight)
+        normal, gradient = self.normal_equations(unknowns, response, weights, over)
         for _ in range(n_steps):
-            # The conditions' weighted mean optimum: from their residuals its own differs by what W does not change.
-            total = weights.sum(1)
-            towards = (weights * self.power.optimum).sum(1) / np.maximum(total, 1e-300)
-            limited = response * np.minimum(1, self.ceiling / np.maximum(np.abs(response), 1e-300))
-            scored = slice(self.n_scored)
-            root, root_over = np.sqrt(total), np.sqrt(over)
-            residual = np.concatenate(
-                (root * (response[:, scored] - towards), root_over * (response - limited)), -1
-            )
-            scaled = np.concatenate((root[..., None] * slopes[:, scored], root_over[..., None] * slopes), 1)
-            matrix = np.concatenate((scaled.real, scaled.imag), 1)
-            normal = matrix.mT @ matrix
-            gradient = matrix.mT @ np.concatenate((residual.real, residual.imag), -1)[..., None]
-            diagonal = np.einsum("mii->mi", normal)
+            damped = normal.copy()
+            diagonal = np.einsum("mii->mi", damped)
             diagonal += damping[:, None] * (diagonal + 1e-3 * diagonal.mean(-1, keepdims=True)) + 1e-12
-            step = -np.linalg.solve(normal, gradient)[..., 0]
+            step = -np.linalg.solve(damped, gradient)[..., 0]
             step *= np.minimum(1, MAX_STEP / np.maximum(np.abs(step).max(-1, keepdims=True), 1e-30))
             trial = self._within(unknowns + step)
-            trial_response, trial_slopes = self.response(trial)
-            trial_value, trial_weights, trial_over = self.objective(trial_response, ceiling_weight)
+            response = self.response(trial)
+            trial_value, weights, over = self.objective(response, ceiling_weight)
             better = trial_value < value
             damping = np.where(better, np.maximum(damping / 3, 1e-7), np.minimum(damping * 4, 1e4))
-            for kept, tried in (
-                (unknowns, trial),
-                (response, trial_response),
-                (slopes, trial_slopes),
-                (value, trial_value),
-                (weights, trial_weights),
-                (over, trial_over),
-            ):
-                kept[better] = tried[better]
+            unknowns[better], value[better] = trial[better], trial_value[better]
+            if better.any():
+                normal[better], gradient[better] = self.normal_equations(
+                    trial[better], response[better], weights[better], over[better]
+                )
         return unknowns[np.argsort(value)]
 
     def realise(self, unknowns: Real) -> Sections:
