@@ -50,7 +50,7 @@ def test_stability_is_judged_by_the_poles():
 
 
 def test_on_measured_ears_eight_sections_leave_little_to_a_long_filter(measured):
-    """These six ears reach 22.8 dB with 2048 taps; eight sections 20.1 dB, a fit to the taps 5 to 14."""
+    """These six ears reach 22.8 dB with 2048 taps; eight sections 20.3 dB, a fit to the taps 5 to 14."""
     conditions, noise = measured
     reduction, louder = [], []
     for each in conditions:
@@ -60,5 +60,5 @@ def test_on_measured_ears_eight_sections_leave_little_to_a_long_filter(measured)
         reduction.append(power.noise_reduction_db(energy))
         louder.append(10 * np.log10(energy / power.disturbance)[0].max())
         assert sections.is_stable
-    assert np.mean(reduction) > 19.0  # 20.1; the starts' spread moves it by tenths
+    assert np.mean(reduction) > 19.8  # 20.3; the starts' spread moves it by tenths
     assert max(louder) < 3.0
