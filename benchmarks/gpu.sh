@@ -8,14 +8,15 @@
 #   c  the service over HTTP, its start, training, the service's own tests on a GPU
 #
 # DATA holds the PANDAR database and a folder `noise`; `-` simulates both. The first of $PYTHON, python3, python3.12
-# and python3.11 that can import torch is used; torch itself is never installed. What the service needs beside it
-# goes to a temporary folder: from the folder WHEELS where one is named, without a network, else from the package
-# index. For the kernels a C compiler and Python's headers are needed. To fill WHEELS for Python 3.12:
+# and python3.11 that can import torch is used; torch itself is never installed. What else the service needs and that
+# interpreter lacks goes to a temporary folder: from the folder WHEELS where one is named, without a network, else from
+# the package index. For the kernels a C compiler and Python's headers are needed. To fill WHEELS for Python 3.12:
 #
 #     benchmarks/gpu.sh needs | pip download --dest WHEELS --only-binary :all: --python-version 3.12 -r /dev/stdin pip
 #
+# Of these 130 MB all but 15 are NumPy, SciPy, Numba and llvmlite: leave out those that the interpreter there has.
 # A step that fails does not end the call: the last line names those that did, and so does the status. OUT holds a
-# log, JSON files and results.tar.gz with all of it, renewed after every step.
+# log, at most three JSON files, ncu.csv and results.tar.gz with all of it, renewed after every step.
 # DEVICE=cpu QUICK=1 runs a short form without a GPU.
 set -uo pipefail
 cd "$(dirname "$0")/.." || exit 2
@@ -34,7 +35,7 @@ if [ "${1:-}" = needs ]; then
     exit
 fi
 if [ $# -lt 3 ] || [[ ! "$1" =~ ^[abc]$ ]]; then
-    sed -n '2,23s/^# \{0,1\}//p' "$0" >&2
+    sed -n '2,24s/^# \{0,1\}//p' "$0" >&2
     exit 2
 fi
 if [ "$3" != - ] && [ ! -d "$3" ]; then
@@ -70,7 +71,7 @@ fi
 PACKAGES="$(mktemp -d)"
 trap 'rm -rf "$PACKAGES"' EXIT
 # Behind the project, and in front of what the interpreter has.
-export PYTHONPATH="$PWD:$PACKAGES" PYTHONUNBUFFERED=1 TRITON_CACHE_DIR="${TRITON_CACHE_DIR:-$PACKAGES/triton}"
+export PYTHONPATH="$PWD:$PACKAGES" PYTHONUNBUFFERED=1
 
 # step NAME SECONDS COMMAND...: run it, show and keep what it says, remember a failure, renew the archive, go on.
 step() {
@@ -89,10 +90,11 @@ step() {
         mv "$PACKAGES/results.tar.gz" "$OUT/results.tar.gz"
 }
 
-# Only what this interpreter lacks, and the project's version, which the service reads from its installation. Without
-# a pip of its own it runs the one among the wheels.
+# Only what this interpreter lacks, and the project's version, which the service reads from its installation. pip
+# resolves against what the interpreter has (--target alone would install all of it again). Without a pip of its own
+# it runs the one among the wheels.
 install() {
-    local pip=("$python" -m pip) missing version
+    local pip=("$python" -m pip) from=(${WHEELS:+--no-index --find-links "$WHEELS"}) missing version
     version="$(sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)"
     mkdir -p "$PACKAGES/prime_anc-$version.dist-info"
     printf 'Metadata-Version: 2.1\nName: prime-anc\nVersion: %s\n' "$version" \
@@ -109,8 +111,15 @@ for line in sys.stdin.read().split():
 ')"
     [ -z "$missing" ] && return
     # shellcheck disable=SC2086  # one word for each
-    "${pip[@]}" install --quiet --disable-pip-version-check --target "$PACKAGES" \
-        ${WHEELS:+--no-index --find-links "$WHEELS"} $missing
+    "${pip[@]}" install --quiet --disable-pip-version-check "${from[@]}" \
+        --dry-run --report "$PACKAGES/report.json" $missing &&
+        "$python" -c '
+import json, sys
+for each in json.load(sys.stdin)["install"]:
+    print(each["metadata"]["name"], each["metadata"]["version"], sep="==")
+' <"$PACKAGES/report.json" >"$PACKAGES/missing.txt" &&
+        "${pip[@]}" install --quiet --disable-pip-version-check "${from[@]}" \
+            --no-deps --target "$PACKAGES" --requirement "$PACKAGES/missing.txt"
 }
 
 machine() {
@@ -137,14 +146,16 @@ export python PACKAGES WHEELS
 
 step install 150 bash -c install
 step machine 30 bash -c machine
+# First, for it compiles the kernels: the steps that follow find them in Triton's cache.
+step kernels 150 "$python" "${CHECK[@]}"
 case "$CALL" in
 a)
-    step kernels 150 "$python" "${CHECK[@]}"
     step tests 150 bash -c 'tests "$@"' - ${QUICK:+-k recorded} tests/synthesis/backends/cuda
     if command -v compute-sanitizer >/dev/null; then
         for tool in memcheck racecheck; do
-            step "$tool" 80 compute-sanitizer --tool "$tool" --kernel-name "regex=$KERNELS" --error-exitcode 1 \
-                "$python" "${CHECK[@]}"
+            # Each tensor in an allocation of its own, so that memcheck sees where it ends.
+            step "$tool" 80 env PYTORCH_NO_CUDA_MEMORY_CACHING=1 compute-sanitizer --tool "$tool" \
+                --kernel-name "regex=$KERNELS" --error-exitcode 1 "$python" "${CHECK[@]}"
         done
     fi
     step core 90 "$python" -m benchmarks core "${OPTIONS[@]}" "${EARS[@]}" --rounds 30
@@ -153,15 +164,16 @@ b)
     step core 240 "$python" -m benchmarks core "${OPTIONS[@]}" "${EARS[@]}" --prime
     step trace 90 "$python" -m benchmarks trace "${OPTIONS[@]}" "${EARS[@]}"
     if command -v ncu >/dev/null; then
-        step ncu 150 ncu --kernel-name "regex:$KERNELS" --launch-count 40 --csv --log-file "$OUT/ncu.csv" \
-            --section SpeedOfLight --section LaunchStats --section Occupancy "$python" "${CHECK[@]}"
+        step ncu 150 ncu --clock-control none --kernel-name "regex:$KERNELS" --launch-count 40 --csv \
+            --log-file "$OUT/ncu.csv" --section SpeedOfLight --section LaunchStats --section Occupancy \
+            "$python" "${CHECK[@]}"
     fi
     ;;
 c)
-    step http 130 "$python" -m benchmarks http "${OPTIONS[@]}" --updates 0 1 3
-    step start 90 "$python" -m benchmarks start "${OPTIONS[@]}" --starts 3
+    step start 90 "$python" -m benchmarks start "${OPTIONS[@]}" --starts 2
+    step http 150 "$python" -m benchmarks http "${OPTIONS[@]}" --updates 0 1 3 --requests 500
+    step service 120 bash -c 'tests tests/service/test_gpu.py'
     step train 150 "$python" -m benchmarks train "${OPTIONS[@]}" "${EARS[@]}" --groups 1 $([ -n "${QUICK:-}" ] || echo 30)
-    step service 100 bash -c 'tests tests/service/test_gpu.py'
     ;;
 esac
 

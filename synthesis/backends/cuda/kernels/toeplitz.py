@@ -79,7 +79,6 @@ N_WARPS = {"_sequences": _WIDE, "_generating_polynomial": _WIDE, "_eigenvalues":
 """Of each kernel, in the order of their launches: one thread for each of the 256 or 128 columns."""
 
 _kernel = triton.jit(
-    do_not_specialize=["n_iterations"],
     do_not_specialize_on_alignment=[
         *("symbol", "matched", "constants", "sequences", "cepstrum", "spectra", "value", "residual", "count")
     ],
@@ -213,7 +212,9 @@ def _eigenvalues(sequences, constants, spectra, TAPS: tl.constexpr):
 
 
 @_kernel
-def _iterations(spectra, constants, n_iterations, tolerance, value, residual, count, TAPS: tl.constexpr):
+def _iterations(
+    spectra, constants, tolerance, value, residual, count, N_ITERATIONS: tl.constexpr, TAPS: tl.constexpr
+):
     """Conjugate gradients as in `synthesis.conjugate_gradients`, one item."""
     item = tl.program_id(0)
     place = offsets(TAPS // 16)
@@ -227,7 +228,7 @@ def _iterations(spectra, constants, n_iterations, tolerance, value, residual, co
     previous = 1.0
     n_steps = 0
     running = norm > tolerance * tolerance * norm
-    for half in range(2 * n_iterations):
+    for half in range(2 * N_ITERATIONS):
         odd = half % 2
         re = tl.where(odd == 1, z, r)
         im = tl.where(odd == 1, z * tl.load(spectra + 7 * TAPS), 0.0)
@@ -287,6 +288,6 @@ def solve(symbol: Tensor, matched: Tensor, *, n_iterations: int, tolerance: floa
     value, residual = symbol.new_empty(batch, N_TAPS), symbol.new_empty(batch)
     count = symbol.new_empty(batch, dtype=torch.int32)
     _eigenvalues[(batch, 5)](sequences, small, spectra, TAPS=N_TAPS, num_warps=_NARROW)
-    outputs = value, residual, count
-    _iterations[(batch,)](spectra, small, n_iterations, tolerance, *outputs, TAPS=N_TAPS, num_warps=_NARROW)
+    sizes = {"N_ITERATIONS": n_iterations, "TAPS": N_TAPS, "num_warps": _NARROW}
+    _iterations[(batch,)](spectra, small, tolerance, value, residual, count, **sizes)
     return Solution(value, residual, count)

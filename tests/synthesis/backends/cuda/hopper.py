@@ -22,14 +22,14 @@ from synthesis.generator_config import GeneratorConfig
 KERNELS = "synthesis.backends.cuda.kernels"
 GRID = {"N_BINS": 4097, "BLOCK": 1024, "STRIDE": 4, "TAPS": 2048, "HALF": 4096}
 SIZES: dict[str, dict[str, int | bool]] = {
-    "toeplitz": GRID,
+    "toeplitz": GRID | {"N_ITERATIONS": 4},
     "fir_wiener": GRID | {"POINTS": 128},
     "features": GRID | {"WIDTH": 1024},
     "gauss_newton": GRID | {"POINTS": 4096, "PARTS": 1, "COLUMNS": 16, "N_COLUMNS": 9, "BEGIN": False},
     "generator": {},
 }
 TYPES = {
-    **dict.fromkeys(("n_iterations", "n_points"), "i32"),
+    "n_points": "i32",
     **dict.fromkeys(("tolerance", "eps", "bound"), "fp32"),
     **dict.fromkeys(("count", "lower", "edges", "stopped", "n_applied", "dilations"), "*i32"),
 }

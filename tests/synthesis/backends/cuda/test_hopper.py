@@ -12,7 +12,7 @@ LIMITS = {  # barriers, and stack of a thread in bytes: what Triton 3.6 needs, w
     "_sequences": (23, 0),
     "_generating_polynomial": (17, 0),
     "_eigenvalues": (11, 0),
-    "_iterations": (37, 264),
+    "_iterations": (37, 256),
     "_system": (6, 0),
     "_bend": (25, 0),
     "_bent": (17, 0),
