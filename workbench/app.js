@@ -1,16 +1,18 @@
 // The page's state, and what happens when somebody changes it.
 
-import { N_FFT, curve, decibel, groupDelay, hertz, power, rfft, sectionsResponse } from "./dsp.js";
-import { draw } from "./plot.js";
+import { N_FFT, crc32, curve, decibel, groupDelay, hertz, power, rfft, sectionsResponse } from "./dsp.js";
+import { draw, forgetColors } from "./plot.js";
 import { Player, render, responses } from "./audio.js";
 
 const $ = (id) => document.getElementById(id);
-const COLORS = ["--c", "--d", "--b"];
+const KEPT_COLORS = ["--d", "--e"];
 const SLIDERS = ["k", "ceiling", "latency", "sections", "volume"], CHOICES = ["method", "form", "taps", "format", "rate"];
 const LATENCIES = [0, 1, 2, 4, 8, 16, 32];
+const REST_MS = 80; // without a new setting, after which sections, the Wiener filter and the sound follow
+const N_GAIN = 16384; // transform of 2048 taps for drawing
 
 const state = {
-  ears: [], // {label, primary, secondary, coherence?, feedback?, extra?, used}
+  ears: [], // {label, primary, secondary, coherence?, feedback?, uncertainty?, sign, used}
   current: 0,
   design: null, rival: null, realised: null, latencyCurve: null,
   kept: [], takes: [],
@@ -21,9 +23,10 @@ const player = new Player();
 // ---- requests ----
 
 async function ask(path, body, kind = "json") {
-  const headers = { "Content-Type": "application/json" };
+  const isBinary = body instanceof Uint8Array;
+  const headers = { "Content-Type": isBinary ? "application/octet-stream" : "application/json" };
   if ($("key").value) headers.Authorization = `Bearer ${$("key").value}`;
-  const answer = await fetch(path, { method: "POST", headers, body: typeof body === "string" ? body : JSON.stringify(body) });
+  const answer = await fetch(path, { method: "POST", headers, body: isBinary || typeof body === "string" ? body : JSON.stringify(body) });
   if (answer.status === 401) $("key-row").hidden = false;
   if (!answer.ok) {
     let detail = `status ${answer.status}`;
@@ -42,7 +45,7 @@ function fieldsOf(ear) {
     `"secondary":{"impulse_response":${list(ear.secondary)}}`,
     ...(ear.coherence ? [`"coherence":${list(ear.coherence)}`] : []),
     ...(ear.feedback ? [`"feedback":{"impulse_response":${list(ear.feedback)}}`] : []),
-    ...Object.entries(ear.extra || {}).map(([name, value]) => `${JSON.stringify(name)}:${JSON.stringify(value)}`),
+    ...(ear.uncertainty ? [`"uncertainty":${list(ear.uncertainty)}`] : []),
   ].join(",");
   return ear.json;
 }
@@ -58,8 +61,46 @@ function pathsText() {
 }
 
 function requestText(options) {
-  const more = Object.entries({ sample_rate: 48000, ...options }).map(([name, value]) => `"${name}":${JSON.stringify(value)}`);
-  return `{${[...more, pathsText()].join(",")}}`;
+  const more = Object.entries({ sample_rate: 48000, sign: chosenEars()[0].sign, ...options });
+  return `{${[...more.map(([name, value]) => `"${name}":${JSON.stringify(value)}`), pathsText()].join(",")}}`;
+}
+
+// The binary body of a design, made once per choice of ears: a third of the text's size, and nothing to parse. All
+// have the lengths of the longest; null where they have different parts.
+let packed = { ears: [], body: null };
+
+function binaryBody(ears) {
+  if (packed.ears.length === ears.length && packed.ears.every((ear, i) => ear === ears[i])) return packed.body;
+  const parts = ["coherence", "feedback", "uncertainty"], has = (part) => ears.every((ear) => ear[part]);
+  packed = { ears, body: null };
+  if (parts.some((part) => !has(part) && ears.some((ear) => ear[part]))) return null;
+  const longest = (names) => Math.max(...ears.flatMap((ear) => names.map((name) => ear[name]?.length || 0)));
+  const nPrimary = longest(["primary"]), nSecondary = longest(["secondary", "feedback"]);
+  const lengths = { primary: nPrimary, secondary: nSecondary, coherence: N_FFT / 2 + 1, feedback: nSecondary, uncertainty: 62 };
+  const names = Object.keys(lengths).filter((name) => !parts.includes(name) || has(name));
+  const isJoint = ears.length > 1;
+  const values = new Float32Array((isJoint ? ears.length : 0) + ears.length * names.reduce((sum, name) => sum + lengths[name], 0));
+  let place = isJoint ? ears.length : 0;
+  values.fill(1, 0, place); // weights
+  for (const ear of ears) for (const name of names) { values.set(ear[name], place); place += lengths[name]; }
+  const body = new Uint8Array(32 + values.byteLength), head = new DataView(body.buffer);
+  body.set(new Uint8Array(values.buffer), 32);
+  body.set([80, 82, 77, 69]); // PRME
+  head.setUint16(4, 1, true);
+  head.setUint16(6, 1 + (has("coherence") ? 2 : 0) + (isJoint ? 4 : 0) + (has("feedback") ? 8 : 0) + (has("uncertainty") ? 16 : 0), true);
+  [nPrimary, nSecondary, 48000, crc32(body.subarray(32))].forEach((value, i) => head.setUint32(8 + 4 * i, value, true));
+  head.setUint16(24, isJoint ? ears.length : 0, true);
+  packed.body = body;
+  return body;
+}
+
+async function askDesign(k, options) {
+  const ears = chosenEars(), body = binaryBody(ears);
+  if (ears.some((ear) => ear.sign !== ears[0].sign)) throw new Error("the measurements have different signs; calibrate all with the same sign");
+  if (!body) return ask(`refine?k=${k}`, requestText(options));
+  const found = await ask(`refine?${new URLSearchParams({ k, sign: ears[0].sign, ...options })}`, body);
+  found.prediction.conditions?.forEach((each, i) => { each.label = ears[i].label; });
+  return found;
 }
 
 function designOptions() {
@@ -68,33 +109,54 @@ function designOptions() {
   return options;
 }
 
-// ---- designing: one request at a time, always the newest settings ----
+// ---- designing ----
 
-let busy = false, again = false;
+// One at a time, and again if it was asked for meanwhile: always the newest settings, never a queue.
+function newest(work) {
+  let isBusy = false, isWanted = false;
+  return async () => {
+    isWanted = true;
+    if (isBusy) return;
+    isBusy = true;
+    try {
+      while (isWanted) { isWanted = false; await work(); }
+    } finally {
+      isBusy = false;
+    }
+  };
+}
 
-async function redesign() {
+const redesign = newest(async () => {
   if (!chosenEars().length) return;
-  if (busy) { again = true; return; }
-  busy = true;
   const began = performance.now();
   try {
-    const asked = $("k").value;
-    state.design = await ask(`refine?k=${asked}`, requestText(designOptions()));
-    state.realised = null;
+    state.design = await askDesign($("k").value, designOptions());
     showDesign();
     const ms = performance.now() - began;
     document.body.dataset.redrawMs = ms.toFixed(1);
     say(`Designed and drawn in ${ms.toFixed(0)} ms.`);
-    state.rival = await ask("refine?k=0", requestText({ ...designOptions(), method: "wmmse" }));
-    showDesign();
-    updateSound();
+    rest();
   } catch (error) {
     say(`The design failed: ${error.message}`, true);
-  } finally {
-    busy = false;
-    if (again) { again = false; redesign(); }
   }
+});
+
+// What follows a design once the hand rests, so that no plot waits for it.
+let resting = 0;
+
+function rest() {
+  clearTimeout(resting);
+  resting = setTimeout(() => { updateSound(); compare(); realise(); }, REST_MS);
 }
+
+const compare = newest(async () => {
+  try {
+    state.rival = await askDesign(0, { ...designOptions(), method: "wmmse" });
+    showReduction();
+  } catch (error) {
+    say(`The Wiener filter failed: ${error.message}`, true);
+  }
+});
 
 function say(text, isBad = false) {
   $("status").textContent = text;
@@ -112,10 +174,32 @@ function steps(prediction) {
   return prediction.band_centre_hz.flatMap((hz, i) => bandEdges(hz).map((edge) => [edge, prediction.noise_reduction_db[i]]));
 }
 
-const gainCurve = (taps) => { const W = rfft(Float64Array.from(taps)); return curve(W.re.length, (k) => decibel(power(W, k))); };
+// |W| of a design, computed once.
+function gainCurve(design) {
+  const W = design.gainCurve ? null : rfft(Float64Array.from(design.fir), N_GAIN);
+  design.gainCurve ||= curve(W.re.length, (k) => decibel(power(W, k)));
+  return design.gainCurve;
+}
+
+const keptLines = (points) => state.kept.map((each, i) => ({ points: points(each.design), color: KEPT_COLORS[i % 2], name: each.name, dash: [5, 3] }));
 
 function showDesign() {
-  const { design, rival, kept } = state;
+  if (!state.design) return;
+  showReduction();
+  const ceiling = +$("ceiling").value;
+  gainScale = draw($("plot-gain"), { x: [15, 22000], y: [-50, 45], isLog: true }, {
+    lines: [
+      { points: gainCurve(state.design), color: "--a", name: "|W|" },
+      { points: [[15, ceiling], [22000, ceiling]], color: "--b", dash: [6, 4], name: `ceiling ${ceiling} dB` },
+      ...keptLines(gainCurve),
+    ],
+  });
+  drawLatency();
+  drawRealised();
+}
+
+function showReduction() {
+  const { design, rival, realised } = state;
   if (!design) return;
   const found = design.prediction, nr = found.noise_reduction_db;
   const top = Math.max(30, ...nr) + 4, bottom = Math.min(-5, ...nr) - 2;
@@ -124,34 +208,33 @@ function showDesign() {
     bars: nr.map((y, i) => { const [x0, x1] = bandEdges(found.band_centre_hz[i]); return { x0, x1, y, half, color: y < -1 ? "--b" : "--a" }; }),
     lines: [
       ...(rival ? [{ points: steps(rival.prediction), color: "--b", name: "Wiener (wmmse)" }] : []),
-      ...kept.map((each, i) => ({ points: steps(each.design.prediction), color: COLORS[i % 3], name: each.name, dash: [5, 3] })),
+      ...(realised ? [{ points: steps(realised.prediction), color: "--c", name: formOf(realised) }] : []),
+      ...keptLines((each) => steps(each.prediction)),
     ],
   });
   $("plot-nr").setAttribute("aria-label", `Noise reduction per band: ${found.band_centre_hz.map((hz, i) => `${hz} Hz ${nr[i].toFixed(1)} dB`).join(", ")}`);
-  const ceiling = +$("ceiling").value;
-  gainScale = draw($("plot-gain"), { x: [15, 22000], y: [-50, 45], isLog: true }, {
-    lines: [
-      { points: gainCurve(design.fir), color: "--a", name: "|W|" },
-      { points: [[15, ceiling], [22000, ceiling]], color: "--b", dash: [6, 4], name: `ceiling ${ceiling} dB` },
-      ...kept.map((each, i) => ({ points: gainCurve(each.design.fir), color: COLORS[i % 3], name: each.name, dash: [5, 3] })),
-    ],
-  });
   const level = found.level_reduction_db, loss = found.sensitivity_db;
   const parts = [`Mean noise reduction 50 Hz to 5 kHz: ${found.mean_noise_reduction_db.toFixed(1)} dB${half ? ` ± ${half.toFixed(1)}` : ""}`];
   if (rival) parts.push(`Wiener filter: ${rival.prediction.mean_noise_reduction_db.toFixed(1)} dB`);
   if (level) parts.push(`level ${level.unweighted.toFixed(1)} dB, A-weighted ${level.a_weighted.toFixed(1)} dB`);
   parts.push(`amplification ${found.amplification_db.toFixed(2)} dB`, `largest |W| ${found.max_gain_db.toFixed(1)} dB`);
   if (loss) parts.push(`1 dB of gain error costs ${loss.gain_1_db.toFixed(1)} dB`);
+  for (const each of found.conditions || []) parts.push(`${each.label}: ${each.mean_noise_reduction_db.toFixed(1)} dB`);
   if (design.method !== $("method").value) parts.push(`method used: ${design.method}`);
   $("figures").textContent = `${parts.join(" · ")}.`;
   const loop = design.loop;
   $("loop").textContent = loop ? `Feedback loop: ${loop.stable ? "stable" : "UNSTABLE"}, gain margin ${loop.gain_margin_db?.toFixed(1)} dB, phase margin ${loop.phase_margin_deg?.toFixed(0)} degrees.` : "";
-  $("warnings").replaceChildren(...design.warnings.map(({ code, detail }) => paragraph(`${code}: ${detail}`)));
-  const rows = found.band_centre_hz.map((hz, i) => row(hz, nr[i].toFixed(1), rival ? rival.prediction.noise_reduction_db[i].toFixed(1) : ""));
-  $("band-table").replaceChildren(row("Hz", "designed, dB", "Wiener, dB", "th"), ...rows);
-  drawPaths();
-  drawLatency();
-  drawRealised();
+  const unrepeated = design.warnings.filter(({ detail }, i, all) => all.findIndex((each) => each.detail === detail) === i);
+  $("warnings").replaceChildren(...unrepeated.map(({ code, detail }) => paragraph(`${code}: ${detail}`)));
+  if ($("bands").open) showTable();
+}
+
+function showTable() {
+  const { design, rival, realised } = state;
+  if (!design) return;
+  const found = design.prediction, others = [rival, realised].map((each) => each?.prediction.noise_reduction_db);
+  const rows = found.band_centre_hz.map((hz, i) => row(hz, ...[found.noise_reduction_db, ...others].map((each) => each?.[i].toFixed(1) ?? "")));
+  $("band-table").replaceChildren(row("Hz", "designed, dB", "Wiener, dB", "on hardware, dB", "th"), ...rows);
 }
 
 let gainScale = null;
@@ -173,6 +256,7 @@ function drawPaths() {
   const ear = state.ears[state.current], view = $("path-view").value;
   if (!ear) return;
   ear.spectra ||= [rfft(ear.primary), rfft(ear.secondary)];
+  $("plot-paths").setAttribute("aria-label", `Measured paths of ${ear.label}: ${view}`);
   const [P, S] = ear.spectra, n = P.re.length;
   const value = {
     magnitude: (a) => (k) => decibel(power(a, k)),
@@ -195,17 +279,22 @@ function drawLatency() {
   });
 }
 
+const formOf = ({ coefficients: { sos, taps } }) => (sos ? `${sos.length} sections` : `${taps.length} taps`);
+
 function drawRealised() {
   const { realised, design } = state;
-  const lines = design ? [{ points: gainCurve(design.fir), color: "--a", name: "2048 taps" }] : [];
+  const lines = design ? [{ points: gainCurve(design), color: "--a", name: "2048 taps" }] : [];
   if (realised) {
-    const { sos, taps, sample_rate: rate } = realised.coefficients;
-    const points = sos
-      ? curve(N_FFT / 2 + 1, (k) => { const [re, im] = sectionsResponse(sos, hertz(k, N_FFT / 2 + 1), rate); return decibel(re * re + im * im); })
-      : rate === 48000 ? gainCurve(taps) : [];
-    lines.push({ points, color: "--b", name: sos ? `${sos.length} sections` : `${taps.length} taps` });
+    realised.points ||= realisedCurve(realised.coefficients);
+    lines.push({ points: realised.points, color: "--c", name: formOf(realised) });
   }
   draw($("plot-realised"), { x: [15, 22000], y: [-50, 45], isLog: true }, { lines });
+}
+
+function realisedCurve({ sos, taps, sample_rate: rate }) {
+  if (sos) return curve(N_FFT / 2 + 1, (k) => { const [re, im] = sectionsResponse(sos, hertz(k, N_FFT / 2 + 1), rate); return decibel(re * re + im * im); });
+  const factor = rate / 48000, W = rfft(Float64Array.from(taps), factor * N_GAIN); // the design grid's bins come first
+  return curve(N_GAIN / 2 + 1, (k) => decibel(power(W, k)));
 }
 
 // ---- measurements ----
@@ -213,8 +302,14 @@ function drawRealised() {
 function addEar(ear) {
   state.ears.push({ used: true, ...ear });
   state.current = state.ears.length - 1;
-  state.latencyCurve = null;
+  changeEars();
+}
+
+// Other ears are designed for; what was said of the last ones goes.
+function changeEars() {
+  state.latencyCurve = state.rival = state.realised = null;
   showConditions();
+  drawPaths();
   redesign();
 }
 
@@ -222,8 +317,8 @@ function showConditions() {
   $("conditions").hidden = !state.ears.length;
   $("condition-list").replaceChildren(...state.ears.map((ear, i) => {
     const label = document.createElement("label"), radio = document.createElement("input"), tick = document.createElement("input");
-    Object.assign(radio, { type: "radio", name: "ear", checked: i === state.current, onchange: () => { state.current = i; redesign(); } });
-    Object.assign(tick, { type: "checkbox", checked: ear.used, ariaLabel: `use ${ear.label} for one filter`, onchange: () => { ear.used = tick.checked; redesign(); } });
+    Object.assign(radio, { type: "radio", name: "ear", checked: i === state.current, onchange: () => { state.current = i; changeEars(); document.querySelectorAll("input[name=ear]")[i].focus(); } });
+    Object.assign(tick, { type: "checkbox", checked: ear.used, ariaLabel: `use ${ear.label} for one filter`, onchange: () => { ear.used = tick.checked; if ($("joint").checked) redesign(); } });
     label.append(radio, ` ${ear.label} `, tick);
     const div = document.createElement("div");
     div.append(label);
@@ -247,10 +342,10 @@ function pathSamples(path) {
 }
 
 function earFromDocument(label, found) {
-  const ear = { label, primary: pathSamples(found.primary), secondary: pathSamples(found.secondary) };
+  const ear = { label, sign: found.sign || "minus", primary: pathSamples(found.primary), secondary: pathSamples(found.secondary) };
   if (found.coherence) ear.coherence = found.coherence.float32 ? upsampled(floats(found.coherence.float32)) : Float32Array.from(found.coherence);
   if (found.feedback) ear.feedback = pathSamples(found.feedback);
-  if (found.uncertainty) ear.extra = { uncertainty: found.uncertainty };
+  if (found.uncertainty) ear.uncertainty = Float32Array.from(found.uncertainty);
   return ear;
 }
 
@@ -269,8 +364,7 @@ async function loadExample() {
   const found = await answer.json();
   for (const [label, each] of Object.entries(found)) state.ears.push({ used: true, ...earFromDocument(label, each) });
   state.current = state.ears.length - Object.keys(found).length;
-  showConditions();
-  redesign();
+  changeEars();
 }
 
 async function takeFiles(files) {
@@ -291,7 +385,7 @@ async function takeFiles(files) {
       say(`${file.name}: ${error.message}`, true);
     }
   }
-  if (separate.primary && separate.secondary) addEar({ label: "impulse responses", ...separate });
+  if (separate.primary && separate.secondary) addEar({ label: "impulse responses", sign: "minus", ...separate });
   else if (Object.keys(separate).length) say("Drop the primary and the secondary impulse response together.", true);
 }
 
@@ -334,7 +428,7 @@ async function calibrate() {
   say("Estimating the paths ...");
   try {
     const takes = state.takes.map((take) => ({ gain: take.isOn ? +$("gain").value : 0, x: { float32: base64(take.x) }, e: { float32: base64(take.e) } }));
-    const found = await ask("calibrate", { takes, sample_rate: 48000 });
+    const found = await ask("calibrate", { takes, sample_rate: 48000, sign: $("sign").value });
     const verdict = found.verdict, box = $("verdict");
     box.hidden = false;
     box.replaceChildren(Object.assign(document.createElement("p"), { textContent: verdict.passed ? "The calibration passed." : "The calibration did not pass:" }),
@@ -350,7 +444,12 @@ async function calibrate() {
 const settings = () => Object.fromEntries([...SLIDERS, ...CHOICES].map((id) => [id, $(id).value]));
 
 function restore(values) {
-  for (const [id, value] of Object.entries(values)) if (SLIDERS.includes(id) || CHOICES.includes(id)) $(id).value = value;
+  for (const [id, value] of Object.entries(values)) {
+    if (!SLIDERS.includes(id) && !CHOICES.includes(id)) continue;
+    const before = $(id).value;
+    $(id).value = value;
+    if (!$(id).value) $(id).value = before; // no such choice
+  }
   showOutputs();
 }
 
@@ -384,18 +483,17 @@ function takeDocument(name, found) {
     state.current = found.current || 0;
     restore(found.settings);
     $("joint").checked = !!found.joint;
-    showConditions();
-    redesign();
+    changeEars();
   } else if (found.primary) addEar(earFromDocument(name, found));
   else throw new Error("it holds neither a measurement nor a session");
 }
 
 function saveSession() {
   const packed = (ear) => ({
-    label: ear.label, used: ear.used, primary: { float32: base64(ear.primary) }, secondary: { float32: base64(ear.secondary) },
+    label: ear.label, used: ear.used, sign: ear.sign, primary: { float32: base64(ear.primary) }, secondary: { float32: base64(ear.secondary) },
     ...(ear.coherence ? { coherence: { float32: base64(ear.coherence) } } : {}),
     ...(ear.feedback ? { feedback: { float32: base64(ear.feedback) } } : {}),
-    ...(ear.extra || {}),
+    ...(ear.uncertainty ? { uncertainty: Array.from(ear.uncertainty) } : {}),
   });
   const text = JSON.stringify({ session: state.ears.map(packed), current: state.current, joint: $("joint").checked, settings: settings() });
   saveFile(new Blob([text], { type: "application/json" }), "session.json");
@@ -419,26 +517,21 @@ const exportText = (more = {}) => requestText({
   ...(+$("latency").value ? { latency_samples: +$("latency").value } : {}), ...more,
 });
 
-let realising = false, realiseAgain = false;
-
-async function realise() {
+const realise = newest(async () => {
   if (!state.design) return;
-  if (realising) { realiseAgain = true; return; }
-  realising = true;
   try {
     const found = await ask("export", exportText());
     state.realised = found;
     const scaling = found.coefficients.scaling;
-    $("realised").textContent = `${found.prediction.mean_noise_reduction_db.toFixed(1)} dB, ${found.loss_db.toFixed(1)} dB less than the taps`
+    $("realised").textContent = `${formOf(found)}: ${found.prediction.mean_noise_reduction_db.toFixed(1)} dB, ${found.loss_db.toFixed(1)} dB less than the taps`
       + (scaling ? `; input shifted down by ${scaling.headroom_bits} bits, round-off noise ${scaling.noise_db.toFixed(0)} dB (${scaling.wide_noise_db.toFixed(0)} dB with double-precision feedback).` : ".");
-    drawRealised();
   } catch (error) {
+    state.realised = null;
     $("realised").textContent = `The export failed: ${error.message}`;
-  } finally {
-    realising = false;
-    if (realiseAgain) { realiseAgain = false; realise(); }
   }
-}
+  showReduction();
+  drawRealised();
+});
 
 async function download() {
   if (!state.design) { say("Design a filter first.", true); return; }
@@ -485,12 +578,12 @@ for (const id of CHOICES) $(id).addEventListener("change", () => { remember(); i
 $("example").onclick = () => loadExample().catch((error) => say(`The example could not be loaded: ${error.message}`, true));
 $("save").onclick = saveSession;
 $("calibrate").onclick = calibrate;
-$("joint").onchange = redesign;
+$("joint").onchange = changeEars;
+$("bands").ontoggle = showTable;
 $("path-view").onchange = drawPaths;
 $("undo").onclick = () => travel(state.past, state.future);
 $("redo").onclick = () => travel(state.future, state.past);
 $("print").onclick = () => window.print();
-$("realise").onclick = realise;
 $("download").onclick = download;
 $("play").onclick = togglePlay;
 $("noise").onchange = updateSound;
@@ -552,8 +645,9 @@ function dragCeiling(event) {
   showOutputs();
   redesign();
 }
-addEventListener("resize", showDesign);
-matchMedia("(prefers-color-scheme: dark)").addEventListener("change", showDesign);
+function redraw() { showDesign(); drawPaths(); }
+addEventListener("resize", redraw);
+matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => { forgetColors(); redraw(); });
 restore(Object.fromEntries(new URLSearchParams(location.hash.slice(1))));
 remember();
 

@@ -1,6 +1,15 @@
 // Line plots and bars on a canvas, in the page's colours, with a logarithmic or linear axis.
 
-const color = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+const colors = new Map(); // asking for a style makes the browser compute all of them
+
+function color(name) {
+  if (!colors.has(name)) colors.set(name, getComputedStyle(document.documentElement).getPropertyValue(name).trim());
+  return colors.get(name);
+}
+
+// When the theme changes.
+export function forgetColors() { colors.clear(); }
+
 const MARGIN = { left: 44, right: 10, top: 8, bottom: 26 };
 
 function scaleOf(canvas, { x, y, isLog }) {
@@ -18,10 +27,10 @@ function scaleOf(canvas, { x, y, isLog }) {
 export function draw(canvas, options, { lines = [], bars = [] }) {
   const ratio = window.devicePixelRatio || 1, scale = scaleOf(canvas, options);
   if (!scale.width) return scale;
-  canvas.width = scale.width * ratio;
-  canvas.height = scale.height * ratio;
-  const pen = canvas.getContext("2d");
-  pen.scale(ratio, ratio);
+  const pen = canvas.getContext("2d"), size = [Math.round(scale.width * ratio), Math.round(scale.height * ratio)];
+  if (canvas.width !== size[0] || canvas.height !== size[1]) [canvas.width, canvas.height] = size;
+  pen.setTransform(ratio, 0, 0, ratio, 0, 0);
+  pen.clearRect(0, 0, scale.width, scale.height);
   pen.font = "11px system-ui, sans-serif";
   pen.lineWidth = 1;
   pen.strokeStyle = color("--line");
@@ -64,10 +73,18 @@ export function draw(canvas, options, { lines = [], bars = [] }) {
   pen.restore();
   pen.setLineDash([]);
   pen.textAlign = "left";
-  lines.filter((line) => line.name).forEach((line, i) => {
+  let left = MARGIN.left + 6, down = MARGIN.top + 12;
+  for (const line of lines.filter((each) => each.name)) {
+    const text = `${line.dash ? "\u2504" : "\u2014"} ${line.name}`, width = pen.measureText(text).width;
+    if (left + width > scale.width - MARGIN.right && left > MARGIN.left + 6) { left = MARGIN.left + 6; down += 13; }
+    pen.globalAlpha = 0.75;
+    pen.fillStyle = color("--paper");
+    pen.fillRect(left - 2, down - 10, width + 4, 13);
+    pen.globalAlpha = 1;
     pen.fillStyle = color(line.color);
-    pen.fillText(`${"\u2014"} ${line.name}`, MARGIN.left + 6 + 120 * (i % 4), MARGIN.top + 12 + 13 * Math.floor(i / 4));
-  });
+    pen.fillText(text, left, down);
+    left += width + 16;
+  }
   return scale;
 }
 

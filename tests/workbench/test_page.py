@@ -11,6 +11,7 @@ import subprocess
 import sys
 import time
 import urllib.request
+from base64 import b64decode
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -29,6 +30,7 @@ OPTIONS = (
     *("--disable-component-update", "--disable-sync", "--autoplay-policy=no-user-gesture-required"),
 )
 PATIENCE_MS = 60_000
+PATHS = ("primary", "secondary")
 
 
 @pytest.fixture(scope="module")
@@ -117,6 +119,26 @@ def test_sliders_redesign_and_undo_takes_it_back(page: Any):
     assert page.input_value("#ceiling") == "30"
 
 
+@pytest.mark.parametrize("is_joint", [False, True])
+def test_the_filter_is_the_one_that_other_clients_get(page: Any, url: str, is_joint: bool):
+    with_example(page)
+    if is_joint:
+        page.check("#joint")
+        wait_for(page, "#figures", "right ear:")
+    wait_until_drawn(page)
+    ears = [
+        {
+            name: {"impulse_response": np.frombuffer(b64decode(ear[name]["float32"]), "<f4").tolist()}
+            for name in PATHS
+        }
+        for ear in json.loads(urllib.request.urlopen(f"{url}workbench/example.json").read()).values()
+    ]
+    body = {"sample_rate": 48_000} | ({"conditions": ears} if is_joint else ears[0])
+    asked = urllib.request.Request(f"{url}refine", json.dumps(body).encode(), {"Content-Type": "application/json"})
+    expected = json.loads(urllib.request.urlopen(asked).read())["fir"]
+    np.testing.assert_array_equal(page.evaluate("window.workbench.state.design.fir"), expected)
+
+
 def test_what_is_heard_is_what_is_drawn(page: Any):
     with_example(page)
     heard = {
@@ -163,8 +185,9 @@ def test_designs_are_kept_exported_and_restored(page: Any, tmp_path: Path):
     with_example(page)
     page.click("#keep")
     wait_for(page, "#kept", "prime k=3")
+    wait_for(page, "#realised", "8 sections")
     slide(page, "sections", 4)
-    wait_for(page, "#realised", "dB less than the taps")
+    wait_for(page, "#realised", "4 sections")
     with page.expect_download() as started:
         page.click("#download")
     started.value.save_as(tmp_path / "filter.h")
