@@ -49,83 +49,73 @@ class Settings(BaseSettings):
     port: int = Field(8000, ge=0, le=65_535)
     """Port to listen on; 0 chooses a free one."""
     uds: Path | None = None
-    """Unix socket to listen on instead of host and port; access to its folder gives access to the service."""
+    """Unix socket to listen on instead; access to its folder gives access to the service."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
-    """Processor that designs filters; auto uses a GPU if there is one."""
+    """Processor that designs filters; auto: a GPU if there is one."""
     kernels: Literal["on", "off"] = "on"
-    """on: a GPU uses the Triton kernels if they pass a check when a model is loaded; off: it uses torch operators
-    only."""
+    """on: a GPU uses Triton kernels if they pass a check when a model is loaded; off: torch operators."""
     store: str | Path | None = None
-    """Folder or URL (s3://bucket/models) of published checkpoints, in addition to the bundled ones; default: the
-    model store's own folder."""
+    """Folder or URL (s3://bucket/models) of checkpoints besides the bundled ones; default: the store's own."""
     store_cache: Path = Path("~/.cache/prime-anc")
-    """Local folder for copies of the checkpoints of a store URL."""
+    """Folder for copies from a store URL."""
     model: str = "default"
-    """Default model (name, name@version or alias): loaded at startup, used by requests that name no model."""
+    """Default model (name, name@version or alias), loaded at startup."""
     threads: int | None = Field(None, ge=1, le=1024)
-    """Design threads on a CPU; each designs one filter at a time. Default: the number of physical cores available
-    to the process. More threads than logical processors are not started."""
+    """Design threads on a CPU, each with one filter at a time; default: one per physical core; at most one per
+    logical processor."""
     fallback_below_db: float = float("inf")
-    """Predicted noise reduction in dB below which the generator's filter is compared with the Wiener filter for the
-    same paths. inf: always; a comparison takes two to five milliseconds on a CPU."""
+    """Predicted noise reduction in dB below which the generator's filter is compared with the Wiener filter; inf:
+    always, for 2 to 5 ms on a CPU."""
     fallback_margin_db: float = Field(0.5, ge=0)
-    """The Wiener filter replaces the generator's if its predicted noise reduction is higher by more than this,
-    dB."""
+    """dB by which the Wiener filter must be predicted better to replace the generator's."""
     deadline_ms: float = Field(2000.0, ge=MIN_DEADLINE_MS, le=MAX_DEADLINE_MS)
-    """Deadline in milliseconds of requests without X-Deadline-Ms. If there is not enough time for all updates,
-    fewer are applied; if there is not enough for any filter, the request is refused at once."""
+    """Deadline in milliseconds of requests without X-Deadline-Ms."""
     calibration_deadline_ms: float = Field(30_000.0, ge=MIN_DEADLINE_MS, le=MAX_DEADLINE_MS)
-    """Deadline in milliseconds of calibrations without X-Deadline-Ms, including the time to receive the body."""
+    """The same for requests with recordings; includes receiving the body."""
     max_resident_models: int = Field(4, ge=2, le=1000)
-    """Models kept in memory, including the default model; the least recently used one is unloaded first."""
+    """Models in memory, the default one included; the least recently used is unloaded first."""
     max_body_bytes: int = Field(12 * 2**20, ge=1024)
-    """Largest request body. A request with all fields on the 65,536-point grid is about 5 MB of JSON; sixteen
-    calibration answers sent as items are 11 MB."""
+    """Largest request body; sixteen calibration answers sent as items are 11 MB."""
     max_calibration_bytes: int = Field(64 * 2**20, ge=1024)
-    """Largest calibration body. Sixteen takes of four seconds are 25 MB of float32, or 33 MB in base64."""
+    """Largest body with recordings; sixteen takes of four seconds are 33 MB in base64."""
     max_header_bytes: int = Field(16_384, ge=512)
     """Largest request head."""
     api_keys: tuple[KeyDigest, ...] = ()
-    """SHA-256 digests (hexadecimal) of the API keys that may request designs. If none are set, no key is needed."""
+    """SHA-256 digests (hexadecimal) of API keys; none: no key is needed."""
     management_keys: tuple[KeyDigest, ...] = ()
-    """SHA-256 digests of the keys that may load and unload models. If none are set, only the management listener
-    accepts such requests."""
+    """Digests of keys that may load and unload models; none: only the management listener may."""
     api_keys_file: Path | None = None
-    """File with further API keys, one `name:sha256` per line; read again when it changes."""
+    """File with further API keys, one `name:sha256` per line."""
     management_keys_file: Path | None = None
     """File with further management keys, in the same format."""
     management_host: str = "127.0.0.1"
     """Address of the management listener."""
     management_port: int | None = Field(None, ge=0, le=65_535)
-    """Port of a separate listener for metrics and model management; the main listener then does not answer these.
-    Default: one listener answers everything."""
+    """Port of a separate listener for metrics and model management, which the main one then does not answer."""
     quota_per_s: float | None = Field(None, gt=0, le=1e6)
-    """Sustained requests per second and API key. Each item of a request counts, and so do requests to /models.
-    Default: no limit. Needs API keys."""
+    """Requests per second and API key; each item counts. Default: no limit."""
     quota_burst: int = Field(20, ge=1, le=1_000_000)
-    """Requests that one API key may send in a burst."""
+    """Requests that a key may send in a burst."""
     receive_timeout_s: float = Field(10.0, gt=0, le=3600)
     """Seconds allowed for receiving a request's head, and again for its body."""
     max_connections: int = Field(4096, ge=1, le=1_000_000)
-    """Largest number of open connections; further ones are answered with 503 and closed."""
+    """Open connections; further ones get 503."""
     keep_alive_s: int = Field(30, ge=1)
     """Seconds after which an idle connection is closed."""
     ready_budget_ms: float = Field(1000.0, gt=0)
-    """Time limit of the golden design in milliseconds; a service that takes longer is not ready."""
+    """Milliseconds for the golden design; a slower service is not ready."""
     recheck_s: float = Field(15.0, gt=0)
     """Seconds between checks of the golden design."""
     drain_s: float = Field(0.0, ge=0)
     """Seconds after SIGTERM during which the service reports not ready but still accepts requests."""
     shutdown_s: int = Field(math.ceil(MAX_DEADLINE_MS / 1e3), ge=0)
-    """Seconds that accepted requests get to finish at shutdown; default: the longest deadline a request may
-    have."""
+    """Seconds that accepted requests get to finish at shutdown."""
     log_format: Literal["text", "json"] = "text"
     """Format of log lines; json includes the trace id of the request."""
     otlp_endpoint: str | None = None
-    """URL of an OpenTelemetry collector (http://host:4318/v1/traces), which receives a span per request and
-    stage."""
+    """URL of an OpenTelemetry collector (http://host:4318/v1/traces)."""
     commit: str = ""
-    """Commit of this build, shown in the metrics; set in container images."""
+    """Commit of this build, shown in the metrics."""
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     """Lowest severity that is logged."""
 
