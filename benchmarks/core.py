@@ -61,6 +61,18 @@ def run(options: argparse.Namespace) -> None:
         backends["reference"] = create_backend("reference", parameters)
     if options.prime:
         backends[f"{device}, prime untrained"] = create_backend(device, untrained(parameters, "prime"))
+    rows: list[Row] = []
+    settings = {"rounds": n_rounds, "model": str(store.resolve(options.model))}
+    if options.baseline:
+        settings["baseline"] = machine.commit(options.baseline)
+    file = results.folder_for(options.out, described) / "core.json"
+
+    def add(found: list[Row]) -> None:
+        """Print the rows, and write them with those before: an interrupted run keeps what it has measured."""
+        show(found)
+        rows.extend(found)
+        results.write(file, "core", described, settings, rows, data=ears.data)
+
     with ExitStack() as closing:
         contenders: dict[str, Turn] = {SOLVER: ToeplitzSolver(ears)}
         quality: dict[str, dict[str, float]] = {}
@@ -74,20 +86,14 @@ def run(options: argparse.Namespace) -> None:
             closing.callback(baseline.close)
             contenders |= {f"baseline k={k}": partial(baseline.design, n_updates=k) for k in N_UPDATES}
         take_turns(contenders, 1 if options.quick else WARM_UP_ROUNDS)
-        rows = summarised(take_turns(contenders, n_rounds), quality, 1)
+        add(summarised(take_turns(contenders, n_rounds), quality, 1))
     for name, backend in backends.items():
         if not backend.is_thread_safe:  # then batches are what several requests at once become
             batch = {f"{name} k={k}": BackendDesigner(backend, ears, k, backend.max_batch) for k in N_UPDATES}
             take_turns(batch, 1)
             found = take_turns(batch, max(2, n_rounds // LARGE_BATCH_SHARE))
-            rows += summarised(found, quality, backend.max_batch)
-    rows += [throughput(backends[device], ears, n, n_rounds) for n in sorted({1, described["cores"]})]
-    show(rows)
-    settings = {"rounds": n_rounds, "model": str(store.resolve(options.model))}
-    if options.baseline:
-        settings["baseline"] = machine.commit(options.baseline)
-    file = results.folder_for(options.out, described) / "core.json"
-    results.write(file, "core", described, settings, rows, data=ears.data)
+            add(summarised(found, quality, backend.max_batch))
+    add([throughput(backends[device], ears, n, n_rounds) for n in sorted({1, described["cores"]})])
 
 
 def summarised(

@@ -89,6 +89,7 @@ class Engine:
             refresh,
             kernels=kernels,
         )
+        self.models.on_device_lost = self._lose_device
         backend = backend_class(device)
         n_workers, max_batch = (n_threads, 1) if backend.is_thread_safe else (1, backend.max_batch)
         self._queue = JobQueue(n_workers, max_batch)
@@ -109,8 +110,7 @@ class Engine:
         self.on_batch: Callable[[int], None] = lambda n_ears: None
         """Called in a worker with the number of ears of each finished batch."""
         self.on_device_lost: Callable[[], None] = lambda: os.kill(os.getpid(), signal.SIGTERM)
-        """Called in the worker. The default ends the process with SIGTERM, so that its supervisor starts a new
-        one."""
+        """Called once, in any thread. By default SIGTERM to this process, which its supervisor restarts."""
 
     @property
     def ready(self) -> bool:
@@ -255,6 +255,13 @@ class Engine:
         if not self.live:
             raise Refused("not-ready", "the GPU of this replica has failed; send requests to another replica")
 
+    def _lose_device(self, error: DeviceLost) -> None:
+        """Called in a worker, or in the event loop where loading a model has failed."""
+        if self.live:
+            self.live = False
+            logger.critical("The GPU has failed; this process ends for its supervisor to restart it: %s", error)
+            self.on_device_lost()
+
     def _work(self) -> None:
         """Main loop of a worker thread."""
         with suppress(OSError, AttributeError):  # where a thread has no niceness of its own
@@ -269,12 +276,7 @@ class Engine:
                 answers = Refused(
                     "not-ready", "the GPU of this replica has failed; send requests to another replica"
                 )
-                if self.live:
-                    self.live = False
-                    logger.critical(
-                        "The GPU has failed; this process ends so that its supervisor can restart it: %s", error
-                    )
-                    self.on_device_lost()
+                self._lose_device(error)
             except Exception as error:
                 answers = error
             self._queue.done(batch, _refine_s(answers))

@@ -23,6 +23,7 @@ from service.engine.resident_model import ResidentModel
 from service.engine.types import Disconnected, Refused
 from service.engine.waiting import done_in_time
 from service.engine.wiener_fallback import WienerFallback
+from synthesis.errors import DeviceLost
 
 logger = logging.getLogger(__name__)
 
@@ -61,6 +62,8 @@ class ResidentModels:
         self.last_load_s = 0.0
         self.default_failed = False
         """Whether the default model could not be loaded and none is in its place."""
+        self.on_device_lost: Callable[[DeviceLost], None] = lambda error: None
+        """Called in the event loop if the GPU fails while a model is loaded."""
         self._max_resident = max_resident
         self._models: OrderedDict[ModelVersion, ResidentModel] = OrderedDict()  # the least recently used first
         self._versions: dict[str, ModelVersion] = {}  # by reference, also of models that were unloaded to make room
@@ -283,6 +286,8 @@ class ResidentModels:
         try:
             model, spent_s = await asyncio.get_running_loop().run_in_executor(self._loader, load)
         except Exception as error:
+            if isinstance(error, DeviceLost):
+                self.on_device_lost(error)
             self._refused.add(version)
             raise self._failure(str(version), error) from error
         finally:

@@ -220,6 +220,23 @@ async def test_the_time_of_every_design_is_known_before_anybody_asks(store_folde
         assert not engine.ready
 
 
+async def test_a_gpu_that_fails_while_a_model_is_loaded_ends_the_process(
+    store_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise DeviceLost("an illegal memory access was encountered")
+
+    monkeypatch.setattr(ResidentModel, "load", fail)
+    engine = Engine(ModelStore(store_folder, include_bundled=False), models.DEVICE, default_model="ears")
+    ended: list[bool] = []
+    engine.on_device_lost = lambda: ended.append(True)
+    engine.start()
+    await engine.started()
+    await engine.close()
+    assert ended == [True]
+    assert not engine.live
+
+
 async def test_nothing_is_designed_before_it_is_ready(store_folder: Path) -> None:
     engine = Engine(ModelStore(store_folder, include_bundled=False), models.DEVICE, default_model="ears")
     with pytest.raises(Refused) as refused:
