@@ -25,8 +25,9 @@ UNHEARD = 3e-4
 """Of the power to be expected: -35 dB. At -30 dB a notch of a measured ear counts; at -40 dB single recordings lose
 0.1 dB."""
 
-MIN_WIDTH_BINS = 8
-"""Of the coarse grid, 190 Hz: less is a notch."""
+MIN_WIDTH_BINS = 16
+"""Of the coarse grid, 375 Hz: less is a notch. An ear with the earphone pressed to it has one of 190 Hz. Gaps of
+single recordings are wider: between 190 and 750 Hz this width changes their mean noise reduction by 0.01 dB."""
 
 _COARSE = 2048
 _AUDIBLE_BINS = round(20_000 * _COARSE / SAMPLE_RATE_HZ)
