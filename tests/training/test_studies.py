@@ -13,10 +13,12 @@ from studies.ceiling import __main__ as ceiling
 from studies.correction import __main__ as correction
 from studies.limit import __main__ as limit
 from studies.mistakes import __main__ as mistakes
+from studies.population import __main__ as population
 from studies.resemblance import __main__ as resemblance
 from studies.sharing import __main__ as sharing
 from studies.wearing import __main__ as wearing
-from training.datasets.noise import read_noise, simulated_noise
+from synthesis.realisation.realise import Target
+from training.datasets.noise import read_noise, reference_psd, simulated_noise
 from training.datasets.pandar import read_pandar
 from training.datasets.simulated import simulate_listeners
 from training.measurements import Measurements
@@ -214,3 +216,14 @@ def test_mistakes_are_found_and_counted(tmp_path):
     for endpoint, mistake in (("calibrate", "inverted"), ("refine", "paths swapped"), ("calibrate", "clipped")):
         assert rows.n_found[endpoint, mistake] == 1
     assert rows.n_found["refine", "both times -1e-3"] == rows.n_found["refine", "right"]
+
+
+def test_nothing_for_everybody_is_as_good_as_a_design_for_the_ear(monkeypatch):
+    monkeypatch.setattr(population, "FORMS", {"3 sections": Target(n_sections=3), "64 taps": Target("fir", 64)})
+    pairs = simulate_listeners(4).pairs
+    rows = pd.DataFrame(population.study(pairs, reference_psd(simulated_noise()), 1))
+    assert len(rows) == 2 * 3 * len(rows[["listener", "ear"]].drop_duplicates())
+    means = population.summary(rows).noise_reduction_db
+    for form in population.FORMS:
+        assert means[form, "each ear"] > means[form, "everybody jointly"]
+        assert means[form, "each ear"] > means[form, "mean paths"]

@@ -1,0 +1,1 @@
+"""What one controller for everybody loses against a design for each listener."""
