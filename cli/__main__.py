@@ -410,7 +410,8 @@ def targets(as_json: bool) -> None:
 @click.option("--url", envvar="PRIME_URL")
 @click.option("--key", envvar="PRIME_API_KEY")
 def report(paths: Json, options: Json, k: int, output: Path, url: str | None, key: str | None) -> None:
-    """One page with plots: paths, noise reduction beside the Wiener filter's, |W|, latency, and realisations."""
+    """One page with plots: noise reduction beside the Wiener filter's and in each of several measurements, |W|,
+    latency, the loop through a feedback path, and realisations."""
     from cli.report import compose
 
     with connect(url, key) as service:

@@ -163,6 +163,18 @@ def test_a_report_holds_its_plots(folder: Path, tmp_path: Path):
     assert "2048 taps, q1.15" in text
 
 
+def test_a_report_of_several_measurements_has_each_and_the_loop(folder: Path, tmp_path: Path):
+    loose = dict(np.load(folder / "ear.npz")) | {"feedback": np.r_[np.zeros(5), 0.05]}
+    np.savez(tmp_path / "loose.npz", **loose)
+    ears = folder / "ear.npz", tmp_path / "loose.npz"
+    result = run("report", *ears, "-k", 0, "-o", tmp_path / "report.html")
+    assert result.exit_code == 0, result.output
+    text = (tmp_path / "report.html").read_text()
+    assert "<td>loose</td>" in text
+    assert "gain margin" in text
+    assert "2048 taps, q1.15" in text
+
+
 def test_help_names_every_command():
     result = run("--help")
     for name in ("serve", "calibrate", "design", "evaluate", "latency", "verify", "export", "report", "models"):
