@@ -19,7 +19,7 @@ import numpy as np
 from model_store.store import BUNDLED_ROOT, ModelStore
 from synthesis.path_prior import PathDistribution
 from training.datasets.noise import simulated_noise
-from training.datasets.path_pairs import Ear, PathPair
+from training.datasets.path_pairs import EarSide, PathPair
 from training.simulated_calibration import simulate_calibration
 
 FOLDER = Path(__file__).resolve().parent
@@ -35,7 +35,7 @@ def main() -> None:
     prior = ModelStore(BUNDLED_ROOT, include_bundled=False).load("default").parameters.path_prior
     assert prior is not None
     random = np.random.default_rng(SEED)
-    sides: tuple[Ear, ...] = ("left", "right")
+    sides: tuple[EarSide, ...] = ("left", "right")
     pairs = [
         PathPair(
             "example", side, "original", "normal", drawn(prior.primary, random), drawn(prior.secondary, random)

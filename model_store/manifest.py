@@ -146,7 +146,7 @@ class Manifest(_Frozen):
     @model_validator(mode="after")
     def _check(self) -> Self:
         if len(set(self.support)) < len(self.support):
-            raise ValueError("support: found a listener twice, expected each once")
+            raise ValueError("support: a listener is named twice; name each once")
         if self.split is None and self.scores.held_out:
             raise ValueError(
                 "scores.held_out: found figures for a model trained on every listener (split is null), "

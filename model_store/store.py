@@ -100,7 +100,7 @@ class ModelStore:
         """
         check_name(name)
         if name in self._read_aliases():
-            raise InvalidName(f"model name: found {name!r}, which is an alias, expected a name that is free")
+            raise InvalidName(f"model name: {name!r} is an alias; choose a name that is free")
         arrays = checkpoint.array_files()
         try:
             draft = _checked_manifest(name, checkpoint, arrays, created or datetime.now(UTC))
@@ -138,7 +138,9 @@ class ModelStore:
         taken = [version for layer in self._layers for version in versions_in(layer, name)]
         version = max(taken, default=0) + 1
         if version > MAX_VERSION:
-            raise PublishFailed(f"{name}: found version {MAX_VERSION}, expected a number below")
+            raise PublishFailed(
+                f"{name}: version {MAX_VERSION} is published, the last there can be; use another name"
+            )
         return version
 
     # ----- finding --------------------------------------------------------------------------------------------
@@ -186,7 +188,7 @@ class ModelStore:
         root itself, as ``aliases.json`` and ``store``."""
         faults = {place: str(each) for place, each in self._all_versions().items() if isinstance(each, Exception)}
         if os.path.lexists(self.root) and not self.root.is_dir():
-            faults["store"] = "store: found no folder, expected one; no model can be published into it"
+            faults["store"] = "store: this is not a folder; no model can be published into it"
         try:
             self._read_aliases()
         except CorruptStore as error:
@@ -232,7 +234,7 @@ class ModelStore:
             if versions and wanted.version in (None, *versions):
                 return layer, wanted.name, wanted.version or versions[-1]
         known = ", ".join(sorted({name for layer in self._layers for name in names_in(layer)})) or "none"
-        raise UnknownModel(f"model: found no {str(wanted)!r}, expected a version of one of: {known}")
+        raise UnknownModel(f"model: there is no {str(wanted)!r}; there are versions of: {known}")
 
     # ----- aliases --------------------------------------------------------------------------------------------
 
@@ -267,11 +269,9 @@ class ModelStore:
         target = parse_reference(reference)
         with self._writing_aliases(alias) as aliases:
             if versions_in(self.root, alias):
-                raise InvalidName(f"alias: found {alias!r}, which is a model's name, expected a name that is free")
+                raise InvalidName(f"alias: {alias!r} is a model's name; choose a name that is free")
             if target.version is None and target.name in aliases:
-                raise InvalidName(
-                    f"alias target: found {reference!r}, itself an alias, expected a model or a version"
-                )
+                raise InvalidName(f"alias target: {reference!r} is itself an alias; give a model or a version")
             _, name, version = self._find_model(target)
             resolved = self.resolve(f"{name}@{version}")
             aliases[alias] = str(target)
@@ -282,7 +282,7 @@ class ModelStore:
         with self._writing_aliases(alias) as aliases:
             if alias not in aliases:
                 known = ", ".join(sorted(aliases)) or "none"
-                raise UnknownModel(f"alias: found no {alias!r}, expected one of: {known}")
+                raise UnknownModel(f"alias: there is no {alias!r}; there are: {known}")
             del aliases[alias]
 
     @contextmanager

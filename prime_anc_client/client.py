@@ -74,8 +74,18 @@ class Item:
     max_gain_db: Ceiling | None = None
 
 
+class DesignOptions(TypedDict, total=False):
+    """Further arguments of `Client.synthesize`, `refine` and `refine_conditions`, which `synthesize` explains."""
+
+    reference_psd: ArrayLike | None
+    model: str | None
+    method: str
+    sign: Sign | None
+    max_gain_db: Ceiling | None
+
+
 class FilterOptions(TypedDict, total=False):
-    """Further arguments of `Client.evaluate`, `verify` and `export`: those of `Client.synthesize`. sign: default:
+    """Further arguments of `Client.evaluate` and `verify`: those of `Client.synthesize`. sign: default:
     the design's or the calibration's, else `minus`."""
 
     coherence: ArrayLike | None
@@ -83,6 +93,12 @@ class FilterOptions(TypedDict, total=False):
     model: str | None
     sign: Sign | None
     deadline_ms: float | None
+
+
+class ExportOptions(FilterOptions, total=False):
+    """Further arguments of `Client.export`. max_gain_db: ceiling on |W| of what is designed anew."""
+
+    max_gain_db: float | None
 
 
 class Client:
@@ -148,12 +164,8 @@ class Client:
         secondary: ArrayLike | None = None,
         *,
         coherence: ArrayLike | None = None,
-        reference_psd: ArrayLike | None = None,
-        model: str | None = None,
-        method: str = "prime",
-        sign: Sign | None = None,
-        max_gain_db: Ceiling | None = None,
         deadline_ms: float | None = None,
+        **options: Unpack[DesignOptions],
     ) -> Design:
         """Design a filter without updates.
 
@@ -166,8 +178,7 @@ class Client:
         which the answer is no longer needed.
         Raises ValueError for arrays of a wrong shape, and ClientError.
         """
-        item = Item(primary, secondary, coherence, reference_psd, model, method, sign, max_gain_db)
-        return self._design("/synthesize", item, {}, deadline_ms)
+        return self._design("/synthesize", Item(primary, secondary, coherence, **options), {}, deadline_ms)
 
     def refine(
         self,
@@ -177,19 +188,15 @@ class Client:
         k: int = 3,
         profile: str = "fast",
         coherence: ArrayLike | None = None,
-        reference_psd: ArrayLike | None = None,
-        model: str | None = None,
-        method: str = "prime",
-        sign: Sign | None = None,
-        max_gain_db: Ceiling | None = None,
         deadline_ms: float | None = None,
+        **options: Unpack[DesignOptions],
     ) -> Design:
         """The same with up to `k` Gauss-Newton updates, 0 to 8.
 
         profile: `fine` uses a finer frequency grid than `fast`; the service chooses it by itself for responses of
         more than 8192 samples and spectra of more than 4097 bins.
         """
-        item = Item(primary, secondary, coherence, reference_psd, model, method, sign, max_gain_db)
+        item = Item(primary, secondary, coherence, **options)
         return self._design("/refine", item, _present(k=k, profile=profile), deadline_ms)
 
     def refine_conditions(
@@ -202,12 +209,8 @@ class Client:
         latency_samples: float = 0.0,
         min_gain_margin_db: float | None = None,
         min_phase_margin_deg: float | None = None,
-        reference_psd: ArrayLike | None = None,
-        model: str | None = None,
-        method: str = "prime",
-        sign: Sign | None = None,
-        max_gain_db: Ceiling | None = None,
         deadline_ms: float | None = None,
+        **options: Unpack[DesignOptions],
     ) -> Design:
         """One filter for 1 to 16 conditions, with what it does in each.
 
@@ -216,7 +219,7 @@ class Client:
         paths; default 6 dB and 30 degrees. sign: default: that of the calibrations, else `minus`. The other
         arguments are those of `refine`. Raises ValueError for arrays of a wrong shape, and ClientError.
         """
-        paths = [_paths_of(Item(each.primary, each.secondary, each.coherence, sign=sign)) for each in conditions]
+        paths = [_paths_of(Item(each.primary, each.secondary, each.coherence, **options)) for each in conditions]
         signs = {each.sign for each in paths}
         if len(signs) > 1:
             raise ValueError("conditions: calibrations of both signs; give `sign`, or calibrate with one")
@@ -226,17 +229,17 @@ class Client:
         ]
         body = joint_document(
             documents,
-            reference_psd,
-            max_gain_db,
+            options.get("reference_psd"),
+            options.get("max_gain_db"),
             latency_samples=latency_samples,
             min_gain_margin_db=min_gain_margin_db,
             min_phase_margin_deg=min_phase_margin_deg,
-            model=model,
-            method=method,
+            model=options.get("model"),
+            method=options.get("method"),
             sign=next(iter(signs), "minus"),
         )
-        options = _present(k=k, profile=profile, leave_one_out="true" if leave_one_out else None)
-        return _parse(answers.read_design, self._post_json("/refine", body, deadline_ms, options))
+        updates = _present(k=k, profile=profile, leave_one_out="true" if leave_one_out else None)
+        return _parse(answers.read_design, self._post_json("/refine", body, deadline_ms, updates))
 
     def synthesize_items(
         self, items: Sequence[Item], *, deadline_ms: float | None = None
@@ -322,8 +325,7 @@ class Client:
         secondary: ArrayLike | None = None,
         *,
         file: None = None,
-        max_gain_db: float | None = None,
-        **options: Unpack[FilterOptions],
+        **options: Unpack[ExportOptions],
     ) -> Realisation: ...
 
     @overload
@@ -335,8 +337,7 @@ class Client:
         secondary: ArrayLike | None = None,
         *,
         file: FileKind,
-        max_gain_db: float | None = None,
-        **options: Unpack[FilterOptions],
+        **options: Unpack[ExportOptions],
     ) -> bytes: ...
 
     def export(
@@ -347,17 +348,16 @@ class Client:
         secondary: ArrayLike | None = None,
         *,
         file: FileKind | None = None,
-        max_gain_db: float | None = None,
-        **options: Unpack[FilterOptions],
+        **options: Unpack[ExportOptions],
     ) -> Realisation | bytes:
         """A filter as hardware runs it: its coefficients, or, with `file`, the bytes of that file.
 
         target: {"form": "sos", "n_sections": 6, "sample_rate": 48000, "number_format": "q1.23"} or {"form": "fir",
-        "n_taps": 512, ..}; each may be left out. max_gain_db: ceiling on |W| of what is designed anew. The rest is
-        as in `evaluate`.
+        "n_taps": 512, ..}; each may be left out. The rest is as in `evaluate`.
         """
-        body = _filter_document(taps, primary, secondary, options) | {"target": dict(target)}
-        body |= {name: each for name, each in (("file", file), ("max_gain_db", max_gain_db)) if each is not None}
+        asked = {"target": dict(target), "file": file, "max_gain_db": options.pop("max_gain_db", None)}
+        body = _filter_document(taps, primary, secondary, options)
+        body |= {name: each for name, each in asked.items() if each is not None}
         answer = self._post_json("/export", body, options.get("deadline_ms"), accept="*/*")
         return _parse(answers.read_realisation, answer) if file is None else answer.content
 

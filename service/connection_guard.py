@@ -3,8 +3,8 @@
 A `ConnectionGuard` stands between the socket and uvicorn's protocol. It buffers a request's head until it is
 complete, so that an endless one takes no more memory than its limit, and passes uvicorn unambiguous framing: one
 head with at most one Content-Length, then as many bytes. A design that cannot be made in time is refused by its
-head, and its body is discarded. Chunked bodies (RFC 9112, 7.1) are not
-accepted, so `Transfer-Encoding` is refused in the head, and endless trailers are never read.
+head, and its body is discarded. Chunked bodies (RFC 9112, 7.1) are not accepted, so `Transfer-Encoding` is refused
+in the head, and endless trailers are never read.
 """
 
 from __future__ import annotations
@@ -14,12 +14,17 @@ import logging
 import re
 from collections import deque
 from collections.abc import Callable
+from time import perf_counter
 from typing import Any
 
+from starlette.requests import Request
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
-from service.admission.admission import MANAGEMENT
-from service.errors import Problem
+from service.admission.admission import MANAGEMENT, Gate
+from service.api.context import Service, server_timing
+from service.api.routes import ROUTES
+from service.engine.types import Refused
+from service.errors import Problem, to_problem
 from service.settings import Settings
 
 LINGER_S = 1.0
@@ -280,6 +285,49 @@ def _framed(head: bytes) -> tuple[bytes, int]:
     if len(lengths) > 1 or not lengths[0].isdigit() or len(lengths[0]) > 18:
         raise _MALFORMED
     return head, int(lengths[0])
+
+
+class LoadShedder:
+    """Refuses designs by their heads while the engine has too much to do, in less than half the time that uvicorn
+    and the routes would take.
+
+    All other errors of a request are left to the application.
+    """
+
+    def __init__(self, service: Service) -> None:
+        """service: its engine decides, its admission checks keys and deadlines."""
+        self._service = service
+        self._lines = {
+            f"{route.method} {route.path}".encode(): route.path for route in ROUTES if route.gate is Gate.DESIGN
+        }
+
+    def __call__(self, head: bytes) -> Problem | None:
+        """Why the request with this head is refused for load, if it is."""
+        began, service = perf_counter(), self._service
+        if not service.engine.is_busy or service.engine.readiness.draining:
+            return None
+        first, *lines = head[:-4].split(b"\r\n")
+        target, _, version = first.rpartition(b" ")
+        path = self._lines.get(target.partition(b"?")[0])
+        if path is None or version != b"HTTP/1.1":
+            return None
+        fields = [line.partition(b":") for line in lines]
+        headers = [(name.lower(), value.strip(b" \t")) for name, _, value in fields]
+        if any(name in (b"expect", b"connection") for name, _ in headers):
+            return None
+        try:
+            service.admission.reject_if_overloaded(Request({"type": "http", "headers": headers}), began)
+        except Problem:
+            return None
+        except Refused as refused:
+            problem = to_problem(refused)
+        else:
+            return None
+        assert problem is not None
+        service.metrics.count(path, "", problem.status, problem.code)
+        timing = {"Server-Timing": server_timing({"total": 1e3 * (perf_counter() - began)})}
+        problem.headers = {**(problem.headers or {}), **timing}
+        return problem
 
 
 def guarded(

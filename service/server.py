@@ -1,4 +1,4 @@
-"""The HTTP server: uvicorn with a management listener, reload, drain and load shedding."""
+"""The HTTP server: uvicorn with a management listener, reload and drain."""
 
 from __future__ import annotations
 
@@ -11,23 +11,18 @@ import socket
 import sys
 from contextlib import suppress
 from pathlib import Path
-from time import perf_counter
 from types import FrameType
 from typing import Any
 
 import uvicorn
 from fastapi import FastAPI
-from starlette.requests import Request
-from starlette.types import Receive, Scope, Send
 from uvicorn.config import STARTUP_FAILURE
 
-from service.admission.admission import MANAGEMENT, Gate
+from service.admission.admission import MANAGEMENT
 from service.api.context import Service
-from service.api.json_answers import server_timing
-from service.api.routes import ROUTES, ServiceRoute
-from service.connection_guard import guarded
-from service.engine.types import Refused
-from service.errors import Problem, to_problem
+from service.api.routes import DirectDispatch
+from service.connection_guard import LoadShedder, guarded
+from service.errors import Problem
 from service.settings import Settings
 
 logger = logging.getLogger(__name__)
@@ -128,72 +123,6 @@ def _why_not_listen(path: Path) -> str | None:
         asking.connect(str(path))
         return "another service answers there; stop it or choose another path"
     return None
-
-
-class DirectDispatch:
-    """Passes requests to fixed addresses directly to their routes, which answer errors themselves; all others go
-    through FastAPI's middleware and router, which take 0.2 ms."""
-
-    def __init__(self, app: FastAPI) -> None:
-        self._app = app
-        self._routes = {
-            (method, route.path): route.app
-            for route in app.router.routes
-            if isinstance(route, ServiceRoute) and not route.param_convertors
-            for method in route.methods or ()
-        }
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """The ASGI interface."""
-        found = self._routes.get((scope["method"], scope["path"])) if scope["type"] == "http" else None
-        if found is None:
-            await self._app(scope, receive, send)
-        else:
-            scope["app"] = self._app
-            await found(scope, receive, send)
-
-
-class LoadShedder:
-    """Refuses designs by their heads while the engine has too much to do, in less than half the time that uvicorn
-    and the routes would take.
-
-    All other errors of a request are left to the application.
-    """
-
-    def __init__(self, service: Service) -> None:
-        """service: its engine decides, its admission checks keys and deadlines."""
-        self._service = service
-        self._lines = {
-            f"{route.method} {route.path}".encode(): route.path for route in ROUTES if route.gate is Gate.DESIGN
-        }
-
-    def __call__(self, head: bytes) -> Problem | None:
-        """Why the request with this head is refused for load, if it is."""
-        began, service = perf_counter(), self._service
-        if not service.engine.is_busy or service.engine.readiness.draining:
-            return None
-        first, *lines = head[:-4].split(b"\r\n")
-        target, _, version = first.rpartition(b" ")
-        path = self._lines.get(target.partition(b"?")[0])
-        if path is None or version != b"HTTP/1.1":
-            return None
-        fields = [line.partition(b":") for line in lines]
-        headers = [(name.lower(), value.strip(b" \t")) for name, _, value in fields]
-        if any(name in (b"expect", b"connection") for name, _ in headers):
-            return None
-        try:
-            service.admission.reject_if_overloaded(Request({"type": "http", "headers": headers}), began)
-        except Problem:
-            return None
-        except Refused as refused:
-            problem = to_problem(refused)
-        else:
-            return None
-        assert problem is not None
-        service.metrics.count(path, "", problem.status, problem.code)
-        timing = {"Server-Timing": server_timing({"total": 1e3 * (perf_counter() - began)})}
-        problem.headers = {**(problem.headers or {}), **timing}
-        return problem
 
 
 def server(app: FastAPI, settings: Settings) -> uvicorn.Server:

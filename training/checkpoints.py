@@ -14,7 +14,7 @@ from synthesis.backends.reference import model_parameters
 from synthesis.generator import Generator
 from training.evaluation import Row
 from training.measurements import Measurements
-from training.methods import GENERATORS, Recipe
+from training.methods import GENERATORS, GeneratorSetup
 from training.report import COLUMNS, as_design, design_name, split_means
 from training.report.by_recording import BROAD_BAND
 from training.report.designs import own_profile
@@ -26,7 +26,7 @@ from training.tasks import Task
 def make_checkpoint(
     data: RunData,
     measurements: Measurements,
-    recipe: Recipe,
+    setup: GeneratorSetup,
     generator: Generator,
     support: tuple[str, ...],
     split: int | None,
@@ -49,7 +49,7 @@ def make_checkpoint(
         split=split,
         seed=seed,
         support=support,
-        training=data.configuration(recipe).model_dump(mode="json"),
+        training=data.configuration(setup).model_dump(mode="json"),
         data_fingerprint=dataset.fingerprint,
         support_traits=measurements.support_statistics(support),
         licence=dataset.licence,

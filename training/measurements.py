@@ -202,7 +202,7 @@ def priors_of_others(pairs: Sequence[PathPair]) -> dict[str, PathPrior]:
     for listener in dict.fromkeys(pair.listener for pair in pairs):
         prior = learn_prior([pair for pair in pairs if pair.listener != listener])
         if prior is None:
-            raise DatasetError(f"path prior: found no two ears beside {listener}'s, expected at least two")
+            raise DatasetError(f"path prior: without {listener} fewer than two ears are left")
         priors[listener] = prior
     return priors
 

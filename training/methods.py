@@ -34,7 +34,7 @@ from training.training_set import TrainingSet
 
 
 @dataclass(frozen=True)
-class Recipe:
+class GeneratorSetup:
     """A generator's training: the kind's own configuration but for what is named here."""
 
     kind: GeneratorKind
@@ -52,12 +52,12 @@ class Recipe:
         return load_config(self.kind, **{"interpolation": self.interpolation, **changes})
 
 
-GENERATORS: Mapping[str, Recipe] = {
-    "prime": Recipe("prime"),
-    "prime_no_interpolation": Recipe("prime", interpolation=False),
-    "prime-log": Recipe("prime-log"),
-    "prime-log_no_interpolation": Recipe("prime-log", interpolation=False),
-    "prime-log_minimum_phase": Recipe("prime-log", realisation="minimum_phase"),
+GENERATORS: Mapping[str, GeneratorSetup] = {
+    "prime": GeneratorSetup("prime"),
+    "prime_no_interpolation": GeneratorSetup("prime", interpolation=False),
+    "prime-log": GeneratorSetup("prime-log"),
+    "prime-log_no_interpolation": GeneratorSetup("prime-log", interpolation=False),
+    "prime-log_minimum_phase": GeneratorSetup("prime-log", realisation="minimum_phase"),
 }
 """Trained, scored and published by name."""
 
@@ -246,10 +246,10 @@ def chosen_methods(text: str) -> tuple[str, ...]:
     wanted: set[str] = set()
     for word in filter(None, (each.strip() for each in text.split(","))):
         if word not in NAMES and word not in GROUPS:
-            raise ValueError(f"--methods: found {word!r}, expected some of {', '.join((*GROUPS, *NAMES))}")
+            raise ValueError(f"--methods: {word!r} does not exist; use some of {', '.join((*GROUPS, *NAMES))}")
         wanted.update(GROUPS.get(word, (word,)))
     if not wanted:
-        raise ValueError(f"--methods: found none in {text!r}, expected some of {', '.join((*GROUPS, *NAMES))}")
+        raise ValueError(f"--methods: {text!r} names none; use some of {', '.join((*GROUPS, *NAMES))}")
     if any(name in FITTED and FITTED[name].needs_generator for name in wanted):
         wanted.add("prime")
     return tuple(name for name in NAMES if name in wanted)

@@ -56,7 +56,7 @@ class PackedRun(BaseModel):
     @classmethod
     def _are_tables(cls, rows: dict[str, dict[str, list[Any]]]) -> dict[str, dict[str, list[Any]]]:
         if not rows:
-            raise ValueError("found no rows, expected those of a method at least")
+            raise ValueError("there are no rows; a run has those of one method at least")
         for method, columns in rows.items():
             tasks = columns.get(TASK, [])
             if not tasks:

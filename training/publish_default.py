@@ -56,11 +56,11 @@ def publish(request: argparse.Namespace) -> None:
     record, _ = read_record(request.run / RECORD_FILE)
     data = RunData(as_options(request, record))
     if record != json.loads(json.dumps(data.settings())) or record["quick"]:
-        raise RunError(f"{request.run}: is a quick run, or one of other data or another recipe; finish a full one")
-    listeners, recipe = data.dataset.listeners, GENERATORS[GENERATOR]
+        raise RunError(f"{request.run}: is a quick run, or one of other data or another setup; finish a full one")
+    listeners, setup = data.dataset.listeners, GENERATORS[GENERATOR]
     measurements, name = data.measurements, f"{request.name}/seed{request.seed}"
-    generator = train_generator(data, measurements, recipe, listeners, 0, request.seed, name)
-    checkpoint = make_checkpoint(data, measurements, recipe, generator, listeners, None, request.seed)
+    generator = train_generator(data, measurements, setup, listeners, 0, request.seed, name)
+    checkpoint = make_checkpoint(data, measurements, setup, generator, listeners, None, request.seed)
     scores = Scores(
         split_models=held_out_tables(read_rows(request.run)),
         in_support=in_support(data, GeneratorDesign(GENERATOR, build_synthesizer(checkpoint.parameters))),

@@ -1,4 +1,4 @@
-"""What the tasks of a run share: options, data, splits, calibration, recipes. Nothing here trains or scores.
+"""What the tasks of a run share: options, data, splits, calibration, configurations. Nothing here trains or scores.
 
 Two protocols say what a split may know and what it is asked. `by-person`, the paper's: listeners are held out, and
 the ten noises calibrate, train and score. `by-recording`: half of the recordings are held out too; training, the
@@ -24,7 +24,7 @@ from training.datasets.noise import NoiseSet, read_noise, simulated_noise
 from training.datasets.path_pairs import DatasetKind
 from training.datasets.splits import Split, make_splits, with_recordings
 from training.measurements import Measurements, learn_prior, priors_of_others
-from training.methods import GENERATORS, Recipe
+from training.methods import GENERATORS, GeneratorSetup
 from training.probes import query_noises, query_probes, support_noises
 from training.run_folder import RunFolder, device_name
 from training.scoring import TimeDomainScore
@@ -183,21 +183,21 @@ class RunData:
             "quick": options.quick,
             "generators": {
                 name: {
-                    "layout": recipe.layout(self.dataset.n_fft).to_dict(),
-                    "training": self.configuration(recipe).model_dump(),
+                    "layout": setup.layout(self.dataset.n_fft).to_dict(),
+                    "training": self.configuration(setup).model_dump(),
                 }
-                for name, recipe in GENERATORS.items()
+                for name, setup in GENERATORS.items()
             },
         }
 
-    def configuration(self, recipe: Recipe) -> TrainingConfig:
-        """A recipe's training configuration with the command line's changes."""
+    def configuration(self, setup: GeneratorSetup) -> TrainingConfig:
+        """A generator's training configuration with the command line's changes."""
         options = self.options
-        return recipe.configuration(
+        return setup.configuration(
             window=options.window,
             regularisation=options.regularisation,
             calibration=options.calibration,
-            n_updates=options.updates or (QUICK_UPDATES[recipe.kind] if options.quick else None),
+            n_updates=options.updates or (QUICK_UPDATES[setup.kind] if options.quick else None),
             conditions="original" if options.conditions == "original" else None,
         )
 

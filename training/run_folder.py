@@ -168,7 +168,7 @@ def check_settings(where: str, found: dict[str, Any], asked: dict[str, Any]) -> 
 
 
 def _differences(found: dict[str, Any], asked: dict[str, Any], inside: str = "") -> Iterator[str]:
-    """What differs, each by its dotted name: a recipe is too long to be told whole."""
+    """What differs, each by its dotted name: a setup is too long to be told whole."""
     for key in sorted(found.keys() | asked.keys()):
         here, there = found.get(key), asked.get(key)
         if isinstance(here, dict) and isinstance(there, dict):

@@ -29,7 +29,7 @@ from training.methods import (
     UNTRAINED,
     Fitting,
     GeneratorDesign,
-    Recipe,
+    GeneratorSetup,
     objective,
 )
 from training.run_data import Options, RunData, open_run
@@ -97,10 +97,10 @@ def evaluate_on_queries(
 
 
 def _train_and_publish(data: RunData, task: Task) -> list[Row]:
-    recipe, split, seed = GENERATORS[task.method], split_of(data, task), task.seed or 0
+    setup, split, seed = GENERATORS[task.method], split_of(data, task), task.seed or 0
     measurements = data.support_measurements(split)
-    generator = train_generator(data, measurements, recipe, split.support, split.index, seed, task.name)
-    checkpoint = make_checkpoint(data, measurements, recipe, generator, split.support, split.index, seed)
+    generator = train_generator(data, measurements, setup, split.support, split.index, seed, task.name)
+    checkpoint = make_checkpoint(data, measurements, setup, generator, split.support, split.index, seed)
     rows = evaluate_on_queries(
         data,
         task,
@@ -131,9 +131,9 @@ def _labels(data: RunData, task: Task) -> Row:
 
 
 def fit(data: RunData, task: Task, state_file: Path, n_updates: int | None = None) -> Method:
-    """A method fitted on its split's support. n_updates: of a network, instead of the recipe's."""
+    """A method fitted on its split's support. n_updates: of a network, instead of the configuration's."""
     split = split_of(data, task)
-    config = data.configuration(Recipe("prime"))
+    config = data.configuration(GeneratorSetup("prime"))
     if n_updates is not None:
         config = config.model_copy(update={"n_updates": n_updates})
     generator = None
@@ -157,17 +157,17 @@ def fit(data: RunData, task: Task, state_file: Path, n_updates: int | None = Non
 def train_generator(
     data: RunData,
     measurements: Measurements,
-    recipe: Recipe,
+    setup: GeneratorSetup,
     support: tuple[str, ...],
     mixture_seed: int,
     seed: int,
     name: str,
 ) -> Generator:
     """One model, on the CPU; resumed from the task's state file where there is one."""
-    config = data.configuration(recipe)
+    config = data.configuration(setup)
     trainer = GroupTrainer(
         config,
-        recipe.layout(data.dataset.n_fft),
+        setup.layout(data.dataset.n_fft),
         [data.training_set(measurements, support, config, mixture_seed)],
         objective(config, measurements, data.device),
         seeds=[seed],
@@ -186,7 +186,7 @@ def train_groups(data: RunData, tasks: Sequence[Task], group_size: int) -> None:
     Each model's final state becomes the state file of its task, which then finds its training done. tasks: all of
     the run's, finished or not, so that the groups are the same whenever the run is started again.
     """
-    for method, recipe in GENERATORS.items():
+    for method, setup in GENERATORS.items():
         own = [task for task in tasks if task.method == method]
         # Elsewhere every split has measurements, hence an objective, of its own.
         related = [own]
@@ -194,18 +194,18 @@ def train_groups(data: RunData, tasks: Sequence[Task], group_size: int) -> None:
             related = [list(group) for _, group in groupby(own, lambda task: task.split)]
         groups = [each[i : i + group_size] for each in related for i in range(0, len(each), group_size)]
         for group in groups:
-            if not all(_is_trained(data, recipe, task) for task in group):
-                _train_group(data, recipe, group)
+            if not all(_is_trained(data, setup, task) for task in group):
+                _train_group(data, setup, group)
 
 
-def _is_trained(data: RunData, recipe: Recipe, task: Task) -> bool:
+def _is_trained(data: RunData, setup: GeneratorSetup, task: Task) -> bool:
     if data.folder.is_finished(task.name):
         return True
-    return GroupTrainer.updates_in(data.folder.state_file(task.name)) == data.configuration(recipe).n_updates
+    return GroupTrainer.updates_in(data.folder.state_file(task.name)) == data.configuration(setup).n_updates
 
 
-def _train_group(data: RunData, recipe: Recipe, group: list[Task]) -> None:
-    config = data.configuration(recipe)
+def _train_group(data: RunData, setup: GeneratorSetup, group: list[Task]) -> None:
+    config = data.configuration(setup)
     splits = [split_of(data, task) for task in group]
     known = {split.index: data.support_measurements(split) for split in splits}
     sets = {
@@ -216,7 +216,7 @@ def _train_group(data: RunData, recipe: Recipe, group: list[Task]) -> None:
     name = f"{group[0].method}/group-{members[:12]}"
     trainer = GroupTrainer(
         config,
-        recipe.layout(data.dataset.n_fft),
+        setup.layout(data.dataset.n_fft),
         [sets[split.index] for split in splits],
         objective(config, known[splits[0].index], data.device),
         seeds=[task.seed or 0 for task in group],

@@ -157,7 +157,7 @@ def _check_options(
     n_samples: int,
 ) -> None:
     if not pairs:
-        raise DatasetError("calibration: found no pair of paths, expected at least one")
+        raise DatasetError("calibration: there is no pair of paths")
     if not probes or not set(probes) <= set(range(noise_set.n_recordings)):
         raise DatasetError(
             f"calibration: found the probes {probes}, expected some of the recordings "

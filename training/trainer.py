@@ -71,7 +71,7 @@ class GroupTrainer:
         self.state_file = state_file
         self.update = 0
         self.group = GeneratorGroup([_fresh(generator_config, seed).to(device) for seed in seeds])
-        # The recipe's reference and uncertainty serve refinement and prediction, which training does not run.
+        # The reference and uncertainty serve refinement and prediction, which training does not run.
         unused = torch.zeros(1, device=device)
         self.synthesizer = Synthesizer(self.group.generators[0], unused, unused)
         self.max_gain_db = DEFAULT_MAX_GAIN_DB if generator_config.kind == "prime-log" else None
@@ -108,9 +108,7 @@ class GroupTrainer:
         # Asked last, for a GPU answers only when it has done what was asked before; nothing has been saved yet.
         for seed, loss in zip(self.seeds, losses.tolist(), strict=True):
             if not math.isfinite(loss):
-                raise FloatingPointError(
-                    f"update {self.update}: found a loss of {loss} at seed {seed}, expected a finite one"
-                )
+                raise FloatingPointError(f"update {self.update}: the loss is {loss} at seed {seed}, not finite")
         self.update += 1
         return losses.detach()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -10,18 +11,21 @@ from enum import Enum
 
 from starlette.requests import Request
 
-from service.admission.body_memory import BodyMemoryLimit
-from service.admission.deadlines import deadline_s
 from service.admission.keys import Keys
 from service.admission.quotas import Quotas
 from service.errors import Problem
-from service.settings import Settings
+from service.settings import MAX_DEADLINE_MS, MIN_DEADLINE_MS, Settings
 
 MANAGEMENT = "is_management"
 """Set in the state of requests that come by the management listener; no client can set it."""
 
 BODIES_BYTES = 512 * 2**20
 """All bodies of designs in flight: forty of the largest, or 1600 binary ones of 16385 bins."""
+
+DEADLINE_HEADER = "X-Deadline-Ms"
+
+# float() would also take "1_0", " 3" and other scripts' digits.
+_DECIMAL = re.compile(r"[0-9]{1,6}(\.[0-9]{1,40})?")
 
 N_LARGEST_CALIBRATIONS = 4
 """Calibration bodies of the largest size that may be in flight, or more that are smaller."""
@@ -49,6 +53,27 @@ class Admitted:
     due: float = math.inf
     key: str | None = None
     n_body_bytes: int = 0
+
+
+class BodyMemoryLimit:
+    """Counts bodies by their declared lengths, before they are read: afterwards it is too late."""
+
+    def __init__(self, max_bytes: int) -> None:
+        """max_bytes: of all bodies in flight together."""
+        self.n_bytes = 0
+        self._max_bytes = max_bytes
+
+    @contextmanager
+    def reserve(self, n_bytes: int) -> Iterator[None]:
+        """Room for a body until the block is left; Problem `overloaded` where there is none."""
+        if self.n_bytes + n_bytes > self._max_bytes:
+            detail = f"the bodies of other requests take {self.n_bytes} of {self._max_bytes} bytes; try again later"
+            raise Problem("overloaded", detail)
+        self.n_bytes += n_bytes
+        try:
+            yield
+        finally:
+            self.n_bytes -= n_bytes
 
 
 @dataclass(frozen=True)
@@ -158,3 +183,20 @@ def declared_length(request: Request, limit: int) -> int:
     if len(declared) > 18 or int(declared) > limit:
         raise Problem("too-large", f"the body has {declared[:18]} bytes; send at most {limit}")
     return int(declared)
+
+
+def deadline_s(request: Request, default_ms: float) -> float:
+    """Seconds from its receipt within which a request is to be answered: the header's, or the default."""
+    given = request.headers.getlist(DEADLINE_HEADER)
+    if not given:
+        return default_ms / 1e3
+    if len(given) > 1:
+        raise Problem("invalid-field", f"{DEADLINE_HEADER}: the header is repeated; send it once", DEADLINE_HEADER)
+    value = float(given[0]) if _DECIMAL.fullmatch(given[0]) else -1.0
+    if not MIN_DEADLINE_MS <= value <= MAX_DEADLINE_MS:
+        raise Problem(
+            "out-of-range",
+            f"{DEADLINE_HEADER}: {given[0][:40]!a} is not a number from {MIN_DEADLINE_MS:g} to {MAX_DEADLINE_MS:g}",
+            DEADLINE_HEADER,
+        )
+    return value / 1e3

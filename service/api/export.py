@@ -7,23 +7,19 @@ from dataclasses import asdict, replace
 from typing import Any
 
 import numpy as np
-import orjson
 from starlette.requests import Request
 from starlette.responses import Response
 
 from file_formats import filter_files
-from service.api.context import admitted_of, disconnect_of, service_of
+from service.api.context import Call, timed_response
 from service.api.design import paths_of
-from service.api.json_answers import Stopwatch, prediction_document, server_timing
-from service.api.negotiation import JSON, body_type, negotiate_answer, receive_body
-from service.api.query_options import read_options
-from service.api.request_types import ExportBody, ExportConditionsBody, read_object
+from service.api.json_answers import prediction_document, with_times
+from service.api.negotiation import JSON, negotiate_answer
+from service.api.request_types import ExportBody, ExportConditionsBody, read_paths
 from service.api.resampling import joint_input
-from service.engine.types import EvaluationAnswer
 from synthesis.backends.base import DesignInput, Prediction
 from synthesis.backends.methods import spectrum
 from synthesis.conventions import N_TAPS
-from synthesis.errors import SynthesisError
 from synthesis.latency import with_latency
 from synthesis.realisation.realise import Realised, realise
 from synthesis.realisation.residual_power import PathSpectra
@@ -35,15 +31,8 @@ _UNIT[0] = 1
 async def export(request: Request) -> Response:
     """Second-order sections or taps, designed on the objective of the updates for the hardware's number of
     coefficients, rate and number format, and predicted again. With `file`, the answer is that file."""
-    service, admitted, disconnected = service_of(request), admitted_of(request), disconnect_of(request)
-    watch = Stopwatch(admitted.began)
-    body_type(request, (JSON,))
-    read_options(request.query_params, (), 0)
-    body = await receive_body(request, admitted, service.settings.receive_timeout_s)
-    watch.body_received()
-    document = await service.json_workers.parse(body, admitted.due, disconnected)
-    is_joint = isinstance(document, dict) and "conditions" in document
-    read = read_object(ExportConditionsBody, document) if is_joint else read_object(ExportBody, document)
+    call = Call(request)
+    read = read_paths(await call.read_json(), ExportBody, ExportConditionsBody)
     if read.file is None:
         negotiate_answer(request, (JSON,))
     given = joint_input(
@@ -52,10 +41,10 @@ async def export(request: Request) -> Response:
         float("inf"),
         latency_samples=float(read.latency_samples),
     )
-    resident = await service.engine.models.model(read.model, admitted.due, disconnected)
+    resident = await call.service.engine.models.model(read.model, call.due, call.disconnected)
     psd = resident.parameters.reference_psd if given.reference_psd is None else given.reference_psd
     taps = -read.fir if read.sign == "plus" else read.fir
-    watch.decoded()
+    call.watch.decoded()
     conditions = [
         PathSpectra(spectrum(each.primary), spectrum(each.secondary), each.weight)
         for each in with_latency(given).conditions
@@ -65,16 +54,8 @@ async def export(request: Request) -> Response:
     def work() -> Realised:
         return realise(conditions, psd, target, taps=taps, max_gain_db=read.max_gain_db)
 
-    realised = await service.calibrator.run(work, admitted.due, disconnected)
-    through = _through(given, realised)
-    full, own = await service.engine.evaluate(
-        read.model, [given, through], [taps, _UNIT], admitted.due, disconnected
-    )
-    for answer in (full, own):
-        if isinstance(answer, SynthesisError):
-            raise answer
-    assert isinstance(full, EvaluationAnswer)
-    assert isinstance(own, EvaluationAnswer)
+    realised = await call.service.calibrator.run(work, call.due, call.disconnected)
+    full, own = await call.evaluate(read.model, [given, _through(given, realised)], [taps, _UNIT])
     if read.file is not None:
         content, media_type, name = await asyncio.to_thread(
             filter_files.write, _signed(realised, read.sign), read.file
@@ -82,16 +63,14 @@ async def export(request: Request) -> Response:
         return Response(
             content, media_type=media_type, headers={"Content-Disposition": f'attachment; filename="{name}"'}
         )
-    times = watch.times_ms(own.times_ms, watch.began)
-    answer_document = {
+    document = {
         "coefficients": coefficients_document(_signed(realised, read.sign)),
         "prediction": prediction_document(_prediction(own.prediction, realised, psd)),
         "loss_db": full.prediction.mean_noise_reduction_db - own.prediction.mean_noise_reduction_db,
         "sign": read.sign,
-        "timings_ms": times,
     }
-    content = orjson.dumps(answer_document, option=orjson.OPT_SERIALIZE_NUMPY)
-    return Response(content, headers={"Server-Timing": server_timing(times)}, media_type=JSON)
+    content, times = with_times(document, own.times_ms, call.watch)
+    return timed_response(content, times)
 
 
 def _through(given: DesignInput, realised: Realised) -> DesignInput:

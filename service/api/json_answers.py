@@ -13,17 +13,15 @@ from model_store.store import ModelVersion
 from service.api import answer_types
 from service.api.answer_types import BAND_CENTRE_HZ
 from service.api.binary_codec import encode_taps
+from service.api.context import Stopwatch, Times
 from service.api.request_types import Sign
 from service.engine.types import DesignAnswer
 from service.errors import Problem
 from synthesis.backends.base import Float32, Prediction
-from synthesis.conventions import SAMPLE_RATE_HZ, STAGES
+from synthesis.conventions import SAMPLE_RATE_HZ
 from synthesis.prediction import ConditionPrediction
 
-CORE_STAGES = ("path_ratio", "generate", "reconstruct", "refine")
-
 Warnings = Sequence[Mapping[str, str]]
-Times = dict[str, float | None]
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,37 +39,9 @@ class Answered:
         return -taps if self.sign == "plus" else taps
 
 
-class Stopwatch:
-    """Measures decoding, encoding and total time of a request; the engine measures the other stages."""
-
-    def __init__(self, began: float) -> None:
-        """began: when the first byte was handled."""
-        self.began = self._decoding = began
-        self._decode_ms = 0.0
-
-    def body_received(self) -> None:
-        """Decoding begins."""
-        self._decoding = perf_counter()
-
-    def decoded(self) -> None:
-        """Decoding has ended."""
-        self._decode_ms = 1e3 * (perf_counter() - self._decoding)
-
-    def times_ms(self, engine_ms: Mapping[str, float], encoding_began: float, ended: float | None = None) -> Times:
-        """All of `timings_ms`. ended: end of encoding; None: now."""
-        now = perf_counter() if ended is None else ended
-        times: Times = {stage: engine_ms.get(stage) for stage in STAGES}
-        times["decode"] = self._decode_ms + engine_ms.get("decode", 0.0)
-        times["encode"] = 1e3 * (now - encoding_began)
-        core = [engine_ms[stage] for stage in CORE_STAGES if stage in engine_ms]
-        times["core"] = sum(core) if core else None
-        times["total"] = 1e3 * (now - self.began)
-        return times
-
-
 def design_json(answered: Answered, watch: Stopwatch) -> tuple[bytes, Times]:
     """The JSON answer to a design. Taps are written so that reading them as float32 gives the same bits."""
-    return _with_times(design_document(answered), answered.answer.design.times_ms, watch)
+    return with_times(design_document(answered), answered.answer.design.times_ms, watch)
 
 
 def design_document(answered: Answered) -> answer_types.Design:
@@ -102,7 +72,7 @@ def items_json(outcomes: Sequence[Answered | Problem], watch: Stopwatch) -> tupl
     ended = perf_counter()
     stages = [None if isinstance(each, Problem) else each.answer.design.times_ms for each in outcomes]
     bodies = [
-        body if own is None else _joined(body, watch.times_ms(own, began, ended))
+        body if own is None else joined(body, watch.times_ms(own, began, ended))
         for body, own in zip(bodies, stages, strict=True)
     ]
     times = watch.times_ms(_added([each for each in stages if each is not None]), began, ended)
@@ -121,14 +91,6 @@ def _added(designs: Collection[Mapping[str, float]]) -> dict[str, float]:
     return added
 
 
-def evaluation_json(
-    prediction: Prediction, warnings: Warnings, engine_ms: Mapping[str, float], watch: Stopwatch
-) -> tuple[bytes, Times]:
-    """The JSON answer to an evaluation."""
-    document = {"prediction": prediction_document(prediction), "warnings": warnings}
-    return _with_times(document, engine_ms, watch)
-
-
 def design_binary(answered: Answered, watch: Stopwatch) -> tuple[bytes, Times, dict[str, str]]:
     """The binary answer to a design, and headers with some of the fields of the JSON answer."""
     began = perf_counter()
@@ -143,11 +105,6 @@ def design_binary(answered: Answered, watch: Stopwatch) -> tuple[bytes, Times, d
     if answered.warnings:
         headers["X-Warnings"] = ", ".join(each["code"] for each in answered.warnings)
     return body, watch.times_ms(answer.design.times_ms, began), headers
-
-
-def server_timing(times: Mapping[str, float | None]) -> str:
-    """The `Server-Timing` header, in milliseconds, without stages that have no time."""
-    return ", ".join(f"{name};dur={spent:.4f}" for name, spent in times.items() if spent is not None)
 
 
 def model_document(version: ModelVersion) -> answer_types.Model:
@@ -207,13 +164,14 @@ def _dumped(document: Any) -> bytes:
     return orjson.dumps(document, option=orjson.OPT_SERIALIZE_NUMPY)
 
 
-def _with_times(document: Any, engine_ms: Mapping[str, float], watch: Stopwatch) -> tuple[bytes, Times]:
+def with_times(document: Any, engine_ms: Mapping[str, float], watch: Stopwatch) -> tuple[bytes, Times]:
     """Encode, then append the times, which include that of the encoding."""
     began = perf_counter()
     body = _dumped(document)
     times = watch.times_ms(engine_ms, began)
-    return _joined(body, times), times
+    return joined(body, times), times
 
 
-def _joined(body: bytes, times: Times) -> bytes:
+def joined(body: bytes, times: Times) -> bytes:
+    """A JSON object with `timings_ms` as its last member."""
     return body[:-1] + b',"timings_ms":' + orjson.dumps(times) + b"}"

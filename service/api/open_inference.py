@@ -11,11 +11,11 @@ from starlette.responses import Response
 
 from model_store.store import ModelVersion
 from service.api import open_inference_codec as codec
-from service.api.context import Service, admitted_of, disconnect_of, json_response, service_of
-from service.api.json_answers import Stopwatch, server_timing
-from service.api.negotiation import BINARY, JSON, body_type, receive_body
+from service.api.context import Call, Service, json_response, service_of, timed_response
+from service.api.negotiation import BINARY, JSON, body_type
 from service.api.open_inference_codec import EXTENSIONS, HEADER_LENGTH, INPUT_RANK, OUTPUT, PLATFORM
 from service.api.query_options import read_options
+from service.api.request_types import validated
 from service.errors import Problem
 from synthesis.conventions import N_TAPS
 
@@ -74,26 +74,22 @@ async def model_ready(request: Request) -> Response:
 async def infer(request: Request) -> Response:
     """Inputs `primary` and `secondary`, optionally `reference_psd` and `coherence`; output `fir`. Binary tensors
     follow the JSON object."""
-    service, admitted, disconnected = service_of(request), admitted_of(request), disconnect_of(request)
-    watch = Stopwatch(admitted.began)
+    call = Call(request)
     body_type(request, (JSON, BINARY, ""))  # HEADER_LENGTH, not the media type, tells where binary data begin
     read_options(request.query_params, (), 0)
-    body = await receive_body(request, admitted, service.settings.receive_timeout_s)
-    watch.body_received()
+    body = memoryview(await call.receive())
     end = codec.json_length(request.headers.get(HEADER_LENGTH), len(body))
-    document = await service.json_workers.parse(memoryview(body)[:end], admitted.due, disconnected)
-    asked = codec.read_request(document)
+    asked = validated(codec.InferenceRequest, await call.parse(body[:end]))
     request.state.method = asked.parameters.method
-    wanted = codec.design_request(asked, memoryview(body)[end:], _reference(request))
-    watch.decoded()
-    answered = await wanted.answered(service, admitted.due, disconnected)
-    content, json_length, times = codec.encode_answer(asked, answered, watch)
-    service.observe_times(times)
-    service.metrics.observe_design(answered.answer)
-    headers = {"Server-Timing": server_timing(times)}
+    wanted = codec.design_request(asked, body[end:], _reference(request))
+    call.watch.decoded()
+    answered = await wanted.answered(call)
+    content, json_length, times = codec.encode_answer(asked, answered, call.watch)
+    call.service.observe_times(times)
+    call.service.metrics.observe_design(answered.answer)
     if json_length is None:
-        return Response(content, headers=headers, media_type=JSON)
-    return Response(content, headers=headers | {HEADER_LENGTH: str(json_length)}, media_type=BINARY)
+        return timed_response(content, times)
+    return timed_response(content, times, BINARY, **{HEADER_LENGTH: str(json_length)})
 
 
 def _reference(request: Request) -> str:

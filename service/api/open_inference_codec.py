@@ -29,25 +29,24 @@ from typing import Annotated, Any, Literal, NotRequired
 
 import numpy as np
 import orjson
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, WithJsonSchema, with_config
+from pydantic import BeforeValidator, ConfigDict, Field, WithJsonSchema, with_config
 from typing_extensions import TypedDict
 
 from service.api import validation
 from service.api.answer_types import Taps
 from service.api.binary_codec import check_condition, encode_taps
+from service.api.context import Stopwatch, Times
 from service.api.design import DesignRequest, make_request
-from service.api.json_answers import Answered, Stopwatch, Times, prediction_document, refinement_document
+from service.api.json_answers import Answered, prediction_document, refinement_document
 from service.api.json_parsing import LongList
 from service.api.query_options import DEFAULT_UPDATES
 from service.api.request_types import (
-    MAX_GAIN_MARGIN_DB,
-    MAX_PHASE_MARGIN_DEG,
-    Method,
+    DesignFields,
     Profile,
     Sign,
+    StrictModel,
     ceiling,
     curve_of_text,
-    from_validation,
     naming,
     narrow,
     numbers,
@@ -55,14 +54,7 @@ from service.api.request_types import (
 from service.api.resampling import PathsOfCondition
 from service.api.validation import Path
 from service.errors import Problem
-from synthesis.backends.base import (
-    DEFAULT_GAIN_MARGIN_DB,
-    DEFAULT_MAX_GAIN_DB,
-    DEFAULT_PHASE_MARGIN_DEG,
-    MAX_CONDITIONS,
-    MAX_LATENCY_SAMPLES,
-    Float32,
-)
+from synthesis.backends.base import DEFAULT_MAX_GAIN_DB, MAX_CONDITIONS, Float32
 from synthesis.conventions import N_TAPS
 from synthesis.profiles import MAX_UPDATES
 
@@ -90,18 +82,14 @@ def _ceiling(value: object) -> object:
     return curve_of_text(value) if isinstance(value, str) else ceiling(value)
 
 
-class _Strict(BaseModel):
-    model_config = ConfigDict(strict=True, extra="forbid", frozen=True, use_attribute_docstrings=True)
-
-
-class InputParameters(_Strict):
+class InputParameters(StrictModel):
     """Parameters of an input."""
 
     binary_data_size: int | None = Field(default=None, ge=0)
     """Bytes of this tensor after the JSON object."""
 
 
-class InferenceInput(_Strict):
+class InferenceInput(StrictModel):
     """One input tensor."""
 
     name: Literal["primary", "secondary", "feedback", "coherence", "reference_psd", "weight"]
@@ -112,39 +100,35 @@ class InferenceInput(_Strict):
     data: Annotated[Any, WithJsonSchema(_DATA)] = None
 
 
-class OutputParameters(_Strict):
+class OutputParameters(StrictModel):
     """Parameters of the output."""
 
     binary_data: bool | None = None
     """Whether the taps follow the JSON object in binary; default: `binary_data_output`."""
 
 
-class InferenceOutput(_Strict):
+class InferenceOutput(StrictModel):
     """The requested output."""
 
     name: Literal["fir"]
     parameters: OutputParameters = OutputParameters()
 
 
-class InferenceParameters(_Strict):
+class InferenceParameters(DesignFields):
     """Parameters of the request: the options of `/refine`."""
 
     k: int = Field(default=DEFAULT_UPDATES, ge=0, le=MAX_UPDATES)
     """Largest number of Gauss-Newton updates."""
-    method: Method = "prime"
     profile: Profile = "fast"
     sign: Sign = "minus"
     max_gain_db: Annotated[Any, BeforeValidator(_ceiling), WithJsonSchema(_CEILING)] = DEFAULT_MAX_GAIN_DB
     """Ceiling on |W| in dB: a number, or a curve as text, `frequency:gain` pairs such as `100:12,1000:24`."""
-    latency_samples: float = Field(default=0.0, ge=0, le=MAX_LATENCY_SAMPLES)
-    min_gain_margin_db: float = Field(default=DEFAULT_GAIN_MARGIN_DB, ge=0, le=MAX_GAIN_MARGIN_DB)
-    min_phase_margin_deg: float = Field(default=DEFAULT_PHASE_MARGIN_DEG, ge=0, le=MAX_PHASE_MARGIN_DEG)
     leave_one_out: bool = False
     binary_data_output: bool = False
     """Whether the taps follow the JSON object in binary."""
 
 
-class InferenceRequest(_Strict):
+class InferenceRequest(StrictModel):
     """The JSON object of an inference request."""
 
     id: str | None = Field(default=None, max_length=1024)
@@ -253,16 +237,6 @@ def json_length(header: str | None, n_bytes: int) -> int:
     return int(header)
 
 
-def read_request(document: object) -> InferenceRequest:
-    """Validate the JSON object, or raise Problem."""
-    if not isinstance(document, dict):
-        raise Problem("invalid-field", "the body is not a JSON object; send one")
-    try:
-        return InferenceRequest.model_validate(document)
-    except ValidationError as error:
-        raise from_validation(error) from None
-
-
 def design_request(request: InferenceRequest, attached: memoryview, model: str) -> DesignRequest:
     """The design that a request asks for, or Problem. attached: the bytes after the JSON object, which are copied.
     model: the reference in the URL."""
@@ -298,21 +272,7 @@ def design_request(request: InferenceRequest, attached: memoryview, model: str) 
             check_condition(sent)
             validation.check_together(sent.primary, sent.secondary, sent.coherence, psd)
         conditions.append(sent)
-    given = request.parameters
-    return make_request(
-        conditions,
-        model=model,
-        method=given.method,
-        sign=given.sign,
-        n_updates=given.k,
-        profile=given.profile,
-        is_left_out=given.leave_one_out,
-        reference_psd=psd,
-        max_gain_db=given.max_gain_db,
-        latency_samples=float(given.latency_samples),
-        min_gain_margin_db=float(given.min_gain_margin_db),
-        min_phase_margin_deg=float(given.min_phase_margin_deg),
-    )
+    return make_request(conditions, request.parameters, request.parameters, model, psd)
 
 
 def _n_conditions(inputs: Sequence[InferenceInput]) -> int:

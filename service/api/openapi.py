@@ -16,7 +16,7 @@ from pydantic import BaseModel, TypeAdapter
 from starlette.requests import Request
 from starlette.responses import Response
 
-from service.admission.deadlines import DEADLINE_HEADER
+from service.admission.admission import DEADLINE_HEADER
 from service.api.negotiation import BINARY, JSON
 from service.api.open_inference_codec import HEADER_LENGTH, InferenceError, InferenceRequest
 from service.api.query_options import DEFAULT_UPDATES

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias, TypeVar
 
 import numpy as np
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, ValidationInfo, WithJsonSchema
+from pydantic_core import ErrorDetails
 
 from file_formats.filter_files import KINDS as FILE_KINDS
 from service.api import validation
@@ -62,12 +63,18 @@ MAX_ITEMS = 16
 _RANGE_ERRORS = {"greater_than_equal", "less_than_equal", "greater_than", "less_than"}
 
 
+class StrictModel(BaseModel):
+    """A JSON object that is validated strictly and documented by its docstrings."""
+
+    model_config = ConfigDict(strict=True, extra="forbid", frozen=True, use_attribute_docstrings=True)
+
+
 def numbers(values: object, field: str) -> np.ndarray[Any, np.dtype[np.float64]]:
     """A list of JSON numbers as float64; Problem for anything else, booleans and strings included."""
     if type(values) is list:
         values = LongList(values)
     if not isinstance(values, LongList):
-        raise Problem("invalid-field", f"{field}: {_shown(values)} is not a list of numbers", field)
+        raise Problem("invalid-field", f"{field}: {shown(values)} is not a list of numbers", field)
     if values.not_a_number is not None:
         index, text = values.not_a_number
         detail = f"{field}: {_ascii(text)} at index {index} is not a number"
@@ -76,7 +83,7 @@ def numbers(values: object, field: str) -> np.ndarray[Any, np.dtype[np.float64]]
     return values.values
 
 
-def _shown(value: object) -> str:
+def shown(value: object) -> str:
     """A value of the request for use in a message: shortened, in ASCII."""
     return _ascii(shortened(value))
 
@@ -112,7 +119,7 @@ def _path(value: object, info: ValidationInfo) -> Path:
     assert name is not None
     forms = ({"real", "imag"}, {"complex64"}, {"impulse_response"})
     if not isinstance(value, dict):
-        raise Problem("invalid-field", f"{name}: {_shown(value)} is not a path; send {_FORMS}", name)
+        raise Problem("invalid-field", f"{name}: {shown(value)} is not a path; send {_FORMS}", name)
     if set(value) not in forms:
         unknown = sorted(set(value) - set().union(*forms))
         code = "unknown-field" if unknown else "missing-field" if set(value) < forms[0] else "invalid-field"
@@ -144,14 +151,19 @@ def _path(value: object, info: ValidationInfo) -> Path:
 _FORMS = 'one of {"real", "imag"}, {"complex64"}, {"impulse_response"}'
 
 
-def _from_base64(text: object, field: str) -> Path:
-    """Little-endian interleaved complex64 from base64."""
+def base64_bytes(text: object, field: str) -> bytes:
+    """The bytes that base64 text stands for; Problem for anything else."""
     if not isinstance(text, str):
-        raise Problem("invalid-field", f"{field}: {_shown(text)} is not text; send base64", field)
+        raise Problem("invalid-field", f"{field}: {shown(text)} is not text; send base64", field)
     try:
-        data = base64.b64decode(text, validate=True)
+        return base64.b64decode(text, validate=True)
     except (binascii.Error, ValueError) as error:
         raise Problem("invalid-field", f"{field}: the text is not base64", field) from error
+
+
+def _from_base64(text: object, field: str) -> Path:
+    """Little-endian interleaved complex64 from base64."""
+    data = base64_bytes(text, field)
     if len(data) % 8:
         raise Problem(
             "invalid-field", f"{field}: {len(data)} bytes are not a whole number of bins of 8 bytes", field
@@ -163,7 +175,7 @@ def _rate(value: object) -> int:
     """48 kHz, as a JSON number."""
     if type(value) not in (int, float):
         raise Problem(
-            "invalid-field", f"sample_rate: {_shown(value)} is not a number; send {SAMPLE_RATE_HZ}", "sample_rate"
+            "invalid-field", f"sample_rate: {shown(value)} is not a number; send {SAMPLE_RATE_HZ}", "sample_rate"
         )
     validation.check_rate(value)  # type: ignore[arg-type]
     return SAMPLE_RATE_HZ
@@ -185,7 +197,7 @@ def ceiling(value: object) -> float | GainCurve:
     if type(value) not in (int, float):
         raise Problem(
             "invalid-field",
-            f'max_gain_db: {_shown(value)} is neither a number nor {{"frequency_hz": [..], "gain_db": [..]}}; send '
+            f'max_gain_db: {shown(value)} is neither a number nor {{"frequency_hz": [..], "gain_db": [..]}}; send '
             "one of them",
             "max_gain_db",
         )
@@ -278,10 +290,8 @@ ModelField = Annotated[
 ]
 
 
-class CommonBody(BaseModel):
+class CommonBody(StrictModel):
     """Fields of every request."""
-
-    model_config = ConfigDict(strict=True, extra="forbid", frozen=True, use_attribute_docstrings=True)
 
     sample_rate: RateField
     """Hz."""
@@ -298,10 +308,8 @@ class CommonBody(BaseModel):
         """Check conditions between fields."""
 
 
-class PathPair(BaseModel):
+class PathPair(StrictModel):
     """What is measured in one state of the earphone."""
-
-    model_config = ConfigDict(strict=True, extra="forbid", frozen=True, use_attribute_docstrings=True)
 
     primary: PathField
     """Outer microphone to error microphone, P. A spectrum is one-sided, n_fft / 2 + 1 bins of a power-of-two grid
@@ -317,17 +325,24 @@ class PathPair(BaseModel):
     """Of `/calibrate`: unknown over known power of the primary path in 31 bands from 20 Hz to 20 kHz, then of the
     secondary path; 62 numbers. Predictions use it in place of the coherence."""
 
+    def check_paths(self, reference_psd: Float32 | None) -> None:
+        """Check the grids of all quantities, and the values of all but the paths."""
+        validation.check_together(self.primary, self.secondary, self.coherence, reference_psd, self.uncertainty)
+        if self.feedback is not None:
+            validation.check_pair(self.primary, self.feedback, "feedback")
+
 
 class PathsBody(CommonBody, PathPair):
-    """Fields that designs and evaluations share."""
+    """A request about one condition."""
+
+    @property
+    def conditions(self) -> Sequence[ConditionBody | PathsBody]:
+        """Its one condition."""
+        return (self,)
 
     def check(self) -> None:
         """Check conditions between fields."""
-        validation.check_together(
-            self.primary, self.secondary, self.coherence, self.reference_psd, self.uncertainty
-        )
-        if self.feedback is not None:
-            validation.check_pair(self.primary, self.feedback, "feedback")
+        self.check_paths(self.reference_psd)
 
 
 class ConditionBody(PathPair):
@@ -342,31 +357,16 @@ class ConditionBody(PathPair):
 def _conditions(value: object) -> list[ConditionBody]:
     """1 to 16 conditions; Problem names the one that is at fault."""
     if not isinstance(value, list | LongList):
-        raise Problem("invalid-field", f"conditions: {_shown(value)} is not a list of conditions", "conditions")
+        raise Problem("invalid-field", f"conditions: {shown(value)} is not a list of conditions", "conditions")
     if not 1 <= len(value) <= MAX_CONDITIONS:
         found = f"conditions: {len(value)} conditions; send 1 to {MAX_CONDITIONS}"
         raise Problem("out-of-range", found, "conditions")
     assert isinstance(value, list)  # a LongList is longer
     read = []
     for n, each in enumerate(value):
-        field = f"conditions.{n}"
-        if not isinstance(each, dict):
-            raise Problem("invalid-field", f"{field}: {_shown(each)} is not an object", field)
-        with naming(field, each.get("label")):
-            try:
-                read.append(ConditionBody.model_validate(each))
-            except ValidationError as error:
-                raise from_validation(error) from None
+        with naming(f"conditions.{n}", each.get("label") if isinstance(each, dict) else None):
+            read.append(validated(ConditionBody, each))
     return read
-
-
-def check_conditions(conditions: Sequence[ConditionBody], reference_psd: Float32 | None) -> None:
-    """Check each condition's fields; Problem names the one that is at fault."""
-    for n, each in enumerate(conditions):
-        with naming(f"conditions.{n}", each.label):
-            validation.check_together(each.primary, each.secondary, each.coherence, reference_psd, each.uncertainty)
-            if each.feedback is not None:
-                validation.check_pair(each.primary, each.feedback, "feedback")
 
 
 @contextmanager
@@ -380,36 +380,8 @@ def naming(prefix: str, label: object = None) -> Iterator[None]:
         raise Problem(problem.code, f"{name}: {problem.detail}", field) from None
 
 
-class DesignFields(BaseModel):
-    """Fields of a design, whatever it is for."""
-
-    model_config = ConfigDict(strict=True, extra="forbid", frozen=True, use_attribute_docstrings=True)
-
-    method: Method = "prime"
-    """`prime`: the model's generator. The other methods need no training."""
-    max_gain_db: CeilingField = DEFAULT_MAX_GAIN_DB
-    """Ceiling on |W| in dB, which every filter keeps: a number, or a curve over frequency, linear in log frequency
-    between its points and held beyond its ends."""
-
-    latency_samples: float = Field(0.0, ge=0, le=MAX_LATENCY_SAMPLES)
-    """Delay of the signal chain that `secondary` does not hold, in samples, fractions included."""
-    min_gain_margin_db: float = Field(DEFAULT_GAIN_MARGIN_DB, ge=0, le=MAX_GAIN_MARGIN_DB)
-    """Smallest gain margin of the loop of filter and `feedback`, if there is one."""
-    min_phase_margin_deg: float = Field(DEFAULT_PHASE_MARGIN_DEG, ge=0, le=MAX_PHASE_MARGIN_DEG)
-    """Smallest phase margin of that loop."""
-
-
-class DesignBody(PathsBody, DesignFields):
-    """Body of `/synthesize` and `/refine`."""
-
-    @property
-    def conditions(self) -> Sequence[ConditionBody | DesignBody]:
-        """Its one condition."""
-        return (self,)
-
-
-class ConditionsBody(CommonBody, DesignFields):
-    """Body of `/synthesize` and `/refine` for one filter that serves several conditions."""
+class JointBody(CommonBody):
+    """A request about one filter that serves several conditions."""
 
     conditions: Annotated[list[ConditionBody], BeforeValidator(_conditions)] = Field(
         min_length=1, max_length=MAX_CONDITIONS
@@ -417,8 +389,35 @@ class ConditionsBody(CommonBody, DesignFields):
     """In place of `primary` and `secondary`."""
 
     def check(self) -> None:
-        """Check every condition."""
-        check_conditions(self.conditions, self.reference_psd)
+        """Check every condition; Problem names the one that is at fault."""
+        for n, each in enumerate(self.conditions):
+            with naming(f"conditions.{n}", each.label):
+                each.check_paths(self.reference_psd)
+
+
+class DesignFields(StrictModel):
+    """Fields of a design, whatever it is for."""
+
+    method: Method = "prime"
+    """`prime`: the model's generator. The other methods need no training."""
+    max_gain_db: CeilingField = DEFAULT_MAX_GAIN_DB
+    """Ceiling on |W| in dB, which every filter keeps: a number, or a curve over frequency, linear in log frequency
+    between its points and held beyond its ends."""
+
+    latency_samples: float = Field(default=0.0, ge=0, le=MAX_LATENCY_SAMPLES)
+    """Delay of the signal chain that `secondary` does not hold, in samples, fractions included."""
+    min_gain_margin_db: float = Field(default=DEFAULT_GAIN_MARGIN_DB, ge=0, le=MAX_GAIN_MARGIN_DB)
+    """Smallest gain margin of the loop of filter and `feedback`, if there is one."""
+    min_phase_margin_deg: float = Field(default=DEFAULT_PHASE_MARGIN_DEG, ge=0, le=MAX_PHASE_MARGIN_DEG)
+    """Smallest phase margin of that loop."""
+
+
+class DesignBody(PathsBody, DesignFields):
+    """Body of `/synthesize` and `/refine`."""
+
+
+class ConditionsBody(JointBody, DesignFields):
+    """Body of `/synthesize` and `/refine` for one filter that serves several conditions."""
 
 
 class DesignItems(BaseModel):
@@ -429,32 +428,26 @@ class DesignItems(BaseModel):
     items: list[DesignBody | ConditionsBody] = Field(min_length=1, max_length=MAX_ITEMS)
 
 
-class FilterField(BaseModel):
+class FilterField(CommonBody):
     """An existing filter."""
 
     fir: SeriesField
     """2048 taps, with the sign given by `sign`."""
 
-    def check_filter(self) -> None:
-        """Check the taps."""
+    def check(self) -> None:
+        """Check what the other fields need, and the filter."""
+        super().check()
         if self.fir is None:
             raise Problem("missing-field", "fir: null is not a filter; send 2048 taps", "fir")
         validation.check_taps(self.fir)
 
 
-class EvaluateBody(PathsBody, FilterField):
+class EvaluateBody(FilterField, PathsBody):
     """Body of `/evaluate`."""
 
-    def check(self) -> None:
-        """Check conditions between fields, and the filter."""
-        super().check()
-        self.check_filter()
 
-
-class ExportTarget(BaseModel):
+class ExportTarget(StrictModel):
     """What the hardware runs."""
-
-    model_config = ConfigDict(strict=True, extra="forbid", frozen=True, use_attribute_docstrings=True)
 
     form: Literal["fir", "sos"] = "sos"
     """`sos`: a cascade of second-order sections. `fir`: taps."""
@@ -484,39 +477,22 @@ class ExportFields(FilterField):
     """The answer is this file instead of JSON."""
     max_gain_db: CeilingField = DEFAULT_MAX_GAIN_DB
     """Ceiling on |W| for what is designed anew, as in a design."""
-    latency_samples: float = Field(0.0, ge=0, le=MAX_LATENCY_SAMPLES)
+    latency_samples: float = Field(default=0.0, ge=0, le=MAX_LATENCY_SAMPLES)
     """As in a design."""
 
 
-class ExportBody(PathsBody, ExportFields):
+class ExportBody(ExportFields, PathsBody):
     """Body of `/export`."""
 
-    @property
-    def conditions(self) -> Sequence[ConditionBody | ExportBody]:
-        """Its one condition."""
-        return (self,)
 
-    def check(self) -> None:
-        """Check conditions between fields, and the filter."""
-        super().check()
-        self.check_filter()
-
-
-class ExportConditionsBody(CommonBody, ExportFields):
+class ExportConditionsBody(ExportFields, JointBody):
     """Body of `/export` for a filter that serves several conditions."""
 
-    conditions: Annotated[list[ConditionBody], BeforeValidator(_conditions)] = Field(
-        min_length=1, max_length=MAX_CONDITIONS
-    )
-    """In place of `primary` and `secondary`."""
 
-    def check(self) -> None:
-        """Check every condition, and the filter."""
-        check_conditions(self.conditions, self.reference_psd)
-        self.check_filter()
-
-
+Model = TypeVar("Model", bound=BaseModel)
 Body = TypeVar("Body", bound=CommonBody)
+OneBody = TypeVar("OneBody", bound=PathsBody)
+SeveralBody = TypeVar("SeveralBody", bound=JointBody)
 
 
 def items_of(document: object) -> list[object] | None:
@@ -530,7 +506,7 @@ def items_of(document: object) -> list[object] | None:
         )
     items = document["items"]
     if not isinstance(items, list | LongList):
-        raise Problem("invalid-field", f"items: {_shown(items)} is not a list of requests", "items")
+        raise Problem("invalid-field", f"items: {shown(items)} is not a list of requests", "items")
     if not 1 <= len(items) <= MAX_ITEMS:
         raise Problem("out-of-range", f"items: {len(items)} requests; send 1 to {MAX_ITEMS}", "items")
     assert isinstance(items, list)  # a LongList is longer than MAX_ITEMS
@@ -539,27 +515,37 @@ def items_of(document: object) -> list[object] | None:
 
 def read_object(kind: type[Body], document: object) -> Body:
     """Validate one request, or raise Problem."""
-    if not isinstance(document, dict):
-        raise Problem("invalid-field", f"the body is {_shown(document)}; send a JSON object")
-    for field in (ANSWER_FIELDS - kind.model_fields.keys()) & document.keys():
-        del document[field]
-    try:
-        read = kind.model_validate(document)
-    except ValidationError as error:
-        raise from_validation(error) from None
+    if isinstance(document, dict):
+        for field in (ANSWER_FIELDS - kind.model_fields.keys()) & document.keys():
+            del document[field]
+    read = validated(kind, document)
     read.check()
     return read
 
 
-def from_validation(error: ValidationError) -> Problem:
-    """The first of pydantic's errors as a Problem."""
-    first = error.errors(include_url=False)[0]
-    field = ".".join(str(part) for part in first["loc"])
-    if first["type"] == "missing":
+def read_paths(document: object, one: type[OneBody], several: type[SeveralBody]) -> OneBody | SeveralBody:
+    """The same of a request about one condition or several."""
+    is_joint = isinstance(document, dict) and "conditions" in document
+    return read_object(several, document) if is_joint else read_object(one, document)
+
+
+def validated(kind: type[Model], document: object) -> Model:
+    """A JSON object as `kind`; the first of pydantic's errors as a Problem."""
+    if not isinstance(document, dict):
+        raise Problem("invalid-field", f"{shown(document)} is not a JSON object; send one")
+    try:
+        return kind.model_validate(document)
+    except ValidationError as error:
+        raise _as_problem(error.errors(include_url=False)[0]) from None
+
+
+def _as_problem(error: ErrorDetails) -> Problem:
+    field = ".".join(str(part) for part in error["loc"])
+    if error["type"] == "missing":
         return Problem("missing-field", f"{field}: the field is missing; send it", field)
-    if first["type"] == "extra_forbidden":
+    if error["type"] == "extra_forbidden":
         name = _shown_name(field)
         return Problem("unknown-field", f"{name}: the field is unknown; remove it", name)
-    code = "out-of-range" if first["type"] in _RANGE_ERRORS else "invalid-field"
-    message = first["msg"]  # lower only the first letter: the rest may quote a value
-    return Problem(code, f"{field}: {_shown(first['input'])} is invalid: {message[:1].lower()}{message[1:]}", field)
+    code = "out-of-range" if error["type"] in _RANGE_ERRORS else "invalid-field"
+    message = error["msg"]  # lower only the first letter: the rest may quote a value
+    return Problem(code, f"{field}: {shown(error['input'])} is invalid: {message[:1].lower()}{message[1:]}", field)

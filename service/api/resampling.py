@@ -18,23 +18,6 @@ MAX_DISCARDED_ENERGY = 1e-4
 """Largest fraction of an impulse response's energy that resampling may discard: -40 dB."""
 
 
-def design_input(
-    primary: Path,
-    secondary: Path,
-    coherence: Float32 | None,
-    reference_psd: Float32 | None,
-    max_gain_db: float | GainCurve,
-    uncertainty: Float32 | None = None,
-) -> DesignInput:
-    """A `DesignInput` from quantities on the grid of a request, which `validation` has checked.
-
-    Raises InvalidPaths if a spectrum's impulse response is too long for the design grid.
-    """
-    return joint_input(
-        [PathsOfCondition(primary, secondary, coherence, uncertainty=uncertainty)], reference_psd, max_gain_db
-    )
-
-
 class PathsOfCondition(NamedTuple):
     """One condition as it was sent; fields as of `Condition`."""
 
@@ -53,9 +36,11 @@ def joint_input(
     max_gain_db: float | GainCurve,
     **options: Any,
 ) -> DesignInput:
-    """The same from all conditions that one filter shall serve. options: further fields of `DesignInput`.
+    """A `DesignInput` from all conditions that one filter shall serve, on the grid of a request, which `validation`
+    has checked. options: further fields of `DesignInput`.
 
-    Raises InvalidPaths, with the condition's name where there are several.
+    Raises InvalidPaths if a spectrum's impulse response is too long for the design grid, with the condition's name
+    where there are several.
     """
     fields = []
     for n, each in enumerate(conditions):

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import base64
-import binascii
 import math
 from collections.abc import Sequence
 from typing import Annotated, Any, NamedTuple
 
 import numpy as np
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, WithJsonSchema
+from pydantic import BeforeValidator, Field, WithJsonSchema
 
-from service.api.json_parsing import LongList, shortened
-from service.api.request_types import RateField, Sign, from_validation, narrow, numbers
+from service.api.json_parsing import LongList
+from service.api.request_types import RateField, Sign, StrictModel, base64_bytes, narrow, numbers, shown, validated
 from service.api.validation import check_finite
 from service.calibration.wav import read_wav
 from service.errors import Problem
@@ -88,7 +86,7 @@ def check_takes(takes: Sequence[ProbeTake | DriveRecording]) -> None:
 def _takes(value: object) -> list[ProbeTake | DriveRecording]:
     """The takes of a JSON body."""
     if not isinstance(value, list):
-        raise Problem("invalid-field", f"takes: {_shown(value)} is not a list of takes", "takes")
+        raise Problem("invalid-field", f"takes: {shown(value)} is not a list of takes", "takes")
     if len(value) > MAX_TAKES:
         raise Problem("out-of-range", f"takes: there are {len(value)}; send 2 to {MAX_TAKES}", "takes")
     takes = [_take(each, f"takes.{number}") for number, each in enumerate(value)]
@@ -98,17 +96,17 @@ def _takes(value: object) -> list[ProbeTake | DriveRecording]:
 
 def _take(value: object, field: str) -> ProbeTake | DriveRecording:
     if not isinstance(value, dict):
-        raise Problem("invalid-field", f"{field}: {_shown(value)} is not {_MEMBERS}", field)
+        raise Problem("invalid-field", f"{field}: {shown(value)} is not {_MEMBERS}", field)
     kind = DriveRecording if "drive" in value else ProbeTake
     for name in kind._fields:
         if name not in value:
             raise Problem("missing-field", f"{field}: {name} is missing; send {_MEMBERS}", f"{field}.{name}")
     if unknown := sorted(set(value) - set(kind._fields)):
-        raise Problem("unknown-field", f"{field}: {_shown(unknown[0])} is not known; send {_MEMBERS}", field)
+        raise Problem("unknown-field", f"{field}: {shown(unknown[0])} is not known; send {_MEMBERS}", field)
     if kind is DriveRecording:
         return DriveRecording(*(read_signal(value[name], f"{field}.{name}") for name in kind._fields))
     if type(value["gain"]) not in (int, float):
-        found = _shown(value["gain"])
+        found = shown(value["gain"])
         raise Problem("invalid-field", f"{field}.gain: {found} is not a number", f"{field}.gain")
     try:
         gain = float(value["gain"])
@@ -127,27 +125,14 @@ def read_signal(value: object, field: str) -> Float32:
     if isinstance(value, dict) and len(value) == 1:
         ((kind, text),) = value.items()
         if kind == "wav":
-            return read_wav(_bytes(text, f"{field}.wav"), f"{field}.wav")
+            return read_wav(base64_bytes(text, f"{field}.wav"), f"{field}.wav")
         if kind == "float32":
-            data = _bytes(text, f"{field}.float32")
+            data = base64_bytes(text, f"{field}.float32")
             if len(data) % 4:
                 raise Problem("invalid-field", f"{field}: {len(data)} bytes are no whole samples of 4 bytes", field)
             return np.frombuffer(data, "<f4")
     expected = 'a list of numbers, {"float32"} or {"wav"}'
-    raise Problem("invalid-field", f"{field}: {_shown(value)} is not {expected}", field)
-
-
-def _bytes(text: object, field: str) -> bytes:
-    if not isinstance(text, str):
-        raise Problem("invalid-field", f"{field}: {_shown(text)} is not base64 text", field)
-    try:
-        return base64.b64decode(text, validate=True)
-    except (binascii.Error, ValueError) as error:
-        raise Problem("invalid-field", f"{field}: the text is not base64", field) from error
-
-
-def _shown(value: object) -> str:
-    return ascii(shortened(value))[1:-1]
+    raise Problem("invalid-field", f"{field}: {shown(value)} is not {expected}", field)
 
 
 _MEMBERS = '{"gain", "x", "e"} or {"drive", "x", "e"}'
@@ -191,10 +176,8 @@ _TAKES = {
 }
 
 
-class CalibrationBody(BaseModel):
+class CalibrationBody(StrictModel):
     """Body of `/calibrate`."""
-
-    model_config = ConfigDict(strict=True, extra="forbid", frozen=True, use_attribute_docstrings=True)
 
     takes: Annotated[Any, BeforeValidator(_takes), WithJsonSchema(_TAKES)]
     """Recordings of both microphones, at least one with gain 0 (loudspeaker silent) and one without: with gain g
@@ -212,10 +195,5 @@ class CalibrationBody(BaseModel):
 
 def read_calibration(document: object) -> Recordings:
     """Validate a JSON body, or raise Problem."""
-    if not isinstance(document, dict):
-        raise Problem("invalid-field", f"{_shown(document)} is not a JSON object")
-    try:
-        read = CalibrationBody.model_validate(document)
-    except ValidationError as error:
-        raise from_validation(error) from None
+    read = validated(CalibrationBody, document)
     return Recordings(read.takes, read.model, read.sign, read.n_windows)

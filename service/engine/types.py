@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, TypeVar
 
 from model_store.store import ModelVersion
 from synthesis.backends.base import Design, Prediction
+from synthesis.errors import SynthesisError
 from synthesis.plausibility import Finding
 
 Disconnected = Callable[[], Awaitable[object]]
@@ -45,6 +46,16 @@ class EvaluationAnswer:
     prediction: Prediction
     times_ms: dict[str, float]
     implausible: tuple[Finding, ...] = ()
+
+
+Answer = TypeVar("Answer")
+
+
+def answer_or_raise(answer: Answer | SynthesisError) -> Answer:
+    """One ear's answer; raises the error that stands in its place."""
+    if isinstance(answer, SynthesisError):
+        raise answer
+    return answer
 
 
 class Refused(Exception):

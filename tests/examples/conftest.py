@@ -1,5 +1,5 @@
-"""The store and the paths of the service's tests."""
+"""The store, the paths and the program of the service's tests."""
 
-from tests.service.conftest import ear, store_folder
+from tests.service.conftest import ear, program, store_folder
 
-__all__ = ["ear", "store_folder"]
+__all__ = ["ear", "program", "store_folder"]

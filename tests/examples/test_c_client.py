@@ -15,7 +15,7 @@ import pytest
 from prime_anc_client import Client
 from synthesis.backends.base import DesignInput
 from tests.prime_anc_client.relay import relayed
-from tests.service.test_process import Program
+from tests.service.program import Program
 
 SOURCE = Path(__file__).parents[2] / "examples" / "c" / "refine.c"
 STRICT = ["-std=c99", "-Wall", "-Wextra", "-Werror", "-pedantic", "-Wconversion", "-Wshadow"]
@@ -36,15 +36,6 @@ def refine(tmp_path_factory: pytest.TempPathFactory) -> Path:
         if shutil.which(compiler):
             return compiled(compiler, tmp_path_factory.mktemp("c") / "refine")
     pytest.skip("no C compiler found (cc, gcc or clang)")
-
-
-@pytest.fixture(scope="module")
-def program(store_folder: Path) -> Iterator[Program]:
-    """One that is ready."""
-    program = Program(store_folder)
-    program.wait_until_ready()
-    yield program
-    program.stop()
 
 
 @pytest.fixture
@@ -206,11 +197,8 @@ def test_one_refusal_does_not_keep_the_next_filter(
 
 
 def test_a_service_that_is_not_ready_is_waited_for(refine: Path, store_folder: Path, files: list[Path]) -> None:
-    program = Program(store_folder)
-    try:
+    with Program(store_folder) as program:
         ran = run(refine, program.port, *files)
-    finally:
-        program.stop()
     assert ran.returncode == 0, ran.stderr
     assert files[2].stat().st_size == 8192
 

@@ -137,4 +137,4 @@ def test_it_runs_as_a_module(store: ModelStore) -> None:
         check=False,
     )
     assert (done.returncode, done.stdout) == (1, "")
-    assert done.stderr == "model_store: model: found no 'none', expected a version of one of: default, ears\n"
+    assert done.stderr == "model_store: model: there is no 'none'; there are versions of: default, ears\n"

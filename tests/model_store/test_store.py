@@ -107,7 +107,7 @@ def test_verify_runs_the_golden_case(store: ModelStore) -> None:
 @pytest.mark.parametrize("reference", ["none", "ears@2", "none@1"])
 def test_an_unknown_model_is_named_beside_the_known(store: ModelStore, reference: str) -> None:
     for ask in (store.resolve, store.load, store.manifest, store.verify):
-        with pytest.raises(UnknownModel, match=f"found no '{reference}', expected a version of one of: ears"):
+        with pytest.raises(UnknownModel, match=f"there is no '{reference}'; there are versions of: ears"):
             ask(reference)
 
 
@@ -181,7 +181,7 @@ def test_a_store_that_is_a_file_is_broken_and_the_packages_models_are_there(tmp_
     assert all(each.is_bundled for each in store.list())
     assert store.resolve("default").is_bundled
     assert store.aliases() == {}
-    with pytest.raises(UnknownModel, match="found no 'ears'"):
+    with pytest.raises(UnknownModel, match="there is no 'ears'"):
         store.resolve("ears")
 
 
@@ -391,7 +391,7 @@ def test_a_number_taken_at_the_last_moment_gives_the_next(
 
 def test_no_number_above_the_largest(store: ModelStore, checkpoint: Checkpoint) -> None:
     (store.root / "ears" / "999999999").mkdir()
-    with pytest.raises(PublishFailed, match="found version 999999999"):
+    with pytest.raises(PublishFailed, match="version 999999999 is published"):
         store.publish("ears", checkpoint)
 
 
@@ -424,17 +424,17 @@ def test_an_alias_follows_a_name_or_stays_with_a_version(store: ModelStore, chec
 
 def test_names_and_aliases_do_not_shadow_each_other(store: ModelStore, checkpoint: Checkpoint) -> None:
     store.set_alias("best", "ears")
-    with pytest.raises(InvalidName, match="found 'ears', which is a model's name"):
+    with pytest.raises(InvalidName, match="'ears' is a model's name"):
         store.set_alias("ears", "ears@1")
     with pytest.raises(InvalidName, match="itself an alias"):
         store.set_alias("top", "best")
-    with pytest.raises(InvalidName, match="found 'best', which is an alias"):
+    with pytest.raises(InvalidName, match="'best' is an alias"):
         store.publish("best", checkpoint)
-    with pytest.raises(UnknownModel, match="found no 'best@1'"):
+    with pytest.raises(UnknownModel, match="there is no 'best@1'"):
         store.resolve("best@1")
-    with pytest.raises(UnknownModel, match="found no 'ears@7'"):
+    with pytest.raises(UnknownModel, match="there is no 'ears@7'"):
         store.set_alias("top", "ears@7")
-    with pytest.raises(UnknownModel, match="found no 'top', expected one of: best"):
+    with pytest.raises(UnknownModel, match="there is no 'top'; there are: best"):
         store.remove_alias("top")
     for alias in ("Top", "../top", "a@1"):
         with pytest.raises(InvalidName):
@@ -445,7 +445,7 @@ def test_names_and_aliases_do_not_shadow_each_other(store: ModelStore, checkpoin
 def test_an_alias_whose_version_is_gone_says_so(store: ModelStore, folder: Path) -> None:
     store.set_alias("best", "ears@1")
     folder.rename(store.root / "elsewhere")
-    with pytest.raises(UnknownModel, match=r"alias best stands for ears@1: .* found no 'ears@1'"):
+    with pytest.raises(UnknownModel, match=r"alias best stands for ears@1: .* there is no 'ears@1'"):
         store.load("best")
 
 
@@ -546,7 +546,7 @@ def test_without_any_model_there_is_none(tmp_path: Path, monkeypatch: pytest.Mon
     store = ModelStore(tmp_path / "store")
     assert store.list() == []
     assert store.aliases() == {}
-    with pytest.raises(UnknownModel, match="found no 'default', expected a version of one of: none"):
+    with pytest.raises(UnknownModel, match="there is no 'default'; there are versions of: none"):
         store.resolve("default")
     assert os.listdir(tmp_path) == []
 

@@ -20,7 +20,7 @@ RMS = 0.05
 
 
 @dataclass(frozen=True)
-class Ear:
+class MeasuredEar:
     """True paths (all samples), their estimates (window 8192), and the coherence of x and e_0 [N_BINS]."""
 
     name: str
@@ -81,7 +81,7 @@ def calibrate(
     return p, s, path_estimation.coherence(x, e_0, N_BINS)
 
 
-def measured_ears(folder: Path) -> list[Ear]:
+def measured_ears(folder: Path) -> list[MeasuredEar]:
     """Every ear with its estimates."""
     noises = read_noises(folder)
-    return [Ear(name, p, s, *calibrate(noises, p, s)) for name, (p, s) in read_ears(folder).items()]
+    return [MeasuredEar(name, p, s, *calibrate(noises, p, s)) for name, (p, s) in read_ears(folder).items()]

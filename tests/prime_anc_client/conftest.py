@@ -1,5 +1,18 @@
-"""The store and the paths of the service's tests."""
+"""The store, the paths and the program of the service's tests, and a client of it."""
 
-from tests.service.conftest import default_model, ear, store_folder
+from collections.abc import Iterator
 
-__all__ = ["default_model", "ear", "store_folder"]
+import pytest
+
+from prime_anc_client import Client
+from tests.service.conftest import default_model, ear, program, store_folder
+from tests.service.program import Program
+
+__all__ = ["default_model", "ear", "program", "store_folder"]
+
+
+@pytest.fixture
+def client(program: Program) -> Iterator[Client]:
+    """Of that program."""
+    with Client(program.address) as client:
+        yield client

@@ -13,8 +13,8 @@ from service.calibration import take_codec
 from service.calibration.takes import ProbeTake
 from synthesis.support_statistics import learn_support_statistics
 from tests.service import models
+from tests.service.program import Program
 from tests.service.recordings import recordings
-from tests.service.test_process import Program
 from training.datasets.noise import simulated_noise
 from training.datasets.path_pairs import PathPair
 from training.datasets.simulated import simulate_listeners
@@ -40,17 +40,9 @@ def program(tmp_path_factory: pytest.TempPathFactory, pairs: tuple[PathPair, ...
     )
     knowing.manifest = knowing.manifest.model_copy(update={"support_traits": traits})
     ModelStore(folder, include_bundled=False).publish("ears", knowing)
-    program = Program(folder)
-    program.wait_until_ready()
-    yield program
-    program.stop()
-
-
-@pytest.fixture
-def client(program: Program) -> Iterator[Client]:
-    """Of that program."""
-    with Client(program.address) as client:
-        yield client
+    with Program(folder) as program:
+        program.wait_until_ready()
+        yield program
 
 
 def takes_of(pair: PathPair, **more: float) -> list[Take]:

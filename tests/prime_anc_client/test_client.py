@@ -9,7 +9,6 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -39,23 +38,7 @@ from synthesis.synthesizer import Synthesizer
 from tests.prime_anc_client.relay import answering, relayed
 from tests.service.api.test_design import assert_same_filter, library_paths
 from tests.service.bodies import spectra
-from tests.service.test_process import Program
-
-
-@pytest.fixture(scope="module")
-def program(store_folder: Path) -> Iterator[Program]:
-    """One that is ready."""
-    program = Program(store_folder)
-    program.wait_until_ready()
-    yield program
-    program.stop()
-
-
-@pytest.fixture
-def client(program: Program) -> Iterator[Client]:
-    """Of that program."""
-    with Client(program.address) as client:
-        yield client
+from tests.service.program import Program
 
 
 def test_the_filter_is_the_library_s(client: Client, default_model: Synthesizer, ear: DesignInput) -> None:
@@ -410,32 +393,24 @@ def test_an_answer_that_does_not_come_in_time() -> None:
 
 
 def test_a_service_that_has_just_been_started_is_waited_for(store_folder: Path, ear: DesignInput) -> None:
-    program = Program(store_folder)
-    try:
-        with Client(program.address, retry_for_s=60) as client:
-            assert client.synthesize(ear.primary, ear.secondary).taps.any()
-            assert client.is_ready()
-    finally:
-        program.stop()
+    with Program(store_folder) as program, Client(program.address, retry_for_s=60) as client:
+        assert client.synthesize(ear.primary, ear.secondary).taps.any()
+        assert client.is_ready()
 
 
 def test_waiting_has_a_bound(store_folder: Path, ear: DesignInput) -> None:
     """The service asks for a minute; a client that gives it less says at once that it will not wait."""
-    program = Program(store_folder, "--model", "missing")
-    try:
+    with Program(store_folder, "--model", "missing") as program:
         program.logged("(UnknownModel)")
         began = time.monotonic()
         with Client(program.address, retry_for_s=59.0) as client, pytest.raises(Unavailable) as refused:
             client.synthesize(ear.primary, ear.secondary)
         assert refused.value.code == "model-unavailable"
         assert time.monotonic() - began < 30
-    finally:
-        program.stop()
 
 
 def test_retries_are_bounded_by_time_not_by_number(store_folder: Path, ear: DesignInput) -> None:
     """What the service asks to wait, a minute, is made a second on the way, or nothing."""
-    program = Program(store_folder, "--model", "missing")
     asked: list[bytes] = []
 
     def request(chunk: bytes) -> bytes:
@@ -445,7 +420,7 @@ def test_retries_are_bounded_by_time_not_by_number(store_folder: Path, ear: Desi
     def impatient(chunk: bytes) -> bytes:
         return chunk.replace(b"retry-after: 60", b"retry-after: 00")
 
-    try:
+    with Program(store_folder, "--model", "missing") as program:
         program.logged("(UnknownModel)")
         with relayed(program.port, request, impatient) as (port, _):
             with Client(f"http://127.0.0.1:{port}", retry_for_s=3) as client, pytest.raises(Unavailable):
@@ -455,8 +430,6 @@ def test_retries_are_bounded_by_time_not_by_number(store_folder: Path, ear: Desi
             with Client(f"http://127.0.0.1:{port}", retry_for_s=0) as client, pytest.raises(Unavailable):
                 client.synthesize(ear.primary, ear.secondary)
             assert len(asked) == n_asked + 1
-    finally:
-        program.stop()
 
 
 def test_a_connection_that_always_breaks_is_given_up(program: Program, ear: DesignInput) -> None:
@@ -469,16 +442,13 @@ def test_a_connection_that_always_breaks_is_given_up(program: Program, ear: Desi
 def test_a_key_is_sent(store_folder: Path, ear: DesignInput) -> None:
     keys = ("sesame", "сезам")
     digests = ",".join(f'"{hashlib.sha256(key.encode()).hexdigest()}"' for key in keys)
-    program = Program(store_folder, "--api-keys", f"[{digests}]")
-    program.wait_until_ready()
-    try:
+    with Program(store_folder, "--api-keys", f"[{digests}]") as program:
+        program.wait_until_ready()
         with Client(program.address) as nobody, pytest.raises(Unauthorised):
             nobody.synthesize(ear.primary, ear.secondary)
         for key in keys:
             with Client(program.address, api_key=key) as client:
                 assert client.synthesize(ear.primary, ear.secondary).taps.any()
-    finally:
-        program.stop()
 
 
 def test_a_unix_socket(store_folder: Path, program: Program, ear: DesignInput) -> None:

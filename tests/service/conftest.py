@@ -1,6 +1,6 @@
 """A real service over a real store, in this process: one for all tests that leave it as they found it."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -15,6 +15,7 @@ from service.settings import Settings
 from synthesis.backends.base import DesignInput
 from synthesis.backends.reference import build_synthesizer
 from tests.service import models
+from tests.service.program import Program
 
 
 @pytest.fixture(scope="session")
@@ -31,6 +32,14 @@ def store_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for name, seed in (("ears", 1), ("ears", 2), ("other", 3)):
         store.publish(name, models.checkpoint(seed))
     return folder
+
+
+@pytest.fixture(scope="module")
+def program(store_folder: Path) -> Iterator[Program]:
+    """`python -m service` over that store, ready."""
+    with Program(store_folder) as program:
+        program.wait_until_ready()
+        yield program
 
 
 @pytest.fixture(scope="session")

@@ -15,9 +15,8 @@ from uvicorn.server import ServerState
 
 from service.admission.admission import MANAGEMENT, Admission
 from service.api.context import Service
-from service.connection_guard import LINGER_S, MAX_DROPPED_BYTES, guarded
+from service.connection_guard import LINGER_S, MAX_DROPPED_BYTES, LoadShedder, guarded
 from service.engine.types import Refused
-from service.server import LoadShedder
 from service.settings import Settings
 from tests.service.test_server import digest
 

@@ -14,7 +14,8 @@ from synthesis.backends.base import DesignInput
 from synthesis.synthesizer import Synthesizer
 from tests.service.api.test_design import library_paths
 from tests.service.bodies import as_responses
-from tests.service.test_process import Program, scraped
+from tests.service.program import Program
+from tests.service.test_process import scraped
 
 pytestmark = [
     pytest.mark.cuda,
@@ -27,10 +28,9 @@ BINARY = {"Content-Type": "application/octet-stream", "Accept": "application/oct
 @pytest.fixture(scope="module", params=["on", "off"], ids=["kernels", "torch"])
 def program(request: pytest.FixtureRequest, store_folder: Path) -> Iterator[Program]:
     """One that is ready, with Triton's kernels and without."""
-    program = Program(store_folder, "--device", "cuda", "--kernels", request.param)
-    program.wait_until_ready()
-    yield program
-    program.stop()
+    with Program(store_folder, "--device", "cuda", "--kernels", request.param) as program:
+        program.wait_until_ready()
+        yield program
 
 
 def assert_near(found: np.ndarray, expected: np.ndarray) -> None:

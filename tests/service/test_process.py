@@ -27,69 +27,17 @@ from synthesis.synthesizer import Synthesizer
 from tests.service import models
 from tests.service.api.test_design import assert_same_filter, library_paths
 from tests.service.bodies import as_responses
+from tests.service.program import Program
 
 JSON_BODY = {"Content-Type": "application/json"}
-
-PATIENT = ("--deadline-ms", "60000", "--ready-budget-ms", "60000")
-"""A slow machine is ready, and cuts no design short."""
-
-
-class Program:
-    """`python -m service` on a port of its own choosing, its log read as it is written."""
-
-    def __init__(self, store: Path, *arguments: str) -> None:
-        command = [sys.executable, "-m", "service", "--port", "0", "--device", "cpu", "--threads", "1"]
-        self.process = subprocess.Popen(
-            [*command, "--store", str(store), "--model", "ears", *PATIENT, *arguments],
-            stderr=subprocess.PIPE,
-            text=True,
-            env=os.environ | {"OMP_NUM_THREADS": "1"},
-        )
-        self.log: list[str] = []
-        self._reader = threading.Thread(target=self._read, daemon=True)
-        self._reader.start()
-        self.port = int(self.logged(r"running on http://127\.0\.0\.1:(\d+)"))
-        self.address = f"http://127.0.0.1:{self.port}"
-
-    def _read(self) -> None:
-        assert self.process.stderr is not None
-        self.log.extend(iter(self.process.stderr.readline, ""))
-
-    def logged(self, pattern: str) -> str:
-        """Wait for a line of the log and return the pattern's group."""
-        given_up = time.monotonic() + 240
-        while time.monotonic() < given_up:
-            if found := re.search(pattern, "".join(self.log)):
-                return found.group(1)
-            time.sleep(0.02)
-        pytest.fail(f"no {pattern!r} in the log:\n{''.join(self.log)}")
-
-    def wait_until_ready(self, within_s: float = 240) -> None:
-        given_up = time.monotonic() + within_s
-        while time.monotonic() < given_up:
-            if httpx.get(f"{self.address}/health/ready", timeout=60).status_code == 200:
-                return
-            time.sleep(0.05)
-        pytest.fail(f"not ready:\n{''.join(self.log)}")
-
-    def stop(self, number: int = signal.SIGTERM) -> int:
-        """Tell it to stop, and return its exit status."""
-        if self.process.poll() is None:
-            self.process.send_signal(number)
-        status = self.process.wait(120)
-        self._reader.join()
-        assert self.process.stderr is not None
-        self.process.stderr.close()
-        return status
 
 
 @pytest.fixture(scope="module")
 def program(store_folder: Path) -> Iterator[Program]:
     """One that is ready, for all tests that leave it running."""
-    program = Program(store_folder, "--max-header-bytes", "4096", "--max-body-bytes", "1000000")
-    program.wait_until_ready()
-    yield program
-    program.stop()
+    with Program(store_folder, "--max-header-bytes", "4096", "--max-body-bytes", "1000000") as program:
+        program.wait_until_ready()
+        yield program
 
 
 def exchange(port: int, *parts: bytes) -> bytes:

@@ -28,7 +28,8 @@ from service.settings import Settings
 from synthesis.backends.base import DesignInput
 from tests.service.bodies import as_responses
 from tests.service.conftest import started
-from tests.service.test_process import Program, assert_raw_problem, exchange, wait_for
+from tests.service.program import Program
+from tests.service.test_process import assert_raw_problem, exchange, wait_for
 
 LIMIT_S = 1.0
 AT_LEAST_S = LIMIT_S - 0.01
@@ -52,19 +53,17 @@ def keys_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def program(store_folder: Path, keys_file: Path) -> Iterator[Program]:
     """With few connections, a file of keys and a management listener."""
     limits = ["--receive-timeout-s", "60", "--max-connections", str(MAX_CONNECTIONS), "--keep-alive-s", "3"]
-    program = Program(store_folder, *limits, "--api-keys-file", str(keys_file), "--management-port", "0")
-    program.wait_until_ready()
-    yield program
-    program.stop()
+    with Program(store_folder, *limits, "--api-keys-file", str(keys_file), "--management-port", "0") as program:
+        program.wait_until_ready()
+        yield program
 
 
 @pytest.fixture(scope="module")
 def impatient(store_folder: Path, keys_file: Path) -> Iterator[Program]:
     """One that waits for a head or a body for `LIMIT_S`."""
-    program = Program(store_folder, "--receive-timeout-s", str(LIMIT_S), "--api-keys-file", str(keys_file))
-    program.wait_until_ready()
-    yield program
-    program.stop()
+    with Program(store_folder, "--receive-timeout-s", str(LIMIT_S), "--api-keys-file", str(keys_file)) as program:
+        program.wait_until_ready()
+        yield program
 
 
 @pytest.fixture(scope="module")

@@ -10,7 +10,7 @@ from tests.synthesis.cases import Case, random_case
 
 
 @pytest.fixture(scope="session")
-def ears(measured_data: Path) -> list[measured.Ear]:
+def ears(measured_data: Path) -> list[measured.MeasuredEar]:
     """Every measured ear with noise-free estimates; skipped where there are no measured data."""
     found = measured.measured_ears(measured_data)
     assert len(found) >= 30, f"found {len(found)} ears, expected both of at least 15 persons"
@@ -24,7 +24,7 @@ def measured_psd(measured_data: Path) -> np.ndarray:
 
 
 @pytest.fixture(scope="session")
-def measured_case(ears: list[measured.Ear], measured_psd: np.ndarray) -> Case:
+def measured_case(ears: list[measured.MeasuredEar], measured_psd: np.ndarray) -> Case:
     """The estimated paths of every ear on the design grid."""
     return Case(
         np.fft.rfft([ear.estimated_primary for ear in ears], measured.N_FFT),
@@ -34,7 +34,7 @@ def measured_case(ears: list[measured.Ear], measured_psd: np.ndarray) -> Case:
 
 
 @pytest.fixture(scope="session")
-def true_case(ears: list[measured.Ear], measured_psd: np.ndarray) -> Case:
+def true_case(ears: list[measured.MeasuredEar], measured_psd: np.ndarray) -> Case:
     """The true paths of every ear on the design grid."""
     return Case(
         np.fft.rfft([ear.primary for ear in ears], measured.N_FFT),

@@ -46,7 +46,7 @@ def test_figures_equal_the_twin(paths: tuple[np.ndarray, np.ndarray], probes: Pr
     assert (found.window, found.n_frames) == (8192, 12)
 
 
-def test_figures_equal_the_twin_on_a_measured_ear(ears: list[measured.Ear], measured_data) -> None:  # type: ignore[no-untyped-def]
+def test_figures_equal_the_twin_on_a_measured_ear(ears: list[measured.MeasuredEar], measured_data) -> None:  # type: ignore[no-untyped-def]
     probes, ear = Probes.of(measured.read_noises(measured_data)), ears[4]
     x, e_0, e_g = frames_of(probes, ear.primary, ear.secondary, Fault())
     expected = oracle.figures(x, e_0, x, e_g, GAIN)

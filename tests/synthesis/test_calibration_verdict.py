@@ -34,12 +34,12 @@ def probes(noises: Array) -> Probes:
 
 
 @pytest.fixture(scope="module")
-def support(ears: list[measured.Ear]) -> SupportPrior:
+def support(ears: list[measured.MeasuredEar]) -> SupportPrior:
     """Of all ears, as the default model's."""
     return support_of(ears)
 
 
-def support_of(ears: list[measured.Ear]) -> SupportPrior:
+def support_of(ears: list[measured.MeasuredEar]) -> SupportPrior:
     primary, secondary = (
         np.array([getattr(ear, name) for ear in ears]) for name in ("estimated_primary", "estimated_secondary")
     )
@@ -50,7 +50,7 @@ Judge = Callable[..., list[Verdict]]
 
 
 @pytest.fixture(scope="module")
-def verdicts(ears: list[measured.Ear], probes: Probes, support: SupportPrior) -> Judge:
+def verdicts(ears: list[measured.MeasuredEar], probes: Probes, support: SupportPrior) -> Judge:
     """Every ear's verdict with a fault, or of every few."""
 
     def judged(fault: Fault, stride: int = 1) -> list[Verdict]:
@@ -96,7 +96,7 @@ def test_every_clean_ear_passes(verdicts: Judge) -> None:
         assert verdict.noise_cost_db < 0.1
 
 
-def test_a_probe_that_is_silent_in_places_is_no_mistake(ears: list[measured.Ear], noises: Array) -> None:
+def test_a_probe_that_is_silent_in_places_is_no_mistake(ears: list[measured.MeasuredEar], noises: Array) -> None:
     """One recording with next to nothing above 2 kHz: what the takes do not say, the support's prior does."""
     support_ears, left_out = ears[4:], ears[:4:2]
     support = support_of(support_ears)
@@ -164,7 +164,7 @@ def test_noise_that_costs_little_is_no_reason(verdicts: Judge) -> None:
         assert 0.01 < verdict.noise_cost_db < 0.3
 
 
-def test_without_statistics_the_paths_are_not_compared(ears: list[measured.Ear], probes: Probes) -> None:
+def test_without_statistics_the_paths_are_not_compared(ears: list[measured.MeasuredEar], probes: Probes) -> None:
     for fault, codes in (
         (Fault(secondary=np.negative), set()),
         (Fault(secondary=partial(later, n_samples=8)), {"late_secondary"}),
@@ -178,7 +178,7 @@ def test_without_statistics_the_paths_are_not_compared(ears: list[measured.Ear],
 
 @pytest.mark.parametrize("window", [2048, 4096])
 def test_takes_too_short_for_a_window_are_named(
-    ears: list[measured.Ear], noises: Array, support: SupportPrior, window: int
+    ears: list[measured.MeasuredEar], noises: Array, support: SupportPrior, window: int
 ) -> None:
     probes = Probes.of(noises, window)
     for ear in ears[::6]:

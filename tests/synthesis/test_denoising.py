@@ -59,7 +59,7 @@ def test_without_noise_nothing_changes_and_silence_stays_silent() -> None:
 
 
 @pytest.mark.measured
-def test_a_measured_ear_is_as_the_twin_says_and_keeps_its_lags(ears: list[measured.Ear]) -> None:
+def test_a_measured_ear_is_as_the_twin_says_and_keeps_its_lags(ears: list[measured.MeasuredEar]) -> None:
     """Noise 40 dB below the path takes a tenth of its error with it, and the path itself stays."""
     truth = ears[4].secondary[: measured.N_SECONDARY]
     level = 0.01 * np.sqrt(np.mean(truth**2))

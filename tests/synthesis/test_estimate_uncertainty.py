@@ -62,7 +62,7 @@ def test_a_batch_is_told_what_each_ear_is_told() -> None:
 
 
 def test_predictions_without_a_coherence_on_ears_left_out(
-    ears: list[measured.Ear], measured_case: Case, true_case: Case
+    ears: list[measured.MeasuredEar], measured_case: Case, true_case: Case
 ) -> None:
     """Learned on the first 14 ears, asked on the other 16: within 1.5 dB of the truth in the mean."""
     paths, psd = measured_case.paths(), measured_case.psd()

@@ -45,7 +45,7 @@ def test_equals_the_twin_on_random_paths(small_case: Case, basis: str) -> None:
         assert_equals_the_twin(found, item, expected, atol=1e-9)
 
 
-def test_equals_the_twin_on_measured_ears(ears: list[measured.Ear], measured_case: Case) -> None:
+def test_equals_the_twin_on_measured_ears(ears: list[measured.MeasuredEar], measured_case: Case) -> None:
     few = slice(0, 30, 7)
     paths, psd = measured_case.paths()[few], measured_case.psd()
     coherence = torch.from_numpy(np.stack([ear.coherence for ear in ears[few]]))
@@ -170,7 +170,7 @@ def test_exactly_one_basis_is_asked_for(small_case: Case, both: bool) -> None:
 
 
 def test_predictions_with_coherence_meet_the_truth(
-    ears: list[measured.Ear], measured_case: Case, true_case: Case
+    ears: list[measured.MeasuredEar], measured_case: Case, true_case: Case
 ) -> None:
     """Estimates alone promise decibels that do not come; the coherence takes them back (method, Prediction)."""
     paths, psd = measured_case.paths(), measured_case.psd()

@@ -74,7 +74,7 @@ def test_equals_the_twin_with_a_reference_of_its_own_for_each_state(
     np.testing.assert_allclose(found.coherence, oracle.coherence(*frames[:2], measured.N_BINS), atol=1e-11)
 
 
-def test_equals_the_twin_on_measured_ears(ears: list[measured.Ear], measured_data) -> None:  # type: ignore[no-untyped-def]
+def test_equals_the_twin_on_measured_ears(ears: list[measured.MeasuredEar], measured_data) -> None:  # type: ignore[no-untyped-def]
     chosen = [ears[0], ears[7]]
     x = measured.read_noises(measured_data)[:, :N]
     # One reference for both ears: errors are batched, [2, n].

@@ -182,7 +182,7 @@ def test_noise_lies_at_early_lags() -> None:
 
 
 @pytest.fixture(scope="module")
-def left_out(ears: list[measured.Ear]) -> PathPrior:
+def left_out(ears: list[measured.MeasuredEar]) -> PathPrior:
     """Of the measured persons but the first three."""
     others = ears[6:]
     return learn_path_prior(
@@ -206,7 +206,7 @@ def _estimates(takes: list, prior: PathPrior) -> tuple[PathEstimate, PathEstimat
 
 @pytest.mark.parametrize("snr_db", [None, 40.0, 20.0])
 def test_persons_left_out_are_estimated_better_where_the_probe_is_silent(
-    ears: list[measured.Ear], left_out: PathPrior, low_pass: Probes, snr_db: float | None
+    ears: list[measured.MeasuredEar], left_out: PathPrior, low_pass: Probes, snr_db: float | None
 ) -> None:
     fault = Fault() if snr_db is None else Fault(error=partial(noisy, snr_db=snr_db))
     errors = []
@@ -222,7 +222,7 @@ def test_persons_left_out_are_estimated_better_where_the_probe_is_silent(
 
 
 def test_variance_of_the_secondary_is_its_error_s(
-    ears: list[measured.Ear], left_out: PathPrior, low_pass: Probes
+    ears: list[measured.MeasuredEar], left_out: PathPrior, low_pass: Probes
 ) -> None:
     ratios = []
     for ear in ears[:6]:

@@ -25,7 +25,7 @@ Case = tuple[SupportPrior, tuple[Array, Array], tuple[Array, Array]]
 
 
 @pytest.fixture(scope="module")
-def cases(ears: list[measured.Ear]) -> list[Case]:
+def cases(ears: list[measured.MeasuredEar]) -> list[Case]:
     """Every ear's estimates in float32, the other persons' statistics, and another person's ear."""
     primary, secondary = (
         np.array([getattr(ear, name) for ear in ears]) for name in ("estimated_primary", "estimated_secondary")
@@ -140,7 +140,7 @@ def test_without_a_prior_only_what_needs_none_is_found(cases: list[Case]) -> Non
     assert [each.code for each in find_implausible(None, secondary, -2 * secondary)] == ["identical_paths"]
 
 
-def test_a_support_of_one_ear_claims_little(ears: list[measured.Ear]) -> None:
+def test_a_support_of_one_ear_claims_little(ears: list[measured.MeasuredEar]) -> None:
     """With so little known, people differ by no more than is expected; a reversed sign still stands out."""
     one, other = ears[0], ears[7]
     prior = SupportPrior(learn_support_statistics(one.estimated_primary[None], one.estimated_secondary[None]))

@@ -30,7 +30,7 @@ LEARNED = np.stack((np.full(31, 0.01), np.ones(31)))
 
 
 @dataclasses.dataclass(frozen=True)
-class Ear:
+class OneEar:
     """primary, secondary: complex128 [16385]; taps [64]; reference_psd, coherence [16385]."""
 
     primary: np.ndarray
@@ -65,14 +65,16 @@ class Ear:
 
 
 @pytest.fixture
-def ear() -> Ear:
+def ear() -> OneEar:
     """A filter that reaches about 20 dB on short random paths."""
     rng = np.random.default_rng(3)
     secondary = np.fft.rfft(np.r_[1.0, 0.3 * rng.standard_normal(30) * np.exp(-np.arange(30) / 5)], N_FFT)
     taps = rng.standard_normal(64) * np.exp(-np.arange(64) / 10)
     error = np.fft.rfft(0.01 * rng.standard_normal(4096) * np.exp(-np.arange(4096) / 300), N_FFT)
     primary = secondary * np.fft.rfft(taps, N_FFT) + error
-    return Ear(primary, secondary, taps, rng.uniform(0.5, 2, N_FFT // 2 + 1), rng.uniform(0.98, 1, N_FFT // 2 + 1))
+    return OneEar(
+        primary, secondary, taps, rng.uniform(0.5, 2, N_FFT // 2 + 1), rng.uniform(0.98, 1, N_FFT // 2 + 1)
+    )
 
 
 def assert_equals_the_twin(found: Prediction, expected: oracle.Prediction) -> None:
@@ -83,14 +85,14 @@ def assert_equals_the_twin(found: Prediction, expected: oracle.Prediction) -> No
         )
 
 
-def test_figures_of_true_paths_equal_the_twin(ear: Ear) -> None:
+def test_figures_of_true_paths_equal_the_twin(ear: OneEar) -> None:
     found = ear.predicted(is_true=True)
     paths = ear.primary, ear.secondary, ear.taps, ear.reference_psd
     assert_equals_the_twin(found, oracle.predict(*paths, band_uncertainty=np.zeros(31)))
     assert found.interval_db == 0
 
 
-def test_a_share_of_what_the_coherence_leaves_unexplained_is_counted(ear: Ear) -> None:
+def test_a_share_of_what_the_coherence_leaves_unexplained_is_counted(ear: OneEar) -> None:
     unexplained = (1 - ear.coherence) / ear.coherence
     counted = dataclasses.replace(ear, coherence=1 / (1 + COHERENCE_SHARE * unexplained))
     paths = ear.primary, ear.secondary, ear.taps, ear.reference_psd
@@ -98,7 +100,7 @@ def test_a_share_of_what_the_coherence_leaves_unexplained_is_counted(ear: Ear) -
     assert_equals_the_twin(ear.predicted(unbounded), oracle.predict(*paths, counted.coherence))
 
 
-def test_the_model_bounds_what_a_coherence_may_cost(ear: Ear) -> None:
+def test_the_model_bounds_what_a_coherence_may_cost(ear: OneEar) -> None:
     """A microphone's own noise lowers the coherence and leaves the paths as certain as they are."""
     deaf = dataclasses.replace(ear, coherence=np.full_like(ear.coherence, 0.01)).predicted()
     sums = ear.sums()
@@ -107,7 +109,7 @@ def test_the_model_bounds_what_a_coherence_may_cost(ear: Ear) -> None:
     assert_equals_the_twin(deaf, oracle.predict(*paths, band_uncertainty=MODEL_BOUND * share))
 
 
-def test_an_uncertainty_of_the_secondary_path_is_heard_with_the_filter_only(ear: Ear) -> None:
+def test_an_uncertainty_of_the_secondary_path_is_heard_with_the_filter_only(ear: OneEar) -> None:
     of_primary, of_secondary = np.full(31, 1e-3), np.full(31, 4e-3)
     found = ear.predicted(uncertainty=np.stack((of_primary, of_secondary)))
     played = ear.secondary * np.fft.rfft(ear.taps, N_FFT)
@@ -121,7 +123,7 @@ def test_an_uncertainty_of_the_secondary_path_is_heard_with_the_filter_only(ear:
     assert found.basis == "coherence"
 
 
-def test_gain_sensitivity_is_the_loss_with_a_changed_secondary_path(ear: Ear) -> None:
+def test_gain_sensitivity_is_the_loss_with_a_changed_secondary_path(ear: OneEar) -> None:
     found = ear.predicted(is_true=True)
     changed = [ear.mean_db(ear.secondary * 10 ** (sign / 20)) for sign in (1, -1)]
     # The loudspeaker's own share of the error is in the sums: exact but for the floor of 1e-12.
@@ -129,7 +131,7 @@ def test_gain_sensitivity_is_the_loss_with_a_changed_secondary_path(ear: Ear) ->
     assert found.gain_sensitivity_db > 1
 
 
-def test_delay_sensitivity_is_the_loss_with_a_delayed_secondary_path(ear: Ear) -> None:
+def test_delay_sensitivity_is_the_loss_with_a_delayed_secondary_path(ear: OneEar) -> None:
     found = ear.predicted(is_true=True)
     omega = np.linspace(0, np.pi, N_FFT // 2 + 1)
     changed = [ear.mean_db(ear.secondary * np.exp(sign * 1j * omega)) for sign in (1, -1)]
@@ -138,7 +140,7 @@ def test_delay_sensitivity_is_the_loss_with_a_delayed_secondary_path(ear: Ear) -
     assert found.delay_sensitivity_db > 1
 
 
-def test_level_reduction_is_of_the_sum_over_bands(ear: Ear) -> None:
+def test_level_reduction_is_of_the_sum_over_bands(ear: OneEar) -> None:
     found = ear.predicted(is_true=True)
     before = oracle_band_sums(WIDE_BANDS, ear.reference_psd * np.abs(ear.primary) ** 2)
     error = ear.primary - ear.secondary * np.fft.rfft(ear.taps, N_FFT)
@@ -157,7 +159,7 @@ def test_a_weighting_has_the_values_of_the_standard() -> None:
     np.testing.assert_allclose(found_db, nominal_db, atol=0.05 + 1e-9)  # the table has one decimal
 
 
-def test_uncertainty_costs_what_more_than_the_natural_one_takes_away(ear: Ear) -> None:
+def test_uncertainty_costs_what_more_than_the_natural_one_takes_away(ear: OneEar) -> None:
     natural = 1 / (1 + NATURAL_SPREAD * LEARNED[0, 0] / COHERENCE_SHARE)
     unbounded = LEARNED * [[1], [1e9]]
     poor, good, better = (
@@ -171,7 +173,7 @@ def test_uncertainty_costs_what_more_than_the_natural_one_takes_away(ear: Ear) -
     assert missing > 3
 
 
-def test_a_tail_is_not_the_measurement_s_fault(ear: Ear) -> None:
+def test_a_tail_is_not_the_measurement_s_fault(ear: OneEar) -> None:
     tail = np.full((2, 31), 0.05) * [[1], [0]]
     assert ear.predicted(uncertainty=tail).uncertainty_cost_db == 0
     noisy = ear.predicted(uncertainty=tail[::-1])
@@ -203,19 +205,19 @@ def test_the_expectation_follows_the_late_share_within_20_db() -> None:
         np.testing.assert_allclose(10 * np.log10(upper / lower), change_db, atol=1e-3)
 
 
-def test_an_interval_is_wider_where_less_is_known(ear: Ear) -> None:
+def test_an_interval_is_wider_where_less_is_known(ear: OneEar) -> None:
     measured = ear.predicted(uncertainty=np.zeros((2, 31))).interval_db
     assert 0 < measured < ear.predicted().interval_db < ear.predicted(with_coherence=False).interval_db
 
 
-def test_the_length_of_a_response_is_where_it_ends(ear: Ear) -> None:
+def test_the_length_of_a_response_is_where_it_ends(ear: OneEar) -> None:
     primary = np.zeros(N_FFT)
     primary[[3, 700]] = 1.0, 1e-3
     cut = dataclasses.replace(ear, primary=np.fft.rfft(primary))
     assert cut.sums()[-1] == 701
 
 
-def test_what_is_not_finite_is_refused(ear: Ear) -> None:
+def test_what_is_not_finite_is_refused(ear: OneEar) -> None:
     sums = ear.sums()
     assert len(sums) == N_SUMS
     for place in (0, 40):
@@ -224,7 +226,7 @@ def test_what_is_not_finite_is_refused(ear: Ear) -> None:
         assert isinstance(predict(broken, LEARNED, has_coherence=True), NonFiniteFilter)
 
 
-def test_the_mean_is_over_50_hz_to_5_khz(ear: Ear) -> None:
+def test_the_mean_is_over_50_hz_to_5_khz(ear: OneEar) -> None:
     found = ear.predicted()
     assert found.mean_noise_reduction_db == pytest.approx(
         found.band_reduction_db[columns(NR_BANDS)].mean(), abs=1e-5

@@ -103,7 +103,7 @@ def test_statistics_are_plain_numbers(pair: Pair) -> None:
     assert adapter.validate_json(json.dumps(adapter.dump_python(statistics))) == statistics
 
 
-def test_measured_ears_agree_where_it_counts(ears: list[measured.Ear]) -> None:
+def test_measured_ears_agree_where_it_counts(ears: list[measured.MeasuredEar]) -> None:
     """Why a level can be judged: P below 100 Hz and S about 8 kHz hardly differ between ears."""
     statistics = learn_support_statistics(
         np.array([ear.estimated_primary for ear in ears]), np.array([ear.estimated_secondary for ear in ears])

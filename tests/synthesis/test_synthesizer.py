@@ -1,4 +1,4 @@
-"""The recipe as a whole: its start, its precision, its batches, its refusals, and what it must not depend on."""
+"""A design as a whole: its start, its precision, its batches, its refusals, and what it must not depend on."""
 
 from dataclasses import fields
 

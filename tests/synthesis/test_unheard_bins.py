@@ -108,7 +108,9 @@ def test_designs_are_those_for_the_filled_paths(prior: PathPrior, paths: tuple[n
         assert told.mean_noise_reduction_db == wanted.prediction.mean_noise_reduction_db  # type: ignore[union-attr]
 
 
-def test_an_ear_measured_with_a_low_passed_recording_is_not_lost(ears: list[measured.Ear], measured_data) -> None:  # type: ignore[no-untyped-def]
+def test_an_ear_measured_with_a_low_passed_recording_is_not_lost(
+    ears: list[measured.MeasuredEar], measured_data
+) -> None:  # type: ignore[no-untyped-def]
     """Left-out persons, the paper's regularised estimate, the bundled model."""
     from synthesis.path_estimation import estimate_paths
 

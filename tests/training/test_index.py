@@ -95,7 +95,7 @@ def test_what_was_done_to_files_is_in_the_notes(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("rows", "message"),
     [
-        ((), "a heading alone"),
+        ((), "a heading and no row"),
         (("anna,both,,a.npz,a.npz,",), "line 2: found the ear 'both', expected left, right or mono"),
         (("anna,left,,a.npz,a.npz,", "anna,,,a.npz,a.npz,"), "line 3: found no ear"),
         (("anna,left,,a.npz,,",), "found no secondary"),
@@ -105,7 +105,7 @@ def test_what_was_done_to_files_is_in_the_notes(tmp_path: Path) -> None:
         (("anna,left,,a.npz,a.npz,a.npz",), "name one of them feedback or feedbackl.*or write FILE#CHANNEL"),
         (("anna,left,,a.npz#long,a.npz,",), "9000 samples with .* dB of their energy after 8192"),
         (("anna,left,,a.npz,index.csv,",), "index.csv: it holds no numbers"),
-        (("anna,left,,a.npz,a.npz,", "anna,left,,a.npz,a.npz,"), "anna/left/original twice"),
+        (("anna,left,,a.npz,a.npz,", "anna,left,,a.npz,a.npz,"), "anna/left/original occurs twice"),
     ],
 )
 def test_what_cannot_be_used_is_named(tmp_path: Path, rows: tuple[str, ...], message: str) -> None:
@@ -124,7 +124,7 @@ def test_missing_and_unknown_columns_and_tables_are_named(tmp_path: Path) -> Non
             read_index(tmp_path)
     with pytest.raises(DatasetError, match=r"nowhere.*cannot be read"):
         read_index(tmp_path / "nowhere")
-    with pytest.raises(DatasetError, match="found no folder"):
+    with pytest.raises(DatasetError, match="no folder is given"):
         open_dataset("index")
 
 

@@ -3,7 +3,7 @@
 import pytest
 
 from training.config import load_config
-from training.methods import FITTED, GENERATORS, GROUPS, NAMES, UNTRAINED, Recipe, chosen_methods
+from training.methods import FITTED, GENERATORS, GROUPS, NAMES, UNTRAINED, GeneratorSetup, chosen_methods
 
 
 def test_every_method_has_one_name() -> None:
@@ -36,11 +36,11 @@ def reference_psd():
 
 
 def test_recipes_differ_in_what_their_names_say() -> None:
-    standard, bare = Recipe("prime"), GENERATORS["prime_no_interpolation"]
+    standard, bare = GeneratorSetup("prime"), GENERATORS["prime_no_interpolation"]
     assert standard.configuration().interpolation
     assert not bare.configuration().interpolation
     assert bare.configuration().model_copy(update={"interpolation": True}) == standard.configuration()
     assert GENERATORS["prime-log_minimum_phase"].layout(32_768).realisation == "minimum_phase"
     assert GENERATORS["prime-log"].layout(32_768).realisation == "fir_wiener"
     assert GENERATORS["prime-log"].configuration() == load_config("prime-log")
-    assert Recipe("prime").configuration(n_updates=7, window=None).n_updates == 7
+    assert GeneratorSetup("prime").configuration(n_updates=7, window=None).n_updates == 7

@@ -151,7 +151,7 @@ def test_too_few_recordings_or_no_folder(tmp_path: Path) -> None:
     write_plain(tmp_path, 7)
     with pytest.raises(DatasetError, match="found 7 noise recordings"):
         read_noise(tmp_path)
-    with pytest.raises(DatasetError, match="no such folder"):
+    with pytest.raises(DatasetError, match="this folder does not exist"):
         read_noise(tmp_path / "nowhere")
 
 

@@ -148,7 +148,7 @@ def test_what_is_no_packed_run_is_one_clear_line(tmp_path, capsys):
         (holding(piece=["a", "b"], k=[0]), "wmmse: found 1 values of 'k' in 2 rows"),
         (holding(k=[0]), "wmmse: found no column 'piece' with rows in it"),
         (holding(piece=["a"], band_25_db=["loud"]), "wmmse: found text in 'band_25_db', expected numbers"),
-        (lzma.compress(json.dumps(good | {"rows": {}}).encode()), "found no rows"),
+        (lzma.compress(json.dumps(good | {"rows": {}}).encode()), "there are no rows"),
     ):
         (tmp_path / "file").write_bytes(content)
         assert packed_run.main(["unpack", str(tmp_path / "file"), str(tmp_path / "run")]) == 2

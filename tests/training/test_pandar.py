@@ -95,7 +95,7 @@ def test_of_selects_listeners(database: Path) -> None:
         "person-11/left/original",
         "person-11/right/original",
     ]
-    with pytest.raises(DatasetError, match=r"no listener person-03, expected some of person-02, person-11"):
+    with pytest.raises(DatasetError, match=r"no listener person-03; use some of person-02, person-11"):
         dataset.of(["person-03"])
 
 
@@ -163,9 +163,9 @@ def test_a_truncated_file_is_named(database: Path) -> None:
 
 
 def test_an_empty_or_missing_folder_says_what_it_should_hold(tmp_path: Path) -> None:
-    with pytest.raises(DatasetError, match=r"found no \*_person_\*.ita file, expected a level of the PANDAR"):
+    with pytest.raises(DatasetError, match=r"there is no \*_person_\*.ita file; give any level of the PANDAR"):
         read_pandar(tmp_path)
-    with pytest.raises(DatasetError, match=r"found no such folder"):
+    with pytest.raises(DatasetError, match=r"this folder does not exist"):
         read_pandar(tmp_path / "nowhere")
 
 

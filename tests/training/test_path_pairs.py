@@ -13,12 +13,12 @@ from training.datasets.simulated import simulate_listeners
 @pytest.mark.parametrize(
     ("response", "message"),
     [
-        (np.zeros(8), "only zeros"),
-        (np.array([1.0, np.nan, np.inf]), "2 NaN or infinite"),
+        (np.zeros(8), "all samples are zero"),
+        (np.array([1.0, np.nan, np.inf]), "2 samples are NaN or infinite"),
         (np.ones((2, 4)), r"shape \(2, 4\)"),
         (np.ones(8193), r"shape \(8193,\), expected one dimension of 1 to 8192"),
         (np.ones(0), r"shape \(0,\)"),
-        (["a"], "expected real numbers"),
+        (["a"], "list values, not real numbers"),
     ],
 )
 @pytest.mark.parametrize("path", ["primary", "secondary"])
@@ -30,9 +30,9 @@ def test_an_unusable_response_is_refused_by_name(path: str, response: object, me
 
 def test_a_pair_counts_once() -> None:
     dataset = simulate_listeners(1)
-    with pytest.raises(DatasetError, match="simulated-001/left/original twice"):
+    with pytest.raises(DatasetError, match="simulated-001/left/original occurs twice"):
         replace(dataset, pairs=(*dataset.pairs, dataset.pairs[0]))
-    with pytest.raises(DatasetError, match="found no pair"):
+    with pytest.raises(DatasetError, match="there is no pair"):
         replace(dataset, pairs=())
 
 
@@ -62,9 +62,9 @@ def test_open_dataset_knows_three_kinds_and_labels_simulations() -> None:
     stand_in = open_dataset("ten-path")
     assert stand_in.name == "ten-path"
     assert stand_in.is_simulated
-    with pytest.raises(DatasetError, match="pandar: found no folder"):
+    with pytest.raises(DatasetError, match="pandar: no folder is given"):
         open_dataset("pandar")
-    with pytest.raises(DatasetError, match="nothing is read"):
+    with pytest.raises(DatasetError, match="would not be read"):
         open_dataset("simulated", "somewhere")
-    with pytest.raises(DatasetError, match="found 'other', expected pandar"):
+    with pytest.raises(DatasetError, match="'other' does not exist; use pandar"):
         open_dataset("other")  # type: ignore[arg-type]

@@ -46,5 +46,5 @@ def test_every_probe_comes_at_every_snr(noise: NoiseSet, split: Split) -> None:
 
 
 def test_an_unknown_noise_is_refused(noise: NoiseSet) -> None:
-    with pytest.raises(DatasetError, match="none named sawmill"):
+    with pytest.raises(DatasetError, match="none is named sawmill"):
         noise.of(("white", "sawmill"))

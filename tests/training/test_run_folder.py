@@ -13,11 +13,11 @@ def test_a_run_folder_refuses_other_settings_and_keeps_its_record(tmp_path):
     with pytest.raises(RunError, match="window: found 4096, asked for 8192"):
         RunFolder.open(tmp_path, {"window": 8192}, {})
     assert json.loads((tmp_path / "run.json").read_text()) == {"settings": {"window": 4096}, "starts": [{}]}
-    recipe = {"layout": {"width": 64}, "training": {"n_updates": 20, "schedule": "constant"}}
+    setup = {"layout": {"width": 64}, "training": {"n_updates": 20, "schedule": "constant"}}
     other = {"layout": {"width": 64}, "training": {"n_updates": 30}}
-    RunFolder.open(tmp_path / "nested", {"generators": {"prime": recipe}}, {})
+    RunFolder.open(tmp_path / "nested", {"generators": {"prime": setup}}, {})
     with pytest.raises(RunError) as caught:
-        RunFolder.open(tmp_path / "nested", {"generators": {"prime": other, "new": recipe}}, {})
+        RunFolder.open(tmp_path / "nested", {"generators": {"prime": other, "new": setup}}, {})
     assert str(caught.value) == (
         f"{tmp_path / 'nested'}: holds a run with other settings (generators.new: found None, asked for a table; "
         "generators.prime.training.n_updates: found 20, asked for 30; "

@@ -113,7 +113,7 @@ def test_missing_arrays_pickles_and_stereo_are_refused(
 
 
 def test_an_empty_folder_says_what_it_should_hold(tmp_path: Path) -> None:
-    with pytest.raises(DatasetError, match=r"no pair of paths, expected NN.npz"):
+    with pytest.raises(DatasetError, match=r"no pair of paths; give NN.npz"):
         read_ten_path(tmp_path)
-    with pytest.raises(DatasetError, match="no such folder"):
+    with pytest.raises(DatasetError, match="this folder does not exist"):
         read_ten_path(tmp_path / "nowhere")

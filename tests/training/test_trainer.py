@@ -85,7 +85,7 @@ def test_a_loss_that_is_not_finite_stops_the_training(measurements, split):
     trainer = trainer_for(measurements, split)
     with torch.no_grad():
         trainer.group.generators[0].head[0].weight.fill_(torch.nan)
-    with pytest.raises(FloatingPointError, match="update 0: found a loss of nan"):
+    with pytest.raises(FloatingPointError, match="update 0: the loss is nan"):
         trainer.train_step()
 
 

@@ -78,5 +78,5 @@ def test_a_tilt_keeps_a_path_causal_and_its_onset_sharp() -> None:
 
 
 def test_a_variant_has_no_variants() -> None:
-    with pytest.raises(DatasetError, match="simulated-001/left/gain_delay, expected an original"):
+    with pytest.raises(DatasetError, match="simulated-001/left/gain_delay is not an original"):
         secondary_variants(secondary_variants(ORIGINAL, 0)[0], 0)

@@ -197,7 +197,7 @@ class WeightedFxLms:
 
     def _adapt_one(self, primary: Array, secondary: Array, noise: Array) -> tuple[Array, Account]:
         if not 0 < np.sum(noise**2) < math.inf:
-            raise ValueError(f"signals: found a noise of energy {np.sum(noise**2)}, expected a positive finite one")
+            raise ValueError(f"signals: the noise has the energy {np.sum(noise**2)}, not a positive finite one")
         noise = np.resize(noise, max(noise.size, VALIDATION_SAMPLES))
         weighting = band_weighting(_band_power(noise, primary))
         weighted = fftconvolve(secondary, weighting)

@@ -142,7 +142,7 @@ def _train_step(
         taps, penalised = network(paths)
     loss = objective(true, taps, penalised, rng, n_fft=DESIGN_N_FFT)
     if not bool(torch.isfinite(loss)):
-        raise FloatingPointError(f"update {update}: found a loss of {loss.item()}, expected a finite one")
+        raise FloatingPointError(f"update {update}: the loss is {loss.item()}, not finite")
     optimiser.zero_grad(set_to_none=True)
     loss.backward()
     optimiser.step()

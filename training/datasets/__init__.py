@@ -33,16 +33,16 @@ def open_dataset(
     """
     if kind == "pandar":
         if folder is None:
-            raise DatasetError("data set pandar: found no folder, expected any level of the PANDAR database")
+            raise DatasetError("data set pandar: no folder is given; give any level of the PANDAR database")
         return read_pandar(folder)
     if kind == "index":
         if folder is None:
-            raise DatasetError("data set index: found no folder, expected one with an index.csv")
+            raise DatasetError("data set index: no folder is given; give one with an index.csv")
         return read_index(folder)
     if kind == "ten-path":
         return simulated_ten_path() if folder is None else read_ten_path(folder)
     if kind == "simulated":
         if folder is not None:
-            raise DatasetError(f"data set simulated: found the folder {folder}, expected none: nothing is read")
+            raise DatasetError(f"data set simulated: the folder {folder} would not be read; give none")
         return simulate_listeners(n_listeners, seed=0)
-    raise DatasetError(f"data set: found {kind!r}, expected pandar, ten-path, index or simulated")
+    raise DatasetError(f"data set: {kind!r} does not exist; use pandar, ten-path, index or simulated")

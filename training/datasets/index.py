@@ -30,7 +30,7 @@ from numpy.typing import NDArray
 from file_formats.measurements import FileError, Measurement, read
 from training.datasets.path_pairs import (
     DatasetError,
-    Ear,
+    EarSide,
     PathDataset,
     PathPair,
     cut_response,
@@ -43,7 +43,7 @@ PRIMARY_TAPS = 8192
 SECONDARY_TAPS = 2048
 N_FFT = 32_768
 
-_EARS: dict[str, Ear] = {"left": "left", "right": "right", "mono": "mono"}
+_EARS: dict[str, EarSide] = {"left": "left", "right": "right", "mono": "mono"}
 _REQUIRED = ("listener", "ear", "primary", "secondary")
 _COLUMNS = ("listener", "ear", "condition", "primary", "secondary", "feedback")
 
@@ -126,7 +126,7 @@ def _rows(table: Path, content: bytes) -> list[tuple[int, dict[str, str]]]:
             raise DatasetError(f"{table}, line {reader.line_num}: found no {' and no '.join(empty)}")
         rows.append((reader.line_num, cells))
     if not rows:
-        raise DatasetError(f"{table}: found a heading alone, expected a row for each measurement")
+        raise DatasetError(f"{table}: there is a heading and no row; add a row for each measurement")
     return rows
 
 
@@ -137,7 +137,7 @@ def _measurement(file: Path) -> Measurement:
         raise DatasetError(str(error)) from error
 
 
-def _response(found: Measurement, path: str, ear: Ear, channel: str) -> NDArray[np.float64]:
+def _response(found: Measurement, path: str, ear: EarSide, channel: str) -> NDArray[np.float64]:
     """One path of a file, in time."""
     if channel:
         by_name = {name.lower(): values for name, values in found.channels.items()}

@@ -66,7 +66,7 @@ class NoiseSet:
         """The signals of these names alone: `names` as its recordings, then `others`. DatasetError for others."""
         chosen = (*names, *others)
         if unknown := sorted(set(chosen).difference(self.names)):
-            raise DatasetError(f"noises: found none named {', '.join(unknown)}, expected some of {self.names}")
+            raise DatasetError(f"noises: none is named {', '.join(unknown)}; use some of {self.names}")
         return NoiseSet(
             names=chosen,
             signals=self.signals[[self.names.index(name) for name in chosen]],
@@ -156,7 +156,7 @@ def reference_psd(noise_set: NoiseSet) -> NDArray[np.float64]:
 def _find_files(folder: Path) -> dict[str, Path]:
     """Eight files by name, ascending."""
     if not folder.is_dir():
-        raise DatasetError(f"{folder}: found no such folder, expected one of noise recordings")
+        raise DatasetError(f"{folder}: this folder does not exist; give one with noise recordings")
     plain = {file.stem: file for file in _wav_files(folder)}
     below = [file for sub in sorted(folder.iterdir()) if sub.is_dir() for file in _wav_files(sub)]
     demand = {file.parent.name: file for file in below if file.stem.lower() == "ch01"}

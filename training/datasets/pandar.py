@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 from file_formats.measurements import FileError, Measurement, read
 from synthesis.conventions import SAMPLE_RATE_HZ
-from training.datasets.path_pairs import DatasetError, Ear, PathDataset, PathPair, fingerprint, read_bytes
+from training.datasets.path_pairs import DatasetError, EarSide, PathDataset, PathPair, fingerprint, read_bytes
 
 N_SAMPLES = 8192
 PRIMARY_TAPS = 8192
@@ -43,7 +43,7 @@ NOTES = (
     "and negative time."
 )
 
-_EARS: tuple[tuple[Ear, str], ...] = (("left", "L"), ("right", "R"))
+_EARS: tuple[tuple[EarSide, str], ...] = (("left", "L"), ("right", "R"))
 _Files = dict[int, tuple[Path, bytes]]
 
 
@@ -109,7 +109,7 @@ def _dataset(files: _Files, pairs: list[PathPair]) -> PathDataset:
 def _find_files(folder: Path, place: str, kind: str) -> dict[int, tuple[Path, bytes]]:
     """Files and their bytes by number, ascending. place: their folder below the earphone's."""
     if not folder.is_dir():
-        raise DatasetError(f"{folder}: found no such folder, expected a level of the PANDAR database")
+        raise DatasetError(f"{folder}: this folder does not exist; give any level of the PANDAR database")
     above, own = place.split("/")
     # From the folder itself up to the folder above the database.
     for level in ("", own, place, f"*/{place}", f"*/*/{place}"):
@@ -118,14 +118,14 @@ def _find_files(folder: Path, place: str, kind: str) -> dict[int, tuple[Path, by
             break
     else:
         raise DatasetError(
-            f"{folder}: found no *_{kind}_*.ita file, expected a level of the PANDAR database "
+            f"{folder}: there is no *_{kind}_*.ita file; give any level of the PANDAR database "
             f"(from the folder above PANDAR_database_1.0 down to {above}/{own})"
         )
     by_number: dict[int, Path] = {}
     for file in files:
         match = re.search(rf"_(\d+)_{kind}_", file.name)
         if match is None:
-            raise DatasetError(f"{file}: found no number in the name, expected *_NNN_{kind}_*.ita")
+            raise DatasetError(f"{file}: there is no number in the name; name it *_NNN_{kind}_*.ita")
         number = int(match.group(1))
         if number in by_number:
             raise DatasetError(
@@ -154,7 +154,7 @@ def _channels(files: _Files) -> Iterator[tuple[int, Measurement]]:
 
 
 def _pair(
-    found: Measurement, ear: tuple[Ear, str], listener: str, label: str = "", driver: Measurement | None = None
+    found: Measurement, ear: tuple[EarSide, str], listener: str, label: str = "", driver: Measurement | None = None
 ) -> PathPair:
     """One ear of a file. driver: where secondary and feedback path are, if not in that file."""
     side, suffix = ear

@@ -16,7 +16,7 @@ from synthesis.conventions import SAMPLE_RATE_HZ
 MAX_PATH_SAMPLES = 8192  # a quarter of the 32768-point grid, so that p * w (10239 samples) does not wrap
 MAX_CUT_ENERGY = 1e-4  # -40 dB of a response's energy may lie beyond
 
-Ear = Literal["left", "right", "mono"]
+EarSide = Literal["left", "right", "mono"]
 Condition = Literal["original", "gain_delay", "tilt", "tail"]
 DatasetKind = Literal["pandar", "ten-path", "index", "simulated"]
 
@@ -45,7 +45,7 @@ class PathPair:
     """
 
     listener: str
-    ear: Ear
+    ear: EarSide
     condition: Condition
     fit: str
     primary: NDArray[np.float64]
@@ -111,11 +111,11 @@ class PathDataset:
             DatasetError: no pair at all, or two of the same listener, ear, label and condition.
         """
         if not self.pairs:
-            raise DatasetError(f"data set {self.name}: found no pair of paths, expected at least one")
+            raise DatasetError(f"data set {self.name}: there is no pair of paths")
         names = [pair.name for pair in self.pairs]
         repeated = sorted({name for name in names if names.count(name) > 1})
         if repeated:
-            raise DatasetError(f"data set {self.name}: found {', '.join(repeated)} twice, expected each once")
+            raise DatasetError(f"data set {self.name}: {', '.join(repeated)} occurs twice")
 
     @property
     def listeners(self) -> tuple[str, ...]:
@@ -132,8 +132,8 @@ class PathDataset:
         unknown = sorted(wanted.difference(self.listeners))
         if unknown:
             raise DatasetError(
-                f"data set {self.name}: found no listener {', '.join(unknown)}, "
-                f"expected some of {', '.join(self.listeners)}"
+                f"data set {self.name}: there is no listener {', '.join(unknown)}; "
+                f"use some of {', '.join(self.listeners)}"
             )
         return tuple(pair for pair in self.pairs if pair.listener in wanted)
 
@@ -154,16 +154,16 @@ def checked_response(values: Any, what: str) -> NDArray[np.float64]:
     try:
         response = np.ascontiguousarray(values, dtype=np.float64)
     except (TypeError, ValueError) as error:
-        raise DatasetError(f"{what}: found {type(values).__name__} values, expected real numbers") from error
+        raise DatasetError(f"{what}: these are {type(values).__name__} values, not real numbers") from error
     if response.ndim != 1 or not 1 <= response.size <= MAX_PATH_SAMPLES:
         raise DatasetError(
             f"{what}: found shape {response.shape}, expected one dimension of 1 to {MAX_PATH_SAMPLES} samples"
         )
     if not np.isfinite(response).all():
         n_bad = int((~np.isfinite(response)).sum())
-        raise DatasetError(f"{what}: found {n_bad} NaN or infinite samples, expected finite ones")
+        raise DatasetError(f"{what}: {n_bad} samples are NaN or infinite")
     if not response.any():
-        raise DatasetError(f"{what}: found only zeros, expected an impulse response")
+        raise DatasetError(f"{what}: all samples are zero")
     return response
 
 

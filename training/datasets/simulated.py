@@ -36,7 +36,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from synthesis.conventions import SAMPLE_RATE_HZ
-from training.datasets.path_pairs import DatasetError, Ear, PathDataset, PathPair, fingerprint
+from training.datasets.path_pairs import DatasetError, EarSide, PathDataset, PathPair, fingerprint
 
 N_SAMPLES = 8192
 PRIMARY_TAPS = 8192
@@ -105,11 +105,11 @@ _LOOSER_SPREAD = {"leak_resistance": 0.72, "canal_volume_cm3": 0.28, "scatter_ga
 
 # Levels in dB re 1 of what is added to the circuit's primary path.
 _LEVEL_KNOTS_HZ = (20, 50, 100, 200, 400, 800, 1250, 2000, 3150, 4000, 5000, 6300, 8000, 10000, 12500)
-_SCATTER_DB: dict[Ear, tuple[float, ...]] = {
+_SCATTER_DB: dict[EarSide, tuple[float, ...]] = {
     "left": (-70, -60, -50, -40, -36, -32, -32, -36, -36, -32, -28, -24, -24, -24, -26),
     "right": (-70, -60, -50, -40, -34, -29, -29, -34, -34, -29, -24, -21, -22, -20, -20),
 }
-_TAIL_DB: dict[Ear, tuple[float, ...]] = {
+_TAIL_DB: dict[EarSide, tuple[float, ...]] = {
     "left": (-14, -22, -25, -27, -30, -35, -37, -39, -37, -28, -24, -27, -19, -29, -39),
     "right": (-14, -23, -23, -21, -21, -24, -24, -27, -27, -15, -9, -12, -18, -14, -14),
 }
@@ -222,7 +222,7 @@ def circuit_spectra(
 def _listener(number: int, seed: int) -> list[PathPair]:
     shared = np.random.default_rng([seed, number]).standard_normal(len(_SPREAD))
     pairs = []
-    ears: tuple[Ear, ...] = ("left", "right")
+    ears: tuple[EarSide, ...] = ("left", "right")
     for index, ear in enumerate(ears):
         generator = np.random.default_rng([seed, number, index])
         own = generator.standard_normal(len(_SPREAD))
@@ -241,7 +241,7 @@ def _listener(number: int, seed: int) -> list[PathPair]:
     return pairs
 
 
-def _drawn_earphone(ear: Ear, deviation: NDArray[np.float64]) -> Earphone:
+def _drawn_earphone(ear: EarSide, deviation: NDArray[np.float64]) -> Earphone:
     """The nominal ear with every element of `_SPREAD` moved by its deviation (in SDs, in their order)."""
     is_looser = ear == "right"
     nominal = replace(Earphone(), **_LOOSER) if is_looser else Earphone()
@@ -254,7 +254,7 @@ def _drawn_earphone(ear: Ear, deviation: NDArray[np.float64]) -> Earphone:
 
 
 def _responses(
-    earphone: Earphone, ear: Ear, generator: np.random.Generator
+    earphone: Earphone, ear: EarSide, generator: np.random.Generator
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Primary and secondary impulse response, [8192] each."""
     frequency_hz = np.asarray(np.fft.rfftfreq(_CIRCUIT_N_FFT, 1 / SAMPLE_RATE_HZ), dtype=np.float64)

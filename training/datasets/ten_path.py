@@ -52,7 +52,7 @@ def read_ten_path(folder: str | Path) -> PathDataset:
     """
     folder = Path(folder)
     if not folder.is_dir():
-        raise DatasetError(f"{folder}: found no such folder, expected one of pairs ({_EXPECTED})")
+        raise DatasetError(f"{folder}: this folder does not exist; give one of pairs ({_EXPECTED})")
     pairs = []
     contents: list[tuple[str, bytes]] = []
     for number, files in sorted(_find_files(folder).items()):
@@ -90,7 +90,7 @@ def _find_files(folder: Path) -> dict[int, list[Path]]:
         if match is not None and file.is_file():
             found.setdefault(int(match.group(1)), []).append(file)
     if not found:
-        raise DatasetError(f"{folder}: found no pair of paths, expected {_EXPECTED}")
+        raise DatasetError(f"{folder}: there is no pair of paths; give {_EXPECTED}")
     for number, files in found.items():
         kinds = sorted(file.name.lower().lstrip("0123456789") for file in files)
         if kinds not in ([".npz"], [".csv"], ["_primary.wav", "_secondary.wav"]):

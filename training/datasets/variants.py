@@ -42,7 +42,7 @@ def secondary_variants(pair: PathPair, seed: int) -> list[PathPair]:
         DatasetError: `pair` is a variant already.
     """
     if pair.condition != "original":
-        raise DatasetError(f"variants: found {pair.name}, expected an original pair")
+        raise DatasetError(f"variants: {pair.name} is not an original pair")
     generator = np.random.default_rng(named_seed(seed, pair.listener, pair.ear))
     gain_db = float(generator.uniform(-MAX_GAIN_DB, MAX_GAIN_DB))
     tilt_db = float(generator.uniform(-MAX_TILT_DB, MAX_TILT_DB))

@@ -43,5 +43,5 @@ def read_wav(file: Path, content: bytes) -> NDArray[np.float64]:
     full_scale = -float(np.iinfo(data.dtype).min) if data.dtype.kind == "i" else 1.0
     samples = np.asarray(data, dtype=np.float64).reshape(len(data), -1) / full_scale
     if not np.isfinite(samples).all():
-        raise DatasetError(f"{file}: found NaN or infinite samples, expected finite ones")
+        raise DatasetError(f"{file}: some samples are NaN or infinite")
     return samples

@@ -44,8 +44,8 @@ from tests.service import models
 from tests.service.api.test_problems import assert_problem
 from tests.service.conftest import connected, started
 from tests.service.observability.test_metrics import scraped, value
+from tests.service.program import Program
 from tests.service.recordings import GAIN, recordings
-from tests.service.test_process import Program
 from training.datasets.noise import NoiseSet, read_noise, simulated_noise
 from training.datasets.pandar import read_pandar
 from training.datasets.path_pairs import PathPair
@@ -537,21 +537,16 @@ async def test_measured_takes_end_in_the_filter_that_training_s_estimate_gives(
             assert found.noise_reduction_db > 15
 
 
-def test_the_example_shows_both_ears_verdicts_and_filters(store_folder: Path) -> None:
+def test_the_example_shows_both_ears_verdicts_and_filters(program: Program) -> None:
     """The real script against the real program; noise louder than the probe is named."""
-    program = Program(store_folder)
-    try:
-        program.wait_until_ready()
-        script = Path(__file__).parents[3] / "examples" / "calibrate_listener.py"
-        ran = subprocess.run(
-            [sys.executable, str(script), "--url", program.address, "--snr-db", "-5"],
-            capture_output=True,
-            text=True,
-            env=os.environ | {"PYTHONPATH": str(script.parents[1]), "OMP_NUM_THREADS": "1"},
-            check=False,
-        )
-    finally:
-        program.stop()
+    script = Path(__file__).parents[3] / "examples" / "calibrate_listener.py"
+    ran = subprocess.run(
+        [sys.executable, str(script), "--url", program.address, "--snr-db", "-5"],
+        capture_output=True,
+        text=True,
+        env=os.environ | {"PYTHONPATH": str(script.parents[1]), "OMP_NUM_THREADS": "1"},
+        check=False,
+    )
     assert ran.returncode == 0, ran.stderr
     for shown in ("NOT passed", "low_snr: noise in the estimated paths", "scored"):
         assert ran.stdout.count(shown) == 2

@@ -15,7 +15,7 @@ from service.api import binary_codec as wire
 from service.api import open_inference_codec as open_inference
 from service.api.design import DesignRequest
 from service.api.json_parsing import parse, shortened
-from service.api.request_types import DesignBody, EvaluateBody
+from service.api.request_types import DesignBody, EvaluateBody, validated
 from service.calibration.takes import read_calibration
 from service.errors import PROBLEMS, Problem
 from tests.service.bodies import load_json, read_json
@@ -183,7 +183,7 @@ def test_inference_requests(document: Any, attached: bytes, shift: int | None) -
 
     def read() -> DesignRequest:
         end = open_inference.json_length(length, len(body))
-        asked = open_inference.read_request(load_json(body[:end]))
+        asked = validated(open_inference.InferenceRequest, load_json(body[:end]))
         return open_inference.design_request(asked, memoryview(body)[end:], "ears")
 
     found = outcome(read)
@@ -213,7 +213,7 @@ def test_inference_requests_of_any_numbers(values: list[float], cut: int, flip: 
         body[flip % len(body)] ^= 1 << flip % 8
 
     def read() -> DesignRequest:
-        asked = open_inference.read_request(load_json(body[: len(head)]))
+        asked = validated(open_inference.InferenceRequest, load_json(body[: len(head)]))
         return open_inference.design_request(asked, memoryview(body)[len(head) :], "ears")
 
     found = outcome(read)

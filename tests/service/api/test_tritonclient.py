@@ -1,7 +1,6 @@
 """A stock client of the Open Inference Protocol against the real program."""
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,18 +12,15 @@ from synthesis.synthesizer import Synthesizer
 from tests.service.api.test_design import library_paths
 from tests.service.api.test_open_inference import pairs
 from tests.service.bodies import spectra
-from tests.service.test_process import Program
+from tests.service.program import Program
 
 
 @pytest.fixture(scope="module")
-def client(store_folder: Path) -> Iterator[triton.InferenceServerClient]:
+def client(program: Program) -> Iterator[triton.InferenceServerClient]:
     """Of a program that is ready."""
-    program = Program(store_folder)
-    program.wait_until_ready()
     client = triton.InferenceServerClient(f"127.0.0.1:{program.port}")
     yield client
     client.close()
-    program.stop()
 
 
 def inputs_of(ear: DesignInput, is_binary: bool, n_fft: int = 32_768) -> list[triton.InferInput]:
