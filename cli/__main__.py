@@ -79,6 +79,13 @@ def measured(command: Command) -> Command:
     @click.option("--feedback", type=FILE, help="File of the path from loudspeaker to outer microphone.")
     @click.option("--side", type=click.Choice(["left", "right"]), default="left", help="Of files with both ears.")
     @click.option("--sign", type=SIGN, help="Of the signal chain; default: the measurement's own, else minus.")
+    @click.option("--weight", "weights", type=float, multiple=True, help="Of each of several EARS, in their order.")
+    @click.option(
+        "--reference-psd",
+        "noise",
+        type=FILE,
+        help="The noise to expect: a recording, or columns of frequency in Hz and power density in dB.",
+    )
     @wraps(command)
     def run(
         *,
@@ -88,10 +95,26 @@ def measured(command: Command) -> Command:
         feedback: Path | None,
         side: str,
         sign: str | None,
+        weights: Sequence[float],
+        noise: Path | None,
         **given: Any,
     ) -> None:
         paths = _paths(ears, primary, secondary, feedback, side) | {"sample_rate": 48_000}
-        command(paths=paths if sign is None else paths | {"sign": sign}, **given)
+        if sign is not None:
+            paths["sign"] = sign
+        if weights:
+            conditions = paths.get("conditions", ())
+            if len(weights) != len(conditions):
+                raise click.UsageError(
+                    f"{len(weights)} weights for {len(ears)} measurements; give one for each of several"
+                )
+            for each, weight in zip(conditions, weights, strict=True):
+                each["weight"] = weight
+        if noise is not None:
+            psd, notes = inputs.reference_psd(noise, inputs.n_bins(paths.get("conditions", [paths])[0]))
+            tables.notes(notes)
+            paths["reference_psd"] = psd
+        command(paths=paths, **given)
 
     return run
 
@@ -148,7 +171,7 @@ def _of_each(paths: Json) -> list[tuple[str, Json]]:
     """Label and fields of each measurement."""
     rest = {name: each for name, each in paths.items() if name != "conditions"}
     return [
-        (each["label"], rest | {name: value for name, value in each.items() if name != "label"})
+        (each["label"], rest | {name: value for name, value in each.items() if name not in ("label", "weight")})
         for each in paths.get("conditions", [paths | {"label": ""}])
     ]
 
@@ -216,6 +239,7 @@ def calibrate(
 @measured
 @designing
 @click.option("--latency", type=float, help="Samples of delay in the signal chain that the measurement lacks.")
+@click.option("--leave-one-out", is_flag=True, help="Of several EARS: what one that was not measured may expect.")
 @click.option("-o", "--output", type=FILE, help="Filter file: .json, .wav, .csv, .h, .mat.")
 @served
 def design(
@@ -224,6 +248,7 @@ def design(
     options: Json,
     k: int,
     latency: float | None,
+    leave_one_out: bool,
     output: Path | None,
     as_json: bool,
 ) -> None:
@@ -232,7 +257,8 @@ def design(
     EARS: files of `prime-anc calibrate`, or files with a primary and a secondary channel (.npz, .mat, .ita, WAV).
     """
     body = paths | options | ({"latency_samples": latency} if latency is not None else {})
-    answer = _answer(service.ask("/refine", body, k=k), None, as_json)
+    left_out = {"leave_one_out": "true"} if leave_one_out else {}
+    answer = _answer(service.ask("/refine", body, k=k, **left_out), None, as_json)
     if output is not None:
         _write_filter(service, answer, paths, output)
     if not as_json:

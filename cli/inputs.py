@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from file_formats import measurements
 from file_formats.measurements import FileError
+from synthesis.conventions import N_BINS, SAMPLE_RATE_HZ
 
 Json = dict[str, Any]
 
@@ -107,15 +108,49 @@ def gain_limit(text: str) -> float | Json:
         return float(text)
     except ValueError:
         pass
+    table = _two_columns(text, "gain in dB")
+    return {"frequency_hz": table[:, 0].tolist(), "gain_db": table[:, 1].tolist()}
+
+
+def _two_columns(file: Path | str, second: str) -> NDArray[np.float64]:
+    """Rows of frequency in Hz and something else; raises BadParameter."""
     try:
-        table = np.loadtxt(text, delimiter="," if text.endswith(".csv") else None, ndmin=2)
+        table = np.loadtxt(file, delimiter="," if str(file).endswith(".csv") else None, ndmin=2)
     except (OSError, ValueError) as error:
-        raise click.BadParameter(f"{text!r} is neither a number nor a readable file: {error}") from error
+        raise click.BadParameter(f"{str(file)!r} is neither a number nor a readable file: {error}") from error
     if table.shape[1] != 2:
         raise click.BadParameter(
-            f"{text}: it has {table.shape[1]} columns; frequency in Hz and gain in dB are needed"
+            f"{file}: it has {table.shape[1]} columns; frequency in Hz and {second} are needed"
         )
-    return {"frequency_hz": table[:, 0].tolist(), "gain_db": table[:, 1].tolist()}
+    return table
+
+
+def n_bins(fields: Json) -> int:
+    """Bins of the grid on which a measurement's power spectra are: its paths' own, or the design grid's."""
+    path = fields["primary"]
+    if "complex64" in path:
+        return len(base64.b64decode(path["complex64"])) // 8
+    return len(path["real"]) if "real" in path else N_BINS
+
+
+def reference_psd(file: Path, n_bins: int) -> tuple[NDArray[np.float64], tuple[str, ...]]:
+    """Mean square per bin, one-sided, [n_bins], and notes: of a recording's first channel (Welch), or of power
+    densities in dB over frequency, linear in log frequency between their points and held beyond them."""
+    n_fft = 2 * (n_bins - 1)
+    if file.suffix.lower() not in measurements.AUDIO:
+        table = _two_columns(file, "power density in dB")
+        if not (np.isfinite(table).all() and (np.diff(table[:, 0]) > 0).all() and table[0, 0] > 0):
+            raise FileError(f"{file}: frequencies must be above 0 Hz and rise, and all numbers be finite")
+        hz = np.maximum(np.arange(n_bins) * (SAMPLE_RATE_HZ / n_fft), table[0, 0])
+        return 10 ** (np.interp(np.log(hz), np.log(table[:, 0]), table[:, 1]) / 10), ()
+    from scipy.signal import welch
+
+    found = measurements.read(file)
+    samples = next(iter(found.channels.values()))
+    if len(samples) < n_fft:
+        raise FileError(f"{file}: it has {len(samples)} samples; record at least {n_fft}, four seconds at best")
+    _, density = welch(samples, SAMPLE_RATE_HZ, "hann", n_fft, detrend=False)
+    return density * (SAMPLE_RATE_HZ / n_fft), tuple(f"{file}: {note}" for note in found.notes)
 
 
 def load_json(file: Path) -> Json:

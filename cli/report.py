@@ -4,21 +4,22 @@ from __future__ import annotations
 
 import base64
 import html
-import io
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from cli.service import Failed, Service
+from cli.service import Service
 from cli.tables import unrepeated
 
 Json = dict[str, Any]
 
 LATENCIES = (0, 1, 2, 4, 8, 16)
 N_FFT = 32_768
-_HZ = np.fft.rfftfreq(N_FFT, 1 / 48_000)
+_BINS = np.unique(np.round(np.geomspace(15, 22_000, 500) * N_FFT / 48_000).astype(int))
+_HZ = _BINS * (48_000 / N_FFT)
+LOG_TICKS = (20, 50, 100, 200, 500, 1000, 2000, 5000, 10_000, 20_000)
 REALISATIONS: Sequence[Json] = (
     {"form": "sos", "n_sections": 6, "number_format": "q1.31"},
     {"form": "sos", "n_sections": 12, "number_format": "q1.31"},
@@ -30,61 +31,95 @@ _STYLE = """
 body { font: 16px/1.5 system-ui, sans-serif; max-width: 54rem; margin: 2rem auto; padding: 0 1rem; color: #222 }
 table { border-collapse: collapse }
 td, th { padding: .2rem .8rem; text-align: right; border-bottom: 1px solid #ccc }
-td:first-child, th:first-child { text-align: left } svg { width: 100%; height: auto } .warning { color: #8a3b00 }
+td:first-child, th:first-child { text-align: left } figure { margin: 1.5rem 0 0 }
+svg { width: 100%; height: auto; font-size: 12px } svg path { stroke: #ddd } svg text { fill: #444 }
+polyline { fill: none; stroke-width: 1.8 } .warning { color: #8a3b00 }
 """
 
 
 def compose(service: Service, paths: Json, options: Json, k: int) -> str:
-    """The page. Raises Failed where matplotlib is not installed or the service refuses."""
-    try:
-        from matplotlib.figure import Figure
-    except ImportError as error:
-        raise Failed("the report needs matplotlib: pip install matplotlib") from error
+    """The page. Raises Failed where the service refuses."""
     leave_one_out = "true" if len(paths.get("conditions", ())) > 1 else None
     own = service.ask("/refine", paths | options, k=k, leave_one_out=leave_one_out).json()
     rival = service.ask("/refine", paths | options | {"method": "wmmse"}, k=0).json()
-    loops = _loop_gains(paths, own["fir"])
-    figure = Figure(figsize=(9, 10 + 3 * bool(loops)), layout="constrained")
-    reduction, gain, latency, *loop = figure.subplots(3 + bool(loops), 1)
+    both = {"designed": own, "Wiener (wmmse)": rival}
     hz = own["prediction"]["band_centre_hz"]
-    for name, each in (("designed", own), ("Wiener (wmmse)", rival)):
-        reduction.step(hz, each["prediction"]["noise_reduction_db"], where="mid", label=name, lw=2)
-        gain.plot(_HZ[1:], _decibels(np.fft.rfft(each["fir"], N_FFT))[1:], label=name)
+    reduction = {name: each["prediction"]["noise_reduction_db"] for name, each in both.items()}
     for each in own["prediction"].get("conditions", ()):
-        reduction.step(hz, each["noise_reduction_db"], where="mid", label=f"designed, {each['label']}", lw=0.8)
-    reduction.set(xscale="log", ylabel="noise reduction, dB", title="Predicted noise reduction per band")
-    gain.set(xscale="log", xlim=(10, 20_000), ylabel="|W|, dB", title="Control filter")
+        reduction[each["label"]] = each["noise_reduction_db"]
+    gain = {name: _decibels(np.fft.rfft(each["fir"], N_FFT)) for name, each in both.items()}
     curve = [
         service.ask("/refine", paths | options | {"latency_samples": float(each)}, k=k).json()["prediction"]
         for each in LATENCIES
     ]
-    latency.plot(LATENCIES, [each["mean_noise_reduction_db"] for each in curve], "o-", label="mean noise reduction")
-    louder = [max(0.0, -min(each["noise_reduction_db"])) for each in curve]
-    latency.plot(LATENCIES, louder, "s--", label="loudest band, by how much it is louder")
-    latency.set(xlabel="latency of the signal chain, samples at 48 kHz", ylabel="dB", title="What latency costs")
-    for axes in loop:
-        for name, each in loops.items():
-            axes.plot(_HZ[1:], each[1:], label=name)
-        axes.axhline(0, color="0.3", lw=0.8)
-        axes.set(
-            xscale="log",
-            xlim=(10, 20_000),
-            ylim=(-80, 20),
-            ylabel="|W F|, dB",
-            title="Loop through the feedback path",
-        )
-    for axes in (reduction, gain, *loop):
-        axes.set_xlabel("Hz")
-    for axes in (reduction, gain, latency, *loop):
-        axes.legend(fontsize=8)
-        axes.grid(alpha=0.3)
-    stream = io.StringIO()
-    figure.savefig(stream, format="svg")
-    drawing = stream.getvalue()
-    return _page(service, paths, own, rival, drawing[drawing.index("<svg") :])
+    latency = {
+        "mean noise reduction": [each["mean_noise_reduction_db"] for each in curve],
+        "loudest band, by how much it is louder": [max(0.0, -min(each["noise_reduction_db"])) for each in curve],
+    }
+    drawing = (
+        plot("Predicted noise reduction per band, dB, over Hz", hz, reduction, is_log=True)
+        + plot("Control filter: |W|, dB, over Hz", _HZ, _at_hz(gain), is_log=True)
+        + plot("What latency costs: dB over samples at 48 kHz", LATENCIES, latency)
+    )
+    if loops := _loop_gains(paths, own["fir"]):
+        drawing += plot("Loop through the feedback path: |W F|, dB, over Hz", _HZ, _at_hz(loops), is_log=True)
+    return _page(service, paths, options, own, rival, drawing)
 
 
-def _page(service: Service, paths: Json, own: Json, rival: Json, drawing: str) -> str:
+def _at_hz(spectra: Mapping[str, NDArray[np.float64]]) -> dict[str, NDArray[np.float64]]:
+    """Values on N_FFT points at the frequencies that are drawn."""
+    return {name: each[_BINS] for name, each in spectra.items()}
+
+
+WIDTH, HEIGHT, MARGIN = 860, 280, 40
+LOWEST_DB = -80.0
+COLOURS = ("#0b5cad", "#b8470b", "#17733f", "#7a3fa0", "#8a6d00", "#5b6470")
+
+
+def plot(
+    title: str,
+    x: Sequence[float] | NDArray[np.floating],
+    lines: Mapping[str, Sequence[float] | NDArray[np.floating]],
+    *,
+    is_log: bool = False,
+) -> str:
+    """An SVG figure of lines over common x, with a grid and a legend."""
+    scale = np.log10 if is_log else np.asarray
+    all_values = np.concatenate([np.asarray(each) for each in lines.values()]).clip(LOWEST_DB)
+    low, high = 10 * np.floor(min(all_values.min(), 0) / 10), 10 * np.ceil(max(all_values.max(), 10) / 10)
+
+    def across(values: Any) -> NDArray[np.floating]:
+        place = (scale(values) - scale(x[0])) / (scale(x[-1]) - scale(x[0]))
+        return np.asarray(MARGIN + place * (WIDTH - 2 * MARGIN))
+
+    def down(values: Any) -> NDArray[np.floating]:
+        return np.asarray(HEIGHT - 25 - (np.clip(values, LOWEST_DB, None) - low) / (high - low) * (HEIGHT - 45))
+
+    ticks = [each for each in LOG_TICKS if x[0] <= each <= x[-1]] if is_log else list(x)
+    parts = [
+        f'<path d="M{at:.1f} 20V{HEIGHT - 25}"/>'
+        f'<text x="{at:.1f}" y="{HEIGHT - 10}" text-anchor="middle">{tick:g}</text>'
+        for tick, at in zip(ticks, across(ticks), strict=True)
+    ]
+    levels = np.arange(low, high + 1, 10 if high - low <= 60 else 20)
+    parts += [
+        f'<path d="M{MARGIN} {at:.1f}H{WIDTH - MARGIN}"/>'
+        f'<text x="{MARGIN - 6}" y="{at + 4:.1f}" text-anchor="end">{level:g}</text>'
+        for level, at in zip(levels, down(levels), strict=True)
+    ]
+    names = []
+    for n, (name, values) in enumerate(lines.items()):
+        colour = COLOURS[n % len(COLOURS)]
+        points = " ".join(f"{right:.1f},{at:.1f}" for right, at in zip(across(x), down(values), strict=True))
+        parts.append(f'<polyline points="{points}" style="stroke:{colour}"/>')
+        names.append(f'<span style="color:{colour}">— {html.escape(name)}</span>')
+    return (
+        f"<figure><figcaption>{html.escape(title)}: {' '.join(names)}</figcaption>"
+        f'<svg role="img" viewBox="0 0 {WIDTH} {HEIGHT}">{"".join(parts)}</svg></figure>'
+    )
+
+
+def _page(service: Service, paths: Json, options: Json, own: Json, rival: Json, drawing: str) -> str:
     prediction = own["prediction"]
     rows = [
         ("mean noise reduction, 50 Hz to 5 kHz", "mean_noise_reduction_db", "dB"),
@@ -108,7 +143,7 @@ def _page(service: Service, paths: Json, own: Json, rival: Json, drawing: str) -
         f"<h1>Control filter</h1><p>Method {html.escape(own['method'])}, model {html.escape(model['name'])} "
         f"version {model['version']}, {own['refinement']['applied']} updates.</p>{warnings}"
         f"<table><tr><th></th><th>designed</th><th>Wiener</th></tr>{figures}</table>{drawing}"
-        f"{_worn(own)}{_hardware(service, paths, own)}"
+        f"{_worn(own)}{_hardware(service, paths, options, own)}"
         f'<p><a download="control_filter.f32" href="data:application/octet-stream;base64,{taps}">2048 taps, '
         "little-endian float32</a></p></html>\n"
     )
@@ -157,8 +192,9 @@ def _decibels(spectrum: NDArray[np.complexfloating]) -> NDArray[np.float64]:
     return 20 * np.log10(np.maximum(np.abs(spectrum), 1e-9))
 
 
-def _hardware(service: Service, paths: Json, own: Json) -> str:
-    rows = "".join(_realised(service, paths, own, target) for target in REALISATIONS)
+def _hardware(service: Service, paths: Json, options: Json, own: Json) -> str:
+    limits = {name: options[name] for name in ("max_gain_db", "model") if name in options}
+    rows = "".join(_realised(service, paths | limits, own, target) for target in REALISATIONS)
     head = "<h2>On hardware</h2><table><tr><th>form</th><th>noise reduction</th><th>lost</th></tr>"
     return f"{head}{rows}</table>"
 

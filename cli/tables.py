@@ -35,7 +35,9 @@ def prediction(found: Mapping[str, Any], beside: Mapping[str, Any] | None = None
         f"{found['amplification_db']:.2f} dB; largest |W| {found['max_gain_db']:.1f} dB"
     )
     for each in found.get("conditions", ()):
-        click.echo(f"  {each['label']}: {each['mean_noise_reduction_db']:.1f} dB")
+        left_out = each.get("left_out_noise_reduction_db")
+        more = "" if left_out is None else f"; {left_out:.1f} dB from a filter for the others"
+        click.echo(f"  {each['label']}: {each['mean_noise_reduction_db']:.1f} dB{more}")
     if beside is not None:
         click.echo(f"Wiener filter (wmmse) on the same paths: {beside['mean_noise_reduction_db']:.1f} dB")
 

@@ -155,11 +155,47 @@ def test_a_feedback_path_joins_a_measurement(folder: Path, tmp_path: Path):
     assert (both.exit_code, "one measurement" in both.output) == (2, True)
 
 
+def test_several_measurements_have_weights_and_one_is_left_out(folder: Path, tmp_path: Path):
+    again = dict(np.load(folder / "ear.npz"))
+    np.savez(tmp_path / "again.npz", **again | {"secondary": 0.8 * again["secondary"]})
+    ears = (folder / "ear.npz", tmp_path / "again.npz")
+    told = {}
+    for weights in ((1, 1), (100, 1)):
+        asked = [each for weight in weights for each in ("--weight", weight)]
+        result = run("design", *ears, *asked, "--leave-one-out", "--json")
+        assert result.exit_code == 0, result.output
+        told[weights] = json.loads(result.stdout)["prediction"]["conditions"]
+    assert told[100, 1][0]["mean_noise_reduction_db"] > told[1, 1][0]["mean_noise_reduction_db"]
+    assert all("left_out_noise_reduction_db" in each for each in told[1, 1])
+    table = run("design", *ears, "--leave-one-out")
+    assert "dB from a filter for the others" in table.output
+    evaluated = run("export", folder / "filter.json", *ears, "--weight", 2, "--weight", 1, "--sections", 2)
+    assert evaluated.exit_code == 0, evaluated.output
+    few = run("design", *ears, "--weight", 2)
+    assert (few.exit_code, "1 weights for 2 measurements" in few.output) == (2, True)
+
+
+def test_the_noise_to_expect_is_a_recording_or_a_table(folder: Path, tmp_path: Path):
+    """White noise, as samples and as levels, gives the same Wiener filter's prediction; bass gives another."""
+    white = 0.1 * np.random.default_rng(0).standard_normal(4 * 48_000)
+    soundfile.write(tmp_path / "white.wav", white, 48_000, subtype="FLOAT")
+    (tmp_path / "white.txt").write_text("20 -40\n20000 -40\n")
+    (tmp_path / "bass.csv").write_text("20,0\n200,-20\n2000,-60\n")
+    found = {}
+    for name in ("white.wav", "white.txt", "bass.csv"):
+        arguments = ("--method", "wmmse", "-k", 0, "--reference-psd", tmp_path / name, "--json")
+        result = run("design", folder / "ear.npz", *arguments)
+        assert result.exit_code == 0, result.output
+        found[name] = json.loads(result.stdout)["prediction"]["mean_noise_reduction_db"]
+    assert found["white.wav"] == pytest.approx(found["white.txt"], abs=0.3)  # four seconds of noise are not flat
+    assert abs(found["bass.csv"] - found["white.txt"]) > 1
+
+
 def test_a_report_holds_its_plots(folder: Path, tmp_path: Path):
     result = run("report", folder / "ear.npz", "-k", 0, "-o", tmp_path / "report.html")
     assert result.exit_code == 0, result.output
     text = (tmp_path / "report.html").read_text()
-    assert "<svg" in text
+    assert text.count("<svg") == 3
     assert "2048 taps, q1.15" in text
 
 
