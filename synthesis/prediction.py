@@ -176,19 +176,13 @@ def predict(
     """
     sums = np.asarray(sums, np.float64)
     disturbance, residual, control, in_phase, quadrature, unexplained, late = sums[:-3].reshape(len(POWERS), -1)
-    of_control = np.zeros_like(control)
-    interval_db = 0.0
+    of_control = 0 if is_true or uncertainty is None else uncertainty[1] * control
     if is_true:
-        unknown = np.zeros_like(disturbance)
-    elif uncertainty is not None:
-        unknown, of_control = uncertainty[0] * disturbance, uncertainty[1] * control
-        interval_db = INTERVAL_DB["uncertainty"]
+        unknown, interval_db = np.zeros_like(disturbance), 0.0
     else:
-        unknown = disturbance * expected_uncertainty(disturbance, late, sums[-1], learned)
-        interval_db = _at_length(sums[-1], MODEL_INTERVAL_DB)
-        if has_coherence:
-            unknown = np.minimum(COHERENCE_SHARE * unexplained, MODEL_BOUND * unknown)
-            interval_db = INTERVAL_DB["coherence"]
+        unknown = _unknown(disturbance, unexplained, late, sums[-1], learned, has_coherence, uncertainty)
+        basis = "uncertainty" if uncertainty is not None else "coherence" if has_coherence else None
+        interval_db = INTERVAL_DB[basis] if basis else _at_length(sums[-1], MODEL_INTERVAL_DB)
     cross = in_phase + 1j * quadrature
     off = residual + 2 * (_MISSING * cross).real + _MISSING_POWER * control
     typical = NATURAL_SPREAD * learned[0] * disturbance
@@ -200,7 +194,7 @@ def predict(
     powers[1, 1:5] += np.maximum(off, 0) - residual
     natural = unknown if uncertainty is not None else np.minimum(unknown, typical)
     powers[:, 5] = disturbance + natural, residual + natural
-    powers += max(SILENCE * float(powers[0, 0].max()), _TINY)
+    powers += _silence(powers[0, 0])
     before, after = powers
     reduction = 10 * np.log10(np.maximum(before / after, _TINY))
     bands = reduction[0]
@@ -227,6 +221,47 @@ def predict(
         control_rms=float(np.sqrt(sums[-2])),
     )
     return found if np.isfinite(sums).all() and np.isfinite(bands).all() else not_finite()
+
+
+@np.errstate(all="ignore")
+def noise_reductions(
+    sums: Real, others: Real, learned: Real, *, has_coherence: bool, uncertainty: Real | None = None
+) -> Real:
+    """`Prediction.mean_noise_reduction_db` of other filters for the same paths, [n].
+
+    others: powers of residual and control, [n, 2, 31], of which the bands from 50 Hz to 5 kHz are used. The rest as
+    in `predict`.
+    """
+    disturbance, *_, unexplained, late = sums[:-3].reshape(len(POWERS), -1)
+    unknown = _unknown(disturbance, unexplained, late, sums[-1], learned, has_coherence, uncertainty)
+    before, after = disturbance + unknown, others[:, 0] + unknown
+    if uncertainty is not None:
+        after = after + uncertainty[1] * others[:, 1]
+    silence = _silence(before)
+    reduction = 10 * np.log10(np.maximum((before + silence) / (after + silence), _TINY))
+    means: Real = reduction[:, columns(NR_BANDS)].mean(1)
+    return means
+
+
+def _unknown(
+    disturbance: Real,
+    unexplained: Real,
+    late: Real,
+    n_samples: float,
+    learned: Real,
+    has_coherence: bool,
+    uncertainty: Real | None,
+) -> Real:
+    """Power of the disturbance that the estimate does not hold, [31]."""
+    if uncertainty is not None:
+        return np.asarray(uncertainty[0] * disturbance)
+    unknown = disturbance * expected_uncertainty(disturbance, late, n_samples, learned)
+    return np.minimum(COHERENCE_SHARE * unexplained, MODEL_BOUND * unknown) if has_coherence else unknown
+
+
+def _silence(before: Real) -> float:
+    """Power that is added to every band."""
+    return max(SILENCE * float(before.max()), _TINY)
 
 
 def expected_uncertainty(disturbance: Real, late: Real, n_samples: float, learned: Real) -> Real:

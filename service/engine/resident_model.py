@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 from time import perf_counter
@@ -87,7 +88,8 @@ class ResidentModel:
         ]
 
     def _designed(self, inputs: Sequence[DesignInput], options: DesignOptions) -> Answers:
-        designs = self.backend.design(inputs, options)
+        with_wmmse = options.method == "prime" and self._fallback.below_db == math.inf
+        designs = self.backend.design(inputs, replace(options, with_wmmse=with_wmmse))
         answers = [self._answer(each, options.method, options) for each in designs]
         if options.method != "prime":
             return answers

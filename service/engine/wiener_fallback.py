@@ -34,10 +34,14 @@ class WienerFallback:
     margin_db: float = 0.5
 
     def is_doubtful(self, own: Design | SynthesisError) -> bool:
-        """Whether the generator's answer is to be compared. Unusable paths are not: they have no filter at all."""
+        """Whether to design the Wiener filter too, and compare. Not where its prediction, which a backend may bring
+        along, is no better; nor for unusable paths: they have no filter at all."""
         if isinstance(own, SynthesisError):
             return isinstance(own, NonFiniteFilter)
-        return own.ceiling_cost_db is None and own.prediction.mean_noise_reduction_db < self.below_db
+        own_db = own.prediction.mean_noise_reduction_db
+        if own.ceiling_cost_db is not None or own_db >= self.below_db:
+            return False
+        return own.wmmse is None or own.wmmse.mean_noise_reduction_db - own_db > self.margin_db
 
     def reason_to_replace(self, own: Design | SynthesisError, wiener: Design) -> Replaced | None:
         """Why the Wiener filter is the better answer, if it is."""

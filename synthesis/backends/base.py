@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -103,7 +103,8 @@ class DesignOptions:
 
     method: a name in METHODS. n_updates: Gauss-Newton updates, 0 to 8. profile: a name in PROFILES. leave_one_out:
     of several conditions, also predict for each what a filter designed on the others does there. n_conditions: of
-    each input, for estimates of how long a design takes.
+    each input, for estimates of how long a design takes. with_wmmse: also predict what WMMSE would do, where a
+    backend does that with less work than by a further design.
     """
 
     method: str = "prime"
@@ -111,6 +112,7 @@ class DesignOptions:
     profile: str = "fast"
     leave_one_out: bool = False
     n_conditions: int = 1
+    with_wmmse: bool = False
 
     def __post_init__(self) -> None:
         """Raise InvalidOption for an unknown method or profile, or a number of updates outside its range."""
@@ -159,6 +161,14 @@ class RefinementRecord:
     pcg_residual: list[float]
 
 
+class WmmsePrediction(NamedTuple):
+    """What WMMSE is predicted to do without and with as many updates: the higher mean noise reduction, and the
+    larger of the largest |W|."""
+
+    mean_noise_reduction_db: float
+    max_gain_db: float
+
+
 @dataclass(frozen=True, eq=False)
 class Design:
     """One ear's filter, its updates and its prediction.
@@ -167,7 +177,7 @@ class Design:
     for the whole batch that this design was part of; stages that were not timed separately are absent. loop: where
     there is a feedback path; the prediction is of the closed loop then. ceiling_cost_db: by how much a filter under
     the default ceiling was predicted to be better, where one lower than its gain was asked for; None where the
-    ceiling did not bind.
+    ceiling did not bind. wmmse: of WMMSE for the same ear; None where that was not asked for or not computed.
     """
 
     taps: Float32
@@ -176,6 +186,7 @@ class Design:
     times_ms: dict[str, float] = field(default_factory=dict)
     loop: Loop | None = None
     ceiling_cost_db: float | None = None
+    wmmse: WmmsePrediction | None = None
 
 
 class Backend(Protocol):

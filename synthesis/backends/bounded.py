@@ -17,6 +17,7 @@ from synthesis.backends.base import (
     DesignOptions,
     Float32,
     Prediction,
+    WmmsePrediction,
 )
 from synthesis.backends.conditions import shares
 from synthesis.backends.methods import spectrum
@@ -65,6 +66,8 @@ class BoundedBackend:
         for place, (ear, design) in enumerate(zip(ears, designs, strict=True)):
             if isinstance(design, Design) and _is_above(ear, design):
                 designs[place] = self._limited(ear, loose[place], design)
+            elif isinstance(design, Design) and design.wmmse is not None and _may_be_above(ear, design.wmmse):
+                designs[place] = replace(design, wmmse=None)  # under the ceiling it is another filter
         return designs
 
     def _limited(self, ear: DesignInput, loose: DesignInput, design: Design) -> Design | SynthesisError:
@@ -128,9 +131,14 @@ def _in_order(
     return [each for _, each in sorted((found | faults).items())]
 
 
+def _may_be_above(ear: DesignInput, prediction: Prediction | WmmsePrediction) -> bool:
+    """Whether the largest |W| leaves open that the filter exceeds its ceiling."""
+    return prediction.max_gain_db > lowest_db(ear.max_gain_db) + TOLERANCE_DB
+
+
 def _is_above(ear: DesignInput, design: Design) -> bool:
-    """Whether the filter exceeds its ceiling; the response is computed only if the largest |W| leaves it open."""
-    if design.prediction.max_gain_db <= lowest_db(ear.max_gain_db) + TOLERANCE_DB:
+    """Whether the filter exceeds its ceiling; the response is computed only where that is open."""
+    if not _may_be_above(ear, design.prediction):
         return False
     if not isinstance(ear.max_gain_db, GainCurve):
         return True

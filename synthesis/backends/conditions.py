@@ -102,7 +102,7 @@ class ConditionsBackend:
     def _design_joined(self, ear: DesignInput, options: DesignOptions) -> Design | SynthesisError:
         try:
             ear = with_latency(_checked(ear))
-            taps, record, times_ms = self._filter(ear, options)
+            taps, record, times_ms = self._filter(ear, replace(options, with_wmmse=False))
             began = perf_counter()
             taps, loop = self._in_a_loop(ear, taps)
             prediction = _found(_joined_prediction(ear, taps, self._predict))

@@ -20,6 +20,7 @@ from synthesis.backends.base import (
     ModelParameters,
     Prediction,
     RefinementRecord,
+    WmmsePrediction,
 )
 from synthesis.backends.conditions import ConditionsBackend, Filter, named, shares
 from synthesis.backends.cpu.layout import core_parameters
@@ -28,7 +29,7 @@ from synthesis.backends.methods import STARTS
 from synthesis.conventions import DESIGN_N_FFT, N_BINS, N_TAPS
 from synthesis.errors import InvalidPaths, NonFiniteFilter, SynthesisError
 from synthesis.octave_bands import WIDE_BANDS
-from synthesis.prediction import not_finite, predict
+from synthesis.prediction import noise_reductions, not_finite, predict
 from synthesis.profiles import PROFILES, VERDICTS, RefinementProfile
 
 Run = Callable[[int], int]
@@ -36,6 +37,8 @@ Arrays = list[NDArray[np.generic] | None]
 
 _NATIVE, _GIVEN = {"prime": 0, "ratio_base": 1, "wmmse": 2}, 3
 """The core's methods; a given start is refined as it is."""
+
+_TINY = float(np.finfo(np.float64).tiny)
 
 _STAGES = ("decode", "path_ratio", "generate", "reconstruct", "refine", "predict")
 
@@ -87,7 +90,8 @@ class CpuBackend(ConditionsBackend):
         prediction = self._prediction(ear, result, is_true=False)
         if isinstance(prediction, SynthesisError):
             return prediction
-        return Design(taps, record, prediction, times_ms)
+        wmmse = self._wmmse(ear, result, options.n_updates) if options.with_wmmse else None
+        return Design(taps, record, prediction, times_ms, wmmse=wmmse)
 
     def _joint_filter(self, ear: DesignInput, options: DesignOptions) -> Filter:
         return self._filtered(ear, options)[0]
@@ -114,7 +118,14 @@ class CpuBackend(ConditionsBackend):
         def run(workspace: int) -> int:
             if not self._core.prime_workspace_reserve(workspace, len(conditions)):
                 raise MemoryError("no memory for so many conditions")
-            arguments = len(conditions), method, byref(profile), options.n_updates, byref(result)
+            arguments = (
+                len(conditions),
+                method,
+                byref(profile),
+                options.n_updates,
+                options.with_wmmse,
+                byref(result),
+            )
             return int(self._core.prime_design(self._model, workspace, inputs, *arguments))
 
         self._run(ear, run)
@@ -155,6 +166,17 @@ class CpuBackend(ConditionsBackend):
             uncertainty=ear.uncertainty,
             is_true=is_true,
         )
+
+    def _wmmse(self, ear: DesignInput, result: Result, n_updates: int) -> WmmsePrediction:
+        rivals = np.ctypeslib.as_array(result.rivals)[: 2 if n_updates else 1]
+        reductions_db = noise_reductions(
+            np.ctypeslib.as_array(result.sums),
+            rivals[:, :-1].reshape(len(rivals), 2, -1),
+            self._band_uncertainty,
+            has_coherence=ear.coherence is not None,
+            uncertainty=ear.uncertainty,
+        )
+        return WmmsePrediction(float(reductions_db.max()), 10 * math.log10(rivals[:, -1].max() + _TINY))
 
     def _run(self, ear: DesignInput, run: Run) -> None:
         """Calls the core with a workspace of this call's own; InvalidPaths for a path that it refuses."""

@@ -13,10 +13,11 @@ from numpy.typing import NDArray
 
 from synthesis.backends.cpu.build import LEVELS, compile_core, library_file, machine
 from synthesis.conventions import N_TAPS
+from synthesis.octave_bands import WIDE_BANDS
 from synthesis.prediction import N_SUMS
 from synthesis.profiles import MAX_UPDATES
 
-ABI = 3
+ABI = 4
 N_STAGES = 6
 
 _FloatPointer = c_void_p  # NumPy arrays give their address
@@ -77,6 +78,7 @@ class Result(Structure):
         ("sums", c_double * N_SUMS),
         ("record", Record),
         ("times_ms", c_double * N_STAGES),
+        ("rivals", c_double * (2 * len(WIDE_BANDS) + 1) * 2),  # residual, control, max_gain of rival_prediction
     )
 
 
@@ -120,7 +122,7 @@ def _load() -> ctypes.CDLL:
     library.prime_workspace_free.argtypes = [c_void_p]
     library.prime_workspace_free.restype = None
     library.prime_design.argtypes = [
-        *(c_void_p, c_void_p, POINTER(Input), c_int, c_int, POINTER(Profile), c_int, POINTER(Result)),
+        *(c_void_p, c_void_p, POINTER(Input), c_int, c_int, POINTER(Profile), c_int, c_int, POINTER(Result)),
     ]
     library.prime_design.restype = c_int
     library.prime_predict.argtypes = [c_void_p, c_void_p, POINTER(Input), c_int, POINTER(Result)]

@@ -77,6 +77,22 @@ def test_who_has_all_compared_gets_the_better_of_two(model: ResidentModel, margi
         assert (whole(answer).replaced_because is not None) == (gain_db > margin_db)
 
 
+@pytest.mark.parametrize(("margin_db", "methods"), [(100.0, ["prime"]), (-100.0, ["prime", "wmmse", "wmmse"])])
+def test_a_rival_that_cannot_win_is_not_designed(
+    margin_db: float, methods: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    comparing = models.resident(models.checkpoint(1), WienerFallback(np.inf, margin_db))
+    found, design = [], comparing.backend.design
+
+    def recorded(inputs: list[DesignInput], options: DesignOptions) -> list[Design | SynthesisError]:
+        found.append(options.method)
+        return design(inputs, options)
+
+    monkeypatch.setattr(comparing.backend, "design", recorded)
+    comparing.design([models.ear(1)], DesignOptions(n_updates=1))
+    assert found == methods
+
+
 @pytest.mark.parametrize("std", [1.0, 30.0])
 def test_whichever_filter_answers_keeps_the_ceiling(std: float) -> None:
     model = models.resident(models.checkpoint(1, std=std), WienerFallback(np.inf, 0.0))

@@ -74,6 +74,16 @@ def test_every_method_keeps_its_ceiling(
             assert predicted.mean_noise_reduction_db == design.prediction.mean_noise_reduction_db
 
 
+def test_what_wmmse_would_do_is_not_told_where_it_exceeds_the_ceiling(simulated: list[DesignInput]) -> None:
+    cpu, options = create_backend("cpu", PARAMETERS), DesignOptions(with_wmmse=True)
+    (usual, *_) = designs(cpu.design(simulated, options))
+    assert usual.wmmse is not None
+    for above_db, is_told in ((0.1, True), (-0.1, False)):
+        ear = replace(simulated[0], max_gain_db=usual.wmmse.max_gain_db + above_db)
+        (design,) = designs(cpu.design([ear], options))
+        assert (design.wmmse is not None) == is_told
+
+
 def test_a_design_says_what_the_ceiling_costs(simulated: list[DesignInput], backend: Backend) -> None:
     (usual, *_), (bound, *_), (loose, *_) = (
         designs(backend.design([replace(simulated[0], max_gain_db=each)], DesignOptions("wmmse")))

@@ -130,6 +130,7 @@ struct prime_workspace {
     float *pr, *pi, *sr, *si;     /* the paths on the design grid */
     float *gpr, *gpi, *gsr, *gsi; /* on the generator's grid */
     float *psd;
+    float *rival; /* [2048] */
 };
 
 static const float *next_tensor(const float **weights, size_t n)
@@ -283,7 +284,9 @@ EXPORT prime_workspace *prime_workspace_create(const prime_model *model)
     ws->network.hidden = take(a, rows), ws->network.inner = take(a, rows), ws->network.input = take(a, rows);
     wmmse_space *w = &ws->wmmse;
     w->weight = take(a, 2 * bins), w->power = take(a, 2 * bins), w->re = take(a, 2 * bins), w->im = take(a, 2 * bins);
-    w->column = take(a, 2 * taps), w->rhs = take(a, 2 * taps), w->solution = take(a, 2 * taps), w->forward = take(a, 4 * taps + 64);
+    const size_t room = sizeof(double) * LEVINSON_ROOM;
+    w->column = take(a, room), w->rhs = take(a, room), w->solution = take(a, room), w->levinson = take(a, 4 * room);
+    ws->rival = take(a, taps);
     scratch_d wide = {take(a, points), take(a, points), take(a, points), take(a, points)};
     w->scratch = wide;
     ws->refinement.conditions = ws->conditions;
@@ -340,6 +343,12 @@ static int load(prime_workspace *ws, const prime_input *input)
     load_path(ws, input->primary, input->n_primary, ws->pr, ws->pi);
     load_path(ws, input->secondary, input->n_secondary, ws->sr, ws->si);
     return !is_usable(ws->pr, ws->pi) ? FAULT_PRIMARY : !is_usable(ws->sr, ws->si) ? FAULT_SECONDARY : FAULT_NONE;
+}
+
+/* The reference spectrum on the design grid. */
+static const float *psd_of(const prime_model *model, const prime_input *input)
+{
+    return input->psd ? input->psd : model->psd[N_GRIDS - 1];
 }
 
 /* RMS of the regularised path ratio over the 23 bands, on the profile's grid. */
@@ -414,17 +423,45 @@ static void initial_filter(const prime_model *model, prime_workspace *ws, int me
 }
 
 static void predict_effect(const prime_model *model, prime_workspace *ws, const prime_input *input, int is_true,
-                     prime_result *result)
+                           prime_result *result)
 {
-    const float *psd = input->psd ? input->psd : model->psd[N_GRIDS - 1];
-    predict(&edges[N_GRIDS - 1], &plans[N_GRIDS - 1], &ws->prediction, ws->pr, ws->pi, ws->sr, ws->si, psd,
-            input->coherence, is_true, result->taps, result->sums);
+    const band_edges *bands = &edges[N_GRIDS - 1];
+    const real_plan_f *plan = &plans[N_GRIDS - 1];
+    const float *psd = psd_of(model, input);
+    predict_paths(bands, plan, &ws->prediction, ws->pr, ws->pi, psd, input->coherence, is_true, result->sums);
+    predict_filter(bands, plan, &ws->prediction, ws->pr, ws->pi, ws->sr, ws->si, psd, result->taps, result->sums);
+}
+
+/* What WMMSE without and with the updates leaves of the pair of paths that is loaded, and whose refinement has begun. */
+static void predict_rivals(const prime_model *model, prime_workspace *ws, const prime_input *input,
+                           const refinement_profile *profile, float ratio_rms, int n_updates, prime_result *result,
+                           double *since)
+{
+    int i = grid_of(profile->n_fft);
+    const band_edges *bands = &edges[N_GRIDS - 1];
+    const float *psd = psd_of(model, input);
+    refinement_record record;
+    begin_wmmse(bands, &ws->wmmse, psd);
+    add_to_wmmse(&ws->wmmse, 1, ws->pr, ws->pi, ws->sr, ws->si);
+    solve_wmmse(&double_plan, &ws->wmmse, ws->rival);
+    mark(result, STAGE_GENERATE, since);
+    for (int is_updated = 0; is_updated <= (n_updates > 0); is_updated++) {
+        if (is_updated) {
+            start_from(profile, &edges[i], &plans[i], &ws->phase, &ws->refinement, ws->rival);
+            refine(profile, &edges[i], &plans[i], &toeplitz, ws->solver, &ws->phase, &ws->refinement, ratio_rms, n_updates,
+                   ws->rival, &record);
+            mark(result, STAGE_REFINE, since);
+        }
+        predict_residual(bands, &plans[N_GRIDS - 1], &ws->prediction, ws->pr, ws->pi, ws->sr, ws->si, psd, ws->rival,
+                         &result->rivals[is_updated]);
+        mark(result, STAGE_PREDICT, since);
+    }
 }
 
 /* Designs one filter for n_conditions pairs of paths, applies up to n_updates updates and, for one pair, predicts its
-   effect. Returns FAULT_NONE, or which path is unusable: of condition t, 2 t more. */
+   effect; with_rivals: and that of WMMSE. Returns FAULT_NONE, or which path is unusable: of condition t, 2 t more. */
 EXPORT int prime_design(const prime_model *model, prime_workspace *ws, const prime_input *inputs, int n_conditions,
-                        int method, const refinement_profile *profile, int n_updates, prime_result *result)
+                        int method, const refinement_profile *profile, int n_updates, int with_rivals, prime_result *result)
 {
     double since = now_ms();
     for (int i = 0; i < N_STAGES; i++)
@@ -435,7 +472,7 @@ EXPORT int prime_design(const prime_model *model, prime_workspace *ws, const pri
     s->n_conditions = n_conditions;
     begin_wiener(model->n_fft / 2 + 1, &ws->wiener);
     if (method == METHOD_WMMSE)
-        begin_wmmse(&edges[N_GRIDS - 1], &ws->wmmse, inputs->psd ? inputs->psd : model->psd[N_GRIDS - 1]);
+        begin_wmmse(&edges[N_GRIDS - 1], &ws->wmmse, psd_of(model, inputs));
     for (int t = 0; t < n_conditions; t++) {
         int fault = load(ws, &inputs[t]);
         mark(result, STAGE_DECODE, &since);
@@ -456,13 +493,16 @@ EXPORT int prime_design(const prime_model *model, prime_workspace *ws, const pri
     if (inputs->psd)
         collect(inputs->psd, n_bins, stride, ws->psd), psd = ws->psd;
     s->penalty = per_octave[i];
-    begin_refinement(profile, &edges[i], &plans[i], &ws->phase, s, psd, max_gain_db, result->taps);
+    begin_refinement(profile, &edges[i], s, psd, max_gain_db);
+    start_from(profile, &edges[i], &plans[i], &ws->phase, s, result->taps);
     refine(profile, &edges[i], &plans[i], &toeplitz, ws->solver, &ws->phase, s, rms, n_updates, result->taps,
            &result->record);
     mark(result, STAGE_REFINE, &since);
     if (n_conditions == 1) {
         predict_effect(model, ws, inputs, 0, result);
         mark(result, STAGE_PREDICT, &since);
+        if (with_rivals)
+            predict_rivals(model, ws, inputs, profile, rms, n_updates, result, &since);
     }
     return FAULT_NONE;
 }

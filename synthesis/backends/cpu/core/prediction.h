@@ -33,27 +33,34 @@ static void late_part(const band_edges *bands, const real_plan_f *plan, predicti
     band_sums(bands, 0, N_BANDS, s->power, late);
 }
 
-/* coherence: NULL: none. is_true: nothing is uncertain, so what only tells of uncertainty is left at zero. */
-static void predict(const band_edges *bands, const real_plan_f *plan, prediction_space *s, const float *pr,
-                    const float *pi, const float *sr, const float *si, const float *psd, const float *coherence,
-                    int is_true, const float *taps, double *sums)
+/* Fills the sums that no filter enters into. coherence: NULL: none. is_true: nothing is uncertain, so what only tells
+   of uncertainty is left at zero. */
+static void predict_paths(const band_edges *bands, const real_plan_f *plan, prediction_space *s, const float *pr,
+                          const float *pi, const float *psd, const float *coherence, int is_true, double *sums)
 {
-    double control = 0;
-    float largest = 0;
     memset(sums, 0, N_SUMS * sizeof(double));
     for (int k = 0; k < N_BINS; k++)
         s->power[k] = psd[k] * (pr[k] * pr[k] + pi[k] * pi[k]);
     band_sums(bands, 0, N_BANDS, s->power, sums + POWER_DISTURBANCE * N_BANDS);
-    if (!is_true) {
-        if (coherence) {
-            for (int k = 0; k < N_BINS; k++) {
-                float known = coherence[k] < COHERENCE_FLOOR ? COHERENCE_FLOOR : coherence[k] > 1 ? 1 : coherence[k];
-                s->power[k] *= (1 - known) / known;
-            }
-            band_sums(bands, 0, N_BANDS, s->power, sums + POWER_UNEXPLAINED * N_BANDS);
+    if (is_true)
+        return;
+    if (coherence) {
+        for (int k = 0; k < N_BINS; k++) {
+            float known = coherence[k] < COHERENCE_FLOOR ? COHERENCE_FLOOR : coherence[k] > 1 ? 1 : coherence[k];
+            s->power[k] *= (1 - known) / known;
         }
-        late_part(bands, plan, s, pr, pi, psd, sums + POWER_LATE * N_BANDS, sums + SUM_RESPONSE_LENGTH);
+        band_sums(bands, 0, N_BANDS, s->power, sums + POWER_UNEXPLAINED * N_BANDS);
     }
+    late_part(bands, plan, s, pr, pi, psd, sums + POWER_LATE * N_BANDS, sums + SUM_RESPONSE_LENGTH);
+}
+
+/* Fills the sums of a filter. */
+static void predict_filter(const band_edges *bands, const real_plan_f *plan, prediction_space *s, const float *pr,
+                           const float *pi, const float *sr, const float *si, const float *psd, const float *taps,
+                           double *sums)
+{
+    double control = 0;
+    float largest = 0;
     rfft_f(plan, s->scratch, taps, N_TAPS, s->wr, s->wi);
     v8 lanes = splat8(0);
     for (int k = 0; k < N_BINS; k += WIDTH) {
@@ -78,6 +85,33 @@ static void predict(const band_edges *bands, const real_plan_f *plan, prediction
         band_sums(bands, 0, N_BANDS, powers[i], sums + (POWER_RESIDUAL + i) * N_BANDS);
     sums[SUM_MAX_GAIN] = largest;
     sums[SUM_CONTROL] = control;
+}
+
+/* Of a filter, only what its mean noise reduction follows from, which are the powers in the bands from 50 Hz to 5 kHz,
+   and its largest |W|^2. */
+typedef struct {
+    double residual[N_BANDS], control[N_BANDS], max_gain;
+} rival_prediction;
+
+static void predict_residual(const band_edges *bands, const real_plan_f *plan, prediction_space *s, const float *pr,
+                             const float *pi, const float *sr, const float *si, const float *psd, const float *taps,
+                             rival_prediction *found)
+{
+    float largest = 0;
+    rfft_f(plan, s->scratch, taps, N_TAPS, s->wr, s->wi);
+    for (int k = bands->edge[NR_FIRST] / WIDTH * WIDTH; k < bands->edge[NR_FIRST + NR_COUNT]; k += WIDTH) {
+        v8 wr = load8(s->wr + k), wi = load8(s->wi + k), x = load8(sr + k), y = load8(si + k), w = load8(psd + k);
+        v8 yr = x * wr - y * wi, yi = x * wi + y * wr, re = load8(pr + k) - yr, im = load8(pi + k) - yi;
+        store8(s->power + k, w * (re * re + im * im));
+        store8(s->second + k, w * (yr * yr + yi * yi));
+    }
+    band_sums(bands, NR_FIRST, NR_COUNT, s->power, found->residual + NR_FIRST);
+    band_sums(bands, NR_FIRST, NR_COUNT, s->second, found->control + NR_FIRST);
+    for (int k = 0; k < N_BINS; k++) {
+        float gain = s->wr[k] * s->wr[k] + s->wi[k] * s->wi[k];
+        largest = gain > largest ? gain : largest;
+    }
+    found->max_gain = largest;
 }
 
 #endif

@@ -213,19 +213,26 @@ static void begin_condition(const refinement_profile *profile, const band_edges 
     }
 }
 
-/* What does not change between updates, and the start's response and residuals. The conditions' paths are in s. */
-static void begin_refinement(const refinement_profile *profile, const band_edges *bands, const real_plan_f *grid,
-                             phase_space *phase, refinement_space *s, const float *psd, float max_gain_db,
-                             const float *taps)
+/* What does not depend on the filter. The conditions' paths are in s. */
+static void begin_refinement(const refinement_profile *profile, const band_edges *bands, refinement_space *s,
+                             const float *psd, float max_gain_db)
 {
     int n_bins = bands->n_bins;
     float asked = isnan(max_gain_db) ? 0 : (float)pow(10, -max_gain_db / 20);
     for (int k = 0; k < n_bins; k++)
         s->inverse_ceiling[k] = asked;
+    for (int t = 0; t < s->n_conditions; t++)
+        begin_condition(profile, bands, s, &s->conditions[t], s->descent_r, psd);
+}
+
+/* Response and residuals of the filter that the updates start from. */
+static void start_from(const refinement_profile *profile, const band_edges *bands, const real_plan_f *grid,
+                       phase_space *phase, refinement_space *s, const float *taps)
+{
+    int n_bins = bands->n_bins;
     rfft_f(grid, phase->scratch, taps, N_TAPS, s->wr, s->wi);
     for (int t = 0; t < s->n_conditions; t++) {
         condition_space *c = &s->conditions[t];
-        begin_condition(profile, bands, s, c, s->descent_r, psd);
         for (int k = 0; k < n_bins; k += WIDTH) {
             v8 sr = load8(c->sr + k), si = load8(c->si + k), wr = load8(s->wr + k), wi = load8(s->wi + k);
             store8(c->er + k, load8(c->pr + k) - (sr * wr - si * wi));

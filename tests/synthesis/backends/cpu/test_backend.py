@@ -130,6 +130,30 @@ def test_every_measured_ear_has_the_references_filter(n_updates: int, measured_c
         assert_predictions_agree(found, wanted)
 
 
+@pytest.mark.parametrize("n_updates", [0, 2])
+def test_what_wmmse_would_do_comes_along(n_updates: int, measured_case: Case, bundled: Pair) -> None:
+    own, twin = bundled
+    plain = inputs_of(measured_case, every=10)
+    unsure = np.full((2, 31), 0.003, np.float32)
+    for ears in (
+        plain,
+        inputs_of(measured_case, every=10, with_coherence=False),
+        [replace(each, uncertainty=unsure) for each in plain],
+        [replace(each, reference_psd=np.linspace(2, 1, len(each.coherence)).astype(np.float32)) for each in plain],
+    ):
+        alone = designs(own.design(ears, DesignOptions("prime", n_updates)))
+        found = designs(own.design(ears, DesignOptions("prime", n_updates, with_wmmse=True)))
+        rivals = [designs(twin.design(ears, DesignOptions("wmmse", k))) for k in sorted({0, n_updates})]
+        for before, design, *expected in zip(alone, found, *rivals, strict=True):
+            assert before.wmmse is None
+            assert design.wmmse is not None
+            np.testing.assert_array_equal(design.taps, before.taps)
+            for name in ("mean_noise_reduction_db", "max_gain_db"):
+                largest = max(getattr(each.prediction, name) for each in expected)
+                # As in assert_predictions_agree.
+                assert getattr(design.wmmse, name) == pytest.approx(largest, abs=0.02), name
+
+
 @pytest.mark.parametrize("config", [LINEAR, replace(LOG, realisation="minimum_phase", base="full_band")])
 def test_generators_that_correct_the_ratio_are_the_references(config: GeneratorConfig, simulated: Case) -> None:
     own, twin = pair(cases.parameters(3, config))
