@@ -132,7 +132,8 @@ print(torch.cuda.is_available() and torch.cuda.get_device_name())'
 }
 
 CHECK=(-c "from synthesis.backends.cuda.kernel_check import main; main()" "$DEVICE")
-KERNELS="_iterations|_spectra|_pool|_correct|_system|_bend|_bent|_response|_move|_try_steps|_normal_equations"
+KERNELS="_sequences|_generating|_eigenvalues|_iterations|_spectra|_pool|_correct|_system|_limit|_response|_sample_paths"
+KERNELS+="|_normal|_try_steps|_line_search|_apply_step|_record"
 
 # Other versions of libraries may warn of other things: that is no failure here.
 tests() {

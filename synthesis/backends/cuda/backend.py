@@ -33,17 +33,17 @@ from synthesis.profiles import MAX_UPDATES, PROFILES, VERDICTS
 logger = logging.getLogger(__name__)
 
 CAPTURE_SIZES = (1, 8, 32)
-"""A batch runs in the smallest of these that holds it, its other rows unused."""
+"""A batch runs in the smallest of these that fits it; the other rows are unused."""
 
 
 class CudaBackend(ConditionsBackend):
     """One model on a GPU, for one thread at a time: its buffers are shared by all calls.
 
-    Everything runs in a stream of its own and is recorded when the backend is made. Of `times_ms`, `decode` is the
-    copy to the GPU, `generate` all that makes the filter before its updates, and `refine` the updates.
+    Everything runs on a stream of its own and is captured when the backend is created. In `times_ms`, `decode` is
+    the copy to the GPU, `generate` everything that makes the filter before its updates, and `refine` the updates.
 
-    MemoryError says that the GPU has no room for a call. After DeviceLost the process' CUDA context is spoilt: end
-    the process.
+    Raises MemoryError if the GPU has no memory for a call, and DeviceLost if its CUDA context has become unusable:
+    then end the process.
     """
 
     name = "cuda"
@@ -53,10 +53,10 @@ class CudaBackend(ConditionsBackend):
     def __init__(
         self, parameters: ModelParameters, device: str | torch.device = "cuda", *, kernels: bool = True
     ) -> None:
-        """device: where a CPU is named, the stages are called instead of recorded, over the same buffers.
+        """device: on a CPU the stages are called instead of captured, over the same buffers.
 
-        kernels: use Triton's kernels if they pass a check, which may take a minute when they are first compiled;
-        where they do not, a warning says why. False: torch's operators alone.
+        kernels: use the Triton kernels if they pass a check, which may take a minute while they are first compiled;
+        if they do not, a warning states the reason. False: torch operators only.
         """
         self.device = torch.device(device)
         self._band_uncertainty = parameters.band_uncertainty
@@ -65,7 +65,9 @@ class CudaBackend(ConditionsBackend):
         if kernels:
             reason = unsupported_reason(self.device, parameters.config)
             if reason is not None:
-                logger.warning("Filters are made by torch's operators, hundreds of launches each: %s", reason)
+                logger.warning(
+                    "Without Triton kernels, a design takes hundreds of launches of torch operators: %s", reason
+                )
             kernels = reason is None
         self.has_kernels = kernels
         self._on_gpu = self.device.type == "cuda"
@@ -113,7 +115,7 @@ class CudaBackend(ConditionsBackend):
         return answers
 
     def _joint_filter(self, ear: DesignInput, options: DesignOptions) -> Filter:
-        """By torch's operators, launched one by one."""
+        """By torch operators, which are not captured."""
         with self._on_device():
             return joint_filter(self._stages.synthesizer, ear, options)
 
@@ -129,7 +131,7 @@ class CudaBackend(ConditionsBackend):
 
     @property
     def nbytes(self) -> int:
-        """Memory of weights and buffers on the device, without what the graphs allocate inside."""
+        """Bytes of weights and buffers on the device, without the graphs' own memory."""
         return self._stages.nbytes() + sum(batch.nbytes for batch in self._batches.values())
 
     def _predict_given(
@@ -166,7 +168,7 @@ class CudaBackend(ConditionsBackend):
         return self._batches[next(size for size in CAPTURE_SIZES if size >= n_ears)]
 
     def _load(self, batch: BatchGraphs, inputs: Sequence[DesignInput]) -> dict[int, SynthesisError]:
-        """Bring the ears to the device; by row, what is wrong with those that do not fit."""
+        """Copy the ears to the device; returns the errors by row."""
         self._clock.start()
         faults: dict[int, SynthesisError] = dict(batch.inputs.write(inputs))
         if batch.inputs.holds_responses:
@@ -181,7 +183,7 @@ class CudaBackend(ConditionsBackend):
 
     @contextmanager
     def _on_device(self) -> Iterator[None]:
-        """In the backend's stream, without gradients; torch's errors of a GPU become MemoryError and DeviceLost."""
+        """On the backend's stream, without gradients; torch's GPU errors become MemoryError and DeviceLost."""
         try:
             with torch.inference_mode(), torch.cuda.stream(self._stream):
                 yield
@@ -192,13 +194,13 @@ class CudaBackend(ConditionsBackend):
 
 
 def use_full_float32() -> None:
-    """Keep all of float32 in convolutions and products on a GPU: TF32 would keep 10 bits of 23."""
+    """Switch TF32 off, which keeps 10 of float32's 23 bits in convolutions and matrix products."""
     torch.backends.cudnn.allow_tf32 = False
     torch.backends.cuda.matmul.allow_tf32 = False
 
 
 def _all_keys() -> list[tuple[str, ...]]:
-    """Of every stage that a request can ask for, a start before its update."""
+    """Keys of all stages, each start before its update."""
     designs = [
         (stage, method, profile)
         for method in (*RECORDED_METHODS, GIVEN)
@@ -213,7 +215,7 @@ def _bases(inputs: Sequence[DesignInput]) -> list[str]:
 
 
 def _record(history: Float32, n_applied: int, stopped: int, n_updates: int) -> RefinementRecord:
-    """history: [3, 9], in whose last 1 + n_updates columns the start and each update stand."""
+    """history: [3, 9]; its last 1 + n_updates columns are the start and the updates."""
     columns = history[:, MAX_UPDATES - n_updates :].tolist()
     return RefinementRecord(
         applied=n_applied,

@@ -1,4 +1,4 @@
-"""Fixed memory of a batch: what a design starts from and what comes out of it, on the device and on the host."""
+"""Static buffers of a batch, on the device and on the host: the inputs and the outputs of a design."""
 
 from __future__ import annotations
 
@@ -16,16 +16,15 @@ from synthesis.prediction import N_SUMS
 from synthesis.profiles import MAX_UPDATES
 
 BASES = ("model", "coherence", "exact")
-"""What a prediction's uncertainty comes from: the support listeners, a coherence, or nothing is uncertain."""
+"""Where the uncertainty of a prediction comes from: the support listeners, a coherence, or there is none."""
 
 
 class BatchInputs:
-    """What a batch of up to `size` ears is designed from.
+    """Inputs of a batch of up to `size` ears.
 
-    Owns one block on the host (pinned where the device is a GPU) and its twin on the device. `write` fills rows of
-    the host's, `upload` copies what has changed, `to_spectra` transforms impulse responses in place on the device.
-    A row that is not written keeps what it held: rows do not know of each other. Whoever writes again must know
-    that the design before is done.
+    One block on the host (pinned if the device is a GPU) and one on the device. `write` fills rows of the host's
+    and uploads what has changed, `to_spectra` transforms impulse responses in place on the device. A row that is
+    not written keeps its content. Call `write` again only after the previous design has finished.
 
     Views of the device's block: `primary` and `secondary` complex64 [size, 16385], `reference_psd` and `coherence`
     float32 [size, 16385], `max_gain_db` float32 [size, 1].
@@ -39,13 +38,13 @@ class BatchInputs:
         self._ends = np.cumsum(lengths)
         staged = torch.zeros(int(self._ends[-1]), pin_memory=device.type == "cuda")
         self.block = torch.zeros(int(self._ends[-1]), device=device)
-        (self._staged, self._block) = (staged, self.block)
+        self._staged = staged
         paths, is_response, max_gain_db, psd, coherence = (each.numpy() for each in staged.split(lengths))
         self._paths, self._is_response = paths.reshape(2, size, row), is_response.reshape(2, size)
         self._max_gain_db = max_gain_db
         self._psd, self._coherence = psd.reshape(size, N_BINS), coherence.reshape(size, N_BINS)
         self._model_psd: Float32 = reference_psd.cpu().numpy()
-        self._has_model_psd, self._has_coherence = np.ones(size, bool), np.zeros(size, bool)
+        self._has_model_psd = np.ones(size, bool)
         self._paths[:, :, 0::2] = 1
         self._psd[:], self._coherence[:], self._max_gain_db[:] = self._model_psd, 1, DEFAULT_MAX_GAIN_DB
 
@@ -63,7 +62,7 @@ class BatchInputs:
         return AcousticPaths(self.primary, self.secondary)
 
     def write(self, inputs: Sequence[DesignInput]) -> dict[int, InvalidPaths]:
-        """Fill the first rows and upload them; rows whose paths do not fit the design grid, with the reason."""
+        """Fill the first rows and upload them; returns the reason for each row whose paths do not fit the grid."""
         faults: dict[int, InvalidPaths] = {}
         end = self._ends[2]
         for row, ear in enumerate(inputs):
@@ -80,7 +79,7 @@ class BatchInputs:
             if ear.coherence is not None:
                 self._coherence[row] = ear.coherence
                 end = self._ends[4]
-        # One copy for all that lies before what nobody brought: most ears have neither a noise nor a coherence.
+        # One copy, up to the last part that has changed: most ears have neither a noise nor a coherence.
         self.block[:end].copy_(self._staged[:end], non_blocking=True)
         return faults
 
@@ -112,9 +111,9 @@ class BatchInputs:
 
 
 class BatchOutputs:
-    """What is designed for a batch of up to `size` ears.
+    """Outputs of a batch of up to `size` ears.
 
-    Owns one block on the device and its twin on the host, which `fetch` brings up to date. Views of the device's
+    One block on the device and one on the host, which `fetch` brings up to date. Views of the device's
     block: `taps` float32 [size, 2048]; `history` float32 [size, 3, 9], J, step scale and the solver's residual, the
     latest update last, NaN before the first; `n_applied` and `stopped` int32 [size]; `sums` float32
     [3, size, 220], what `synthesis.prediction.predict` is told for each of BASES.
@@ -139,7 +138,7 @@ class BatchOutputs:
         )
 
     def fetch(self) -> tuple[Float32, Float32, np.ndarray, np.ndarray, Float32]:
-        """All that was asked for, once it is done, in the host's block: valid until the next call."""
+        """Copy the block to the host and wait for it; returns views of the host's, valid until the next call."""
         self._staged.copy_(self.block, non_blocking=True)
         if self.block.device.type == "cuda":
             torch.cuda.current_stream().synchronize()
@@ -147,7 +146,7 @@ class BatchOutputs:
         return taps, history, n_applied, stopped, sums
 
     def write_taps(self, taps: Sequence[Float32]) -> None:
-        """Filters that were brought along, into the first rows."""
+        """Upload the filters of a request into the first rows."""
         rows = self.host[0][: len(taps)]
         np.stack(taps, out=rows)
         self.taps[: len(taps)].copy_(torch.from_numpy(rows), non_blocking=True)

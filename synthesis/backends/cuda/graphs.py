@@ -1,4 +1,4 @@
-"""A batch's stages, recorded once as CUDA graphs and replayed over the same memory for every request."""
+"""The stages of a design as CUDA graphs: captured once, replayed over the same memory for every request."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from synthesis.conventions import N_TAPS
 Function = Callable[[], None]
 
 _recording = threading.Lock()
-"""CUDA captures one graph at a time in a process, and models are loaded while others design."""
+"""A process can capture only one graph at a time."""
 
 
 def capture(function: Function, pool: Any) -> Function:
-    """Record what the function launches on the current stream as a CUDA graph; its replay.
+    """Capture what the function launches on the current stream as a CUDA graph; returns the graph's replay.
 
-    The function is run once before: transform plans, workspaces and constants must not be made while recording.
+    The function is called once before: FFT plans, workspaces and constants must not be created during the capture.
     pool: memory that all graphs of a model share, which is safe because they are replayed one after the other on
     one stream, and every tensor that outlives a replay is kept referenced.
     """
@@ -31,7 +31,7 @@ def capture(function: Function, pool: Any) -> Function:
         function()
         torch.cuda.current_stream().synchronize()
         graph = torch.cuda.CUDAGraph()
-        # Another thread may allocate memory or copy to the host meanwhile; only what this one does can spoil it.
+        # Other threads may allocate or copy to the host meanwhile; only this thread can invalidate the capture.
         with torch.cuda.graph(
             graph, pool=pool, stream=torch.cuda.current_stream(), capture_error_mode="thread_local"
         ):
@@ -41,19 +41,19 @@ def capture(function: Function, pool: Any) -> Function:
 
 RECORDED_METHODS = ("prime", "ratio_base")
 GIVEN = "given"
-"""Of a start that the host made: WMMSE's, and those of `synthesis.backends.methods`."""
+"""Stands for methods whose initial filter is made on the host: WMMSE and `synthesis.backends.methods`."""
 
 
 class BatchGraphs:
     """The stages of designs of up to `size` ears: captured on a GPU, called on a CPU over the same memory.
 
-    Owns `inputs` and `outputs`; `start` float32 [size, 2048], filters that the host made; and the
-    Gauss-Newton states, one for each method and profile, which live in the graphs' memory pool. All addresses are
-    fixed from the first call on, and asserted in debug mode. For one thread, in one stream.
+    Owns `inputs`, `outputs`, `start` (float32 [size, 2048], filters made on the host) and the Gauss-Newton states,
+    one per method and profile, which live in the graphs' memory pool. All addresses are fixed; `run` asserts that.
+    For one thread, in one stream.
     """
 
     def __init__(self, stages: Stages, size: int, pool: Any = None) -> None:
-        """pool: of `torch.cuda.graph_pool_handle`, what the graphs allocate from; None calls the stages instead."""
+        """pool: from `torch.cuda.graph_pool_handle`; None: call the stages instead of capturing them."""
         self._stages = stages
         self._pool = pool
         self.inputs = BatchInputs(size, stages.reference_psd)
@@ -65,24 +65,24 @@ class BatchGraphs:
 
     def record(self, *keys: tuple[str, ...]) -> None:
         """Capture what is not captured yet: ("decode",), ("start", method, profile), ("update", method, profile)
-        or ("predict", basis). To record an update makes one, so record before anything is run."""
+        or ("predict", basis). Capturing an update also makes one, so record before the first `run`."""
         for key in keys:
             if key not in self._graphs:
                 function = self._function(*key)
                 self._graphs[key] = function if self._pool is None else capture(function, self._pool)
 
     def run(self, *key: str) -> None:
-        """Replay over what the buffers hold now."""
+        """Replay a stage over the current content of the buffers."""
         if __debug__ and self._buffer_addresses() != self._addresses:
             raise AssertionError("a static buffer of a recorded stage has moved")
         self._graphs[key]()
 
     def solve_wmmse(self, n_ears: int) -> None:
-        """Put the host's solutions into `start`."""
+        """Solve WMMSE on the host and copy the filters to `start`."""
         self.start[:n_ears].copy_(self._stages.solve_wmmse(self.inputs, n_ears))
 
     def write_start(self, rows: Sequence[int], taps: Sequence[NDArray[np.float64]]) -> None:
-        """Put filters, [2048] each, into rows of `start`."""
+        """Copy filters, [2048] each, to rows of `start`."""
         for row, each in zip(rows, taps, strict=True):
             self.start[row].copy_(torch.from_numpy(each))
 

@@ -1,7 +1,7 @@
-"""Whether the Triton kernels can be used here: compiled and compared with torch's operators in another process.
+"""Whether the Triton kernels work here: compiled, and compared with torch operators, in a separate process.
 
-A kernel that reads a wrong address leaves the CUDA context of its process unusable, so the first launch on an
-unknown driver or compiler does not happen in the process that serves.
+An illegal memory access leaves the CUDA context of its process unusable, so the first launch on an unknown driver
+or compiler must not happen in the process that serves.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from synthesis.generator_config import GeneratorConfig
 from synthesis.profiles import FAST, FINE
 
 TIME_LIMIT_S = 300
-MOST_DIFFERENCE = {"filter": 2e-3, "taps": 4e-3, "objective": 1e-3}
-"""Relative, from torch's operators in float32, on well-conditioned paths."""
+MAX_DIFFERENCE = {"filter": 2e-3, "taps": 4e-3, "objective": 1e-3}
+"""Relative, from torch operators in float32, on well-conditioned paths."""
 
 
 @cache
@@ -49,14 +49,16 @@ def unsupported_reason(device: torch.device, config: GeneratorConfig) -> str | N
 
 
 def check(device: torch.device, config: GeneratorConfig) -> str | None:
-    """Design for two ears with the kernels and without, in this process: what differs, None where nothing does."""
+    """Design for two ears with and without the kernels, in this process; returns what differs, or None."""
     parameters = example_parameters(config)
     found, expected = (_design(Stages(parameters, device, kernels=each)) for each in (True, False))
     for name, values in expected.items():
         difference = float((found[name] - values).norm() / values.norm())
-        most = MOST_DIFFERENCE[name.split()[0]]
+        most = MAX_DIFFERENCE[name.split()[0]]
         if not difference < most:
-            return f"{name}: differs from torch's by {difference:.1e}, relative; at most {most:g} is rounding"
+            return (
+                f"{name}: relative difference from torch operators {difference:.1e}, at most {most:g} is rounding"
+            )
     return None
 
 
@@ -72,8 +74,7 @@ def example_parameters(config: GeneratorConfig) -> ModelParameters:
 
 @torch.inference_mode()
 def _design(stages: Stages) -> dict[str, Tensor]:
-    """Of paths that are delayed and fall towards treble: the generator's filter; taps and J after an update of it
-    in each profile."""
+    """The generator's filter for delayed low-pass paths, and taps and J after one update of it in each profile."""
     device = stages.reference_psd.device
     inputs, outputs = BatchInputs(2, stages.reference_psd), BatchOutputs(2, device)
     bins = torch.linspace(0, torch.pi, N_BINS, dtype=torch.float64)
@@ -89,7 +90,7 @@ def _design(stages: Stages) -> dict[str, Tensor]:
 
 
 def main() -> None:
-    """Check on the device that the command line names, for its configuration or else `prime-log`'s."""
+    """Arguments: the device and, optionally, the generator's configuration as JSON (default: `prime-log`)."""
     device, *given = sys.argv[1:]
     config = GeneratorConfig.from_dict(json.loads(given[0])) if given else GeneratorConfig.prime_log()
     sys.exit(check(torch.device(device), config))

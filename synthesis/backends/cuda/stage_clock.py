@@ -1,4 +1,4 @@
-"""How long each stage took, on the device that ran it."""
+"""Times of the stages of a design, measured on the device."""
 
 from __future__ import annotations
 
@@ -10,8 +10,7 @@ import torch
 class StageClock:
     """Splits the time since `start` into stages; each `mark` ends one. For one thread.
 
-    On a GPU the marks are CUDA events in the current stream, so that nothing waits for them; `times_ms` waits for
-    the last. On a CPU they are readings of the clock.
+    On a GPU the marks are CUDA events in the current stream, for the last of which `times_ms` waits.
     """
 
     def __init__(self, device: torch.device) -> None:
@@ -21,13 +20,13 @@ class StageClock:
         self._stages: list[str] = []
 
     def start(self) -> None:
-        """Forget the last design, and start timing."""
+        """Begin the first stage of a new design."""
         self._stages.clear()
         self._readings.clear()
         self._read()
 
     def mark(self, stage: str) -> None:
-        """What ran since the last mark was this stage."""
+        """End the current stage under this name."""
         self._stages.append(stage)
         self._read()
 

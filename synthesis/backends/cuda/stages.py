@@ -1,4 +1,4 @@
-"""A design's stages over a batch's buffers, by kernels where these can do them, else by torch's operators."""
+"""The stages of a design over a batch's buffers, in Triton kernels where these support it, else by torch."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from synthesis.backends.base import ModelParameters
 from synthesis.backends.cuda.buffers import BatchInputs, BatchOutputs
 from synthesis.backends.cuda.channels_last import for_inference
 from synthesis.backends.reference import build_synthesizer
+from synthesis.conventions import N_TAPS
 from synthesis.generator_config import NEPER_PER_DB
 from synthesis.profiles import FAST, FINE, MAX_UPDATES, PROFILES
 from synthesis.wiener import design_wmmse
@@ -21,13 +22,13 @@ Update = Callable[[], None]
 
 
 class Stages:
-    """The method on one device. Every function here can be captured: fixed shapes, nothing read back.
+    """The method on one device, with the model's weights.
 
-    Holds the model's weights; the buffers are their owners'.
+    All but `solve_wmmse` can be captured in a CUDA graph: shapes are fixed and nothing is read back.
     """
 
     def __init__(self, parameters: ModelParameters, device: torch.device, *, kernels: bool) -> None:
-        """kernels: whether Triton's may be used, for a generator that they hold and the profiles that they know."""
+        """kernels: use Triton kernels for the generators and profiles that they support."""
         self.synthesizer = build_synthesizer(parameters, torch.float32, device)
         self.reference_psd = self.synthesizer.reference_psd
         self._has_kernels = kernels
@@ -53,18 +54,18 @@ class Stages:
         return fir_wiener.design(config, inputs.primary, inputs.secondary, log_paths, correction, log_ceiling)
 
     def solve_wmmse(self, inputs: BatchInputs, n_ears: int) -> Tensor:
-        """Taps of the first rows, solved in float64 on the host; NaN for an ear that has no solution."""
+        """Taps of the first rows, solved in float64 on the host; NaN for an ear without a solution."""
         solved = []
         for row in range(n_ears):
             own = slice(row, row + 1)
             try:
                 solved.append(design_wmmse(inputs.paths[own], inputs.reference_psd[own]))
             except (ValueError, np.linalg.LinAlgError):
-                solved.append(torch.full_like(inputs.max_gain_db[own], torch.nan).expand(1, 2048))
+                solved.append(torch.full_like(inputs.max_gain_db[own], torch.nan).expand(1, N_TAPS))
         return torch.cat(solved)
 
     def begin_updates(self, profile: str, inputs: BatchInputs, start: Tensor, outputs: BatchOutputs) -> Update:
-        """Put `start` into the outputs with its objective; what makes one update of it there."""
+        """Write `start` and its objective to the outputs; returns the function that makes one update there."""
         if self._has_kernels and profile in (FAST.name, FINE.name):
             from synthesis.backends.cuda.kernels.gauss_newton import GaussNewtonState
 
@@ -91,7 +92,7 @@ class Stages:
         return update
 
     def predict(self, basis: str, inputs: BatchInputs, taps: Tensor) -> Tensor:
-        """What `synthesis.prediction.predict` is told, [size, N_SUMS]. basis: one of BASES."""
+        """The sums that `synthesis.prediction.predict` takes, [size, N_SUMS]. basis: one of BASES."""
         coherence = inputs.coherence if basis == "coherence" else None
         is_true = basis == "exact"
         return noise_reduction.band_sums(inputs.paths, taps, inputs.reference_psd, coherence, is_true=is_true)

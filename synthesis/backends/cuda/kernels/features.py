@@ -1,9 +1,9 @@
-"""What a generator on log-spaced points reads of the paths, in two launches instead of sixty.
+"""The input features of a generator on log-spaced points, in two launches instead of sixty.
 
-The mathematics is that of `synthesis.path_ratio` and `synthesis.features`, of a held-band base on the grid of 8192
-points. `_spectra`, one program to an ear, makes what needs all bins at once: the floors of the logarithms, their
-means and deviations, and the folded cepstrum of the base. `_pool`, one program to a point, makes the channels of
-the bins below the point's hat and their means.
+The mathematics is that of `synthesis.path_ratio` and `synthesis.features`, for a held-band base on the grid of 8192
+points. `_spectra`, one program per ear, computes what needs all bins: the floors of the logarithms, their means and
+standard deviations, and the folded cepstrum of the base. `_pool`, one program per ear and point, computes the
+channels at the bins under the point's triangular window and their weighted means.
 """
 
 from __future__ import annotations
@@ -16,9 +16,10 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from synthesis.backends.cuda.kernels.fft import cos_sin, inverse, offsets, product, store_forward, stored_bins
+from synthesis.backends.cuda.kernels.fft import cos_sin, product, stored_bins
 from synthesis.backends.cuda.kernels.gauss_newton import grid_constants
-from synthesis.backends.cuda.kernels.toeplitz import N_FFT, folded, packed_spectrum, transform_constants
+from synthesis.backends.cuda.kernels.minimum_phase import inverse_real, load_turns, store_cepstrum
+from synthesis.backends.cuda.kernels.toeplitz import N_FFT, transform_constants
 from synthesis.conventions import DESIGN_N_FFT, SAMPLE_RATE_HZ
 from synthesis.features import N_CHANNELS
 from synthesis.frequency_grid import LogFrequencyGrid
@@ -35,19 +36,19 @@ _LOW, _HIGH = (
 )
 """Between these bins the base is the ratio's, beyond them it keeps its value there."""
 
-# Of `figures`, [10] of an ear: floor, mean and deviation of log |W_reg|, log |P| and log |S|, and epsilon squared.
+# Columns of `figures`, [batch, 10]: floor, mean and deviation of log |W_reg|, log |P| and log |S|; epsilon squared.
 _OF_RATIO, _OF_PRIMARY, _OF_SECONDARY, _EPSILON_SQUARED = (tl.constexpr(place) for place in (0, 3, 6, 9))
 _N_FIGURES = tl.constexpr(10)
 
 _WIDTH = 1024
-"""Bins below the widest hat, at most."""
+"""At least the bins under the widest window."""
 N_WARPS = {"_spectra": 8, "_pool": 4}
-"""Of each kernel, in the order of their launches."""
+"""By kernel, in the order of launches."""
 
 _kernel = triton.jit(
     do_not_specialize=["n_points"],
     do_not_specialize_on_alignment=[
-        *("primary", "secondary", "twiddle", "constants", "pooling", "edges", "cepstrum", "figures"),
+        *("primary", "secondary", "constants", "pooling", "edges", "cepstrum", "figures"),
         *("log_paths", "features"),
     ],
 )
@@ -56,8 +57,8 @@ _kernel = triton.jit(
 
 @cache  # for good: graphs that were captured read it where it lies
 def _hats(n_points: int, low_hz: float, high_hz: float, device: torch.device) -> tuple[Tensor, Tensor]:
-    """Weights of the bins below each point's hat, float32 [n_points, n_bins], and which these are, first and end,
-    int32 [2, n_points]."""
+    """Weights of the bins under each point's window, float32 [n_points, n_bins], and their first bin and end, int32
+    [2, n_points]."""
     with torch.inference_mode(False):
         pooling = LogFrequencyGrid(N_FFT, n_points, low_hz, high_hz).pooling.T.contiguous()
         below = pooling > 0
@@ -74,7 +75,7 @@ def _power(spectrum, place):
 
 @triton.jit
 def _ratio_power(primary, secondary, place, epsilon_squared):
-    """|W_reg|^2, of P S* / (|S|^2 + epsilon^2); squared twice, a low level would leave single precision."""
+    """|W_reg|^2, W_reg = P S* / (|S|^2 + epsilon^2), in an order in which low levels do not underflow."""
     power = _power(secondary, place)
     scale = 1 / (power + epsilon_squared)
     return (_power(primary, place) * scale) * (power * scale)
@@ -82,13 +83,14 @@ def _ratio_power(primary, secondary, place, epsilon_squared):
 
 @triton.jit
 def _floored_log(power, floor):
-    """Of a magnitude, from its square."""
+    """Log magnitude, from the power."""
     return 0.5 * tl.log(tl.maximum(power, floor))
 
 
 @triton.jit
 def _describe(power, last, figures, N_BINS: tl.constexpr):
-    """Floor, mean and deviation of the logarithm, from the power at all bins but the last and there: its floor."""
+    """Store floor, mean and standard deviation of the log magnitude, from the power at all bins but the last, and
+    there; returns the floor."""
     floor = tl.maximum(tl.maximum(tl.max(power), last) * _FLOOR, _TINY)
     logs, last_log = _floored_log(power, floor), _floored_log(last, floor)
     mean = (tl.sum(logs) + last_log) / N_BINS
@@ -101,10 +103,9 @@ def _describe(power, last, figures, N_BINS: tl.constexpr):
 
 
 @_kernel
-def _spectra(primary, secondary, twiddle, cepstrum, figures, STRIDE: tl.constexpr, HALF: tl.constexpr):
-    """Program (item): its figures, and the transform of c[2 n] + i c[2 n + 1], c the base's folded cepstrum."""
+def _spectra(primary, secondary, constants, cepstrum, figures, STRIDE: tl.constexpr, HALF: tl.constexpr):
+    """Program (item): its figures, and the transform of the folded cepstrum of the base."""
     item = tl.program_id(0)
-    place = offsets(HALF // 16)
     bins = stored_bins(HALF // 16)
     primary += 2 * item * (STRIDE * HALF + 1)
     secondary += 2 * item * (STRIDE * HALF + 1)
@@ -123,18 +124,15 @@ def _spectra(primary, secondary, twiddle, cepstrum, figures, STRIDE: tl.constexp
     mirrored = tl.minimum(tl.maximum(HALF - bins, _LOW), _HIGH)
     k_log = _floored_log(_ratio_power(primary, secondary, STRIDE * held, epsilon_squared), floor)
     h_log = _floored_log(_ratio_power(primary, secondary, STRIDE * mirrored, epsilon_squared), floor)
-    turn = twiddle + 4 * HALF + place
+    turn_re, turn_im = load_turns(constants, HALF)
     nothing = tl.zeros_like(k_log)
-    re, im = packed_spectrum(k_log, nothing, h_log, nothing, tl.load(turn), tl.load(turn + HALF))
-    re, im = inverse(re / HALF, im / HALF, twiddle, HALF // 16)
-    re, im = folded(re, im, place, HALF)
-    cepstrum += item * 2 * HALF
-    store_forward(re, im, twiddle, cepstrum, cepstrum + HALF, 1)
+    re, im = inverse_real(k_log, nothing, h_log, nothing, turn_re, turn_im, constants, HALF)
+    store_cepstrum(re, im, constants, cepstrum + item * 2 * HALF, HALF)
 
 
 @triton.jit
 def _unit(spectrum, place, inside):
-    """X / |X|, 0 where nothing is, and |X|^2."""
+    """X / |X|, 0 where X is 0, and |X|^2."""
     re = tl.load(spectrum + 2 * place, mask=inside, other=0.0)
     im = tl.load(spectrum + 2 * place + 1, mask=inside, other=0.0)
     power = re * re + im * im

@@ -1,13 +1,12 @@
-"""Complex transforms of 2048 and 4096 points inside a Triton program, held in registers.
+"""Complex FFTs of 2048 and 4096 points inside a Triton program, in registers.
 
 A program holds x[n], n = 0 .. N - 1, as two tensors [16, M], real and imaginary parts, M = N / 16: row j, column m
-is x[M j + m]. Each of M threads holds a column. Three steps make the transform, of radix 16, 16 and L = N / 256,
-each inside the columns; between them columns and rows are exchanged, which is all that threads have to tell one
-another. The spectrum stays in the order in which the last step leaves it (`frequencies`); the inverse starts from
-there, and whatever multiplies a spectrum is stored in that order too, so that nothing is ever sorted (Gentleman &
-Sande 1966).
+is x[M j + m]. Each of M threads holds a column. The FFT has three steps, of radix 16, 16 and L = N / 256, each
+within the columns; between them rows and columns are exchanged, which is the only communication between threads.
+The spectrum stays in the order of the last step (`frequencies`); the inverse starts from there, and what multiplies
+a spectrum is stored in that order, so that no bit reversal is needed (Gentleman & Sande 1966).
 
-An inverse is a forward transform with real and imaginary parts exchanged, so the same butterflies serve both.
+The inverse is the forward transform with real and imaginary parts exchanged, so both use the same butterflies.
 """
 
 import math
@@ -31,7 +30,7 @@ def frequencies(n: int) -> Tensor:
 
 
 def twiddles(n: int) -> Tensor:
-    """What follows the first and the second step as a factor, real and imaginary: float64 [2, 2, 16, n / 16]."""
+    """Twiddle factors after the first and the second step, real and imaginary: float64 [2, 2, 16, n / 16]."""
     row, column = torch.arange(16)[:, None], torch.arange(n // 16)
     turns = torch.stack((row * column / n, row * (column % (n // 256)) / (n // 16)))
     angle = -2 * torch.pi * turns.double()
@@ -40,20 +39,20 @@ def twiddles(n: int) -> Tensor:
 
 @triton.jit
 def offsets(COLUMNS: tl.constexpr):
-    """Of a stored [16, COLUMNS]."""
+    """Memory offsets of a contiguous [16, COLUMNS]."""
     return tl.arange(0, 16)[:, None] * COLUMNS + tl.arange(0, COLUMNS)[None, :]
 
 
 @triton.jit
 def stored_bins(COLUMNS: tl.constexpr):
-    """`frequencies` of 4096 points."""
+    """`frequencies` for 4096 points."""
     row, column = tl.arange(0, 16)[:, None], tl.arange(0, COLUMNS)[None, :]
     return column // 16 + 16 * (column % 16) + 256 * row
 
 
 @triton.jit
 def product(a_re, a_im, b_re, b_im):
-    """a b."""
+    """Complex product a b."""
     return a_re * b_re - a_im * b_im, a_re * b_im + a_im * b_re
 
 
@@ -77,7 +76,7 @@ def cos_sin(angle):
 
 @triton.jit
 def _step(re, im, SPAN: tl.constexpr):
-    """Sums of rows that are SPAN apart, and their differences, turned by -2 pi t / 16: tuples of 16."""
+    """Radix-2 butterflies of rows that are SPAN apart, with twiddle factors: tuples of 16."""
     next_re, next_im = (), ()
     for i in tl.static_range(16):
         if i & SPAN == 0:
@@ -99,7 +98,7 @@ def _step(re, im, SPAN: tl.constexpr):
 
 @triton.jit
 def _rows(x, COLUMNS: tl.constexpr):
-    """[16, COLUMNS] as a tuple of its rows: whatever was spread over threads is brought together here."""
+    """[16, COLUMNS] as a tuple of its rows; a column then lies in one thread."""
     parts = (tl.reshape(tl.trans(x), (COLUMNS, 2, 2, 2, 2)),)
     for step in tl.static_range(4):
         low, high = (), ()
@@ -113,7 +112,7 @@ def _rows(x, COLUMNS: tl.constexpr):
 
 @triton.jit
 def _stacked(rows, SIZE: tl.constexpr, COLUMNS: tl.constexpr):
-    """The reverse, of rows that steps of radix 2 left in bit-reversed order within each SIZE (8 or 16)."""
+    """The reverse, for rows that are bit-reversed within each group of SIZE (8 or 16)."""
     parts = ()
     for i in tl.static_range(16):
         parts += (rows[i // SIZE * SIZE + _REVERSED[i % SIZE] * SIZE // 16],)
@@ -127,7 +126,7 @@ def _stacked(rows, SIZE: tl.constexpr, COLUMNS: tl.constexpr):
 
 @triton.jit
 def _row_transforms(re, im, SIZE: tl.constexpr, COLUMNS: tl.constexpr):
-    """Transforms along the columns, within each group of SIZE (8 or 16) rows: tuples of bit-reversed rows."""
+    """FFTs along the columns within each group of SIZE (8 or 16) rows: tuples of bit-reversed rows."""
     re, im = _rows(re, COLUMNS), _rows(im, COLUMNS)
     if SIZE == 16:
         re, im = _step(re, im, 8)
@@ -138,7 +137,7 @@ def _row_transforms(re, im, SIZE: tl.constexpr, COLUMNS: tl.constexpr):
 
 @triton.jit
 def _butterflies(re, im, SIZE: tl.constexpr, COLUMNS: tl.constexpr):
-    """The same as [16, COLUMNS], rows in order."""
+    """The same with the rows in order: [16, COLUMNS]."""
     re, im = _row_transforms(re, im, SIZE, COLUMNS)
     return _stacked(re, SIZE, COLUMNS), _stacked(im, SIZE, COLUMNS)
 

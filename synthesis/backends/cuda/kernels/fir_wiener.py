@@ -1,9 +1,9 @@
-"""A generator's finite Wiener filter in eight launches, four of them the solve's.
+"""The finite Wiener filter of a generator in eight launches, four of which are the solve.
 
-The mathematics is that of `synthesis.fir_wiener` on the grid of 8192 points, one program to an ear. `_system`
-makes the normal equations of the log paths and the corrections, which lie on the generator's own grid. After the
-solve and the response of its taps (`gauss_newton.transform`) `_bend` takes that below its ceiling, as far as the
-cepstrum of what it is bent by; `_bent` gives the bend its minimum phase and transforms back.
+The mathematics is that of `synthesis.fir_wiener` on the grid of 8192 points, one program per ear. `_system` makes
+the normal equations from the log paths and the corrections, which are given on the generator's own grid. After the
+solve, `gauss_newton.transform` gives the response of the taps, `_limit_response` the gain g that keeps it below its
+ceiling and the cepstrum of g, and `_limited_taps` applies g with its minimum phase and transforms back.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from synthesis.backends.cuda.kernels.fft import cos_sin, inverse, offsets, product, store_forward, stored_bins
+from synthesis.backends.cuda.kernels.fft import cos_sin, product, stored_bins
 from synthesis.backends.cuda.kernels.gauss_newton import grid_constants, transform
-from synthesis.backends.cuda.kernels.toeplitz import (
-    N_FFT,
-    folded,
+from synthesis.backends.cuda.kernels.minimum_phase import (
+    inverse_real,
+    load_turns,
     minimum_phases,
-    packed_spectrum,
-    solve,
-    transform_constants,
+    store_cepstrum,
+    store_taps,
 )
+from synthesis.backends.cuda.kernels.toeplitz import N_FFT, solve, transform_constants
 from synthesis.conventions import DESIGN_N_FFT, N_TAPS
 from synthesis.fir_wiener import (
     CEILING_SHARPNESS,
@@ -49,8 +49,8 @@ _WEIGHT, _PENALTY, _CEILING, _BETWEEN = (tl.constexpr(row) for row in range(4))
 MOST_POINTS = 128
 """Of the generator's grid."""
 _WIDE = 8
-N_WARPS = {"_system": _WIDE, "_bend": _WIDE, "_bent": _WIDE}
-"""Of each kernel, in the order of their launches."""
+N_WARPS = {"_system": _WIDE, "_limit_response": _WIDE, "_limited_taps": _WIDE}
+"""By kernel, in the order of launches."""
 
 _kernel = triton.jit(
     do_not_specialize=["n_points"],
@@ -66,7 +66,8 @@ _kernel = triton.jit(
 def _grid_rows(
     n_fft: int, n_points: int, low_hz: float, high_hz: float, device: torch.device
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Of the points, float32 [4, n_points]; by bin the point below, int32, and how far to the next, float32."""
+    """Constants of the points, float32 [4, n_points]; by bin, the point below, int32, and the fraction of the way
+    to the next, float32."""
     with torch.inference_mode(False):
         grid = LogFrequencyGrid(n_fft, n_points, low_hz, high_hz)
         silent, points_hz = torch.zeros(1, 2, n_points, dtype=torch.float64), grid.points_hz.double()
@@ -79,13 +80,13 @@ def _grid_rows(
 
 @triton.jit
 def _spread(low, high, fraction):
-    """From the points below and above to a bin between them."""
+    """Linear interpolation."""
     return low + fraction * (high - low)
 
 
 @triton.jit
 def _softplus(x):
-    """log(1 + e^(beta x)) / beta: neither overflows nor, until it no longer counts, loses small values."""
+    """log(1 + e^(beta x)) / beta, without overflow."""
     return tl.maximum(x, 0.0) + tl.log(1 + tl.exp(-tl.abs(x) * _SHARPNESS)) / _SHARPNESS
 
 
@@ -94,7 +95,7 @@ def _system(
     primary, secondary, log_paths, correction, points, lower, fraction, log_limit, symbol, matched, log_ceiling,
     n_points, STRIDE: tl.constexpr, HALF: tl.constexpr, POINTS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """The normal equations of weight v and penalty l: v |S|^2 + l, a share of its mean on top, and v S* P.
+    """The normal equations of weight v and penalty l: symbol v |S|^2 + l plus a share of its mean, and v S* P.
 
     log v = (start + 2 correction - 2 log |P|) spread over the bins, levelled by the mean of 2 log |P / S| between
     the edges. Below log c, the loudspeaker's ceiling or the limit asked for, l is raised to v |S| (|P| / c - |S|).
@@ -156,15 +157,13 @@ def _system(
 
 
 @_kernel
-def _bend(packed, log_ceiling, constants, limited, cepstrum, HALF: tl.constexpr):
-    """From the response W, as the transform of x[2 n] + i x[2 n + 1]: W times its bend g <= 1, and the transform of
-    the folded cepstrum of g in the same form. ln g = -softplus(ln |W| - ln c)."""
+def _limit_response(packed, log_ceiling, constants, limited, cepstrum, HALF: tl.constexpr):
+    """From the response W, as the transform of x[2 n] + i x[2 n + 1]: W g with ln g = -softplus(ln |W| - ln c), and
+    the transform of the folded cepstrum of g."""
     item = tl.program_id(0)
-    place = offsets(HALF // 16)
     bins = stored_bins(HALF // 16)
     mirrored = HALF - bins
-    turn = constants + 4 * HALF + place
-    turn_re, turn_im = tl.load(turn), tl.load(turn + HALF)
+    turn_re, turn_im = load_turns(constants, HALF)
     packed += item * 2 * HALF
     k_re, k_im = tl.load(packed + bins), tl.load(packed + HALF + bins)
     h_re, h_im = tl.load(packed + mirrored % HALF), tl.load(packed + HALF + mirrored % HALF)
@@ -174,39 +173,32 @@ def _bend(packed, log_ceiling, constants, limited, cepstrum, HALF: tl.constexpr)
     log_ceiling += item * (HALF + 1)
     k_excess = 0.5 * tl.log(tl.maximum(k_re * k_re + k_im * k_im, _TINY)) - tl.load(log_ceiling + bins)
     h_excess = 0.5 * tl.log(tl.maximum(h_re * h_re + h_im * h_im, _TINY)) - tl.load(log_ceiling + mirrored)
-    k_bend, h_bend = -_softplus(k_excess), -_softplus(h_excess)
+    k_gain, h_gain = -_softplus(k_excess), -_softplus(h_excess)
     limited += item * 2 * (HALF + 1)
-    tl.store(limited + bins, k_re * tl.exp(k_bend))
-    tl.store(limited + HALF + 1 + bins, k_im * tl.exp(k_bend))
-    tl.store(limited + mirrored, h_re * tl.exp(h_bend), mask=bins == 0)
-    tl.store(limited + HALF + 1 + mirrored, h_im * tl.exp(h_bend), mask=bins == 0)
-    nothing = tl.zeros_like(k_bend)
-    re, im = packed_spectrum(k_bend, nothing, h_bend, nothing, turn_re, turn_im)
-    re, im = inverse(re / HALF, im / HALF, constants, HALF // 16)
-    re, im = folded(re, im, place, HALF)
-    cepstrum += item * 2 * HALF
-    store_forward(re, im, constants, cepstrum, cepstrum + HALF, 1)
+    tl.store(limited + bins, k_re * tl.exp(k_gain))
+    tl.store(limited + HALF + 1 + bins, k_im * tl.exp(k_gain))
+    tl.store(limited + mirrored, h_re * tl.exp(h_gain), mask=bins == 0)
+    tl.store(limited + HALF + 1 + mirrored, h_im * tl.exp(h_gain), mask=bins == 0)
+    nothing = tl.zeros_like(k_gain)
+    re, im = inverse_real(k_gain, nothing, h_gain, nothing, turn_re, turn_im, constants, HALF)
+    store_cepstrum(re, im, constants, cepstrum + item * 2 * HALF, HALF)
 
 
 @_kernel
-def _bent(limited, cepstrum, constants, taps, TAPS: tl.constexpr, HALF: tl.constexpr):
-    """Samples 0 to n - 1 of W g e^(i phase), the phase being the minimum one of g."""
+def _limited_taps(limited, cepstrum, constants, taps, TAPS: tl.constexpr, HALF: tl.constexpr):
+    """Taps of W g e^(i phase), the phase being the minimum phase of g."""
     item = tl.program_id(0)
     bins = stored_bins(HALF // 16)
     mirrored = HALF - bins
-    turn = constants + 4 * HALF + offsets(HALF // 16)
-    turn_re, turn_im = tl.load(turn), tl.load(turn + HALF)
-    k_phase, h_phase = minimum_phases(cepstrum + item * 2 * HALF, bins, mirrored, turn_re, turn_im, HALF)
+    turn_re, turn_im = load_turns(constants, HALF)
+    k_phase, h_phase = minimum_phases(cepstrum + item * 2 * HALF, turn_re, turn_im, HALF)
     own, mirror = limited + item * 2 * (HALF + 1) + bins, limited + item * 2 * (HALF + 1) + mirrored
     cosine, sine = cos_sin(k_phase)
     k_re, k_im = product(tl.load(own), tl.load(own + HALF + 1), cosine, sine)
     cosine, sine = cos_sin(h_phase)
     h_re, h_im = product(tl.load(mirror), tl.load(mirror + HALF + 1), cosine, sine)
-    re, im = packed_spectrum(k_re, k_im, h_re, h_im, turn_re, turn_im)
-    re, im = inverse(re / HALF, im / HALF, constants, HALF // 16)
-    place = 2 * offsets(HALF // 16)
-    tl.store(taps + item * TAPS + place, re, mask=place < TAPS)
-    tl.store(taps + item * TAPS + place + 1, im, mask=place < TAPS)
+    re, im = inverse_real(k_re, k_im, h_re, h_im, turn_re, turn_im, constants, HALF)
+    store_taps(re, im, taps + item * TAPS, TAPS, HALF)
 
 
 def design(
@@ -248,6 +240,6 @@ def design(
     packed, cepstrum = log_paths.new_empty(2, batch, 2, half)
     limited, taps = log_paths.new_empty(batch, 2, half + 1), log_paths.new_empty(batch, N_TAPS)
     transform(solution.value, grid_constants(N_FFT, device)[0], packed)
-    _bend[(batch,)](packed, ceiling, large, limited, cepstrum, **sizes)
-    _bent[(batch,)](limited, cepstrum, large, taps, TAPS=N_TAPS, **sizes)
+    _limit_response[(batch,)](packed, ceiling, large, limited, cepstrum, **sizes)
+    _limited_taps[(batch,)](limited, cepstrum, large, taps, TAPS=N_TAPS, **sizes)
     return taps

@@ -1,14 +1,13 @@
-"""What surrounds the solve in a Gauss-Newton update: six launches instead of two hundred, one update ten in all.
+"""Gauss-Newton updates in ten launches each, of which four are the solve, instead of two hundred.
 
-The mathematics is that of `synthesis.gauss_newton` in its `fast` and `fine` profiles. A program is one band of one
-ear: the bins of a segment of the grid, which are the bins below the lowest band, those of each of the 31 bands, and
-those above. It leaves its share of every sum over bins in a row of `bands`, so that the sums of J's bands are made
-in one order whatever the batch. Whatever needs all bands, J and its derivatives by the bands' levels, reads those
-rows in the next launch, for a launch is where programs wait for one another.
+The mathematics is that of `synthesis.gauss_newton` in its profiles `fast` and `fine`. The bins are divided into
+33 segments: below the lowest band, each of the 31 bands, and above. A program handles one segment of one ear and
+writes its sums over bins to `bands`, so that the result does not depend on the batch. What needs all bands, that is
+J and its derivatives with respect to the band levels, reads `bands` in the next launch, since launches synchronise.
 
-Begin:  `_on_grid` -> `_scale` -> `_response` of the taps -> `_move` by all of it -> `_account`.
-Update: `_normal_equations` -> the solve -> `_response` of the step -> `_try_steps` -> `_choose` -> `_move` ->
-`_account`.
+Begin:  `_sample_paths` -> `_normalise` -> `_response` of the taps -> `_apply_step` by all of it -> `_record`.
+Update: `_normal_equations` -> the solve -> `_response` of the step -> `_try_steps` -> `_line_search` ->
+`_apply_step` -> `_record`.
 """
 
 from __future__ import annotations
@@ -46,9 +45,9 @@ from synthesis.spectra import frequencies_hz
 
 _BANDS = FAST.risk_bands
 N_SEGMENTS = len(_BANDS) + 2
-"""The bands and what lies below and above them."""
+"""The bands, and the bins below and above them."""
 
-# Segments: 0, bands 1 to 31, 32. The arrays over them are 64 long.
+# Segments 0 (below), 1 to 31 (bands) and 32 (above), in arrays of 64.
 _ALL, _LAST_BAND = tl.constexpr(64), tl.constexpr(len(_BANDS))
 _FIRST_TARGET, _LAST_TARGET = (tl.constexpr(_BANDS.index(NR_BANDS[i]) + 1) for i in (0, -1))
 _FIRST_HIGH, _LAST_HIGH = (tl.constexpr(_BANDS.index(HIGH_BANDS[i]) + 1) for i in (0, -1))
@@ -64,36 +63,36 @@ _TRIALS = tl.constexpr(len(STEP_SCALES))
 _BUDGET, _CONVERGED, _NO_DECREASE = (tl.constexpr(VERDICTS.index(each)) for each in VERDICTS)
 _TINY = tl.constexpr(torch.finfo(torch.float32).tiny)
 
-# Rows of `bins`, [7, n_bins] of an ear: reference, P, S and W, complex ones as two.
+# Rows of `bins`, [batch, 7, n_bins]: reference PSD, P, S and W; complex ones take two rows.
 _PSD, _PRIMARY, _SECONDARY, _RESPONSE, _N_BIN_ROWS = (tl.constexpr(row) for row in (0, 1, 3, 5, 7))
 # Rows of the constants, [3, n_bins]: e^(-i pi k / (n_bins - 1)), and the bins' weights in the ceiling's penalty.
 _TURN, _PENALTY_WEIGHT = tl.constexpr(0), tl.constexpr(2)
-# Rows of `bands`, [13, 64] of an ear. What the paths make: power of the disturbance and of the secondary path under
-# the reference (divided by the total by `_scale`), the reference's sum and largest |P|^2, the ceiling.
+# Rows of `bands`, [batch, 13, 64]. From the paths: power of the disturbance and of the secondary path under the
+# reference (`_normalise` divides them by the total), sum of the reference, largest |P|^2, ceiling.
 _DISTURBANCE, _REACH, _REFERENCE, _LOUDEST, _CEILING = (tl.constexpr(row) for row in range(5))
-# What a response makes: E, the ceiling's penalty and its share of the normal matrix' diagonal.
+# From the response: E, the penalty above the ceiling and its share of the diagonal of the normal matrix.
 _ERROR, _PENALTY, _PULL = (tl.constexpr(row) for row in range(5, 8))
-# What a step makes: E as a quadratic of its length, and the penalty of each trial.
+# From the step: linear and quadratic coefficient of E over the step length, and the penalty of each trial.
 _CROSS, _SQUARE, _TRIED, _N_BAND_ROWS = (tl.constexpr(row) for row in (8, 9, 10, 13))
-# Of `items`, [3] of an ear: the total that its powers are divided by, J and the length of the step that was chosen.
+# Columns of `items`, [batch, 3]: the total that powers are divided by, J, and the accepted step length.
 _TOTAL, _VALUE, _LENGTH, _N_ITEM_ROWS = (tl.constexpr(row) for row in range(4))
 
 N_POINTS = 4096
 """Of a transform inside a program."""
 _COLUMNS = 16
-"""Room for the history's columns."""
+"""At least the columns of the history."""
 _WIDE, _BAND, _ONE = 8, 4, 1
 N_WARPS = {
-    "_on_grid": _BAND,
-    "_scale": _ONE,
+    "_sample_paths": _BAND,
+    "_normalise": _ONE,
     "_response": _WIDE,
     "_normal_equations": _BAND,
     "_try_steps": _BAND,
-    "_choose": _ONE,
-    "_move": _BAND,
-    "_account": _ONE,
+    "_line_search": _ONE,
+    "_apply_step": _BAND,
+    "_record": _ONE,
 }
-"""Of each kernel. What overwrites numbers that it has read, across its program, has one warp alone."""
+"""By kernel. A kernel that overwrites what other threads of its program read has a single warp."""
 
 _kernel = triton.jit(
     do_not_specialize_on_alignment=[
@@ -102,7 +101,7 @@ _kernel = triton.jit(
         "n_applied",
     ],
 )
-"""One variant of each kernel for each grid, so that no argument asks for a compilation later."""
+"""One variant of each kernel and grid, so that nothing is compiled later."""
 
 
 @cache  # for good: graphs that were captured read it where it lies
@@ -123,27 +122,27 @@ def grid_constants(n_fft: int, device: torch.device) -> tuple[Tensor, Tensor]:
 
 @triton.jit
 def segment_bins(edges, segment, BLOCK: tl.constexpr):
-    """Its bins, and which of the block's places hold one."""
+    """Bins of a segment, and a mask of those that exist."""
     bins = tl.load(edges + segment) + tl.arange(0, BLOCK)
     return bins, bins < tl.load(edges + segment + 1)
 
 
 @triton.jit
 def _row(bands, ROW: tl.constexpr):
-    """One figure of every segment, zero beyond the last."""
+    """A row of `bands`, zero beyond the last segment."""
     place = tl.arange(0, _ALL)
     return tl.load(bands + ROW * _ALL + place, mask=place <= _LAST_BAND + 1, other=0.0)
 
 
 @triton.jit
 def squared(re, im):
-    """|x|^2 of complex numbers."""
+    """|x|^2."""
     return re * re + im * im
 
 
 @triton.jit
 def _complex(bins, ROW: tl.constexpr, place, inside, N_BINS: tl.constexpr):
-    """A spectrum's real and imaginary part at some bins."""
+    """Real and imaginary part of a spectrum at some bins."""
     first = bins + ROW * N_BINS + place
     return tl.load(first, mask=inside, other=0.0), tl.load(first + N_BINS, mask=inside, other=0.0)
 
@@ -178,7 +177,7 @@ def _overshoot(w_re, w_im, ceiling):
 
 @triton.jit
 def _log_ratio(bands, error):
-    """l_b = ln(E_b / D_b), zero outside the bands, and where the bands are."""
+    """l_b = ln(E_b / D_b), zero outside the bands, and a mask of the bands."""
     segment = tl.arange(0, _ALL)
     is_band = (segment >= 1) & (segment <= _LAST_BAND)
     disturbance = tl.where(is_band, _row(bands, _DISTURBANCE), 1.0)
@@ -187,7 +186,7 @@ def _log_ratio(bands, error):
 
 @triton.jit
 def _objective(bands, error, penalty):
-    """J, from E_b and the penalty of every segment."""
+    """J, from E_b and the penalties of the segments."""
     log_ratio, is_band = _log_ratio(bands, error)
     segment = tl.arange(0, _ALL)
     target = tl.where((segment >= _FIRST_TARGET) & (segment <= _LAST_TARGET), log_ratio, 0.0)
@@ -198,12 +197,12 @@ def _objective(bands, error, penalty):
 
 
 @_kernel
-def _on_grid(
+def _sample_paths(
     primary, secondary, psd, max_gain_db, edges, taps, bins, bands,
     STRIDE: tl.constexpr, N_BINS: tl.constexpr, TAPS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """Program (item, segment): paths sampled and the reference's power collected on a grid coarser by STRIDE, their
-    powers, and the ceiling of |W|, which is one number in a segment; a response and taps of zero."""
+    """Program (item, segment): samples the paths and sums the reference's power on a grid coarser by STRIDE; their
+    powers and the ceiling of |W|, which is constant in a segment; sets response and taps to zero."""
     item, segment = tl.program_id(0), tl.program_id(1)
     place, inside = segment_bins(edges, segment, BLOCK)
     FINE_BINS: tl.constexpr = STRIDE * (N_BINS - 1) + 1
@@ -245,8 +244,8 @@ def _on_grid(
 
 
 @_kernel
-def _scale(bands, items):
-    """Powers over the total disturbance, which is infinite where there is none; a step of length one to begin."""
+def _normalise(bands, items):
+    """Divides powers by the total disturbance, infinity if there is none; sets the step length to one."""
     item = tl.program_id(0)
     bands += item * _N_BAND_ROWS * _ALL
     segment = tl.arange(0, _ALL)
@@ -261,38 +260,33 @@ def _scale(bands, items):
     tl.store(items + item * _N_ITEM_ROWS + _LENGTH, 1.0)
 
 
-@triton.jit
-def store_transform(re, im, twiddle, constants, packed, part, given, POINTS: tl.constexpr, PARTS: tl.constexpr):
-    """Bins p, p + PARTS, p + 2 PARTS, ... of a transform of HALF = POINTS PARTS points, which are the transform of
-    4096 points of what e^(-2 pi i p n / HALF) turned. given: where re and im are not zero."""
-    HALF: tl.constexpr = PARTS * POINTS
-    if PARTS > 1:
-        turn = constants + _TURN * (HALF + 1) + 2 * part * offsets(POINTS // 16)
-        turn_re = tl.load(turn, mask=given, other=0.0)
-        turn_im = tl.load(turn + HALF + 1, mask=given, other=0.0)
-        re, im = product(re, im, turn_re, turn_im)
-    packed += part
-    store_forward(re, im, twiddle, packed, packed + HALF, PARTS)
-
-
 @_kernel
 def _response(samples, twiddle, constants, packed, TAPS: tl.constexpr, POINTS: tl.constexpr, PARTS: tl.constexpr):
-    """The transform of x[2 n] + i x[2 n + 1], x the samples and zeros beyond them. Program (item, p): its bins p,
-    p + PARTS, p + 2 PARTS, ..."""
+    """The transform of HALF = POINTS PARTS points of x[2 n] + i x[2 n + 1], x the samples and zeros after them.
+
+    Program (item, p): its bins p, p + PARTS, p + 2 PARTS, ..., which are the transform of POINTS points of the
+    samples times e^(-2 pi i p n / HALF).
+    """
     item, part = tl.program_id(0), tl.program_id(1)
+    HALF: tl.constexpr = PARTS * POINTS
     place = offsets(POINTS // 16)
     given = place < TAPS // 2
     samples += item * TAPS + 2 * place
     re, im = tl.load(samples, mask=given, other=0.0), tl.load(samples + 1, mask=given, other=0.0)
-    packed += item * 2 * PARTS * POINTS
-    store_transform(re, im, twiddle, constants, packed, part, given, POINTS, PARTS)
+    if PARTS > 1:
+        turn = constants + _TURN * (HALF + 1) + 2 * part * place
+        turn_re = tl.load(turn, mask=given, other=0.0)
+        turn_im = tl.load(turn + HALF + 1, mask=given, other=0.0)
+        re, im = product(re, im, turn_re, turn_im)
+    packed += item * 2 * HALF + part
+    store_forward(re, im, twiddle, packed, packed + HALF, PARTS)
 
 
 @_kernel
 def _normal_equations(
     bins, bands, items, constants, edges, symbol, descent, N_BINS: tl.constexpr, BLOCK: tl.constexpr
 ):
-    """Program (item, segment): the damped normal matrix' symbol and the spectrum of minus the gradient of J.
+    """Program (item, segment): symbol of the damped normal matrix and spectrum of minus the gradient of J.
 
     The damping follows the matrix' diagonal, sum_b c_b sum_{k in b} w_k |S_k|^2 and the ceiling's share.
     """
@@ -356,11 +350,9 @@ def _try_steps(bins, bands, items, constants, edges, packed, N_BINS: tl.constexp
 
 
 @_kernel
-def _choose(bands, items, stopped, n_applied):
-    """Backtracking: the longest trial that lowers J enough, or length zero and the reason why the item stops.
-
-    What is no number lowers nothing.
-    """
+def _line_search(bands, items, stopped, n_applied):
+    """Backtracking: the longest trial step that decreases J enough, else length zero and the reason to stop. NaN
+    counts as no decrease."""
     item = tl.program_id(0)
     bands += item * _N_BAND_ROWS * _ALL
     items += item * _N_ITEM_ROWS
@@ -369,7 +361,7 @@ def _choose(bands, items, stopped, n_applied):
     least = tl.maximum(tl.abs(value), 1.0) * _ENOUGH
     most = -float("inf")
     length = 0.0
-    for trial in tl.static_range(_TRIALS - 1, -1, -1):  # the longest last, for it counts
+    for trial in tl.static_range(_TRIALS - 1, -1, -1):  # the longest last, which overrides the others
         scale = 1.0 / (1 << trial)
         power = error + scale * (scale * square - 2 * cross)
         power = tl.where(power < _SILENCE, _SILENCE, power)
@@ -386,12 +378,12 @@ def _choose(bands, items, stopped, n_applied):
 
 
 @_kernel
-def _move(
+def _apply_step(
     bins, bands, items, constants, edges, packed, step, taps,
     N_BINS: tl.constexpr, TAPS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """Program (item, segment): response and taps moved by the chosen length of the step, and what J needs of the
-    new response: E_b, the penalty, and the penalty's share of the normal matrix' diagonal."""
+    """Program (item, segment): adds the step to response and taps; of the new response, E_b, the penalty, and its
+    share of the diagonal of the normal matrix."""
     item, segment = tl.program_id(0), tl.program_id(1)
     bands += item * _N_BAND_ROWS * _ALL + segment
     bins += item * _N_BIN_ROWS * N_BINS
@@ -400,7 +392,7 @@ def _move(
     place, inside = segment_bins(edges, segment, BLOCK)
     v_re, v_im = unpacked(packed + item * 2 * (N_BINS - 1), constants, place, inside, N_BINS)
     w_re, w_im = _complex(bins, _RESPONSE, place, inside, N_BINS)
-    # A step that is no number has no length, and does not touch what it stands beside.
+    # A rejected step may be NaN, so it is not multiplied by zero.
     w_re = tl.where(length > 0, w_re + length * v_re, w_re)
     w_im = tl.where(length > 0, w_im + length * v_im, w_im)
     tl.store(bins + _RESPONSE * N_BINS + place, w_re, mask=inside)
@@ -421,12 +413,12 @@ def _move(
 
 
 @_kernel
-def _account(
+def _record(
     bands, items, solved, history, stopped, n_applied,
     N_COLUMNS: tl.constexpr, BEGIN: tl.constexpr, COLUMNS: tl.constexpr,
 ):  # fmt: skip
-    """J where the item stands, and the history one column on: J, the step's length, the solver's residual, NaN
-    where no step was made. BEGIN: nothing has been made yet."""
+    """J of the current filter, and the history shifted by one column: J, step length and the solver's residual, or
+    NaN without a step. BEGIN: before the first update."""
     item = tl.program_id(0)
     items += item * _N_ITEM_ROWS
     bands += item * _N_BAND_ROWS * _ALL
@@ -448,7 +440,7 @@ def _account(
         for row in tl.static_range(3):
             latest = value if row == 0 else (length if row == 1 else tl.load(solved + item))
             earlier = tl.load(history + row * N_COLUMNS + 1, mask=column < N_COLUMNS - 1, other=nan)
-            tl.debug_barrier()  # all is read before any is overwritten
+            tl.debug_barrier()  # read everything before overwriting it
             shifted = tl.where(last, tl.where(made, latest, nan), earlier)
             tl.store(history + row * N_COLUMNS, shifted, mask=column < N_COLUMNS)
 
@@ -475,7 +467,7 @@ class GaussNewtonState:
         self._state = self._bins, self._bands, self._items, self._constants, self._edges
 
         self._by_band(
-            _on_grid,
+            _sample_paths,
             torch.view_as_real(inputs.primary),
             torch.view_as_real(inputs.secondary),
             inputs.reference_psd,
@@ -487,10 +479,10 @@ class GaussNewtonState:
             STRIDE=DESIGN_N_FFT // profile.n_fft,
             TAPS=N_TAPS,
         )
-        self._by_item(_scale, self._bands, self._items)
+        self._by_item(_normalise, self._bands, self._items)
         transform(start, self._constants, self._packed)
-        self._by_band(_move, *self._state, self._packed, start, outputs.taps, TAPS=N_TAPS)
-        self._account(self._items, begin=True)
+        self._by_band(_apply_step, *self._state, self._packed, start, outputs.taps, TAPS=N_TAPS)
+        self._record(self._items, begin=True)
 
     def update(self) -> None:
         """One update of every item that has not stopped."""
@@ -504,9 +496,9 @@ class GaussNewtonState:
         )
         transform(solution.value, self._constants, self._packed)
         self._by_band(_try_steps, *self._state, self._packed)
-        self._by_item(_choose, self._bands, self._items, outputs.stopped, outputs.n_applied)
-        self._by_band(_move, *self._state, self._packed, solution.value, outputs.taps, TAPS=N_TAPS)
-        self._account(solution.residual, begin=False)
+        self._by_item(_line_search, self._bands, self._items, outputs.stopped, outputs.n_applied)
+        self._by_band(_apply_step, *self._state, self._packed, solution.value, outputs.taps, TAPS=N_TAPS)
+        self._record(solution.residual, begin=False)
 
     def _by_band(self, kernel: Any, *arguments: Tensor | int, **sizes: int) -> None:
         n_bins = self._bins.shape[-1]
@@ -517,10 +509,10 @@ class GaussNewtonState:
     def _by_item(self, kernel: Any, *arguments: Tensor | int, **sizes: int) -> None:
         kernel[(self._batch,)](*arguments, **sizes, num_warps=_ONE)
 
-    def _account(self, solved: Tensor, *, begin: bool) -> None:
+    def _record(self, solved: Tensor, *, begin: bool) -> None:
         outputs = self._outputs
         given = self._bands, self._items, solved, outputs.history, outputs.stopped, outputs.n_applied
-        self._by_item(_account, *given, N_COLUMNS=MAX_UPDATES + 1, BEGIN=begin, COLUMNS=_COLUMNS)
+        self._by_item(_record, *given, N_COLUMNS=MAX_UPDATES + 1, BEGIN=begin, COLUMNS=_COLUMNS)
 
 
 def transform(samples: Tensor, constants: Tensor, packed: Tensor) -> None:

@@ -1,10 +1,10 @@
-"""The corrections of a generator on log-spaced points in one launch instead of forty-four.
+"""The forward pass of a generator on log-spaced points in one launch instead of forty-four.
 
-The layers are those of `synthesis.generator`, one program to an ear. What a layer makes stays in the program's
-registers, [points, places of channels]; only what the next convolution reads of it goes through memory, for every
-thread needs what others made. A convolution is a product of matrices: a point's row holds the inputs below the
-kernel, one tap's channels after the other's, `COLUMNS` of them at a time. Tensor cores multiply each number as the
-sum of two (`tf32x3`), which leaves float32's rounding, and add in float32.
+The layers are those of `synthesis.generator`, one program per ear. The output of a layer stays in the program's
+registers, [points, places of channels]; only what the next convolution reads goes through memory, because every
+thread needs results of others. A convolution is a matrix product: the row of a point holds the inputs under the
+convolution kernel, tap by tap, `COLUMNS` of them at a time. Tensor cores multiply each number as the sum of two
+(`tf32x3`), which is as exact as float32, and accumulate in float32.
 """
 
 from __future__ import annotations
@@ -22,22 +22,22 @@ from synthesis.generator_config import N_OUTPUTS, NEPER_PER_DB, GeneratorConfig
 _N_INPUTS = tl.constexpr(N_CHANNELS)
 LEAST_POINTS, MOST_POINTS = 64, 128
 LEAST_PLACES, MOST_PLACES = 16, 64
-"""Of what a program holds in its registers, each a power of two: points, and places of channels, for which the
-groups and the channels of one are rounded up."""
+"""Sizes that a program supports, powers of two: points, and places of channels, which are the number of groups
+times the channels per group, each rounded up to a power of two."""
 COLUMNS = 32
-"""Of a product's left matrix at a time. From 64 on registers spill."""
-# Rows of a layer's vectors, each of the padded width.
+"""Columns of the left matrix that are multiplied at a time. From 64 on registers spill."""
+# Rows of a layer's vectors, each padded to all places.
 _BIAS, _SCALE, _SHIFT, _N_VECTORS = (tl.constexpr(row) for row in range(4))
 
 N_WARPS = {"_correct": LEAST_POINTS // 16}
-"""Of the kernel, for 64 points: one for each 16."""
+"""For 64 points: one warp per 16 points."""
 
 _kernel = triton.jit(
     do_not_specialize_on_alignment=[
         *("features", "matrices", "vectors", "last", "dilations", "between", "correction"),
     ],
 )
-"""One variant for each layout of a generator."""
+"""One variant per layout of a generator."""
 
 
 @triton.jit
@@ -45,7 +45,7 @@ def _convolved(
     source, matrix, vectors, dilation, STEP: tl.constexpr, ROW: tl.constexpr, INPUTS: tl.constexpr,
     KERNEL: tl.constexpr, N_POINTS: tl.constexpr, POINTS: tl.constexpr, WIDTH: tl.constexpr, COLUMNS: tl.constexpr,
 ):  # fmt: skip
-    """Of zero-padded inputs, channel i of point n at `source` + STEP n + ROW i."""
+    """Zero-padded convolution with bias; channel i of point n is read at `source` + STEP n + ROW i."""
     SIZE: tl.constexpr = KERNEL * INPUTS
     STORED: tl.constexpr = (SIZE + COLUMNS - 1) // COLUMNS * COLUMNS
     point, channel = tl.arange(0, POINTS), tl.arange(0, WIDTH)
@@ -65,7 +65,7 @@ def _standardised(
     x, vectors, eps, N_POINTS: tl.constexpr, EACH: tl.constexpr, POINTS: tl.constexpr, GROUPS: tl.constexpr,
     ROOM: tl.constexpr,
 ):  # fmt: skip
-    """Group norm, of groups of EACH channels in ROOM places."""
+    """Group norm; each group has EACH channels in ROOM places."""
     place = tl.arange(0, ROOM)
     given = (tl.arange(0, POINTS) < N_POINTS)[:, None, None] & (place < EACH)[None, None, :]
     x = tl.reshape(x, (POINTS, GROUPS, ROOM))
@@ -88,7 +88,7 @@ def _hand_over(
     x, target, N_POINTS: tl.constexpr, CHANNELS: tl.constexpr, EACH: tl.constexpr, POINTS: tl.constexpr,
     GROUPS: tl.constexpr, ROOM: tl.constexpr,
 ):  # fmt: skip
-    """To all threads: point by point into memory, behind a barrier."""
+    """Store the channels of all points, then a barrier: what follows may read those of other threads."""
     point, place = tl.arange(0, POINTS)[:, None], tl.arange(0, GROUPS * ROOM)[None, :]
     channel = place // ROOM * EACH + place % ROOM
     given = (point < N_POINTS) & (place % ROOM < EACH) & (channel < CHANNELS)
@@ -102,8 +102,8 @@ def _correct(
     CHANNELS: tl.constexpr, EACH: tl.constexpr, KERNEL: tl.constexpr, BLOCKS: tl.constexpr, OUTPUTS: tl.constexpr,
     POINTS: tl.constexpr, GROUPS: tl.constexpr, ROOM: tl.constexpr, COLUMNS: tl.constexpr,
 ):  # fmt: skip
-    """Program (item): Delta, from the pooled features. between: for what layers hand over, [2, points, channels];
-    the two convolutions of a block write into one half each, so that none overwrites what is still read."""
+    """Program (item): Delta, from the pooled features. between: scratch memory, [2, points, channels]; each of the
+    two convolutions of a block writes into one half, so that none overwrites what is still read."""
     WIDTH: tl.constexpr = GROUPS * ROOM
     item = tl.program_id(0)
     features += item * _N_INPUTS * N_POINTS
@@ -141,13 +141,13 @@ def _correct(
     for output in tl.static_range(OUTPUTS):
         weight = tl.load(last + output * (WIDTH + 1) + channel)
         g = tl.sum(head * weight[None, :], axis=1) + tl.load(last + output * (WIDTH + 1) + WIDTH)
-        # tanh g, which is one where the exponential overflows.
+        # tanh g, also where the exponential overflows.
         bounded = bound * (1 - 2 / (1 + tl.exp(2 * g)))
         tl.store(correction + (item * OUTPUTS + output) * N_POINTS + point, bounded, mask=point < N_POINTS)
 
 
 class GeneratorKernel:
-    """A generator's layers in one launch. Holds copies of its weights, on its device."""
+    """A generator in one launch. Holds copies of the weights, on the generator's device."""
 
     def __init__(self, generator: Generator) -> None:
         """generator: one that `is_supported`."""
@@ -194,7 +194,7 @@ class GeneratorKernel:
 
 
 def is_supported(config: GeneratorConfig) -> bool:
-    """Whether the kernels, also those of features and filters, are written for a generator's layout."""
+    """Whether the kernels, including those of features and filters, support a generator's layout."""
     own = sizes(config)
     reads = config.kind == "prime-log" and config.n_fft == N_FFT and config.base == "held_band"
     fits = LEAST_POINTS <= config.n_points <= MOST_POINTS and own["GROUPS"] * own["ROOM"] <= MOST_PLACES
@@ -202,7 +202,7 @@ def is_supported(config: GeneratorConfig) -> bool:
 
 
 def sizes(config: GeneratorConfig) -> dict[str, int]:
-    """The kernel's own, one variant for each."""
+    """Compile-time constants of the kernel."""
     groups, each = triton.next_power_of_2(config.n_groups), config.n_channels // config.n_groups
     return {
         "N_POINTS": config.n_points,
@@ -219,8 +219,8 @@ def sizes(config: GeneratorConfig) -> dict[str, int]:
 
 
 def _rows(weight: Tensor, places: Tensor, width: int) -> Tensor:
-    """[channels out, in, taps] as rows of one tap's inputs after the other's, up to whole columns, each where its
-    channel has its place: flat."""
+    """Weights [channels out, in, taps] as a flattened matrix: rows at the places of the output channels, inputs tap
+    by tap, zero-padded to a multiple of COLUMNS."""
     size = weight[0].numel()
     rows = weight.new_zeros(width, size + -size % COLUMNS)
     rows[places, :size] = weight.transpose(1, 2).flatten(1)

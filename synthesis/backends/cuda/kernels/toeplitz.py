@@ -1,4 +1,4 @@
-"""A Toeplitz system solved from its symbol on a GPU, in four launches instead of some hundred and fifty.
+"""Toeplitz systems, given by their symbols, solved in four launches instead of about a hundred and fifty.
 
 The mathematics is that of `synthesis.toeplitz` and `synthesis.conjugate_gradients`, with n = 2048 and a grid of
 8192 points, in a form that needs four complex transforms of n points in each iteration, and between them nothing
@@ -9,15 +9,15 @@ but arithmetic element by element:
   skew-circulant, so that L(a) L(a)^T - L(b) L(b)^T = (C S^T + C^T S) / 2 = (C S^T + J C S^T J) / 2, J the reversal
   of the order (Ammar & Gader 1991). A symmetric Toeplitz matrix of column t is C(u) + S(v), u and v half the sum
   and half the difference of t[m] and t[n - m].
-- T and its approximate inverse commute with J, so a real vector x may travel as x + i J x. The spectrum of such a
-  vector is a real number times a fixed phase at each bin: e^(i theta) where C is diagonal (bins k), e^(i phi) where
-  S is (bins k + 1/2). In both domains the iteration's vectors are real, their inner products are those of x
-  (Parseval), the projection onto vectors x + i J x takes a real part, and two of them travel from one domain to the
-  other in one transform, as real and imaginary part. A transform rounds both by the larger one's last digit, so the
-  larger is first made as small as the other: where both paths lack a band, C(u) z is several hundred times z, and z
-  would arrive without the digits that S(v) makes large.
+- T and its approximate inverse commute with J, so a real vector x can be represented by x + i J x. The spectrum of
+  such a vector is a real number times a fixed phase at each bin: e^(i theta) where C is diagonal (bins k), e^(i
+  phi) where S is (bins k + 1/2). In both domains the vectors of the iteration are real, their inner products are
+  those of x (Parseval), the projection onto vectors x + i J x takes a real part, and one transform takes two of
+  them from one domain to the other, as real and imaginary part. A transform rounds both relative to the larger one,
+  so the larger is first scaled to the norm of the other: where both paths lack a band, C(u) z is several hundred
+  times z, and z would lose the digits that S(v) amplifies.
 
-An iteration takes r from the domain of S to that of C, z = P r and C(u) z from there back to S, and updates.
+An iteration takes r from the domain of S to that of C, and z = P r and C(u) z back to that of S.
 """
 
 from __future__ import annotations
@@ -38,22 +38,28 @@ from synthesis.backends.cuda.kernels.fft import (
     inverse,
     offsets,
     product,
-    store_forward,
     stored_bins,
     twiddles,
+)
+from synthesis.backends.cuda.kernels.minimum_phase import (
+    inverse_real,
+    load_turns,
+    minimum_phases,
+    store_cepstrum,
+    store_taps,
 )
 from synthesis.conjugate_gradients import Solution
 from synthesis.conventions import N_TAPS
 from synthesis.toeplitz import TAPER, generating_polynomial
 
 N_FFT = 8192
-"""Points of the symbol's grid."""
+"""Points of the grid of the symbol."""
 
 _TAPER = tl.constexpr(TAPER)
 _LEVEL = tl.constexpr(math.sqrt(2 * N_TAPS))
 _TINY = tl.constexpr(torch.finfo(torch.float32).tiny)
 
-# Rows of the constants for n = 2048, of 2048 each, complex ones as two: four of the transform's, then
+# Rows of the constants for n = 2048, [10, 2048], complex ones take two: four of twiddles, then
 _TWIST, _THETA, _PHI, _N_ROWS = (tl.constexpr(row) for row in (4, 6, 8, 10))
 
 
@@ -76,51 +82,21 @@ def transform_constants(device: torch.device) -> tuple[Tensor, Tensor]:
 
 _WIDE, _NARROW = 8, 4
 N_WARPS = {"_sequences": _WIDE, "_generating_polynomial": _WIDE, "_eigenvalues": _NARROW, "_iterations": _NARROW}
-"""Of each kernel, in the order of their launches: one thread for each of the 256 or 128 columns."""
+"""By kernel, in the order of launches: one thread for each of the 256 or 128 columns."""
 
 _kernel = triton.jit(
     do_not_specialize_on_alignment=[
         *("symbol", "matched", "constants", "sequences", "cepstrum", "spectra", "value", "residual", "count")
     ],
 )
-"""One variant of each kernel, so that no argument asks for a compilation later. Nor may pointers be taken as
-aligned: loads of four values at once would give a thread four columns, and every exchange a detour."""
-
-
-@triton.jit
-def packed_spectrum(k_re, k_im, h_re, h_im, turn_re, turn_im):
-    """From X[k] and X[4096 - k] the spectrum of x[2 n] + i x[2 n + 1], x the real sequence of 8192 points."""
-    even_re, even_im = (k_re + h_re) * 0.5, (k_im - h_im) * 0.5
-    odd_re, odd_im = product((k_re - h_re) * 0.5, (k_im + h_im) * 0.5, turn_re, turn_im)
-    return even_re - odd_im, even_im + odd_re
-
-
-@triton.jit
-def folded(re, im, place, HALF: tl.constexpr):
-    """A cepstrum's anticausal half onto the causal one: c[0] and c[4096] stay, between them a sample takes its
-    mirror image's share, beyond is nothing. As x[2 n] and x[2 n + 1]."""
-    ends = (place == 0) | (place == HALF // 2)
-    re = tl.where(ends, re, tl.where(place < HALF // 2, 2 * re, 0.0))
-    return re, tl.where(place < HALF // 2, 2 * im, 0.0)
-
-
-@triton.jit
-def minimum_phases(cepstrum, bins, mirrored, turn_re, turn_im, HALF: tl.constexpr):
-    """Of F at bins and their mirror images, from the transform of the folded cepstrum as x[2 n] + i x[2 n + 1].
-
-    log F[k] = U + V and its conjugate at the mirrored bin U - V; only their imaginary parts are not known yet.
-    """
-    k_re, k_im = tl.load(cepstrum + bins), tl.load(cepstrum + HALF + bins)
-    h_re, h_im = tl.load(cepstrum + mirrored % HALF), tl.load(cepstrum + HALF + mirrored % HALF)
-    even = 0.5 * (k_im - h_im)
-    odd = -0.5 * ((k_re - h_re) * turn_re + (k_im + h_im) * turn_im)
-    return even + odd, odd - even
+"""One variant of each kernel, so that nothing is compiled later. Pointers are not specialised on alignment either:
+vector loads of four values would give each thread four columns, and every exchange a change of layout."""
 
 
 @_kernel
 def _sequences(symbol, matched, constants, sequences, cepstrum, TAPS: tl.constexpr, HALF: tl.constexpr):
-    """Program (item, 0): samples 0 to n - 1 of the symbol's inverse transform; 1: of the right-hand side's; 2: the
-    transform of the symbol's folded cepstrum, as that of x[2 n] + i x[2 n + 1]."""
+    """Program (item, 0): the first TAPS samples of the symbol's inverse transform; 1: of the right-hand side's; 2:
+    the transform of the folded cepstrum of the symbol's square root."""
     item, which = tl.program_id(0), tl.program_id(1)
     bins = stored_bins(HALF // 16)
     mirrored = HALF - bins
@@ -135,18 +111,12 @@ def _sequences(symbol, matched, constants, sequences, cepstrum, TAPS: tl.constex
         h_im = tl.where(bins == 0, 0.0, tl.load(mirror + 1))
     if which == 2:
         k_re, h_re = 0.5 * tl.log(k_re), 0.5 * tl.log(h_re)
-    turn = constants + 4 * HALF + offsets(HALF // 16)
-    re, im = packed_spectrum(k_re, k_im, h_re, h_im, tl.load(turn), tl.load(turn + HALF))
-    re, im = inverse(re / HALF, im / HALF, constants, HALF // 16)
-    place = offsets(HALF // 16)
+    turn_re, turn_im = load_turns(constants, HALF)
+    re, im = inverse_real(k_re, k_im, h_re, h_im, turn_re, turn_im, constants, HALF)
     if which < 2:
-        samples = sequences + (item * 3 + which) * TAPS + 2 * place
-        tl.store(samples, re, mask=place < TAPS // 2)
-        tl.store(samples + 1, im, mask=place < TAPS // 2)
+        store_taps(re, im, sequences + (item * 3 + which) * TAPS, TAPS, HALF)
     else:
-        re, im = folded(re, im, place, HALF)
-        cepstrum += item * 2 * HALF
-        store_forward(re, im, constants, cepstrum, cepstrum + HALF, 1)
+        store_cepstrum(re, im, constants, cepstrum + item * 2 * HALF, HALF)
 
 
 @_kernel
@@ -155,28 +125,26 @@ def _generating_polynomial(symbol, cepstrum, constants, sequences, TAPS: tl.cons
     item = tl.program_id(0)
     bins = stored_bins(HALF // 16)
     mirrored = HALF - bins
-    turn = constants + 4 * HALF + offsets(HALF // 16)
-    turn_re, turn_im = tl.load(turn), tl.load(turn + HALF)
-    k_phase, h_phase = minimum_phases(cepstrum + item * 2 * HALF, bins, mirrored, turn_re, turn_im, HALF)
+    turn_re, turn_im = load_turns(constants, HALF)
+    k_phase, h_phase = minimum_phases(cepstrum + item * 2 * HALF, turn_re, turn_im, HALF)
     symbol += item * (HALF + 1)
     k_size, h_size = 1 / tl.sqrt(tl.load(symbol + bins)), 1 / tl.sqrt(tl.load(symbol + mirrored))
     k_re, k_im = cos_sin(k_phase)
     h_re, h_im = cos_sin(h_phase)
-    re, im = packed_spectrum(k_size * k_re, -k_size * k_im, h_size * h_re, -h_size * h_im, turn_re, turn_im)
-    re, im = inverse(re / HALF, im / HALF, constants, HALF // 16)
-    place = 2 * offsets(HALF // 16)
-    sequences += (item * 3 + 2) * TAPS + place
-    tl.store(sequences, re * tl.exp(place.to(tl.float32) * (-_TAPER / TAPS)), mask=place < TAPS)
-    tl.store(sequences + 1, im * tl.exp((place + 1).to(tl.float32) * (-_TAPER / TAPS)), mask=place < TAPS)
+    k_re, k_im, h_re, h_im = k_size * k_re, -k_size * k_im, h_size * h_re, -h_size * h_im
+    re, im = inverse_real(k_re, k_im, h_re, h_im, turn_re, turn_im, constants, HALF)
+    place = 2 * offsets(HALF // 16).to(tl.float32)
+    re, im = re * tl.exp(place * (-_TAPER / TAPS)), im * tl.exp((place + 1) * (-_TAPER / TAPS))
+    store_taps(re, im, sequences + (item * 3 + 2) * TAPS, TAPS, HALF)
 
 
 @_kernel
 def _eigenvalues(sequences, constants, spectra, TAPS: tl.constexpr):
-    """Of program (item, 0): C(a), times e^(-i theta) / n; 1: S(a)^T, times e^(i phi); 2: C(u), real; 3: S(v), real;
-    4: no matrix but the right-hand side in the domain of S, its norm kept.
+    """Program (item, 0): C(a) times e^(-i theta) / n; 1: S(a)^T times e^(i phi); 2: C(u), real; 3: S(v), real; 4:
+    the right-hand side in the domain of S, with the same norm.
 
-    Rows of `spectra`, [5, 2, n]: the first two, e^(i theta), S(v) beside C(u), the right-hand side. Matrix and
-    right-hand side are divided by the matrix' diagonal, so that no level leaves single precision.
+    Rows of `spectra`, [5, 2, n]: the first two; e^(i theta); S(v) and C(u); the right-hand side. Matrix and
+    right-hand side are divided by the diagonal of the matrix, so that no level leaves the range of float32.
     """
     item, which = tl.program_id(0), tl.program_id(1)
     place = offsets(TAPS // 16)
@@ -215,7 +183,7 @@ def _eigenvalues(sequences, constants, spectra, TAPS: tl.constexpr):
 def _iterations(
     spectra, constants, tolerance, value, residual, count, N_ITERATIONS: tl.constexpr, TAPS: tl.constexpr
 ):
-    """Conjugate gradients as in `synthesis.conjugate_gradients`, one item."""
+    """Program (item): conjugate gradients as in `synthesis.conjugate_gradients`."""
     item = tl.program_id(0)
     place = offsets(TAPS // 16)
     spectra += item * 10 * TAPS + place
@@ -270,8 +238,8 @@ def _iterations(
 def solve(symbol: Tensor, matched: Tensor, *, n_iterations: int, tolerance: float = 1e-6) -> Solution:
     """As `synthesis.toeplitz.solve_toeplitz`, for preconditioned systems of 2048 taps.
 
-    symbol: float32 [batch, n_bins]; matched: complex64 [batch, n_bins], both contiguous. From another grid than
-    that of 8192 points torch's operators make the sequences that the kernels start from.
+    symbol: float32 [batch, n_bins]; matched: complex64 [batch, n_bins], both contiguous. For grids other than that
+    of 8192 points, torch operators compute the sequences that the kernels start from.
     """
     batch, n_bins = symbol.shape
     small, large = transform_constants(symbol.device)

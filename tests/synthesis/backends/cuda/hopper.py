@@ -1,8 +1,8 @@
-"""Kernels as machine code for sm_90, by the compiler and assembler that Triton brings along: no GPU needed.
+"""Compiles the kernels for sm_90 with the compiler and assembler in Triton's package: no GPU needed.
 
     python -m tests.synthesis.backends.cuda.hopper [KERNEL ...]
 
-prints what became of each kernel, all by default, which takes some minutes.
+prints the figures of each kernel, by default of all, which takes some minutes.
 """
 
 from __future__ import annotations
@@ -33,20 +33,20 @@ TYPES = {
     **dict.fromkeys(("tolerance", "eps", "bound"), "fp32"),
     **dict.fromkeys(("count", "lower", "edges", "stopped", "n_applied", "dilations"), "*i32"),
 }
-"""Of arguments that are no `*fp32`."""
+"""Of the arguments that are not `*fp32`."""
 
 
 def compiled(names: tuple[str, ...], triton_folder: str | None = None) -> dict[str, dict[str, Any]]:
-    """Of each named kernel: barriers, registers of a program, stack of a thread in bytes, shared memory, and the
-    arguments that would ask for another variant when they are aligned or of another value.
+    """By name: barriers, registers per program, bytes of stack per thread and of shared memory, and the arguments
+    for which Triton would compile another variant if they were aligned or had another value.
 
-    In another process, for in this one Triton interprets. triton_folder: where another version is installed.
+    In another process, because Triton interprets in this one. triton_folder: where another version is installed.
     """
     environment = {key: value for key, value in os.environ.items() if key != "TRITON_INTERPRET"}
     path = [*([triton_folder] if triton_folder else []), *sys.path]
     environment["PYTHONPATH"] = os.pathsep.join(each for each in path if each)
     command = [sys.executable, "-m", __name__, *names]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=280)
+    done = subprocess.run(command, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     return {each["kernel"]: each for each in map(json.loads, done.stdout.splitlines())}
 

@@ -39,7 +39,9 @@ def test_filters_and_updates_in_each_profile_are_torchs(kernel_device: torch.dev
 def test_a_difference_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     values = iter((torch.full((2048,), 1.01), torch.ones(2048)))
     monkeypatch.setattr(kernel_check, "_design", lambda stages: {"filter": next(values)})
-    assert "filter: differs from torch's by 1.0e-02" in str(check(torch.device("cpu"), GeneratorConfig.prime(4096)))
+    assert "filter: relative difference from torch operators 1.0e-02" in str(
+        check(torch.device("cpu"), GeneratorConfig.prime(4096))
+    )
 
 
 def test_a_check_that_fails_in_its_process_gives_the_reason() -> None:
