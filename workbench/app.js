@@ -378,7 +378,7 @@ async function takeFiles(files) {
         else {
           const kind = ["primary", "secondary", "feedback"].find((name) => file.name.toLowerCase().includes(name));
           if (!kind) throw new Error("it has one channel: record outer and error microphone in one stereo file, or name an impulse response primary or secondary");
-          separate[kind] = sound.getChannelData(0).slice(0, 32768);
+          separate[kind] = responseOf(sound);
         }
       }
     } catch (error) {
@@ -389,24 +389,36 @@ async function takeFiles(files) {
   else if (Object.keys(separate).length) say("Drop the primary and the secondary impulse response together.", true);
 }
 
+const MAX_SECONDS = 60, MAX_BYTES = 200e6;
+
 async function decoded(file) {
-  const bytes = await file.arrayBuffer();
-  const rate = wavRate(bytes);
+  const head = new DataView(await file.slice(0, 44).arrayBuffer());
+  const isWav = head.byteLength === 44 && head.getUint32(0) === 0x52494646 && head.getUint32(12) === 0x666d7420;
+  const seconds = isWav ? file.size / head.getUint32(28, true) : 0;
+  const tooLong = (duration) => new Error(`it lasts ${Math.round(duration)} s; cut it to 4 to ${MAX_SECONDS} s`);
+  if (seconds > MAX_SECONDS + 1) throw tooLong(seconds); // before hours of samples fill the memory
+  if (file.size > MAX_BYTES) throw new Error(`it has ${Math.round(file.size / 1e6)} MB; cut it to 4 to ${MAX_SECONDS} s`);
   let sound;
   try {
-    sound = await new OfflineAudioContext(1, 1, 48000).decodeAudioData(bytes);
+    sound = await new OfflineAudioContext(1, 1, 48000).decodeAudioData(await file.arrayBuffer());
   } catch {
-    throw new Error("it is no readable audio file; export it as WAV or FLAC");
+    throw new Error("it is no readable audio file, or holds no samples; export it as WAV or FLAC");
   }
-  if (!sound.length) throw new Error("it holds no samples");
-  if (sound.duration > 60) throw new Error(`it lasts ${Math.round(sound.duration)} s; cut it to 4 to 60 s`);
-  if (rate && rate !== 48000) say(`${file.name}: resampled from ${rate} to 48000 Hz.`);
+  if (sound.duration > MAX_SECONDS) throw tooLong(sound.duration);
+  for (let i = 0; i < Math.min(2, sound.numberOfChannels); i++) {
+    if (!sound.getChannelData(i).some((sample) => sample)) throw new Error(`channel ${i + 1} is silent; check the microphone and record again`);
+  }
+  const rate = isWav ? head.getUint32(24, true) : 48000;
+  if (rate !== 48000) say(`${file.name}: resampled from ${rate} to 48000 Hz.`);
   return sound;
 }
 
-function wavRate(bytes) {
-  const view = new DataView(bytes);
-  return bytes.byteLength > 28 && view.getUint32(0) === 0x52494646 && view.getUint32(12) === 0x666d7420 ? view.getUint32(24, true) : null;
+// Samples of an impulse response, as long as a request takes it.
+function responseOf(sound) {
+  const samples = sound.getChannelData(0), kept = samples.slice(0, 32768);
+  const energy = (values) => values.reduce((sum, value) => sum + value * value, 0);
+  if (energy(samples.subarray(32768)) > 1e-4 * energy(samples)) throw new Error(`the response lasts ${samples.length} samples; window it to 32768`);
+  return kept;
 }
 
 function addTake(name, sound) {
@@ -524,7 +536,7 @@ const realise = newest(async () => {
     state.realised = found;
     const scaling = found.coefficients.scaling;
     $("realised").textContent = `${formOf(found)}: ${found.prediction.mean_noise_reduction_db.toFixed(1)} dB, ${found.loss_db.toFixed(1)} dB less than the taps`
-      + (scaling ? `; input shifted down by ${scaling.headroom_bits} bits, round-off noise ${scaling.noise_db.toFixed(0)} dB (${scaling.wide_noise_db.toFixed(0)} dB with double-precision feedback).` : ".");
+      + (scaling ? `; headroom ${scaling.headroom_bits} bit${scaling.headroom_bits === 1 ? "" : "s"}, round-off noise ${scaling.noise_db.toFixed(0)} dB (${scaling.wide_noise_db.toFixed(0)} dB with double-precision feedback).` : ".");
   } catch (error) {
     state.realised = null;
     $("realised").textContent = `The export failed: ${error.message}`;

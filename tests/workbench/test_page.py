@@ -176,7 +176,15 @@ def test_recordings_are_calibrated(page: Any, tmp_path: Path):
 def test_files_that_cannot_be_used_are_named(page: Any, tmp_path: Path):
     soundfile.write(tmp_path / "mono.wav", np.ones(4800) * 0.1, 48_000)
     (tmp_path / "broken.wav").write_bytes(b"RIFF")
-    for name, message in (("mono.wav", "one channel"), ("broken.wav", "no readable audio")):
+    soundfile.write(tmp_path / "silent.wav", np.stack([np.ones(4800), np.zeros(4800)], 1), 48_000)
+    with soundfile.SoundFile(tmp_path / "hours.wav", "w", 8000, 2, "PCM_U8") as file:
+        file.write(np.zeros((70 * 8000, 2)))
+    for name, message in (
+        ("mono.wav", "one channel"),
+        ("broken.wav", "no readable audio"),
+        ("silent.wav", "channel 2 is silent"),
+        ("hours.wav", "it lasts 70 s"),
+    ):
         page.set_input_files("#files", [tmp_path / name])
         assert "Designed" not in wait_for(page, "#status", message)
 
