@@ -7,13 +7,13 @@ import sys
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 
 from prime_anc_client import wire
 from synthesis.backends import Backend, Design, DesignInput, Float32
-from synthesis.errors import SynthesisError
+from synthesis.errors import SynthesisError, answer_or_raise
 from training.datasets import open_dataset
 from training.datasets.noise import read_noise, simulated_noise
 from training.measurements import Measurements
@@ -22,8 +22,6 @@ WINDOW = 8192
 N_SIMULATED_LISTENERS = 8
 N_QUICK_LISTENERS = 2
 MAX_SAMPLES = 32_768
-
-Answer = TypeVar("Answer")
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -121,7 +119,7 @@ class Ears:
                 self.true[first : first + backend.max_batch], taps[first : first + backend.max_batch]
             )
         ]
-        scored = [successful(each) for each in found]
+        scored = [answer_or_raise(each) for each in found]
         reductions = [each.mean_noise_reduction_db for each in scored]
         return {
             "noise_reduction_db": float(np.mean(reductions)),
@@ -131,16 +129,9 @@ class Ears:
         }
 
 
-def successful(answer: Answer | SynthesisError) -> Answer:
-    """The answer itself; raises it where it is an error."""
-    if isinstance(answer, SynthesisError):
-        raise answer
-    return answer
-
-
 def taps_of(designs: list[Design | SynthesisError]) -> list[Float32]:
     """The filters; raises the first error."""
-    return [successful(each).taps for each in designs]
+    return [answer_or_raise(each).taps for each in designs]
 
 
 def _float32(values: Any) -> Float32:

@@ -55,7 +55,7 @@ def main() -> None:
     """
 
 
-def served(command: Command) -> Command:
+def with_service(command: Command) -> Command:
     """Options that say which service answers; the command gets `service` and `as_json`."""
 
     @click.option("--url", envvar="PRIME_URL", help="A running service; default: one in this process.")
@@ -70,7 +70,7 @@ def served(command: Command) -> Command:
     return run
 
 
-def measured(command: Command) -> Command:
+def with_paths(command: Command) -> Command:
     """Arguments and options that name measured paths; the command gets `paths`, fields of a request."""
 
     @click.argument("ears", nargs=-1, type=FILE)
@@ -119,7 +119,7 @@ def measured(command: Command) -> Command:
     return run
 
 
-def designing(command: Command) -> Command:
+def with_design_options(command: Command) -> Command:
     """Options of a design; the command gets `options`, fields of a request, and `k`."""
 
     @click.option("-k", "k", type=click.IntRange(0, 8), default=3, show_default=True, help="Gauss-Newton updates.")
@@ -196,7 +196,7 @@ def serve(options: Sequence[str]) -> None:
 )
 @click.option("--model", help="Whose listeners the measurement is compared with.")
 @click.option("-o", "--output", type=FILE, help="File for the answer (JSON), which `design` takes.")
-@served
+@with_service
 def calibrate(
     service: Service,
     off: Path,
@@ -236,12 +236,12 @@ def calibrate(
 
 
 @main.command()
-@measured
-@designing
+@with_paths
+@with_design_options
 @click.option("--latency", type=float, help="Samples of delay in the signal chain that the measurement lacks.")
 @click.option("--leave-one-out", is_flag=True, help="Of several EARS: what one that was not measured may expect.")
 @click.option("-o", "--output", type=FILE, help="Filter file: .json, .wav, .csv, .h, .mat.")
-@served
+@with_service
 def design(
     service: Service,
     paths: Json,
@@ -269,8 +269,8 @@ def design(
 
 @main.command()
 @click.argument("control_filter", type=FILE)
-@measured
-@served
+@with_paths
+@with_service
 def evaluate(service: Service, control_filter: Path, paths: Json, as_json: bool) -> None:
     """Predict what a filter does on these paths; of several measurements, on each."""
     fields = inputs.filter_fields(control_filter)
@@ -284,9 +284,9 @@ def evaluate(service: Service, control_filter: Path, paths: Json, as_json: bool)
 
 
 @main.command()
-@measured
-@designing
-@served
+@with_paths
+@with_design_options
+@with_service
 def latency(service: Service, paths: Json, options: Json, k: int, as_json: bool) -> None:
     """What delay in the signal chain costs: noise reduction of filters designed for 0 to 32 samples."""
     answers = []
@@ -311,11 +311,11 @@ def latency(service: Service, paths: Json, options: Json, k: int, as_json: bool)
 
 @main.command()
 @click.argument("control_filter", type=FILE)
-@measured
+@with_paths
 @click.option("--off", type=FILE, required=True, help="Recording with the filter off.")
 @click.option("--on", type=FILE, required=True, help="Recording with the filter on.")
 @click.option("-o", "--output", type=FILE, help="File for the answer, with the trimmed filter (JSON).")
-@served
+@with_service
 def verify(
     service: Service,
     control_filter: Path,
@@ -357,7 +357,7 @@ def verify(
 
 @main.command()
 @click.argument("control_filter", type=FILE)
-@measured
+@with_paths
 @click.option("--sections", type=int, help="Number of second-order sections.")
 @click.option("--taps", type=int, help="Number of taps, in place of sections.")
 @click.option("--rate", type=float, help="Sample rate of the hardware, Hz.")
@@ -366,7 +366,7 @@ def verify(
 @click.option("--max-gain-db", type=float, help="Ceiling on |W|.")
 @click.option("--kind", type=click.Choice(["wav", "csv", "c", "mat", "minidsp", "apo"]), help="Of a .txt file.")
 @click.option("-o", "--output", type=FILE, help="File: .wav, .csv, .h, .mat, .txt (miniDSP or --kind), .json.")
-@served
+@with_service
 def export(
     service: Service,
     control_filter: Path,
@@ -430,8 +430,8 @@ def targets(as_json: bool) -> None:
 
 
 @main.command()
-@measured
-@designing
+@with_paths
+@with_design_options
 @click.option("-o", "--output", type=FILE, default=Path("report.html"), show_default=True)
 @click.option("--url", envvar="PRIME_URL")
 @click.option("--key", envvar="PRIME_API_KEY")
@@ -445,7 +445,7 @@ def report(paths: Json, options: Json, k: int, output: Path, url: str | None, ke
 
 
 @main.command()
-@served
+@with_service
 def models(service: Service, as_json: bool) -> None:
     """Published models."""
     answer = service.ask("/models").json()

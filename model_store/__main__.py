@@ -123,7 +123,7 @@ def _print_scores(title: str, table: Table) -> None:
 
 
 def _verify(store: ModelStore, options: argparse.Namespace) -> int:
-    """Every version is looked at, whatever is wrong with the one before."""
+    """Check every version, even if one before it is damaged."""
     everything = [*(each.reference for each in store.list()), *store.broken()]
     references = [options.reference] if options.reference else everything
     faults = 0

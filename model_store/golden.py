@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from model_store.errors import GoldenMismatch
 from synthesis.backends.base import Backend, DesignInput, DesignOptions, Float32, ModelParameters
 from synthesis.conventions import N_BINS, N_TAPS
-from synthesis.errors import NonFiniteFilter, SynthesisError
+from synthesis.errors import NonFiniteFilter, answer_or_raise
 
 PRIMARY_SAMPLES = 8192
 SECONDARY_SAMPLES = 2048
@@ -121,9 +121,7 @@ def _designs(backend: Backend, ear: DesignInput) -> tuple[Float32, Float32]:
     found = []
     for n_updates in (0, 1):
         (answer,) = backend.design([ear], DesignOptions(n_updates=n_updates))
-        if isinstance(answer, SynthesisError):
-            raise answer
-        found.append(answer.taps)
+        found.append(answer_or_raise(answer).taps)
     return found[0], found[1]
 
 

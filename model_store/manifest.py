@@ -1,4 +1,4 @@
-"""The record beside the weights: what a model is, what it was trained on, its scores, and its digests.
+"""The manifest of a version: what the model is, what it was trained on, its scores and the digests of its files.
 
 A manifest is written once, as readable JSON in one fixed form, and never changed. Its digest, the SHA-256 of
 those bytes, names the whole version, because the manifest holds the digest of every other file.
@@ -99,7 +99,7 @@ class Scores(_Frozen):
 
 
 class Manifest(_Frozen):
-    """The record beside the weights.
+    """What a version says of itself.
 
     The trainer states what it knows; `ModelStore.publish` fills in the rest, marked *store*, over whatever stands
     there.
@@ -119,7 +119,7 @@ class Manifest(_Frozen):
         scores: see `Scores`.
         support_traits: what the support's paths have in common, by which others' are judged. None for a model that
             was published without; it is not written then, so that older manifests stay whole.
-        support_statistics: of models of before; read so that their manifests stay whole, but not used.
+        support_statistics: of older models; read so that their digests still match, but not used.
         licence, attribution: of the data, as its owners ask for.
         files: *store*; digest of every tensor file.
     """

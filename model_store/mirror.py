@@ -166,7 +166,7 @@ class Mirror:
             sync_folder(self.folder / name)
 
     def _remove(self, place: Place) -> None:
-        """Out of sight in one step, then file by file."""
+        """Rename it away in one step, then delete file by file."""
         with partial_folder(self.folder) as partial:
             try:
                 os.rename(self.folder / place[0] / str(place[1]), partial / "removed")

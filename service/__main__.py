@@ -13,16 +13,16 @@ from service.settings import KEYS, Settings, without_former_names
 
 
 def main(arguments: list[str]) -> int:
-    """Exit status: 2 for settings that cannot be used; 3 for an address that cannot be listened on. Who is told to
-    stop ends by that signal, as uvicorn does."""
-    # It would end the process. Until the server handles it, no model has been looked up that it could mean.
+    """Exit status: 2 for settings that cannot be used; 3 for an address that cannot be listened on. After a signal
+    the process ends by that signal, as with uvicorn."""
+    # SIGHUP would end the process; until the server handles it, there are no models to reload.
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:
         settings = Settings(_cli_parse_args=without_former_names(arguments))  # type: ignore[call-arg]
     except ValidationError as error:
         for each in error.errors(include_url=False):
             name = "-".join(str(part) for part in each["loc"]).replace("_", "-")
-            # A key that was given in its digest's place is not to stand in a log.
+            # The value may be a key given in place of its digest, which must not be logged.
             given = "the given text" if each["loc"][0] in KEYS else repr(each["input"])
             print(f"python -m service: error: {name}: {given} is refused: {each['msg']}", file=sys.stderr)
         return 2

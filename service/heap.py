@@ -1,4 +1,4 @@
-"""Where all threads allocate."""
+"""The heap that all threads share."""
 
 from __future__ import annotations
 
@@ -9,9 +9,8 @@ import platform
 def share_one_heap() -> None:
     """Let all threads allocate from one heap, where the C library is glibc's.
 
-    It gives each thread a heap of its own, and what one has freed is then of no use to another: request bodies come
-    and go on the event loop, designs on their threads, loads on theirs, and each heap keeps the pages of its own
-    largest moment.
+    By default glibc gives each thread its own heap, and one thread cannot reuse what another has freed: the event
+    loop, the design workers and the model loader would each keep the pages of their own peak.
     """
     arena_max = -8  # M_ARENA_MAX in malloc.h
     if platform.libc_ver()[0] == "glibc":

@@ -2,8 +2,8 @@
 
 Each replica is a whole service with its own models; its settings come from the environment (`PRIME_STORE`, ...);
 Ray's options say how many there are and on what: `deployment.options(num_replicas=4, ray_actor_options={"num_gpus":
-1}).bind()`. Ray's proxy stands where uvicorn does, so the guards of the socket (time-outs, limits on heads and
-connections, the drain) are Ray's; what the application checks itself stays.
+1}).bind()`. Ray's proxy replaces uvicorn and with it the limits at the socket (time-outs, size of heads, number of
+connections, the drain); the application's own checks remain.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from fastapi import FastAPI
 from ray import serve
 
 MAX_ONGOING_REQUESTS = 64
-"""Requests that a replica holds at once: more than a batch, so that what waits can be designed together. Which of
-them are answered in time is for the replica to say."""
+"""Requests that a replica holds at once: more than a batch, so that waiting ones can be designed together. The
+replica itself refuses those that it cannot answer in time."""
 
 
 def build() -> FastAPI:

@@ -1,5 +1,9 @@
 """Errors of a design."""
 
+from typing import TypeVar
+
+Answer = TypeVar("Answer")
+
 
 class SynthesisError(ValueError):
     """A design cannot be made; the message names the quantity, what is wrong with it and what to do."""
@@ -24,3 +28,10 @@ class NonFiniteFilter(SynthesisError):
 
 class DeviceLost(RuntimeError):
     """The GPU has failed in a way that spoils every later call in this process: it must be restarted."""
+
+
+def answer_or_raise(answer: Answer | SynthesisError) -> Answer:
+    """One ear's answer of a backend; raises the error that stands in its place."""
+    if isinstance(answer, SynthesisError):
+        raise answer
+    return answer

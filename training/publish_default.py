@@ -1,7 +1,6 @@
 """Train a model on every listener of a data set, and publish it with the scores of its split models.
 
     python -m training.publish_default --data DIR --noise DIR --run OUT [--store DIR --name NAME] [--seed N]
-    python -m training.publish_default --data DIR --prior
 
 OUT is a finished run of `run_splits` with `prime-log`; PANDAR's makes the bundled model. A model of all listeners
 has no held-out listener of its own, so its manifest carries what the split models, trained in the same way, reached
@@ -14,20 +13,15 @@ import argparse
 import json
 import sys
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 
 import pandas as pd
 
-from model_store.checkpoint import Checkpoint
 from model_store.errors import ModelStoreError
-from model_store.golden import GoldenCase
 from model_store.manifest import Scores
 from model_store.store import BUNDLED_ROOT, ModelStore
 from synthesis.backends.reference import build_synthesizer
-from synthesis.path_prior import learn_path_prior
 from training.checkpoints import make_checkpoint, mean_figures
-from training.datasets.pandar import read_pandar
 from training.datasets.path_pairs import DatasetError
 from training.evaluation import evaluate
 from training.methods import BOTH_PROFILES, GENERATORS, GROUPS, UNTRAINED, GeneratorDesign
@@ -44,7 +38,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Publish; returns the exit status. A mistake in the request is one line on standard error and status 2."""
     try:
         request = parse(arguments)
-        publish_with_prior(request) if request.prior else publish(request)
+        publish(request)
     except (DatasetError, ModelStoreError, RunError, OSError) as error:
         print(f"publish_default: {error}", file=sys.stderr)
         return 2
@@ -67,23 +61,6 @@ def publish(request: argparse.Namespace) -> None:
     )
     checkpoint.manifest = checkpoint.manifest.model_copy(update={"scores": scores})
     published = ModelStore(request.store, include_bundled=False).publish(request.name, checkpoint)
-    print(f"published {published} in {request.store}")
-
-
-def publish_with_prior(request: argparse.Namespace) -> None:
-    """Learn the prior of every listener and publish the newest version with it."""
-    store, dataset = ModelStore(request.store, include_bundled=False), read_pandar(request.data)
-    checkpoint = store.load(NAME)
-    if dataset.fingerprint != checkpoint.manifest.data_fingerprint:
-        raise RunError(f"{request.data}: are not the data that {NAME} was trained on; name those")
-    prior = learn_path_prior(
-        [pair.primary for pair in dataset.pairs],
-        [pair.secondary for pair in dataset.pairs],
-        [pair.listener for pair in dataset.pairs],
-    )
-    parameters, question = replace(checkpoint.parameters, path_prior=prior), checkpoint.golden
-    golden = GoldenCase.make(parameters, question.primary, question.secondary, question.coherence)
-    published = store.publish(NAME, Checkpoint(checkpoint.manifest, parameters, golden))
     print(f"published {published} in {request.store}")
 
 
@@ -137,16 +114,12 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     """The command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, required=True)
-    parser.add_argument("--prior", action="store_true", help="only add the path prior to the newest version")
-    parser.add_argument("--noise", type=Path)
-    parser.add_argument("--run", type=Path, help="a finished run of run_splits")
+    parser.add_argument("--noise", type=Path, required=True)
+    parser.add_argument("--run", type=Path, required=True, help="a finished run of run_splits")
     parser.add_argument("--store", type=Path, default=BUNDLED_ROOT)
     parser.add_argument("--name", default=NAME, help="of the model in the store")
     parser.add_argument("--seed", type=int, default=0)
-    request = parser.parse_args(arguments)
-    if not request.prior and (request.noise is None or request.run is None):
-        parser.error("give --noise and --run, or --prior")
-    return request
+    return parser.parse_args(arguments)
 
 
 if __name__ == "__main__":

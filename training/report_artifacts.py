@@ -18,7 +18,7 @@ from torch import Tensor
 from synthesis.backends import Backend, DesignInput, DesignOptions, create_backend
 from synthesis.backends.methods import STARTS
 from synthesis.backends.reference import build_synthesizer, model_parameters
-from synthesis.errors import SynthesisError
+from synthesis.errors import answer_or_raise
 from synthesis.generator import Generator
 from synthesis.generator_config import GeneratorConfig
 from synthesis.octave_bands import WIDE_BANDS
@@ -123,9 +123,7 @@ def _backend_ms(
         given = DesignInput(ear.primary[0].cpu().numpy(), ear.secondary[0].cpu().numpy())
         calls = []
         for _ in range(N_CALLS):
-            (design,) = backend.design([given], options)
-            if isinstance(design, SynthesisError):
-                raise design
+            design = answer_or_raise(backend.design([given], options)[0])
             calls.append(sum(design.times_ms.get(stage, 0.0) for stage in stages))
         times.append(statistics.median(calls))
     return statistics.mean(times)

@@ -17,12 +17,13 @@ from service.api.negotiation import JSON, body_type, receive_body, wait_for_disc
 from service.api.query_options import read_options
 from service.calibration.calibrator import Calibrator
 from service.engine.engine import Engine
-from service.engine.types import EvaluationAnswer, answer_or_raise
+from service.engine.types import EvaluationAnswer
 from service.observability.metrics import Metrics
 from service.observability.tracing import Tracing
 from service.settings import Settings
 from synthesis.backends.base import DesignInput, Float32
 from synthesis.conventions import STAGES
+from synthesis.errors import answer_or_raise
 
 CORE_STAGES = ("path_ratio", "generate", "reconstruct", "refine")
 

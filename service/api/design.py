@@ -37,10 +37,10 @@ from service.api.request_types import (
 from service.api.resampling import PathsOfCondition, joint_input, n_points
 from service.api.validation import Path
 from service.api.warnings import collect_warnings
-from service.engine.types import DesignAnswer, answer_or_raise
+from service.engine.types import DesignAnswer
 from service.errors import Problem, to_problem
 from synthesis.backends.base import DesignInput, DesignOptions, Float32
-from synthesis.errors import SynthesisError
+from synthesis.errors import SynthesisError, answer_or_raise
 from synthesis.profiles import profile_for_resolution
 
 if TYPE_CHECKING:

@@ -15,8 +15,8 @@ from service.api.negotiation import JSON, negotiate_answer
 from service.api.request_types import read_object
 from service.api.resampling import PathsOfCondition, joint_input
 from service.calibration.verify_body import VerifyBody
-from service.engine.types import answer_or_raise
 from synthesis.backends.base import DesignInput, DesignOptions, Float32
+from synthesis.errors import answer_or_raise
 from synthesis.verification import Deviation, Verification, changed_secondary, diagnose, shifted_taps, verify
 
 BEYOND_A_TRIM = {"not_running", "leak", "refit"}

@@ -1,4 +1,4 @@
-"""How long designs take: estimates that are learned from every design and never from a setting."""
+"""Estimates of how long designs take, learned from every design."""
 
 from __future__ import annotations
 
@@ -8,10 +8,11 @@ from collections.abc import Hashable
 from synthesis.backends.base import DesignOptions
 
 N_REMEMBERED = 15
-"""Times behind one estimate."""
+"""Number of times that an estimate is made from."""
 
 QUANTILE = 0.8
-"""Share of them that an estimate covers: deadlines are to be kept, and a rare stall changes nothing."""
+"""Quantile of the times that is the estimate: above the median, to keep deadlines; below the maximum, to ignore
+rare stalls."""
 
 
 class RecentTimes:
@@ -23,7 +24,7 @@ class RecentTimes:
         """0 while nothing is known."""
 
     def observe(self, spent_s: float) -> None:
-        """Remember one more."""
+        """Add a time."""
         self._times.append(spent_s)
         self._estimate()
 
@@ -43,7 +44,7 @@ class LatencyEstimator:
 
     The time has two parts: the filter that the updates start from, and its prediction, per method; and one
     Gauss-Newton update, per profile; both by the number of conditions. So a few observations serve every number of
-    updates. What has not run yet is taken to cost nothing, so that it is let in once and then known. Not locked.
+    updates. An unknown time counts as 0, so the first request of its kind is admitted and measured. Not locked.
     """
 
     def __init__(self) -> None:
@@ -75,7 +76,7 @@ class LatencyEstimator:
         return max(int(spare_s / update_s), 0) if update_s else 0
 
     def forget_slowest(self, options: DesignOptions | None) -> None:
-        """Trust the estimate of a start a little less."""
+        """Forget the slowest start of these options."""
         self._start[_start(options)].forget_slowest()
 
 

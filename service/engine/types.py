@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Literal, TypeVar
+from typing import Literal
 
 from model_store.store import ModelVersion
 from synthesis.backends.base import Design, Prediction
-from synthesis.errors import SynthesisError
 from synthesis.plausibility import Finding
 
 Disconnected = Callable[[], Awaitable[object]]
@@ -46,16 +45,6 @@ class EvaluationAnswer:
     prediction: Prediction
     times_ms: dict[str, float]
     implausible: tuple[Finding, ...] = ()
-
-
-Answer = TypeVar("Answer")
-
-
-def answer_or_raise(answer: Answer | SynthesisError) -> Answer:
-    """One ear's answer; raises the error that stands in its place."""
-    if isinstance(answer, SynthesisError):
-        raise answer
-    return answer
 
 
 class Refused(Exception):

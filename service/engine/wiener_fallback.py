@@ -1,9 +1,9 @@
 """Replaces a poor filter of the generator by the Wiener filter.
 
 A filter is replaced if it is not finite, or if its predicted noise reduction is lower by more than a margin than
-that of `wmmse`, with as many updates or without any. No cheaper sign tells when that is so: over 24 probes and 30
-measured ears, by what the first update gains a third of the cases are missed where half of the ears are compared.
-A filter that was designed again under the request's ceiling is not compared: from any start that ends alike.
+that of `wmmse`, with as many updates or without any. There is no cheaper test: over 24 probes and 30 measured ears,
+the gain of the first update misses a third of the cases if it selects half of the ears for comparison. A filter
+that was designed again under the request's ceiling is not compared, since every start leads to the same one.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ class WienerFallback:
     margin_db: float = 0.5
 
     def is_doubtful(self, own: Design | SynthesisError) -> bool:
-        """Whether to design the Wiener filter too, and compare. Not where its prediction, which a backend may bring
-        along, is no better; nor for unusable paths: they have no filter at all."""
+        """Whether to design the Wiener filter too, and compare. Not if its prediction, if a backend gives one, is
+        no better; nor for unusable paths, which have no filter."""
         if isinstance(own, SynthesisError):
             return isinstance(own, NonFiniteFilter)
         own_db = own.prediction.mean_noise_reduction_db
@@ -64,7 +64,7 @@ def is_worth_updates(own: Design | SynthesisError, rival: Design | SynthesisErro
 
 
 def better(first: Design | SynthesisError, second: Design | SynthesisError | None) -> Design | SynthesisError:
-    """The one that is predicted to take more away; the first of two that are level, or of which neither is one."""
+    """The one with more predicted noise reduction; the first one if they are equal or both are errors."""
     if second is None or isinstance(second, SynthesisError):
         return first
     if isinstance(first, SynthesisError):

@@ -1,1 +1,1 @@
-"""What an operator sees: metrics, traces, the log's form."""
+"""Metrics, traces and the log's format."""

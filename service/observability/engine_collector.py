@@ -1,4 +1,4 @@
-"""What the engine says of itself when it is scraped: its queue, its models, the memory that they take."""
+"""Metrics of the engine's state, read at each scrape: queue, models, memory."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from service.engine.engine import Engine
 
 
 class EngineCollector(Collector):
-    """Reads the engine's state at each scrape, so that nothing has to be kept up to date between."""
+    """Reads the engine's state at each scrape."""
 
     def __init__(self, engine: Engine) -> None:
         """engine: asked at each scrape."""
@@ -59,7 +59,7 @@ class EngineCollector(Collector):
         for state, n_bytes in _device_memory(engine.device).items():
             device.add_metric([state], n_bytes)
         yield device
-        # There is no process apart any more; the names stay for one version, for what asks for them.
+        # Kept for one version: designs no longer run in a process of their own.
         yield GaugeMetricFamily("prime_design_process_memory_bytes", "Deprecated: always 0.", 0)
         yield CounterMetricFamily("prime_design_process_deaths", "Deprecated: always 0.", 0)
 

@@ -1,4 +1,4 @@
-"""What Prometheus sees. Each application has a registry of its own, so that several can live in one process."""
+"""The metrics for Prometheus. Each application has its own registry, so that several can run in one process."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Metrics:
     """The service's metrics, with the prefix `prime_`, and the process's, with `process_`."""
 
     def __init__(self, engine: Engine, commit: str = "") -> None:
-        """engine: asked at each scrape for its state, and asked to tell of its batches. commit: of this build."""
+        """engine: read at each scrape; reports the size of its batches. commit: of this build."""
         self.registry = CollectorRegistry()
         self._models = engine.models
         ProcessCollector(registry=self.registry)
@@ -54,7 +54,7 @@ class Metrics:
             ["endpoint", "method", "status", "code"],
             registry=self.registry,
         )
-        # Without labels, and so there from the start: the first one is a rise.
+        # Without labels, so it starts at 0 and the first defect is an increase.
         self._defects = Counter(
             "prime_defects_total",
             "Failures inside the service, answered 500; their causes are in its log.",
@@ -80,7 +80,7 @@ class Metrics:
             ["reason"],
             registry=self.registry,
         )
-        for reason in REASONS:  # from 0, so that the first one is a rise
+        for reason in REASONS:  # start at 0, so that the first one is an increase
             self._replaced.labels(reason)
         # Two sums over the same designs: their difference is the drift, over any time and any set of replicas.
         self._judged = Summary(
@@ -124,7 +124,7 @@ class Metrics:
             return
         scored_db = self._models.scored_noise_reduction_db(answer.model, n_applied)
         if scored_db is not None:
-            # A sum that is rated must not fall, and noise that a filter makes louder is drift enough as 0 dB.
+            # Prometheus's rate() needs sums that never fall, so negative figures count as 0 dB.
             self._judged.labels(answer.model.name, "predicted").observe(max(predicted_db, 0.0))
             self._judged.labels(answer.model.name, "scored").observe(max(scored_db, 0.0))
 
@@ -151,7 +151,7 @@ class Metrics:
 
 
 def _installed(package: str) -> str:
-    """Its version; empty where it is not installed, which says nothing of whether it is used."""
+    """The version of a package; empty if it is not installed."""
     try:
         return version(package)
     except PackageNotFoundError:

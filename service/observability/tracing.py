@@ -1,7 +1,6 @@
-"""Traces by OpenTelemetry, where the operator asks for them: their ids in the log, their spans at a collector.
+"""OpenTelemetry traces, if a setting enables them: their ids in the log, their spans at a collector.
 
-Nothing of this is in the way of a request unless a setting asks for it. A trace goes on that a client began
-(`traceparent`, W3C Trace Context); others begin here.
+A request continues its client's trace (`traceparent`, W3C Trace Context) or begins a new one.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from fastapi import FastAPI
 from synthesis.conventions import STAGES
 
 UNTRACED = "/health/,/metrics"
-"""What is asked every few seconds and tells nothing that the metrics do not."""
+"""Requested every few seconds; their traces would tell no more than the metrics."""
 
 
 class JsonFormatter(logging.Formatter):
@@ -39,8 +38,8 @@ class JsonFormatter(logging.Formatter):
 
 
 def trace_id() -> str:
-    """Of the request that is being answered: 32 hexadecimal digits; empty outside one, and where none is traced."""
-    trace = sys.modules.get("opentelemetry.trace")  # which `Tracing` loads
+    """Of the current request: 32 hexadecimal digits; empty outside a request and without tracing."""
+    trace = sys.modules.get("opentelemetry.trace")  # imported by `Tracing`
     if trace is None:
         return ""
     context = trace.get_current_span().get_span_context()
@@ -51,8 +50,8 @@ class Tracing:
     """Traces the requests of one application."""
 
     def __init__(self, app: FastAPI, endpoint: str | None = None) -> None:
-        """endpoint: of an OpenTelemetry collector (OTLP over HTTP), which gets the spans in batches; None: traces
-        have ids for the log alone. Raises ValueError where OpenTelemetry is not installed."""
+        """endpoint: of an OpenTelemetry collector (OTLP over HTTP), which receives the spans in batches; None:
+        trace ids appear in the log only. Raises ValueError if OpenTelemetry is not installed."""
         try:
             from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
             from opentelemetry.instrumentation.fastapi import FastAPIInstrumentor
@@ -70,8 +69,7 @@ class Tracing:
         )
 
     def add_stage_spans(self, times_ms: Mapping[str, float | None]) -> None:
-        """A span below the request's for each stage that was timed; they follow each other, and the last one ends
-        now."""
+        """Add a child span for each timed stage; they follow each other, and the last one ends now."""
         spent_ns = {stage: int(1e6 * spent) for stage in STAGES if (spent := times_ms.get(stage)) is not None}
         at_ns = time_ns() - sum(spent_ns.values())
         for stage, duration_ns in spent_ns.items():
@@ -80,5 +78,5 @@ class Tracing:
             span.end(at_ns)
 
     def close(self) -> None:
-        """Send what is left; waits for the collector."""
+        """Send the remaining spans; waits for the collector."""
         self._provider.shutdown()

@@ -37,7 +37,7 @@ from synthesis.backends import create_backend
 from synthesis.backends.base import Backend, DesignInput, DesignOptions, ModelParameters
 from synthesis.calibration import Calibration, calibrate
 from synthesis.calibration_verdict import judge
-from synthesis.errors import SynthesisError
+from synthesis.errors import SynthesisError, answer_or_raise
 from synthesis.octave_bands import NR_BANDS
 from synthesis.path_prior import PathPrior, learn_path_prior
 from synthesis.plausibility import SupportPrior, find_implausible
@@ -141,13 +141,9 @@ def noise_reduction_db(backend: Backend, calibration: Calibration, pair: PathPai
     """Of the filter for a calibration, on the true paths."""
     primary, secondary = (each.astype(np.float32) for each in paths_of(calibration))
     estimated = DesignInput(primary, secondary, calibration.estimate.coherence.astype(np.float32))
-    (design,) = backend.design([estimated], DesignOptions("prime", 1))
-    if isinstance(design, SynthesisError):
-        raise design
+    design = answer_or_raise(backend.design([estimated], DesignOptions("prime", 1))[0])
     truth = DesignInput(pair.primary.astype(np.float32), pair.secondary.astype(np.float32))
-    (score,) = backend.evaluate([truth], [design.taps])
-    if isinstance(score, SynthesisError):
-        raise score
+    score = answer_or_raise(backend.evaluate([truth], [design.taps])[0])
     return float(np.mean(score.noise_reduction_db[: len(NR_BANDS)]))
 
 

@@ -11,7 +11,6 @@ import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TypeVar
 
 import numpy as np
 import pandas as pd
@@ -20,8 +19,7 @@ from numpy.typing import NDArray
 from model_store.store import BUNDLED_ROOT, ModelStore
 from synthesis.backends import create_backend
 from synthesis.backends.base import Condition, Design, DesignInput, DesignOptions, Float32
-from synthesis.errors import SynthesisError
-from synthesis.prediction import Prediction
+from synthesis.errors import answer_or_raise
 from training.datasets.noise import NoiseSet, read_noise
 from training.datasets.pandar import read_directions, read_handling
 from training.datasets.path_pairs import DatasetError, PathPair
@@ -39,7 +37,6 @@ SNR_DB = 40.0
 SMOOTHING_OCTAVES = 1 / 6
 PRESSED, CLOSED = "101", "102"
 Row = dict[str, object]
-Answer = TypeVar("Answer", Design, Prediction)
 Directions = list[PathPair]
 """Of one ear, all around the head at equal steps."""
 
@@ -62,19 +59,13 @@ class Designer:
             first.primary, first.secondary, first.coherence, weight=first.weight, others=tuple(others)
         )
         (found,) = self._backend.design([ear], replace(self._options, leave_one_out=leave_one_out))
-        return _sound(found)
+        return answer_or_raise(found)
 
     def score(self, taps: Float32, pairs: Sequence[PathPair]) -> NDArray[np.float64]:
         """Mean noise reduction on each pair's true paths, dB."""
         ears = [DesignInput(each.primary, each.secondary) for each in map(condition, pairs)]
         found = self._backend.evaluate(ears, [taps] * len(ears))
-        return np.array([_sound(each).mean_noise_reduction_db for each in found])
-
-
-def _sound(found: Answer | SynthesisError) -> Answer:
-    if isinstance(found, SynthesisError):
-        raise found
-    return found
+        return np.array([answer_or_raise(each).mean_noise_reduction_db for each in found])
 
 
 def condition(pair: PathPair, weight: float = 1.0) -> Condition:

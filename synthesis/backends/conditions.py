@@ -25,7 +25,7 @@ from synthesis.backends.base import (
     Prediction,
     RefinementRecord,
 )
-from synthesis.errors import InvalidOption, SynthesisError
+from synthesis.errors import InvalidOption, SynthesisError, answer_or_raise
 from synthesis.feedback import closed_loop_secondary, judge_loop, loop_gain, with_margins, worst_loop
 from synthesis.latency import with_latency
 from synthesis.path_prior import PathPrior
@@ -105,7 +105,7 @@ class ConditionsBackend:
             taps, record, times_ms = self._filter(ear, replace(options, with_wmmse=False))
             began = perf_counter()
             taps, loop = self._in_a_loop(ear, taps)
-            prediction = _found(_joined_prediction(ear, taps, self._predict))
+            prediction = answer_or_raise(_joined_prediction(ear, taps, self._predict))
             if options.leave_one_out and ear.others:
                 prediction = self._with_those_left_out(ear, options, prediction)
         except SynthesisError as error:
@@ -116,9 +116,7 @@ class ConditionsBackend:
     def _filter(self, ear: DesignInput, options: DesignOptions) -> Filter:
         if ear.others:
             return self._joint_filter(ear, options)
-        (design,) = self._design([_plain(ear, ear)], options)
-        if isinstance(design, SynthesisError):
-            raise design
+        design = answer_or_raise(self._design([_plain(ear, ear)], options)[0])
         return design.taps, design.refinement, dict(design.times_ms)
 
     def _in_a_loop(self, ear: DesignInput, taps: Float32) -> tuple[Float32, Loop | None]:
@@ -130,7 +128,9 @@ class ConditionsBackend:
         loss_db = 0.0
         if kept is not taps:
             without = replace(ear, feedback=None, others=tuple(replace(each, feedback=None) for each in ear.others))
-            before, after = (_found(_joined_prediction(without, each, self._predict)) for each in (taps, kept))
+            before, after = (
+                answer_or_raise(_joined_prediction(without, each, self._predict)) for each in (taps, kept)
+            )
             loss_db = before.mean_noise_reduction_db - after.mean_noise_reduction_db
         return kept, worst_loop([judge_loop(loop_gain(kept, each)) for each in feedbacks], loss_db)
 
@@ -142,7 +142,7 @@ class ConditionsBackend:
             rest = replace(_plain(ear, first), others=tuple(others), feedback=first.feedback)
             taps, _ = self._in_a_loop(rest, self._filter(rest, options)[0])
             left_out = _joined_prediction(_alone(ear, condition), taps, self._predict)
-            found.append(replace(own, left_out=_found(left_out)))
+            found.append(replace(own, left_out=answer_or_raise(left_out)))
         return replace(whole, conditions=tuple(found))
 
     def _predict_all(
@@ -252,9 +252,3 @@ def _averaged(found: Sequence[Any], weights: np.ndarray[Any, np.dtype[np.float64
     if len({one.basis for one in found}) > 1:  # the weaker basis
         made["basis"] = "model"
     return replace(found[0], **made)
-
-
-def _found(answer: Answer | SynthesisError) -> Answer:
-    if isinstance(answer, SynthesisError):
-        raise answer
-    return answer

@@ -259,23 +259,6 @@ def test_keys_are_rotated_while_the_service_runs(program: Program, keys_file: Pa
     wait_for(lambda: ask("first") == 200)
 
 
-def test_a_file_of_keys_that_is_not_there_ends_the_program(store_folder: Path, tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "service", "--store", str(store_folder), "--port", "0", "--device", "cpu"]
-    command += ["--api-keys-file", str(tmp_path / "nowhere")]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=240)
-    assert done.returncode == 2
-    assert "cannot be read" in done.stderr
-    assert "Traceback" not in done.stderr
-
-
-def test_a_quota_that_holds_for_nobody_ends_the_program(store_folder: Path) -> None:
-    command = [sys.executable, "-m", "service", "--store", str(store_folder), "--port", "0", "--device", "cpu"]
-    done = subprocess.run([*command, "--quota-per-s", "5"], capture_output=True, text=True, timeout=240)
-    assert done.returncode == 2
-    assert "quota-per-s: there are no API keys" in done.stderr
-    assert "Traceback" not in done.stderr
-
-
 def test_a_unix_socket_in_use_is_left_to_its_service(store_folder: Path, tmp_path: Path) -> None:
     path = tmp_path / "socket"
     command = [sys.executable, "-m", "service", "--store", str(store_folder), "--model", "ears", "--device", "cpu"]

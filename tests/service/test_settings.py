@@ -89,6 +89,9 @@ def test_former_names_are_taken_for_one_version(
         (["--colour", "blue"], {}, "unrecognized arguments: --colour"),
         ([], {"PRIME_API_KEYS": "secret"}, "api_keys"),
         (["--api-keys", "secret"], {}, "api-keys-0: the given text is refused"),
+        (["--api-keys-file", "/nowhere/keys"], {}, "/nowhere/keys cannot be read"),
+        (["--quota-per-s", "5"], {}, "quota-per-s: there are no API keys"),
+        (["--device", "cuda"], {"CUDA_VISIBLE_DEVICES": ""}, "no CUDA device"),
     ],
 )
 def test_a_wrong_setting_ends_the_program_with_a_line(
@@ -99,7 +102,7 @@ def test_a_wrong_setting_ends_the_program_with_a_line(
         capture_output=True,
         text=True,
         env=os.environ | environment,
-        timeout=60,
+        timeout=240,
     )
     assert done.returncode == 2
     assert said in done.stderr

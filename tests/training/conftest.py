@@ -13,6 +13,8 @@ from pathlib import Path
 import pytest
 
 from training import run_data
+from training.datasets.noise import simulated_noise
+from training.datasets.simulated import simulate_listeners
 from training.measurements import Measurements
 from training.report import compose
 
@@ -28,6 +30,12 @@ QUICK = (
 def command(folder: Path, *options: str) -> list[str]:
     """Arguments of a quick run in a folder."""
     return [*QUICK, "--store", str(folder / "store"), "--out", str(folder / "out"), *options]
+
+
+@pytest.fixture(scope="session")
+def measurements() -> Measurements:
+    """Three simulated listeners, calibrated with simulated noises."""
+    return Measurements.calibrate(simulate_listeners(3, 0), simulated_noise(0), window=8192, conditions="original")
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,7 @@ from training.baselines.analytic import RatioBase
 from training.baselines.conditioning_controls import PathIndependentCorrection, ShuffledPhase
 from training.baselines.network_training import PathInputs
 from training.baselines.output_controls import OutputControl, OutputControlNetwork
+from training.baselines.wmmse import support_estimates
 from training.config import load_config
 from training.datasets.noise import reference_psd, simulated_noise
 from training.datasets.simulated import simulate_listeners
@@ -50,7 +51,7 @@ def cases():
 
 @pytest.fixture(scope="module")
 def paths(cases):
-    return AcousticPaths.from_impulse_responses(cases.primary_estimates[0], cases.secondary_estimates[0])
+    return support_estimates(cases)
 
 
 def only(cases, index):

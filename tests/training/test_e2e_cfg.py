@@ -8,6 +8,7 @@ from studies.sharing.__main__ import SIZES
 from synthesis.paths import AcousticPaths
 from training.baselines.e2e_cfg import STANDARD_SIZE, E2eCfg, E2eCfgNetwork
 from training.baselines.network_training import PathInputs
+from training.baselines.wmmse import support_estimates
 from training.config import load_config
 from training.datasets.noise import reference_psd, simulated_noise
 from training.datasets.simulated import simulate_listeners
@@ -44,10 +45,6 @@ def training_set(n_cases):
     return TrainingSet(primary[None], secondary[None, :, :2048], TruePaths(primary, secondary), mixtures)
 
 
-def estimated_paths(cases):
-    return AcousticPaths.from_impulse_responses(cases.primary_estimates[0], cases.secondary_estimates[0])
-
-
 def weights(method):
     return {name: value.clone() for name, value in method.network.state_dict().items()}
 
@@ -67,12 +64,12 @@ def test_it_learns_one_path(objective, psd, size):
     config = load_config("prime", n_updates=60)
     method = E2eCfg.fit(cases, objective, config, seed=0, n_fft=N_FFT, size=size)
     assert method.name == "e2e_cfg"
-    assert noise_reduction_db(cases, method.design(estimated_paths(cases)).taps, psd) > 6
+    assert noise_reduction_db(cases, method.design(support_estimates(cases)).taps, psd) > 6
 
 
 def test_an_untrained_network_is_silent():
     cases = training_set(2)
-    taps, penalised = E2eCfgNetwork(N_FFT)(estimated_paths(cases))
+    taps, penalised = E2eCfgNetwork(N_FFT)(support_estimates(cases))
     assert taps.shape == (2, 2048)
     assert torch.equal(taps, torch.zeros(2, 2048))
     assert torch.equal(penalised, torch.zeros(2, 1))
@@ -85,16 +82,16 @@ def test_only_a_head_that_reads_tokens_one_by_one_knows_their_places():
         network = E2eCfgNetwork(N_FFT, size)
         torch.nn.init.normal_(network.head[-1].weight)
         network.encoder = torch.nn.Identity()
-        taps = network(estimated_paths(training_set(1))).taps
+        taps = network(support_estimates(training_set(1))).taps
         with torch.no_grad():
             network.position.copy_(network.position.flip(0))
-        reordered = network(estimated_paths(training_set(1))).taps
+        reordered = network(support_estimates(training_set(1))).taps
         assert torch.allclose(reordered, taps, rtol=0, atol=1e-5 * taps.abs().max().item()) == blind
 
 
 def test_the_statistics_keep_what_standardising_removes():
     """A primary path 6 dB louder: the same channels, ln 2 more in the means of log|P| and log A_base."""
-    paths = estimated_paths(training_set(1))
+    paths = support_estimates(training_set(1))
     louder = AcousticPaths(2 * paths.primary, paths.secondary)
     inputs, other = PathInputs.read(paths, N_FFT), PathInputs.read(louder, N_FFT)
     torch.testing.assert_close(other.features, inputs.features, rtol=0, atol=1e-4)
@@ -106,7 +103,7 @@ def test_the_design_depends_on_its_own_path_alone(objective):
     """A batch gives each ear what it gets alone, in the paths' own precision."""
     cases, config = training_set(3), load_config("prime", n_updates=5)
     method = E2eCfg.fit(cases, objective, config, seed=0, n_fft=N_FFT, learning_rate=1e-2)
-    paths = estimated_paths(cases)
+    paths = support_estimates(cases)
     together = method.design(paths).taps
     scale = together.abs().max().item()
     assert (together[0] - together[1]).abs().max() > 1e-2 * scale

@@ -10,17 +10,9 @@ from training.baselines import Fomaml, fomaml
 from training.baselines.fomaml import INNER_STEP
 from training.baselines.iterative_fir import PAPER_OBJECTIVE, TapLoss, descend
 from training.config import load_config
-from training.datasets.noise import simulated_noise
-from training.datasets.simulated import simulate_listeners
-from training.measurements import Measurements
 from training.objective import TruePaths
 
 CPU = torch.device("cpu")
-
-
-@pytest.fixture(scope="module")
-def measurements():
-    return Measurements.calibrate(simulate_listeners(3, 0), simulated_noise(0), window=8192, conditions="original")
 
 
 @pytest.fixture(scope="module")

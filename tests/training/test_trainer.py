@@ -9,21 +9,13 @@ import torch
 from synthesis.generator_config import GeneratorConfig
 from training import trainer as trainer_module
 from training.config import load_config
-from training.datasets.noise import simulated_noise
-from training.datasets.simulated import simulate_listeners
 from training.datasets.splits import make_splits
-from training.measurements import Measurements
 from training.objective import FrequencyDomainObjective, TimeDomainObjective, TruePaths
 from training.trainer import GroupTrainer, learning_rate
 from training.training_set import TrainingSet
 
 CPU = torch.device("cpu")
 SMALL = GeneratorConfig.prime_log(n_channels=8, dilations=(1, 2), n_points=32)
-
-
-@pytest.fixture(scope="module")
-def measurements():
-    return Measurements.calibrate(simulate_listeners(3, 0), simulated_noise(0), window=8192, conditions="original")
 
 
 @pytest.fixture(scope="module")
@@ -49,25 +41,26 @@ def weights(generator):
     return {name: value.clone() for name, value in generator.state_dict().items()}
 
 
+def train_until(update, trainer, monkeypatch):
+    """Train as a process that is killed after so many updates."""
+    step = trainer.train_step
+
+    def dying_step():
+        if trainer.update == update:
+            raise KeyboardInterrupt
+        return step()
+
+    monkeypatch.setattr(trainer, "train_step", dying_step)
+    with pytest.raises(KeyboardInterrupt):
+        trainer.train()
+
+
 def test_a_resumed_training_equals_an_unbroken_one(measurements, split, tmp_path, monkeypatch):
     """Killed after update 17, the next process starts from update 10's state and ends bit for bit the same."""
     monkeypatch.setattr(trainer_module, "STATE_EVERY_UPDATES", 10)
     unbroken = weights(*trainer_for(measurements, split).train())
 
-    class Killed(Exception):
-        pass
-
-    broken = trainer_for(measurements, split, tmp_path / "state.pt")
-    step = broken.train_step
-
-    def dying_step():
-        if broken.update == 17:
-            raise Killed
-        return step()
-
-    monkeypatch.setattr(broken, "train_step", dying_step)
-    with pytest.raises(Killed):
-        broken.train()
+    train_until(17, trainer_for(measurements, split, tmp_path / "state.pt"), monkeypatch)
     resumed = trainer_for(measurements, split, tmp_path / "state.pt")
     assert resumed.update == 10
     finished = weights(*resumed.train())
@@ -197,20 +190,7 @@ def test_a_group_resumed_after_a_kill_equals_an_unbroken_one(measurements, tmp_p
 
     unbroken = trainer().train()
 
-    class Killed(Exception):
-        pass
-
-    broken = trainer(state_file=tmp_path / "state.pt")
-    step = broken.train_step
-
-    def dying_step():
-        if broken.update == 5:
-            raise Killed
-        return step()
-
-    monkeypatch.setattr(broken, "train_step", dying_step)
-    with pytest.raises(Killed):
-        broken.train()
+    train_until(5, trainer(state_file=tmp_path / "state.pt"), monkeypatch)
     with pytest.raises(ValueError, match=r"state of seeds \[0, 1, 2\], not of \[0, 1, 7\]"):
         trainer(seeds=(0, 1, 7), state_file=tmp_path / "state.pt")
     resumed = trainer(state_file=tmp_path / "state.pt")

@@ -11,17 +11,11 @@ from synthesis.paths import AcousticPaths
 from synthesis.wiener import design_wmmse, toeplitz_system, wmmse_weights
 from training.baselines import SupportSharedWmmse, Wmmse, WmmseFast, WmmsePcg
 from training.config import load_config
-from training.datasets.noise import read_noise, simulated_noise
+from training.datasets.noise import read_noise
 from training.datasets.pandar import read_pandar
-from training.datasets.simulated import simulate_listeners
 from training.measurements import Measurements
 
 CPU = torch.device("cpu")
-
-
-@pytest.fixture(scope="module")
-def simulated():
-    return Measurements.calibrate(simulate_listeners(3, 0), simulated_noise(0), window=8192, conditions="original")
 
 
 @pytest.fixture(scope="module")
@@ -73,9 +67,9 @@ def test_conjugate_gradients_reach_the_direct_solution_where_the_system_is_well_
     torch.testing.assert_close(quadratic(paths, flat, found), least, rtol=1e-5, atol=0)
 
 
-def test_each_budget_comes_closer_to_the_direct_solution(simulated):
+def test_each_budget_comes_closer_to_the_direct_solution(measurements):
     few = [0, 3]
-    paths, psd = simulated.paths(few, torch.float64), simulated.reference_psd
+    paths, psd = measurements.paths(few, torch.float64), measurements.reference_psd
     least = quadratic(paths, psd, design_wmmse(paths, psd))
     gaps = [
         (quadratic(paths, psd, WmmsePcg(psd, n).design(paths).taps) / least - 1).abs() for n in (32, 128, 512, 2048)
@@ -104,26 +98,26 @@ def test_the_fast_solvers_cancel_as_much_as_the_direct_one_on_measured_ears(meas
     assert (found - direct).abs().mean() < tolerance_db / 3
 
 
-def test_the_shared_filter_of_a_single_case_is_that_cases_own(simulated):
-    listener = (simulated.pairs[0].listener,)
-    training_set = simulated.training_set(listener, load_config("prime-log", n_calibrations=1), CPU)
+def test_the_shared_filter_of_a_single_case_is_that_cases_own(measurements):
+    listener = (measurements.pairs[0].listener,)
+    training_set = measurements.training_set(listener, load_config("prime-log", n_calibrations=1), CPU)
     alone = type(training_set)(
         training_set.primary_estimates[:, :1], training_set.secondary_estimates[:, :1], training_set.true, ()
     )
-    psd = simulated.reference_psd.float()
-    others = simulated.paths([1, 2, 3])
+    psd = measurements.reference_psd.float()
+    others = measurements.paths([1, 2, 3])
     shared = SupportSharedWmmse.fit(alone, psd).design(others).taps
-    own = Wmmse(psd).design(simulated.paths([simulated.indices(listener)[0]])).taps
+    own = Wmmse(psd).design(measurements.paths([measurements.indices(listener)[0]])).taps
     # The same estimates in float32, transformed there by their true length and here by the grid's.
     torch.testing.assert_close(shared, own.expand(3, -1), rtol=1e-3, atol=1e-4 * float(own.abs().max()))
 
 
-def test_the_shared_filter_knows_only_the_supports_own_calibration(simulated):
-    support = tuple(sorted({pair.listener for pair in simulated.pairs}))[:2]
-    psd = simulated.reference_psd.float()
+def test_the_shared_filter_knows_only_the_supports_own_calibration(measurements):
+    support = tuple(sorted({pair.listener for pair in measurements.pairs}))[:2]
+    psd = measurements.reference_psd.float()
     one, two = (
         SupportSharedWmmse.fit(
-            simulated.training_set(support, load_config("prime-log", n_calibrations=n), CPU), psd
+            measurements.training_set(support, load_config("prime-log", n_calibrations=n), CPU), psd
         )
         for n in (1, 2)
     )

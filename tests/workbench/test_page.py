@@ -4,12 +4,7 @@ Needs the package playwright and a Chromium on PATH; skipped without them.
 """
 
 import json
-import os
 import shutil
-import socket
-import subprocess
-import sys
-import time
 import urllib.request
 from base64 import b64decode
 from collections.abc import Iterator
@@ -20,6 +15,8 @@ import numpy as np
 import pytest
 import soundfile
 from scipy.signal import lfilter, welch
+
+from benchmarks.reliability.service_process import started_service
 
 sync_api = pytest.importorskip("playwright.sync_api", reason="the package playwright is not installed")
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
@@ -36,23 +33,8 @@ PATHS = ("primary", "secondary")
 @pytest.fixture(scope="module")
 def url() -> Iterator[str]:
     """A service of its own, with the bundled model."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    command = [sys.executable, "-m", "service", "--port", str(port), "--deadline-ms", "60000"]
-    with subprocess.Popen(command, env=os.environ | {"PYTHONPATH": os.getcwd()}) as service:
-        try:
-            deadline = time.monotonic() + 120
-            while True:
-                try:
-                    urllib.request.urlopen(f"http://127.0.0.1:{port}/health/ready")
-                    break
-                except OSError:
-                    assert time.monotonic() < deadline, "the service did not become ready"
-                    time.sleep(0.2)
-            yield f"http://127.0.0.1:{port}/"
-        finally:
-            service.terminate()
+    with started_service(None, "--deadline-ms", "60000") as service:
+        yield f"http://127.0.0.1:{service.port}/"
 
 
 @pytest.fixture(scope="module")
