@@ -211,14 +211,7 @@ def plot_starts(section: Section, file: Path) -> None:
     if not profiles:
         return
     means, deviations = mean_and_deviation(section.rows, ["noise_reduction_db"])
-    figure, grid = plt.subplots(
-        1,
-        len(profiles),
-        figsize=(max(9, 1.5 + 4.2 * len(profiles)), 5.6),
-        squeeze=False,
-        sharey=True,
-        layout="constrained",
-    )
+    figure, grid = _panels(len(profiles))
     handles: dict[str, Any] = {}
     for axes, profile in zip(grid[0], profiles, strict=True):
         methods = {design.method for design in section.designs if design.profile == profile}
@@ -239,6 +232,12 @@ def plot_starts(section: Section, file: Path) -> None:
     save(figure, file)
 
 
+def _panels(n: int) -> tuple[Figure, np.ndarray]:
+    """A row of panels that share their vertical axis."""
+    size = (max(9, 1.5 + 4.4 * n), 5.6)
+    return plt.subplots(1, n, figsize=size, squeeze=False, sharey=True, layout="constrained")
+
+
 def _shown_starts(methods: Iterable[str]) -> list[str]:
     """At most 8 methods, preferably those with their own style, in the tables' order."""
     ordered = [design.method for design in in_order(Design(method) for method in methods)]
@@ -253,14 +252,7 @@ def plot_core_time(section: Section, times: pd.DataFrame, file: Path) -> None:
     devices = sorted(known.device.unique())
     if not devices:
         return
-    figure, grid = plt.subplots(
-        1,
-        len(devices),
-        figsize=(max(9, 1.5 + 4.6 * len(devices)), 5.6),
-        squeeze=False,
-        sharey=True,
-        layout="constrained",
-    )
+    figure, grid = _panels(len(devices))
     handles: dict[str, Any] = {}
     for axes, device in zip(grid[0], devices, strict=True):
         own = known[known.device == device]
