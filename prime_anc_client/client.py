@@ -194,7 +194,7 @@ class Client:
         """The same with up to `k` Gauss-Newton updates, 0 to 8.
 
         profile: `fine` uses a finer frequency grid than `fast`; the service chooses it by itself for responses of
-        more than 8192 samples and spectra of more than 4097 bins.
+        more than 4096 samples and spectra of more than 2049 bins.
         """
         item = Item(primary, secondary, coherence, **options)
         return self._design("/refine", item, _present(k=k, profile=profile), deadline_ms)

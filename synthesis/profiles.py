@@ -81,8 +81,9 @@ PROFILES = {each.name: each for each in (PAPER, FAST, FINE)}
 def profile_for_resolution(name: str, n_samples: int) -> str:
     """`fine` instead of `fast` where the paths are finer than that profile's grid, any other profile as it is.
 
-    n_samples: of the longer response as it was given; of a spectrum, the points of its grid; of a calibrated path,
-    the window, however few samples of the response were kept.
+    n_samples: twice the longer response or, of a spectrum, the points of its grid: a residual's power between its
+    bins takes that many. On 8192 points the updates of measured responses of 8192 samples lose 1.5 dB. Of a path
+    that is known to come from windows, which smooth it, the window.
     """
     return FINE.name if name == FAST.name and n_samples > FAST.n_fft else name
 

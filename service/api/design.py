@@ -137,7 +137,7 @@ def make_request(
 ) -> DesignRequest:
     """The request for one filter that serves all conditions.
 
-    The profile is `fine` instead of `fast` if the paths are finer than the grid of `fast`.
+    The profile is `fine` instead of `fast` if the paths' power is finer than the grid of `fast`.
     """
     used = joint_input(
         conditions,
@@ -148,7 +148,7 @@ def make_request(
         min_phase_margin_deg=float(fields.min_phase_margin_deg),
     )
     sent = [path for each in conditions for path in (each.primary, each.secondary)]
-    profile = profile_for_resolution(asked.profile, max(map(n_points, sent)))
+    profile = profile_for_resolution(asked.profile, 2 * max(map(n_points, sent)))
     options = DesignOptions(fields.method, asked.k, profile, asked.leave_one_out, len(conditions))
     return DesignRequest(model, options, fields.sign, sent, used)
 

@@ -186,9 +186,9 @@ UPDATES = [
     parameter(
         "profile",
         {"type": "string", "enum": list(get_args(Profile)), "default": "fast"},
-        "`fast`: the default, with a ceiling on |W|. `fine`: the same on a grid with twice the points, for paths "
-        "not smoothed by a window of 8192 samples; it replaces `fast` for longer responses and for spectra of more "
-        "than 4097 bins. `paper`: as published.",
+        "`fast`: the default, with a ceiling on |W|. `fine`: the same on a grid with twice the points, which "
+        "replaces it for responses of more than 4096 samples and spectra of more than 2049 bins. `paper`: as "
+        "published.",
     ),
 ]
 

@@ -112,6 +112,11 @@ async def test_items_may_have_conditions(client: httpx.AsyncClient, two: list[De
     assert len(second["prediction"]["conditions"]) == 2
 
 
+def flat(n_bins: int) -> Json:
+    """The spectrum of an impulse."""
+    return {"real": [0.1] * n_bins, "imag": [0.0] * n_bins}
+
+
 GOOD = {"primary": {"impulse_response": [0.5, 0.25]}, "secondary": {"impulse_response": [0.0, 1.0]}}
 
 
@@ -136,6 +141,11 @@ GOOD = {"primary": {"impulse_response": [0.5, 0.25]}, "secondary": {"impulse_res
             "conditions.1.secondary",
         ),
         ({"conditions": [GOOD, GOOD | {"coherence": [0.5] * 400}]}, "unequal-grids", "conditions.1.coherence"),
+        (
+            {"conditions": [GOOD, {"primary": flat(2049), "secondary": flat(2049), "feedback": flat(4097)}]},
+            "unequal-grids",
+            "conditions.1.feedback",
+        ),
         ({"primary": GOOD["primary"]}, "unknown-field", "primary"),
         ({"sample_rate": 44_100}, "wrong-rate", "sample_rate"),
         ({"latency_samples": 1025}, "out-of-range", "latency_samples"),

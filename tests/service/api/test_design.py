@@ -87,17 +87,17 @@ async def test_the_profile_is_the_one_asked_for(
 
 @pytest.mark.parametrize(
     ("form", "size", "profile"),
-    [("samples", 8192, "fast"), ("samples", 8193, "fine"), ("points", 8192, "fast"), ("points", 16_384, "fine")],
+    [("samples", 4096, "fast"), ("samples", 4097, "fine"), ("points", 4096, "fast"), ("points", 8192, "fine")],
 )
 async def test_fast_updates_follow_the_paths_own_resolution(
     client: httpx.AsyncClient, default_model: Synthesizer, ear: DesignInput, form: str, size: int, profile: str
 ) -> None:
     """Zeros at the end count as samples: they say how far the response was looked at."""
-    reverberation = np.random.default_rng(3).standard_normal(8192) * np.exp(-np.arange(8192) / 2000)
-    primary = np.pad(ear.primary, (0, 8192 - len(ear.primary))) + 0.01 * reverberation
+    reverberation = np.random.default_rng(3).standard_normal(4096) * np.exp(-np.arange(4096) / 1000)
+    primary = np.pad(ear.primary, (0, 4096 - len(ear.primary))) + 0.01 * reverberation
     ear = replace(ear, primary=primary.astype(np.float32))
     expected = default_model.design(library_paths(ear), 2, profile=profile).taps
-    longer = replace(ear, primary=np.pad(ear.primary, (0, max(size - 8192, 0))))
+    longer = replace(ear, primary=np.pad(ear.primary, (0, max(size - 4096, 0))))
     bodies = [as_responses(longer)] if form == "samples" else [as_base64(ear, size), as_lists(ear, size)]
     for body in bodies:
         assert_same_filter((await ask(client, "/refine?k=2", body))["fir"], expected)
