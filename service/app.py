@@ -18,9 +18,10 @@ from model_store.mirror import Mirror, is_url
 from model_store.store import DEFAULT_ROOT, ModelStore
 from service.admission.admission import Admission, Gate
 from service.api.context import Service, service_of
+from service.api.dispatch import ServiceRoute, as_problem, is_heard, problem_response, unknown_address
 from service.api.json_workers import JsonWorkerPool
 from service.api.openapi import TITLE, describe
-from service.api.routes import ROUTES, ServiceRoute, as_problem, problem_response, unknown_address
+from service.api.routes import ROUTES
 from service.api.workbench import add_workbench
 from service.calibration.calibrator import Calibrator
 from service.engine.engine import Engine, choose_device
@@ -120,7 +121,7 @@ async def _routing_problem(request: Request, error: Exception) -> Response:
     problem = unknown_address()
     if error.status_code == 405:
         path = request.url.path
-        routes = [each for each in ROUTES if compile_path(each.path)[0].match(path) and each.is_heard(request)]
+        routes = [each for each in ROUTES if compile_path(each.path)[0].match(path) and is_heard(each, request)]
         if allowed := ", ".join(sorted({method for route in routes for method in route.methods})):
             detail = f"this address does not answer {request.method}; use {allowed}"
             problem = Problem("method-not-allowed", detail, headers={"Allow": allowed})

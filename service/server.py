@@ -20,7 +20,7 @@ from uvicorn.config import STARTUP_FAILURE
 
 from service.admission.admission import MANAGEMENT
 from service.api.context import Service
-from service.api.routes import DirectDispatch
+from service.api.dispatch import DirectDispatch
 from service.connection_guard import LoadShedder, guarded
 from service.errors import Problem
 from service.settings import Settings

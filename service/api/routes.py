@@ -1,21 +1,15 @@
-"""The table of routes, and how a request to a route is admitted, answered and counted."""
+"""The table of routes."""
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
-from time import perf_counter
 from typing import Any, Literal
 
-from fastapi import FastAPI
-from fastapi.responses import JSONResponse, PlainTextResponse
-from fastapi.routing import APIRoute
-from starlette.requests import ClientDisconnect, Request
+from starlette.requests import Request
 from starlette.responses import Response
-from starlette.types import Receive, Scope, Send
 
-from service.admission.admission import Gate, is_management
+from service.admission.admission import Gate
 from service.api import (
     answer_types,
     binary_codec,
@@ -28,8 +22,6 @@ from service.api import (
     verify,
 )
 from service.api import open_inference_codec as v2
-from service.api.context import server_timing, service_of
-from service.api.negotiation import JSON
 from service.api.openapi import (
     DEADLINE,
     JSON_LENGTH,
@@ -42,21 +34,14 @@ from service.api.openapi import (
     binary_options,
     json_answer,
     json_body,
-    problem_responses,
     with_binary,
 )
 from service.api.query_options import BINARY_OPTIONS, CALIBRATION_OPTIONS
 from service.api.request_types import DesignBody
 from service.calibration import take_codec
 from service.calibration.takes import CalibrationBody
-from service.engine.types import ClientDisconnected, Refused
-from service.errors import Problem, to_problem
+from service.errors import Problem
 from synthesis.calibration import MIN_SAMPLES
-
-logger = logging.getLogger(__name__)
-
-CLIENT_CLOSED_REQUEST = 499
-"""Status in the metrics of a request whose client has disconnected, as in nginx; no client receives it."""
 
 _ANY = "malformed-request method-not-allowed too-slow headers-too-large internal-error too-many-connections "
 _CLIENT = "unauthorised over-quota not-acceptable model-unavailable "
@@ -110,11 +95,6 @@ class Route:
         """The OpenAPI operation id: the handler's name, with `v2_` for the Open Inference Protocol."""
         suffix = "_version" if "{version}" in self.path else ""
         return ("v2_" if self.is_v2 else "") + self.handler.__name__ + suffix
-
-    def is_heard(self, request: Request) -> bool:
-        """Whether the route is served by the listener that received the request."""
-        is_apart = service_of(request).settings.management_port is not None
-        return not is_apart or self.heard_on in ("both", "management" if is_management(request) else "clients")
 
 
 def is_v2(path: str) -> bool:
@@ -396,94 +376,3 @@ ROUTES = (
     _infer(f"{_V2_NAMED}/infer", [NAME]),
     _infer(f"{_V2_VERSION}/infer", [NAME, VERSION]),
 )
-
-
-class ServiceRoute(APIRoute):
-    """Admits a request, calls its handler directly (without FastAPI's request handling), turns errors into problem
-    documents and counts the outcome."""
-
-    def __init__(self, route: Route, method: str, is_documented: bool) -> None:
-        """is_documented: whether the OpenAPI document includes the route; HEAD is never included."""
-        super().__init__(
-            route.path,
-            route.handler,
-            methods=[method],
-            operation_id=route.operation_id,
-            summary=route.summary,
-            response_class=JSONResponse if JSON in route.answer["content"] else PlainTextResponse,
-            responses={200: route.answer, **problem_responses(route.problems, route.is_v2)},
-            openapi_extra=route.more,
-            include_in_schema=is_documented and method != "HEAD",
-        )
-        self.route = route
-        self.app = self._answer
-
-    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
-        request = Request(scope, receive, send)
-        response = await self._respond(request)
-        await response(scope, receive, send)
-
-    async def _respond(self, request: Request) -> Response:
-        began = perf_counter()
-        service = service_of(request)
-        request.state.method = ""
-        try:
-            if not self.route.is_heard(request):
-                raise unknown_address()
-            with service.admission.admit(request, self.route.gate, began) as request.state.admitted:
-                response: Response = await self.route.handler(request)
-            code = "ok"
-        except (ClientDisconnect, ClientDisconnected):
-            response, code = Response(status_code=CLIENT_CLOSED_REQUEST), "client-gone"  # to nobody
-        except Exception as error:
-            problem = as_problem(error, request)
-            response, code = problem_response(problem, self.path), problem.code
-            response.headers["Server-Timing"] = server_timing({"total": 1e3 * (perf_counter() - began)})
-        service.metrics.count(self.path, request.state.method, response.status_code, code)
-        return response
-
-
-class DirectDispatch:
-    """Passes requests to fixed addresses directly to their routes, which answer errors themselves; all others go
-    through FastAPI's middleware and router, which take 0.2 ms."""
-
-    def __init__(self, app: FastAPI) -> None:
-        self._app = app
-        self._routes = {
-            (method, route.path): route.app
-            for route in app.router.routes
-            if isinstance(route, ServiceRoute) and not route.param_convertors
-            for method in route.methods or ()
-        }
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """The ASGI interface."""
-        found = self._routes.get((scope["method"], scope["path"])) if scope["type"] == "http" else None
-        if found is None:
-            await self._app(scope, receive, send)
-        else:
-            scope["app"] = self._app
-            await found(scope, receive, send)
-
-
-def unknown_address() -> Problem:
-    """The problem `not-found`."""
-    return Problem("not-found", "there is nothing at this address; see /openapi.json")
-
-
-def problem_response(problem: Problem, path: str) -> Response:
-    """A problem in the format of the route."""
-    return open_inference.problem_response(problem) if is_v2(path) else problem.response()
-
-
-def as_problem(error: Exception, request: Request) -> Problem:
-    """The problem that the client receives. Unexpected errors are logged; the client learns no details."""
-    problem = to_problem(error)
-    if problem is None:
-        service_of(request).metrics.count_defect()
-        problem = Problem(
-            "internal-error", "the service failed unexpectedly; ask its operator, whose log has the cause"
-        )
-    if problem.status >= 500 and not isinstance(error, Problem | Refused):
-        logger.error("%s %s: %s", request.method, request.url.path, problem.code, exc_info=error)
-    return problem
