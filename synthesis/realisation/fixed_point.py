@@ -156,14 +156,27 @@ def lowest_pole_hz(sample_rate_hz: float, number_format: NumberFormat | None, fl
 
 def sections_scaling(sections: Sections, data_format: NumberFormat) -> SignalScaling:
     """Of a cascade whose data words have the given format; signals are fractions of full scale."""
-    worst = float(np.abs(_impulse_responses(sections)).sum(-1).max())
-    gain = wide_gain = 0.0
-    for i, row in enumerate(sections.rows):
-        after = sections.rows[i + 1 :]
-        recursive = np.concatenate(([1.0, 0.0, 0.0], row[3:]))
-        gain += _noise_gain(np.vstack((recursive, after)), sections.sample_rate_hz)
-        wide_gain += _noise_gain(after, sections.sample_rate_hz)
+    rows, frequency_hz = sections.rows, np.fft.rfftfreq(N_RESPONSE, 1 / sections.sample_rate_hz)
+    own = section_responses(rows, frequency_hz, sections.sample_rate_hz)
+    nodes = np.fft.irfft(np.cumprod(own, axis=0), N_RESPONSE)
+    worst = float(np.abs(nodes).sum(-1).max())
+    # What is rounded in a section runs through its poles, unless they have it in double precision, and through
+    # the sections after it.
+    recursive = section_responses(
+        np.concatenate((np.tile([1.0, 0.0, 0.0], (len(rows), 1)), rows[:, 3:]), 1),
+        frequency_hz,
+        sections.sample_rate_hz,
+    )
+    after = np.concatenate((np.cumprod(own[:0:-1], axis=0)[::-1], np.ones_like(own[:1])))
+    gain, wide_gain = (float(_power_gain(each).sum()) for each in (recursive * after, after))
     return _scaling(worst, gain, wide_gain, data_format)
+
+
+def _power_gain(response: NDArray[np.complex128]) -> Real:
+    """Power of white noise behind a filter over its power before it, of one-sided responses [..., n]."""
+    power = np.abs(response) ** 2
+    gain: Real = (2 * power.sum(-1) - power[..., 0] - power[..., -1]) / N_RESPONSE
+    return gain
 
 
 def taps_scaling(taps: NDArray[np.floating], data_format: NumberFormat) -> SignalScaling:
@@ -181,26 +194,6 @@ def _scaling(worst: float, gain: float, wide_gain: float, data_format: NumberFor
         noise_db=float(10 * np.log10(gain) + one_rounding_db),
         wide_noise_db=float(10 * np.log10(wide_gain) + one_rounding_db),
     )
-
-
-def _noise_gain(rows: Real, sample_rate_hz: float) -> float:
-    """Power of white noise behind a cascade over its power before it; 1 for no section."""
-    if not len(rows):
-        return 1.0
-    return float((_impulse_responses(Sections(rows, sample_rate_hz))[-1] ** 2).sum())
-
-
-def _impulse_responses(sections: Sections) -> Real:
-    """From the input to the output of each section, [n_sections, N_RESPONSE]."""
-    from scipy.signal import lfilter
-
-    signal = np.zeros(N_RESPONSE)
-    signal[0] = 1
-    nodes = []
-    for row in sections.rows:
-        signal = lfilter(row[:3], row[3:], signal)
-        nodes.append(signal)
-    return np.stack(nodes)
 
 
 def _shift(largest: float, number_format: NumberFormat) -> int:
