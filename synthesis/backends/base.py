@@ -35,7 +35,8 @@ class ModelParameters:
 
     weights: float32 arrays under the names of the torch module's state dict. reference_psd: mean square per bin of
     the reference noise, float32 [16385]. band_uncertainty: float32 [2, 31], as in `estimate_uncertainty`.
-    path_prior: what the support's paths have in common; None for a model that was published without.
+    path_prior: statistics of the paths of the support (the persons that the model was trained on); None for a model
+    that was published without it.
     """
 
     config: GeneratorConfig
@@ -58,9 +59,9 @@ class Condition:
     response at 48 kHz, float32 [1 to 32768]. coherence: magnitude-squared coherence of the calibration, float32
     [16385], 0 to 1; None if unknown. All numbers are finite; neither path is all zero. feedback: loudspeaker to
     outer microphone, as `secondary`; None: the loudspeaker is not heard there. uncertainty: of a calibration,
-    float32 [2, 31], >= 0, per band from 20 Hz to 20 kHz: power of the primary path that the estimate does not hold
-    over the power that it holds, and the same of the secondary path; used in place of the coherence. weight: above
-    0, relative to the other conditions. label: names the condition in answers and errors.
+    float32 [2, 31], >= 0: unknown over known power, of the primary path (row 0) and the secondary path (row 1), per
+    band from 20 Hz to 20 kHz; used in place of the coherence. weight: above 0, relative to the other conditions.
+    label: names the condition in answers and errors.
     """
 
     primary: Float32 | Complex64
@@ -74,14 +75,16 @@ class Condition:
 
 @dataclass(frozen=True, eq=False)
 class DesignInput(Condition):
-    """The measured acoustics of one ear: usually one condition, whose fields are its own; or several, for all of
-    which there shall be one filter, the further ones in `others`.
+    """What one filter is designed for; elsewhere called an ear.
+
+    The inherited fields are its first condition, usually the only one. Further conditions, which the same filter
+    must serve, are in `others`.
 
     reference_psd: mean square per bin of the noise to design for, float32 [16385]; None: the model's reference
     noise. max_gain_db: ceiling on |W|, a number or a curve; infinity: none. others: up to 15 further conditions.
-    latency_samples: delay of the signal chain that no secondary path holds, 0 to 1024, fractions included.
-    min_gain_margin_db, min_phase_margin_deg: that the filter keeps in the loop with each feedback path, if there is
-    one.
+    latency_samples: delay of the signal chain that the secondary paths do not contain, 0 to 1024, may be a
+    fraction.
+    min_gain_margin_db, min_phase_margin_deg: smallest margins of the loop through any feedback path.
     """
 
     reference_psd: Float32 | None = None
@@ -102,9 +105,9 @@ class DesignOptions:
     """How a filter is designed.
 
     method: a name in METHODS. n_updates: Gauss-Newton updates, 0 to 8. profile: a name in PROFILES. leave_one_out:
-    of several conditions, also predict for each what a filter designed on the others does there. n_conditions: of
-    each input, for estimates of how long a design takes. with_wmmse: also predict what WMMSE would do, where a
-    backend does that with less work than by a further design.
+    with several conditions, also predict for each what a filter designed on the others does there. n_conditions:
+    number of conditions of each input, from which only the time of a design is estimated. with_wmmse: also predict
+    what WMMSE would do; a backend for which that is as much work as another design ignores it.
     """
 
     method: str = "prime"
@@ -129,7 +132,7 @@ class DesignOptions:
 
 @dataclass(frozen=True)
 class Loop:
-    """The loop that the filter closes through the feedback path; of several conditions, the worst of each figure.
+    """The loop that the filter closes through the feedback path; with several conditions, the worst of each figure.
 
     gain_margin_db: by how much the loop may become louder before it howls. phase_margin_deg: distance of its phase
     from -1 where its gain is one; 180 where it never is. peak_db, peak_hz: its largest gain |W F|. loss_db: mean
@@ -162,8 +165,10 @@ class RefinementRecord:
 
 
 class WmmsePrediction(NamedTuple):
-    """What WMMSE is predicted to do without and with as many updates: the higher mean noise reduction, and the
-    larger of the largest |W|."""
+    """The better of two predictions of WMMSE, without updates and with as many as the design has.
+
+    mean_noise_reduction_db: the higher one. max_gain_db: the higher of the two largest |W|, dB.
+    """
 
     mean_noise_reduction_db: float
     max_gain_db: float
@@ -174,10 +179,10 @@ class Design:
     """One ear's filter, its updates and its prediction.
 
     taps: float32 [2048] for e = d - s * w * x. times_ms: milliseconds per stage (`conventions.STAGES`), measured
-    for the whole batch that this design was part of; stages that were not timed separately are absent. loop: where
-    there is a feedback path; the prediction is of the closed loop then. ceiling_cost_db: by how much a filter under
-    the default ceiling was predicted to be better, where one lower than its gain was asked for; None where the
-    ceiling did not bind. wmmse: of WMMSE for the same ear; None where that was not asked for or not computed.
+    for the whole batch that this design was part of; stages that were not timed separately are absent. loop: only
+    with a feedback path; the prediction is then of the closed loop. ceiling_cost_db: predicted noise reduction that
+    the requested ceiling on |W| costs, compared with the default ceiling; None if the filter was below it anyway.
+    wmmse: prediction of WMMSE for the same ear; None if it was not requested or not computed.
     """
 
     taps: Float32

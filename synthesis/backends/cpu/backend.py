@@ -1,4 +1,4 @@
-"""Designs on a processor by the compiled core, one ear a call, without Python's lock."""
+"""The backend `cpu`: calls the compiled core, one ear per call, without holding Python's lock."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ from synthesis.profiles import PROFILES, VERDICTS, RefinementProfile
 Run = Callable[[int], int]
 Arrays = list[NDArray[np.generic] | None]
 
-_NATIVE, _GIVEN = {"prime": 0, "ratio_base": 1, "wmmse": 2}, 3
-"""The core's methods; a given start is refined as it is."""
+_NATIVE, _START_GIVEN = {"prime": 0, "ratio_base": 1, "wmmse": 2}, 3
+"""The core's numbers for the methods that it computes itself, and for taps of `STARTS`, which it only refines."""
 
 _TINY = float(np.finfo(np.float64).tiny)
 
@@ -52,17 +52,17 @@ class CpuBackend(ConditionsBackend):
     is_thread_safe = True
 
     def __init__(self, parameters: ModelParameters) -> None:
-        """Loads the core and hands it a copy of the model. Raises RuntimeError where the core cannot be loaded."""
+        """Load the core and give it a copy of the model. Raises RuntimeError if the core cannot be loaded."""
         self._core = core()
         self._band_uncertainty = parameters.band_uncertainty
         self.path_prior = parameters.path_prior
         given, arrays = core_parameters(parameters)
         self._model = self._core.prime_model_create(byref(given))
-        del arrays  # which `given` points into
+        del arrays  # until here: `given` points into them
         if not self._model:
             raise MemoryError("no memory for the model")
         self._workspaces: deque[int] = deque()
-        self._profiles = {name: _profile(each) for name, each in PROFILES.items()}
+        self._profiles = {name: _core_profile(each) for name, each in PROFILES.items()}
 
     def __del__(self) -> None:
         for workspace in getattr(self, "_workspaces", ()):
@@ -71,38 +71,38 @@ class CpuBackend(ConditionsBackend):
             self._core.prime_model_free(self._model)
 
     def _design(self, inputs: Sequence[DesignInput], options: DesignOptions) -> list[Design | SynthesisError]:
-        """The ears are designed one after the other."""
-        return [self._designed(each, options) for each in inputs]
+        return [self._design_ear(each, options) for each in inputs]
 
     def _predict(self, inputs: Sequence[DesignInput], taps: Sequence[Float32]) -> list[Prediction | SynthesisError]:
-        return [self._predicted(*each, is_true=False) for each in zip(inputs, taps, strict=True)]
+        return [self._predict_ear(*each, is_true=False) for each in zip(inputs, taps, strict=True)]
 
     def _evaluate(
         self, inputs: Sequence[DesignInput], taps: Sequence[Float32]
     ) -> list[Prediction | SynthesisError]:
-        return [self._predicted(*each, is_true=True) for each in zip(inputs, taps, strict=True)]
+        return [self._predict_ear(*each, is_true=True) for each in zip(inputs, taps, strict=True)]
 
-    def _designed(self, ear: DesignInput, options: DesignOptions) -> Design | SynthesisError:
+    def _design_ear(self, ear: DesignInput, options: DesignOptions) -> Design | SynthesisError:
         try:
-            (taps, record, times_ms), result = self._filtered(ear, options)
+            (taps, record, times_ms), result = self._compute_filter(ear, options)
         except SynthesisError as error:
             return error
-        prediction = self._prediction(ear, result, is_true=False)
+        prediction = self._read_prediction(ear, result, is_true=False)
         if isinstance(prediction, SynthesisError):
             return prediction
-        wmmse = self._wmmse(ear, result, options.n_updates) if options.with_wmmse else None
+        wmmse = self._read_wmmse(ear, result, options.n_updates) if options.with_wmmse else None
         return Design(taps, record, prediction, times_ms, wmmse=wmmse)
 
     def _joint_filter(self, ear: DesignInput, options: DesignOptions) -> Filter:
-        return self._filtered(ear, options)[0]
+        return self._compute_filter(ear, options)[0]
 
-    def _filtered(self, ear: DesignInput, options: DesignOptions) -> tuple[Filter, Result]:
-        """The filter for all conditions; with one, its prediction is in the result."""
-        method, profile = _NATIVE.get(options.method, _GIVEN), self._profiles[options.profile]
+    def _compute_filter(self, ear: DesignInput, options: DesignOptions) -> tuple[Filter, Result]:
+        """One filter for all conditions, and the core's result, which holds what is needed to predict its effect
+        where there is only one condition."""
+        method, profile = _NATIVE.get(options.method, _START_GIVEN), self._profiles[options.profile]
         conditions, weights = ear.conditions, shares(ear)
         result = Result()
         inputs = (Input * len(conditions))()
-        arrays: list[Arrays] = []  # which the inputs point into
+        arrays: list[Arrays] = []  # kept until the call has returned: the inputs point into them
         for n, (condition, share) in enumerate(zip(conditions, weights, strict=True)):
             try:
                 held, inputs[n] = _core_input(ear, condition, float(share))
@@ -141,7 +141,7 @@ class CpuBackend(ConditionsBackend):
         lists = record.objective[: n + 1], record.step_scale[:n], record.pcg_residual[:n]
         return (taps, RefinementRecord(n, stopped, *lists), times_ms), result
 
-    def _predicted(self, ear: DesignInput, taps: Float32, is_true: bool) -> Prediction | SynthesisError:
+    def _predict_ear(self, ear: DesignInput, taps: Float32, is_true: bool) -> Prediction | SynthesisError:
         result = Result()
         result.taps[:] = _float32(taps, N_TAPS)
         try:
@@ -153,11 +153,11 @@ class CpuBackend(ConditionsBackend):
                 ),
             )
             del arrays
-            return self._prediction(ear, result, is_true=is_true)
+            return self._read_prediction(ear, result, is_true=is_true)
         except InvalidPaths as error:
             return error
 
-    def _prediction(self, ear: DesignInput, result: Result, *, is_true: bool) -> Prediction | NonFiniteFilter:
+    def _read_prediction(self, ear: DesignInput, result: Result, *, is_true: bool) -> Prediction | NonFiniteFilter:
         sums = np.ctypeslib.as_array(result.sums)
         return predict(
             sums,
@@ -167,7 +167,7 @@ class CpuBackend(ConditionsBackend):
             is_true=is_true,
         )
 
-    def _wmmse(self, ear: DesignInput, result: Result, n_updates: int) -> WmmsePrediction:
+    def _read_wmmse(self, ear: DesignInput, result: Result, n_updates: int) -> WmmsePrediction:
         rivals = np.ctypeslib.as_array(result.rivals)[: 2 if n_updates else 1]
         reductions_db = noise_reductions(
             np.ctypeslib.as_array(result.sums),
@@ -179,7 +179,7 @@ class CpuBackend(ConditionsBackend):
         return WmmsePrediction(float(reductions_db.max()), 10 * math.log10(rivals[:, -1].max() + _TINY))
 
     def _run(self, ear: DesignInput, run: Run) -> None:
-        """Calls the core with a workspace of this call's own; InvalidPaths for a path that it refuses."""
+        """Call the core with a workspace that no other thread uses; InvalidPaths for a path that it refuses."""
         try:
             workspace = self._workspaces.pop()
         except IndexError:
@@ -196,9 +196,11 @@ class CpuBackend(ConditionsBackend):
 
 
 def _core_input(ear: DesignInput, condition: Condition, share: float = 1.0) -> tuple[Arrays, Input]:
-    """The structure of one of the ear's conditions, and the arrays that it points into."""
+    """One of the ear's conditions as the core's structure, and the arrays that must outlive it: it points into
+    them. share: weight among the conditions."""
     (primary, n_primary), (secondary, n_secondary) = (
-        _path(each, name) for each, name in ((condition.primary, "primary"), (condition.secondary, "secondary"))
+        _core_path(each, name)
+        for each, name in ((condition.primary, "primary"), (condition.secondary, "secondary"))
     )
     coherence = None if condition.coherence is None else _float32(condition.coherence, N_BINS)
     psd = None if ear.reference_psd is None else _float32(ear.reference_psd, N_BINS)
@@ -206,8 +208,8 @@ def _core_input(ear: DesignInput, condition: Condition, share: float = 1.0) -> t
     return arrays, Input(*(address(each) for each in arrays), n_primary, n_secondary, ear.max_gain_db, share)
 
 
-def _path(path: NDArray[np.generic], name: str) -> tuple[NDArray[np.generic], int]:
-    """A path as the core reads it, and its samples; 0 of a spectrum."""
+def _core_path(path: NDArray[np.generic], name: str) -> tuple[NDArray[np.generic], int]:
+    """A path as the core reads it, and its number of samples, or 0 for a spectrum."""
     if np.iscomplexobj(path):
         if path.shape != (N_BINS,):
             raise InvalidPaths(f"{name}: a spectrum of {path.shape} values was given; {N_BINS} are expected", name)
@@ -225,7 +227,7 @@ def _float32(values: NDArray[np.floating], n: int) -> Float32:
     return np.ascontiguousarray(values, np.float32)
 
 
-def _profile(profile: RefinementProfile) -> Profile:
+def _core_profile(profile: RefinementProfile) -> Profile:
     bands = profile.risk_bands
     return Profile(
         profile.n_fft,
