@@ -6,5 +6,5 @@
     fixed_point            coefficients in a number format, with the loss, overflow bound and round-off noise
     realise                one call for all of it
 
-Everything is NumPy and SciPy in double precision; nothing here depends on a model.
+Everything is NumPy and SciPy, judged in double precision; nothing here depends on a model.
 """
