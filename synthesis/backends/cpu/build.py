@@ -85,7 +85,7 @@ def _compiler() -> list[str]:
         return [sys.executable, "-m", "ziglang", "cc"]
     if clang := shutil.which("clang"):
         return [clang]
-    raise RuntimeError("no compiler for the core; run: pip install ziglang")
+    raise RuntimeError("no compiler for the changed core; run make serve again, or pip install ziglang")
 
 
 def _level_flags(compiler: list[str], level: str) -> list[str]:
