@@ -31,7 +31,7 @@ Complex128 = NDArray[np.complex128]
 
 def loop_gain(taps: Float32 | Float64, feedback: Float32 | Complex64) -> Complex128:
     """L = W F at N_FFT points, [65537]."""
-    return np.fft.rfft(taps.astype(np.float64), N_FFT) * _fine(feedback)
+    return _response(taps) * _fine(feedback)
 
 
 def judge_loop(loop: Complex128) -> Loop:
@@ -75,10 +75,12 @@ def with_margins(
     |W| is brought below c / |F| by a minimum-phase filter, which leaves it as it is elsewhere, with the largest c
     that does; where |L| stays below the gain margin's inverse, both margins hold.
     """
-    loops = [loop_gain(taps, each) for each in feedbacks]
+    spectra = [_fine(each) for each in feedbacks]
+    own = _response(taps)
 
     def holds(changed: Float64 | Float32) -> bool:
-        found = worst_loop([judge_loop(loop_gain(changed, each)) for each in feedbacks])
+        response = own if changed is taps else _response(changed)
+        found = worst_loop([judge_loop(response * each) for each in spectra])
         return (
             found.stable
             and found.gain_margin_db >= min_gain_margin_db
@@ -87,16 +89,16 @@ def with_margins(
 
     if holds(taps):
         return taps
-    loudest = np.max([np.abs(_fine(each)) for each in feedbacks], axis=0)
-    high = float(np.log(max(np.abs(loop).max() for loop in loops)))
+    loudest = np.max(np.abs(spectra), axis=0)
+    high = float(np.log((np.abs(own) * loudest).max()))
     low = min(-min_gain_margin_db * np.log(10) / 20, high) - 0.1
-    best = _limited(taps, loudest, low)
+    best = _limited(own, loudest, low)
     while not holds(best):  # cut to its length the response may overshoot its limit
         low -= 0.2
-        best = _limited(taps, loudest, low)
+        best = _limited(own, loudest, low)
     for _ in range(8):
         middle = (low + high) / 2
-        tried = _limited(taps, loudest, middle)
+        tried = _limited(own, loudest, middle)
         if holds(tried):
             low, best = middle, tried
         else:
@@ -112,14 +114,17 @@ def closed_loop_secondary(
     return (spectrum(secondary) / (1 + response * spectrum(feedback))).astype(np.complex64)
 
 
+def _response(taps: Float32 | Float64) -> Complex128:
+    return np.fft.rfft(taps.astype(np.float64), N_FFT)
+
+
 def _fine(feedback: Float32 | Complex64) -> Complex128:
     response = np.fft.irfft(spectrum(feedback)) if np.iscomplexobj(feedback) else feedback.astype(np.float64)
     return np.fft.rfft(response, N_FFT)
 
 
-def _limited(taps: Float32, loudest_feedback: Float64, log_limit: float) -> Float32:
-    """Taps whose |W F| is bent below exp(log_limit) by the minimum-phase filter of that gain."""
-    response = np.fft.rfft(taps.astype(np.float64), N_FFT)
+def _limited(response: Complex128, loudest_feedback: Float64, log_limit: float) -> Float32:
+    """Taps of a response whose |W F| is bent below exp(log_limit) by the minimum-phase filter of that gain."""
     excess = np.log(np.maximum(np.abs(response) * loudest_feedback, 1e-30)) - log_limit
     log_gain = -np.logaddexp(0, 10 * excess) / 10
     cepstrum = np.fft.irfft(log_gain)

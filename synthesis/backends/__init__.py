@@ -22,7 +22,6 @@ from synthesis.backends.base import (
     Prediction,
     RefinementRecord,
 )
-from synthesis.backends.bounded import BoundedBackend
 from synthesis.backends.methods import METHODS
 from synthesis.gain_curve import GainCurve
 
@@ -70,6 +69,8 @@ def create_backend(device: str, parameters: ModelParameters, *, kernels: bool = 
 
     kernels: on a GPU, use Triton's kernels where these pass a check.
     """
+    from synthesis.backends.bounded import BoundedBackend  # which imports modules that import this package
+
     kind: Any = backend_class(device)
     backend = kind(parameters, kernels=kernels) if device == "cuda" else kind(parameters)
     return BoundedBackend(backend, parameters.reference_psd)
