@@ -131,8 +131,9 @@ def chosen_splits(splits: list[Split], index: int | None) -> list[Split]:
 
 
 def as_options(request: argparse.Namespace) -> Options:
-    """The options that workers need; window and conditions default to the generator's configuration."""
-    choose_device(request.device)
+    """The part of the request that workers receive; window and conditions default to the generator's
+    configuration."""
+    choose_device(request.device)  # raises if there is no such device, before any data is read
     own = load_config(
         request.generator,
         window=request.window,
@@ -263,12 +264,12 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         action="store_true",
         help="few updates and two held-out listeners; two minutes with the standard methods",
     )
-    options = parser.parse_args(arguments)
-    if (options.group or 1) > 1 and (options.engine, options.workers) != ("local", 1):
+    request = parser.parse_args(arguments)
+    if (request.group or 1) > 1 and (request.engine, request.workers) != ("local", 1):
         parser.error("--group: models that train together need one process; use --engine local --workers 1")
-    options.splits = options.splits or (1 if options.quick else 10)
-    options.seeds = options.seeds or (1 if options.quick else 3)
-    return options
+    request.splits = request.splits or (1 if request.quick else 10)
+    request.seeds = request.seeds or (1 if request.quick else 3)
+    return request
 
 
 def positive_integer(text: str) -> int:

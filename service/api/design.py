@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class DesignRequest:
-    """A request for one filter. sent: all its paths before resampling."""
+    """A request for one filter. sent: all its paths before resampling. input: the same on the design grid."""
 
     model: str | None
     options: DesignOptions
@@ -93,17 +93,17 @@ async def _design(request: Request, options: tuple[str, ...], default_updates: i
     call = Call(request)
     answer_type, is_binary = negotiate_answer(request), body_type(request) == BINARY
     allowed = options + BINARY_OPTIONS if is_binary else options
-    asked = read_options(request.query_params, allowed, default_updates)
+    query = read_options(request.query_params, allowed, default_updates)
     if is_binary:
-        request.state.method = asked.method  # a JSON body names its own, read below
+        request.state.method = query.method  # a JSON body names its own, read below
     body = await call.receive()
     if is_binary:
-        wanted = make_request(binary_codec.decode(body), asked, asked, asked.model)
+        wanted = make_request(binary_codec.decode(body), query, query, query.model)
     else:
         document = await call.parse(body)
         if (items := items_of(document)) is not None:
-            return await _design_items(call, items, asked)
-        wanted = _from_json(document, asked)
+            return await _design_items(call, items, query)
+        wanted = _from_json(document, query)
     request.state.method = wanted.options.method
     call.watch.decoded()
     answered = await wanted.answered(call)
@@ -117,9 +117,9 @@ async def _design(request: Request, options: tuple[str, ...], default_updates: i
     return timed_response(content, times, answer_type, **headers)
 
 
-def _from_json(document: object, asked: Options) -> DesignRequest:
+def _from_json(document: object, query: Options) -> DesignRequest:
     read = read_paths(document, DesignBody, ConditionsBody)
-    return make_request([paths_of(each) for each in read.conditions], read, asked, read.model, read.reference_psd)
+    return make_request([paths_of(each) for each in read.conditions], read, query, read.model, read.reference_psd)
 
 
 def paths_of(read: ConditionBody | PathsBody) -> PathsOfCondition:
@@ -131,15 +131,17 @@ def paths_of(read: ConditionBody | PathsBody) -> PathsOfCondition:
 def make_request(
     conditions: Sequence[PathsOfCondition],
     fields: DesignBody | ConditionsBody | Options | InferenceParameters,
-    asked: Options | InferenceParameters,
+    query: Options | InferenceParameters,
     model: str | None,
     reference_psd: Float32 | None = None,
 ) -> DesignRequest:
     """The request for one filter that serves all conditions.
 
+    fields: options that a JSON body has as fields, such as `method` and `sign`; with a binary body they are query
+    parameters, so fields and query are the same. query: options that are always query parameters, such as `k`.
     The profile is `fine` instead of `fast` if the paths' power is finer than the grid of `fast`.
     """
-    used = joint_input(
+    ear = joint_input(
         conditions,
         reference_psd,
         fields.max_gain_db,
@@ -148,12 +150,12 @@ def make_request(
         min_phase_margin_deg=float(fields.min_phase_margin_deg),
     )
     sent = [path for each in conditions for path in (each.primary, each.secondary)]
-    profile = profile_for_resolution(asked.profile, 2 * max(map(n_points, sent)))
-    options = DesignOptions(fields.method, asked.k, profile, asked.leave_one_out, len(conditions))
-    return DesignRequest(model, options, fields.sign, sent, used)
+    profile = profile_for_resolution(query.profile, 2 * max(map(n_points, sent)))
+    options = DesignOptions(fields.method, query.k, profile, query.leave_one_out, len(conditions))
+    return DesignRequest(model, options, fields.sign, sent, ear)
 
 
-async def _design_items(call: Call, items: list[object], asked: Options) -> Response:
+async def _design_items(call: Call, items: list[object], query: Options) -> Response:
     """Several designs in one request, each with its own answer or problem.
 
     If no item has a filter and at least one failed with 503, the whole request is answered with that 503, so that
@@ -162,7 +164,7 @@ async def _design_items(call: Call, items: list[object], asked: Options) -> Resp
     service = call.service
     service.admission.charge_items(call.admitted, len(items))
     negotiate_answer(call.request, (JSON,))
-    wanted = [_item(item, asked) for item in items]
+    wanted = [_item(item, query) for item in items]
     methods = [item.options.method if isinstance(item, DesignRequest) else "" for item in wanted]
     call.request.state.method = methods[0] if len(set(methods)) == 1 else ""
     call.watch.decoded()
@@ -179,9 +181,9 @@ async def _design_items(call: Call, items: list[object], asked: Options) -> Resp
     return timed_response(content, times)
 
 
-def _item(document: object, asked: Options) -> DesignRequest | Problem:
+def _item(document: object, query: Options) -> DesignRequest | Problem:
     try:
-        return _from_json(document, asked)
+        return _from_json(document, query)
     except Exception as error:
         return _known_problem(error)
 
@@ -199,15 +201,15 @@ async def _all_items(call: Call, wanted: list[DesignRequest | Problem]) -> list[
     leaving = asyncio.ensure_future(call.disconnected())
 
     async def design(model: str | None, options: DesignOptions, places: list[int]) -> None:
-        asked = [item for place in places if isinstance(item := wanted[place], DesignRequest)]
+        group = [item for place in places if isinstance(item := wanted[place], DesignRequest)]
         try:
             found = await call.service.engine.design(
-                model, options, [item.input for item in asked], call.due, lambda: asyncio.shield(leaving)
+                model, options, [item.input for item in group], call.due, lambda: asyncio.shield(leaving)
             )
         except Exception as error:
             outcomes.update(dict.fromkeys(places, _known_problem(error)))
             return
-        for place, item, answer in zip(places, asked, found, strict=True):
+        for place, item, answer in zip(places, group, found, strict=True):
             if isinstance(answer, SynthesisError):
                 outcomes[place] = _known_problem(answer)
             else:
@@ -234,12 +236,12 @@ async def evaluate(request: Request) -> Response:
     negotiate_answer(request, (JSON,))
     read = read_object(EvaluateBody, await call.read_json())
     # The request has no ceiling, so none can be exceeded.
-    used = joint_input([paths_of(read)], read.reference_psd, float("inf"))
+    ear = joint_input([paths_of(read)], read.reference_psd, float("inf"))
     taps = -read.fir if read.sign == "plus" else read.fir
     call.watch.decoded()
-    (answer,) = await call.evaluate(read.model, [used], [taps])
+    (answer,) = await call.evaluate(read.model, [ear], [taps])
     warnings = collect_warnings(
-        (read.primary, read.secondary), used, answer.prediction, implausible=answer.implausible
+        (read.primary, read.secondary), ear, answer.prediction, implausible=answer.implausible
     )
     document = {"prediction": answers.prediction_document(answer.prediction), "warnings": warnings}
     content, times = answers.with_times(document, answer.times_ms, call.watch)

@@ -28,7 +28,8 @@ class Job:
 
     run: called with some of `ears` and the options; returns an answer for each, in order. options: None for
     evaluations. due: deadline in `perf_counter` seconds. answer: a future of the event loop. had_to_wait: whether
-    all workers were busy on arrival. n_taken: ears that workers have begun.
+    all workers were busy on arrival. n_taken: ears that workers have begun. answers: those finished so far, by
+    index in `ears`; `answer` is set once all are there.
     """
 
     run: Callable[..., list[Any]]
@@ -51,7 +52,11 @@ class Job:
 
 @dataclass(eq=False)
 class Batch:
-    """Ears that one worker designs in one call. options: with as many updates as the deadlines allow."""
+    """Ears that one worker designs in one call.
+
+    places: each ear as its job and its index in that job's `ears`. options: with as many updates as the deadlines
+    allow.
+    """
 
     run: Callable[..., list[Any]]
     options: DesignOptions | None
