@@ -32,7 +32,7 @@ from synthesis.path_estimation import (
     squared_magnitude,
     window_starts,
 )
-from synthesis.path_prior import PathPrior
+from synthesis.path_prior import PathPrior, held_power
 from synthesis.support_statistics import delay_samples
 from synthesis.tail_power import tail_power
 
@@ -52,10 +52,8 @@ MAX_SAMPLES = 60 * SAMPLE_RATE_HZ
 """Of a take: a minute is fifteen times what training uses."""
 
 TAIL_SHARE, SECONDARY_SHARE = 0.8, 0.7
-"""Of the primary path's tail and of the secondary path's variance that add to the sound with the filter: right in
-the mean over 15 persons, each with a prior from the others, with white, pink, pooled and single recordings as
-probes, no noise and 40 and 20 dB of signal to noise, and all windows used. A response that is not much shorter
-than the window leaks out of it, which the tail counts and a filter does not hear."""
+"""Of the primary path's tail, where no prior says which share of it the estimate lacks, and of the secondary path's
+variance, as they add to the sound with the filter: right in the mean over 15 persons (`studies/predictions`)."""
 
 MAX_UNCERTAINTY = 1.0
 """Unknown over known power of a band: where a probe says nothing, the quotients have no meaning."""
@@ -187,7 +185,7 @@ def calibrate(
         tail_over_noise_db=float(_level_db(tail_energy / np.maximum(tail_noise, _TINY))),
         window=cut.length,
         n_frames=min(state.n_frames for state in states),
-        uncertainty=_uncertainty(exact, states, cut, shortest, estimate, noise),
+        uncertainty=_uncertainty(exact, states, cut, shortest, estimate, noise, prior),
         feedback=_feedback(played, cut, shortest) if drives else None,
     )
 
@@ -252,6 +250,7 @@ def _uncertainty(
     last_sample: int,
     estimate: PathEstimate,
     noise: Real,
+    prior: PathPrior | None,
 ) -> Real | None:
     """As `Calibration.uncertainty`. noise: lags of the secondary's estimate that hold nothing else."""
     starts = window_starts(cut.length, cut.n, cut.first, last_sample)
@@ -266,9 +265,25 @@ def _uncertainty(
     variance = estimate.secondary_variance
     if variance is None:
         variance = of_noise * (SECONDARY_TAPS / noise.shape[-1])
-    unknown = np.stack((TAIL_SHARE * onto_design_grid(tail), SECONDARY_SHARE * variance)) @ membership
+    share = TAIL_SHARE if prior is None else _missing_share(prior)
+    unknown = np.stack((onto_design_grid(tail), SECONDARY_SHARE * variance)) @ membership
+    unknown[0] *= share
     shares: Real = unknown / np.maximum(np.stack((primary, secondary)) @ membership, _TINY)
     return shares.clip(0, MAX_UNCERTAINTY)
+
+
+def _missing_share(prior: PathPrior) -> Real:
+    """Of what windows leave unexplained, the share that the estimate lacks, per band [31].
+
+    The rest leaks out of the windows and is in the estimate: at 250 Hz, where measured ears have little tail, it is
+    the larger part.
+    """
+    membership = band_membership(WIDE_BANDS, DESIGN_N_FFT)
+    missing, held = (
+        onto_design_grid(power) @ membership for power in (prior.primary.tail_variance, held_power(prior.primary))
+    )
+    share: Real = missing / np.maximum(missing + held, _TINY)
+    return share
 
 
 def _check(takes: Sequence[Take]) -> None:

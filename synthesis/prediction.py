@@ -18,9 +18,9 @@ an error of S only with it. Both powers are added, from the best source that the
                     that arrives late, r the support's ratio of the two, a = 1/2 for a long response and 0 for one
                     that is cut before its late part, of which more is unknown the shorter it is
 
-The constants are those that make the mean prediction right over 15 persons and 13 probes (four broad-band ones,
-eight single recordings, a noise without high frequencies) without noise at the error microphone and with 40 and 20
-dB of signal to noise, T and r from the other persons.
+The constants make the mean prediction right over 12 persons, each with prior, T and r from others, with white,
+pink, pooled and single recordings as probes, no noise at the error microphone and 40 and 20 dB of signal to noise
+(`studies/predictions`).
 """
 
 from __future__ import annotations
@@ -61,12 +61,12 @@ LATE_FROM_SAMPLES = 2048
 
 COHERENCE_SHARE = 0.8
 MODEL_BOUND = 2.0
-RESPONSE_LENGTHS = (512, 1024, 2048, 4096, 8192)
-CUT_DB = (4.0, 3.2, 2.3, 2.3, -0.6)
+RESPONSE_LENGTHS = (128, 256, 512, 1024, 2048, 4096, 8192)
+CUT_DB = (21.5, 7.0, 5.5, 3.2, 2.3, 2.3, 0.0)
 """What the model's expectation is raised by, for responses of these lengths; between them over log length."""
 
 INTERVAL_DB = {"uncertainty": 1.0, "coherence": 2.75}
-MODEL_INTERVAL_DB = (5.4, 6.1, 6.5, 3.4, 3.3)
+MODEL_INTERVAL_DB = (4.5, 5.3, 5.0, 6.3, 7.0, 3.6, 3.4)
 """Nine in ten predictions lie within these of the true mean noise reduction; the model's for RESPONSE_LENGTHS."""
 
 NATURAL_SPREAD = 2.0

@@ -20,26 +20,33 @@ WARNINGS = {
     "prediction_from_model": "No coherence was sent: the prediction uses the average uncertainty of the model's "
     "support listeners.",
     "low_coherence": "This measurement is less certain than those of the model's support listeners, which takes "
-    "more than 1 dB from the predicted mean noise reduction; or the mean coherence is below 0.5.",
+    "more than 1 dB from the predicted mean noise reduction (1.5 dB where a coherence alone says so); or the mean "
+    "coherence is below 0.5.",
     "resampled_grid": "A spectrum was resampled to the design grid of 32768 points.",
     "ceiling_binds": "max_gain_db binds: it costs more than 0.5 dB of predicted noise reduction, compared with the "
     "default ceiling.",
     "amplification": "A band from 50 Hz to 8 kHz is predicted to become louder by more than 1 dB.",
-    "outer_band_louder": "A band from 20 to 40 Hz or from 10 to 20 kHz is predicted to become louder by more than "
-    "1 dB.",
+    "outer_band_louder": "A band from 20 to 40 Hz or from 10 to 20 kHz is predicted to become louder; by more than "
+    "1 dB, or, below 50 Hz, at all.",
     "out_of_band_louder": "The former name of `outer_band_louder`, sent beside it.",
     "little_noise_reduction": "The predicted mean noise reduction is below 3 dB.",
     **PLAUSIBILITY,
 }
 """Meaning of each code."""
 
-COSTLY_UNCERTAINTY_DB = 1.0
+COSTLY_UNCERTAINTY_DB, COSTLY_COHERENCE_DB = 1.0, 1.5
+"""The latter where no uncertainty was sent: a coherence also counts what arrives too late for the windows, up to
+1.4 dB without any noise."""
+
 UNRELATED = 0.5
 """Mean coherence below which x cannot be what e hears; at 10 dB of SNR it is above 0.8."""
 
 _SCORED = slice(*(round(each * 2 * (N_BINS - 1) / SAMPLE_RATE_HZ) for each in (50.0, 5000.0)))
 CEILING_COST_DB = 0.5
 LOUDER_DB = 1.0
+LOW_LOUDER_DB = 0.0
+"""Of bands that a calibration's windows hardly resolve: 20 Hz becomes 1 dB louder than predicted in the mean."""
+
 LITTLE_NOISE_REDUCTION_DB = 3.0
 
 _REPLACED = {
@@ -96,7 +103,8 @@ def _low_coherence(used: DesignInput, prediction: Prediction) -> str | None:
     if used.coherence is not None and (mean := float(used.coherence[_SCORED].mean())) < UNRELATED:
         return f"the mean is {mean:.2f} where noise is reduced: look for a dead microphone or a wrong channel"
     cost_db = prediction.uncertainty_cost_db
-    if prediction.basis != "coherence" or cost_db <= COSTLY_UNCERTAINTY_DB:
+    allowed_db = COSTLY_COHERENCE_DB if used.uncertainty is None else COSTLY_UNCERTAINTY_DB
+    if prediction.basis != "coherence" or cost_db <= allowed_db:
         return None
     return (
         f"{cost_db:.1f} dB of the predicted mean are missing for it: "
@@ -116,9 +124,13 @@ def _bound(cost_db: float | None) -> str | None:
 
 
 def _louder(prediction: Prediction, bands: Sequence[int]) -> str | None:
-    """Every one of the bands that becomes louder by more than LOUDER_DB."""
+    """Every one of the bands that becomes louder by more than LOUDER_DB, or LOW_LOUDER_DB."""
     louder_db = {n: -float(prediction.band_reduction_db[n - WIDE_BANDS[0]]) for n in bands}
-    found = [f"{nominal_hz(n):g} Hz: {each:.1f} dB louder" for n, each in louder_db.items() if each > LOUDER_DB]
+    found = [
+        f"{nominal_hz(n):g} Hz: {each:.1f} dB louder{' or more' if n in LOW_BANDS else ''}"
+        for n, each in louder_db.items()
+        if each > (LOW_LOUDER_DB if n in LOW_BANDS else LOUDER_DB)
+    ]
     return ", ".join(found) or None
 
 

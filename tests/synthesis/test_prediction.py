@@ -16,6 +16,7 @@ from synthesis.prediction import (
     MODEL_BOUND,
     N_SUMS,
     NATURAL_SPREAD,
+    RESPONSE_LENGTHS,
     Prediction,
     a_weight,
     columns,
@@ -185,10 +186,12 @@ def test_a_tail_is_not_the_measurement_s_fault(ear: OneEar) -> None:
 def test_the_model_expects_more_of_a_response_that_is_cut() -> None:
     disturbance, late = np.ones(31), np.full(31, 0.02)
     typical, per_share = LEARNED
-    expected = [expected_uncertainty(disturbance, late * (n > 2048), n, LEARNED) for n in (8192, 2048, 1024, 512)]
+    expected = [
+        expected_uncertainty(disturbance, late * (n > 2048), n, LEARNED) for n in (8192, 2048, 512, 256, 128)
+    ]
     assert (np.diff(expected[1:], axis=0) > 0).all()
     np.testing.assert_allclose(expected[0], 10 ** (CUT_DB[-1] / 10) * np.sqrt(typical * per_share * late))
-    np.testing.assert_allclose(expected[1], 10 ** (CUT_DB[2] / 10) * typical)
+    np.testing.assert_allclose(expected[1], 10 ** (CUT_DB[RESPONSE_LENGTHS.index(2048)] / 10) * typical)
     np.testing.assert_allclose(expected_uncertainty(disturbance, late, 20_000, LEARNED), expected[0])
 
 
