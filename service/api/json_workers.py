@@ -47,6 +47,10 @@ class JsonWorkerPool:
         self._is_up: Future[object] | None = None
         """Done when the first worker has parsed something."""
         self.n_waiting = 0
+        self._turn = asyncio.Lock()
+        self._last: asyncio.Future[object] | None = None
+        """The body that the worker has. It is never cancelled, and the next waits for it: an executor of which a
+        process dies gives up at a future that was cancelled, and the ones behind that would wait for ever."""
 
     async def parse(self, body: bytes | bytearray | memoryview, due: float, disconnected: Disconnected) -> object:
         """`json_parsing.parse`; Problem if the body is invalid, if parsing is not done by `due` (`perf_counter`
@@ -83,11 +87,19 @@ class JsonWorkerPool:
         assert self._is_up is not None
         if not self._is_up.done():
             return await asyncio.to_thread(json_parsing.parse, body)
-        try:
-            return await asyncio.wrap_future(self._submit(body))
-        except BrokenProcessPool:
-            logger.warning("The JSON worker process died and is replaced")
-            return await asyncio.wrap_future(self._submit(body))
+        async with self._turn:
+            if self._last is not None:
+                await asyncio.wait([self._last])  # of a client that disconnected
+            try:
+                return await self._in_turn(body)
+            except BrokenProcessPool:
+                logger.warning("The JSON worker process died and is replaced")
+                return await self._in_turn(body)
+
+    async def _in_turn(self, body: bytes) -> object:
+        self._last = asyncio.wrap_future(self._submit(body))
+        self._last.add_done_callback(lambda future: future.exception())  # read also where the client has gone
+        return await asyncio.shield(self._last)
 
     def _submit(self, body: bytes) -> Future[object]:
         if self._pool is not None:

@@ -122,6 +122,24 @@ async def test_nobody_waits_beyond_a_deadline_or_for_nobody(pool: JsonWorkerPool
     assert pool.n_waiting == 0
 
 
+async def test_who_waits_behind_a_client_that_hung_up_is_answered_though_the_worker_dies(
+    pool: JsonWorkerPool,
+) -> None:
+    (worker,) = pool._workers
+    assert worker.pid is not None
+    os.kill(worker.pid, signal.SIGSTOP)
+    hung_up = asyncio.Event()
+    leaving = [asyncio.ensure_future(pool.parse(LONG_JSON, math.inf, hung_up.wait)) for _ in range(4)]
+    staying = asyncio.ensure_future(read(pool))
+    await asyncio.sleep(0.05)
+    hung_up.set()
+    left = await asyncio.gather(*leaving, return_exceptions=True)
+    assert all(isinstance(each, ClientDisconnected) for each in left)
+    worker.kill()
+    async with asyncio.timeout(60):
+        assert_numbers(await staying)
+
+
 async def test_few_bodies_wait(pool: JsonWorkerPool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(json_workers, "MAX_WAITING", 2)
     found = await asyncio.gather(*(read(pool) for _ in range(4)), return_exceptions=True)
