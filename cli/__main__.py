@@ -399,6 +399,7 @@ def export(
         f"{answer['prediction']['mean_noise_reduction_db']:.1f} dB, {answer['loss_db']:.1f} dB less than the filter"
         f"; largest |W| {answer['prediction']['max_gain_db']:.1f} dB"
     )
+    tables.findings(answer["warnings"])
     if scaling := coefficients.get("scaling"):
         wide = ""
         if coefficients["form"] == "sos":

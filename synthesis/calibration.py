@@ -33,6 +33,7 @@ from synthesis.path_estimation import (
     window_starts,
 )
 from synthesis.path_prior import PathPrior, held_power
+from synthesis.prediction import columns
 from synthesis.support_statistics import delay_samples
 from synthesis.tail_power import tail_power
 
@@ -60,6 +61,12 @@ MAX_UNCERTAINTY = 1.0
 
 PRIMARY_TAPS, SECONDARY_TAPS = 8192, 2048
 _TAIL_FROM = SECONDARY_TAPS * 7 // 8
+TAIL_BANDS = tuple(n for n in AMP_BANDS if n >= 26)
+"""From 400 Hz: below, ears themselves ring for so long."""
+
+TAIL_OVER_NOISE = 4.0
+"""6 dB. Less is noise, not a tail."""
+
 _EQUAL = 1e-6
 _SHARE_OF_SINE = 0.01
 _SINE_TOLERANCE = 0.02
@@ -85,7 +92,11 @@ class Calibration:
     is -10 log10(1 - coherence), the SNR is that of the measured secondary path. clipped_share: the largest
     share of a signal's samples that stand at its extremes, and clipped_in: that signal. lead_samples: delay of the
     primary less that of the secondary.
-    tail_db: energy of the secondary's last eighth over all of it; tail_over_noise_db: over what noise puts there.
+    tail_db: energy of the secondary's last eighth over all of it, median over the bands from 400 Hz to 8 kHz, -120
+    where it is not above the noise. noise_share: power of the estimate's noise over its own, of the
+    primary and the secondary path, and tail_share: that of what arrives too late for the windows, in the 23 bands,
+    [2, 23] and [23]; where the probe does not repeat, what is unexplained counts as both. state_levels_db: of
+    several states with a gain (drives: 1), each gain and the level of its secondary path over that of all.
     window, n_frames: samples of a window, and windows that were pooled in the state with fewest. uncertainty: power
     that the estimate does not know over the power that it knows, of the primary and the secondary path, in the 31
     bands from 20 Hz to 20 kHz, [2, 31]; None where the probe does not repeat from one state to the other. feedback:
@@ -102,7 +113,9 @@ class Calibration:
     clipped_in: str
     lead_samples: float
     tail_db: float
-    tail_over_noise_db: float
+    noise_share: Real
+    tail_share: Real
+    state_levels_db: list[tuple[float, float]]
     window: int
     n_frames: int
     uncertainty: Real | None
@@ -155,8 +168,6 @@ def calibrate(
     _check_estimate(measured)
     noise = noise_lags(np.fft.irfft(secondary_transfer(states)))
     unexplained = _band_uncertainty(states, measured)
-    tail_energy, energy = (float(np.sum(each**2)) for each in (measured.secondary[_TAIL_FROM:], measured.secondary))
-    tail_noise = np.mean(noise**2) * (SECONDARY_TAPS - _TAIL_FROM)
     share, where = max(
         (clipped_share(signal), f"take {number}, {name}")
         for number, take in enumerate(takes)
@@ -171,6 +182,11 @@ def calibrate(
         estimate = paths_of_states(states, primary_taps=PRIMARY_TAPS, secondary_taps=SECONDARY_TAPS, prior=prior)
         secondary = estimate.secondary
         _check_estimate(estimate)
+    tail, variance_share = _tail_share(exact, states, cut, shortest, estimate), _variance_share(estimate, noise)
+    scored = columns(AMP_BANDS)
+    tail_share = (unexplained if tail is None else tail[scored]).clip(0, 1)
+    primary_noise = unexplained if tail is None else np.maximum(unexplained - tail_share, 0)
+    missing = TAIL_SHARE if prior is None else _missing_share(prior)
     return Calibration(
         measured=measured,
         estimate=estimate,
@@ -181,11 +197,15 @@ def calibrate(
         clipped_share=share,
         clipped_in=where,
         lead_samples=float(primary_delay - secondary_delay),
-        tail_db=float(_level_db(tail_energy / energy)),
-        tail_over_noise_db=float(_level_db(tail_energy / np.maximum(tail_noise, _TINY))),
+        tail_db=_tail_db(measured.secondary, noise),
+        noise_share=np.stack((primary_noise / states[0].n_frames, variance_share[scored])),
+        tail_share=tail_share,
+        state_levels_db=_state_levels_db(states),
         window=cut.length,
         n_frames=min(state.n_frames for state in states),
-        uncertainty=_uncertainty(exact, states, cut, shortest, estimate, noise, prior),
+        uncertainty=None
+        if tail is None
+        else np.stack((missing * tail, SECONDARY_SHARE * variance_share)).clip(0, MAX_UNCERTAINTY),
         feedback=_feedback(played, cut, shortest) if drives else None,
     )
 
@@ -243,33 +263,61 @@ def _band_uncertainty(states: Sequence[ProbeState], estimate: PathEstimate) -> R
     return uncertainty
 
 
-def _uncertainty(
-    takes: Sequence[Take],
-    states: Sequence[ProbeState],
-    cut: Windows,
-    last_sample: int,
-    estimate: PathEstimate,
-    noise: Real,
-    prior: PathPrior | None,
+def _tail_db(secondary: Real, noise: Real) -> float:
+    """As `Calibration.tail_db`."""
+    membership = band_membership(TAIL_BANDS, DESIGN_N_FFT)
+    late = secondary[_TAIL_FROM:]
+    # Tapered: else low frequencies, where ears ring, leak into the other bands.
+    tail, floor = (
+        squared_magnitude(np.fft.rfft(each * np.hanning(len(each)), n=DESIGN_N_FFT)) @ membership
+        for each in (late, noise)
+    )
+    excess = np.maximum(tail - TAIL_OVER_NOISE * len(late) / len(noise) * floor, 0)
+    power = squared_magnitude(np.fft.rfft(secondary, n=DESIGN_N_FFT)) @ membership
+    return float(np.median(_level_db(np.maximum(excess / np.maximum(power, _TINY), 1e-12))))
+
+
+def _state_levels_db(states: Sequence[ProbeState]) -> list[tuple[float, float]]:
+    """As `Calibration.state_levels_db`, by least squares over the bins from 100 Hz to 4 kHz."""
+    if len(states) < 3:
+        return []
+    frequency = np.linspace(0, SAMPLE_RATE_HZ / 2, states[0].transfer.shape[-1])
+    inside = (frequency >= 100) & (frequency <= 4000)
+    whole = secondary_transfer(states)[inside]
+    energy = np.maximum(np.sum(squared_magnitude(whole)), _TINY)
+    own = [(state.gain, secondary_transfer((states[0], state))[inside]) for state in states[1:]]
+    return [(gain, float(2 * _level_db(np.abs(np.vdot(whole, each)) / energy))) for gain, each in own]
+
+
+def _variance_share(estimate: PathEstimate, noise: Real) -> Real:
+    """Variance of the secondary's estimate over its power, per band from 20 Hz to 20 kHz [31].
+
+    noise: lags of the secondary's estimate that hold nothing else.
+    """
+    membership = band_membership(WIDE_BANDS, DESIGN_N_FFT)
+    secondary, of_noise = (
+        squared_magnitude(np.fft.rfft(each, n=DESIGN_N_FFT)) for each in (estimate.secondary, noise)
+    )
+    variance = estimate.secondary_variance
+    if variance is None:
+        variance = of_noise * (SECONDARY_TAPS / noise.shape[-1])
+    share: Real = (variance @ membership) / np.maximum(secondary @ membership, _TINY)
+    return share
+
+
+def _tail_share(
+    takes: Sequence[Take], states: Sequence[ProbeState], cut: Windows, last_sample: int, estimate: PathEstimate
 ) -> Real | None:
-    """As `Calibration.uncertainty`. noise: lags of the secondary's estimate that hold nothing else."""
+    """Power of the primary path that no window holds over that of its estimate, per band from 20 Hz to 20 kHz [31];
+    None where the probe does not repeat."""
     starts = window_starts(cut.length, cut.n, cut.first, last_sample)
     tail = tail_power(takes, states, window=cut.length, first_samples=starts)
     if tail is None:
         return None
     membership = band_membership(WIDE_BANDS, DESIGN_N_FFT)
-    primary, secondary, of_noise = (
-        squared_magnitude(np.fft.rfft(each, n=DESIGN_N_FFT))
-        for each in (estimate.primary, estimate.secondary, noise)
-    )
-    variance = estimate.secondary_variance
-    if variance is None:
-        variance = of_noise * (SECONDARY_TAPS / noise.shape[-1])
-    share = TAIL_SHARE if prior is None else _missing_share(prior)
-    unknown = np.stack((onto_design_grid(tail), SECONDARY_SHARE * variance)) @ membership
-    unknown[0] *= share
-    shares: Real = unknown / np.maximum(np.stack((primary, secondary)) @ membership, _TINY)
-    return shares.clip(0, MAX_UNCERTAINTY)
+    primary = squared_magnitude(np.fft.rfft(estimate.primary, n=DESIGN_N_FFT)) @ membership
+    share: Real = (onto_design_grid(tail) @ membership) / np.maximum(primary, _TINY)
+    return share
 
 
 def _missing_share(prior: PathPrior) -> Real:

@@ -38,7 +38,7 @@ Complex = NDArray[np.complexfloating]
 Path = Real | Complex
 
 PLAUSIBILITY = {
-    "identical_paths": "Primary and secondary path are the same but for a factor: one of them was sent twice.",
+    "identical_paths": "Two of the paths are the same but for a factor: one of them was sent twice.",
     "swapped_paths": "Primary and secondary path look like each other's: they were exchanged.",
     "implausible_polarity": "The secondary path has the opposite sign of the support listeners'.",
     "implausible_level": "The secondary path is louder or quieter than the support listeners', relative to the "
@@ -214,13 +214,27 @@ class SupportPrior:
         )
 
 
-def find_implausible(prior: SupportPrior | None, primary: Path, secondary: Path) -> tuple[Finding, ...]:
+def find_implausible(
+    prior: SupportPrior | None, primary: Path, secondary: Path, feedback: Path | None = None
+) -> tuple[Finding, ...]:
     """What is implausible about two paths, in the order of PLAUSIBILITY; paths as for `SupportPrior.explain`.
 
-    Without a prior only `identical_paths` can be found.
+    Without a prior only `identical_paths` can be found. feedback: only whether it is one of the others.
     """
     if _are_alike(primary, secondary):
         return (_IDENTICAL,)
+    if feedback is not None:
+        for name, path in (("primary", primary), ("secondary", secondary)):
+            if _are_alike(path, feedback):
+                return (
+                    Finding("identical_paths", _IDENTICAL_FEEDBACK.format(name)),
+                    *_compared(prior, primary, secondary),
+                )
+    return _compared(prior, primary, secondary)
+
+
+def _compared(prior: SupportPrior | None, primary: Path, secondary: Path) -> tuple[Finding, ...]:
+    """With the support's."""
     if prior is None:
         return ()
     explanation = prior.explain(primary, secondary)
@@ -236,9 +250,14 @@ _IDENTICAL = Finding(
     "primary and secondary path are the same but for a factor: one of them was sent twice; send the path from the "
     "outer microphone as primary and the path from the loudspeaker as secondary",
 )
+_IDENTICAL_FEEDBACK = (
+    "feedback and {} path are the same but for a factor: send the path from the loudspeaker to the outer "
+    "microphone as feedback, or none"
+)
 _SWAPPED = Finding(
     "swapped_paths",
-    "the primary path looks like the support's secondary path and the secondary like its primary: exchange them",
+    "the primary path looks like a secondary path of the model's listeners and the secondary like a primary: "
+    "exchange them",
 )
 
 
@@ -250,8 +269,8 @@ def findings_of(explanation: Explanation) -> tuple[Finding, ...]:
         found.append(
             Finding(
                 "implausible_polarity",
-                "the secondary path has the opposite sign of the support listeners': check the wires of the "
-                "loudspeaker, which takes have gain 0, and `sign`",
+                "the secondary path has the opposite sign of that of the model's listeners: check `sign`, the "
+                "wires of the loudspeaker, and which takes have gain 0",
             )
         )
     if explanation.is_level_off:
@@ -260,10 +279,10 @@ def findings_of(explanation: Explanation) -> tuple[Finding, ...]:
             Finding(
                 "implausible_level",
                 f"relative to the primary path the secondary path is {abs(level_db):.1f} dB "
-                f"{'above' if level_db > 0 else 'below'} that of the support listeners (1 SD: "
-                f"{explanation.level_sd_db:.1f} dB): check the gain of the probe state, the amplifier and both "
-                f"microphones; if the declared gain is wrong, it has to be {10 ** (level_db / 20):.3g} times as "
-                "large",
+                f"{'above' if level_db > 0 else 'below'} that of the model's listeners (SD "
+                f"{explanation.level_sd_db:.1f} dB): if the gain was declared wrongly, declare "
+                f"{10 ** (level_db / 20):.3g} times as much; else check the amplifier, the gains of both "
+                "microphones and how the earphone sits",
             )
         )
     if explanation.is_delay_off and is_explained:
@@ -272,7 +291,7 @@ def findings_of(explanation: Explanation) -> tuple[Finding, ...]:
             Finding(
                 "implausible_delay",
                 f"the secondary path is {abs(delay):.1f} samples {'later' if delay > 0 else 'earlier'} than that "
-                "of the support listeners: check the latency between filter and loudspeaker, and that x and e "
+                "of the model's listeners: check the latency between filter and loudspeaker, and that x and e "
                 "start with the same sample",
             )
         )
@@ -297,9 +316,10 @@ def findings_of(explanation: Explanation) -> tuple[Finding, ...]:
         found.append(
             Finding(
                 "implausible_paths",
-                f"the paths are unlike those of the support listeners (distance {explanation.distance:.0f} instead "
-                f"of at most {MAX_DISTANCE:.0f}): check the channels, that all takes are of one ear in one "
-                "seating, and that the model was trained for this earphone",
+                f"the paths are unlike those of the model's listeners (distance {explanation.distance:.0f} instead "
+                f"of at most {MAX_DISTANCE:.0f}): check that x is the outer and e the error microphone, that both "
+                "start with the same sample, that all takes are of one ear in one seating at the same microphone "
+                "gains, and that the model was trained for this earphone",
             )
         )
     return tuple(found)

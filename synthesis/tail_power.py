@@ -52,8 +52,8 @@ def tail_power(
     n_frames = 0
     for pair in pairs:
         for first in first_samples[::stride]:
-            signals = np.stack([[take.reference, take.error] for take in pair])[..., first : first + window]
-            (x_0, e_0), (x_g, e_g) = np.fft.rfft(hann * signals)
+            signals = [each[first : first + window] for take in pair for each in (take.reference, take.error)]
+            x_0, e_0, x_g, e_g = np.fft.rfft(hann * np.stack(signals))
             power_0 += squared_magnitude(x_0)
             power_g += squared_magnitude(x_g)
             cross += x_0.conj() * x_g

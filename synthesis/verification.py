@@ -40,6 +40,9 @@ MIN_SAMPLES = FIRST_SAMPLE + 4 * WINDOW
 FRAMES_PER_BLOCK = 16
 """0.8 s: long enough for the lowest band, short beside a movement."""
 
+INDEPENDENT = 0.4
+"""Share of windows a quarter apart that are independent."""
+
 FIT_HZ = (100.0, 6000.0)
 """Where gain and delay are fitted: below, the loudspeaker's level follows the fit; above, little is played."""
 MAX_DELAY_SAMPLES = 64
@@ -56,6 +59,9 @@ LEAK_DB = -2.0
 LEAK_BANDS, MIDDLE_BANDS = range(17, 23), range(27, 34)
 REFIT_SHARE = 0.08
 """Power of D, or of H_off, that the paths given leave unexplained, mean of the bands: 11 dB below them."""
+UNRELATED = 0.3
+"""Coherence of x and e without the filter, median of the bands, below which nothing else can be said; noise of two
+sources reaches 0.15."""
 WORSE_DB = 2.0
 """Measured below predicted noise reduction by more than this, and the interval, is remarked upon."""
 
@@ -68,6 +74,7 @@ CODES = {
     "refit": "The paths differ by more than a gain and a delay: the earphone sits differently, or the sound comes "
     "from elsewhere.",
     "not_running": "The loudspeaker plays nothing of the filter's output.",
+    "unrelated": "Without the filter the error microphone hears little of what the outer one hears.",
 }
 """Codes of a diagnosis, and what they mean."""
 
@@ -99,8 +106,8 @@ class Verification:
     amplification_db as in a prediction. interval_db: half-width of the 80 % interval of the mean. gain_db,
     delay_samples, is_inverted: the secondary path now over the one that was designed for. band_gain_db: |D / Y| per
     band, [23]. unexplained_share: of D's power, what gain and delay do not explain, mean of the fitted bands;
-    primary_share: the same of H_off, what the primary path given does not explain. n_blocks: of the state that has
-    fewer.
+    primary_share: the same of H_off, what the primary path given does not explain. coherence: of x and e without
+    the filter, median of the bands. n_blocks: of the state that has fewer.
     """
 
     noise_reduction_db: NDArray[np.float64]
@@ -114,6 +121,7 @@ class Verification:
     band_gain_db: NDArray[np.float64]
     unexplained_share: float
     primary_share: float
+    coherence: float
     n_blocks: int
 
 
@@ -161,6 +169,7 @@ def verify(
         band_gain_db=20 * np.log10(np.maximum(band_gain, 1e-6)),
         unexplained_share=unexplained,
         primary_share=primary_share,
+        coherence=_coherence(transfer_off, noise_off),
         n_blocks=min(len(blocks_off), len(blocks_on)),
     )
 
@@ -168,12 +177,18 @@ def verify(
 def diagnose(found: Verification, predicted_mean_db: float) -> list[Deviation]:
     """What is off, the gravest first; `as_predicted` alone if nothing is."""
     behind_db = found.mean_noise_reduction_db - predicted_mean_db
+    if found.coherence < UNRELATED:
+        text = f"with the filter off x and e have a coherence of {found.coherence:.2f}: look for a dead microphone "
+        return [Deviation("unrelated", text + "or a wrong channel, play the noise louder, and record again")]
     if not found.is_running:
         text = "the error microphone hears nothing of the filter's output: check that it runs, and its channels"
         return [Deviation("not_running", text)]
     deviations = []
     if found.is_inverted:
-        deviations.append(Deviation("polarity_off", "negate the filter, or send the other sign"))
+        text = "the loudspeaker plays with the opposite sign: load the trimmed filter, or send the other `sign`"
+        if found.mean_noise_reduction_db < 0:
+            text += "; or the takes `off` and `on` are exchanged"
+        deviations.append(Deviation("polarity_off", text))
     low, middle = (
         float(np.median([found.band_gain_db[n - AMP_BANDS[0]] for n in bands]))
         for bands in (LEAK_BANDS, MIDDLE_BANDS)
@@ -192,7 +207,8 @@ def diagnose(found: Verification, predicted_mean_db: float) -> list[Deviation]:
         text = f"the loudspeaker is heard {late} than measured: load the trimmed filter"
         deviations.append(Deviation("delay_off", text, found.delay_samples))
     if (found.unexplained_share > REFIT_SHARE and not is_leaking) or found.primary_share > REFIT_SHARE:
-        text = "the paths are others than those measured: calibrate again as the earphone sits now"
+        text = "the paths are others than those sent: check that these are of this ear, and calibrate again as the "
+        text += "earphone sits now"
         deviations.append(Deviation("refit", text, behind_db))
     if not deviations:
         text = f"measured {found.mean_noise_reduction_db:.1f} dB, predicted {predicted_mean_db:.1f} dB"
@@ -253,8 +269,7 @@ def _frames(signal: Real) -> Complex:
 def _block(x: Complex, e: Complex, y: Complex) -> _Block:
     power = np.sum(np.abs(x) ** 2, 0) + 1e-12 * np.sum(np.abs(x) ** 2) / x.shape[-1] + 1e-300
     transfer = np.sum(x.conj() * e, 0) / power
-    # Of neighbouring windows a quarter apart, about two and a half in four are independent.
-    n_free = max(0.4 * len(x), 1.0)
+    n_free = max(INDEPENDENT * len(x), 1.0)
     unexplained = np.sum(np.abs(e - transfer * x) ** 2, 0) / power / n_free
     membership = band_membership(AMP_BANDS, WINDOW)
     level = (np.sum(np.abs(e) ** 2, 0) @ membership) / (power @ membership)
@@ -303,6 +318,13 @@ def _by_bands(
     share = (rest @ membership) / explained
     inside = [n - AMP_BANDS[0] for n in AMP_BANDS if FIT_HZ[0] <= nominal_hz(n) <= FIT_HZ[1] / 1.5]
     return band_gain, float(np.mean(np.clip(share[inside], 0, 1)))
+
+
+def _coherence(transfer: Complex, noise: Real) -> float:
+    """Median over the bands; noise: variance of the transfer of a block."""
+    membership = band_membership(NR_BANDS, WINDOW)
+    explained, unexplained = np.abs(transfer) ** 2 @ membership, INDEPENDENT * FRAMES_PER_BLOCK * noise @ membership
+    return float(np.median(explained / np.maximum(explained + unexplained, 1e-300)))
 
 
 def _turned(designed: Complex, delay: float) -> Complex:

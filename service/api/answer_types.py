@@ -377,6 +377,8 @@ class Export(TypedDict):
     """Of the realised filter, its number format included."""
     loss_db: float
     """Predicted mean noise reduction of the filter that was sent, less that of the realised one."""
+    warnings: list[Warning_]
+    """On the paths and the realised filter."""
     sign: Sign
     timings_ms: Timings
 

@@ -36,7 +36,7 @@ from service.api.request_types import (
 )
 from service.api.resampling import PathsOfCondition, joint_input, n_points
 from service.api.validation import Path
-from service.api.warnings import collect_warnings
+from service.api.warnings import collect_warnings, negated_filter
 from service.engine.types import DesignAnswer
 from service.errors import Problem, to_problem
 from synthesis.backends.base import DesignInput, DesignOptions, Float32
@@ -72,6 +72,7 @@ class DesignRequest:
             answer.replaced_because,
             answer.design.ceiling_cost_db,
             answer.implausible,
+            answer.design.loop,
         )
         return Answered(answer, self.sign, warnings)
 
@@ -240,9 +241,11 @@ async def evaluate(request: Request) -> Response:
     taps = -read.fir if read.sign == "plus" else read.fir
     call.watch.decoded()
     (answer,) = await call.evaluate(read.model, [ear], [taps])
-    warnings = collect_warnings(
-        (read.primary, read.secondary), ear, answer.prediction, implausible=answer.implausible
-    )
+    implausible = answer.implausible
+    if answer.prediction.mean_noise_reduction_db < 0:
+        (other,) = await call.evaluate(read.model, [ear], [-taps])
+        implausible += negated_filter(other.prediction)
+    warnings = collect_warnings((read.primary, read.secondary), ear, answer.prediction, implausible=implausible)
     document = {"prediction": answers.prediction_document(answer.prediction), "warnings": warnings}
     content, times = answers.with_times(document, answer.times_ms, call.watch)
     call.service.observe_times(times)

@@ -119,6 +119,7 @@ EXPORT: Json = {
     },
     "prediction": EVALUATION["prediction"],
     "loss_db": 2.4,
+    "warnings": [],
     "sign": "minus",
     "timings_ms": EVALUATION["timings_ms"],
 }

@@ -17,6 +17,7 @@ from service.api.json_answers import prediction_document, with_times
 from service.api.negotiation import JSON, negotiate_answer
 from service.api.request_types import ExportBody, ExportConditionsBody, read_paths
 from service.api.resampling import joint_input
+from service.api.warnings import collect_warnings, unlike_filter
 from synthesis.backends.base import DesignInput, Prediction
 from synthesis.backends.methods import spectrum
 from synthesis.conventions import N_TAPS
@@ -67,6 +68,12 @@ async def export(request: Request) -> Response:
         "coefficients": coefficients_document(_signed(realised, read.sign)),
         "prediction": prediction_document(_prediction(own.prediction, realised, psd)),
         "loss_db": full.prediction.mean_noise_reduction_db - own.prediction.mean_noise_reduction_db,
+        "warnings": collect_warnings(
+            [path for each in read.conditions for path in (each.primary, each.secondary)],
+            given,
+            own.prediction,
+            implausible=full.implausible + unlike_filter(full.prediction, own.prediction),
+        ),
         "sign": read.sign,
     }
     content, times = with_times(document, own.times_ms, call.watch)

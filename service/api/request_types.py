@@ -480,6 +480,12 @@ class ExportFields(FilterField):
     latency_samples: float = Field(default=0.0, ge=0, le=MAX_LATENCY_SAMPLES)
     """As in a design."""
 
+    def check(self) -> None:
+        """Check what the other fields need, and that the filter does something."""
+        super().check()
+        if not self.fir.any():
+            raise Problem("invalid-field", "fir: all taps are zero; send the filter of a design", "fir")
+
 
 class ExportBody(ExportFields, PathsBody):
     """Body of `/export`."""

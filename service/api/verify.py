@@ -19,7 +19,7 @@ from synthesis.backends.base import DesignInput, DesignOptions, Float32
 from synthesis.errors import answer_or_raise
 from synthesis.verification import Deviation, Verification, changed_secondary, diagnose, shifted_taps, verify
 
-BEYOND_A_TRIM = {"not_running", "leak", "refit"}
+BEYOND_A_TRIM = {"not_running", "leak", "refit", "unrelated"}
 """Findings that no gain and delay put right: measure again."""
 
 REDESIGN = DesignOptions("prime", 1)

@@ -8,11 +8,11 @@ import numpy as np
 
 from service.api.validation import Path
 from service.engine.types import Replaced
-from synthesis.backends.base import DesignInput, Prediction
-from synthesis.conventions import N_BINS, SAMPLE_RATE_HZ
-from synthesis.octave_bands import AMP_BANDS, WIDE_BANDS, nominal_hz
+from synthesis.backends.base import DesignInput, Loop, Prediction
+from synthesis.conventions import DESIGN_N_FFT, N_BINS, SAMPLE_RATE_HZ
+from synthesis.octave_bands import AMP_BANDS, NR_BANDS, WIDE_BANDS, band_membership, nominal_hz
 from synthesis.plausibility import PLAUSIBILITY, Finding
-from synthesis.prediction import HIGH_BANDS, LOW_BANDS
+from synthesis.prediction import HIGH_BANDS, LOW_BANDS, SILENCE, columns
 
 WARNINGS = {
     "generator_replaced": "The generator's filter was not finite, or its predicted noise reduction was clearly "
@@ -22,14 +22,21 @@ WARNINGS = {
     "low_coherence": "This measurement is less certain than those of the model's support listeners, which takes "
     "more than 1 dB from the predicted mean noise reduction (1.5 dB where a coherence alone says so); or the mean "
     "coherence is below 0.5.",
+    "implausible_coherence": "The coherence is 1 at nearly all frequencies, as that of a single window is: it says "
+    "nothing of the measurement, and the prediction is too high.",
     "resampled_grid": "A spectrum was resampled to the design grid of 32768 points.",
     "ceiling_binds": "max_gain_db binds: it costs more than 0.5 dB of predicted noise reduction, compared with the "
     "default ceiling.",
+    "margins_bind": "The margins of the loop through `feedback` cost more than 0.5 dB of predicted noise "
+    "reduction.",
     "amplification": "A band from 50 Hz to 8 kHz is predicted to become louder by more than 1 dB.",
     "outer_band_louder": "A band from 20 to 40 Hz or from 10 to 20 kHz is predicted to become louder; by more than "
     "1 dB, or, below 50 Hz, at all.",
     "out_of_band_louder": "The former name of `outer_band_louder`, sent beside it.",
     "little_noise_reduction": "The predicted mean noise reduction is below 3 dB.",
+    "negated_filter": "The evaluated filter amplifies, and its negative would reduce the noise.",
+    "unlike_filter": "The realised filter is predicted to be more than 3 dB better than the one that was exported, "
+    "which was not designed for these paths.",
     **PLAUSIBILITY,
 }
 """Meaning of each code."""
@@ -48,11 +55,24 @@ LOW_LOUDER_DB = 0.0
 """Of bands that a calibration's windows hardly resolve: 20 Hz becomes 1 dB louder than predicted in the mean."""
 
 LITTLE_NOISE_REDUCTION_DB = 3.0
+LONG_LATENCY_SAMPLES = 4.0
+
+PERFECT = 1e-6
+"""One less the mean coherence, below which it was not measured; ears without any noise reach 1e-3."""
+
+MAX_LISTED = 6
+"""Bands that become louder are listed up to so many."""
 
 _REPLACED = {
     "not_finite": "the generator's filter was not finite",
     "predicted_worse": "the generator's filter was predicted to be clearly worse",
 }
+_TO_REPLACED = (
+    ", so the Wiener filter is the answer: check the measurement, and train a model for your earphone if all "
+    "listeners get this"
+)
+_TO_LOUDER = "; look for latency or a late secondary path, measure again, or lower max_gain_db there"
+_TO_OUTER = "; rumble or hiss may be heard; lower max_gain_db there, or check the measurement at these frequencies"
 
 
 def collect_warnings(
@@ -62,41 +82,72 @@ def collect_warnings(
     replaced: Replaced | None = None,
     ceiling_cost_db: float | None = None,
     implausible: Sequence[Finding] = (),
+    loop: Loop | None = None,
 ) -> list[dict[str, str]]:
     """Warnings on a design or an evaluation, in the order of WARNINGS.
 
     sent: all paths as sent. used: the same, resampled. replaced: why the Wiener filter replaced
-    the generator's, if it did. ceiling_cost_db: of the design. implausible: about the paths.
+    the generator's, if it did. ceiling_cost_db, loop: of the design. implausible: about the paths, or the filter.
     """
-    outer = _of_conditions(prediction, lambda each: _louder(each, LOW_BANDS + HIGH_BANDS))
+    outer = _of_conditions(prediction, lambda each: _louder(each, LOW_BANDS + HIGH_BANDS), _TO_OUTER)
+    costs_db = (ceiling_cost_db or 0.0, loop.loss_db if loop else 0.0)
     found: dict[str, str | None] = {
-        "generator_replaced": _REPLACED[replaced] if replaced else None,
+        "generator_replaced": _REPLACED[replaced] + _TO_REPLACED if replaced else None,
         "prediction_from_model": _no_coherence(used),
         "low_coherence": _low_coherence(used, prediction),
+        "implausible_coherence": _perfect(used),
         "resampled_grid": _resampled(sent),
-        "ceiling_binds": _bound(ceiling_cost_db),
-        "amplification": _of_conditions(prediction, lambda each: _louder(each, AMP_BANDS)),
+        "ceiling_binds": _bound(costs_db[0]),
+        "margins_bind": _margins(costs_db[1]),
+        "amplification": _of_conditions(prediction, lambda each: _louder(each, AMP_BANDS), _TO_LOUDER),
         "outer_band_louder": outer,
         "out_of_band_louder": outer,
-        "little_noise_reduction": _of_conditions(prediction, _little),
+        "little_noise_reduction": _of_conditions(prediction, _little, _causes(used, *costs_db)),
     }
     warnings = [{"code": code, "detail": detail} for code, detail in found.items() if detail is not None]
-    return warnings + [{"code": each.code, "detail": each.detail} for each in implausible]
+    return warnings + [
+        {"code": each.code, "detail": each.detail + _counted_twice(used, each.code)} for each in implausible
+    ]
 
 
-def _of_conditions(prediction: Prediction, find: Callable[[Prediction], str | None]) -> str | None:
-    """What is found in the prediction, or in each of its conditions, which are named."""
+def negated_filter(negated: Prediction) -> tuple[Finding, ...]:
+    """What to say of a filter that amplifies, from the prediction of its negative."""
+    mean = negated.mean_noise_reduction_db
+    if mean < LITTLE_NOISE_REDUCTION_DB:
+        return ()
+    detail = f"the negated filter would take away {mean:.1f} dB: send the `sign` that the filter was designed with"
+    return (Finding("negated_filter", detail),)
+
+
+def unlike_filter(sent: Prediction, realised: Prediction) -> tuple[Finding, ...]:
+    """What to say of a filter whose realisation for the same paths is much better."""
+    was, now = sent.mean_noise_reduction_db, realised.mean_noise_reduction_db
+    if now < was + LITTLE_NOISE_REDUCTION_DB:
+        return ()
+    detail = (
+        f"`fir` is predicted to take away {was:.1f} dB on these paths, what was designed for them {now:.1f} dB: "
+        "check that filter and paths are of the same ear and have the same `sign`"
+    )
+    return (Finding("unlike_filter", detail),)
+
+
+def _of_conditions(prediction: Prediction, find: Callable[[Prediction], str | None], what_to_do: str) -> str | None:
+    """What is found in the prediction, or in each of its conditions, which are named, and then what to do."""
     if not prediction.conditions:
-        return find(prediction)
-    found = [(n, each.label, find(each.prediction)) for n, each in enumerate(prediction.conditions)]
-    return "; ".join(f"conditions.{n}{label and f' ({label})'}: {each}" for n, label, each in found if each) or None
+        found = find(prediction)
+    else:
+        each_found = [(n, each.label, find(each.prediction)) for n, each in enumerate(prediction.conditions)]
+        named = [f"conditions.{n}{label and f' ({label})'}: {each}" for n, label, each in each_found if each]
+        found = "; ".join(named)
+    return found + what_to_do if found else None
 
 
 def _no_coherence(used: DesignInput) -> str | None:
     without = [n for n, each in enumerate(used.conditions) if each.coherence is None and each.uncertainty is None]
     if not without:
         return None
-    return "no coherence was sent" + (f" for conditions {', '.join(map(str, without))}" if used.others else "")
+    where = f" for conditions {', '.join(map(str, without))}" if used.others else ""
+    return f"no coherence was sent{where}: send the coherence and the uncertainty that /calibrate answers"
 
 
 def _low_coherence(used: DesignInput, prediction: Prediction) -> str | None:
@@ -117,23 +168,80 @@ def _resampled(sent: Sequence[Path]) -> str | None:
     return f"{n_bins[0]} bins were sent, {N_BINS} are used" if n_bins else None
 
 
-def _bound(cost_db: float | None) -> str | None:
-    if cost_db is None or cost_db <= CEILING_COST_DB:
+def _perfect(used: DesignInput) -> str | None:
+    perfect = [
+        each.coherence is not None and 1 - float(each.coherence[_SCORED].astype(np.float64).mean()) < PERFECT
+        for each in used.conditions
+    ]
+    if not any(perfect):
+        return None
+    return (
+        "the coherence is 1, as that of a single window is: pool many windows, as /calibrate does, or send none; "
+        "the prediction takes the measurement for free of errors"
+    )
+
+
+def _bound(cost_db: float) -> str | None:
+    if cost_db <= CEILING_COST_DB:
         return None
     return f"max_gain_db costs {cost_db:.1f} dB of predicted noise reduction; raise it where the loudspeaker allows"
 
 
+def _margins(cost_db: float) -> str | None:
+    if cost_db <= CEILING_COST_DB:
+        return None
+    return (
+        f"the margins of the loop cost {cost_db:.1f} dB of predicted noise reduction: check that `feedback` is the "
+        "path from the loudspeaker to the outer microphone, in that microphone's unit; a better seal makes it "
+        "quieter, and lower margins may howl"
+    )
+
+
 def _louder(prediction: Prediction, bands: Sequence[int]) -> str | None:
-    """Every one of the bands that becomes louder by more than LOUDER_DB, or LOW_LOUDER_DB."""
+    """The bands louder by more than LOUDER_DB or LOW_LOUDER_DB, or, of many, how many there are and the worst."""
     louder_db = {n: -float(prediction.band_reduction_db[n - WIDE_BANDS[0]]) for n in bands}
-    found = [
-        f"{nominal_hz(n):g} Hz: {each:.1f} dB louder{' or more' if n in LOW_BANDS else ''}"
-        for n, each in louder_db.items()
-        if each > (LOW_LOUDER_DB if n in LOW_BANDS else LOUDER_DB)
-    ]
-    return ", ".join(found) or None
+    limits_db = {n: LOW_LOUDER_DB if n in LOW_BANDS else LOUDER_DB for n in bands}
+    found = {nominal_hz(n): each for n, each in louder_db.items() if each > limits_db[n]}
+    if not found:
+        return None
+    if len(found) <= MAX_LISTED:
+        low = [nominal_hz(n) for n in LOW_BANDS]
+        return ", ".join(
+            f"{hz:g} Hz: {each:.1f} dB louder{' or more' if hz in low else ''}" for hz, each in found.items()
+        )
+    worst = max(found, key=lambda hz: found[hz])
+    listed = f"{len(found)} bands from {min(found):g} to {max(found):g} Hz"
+    return f"{listed}, most of all {worst:g} Hz: {found[worst]:.1f} dB louder"
 
 
 def _little(prediction: Prediction) -> str | None:
     mean = prediction.mean_noise_reduction_db
     return f"the mean is {mean:.1f} dB" if mean < LITTLE_NOISE_REDUCTION_DB else None
+
+
+def _causes(used: DesignInput, ceiling_cost_db: float, margins_cost_db: float) -> str:
+    """What leaves little noise reduction, as far as the request tells, and what to do."""
+    found = []
+    if used.latency_samples > LONG_LATENCY_SAMPLES:
+        found.append(f"latency_samples of {used.latency_samples:g} leaves no time to cancel the noise; shorten it")
+    if ceiling_cost_db > CEILING_COST_DB:
+        found.append("max_gain_db is low; raise it")
+    if margins_cost_db > CEILING_COST_DB:
+        found.append("the margins of the loop through `feedback` take the rest")
+    if n_silent := _n_silent_bands(used):
+        found.append(f"reference_psd is silent in {n_silent} of the {len(NR_BANDS)} bands, which count as 0 dB")
+    return ": " + ("; ".join(found) or "look for latency, a leak or exchanged paths, and measure again")
+
+
+def _n_silent_bands(used: DesignInput) -> int:
+    if used.reference_psd is None:
+        return 0
+    power = used.reference_psd.astype(np.float64) @ band_membership(WIDE_BANDS, DESIGN_N_FFT)
+    silent = power <= SILENCE * power.max()
+    return int(silent[columns(NR_BANDS)].sum())
+
+
+def _counted_twice(used: DesignInput, code: str) -> str:
+    if code != "implausible_delay" or not used.latency_samples:
+        return ""
+    return f"; latency_samples adds {used.latency_samples:g}, which must not count the same delay again"

@@ -135,12 +135,14 @@ class ResidentModel:
         ]
 
     def _implausible(self, ear: DesignInput) -> tuple[Finding, ...]:
-        """Of each condition, with its label where there are several."""
+        """Of each condition, with its name where there are several."""
         found = []
-        for condition in ear.conditions:
-            label = f"{condition.label}: " if len(ear.conditions) > 1 else ""
-            for each in find_implausible(self._support, condition.primary, condition.secondary):
-                found.append(replace(each, detail=label + each.detail))
+        for number, condition in enumerate(ear.conditions):
+            label = condition.label and f" ({condition.label})"
+            name = f"conditions.{number}{label}: " if len(ear.conditions) > 1 else ""
+            paths = condition.primary, condition.secondary, condition.feedback
+            for each in find_implausible(self._support, *paths):
+                found.append(replace(each, detail=name + each.detail))
         return tuple(found)
 
     def _answer(

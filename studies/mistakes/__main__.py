@@ -3,8 +3,9 @@
 
 Every ear is measured with every kind of probe, right and with each mistake (`simulate`), and judged
 with the statistics of the other persons' ears: by the verdict of `/calibrate`, and, for mistakes in the paths that
-a request holds, by the warnings of `/refine`. What a right measurement loses is the noise reduction of the bundled
-model's filter (k = 1) against that of the same measurement without noise.
+a request holds, by the warnings of `/refine`. Right measurements are also judged with other probes
+(`further_probes`). What one loses is the noise reduction of the bundled model's filter (k = 1) against that of a
+measurement with four seconds of white noise and no other noise.
 
 OUT/ears.csv    a row for each ear, endpoint, mistake, probe and SNR
 OUT/rows.csv    the same, counted over ears
@@ -29,18 +30,27 @@ from studies.mistakes.simulate import (
     REQUEST_MISTAKES,
     Paths,
     Real,
+    Takes,
     calibration_takes,
+    further_probes,
     probe_signals,
     record,
 )
 from synthesis.backends import create_backend
 from synthesis.backends.base import Backend, DesignInput, DesignOptions, ModelParameters
 from synthesis.calibration import Calibration, calibrate
-from synthesis.calibration_verdict import judge
+from synthesis.calibration_verdict import MAX_NOISE_COST_DB, MAX_TAIL_DB, judge
 from synthesis.errors import SynthesisError, answer_or_raise
 from synthesis.octave_bands import NR_BANDS
 from synthesis.path_prior import PathPrior, learn_path_prior
-from synthesis.plausibility import SupportPrior, find_implausible
+from synthesis.plausibility import (
+    MAX_DISTANCE,
+    MIN_DELAY_SAMPLES,
+    MIN_LEVEL_DB,
+    Explanation,
+    SupportPrior,
+    find_implausible,
+)
 from synthesis.support_statistics import learn_support_statistics
 from training.datasets import open_dataset
 from training.datasets.noise import NoiseSet, read_noise, simulated_noise
@@ -49,7 +59,9 @@ from training.run_folder import write_atomically
 from training.simulated_calibration import simulate_calibration
 
 SNRS_DB = (30.0, 40.0, 50.0)
+FURTHER_SNRS_DB = (20.0, 30.0, 40.0, 200.0)
 WITHOUT_NOISE_DB = 200.0
+COSTLY_DB = 0.5
 POOL = slice(0, None, 2)
 """Every second recording is a probe of the pool."""
 
@@ -83,53 +95,70 @@ def rows_of(
     pairs: Sequence[PathPair],
     supports: dict[str, tuple[SupportPrior, PathPrior]],
     probes: dict[str, Real],
+    further: dict[str, Real],
     parameters: ModelParameters,
     snrs_db: Sequence[float],
     every_snr: bool,
 ) -> list[dict[str, object]]:
-    """All rows of one ear."""
+    """All rows of one ear. further: probes of right measurements only."""
     pair, other = pairs[number], other_ear(number, pairs)
     (support, prior), backend = supports[pair.listener], create_backend("cpu", parameters)
     own, foreign = (pair.primary, pair.secondary), (other.primary, other.secondary)
-    foreign_takes = {
-        kind: calibrate(record(signals, *foreign, 60.0, np.random.default_rng(0)), prior=prior)
-        for kind, signals in probes.items()
-    }
+    labels: dict[str, object] = {"ear": pair.name, "listener": pair.listener}
+    silent = calibrate(record(probes["white"], *own, WITHOUT_NOISE_DB, np.random.default_rng(number)), prior=prior)
+    best_db = noise_reduction_db(backend, silent, pair)
+
+    def judged(takes: Takes, *, is_scored: bool) -> tuple[dict[str, object], Calibration | None]:
+        try:
+            calibration = calibrate(takes, prior=prior)
+        except SynthesisError:
+            return {"codes": "refused"}, None
+        verdict = judge(calibration, support)
+        loss_db = best_db - noise_reduction_db(backend, calibration, pair) if is_scored else None
+        codes = " ".join(each.code for each in verdict.reasons)
+        cost_db, tail_db = verdict.noise_cost_db, calibration.tail_db
+        found = {"codes": codes, "loss_db": loss_db, "noise_cost_db": cost_db, "tail_db": tail_db}
+        return found | _figures(verdict.explanation), calibration
 
     def of_probe(kind: str) -> Iterator[dict[str, object]]:
-        signals = probes[kind]
-        silent = calibrate(record(signals, *own, WITHOUT_NOISE_DB, np.random.default_rng(0)), prior=prior)
-        best_db = noise_reduction_db(backend, silent, pair)
-        rotated = (number + PROBES.index(kind)) % len(snrs_db)
+        signals, index = probes[kind], list(probes).index(kind)
+        foreign_take = calibrate(record(signals, *foreign, 60.0, np.random.default_rng(number)), prior=prior)
+        rotated = (number + index) % len(snrs_db)
         for snr_db in snrs_db if every_snr else snrs_db[rotated : rotated + 1]:
-            labels = {"ear": pair.name, "listener": pair.listener, "probe": kind, "snr_db": snr_db}
+            here: dict[str, object] = labels | {"probe": kind, "snr_db": snr_db}
             for name, mistake in CALIBRATION_MISTAKES.items():
-                rng = np.random.default_rng([number, int(snr_db), PROBES.index(kind)])
+                rng = np.random.default_rng([number, int(snr_db), index])
                 takes = calibration_takes(mistake, signals, own, foreign, snr_db, rng)
-                loss_db = None
-                try:
-                    calibration = calibrate(takes, prior=prior)
-                except SynthesisError:
-                    codes = ["refused"]
-                else:
-                    codes = [each.code for each in judge(calibration, support).reasons]
-                    if name in ("right", "SNR 10 dB"):
-                        loss_db = best_db - noise_reduction_db(backend, calibration, pair)
-                    if name == "right":
-                        right = calibration
-                yield labels | {
-                    "endpoint": "calibrate",
-                    "mistake": name,
-                    "codes": " ".join(codes),
-                    "loss_db": loss_db,
-                }
+                found, calibration = judged(takes, is_scored=name in ("right", "SNR 10 dB"))
+                if name == "right":
+                    assert calibration is not None
+                    own_paths = paths_of(calibration)
+                yield here | {"endpoint": "calibrate", "mistake": name} | found
             for name, change in REQUEST_MISTAKES.items():
-                paths = change(paths_of(right), paths_of(foreign_takes[kind]))
-                found = find_implausible(support, *(each.astype(np.float32) for each in paths))
-                codes = [each.code for each in found]
-                yield labels | {"endpoint": "refine", "mistake": name, "codes": " ".join(codes), "loss_db": None}
+                paths = [each.astype(np.float32) for each in change(own_paths, paths_of(foreign_take))]
+                codes = " ".join(each.code for each in find_implausible(support, *paths))
+                figures = _figures(support.explain(*paths))
+                yield here | {"endpoint": "refine", "mistake": name, "codes": codes} | figures
 
-    return [row for kind in probes for row in of_probe(kind)]
+    def of_further(index: int, kind: str) -> dict[str, object]:
+        snr_db = FURTHER_SNRS_DB[number // 3 % len(FURTHER_SNRS_DB)]
+        takes = record(further[kind], *own, snr_db, np.random.default_rng([number, int(snr_db), index]))
+        found, _ = judged(takes, is_scored=True)
+        return labels | {"probe": kind, "snr_db": snr_db, "endpoint": "calibrate", "mistake": "right"} | found
+
+    rows = [row for kind in probes for row in of_probe(kind)]
+    # Each of the further probes with every third ear.
+    return rows + [of_further(index, kind) for index, kind in enumerate(further) if (number - index) % 3 == 0]
+
+
+def _figures(explanation: Explanation | None) -> dict[str, object]:
+    if explanation is None:
+        return {}
+    return {
+        "level_db": explanation.level_db,
+        "delay_samples": explanation.delay_samples,
+        "distance": explanation.distance,
+    }
 
 
 def paths_of(calibration: Calibration) -> Paths:
@@ -148,8 +177,8 @@ def noise_reduction_db(backend: Backend, calibration: Calibration, pair: PathPai
 
 
 def counted(ears: pd.DataFrame) -> pd.DataFrame:
-    """Rows over ears: how many, how many were found (any code), the codes with their counts, and the loss of those
-    found: smallest, and mean over all."""
+    """Rows over ears: how many, how many were found (any code), the codes with their counts; the mean loss, how
+    many lose COSTLY_DB or more, how many of these were found, and the smallest loss of those found."""
 
     def of_group(group: pd.DataFrame) -> dict[str, object]:
         found = group[group.codes != ""]
@@ -159,6 +188,8 @@ def counted(ears: pd.DataFrame) -> pd.DataFrame:
             "n_found": len(found),
             "codes": " ".join(f"{code}:{n}" for code, n in codes.items()),
             "mean_loss_db": group.loss_db.mean(),
+            "n_costly": (group.loss_db >= COSTLY_DB).sum(),
+            "n_costly_found": (found.loss_db >= COSTLY_DB).sum(),
             "min_loss_found_db": found.loss_db.min(),
         }
 
@@ -196,6 +227,7 @@ def run(options: argparse.Namespace) -> str:
         pairs=pairs,
         supports=supports_of(pairs, noise),
         probes={kind: probes[kind] for kind in (PROBES[:1] if options.quick else PROBES)},
+        further={} if options.quick else further_probes(noise.signals),
         parameters=ModelStore(options.store).load("default").parameters,
         snrs_db=SNRS_DB[1:2] if options.quick else SNRS_DB,
         every_snr=options.every_snr,
@@ -207,7 +239,44 @@ def run(options: argparse.Namespace) -> str:
     options.out.mkdir(parents=True, exist_ok=True)
     write_atomically(options.out / "ears.csv", ears.to_csv(index=False))
     write_atomically(options.out / "rows.csv", rows.to_csv(index=False))
-    return table(rows)
+    return table(rows) + "\n\n" + (thresholds(ears) if not options.quick else "")
+
+
+LIMITS = {
+    "noise_cost_db": (MAX_NOISE_COST_DB, ["SNR 10 dB"]),
+    "tail_db": (MAX_TAIL_DB, ["ringing"]),
+    "level_db": (MIN_LEVEL_DB, ["declared gain x 2", "declared gain / 2", "secondary 6 dB too quiet"]),
+    "delay_samples": (MIN_DELAY_SAMPLES, ["1 sample late"]),
+    "distance": (MAX_DISTANCE, ["channels swapped", "another person's second state"]),
+}
+"""Figure -> its limit, and the mistakes that have to be beyond it."""
+
+
+def thresholds(ears: pd.DataFrame) -> str:
+    """Each limit chosen on half of the persons, midway between their right measurements and their mistakes, and
+    scored on the other half, both ways: refused and missed there, as a Markdown table."""
+    lines = [
+        "| figure | limit | chosen on half A / B | refused in B / A | missed in B / A |",
+        "|---|---|---|---|---|",
+    ]
+    persons = sorted(set(ears.listener))
+    is_first = ears.listener.isin(persons[::2])
+    for figure, (limit, mistakes) in LIMITS.items():
+        size = ears[figure].abs() if figure != "tail_db" else ears[figure]
+        right = (ears.mistake == "right") & size.notna()
+        wrong = ears.mistake.isin(mistakes) & size.notna()
+        if figure == "noise_cost_db":  # what loses little need not be found, nor what loses much pass
+            right &= ears.loss_db < COSTLY_DB
+            wrong &= ears.loss_db >= COSTLY_DB
+        chosen, refused, missed = [], [], []
+        for half in (is_first, ~is_first):
+            middle = (size[right & half].max() + size[wrong & half].min()) / 2
+            chosen.append(f"{middle:.3g}")
+            refused.append(f"{(size[right & ~half] > middle).sum()} of {(right & ~half).sum()}")
+            missed.append(f"{(size[wrong & ~half] <= middle).sum()} of {(wrong & ~half).sum()}")
+        cells = (f"`{figure}`", f"{limit:g}", *(" / ".join(each) for each in (chosen, refused, missed)))
+        lines.append("| " + " | ".join(cells) + " |")
+    return "\n".join(lines)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

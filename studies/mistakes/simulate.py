@@ -26,17 +26,30 @@ RMS = 0.05
 PROBES = ("white", "pink", "sweep", "pool")
 
 
-def probe_signals(recordings: Real) -> dict[str, Real]:
-    """Each kind of probe as takes [n_takes, N_SAMPLES]: one take of white noise, pink noise or an exponential sweep
-    from 20 Hz to 20 kHz, or one of each recording [n, at least N_SAMPLES]."""
-    white, flat = np.random.default_rng(0).standard_normal((2, N_SAMPLES))
-    falling = 1 / np.sqrt(np.maximum(np.fft.rfftfreq(N_SAMPLES, 1 / SAMPLE_RATE_HZ), 10.0))
-    pink = np.fft.irfft(np.fft.rfft(flat) * falling, N_SAMPLES)
+def probe_signals(recordings: Real, n_samples: int = N_SAMPLES) -> dict[str, Real]:
+    """Each kind of probe as takes [n_takes, n_samples]: one take of white noise, pink noise or an exponential sweep
+    from 20 Hz to 20 kHz, or one of each recording [n, at least n_samples]."""
+    white, flat = np.random.default_rng(0).standard_normal((2, n_samples))
+    falling = 1 / np.sqrt(np.maximum(np.fft.rfftfreq(n_samples, 1 / SAMPLE_RATE_HZ), 10.0))
+    pink = np.fft.irfft(np.fft.rfft(flat) * falling, n_samples)
     octaves = np.log(1000.0)
-    time = np.arange(N_SAMPLES) / N_SAMPLES
-    sweep = np.sin(2 * np.pi * 20 * N_SAMPLES / SAMPLE_RATE_HZ / octaves * np.expm1(octaves * time))
-    found = {"white": white[None], "pink": pink[None], "sweep": sweep[None], "pool": recordings[:, :N_SAMPLES]}
+    time = np.arange(n_samples) / n_samples
+    sweep = np.sin(2 * np.pi * 20 * n_samples / SAMPLE_RATE_HZ / octaves * np.expm1(octaves * time))
+    found = {"white": white[None], "pink": pink[None], "sweep": sweep[None], "pool": recordings[:, :n_samples]}
     return {name: RMS * x / np.sqrt((x**2).mean(-1, keepdims=True)) for name, x in found.items()}
+
+
+def further_probes(recordings: Real) -> dict[str, Real]:
+    """Probes of other lengths and of one recording alone, for right measurements, as of `probe_signals`."""
+    found: dict[str, Real] = {}
+    for seconds in (1, 20):
+        signals = probe_signals(np.zeros((1, seconds * SAMPLE_RATE_HZ)) + 1, seconds * SAMPLE_RATE_HZ)
+        found |= {f"{name}, {seconds} s": signals[name] for name in ("white", "pink", "sweep")}
+    for number, recording in enumerate(recordings):
+        for seconds in (1, 4, 12):
+            x = recording[None, : seconds * SAMPLE_RATE_HZ]
+            found[f"recording {number + 1}, {seconds} s"] = RMS * x / np.sqrt(np.mean(x**2))
+    return found
 
 
 def record(

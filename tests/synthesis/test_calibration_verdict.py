@@ -193,7 +193,22 @@ def calibration(**changes: object) -> Calibration:
     secondary[5] = 1.0
     estimate = PathEstimate(np.ones(8192), secondary, np.ones(16_385))
     good = Calibration(
-        estimate, estimate, secondary, bands / 41, bands, bands, 0.0, "take 0, x", 0.0, -70.0, 0.0, 8192, 48, None
+        measured=estimate,
+        estimate=estimate,
+        secondary=secondary,
+        coherence=bands / 41,
+        noise_reduction_ceiling_db=bands,
+        secondary_snr_db=bands,
+        clipped_share=0.0,
+        clipped_in="take 0, x",
+        lead_samples=0.0,
+        tail_db=-80.0,
+        noise_share=np.zeros((2, 23)),
+        tail_share=np.zeros(23),
+        state_levels_db=[],
+        window=8192,
+        n_frames=48,
+        uncertainty=None,
     )
     return replace(good, **changes)  # type: ignore[arg-type]
 
@@ -210,10 +225,11 @@ def like_it() -> SupportPrior:
         ({"n_frames": 5}, "few_windows"),
         ({"lead_samples": -5.0}, "late_secondary"),
         ({"window": 4096}, "truncated_tail"),
-        ({"tail_db": -44.0, "tail_over_noise_db": 7.0}, "truncated_tail"),
+        ({"tail_db": -59.0}, "truncated_tail"),
+        ({"state_levels_db": [(0.35, 0.6), (0.7, -0.5)]}, "inconsistent_gains"),
     ],
 )
-def test_each_limit_has_a_near_side_and_a_far_side(changes: dict[str, float], code: str) -> None:
+def test_each_limit_has_a_near_side_and_a_far_side(changes: dict[str, object], code: str) -> None:
     verdict = judge(calibration(**changes), like_it())
     assert named(verdict) == {code}
     within = {
@@ -221,28 +237,30 @@ def test_each_limit_has_a_near_side_and_a_far_side(changes: dict[str, float], co
         "n_frames": 6,
         "lead_samples": -4.0,
         "window": 8192,
-        "tail_over_noise_db": 5.0,
-        "tail_db": -44.0,
+        "tail_db": -61.0,
+        "state_levels_db": [(0.35, 0.5), (0.7, -0.4)],
     }
     assert judge(calibration(**{name: within[name] for name in changes}), like_it()).passed
 
 
 def test_low_snr_says_what_it_costs_and_where() -> None:
-    """A band as noisy as its filter's residual costs 3 dB, one 20 dB noisier than that 20.04 dB."""
-    snr_db = np.full((23,), 60.0)
-    snr_db[[0, 13, 14, 22]] = np.array([20.0, 0.0, 0.0, -50.0])
-    verdict = judge(calibration(secondary_snr_db=snr_db), like_it())
-    assert verdict.noise_cost_db == pytest.approx((3.01 + 2 * 20.04) / 21, abs=0.01)
+    """Noise of both paths together against what is left without it: as much costs 3 dB, 99 times that 20 dB."""
+    noise, tail = np.zeros((2, 23)), np.full(23, 0.007)
+    noise[0, [0, 13]], noise[1, [0, 14, 22]] = [0.004, 0.99], [0.006, 0.99, 9.0]
+    changes = {"noise_share": noise, "tail_share": tail}
+    verdict = judge(calibration(**changes), like_it())
+    assert verdict.noise_cost_db == pytest.approx((3.01 + 2 * 20) / 21, abs=0.01)
     (reason,) = verdict.reasons
     assert reason.code == "low_snr"
-    assert "costs 2.1 dB" in reason.detail
+    assert "costs 2.0 dB" in reason.detail
     assert "most of it at 50, 1000, 1250 Hz" in reason.detail
     assert "dead microphone" not in reason.detail
-    unrelated = judge(calibration(secondary_snr_db=snr_db, coherence=np.full(23, 0.1)), like_it())
+    unrelated = judge(calibration(coherence=np.full(23, 0.1), **changes), like_it())
     assert "dead microphone" in unrelated.reasons[0].detail
 
 
 def test_traits_of_noise_are_not_judged() -> None:
-    verdict = judge(calibration(secondary_snr_db=np.full((23,), 5.0), lead_samples=-100.0), like_it())
+    noisy = {"secondary_snr_db": np.full((23,), 5.0), "noise_share": np.full((2, 23), 0.3)}
+    verdict = judge(calibration(lead_samples=-100.0, **noisy), like_it())
     assert named(verdict) == {"low_snr"}
     assert {each.code for each in verdict.not_judged} == set(REASONS) - {"low_snr", "clipping", "few_windows"}

@@ -84,6 +84,21 @@ def filtered(factor: float) -> Json:
     return paths(fir=np.float32(factor * np.fft.irfft(ratio)[:2048]).tolist())
 
 
+def two_gains() -> Json:
+    """Takes with 0.35, declared as such and then as 0.7."""
+    body = takes()
+    body["takes"].append(body["takes"][1] | {"gain": 0.7})
+    return body
+
+
+def verification() -> Json:
+    """Recordings of a filter in which x and e are independent."""
+    noises = RNG.standard_normal((4, 96_000)).astype("<f4")
+    signals = [{"float32": base64.b64encode(each.tobytes()).decode()} for each in noises]
+    states = zip(("off", "on"), (signals[:2], signals[2:]), strict=True)
+    return filtered(1.0) | {"takes": [{"state": state, "x": x, "e": e} for state, (x, e) in states]}
+
+
 ones = np.ones(16_385)
 CASES: dict[str, tuple[str, Json, str]] = {
     "secondary inverted": ("refine", paths(secondary=-S), "implausible_polarity"),
@@ -127,6 +142,19 @@ CASES: dict[str, tuple[str, Json, str]] = {
         "low_snr",
     ),
     "e clipped": ("calibrate", takes(change=lambda x, e: (x, np.clip(e, -e.std(), e.std()))), "clipping"),
+    "gains that contradict each other": ("calibrate", two_gains(), "inconsistent_gains"),
+    "secondary sent as feedback too": ("refine", paths(feedback=response(S)), "identical_paths"),
+    "feedback in millivolts": ("refine", paths(feedback=response(300 * later(S, 40))), "margins_bind"),
+    "a coherence of 1": ("refine", paths(coherence=ones.tolist()), "implausible_coherence"),
+    "another sign than the filter's": ("evaluate", filtered(1.0) | {"sign": "plus"}, "negated_filter"),
+    "export of nothing": ("export", paths(fir=[0.0] * 2048, target={"form": "fir"}), "invalid-field"),
+    "export of another ear's filter": ("export", filtered(-1.0) | {"target": {"n_sections": 2}}, "unlike_filter"),
+    "export for a reversed loudspeaker": (
+        "export",
+        filtered(1.0) | {"secondary": response(-S), "target": {"form": "fir"}},
+        "implausible_polarity",
+    ),
+    "verification of noises": ("verify", verification(), "unrelated"),
     "e recorded five samples early": ("calibrate", takes(change=lambda x, e: (x, np.roll(e, -5))), "implausible"),
 }
 
@@ -143,7 +171,8 @@ async def codes(client: httpx.AsyncClient, address: str, body: Json) -> list[str
     if answer.status_code != 200:
         assert answer.status_code == 422, document
         return [document["type"].rsplit(":", 1)[1]]
-    found = document["warnings"] if "warnings" in document else document["verdict"]["reasons"]
+    found = document.get("warnings", document.get("diagnosis"))
+    found = document["verdict"]["reasons"] if found is None else found
     assert all(each["detail"] for each in found)
     return [each["code"] for each in found]
 
@@ -156,6 +185,34 @@ async def test_the_ear_itself_is_answered_without_them(client: httpx.AsyncClient
             each for each in await codes(client, "refine", body) if "paths" in each or "implausible" in each
         }
     assert await codes(client, "calibrate", takes()) == []
+
+
+@pytest.mark.parametrize(
+    ("more", "cause"),
+    [
+        ({"latency_samples": 1000}, "latency_samples of 1000"),
+        ({"max_gain_db": -20}, "max_gain_db is low"),
+        ({"reference_psd": [0.0] * 1000 + [1.0] + [0.0] * 15_384}, "reference_psd is silent in 20 of the 21 bands"),
+    ],
+)
+async def test_little_noise_reduction_names_its_cause(client: httpx.AsyncClient, more: Json, cause: str) -> None:
+    warnings = (await client.post("/refine", json=paths(**more))).json()["warnings"]
+    (detail,) = (each["detail"] for each in warnings if each["code"] == "little_noise_reduction")
+    assert cause in detail
+
+
+async def test_a_finding_names_its_condition(client: httpx.AsyncClient) -> None:
+    sent = [{"primary": response(P), "secondary": response(secondary)} for secondary in (S, -S)]
+    body = {"conditions": sent, "sample_rate": 48_000, "latency_samples": 20}
+    details = {
+        each["code"]: each["detail"] for each in (await client.post("/refine", json=body)).json()["warnings"]
+    }
+    assert details["implausible_polarity"].startswith("conditions.1: the secondary path")
+    late = {"conditions": [sent[0], {"primary": response(P), "secondary": response(later(S, 20))}]}
+    found = (await client.post("/refine", json=body | late)).json()["warnings"]
+    (detail,) = (each["detail"] for each in found if each["code"] == "implausible_delay")
+    assert detail.startswith("conditions.1: ")
+    assert detail.endswith("latency_samples adds 20, which must not count the same delay again")
 
 
 @pytest.mark.parametrize("name", CASES)
