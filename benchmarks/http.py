@@ -179,7 +179,7 @@ class Latencies:
         self.server_ms.append({name: float(spent) for name, spent in entries})
 
     def row(self) -> Row:
-        """over_core_ms: latency less the stages core, decode and predict: what HTTP and the queue cost."""
+        """over_core_ms: latency less decode, core and predict: what HTTP, queue and plausibility take."""
         pairs = list(zip(self.latency_ms, self.server_ms, strict=True))
         subtracted = ("core", "decode", "predict")
         return {
