@@ -64,7 +64,7 @@ class ResidentModel:
         *,
         kernels: bool = True,
     ) -> ResidentModel:
-        """Read, verify and check a version, in whichever thread this is called."""
+        """Read a version, verify its digests and check its golden case, in the caller's thread."""
         return cls(version, store.load(str(version)), device, fallback, kernels=kernels)
 
     def check(self) -> float:

@@ -52,10 +52,10 @@ class WienerFallback:
 
 
 def is_worth_updates(own: Design | SynthesisError, rival: Design | SynthesisError | None) -> bool:
-    """Whether to design the Wiener filter with as many updates too, after the one without (None: not yet made).
+    """Whether to design the Wiener filter with updates too. rival: the one without updates; None: not yet designed.
 
-    Where that is predicted to be 1 dB worse than the generator's filter or more, updates never brought it 0.5 dB
-    above: over 24 probes and 30 measured ears.
+    Over 24 probes and 30 measured ears, a Wiener filter that was predicted 1 dB or more below the generator's was
+    never brought 0.5 dB above it by updates.
     """
     if isinstance(own, SynthesisError) or rival is None or isinstance(rival, SynthesisError):
         return True

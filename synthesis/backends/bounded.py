@@ -33,11 +33,11 @@ Answer = TypeVar("Answer")
 
 
 class BoundedBackend:
-    """A backend around another: `create_backend` makes no other.
+    """A backend around another one; what `create_backend` returns is always in it.
 
     It brings the paths to unit level before all else (`path_level`). The inner backend designs under a ceiling of
     30 dB, or the request's highest value above that, which it keeps approximately; a filter that exceeds the
-    request's ceiling is replaced by the best one that keeps it (`gain_limit`). One that does not costs nothing.
+    request's ceiling is replaced by the best one that keeps it (`gain_limit`).
     """
 
     def __init__(self, inner: Backend, reference_psd: Float32) -> None:

@@ -38,11 +38,12 @@ Filter = tuple[Float32, RefinementRecord, dict[str, float]]
 """Taps, their updates and the times of the stages."""
 
 LARGEST = ("max_gain_db", "control_rms")
-"""Fields of a prediction of which the largest over conditions is told, not the mean."""
+"""Fields of a prediction of which the largest over conditions is given instead of the mean."""
 
 
 class ConditionsBackend:
-    """The part of a `Backend` that handles what is not plain, and bins that say nothing; a backend derives from it.
+    """Base class of the backends. It completes bins in which nothing was measured, and handles several conditions,
+    latency and feedback; the derived class does the rest, for *plain* ears, which have none of these three.
 
     path_prior: the model's; set by the backend.
     """
@@ -219,7 +220,7 @@ def _joined_prediction(
     taps: Float32,
     run: Callable[[Sequence[DesignInput], Sequence[Float32]], list[Prediction | SynthesisError]],
 ) -> Prediction | SynthesisError:
-    """Of every condition in its closed loop, and over all of them."""
+    """The prediction over all conditions, each in its closed loop, with that of each in `conditions`."""
     alone = []
     for each in ear.conditions:
         plain = _plain(ear, each)
