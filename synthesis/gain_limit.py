@@ -15,13 +15,14 @@ What the rounds leave above the ceiling is taken off by minimum-phase filters, a
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 from numpy.fft import irfft, rfft
 from numpy.typing import NDArray
 
 from synthesis.array_toeplitz import minimum_phase_response, solve_toeplitz
 from synthesis.conventions import DESIGN_N_FFT, N_TAPS
-from synthesis.generator_config import NEPER_PER_DB
 from synthesis.octave_bands import AMP_BANDS, NR_BANDS, WIDE_BANDS, band_membership
 from synthesis.profiles import FAST, LEAST_CEILING, MOST_CEILING, SILENCE
 from synthesis.starting_weight import DRIVE_LIMIT
@@ -38,6 +39,7 @@ N_BENDS = 4
 
 Real = NDArray[np.float64]
 Complex = NDArray[np.complex128]
+Solver = Callable[[Real, Real, int], Real]
 
 
 def limit_gain(
@@ -47,12 +49,14 @@ def limit_gain(
     reference_psd: NDArray[np.floating],
     limit_db: Real,
     share: Real | None = None,
+    solve: Solver = solve_toeplitz,
 ) -> Real:
     """Taps [2048] that keep a ceiling; `taps` as they are if they keep it already.
 
     taps: [2048], what the weights are first computed from. primary, secondary: on the design grid, [n_conditions,
     16385]. reference_psd: mean square per bin, [16385]. limit_db: the ceiling on |W| per bin, [16385]; the result
     exceeds it by TOLERANCE_DB at most. share: weights of the conditions; None: all alike.
+    solve: a backend's own `solve_toeplitz`, where it has one.
     """
     limit = 10 ** (limit_db / 20)
     found = taps.astype(np.float64)
@@ -60,21 +64,24 @@ def limit_gain(
         return found
     stride = DESIGN_N_FFT // FAST.n_fft
     # A coarse bin stands for the fine ones around it.
-    coarse = np.minimum.reduce(
-        [np.roll(np.append(limit, limit[-2:0:-1]), n) for n in range(-stride // 2, stride // 2 + 1)]
-    )
-    problem = _Problem(primary, secondary, reference_psd, coarse[: len(limit) : stride], share)
+    padded = np.pad(limit, stride // 2, "reflect")
+    coarse = np.minimum.reduce([padded[n : n + len(limit) : stride] for n in range(stride + 1)])
+    problem = _Problem(primary, secondary, reference_psd, coarse, share)
     for number in range(MAX_ROUNDS):
-        found = problem.round(found)
-        if number + 1 >= N_ROUNDS and problem.excess_db(found) <= SMALL_EXCESS_DB:
+        response = rfft(found, FAST.n_fft)
+        if number >= N_ROUNDS and problem.excess_db(response) <= SMALL_EXCESS_DB:
             break
-    for _ in range(N_BENDS):
+        found = found + problem.step(response, solve)
+    bins_around = _collected(np.ones(len(limit)), stride)
+    most = 10 ** (TOLERANCE_DB / 40)
+    for n_bends in range(N_BENDS + 1):
         response = rfft(found, DESIGN_N_FFT)
-        excess = np.log(np.maximum(np.abs(response) / limit, 1e-30))
-        if excess.max() <= TOLERANCE_DB * NEPER_PER_DB / 2:
+        excess = np.abs(response) / limit
+        if excess.max() <= most or n_bends == N_BENDS:
             break
-        found = irfft(response * minimum_phase_response(-np.maximum(excess, 0)))[:N_TAPS]
-    return found / max(1.0, 10 ** ((excess_db(found, limit_db) - TOLERANCE_DB / 2) / 20))
+        taken = _collected(np.log(np.maximum(excess, 1)), stride) / bins_around
+        found = irfft(response[::stride] * minimum_phase_response(-taken))[:N_TAPS]
+    return found / max(1.0, float(excess.max()) / most)
 
 
 def excess_db(taps: NDArray[np.floating], limit_db: Real) -> float:
@@ -97,7 +104,8 @@ class _Problem:
         """As `limit_gain`, but for limit: the largest |W| per bin of the grid that it is for."""
         n_fft = 2 * (len(limit) - 1)
         stride = DESIGN_N_FFT // n_fft
-        self._primary, self._secondary = primary[:, ::stride], secondary[:, ::stride]
+        self._primary, self._secondary = (np.ascontiguousarray(each[:, ::stride]) for each in (primary, secondary))
+        self._conjugate = self._secondary.conj()
         share = np.ones(len(primary)) if share is None else share
         self._share = (share / share.sum())[:, None]
         self._membership = band_membership(WIDE_BANDS, n_fft)
@@ -110,16 +118,15 @@ class _Problem:
         self._asked = limit
         self._limit = np.minimum(limit, _drive_ceiling(self._primary, self._secondary))
         self._multiplier: Real | None = None
-        self._log_weight: Real | None = None
+        self._log_gradient: Real | None = None
 
-    def round(self, taps: Real) -> Real:
-        """A better filter, and better multipliers."""
-        response = rfft(taps, 2 * (len(self._limit) - 1))
+    def step(self, response: Complex, solve: Solver) -> Real:
+        """What makes the filter with this response better, [2048]; the multipliers become better, too."""
         residual = self._primary - self._secondary * response
-        log_weight = np.log(np.maximum(self._weight(residual), np.finfo(float).tiny))
-        if self._log_weight is not None:  # or rounds that move much would swing between two weightings
-            log_weight = (log_weight + self._log_weight) / 2
-        self._log_weight, weight = log_weight, np.exp(log_weight)
+        log_gradient = np.log(np.maximum(self._gradient(residual), np.finfo(float).tiny))
+        if self._log_gradient is not None:  # or rounds that move much would swing between two weightings
+            log_gradient = (log_gradient + self._log_gradient) / 2
+        self._log_gradient, weight = log_gradient, self._weight(np.exp(log_gradient))
         wanted = (weight * self._secondary_power).sum(0)
         damping = FAST.damping * wanted.mean()
         if self._multiplier is None:  # what a bin on its own would need
@@ -129,24 +136,25 @@ class _Problem:
             scaled = (wanted + self._multiplier + damping) * (np.abs(response) / self._limit) ** 2
             self._multiplier = np.maximum(scaled - wanted - damping, 0)
         symbol = wanted + self._multiplier
-        descent = (weight * self._secondary.conj() * residual).sum(0) - self._multiplier * response
-        step = solve_toeplitz(
-            symbol + FAST.damping * symbol.mean() + np.finfo(float).tiny, irfft(descent)[:N_TAPS], N_ITERATIONS
-        )
-        return taps + step
+        descent = (weight * (self._conjugate * residual)).sum(0) - self._multiplier * response
+        damped = symbol + FAST.damping * symbol.mean() + np.finfo(float).tiny
+        return solve(damped, irfft(descent)[:N_TAPS], N_ITERATIONS)
 
-    def excess_db(self, taps: Real) -> float:
+    def excess_db(self, response: Complex) -> float:
         """The most by which |W| exceeds the ceiling that was asked for, on this grid."""
-        response = np.abs(rfft(taps, 2 * (len(self._asked) - 1)))
-        return float(20 * np.log10(max((response / self._asked).max(), 1e-30)))
+        return float(20 * np.log10(max((np.abs(response) / self._asked).max(), 1e-30)))
 
-    def _weight(self, residual: Complex) -> Real:
-        """v of each condition, [n_conditions, n_bins]."""
-        power = (self._psd * np.abs(residual) ** 2) @ self._membership + SILENCE
+    def _gradient(self, residual: Complex) -> Real:
+        """(dJ / dl_b) / E_b of each condition, [n_conditions, n_bands]."""
+        power = (self._psd * (residual.real**2 + residual.imag**2)) @ self._membership + SILENCE
         log_ratio = np.log(power / self._disturbance)
         risk = self._share * np.exp(log_ratio - log_ratio.max())
-        gradient = self._share * self._in_target + FAST.risk_weight * risk / risk.sum()
-        return self._psd * ((gradient / power) @ self._membership.T)
+        gradient: Real = (self._share * self._in_target + FAST.risk_weight * risk / risk.sum()) / power
+        return gradient
+
+    def _weight(self, gradient: Real) -> Real:
+        """v of each condition, [n_conditions, n_bins]."""
+        return self._psd * (gradient @ self._membership.T)
 
 
 def _drive_ceiling(primary: Complex, secondary: Complex) -> Real:

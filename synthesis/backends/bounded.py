@@ -9,6 +9,7 @@ from typing import TypeVar
 
 import numpy as np
 
+from synthesis.array_toeplitz import solve_toeplitz
 from synthesis.backends.base import (
     DEFAULT_MAX_GAIN_DB,
     Backend,
@@ -26,7 +27,7 @@ from synthesis.conventions import DESIGN_N_FFT
 from synthesis.errors import SynthesisError
 from synthesis.feedback import judge_loop, loop_gain, with_margins, worst_loop
 from synthesis.gain_curve import GainCurve, ceiling_db, highest_db, lowest_db
-from synthesis.gain_limit import TOLERANCE_DB, excess_db, limit_gain
+from synthesis.gain_limit import TOLERANCE_DB, Solver, excess_db, limit_gain
 from synthesis.latency import with_latency
 
 Answer = TypeVar("Answer")
@@ -45,6 +46,7 @@ class BoundedBackend:
         self.inner = inner
         self.name, self.max_batch, self.is_thread_safe = inner.name, inner.max_batch, inner.is_thread_safe
         self._reference_psd = reference_psd
+        self._solve: Solver = getattr(inner, "solve_toeplitz", solve_toeplitz)
 
     def design(self, inputs: Sequence[DesignInput], options: DesignOptions) -> list[Design | SynthesisError]:
         """As `Backend.design`; `Design.ceiling_cost_db` says what a ceiling has cost."""
@@ -80,7 +82,8 @@ class BoundedBackend:
             np.stack([spectrum(getattr(each, name)) for each in delayed.conditions])
             for name in ("primary", "secondary")
         )
-        taps = limit_gain(design.taps, primary, secondary, psd, limit_db, shares(ear)).astype(np.float32)
+        found = limit_gain(design.taps, primary, secondary, psd, limit_db, shares(ear), self._solve)
+        taps = found.astype(np.float32)
         loop = design.loop
         if loop is not None:
             feedbacks = [each.feedback for each in delayed.conditions if each.feedback is not None]

@@ -94,7 +94,7 @@ def converged(pair: Pair, psd: np.ndarray, limit_db: float) -> np.ndarray:
     taps, multiplier, weight = np.zeros(N_TAPS), np.zeros(len(p)), np.ones(len(p))
     for number in range(120):
         response = np.fft.rfft(taps, FAST.n_fft)
-        latest = problem._weight((p - s * response)[None])[0]
+        latest = problem._weight(problem._gradient((p - s * response)[None]))[0]
         weight = np.sqrt(weight * latest) if number else latest
         wanted = weight * np.abs(s) ** 2
         damping = 1e-6 * wanted.mean()
@@ -103,7 +103,7 @@ def converged(pair: Pair, psd: np.ndarray, limit_db: float) -> np.ndarray:
             multiplier = np.maximum(scaled - wanted - damping, 0)
         column = np.fft.irfft(wanted + multiplier + damping)[:N_TAPS]
         taps = solve_toeplitz(column, np.fft.irfft(weight * s.conj() * p)[:N_TAPS])
-    return taps * min(1.0, 10 ** (-problem.excess_db(taps) / 20))
+    return taps * min(1.0, 10 ** (-problem.excess_db(np.fft.rfft(taps, FAST.n_fft)) / 20))
 
 
 @pytest.mark.measured
@@ -133,7 +133,7 @@ def test_it_weighs_as_the_updates_do(case: Case) -> None:
     symbol, _ = objective.normal_equations(paths, residual, 0 * residual, objective.band_power(residual))
     limit = np.full(n_fft // 2 + 1, 1e9)
     problem = gain_limit._Problem(*(each[None] for each in pair), case.reference_psd, limit)
-    weight = problem._weight(residual.numpy())[0]
+    weight = problem._weight(problem._gradient(residual.numpy()))[0]
     found, expected = weight * np.abs(paths.secondary[0].numpy()) ** 2 * n_fft, symbol[0].numpy()
     np.testing.assert_allclose(found, expected, rtol=1e-6, atol=1e-9 * expected.max())
     assert objective.ceiling is not None

@@ -178,8 +178,27 @@ class CpuBackend(ConditionsBackend):
         )
         return WmmsePrediction(float(reductions_db.max()), 10 * math.log10(rivals[:, -1].max() + _TINY))
 
+    def solve_toeplitz(
+        self, symbol: NDArray[np.float64], rhs: NDArray[np.float64], n_iterations: int
+    ) -> NDArray[np.float64]:
+        """As `array_toeplitz.solve_toeplitz`, in float32; of 2048 taps and on a grid of the core's."""
+        level = symbol.mean()
+        value = np.empty(N_TAPS, np.float32)
+        column, given = (symbol / level).astype(np.float32), (rhs / level).astype(np.float32)
+        arrays = address(column), address(given), n_iterations, address(value)
+        self._call(lambda ws: int(self._core.prime_solve_toeplitz(ws, 2 * (len(symbol) - 1), *arrays)))
+        return value.astype(np.float64)
+
     def _run(self, ear: DesignInput, run: Run) -> None:
-        """Call the core with a workspace that no other thread uses; InvalidPaths for a path that it refuses."""
+        """As `_call`; InvalidPaths for a path that the core refuses."""
+        if fault := self._call(run):
+            condition, which = divmod(fault - 1, 2)
+            name = ("primary", "secondary")[which]
+            message = f"{name}: all values are zero, or one is NaN or infinite; measure the path again"
+            raise named(InvalidPaths(message, name), ear, condition)
+
+    def _call(self, run: Run) -> int:
+        """What the core answers, with a workspace that no other thread uses."""
         try:
             workspace = self._workspaces.pop()
         except IndexError:
@@ -188,11 +207,7 @@ class CpuBackend(ConditionsBackend):
                 raise MemoryError("no memory for a workspace") from None
         fault = run(workspace)
         self._workspaces.append(workspace)
-        if fault:
-            condition, which = divmod(fault - 1, 2)
-            name = ("primary", "secondary")[which]
-            message = f"{name}: all values are zero, or one is NaN or infinite; measure the path again"
-            raise named(InvalidPaths(message, name), ear, condition)
+        return fault
 
 
 def _core_input(ear: DesignInput, condition: Condition, share: float = 1.0) -> tuple[Arrays, Input]:

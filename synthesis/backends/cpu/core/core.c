@@ -507,6 +507,19 @@ EXPORT int prime_design(const prime_model *model, prime_workspace *ws, const pri
     return FAULT_NONE;
 }
 
+/* About T^-1 b, as solve_toeplitz. symbol: T's on a grid of n_fft points, [n_fft / 2 + 1]. rhs: b, and x: [2048]. */
+EXPORT int prime_solve_toeplitz(prime_workspace *ws, int n_fft, const float *symbol, const float *rhs, int n_iterations,
+                                float *x)
+{
+    int n_bins = n_fft / 2 + 1;
+    float *padded = ws->refinement.symbol;
+    memcpy(padded, symbol, n_bins * sizeof(float));
+    for (int k = n_bins; k < n_bins + WIDTH; k++)
+        padded[k] = 1;
+    solve_toeplitz(&toeplitz, ws->solver, &ws->phase, &plans[grid_of(n_fft)], padded, rhs, 1, n_iterations, 0, x);
+    return FAULT_NONE;
+}
+
 /* Predicts the effect of the filter in result->taps. is_true: the paths are exact and have no uncertainty. Returns as
    prime_design. */
 EXPORT int prime_predict(const prime_model *model, prime_workspace *ws, const prime_input *input, int is_true,
