@@ -155,7 +155,7 @@ def test_a_killed_run_goes_on_and_ends_as_an_unbroken_one(finished, no_figures, 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--dataset", "pandar"], "found no folder"),
+        (["--dataset", "pandar"], "no folder is given"),
         (["--dataset", "pandar", "--data", "/nonexistent"], "/nonexistent"),
         (["--dataset", "simulated", "--noise", "/nonexistent"], "/nonexistent"),
         (["--dataset", "simulated", "--split", "3", "--splits", "2"], "3 does not exist; use 0 to 1"),
