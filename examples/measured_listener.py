@@ -31,6 +31,8 @@ def main() -> None:
     noise = read_noise(options.noise)
     measurements = Measurements.calibrate(dataset, noise, window=8192, conditions="original")
     score = TimeDomainScore(noise)
+    if not measurements.indices((options.listener,)):
+        raise SystemExit(f"{options.data} has no listener {options.listener}; name a folder in it, as in person-02")
     support = fetch(f"{options.url}/models/{options.model}")["support"]
     note = "IN SUPPORT: the model was trained on this listener" if options.listener in support else "held out"
     print(f"{options.listener}, model {options.model} ({note})")

@@ -65,7 +65,7 @@ class Settings(BaseSettings):
     logical processor."""
     fallback_below_db: float = float("inf")
     """Predicted noise reduction in dB below which the generator's filter is compared with the Wiener filter; inf:
-    always, for 1 to 2 ms on a CPU."""
+    always, for about 1 ms on a CPU."""
     fallback_margin_db: float = Field(0.5, ge=0)
     """dB by which the Wiener filter must be predicted better to replace the generator's."""
     deadline_ms: float = Field(2000.0, ge=MIN_DEADLINE_MS, le=MAX_DEADLINE_MS)
