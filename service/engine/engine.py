@@ -31,7 +31,8 @@ from synthesis.profiles import PROFILES
 logger = logging.getLogger(__name__)
 
 NICENESS = 5
-"""Of the workers: where cores are short the event loop comes first, whose refusals and answers are short."""
+"""Of the workers, above the process's: where cores are short the event loop comes first, whose refusals and answers
+are short."""
 
 
 def choose_device(name: str) -> str:
@@ -265,7 +266,8 @@ class Engine:
     def _work(self) -> None:
         """Main loop of a worker thread."""
         with suppress(OSError, AttributeError):  # where a thread has no niceness of its own
-            os.setpriority(os.PRIO_PROCESS, get_native_id(), NICENESS)
+            thread = get_native_id()
+            os.setpriority(os.PRIO_PROCESS, thread, os.getpriority(os.PRIO_PROCESS, thread) + NICENESS)
         while (batch := self._queue.take()) is not None:
             answers: list[Any] | Exception
             try:
