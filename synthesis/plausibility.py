@@ -50,7 +50,7 @@ PLAUSIBILITY = {
     "implausible_paths": "The paths differ from those of all support listeners in a way that no single mistake "
     "explains.",
 }
-"""Every code, and what it means. All but the first two compare with the listeners that the model was trained on."""
+"""Every code, and what it means. All but the first compare with the listeners that the model was trained on."""
 
 SURPRISE = 14.0
 """-2 ln of the odds of a mistake: one in a thousand."""
