@@ -17,8 +17,15 @@ from starlette.routing import compile_path
 from model_store.mirror import Mirror, is_url
 from model_store.store import DEFAULT_ROOT, ModelStore
 from service.admission.admission import Admission, Gate
-from service.api.context import Service, service_of
-from service.api.dispatch import ServiceRoute, as_problem, is_heard, problem_response, unknown_address
+from service.api.call import Service
+from service.api.dispatch import (
+    ServiceRoute,
+    as_problem,
+    is_heard,
+    is_management,
+    problem_response,
+    unknown_address,
+)
 from service.api.json_workers import JsonWorkerPool
 from service.api.openapi import TITLE, describe
 from service.api.routes import ROUTES
@@ -80,11 +87,12 @@ def create_app(settings: Settings) -> FastAPI:
     )
     tracing = _tracing(app, settings)
     metrics = Metrics(engine, settings.commit)
-    app.state.service = Service(settings, store, engine, calibrator, admission, json_workers, metrics, tracing)
+    service = Service(settings, store, engine, calibrator, admission, json_workers, metrics, tracing)
+    app.state.service = service
     is_apart = settings.management_port is not None
     for route in ROUTES:
         is_documented = not (is_apart and route.heard_on == "management")
-        app.router.routes += [ServiceRoute(route, method, is_documented) for method in route.methods]
+        app.router.routes += [ServiceRoute(service, route, method, is_documented) for method in route.methods]
     needs_key = settings.api_keys or settings.api_keys_file
     keyed = {each.operation_id for each in ROUTES if needs_key and each.gate not in (Gate.OPEN, Gate.OPERATOR)}
     add_workbench(app)
@@ -118,17 +126,18 @@ def _tracing(app: FastAPI, settings: Settings) -> Tracing | None:
 async def _routing_problem(request: Request, error: Exception) -> Response:
     """What the router itself refuses: an unknown address, a method that an address does not answer."""
     assert isinstance(error, HTTPException)
-    problem = unknown_address()
+    service, problem = request.app.state.service, unknown_address()
     if error.status_code == 405:
         path = request.url.path
-        routes = [each for each in ROUTES if compile_path(each.path)[0].match(path) and is_heard(each, request)]
+        matching = [each for each in ROUTES if compile_path(each.path)[0].match(path)]
+        routes = [each for each in matching if is_heard(each, service, is_management(request.scope))]
         if allowed := ", ".join(sorted({method for route in routes for method in route.methods})):
             detail = f"this address does not answer {request.method}; use {allowed}"
             problem = Problem("method-not-allowed", detail, headers={"Allow": allowed})
-    service_of(request).metrics.count("", "", problem.status, problem.code)
+    service.metrics.count("", "", problem.status, problem.code)
     return problem_response(problem, request.url.path)
 
 
 async def _defect(request: Request, error: Exception) -> Response:
     """A failure outside every endpoint. The server logs it too, after this answer."""
-    return problem_response(as_problem(error, request), request.url.path)
+    return problem_response(as_problem(error, request, request.app.state.service), request.url.path)

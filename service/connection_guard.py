@@ -17,11 +17,11 @@ from collections.abc import Callable
 from time import perf_counter
 from typing import Any
 
-from starlette.requests import Request
+from starlette.datastructures import Headers
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from service.admission.admission import MANAGEMENT, Gate
-from service.api.context import Service, server_timing
+from service.api.call import Service, server_timing
 from service.api.routes import ROUTES
 from service.engine.types import Refused
 from service.errors import Problem, to_problem
@@ -316,7 +316,7 @@ class LoadShedder:
         if any(name in (b"expect", b"connection") for name, _ in headers):
             return None
         try:
-            service.admission.reject_if_overloaded(Request({"type": "http", "headers": headers}), began)
+            service.admission.reject_if_overloaded(Headers(raw=headers), began)
         except Problem:
             return None
         except Refused as refused:

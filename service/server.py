@@ -19,7 +19,7 @@ from fastapi import FastAPI
 from uvicorn.config import STARTUP_FAILURE
 
 from service.admission.admission import MANAGEMENT
-from service.api.context import Service
+from service.api.call import Service
 from service.api.dispatch import DirectDispatch
 from service.connection_guard import LoadShedder, guarded
 from service.errors import Problem

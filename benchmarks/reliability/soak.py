@@ -33,7 +33,7 @@ from benchmarks.reliability.traffic import PATIENT, Connection, design_request, 
 from model_store.golden import GoldenCase
 from model_store.store import ModelStore
 from service.api.binary_codec import encode_conditions
-from service.api.resampling import PathsOfCondition
+from service.api.paths import PathsOfCondition
 from synthesis.backends.methods import STARTS
 
 SAMPLE_EVERY, MIN_SAMPLES = 10_000, 20

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import Enum
 
-from starlette.requests import Request
+from starlette.datastructures import Headers
 
-from service.admission.keys import Keys
-from service.admission.quotas import Quotas
+from service.admission.keys import Keys, Quotas
 from service.errors import Problem
 from service.settings import MAX_DEADLINE_MS, MIN_DEADLINE_MS, Settings
 
@@ -41,20 +39,6 @@ class Gate(Enum):
     OPERATOR = "management key, or the management listener"
 
 
-@dataclass(frozen=True)
-class Admitted:
-    """A request that was admitted.
-
-    began, due: start of its handling, and its deadline (`perf_counter`, seconds).
-    key: digest of the API key, None where none is required. n_body_bytes: declared.
-    """
-
-    began: float
-    due: float = math.inf
-    key: str | None = None
-    n_body_bytes: int = 0
-
-
 class BodyMemoryLimit:
     """Counts bodies by their declared lengths, before they are read: afterwards it is too late."""
 
@@ -63,17 +47,33 @@ class BodyMemoryLimit:
         self.n_bytes = 0
         self._max_bytes = max_bytes
 
-    @contextmanager
-    def reserve(self, n_bytes: int) -> Iterator[None]:
-        """Room for a body until the block is left; Problem `overloaded` where there is none."""
+    def reserve(self, n_bytes: int) -> None:
+        """Count a body; Problem `overloaded` where there is no room for it."""
         if self.n_bytes + n_bytes > self._max_bytes:
             detail = f"the bodies of other requests take {self.n_bytes} of {self._max_bytes} bytes; try again later"
             raise Problem("overloaded", detail)
         self.n_bytes += n_bytes
-        try:
-            yield
-        finally:
-            self.n_bytes -= n_bytes
+
+
+@dataclass(slots=True)
+class Admitted:
+    """A request that was admitted; a context manager that gives back its memory at the end of the block.
+
+    due: its deadline (`perf_counter`, seconds). key: digest of the API key, None where none is required.
+    n_body_bytes: declared, and counted in `memory`.
+    """
+
+    due: float = math.inf
+    key: str | None = None
+    n_body_bytes: int = 0
+    memory: BodyMemoryLimit | None = None
+
+    def __enter__(self) -> Admitted:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self.memory is not None:
+            self.memory.n_bytes -= self.n_body_bytes
 
 
 @dataclass(frozen=True)
@@ -121,62 +121,55 @@ class Admission:
             ),
         }
 
-    @contextmanager
-    def admit(self, request: Request, gate: Gate, began: float) -> Iterator[Admitted]:
-        """Admit a request for the duration of the block, or raise Problem or Refused."""
+    def admit(self, headers: Headers, gate: Gate, began: float, is_management: bool) -> Admitted:
+        """Admit a request, or raise Problem or Refused. began: when its handling started (`perf_counter`).
+        is_management: whether it was received by the management listener."""
         if gate is Gate.OPEN:
-            yield Admitted(began)
-        elif gate is Gate.OPERATOR:
-            self._require_operator(request)
-            if "content-length" in request.headers or "transfer-encoding" in request.headers:
-                declared_length(request, self.policies[Gate.DESIGN].max_bytes)
-            yield Admitted(began)
-        else:
-            key = self._keys.holder(request)
-            if key is not None:
-                self._quotas.take(key)
-            if gate is Gate.CLIENT:
-                yield Admitted(began, key=key)
-                return
-            policy = self.policies[gate]
-            due = began + deadline_s(request, policy.deadline_ms)
-            n_bytes = declared_length(request, policy.max_bytes)
-            policy.reject_if_overloaded(due)
-            with policy.memory.reserve(n_bytes):
-                yield Admitted(began, due, key, n_bytes)
+            return Admitted()
+        if gate is Gate.OPERATOR:
+            self._require_operator(headers, is_management)
+            if "content-length" in headers or "transfer-encoding" in headers:
+                declared_length(headers, self.policies[Gate.DESIGN].max_bytes)
+            return Admitted()
+        key = self._keys.holder(headers) if self._keys.are_required else None
+        if key is not None:
+            self._quotas.take(key)
+        if gate is Gate.CLIENT:
+            return Admitted(key=key)
+        policy = self.policies[gate]
+        due = began + deadline_s(headers, policy.deadline_ms)
+        n_bytes = declared_length(headers, policy.max_bytes)
+        policy.reject_if_overloaded(due)
+        policy.memory.reserve(n_bytes)
+        return Admitted(due, key, n_bytes, policy.memory)
 
-    def reject_if_overloaded(self, request: Request, began: float) -> None:
+    def reject_if_overloaded(self, headers: Headers, began: float) -> None:
         """Raise Refused for a design that the engine cannot make in time, before anything else of it is judged but
         its key and its deadline, whose Problem is raised where they are wrong."""
-        self._keys.holder(request)
+        self._keys.holder(headers)
         policy = self.policies[Gate.DESIGN]
-        policy.reject_if_overloaded(began + deadline_s(request, policy.deadline_ms))
+        policy.reject_if_overloaded(began + deadline_s(headers, policy.deadline_ms))
 
     def charge_items(self, admitted: Admitted, n_items: int) -> None:
         """Charge a request, which was counted as one, as `n_items` against the quota of its key."""
         if admitted.key is not None:
             self._quotas.take(admitted.key, n_items, held=1)
 
-    def _require_operator(self, request: Request) -> None:
+    def _require_operator(self, headers: Headers, is_management: bool) -> None:
         """Without management keys only requests to the management listener may manage models."""
-        if not self._management_keys.are_required and not is_management(request):
+        if not self._management_keys.are_required and not is_management:
             raise Problem(
                 "unauthorised",
                 "no management key is set up; ask the operator to set management-keys",
                 headers={"WWW-Authenticate": "Bearer"},
             )
-        self._management_keys.holder(request)
+        self._management_keys.holder(headers)
 
 
-def is_management(request: Request) -> bool:
-    """Whether a request was received by the management listener, which only the operator can reach."""
-    return bool(getattr(request.state, MANAGEMENT, False))
-
-
-def declared_length(request: Request, limit: int) -> int:
+def declared_length(headers: Headers, limit: int) -> int:
     """Bytes of the body, which must be declared and at most `limit`; Problem otherwise."""
-    declared = request.headers.get("content-length")
-    if declared is None or "transfer-encoding" in request.headers:
+    declared = headers.get("content-length")
+    if declared is None or "transfer-encoding" in headers:
         raise Problem("length-required", "the body has no Content-Length; declare its length and do not chunk it")
     if not (declared.isascii() and declared.isdigit()):
         raise Problem("malformed-request", f"Content-Length: {declared[:40]!a} is not a whole number")
@@ -185,9 +178,9 @@ def declared_length(request: Request, limit: int) -> int:
     return int(declared)
 
 
-def deadline_s(request: Request, default_ms: float) -> float:
+def deadline_s(headers: Headers, default_ms: float) -> float:
     """Seconds from its receipt within which a request is to be answered: the header's, or the default."""
-    given = request.headers.getlist(DEADLINE_HEADER)
+    given = headers.getlist(DEADLINE_HEADER)
     if not given:
         return default_ms / 1e3
     if len(given) > 1:

@@ -7,8 +7,8 @@ from typing import Annotated, Any, Literal, NotRequired
 from pydantic import ConfigDict, Field, WithJsonSchema, with_config
 from typing_extensions import TypedDict
 
+from service.api.paths import N_UNCERTAINTY
 from service.api.request_types import MAX_ITEMS, Method, Sign
-from service.api.validation import N_UNCERTAINTY
 from service.api.warnings import WARNINGS
 from service.errors import PROBLEMS, TYPE_PREFIX
 from synthesis.calibration import PRIMARY_TAPS, SECONDARY_TAPS

@@ -23,17 +23,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from service.api.paths import N_UNCERTAINTY, Path, PathsOfCondition, check_condition, check_rate, is_spectrum
 from service.api.request_types import naming
-from service.api.resampling import PathsOfCondition
-from service.api.validation import (
-    N_UNCERTAINTY,
-    Path,
-    check_coherence,
-    check_pair,
-    check_path,
-    check_rate,
-    check_uncertainty,
-)
 from service.errors import Problem
 from synthesis.backends.base import MAX_CONDITIONS, Float32
 from synthesis.conventions import N_BINS, SAMPLE_RATE_HZ
@@ -126,21 +117,6 @@ def decode(body: bytes | bytearray) -> list[PathsOfCondition]:
     return conditions
 
 
-def check_condition(sent: PathsOfCondition) -> None:
-    """What holds for the numbers of one condition, however they were sent; Problem names the field."""
-    check_path(sent.primary, "primary")
-    check_path(sent.secondary, "secondary")
-    check_pair(sent.primary, sent.secondary)
-    if sent.coherence is not None:
-        check_coherence(sent.coherence)
-    if sent.feedback is not None:
-        check_path(sent.feedback, "feedback")
-    if sent.uncertainty is not None:
-        check_uncertainty(sent.uncertainty)
-    if not 0 < sent.weight < np.inf:
-        raise Problem("out-of-range", f"weight: {sent.weight} is not a number above 0", "weight")
-
-
 def encode(
     primary: Path,
     secondary: Path,
@@ -161,7 +137,7 @@ def encode_conditions(conditions: Sequence[PathsOfCondition]) -> bytes:
 
 def _encoded(conditions: Sequence[PathsOfCondition], sample_rate: int, n_conditions: int) -> bytes:
     first = conditions[0]
-    flags, element = (0, "<c8") if np.iscomplexobj(first.primary) else (IMPULSE_RESPONSES, "<f4")
+    flags, element = (0, "<c8") if is_spectrum(first.primary) else (IMPULSE_RESPONSES, "<f4")
     flags |= COHERENCE * (first.coherence is not None) | FEEDBACK * (first.feedback is not None)
     flags |= UNCERTAINTY * (first.uncertainty is not None)
     parts = []

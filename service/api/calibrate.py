@@ -5,25 +5,23 @@ from __future__ import annotations
 from itertools import pairwise
 from time import perf_counter
 
-from starlette.requests import Request
 from starlette.responses import Response
 
-from service.api.context import Call, Service, Times, service_of, timed_response
+from service.api.call import BINARY, Call, Service, Times, timed_response
 from service.api.json_answers import joined
-from service.api.negotiation import BINARY, body_type, negotiate_answer
 from service.api.query_options import CALIBRATION_OPTIONS, Options, read_options
 from service.calibration import take_codec
 from service.calibration.calibration_answer import as_binary, as_json, calibrate_recordings
 from service.calibration.takes import Recordings, read_calibration
 
 
-async def calibrate(request: Request) -> Response:
+async def calibrate(call: Call) -> Response:
     """Options are fields of a JSON body, or query parameters with a binary body. The answer, JSON or binary, is a
     valid body for `/refine`. `multipart/form-data` is not supported."""
-    call, service = Call(request), service_of(request)
-    answer_type, is_binary = negotiate_answer(request), body_type(request) == BINARY
-    asked = read_options(request.query_params, CALIBRATION_OPTIONS if is_binary else (), 0)
-    body = await call.receive()
+    service = call.service
+    answer_type, is_binary = call.answer_type(), call.body_type() == BINARY
+    asked = read_options(call.scope["query_string"], CALIBRATION_OPTIONS if is_binary else (), 0)
+    body = await call.receive_body()
     document = None if is_binary else await call.parse(body)
     default_model, marks = _default_model(service), [perf_counter()]
 
@@ -41,7 +39,7 @@ async def calibrate(request: Request) -> Response:
     content, headers = await service.calibrator.run(work, call.due, call.disconnected)
     stages = zip(("queue", "decode", "estimate", "encode"), pairwise(marks), strict=True)
     times: Times = {name: 1e3 * (ended - began) for name, (began, ended) in stages}
-    total_ms = times["total"] = 1e3 * (perf_counter() - call.admitted.began)
+    total_ms = times["total"] = 1e3 * (perf_counter() - call.began)
     service.metrics.observe_calibration(total_ms)
     if answer_type != BINARY:
         content = joined(content, times)

@@ -5,16 +5,16 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
+from time import perf_counter
 from typing import TYPE_CHECKING
 
-from starlette.requests import Request
 from starlette.responses import Response
 
 from service.api import binary_codec
 from service.api import json_answers as answers
-from service.api.context import Call, timed_response
+from service.api.call import BINARY, JSON, Call, timed_response
 from service.api.json_answers import Answered
-from service.api.negotiation import BINARY, JSON, body_type, negotiate_answer
+from service.api.paths import Path, PathsOfCondition, joint_input, n_points
 from service.api.query_options import (
     BINARY_OPTIONS,
     DEFAULT_UPDATES,
@@ -34,8 +34,6 @@ from service.api.request_types import (
     read_object,
     read_paths,
 )
-from service.api.resampling import PathsOfCondition, joint_input, n_points
-from service.api.validation import Path
 from service.api.warnings import collect_warnings, negated_filter
 from service.engine.types import DesignAnswer
 from service.errors import Problem, to_problem
@@ -74,30 +72,30 @@ class DesignRequest:
             answer.implausible,
             answer.design.loop,
         )
-        return Answered(answer, self.sign, warnings)
+        taps = -answer.design.taps if self.sign == "plus" else answer.design.taps
+        return Answered(answer, self.sign, taps, warnings)
 
 
-async def synthesize(request: Request) -> Response:
+async def synthesize(call: Call) -> Response:
     """Options are fields of a JSON body, or query parameters with a binary body. A JSON body may hold up to 16
     requests in `items`, for example both ears; the answer then has a filter or a problem for each, in order."""
-    return await _design(request, options=SYNTHESIZE_OPTIONS, default_updates=0)
+    return await _design(call, options=SYNTHESIZE_OPTIONS, default_updates=0)
 
 
-async def refine(request: Request) -> Response:
+async def refine(call: Call) -> Response:
     """Options are fields of a JSON body, or query parameters with a binary body; `k` and `profile` are always query
     parameters. A JSON body may hold up to 16 requests in `items`, for example both ears; the answer then has a
     filter or a problem for each, in order. An answer of `/calibrate` is a valid body."""
-    return await _design(request, options=REFINE_OPTIONS, default_updates=DEFAULT_UPDATES)
+    return await _design(call, options=REFINE_OPTIONS, default_updates=DEFAULT_UPDATES)
 
 
-async def _design(request: Request, options: tuple[str, ...], default_updates: int) -> Response:
-    call = Call(request)
-    answer_type, is_binary = negotiate_answer(request), body_type(request) == BINARY
+async def _design(call: Call, options: tuple[str, ...], default_updates: int) -> Response:
+    answer_type, is_binary = call.answer_type(), call.body_type() == BINARY
     allowed = options + BINARY_OPTIONS if is_binary else options
-    query = read_options(request.query_params, allowed, default_updates)
+    query = read_options(call.scope["query_string"], allowed, default_updates)
     if is_binary:
-        request.state.method = query.method  # a JSON body names its own, read below
-    body = await call.receive()
+        call.design_method = query.method  # a JSON body names its own, read below
+    body = await call.receive_body()
     if is_binary:
         wanted = make_request(binary_codec.decode(body), query, query, query.model)
     else:
@@ -105,17 +103,32 @@ async def _design(request: Request, options: tuple[str, ...], default_updates: i
         if (items := items_of(document)) is not None:
             return await _design_items(call, items, query)
         wanted = _from_json(document, query)
-    request.state.method = wanted.options.method
-    call.watch.decoded()
+    call.design_method = wanted.options.method
+    call.decoded()
     answered = await wanted.answered(call)
-    headers: dict[str, str] = {}
     if answer_type == BINARY:
-        content, times, headers = answers.design_binary(answered, call.watch)
-    else:
-        content, times = answers.design_json(answered, call.watch)
-    call.service.observe_times(times)
-    call.service.metrics.observe_design(answered.answer)
-    return timed_response(content, times, answer_type, **headers)
+        return _binary_answer(call, answered)
+    content, times = answers.design_json(answered, call)
+    call.observe(times, [answered.answer])
+    return timed_response(content, times)
+
+
+def _binary_answer(call: Call, answered: Answered) -> Response:
+    """The taps, and headers with some of the fields of the JSON answer."""
+    began = perf_counter()
+    answer, prediction = answered.answer, answered.answer.design.prediction
+    content = binary_codec.encode_taps(answered.taps)
+    headers = {
+        "X-Model-Digest": answer.model.digest,
+        "X-Refine-Applied": str(answer.design.refinement.applied),
+        "X-Predicted-NR-dB": f"{prediction.mean_noise_reduction_db:.4f}",
+        "X-Predicted-AMP-dB": f"{prediction.amplification_db:.4f}",
+    }
+    if answered.warnings:
+        headers["X-Warnings"] = ", ".join([each["code"] for each in answered.warnings])
+    times = call.spent_ms(answer.design.times_ms, began)
+    call.observe(times, [answer])
+    return timed_response(content, times, BINARY, **headers)
 
 
 def _from_json(document: object, query: Options) -> DesignRequest:
@@ -164,21 +177,19 @@ async def _design_items(call: Call, items: list[object], query: Options) -> Resp
     """
     service = call.service
     service.admission.charge_items(call.admitted, len(items))
-    negotiate_answer(call.request, (JSON,))
+    call.answer_type((JSON,))
     wanted = [_item(item, query) for item in items]
     methods = [item.options.method if isinstance(item, DesignRequest) else "" for item in wanted]
-    call.request.state.method = methods[0] if len(set(methods)) == 1 else ""
-    call.watch.decoded()
+    call.design_method = methods[0] if len(set(methods)) == 1 else ""
+    call.decoded()
     outcomes = await _all_items(call, wanted)
     refusals = [each for each in outcomes if isinstance(each, Problem) and each.status == 503]
     if refusals and all(isinstance(each, Problem) for each in outcomes):
         raise refusals[0]
-    content, times = answers.items_json(outcomes, call.watch)
-    service.observe_times(times)
+    content, times = answers.items_json(outcomes, call)
+    call.observe(times, [each.answer for each in outcomes if isinstance(each, Answered)])
     for method, outcome in zip(methods, outcomes, strict=True):
         service.metrics.count_item(method, outcome.code if isinstance(outcome, Problem) else "ok")
-        if isinstance(outcome, Answered):
-            service.metrics.observe_design(outcome.answer)
     return timed_response(content, times)
 
 
@@ -231,15 +242,14 @@ def _known_problem(error: Exception) -> Problem:
     return problem
 
 
-async def evaluate(request: Request) -> Response:
+async def evaluate(call: Call) -> Response:
     """Predict the effect of a filter on these paths."""
-    call = Call(request)
-    negotiate_answer(request, (JSON,))
+    call.answer_type((JSON,))
     read = read_object(EvaluateBody, await call.read_json())
     # The request has no ceiling, so none can be exceeded.
     ear = joint_input([paths_of(read)], read.reference_psd, float("inf"))
     taps = -read.fir if read.sign == "plus" else read.fir
-    call.watch.decoded()
+    call.decoded()
     (answer,) = await call.evaluate(read.model, [ear], [taps])
     implausible = answer.implausible
     if answer.prediction.mean_noise_reduction_db < 0:
@@ -247,6 +257,6 @@ async def evaluate(request: Request) -> Response:
         implausible += negated_filter(other.prediction)
     warnings = collect_warnings((read.primary, read.secondary), ear, answer.prediction, implausible=implausible)
     document = {"prediction": answers.prediction_document(answer.prediction), "warnings": warnings}
-    content, times = answers.with_times(document, answer.times_ms, call.watch)
-    call.service.observe_times(times)
+    content, times = answers.with_times(document, answer.times_ms, call)
+    call.observe(times)
     return timed_response(content, times)

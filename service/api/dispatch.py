@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from time import perf_counter
 
@@ -12,10 +13,9 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from service.admission.admission import is_management
+from service.admission.admission import MANAGEMENT
 from service.api import open_inference
-from service.api.context import server_timing, service_of
-from service.api.negotiation import JSON
+from service.api.call import JSON, Call, Service, server_timing
 from service.api.openapi import problem_responses
 from service.api.routes import Route, is_v2
 from service.engine.types import ClientDisconnected, Refused
@@ -31,7 +31,7 @@ class ServiceRoute(APIRoute):
     """Admits a request, calls its handler directly (without FastAPI's request handling), turns errors into problem
     documents and counts the outcome."""
 
-    def __init__(self, route: Route, method: str, is_documented: bool) -> None:
+    def __init__(self, service: Service, route: Route, method: str, is_documented: bool) -> None:
         """is_documented: whether the OpenAPI document includes the route; HEAD is never included."""
         super().__init__(
             route.path,
@@ -44,32 +44,29 @@ class ServiceRoute(APIRoute):
             openapi_extra=route.more,
             include_in_schema=is_documented and method != "HEAD",
         )
-        self.route = route
+        self.service, self.route = service, route
         self.app = self._answer
 
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
-        request = Request(scope, receive, send)
-        response = await self._respond(request)
-        await response(scope, receive, send)
-
-    async def _respond(self, request: Request) -> Response:
-        began = perf_counter()
-        service = service_of(request)
-        request.state.method = ""
+        service, route = self.service, self.route
+        call = Call(scope, receive, send, service)
         try:
-            if not is_heard(self.route, request):
+            from_management = is_management(scope)
+            if not is_heard(route, service, from_management):
                 raise unknown_address()
-            with service.admission.admit(request, self.route.gate, began) as request.state.admitted:
-                response: Response = await self.route.handler(request)
+            with service.admission.admit(call.headers, route.gate, call.began, from_management) as call.admitted:
+                response: Response = await route.handler(call)
             code = "ok"
         except (ClientDisconnect, ClientDisconnected):
             response, code = Response(status_code=CLIENT_CLOSED_REQUEST), "client-gone"  # to nobody
         except Exception as error:
-            problem = as_problem(error, request)
-            response, code = problem_response(problem, self.path), problem.code
-            response.headers["Server-Timing"] = server_timing({"total": 1e3 * (perf_counter() - began)})
-        service.metrics.count(self.path, request.state.method, response.status_code, code)
-        return response
+            problem = as_problem(error, call, service)
+            response, code = problem_response(problem, route.path), problem.code
+            response.headers["Server-Timing"] = server_timing({"total": 1e3 * (perf_counter() - call.began)})
+        await response(scope, receive, send)
+        await asyncio.sleep(0)  # the server writes the answer, then it is counted
+        service.metrics.count(route.path, call.design_method, response.status_code, code)
+        service.metrics.observe(call.times_ms, call.designs)
 
 
 class DirectDispatch:
@@ -88,17 +85,18 @@ class DirectDispatch:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """The ASGI interface."""
         found = self._routes.get((scope["method"], scope["path"])) if scope["type"] == "http" else None
-        if found is None:
-            await self._app(scope, receive, send)
-        else:
-            scope["app"] = self._app
-            await found(scope, receive, send)
+        await (found or self._app)(scope, receive, send)
 
 
-def is_heard(route: Route, request: Request) -> bool:
-    """Whether the route is served by the listener that received the request."""
-    is_apart = service_of(request).settings.management_port is not None
-    return not is_apart or route.heard_on in ("both", "management" if is_management(request) else "clients")
+def is_management(scope: Scope) -> bool:
+    """Whether a request was received by the management listener, which only the operator can reach."""
+    return MANAGEMENT in scope.get("state", {})
+
+
+def is_heard(route: Route, service: Service, from_management: bool) -> bool:
+    """Whether the listener that received a request serves the route."""
+    is_apart = service.settings.management_port is not None
+    return not is_apart or route.heard_on in ("both", "management" if from_management else "clients")
 
 
 def unknown_address() -> Problem:
@@ -111,11 +109,11 @@ def problem_response(problem: Problem, path: str) -> Response:
     return open_inference.problem_response(problem) if is_v2(path) else problem.response()
 
 
-def as_problem(error: Exception, request: Request) -> Problem:
+def as_problem(error: Exception, request: Request, service: Service) -> Problem:
     """The problem that the client receives. Unexpected errors are logged; the client learns no details."""
     problem = to_problem(error)
     if problem is None:
-        service_of(request).metrics.count_defect()
+        service.metrics.count_defect()
         problem = Problem(
             "internal-error", "the service failed unexpectedly; ask its operator, whose log has the cause"
         )

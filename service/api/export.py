@@ -7,16 +7,14 @@ from dataclasses import asdict, replace
 from typing import Any
 
 import numpy as np
-from starlette.requests import Request
 from starlette.responses import Response
 
 from file_formats import filter_files
-from service.api.context import Call, timed_response
+from service.api.call import JSON, Call, timed_response
 from service.api.design import paths_of
 from service.api.json_answers import prediction_document, with_times
-from service.api.negotiation import JSON, negotiate_answer
+from service.api.paths import joint_input
 from service.api.request_types import ExportBody, ExportConditionsBody, read_paths
-from service.api.resampling import joint_input
 from service.api.warnings import collect_warnings, unlike_filter
 from synthesis.backends.base import DesignInput, Prediction
 from synthesis.backends.methods import spectrum
@@ -29,13 +27,12 @@ _UNIT = np.zeros(N_TAPS, np.float32)
 _UNIT[0] = 1
 
 
-async def export(request: Request) -> Response:
+async def export(call: Call) -> Response:
     """Second-order sections or taps, designed on the objective of the updates for the hardware's number of
     coefficients, rate and number format, and predicted again. With `file`, the answer is that file."""
-    call = Call(request)
     read = read_paths(await call.read_json(), ExportBody, ExportConditionsBody)
     if read.file is None:
-        negotiate_answer(request, (JSON,))
+        call.answer_type((JSON,))
     given = joint_input(
         [paths_of(each) for each in read.conditions],
         read.reference_psd,
@@ -45,7 +42,7 @@ async def export(request: Request) -> Response:
     resident = await call.service.engine.models.model(read.model, call.due, call.disconnected)
     psd = resident.parameters.reference_psd if given.reference_psd is None else given.reference_psd
     taps = -read.fir if read.sign == "plus" else read.fir
-    call.watch.decoded()
+    call.decoded()
     conditions = [
         PathSpectra(spectrum(each.primary), spectrum(each.secondary), each.weight)
         for each in with_latency(given).conditions
@@ -76,7 +73,7 @@ async def export(request: Request) -> Response:
         ),
         "sign": read.sign,
     }
-    content, times = with_times(document, own.times_ms, call.watch)
+    content, times = with_times(document, own.times_ms, call)
     return timed_response(content, times)
 
 

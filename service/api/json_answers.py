@@ -1,4 +1,4 @@
-"""Encodes the engine's answers as JSON and binary bodies, with their times."""
+"""Encodes the engine's answers as JSON, with their times."""
 
 from __future__ import annotations
 
@@ -12,8 +12,7 @@ import orjson
 from model_store.store import ModelVersion
 from service.api import answer_types
 from service.api.answer_types import BAND_CENTRE_HZ
-from service.api.binary_codec import encode_taps
-from service.api.context import Stopwatch, Times
+from service.api.call import Call, Times
 from service.api.request_types import Sign
 from service.engine.types import DesignAnswer
 from service.errors import Problem
@@ -26,22 +25,17 @@ Warnings = Sequence[Mapping[str, str]]
 
 @dataclass(frozen=True, eq=False)
 class Answered:
-    """A design with the sign of its request and its warnings."""
+    """A design with its warnings. taps: with the sign of the request."""
 
     answer: DesignAnswer
     sign: Sign
+    taps: Float32
     warnings: Warnings
 
-    @property
-    def taps(self) -> Float32:
-        """The taps with the requested sign."""
-        taps = self.answer.design.taps
-        return -taps if self.sign == "plus" else taps
 
-
-def design_json(answered: Answered, watch: Stopwatch) -> tuple[bytes, Times]:
+def design_json(answered: Answered, call: Call) -> tuple[bytes, Times]:
     """The JSON answer to a design. Taps are written so that reading them as float32 gives the same bits."""
-    return with_times(design_document(answered), answered.answer.design.times_ms, watch)
+    return with_times(design_document(answered), answered.answer.design.times_ms, call)
 
 
 def design_document(answered: Answered) -> answer_types.Design:
@@ -62,7 +56,7 @@ def design_document(answered: Answered) -> answer_types.Design:
     return document
 
 
-def items_json(outcomes: Sequence[Answered | Problem], watch: Stopwatch) -> tuple[bytes, Times]:
+def items_json(outcomes: Sequence[Answered | Problem], call: Call) -> tuple[bytes, Times]:
     """The JSON answer to several requests, and their total times.
 
     Decode, encode and total are the same for all items. A problem has no times.
@@ -72,10 +66,10 @@ def items_json(outcomes: Sequence[Answered | Problem], watch: Stopwatch) -> tupl
     ended = perf_counter()
     stages = [None if isinstance(each, Problem) else each.answer.design.times_ms for each in outcomes]
     bodies = [
-        body if own is None else joined(body, watch.times_ms(own, began, ended))
+        body if own is None else joined(body, call.spent_ms(own, began, ended))
         for body, own in zip(bodies, stages, strict=True)
     ]
-    times = watch.times_ms(_added([each for each in stages if each is not None]), began, ended)
+    times = call.spent_ms(_added([each for each in stages if each is not None]), began, ended)
     return b'{"items":[' + b",".join(bodies) + b"]}", times
 
 
@@ -89,22 +83,6 @@ def _added(designs: Collection[Mapping[str, float]]) -> dict[str, float]:
     if designs:
         added["queue"] = min(design["queue"] for design in designs)
     return added
-
-
-def design_binary(answered: Answered, watch: Stopwatch) -> tuple[bytes, Times, dict[str, str]]:
-    """The binary answer to a design, and headers with some of the fields of the JSON answer."""
-    began = perf_counter()
-    answer, prediction = answered.answer, answered.answer.design.prediction
-    body = encode_taps(answered.taps)
-    headers = {
-        "X-Model-Digest": answer.model.digest,
-        "X-Refine-Applied": str(answer.design.refinement.applied),
-        "X-Predicted-NR-dB": f"{prediction.mean_noise_reduction_db:.4f}",
-        "X-Predicted-AMP-dB": f"{prediction.amplification_db:.4f}",
-    }
-    if answered.warnings:
-        headers["X-Warnings"] = ", ".join(each["code"] for each in answered.warnings)
-    return body, watch.times_ms(answer.design.times_ms, began), headers
 
 
 def model_document(version: ModelVersion) -> answer_types.Model:
@@ -164,11 +142,11 @@ def _dumped(document: Any) -> bytes:
     return orjson.dumps(document, option=orjson.OPT_SERIALIZE_NUMPY)
 
 
-def with_times(document: Any, engine_ms: Mapping[str, float], watch: Stopwatch) -> tuple[bytes, Times]:
+def with_times(document: Any, engine_ms: Mapping[str, float], call: Call) -> tuple[bytes, Times]:
     """Encode, then append the times, which include that of the encoding."""
     began = perf_counter()
     body = _dumped(document)
-    times = watch.times_ms(engine_ms, began)
+    times = call.spent_ms(engine_ms, began)
     return joined(body, times), times
 
 

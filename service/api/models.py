@@ -5,26 +5,24 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from starlette.requests import Request
 from starlette.responses import Response
 
 from model_store.store import ModelVersion
-from service.api.context import Service, json_response, service_of
+from service.api.call import JSON, Call, Service, json_response
 from service.api.json_answers import model_document
-from service.api.negotiation import JSON, negotiate_answer, refuse_encoding
 from service.errors import Problem
 
 
-async def list_models(request: Request) -> Response:
+async def list_models(call: Call) -> Response:
     """All published versions, and which of them are in memory."""
-    negotiate_answer(request, (JSON,))
-    return json_response(await asyncio.to_thread(_published, service_of(request)))
+    call.answer_type((JSON,))
+    return json_response(await asyncio.to_thread(_published, call.service))
 
 
-async def show_model(request: Request) -> Response:
+async def show_model(call: Call) -> Response:
     """One version, the latest without `@version`."""
-    negotiate_answer(request, (JSON,))
-    service, reference = service_of(request), request.path_params["name"]
+    call.answer_type((JSON,))
+    service, reference = call.service, call.path_params["name"]
 
     def described() -> dict[str, Any]:
         return _description(service, service.store.resolve(reference))
@@ -32,23 +30,23 @@ async def show_model(request: Request) -> Response:
     return json_response(await asyncio.to_thread(described))
 
 
-async def load_model(request: Request) -> Response:
+async def load_model(call: Call) -> Response:
     """Resolves a name again, then loads, verifies, checks and uses that version."""
-    _negotiate_unread(request)
-    return json_response(model_document(await service_of(request).engine.models.load(request.path_params["name"])))
+    _negotiate_unread(call)
+    return json_response(model_document(await call.service.engine.models.load(call.path_params["name"])))
 
 
-async def unload_model(request: Request) -> Response:
+async def unload_model(call: Call) -> Response:
     """Unloads a version, or every resident version of a name, after running designs have finished."""
-    _negotiate_unread(request)
-    retired = service_of(request).engine.models.unload(request.path_params["name"])
+    _negotiate_unread(call)
+    retired = call.service.engine.models.unload(call.path_params["name"])
     return json_response({"unloaded": [model_document(version) for version in retired]})
 
 
-async def reload_models(request: Request) -> Response:
+async def reload_models(call: Call) -> Response:
     """Resolves all names and aliases in use again, the default model's first."""
-    _negotiate_unread(request)
-    models = service_of(request).engine.models
+    _negotiate_unread(call)
+    models = call.service.engine.models
     if failed := await models.reload():
         raise Problem(
             "model-unavailable",
@@ -58,29 +56,29 @@ async def reload_models(request: Request) -> Response:
     return json_response({"resident": [model_document(version) for version in models.versions()]})
 
 
-async def live(request: Request) -> Response:
+async def live(call: Call) -> Response:
     """Whether the event loop answers."""
     return json_response({"status": "live"})
 
 
-async def ready(request: Request) -> Response:
+async def ready(call: Call) -> Response:
     """Whether the default model reproduces its golden case in time, and the service is not shutting down."""
-    engine = service_of(request).engine
+    engine = call.service.engine
     engine.require_ready()
     models = [model_document(version) for version in engine.models.versions()]
     return json_response({"status": "ready", "device": engine.device, "models": models})
 
 
-async def metrics(request: Request) -> Response:
+async def metrics(call: Call) -> Response:
     """Metrics in the Prometheus format that the scraper prefers."""
-    content, media_type = service_of(request).metrics.exposition(request.headers.get("accept", ""))
+    content, media_type = call.service.metrics.exposition(call.headers.get("accept", ""))
     return Response(content, headers={"Content-Type": media_type})
 
 
-def _negotiate_unread(request: Request) -> None:
+def _negotiate_unread(call: Call) -> None:
     """Check the headers of an endpoint that ignores its body."""
-    refuse_encoding(request)
-    negotiate_answer(request, (JSON,))
+    call.refuse_encoding()
+    call.answer_type((JSON,))
 
 
 def _published(service: Service) -> dict[str, Any]:

@@ -6,13 +6,11 @@ import asyncio
 from importlib.metadata import version
 
 import orjson
-from starlette.requests import Request
 from starlette.responses import Response
 
 from model_store.store import ModelVersion
 from service.api import open_inference_codec as codec
-from service.api.context import Call, Service, json_response, service_of, timed_response
-from service.api.negotiation import BINARY, JSON, body_type
+from service.api.call import BINARY, JSON, Call, Service, json_response, timed_response
 from service.api.open_inference_codec import EXTENSIONS, HEADER_LENGTH, INPUT_RANK, OUTPUT, PLATFORM
 from service.api.query_options import read_options
 from service.api.request_types import validated
@@ -30,25 +28,25 @@ def problem_response(problem: Problem) -> Response:
     return Response(content, plain.status_code, headers=headers, media_type=JSON)
 
 
-async def server(request: Request) -> Response:
+async def server(call: Call) -> Response:
     """This server and the extensions that it supports."""
     return json_response({"name": PLATFORM, "version": version("prime-anc"), "extensions": EXTENSIONS})
 
 
-async def live(request: Request) -> Response:
+async def live(call: Call) -> Response:
     """Whether the event loop answers."""
     return json_response({"live": True})
 
 
-async def ready(request: Request) -> Response:
+async def ready(call: Call) -> Response:
     """Whether the service is ready for designs."""
-    service_of(request).engine.require_ready()
+    call.service.engine.require_ready()
     return json_response({"live": True, "ready": True})
 
 
-async def model(request: Request) -> Response:
+async def model(call: Call) -> Response:
     """The tensors of a model; all models have the same."""
-    found, versions = await asyncio.to_thread(_published, service_of(request), _reference(request))
+    found, versions = await asyncio.to_thread(_published, call.service, _reference(call))
     return json_response(
         {
             "name": found.name,
@@ -63,38 +61,36 @@ async def model(request: Request) -> Response:
     )
 
 
-async def model_ready(request: Request) -> Response:
+async def model_ready(call: Call) -> Response:
     """Whether a model is published and the service is ready."""
-    service = service_of(request)
+    service = call.service
     service.engine.require_ready()
-    found, _ = await asyncio.to_thread(_published, service, _reference(request))
+    found, _ = await asyncio.to_thread(_published, service, _reference(call))
     return json_response({"name": found.name, "ready": True})
 
 
-async def infer(request: Request) -> Response:
+async def infer(call: Call) -> Response:
     """Inputs `primary` and `secondary`, optionally `reference_psd` and `coherence`; output `fir`. Binary tensors
     follow the JSON object."""
-    call = Call(request)
-    body_type(request, (JSON, BINARY, ""))  # HEADER_LENGTH, not the media type, tells where binary data begin
-    read_options(request.query_params, (), 0)
-    body = memoryview(await call.receive())
-    end = codec.json_length(request.headers.get(HEADER_LENGTH), len(body))
+    call.body_type((JSON, BINARY, ""))  # HEADER_LENGTH, not the media type, tells where binary data begin
+    read_options(call.scope["query_string"], (), 0)
+    body = memoryview(await call.receive_body())
+    end = codec.json_length(call.headers.get(HEADER_LENGTH), len(body))
     asked = validated(codec.InferenceRequest, await call.parse(body[:end]))
-    request.state.method = asked.parameters.method
-    wanted = codec.design_request(asked, body[end:], _reference(request))
-    call.watch.decoded()
+    call.design_method = asked.parameters.method
+    wanted = codec.design_request(asked, body[end:], _reference(call))
+    call.decoded()
     answered = await wanted.answered(call)
-    content, json_length, times = codec.encode_answer(asked, answered, call.watch)
-    call.service.observe_times(times)
-    call.service.metrics.observe_design(answered.answer)
+    content, json_length, times = codec.encode_answer(asked, answered, call)
+    call.observe(times, [answered.answer])
     if json_length is None:
         return timed_response(content, times)
     return timed_response(content, times, BINARY, **{HEADER_LENGTH: str(json_length)})
 
 
-def _reference(request: Request) -> str:
+def _reference(call: Call) -> str:
     """The model named in the URL, as a reference of the store."""
-    name, number = request.path_params["name"], request.path_params.get("version")
+    name, number = call.path_params["name"], call.path_params.get("version")
     return name if number is None else f"{name}@{number}"
 
 

@@ -32,13 +32,13 @@ import orjson
 from pydantic import BeforeValidator, ConfigDict, Field, WithJsonSchema, with_config
 from typing_extensions import TypedDict
 
-from service.api import validation
 from service.api.answer_types import Taps
-from service.api.binary_codec import check_condition, encode_taps
-from service.api.context import Stopwatch, Times
+from service.api.binary_codec import encode_taps
+from service.api.call import Call, Times
 from service.api.design import DesignRequest, make_request
 from service.api.json_answers import Answered, prediction_document, refinement_document
 from service.api.json_parsing import LongList
+from service.api.paths import Path, PathsOfCondition, check_condition, check_together
 from service.api.query_options import DEFAULT_UPDATES
 from service.api.request_types import (
     DesignFields,
@@ -51,8 +51,6 @@ from service.api.request_types import (
     narrow,
     numbers,
 )
-from service.api.resampling import PathsOfCondition
-from service.api.validation import Path
 from service.errors import Problem
 from synthesis.backends.base import DEFAULT_MAX_GAIN_DB, MAX_CONDITIONS, Float32
 from synthesis.conventions import N_TAPS
@@ -270,7 +268,7 @@ def design_request(request: InferenceRequest, attached: memoryview, model: str) 
         )
         with naming(f"conditions.{n}") if n_conditions else nullcontext():
             check_condition(sent)
-            validation.check_together(sent.primary, sent.secondary, sent.coherence, psd)
+            check_together(sent.primary, sent.secondary, sent.coherence, psd)
         conditions.append(sent)
     return make_request(conditions, request.parameters, request.parameters, model, psd)
 
@@ -342,9 +340,7 @@ def _from_bytes(tensor: InferenceInput, data: memoryview, field: str) -> Float32
     return np.frombuffer(data, "<f4").copy()
 
 
-def encode_answer(
-    request: InferenceRequest, answered: Answered, watch: Stopwatch
-) -> tuple[bytes, int | None, Times]:
+def encode_answer(request: InferenceRequest, answered: Answered, call: Call) -> tuple[bytes, int | None, Times]:
     """The body of the answer, the length of the JSON object in it where taps follow it, and the times."""
     began, design, model = perf_counter(), answered.answer.design, answered.answer.model
     output: dict[str, Any] = {"name": OUTPUT, "datatype": "FP32", "shape": [N_TAPS]}
@@ -356,7 +352,7 @@ def encode_answer(
         attached = encode_taps(answered.taps)
     else:
         output["data"] = orjson.Fragment(orjson.dumps(answered.taps, option=orjson.OPT_SERIALIZE_NUMPY))
-    times = watch.times_ms(design.times_ms, began)
+    times = call.spent_ms(design.times_ms, began)
     output["parameters"] = _parameters(answered, times)
     if request.wants_bytes:
         output["parameters"]["binary_data_size"] = len(attached)

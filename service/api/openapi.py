@@ -17,7 +17,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from service.admission.admission import DEADLINE_HEADER
-from service.api.negotiation import BINARY, JSON
+from service.api.call import BINARY, JSON
 from service.api.open_inference_codec import HEADER_LENGTH, InferenceError, InferenceRequest
 from service.api.query_options import DEFAULT_UPDATES
 from service.api.request_types import (

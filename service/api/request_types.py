@@ -18,9 +18,9 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 from pydantic_core import ErrorDetails
 
 from file_formats.filter_files import KINDS as FILE_KINDS
-from service.api import validation
+from service.api import paths
 from service.api.json_parsing import LongList, shortened
-from service.api.validation import Path
+from service.api.paths import Path
 from service.errors import Problem
 from synthesis.backends.base import (
     DEFAULT_GAIN_MARGIN_DB,
@@ -109,7 +109,7 @@ def narrow(values: np.ndarray[Any, Any], dtype: type, field: str) -> np.ndarray[
     """Cast to single precision; a number that overflows becomes infinite and is refused."""
     with np.errstate(over="ignore"):
         narrow: np.ndarray[Any, Any] = values.astype(dtype)
-    validation.check_finite(narrow, field)
+    paths.check_finite(narrow, field)
     return narrow
 
 
@@ -129,10 +129,10 @@ def _path(value: object, info: ValidationInfo) -> Path:
     if "impulse_response" in value:
         field = f"{name}.impulse_response"
         path: Path = narrow(numbers(value["impulse_response"], field), np.float32, field)
-        validation.check_path(path, name, "impulse_response")
+        paths.check_path(path, name, "impulse_response")
     elif "complex64" in value:
         path = _from_base64(value["complex64"], f"{name}.complex64")
-        validation.check_path(path, name, "complex64")
+        paths.check_path(path, name, "complex64")
     else:
         real = numbers(value["real"], f"{name}.real")
         imag = numbers(value["imag"], f"{name}.imag")
@@ -144,7 +144,7 @@ def _path(value: object, info: ValidationInfo) -> Path:
             )
         path = np.empty(len(real), np.complex64)
         path.real, path.imag = narrow(real, np.float32, f"{name}.real"), narrow(imag, np.float32, f"{name}.imag")
-        validation.check_path(path, name, "real")
+        paths.check_path(path, name, "real")
     return path
 
 
@@ -177,7 +177,7 @@ def _rate(value: object) -> int:
         raise Problem(
             "invalid-field", f"sample_rate: {shown(value)} is not a number; send {SAMPLE_RATE_HZ}", "sample_rate"
         )
-    validation.check_rate(value)  # type: ignore[arg-type]
+    paths.check_rate(value)  # type: ignore[arg-type]
     return SAMPLE_RATE_HZ
 
 
@@ -256,7 +256,7 @@ _SPECTRUM = {
     "oneOf": [
         _form(real=_NUMBERS, imag=_NUMBERS),
         _form(complex64={"type": "string", "description": "base64 of little-endian interleaved complex64"}),
-        _form(impulse_response=_NUMBERS | {"minItems": 1, "maxItems": validation.MAX_RESPONSE_SAMPLES}),
+        _form(impulse_response=_NUMBERS | {"minItems": 1, "maxItems": paths.MAX_RESPONSE_SAMPLES}),
     ],
 }
 PathField = Annotated[Any, BeforeValidator(_path), WithJsonSchema(_SPECTRUM)]
@@ -327,9 +327,9 @@ class PathPair(StrictModel):
 
     def check_paths(self, reference_psd: Float32 | None) -> None:
         """Check the grids of all quantities, and the values of all but the paths."""
-        validation.check_together(self.primary, self.secondary, self.coherence, reference_psd, self.uncertainty)
+        paths.check_together(self.primary, self.secondary, self.coherence, reference_psd, self.uncertainty)
         if self.feedback is not None:
-            validation.check_pair(self.primary, self.feedback, "feedback")
+            paths.check_pair(self.primary, self.feedback, "feedback")
 
 
 class PathsBody(CommonBody, PathPair):
@@ -439,7 +439,7 @@ class FilterField(CommonBody):
         super().check()
         if self.fir is None:
             raise Problem("missing-field", "fir: null is not a filter; send 2048 taps", "fir")
-        validation.check_taps(self.fir)
+        paths.check_taps(self.fir)
 
 
 class EvaluateBody(FilterField, PathsBody):

@@ -6,7 +6,6 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from starlette.requests import Request
 from starlette.responses import Response
 
 from service.admission.admission import Gate
@@ -22,6 +21,7 @@ from service.api import (
     verify,
 )
 from service.api import open_inference_codec as v2
+from service.api.call import Call
 from service.api.openapi import (
     DEADLINE,
     JSON_LENGTH,
@@ -72,7 +72,7 @@ class Route:
 
     method: str
     path: str
-    handler: Callable[[Request], Awaitable[Response]]
+    handler: Callable[[Call], Awaitable[Response]]
     gate: Gate
     summary: str
     answer: Json
@@ -144,7 +144,7 @@ def _infer(path: str, parameters: list[Json]) -> Route:
 
 def _get(
     path: str,
-    handler: Callable[[Request], Awaitable[Response]],
+    handler: Callable[[Call], Awaitable[Response]],
     gate: Gate,
     summary: str,
     kind: Any,
@@ -162,7 +162,7 @@ def _get(
 
 def _post(
     path: str,
-    handler: Callable[[Request], Awaitable[Response]],
+    handler: Callable[[Call], Awaitable[Response]],
     summary: str,
     kind: Any,
     answer_examples: Json,

@@ -6,14 +6,12 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from starlette.requests import Request
 from starlette.responses import Response
 
-from service.api.context import Call, timed_response
+from service.api.call import JSON, Call, timed_response
 from service.api.json_answers import BAND_CENTRE_HZ, with_times
-from service.api.negotiation import JSON, negotiate_answer
+from service.api.paths import PathsOfCondition, joint_input
 from service.api.request_types import read_object
-from service.api.resampling import PathsOfCondition, joint_input
 from service.calibration.verify_body import VerifyBody
 from synthesis.backends.base import DesignInput, DesignOptions, Float32
 from synthesis.errors import answer_or_raise
@@ -27,18 +25,17 @@ REDESIGN_MARGIN_DB = 0.5
 """By which a new filter for the changed path must be predicted to be better than the one shifted to it."""
 
 
-async def verify_filter(request: Request) -> Response:
+async def verify_filter(call: Call) -> Response:
     """Levels with the filter off and on per band, compared with the prediction; gain, delay and polarity of the
     secondary path against the one that was sent; a diagnosis, and the filter trimmed for gain and delay where these
     are what is off. All figures are medians over blocks of 0.8 s."""
-    call = Call(request)
-    negotiate_answer(request, (JSON,))
+    call.answer_type((JSON,))
     read = read_object(VerifyBody, await call.read_json())
     paths = PathsOfCondition(read.primary, read.secondary, read.coherence, uncertainty=read.uncertainty)
     used = joint_input([paths], read.reference_psd, float("inf"))
     direction = -1 if read.sign == "plus" else 1
     taps = direction * read.fir
-    call.watch.decoded()
+    call.decoded()
     found = await call.service.calibrator.run(
         lambda: verify(read.takes, taps, used.primary, used.secondary), call.due, call.disconnected
     )
@@ -60,7 +57,7 @@ async def verify_filter(request: Request) -> Response:
         "diagnosis": [_deviation_document(each) for each in diagnosis],
         "trim": trim,
     }
-    content, times = with_times(document, {}, call.watch)
+    content, times = with_times(document, {}, call)
     return timed_response(content, times)
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from service.api.validation import Path
+from service.api.paths import Path, is_spectrum
 from service.engine.types import Replaced
 from synthesis.backends.base import DesignInput, Loop, Prediction
 from synthesis.conventions import DESIGN_N_FFT, N_BINS, SAMPLE_RATE_HZ
@@ -48,11 +48,16 @@ COSTLY_UNCERTAINTY_DB, COSTLY_COHERENCE_DB = 1.0, 1.5
 UNRELATED = 0.5
 """Mean coherence below which x cannot be what e hears; at 10 dB of SNR it is above 0.8."""
 
+_OUTER_BANDS = LOW_BANDS + HIGH_BANDS
+_LOW_HZ = [nominal_hz(n) for n in LOW_BANDS]
 _SCORED = slice(*(round(each * 2 * (N_BINS - 1) / SAMPLE_RATE_HZ) for each in (50.0, 5000.0)))
 CEILING_COST_DB = 0.5
 LOUDER_DB = 1.0
 LOW_LOUDER_DB = 0.0
 """Of bands that a calibration's windows hardly resolve: 20 Hz becomes 1 dB louder than predicted in the mean."""
+
+_LOUDER_LIMITS = {n: (nominal_hz(n), LOW_LOUDER_DB if n in LOW_BANDS else LOUDER_DB) for n in WIDE_BANDS}
+"""Of each band its label in Hz, and how much louder it may become."""
 
 LITTLE_NOISE_REDUCTION_DB = 3.0
 LONG_LATENCY_SAMPLES = 4.0
@@ -89,7 +94,10 @@ def collect_warnings(
     sent: all paths as sent. used: the same, resampled. replaced: why the Wiener filter replaced
     the generator's, if it did. ceiling_cost_db, loop: of the design. implausible: about the paths, or the filter.
     """
-    outer = _of_conditions(prediction, lambda each: _louder(each, LOW_BANDS + HIGH_BANDS), _TO_OUTER)
+    louder = _of_conditions(prediction, lambda each: _louder(each, AMP_BANDS))
+    outer = _of_conditions(prediction, lambda each: _louder(each, _OUTER_BANDS))
+    outer = outer and outer + _TO_OUTER
+    little = _of_conditions(prediction, _little)
     costs_db = (ceiling_cost_db or 0.0, loop.loss_db if loop else 0.0)
     found: dict[str, str | None] = {
         "generator_replaced": _REPLACED[replaced] + _TO_REPLACED if replaced else None,
@@ -99,10 +107,10 @@ def collect_warnings(
         "resampled_grid": _resampled(sent),
         "ceiling_binds": _bound(costs_db[0]),
         "margins_bind": _margins(costs_db[1]),
-        "amplification": _of_conditions(prediction, lambda each: _louder(each, AMP_BANDS), _TO_LOUDER),
+        "amplification": louder and louder + _TO_LOUDER,
         "outer_band_louder": outer,
         "out_of_band_louder": outer,
-        "little_noise_reduction": _of_conditions(prediction, _little, _causes(used, *costs_db)),
+        "little_noise_reduction": little and little + _causes(used, *costs_db),
     }
     warnings = [{"code": code, "detail": detail} for code, detail in found.items() if detail is not None]
     return warnings + [
@@ -131,15 +139,13 @@ def unlike_filter(sent: Prediction, realised: Prediction) -> tuple[Finding, ...]
     return (Finding("unlike_filter", detail),)
 
 
-def _of_conditions(prediction: Prediction, find: Callable[[Prediction], str | None], what_to_do: str) -> str | None:
-    """What is found in the prediction, or in each of its conditions, which are named, and then what to do."""
+def _of_conditions(prediction: Prediction, find: Callable[[Prediction], str | None]) -> str | None:
+    """What is found in the prediction, or in each of its conditions, which are named."""
     if not prediction.conditions:
-        found = find(prediction)
-    else:
-        each_found = [(n, each.label, find(each.prediction)) for n, each in enumerate(prediction.conditions)]
-        named = [f"conditions.{n}{label and f' ({label})'}: {each}" for n, label, each in each_found if each]
-        found = "; ".join(named)
-    return found + what_to_do if found else None
+        return find(prediction)
+    each_found = [(n, each.label, find(each.prediction)) for n, each in enumerate(prediction.conditions)]
+    named = [f"conditions.{n}{label and f' ({label})'}: {each}" for n, label, each in each_found if each]
+    return "; ".join(named) or None
 
 
 def _no_coherence(used: DesignInput) -> str | None:
@@ -164,7 +170,7 @@ def _low_coherence(used: DesignInput, prediction: Prediction) -> str | None:
 
 
 def _resampled(sent: Sequence[Path]) -> str | None:
-    n_bins = sorted({len(path) for path in sent if np.iscomplexobj(path)} - {N_BINS})
+    n_bins = sorted({len(path) for path in sent if is_spectrum(path)} - {N_BINS})
     return f"{n_bins[0]} bins were sent, {N_BINS} are used" if n_bins else None
 
 
@@ -199,15 +205,17 @@ def _margins(cost_db: float) -> str | None:
 
 def _louder(prediction: Prediction, bands: Sequence[int]) -> str | None:
     """The bands louder by more than LOUDER_DB or LOW_LOUDER_DB, or, of many, how many there are and the worst."""
-    louder_db = {n: -float(prediction.band_reduction_db[n - WIDE_BANDS[0]]) for n in bands}
-    limits_db = {n: LOW_LOUDER_DB if n in LOW_BANDS else LOUDER_DB for n in bands}
-    found = {nominal_hz(n): each for n, each in louder_db.items() if each > limits_db[n]}
+    louder_db = (-prediction.band_reduction_db).tolist()
+    found = {}
+    for n in bands:
+        hz, limit_db = _LOUDER_LIMITS[n]
+        if (each := louder_db[n - WIDE_BANDS[0]]) > limit_db:
+            found[hz] = each
     if not found:
         return None
     if len(found) <= MAX_LISTED:
-        low = [nominal_hz(n) for n in LOW_BANDS]
         return ", ".join(
-            f"{hz:g} Hz: {each:.1f} dB louder{' or more' if hz in low else ''}" for hz, each in found.items()
+            f"{hz:g} Hz: {each:.1f} dB louder{' or more' if hz in _LOW_HZ else ''}" for hz, each in found.items()
         )
     worst = max(found, key=lambda hz: found[hz])
     listed = f"{len(found)} bands from {min(found):g} to {max(found):g} Hz"

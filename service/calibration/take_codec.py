@@ -15,7 +15,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from service.api.validation import check_rate
+from service.api.paths import check_rate
 from service.calibration.takes import MAX_TAKES, ProbeTake, check_takes
 from service.errors import Problem
 

@@ -10,8 +10,8 @@ import numpy as np
 from pydantic import BeforeValidator, Field, WithJsonSchema
 
 from service.api.json_parsing import LongList
+from service.api.paths import check_finite
 from service.api.request_types import RateField, Sign, StrictModel, base64_bytes, narrow, numbers, shown, validated
-from service.api.validation import check_finite
 from service.calibration.wav import read_wav
 from service.errors import Problem
 from synthesis.backends.base import Float32

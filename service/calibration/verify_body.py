@@ -6,8 +6,8 @@ from typing import Annotated, Any
 
 from pydantic import BeforeValidator, Field, WithJsonSchema
 
+from service.api.paths import check_finite
 from service.api.request_types import EvaluateBody
-from service.api.validation import check_finite
 from service.calibration.takes import MAX_TAKES, SIGNAL_SCHEMA, read_signal
 from service.errors import Problem
 from synthesis.calibration import MAX_SAMPLES

@@ -8,7 +8,7 @@ import struct
 import numpy as np
 import soundfile
 
-from service.api.validation import check_rate
+from service.api.paths import check_rate
 from service.errors import Problem
 from synthesis.backends.base import Float32
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import cache
 from importlib.metadata import PackageNotFoundError, version
+from typing import Any
 
 from prometheus_client import CollectorRegistry, Counter, Histogram, Info, ProcessCollector, Summary
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, choose_encoder, generate_latest
@@ -30,6 +32,7 @@ class Metrics:
     def __init__(self, engine: Engine, commit: str = "") -> None:
         """engine: read at each scrape; reports the size of its batches. commit: of this build."""
         self.registry = CollectorRegistry()
+        self._child: Callable[..., Any] = cache(lambda metric, *labels: metric.labels(*labels))
         self._models = engine.models
         ProcessCollector(registry=self.registry)
         stage = Histogram(
@@ -95,42 +98,42 @@ class Metrics:
             {"version": version("prime-anc"), "commit": commit or "unknown", "torch": _installed("torch")}
         )
         self.registry.register(EngineCollector(engine))
-        self.on_times: Callable[[Mapping[str, float | None]], None] = lambda times_ms: None
-        """Told the times of each answered request, in its context."""
 
     def _histogram(self, name: str, text: str, buckets: Sequence[float]) -> Histogram:
         return Histogram(name, text, buckets=tuple(buckets), registry=self.registry)
 
-    def observe_times(self, times_ms: Mapping[str, float | None]) -> None:
-        """Times of one answered request; None is a stage that was not timed apart, and is not observed."""
-        for name, histogram in self._times.items():
-            if (spent := times_ms[name]) is not None:
-                histogram.observe(spent / 1e3)
-        self.on_times(times_ms)
+    def observe(self, times_ms: Mapping[str, float | None], designs: Sequence[DesignAnswer]) -> None:
+        """The times of one answered request, and its designs. None is a stage that was not timed apart, and is not
+        observed."""
+        for name, spent in times_ms.items():
+            if spent is not None:
+                self._times[name].observe(spent / 1e3)
+        for each in designs:
+            self._observe_design(each)
 
     def observe_calibration(self, total_ms: float) -> None:
         """Time of one answered calibration."""
         self._calibration.observe(total_ms / 1e3)
 
-    def observe_design(self, answer: DesignAnswer) -> None:
+    def _observe_design(self, answer: DesignAnswer) -> None:
         """Figures of one design that was delivered; those of the model's own generator beside its scores."""
         predicted_db = answer.design.prediction.mean_noise_reduction_db
         n_applied = answer.design.refinement.applied
         self._noise_reduction.observe(predicted_db)
         self._applied.observe(n_applied)
         if answer.replaced_because is not None:
-            self._replaced.labels(answer.replaced_because).inc()
+            self._child(self._replaced, answer.replaced_because).inc()
         if answer.method != "prime":
             return
         scored_db = self._models.scored_noise_reduction_db(answer.model, n_applied)
         if scored_db is not None:
             # Prometheus's rate() needs sums that never fall, so negative figures count as 0 dB.
-            self._judged.labels(answer.model.name, "predicted").observe(max(predicted_db, 0.0))
-            self._judged.labels(answer.model.name, "scored").observe(max(scored_db, 0.0))
+            self._child(self._judged, answer.model.name, "predicted").observe(max(predicted_db, 0.0))
+            self._child(self._judged, answer.model.name, "scored").observe(max(scored_db, 0.0))
 
     def count(self, endpoint: str, method: str, status: int, code: str) -> None:
         """One request that was answered. method: of the design, empty where none was named."""
-        self._requests.labels(endpoint, method, status, code).inc()
+        self._child(self._requests, endpoint, method, status, code).inc()
 
     def count_defect(self) -> None:
         """One failure inside the service."""
@@ -138,7 +141,7 @@ class Metrics:
 
     def count_item(self, method: str, code: str) -> None:
         """One item of a request for several designs. method: empty where the item could not be read."""
-        self._items.labels(method, code).inc()
+        self._child(self._items, method, code).inc()
 
     def exposition(self, accept: str) -> tuple[bytes, str]:
         """The text of a scrape and its media type, in the form that the Accept header prefers; the plain one where

@@ -14,7 +14,7 @@ from starlette.responses import PlainTextResponse
 from uvicorn.server import ServerState
 
 from service.admission.admission import MANAGEMENT, Admission
-from service.api.context import Service
+from service.api.call import Service
 from service.connection_guard import LINGER_S, MAX_DROPPED_BYTES, LoadShedder, guarded
 from service.engine.types import Refused
 from service.settings import Settings

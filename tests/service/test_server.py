@@ -23,7 +23,7 @@ import pytest
 from service import connection_guard
 from service import server as service_server
 from service.api import binary_codec as wire
-from service.api.negotiation import LATE_TOLD_WITHIN_S
+from service.api.call import LATE_TOLD_WITHIN_S
 from service.settings import Settings
 from synthesis.backends.base import DesignInput
 from tests.service.bodies import as_responses

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from service.api import binary_codec as wire
-from service.api.resampling import PathsOfCondition
+from service.api.paths import PathsOfCondition
 from service.errors import Problem
 from synthesis.conventions import N_BINS
 

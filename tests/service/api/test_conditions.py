@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from service.api import binary_codec
-from service.api.resampling import PathsOfCondition
+from service.api.paths import PathsOfCondition
 from synthesis.backends.base import DesignInput
 from tests.service import models
 from tests.service.bodies import as_base64, as_responses

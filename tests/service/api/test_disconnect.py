@@ -12,7 +12,7 @@ from fastapi import FastAPI
 from starlette.types import Message
 
 from service.admission.admission import Gate
-from service.api.context import Service
+from service.api.call import Service
 from service.api.json_workers import SHORT_BYTES
 from service.calibration import take_codec
 from service.settings import Settings
