@@ -18,6 +18,7 @@ import orjson
 from cli import inputs, tables
 from cli.service import Service, connect
 from file_formats.measurements import FileError
+from synthesis.backends.methods import METHODS
 
 Json = dict[str, Any]
 
@@ -58,7 +59,7 @@ def main() -> None:
 def with_service(command: Command) -> Command:
     """Options that say which service answers; the command gets `service` and `as_json`."""
 
-    @click.option("--url", envvar="PRIME_URL", help="A running service; default: one in this process.")
+    @click.option("--url", envvar="PRIME_URL", help="URL of a running service; default: design in this process.")
     @click.option("--key", envvar="PRIME_API_KEY", help="API key of that service.")
     @click.option("--store", help="Folder or URL of further models, without --url.")
     @click.option("--json", "as_json", is_flag=True, help="Print the answer as JSON instead of tables.")
@@ -77,9 +78,25 @@ def with_paths(command: Command) -> Command:
     @click.option("--primary", type=FILE, help="File of the primary path, in place of EARS.")
     @click.option("--secondary", type=FILE, help="File of the secondary path.")
     @click.option("--feedback", type=FILE, help="File of the path from loudspeaker to outer microphone.")
-    @click.option("--side", type=click.Choice(["left", "right"]), default="left", help="Of files with both ears.")
-    @click.option("--sign", type=SIGN, help="Of the signal chain; default: the measurement's own, else minus.")
-    @click.option("--weight", "weights", type=float, multiple=True, help="Of each of several EARS, in their order.")
+    @click.option(
+        "--side",
+        type=click.Choice(["left", "right"]),
+        default="left",
+        help="Which ear, of files with both.",
+        show_default=True,
+    )
+    @click.option(
+        "--sign",
+        type=SIGN,
+        help="Whether the signal chain subtracts (minus) or adds (plus); default: as measured, else minus.",
+    )
+    @click.option(
+        "--weight",
+        "weights",
+        type=float,
+        multiple=True,
+        help="Weight of one of several EARS; once for each, in their order.",
+    )
     @click.option(
         "--reference-psd",
         "noise",
@@ -123,7 +140,12 @@ def with_design_options(command: Command) -> Command:
     """Options of a design; the command gets `options`, fields of a request, and `k`."""
 
     @click.option("-k", "k", type=click.IntRange(0, 8), default=3, show_default=True, help="Gauss-Newton updates.")
-    @click.option("--method", default="prime", show_default=True)
+    @click.option(
+        "--method",
+        default="prime",
+        show_default=True,
+        help=f"prime: the model's generator. Without training: {', '.join(METHODS[1:])}.",
+    )
     @click.option("--max-gain-db", help="Ceiling on |W|: a number, or a file of frequency in Hz and gain in dB.")
     @click.option("--model", help="Name of a published model.")
     @wraps(command)
@@ -179,7 +201,10 @@ def _of_each(paths: Json) -> list[tuple[str, Json]]:
 @main.command(context_settings={"ignore_unknown_options": True, "help_option_names": []}, add_help_option=False)
 @click.argument("options", nargs=-1, type=click.UNPROCESSED)
 def serve(options: Sequence[str]) -> None:
-    """Run the service; its options are those of `python -m service --help`."""
+    """Run the service.
+
+    OPTIONS: those of `python -m service --help`.
+    """
     from service.__main__ import main as run
 
     sys.exit(run(list(options)))
@@ -188,13 +213,17 @@ def serve(options: Sequence[str]) -> None:
 @main.command()
 @click.argument("off", type=FILE)
 @click.argument("on", type=FILE)
-@click.option("--gain", type=float, required=True, help="Of the plain gain that played in ON.")
+@click.option("--gain", type=float, required=True, help="Gain from outer microphone to loudspeaker in ON.")
 @click.option("--more-off", type=FILE, multiple=True, help="Further recordings with the loudspeaker silent.")
 @click.option("--more-on", type=FILE, multiple=True, help="Further recordings with the gain.")
 @click.option(
-    "--sign", type=SIGN, default="minus", show_default=True, help="Of the signal chain: see docs/guide.md."
+    "--sign",
+    type=SIGN,
+    default="minus",
+    show_default=True,
+    help="Whether the signal chain subtracts (minus) or adds (plus); docs/guide.md says how to find out.",
 )
-@click.option("--model", help="Whose listeners the measurement is compared with.")
+@click.option("--model", help="Model with whose listeners the measurement is compared.")
 @click.option("-o", "--output", type=FILE, help="File for the answer (JSON), which `design` takes.")
 @with_service
 def calibrate(
@@ -209,9 +238,10 @@ def calibrate(
     output: Path | None,
     as_json: bool,
 ) -> None:
-    """Estimate an ear's paths from stereo recordings (outer, error microphone).
+    """Estimate an ear's paths from recordings.
 
-    OFF: the loudspeaker is silent. ON: it plays the outer microphone's signal, times a gain.
+    Files are stereo: outer microphone, error microphone. OFF: the loudspeaker is silent. ON: it plays the
+    outer microphone's signal, times a gain.
     """
     takes = []
     for files, state in (((off, *more_off), 0.0), ((on, *more_on), gain)):
@@ -239,7 +269,9 @@ def calibrate(
 @with_paths
 @with_design_options
 @click.option("--latency", type=float, help="Samples of delay in the signal chain that the measurement lacks.")
-@click.option("--leave-one-out", is_flag=True, help="Of several EARS: what one that was not measured may expect.")
+@click.option(
+    "--leave-one-out", is_flag=True, help="Of several EARS: also predict what one that was not measured may expect."
+)
 @click.option("-o", "--output", type=FILE, help="Filter file: .json, .wav, .csv, .h, .mat.")
 @with_service
 def design(
@@ -252,7 +284,7 @@ def design(
     output: Path | None,
     as_json: bool,
 ) -> None:
-    """Design a filter for one measurement, or one filter for several (seatings, directions).
+    """Design a filter for one measurement, or for several at once.
 
     EARS: files of `prime-anc calibrate`, or files with a primary and a secondary channel (.npz, .mat, .ita, WAV).
     """
@@ -272,7 +304,7 @@ def design(
 @with_paths
 @with_service
 def evaluate(service: Service, control_filter: Path, paths: Json, as_json: bool) -> None:
-    """Predict what a filter does on these paths; of several measurements, on each."""
+    """Predict what a filter does on each of these measurements."""
     fields = inputs.filter_fields(control_filter)
     for label, ear in _of_each(paths):
         answer = _answer(service.ask("/evaluate", ear | fields), None, as_json)
@@ -288,7 +320,7 @@ def evaluate(service: Service, control_filter: Path, paths: Json, as_json: bool)
 @with_design_options
 @with_service
 def latency(service: Service, paths: Json, options: Json, k: int, as_json: bool) -> None:
-    """What delay in the signal chain costs: noise reduction of filters designed for 0 to 32 samples."""
+    """Show what latency costs: filters designed for 0 to 32 samples."""
     answers = []
     with click.progressbar(LATENCIES, label="designing", file=sys.stderr) as samples:
         for each in samples:
@@ -325,7 +357,7 @@ def verify(
     output: Path | None,
     as_json: bool,
 ) -> None:
-    """Compare a filter's effect, recorded off and on, with what was promised, and trim it."""
+    """Compare a filter's effect with its prediction, and trim it."""
     takes = []
     for state, file in (("off", off), ("on", on)):
         take, notes = inputs.take(file, 0.0)
@@ -358,13 +390,17 @@ def verify(
 @main.command()
 @click.argument("control_filter", type=FILE)
 @with_paths
-@click.option("--sections", type=int, help="Number of second-order sections.")
-@click.option("--taps", type=int, help="Number of taps, in place of sections.")
+@click.option("--sections", type=int, help="Number of second-order sections, 1 to 32; default: 8.")
+@click.option("--taps", type=int, help="Number of taps, 1 to 4096, in place of sections.")
 @click.option("--rate", type=float, help="Sample rate of the hardware, Hz.")
 @click.option("--format", "number_format", help="float32, float64, or qI.F such as q1.23.")
 @click.option("--target", "target_name", help="A known device: its form, rate and format (`prime-anc targets`).")
 @click.option("--max-gain-db", type=float, help="Ceiling on |W|.")
-@click.option("--kind", type=click.Choice(["wav", "csv", "c", "mat", "minidsp", "apo"]), help="Of a .txt file.")
+@click.option(
+    "--kind",
+    type=click.Choice(["wav", "csv", "c", "mat", "minidsp", "apo"]),
+    help="Kind of file, where its extension does not say; .txt: minidsp.",
+)
 @click.option("-o", "--output", type=FILE, help="File: .wav, .csv, .h, .mat, .txt (miniDSP or --kind), .json.")
 @with_service
 def export(
@@ -381,7 +417,11 @@ def export(
     output: Path | None,
     as_json: bool,
 ) -> None:
-    """Realise a filter as hardware runs it: biquads or taps, fixed point, its own rate."""
+    """Write a filter as hardware runs it.
+
+    As biquads or taps, in floating or fixed point, at the hardware's sample rate. All but 2048 taps at 48 kHz are
+    designed anew for the paths of EARS.
+    """
     target = _target(target_name, sections, taps, rate, number_format)
     body: Json = paths | inputs.filter_fields(control_filter) | {"target": target}
     if max_gain_db is not None:
@@ -411,9 +451,9 @@ def export(
 
 
 @main.command()
-@click.option("--json", "as_json", is_flag=True)
+@click.option("--json", "as_json", is_flag=True, help="Print the answer as JSON instead of tables.")
 def targets(as_json: bool) -> None:
-    """Devices that `export --target` knows, with the source of their numbers."""
+    """List the devices that `export --target` knows."""
     from dataclasses import asdict
 
     from file_formats.targets import targets as known
@@ -433,12 +473,15 @@ def targets(as_json: bool) -> None:
 @main.command()
 @with_paths
 @with_design_options
-@click.option("-o", "--output", type=FILE, default=Path("report.html"), show_default=True)
-@click.option("--url", envvar="PRIME_URL")
-@click.option("--key", envvar="PRIME_API_KEY")
+@click.option("-o", "--output", type=FILE, default=Path("report.html"), show_default=True, help="HTML file.")
+@click.option("--url", envvar="PRIME_URL", help="URL of a running service; default: design in this process.")
+@click.option("--key", envvar="PRIME_API_KEY", help="API key of that service.")
 def report(paths: Json, options: Json, k: int, output: Path, url: str | None, key: str | None) -> None:
-    """One page with plots: noise reduction beside the Wiener filter's and in each of several measurements, |W|,
-    latency, the loop through a feedback path, and realisations."""
+    """Write a page with plots of a design.
+
+    Noise reduction beside the Wiener filter's, |W|, what latency costs, the loop through a feedback path, and
+    realisations.
+    """
     from cli.report import compose
 
     with connect(url, key) as service:
@@ -448,7 +491,7 @@ def report(paths: Json, options: Json, k: int, output: Path, url: str | None, ke
 @main.command()
 @with_service
 def models(service: Service, as_json: bool) -> None:
-    """Published models."""
+    """List the published models."""
     answer = service.ask("/models").json()
     if as_json:
         _print_json(answer)
