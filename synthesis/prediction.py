@@ -198,7 +198,7 @@ def predict(
     before, after = powers
     reduction = 10 * np.log10(np.maximum(before / after, _TINY))
     bands = reduction[0]
-    mean, louder = (reduction @ _NR_MEAN).tolist(), np.maximum(-bands, 0)
+    mean, louder = (reduction * _NR_MEAN).sum(1).tolist(), np.maximum(-bands, 0)  # equal rows have equal means
     low, high, overall, weighted = (
         _level_db(x, y) for x, y in zip(*(powers[:, 0] @ _LEVELS).tolist(), strict=True)
     )
@@ -224,23 +224,27 @@ def predict(
 
 
 @np.errstate(all="ignore")
-def noise_reductions(
-    sums: Real, others: Real, learned: Real, *, has_coherence: bool, uncertainty: Real | None = None
-) -> Real:
-    """`Prediction.mean_noise_reduction_db` of other filters for the same paths, [n].
+def noise_reduction_db(
+    sums: Real,
+    residual: Real,
+    control: Real,
+    learned: Real,
+    *,
+    has_coherence: bool,
+    uncertainty: Real | None = None,
+) -> float:
+    """`Prediction.mean_noise_reduction_db` of another filter for the same paths.
 
-    others: powers of residual and control, [n, 2, 31], of which the bands from 50 Hz to 5 kHz are used. The rest as
-    in `predict`.
+    residual, control: its powers, [31], of which the bands from 50 Hz to 5 kHz are used. The rest as in `predict`.
     """
     disturbance, *_, unexplained, late = sums[:-3].reshape(len(POWERS), -1)
     unknown = _unknown(disturbance, unexplained, late, sums[-1], learned, has_coherence, uncertainty)
-    before, after = disturbance + unknown, others[:, 0] + unknown
+    before, after = disturbance + unknown, residual + unknown
     if uncertainty is not None:
-        after = after + uncertainty[1] * others[:, 1]
+        after = after + uncertainty[1] * control
     silence = _silence(before)
     reduction = 10 * np.log10(np.maximum((before + silence) / (after + silence), _TINY))
-    means: Real = reduction[:, columns(NR_BANDS)].mean(1)
-    return means
+    return float(reduction @ _NR_MEAN)
 
 
 def _unknown(

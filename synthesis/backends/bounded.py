@@ -12,13 +12,13 @@ import numpy as np
 from synthesis.array_toeplitz import solve_toeplitz
 from synthesis.backends.base import (
     DEFAULT_MAX_GAIN_DB,
+    WMMSE_TOLERANCE_DB,
     Backend,
     Design,
     DesignInput,
     DesignOptions,
     Float32,
     Prediction,
-    WmmsePrediction,
 )
 from synthesis.backends.conditions import shares
 from synthesis.backends.methods import spectrum
@@ -68,7 +68,11 @@ class BoundedBackend:
         for place, (ear, design) in enumerate(zip(ears, designs, strict=True)):
             if isinstance(design, Design) and _is_above(ear, design):
                 designs[place] = self._limited(ear, loose[place], design)
-            elif isinstance(design, Design) and design.wmmse is not None and _may_be_above(ear, design.wmmse):
+            elif (
+                isinstance(design, Design)
+                and design.wmmse is not None
+                and design.wmmse.max_gain_db > lowest_db(ear.max_gain_db) + TOLERANCE_DB - WMMSE_TOLERANCE_DB
+            ):
                 designs[place] = replace(design, wmmse=None)  # under the ceiling it is another filter
         return designs
 
@@ -134,14 +138,9 @@ def _in_order(
     return [each for _, each in sorted((found | faults).items())]
 
 
-def _may_be_above(ear: DesignInput, prediction: Prediction | WmmsePrediction) -> bool:
-    """Whether the largest |W| leaves open that the filter exceeds its ceiling."""
-    return prediction.max_gain_db > lowest_db(ear.max_gain_db) + TOLERANCE_DB
-
-
 def _is_above(ear: DesignInput, design: Design) -> bool:
-    """Whether the filter exceeds its ceiling; the response is computed only where that is open."""
-    if not _may_be_above(ear, design.prediction):
+    """Whether the filter exceeds its ceiling; its response is computed only if the largest |W| leaves that open."""
+    if not design.prediction.max_gain_db > lowest_db(ear.max_gain_db) + TOLERANCE_DB:
         return False
     if not isinstance(ear.max_gain_db, GainCurve):
         return True

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from ctypes import byref
+from dataclasses import replace
 from time import perf_counter
 
 import numpy as np
 from numpy.typing import NDArray
 
 from synthesis.backends.base import (
-    Condition,
+    UPDATES_BRING_DB,
+    WMMSE_TOLERANCE_DB,
     Design,
     DesignInput,
     DesignOptions,
@@ -29,11 +32,8 @@ from synthesis.backends.methods import STARTS
 from synthesis.conventions import DESIGN_N_FFT, N_BINS, N_TAPS
 from synthesis.errors import InvalidPaths, NonFiniteFilter, SynthesisError
 from synthesis.octave_bands import WIDE_BANDS
-from synthesis.prediction import noise_reductions, not_finite, predict
+from synthesis.prediction import noise_reduction_db, not_finite, predict
 from synthesis.profiles import PROFILES, VERDICTS, RefinementProfile
-
-Run = Callable[[int], int]
-Arrays = list[NDArray[np.generic] | None]
 
 _NATIVE, _START_GIVEN = {"prime": 0, "ratio_base": 1, "wmmse": 2}, 3
 """The core's numbers for the methods that it computes itself, and for taps of `STARTS`, which it only refines."""
@@ -83,76 +83,58 @@ class CpuBackend(ConditionsBackend):
 
     def _design_ear(self, ear: DesignInput, options: DesignOptions) -> Design | SynthesisError:
         try:
-            (taps, record, times_ms), result = self._compute_filter(ear, options)
+            with self._workspace() as workspace:
+                given, result, start_ms = self._run_design(workspace, ear, options)
+                taps, record = _read_filter(result)
+                prediction = self._read_prediction(ear, result, is_true=False)
+                if isinstance(prediction, SynthesisError):
+                    return prediction
+                wmmse = None
+                if options.with_wmmse and result.has_rival:
+                    wmmse = self._read_rival(ear, result)
+                    behind_db = prediction.mean_noise_reduction_db - wmmse.mean_noise_reduction_db
+                    if options.n_updates and behind_db < UPDATES_BRING_DB + WMMSE_TOLERANCE_DB:
+                        updates = byref(self._profiles[options.profile]), options.n_updates
+                        self._core.prime_update_rival(self._model, workspace, given.inputs, *updates, byref(result))
+                        wmmse = WmmsePrediction(*map(max, wmmse, self._read_rival(ear, result)))
         except SynthesisError as error:
             return error
-        prediction = self._read_prediction(ear, result, is_true=False)
-        if isinstance(prediction, SynthesisError):
-            return prediction
-        wmmse = self._read_wmmse(ear, result, options.n_updates) if options.with_wmmse else None
-        return Design(taps, record, prediction, times_ms, wmmse=wmmse)
+        return Design(taps, record, prediction, _read_times(result, start_ms), wmmse=wmmse)
 
     def _joint_filter(self, ear: DesignInput, options: DesignOptions) -> Filter:
-        return self._compute_filter(ear, options)[0]
+        with self._workspace() as workspace:
+            _, result, start_ms = self._run_design(workspace, ear, options)
+        return *_read_filter(result), _read_times(result, start_ms)
 
-    def _compute_filter(self, ear: DesignInput, options: DesignOptions) -> tuple[Filter, Result]:
-        """One filter for all conditions, and the core's result, which holds what is needed to predict its effect
-        where there is only one condition."""
+    def _run_design(
+        self, workspace: int, ear: DesignInput, options: DesignOptions
+    ) -> tuple[_Given, Result, float | None]:
+        """The core's result: one filter for all conditions and, if there is only one, what its prediction follows
+        from. With what it was called with, and the milliseconds spent on a start of STARTS."""
         method, profile = _NATIVE.get(options.method, _START_GIVEN), self._profiles[options.profile]
-        conditions, weights = ear.conditions, shares(ear)
-        result = Result()
-        inputs = (Input * len(conditions))()
-        arrays: list[Arrays] = []  # kept until the call has returned: the inputs point into them
-        for n, (condition, share) in enumerate(zip(conditions, weights, strict=True)):
-            try:
-                held, inputs[n] = _core_input(ear, condition, float(share))
-            except InvalidPaths as error:
-                raise named(error, ear, n) from None
-            arrays.append(held)
-        began = perf_counter()
+        conditions, result, start_ms = ear.conditions, Result(), None
+        weights = shares(ear)
+        given = _Given(ear, weights)
         if start := STARTS.get(options.method):
+            began = perf_counter()
             starts = [start(each.primary, each.secondary) for each in conditions]
             result.taps[:] = _float32(np.tensordot(weights, starts, 1), N_TAPS)
-        spent_ms = 1e3 * (perf_counter() - began)
-
-        def run(workspace: int) -> int:
-            if not self._core.prime_workspace_reserve(workspace, len(conditions)):
-                raise MemoryError("no memory for so many conditions")
-            arguments = (
-                len(conditions),
-                method,
-                byref(profile),
-                options.n_updates,
-                options.with_wmmse,
-                byref(result),
-            )
-            return int(self._core.prime_design(self._model, workspace, inputs, *arguments))
-
-        self._run(ear, run)
-        del arrays
-        taps = np.ctypeslib.as_array(result.taps).copy()
-        if not np.isfinite(taps).all():
-            raise not_finite()
-        record, n = result.record, result.record.applied
-        times_ms = {stage: ms for stage, ms in zip(_STAGES, result.times_ms, strict=True) if not math.isnan(ms)}
-        if start:
-            times_ms["generate"] = spent_ms
-        stopped = VERDICTS[record.stopped]
-        lists = record.objective[: n + 1], record.step_scale[:n], record.pcg_residual[:n]
-        return (taps, RefinementRecord(n, stopped, *lists), times_ms), result
+            start_ms = 1e3 * (perf_counter() - began)
+        if not self._core.prime_workspace_reserve(workspace, len(conditions)):
+            raise MemoryError("no memory for so many conditions")
+        arguments = method, byref(profile), options.n_updates, options.with_wmmse, byref(result)
+        fault = self._core.prime_design(self._model, workspace, given.inputs, len(conditions), *arguments)
+        _raise_if_unusable(fault, ear)
+        return given, result, start_ms
 
     def _predict_ear(self, ear: DesignInput, taps: Float32, is_true: bool) -> Prediction | SynthesisError:
         result = Result()
         result.taps[:] = _float32(taps, N_TAPS)
         try:
-            arrays, given = _core_input(ear, ear)
-            self._run(
-                ear,
-                lambda workspace: int(
-                    self._core.prime_predict(self._model, workspace, byref(given), is_true, byref(result))
-                ),
-            )
-            del arrays
+            given = _Given(replace(ear, others=()), np.ones(1))
+            with self._workspace() as workspace:
+                fault = self._core.prime_predict(self._model, workspace, given.inputs, is_true, byref(result))
+            _raise_if_unusable(fault, ear)
             return self._read_prediction(ear, result, is_true=is_true)
         except InvalidPaths as error:
             return error
@@ -167,16 +149,18 @@ class CpuBackend(ConditionsBackend):
             is_true=is_true,
         )
 
-    def _read_wmmse(self, ear: DesignInput, result: Result, n_updates: int) -> WmmsePrediction:
-        rivals = np.ctypeslib.as_array(result.rivals)[: 2 if n_updates else 1]
-        reductions_db = noise_reductions(
+    def _read_rival(self, ear: DesignInput, result: Result) -> WmmsePrediction:
+        *powers, gain = np.ctypeslib.as_array(result.rival)
+        residual, control = np.reshape(powers, (2, -1))
+        reduction_db = noise_reduction_db(
             np.ctypeslib.as_array(result.sums),
-            rivals[:, :-1].reshape(len(rivals), 2, -1),
+            residual,
+            control,
             self._band_uncertainty,
             has_coherence=ear.coherence is not None,
             uncertainty=ear.uncertainty,
         )
-        return WmmsePrediction(float(reductions_db.max()), 10 * math.log10(rivals[:, -1].max() + _TINY))
+        return WmmsePrediction(reduction_db, 10 * math.log10(gain + _TINY))
 
     def solve_toeplitz(
         self, symbol: NDArray[np.float64], rhs: NDArray[np.float64], n_iterations: int
@@ -186,41 +170,67 @@ class CpuBackend(ConditionsBackend):
         value = np.empty(N_TAPS, np.float32)
         column, given = (symbol / level).astype(np.float32), (rhs / level).astype(np.float32)
         arrays = address(column), address(given), n_iterations, address(value)
-        self._call(lambda ws: int(self._core.prime_solve_toeplitz(ws, 2 * (len(symbol) - 1), *arrays)))
+        with self._workspace() as workspace:
+            self._core.prime_solve_toeplitz(workspace, 2 * (len(symbol) - 1), *arrays)
         return value.astype(np.float64)
 
-    def _run(self, ear: DesignInput, run: Run) -> None:
-        """As `_call`; InvalidPaths for a path that the core refuses."""
-        if fault := self._call(run):
-            condition, which = divmod(fault - 1, 2)
-            name = ("primary", "secondary")[which]
-            message = f"{name}: all values are zero, or one is NaN or infinite; measure the path again"
-            raise named(InvalidPaths(message, name), ear, condition)
-
-    def _call(self, run: Run) -> int:
-        """What the core answers, with a workspace that no other thread uses."""
+    @contextmanager
+    def _workspace(self) -> Iterator[int]:
+        """One that no other thread uses."""
         try:
             workspace = self._workspaces.pop()
         except IndexError:
             workspace = self._core.prime_workspace_create(self._model)
             if not workspace:
                 raise MemoryError("no memory for a workspace") from None
-        fault = run(workspace)
-        self._workspaces.append(workspace)
-        return fault
+        try:
+            yield workspace
+        finally:
+            self._workspaces.append(workspace)
 
 
-def _core_input(ear: DesignInput, condition: Condition, share: float = 1.0) -> tuple[Arrays, Input]:
-    """One of the ear's conditions as the core's structure, and the arrays that must outlive it: it points into
-    them. share: weight among the conditions."""
-    (primary, n_primary), (secondary, n_secondary) = (
-        _core_path(each, name)
-        for each, name in ((condition.primary, "primary"), (condition.secondary, "secondary"))
-    )
-    coherence = None if condition.coherence is None else _float32(condition.coherence, N_BINS)
-    psd = None if ear.reference_psd is None else _float32(ear.reference_psd, N_BINS)
-    arrays: Arrays = [primary, secondary, coherence, psd]
-    return arrays, Input(*(address(each) for each in arrays), n_primary, n_secondary, ear.max_gain_db, share)
+class _Given:
+    """An ear's conditions as the core reads them. inputs: points into arrays that live as long as this object."""
+
+    def __init__(self, ear: DesignInput, weights: NDArray[np.float64]) -> None:
+        """weights: of the conditions, of sum one. Raises InvalidPaths for paths of a wrong shape."""
+        self._arrays: list[NDArray[np.generic] | None] = []
+        self.inputs = (Input * len(weights))()
+        psd = None if ear.reference_psd is None else _float32(ear.reference_psd, N_BINS)
+        for n, (condition, share) in enumerate(zip(ear.conditions, weights.tolist(), strict=True)):
+            try:
+                primary, n_primary = _core_path(condition.primary, "primary")
+                secondary, n_secondary = _core_path(condition.secondary, "secondary")
+            except InvalidPaths as error:
+                raise named(error, ear, n) from None
+            coherence = None if condition.coherence is None else _float32(condition.coherence, N_BINS)
+            arrays = primary, secondary, coherence, psd
+            self._arrays += arrays
+            self.inputs[n] = Input(*map(address, arrays), n_primary, n_secondary, ear.max_gain_db, share)
+
+
+def _raise_if_unusable(fault: int, ear: DesignInput) -> None:
+    """InvalidPaths for a path that the core refuses."""
+    if fault:
+        condition, which = divmod(fault - 1, 2)
+        name = ("primary", "secondary")[which]
+        message = f"{name}: all values are zero, or one is NaN or infinite; measure the path again"
+        raise named(InvalidPaths(message, name), ear, condition)
+
+
+def _read_filter(result: Result) -> tuple[Float32, RefinementRecord]:
+    """Raises NonFiniteFilter."""
+    taps = np.ctypeslib.as_array(result.taps).copy()
+    if not np.isfinite(taps).all():
+        raise not_finite()
+    record, n = result.record, result.record.applied
+    lists = record.objective[: n + 1], record.step_scale[:n], record.pcg_residual[:n]
+    return taps, RefinementRecord(n, VERDICTS[record.stopped], *lists)
+
+
+def _read_times(result: Result, start_ms: float | None) -> dict[str, float]:
+    times_ms = {stage: ms for stage, ms in zip(_STAGES, result.times_ms, strict=True) if not math.isnan(ms)}
+    return times_ms if start_ms is None else times_ms | {"generate": start_ms}
 
 
 def _core_path(path: NDArray[np.generic], name: str) -> tuple[NDArray[np.generic], int]:

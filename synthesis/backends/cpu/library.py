@@ -17,7 +17,7 @@ from synthesis.octave_bands import WIDE_BANDS
 from synthesis.prediction import N_SUMS
 from synthesis.profiles import MAX_UPDATES
 
-ABI = 5
+ABI = 6
 N_STAGES = 6
 
 _FloatPointer = c_void_p  # NumPy arrays give their address
@@ -78,7 +78,8 @@ class Result(Structure):
         ("sums", c_double * N_SUMS),
         ("record", Record),
         ("times_ms", c_double * N_STAGES),
-        ("rivals", c_double * (2 * len(WIDE_BANDS) + 1) * 2),  # residual, control, max_gain of rival_prediction
+        ("rival", c_double * (2 * len(WIDE_BANDS) + 1)),  # residual, control, max_gain of rival_prediction
+        ("has_rival", c_int),
     )
 
 
@@ -125,6 +126,10 @@ def _load() -> ctypes.CDLL:
         *(c_void_p, c_void_p, POINTER(Input), c_int, c_int, POINTER(Profile), c_int, c_int, POINTER(Result)),
     ]
     library.prime_design.restype = c_int
+    library.prime_update_rival.argtypes = [
+        *(c_void_p, c_void_p, POINTER(Input), POINTER(Profile), c_int, POINTER(Result)),
+    ]
+    library.prime_update_rival.restype = None
     library.prime_predict.argtypes = [c_void_p, c_void_p, POINTER(Input), c_int, POINTER(Result)]
     library.prime_predict.restype = c_int
     library.prime_solve_toeplitz.argtypes = [c_void_p, c_int, c_void_p, c_void_p, c_int, c_void_p]

@@ -78,7 +78,7 @@ def test_what_wmmse_would_do_is_not_told_where_it_exceeds_the_ceiling(simulated:
     cpu, options = create_backend("cpu", PARAMETERS), DesignOptions(with_wmmse=True)
     (usual, *_) = designs(cpu.design(simulated, options))
     assert usual.wmmse is not None
-    for above_db, is_told in ((0.1, True), (-0.1, False)):
+    for above_db, is_told in ((0.2, True), (-0.2, False)):
         ear = replace(simulated[0], max_gain_db=usual.wmmse.max_gain_db + above_db)
         (design,) = designs(cpu.design([ear], options))
         assert (design.wmmse is not None) == is_told

@@ -289,6 +289,7 @@ EXPORT prime_workspace *prime_workspace_create(const prime_model *model)
     ws->rival = take(a, taps);
     scratch_d wide = {take(a, points), take(a, points), take(a, points), take(a, points)};
     w->scratch = wide;
+    w->symbol = take(a, bins), w->re_single = take(a, bins), w->im_single = take(a, bins);
     ws->refinement.conditions = ws->conditions;
     if (a->failed || !prime_workspace_reserve(ws, 1)) {
         prime_workspace_free(ws);
@@ -432,44 +433,50 @@ static void predict_effect(const prime_model *model, prime_workspace *ws, const 
     predict_filter(bands, plan, &ws->prediction, ws->pr, ws->pi, ws->sr, ws->si, psd, result->taps, result->sums);
 }
 
-/* What WMMSE without and with the updates leaves of the pair of paths that is loaded, and whose refinement has begun. */
-static void predict_rivals(const prime_model *model, prime_workspace *ws, const prime_input *input,
-                           const refinement_profile *profile, float ratio_rms, int n_updates, prime_result *result,
-                           double *since)
+/* About what WMMSE leaves of the pair of paths that is loaded; result->has_rival: whether that could be found. */
+static void predict_rival(const prime_model *model, prime_workspace *ws, const prime_input *input, prime_result *result,
+                          double *since)
 {
-    int i = grid_of(profile->n_fft);
     const band_edges *bands = &edges[N_GRIDS - 1];
+    const real_plan_f *plan = &plans[N_GRIDS - 1];
     const float *psd = psd_of(model, input);
-    refinement_record record;
+    memcpy(ws->rival, result->taps, N_TAPS * sizeof(float));
     begin_wmmse(bands, &ws->wmmse, psd);
     add_to_wmmse(&ws->wmmse, 1, ws->pr, ws->pi, ws->sr, ws->si);
-    solve_wmmse(&double_plan, &ws->wmmse, ws->rival);
+    result->has_rival = approach_wmmse(plan, &plans[1], &toeplitz, ws->solver, &ws->phase, &ws->wmmse, ws->rival);
     mark(result, STAGE_GENERATE, since);
-    for (int is_updated = 0; is_updated <= (n_updates > 0); is_updated++) {
-        if (is_updated) {
-            start_from(profile, &edges[i], &plans[i], &ws->phase, &ws->refinement, ws->rival);
-            refine(profile, &edges[i], &plans[i], &toeplitz, ws->solver, &ws->phase, &ws->refinement, ratio_rms, n_updates,
-                   ws->rival, &record);
-            mark(result, STAGE_REFINE, since);
-        }
-        predict_residual(bands, &plans[N_GRIDS - 1], &ws->prediction, ws->pr, ws->pi, ws->sr, ws->si, psd, ws->rival,
-                         &result->rivals[is_updated]);
-        mark(result, STAGE_PREDICT, since);
-    }
+    predict_residual(bands, plan, &ws->prediction, ws->pr, ws->pi, ws->sr, ws->si, psd, ws->rival, &result->rival);
+    mark(result, STAGE_PREDICT, since);
+}
+
+/* Directly after prime_design, with the same arguments: what is left after updates of the rival that it has found. */
+EXPORT void prime_update_rival(const prime_model *model, prime_workspace *ws, const prime_input *input,
+                               const refinement_profile *profile, int n_updates, prime_result *result)
+{
+    double since = now_ms();
+    int i = grid_of(profile->n_fft);
+    refinement_record record;
+    start_from(profile, &edges[i], &plans[i], &ws->phase, &ws->refinement, ws->rival);
+    refine(profile, &edges[i], &plans[i], &toeplitz, ws->solver, &ws->phase, &ws->refinement, n_updates, ws->rival,
+           &record);
+    mark(result, STAGE_REFINE, &since);
+    predict_residual(&edges[N_GRIDS - 1], &plans[N_GRIDS - 1], &ws->prediction, ws->pr, ws->pi, ws->sr, ws->si,
+                     psd_of(model, input), ws->rival, &result->rival);
+    mark(result, STAGE_PREDICT, &since);
 }
 
 /* Designs one filter for n_conditions pairs of paths, applies up to n_updates updates and, for one pair, predicts its
-   effect; with_rivals: and that of WMMSE. Returns FAULT_NONE, or which path is unusable: of condition t, 2 t more. */
+   effect; with_rival: and about that of WMMSE without updates. Returns FAULT_NONE, or which path is unusable: of condition t, 2 t more. */
 EXPORT int prime_design(const prime_model *model, prime_workspace *ws, const prime_input *inputs, int n_conditions,
-                        int method, const refinement_profile *profile, int n_updates, int with_rivals, prime_result *result)
+                        int method, const refinement_profile *profile, int n_updates, int with_rival, prime_result *result)
 {
     double since = now_ms();
     for (int i = 0; i < N_STAGES; i++)
         result->times_ms[i] = NAN;
     int i = grid_of(profile->n_fft), stride = DESIGN_N_FFT / profile->n_fft, n_bins = edges[i].n_bins;
-    float max_gain_db = inputs->max_gain_db, rms = 0;
+    float max_gain_db = inputs->max_gain_db;
     refinement_space *s = &ws->refinement;
-    s->n_conditions = n_conditions;
+    s->n_conditions = n_conditions, s->ratio_rms = 0;
     begin_wiener(model->n_fft / 2 + 1, &ws->wiener);
     if (method == METHOD_WMMSE)
         begin_wmmse(&edges[N_GRIDS - 1], &ws->wmmse, psd_of(model, inputs));
@@ -484,7 +491,7 @@ EXPORT int prime_design(const prime_model *model, prime_workspace *ws, const pri
         sample(ws->sr, n_bins, stride, c->sr), sample(ws->si, n_bins, stride, c->si);
         c->share = inputs[t].share;
         if (profile->step_cap > 0)
-            rms += (float)c->share * ratio_rms(&edges[i], c);
+            s->ratio_rms += (float)c->share * ratio_rms(&edges[i], c);
         mark(result, STAGE_REFINE, &since);
     }
     initial_filter(model, ws, method, max_gain_db, result, &since);
@@ -495,14 +502,14 @@ EXPORT int prime_design(const prime_model *model, prime_workspace *ws, const pri
     s->penalty = per_octave[i];
     begin_refinement(profile, &edges[i], s, psd, max_gain_db);
     start_from(profile, &edges[i], &plans[i], &ws->phase, s, result->taps);
-    refine(profile, &edges[i], &plans[i], &toeplitz, ws->solver, &ws->phase, s, rms, n_updates, result->taps,
+    refine(profile, &edges[i], &plans[i], &toeplitz, ws->solver, &ws->phase, s, n_updates, result->taps,
            &result->record);
     mark(result, STAGE_REFINE, &since);
     if (n_conditions == 1) {
         predict_effect(model, ws, inputs, 0, result);
         mark(result, STAGE_PREDICT, &since);
-        if (with_rivals)
-            predict_rivals(model, ws, inputs, profile, rms, n_updates, result, &since);
+        if (with_rival)
+            predict_rival(model, ws, inputs, result, &since);
     }
     return FAULT_NONE;
 }

@@ -7,7 +7,7 @@
 #include "refinement.h"
 #include "prediction.h"
 
-#define PRIME_ABI 5
+#define PRIME_ABI 6
 
 enum { FAULT_NONE, FAULT_PRIMARY, FAULT_SECONDARY };
 enum { METHOD_PRIME, METHOD_RATIO_BASE, METHOD_WMMSE, METHOD_GIVEN /* in result->taps */ };
@@ -41,7 +41,8 @@ typedef struct {
     double sums[N_SUMS];
     refinement_record record;
     double times_ms[N_STAGES]; /* NAN: the stage did not run */
-    rival_prediction rivals[2]; /* WMMSE without and with updates */
+    rival_prediction rival; /* WMMSE, if has_rival */
+    int has_rival;
 } prime_result;
 
 typedef struct prime_model prime_model;

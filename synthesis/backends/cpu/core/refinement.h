@@ -37,6 +37,7 @@ typedef struct {
     float *dr, *di;                /* a step's response */
     float *symbol, *descent_r, *descent_i, *power;
     float *step, *gradient;        /* [2048] */
+    float ratio_rms;               /* of the regularised path ratio over the 23 bands; only for a cap on steps */
     const float *penalty;          /* of exceeding the ceiling, per bin, of sum one */
 } refinement_space;
 
@@ -245,7 +246,7 @@ static void start_from(const refinement_profile *profile, const band_edges *band
 /* Up to n_updates updates of taps [2048]. */
 static void refine(const refinement_profile *profile, const band_edges *bands, const real_plan_f *grid,
                    const toeplitz_plan *plan, toeplitz_space *solver, phase_space *phase, refinement_space *s,
-                   float ratio_rms, int n_updates, float *taps, refinement_record *record)
+                   int n_updates, float *taps, refinement_record *record)
 {
     int n_bins = bands->n_bins;
     slopes slope, trial_slope;
@@ -264,7 +265,7 @@ static void refine(const refinement_profile *profile, const band_edges *bands, c
         rfft_f(grid, phase->scratch, s->step, N_TAPS, s->dr, s->di);
         if (profile->step_cap > 0) {
             float rms = response_rms(bands, s->dr, s->di);
-            float shrink = (float)profile->step_cap * ratio_rms / (rms > 1e-30f ? rms : 1e-30f);
+            float shrink = (float)profile->step_cap * s->ratio_rms / (rms > 1e-30f ? rms : 1e-30f);
             if (shrink < 1) {
                 for (int k = 0; k < N_TAPS; k++)
                     s->step[k] *= shrink;

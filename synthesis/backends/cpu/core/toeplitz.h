@@ -155,13 +155,9 @@ static void set_matrix(const toeplitz_plan *plan, toeplitz_space *s, const float
 }
 
 /* Spectra of the generating polynomial: the impulse response of 1 / F, with F the minimum-phase factor of the symbol
-   |F|^2, cut after 2048 samples and tapered. */
-static void set_preconditioner(const toeplitz_plan *plan, toeplitz_space *s, phase_space *phase, const real_plan_f *grid,
-                               const float *symbol)
+   |F|^2, cut after 2048 samples and tapered. phase->log_gain: -0.5 times the symbol's log, padded to a whole vector. */
+static void set_preconditioner(const toeplitz_plan *plan, toeplitz_space *s, phase_space *phase, const real_plan_f *grid)
 {
-    int n_bins = grid->n / 2 + 1;
-    for (int k = 0; k < n_bins; k += WIDTH)
-        store8(phase->log_gain + k, log8(at_least8(load8(symbol + k), splat8(TINY))) * -0.5f);
     minimum_phase_response(grid, phase, phase->response_r, phase->response_i);
     irfft_f(grid, phase->scratch, phase->response_r, phase->response_i, s->samples, N_TAPS);
     const float scale = 1.0f / POINTS;
@@ -177,26 +173,36 @@ static void set_preconditioner(const toeplitz_plan *plan, toeplitz_space *s, pha
     }
 }
 
-/* Solves T x = b with T[m, n] = t[|m - n|], t the inverse transform of the symbol on the grid. symbol: real, positive,
-   [n_bins], padded with positive values to a whole vector. rhs: b, [2048]. x: [2048]. Returns |b - T x| / |b|. */
-static float solve_toeplitz(const toeplitz_plan *plan, toeplitz_space *s, phase_space *phase, const real_plan_f *grid,
-                            const float *symbol, const float *rhs, int preconditioned, int n_iterations,
-                            float tolerance, float *x)
+/* Improves x [2048] by conjugate gradients on T x = b, T and the preconditioner M being set: at most n_iterations,
+   fewer where |r| <= tolerance |b|, r = b - T x, or |M^-1 r|, which is about x's error, <= error |x|. is_zero: x is not
+   read, and taken for zero. Returns |r| / |b|; *is_near: whether the error is so small. */
+static float conjugate_gradients(const toeplitz_plan *plan, toeplitz_space *s, const float *rhs, int preconditioned,
+                                 int n_iterations, float tolerance, float error, int is_zero, float *x, int *is_near)
 {
-    irfft_f(grid, phase->scratch, symbol, NULL, s->rhs, N_TAPS);
-    set_matrix(plan, s, s->rhs);
-    if (preconditioned)
-        set_preconditioner(plan, s, phase, grid, symbol);
+    *is_near = 0;
     for (int k = 0; k < PAIRS; k++)
         s->residual[k] = rhs[2 * k], s->residual[PAIRS + k] = rhs[2 * k + 1];
+    float norm = dot_product(s->residual, s->residual, N_TAPS), remaining = norm, previous = 1;
     memset(s->value, 0, sizeof s->value);
     memset(s->direction, 0, sizeof s->direction);
-    float norm = dot_product(s->residual, s->residual, N_TAPS), remaining = norm, previous = 1;
+    if (!is_zero) {
+        for (int k = 0; k < PAIRS; k++)
+            s->value[k] = x[2 * k], s->value[PAIRS + k] = x[2 * k + 1];
+        multiply(plan, s, s->value);
+        for (int k = 0; k < PAIRS; k++)
+            s->residual[k] -= s->ur[k], s->residual[PAIRS + k] -= s->ui[k];
+        remaining = dot_product(s->residual, s->residual, N_TAPS);
+    }
     for (int iteration = 0; iteration < n_iterations && !(remaining <= tolerance * tolerance * norm); iteration++) {
         const float *even = s->residual, *odd = s->residual + PAIRS;
         if (preconditioned) {
             precondition(plan, s, s->residual);
             even = s->zr, odd = s->zi;
+        }
+        if (error > 0) {
+            float squares = dot_product(even, even, PAIRS) + dot_product(odd, odd, PAIRS);
+            if ((*is_near = squares <= error * error * dot_product(s->value, s->value, N_TAPS)))
+                break;
         }
         float energy = dot_product(s->residual, even, PAIRS) + dot_product(s->residual + PAIRS, odd, PAIRS);
         float share = energy / previous;
@@ -226,6 +232,23 @@ static float solve_toeplitz(const toeplitz_plan *plan, toeplitz_space *s, phase_
     for (int k = 0; k < PAIRS; k++)
         x[2 * k] = s->value[k], x[2 * k + 1] = s->value[PAIRS + k];
     return sqrtf(remaining / (norm > TINY ? norm : TINY));
+}
+
+/* Solves T x = b with T[m, n] = t[|m - n|], t the inverse transform of the symbol on the grid. symbol: real, positive,
+   [n_bins], padded with positive values to a whole vector. rhs: b, [2048]. x: [2048]. Returns |b - T x| / |b|. */
+static float solve_toeplitz(const toeplitz_plan *plan, toeplitz_space *s, phase_space *phase, const real_plan_f *grid,
+                            const float *symbol, const float *rhs, int preconditioned, int n_iterations,
+                            float tolerance, float *x)
+{
+    int is_near;
+    irfft_f(grid, phase->scratch, symbol, NULL, s->rhs, N_TAPS);
+    set_matrix(plan, s, s->rhs);
+    if (preconditioned) {
+        for (int k = 0; k < grid->n / 2 + 1; k += WIDTH)
+            store8(phase->log_gain + k, log8(at_least8(load8(symbol + k), splat8(TINY))) * -0.5f);
+        set_preconditioner(plan, s, phase, grid);
+    }
+    return conjugate_gradients(plan, s, rhs, preconditioned, n_iterations, tolerance, 0, 1, x, &is_near);
 }
 
 #undef SEPARATE

@@ -3,8 +3,11 @@
 #define PRIME_WMMSE_H
 
 #include "bands.h"
+#include "toeplitz.h"
 #include "transforms.h"
 
+#define RIVAL_ITERATIONS 16 /* at most */
+#define RIVAL_ERROR 0.01f   /* of the taps, about, at which they end */
 #define LEVINSON_ROOM (N_TAPS + 64) /* of each array, with zeros behind what it holds */
 
 typedef struct {
@@ -13,6 +16,7 @@ typedef struct {
     double *column, *rhs, *solution;  /* [LEVINSON_ROOM] */
     double *levinson;                 /* [4 LEVINSON_ROOM] */
     scratch_d scratch;
+    float *symbol, *re_single, *im_single; /* [bins] */
 } wmmse_space;
 
 static inline double sum_d(vd8 a) { return ((a[0] + a[4]) + (a[1] + a[5])) + ((a[2] + a[6]) + (a[3] + a[7])); }
@@ -116,6 +120,47 @@ static void solve_wmmse(const real_plan_d *plan, wmmse_space *s, float *taps)
     levinson(s->column, s->rhs, s->levinson, s->solution);
     for (int k = 0; k < N_TAPS; k++)
         taps[k] = (float)s->solution[k];
+}
+
+/* About the same by conjugate gradients in single precision, in a quarter of the time, from taps [2048] that are a good
+   filter already. The preconditioner's symbol is the matrix', its logarithm smoothed as far as 2048 taps resolve: it
+   spans 65 dB, with steps at the bands' edges. fine: the design grid; grid: of a quarter of its points. Returns whether
+   it has come near: then the noise reduction is within 0.05 dB of the direct solve's. */
+static int approach_wmmse(const real_plan_f *fine, const real_plan_f *grid, const toeplitz_plan *plan,
+                          toeplitz_space *solver, phase_space *phase, wmmse_space *s, float *taps)
+{
+    enum { REACH = 8, STRIDE = 4 };
+    float kernel[2 * REACH + 1], *log_symbol = phase->response_r, rhs[N_TAPS];
+    int is_near;
+    double sum = 0;
+    for (int k = s->low; k < s->high; k++)
+        sum += s->power[k];
+    const float n = DESIGN_N_FFT / 2, floor = (float)(WMMSE_REGULARISATION * sum);
+    memset(s->symbol, 0, N_BINS * sizeof(float));
+    memset(s->re_single, 0, N_BINS * sizeof(float)), memset(s->im_single, 0, N_BINS * sizeof(float));
+    for (int k = s->low; k < s->high; k++)
+        s->symbol[k] = n * (float)s->power[k], s->re_single[k] = n * (float)s->re[k], s->im_single[k] = n * (float)s->im[k];
+    irfft_f(fine, phase->scratch, s->re_single, s->im_single, rhs, N_TAPS);
+    irfft_f(fine, phase->scratch, s->symbol, NULL, solver->rhs, N_TAPS);
+    solver->rhs[0] += floor > 0 ? floor : 1;
+    set_matrix(plan, solver, solver->rhs);
+
+    int n_logs = s->high + 3 * REACH, n_smoothed = (s->high + REACH) / STRIDE + 1; /* beyond, the symbol is constant */
+    for (int k = 0; k < n_logs; k += WIDTH)
+        store8(log_symbol + k, log8(at_least8(load8(s->symbol + k) + floor, splat8(TINY))));
+    for (int i = -REACH; i <= REACH; i++)
+        kernel[i + REACH] = -0.5f * (float)(pow(cos(M_PI * i / (2 * REACH + 2)), 2) / (REACH + 1));
+    for (int j = 0; j < n_smoothed; j++) {
+        float smoothed = 0;
+        for (int i = -REACH; i <= REACH; i++)
+            smoothed += kernel[i + REACH] * log_symbol[abs(STRIDE * j + i)];
+        phase->log_gain[j] = smoothed;
+    }
+    for (int j = n_smoothed; j < grid->n / 2 + WIDTH; j++)
+        phase->log_gain[j] = -0.5f * log_symbol[n_logs - 1];
+    set_preconditioner(plan, solver, phase, grid);
+    conjugate_gradients(plan, solver, rhs, 1, RIVAL_ITERATIONS, 0, RIVAL_ERROR, 0, taps, &is_near);
+    return is_near;
 }
 
 #endif

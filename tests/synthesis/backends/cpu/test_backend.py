@@ -13,6 +13,7 @@ from model_store.golden import GOLDEN_TOLERANCE
 from model_store.store import DEFAULT_ROOT, ModelStore
 from synthesis import array_toeplitz
 from synthesis.backends import METHODS, Design, DesignInput, DesignOptions, ModelParameters, Prediction
+from synthesis.backends.base import UPDATES_BRING_DB, WMMSE_TOLERANCE_DB
 from synthesis.backends.cpu import CpuBackend, library
 from synthesis.backends.cpu.build import LEVELS, library_file, machine
 from synthesis.backends.reference import ReferenceBackend
@@ -149,10 +150,20 @@ def test_what_wmmse_would_do_comes_along(n_updates: int, measured_case: Case, bu
             assert before.wmmse is None
             assert design.wmmse is not None
             np.testing.assert_array_equal(design.taps, before.taps)
+            behind_db = design.prediction.mean_noise_reduction_db - expected[0].prediction.mean_noise_reduction_db
+            if behind_db > UPDATES_BRING_DB + 2 * WMMSE_TOLERANCE_DB:
+                del expected[1:]  # then no updates are made
             for name in ("mean_noise_reduction_db", "max_gain_db"):
                 largest = max(getattr(each.prediction, name) for each in expected)
-                # As in assert_predictions_agree.
-                assert getattr(design.wmmse, name) == pytest.approx(largest, abs=0.02), name
+                # Measured: 0.03 dB, of conjugate gradients that end where the taps are 1 % off.
+                assert getattr(design.wmmse, name) == pytest.approx(largest, abs=WMMSE_TOLERANCE_DB), name
+
+
+def test_where_wmmse_is_not_found_it_is_not_told(bundled: Pair) -> None:
+    """Of paths that are noise as long as the design grid a smoothed symbol says nothing."""
+    noise = np.random.default_rng(1).standard_normal((2, DESIGN_N_FFT)).astype(np.float32)
+    (design,) = designs(bundled[0].design([DesignInput(*noise)], DesignOptions(with_wmmse=True)))
+    assert design.wmmse is None
 
 
 @pytest.mark.parametrize("config", [LINEAR, replace(LOG, realisation="minimum_phase", base="full_band")])
