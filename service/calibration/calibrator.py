@@ -13,7 +13,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from time import perf_counter
 from typing import Any, TypeVar
 
-from service.engine.latency import RecentTimes
+from service.engine.job_queue import RecentTimes
 from service.engine.types import Disconnected, Refused
 from service.engine.waiting import done_in_time
 

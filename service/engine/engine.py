@@ -99,7 +99,6 @@ class Engine:
         self.readiness = Readiness(
             self.models,
             self._check,
-            self._queue.longest_running_s,
             budget_s=ready_budget_s,
             every_s=recheck_s,
         )
@@ -124,8 +123,18 @@ class Engine:
 
     def require_ready(self) -> None:
         """Raise Refused (`not-ready`, `model-unavailable`) unless this replica should receive requests."""
-        self._require_device()
-        self.readiness.require()
+        if self.readiness.draining:
+            raise stopping()
+        self._sound_default()
+        readiness = self.readiness
+        if readiness.verdict == "slow":
+            raise Refused(
+                "not-ready",
+                f"the golden case takes {1e3 * readiness.golden_s:.0f} ms, more than the "
+                f"{1e3 * readiness.budget_s:.0f} ms that the operator allows; send requests to another replica",
+            )
+        if readiness.verdict == "stalled" or self._queue.longest_running_s() > STALLED_AFTER_S:
+            raise Refused("not-ready", f"a design has not finished in {STALLED_AFTER_S:.0f} s; use another replica")
 
     @property
     def is_busy(self) -> bool:
@@ -171,7 +180,7 @@ class Engine:
     def reject_if_overloaded(self, due: float) -> None:
         """Raise Refused if no design can finish by `due`: `overloaded` if the queued work takes longer, `not-ready`
         or `model-unavailable` if nothing can be designed at all."""
-        self._require_sound()
+        self._sound_default()
         self._queue.reject_if_overloaded(due)
 
     async def design(
@@ -192,8 +201,9 @@ class Engine:
         Raises Refused (`not-ready`, `overloaded`, `deadline-passed`, `model-unavailable`), UnknownModel and
         InvalidName. An ear whose design fails has the SynthesisError in its place.
         """
-        self._require_sound()
-        resident = await self.models.model(model, due, disconnected)
+        resident = self._sound_default()
+        if model is not None:
+            resident = await self.models.model(model, due, disconnected)
         job = Job(resident.design, options, inputs, due, self._loop.create_future())
         return await self._run(job, disconnected)
 
@@ -206,8 +216,9 @@ class Engine:
         disconnected: Disconnected | None = None,
     ) -> list[EvaluationAnswer | SynthesisError]:
         """Predict the effect of existing filters (float32 [2048] each); otherwise as for `design`."""
-        self._require_sound()
-        resident = await self.models.model(model, due, disconnected)
+        resident = self._sound_default()
+        if model is not None:
+            resident = await self.models.model(model, due, disconnected)
         ears = list(zip(inputs, taps, strict=True))
         job = Job(resident.evaluate, None, ears, due, self._loop.create_future())
         return await self._run(job, disconnected)
@@ -248,13 +259,23 @@ class Engine:
             self._queue.withdraw(job)
         return float(spent_s)
 
-    def _require_sound(self) -> None:
-        self._require_device()
-        self.readiness.require_sound()
-
-    def _require_device(self) -> None:
+    def _sound_default(self) -> ResidentModel:
+        """The default model. Raises Refused unless what is designed now would be right: `not-ready` while it loads,
+        where it no longer designs its golden case and after the GPU has failed, `model-unavailable` where loading
+        it has failed for good."""
         if not self.live:
-            raise Refused("not-ready", "the GPU of this replica has failed; send requests to another replica")
+            raise _device_lost()
+        if self.models.default_failed:
+            raise Refused(
+                "model-unavailable", "the default model cannot be loaded; see the service's log for the reason"
+            )
+        if self.models.default is None:
+            raise Refused("not-ready", "the default model is still being loaded; retry in a moment")
+        if self.readiness.verdict == "failed":
+            raise Refused(
+                "not-ready", "the default model no longer reproduces its golden case; use another replica"
+            )
+        return self.models.default
 
     def _lose_device(self, error: DeviceLost) -> None:
         """Called in a worker, or in the event loop where loading a model has failed."""
@@ -275,15 +296,17 @@ class Engine:
             except MemoryError:
                 answers = Refused("overloaded", "there is not enough memory for this batch; retry in a moment")
             except DeviceLost as error:
-                answers = Refused(
-                    "not-ready", "the GPU of this replica has failed; send requests to another replica"
-                )
+                answers = _device_lost()
                 self._lose_device(error)
             except Exception as error:
                 answers = error
             self._queue.done(batch, _refine_s(answers))
             self.on_batch(len(batch.places))
             self._loop.call_soon_threadsafe(_deliver, batch, answers)
+
+
+def _device_lost() -> Refused:
+    return Refused("not-ready", "the GPU of this replica has failed; send requests to another replica")
 
 
 def _refine_s(answers: list[Any] | Exception) -> float | None:

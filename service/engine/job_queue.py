@@ -1,18 +1,19 @@
-"""The queue of jobs for the workers: admitted by deadline, taken in order of arrival, removed if no longer
-wanted."""
+"""The queue of jobs for the workers: admitted by deadline, taken in order of arrival, removed if no longer wanted.
+
+How long designs take is learned from every design.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import math
-from collections import deque
-from collections.abc import Callable, Sequence
+from collections import defaultdict, deque
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field, replace
 from threading import Condition, get_ident
 from time import perf_counter
 from typing import Any
 
-from service.engine.latency import LatencyEstimator
 from service.engine.types import Refused
 from synthesis.backends.base import DesignOptions
 
@@ -20,6 +21,88 @@ PLANNED = 0.4
 """Fraction of the time to a deadline that estimated work may fill while all workers are busy. Four designs in five
 keep to the estimates, which do not include delays in a busy event loop. On two cores at three times the capacity,
 the 99th percentile of latency over deadline was 1.2 with a fraction of 0.6, 1.05 with 0.5 and 0.9 with 0.4."""
+
+
+N_REMEMBERED = 15
+"""Number of times that an estimate is made from."""
+
+QUANTILE = 0.8
+"""Quantile of the times that is the estimate: above the median, to keep deadlines; below the maximum, to ignore
+rare stalls."""
+
+
+class RecentTimes:
+    """An estimate from the last times of one kind: four in five of them stayed within `expected_s`."""
+
+    def __init__(self) -> None:
+        self._times: deque[float] = deque(maxlen=N_REMEMBERED)
+        self.expected_s = 0.0
+        """0 while nothing is known."""
+
+    def observe(self, spent_s: float) -> None:
+        """Add a time."""
+        self._times.append(spent_s)
+        self._estimate()
+
+    def forget_slowest(self) -> None:
+        """Forget the slowest time, if there is any."""
+        if self._times:
+            self._times.remove(max(self._times))
+            self._estimate()
+
+    def _estimate(self) -> None:
+        in_order = sorted(self._times)
+        self.expected_s = in_order[int(QUANTILE * (len(in_order) - 1))] if in_order else 0.0
+
+
+class LatencyEstimator:
+    """Seconds of a worker that one ear takes.
+
+    The time has two parts: the filter that the updates start from, and its prediction, per method; and one
+    Gauss-Newton update, per profile; both by the number of conditions. So a few observations serve every number of
+    updates. An unknown time counts as 0, so the first request of its kind is admitted and measured. Not locked.
+    """
+
+    def __init__(self) -> None:
+        self._start: defaultdict[Hashable, RecentTimes] = defaultdict(RecentTimes)
+        self._update: defaultdict[Hashable, RecentTimes] = defaultdict(RecentTimes)
+
+    def observe(self, options: DesignOptions | None, n_ears: int, total_s: float, refine_s: float) -> None:
+        """One call of the backend took `total_s`, of which `refine_s` for updates. options: None: an evaluation."""
+        if options is not None and options.n_updates:
+            self._update[_update(options)].observe(refine_s / options.n_updates / n_ears)
+            total_s -= refine_s
+        self._start[_start(options)].observe(total_s / n_ears)
+
+    def start_s(self, options: DesignOptions | None) -> float:
+        """Of one ear without updates, or of one evaluation."""
+        return self._start[_start(options)].expected_s
+
+    def expected_s(self, options: DesignOptions | None) -> float:
+        """Of one ear with all updates."""
+        if options is None:
+            return self.start_s(None)
+        return self.start_s(options) + options.n_updates * self._update[_update(options)].expected_s
+
+    def most_updates(self, options: DesignOptions, ear_s: float) -> int:
+        """The most updates, up to those of the options, that `ear_s` for each ear leave time for."""
+        spare_s, update_s = ear_s - self.start_s(options), self._update[_update(options)].expected_s
+        if options.n_updates * update_s <= spare_s:
+            return options.n_updates
+        return max(int(spare_s / update_s), 0) if update_s else 0
+
+    def forget_slowest(self, options: DesignOptions | None) -> None:
+        """Forget the slowest start of these options."""
+        self._start[_start(options)].forget_slowest()
+
+
+def _start(options: DesignOptions | None) -> Hashable:
+    """What the time before the updates, and of the prediction, depends on."""
+    return options and (options.method, options.n_conditions, options.leave_one_out)
+
+
+def _update(options: DesignOptions) -> Hashable:
+    return options.profile, options.n_conditions
 
 
 @dataclass(eq=False)
@@ -95,10 +178,12 @@ class JobQueue:
 
     def backlog_s(self) -> float:
         """Expected seconds until a worker is free for a new job."""
+        if not self.is_busy:
+            return 0.0
         now = perf_counter()
         with self._changed:
             running_s = sum(max(ends - now, 0.0) for _, ends in self._running.values())
-            return (self._waiting_s + running_s) / self.n_workers if self.is_busy else 0.0
+            return (self._waiting_s + running_s) / self.n_workers
 
     def longest_running_s(self) -> float:
         """Seconds since the start of the oldest running batch."""
@@ -182,7 +267,9 @@ class JobQueue:
         """The next ears of the first job, and of other jobs with the same model and options."""
         first = self._jobs[0]
         places: list[tuple[Job, int]] = []
-        for job in [each for each in self._jobs if (each.run, each.options) == (first.run, first.options)]:
+        for job in self._jobs:
+            if (job.run, job.options) != (first.run, first.options):
+                continue
             n = min(job.n_left, self.max_batch - len(places))
             places += [(job, job.n_taken + number) for number in range(n)]
             if len(places) == self.max_batch:
@@ -191,7 +278,9 @@ class JobQueue:
         if options is not None and options.n_updates:
             now = perf_counter()
             call_s = min((job.due - now) / self._n_rounds(job.n_left) for job, _ in places)
-            options = replace(options, n_updates=self._latency.most_updates(options, call_s / len(places)))
+            n_updates = self._latency.most_updates(options, call_s / len(places))
+            if n_updates < options.n_updates:
+                options = replace(options, n_updates=n_updates)
         for job, _ in places:
             job.n_taken += 1
             self._waiting_s -= job.ear_s

@@ -35,17 +35,14 @@ class Readiness:
         self,
         models: ResidentModels,
         check: Callable[[ResidentModel], Awaitable[float]],
-        longest_running_s: Callable[[], float],
         *,
         budget_s: float,
         every_s: float,
     ) -> None:
-        """check: has a worker check a model and returns the seconds that its golden design took.
-        longest_running_s: age of the oldest running design. budget_s: time limit of the golden design. every_s:
-        interval between checks."""
+        """check: has a worker check a model and returns the seconds that its golden design took. budget_s: time
+        limit of the golden design. every_s: interval between checks."""
         self._models = models
         self._check_model = check
-        self._longest_running_s = longest_running_s
         self.budget_s = budget_s
         self._every_s = every_s
         self._n_rounds = 0
@@ -56,34 +53,6 @@ class Readiness:
         self.n_checks: Counter[str] = Counter(passed=0, slow=0, failed=0, stalled=0)
         self.draining = False
         """Whether the service is shutting down."""
-
-    def require(self) -> None:
-        """Raise Refused (`not-ready`, `model-unavailable`) unless this replica is ready for requests."""
-        if self.draining:
-            raise Refused("not-ready", "the service is shutting down; send requests to another replica")
-        self.require_sound()
-        if self.verdict == "slow":
-            raise Refused(
-                "not-ready",
-                f"the golden case takes {1e3 * self.golden_s:.0f} ms, more than the "
-                f"{1e3 * self.budget_s:.0f} ms that the operator allows; send requests to another replica",
-            )
-        if self.verdict == "stalled" or self._longest_running_s() > STALLED_AFTER_S:
-            raise Refused("not-ready", f"a design has not finished in {STALLED_AFTER_S:.0f} s; use another replica")
-
-    def require_sound(self) -> None:
-        """Raise Refused unless what is designed now would be right: `not-ready` while the default model loads or
-        where it no longer designs its golden case, `model-unavailable` where loading it has failed for good."""
-        if self._models.default_failed:
-            raise Refused(
-                "model-unavailable", "the default model cannot be loaded; see the service's log for the reason"
-            )
-        if self._models.default is None:
-            raise Refused("not-ready", "the default model is still being loaded; retry in a moment")
-        if self.verdict == "failed":
-            raise Refused(
-                "not-ready", "the default model no longer reproduces its golden case; use another replica"
-            )
 
     async def watch(self) -> None:
         """Check now and then, until cancelled."""

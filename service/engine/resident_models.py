@@ -18,7 +18,7 @@ from time import perf_counter
 from model_store.errors import InvalidName, UnknownModel
 from model_store.names import parse_reference
 from model_store.store import ModelStore, ModelVersion
-from service.engine.latency import RecentTimes
+from service.engine.job_queue import RecentTimes
 from service.engine.resident_model import ResidentModel
 from service.engine.types import Disconnected, Refused
 from service.engine.waiting import done_in_time
@@ -60,6 +60,8 @@ class ResidentModels:
         self.default_model = default_model
         self.n_loads: Counter[str] = Counter(loaded=0, failed=0)
         self.last_load_s = 0.0
+        self.default: ResidentModel | None = None
+        """The default model; None until it is loaded. It stays in memory."""
         self.default_failed = False
         """Whether the default model could not be loaded and none is in its place."""
         self.on_device_lost: Callable[[DeviceLost], None] = lambda error: None
@@ -73,11 +75,6 @@ class ResidentModels:
         self._n_waiting = 0
         self._load_s = RecentTimes()
         self._loader = ThreadPoolExecutor(1, "load")
-
-    @property
-    def default(self) -> ResidentModel | None:
-        """The default model; None until it is loaded."""
-        return self.find(self.default_model)
 
     def find(self, reference: str) -> ResidentModel | None:
         """The resident model of a reference; None if it is not in memory."""
@@ -264,6 +261,7 @@ class ResidentModels:
             self._models.move_to_end(version, last=is_used)
         before = self._versions.get(reference)
         self._versions[reference] = version  # the swap
+        self.default = self.find(self.default_model)
         if before is not None and before in self._models and before not in self._versions.values():
             self._unload(before)
         self._make_room(keep=version if is_used else None)

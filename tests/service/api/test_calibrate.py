@@ -31,7 +31,7 @@ from service.app import create_app
 from service.calibration import take_codec
 from service.calibration.calibrator import Calibrator
 from service.calibration.takes import ProbeTake
-from service.engine.latency import RecentTimes
+from service.engine.job_queue import RecentTimes
 from service.engine.types import Refused
 from service.settings import Settings
 from synthesis.backends.reference import build_synthesizer

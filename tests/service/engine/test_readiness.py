@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from model_store.store import ModelStore
+from service.engine import engine as engine_module
 from service.engine import readiness as readiness_module
 from service.engine.engine import Engine
 from service.engine.types import Refused
@@ -107,7 +108,7 @@ async def test_one_of_several_workers_that_hangs_is_noticed(
         assert await asyncio.to_thread(begun.wait, 60)
         await asyncio.sleep(0.06)
         assert engine.ready
-        monkeypatch.setattr(readiness_module, "STALLED_AFTER_S", 0.05)
+        monkeypatch.setattr(engine_module, "STALLED_AFTER_S", 0.05)
         with pytest.raises(Refused, match="has not finished"):
             engine.require_ready()
         go_on.set()

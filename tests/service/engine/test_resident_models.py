@@ -19,7 +19,7 @@ from model_store.errors import UnknownModel
 from model_store.mirror import Mirror
 from model_store.store import ModelStore
 from service.engine.engine import Engine
-from service.engine.latency import RecentTimes
+from service.engine.job_queue import RecentTimes
 from service.engine.types import DesignAnswer, Refused
 from synthesis.backends import DesignOptions
 from tests.service import models
