@@ -16,7 +16,8 @@ from synthesis.prediction import HIGH_BANDS, LOW_BANDS, SILENCE, columns
 
 WARNINGS = {
     "generator_replaced": "The generator's filter was not finite, or its predicted noise reduction was clearly "
-    "lower than that of the Wiener filter for the same paths, which is the answer (method `wmmse`).",
+    "lower than that of the Wiener filter for the same paths, which is the answer (method `wmmse`, or `fir_wiener` "
+    "with a latency).",
     "prediction_from_model": "No coherence was sent: the prediction uses the average uncertainty of the model's "
     "support listeners.",
     "low_coherence": "This measurement is less certain than those of the model's support listeners, which takes "

@@ -10,7 +10,7 @@ from time import perf_counter
 from model_store.checkpoint import Checkpoint
 from model_store.store import ModelStore, ModelVersion
 from service.engine.types import DesignAnswer, EvaluationAnswer, Replaced
-from service.engine.wiener_fallback import FALLBACK_METHOD, WienerFallback, better, is_worth_updates
+from service.engine.wiener_fallback import WienerFallback, is_worth_designing, merit_db, rivals
 from synthesis.backends import create_backend
 from synthesis.backends.base import Design, DesignInput, DesignOptions, Float32
 from synthesis.errors import SynthesisError
@@ -77,7 +77,8 @@ class ResidentModel:
         return perf_counter() - began
 
     def design(self, inputs: Sequence[DesignInput], options: DesignOptions) -> Answers:
-        """Design all ears as one batch, in order; doubtful filters of the generator are compared with `wmmse`.
+        """Design all ears as one batch, in order; doubtful filters of the generator are compared with Wiener
+        filters.
 
         One ear's fault is its own: its place holds the SynthesisError. times_ms are of the whole batch, with the
         second design where there was one.
@@ -97,23 +98,30 @@ class ResidentModel:
         if not doubtful:
             return answers
         times_ms = _times_ms(designs)
-        rivals: dict[int, Design | SynthesisError] = {}
-        for n_updates in sorted({0, options.n_updates}):
-            places = [place for place in doubtful if is_worth_updates(designs[place], rivals.get(place))]
+        best: dict[int, Design] = {}
+        methods: dict[int, str] = {}
+        for method, n_updates in rivals(options.n_updates):
+            places = [
+                place
+                for place in doubtful
+                if is_worth_designing(method, n_updates, inputs[place], designs[place], best.get(place))
+            ]
             if not places:
-                break
-            wiener_options = replace(options, method=FALLBACK_METHOD, n_updates=n_updates)
+                continue
+            wiener_options = replace(options, method=method, n_updates=n_updates)
             found = self.backend.design([inputs[place] for place in places], wiener_options)
             for place, rival in zip(places, found, strict=True):
-                rivals[place] = better(rival, rivals.get(place))
+                if isinstance(rival, SynthesisError):
+                    continue
+                ear, own = inputs[place], designs[place]
+                if place not in best or merit_db(ear, rival, own) > merit_db(ear, best[place], own):
+                    best[place], methods[place] = rival, method
             for name, spent in _times_ms(found).items():
                 times_ms[name] = times_ms.get(name, 0.0) + spent
-        for place, wiener in rivals.items():
-            if isinstance(wiener, SynthesisError):
-                continue
-            reason = self._fallback.reason_to_replace(designs[place], wiener)
+        for place, wiener in best.items():
+            reason = self._fallback.reason_to_replace(inputs[place], designs[place], wiener)
             if reason is not None:
-                answers[place] = self._answer(wiener, FALLBACK_METHOD, options, reason)
+                answers[place] = self._answer(wiener, methods[place], options, reason)
         for answer in answers:
             if isinstance(answer, DesignAnswer):
                 answer.design.times_ms.update(times_ms)

@@ -20,7 +20,7 @@ Replaced = Literal["not_finite", "predicted_worse"]
 class DesignAnswer:
     """One ear's filter, with its model and method.
 
-    method: method of the filter, `wmmse` if the Wiener fallback replaced the generator's. n_requested: requested
+    method: method of the filter, a Wiener filter's if the fallback replaced the generator's. n_requested: requested
     number of updates. design: its `refinement.stopped` may also be `deadline`, if the deadline allowed only fewer
     updates; its `times_ms` include `queue`. replaced_because: why the fallback replaced the filter, if it did.
     implausible: what is wrong with the paths beside those of the model's support.

@@ -1,21 +1,31 @@
-"""Replaces a poor filter of the generator by the Wiener filter.
+"""Replaces a poor filter of the generator by a Wiener filter.
 
 A filter is replaced if it is not finite, or if its predicted noise reduction is lower by more than a margin than
 that of `wmmse`, with as many updates or without any. There is no cheaper test: over 24 probes and 30 measured ears,
 the gain of the first update misses a third of the cases if it selects half of the ears for comparison. A filter
 that was designed again under the request's ceiling is not compared, since every start leads to the same one.
+
+A latency of the signal chain, which no generator was trained with, adds the updated `fir_wiener`, and a cost of
+what becomes louder: bands for which it leaves no time become up to 36 dB louder by `wmmse`, whose noise reduction
+counts other bands (`studies/wearing`).
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from service.engine.types import Replaced
-from synthesis.backends.base import UPDATES_BRING_DB, WMMSE_TOLERANCE_DB, Design
+from synthesis.backends.base import UPDATES_BRING_DB, WMMSE_TOLERANCE_DB, Design, DesignInput
 from synthesis.errors import NonFiniteFilter, SynthesisError
+from synthesis.octave_bands import AMP_BANDS
+from synthesis.prediction import columns
 
-FALLBACK_METHOD = "wmmse"
+ALLOWED_LOUDER_DB = 3.0
+"""By which a Wiener filter's loudest band may exceed the generator's at no cost."""
+LOUDER_COSTS_DB = 0.3
+"""Of noise reduction, for each dB beyond."""
 
 REASONS: tuple[Replaced, ...] = ("not_finite", "predicted_worse")
 
@@ -43,27 +53,43 @@ class WienerFallback:
             return True
         return own.wmmse.mean_noise_reduction_db - own_db > self.margin_db - WMMSE_TOLERANCE_DB
 
-    def reason_to_replace(self, own: Design | SynthesisError, wiener: Design) -> Replaced | None:
+    def reason_to_replace(self, ear: DesignInput, own: Design | SynthesisError, wiener: Design) -> Replaced | None:
         """Why the Wiener filter is the better answer, if it is."""
         if isinstance(own, SynthesisError):
             return "not_finite"
-        gain_db = wiener.prediction.mean_noise_reduction_db - own.prediction.mean_noise_reduction_db
+        gain_db = merit_db(ear, wiener, own) - own.prediction.mean_noise_reduction_db
         return "predicted_worse" if gain_db > self.margin_db else None
 
 
-def is_worth_updates(own: Design | SynthesisError, rival: Design | SynthesisError | None) -> bool:
-    """Whether to design the Wiener filter with updates too. rival: the one without; None: not yet designed."""
-    if isinstance(own, SynthesisError) or rival is None or isinstance(rival, SynthesisError):
+def rivals(n_updates: int) -> Iterator[tuple[str, int]]:
+    """Method and updates of the Wiener filters, in the order in which they are designed."""
+    yield "wmmse", 0
+    if n_updates:
+        yield "wmmse", n_updates
+        yield "fir_wiener", n_updates
+
+
+def is_worth_designing(
+    method: str, n_updates: int, ear: DesignInput, own: Design | SynthesisError, best: Design | None
+) -> bool:
+    """Whether to design one of `rivals` too. best: the best before it, if there is any."""
+    if method == "fir_wiener":
+        return ear.latency_samples > 0
+    if not n_updates or best is None or isinstance(own, SynthesisError):
         return True
-    behind_db = own.prediction.mean_noise_reduction_db - rival.prediction.mean_noise_reduction_db
+    behind_db = own.prediction.mean_noise_reduction_db - best.prediction.mean_noise_reduction_db
     return behind_db < UPDATES_BRING_DB
 
 
-def better(first: Design | SynthesisError, second: Design | SynthesisError | None) -> Design | SynthesisError:
-    """The one with more predicted noise reduction; the first one if they are equal or both are errors."""
-    if second is None or isinstance(second, SynthesisError):
-        return first
-    if isinstance(first, SynthesisError):
-        return second
-    is_better = second.prediction.mean_noise_reduction_db > first.prediction.mean_noise_reduction_db
-    return second if is_better else first
+def merit_db(ear: DesignInput, design: Design, own: Design | SynthesisError) -> float:
+    """Predicted mean noise reduction; with a latency, less the cost of a loudest band, from 50 Hz to 8 kHz, that is
+    louder than that of the generator's filter `own`."""
+    mean_db = design.prediction.mean_noise_reduction_db
+    if not ear.latency_samples or isinstance(own, SynthesisError):
+        return mean_db
+    beyond_db = _loudest_db(design) - max(_loudest_db(own), 0.0) - ALLOWED_LOUDER_DB
+    return mean_db - LOUDER_COSTS_DB * max(beyond_db, 0.0)
+
+
+def _loudest_db(design: Design) -> float:
+    return -float(design.prediction.band_reduction_db[columns(AMP_BANDS)].min())

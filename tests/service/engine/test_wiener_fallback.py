@@ -10,7 +10,7 @@ from model_store.errors import GoldenMismatch
 from model_store.store import BUNDLED_ROOT, ModelStore
 from service.engine.resident_model import ResidentModel
 from service.engine.types import DesignAnswer
-from service.engine.wiener_fallback import WienerFallback
+from service.engine.wiener_fallback import LOUDER_COSTS_DB, WienerFallback, merit_db
 from synthesis.backends import Design, DesignInput, DesignOptions
 from synthesis.errors import InvalidPaths, NonFiniteFilter, SynthesisError
 from tests.oracles import measured
@@ -134,6 +134,67 @@ def test_both_rivals_are_considered(model: ResidentModel, n_updates: int) -> Non
             strict=True,
         ):
             assert nr_db(answer) >= max(map(nr_db, rivals)) - USUAL.margin_db - 1e-3
+
+
+@pytest.mark.parametrize("margin_db", [100.0, -100.0])
+def test_an_ear_with_a_latency_has_a_third_rival(margin_db: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    comparing = models.resident(models.checkpoint(1), WienerFallback(np.inf, margin_db))
+    found, design = [], comparing.backend.design
+
+    def recorded(inputs: list[DesignInput], options: DesignOptions) -> list[Design | SynthesisError]:
+        found.append((options.method, options.n_updates, len(inputs)))
+        return design(inputs, options)
+
+    monkeypatch.setattr(comparing.backend, "design", recorded)
+    ears = [models.ear(1), replace(models.ear(1), latency_samples=3.0)]
+    first, late = (whole(each) for each in comparing.design(ears, DesignOptions(n_updates=1)))
+    assert found[-1] == ("fir_wiener", 1, 1)
+    assert (first.method, late.method == "prime") == ("prime" if margin_db > 0 else "wmmse", margin_db > 0)
+
+
+def test_with_a_latency_a_louder_band_costs_noise_reduction(model: ResidentModel) -> None:
+    """By how much more than allowed a rival's loudest scored band exceeds the generator's, or 0 dB."""
+    (own,) = (each.design for each in map(whole, model.design([models.ear(1)], K0)))
+    ear = replace(models.ear(1), latency_samples=0.5)
+
+    def with_band(nr_db: float, band: int) -> Design:
+        bands = np.full(31, 10.0, np.float32)
+        bands[band] = nr_db
+        return replace(own, prediction=replace(own.prediction, band_reduction_db=bands))
+
+    mean_db = own.prediction.mean_noise_reduction_db
+    for band in (4, 26):  # 50 Hz, 8 kHz
+        for own_db, nr_db, beyond_db in ((5, -2.9, 0), (5, -8, 5), (-6, -8, 0), (-6, -19, 10)):
+            found_db = merit_db(ear, with_band(nr_db, band), with_band(own_db, band))
+            # Bands are float32.
+            assert found_db == pytest.approx(mean_db - LOUDER_COSTS_DB * beyond_db, abs=1e-5)
+    roaring = with_band(-30, 4)
+    assert merit_db(ear, roaring, with_band(5, 4)) < mean_db
+    assert merit_db(ear, roaring, NonFiniteFilter("")) == merit_db(models.ear(1), roaring, own) == mean_db
+    assert merit_db(ear, with_band(-30, 27), own) == mean_db  # 10 kHz
+
+
+@pytest.mark.measured
+@pytest.mark.parametrize("n_samples", [2.0, 4.0])
+def test_no_latency_buys_noise_reduction_with_a_band_that_roars(measured_data: Path, n_samples: float) -> None:
+    """WMMSE makes single bands of these ears louder by 18 dB at two samples, by 30 dB at four."""
+    store = ModelStore(BUNDLED_ROOT)
+    model = ResidentModel.load(store, store.resolve("default"), models.DEVICE, USUAL)
+    ears = [
+        DesignInput(
+            *(each.astype(np.float32) for each in (case.estimated_primary, case.estimated_secondary)),
+            case.coherence.astype(np.float32),
+            latency_samples=n_samples,
+        )
+        for case in measured.measured_ears(measured_data)
+    ]
+    options = DesignOptions(n_updates=3)
+    served, roaring = (
+        np.stack([whole(each).design.prediction.noise_reduction_db for each in model.design(ears, asked)])
+        for asked in (options, replace(options, method="wmmse"))
+    )
+    assert served.min() > -13 > -17 > roaring.min()
+    assert served[:, :21].mean() > roaring[:, :21].mean() - 0.5
 
 
 @pytest.mark.measured
