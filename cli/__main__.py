@@ -432,12 +432,13 @@ def export(
         _save(output, service.ask("/export", body | {"file": file}).content)
     if as_json:
         return
-    coefficients = answer["coefficients"]
+    coefficients, loss_db = answer["coefficients"], answer["loss_db"]
     size = len(coefficients.get("sos") or coefficients["taps"])
+    gain_db = answer["prediction"]["max_gain_db"]
     click.echo(
         f"{size} {'sections' if coefficients['form'] == 'sos' else 'taps'} at {coefficients['sample_rate']:g} Hz: "
-        f"{answer['prediction']['mean_noise_reduction_db']:.1f} dB, {answer['loss_db']:.1f} dB less than the filter"
-        f"; largest |W| {answer['prediction']['max_gain_db']:.1f} dB"
+        f"{answer['prediction']['mean_noise_reduction_db']:.1f} dB, {abs(loss_db):.1f} dB "
+        f"{'more' if loss_db < 0 else 'less'} than the filter; largest |W| {gain_db:.1f} dB"
     )
     tables.findings(answer["warnings"])
     if scaling := coefficients.get("scaling"):

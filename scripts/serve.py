@@ -40,7 +40,7 @@ def main() -> int:
     try:
         url = address(options.host, options.port)
         if wait_until_ready(service, f"{url}/health/ready"):
-            print(f"\nThe service answers at {url} (reference: {url}/docs).", flush=True)
+            print(f"\nThe service answers at {url}: a page at {url}/, the reference at {url}/docs.", flush=True)
             example = [sys.executable, str(ROOT / "examples" / "first_design.py"), "--url", url]
             designed = subprocess.run(example, start_new_session=True, check=False).returncode == 0
             if designed and not asked_to_stop:
