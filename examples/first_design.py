@@ -58,7 +58,9 @@ def report(answer: dict[str, Any]) -> str:
         "  times in ms: "
         + ", ".join(f"{stage} {value:.2f}" for stage, value in times.items() if value is not None),
     ]
-    lines += [f"  warning {warning['code']}: {warning['detail']}" for warning in answer["warnings"]]
+    # A warning that was renamed comes under both names, the current one first.
+    codes = {warning["detail"]: warning["code"] for warning in reversed(answer["warnings"])}
+    lines += [f"  warning {code}: {detail}" for detail, code in codes.items()]
     return "\n".join(lines)
 
 
