@@ -304,7 +304,7 @@ class LoadShedder:
     def __call__(self, head: bytes) -> Problem | None:
         """Why the request with this head is refused for load, if it is."""
         began, service = perf_counter(), self._service
-        if not service.engine.is_busy or service.engine.readiness.draining:
+        if service.engine.is_idle or service.engine.readiness.draining:
             return None
         first, *lines = head[:-4].split(b"\r\n")
         target, _, version = first.rpartition(b" ")

@@ -137,9 +137,9 @@ class Engine:
             raise Refused("not-ready", f"a design has not finished in {STALLED_AFTER_S:.0f} s; use another replica")
 
     @property
-    def is_busy(self) -> bool:
-        """Whether a new design would have to wait."""
-        return self._queue.is_busy
+    def is_idle(self) -> bool:
+        """Whether no design waits or runs."""
+        return self._queue.is_idle
 
     def drain(self) -> None:
         """Report not ready from now on, but continue to design."""

@@ -33,7 +33,7 @@ def busy_service(settings: Settings, counted: Counter[tuple[str, int, str]]) -> 
     def count(endpoint: str, method: str, status: int, code: str) -> None:
         counted[endpoint, status, code] += 1
 
-    engine = SimpleNamespace(is_busy=True, readiness=SimpleNamespace(draining=False))
+    engine = SimpleNamespace(is_idle=False, readiness=SimpleNamespace(draining=False))
     admission, metrics = Admission(settings, reject, reject), SimpleNamespace(count=count)
     return cast(Service, SimpleNamespace(engine=engine, admission=admission, metrics=metrics))
 

@@ -110,6 +110,20 @@ async def test_an_idle_queue_refuses_what_cannot_be_done_and_forgets_why() -> No
         JobQueue(1, 1).put(job(due_in_s=-0.01))
 
 
+async def test_a_free_worker_beside_a_busy_one_gets_a_part_of_the_time_too() -> None:
+    """They share the cores with the event loop; what was learned is kept."""
+    queue = knowing(n_workers=2)
+    queue.put(job())
+    batch = taken(queue)
+    for _ in range(2):
+        with pytest.raises(Refused, match="40% of"):
+            queue.put(job(due_in_s=START_S / PLANNED - 0.3))
+        with pytest.raises(Refused):  # by its head, whatever it asks for
+            queue.reject_if_overloaded(perf_counter() + START_S / PLANNED - 0.3)
+    queue.put(job(due_in_s=START_S / PLANNED + 0.3))
+    queue.done(batch, None)
+
+
 async def test_a_busy_queue_plans_a_part_of_the_time_and_counts_all_that_is_here() -> None:
     queue = knowing(n_workers=2)
     queue.put(job(n_ears=2))
