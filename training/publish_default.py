@@ -55,6 +55,7 @@ def publish(request: argparse.Namespace) -> None:
     measurements, name = data.measurements, f"{request.name}/seed{request.seed}"
     generator = train_generator(data, measurements, setup, listeners, 0, request.seed, name)
     checkpoint = make_checkpoint(data, measurements, setup, generator, listeners, None, request.seed)
+    print(f"{name}: scores {len(listeners)} listeners", flush=True)
     scores = Scores(
         split_models=held_out_tables(read_rows(request.run)),
         in_support=in_support(data, GeneratorDesign(GENERATOR, build_synthesizer(checkpoint.parameters))),

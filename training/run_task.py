@@ -165,6 +165,7 @@ def train_generator(
 ) -> Generator:
     """One model, on the CPU; resumed from the task's state file where there is one."""
     config = data.configuration(setup)
+    print(f"{name}: simulates {config.n_calibrations} calibrations of {len(support)} listeners", flush=True)
     trainer = GroupTrainer(
         config,
         setup.layout(data.dataset.n_fft),

@@ -1,7 +1,8 @@
 """One filter for several conditions: `python -m studies.wearing --data DIR --noise DIR --out FILE`.
 
 A dummy head's directions and ways of wearing an earphone, both ears. Filters are designed from true paths (of the
-rows `leave one out`, from calibrated ones) and scored on the true paths of conditions that no design knew.
+rows `leave one out`, from calibrated ones) and scored on the true paths of conditions that no design knew. Rows of
+latency and of loops are in `signal_chain`. `python -m training.report` draws the file where it is RUN/wearing.csv.
 """
 
 from __future__ import annotations
@@ -17,11 +18,12 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from model_store.store import BUNDLED_ROOT, ModelStore
+from studies.wearing.signal_chain import late_designs, looped_designs
 from synthesis.backends import create_backend
 from synthesis.backends.base import Condition, Design, DesignInput, DesignOptions, Float32
 from synthesis.errors import answer_or_raise
 from training.datasets.noise import NoiseSet, read_noise
-from training.datasets.pandar import read_directions, read_handling
+from training.datasets.pandar import read_directions, read_handling, read_pandar
 from training.datasets.path_pairs import DatasetError, PathPair
 from training.simulated_calibration import simulate_calibration
 
@@ -50,6 +52,7 @@ class Designer:
 
     def __init__(self, n_updates: int) -> None:
         self._backend = create_backend("cpu", ModelStore(BUNDLED_ROOT).load("default").parameters)
+        self.n_updates = n_updates
         self._options = DesignOptions(method="prime", n_updates=n_updates, profile="fine")
 
     def design(self, conditions: Sequence[Condition], leave_one_out: bool = False) -> Design:
@@ -208,9 +211,13 @@ def worn(designer: Designer, own: dict[str, PathPair], donor: dict[str, PathPair
 
 
 def study(
-    designer: Designer, directions: Sequence[PathPair], cases: Sequence[PathPair], noise: NoiseSet
+    designer: Designer,
+    directions: Sequence[PathPair],
+    cases: Sequence[PathPair],
+    persons: Sequence[PathPair],
+    noise: NoiseSet,
 ) -> Iterator[Row]:
-    """All rows. directions: of both ears, in order of angle. cases: of both ears, by label."""
+    """All rows. directions: of both ears, in order of angle. cases: of both ears, by label. persons: both ears."""
     for side, other in (("left", "right"), ("right", "left")):
         own, donor = ([each for each in directions if each.ear == name] for name in (side, other))
         handled, others = ({each.label: each for each in cases if each.ear == name} for name in (side, other))
@@ -221,6 +228,8 @@ def study(
             worn(designer, handled, others),
         ):
             yield from ({"ear": side} | row for row in rows)
+    yield from late_designs(persons, noise, designer.n_updates)
+    yield from looped_designs(cases, designer.n_updates)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -234,12 +243,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--updates", type=int, default=N_UPDATES)
     request = parser.parse_args(arguments)
     try:
-        directions, cases = read_directions(request.data).pairs, read_handling(request.data).pairs
+        readers = read_directions, read_handling, read_pandar
+        directions, cases, persons = (read(request.data).pairs for read in readers)
         noise = read_noise(request.noise)
     except DatasetError as error:
         print(f"wearing: {error}", file=sys.stderr)
         return 2
-    rows = pd.DataFrame(study(Designer(request.updates), directions, cases, noise))
+    rows = pd.DataFrame(study(Designer(request.updates), directions, cases, persons, noise))
     rows.to_csv(request.out, index=False, float_format="%.2f")
     print(summary(rows).to_string(float_format="%.2f"))
     return 0
@@ -247,7 +257,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def summary(rows: pd.DataFrame) -> pd.DataFrame:
     """Means over starts, and the least of the worst."""
-    grouped = rows.groupby(["case", "given", "ear"], sort=False)
+    grouped = rows.groupby(["case", "given", "ear", "latency_samples"], sort=False, dropna=False)
     figures = grouped.mean(numeric_only=True).drop(columns=["start", "n_left"])
     return figures.assign(least_db=grouped.left_worst_db.min()).dropna(axis=1, how="all")
 

@@ -434,3 +434,25 @@ def test_means_are_taken_within_listeners_first():
     )
     means = split_means(rows, ["noise_reduction_db"])
     assert means.noise_reduction_db.tolist() == [22.5, 40.0]
+
+
+@pytest.mark.usefixtures("no_figures")
+def test_rows_of_wearing_are_tabled_and_drawn(tmp_path, rows):
+    assert "directions, latency and loops. No `wearing.csv`" in report(tmp_path, rows)
+    kept = pd.read_csv(Path(__file__).parents[2] / "studies" / "wearing" / "rows.csv")
+    kept.to_csv(tmp_path / "wearing.csv", index=False)
+    text = report(tmp_path, rows)
+    assert "directions, latency and loops" not in text
+    assert (tmp_path / "wearing.png").stat().st_size > 10_000
+    own = kept[(kept.case == "directions") & (kept.given == "4 all around") & (kept.ear == "left")]
+    shown = next(line for line in text.splitlines() if line.startswith("| 4 all around | left |"))
+    found = [float(cell) for cell in shown[2:-2].split(" | ")[2:]]
+    expected = own.left_mean_db.mean(), own.left_worst_db.mean(), own.left_worst_db.min()
+    assert found == pytest.approx(expected, abs=HALF_DIGIT)
+    late = table_of(text, "Latency")["service"]  # the last of its lines: 16 samples
+    own = kept[(kept.case == "latency") & (kept.given == "service") & (kept.latency_samples == 16)]
+    assert float(late["NR dB"]) == pytest.approx(own.noise_reduction_db.mean(), abs=HALF_DIGIT)
+    assert float(late["at most dB"]) == pytest.approx(own.loudest_db.max(), abs=HALF_DIGIT)
+    kept.drop(columns="louder_db").to_csv(tmp_path / "wearing.csv", index=False)
+    with pytest.raises(ReportError, match=r"no column louder_db; make it with python -m studies\.wearing"):
+        report(tmp_path, rows)

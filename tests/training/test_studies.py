@@ -19,6 +19,7 @@ from studies.predictions import __main__ as predictions
 from studies.resemblance import __main__ as resemblance
 from studies.sharing import __main__ as sharing
 from studies.wearing import __main__ as wearing
+from studies.wearing import signal_chain
 from synthesis.realisation.realise import Target
 from training.datasets.noise import read_noise, reference_psd, simulated_noise
 from training.datasets.pandar import read_pandar
@@ -181,8 +182,11 @@ def test_the_wearing_study_scores_on_conditions_that_no_design_knew(monkeypatch)
         for label, listener in (("101", "simulated-001"), ("102", "simulated-002"))
         for pair in simulate_listeners(2).of([listener])
     ]
-    rows = pd.DataFrame(wearing.study(wearing.Designer(1), directions, worn, simulated_noise()))
-    assert set(rows.case) == {"directions", "leave one out", "lent directions", "worn"}
+    worn = [replace(pair, feedback=0.01 * pair.secondary) for pair in worn]
+    monkeypatch.setattr(signal_chain, "LATENCIES", (0.0, 4.0))
+    persons = simulate_listeners(2).pairs
+    rows = pd.DataFrame(wearing.study(wearing.Designer(1), directions, worn, persons, simulated_noise()))
+    assert set(rows.case) == {"directions", "leave one out", "lent directions", "worn", "latency", "loop"}
     assert set(rows.ear) == {"left", "right"}
     of_directions = rows[rows.case == "directions"]
     assert (of_directions.n_left + of_directions.given.str.split().str[0].astype(int) == 8).all()
@@ -192,7 +196,21 @@ def test_the_wearing_study_scores_on_conditions_that_no_design_knew(monkeypatch)
     own = rows[rows.case == "worn"].groupby("given")[["closed_db", "pressed_db"]].mean()
     closed = own.closed_db
     assert closed["closed"] > closed["closed and pressed"] > closed["pressed"]
-    assert wearing.summary(rows).shape[0] == rows[["case", "given", "ear"]].drop_duplicates().shape[0]
+    late = (
+        rows[rows.case == "latency"]
+        .groupby(["given", "latency_samples"])[["noise_reduction_db", "louder_db"]]
+        .mean()
+    )
+    nr_db, louder_db = late.noise_reduction_db.unstack(), late.louder_db.unstack()
+    assert (nr_db[0.0] > nr_db[4.0]).all()
+    assert (louder_db[0.0] <= louder_db[4.0]).all()
+    assert louder_db[4.0]["prime, risk weight 2"] < louder_db[4.0]["prime"]
+    loops = rows[rows.case == "loop"]
+    assert len(loops) == 4
+    assert loops.stable.all()
+    assert wearing.summary(rows).shape[0] == len(
+        rows[["case", "given", "ear", "latency_samples"]].drop_duplicates()
+    )
 
 
 @pytest.mark.measured

@@ -20,6 +20,7 @@ from training.report.inputs import (
 )
 from training.report.listener_pages import draw_pages
 from training.report.rows import CASES_FILE, Section, checked, read_rows, sections
+from training.report.wearing import FIGURE_FILE, WEARING_FILE, plot_wearing, read_wearing, wearing_tables
 
 TABLES_FILE = "tables.md"
 SPLITS_FILE = "splits.md"
@@ -48,6 +49,7 @@ MADE_BY = {
     CORE_TIME_FILE: "python -m training.run_splits ... --out OUT",
     WEIGHTED_FXLMS_FILE: "python -m training.run_splits ... --methods weighted_fxlms,... --out OUT",
     PATHS_FILE: "python -m training.run_splits ... --out OUT",
+    WEARING_FILE: f"python -m studies.wearing ... --out OUT/{WEARING_FILE}",
 }
 """Input file -> command that writes it."""
 
@@ -58,14 +60,17 @@ def write_report(folder: Path) -> str:
     if rows.probe.notna().any():
         return _write_by_recording(folder, rows)
     times, paths = read_core_times(folder), read_paths(folder)
-    weighted = read_weighted_fxlms(folder, rows)
+    weighted, worn = read_weighted_fxlms(folder, rows), read_wearing(folder)
     found = list(sections(rows))
     simulated = " (SIMULATED data)" if rows.simulated.any() else ""
     parts = [f"# {rows.dataset.iloc[0]}, listeners held out{simulated}", NOTE]
-    parts += [tables.supports(rows), _left_out(rows, times=times, weighted=weighted, paths=paths)]
+    parts += [tables.supports(rows), _left_out(rows, times=times, weighted=weighted, paths=paths, worn=worn)]
     for section in found:
         parts.append(f"## {section.title('Tables')}")
         parts += section_tables(section, times)
+    if worn is not None:
+        parts.append(wearing_tables(worn))
+        plot_wearing(worn, folder / FIGURE_FILE)
     text = "\n\n".join(part for part in parts if part) + "\n"
     (folder / TABLES_FILE).write_text(text)
     (folder / SPLITS_FILE).write_text("\n\n".join(tables.every_split(section) for section in found) + "\n")
@@ -118,7 +123,12 @@ def draw(
 
 
 def _left_out(
-    rows: pd.DataFrame, *, times: pd.DataFrame | None, weighted: pd.DataFrame | None, paths: Listeners | None
+    rows: pd.DataFrame,
+    *,
+    times: pd.DataFrame | None,
+    weighted: pd.DataFrame | None,
+    paths: Listeners | None,
+    worn: pd.DataFrame | None,
 ) -> str:
     """A line for each part whose input is missing, with the command that writes that input."""
     lines = []
@@ -126,6 +136,7 @@ def _left_out(
         ("core times", CORE_TIME_FILE, times),
         ("weighted FxLMS in the band figure", WEIGHTED_FXLMS_FILE, weighted),
         ("a page for each listener", PATHS_FILE, paths),
+        ("directions, latency and loops", WEARING_FILE, worn),
     ):
         if content is None:
             lines.append(f"- Left out: {part}. No `{file}`; `{MADE_BY[file]}` writes it.")

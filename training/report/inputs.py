@@ -4,6 +4,7 @@ OUT/core_time.csv      method, k, profile, device, core_ms, n_cases: one line pe
 OUT/weighted_fxlms.csv rows of weighted FxLMS as in cases.csv; only the bands are used
 OUT/paths.npz          per listener and ear, under `LISTENER/EAR/...`: true impulse responses `primary` and
                        `secondary` at 48 kHz, and taps of designs under their names (`prime-log + GN(1)`)
+OUT/wearing.csv        rows of `studies.wearing`, read by `training.report.wearing`
 """
 
 from __future__ import annotations
