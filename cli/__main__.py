@@ -438,7 +438,7 @@ def export(
     click.echo(
         f"{size} {'sections' if coefficients['form'] == 'sos' else 'taps'} at {coefficients['sample_rate']:g} Hz: "
         f"{answer['prediction']['mean_noise_reduction_db']:.1f} dB, {abs(loss_db):.1f} dB "
-        f"{'more' if loss_db < 0 else 'less'} than the filter; largest |W| {gain_db:.1f} dB"
+        f"{'more' if loss_db < -0.05 else 'less'} than the filter; largest |W| {gain_db:.1f} dB"
     )
     tables.findings(answer["warnings"])
     if scaling := coefficients.get("scaling"):
