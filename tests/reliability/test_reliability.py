@@ -4,7 +4,17 @@ import asyncio
 
 import pytest
 
-from benchmarks.reliability import attacks, faults, fuzz, hot_swap, overload, sigterm, slow_senders, soak
+from benchmarks.reliability import (
+    attacks,
+    faults,
+    fuzz,
+    hot_swap,
+    long_json,
+    overload,
+    sigterm,
+    slow_senders,
+    soak,
+)
 from benchmarks.reliability.service_process import MODEL, Target
 from tests.reliability.conftest import SERVICE
 from tests.service import models
@@ -47,6 +57,15 @@ def test_requests_beyond_the_capacity_are_shed(target: Target) -> None:
     assert not outcome.mistakes
     assert set(outcome.statuses) == {200, 503}
     assert outcome.recovered["server"]["n"] == 30
+
+
+def test_long_json_and_binary_requests_are_answered_side_by_side(target: Target) -> None:
+    outcome = long_json.LongJson()
+    asyncio.run(long_json.run(target, n_turns=1, for_s=1, outcome=outcome))
+    assert not outcome.mistakes
+    assert outcome.alone["n"] == outcome.beside["n"] == long_json.PER_S
+    assert outcome.n_long > 0
+    assert outcome.long_bytes > 900_000
 
 
 def test_slow_senders_are_closed_and_others_are_served(target: Target) -> None:
