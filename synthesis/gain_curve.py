@@ -13,6 +13,10 @@ from synthesis.errors import InvalidOption
 
 MAX_POINTS = 1024
 
+TOLERANCE_DB = 0.02
+"""By which a filter may exceed its ceiling at a bin of the design grid. Between two bins, a sixteenth of a tap's
+inverse apart, |W| is at most 0.04 dB above the larger of both (Ehlich & Zeller 1964)."""
+
 
 @dataclass(frozen=True)
 class GainCurve:
@@ -82,3 +86,9 @@ def lowest_db(max_gain_db: float | GainCurve) -> float:
 def highest_db(max_gain_db: float | GainCurve) -> float:
     """The ceiling where it is highest."""
     return float(max(max_gain_db.gain_db)) if isinstance(max_gain_db, GainCurve) else float(max_gain_db)
+
+
+def excess_db(taps: NDArray[np.floating], limit_db: NDArray[np.float64]) -> float:
+    """The most by which |W| exceeds a ceiling, on the ceiling's grid; negative where it stays below everywhere."""
+    response = np.abs(np.fft.rfft(taps, 2 * (len(limit_db) - 1)))
+    return float((20 * np.log10(np.maximum(response, 1e-30)) - limit_db).max())

@@ -73,4 +73,4 @@ def create_backend(device: str, parameters: ModelParameters, *, kernels: bool = 
 
     kind: Any = backend_class(device)
     backend = kind(parameters, kernels=kernels) if device == "cuda" else kind(parameters)
-    return BoundedBackend(backend, parameters.reference_psd)
+    return BoundedBackend(backend, parameters)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import cached_property
 from time import perf_counter
 from typing import TypeVar
 
 import numpy as np
 
-from synthesis.array_toeplitz import solve_toeplitz
 from synthesis.backends.base import (
     DEFAULT_MAX_GAIN_DB,
     WMMSE_TOLERANCE_DB,
@@ -18,16 +18,15 @@ from synthesis.backends.base import (
     DesignInput,
     DesignOptions,
     Float32,
+    ModelParameters,
     Prediction,
 )
-from synthesis.backends.conditions import shares
-from synthesis.backends.methods import spectrum
+from synthesis.backends.cpu import CpuBackend
 from synthesis.backends.path_level import at_unit_level
 from synthesis.conventions import DESIGN_N_FFT
 from synthesis.errors import SynthesisError
 from synthesis.feedback import judge_loop, loop_gain, with_margins, worst_loop
-from synthesis.gain_curve import GainCurve, ceiling_db, highest_db, lowest_db
-from synthesis.gain_limit import TOLERANCE_DB, Solver, excess_db, limit_gain
+from synthesis.gain_curve import TOLERANCE_DB, GainCurve, ceiling_db, excess_db, highest_db, lowest_db
 from synthesis.latency import with_latency
 
 Answer = TypeVar("Answer")
@@ -38,15 +37,19 @@ class BoundedBackend:
 
     It brings the paths to unit level before all else (`path_level`). The inner backend designs under a ceiling of
     30 dB, or the request's highest value above that, which it keeps approximately; a filter that exceeds the
-    request's ceiling is replaced by the best one that keeps it (`gain_limit`).
+    request's ceiling is replaced by the best one that keeps it (core/ceiling.h, whatever the backend).
     """
 
-    def __init__(self, inner: Backend, reference_psd: Float32) -> None:
-        """reference_psd: the model's, [16385], for ears that bring none."""
+    def __init__(self, inner: Backend, parameters: ModelParameters) -> None:
+        """parameters: the same model's."""
         self.inner = inner
         self.name, self.max_batch, self.is_thread_safe = inner.name, inner.max_batch, inner.is_thread_safe
-        self._reference_psd = reference_psd
-        self._solve: Solver = getattr(inner, "solve_toeplitz", solve_toeplitz)
+        self._parameters = parameters
+
+    @cached_property
+    def _core(self) -> CpuBackend:
+        """What finds a filter under its ceiling for every backend."""
+        return self.inner if isinstance(self.inner, CpuBackend) else CpuBackend(self._parameters)
 
     def design(self, inputs: Sequence[DesignInput], options: DesignOptions) -> list[Design | SynthesisError]:
         """As `Backend.design`; `Design.ceiling_cost_db` says what a ceiling has cost."""
@@ -79,15 +82,12 @@ class BoundedBackend:
     def _limited(self, ear: DesignInput, loose: DesignInput, design: Design) -> Design | SynthesisError:
         """The best filter below the ear's ceiling, with what it costs and takes."""
         began = perf_counter()
-        psd = self._reference_psd if ear.reference_psd is None else ear.reference_psd
         limit_db = ceiling_db(ear.max_gain_db, DESIGN_N_FFT)
         delayed = with_latency(ear)
-        primary, secondary = (
-            np.stack([spectrum(getattr(each, name)) for each in delayed.conditions])
-            for name in ("primary", "secondary")
-        )
-        found = limit_gain(design.taps, primary, secondary, psd, limit_db, shares(ear), self._solve)
-        taps = found.astype(np.float32)
+        try:
+            taps = self._core.limit_gain(replace(delayed, max_gain_db=np.inf), design.taps, limit_db)
+        except SynthesisError as error:
+            return error
         loop = design.loop
         if loop is not None:
             feedbacks = [each.feedback for each in delayed.conditions if each.feedback is not None]

@@ -5,21 +5,25 @@ import pytest
 import torch
 from scipy.linalg import solve_toeplitz
 
-from synthesis import gain_limit
+from model_store.store import DEFAULT_ROOT, ModelStore
+from synthesis.backends import DesignInput
+from synthesis.backends.base import Condition
+from synthesis.backends.cpu import CpuBackend
 from synthesis.backends.methods import projected_ratio
 from synthesis.conventions import DESIGN_N_FFT, N_TAPS, SAMPLE_RATE_HZ
 from synthesis.gain_curve import GainCurve, ceiling_db
-from synthesis.gain_limit import limit_gain
 from synthesis.gauss_newton import TapObjective
 from synthesis.octave_bands import NR_BANDS, WIDE_BANDS, band_membership
 from synthesis.paths import AcousticPaths
 from synthesis.profiles import FAST
 from synthesis.starting_weight import fir_wiener
-from tests.synthesis.cases import Case, random_case
+from tests.oracles import gain_limit
+from tests.synthesis.cases import Case, random_case, relative_error
 
 Pair = tuple[np.ndarray, np.ndarray]
 
 FINE = 4 * DESIGN_N_FFT
+CORE = CpuBackend(ModelStore(DEFAULT_ROOT).load("default").parameters)
 NOTCHED = GainCurve([20, 90, 100, 120, 1000, 4000, 4001], [20, 20, -10, 12, 0, 6, 3])
 
 
@@ -32,8 +36,14 @@ def pairs_of(case: Case) -> list[Pair]:
     return list(zip(case.primary, case.secondary, strict=True))
 
 
-def limited(taps: np.ndarray, pair: Pair, psd: np.ndarray, max_gain_db: float | GainCurve) -> np.ndarray:
-    return limit_gain(taps, *(each[None] for each in pair), psd, ceiling_db(max_gain_db, DESIGN_N_FFT))
+def limited(
+    taps: np.ndarray, pairs: list[Pair], psd: np.ndarray, max_gain_db: float | GainCurve, *weights: float
+) -> np.ndarray:
+    first, *others = [[each.astype(np.complex64) for each in pair] for pair in pairs]
+    weight, *rest = weights or [1.0] * len(pairs)
+    conditions = tuple(Condition(*each, weight=own) for each, own in zip(others, rest, strict=True))
+    ear = DesignInput(*first, reference_psd=psd.astype(np.float32), weight=weight, others=conditions)
+    return CORE.limit_gain(ear, taps.astype(np.float32), ceiling_db(max_gain_db, DESIGN_N_FFT))
 
 
 def excess_db(taps: np.ndarray, max_gain_db: float | GainCurve) -> float:
@@ -57,32 +67,43 @@ def noise_reduction_db(taps: np.ndarray, pair: Pair, psd: np.ndarray) -> float:
 @pytest.mark.parametrize("max_gain_db", [6.0, -3.0, -20.0, NOTCHED])
 def test_it_is_kept_between_the_bins_too(case: Case, max_gain_db: float | GainCurve) -> None:
     for pair in pairs_of(case):
-        found = limited(fir_wiener(*pair), pair, case.reference_psd, max_gain_db)
-        assert excess_db(found.astype(np.float32), max_gain_db) < 0.1
+        found = limited(fir_wiener(*pair), [pair], case.reference_psd, max_gain_db)
+        assert excess_db(found, max_gain_db) < 0.1
         assert found.shape == (N_TAPS,)
 
 
-def test_where_it_does_not_bind_the_taps_are_the_same(case: Case) -> None:
-    pair = pairs_of(case)[0]
-    start = fir_wiener(*pair)
-    np.testing.assert_array_equal(limited(start, pair, case.reference_psd, 60.0), start)
+@pytest.mark.measured
+@pytest.mark.parametrize("max_gain_db", [24.0, 6.0, GainCurve([100, 1000, 8000], [-6, 3, -10])])
+def test_it_is_the_twin_s(measured_case: Case, max_gain_db: float | GainCurve) -> None:
+    psd = measured_case.reference_psd.astype(np.float32)
+    for pair in pairs_of(measured_case)[::7]:
+        single = [each.astype(np.complex64).astype(complex)[None] for each in pair]
+        start = fir_wiener(*pair).astype(np.float32)
+        limit_db = ceiling_db(max_gain_db, DESIGN_N_FFT)
+        if gain_limit.excess_db(start, limit_db) <= 0:
+            continue
+        expected = gain_limit.limit_gain(start, *single, psd, limit_db)
+        found = limited(start, [pair], psd, max_gain_db)
+        # Rounds pass on what single precision leaves of each. Measured: 2e-3, or 7e-3 and 0.03 dB where an excess
+        # on the edge makes one more round. Steep curves, which the rounds do not come near, lead anywhere.
+        assert relative_error(found, expected) < 0.02
+        own_db, expected_db = (noise_reduction_db(each, pair, psd) for each in (found, expected))
+        assert own_db == pytest.approx(expected_db, abs=0.05)
 
 
 def test_several_conditions_share_the_gain(case: Case) -> None:
     """One filter for two pairs of paths serves both."""
-    first, second = pairs_of(case)
-    limit_db = np.full(case.n_bins, 0.0)
-    start = fir_wiener(*first)
+    both = pairs_of(case)
+    start = fir_wiener(*both[0])
     start = start * 10 ** (0.05 * (1 - excess_db(start, 0.0)))  # which exceeds the ceiling by 1 dB
-    both = [np.stack(each) for each in zip(first, second, strict=True)]
-    joint, leaning = (
-        limit_gain(start, *both, case.reference_psd, limit_db, share) for share in (None, np.array([1.0, 30.0]))
-    )
+    joint, leaning = (limited(start, both, case.reference_psd, 0.0, *weights) for weights in ((1, 1), (1, 30)))
     assert max(excess_db(each, 0.0) for each in (joint, leaning)) < 0.1
-    for pair in (first, second):
+    for pair in both:
         assert noise_reduction_db(joint, pair, case.reference_psd) > noise_reduction_db(
             start / 2, pair, case.reference_psd
         )
+    joint_db, leaning_db = (noise_reduction_db(each, both[1], case.reference_psd) for each in (joint, leaning))
+    assert leaning_db > joint_db
 
 
 def converged(pair: Pair, psd: np.ndarray, limit_db: float) -> np.ndarray:
@@ -115,7 +136,7 @@ def test_on_measured_ears_it_comes_near_the_optimum(measured_case: Case, limit_d
     for pair in pairs_of(measured_case)[::7]:
         best_db = noise_reduction_db(converged(pair, psd, limit_db), pair, psd)
         for start in (fir_wiener(*pair), projected_ratio(*pair)):
-            found = limited(start, pair, psd, limit_db)
+            found = limited(start, [pair], psd, limit_db)
             assert excess_db(found, limit_db) < 0.1
             losses.append(best_db - noise_reduction_db(found, pair, psd))
     assert np.mean(losses) < 1.2, losses

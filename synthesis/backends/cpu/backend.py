@@ -31,9 +31,10 @@ from synthesis.backends.cpu.library import Input, Profile, Result, address, core
 from synthesis.backends.methods import STARTS
 from synthesis.conventions import DESIGN_N_FFT, N_BINS, N_TAPS
 from synthesis.errors import InvalidPaths, NonFiniteFilter, SynthesisError
+from synthesis.gain_curve import TOLERANCE_DB
 from synthesis.octave_bands import WIDE_BANDS
 from synthesis.prediction import noise_reduction_db, not_finite, predict
-from synthesis.profiles import PROFILES, VERDICTS, RefinementProfile
+from synthesis.profiles import FAST, PROFILES, VERDICTS, RefinementProfile
 
 _NATIVE, _START_GIVEN = {"prime": 0, "ratio_base": 1, "wmmse": 2}, 3
 """The core's numbers for the methods that it computes itself, and for taps of `STARTS`, which it only refines."""
@@ -102,7 +103,7 @@ class CpuBackend(ConditionsBackend):
         return Design(taps, record, prediction, _read_times(result, start_ms), wmmse=wmmse)
 
     def _joint_filter(self, ear: DesignInput, options: DesignOptions) -> Filter:
-        with self._workspace() as workspace:
+        with self._workspace(len(ear.conditions)) as workspace:
             _, result, start_ms = self._run_design(workspace, ear, options)
         return *_read_filter(result), _read_times(result, start_ms)
 
@@ -120,8 +121,6 @@ class CpuBackend(ConditionsBackend):
             starts = [start(each.primary, each.secondary) for each in conditions]
             result.taps[:] = _float32(np.tensordot(weights, starts, 1), N_TAPS)
             start_ms = 1e3 * (perf_counter() - began)
-        if not self._core.prime_workspace_reserve(workspace, len(conditions)):
-            raise MemoryError("no memory for so many conditions")
         arguments = method, byref(profile), options.n_updates, options.with_wmmse, byref(result)
         fault = self._core.prime_design(self._model, workspace, given.inputs, len(conditions), *arguments)
         _raise_if_unusable(fault, ear)
@@ -162,21 +161,26 @@ class CpuBackend(ConditionsBackend):
         )
         return WmmsePrediction(reduction_db, 10 * math.log10(gain + _TINY))
 
-    def solve_toeplitz(
-        self, symbol: NDArray[np.float64], rhs: NDArray[np.float64], n_iterations: int
-    ) -> NDArray[np.float64]:
-        """As `array_toeplitz.solve_toeplitz`, in float32; of 2048 taps and on a grid of the core's."""
-        level = symbol.mean()
-        value = np.empty(N_TAPS, np.float32)
-        column, given = (symbol / level).astype(np.float32), (rhs / level).astype(np.float32)
-        arrays = address(column), address(given), n_iterations, address(value)
-        with self._workspace() as workspace:
-            self._core.prime_solve_toeplitz(workspace, 2 * (len(symbol) - 1), *arrays)
-        return value.astype(np.float64)
+    def limit_gain(self, ear: DesignInput, taps: Float32, limit_db: NDArray[np.float64]) -> Float32:
+        """The best filter that keeps a ceiling on |W|, [2048]; see core/ceiling.h.
+
+        taps: what the search starts from. limit_db: the ceiling per bin of the design grid, [16385]; the result
+        exceeds it by TOLERANCE_DB at most. Latency and feedback of the ear are not looked at.
+        """
+        result = Result()
+        result.taps[:] = _float32(taps, N_TAPS)
+        weights, inverse = shares(ear), (10 ** (-limit_db / 20)).astype(np.float32)
+        given = _Given(ear, weights)
+        most = 10 ** (TOLERANCE_DB / 2 / 20)
+        with self._workspace(len(weights)) as workspace:
+            arguments = byref(self._profiles[FAST.name]), address(inverse), most, byref(result)
+            fault = self._core.prime_limit_gain(self._model, workspace, given.inputs, len(weights), *arguments)
+        _raise_if_unusable(fault, ear)
+        return _read_taps(result)
 
     @contextmanager
-    def _workspace(self) -> Iterator[int]:
-        """One that no other thread uses."""
+    def _workspace(self, n_conditions: int = 1) -> Iterator[int]:
+        """One that no other thread uses, with room for so many conditions."""
         try:
             workspace = self._workspaces.pop()
         except IndexError:
@@ -184,6 +188,8 @@ class CpuBackend(ConditionsBackend):
             if not workspace:
                 raise MemoryError("no memory for a workspace") from None
         try:
+            if not self._core.prime_workspace_reserve(workspace, n_conditions):
+                raise MemoryError("no memory for so many conditions")
             yield workspace
         finally:
             self._workspaces.append(workspace)
@@ -218,11 +224,17 @@ def _raise_if_unusable(fault: int, ear: DesignInput) -> None:
         raise named(InvalidPaths(message, name), ear, condition)
 
 
-def _read_filter(result: Result) -> tuple[Float32, RefinementRecord]:
+def _read_taps(result: Result) -> Float32:
     """Raises NonFiniteFilter."""
     taps = np.ctypeslib.as_array(result.taps).copy()
     if not np.isfinite(taps).all():
         raise not_finite()
+    return taps
+
+
+def _read_filter(result: Result) -> tuple[Float32, RefinementRecord]:
+    """Raises NonFiniteFilter."""
+    taps = _read_taps(result)
     record, n = result.record, result.record.applied
     lists = record.objective[: n + 1], record.step_scale[:n], record.pcg_residual[:n]
     return taps, RefinementRecord(n, VERDICTS[record.stopped], *lists)

@@ -17,7 +17,7 @@ from synthesis.octave_bands import WIDE_BANDS
 from synthesis.prediction import N_SUMS
 from synthesis.profiles import MAX_UPDATES
 
-ABI = 6
+ABI = 7
 N_STAGES = 6
 
 _FloatPointer = c_void_p  # NumPy arrays give their address
@@ -132,8 +132,10 @@ def _load() -> ctypes.CDLL:
     library.prime_update_rival.restype = None
     library.prime_predict.argtypes = [c_void_p, c_void_p, POINTER(Input), c_int, POINTER(Result)]
     library.prime_predict.restype = c_int
-    library.prime_solve_toeplitz.argtypes = [c_void_p, c_int, c_void_p, c_void_p, c_int, c_void_p]
-    library.prime_solve_toeplitz.restype = c_int
+    library.prime_limit_gain.argtypes = [
+        *(c_void_p, c_void_p, POINTER(Input), c_int, POINTER(Profile), c_void_p, c_float, POINTER(Result)),
+    ]
+    library.prime_limit_gain.restype = c_int
     if (found := library.prime_init()) != ABI:
         raise RuntimeError(f"{file.name} is of version {found}, not {ABI}; install the package again")
     return library

@@ -9,6 +9,7 @@
 #endif
 
 #include "bands.h"
+#include "ceiling.h"
 #include "features.h"
 #include "fir_wiener.h"
 #include "generator.h"
@@ -123,6 +124,7 @@ struct prime_workspace {
     feature_space features;
     wiener_space wiener;
     refinement_space refinement;
+    ceiling_space ceiling;
     condition_space conditions[MAX_CONDITIONS];
     int n_reserved; /* conditions that have memory */
     prediction_space prediction;
@@ -260,7 +262,7 @@ EXPORT prime_workspace *prime_workspace_create(const prime_model *model)
     const size_t bins = sizeof(float) * N_BINS, points = sizeof(float) * DESIGN_N_FFT, taps = sizeof(float) * N_TAPS;
     float **per_bin[] = {
         &ws->pr, &ws->pi, &ws->sr, &ws->si, &ws->gpr, &ws->gpi, &ws->gsr, &ws->gsi,
-        &ws->psd, &ws->phase.log_gain, &ws->phase.phase_r, &ws->phase.phase, &ws->phase.response_r, &ws->phase.response_i,
+        &ws->psd, &ws->ceiling.inverse, &ws->ceiling.asked, &ws->ceiling.multiplier, &ws->ceiling.wanted, &ws->phase.log_gain, &ws->phase.phase_r, &ws->phase.phase, &ws->phase.response_r, &ws->phase.response_i,
         &ws->features.log_base, &ws->wiener.spread[0], &ws->wiener.spread[1], &ws->wiener.spread[2], &ws->wiener.symbol,
         &ws->wiener.matched_r, &ws->wiener.matched_i, &ws->wiener.log_ceiling, &ws->wiener.log_gain,
         &ws->refinement.inverse_ceiling, &ws->refinement.wr, &ws->refinement.wi, &ws->refinement.dr, &ws->refinement.di,
@@ -326,6 +328,16 @@ static void sample(const float *fine, int n_coarse, int stride, float *coarse)
 {
     for (int k = 0; k < n_coarse; k++)
         coarse[k] = fine[k * stride];
+}
+
+/* Keeps the paths that are loaded as condition t's, on a grid coarser by `stride`. */
+static const condition_space *load_condition(prime_workspace *ws, int t, double share, int n_bins, int stride)
+{
+    condition_space *c = &ws->conditions[t];
+    sample(ws->pr, n_bins, stride, c->pr), sample(ws->pi, n_bins, stride, c->pi);
+    sample(ws->sr, n_bins, stride, c->sr), sample(ws->si, n_bins, stride, c->si);
+    c->share = share;
+    return c;
 }
 
 /* Whether a spectrum is finite and not all zero. */
@@ -486,10 +498,7 @@ EXPORT int prime_design(const prime_model *model, prime_workspace *ws, const pri
         if (fault)
             return 2 * t + fault;
         add_condition(model, ws, &inputs[t], method, max_gain_db, result, &since);
-        condition_space *c = &ws->conditions[t];
-        sample(ws->pr, n_bins, stride, c->pr), sample(ws->pi, n_bins, stride, c->pi);
-        sample(ws->sr, n_bins, stride, c->sr), sample(ws->si, n_bins, stride, c->si);
-        c->share = inputs[t].share;
+        const condition_space *c = load_condition(ws, t, inputs[t].share, n_bins, stride);
         if (profile->step_cap > 0)
             s->ratio_rms += (float)c->share * ratio_rms(&edges[i], c);
         mark(result, STAGE_REFINE, &since);
@@ -514,16 +523,37 @@ EXPORT int prime_design(const prime_model *model, prime_workspace *ws, const pri
     return FAULT_NONE;
 }
 
-/* About T^-1 b, as solve_toeplitz. symbol: T's on a grid of n_fft points, [n_fft / 2 + 1]. rhs: b, and x: [2048]. */
-EXPORT int prime_solve_toeplitz(prime_workspace *ws, int n_fft, const float *symbol, const float *rhs, int n_iterations,
-                                float *x)
+/* Replaces the filter in result->taps by the best one that keeps a ceiling on |W|. inverse_ceiling: 1 / c, no decibels,
+   [16385]; most: by how much the result may exceed it. profile: of the grid that the rounds work on, 8192 points, and of
+   J. Returns as prime_design. */
+EXPORT int prime_limit_gain(const prime_model *model, prime_workspace *ws, const prime_input *inputs, int n_conditions,
+                            const refinement_profile *profile, const float *inverse_ceiling, float most,
+                            prime_result *result)
 {
-    int n_bins = n_fft / 2 + 1;
-    float *padded = ws->refinement.symbol;
-    memcpy(padded, symbol, n_bins * sizeof(float));
-    for (int k = n_bins; k < n_bins + WIDTH; k++)
-        padded[k] = 1;
-    solve_toeplitz(&toeplitz, ws->solver, &ws->phase, &plans[grid_of(n_fft)], padded, rhs, 1, n_iterations, 0, x);
+    int i = grid_of(profile->n_fft), n_bins = edges[i].n_bins;
+    refinement_space *s = &ws->refinement;
+    ceiling_space *c = &ws->ceiling;
+    s->n_conditions = n_conditions;
+    for (int t = 0; t < n_conditions; t++) {
+        int fault = load(ws, &inputs[t]);
+        if (fault)
+            return 2 * t + fault;
+        load_condition(ws, t, inputs[t].share, n_bins, CEILING_STRIDE);
+    }
+    const float *psd = model->psd[i];
+    if (inputs->psd)
+        collect(inputs->psd, n_bins, CEILING_STRIDE, ws->psd), psd = ws->psd;
+    memcpy(c->inverse, inverse_ceiling, N_BINS * sizeof(float));
+    begin_refinement(profile, &edges[i], s, psd, NAN);
+    begin_ceiling(s, c, n_bins);
+    for (int round = 0; round < MAX_CEILING_ROUNDS; round++) {
+        start_from(profile, &edges[i], &plans[i], &ws->phase, s, result->taps);
+        if (round >= CEILING_ROUNDS && excess_of(s, c, n_bins) <= SMALL_EXCESS)
+            break;
+        ceiling_round(profile, &edges[i], &plans[i], &toeplitz, ws->solver, &ws->phase, s, c, round == 0, result->taps);
+    }
+    take_off_excess(&plans[N_GRIDS - 1], &plans[i], &ws->phase, s, c, ws->prediction.wr, ws->prediction.wi,
+                    ws->prediction.power, most, result->taps);
     return FAULT_NONE;
 }
 

@@ -7,7 +7,7 @@
 #include "refinement.h"
 #include "prediction.h"
 
-#define PRIME_ABI 6
+#define PRIME_ABI 7
 
 enum { FAULT_NONE, FAULT_PRIMARY, FAULT_SECONDARY };
 enum { METHOD_PRIME, METHOD_RATIO_BASE, METHOD_WMMSE, METHOD_GIVEN /* in result->taps */ };

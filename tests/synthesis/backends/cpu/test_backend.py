@@ -11,13 +11,12 @@ import torch
 
 from model_store.golden import GOLDEN_TOLERANCE
 from model_store.store import DEFAULT_ROOT, ModelStore
-from synthesis import array_toeplitz
 from synthesis.backends import METHODS, Design, DesignInput, DesignOptions, ModelParameters, Prediction
 from synthesis.backends.base import UPDATES_BRING_DB, WMMSE_TOLERANCE_DB
 from synthesis.backends.cpu import CpuBackend, library
 from synthesis.backends.cpu.build import LEVELS, library_file, machine
 from synthesis.backends.reference import ReferenceBackend
-from synthesis.conventions import DESIGN_N_FFT, N_TAPS
+from synthesis.conventions import DESIGN_N_FFT
 from synthesis.errors import InvalidPaths, NonFiniteFilter
 from synthesis.generator_config import GeneratorConfig
 from tests.model_store import cases
@@ -258,18 +257,6 @@ def test_a_network_that_is_not_a_number_has_no_finite_filter(layer: str, simulat
     broken = {**weights, layer: np.full_like(weights[layer], np.nan)}
     own = CpuBackend(replace(BUNDLED.parameters, weights=broken))
     assert isinstance(own.design(inputs_of(simulated)[:1], DesignOptions("prime", 1))[0], NonFiniteFilter)
-
-
-@pytest.mark.parametrize("level", [1e-60, 1.0, 1e60])
-def test_it_solves_toeplitz_systems_of_any_level_as_numpy_does(level: float, bundled: Pair) -> None:
-    """Damped by a thousandth of the mean, as the ceiling's systems are, which leaves float32 four digits."""
-    frequency = np.linspace(0, 1, 4097)
-    symbol, rhs = level * (7e-5 + np.exp(-14 * frequency)), level * np.random.default_rng(5).standard_normal(N_TAPS)
-    solve = bundled[0].solve_toeplitz
-    for n_iterations in (1, 3):
-        expected = array_toeplitz.solve_toeplitz(symbol, rhs, n_iterations)
-        found = solve(symbol, rhs, n_iterations)
-        assert np.linalg.norm(found - expected) < 1e-3 * np.linalg.norm(expected)
 
 
 def test_threads_do_not_disturb_one_another(measured_case: Case, bundled: Pair) -> None:

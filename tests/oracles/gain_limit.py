@@ -1,9 +1,9 @@
-"""The filter with the lowest log residual among those that keep a ceiling on their gain at every frequency.
+"""Twin of core/ceiling.h: the filter with the lowest log residual among those that keep a ceiling on their gain.
 
     minimise J(w) subject to |W(f)| <= c(f),    W = DFT of 2048 real taps,
 
-J as in `gauss_newton`: the mean over bands of l_b = ln(E_b / D_b) and a soft worst case; of several conditions,
-over all of them. With a multiplier lambda_k >= 0 for each bin, a filter is optimal if it minimises
+J as in `gauss_newton`, of one condition: the mean over bands of l_b = ln(E_b / D_b) and a soft worst case. With a
+multiplier lambda_k >= 0 for each bin, a filter is optimal if it minimises
 
     sum_k v_k |P_k - S_k W_k|^2 + lambda_k |W_k|^2,    v_k = psd_k (dJ / dl_b) / E_b,
 
@@ -14,8 +14,6 @@ What the rounds leave above the ceiling is taken off by minimum-phase filters, a
 """
 
 from __future__ import annotations
-
-from collections.abc import Callable
 
 import numpy as np
 from numpy.fft import irfft, rfft
@@ -36,10 +34,10 @@ TOLERANCE_DB = 0.02
 """Above the ceiling, at a bin of the design grid. Between two bins, a sixteenth of a tap's inverse apart, |W| is at
 most 0.04 dB above the larger of both (Ehlich & Zeller 1964)."""
 N_BENDS = 4
+MOST_GROWTH = 100
 
 Real = NDArray[np.float64]
 Complex = NDArray[np.complex128]
-Solver = Callable[[Real, Real, int], Real]
 
 
 def limit_gain(
@@ -48,15 +46,12 @@ def limit_gain(
     secondary: Complex,
     reference_psd: NDArray[np.floating],
     limit_db: Real,
-    share: Real | None = None,
-    solve: Solver = solve_toeplitz,
 ) -> Real:
     """Taps [2048] that keep a ceiling; `taps` as they are if they keep it already.
 
-    taps: [2048], what the weights are first computed from. primary, secondary: on the design grid, [n_conditions,
-    16385]. reference_psd: mean square per bin, [16385]. limit_db: the ceiling on |W| per bin, [16385]; the result
-    exceeds it by TOLERANCE_DB at most. share: weights of the conditions; None: all alike.
-    solve: a backend's own `solve_toeplitz`, where it has one.
+    taps: [2048], what the weights are first computed from. primary, secondary: on the design grid, [1, 16385].
+    reference_psd: mean square per bin, [16385]. limit_db: the ceiling on |W| per bin, [16385]; the result exceeds
+    it by TOLERANCE_DB at most.
     """
     limit = 10 ** (limit_db / 20)
     found = taps.astype(np.float64)
@@ -66,12 +61,12 @@ def limit_gain(
     # A coarse bin stands for the fine ones around it.
     padded = np.pad(limit, stride // 2, "reflect")
     coarse = np.minimum.reduce([padded[n : n + len(limit) : stride] for n in range(stride + 1)])
-    problem = _Problem(primary, secondary, reference_psd, coarse, share)
+    problem = _Problem(primary, secondary, reference_psd, coarse)
     for number in range(MAX_ROUNDS):
         response = rfft(found, FAST.n_fft)
         if number >= N_ROUNDS and problem.excess_db(response) <= SMALL_EXCESS_DB:
             break
-        found = found + problem.step(response, solve)
+        found = found + problem.step(response)
     bins_around = _collected(np.ones(len(limit)), stride)
     most = 10 ** (TOLERANCE_DB / 40)
     for n_bends in range(N_BENDS + 1):
@@ -99,15 +94,12 @@ class _Problem:
         secondary: Complex,
         reference_psd: NDArray[np.floating],
         limit: Real,
-        share: Real | None = None,
     ) -> None:
         """As `limit_gain`, but for limit: the largest |W| per bin of the grid that it is for."""
         n_fft = 2 * (len(limit) - 1)
         stride = DESIGN_N_FFT // n_fft
         self._primary, self._secondary = (np.ascontiguousarray(each[:, ::stride]) for each in (primary, secondary))
         self._conjugate = self._secondary.conj()
-        share = np.ones(len(primary)) if share is None else share
-        self._share = (share / share.sum())[:, None]
         self._membership = band_membership(WIDE_BANDS, n_fft)
         self._in_target = np.isin(WIDE_BANDS, NR_BANDS) / len(NR_BANDS)
         self._secondary_power = np.abs(self._secondary) ** 2
@@ -120,7 +112,7 @@ class _Problem:
         self._multiplier: Real | None = None
         self._log_gradient: Real | None = None
 
-    def step(self, response: Complex, solve: Solver) -> Real:
+    def step(self, response: Complex) -> Real:
         """What makes the filter with this response better, [2048]; the multipliers become better, too."""
         residual = self._primary - self._secondary * response
         log_gradient = np.log(np.maximum(self._gradient(residual), np.finfo(float).tiny))
@@ -133,12 +125,14 @@ class _Problem:
             drive = (weight * np.abs(self._secondary * self._primary)).sum(0)
             self._multiplier = np.maximum(drive / self._limit - wanted, 0)
         else:
-            scaled = (wanted + self._multiplier + damping) * (np.abs(response) / self._limit) ** 2
+            scaled = (wanted + self._multiplier + damping) * np.minimum(
+                (np.abs(response) / self._limit) ** 2, MOST_GROWTH
+            )
             self._multiplier = np.maximum(scaled - wanted - damping, 0)
         symbol = wanted + self._multiplier
         descent = (weight * (self._conjugate * residual)).sum(0) - self._multiplier * response
         damped = symbol + FAST.damping * symbol.mean() + np.finfo(float).tiny
-        return solve(damped, irfft(descent)[:N_TAPS], N_ITERATIONS)
+        return solve_toeplitz(damped, irfft(descent)[:N_TAPS], N_ITERATIONS)
 
     def excess_db(self, response: Complex) -> float:
         """The most by which |W| exceeds the ceiling that was asked for, on this grid."""
@@ -148,8 +142,8 @@ class _Problem:
         """(dJ / dl_b) / E_b of each condition, [n_conditions, n_bands]."""
         power = (self._psd * (residual.real**2 + residual.imag**2)) @ self._membership + SILENCE
         log_ratio = np.log(power / self._disturbance)
-        risk = self._share * np.exp(log_ratio - log_ratio.max())
-        gradient: Real = (self._share * self._in_target + FAST.risk_weight * risk / risk.sum()) / power
+        risk = np.exp(log_ratio - log_ratio.max())
+        gradient: Real = (self._in_target + FAST.risk_weight * risk / risk.sum()) / power
         return gradient
 
     def _weight(self, gradient: Real) -> Real:
