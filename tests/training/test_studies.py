@@ -3,6 +3,7 @@
 import shutil
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pandas as pd
@@ -21,6 +22,7 @@ from studies.sharing import __main__ as sharing
 from studies.wearing import __main__ as wearing
 from studies.wearing import signal_chain
 from synthesis.realisation.realise import Target
+from training.config import load_config
 from training.datasets.noise import read_noise, reference_psd, simulated_noise
 from training.datasets.pandar import read_pandar
 from training.datasets.simulated import simulate_listeners
@@ -108,7 +110,8 @@ def test_other_data_or_splits_than_the_runs_are_one_clear_line(finished, tmp_pat
     assert f"--noise: these data have the fingerprint {settings['noise_fingerprint']}" in message(tmp_path / "out")
 
 
-def test_both_sides_of_a_split_are_scored_and_longer_trainings_go_on(tmp_path):
+def test_both_sides_of_a_split_are_scored_and_longer_trainings_go_on(monkeypatch, tmp_path):
+    monkeypatch.setattr(sharing, "load_config", partial(load_config, batch_size=1))
     measurements = Measurements.calibrate(
         simulate_listeners(3, 0), simulated_noise(0), window=8192, conditions="original"
     )
