@@ -25,9 +25,8 @@ FLOATS = ("float32", "float64")
 MAX_BITS = 64
 N_RESPONSE = 1 << 17
 """Samples of impulse responses for norms: 2.7 s at 48 kHz, in which a pole pair at 3 Hz falls by 60 dB and more."""
-LEAST_STEPS = 8
-"""Quantisation steps between a pole pair at 0 Hz and the lowest one: fewer, and it lands on or outside the
-circle."""
+SPARE = 0.99
+"""Of a format's range that numerators are scaled to: rounding moves a coefficient by up to two steps."""
 
 
 @dataclass(frozen=True)
@@ -49,9 +48,12 @@ class NumberFormat:
 
     def words(self, values: NDArray[np.floating]) -> NDArray[np.int64]:
         """Values, rounded and saturated, in units of the last bit."""
-        scaled = np.rint(np.asarray(values, np.float64) * 2.0**self.fraction_bits)
+        return self.saturated(np.rint(np.asarray(values, np.float64) * 2.0**self.fraction_bits))
+
+    def saturated(self, units: NDArray[np.float64]) -> NDArray[np.int64]:
+        """Whole numbers of the last bit's units, as far as a word holds them."""
         top = 2.0 ** (self.n_bits - 1)
-        return np.ascontiguousarray(scaled.clip(-top, top - 1), np.int64)
+        return np.ascontiguousarray(units.clip(-top, top - 1), np.int64)
 
     def __str__(self) -> str:
         return f"q{self.integer_bits}.{self.fraction_bits}"
@@ -118,40 +120,59 @@ def quantise_taps(taps: NDArray[np.floating], number_format: NumberFormat) -> Qu
 
 
 def quantise_sections(sections: Sections, number_format: NumberFormat) -> tuple[Sections, Quantised]:
-    """Sections with one shift for each; also as the sections that the words stand for."""
-    coefficients = sections.rows[:, [0, 1, 2, 4, 5]]
-    shift = np.array([_shift(np.abs(row).max(), number_format) for row in coefficients])
-    words = number_format.words(coefficients / 2.0 ** shift[:, None])
+    """Sections with one shift for each; also as the sections that the words stand for.
+
+    Of each polynomial c0 + c1 / z + c2 / z^2, c0, the sum and c0 - c2 are rounded, not c1 and c2: roots at low
+    frequencies lie at an angle of sqrt(sum / c0), where the sum is a few steps. Each section rounds its two sums up
+    or down, whichever leaves the cascade up to it nearest to the exact one. Poles stay inside the circle.
+    """
+    rows, rate = sections.rows, sections.sample_rate_hz
+    shift = np.array([_shift(np.abs(row[[0, 1, 2, 4, 5]]).max(), number_format) for row in rows])
+    frequency = np.geomspace(0.5, rate / 2, 1024)
+    exact = np.cumprod(section_responses(rows, frequency, rate), axis=0)
+    before, rounded = np.ones_like(exact[0]), np.empty_like(rows)
+    for i, row in enumerate(rows):
+        units = row.reshape(2, 3) * 2.0 ** (number_format.fraction_bits - shift[i])
+        first, difference = np.rint(units[:, 0]), np.rint(units[:, 0] - units[:, 2])
+        total = np.floor(units.sum(-1)) + np.array([[0, 0], [0, 1], [1, 0], [1, 1]])
+        difference[1], total[:, 1] = max(difference[1], 1), total[:, 1].clip(1)
+        choices = np.stack(np.broadcast_arrays(first, total - 2 * first + difference, first - difference), -1)
+        responses = before * section_responses(choices.reshape(4, 6), frequency, rate)
+        best = np.abs(responses / exact[i] - 1).max(-1).argmin()
+        before, rounded[i] = responses[best], choices[best].ravel()
+    words = number_format.saturated(rounded[:, [0, 1, 2, 4, 5]])
     values = words * 2.0 ** (shift[:, None] - number_format.fraction_bits)
-    rows = np.ascontiguousarray(np.concatenate((values[:, :3], np.ones((len(values), 1)), values[:, 3:]), 1))
-    return Sections(rows, sections.sample_rate_hz), Quantised(
-        number_format, words, shift, values, _saturated(words, number_format)
-    )
+    held = np.ascontiguousarray(np.concatenate((values[:, :3], np.ones((len(values), 1)), values[:, 3:]), 1))
+    return Sections(held, rate), Quantised(number_format, words, shift, values, _saturated(words, number_format))
 
 
-def scale_sections(sections: Sections) -> Sections:
-    """The same cascade with its gain spread so that no node before the output has a larger |W| than 1."""
+def scale_sections(sections: Sections, number_format: NumberFormat) -> Sections:
+    """The same cascade with its gain spread: as early as the format holds the coefficients, since later sections
+    amplify the round-off of earlier ones, and no node with a larger |W| than 1 or the output has."""
     frequency = np.concatenate(([0.0], np.geomspace(0.5, sections.sample_rate_hz / 2, 8192)))
     partial = np.cumprod(section_responses(sections.rows, frequency, sections.sample_rate_hz), axis=0)
     peaks = np.abs(partial).max(-1)
-    rows = sections.rows.copy()
     if not (peaks > 0).all():
         return sections
-    wanted = np.concatenate((np.ones(len(peaks) - 1), peaks[-1:]))
-    rows[:, :3] *= (wanted / peaks / np.concatenate(([1.0], (wanted / peaks)[:-1])))[:, None]
+    rows = sections.rows.copy()
+    largest = SPARE * number_format.largest * 2.0 ** _least_shift(number_format)
+    before = 1.0
+    for row, peak in zip(rows[:-1], peaks[:-1], strict=True):
+        gain = min(max(1.0, peaks[-1]) / (before * peak), largest / np.abs(row[:3]).max())
+        row[:3] *= gain
+        before *= gain
+    rows[-1, :3] /= before
     return Sections(rows, sections.sample_rate_hz)
 
 
 def lowest_pole_hz(sample_rate_hz: float, number_format: NumberFormat | None, floor_hz: float) -> float:
-    """Lowest frequency whose pole pair the format can tell from one at 0 Hz; floor_hz where that is lower.
-
-    a1 and a2 of a pole pair at angle t near 1 differ from -2 and 1 by t^2; with coefficients up to 2, q1 and q2
-    formats hold them shifted.
-    """
+    """Lowest frequency for poles, Hz: where 1 + a1 + a2 of a pair are two steps of the format, or floor_hz where
+    that is less than an octave higher."""
     if number_format is None:
         return floor_hz
-    step = 2.0 ** (_shift(2.0, number_format) - number_format.fraction_bits)
-    return float(max(floor_hz, sample_rate_hz / (2 * np.pi) * np.sqrt(LEAST_STEPS * step)))
+    two_steps = 2 * 2.0 ** (_least_shift(number_format) - number_format.fraction_bits)
+    lowest_hz = float(sample_rate_hz / (2 * np.pi) * np.sqrt(two_steps))
+    return lowest_hz if lowest_hz > 2 * floor_hz else floor_hz
 
 
 def sections_scaling(sections: Sections, data_format: NumberFormat) -> SignalScaling:
@@ -194,6 +215,11 @@ def _scaling(worst: float, gain: float, wide_gain: float, data_format: NumberFor
         noise_db=float(10 * np.log10(gain) + one_rounding_db),
         wide_noise_db=float(10 * np.log10(wide_gain) + one_rounding_db),
     )
+
+
+def _least_shift(number_format: NumberFormat) -> int:
+    """Shift with which the format holds the a1 of a stable section, which is between -2 and 2."""
+    return max(0, 2 - number_format.integer_bits)
 
 
 def _shift(largest: float, number_format: NumberFormat) -> int:

@@ -13,7 +13,13 @@ from synthesis.conventions import DESIGN_N_FFT, N_BINS, N_TAPS, SAMPLE_RATE_HZ
 from synthesis.errors import InvalidOption
 from synthesis.gain_curve import GainCurve
 from synthesis.realisation import fixed_point
-from synthesis.realisation.fixed_point import NumberFormat, Quantised, SignalScaling, parse_format
+from synthesis.realisation.fixed_point import (
+    NumberFormat,
+    Quantised,
+    SignalScaling,
+    parse_format,
+    quantise_sections,
+)
 from synthesis.realisation.residual_power import Complex, PathSpectra, ResidualPower
 from synthesis.realisation.second_order_sections import (
     LOWEST_HZ,
@@ -88,26 +94,31 @@ def realise(
     number_format = parse_format(target.number_format)
     if target.form == "fir":
         return _fir(conditions, reference_psd, target, number_format, taps, max_gain_db)
-    lowest_hz = fixed_point.lowest_pole_hz(target.sample_rate_hz, number_format, LOWEST_HZ)
+
+    def held(sections: Sections) -> Sections:
+        if number_format is not None:
+            return quantise_sections(fixed_point.scale_sections(sections, number_format), number_format)[0]
+        if target.number_format == "float32":
+            return Sections(sections.rows.astype(np.float32).astype(np.float64), sections.sample_rate_hz)
+        return sections
+
     sections = design_sections(
         ResidualPower.of(conditions, reference_psd),
         target.n_sections,
         sample_rate_hz=target.sample_rate_hz,
         max_gain_db=max_gain_db,
-        lowest_hz=lowest_hz,
+        lowest_hz=fixed_point.lowest_pole_hz(target.sample_rate_hz, number_format, LOWEST_HZ),
+        held=held,
     )
-    quantised = scaling = None
-    if target.number_format == "float32":
-        sections = Sections(sections.rows.astype(np.float32).astype(np.float64), sections.sample_rate_hz)
-    if number_format is not None:
-        sections, quantised = fixed_point.quantise_sections(fixed_point.scale_sections(sections), number_format)
     if not sections.is_stable:
         raise InvalidOption(
             f"number_format: at {target.sample_rate_hz:g} Hz the poles that {target.number_format} can hold "
             "are not stable; use more fraction bits or a lower sample rate",
             "target.number_format",
         )
+    quantised = scaling = None
     if number_format is not None:
+        _, quantised = quantise_sections(sections, number_format)
         scaling = fixed_point.sections_scaling(sections, number_format)
     frequency_hz = np.arange(N_BINS) * (SAMPLE_RATE_HZ / DESIGN_N_FFT)
     audible = frequency_hz <= target.sample_rate_hz / 2

@@ -10,6 +10,7 @@ is a short formula. J is minimised by damped Gauss-Newton steps (Levenberg-Marqu
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -72,10 +73,12 @@ def design_sections(
     sample_rate_hz: float = 48_000.0,
     max_gain_db: float | GainCurve = np.inf,
     lowest_hz: float = LOWEST_HZ,
+    held: Callable[[Sections], Sections] = lambda sections: sections,
 ) -> Sections:
     """The sections that minimise J under a ceiling on |W|, all poles and zeros from lowest_hz to 22 kHz.
 
-    The same arguments give the same sections.
+    held: what the hardware makes of sections, such as rounded ones; they are the answer, and keep the ceiling. The
+    same arguments give the same sections.
     """
     fit = _Fit(power, n_sections, sample_rate_hz, max_gain_db, lowest_hz)
     # The ceiling comes second: random starts exceed it by so much that the penalty would hide J.
@@ -85,15 +88,14 @@ def design_sections(
         unknowns = fit.steps(unknowns[: round(share * n_starts)], n_steps, CEILING_WEIGHT)
     found = fit.realise(unknowns[0])
     for _ in range(N_CORRECTIONS):
-        excess = largest_excess(found, max_gain_db)
+        excess = largest_excess(held(found), max_gain_db)
         if excess < MAX_EXCESS:
             break
         fit.ceiling /= excess
         unknowns = fit.steps(unknowns[:1], CORRECTION_STEPS, CEILING_WEIGHT)
         found = fit.realise(unknowns[0])
-    rows = found.rows.copy()
-    rows[0, :3] /= max(1.0, largest_excess(found, max_gain_db))
-    return Sections(rows, sample_rate_hz)
+    found.rows[0, :3] /= max(1.0, largest_excess(held(found), max_gain_db))
+    return held(found)
 
 
 class _Fit:
