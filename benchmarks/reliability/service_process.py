@@ -52,13 +52,13 @@ class ServiceProcess:
             connection.close()
 
     def resident_bytes(self) -> int:
-        """Resident memory of the service and the processes that it started, memory that they share counted once.
+        """Resident memory of the service and the processes that it started, memory that they share counted twice.
 
-        Needs Linux's /proc.
+        Other programs that load the same libraries do not change it. Needs Linux's /proc.
         """
         total = 0
         for pid in self._processes():
-            found = re.search(r"^Pss:\s+(\d+) kB", Path(f"/proc/{pid}/smaps_rollup").read_text(), re.MULTILINE)
+            found = re.search(r"^Rss:\s+(\d+) kB", Path(f"/proc/{pid}/smaps_rollup").read_text(), re.MULTILINE)
             total += 1024 * int(found.group(1)) if found else 0
         return total
 
