@@ -28,6 +28,7 @@ from synthesis.errors import SynthesisError
 from synthesis.feedback import judge_loop, loop_gain, with_margins, worst_loop
 from synthesis.gain_curve import TOLERANCE_DB, GainCurve, ceiling_db, excess_db, highest_db, lowest_db
 from synthesis.latency import with_latency
+from synthesis.profiles import FAST, FINE
 
 Answer = TypeVar("Answer")
 
@@ -70,7 +71,7 @@ class BoundedBackend:
         designs = self.inner.design(loose, options)
         for place, (ear, design) in enumerate(zip(ears, designs, strict=True)):
             if isinstance(design, Design) and _is_above(ear, design):
-                designs[place] = self._limited(ear, loose[place], design)
+                designs[place] = self._limited(ear, loose[place], design, options.profile)
             elif (
                 isinstance(design, Design)
                 and design.wmmse is not None
@@ -79,13 +80,16 @@ class BoundedBackend:
                 designs[place] = replace(design, wmmse=None)  # under the ceiling it is another filter
         return designs
 
-    def _limited(self, ear: DesignInput, loose: DesignInput, design: Design) -> Design | SynthesisError:
-        """The best filter below the ear's ceiling, with what it costs and takes."""
+    def _limited(
+        self, ear: DesignInput, loose: DesignInput, design: Design, profile: str
+    ) -> Design | SynthesisError:
+        """The best filter below the ear's ceiling, with what it costs and takes. profile: of its updates."""
         began = perf_counter()
         limit_db = ceiling_db(ear.max_gain_db, DESIGN_N_FFT)
         delayed = with_latency(ear)
+        profile = FINE.name if profile == FINE.name else FAST.name
         try:
-            taps = self._core.limit_gain(replace(delayed, max_gain_db=np.inf), design.taps, limit_db)
+            taps = self._core.limit_gain(replace(delayed, max_gain_db=np.inf), design.taps, limit_db, profile)
         except SynthesisError as error:
             return error
         loop = design.loop

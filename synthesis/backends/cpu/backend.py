@@ -161,11 +161,14 @@ class CpuBackend(ConditionsBackend):
         )
         return WmmsePrediction(reduction_db, 10 * math.log10(gain + _TINY))
 
-    def limit_gain(self, ear: DesignInput, taps: Float32, limit_db: NDArray[np.float64]) -> Float32:
+    def limit_gain(
+        self, ear: DesignInput, taps: Float32, limit_db: NDArray[np.float64], profile: str = FAST.name
+    ) -> Float32:
         """The best filter that keeps a ceiling on |W|, [2048]; see core/ceiling.h.
 
         taps: what the search starts from. limit_db: the ceiling per bin of the design grid, [16385]; the result
-        exceeds it by TOLERANCE_DB at most. Latency and feedback of the ear are not looked at.
+        exceeds it by TOLERANCE_DB at most. profile: `fast` or `fine`, whose grid is searched on. Latency and
+        feedback of the ear are not looked at.
         """
         result = Result()
         result.taps[:] = _float32(taps, N_TAPS)
@@ -173,7 +176,7 @@ class CpuBackend(ConditionsBackend):
         given = _Given(ear, weights)
         most = 10 ** (TOLERANCE_DB / 2 / 20)
         with self._workspace(len(weights)) as workspace:
-            arguments = byref(self._profiles[FAST.name]), address(inverse), most, byref(result)
+            arguments = byref(self._profiles[profile]), address(inverse), most, byref(result)
             fault = self._core.prime_limit_gain(self._model, workspace, given.inputs, len(weights), *arguments)
         _raise_if_unusable(fault, ear)
         return _read_taps(result)

@@ -22,6 +22,7 @@ from synthesis.backends.base import DEFAULT_MAX_GAIN_DB
 from synthesis.conventions import DESIGN_N_FFT, N_TAPS
 from synthesis.errors import InvalidPaths, SynthesisError
 from synthesis.gain_curve import ceiling_db
+from tests.oracles import measured
 from tests.synthesis.cases import Case, random_case, relative_error
 
 PARAMETERS = ModelStore(DEFAULT_ROOT).load("default").parameters
@@ -161,3 +162,20 @@ def test_measured_ears_keep_the_default_ceiling(measured_case: Case, measured_da
     for method, n_updates in (("prime", 1), ("wmmse", 0), ("projected_ratio", 1)):
         for design in designs(backend.design(inputs_of(measured_case), DesignOptions(method, n_updates))):
             assert excess_db(design.taps, DEFAULT_MAX_GAIN_DB) < 0.1
+
+
+@pytest.mark.measured
+def test_a_ceiling_is_searched_on_the_grid_of_the_updates(measured_data: Path) -> None:
+    """Of whole measured responses, which vary within a bin of the coarser grid."""
+    backend = create_backend("cpu", PARAMETERS)
+    whole = [
+        DesignInput(*(each[:8192].astype(np.float32) for each in pair), max_gain_db=12.0)
+        for pair in list(measured.read_ears(measured_data).values())[::6]
+    ]
+    means = {}
+    for profile in ("fast", "fine"):
+        taps = [each.taps for each in designs(backend.design(whole, DesignOptions(n_updates=3, profile=profile)))]
+        assert max(excess_db(each, 12.0) for each in taps) < 0.1
+        scores = backend.evaluate(whole, taps)
+        means[profile] = np.mean([each.mean_noise_reduction_db for each in scores if isinstance(each, Prediction)])
+    assert means["fine"] > means["fast"] + 2  # measured on 15 ears: 26.0 and 22.6 dB

@@ -23,9 +23,9 @@
 #define CEILING_BENDS 4
 #define MOST_GROWTH 100        /* of a symbol in a round: 3 iterations do not follow more, and multipliers would overflow */
 #define MOST_MULTIPLIER 1e20f
-#define CEILING_STRIDE 4       /* bins of the design grid for one of the rounds' grid */
 
 typedef struct {
+    int stride;        /* bins of the design grid for one of the rounds' grid */
     float *inverse;    /* of the ceiling, on the design grid */
     float *asked;      /* the same on the rounds' grid, without that of the loudspeaker */
     float *multiplier; /* [bins] of the rounds' grid */
@@ -38,8 +38,8 @@ static void begin_ceiling(refinement_space *s, ceiling_space *c, int n_bins)
 {
     for (int j = 0; j < n_bins; j++) {
         float most = 0;
-        for (int i = -CEILING_STRIDE / 2; i <= CEILING_STRIDE / 2; i++) {
-            int k = abs(CEILING_STRIDE * j + i);
+        for (int i = -c->stride / 2; i <= c->stride / 2; i++) {
+            int k = abs(c->stride * j + i);
             float here = c->inverse[k < N_BINS ? k : 2 * (N_BINS - 1) - k];
             most = here > most ? here : most;
         }
@@ -133,14 +133,14 @@ static void take_off_excess(const real_plan_f *fine, const real_plan_f *grid, ph
         }
         for (int k = 0; k < N_BINS; k += WIDTH)
             store8(over + k, log8(at_least8(load8(over + k), splat8(1))) * 0.5f);
-        collect(over, n_bins, CEILING_STRIDE, phase->log_gain);
+        collect(over, n_bins, c->stride, phase->log_gain);
         for (int k = 0; k < n_bins; k++) { /* the mean over the fine bins around it: at the ends there are fewer */
             int is_end = k == 0 || k == n_bins - 1;
-            phase->log_gain[k] *= -1 / (is_end ? 0.5f + CEILING_STRIDE / 2.0f : CEILING_STRIDE);
+            phase->log_gain[k] *= -1 / (is_end ? 0.5f + (float)c->stride / 2 : (float)c->stride);
         }
         minimum_phase_response(grid, phase, phase->response_r, phase->response_i);
         for (int k = 0; k < n_bins; k++) {
-            float a = wr[CEILING_STRIDE * k], b = wi[CEILING_STRIDE * k];
+            float a = wr[c->stride * k], b = wi[c->stride * k];
             s->dr[k] = a * phase->response_r[k] - b * phase->response_i[k];
             s->di[k] = a * phase->response_i[k] + b * phase->response_r[k];
         }

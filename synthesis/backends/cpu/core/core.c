@@ -524,8 +524,8 @@ EXPORT int prime_design(const prime_model *model, prime_workspace *ws, const pri
 }
 
 /* Replaces the filter in result->taps by the best one that keeps a ceiling on |W|. inverse_ceiling: 1 / c, no decibels,
-   [16385]; most: by how much the result may exceed it. profile: of the grid that the rounds work on, 8192 points, and of
-   J. Returns as prime_design. */
+   [16385]; most: by how much the result may exceed it. profile: of the grid that the rounds work on, at
+   most 16384 points, and of J. Returns as prime_design. */
 EXPORT int prime_limit_gain(const prime_model *model, prime_workspace *ws, const prime_input *inputs, int n_conditions,
                             const refinement_profile *profile, const float *inverse_ceiling, float most,
                             prime_result *result)
@@ -533,16 +533,17 @@ EXPORT int prime_limit_gain(const prime_model *model, prime_workspace *ws, const
     int i = grid_of(profile->n_fft), n_bins = edges[i].n_bins;
     refinement_space *s = &ws->refinement;
     ceiling_space *c = &ws->ceiling;
+    c->stride = DESIGN_N_FFT / profile->n_fft;
     s->n_conditions = n_conditions;
     for (int t = 0; t < n_conditions; t++) {
         int fault = load(ws, &inputs[t]);
         if (fault)
             return 2 * t + fault;
-        load_condition(ws, t, inputs[t].share, n_bins, CEILING_STRIDE);
+        load_condition(ws, t, inputs[t].share, n_bins, c->stride);
     }
     const float *psd = model->psd[i];
     if (inputs->psd)
-        collect(inputs->psd, n_bins, CEILING_STRIDE, ws->psd), psd = ws->psd;
+        collect(inputs->psd, n_bins, c->stride, ws->psd), psd = ws->psd;
     memcpy(c->inverse, inverse_ceiling, N_BINS * sizeof(float));
     begin_refinement(profile, &edges[i], s, psd, NAN);
     begin_ceiling(s, c, n_bins);
