@@ -112,9 +112,9 @@ class JsonWorkerPool:
     def _start(self) -> None:
         """Start a worker that imports only the parser.
 
-        It is spawned, not forked: this process has threads, and perhaps a GPU. The write end of the result pipe in
-        this process is closed: otherwise, if a worker were killed while sending a result, the pool would wait for
-        the rest of it for ever.
+        It is spawned, not forked: this process has threads, and perhaps a GPU. Its ends of both pipes are closed in
+        this process: otherwise, if a worker were killed while receiving a body or sending a result, the pool would
+        wait for ever for somebody to read or write the rest (the former before Python 3.11.5, CPython issue 94777).
         """
         before = set(multiprocessing.active_children())
         context = multiprocessing.get_context("spawn")
@@ -122,8 +122,9 @@ class JsonWorkerPool:
         first = pool.submit(json_parsing.parse, b"0")  # starts the process
         self._is_up = self._is_up or first
         self._workers = [each for each in multiprocessing.active_children() if each not in before]
-        answers: Any = pool._result_queue
-        answers._writer.close()
+        pipes: Any = pool
+        pipes._call_queue._reader.close()
+        pipes._result_queue._writer.close()
 
     async def close(self) -> None:
         """Kill the worker."""
