@@ -1,21 +1,23 @@
 """Gauss-Newton refinement of the taps against the estimated paths (Section 3.2 of the paper).
 
-The objective is the mean log residual over the target bands plus a smooth worst-band risk,
+The objective is the mean log residual over the target bands (50 Hz to 5 kHz), a smooth maximum of all n_b bands as
+the risk of the worst one, and a penalty on |W| above its ceiling,
 
-    J(w) = mean_{50:5k} l_b + rho tau (logsumexp_b(l_b / tau) - log n_b) + ceiling,   l_b = ln(E_b / D_b),
+    J(w) = mean_{50:5k} l_b + rho tau (logsumexp_b(l_b / tau) - ln n_b) + penalty,   l_b = ln(E_b / D_b),
 
-E_b and D_b the reference-weighted residual and disturbance power of band b. With c_b = (dJ/dl_b) / E_b, the
-normal matrix 2 Re sum_k c_b(k) w_k |S_k|^2 f_k f_k^H is symmetric Toeplitz: one inverse transform gives its
-first column, another the right-hand side, and every product with it needs only 2 n_taps points.
+E_b and D_b being the reference-weighted residual and disturbance power of band b, rho the profile's risk weight and
+tau TEMPERATURE. With c_b = (dJ/dl_b) / E_b and f_k the Fourier vector of bin k, the normal matrix
+2 Re sum_k c_b(k) w_k |S_k|^2 f_k f_k^H is symmetric Toeplitz: one inverse transform gives its first column, another
+the right-hand side, and every product with it needs only 2 n_taps points.
 
 One filter for several conditions t of weights v_t, which sum to one, has
 
     J(w) = mean_{50:5k} 2 ln sum_t v_t exp(l_tb / 2)
-           + rho tau (ln sum_t v_t sum_b exp(l_tb / tau) - ln n_b) + ceiling,
+           + rho tau (ln sum_t v_t sum_b exp(l_tb / tau) - ln n_b) + penalty,
 
 and the sum of their normal matrices, which is Toeplitz too. Amplitudes are averaged over conditions, not decibels:
-the mean of decibels rewards serving one condition and giving up another, more so with each update. In torch the
-conditions then take the place of the batch, whose filters are otherwise independent.
+the mean of decibels rewards serving one condition and giving up another, more so with each update. The batch
+dimension of the paths is then that of the conditions; otherwise the filters of a batch are independent.
 """
 
 from __future__ import annotations
@@ -96,8 +98,8 @@ class TapObjective:
         shares: Tensor | None = None,
     ) -> None:
         """reference_psd: mean square per bin, [n_bins] or [batch, n_bins]. max_gain_db: scalar or [batch, 1]; None:
-        no ceiling. shares: weights of the conditions, [n_conditions], of sum one; the batch of `paths` is the
-        conditions then, and that of taps, responses and J is one."""
+        no ceiling. shares: weights of the conditions, [n_conditions], of sum one; `paths` are then those of the
+        conditions, and taps, responses and J have a batch of one."""
         self.shares = shares
         bands = profile.risk_bands
         self.risk_weight = profile.risk_weight
@@ -116,8 +118,8 @@ class TapObjective:
         if profile.ceiling_weight > 0:
             self.ceiling = _drive_ceiling(primary_power, secondary_power)
             if max_gain_db is not None:
-                asked = torch.as_tensor(10 ** (max_gain_db / 20), dtype=power.dtype)
-                self.ceiling = torch.minimum(self.ceiling, asked)
+                requested = torch.as_tensor(10 ** (max_gain_db / 20), dtype=power.dtype)
+                self.ceiling = torch.minimum(self.ceiling, requested)
             if shares is not None:
                 self.ceiling = self.ceiling.amin(0, keepdim=True)
             self.ceiling_weight = profile.ceiling_weight * per_octave
@@ -163,9 +165,10 @@ class TapObjective:
         [batch, n_bins] each. Their inverse transforms start with the matrix's first column and the negative
         gradient.
 
-        The weights vanish at 0 Hz and at Nyquist, so 2 Re sum_k over one-sided bins is n_fft times the
-        inverse transform. The ceiling's residual is the excess of |W| over it. It is linearised towards
-        ceiling * W / |W|, which majorises the penalty and keeps the matrix Toeplitz.
+        The weights vanish at 0 Hz and at Nyquist, so 2 Re sum_k over one-sided bins is n_fft times the inverse
+        transform. The penalty's residual is the excess of |W| over the ceiling. Where there is one, its square is
+        replaced by |W - ceiling * W0 / |W0||^2, with W0 the current filter: that is an upper bound, and keeps the
+        matrix Toeplitz.
         """
         weight = self.weight * (self.band_weight(band_power) @ self.membership.T)
         symbol = weight * squared_magnitude(paths.secondary)
@@ -190,13 +193,13 @@ def _constants(
     with torch.inference_mode(False):  # the first caller may be in inference mode, the next one training
         in_target = torch.zeros(len(bands), dtype=torch.float64)
         in_target[bands.index(NR_BANDS[0]) : bands.index(NR_BANDS[-1]) + 1] = 1 / len(NR_BANDS)
-        # Every octave has the same total weight, as with bands. 0 Hz and Nyquist are excluded so that sums over
-        # one-sided bins are exact transforms.
+        # Every octave has the same total weight, as in a mean over bands. 0 Hz and Nyquist are excluded so that
+        # sums over one-sided bins are exact transforms.
         per_octave = torch.zeros(n_bins, dtype=torch.float64)
         per_octave[1:-1] = 1 / torch.arange(1, n_bins - 1, dtype=torch.float64)
         scales = torch.tensor(STEP_SCALES, dtype=torch.float64)[:, None, None]
-        shares = in_target, per_octave / per_octave.sum(), scales
-        return tuple(each.to(device, dtype) for each in shares)  # type: ignore[return-value]
+        constants = in_target, per_octave / per_octave.sum(), scales
+        return tuple(each.to(device, dtype) for each in constants)  # type: ignore[return-value]
 
 
 def _drive_ceiling(primary_power: Tensor, secondary_power: Tensor) -> Tensor:
@@ -213,8 +216,8 @@ def _drive_ceiling(primary_power: Tensor, secondary_power: Tensor) -> Tensor:
     return torch.where(membership.sum(-1) > 0, ceiling @ membership.T, torch.inf)
 
 
-def _root_mean_square(spectrum: Tensor, active: Tensor) -> Tensor:
-    return ((squared_magnitude(spectrum) @ active) / active.sum()).sqrt().unsqueeze(-1)
+def _root_mean_square(spectrum: Tensor, bins: Tensor) -> Tensor:
+    return ((squared_magnitude(spectrum) @ bins) / bins.sum()).sqrt().unsqueeze(-1)
 
 
 class GaussNewtonState:
@@ -293,8 +296,8 @@ class GaussNewtonState:
         self._band_power.copy_(objective.band_power(self._residual))
         value = objective.value(self._band_power, self._response)
         self._value.copy_(torch.where(accepted, value, self._value))
-        made = torch.where(accepted, torch.stack((value, scale, solution.residual)), torch.nan)
-        self._history.copy_(torch.cat((self._history[..., 1:], made.T.unsqueeze(-1)), -1))
+        latest = torch.where(accepted, torch.stack((value, scale, solution.residual)), torch.nan)
+        self._history.copy_(torch.cat((self._history[..., 1:], latest.T.unsqueeze(-1)), -1))
 
     def result(self) -> Refinement:
         """The refinement so far. Histories have `most_updates` columns, the latest update last; unused leading
@@ -322,10 +325,10 @@ def refine(
 ) -> Refinement:
     """Up to `n_updates` damped Gauss-Newton updates of `taps` [batch, n_taps] on estimated paths.
 
-    reference_psd: mean square per bin on the paths' grid. max_gain_db: ceiling on |W| (ignored by
-    profiles without a ceiling penalty; None: no ceiling). shares: as for `TapObjective`; taps are [1, n_taps] then,
-    and the paths those of the conditions. Backtracking tries the steps 1, 1/2 and 1/4 and accepts
-    the first that lowers J sufficiently.
+    reference_psd: mean square per bin on the paths' grid. max_gain_db: ceiling on |W| (ignored by profiles without
+    a penalty on |W|; None: no ceiling). shares: as for `TapObjective`; taps are then [1, n_taps], and the paths
+    those of the conditions. Backtracking tries the steps 1, 1/2 and 1/4 and accepts the first that lowers J
+    sufficiently.
     """
     state = GaussNewtonState(
         paths,
@@ -348,9 +351,9 @@ class _StepCap:
 
 
 def _step_cap(paths: AcousticPaths, profile: RefinementProfile, shares: Tensor | None) -> _StepCap | None:
-    """Upper limit on the RMS of a step's frequency response: a fraction of the RMS of the regularised path ratio,
-    both over the 23 bands, the ratio's averaged over conditions. It does not depend on the current filter. None if
-    the profile has no cap."""
+    """Upper limit on the RMS of a step's frequency response over the 23 bands: a fraction of the RMS of the
+    regularised path ratio, averaged over conditions. It does not depend on the current filter. None if the profile
+    has no cap."""
     if profile.step_cap is None:
         return None
     bins = band_matrix(AMP_BANDS, paths.n_fft, paths.primary.real.dtype, paths.primary.device).sum(-1)

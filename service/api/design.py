@@ -47,7 +47,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class DesignRequest:
-    """A request for one filter. sent: all its paths before resampling. input: the same on the design grid."""
+    """A request for one filter. sent: its primary and secondary paths as the client sent them. input: what is
+    designed for, with the paths on the design grid."""
 
     model: str | None
     options: DesignOptions
@@ -97,15 +98,15 @@ async def _design(call: Call, options: tuple[str, ...], default_updates: int) ->
         call.design_method = query.method  # a JSON body names its own, read below
     body = await call.receive_body()
     if is_binary:
-        wanted = make_request(binary_codec.decode(body), query, query, query.model)
+        request = make_request(binary_codec.decode(body), query, query, query.model)
     else:
         document = await call.parse(body)
         if (items := items_of(document)) is not None:
             return await _design_items(call, items, query)
-        wanted = _from_json(document, query)
-    call.design_method = wanted.options.method
+        request = _from_json(document, query)
+    call.design_method = request.options.method
     call.decoded()
-    answered = await wanted.answered(call)
+    answered = await request.answered(call)
     if answer_type == BINARY:
         return _binary_answer(call, answered)
     content, times = answers.design_json(answered, call)
@@ -153,7 +154,7 @@ def make_request(
 
     fields: options that a JSON body has as fields, such as `method` and `sign`; with a binary body they are query
     parameters, so fields and query are the same. query: options that are always query parameters, such as `k`.
-    The profile is `fine` instead of `fast` if the paths' power is finer than the grid of `fast`.
+    `fine` replaces the profile `fast` if the paths are longer than the grid of `fast` resolves.
     """
     ear = joint_input(
         conditions,
@@ -178,11 +179,11 @@ async def _design_items(call: Call, items: list[object], query: Options) -> Resp
     service = call.service
     service.admission.charge_items(call.admitted, len(items))
     call.answer_type((JSON,))
-    wanted = [_item(item, query) for item in items]
-    methods = [item.options.method if isinstance(item, DesignRequest) else "" for item in wanted]
+    requests = [_item(item, query) for item in items]
+    methods = [each.options.method if isinstance(each, DesignRequest) else "" for each in requests]
     call.design_method = methods[0] if len(set(methods)) == 1 else ""
     call.decoded()
-    outcomes = await _all_items(call, wanted)
+    outcomes = await _all_items(call, requests)
     refusals = [each for each in outcomes if isinstance(each, Problem) and each.status == 503]
     if refusals and all(isinstance(each, Problem) for each in outcomes):
         raise refusals[0]
@@ -200,38 +201,38 @@ def _item(document: object, query: Options) -> DesignRequest | Problem:
         return _known_problem(error)
 
 
-async def _all_items(call: Call, wanted: list[DesignRequest | Problem]) -> list[Answered | Problem]:
+async def _all_items(call: Call, requests: list[DesignRequest | Problem]) -> list[Answered | Problem]:
     """One engine call for each group of items with the same model and options; the calls run concurrently."""
     groups: dict[tuple[str | None, DesignOptions], list[int]] = {}
-    for place, item in enumerate(wanted):
-        if isinstance(item, DesignRequest):
-            groups.setdefault((item.model, item.options), []).append(place)
+    for place, request in enumerate(requests):
+        if isinstance(request, DesignRequest):
+            groups.setdefault((request.model, request.options), []).append(place)
     outcomes: dict[int, Answered | Problem] = {
-        n: each for n, each in enumerate(wanted) if isinstance(each, Problem)
+        place: each for place, each in enumerate(requests) if isinstance(each, Problem)
     }
     # Shared by all groups: only one task may receive from the connection.
-    leaving = asyncio.ensure_future(call.disconnected())
+    disconnection = asyncio.ensure_future(call.disconnected())
 
     async def design(model: str | None, options: DesignOptions, places: list[int]) -> None:
-        group = [item for place in places if isinstance(item := wanted[place], DesignRequest)]
+        group = [each for place in places if isinstance(each := requests[place], DesignRequest)]
         try:
             found = await call.service.engine.design(
-                model, options, [item.input for item in group], call.due, lambda: asyncio.shield(leaving)
+                model, options, [each.input for each in group], call.due, lambda: asyncio.shield(disconnection)
             )
         except Exception as error:
             outcomes.update(dict.fromkeys(places, _known_problem(error)))
             return
-        for place, item, answer in zip(places, group, found, strict=True):
+        for place, request, answer in zip(places, group, found, strict=True):
             if isinstance(answer, SynthesisError):
                 outcomes[place] = _known_problem(answer)
             else:
-                outcomes[place] = item.with_warnings(answer)
+                outcomes[place] = request.with_warnings(answer)
 
     try:
         await asyncio.gather(*(design(*group, places) for group, places in groups.items()))
     finally:
-        leaving.cancel()
-    return [outcomes[place] for place in range(len(wanted))]
+        disconnection.cancel()
+    return [outcomes[place] for place in range(len(requests))]
 
 
 def _known_problem(error: Exception) -> Problem:

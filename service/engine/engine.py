@@ -31,8 +31,8 @@ from synthesis.profiles import PROFILES
 logger = logging.getLogger(__name__)
 
 NICENESS = 5
-"""Of the workers, above the process's: where cores are short the event loop comes first, whose refusals and answers
-are short."""
+"""Added to that of the process for the workers: if cores are scarce, the event loop, whose work is short, comes
+first."""
 
 
 def choose_device(name: str) -> str:
@@ -45,23 +45,23 @@ def choose_device(name: str) -> str:
     try:
         import torch
 
-        is_there = torch.cuda.is_available()
+        has_cuda = torch.cuda.is_available()
     except ImportError:
-        is_there = False
-    if name == "cuda" and not is_there:
+        has_cuda = False
+    if name == "cuda" and not has_cuda:
         raise ValueError(
             "device: torch finds no CUDA device; install prime-anc[gpu] and the NVIDIA driver, or use cpu"
         )
-    return "cuda" if is_there else "cpu"
+    return "cuda" if has_cuda else "cpu"
 
 
 class Engine:
     """Designs filters in worker threads. Its coroutines run in the event loop that called `start`.
 
     A thread-safe backend (CPU) has `n_threads` workers, each of which designs one ear at a time: the compiled core
-    releases Python's lock, and the ears of one call are spread over the workers. Any other (GPU) has one worker,
-    which designs batches of up to `max_batch` ears, also of different calls. Models are loaded in a separate thread
-    (`ResidentModels`).
+    releases Python's lock, and the ears of one call are spread over the workers. Any other backend (GPU) has one
+    worker, which designs batches of up to `max_batch` ears, also from different calls. Models are loaded in a
+    separate thread (`ResidentModels`).
     """
 
     def __init__(
@@ -110,7 +110,7 @@ class Engine:
         self.on_batch: Callable[[int], None] = lambda n_ears: None
         """Called in a worker with the number of ears of each finished batch."""
         self.on_device_lost: Callable[[], None] = lambda: os.kill(os.getpid(), signal.SIGTERM)
-        """Called once, in any thread. By default SIGTERM to this process, which its supervisor restarts."""
+        """Called once, in any thread. By default: SIGTERM to this process, which its supervisor restarts."""
 
     @property
     def ready(self) -> bool:
@@ -195,8 +195,8 @@ class Engine:
 
         model: name, name@version or alias in the store; None: the default model. due: deadline in `perf_counter`
         seconds; if there is not enough time for all updates, fewer are applied (`stopped`: `deadline`).
-        disconnected: awaitable that returns when the client has disconnected; ears that no worker has begun are
-        then dropped, and ClientDisconnected is raised.
+        disconnected: gives an awaitable that returns when the client has disconnected; ears that no worker has
+        begun are then dropped, and ClientDisconnected is raised.
 
         Raises Refused (`not-ready`, `overloaded`, `deadline-passed`, `model-unavailable`), UnknownModel and
         InvalidName. An ear whose design fails has the SynthesisError in its place.
@@ -260,9 +260,9 @@ class Engine:
         return float(spent_s)
 
     def _sound_default(self) -> ResidentModel:
-        """The default model. Raises Refused unless what is designed now would be right: `not-ready` while it loads,
-        where it no longer designs its golden case and after the GPU has failed, `model-unavailable` where loading
-        it has failed for good."""
+        """The default model. Raises Refused if it cannot be trusted with a design: `not-ready` while it is loading,
+        if it no longer reproduces its golden case or if the GPU has failed; `model-unavailable` if it cannot be
+        loaded."""
         if not self.live:
             raise _device_lost()
         if self.models.default_failed:
@@ -278,7 +278,7 @@ class Engine:
         return self.models.default
 
     def _lose_device(self, error: DeviceLost) -> None:
-        """Called in a worker, or in the event loop where loading a model has failed."""
+        """Called in a worker, or in the event loop if loading a model has failed."""
         if self.live:
             self.live = False
             logger.critical("The GPU has failed; this process ends for its supervisor to restart it: %s", error)
@@ -286,7 +286,7 @@ class Engine:
 
     def _work(self) -> None:
         """Main loop of a worker thread."""
-        with suppress(OSError, AttributeError):  # where a thread has no niceness of its own
+        with suppress(OSError, AttributeError):  # on systems where a thread has no niceness of its own
             thread = get_native_id()
             os.setpriority(os.PRIO_PROCESS, thread, os.getpriority(os.PRIO_PROCESS, thread) + NICENESS)
         while (batch := self._queue.take()) is not None:

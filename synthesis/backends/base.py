@@ -26,7 +26,7 @@ Float32 = NDArray[np.float32]
 Complex64 = NDArray[np.complex64]
 
 DEFAULT_MAX_GAIN_DB = 30.0
-"""Default ceiling on |W|. Good filters reach 24 to 38 dB below 50 Hz, where the secondary path rolls off."""
+"""Default ceiling on |W|. Below 50 Hz, where the secondary path rolls off, good filters reach 24 to 38 dB."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,10 +58,10 @@ class Condition:
     primary, secondary: each either a one-sided spectrum on the design grid, complex64 [16385], or a causal impulse
     response at 48 kHz, float32 [1 to 32768]. coherence: magnitude-squared coherence of the calibration, float32
     [16385], 0 to 1; None if unknown. All numbers are finite; neither path is all zero. feedback: loudspeaker to
-    outer microphone, as `secondary`; None: the loudspeaker is not heard there. uncertainty: of a calibration,
-    float32 [2, 31], >= 0: unknown over known power, of the primary path (row 0) and the secondary path (row 1), per
-    band from 20 Hz to 20 kHz; used in place of the coherence. weight: above 0, relative to the other conditions.
-    label: names the condition in answers and errors.
+    outer microphone, as `secondary`; None: the loudspeaker is not heard there. uncertainty: float32 [2, 31], >= 0,
+    used in place of the coherence: per band from 20 Hz to 20 kHz, the power that a calibration could not know over
+    that which it knows, of the primary path (row 0) and the secondary path (row 1). weight: above 0, relative to
+    the other conditions. label: names the condition in answers and errors.
     """
 
     primary: Float32 | Complex64
@@ -82,9 +82,8 @@ class DesignInput(Condition):
 
     reference_psd: mean square per bin of the noise to design for, float32 [16385]; None: the model's reference
     noise. max_gain_db: ceiling on |W|, a number or a curve; infinity: none. others: up to 15 further conditions.
-    latency_samples: delay of the signal chain that the secondary paths do not contain, 0 to 1024, may be a
-    fraction.
-    min_gain_margin_db, min_phase_margin_deg: smallest margins of the loop through any feedback path.
+    latency_samples: delay of the signal chain that the secondary paths do not contain, 0 to 1024, fractions
+    included. min_gain_margin_db, min_phase_margin_deg: smallest margins of the loop through any feedback path.
     """
 
     reference_psd: Float32 | None = None
@@ -106,8 +105,8 @@ class DesignOptions:
 
     method: a name in METHODS. n_updates: Gauss-Newton updates, 0 to 8. profile: a name in PROFILES. leave_one_out:
     with several conditions, also predict for each what a filter designed on the others does there. n_conditions:
-    number of conditions of each input, from which only the time of a design is estimated. with_wmmse: also predict
-    what WMMSE would do, about; a backend for which that is as much work as another design ignores it.
+    conditions of each input, used only to estimate how long a design takes. with_wmmse: also predict roughly what
+    WMMSE would do; a backend for which that is as much work as another design ignores this option.
     """
 
     method: str = "prime"
@@ -165,18 +164,19 @@ class RefinementRecord:
 
 
 UPDATES_BRING_DB = 1.0
-"""Over 24 probes and 30 measured ears, a Wiener filter that was predicted 1 dB or more below the generator's was
-never brought 0.5 dB above it by updates."""
+"""Updates never brought a Wiener filter that was predicted this far below the generator's to 0.5 dB above it (24
+probes, 30 measured ears)."""
 
 WMMSE_TOLERANCE_DB = 0.1
-"""Largest error of a WmmsePrediction; 0.035 dB over 660 calibrations of 30 measured ears, half of them noisy."""
+"""Bound on the error of a WmmsePrediction. The largest in 660 calibrations of 30 measured ears, half of them noisy,
+was 0.035 dB."""
 
 
 class WmmsePrediction(NamedTuple):
-    """What WMMSE would do, within WMMSE_TOLERANCE_DB: the better of two predictions, without updates and, unless
-    UPDATES_BRING_DB rules that out, with as many as the design has.
+    """What WMMSE would do, within WMMSE_TOLERANCE_DB: without updates or, unless UPDATES_BRING_DB rules out that
+    they help, with as many as the design has.
 
-    mean_noise_reduction_db: the higher one. max_gain_db: the higher of the two largest |W|, dB.
+    mean_noise_reduction_db: the higher of both. max_gain_db: largest |W| in dB, the higher of both.
     """
 
     mean_noise_reduction_db: float
@@ -218,7 +218,7 @@ class Backend(Protocol):
     def design(self, inputs: Sequence[DesignInput], options: DesignOptions) -> list[Design | SynthesisError]:
         """Design a filter for each ear and predict its effect; results are in the order of `inputs`.
 
-        An ear whose design fails has the error in its place, NonFiniteFilter if its filter or prediction is not
+        An ear whose design fails has the error in its place: NonFiniteFilter if its filter or prediction is not
         finite. The other ears are not affected.
         """
         ...

@@ -45,8 +45,8 @@ _STAGES = ("decode", "path_ratio", "generate", "reconstruct", "refine", "predict
 
 
 class CpuBackend(ConditionsBackend):
-    """`Backend` for a processor: float32, no torch. Any number of threads may call at once; each has a workspace of
-    about 6 MB while it runs, kept for the next call."""
+    """`Backend` for a CPU: float32, no torch. Any number of threads may call at once; each call takes a workspace
+    of about 6 MB, which is kept for later calls."""
 
     name = "cpu"
     max_batch = 1024
@@ -110,8 +110,9 @@ class CpuBackend(ConditionsBackend):
     def _run_design(
         self, workspace: int, ear: DesignInput, options: DesignOptions
     ) -> tuple[_Given, Result, float | None]:
-        """The core's result: one filter for all conditions and, if there is only one, what its prediction follows
-        from. With what it was called with, and the milliseconds spent on a start of STARTS."""
+        """Run the core for one filter. Returns its inputs; its result, which has the numbers for a prediction only
+        if there is a single condition; and the milliseconds spent on the first taps, None if the core computes
+        them."""
         method, profile = _NATIVE.get(options.method, _START_GIVEN), self._profiles[options.profile]
         conditions, result, start_ms = ear.conditions, Result(), None
         weights = shares(ear)
@@ -167,23 +168,23 @@ class CpuBackend(ConditionsBackend):
         """The best filter that keeps a ceiling on |W|, [2048]; see core/ceiling.h.
 
         taps: what the search starts from. limit_db: the ceiling per bin of the design grid, [16385]; the result
-        exceeds it by TOLERANCE_DB at most. profile: `fast` or `fine`, whose grid is searched on. Latency and
-        feedback of the ear are not looked at.
+        exceeds it by at most TOLERANCE_DB. profile: `fast` or `fine`, on whose grid the search runs. The ear's
+        latency and feedback are ignored.
         """
         result = Result()
         result.taps[:] = _float32(taps, N_TAPS)
         weights, inverse = shares(ear), (10 ** (-limit_db / 20)).astype(np.float32)
         given = _Given(ear, weights)
-        most = 10 ** (TOLERANCE_DB / 2 / 20)
+        max_excess = 10 ** (TOLERANCE_DB / 2 / 20)
         with self._workspace(len(weights)) as workspace:
-            arguments = byref(self._profiles[profile]), address(inverse), most, byref(result)
+            arguments = byref(self._profiles[profile]), address(inverse), max_excess, byref(result)
             fault = self._core.prime_limit_gain(self._model, workspace, given.inputs, len(weights), *arguments)
         _raise_if_unusable(fault, ear)
         return _read_taps(result)
 
     @contextmanager
     def _workspace(self, n_conditions: int = 1) -> Iterator[int]:
-        """One that no other thread uses, with room for so many conditions."""
+        """A workspace that no other thread uses, with room for `n_conditions`."""
         try:
             workspace = self._workspaces.pop()
         except IndexError:
@@ -192,14 +193,15 @@ class CpuBackend(ConditionsBackend):
                 raise MemoryError("no memory for a workspace") from None
         try:
             if not self._core.prime_workspace_reserve(workspace, n_conditions):
-                raise MemoryError("no memory for so many conditions")
+                raise MemoryError(f"no memory for a workspace of {n_conditions} conditions")
             yield workspace
         finally:
             self._workspaces.append(workspace)
 
 
 class _Given:
-    """An ear's conditions as the core reads them. inputs: points into arrays that live as long as this object."""
+    """An ear's conditions as the core reads them. inputs: structures that point into arrays, which live as long as
+    this object."""
 
     def __init__(self, ear: DesignInput, weights: NDArray[np.float64]) -> None:
         """weights: of the conditions, of sum one. Raises InvalidPaths for paths of a wrong shape."""
@@ -219,7 +221,7 @@ class _Given:
 
 
 def _raise_if_unusable(fault: int, ear: DesignInput) -> None:
-    """InvalidPaths for a path that the core refuses."""
+    """Raise InvalidPaths if the core has refused a path."""
     if fault:
         condition, which = divmod(fault - 1, 2)
         name = ("primary", "secondary")[which]
@@ -228,7 +230,7 @@ def _raise_if_unusable(fault: int, ear: DesignInput) -> None:
 
 
 def _read_taps(result: Result) -> Float32:
-    """Raises NonFiniteFilter."""
+    """A copy of the taps. Raises NonFiniteFilter."""
     taps = np.ctypeslib.as_array(result.taps).copy()
     if not np.isfinite(taps).all():
         raise not_finite()
@@ -236,7 +238,7 @@ def _read_taps(result: Result) -> Float32:
 
 
 def _read_filter(result: Result) -> tuple[Float32, RefinementRecord]:
-    """Raises NonFiniteFilter."""
+    """Taps and the record of their updates. Raises NonFiniteFilter."""
     taps = _read_taps(result)
     record, n = result.record, result.record.applied
     lists = record.objective[: n + 1], record.step_scale[:n], record.pcg_residual[:n]
