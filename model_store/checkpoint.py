@@ -24,6 +24,7 @@ from synthesis.errors import InvalidOption
 from synthesis.generator_config import GeneratorConfig
 from synthesis.octave_bands import WIDE_BANDS
 from synthesis.path_prior import PathPrior, array_shapes
+from synthesis.plausibility import SupportPrior
 
 Shapes = Mapping[str, tuple[int, ...]]
 
@@ -85,7 +86,8 @@ class Checkpoint:
                     raise CorruptCheckpoint(REFERENCE_FILE, f"a zero in {PRIOR + name}", "values above 0")
         _check_range(GOLDEN_FILE, "coherence", golden["coherence"], high=1.0)
         path_prior = PathPrior.from_arrays(prior) if prior else None
-        parameters = ModelParameters(config, weights, **reference, path_prior=path_prior)
+        support = None if manifest.support_traits is None else SupportPrior(manifest.support_traits)
+        parameters = ModelParameters(config, weights, **reference, path_prior=path_prior, support=support)
         return cls(manifest, parameters, GoldenCase(**golden))
 
 

@@ -13,8 +13,10 @@ the smallest sum of c and of SURPRISE for each mistake in it is the most probabl
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from itertools import product
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -72,11 +74,12 @@ _LEAKS = tuple(product((1, 2), (100.0, 150.0, 200.0, 300.0, 450.0)))
 """Order and cut-off in Hz of the high-passes that a leak is looked for as."""
 
 _DELAYS = np.arange(-4.0, 5.0)
-_REALIGN_BEYOND = 3
-_CONVINCING = 60.0
+REALIGN_BEYOND = 3
+CONVINCING = 60.0
 """A distance below which no delay that turns phases by more than half a turn is looked for."""
 
-_DB = 20 / np.log(10)
+_DB = 20 / math.log(10)
+_SURPRISING_SDS = math.sqrt(SURPRISE)
 
 _BAND_HZ = np.sqrt(np.multiply(SECONDARY_EDGES_HZ[1:], SECONDARY_EDGES_HZ[:-1]))
 _BLOCKS = (N_SECONDARY, N_SECONDARY, N_PRIMARY, N_PRIMARY)
@@ -89,8 +92,8 @@ def _blocks(*values: float | Real) -> Real:
 
 _LOUDER = _blocks(1.0, 0.0, 1.0, 0.0)
 _GAIN = _blocks(1.0, 0.0, 0.0, 0.0)
-_LATER = _blocks(0.0, -2 * np.pi * _BAND_HZ / SAMPLE_RATE_HZ, 0.0, 0.0)
-_FITTED = ((_LOUDER,), (_LOUDER, _GAIN), (_LOUDER, _LATER), (_LOUDER, _GAIN, _LATER))
+LATER = _blocks(0.0, -2 * np.pi * _BAND_HZ / SAMPLE_RATE_HZ, 0.0, 0.0)
+_FITTED = ((_LOUDER,), (_LOUDER, _GAIN), (_LOUDER, LATER), (_LOUDER, _GAIN, LATER))
 _REVERSED = _blocks(0.0, np.pi, 0.0, 0.0)
 
 
@@ -130,20 +133,32 @@ class Explanation:
     @property
     def is_level_off(self) -> bool:
         """Whether the level is far enough from the support's to be a mistake."""
-        return abs(self.level_db) > max(MIN_LEVEL_DB, self.level_sd_db * np.sqrt(SURPRISE))
+        return abs(self.level_db) > max(MIN_LEVEL_DB, self.level_sd_db * _SURPRISING_SDS)
 
     @property
     def is_delay_off(self) -> bool:
         """Whether the delay is."""
-        return abs(self.delay_samples) > max(MIN_DELAY_SAMPLES, self.delay_sd_samples * np.sqrt(SURPRISE))
+        return abs(self.delay_samples) > max(MIN_DELAY_SAMPLES, self.delay_sd_samples * _SURPRISING_SDS)
+
+
+class Comparison(NamedTuple):
+    """Two paths with each other, and with the support's. likeness: squared cosine between both, as of vectors."""
+
+    likeness: float
+    explanation: Explanation
 
 
 class SupportPrior:
-    """The support's statistics, prepared for judging: about 0.1 ms for each pair of paths."""
+    """The support's statistics, prepared for judging: about 0.1 ms for each pair of paths.
+
+    mean: of the traits, [28]. changes: of the traits by each mistake, with either sign, [change, sign, 28]. roots:
+    c = |root' r|^2 of the four combinations that are fitted, [28, 4 * 28]. estimate: of loudness, level and delay,
+    [3, 28]. level_limit_db, delay_limit_samples: what is larger is a mistake.
+    """
 
     def __init__(self, statistics: SupportStatistics) -> None:
         self.statistics = statistics
-        self._mean = np.array(statistics.mean)
+        self.mean = np.array(statistics.mean)
         precision = np.linalg.inv(statistics.covariance_matrix())
         roots = []
         for fitted in _FITTED:
@@ -152,13 +167,15 @@ class SupportPrior:
             # c = |root' r|^2; eigenvalues below zero are rounding.
             value, vector = np.linalg.eigh(precision - precision @ basis @ estimate)
             roots.append(vector * np.sqrt(np.maximum(value, 0)))
-        self._roots = np.concatenate(roots, 1)
-        self._estimate = estimate  # of all that can be fitted
+        self.roots = np.concatenate(roots, 1)
+        self.estimate = estimate  # of all that can be fitted
         _, level_sd, self._delay_sd_samples = np.sqrt(np.diag(np.linalg.inv(basis.T @ precision @ basis))).tolist()
         self._level_sd_db = _DB * level_sd
+        self.level_limit_db = max(MIN_LEVEL_DB, self._level_sd_db * _SURPRISING_SDS)
+        self.delay_limit_samples = max(MIN_DELAY_SAMPLES, self._delay_sd_samples * _SURPRISING_SDS)
         self._leaks: list[tuple[int, float] | None] = [None, None, *_LEAKS]
         changes = np.array([np.zeros(N_TRAITS), statistics.rate_change, *(_leak(*each) for each in _LEAKS)])
-        self._changes = np.stack((changes, changes + _REVERSED), 1)  # [change, sign, trait]
+        self.changes = np.stack((changes, changes + _REVERSED), 1)  # [change, sign, trait]
         n_mistakes = np.add.outer(np.add.outer(np.arange(len(changes)) > 0, [0, 1]), [[0, 1, 1, 2]])
         self._surprise = SURPRISE * n_mistakes  # [change, sign, 1, fitted]
 
@@ -167,77 +184,87 @@ class SupportPrior:
         grid; neither all zero."""
         delay = self.statistics.delay_samples
         beyond = _onset(secondary) - delay
-        beyond = beyond if abs(beyond) > _REALIGN_BEYOND else 0
-        deviation = path_traits(primary, secondary, delay + beyond) - self._mean
+        beyond = beyond if abs(beyond) > REALIGN_BEYOND else 0
+        deviation = path_traits(primary, secondary, delay + beyond) - self.mean
         # Where the sign of both is reversed, the microphone's is.
         if np.cos(deviation[-N_PRIMARY:]).sum() < 0:
             deviation = deviation + np.pi * IS_PHASE
         quick = self._most_probable(deviation, _DELAYS[_DELAYS == 0], beyond)
-        if quick.distance < _CONVINCING:
+        if quick.distance < CONVINCING:
             return quick
         return self._most_probable(deviation, _DELAYS, beyond)
 
     def _are_mistakes(self, level_db: Real, delay: Real) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
         """Whether levels and delays are far enough from the support's."""
-        return (
-            np.abs(level_db) > max(MIN_LEVEL_DB, self._level_sd_db * np.sqrt(SURPRISE)),
-            np.abs(delay) > max(MIN_DELAY_SAMPLES, self._delay_sd_samples * np.sqrt(SURPRISE)),
-        )
+        return np.abs(level_db) > self.level_limit_db, np.abs(delay) > self.delay_limit_samples
 
     def _most_probable(self, deviation: Real, delays: Real, beyond: int) -> Explanation:
         """Among all changes and both signs, with a delay near one of `delays`, which keep phases within a turn."""
-        candidates = (
-            deviation - self._changes[:, :, None] - delays[:, None] * _LATER
-        )  # [change, sign, delay, trait]
+        candidates = deviation - self.changes[:, :, None] - delays[:, None] * LATER  # [change, sign, delay, trait]
         candidates[..., IS_PHASE] -= 2 * np.pi * np.rint(candidates[..., IS_PHASE] / (2 * np.pi))
-        whitened = candidates @ self._roots
+        whitened = candidates @ self.roots
         distance = np.square(whitened).reshape(*whitened.shape[:-1], len(_FITTED), N_TRAITS).sum(-1)
         score = distance + self._surprise
-        fitted = candidates @ self._estimate.T
+        fitted = candidates @ self.estimate.T
         is_level, is_delay = self._are_mistakes(_DB * fitted[..., 1], fitted[..., 2] + delays + beyond)
         # What is too small for a mistake is an ear's own: not to be explained by one, nor a shift without a delay.
         score[..., 1::2][~is_level] = np.inf
         score[..., 2:][~is_delay] = np.inf
         score[:, :, (delays != 0) | (beyond != 0), :2] = np.inf
         place = np.unravel_index(int(score.argmin()), score.shape)
-        change, sign, shift, _ = place
-        _, level, later = (self._estimate @ candidates[change, sign, shift]).tolist()
+        change, sign, shift, _ = (int(each) for each in place)
+        _, level, later = (self.estimate @ candidates[change, sign, shift]).tolist()
+        delay = float(later + delays[shift] + beyond)
+        return self.explanation(float(distance[place]), bool(sign), change, level, delay)
+
+    def explanation(
+        self, distance: float, is_reversed: bool, change: int, level: float, delay_samples: float
+    ) -> Explanation:
+        """From its numbers. change: index in `changes`. level: natural logarithm."""
         return Explanation(
-            distance=float(distance[place]),
-            is_reversed=bool(sign),
+            distance=distance,
+            is_reversed=is_reversed,
             leak=self._leaks[change],
-            is_other_rate=bool(change == 1),
+            is_other_rate=change == 1,
             level_db=_DB * level,
             level_sd_db=self._level_sd_db,
-            delay_samples=float(later + delays[shift] + beyond),
+            delay_samples=delay_samples,
             delay_sd_samples=self._delay_sd_samples,
         )
 
 
 def find_implausible(
-    prior: SupportPrior | None, primary: Path, secondary: Path, feedback: Path | None = None
+    prior: SupportPrior | None,
+    primary: Path,
+    secondary: Path,
+    feedback: Path | None = None,
+    *,
+    comparison: Comparison | None = None,
 ) -> tuple[Finding, ...]:
     """What is implausible about two paths, in the order of PLAUSIBILITY; paths as for `SupportPrior.explain`.
 
-    Without a prior only `identical_paths` can be found. feedback: only whether it is one of the others.
+    Without a prior only `identical_paths` can be found. feedback: only whether it is one of the others. comparison:
+    of the paths, where it is known.
     """
-    if _are_alike(primary, secondary):
+    if comparison.likeness > MAX_LIKENESS**2 if comparison else _are_alike(primary, secondary):
         return (_IDENTICAL,)
     if feedback is not None:
         for name, path in (("primary", primary), ("secondary", secondary)):
             if _are_alike(path, feedback):
                 return (
                     Finding("identical_paths", _IDENTICAL_FEEDBACK.format(name)),
-                    *_compared(prior, primary, secondary),
+                    *_compared(prior, primary, secondary, comparison),
                 )
-    return _compared(prior, primary, secondary)
+    return _compared(prior, primary, secondary, comparison)
 
 
-def _compared(prior: SupportPrior | None, primary: Path, secondary: Path) -> tuple[Finding, ...]:
+def _compared(
+    prior: SupportPrior | None, primary: Path, secondary: Path, comparison: Comparison | None
+) -> tuple[Finding, ...]:
     """With the support's."""
     if prior is None:
         return ()
-    explanation = prior.explain(primary, secondary)
+    explanation = comparison.explanation if comparison else prior.explain(primary, secondary)
     if explanation.distance > MAX_DISTANCE:
         exchanged = prior.explain(secondary, primary)
         if exchanged.distance < explanation.distance / 4:

@@ -223,30 +223,6 @@ def predict(
     return found if np.isfinite(sums).all() and np.isfinite(bands).all() else not_finite()
 
 
-@np.errstate(all="ignore")
-def noise_reduction_db(
-    sums: Real,
-    residual: Real,
-    control: Real,
-    learned: Real,
-    *,
-    has_coherence: bool,
-    uncertainty: Real | None = None,
-) -> float:
-    """`Prediction.mean_noise_reduction_db` of another filter for the same paths.
-
-    residual, control: its powers, [31], of which the bands from 50 Hz to 5 kHz are used. The rest as in `predict`.
-    """
-    disturbance, *_, unexplained, late = sums[:-3].reshape(len(POWERS), -1)
-    unknown = _unknown(disturbance, unexplained, late, sums[-1], learned, has_coherence, uncertainty)
-    before, after = disturbance + unknown, residual + unknown
-    if uncertainty is not None:
-        after = after + uncertainty[1] * control
-    silence = _silence(before)
-    reduction = 10 * np.log10(np.maximum((before + silence) / (after + silence), _TINY))
-    return float(reduction @ _NR_MEAN)
-
-
 def _unknown(
     disturbance: Real,
     unexplained: Real,

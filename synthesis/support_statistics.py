@@ -116,7 +116,7 @@ def band_means(path: Real | Complex, band_edges_hz: tuple[float, ...], advance_s
         means: Complex = kernel @ path
         return means
     spectrum: Complex = np.asarray(path if np.iscomplexobj(path) else np.fft.rfft(path, DESIGN_N_FFT))
-    starts, phasor = _bins(band_edges_hz), _phasor(advance_samples)
+    starts, phasor = first_bins(band_edges_hz), _phasor(advance_samples)
     first, last = starts[0], starts[-1]
     sums: Complex = np.add.reduceat(spectrum[first:last] * phasor[first:last], starts[:-1] - first)
     return sums / np.diff(starts)
@@ -163,7 +163,7 @@ def _as_other_rate(response: Real) -> Complex:
 
 
 @lru_cache(maxsize=8)
-def _bins(band_edges_hz: tuple[float, ...]) -> NDArray[np.intp]:
+def first_bins(band_edges_hz: tuple[float, ...]) -> NDArray[np.intp]:
     """First bin of each band, and the first one after the last."""
     return np.searchsorted(_FREQUENCY_HZ, band_edges_hz)
 
@@ -177,7 +177,7 @@ def _phasor(advance_samples: int) -> Complex:
 @lru_cache(maxsize=16)
 def _kernel(band_edges_hz: tuple[float, ...], advance_samples: int) -> Complex:
     """What turns a response into `band_means`: complex64 [n_bands, 8192]."""
-    starts = _bins(band_edges_hz)
+    starts = first_bins(band_edges_hz)
     members = np.zeros((len(starts) - 1, DESIGN_N_FFT), complex)
     for row, (low, high) in zip(members, pairwise(starts), strict=True):
         row[low:high] = _phasor(advance_samples)[low:high] / (high - low)

@@ -29,12 +29,12 @@ MIN_WIDTH_BINS = 16
 """Of the coarse grid, 375 Hz: less is a notch. An ear with the earphone pressed to it has one of 190 Hz. Gaps of
 single recordings are wider: between 190 and 750 Hz this width changes their mean noise reduction by 0.01 dB."""
 
-_COARSE = 2048
-_AUDIBLE_BINS = round(20_000 * _COARSE / SAMPLE_RATE_HZ)
+COARSE = 2048
+AUDIBLE_BINS = round(20_000 * COARSE / SAMPLE_RATE_HZ)
 """Converters' filters leave gaps above, which mislead nobody."""
 
 _SMOOTHING = np.ones(5) / 5
-_LEVEL_BINS = np.unique(np.geomspace(100, 8000, 64) * _COARSE / SAMPLE_RATE_HZ).astype(np.intp)
+LEVEL_BINS = np.unique(np.geomspace(100, 8000, 64) * COARSE / SAMPLE_RATE_HZ).astype(np.intp)
 _TINY = float(np.finfo(np.float64).tiny)
 
 
@@ -53,27 +53,27 @@ def _without_gaps(path: Path, distribution: PathDistribution) -> Path:
     if path.ndim != 1 or not is_one:
         return path
     missing = _vanished(path, distribution)
-    audible = missing[:_AUDIBLE_BINS]
+    audible = missing[:AUDIBLE_BINS]
     if not audible.any() or np.convolve(audible, np.ones(MIN_WIDTH_BINS)).max() < MIN_WIDTH_BINS:
         return path
-    return _filled(path, distribution, np.repeat(missing, PRIOR_WINDOW // _COARSE)[:PRIOR_BINS])
+    return _filled(path, distribution, np.repeat(missing, PRIOR_WINDOW // COARSE)[:PRIOR_BINS])
 
 
 def _vanished(path: Path, distribution: PathDistribution) -> NDArray[np.bool_]:
     """Where a path lies below UNHEARD of what is to be expected at its level, per bin of the coarse grid [1025]."""
-    spectrum = _sampled(path, _COARSE)
+    spectrum = _sampled(path, COARSE)
     power = np.convolve(spectrum.real**2 + spectrum.imag**2, _SMOOTHING, "same")
-    ratio = power / _expected_power(distribution)
-    level = np.sort(ratio[_LEVEL_BINS])[len(_LEVEL_BINS) // 2]
+    ratio = power / expected_power(distribution)
+    level = np.sort(ratio[LEVEL_BINS])[len(LEVEL_BINS) // 2]
     vanished: NDArray[np.bool_] = ratio < UNHEARD * level
     return vanished
 
 
 @lru_cache(maxsize=32)
-def _expected_power(distribution: PathDistribution) -> Real:
+def expected_power(distribution: PathDistribution) -> Real:
     """Mean |.|^2 over the support, per bin of the coarse grid [1025]."""
     power = smoothed(distribution.mean.real**2 + distribution.mean.imag**2) + distribution.variance
-    return np.maximum(power[:: PRIOR_WINDOW // _COARSE], _TINY)
+    return np.maximum(power[:: PRIOR_WINDOW // COARSE], _TINY)
 
 
 def _sampled(path: NDArray[np.generic], n_fft: int) -> Complex:

@@ -117,7 +117,7 @@ def collect_warnings(
         "resampled_grid": _resampled(sent),
         "ceiling_binds": _bound(costs_db[0]),
         "margins_bind": _margins(costs_db[1]),
-        "amplification": louder and louder + _TO_LOUDER,
+        "amplification": _joined(louder and louder + _TO_LOUDER, _unheard(used)),
         "outer_band_louder": outer,
         "out_of_band_louder": outer,
         "little_noise_reduction": little and little + _causes(used, *costs_db),

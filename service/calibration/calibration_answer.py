@@ -20,7 +20,7 @@ from synthesis.calibration import Calibration, calibrate
 from synthesis.calibration_verdict import FORMER_CODES, Verdict, judge
 from synthesis.conventions import DESIGN_N_FFT, SAMPLE_RATE_HZ
 from synthesis.path_estimation import DriveTake, Take
-from synthesis.plausibility import Finding, SupportPrior
+from synthesis.plausibility import Finding
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,13 +63,12 @@ def calibrate_recordings(asked: Recordings, store: ModelStore, default_model: st
     """Estimate and judge; takes some tenths of a second. Raises as `calibrate` and `ModelStore.load` do."""
     version = store.resolve(default_model if asked.model is None else asked.model)
     checkpoint = store.load(str(version))
-    traits = checkpoint.manifest.support_traits
     # Where the chain's sign is plus, a gain g plays what the convention calls -g.
     direction = 1.0 if asked.sign == "minus" else -1.0
     takes = [Take(direction * each.gain, each.x, each.e) for each in asked.takes if isinstance(each, ProbeTake)]
     drives = [DriveTake(*each) for each in asked.takes if isinstance(each, DriveRecording)]
     calibration = calibrate(takes, asked.n_windows, prior=checkpoint.parameters.path_prior, drives=drives)
-    verdict = judge(calibration, None if traits is None else SupportPrior(traits))
+    verdict = judge(calibration, checkpoint.parameters.support)
     return JudgedCalibration(calibration, verdict, version)
 
 

@@ -14,7 +14,7 @@ from service.engine.wiener_fallback import WienerFallback, is_worth_designing, m
 from synthesis.backends import create_backend
 from synthesis.backends.base import Design, DesignInput, DesignOptions, Float32
 from synthesis.errors import SynthesisError
-from synthesis.plausibility import Finding, SupportPrior, find_implausible
+from synthesis.plausibility import Comparison, Finding, find_implausible
 from synthesis.profiles import MAX_UPDATES
 
 Answers = list[DesignAnswer | SynthesisError]
@@ -42,8 +42,6 @@ class ResidentModel:
         self.manifest = checkpoint.manifest
         self.parameters = checkpoint.parameters
         self.backend = create_backend(device, self.parameters, kernels=kernels)
-        traits = self.manifest.support_traits
-        self._support = None if traits is None else SupportPrior(traits)
         self._fallback = fallback
         self._golden = checkpoint.golden
         self.golden_input = self._golden.ear
@@ -84,7 +82,9 @@ class ResidentModel:
         second design where there was one.
         """
         return [
-            each if isinstance(each, SynthesisError) else replace(each, implausible=self._implausible(ear))
+            each
+            if isinstance(each, SynthesisError)
+            else replace(each, implausible=self._implausible(ear, each.design.comparison))
             for each, ear in zip(self._designed(inputs, options), inputs, strict=True)
         ]
 
@@ -142,14 +142,14 @@ class ResidentModel:
             for each, (ear, _) in zip(predictions, ears, strict=True)
         ]
 
-    def _implausible(self, ear: DesignInput) -> tuple[Finding, ...]:
-        """Of each condition, with its name where there are several."""
+    def _implausible(self, ear: DesignInput, comparison: Comparison | None = None) -> tuple[Finding, ...]:
+        """Of each condition, with its name where there are several. comparison: of the only one, if it is known."""
         found = []
         for number, condition in enumerate(ear.conditions):
             label = condition.label and f" ({condition.label})"
             name = f"conditions.{number}{label}: " if len(ear.conditions) > 1 else ""
             paths = condition.primary, condition.secondary, condition.feedback
-            for each in find_implausible(self._support, *paths):
+            for each in find_implausible(self.parameters.support, *paths, comparison=comparison):
                 found.append(replace(each, detail=name + each.detail))
         return tuple(found)
 

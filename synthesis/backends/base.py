@@ -19,6 +19,7 @@ from synthesis.errors import InvalidOption, SynthesisError
 from synthesis.gain_curve import GainCurve
 from synthesis.generator_config import GeneratorConfig
 from synthesis.path_prior import PathPrior
+from synthesis.plausibility import Comparison, SupportPrior
 from synthesis.prediction import Prediction
 from synthesis.profiles import MAX_UPDATES, PROFILES
 
@@ -35,8 +36,8 @@ class ModelParameters:
 
     weights: float32 arrays under the names of the torch module's state dict. reference_psd: mean square per bin of
     the reference noise, float32 [16385]. band_uncertainty: float32 [2, 31], as in `estimate_uncertainty`.
-    path_prior: statistics of the paths of the support (the persons that the model was trained on); None for a model
-    that was published without it.
+    path_prior, support: statistics of the paths of the support (the persons that the model was trained on), by which
+    measurements are completed and judged; None for a model that was published without them.
     """
 
     config: GeneratorConfig
@@ -44,6 +45,7 @@ class ModelParameters:
     reference_psd: Float32
     band_uncertainty: Float32
     path_prior: PathPrior | None = None
+    support: SupportPrior | None = None
 
 
 MAX_CONDITIONS = 16
@@ -191,7 +193,8 @@ class Design:
     for the whole batch that this design was part of; stages that were not timed separately are absent. loop: only
     with a feedback path; the prediction is then of the closed loop. ceiling_cost_db: predicted noise reduction that
     the requested ceiling on |W| costs, compared with the default ceiling; None if the filter was below it anyway.
-    wmmse: prediction of WMMSE for the same ear; None if it was not requested or not computed.
+    wmmse: prediction of WMMSE for the same ear; None if it was not requested or not computed. comparison: of the
+    paths with the support's; None if not computed.
     """
 
     taps: Float32
@@ -201,6 +204,7 @@ class Design:
     loop: Loop | None = None
     ceiling_cost_db: float | None = None
     wmmse: WmmsePrediction | None = None
+    comparison: Comparison | None = None
 
 
 class Backend(Protocol):

@@ -52,9 +52,10 @@ class ConditionsBackend:
 
     def design(self, inputs: Sequence[DesignInput], options: DesignOptions) -> list[Design | SynthesisError]:
         """As `Backend.design`."""
-        inputs = self._heard(inputs)
         return _each(
-            inputs, lambda plain: self._design(plain, options), lambda n: self._design_joined(inputs[n], options)
+            inputs,
+            lambda plain: self._design(self._plain_heard(plain), options),
+            lambda n: self._design_joined(self._heard([inputs[n]])[0], options),
         )
 
     def predict(self, inputs: Sequence[DesignInput], taps: Sequence[Float32]) -> list[Prediction | SynthesisError]:
@@ -64,6 +65,10 @@ class ConditionsBackend:
     def evaluate(self, inputs: Sequence[DesignInput], taps: Sequence[Float32]) -> list[Prediction | SynthesisError]:
         """As `Backend.evaluate`."""
         return self._predict_all(inputs, taps, self._evaluate)
+
+    def _plain_heard(self, inputs: Sequence[DesignInput]) -> Sequence[DesignInput]:
+        """As `_heard`, of plain ears; a backend that finds what is missing by itself gives them back."""
+        return self._heard(inputs)
 
     def _heard(self, inputs: Sequence[DesignInput]) -> Sequence[DesignInput]:
         """The ears with measured paths that `fill_unheard` has completed."""

@@ -6,6 +6,7 @@ them in float32, squares above all, would still overflow or vanish in an unfortu
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from typing import TypeVar
 
@@ -31,10 +32,10 @@ def at_unit_level(ear: DesignInput) -> DesignInput:
     all zero or not finite are left to the backend, which refuses them. Raises InvalidPaths for a pair whose levels
     differ by more than MAX_LEVEL_DIFFERENCE_DB.
     """
-    for n, condition in enumerate(ear.conditions):
-        primary_db, secondary_db = level_db(condition.primary), level_db(condition.secondary)
+    levels_db = [(level_db(each.primary), level_db(each.secondary)) for each in ear.conditions]
+    for n, (primary_db, secondary_db) in enumerate(levels_db):
         difference_db = primary_db - secondary_db
-        if np.isfinite(difference_db) and abs(difference_db) > MAX_LEVEL_DIFFERENCE_DB:
+        if math.isfinite(difference_db) and abs(difference_db) > MAX_LEVEL_DIFFERENCE_DB:
             # Of the two, the one further from 0 dB is the unusual one.
             name, other = "primary", "secondary"
             if abs(secondary_db) > abs(primary_db):
@@ -46,10 +47,10 @@ def at_unit_level(ear: DesignInput) -> DesignInput:
                 name,
             )
             raise named(error, ear, n)
-    mean_db = (level_db(ear.primary) + level_db(ear.secondary)) / 2
-    if not np.isfinite(mean_db):
+    mean_db = sum(levels_db[0]) / 2
+    if not math.isfinite(mean_db):
         return ear
-    exponent = -round(mean_db / (20 * np.log10(2)))
+    exponent = -round(mean_db / (20 * math.log10(2)))
     if exponent == 0:
         return ear
     return replace(_scaled(ear, exponent), others=tuple(_scaled(each, exponent) for each in ear.others))
@@ -58,13 +59,15 @@ def at_unit_level(ear: DesignInput) -> DesignInput:
 def level_db(path: Path) -> float:
     """20 log10 of the root of an impulse response's energy, which is the RMS over frequency of its spectrum; NaN or
     infinite for a path that is all zero or not finite."""
-    n = len(path) if np.iscomplexobj(path) else 1
+    n = len(path) if path.dtype.kind == "c" else 1
     parts = np.ascontiguousarray(path).view(path.real.dtype)
-    with np.errstate(all="ignore"):
-        energy = float(parts @ parts)
-        if not 1e-20 < energy < 1e30:  # where squares in float32 overflow or vanish
+    energy = float(np.vdot(parts, parts))
+    if not 1e-20 < energy < 1e30:  # where squares in float32 overflow or vanish
+        with np.errstate(all="ignore"):
             energy = float(np.square(parts, dtype=np.float64).sum())
-        return float(10 * np.log10(energy / n)) if n else float("nan")
+    if not 0 < energy < math.inf:
+        return math.inf if energy else -math.inf
+    return 10 * math.log10(energy / n)
 
 
 def _scaled(condition: Paths, exponent: int) -> Paths:

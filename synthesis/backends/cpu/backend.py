@@ -27,19 +27,29 @@ from synthesis.backends.base import (
 )
 from synthesis.backends.conditions import ConditionsBackend, Filter, named, shares
 from synthesis.backends.cpu.layout import core_parameters
-from synthesis.backends.cpu.library import Input, Profile, Result, address, core
+from synthesis.backends.cpu.library import (
+    Figures,
+    Input,
+    PathExplanation,
+    Profile,
+    Result,
+    address,
+    core,
+)
 from synthesis.backends.methods import STARTS
 from synthesis.conventions import DESIGN_N_FFT, N_BINS, N_TAPS
 from synthesis.errors import InvalidPaths, NonFiniteFilter, SynthesisError
 from synthesis.gain_curve import TOLERANCE_DB
 from synthesis.octave_bands import WIDE_BANDS
-from synthesis.prediction import noise_reduction_db, not_finite, predict
+from synthesis.plausibility import Comparison
+from synthesis.prediction import not_finite
 from synthesis.profiles import FAST, PROFILES, VERDICTS, RefinementProfile
 
 _NATIVE, _START_GIVEN = {"prime": 0, "ratio_base": 1, "wmmse": 2}, 3
 """The core's numbers for the methods that it computes itself, and for taps of `STARTS`, which it only refines."""
 
-_TINY = float(np.finfo(np.float64).tiny)
+GAP = -1
+"""The core's fault of a path of which a part was not heard."""
 
 _STAGES = ("decode", "path_ratio", "generate", "reconstruct", "refine", "predict")
 
@@ -55,7 +65,7 @@ class CpuBackend(ConditionsBackend):
     def __init__(self, parameters: ModelParameters) -> None:
         """Load the core and give it a copy of the model. Raises RuntimeError if the core cannot be loaded."""
         self._core = core()
-        self._band_uncertainty = parameters.band_uncertainty
+        self._support = parameters.support
         self.path_prior = parameters.path_prior
         given, arrays = core_parameters(parameters)
         self._model = self._core.prime_model_create(byref(given))
@@ -85,82 +95,66 @@ class CpuBackend(ConditionsBackend):
     def _design_ear(self, ear: DesignInput, options: DesignOptions) -> Design | SynthesisError:
         try:
             with self._workspace() as workspace:
-                given, result, start_ms = self._run_design(workspace, ear, options)
-                taps, record = _read_filter(result)
-                prediction = self._read_prediction(ear, result, is_true=False)
-                if isinstance(prediction, SynthesisError):
-                    return prediction
-                wmmse = None
-                if options.with_wmmse and result.has_rival:
-                    wmmse = self._read_rival(ear, result)
-                    behind_db = prediction.mean_noise_reduction_db - wmmse.mean_noise_reduction_db
-                    if options.n_updates and behind_db < UPDATES_BRING_DB + WMMSE_TOLERANCE_DB:
-                        updates = byref(self._profiles[options.profile]), options.n_updates
-                        self._core.prime_update_rival(self._model, workspace, given.inputs, *updates, byref(result))
-                        wmmse = WmmsePrediction(*map(max, wmmse, self._read_rival(ear, result)))
+                result, start_ms = self._run_design(workspace, ear, options)
         except SynthesisError as error:
             return error
-        return Design(taps, record, prediction, _read_times(result, start_ms), wmmse=wmmse)
+        try:
+            taps, record = _read_filter(result)
+            prediction = _read_prediction(ear, result.figures, is_true=False)
+        except NonFiniteFilter as error:
+            return error
+        wmmse, comparison = _read_rival(result), self._read_comparison(result.explanation)
+        times_ms = _read_times(result, start_ms)
+        return Design(taps, record, prediction, times_ms, wmmse=wmmse, comparison=comparison)
 
     def _joint_filter(self, ear: DesignInput, options: DesignOptions) -> Filter:
         with self._workspace(len(ear.conditions)) as workspace:
-            _, result, start_ms = self._run_design(workspace, ear, options)
+            result, start_ms = self._run_design(workspace, ear, options, is_complete=True)
         return *_read_filter(result), _read_times(result, start_ms)
 
     def _run_design(
-        self, workspace: int, ear: DesignInput, options: DesignOptions
-    ) -> tuple[_Given, Result, float | None]:
-        """Run the core for one filter. Returns its inputs; its result, which has the numbers for a prediction only
-        if there is a single condition; and the milliseconds spent on the first taps, None if the core computes
-        them."""
+        self, workspace: int, ear: DesignInput, options: DesignOptions, is_complete: bool = False
+    ) -> tuple[Result, float | None]:
+        """Run the core for one filter. Returns its result, which has a prediction and judges the paths only if
+        there is a single condition; and the milliseconds spent on the first taps, None if the core computes them.
+        is_complete: whether `_heard` has completed the ear; else it does so here if the core finds a gap."""
         method, profile = _NATIVE.get(options.method, _START_GIVEN), self._profiles[options.profile]
         conditions, result, start_ms = ear.conditions, Result(), None
         weights = shares(ear)
-        given = _Given(ear, weights)
         if start := STARTS.get(options.method):
             began = perf_counter()
             starts = [start(each.primary, each.secondary) for each in conditions]
             result.taps[:] = _float32(np.tensordot(weights, starts, 1), N_TAPS)
             start_ms = 1e3 * (perf_counter() - began)
-        arguments = method, byref(profile), options.n_updates, options.with_wmmse, byref(result)
-        fault = self._core.prime_design(self._model, workspace, given.inputs, len(conditions), *arguments)
+        margin_db = UPDATES_BRING_DB + WMMSE_TOLERANCE_DB if options.with_wmmse else math.nan
+        arguments = len(conditions), method, byref(profile), options.n_updates, margin_db, byref(result)
+        given = _Given(ear, weights, is_complete)
+        fault = self._core.prime_design(self._model, workspace, given.inputs, *arguments)
+        if fault == GAP:
+            return self._run_design(workspace, self._heard([ear])[0], options, is_complete=True)
         _raise_if_unusable(fault, ear)
-        return given, result, start_ms
+        return result, start_ms
 
     def _predict_ear(self, ear: DesignInput, taps: Float32, is_true: bool) -> Prediction | SynthesisError:
         result = Result()
         result.taps[:] = _float32(taps, N_TAPS)
         try:
-            given = _Given(replace(ear, others=()), np.ones(1))
+            given = _Given(replace(ear, others=()), np.ones(1), is_complete=True)
             with self._workspace() as workspace:
                 fault = self._core.prime_predict(self._model, workspace, given.inputs, is_true, byref(result))
             _raise_if_unusable(fault, ear)
-            return self._read_prediction(ear, result, is_true=is_true)
-        except InvalidPaths as error:
+            return _read_prediction(ear, result.figures, is_true=is_true)
+        except (InvalidPaths, NonFiniteFilter) as error:
             return error
 
-    def _read_prediction(self, ear: DesignInput, result: Result, *, is_true: bool) -> Prediction | NonFiniteFilter:
-        sums = np.ctypeslib.as_array(result.sums)
-        return predict(
-            sums,
-            self._band_uncertainty,
-            has_coherence=ear.coherence is not None,
-            uncertainty=ear.uncertainty,
-            is_true=is_true,
-        )
+    def _plain_heard(self, inputs: Sequence[DesignInput]) -> Sequence[DesignInput]:
+        return inputs  # the core refuses those with gaps
 
-    def _read_rival(self, ear: DesignInput, result: Result) -> WmmsePrediction:
-        *powers, gain = np.ctypeslib.as_array(result.rival)
-        residual, control = np.reshape(powers, (2, -1))
-        reduction_db = noise_reduction_db(
-            np.ctypeslib.as_array(result.sums),
-            residual,
-            control,
-            self._band_uncertainty,
-            has_coherence=ear.coherence is not None,
-            uncertainty=ear.uncertainty,
-        )
-        return WmmsePrediction(reduction_db, 10 * math.log10(gain + _TINY))
+    def _read_comparison(self, found: PathExplanation) -> Comparison | None:
+        if self._support is None or math.isnan(found.distance):
+            return None
+        numbers = found.distance, bool(found.is_reversed), found.change, found.level, found.delay
+        return Comparison(found.likeness, self._support.explanation(*numbers))
 
     def limit_gain(
         self, ear: DesignInput, taps: Float32, limit_db: NDArray[np.float64], profile: str = FAST.name
@@ -174,7 +168,7 @@ class CpuBackend(ConditionsBackend):
         result = Result()
         result.taps[:] = _float32(taps, N_TAPS)
         weights, inverse = shares(ear), (10 ** (-limit_db / 20)).astype(np.float32)
-        given = _Given(ear, weights)
+        given = _Given(ear, weights, is_complete=True)
         max_excess = 10 ** (TOLERANCE_DB / 2 / 20)
         with self._workspace(len(weights)) as workspace:
             arguments = byref(self._profiles[profile]), address(inverse), max_excess, byref(result)
@@ -203,8 +197,9 @@ class _Given:
     """An ear's conditions as the core reads them. inputs: structures that point into arrays, which live as long as
     this object."""
 
-    def __init__(self, ear: DesignInput, weights: NDArray[np.float64]) -> None:
-        """weights: of the conditions, of sum one. Raises InvalidPaths for paths of a wrong shape."""
+    def __init__(self, ear: DesignInput, weights: NDArray[np.float64], is_complete: bool) -> None:
+        """weights: of the conditions, of sum one. is_complete: not to be refused for gaps. Raises InvalidPaths for
+        paths of a wrong shape."""
         self._arrays: list[NDArray[np.generic] | None] = []
         self.inputs = (Input * len(weights))()
         psd = None if ear.reference_psd is None else _float32(ear.reference_psd, N_BINS)
@@ -215,9 +210,12 @@ class _Given:
             except InvalidPaths as error:
                 raise named(error, ear, n) from None
             coherence = None if condition.coherence is None else _float32(condition.coherence, N_BINS)
-            arrays = primary, secondary, coherence, psd
+            known = condition.uncertainty
+            uncertainty = None if known is None else np.ascontiguousarray(known, np.float32)
+            arrays = primary, secondary, coherence, psd, uncertainty
             self._arrays += arrays
-            self.inputs[n] = Input(*map(address, arrays), n_primary, n_secondary, ear.max_gain_db, share)
+            numbers = n_primary, n_secondary, is_complete, ear.max_gain_db, share
+            self.inputs[n] = Input(*map(address, arrays), *numbers)
 
 
 def _raise_if_unusable(fault: int, ear: DesignInput) -> None:
@@ -231,10 +229,25 @@ def _raise_if_unusable(fault: int, ear: DesignInput) -> None:
 
 def _read_taps(result: Result) -> Float32:
     """A copy of the taps. Raises NonFiniteFilter."""
-    taps = np.ctypeslib.as_array(result.taps).copy()
+    taps = np.array(result.taps, np.float32)
     if not np.isfinite(taps).all():
         raise not_finite()
     return taps
+
+
+def _read_prediction(ear: DesignInput, figures: Figures, *, is_true: bool) -> Prediction:
+    """Raises NonFiniteFilter."""
+    if not figures.is_finite:
+        raise not_finite()
+    is_known = is_true or ear.coherence is not None or ear.uncertainty is not None
+    bands = np.array(figures.bands, np.float32)
+    return Prediction("coherence" if is_known else "model", bands, *figures.others)
+
+
+def _read_rival(result: Result) -> WmmsePrediction | None:
+    if math.isnan(result.rival_mean_db):
+        return None
+    return WmmsePrediction(result.rival_mean_db, result.rival_max_gain_db)
 
 
 def _read_filter(result: Result) -> tuple[Float32, RefinementRecord]:

@@ -17,10 +17,41 @@ from synthesis.octave_bands import WIDE_BANDS
 from synthesis.prediction import N_SUMS
 from synthesis.profiles import MAX_UPDATES
 
-ABI = 7
+ABI = 8
 N_STAGES = 6
+N_FIGURES = 13
+"""Numbers of `Prediction` from `mean_noise_reduction_db` on."""
 
 _FloatPointer = c_void_p  # NumPy arrays give their address
+
+
+MAX_LEVEL_BINS = 64
+
+
+class ExpectedPower(Structure):
+    """expected_power of unheard.h."""
+
+    _fields_ = (
+        ("primary", _FloatPointer),
+        ("secondary", _FloatPointer),
+        ("level_bins", c_int * MAX_LEVEL_BINS),
+        ("n_level_bins", c_int),
+        ("n_audible", c_int),
+    )
+
+
+class Support(Structure):
+    """support_prior of plausibility.h."""
+
+    _fields_ = (
+        ("n_changes", c_int),
+        ("delay_samples", c_int),
+        *((name, c_void_p) for name in ("mean", "changes", "roots", "estimate", "later")),
+        ("level_limit", c_double),
+        ("delay_limit", c_double),
+        ("secondary_edges", c_void_p),
+        ("primary_edges", c_void_p),
+    )
 
 
 class Parameters(Structure):
@@ -34,6 +65,9 @@ class Parameters(Structure):
         *((name, _FloatPointer) for name in ("weights", "pool_first", "pool_count", "lower", "pool_weights")),
         *((name, _FloatPointer) for name in ("fraction", "frequency", "start_weight", "start_penalty")),
         *((name, _FloatPointer) for name in ("start_ceiling", "start_average", "reference_psd")),
+        ("band_uncertainty", c_void_p),
+        ("expected", ExpectedPower),
+        ("support", Support),
     )
 
 
@@ -41,9 +75,10 @@ class Input(Structure):
     """prime_input of core.h."""
 
     _fields_ = (
-        *((name, _FloatPointer) for name in ("primary", "secondary", "coherence", "psd")),
+        *((name, _FloatPointer) for name in ("primary", "secondary", "coherence", "psd", "uncertainty")),
         ("n_primary", c_int32),
         ("n_secondary", c_int32),
+        ("is_complete", c_int32),
         ("max_gain_db", c_float),
         ("share", c_double),
     )
@@ -70,6 +105,26 @@ class Record(Structure):
     )
 
 
+class Figures(Structure):
+    """prediction_figures of prediction.h."""
+
+    _fields_ = (
+        ("bands", c_double * len(WIDE_BANDS)),
+        ("others", c_double * N_FIGURES),
+        ("is_finite", c_int),
+    )
+
+
+class PathExplanation(Structure):
+    """path_explanation of plausibility.h."""
+
+    _fields_ = (
+        *((name, c_double) for name in ("distance", "level", "delay", "likeness")),
+        ("is_reversed", c_int),
+        ("change", c_int),
+    )
+
+
 class Result(Structure):
     """prime_result of core.h."""
 
@@ -78,8 +133,10 @@ class Result(Structure):
         ("sums", c_double * N_SUMS),
         ("record", Record),
         ("times_ms", c_double * N_STAGES),
-        ("rival", c_double * (2 * len(WIDE_BANDS) + 1)),  # residual, control, max_gain of rival_prediction
-        ("has_rival", c_int),
+        ("figures", Figures),
+        ("rival_mean_db", c_double),
+        ("rival_max_gain_db", c_double),
+        ("explanation", PathExplanation),
     )
 
 
@@ -123,13 +180,9 @@ def _load() -> ctypes.CDLL:
     library.prime_workspace_free.argtypes = [c_void_p]
     library.prime_workspace_free.restype = None
     library.prime_design.argtypes = [
-        *(c_void_p, c_void_p, POINTER(Input), c_int, c_int, POINTER(Profile), c_int, c_int, POINTER(Result)),
+        *(c_void_p, c_void_p, POINTER(Input), c_int, c_int, POINTER(Profile), c_int, c_double, POINTER(Result)),
     ]
     library.prime_design.restype = c_int
-    library.prime_update_rival.argtypes = [
-        *(c_void_p, c_void_p, POINTER(Input), POINTER(Profile), c_int, POINTER(Result)),
-    ]
-    library.prime_update_rival.restype = None
     library.prime_predict.argtypes = [c_void_p, c_void_p, POINTER(Input), c_int, POINTER(Result)]
     library.prime_predict.restype = c_int
     library.prime_limit_gain.argtypes = [
@@ -143,4 +196,4 @@ def _load() -> ctypes.CDLL:
 
 def address(values: NDArray[np.generic] | None) -> int | None:
     """Where an array lies; the caller keeps it alive."""
-    return None if values is None else values.ctypes.data
+    return None if values is None else int(values.__array_interface__["data"][0])

@@ -14,10 +14,12 @@
 #include "fir_wiener.h"
 #include "generator.h"
 #include "minimum_phase.h"
+#include "plausibility.h"
 #include "prediction.h"
 #include "refinement.h"
 #include "toeplitz.h"
 #include "transforms.h"
+#include "unheard.h"
 #include "wmmse.h"
 
 #define EXPORT __attribute__((visibility("default")))
@@ -54,6 +56,7 @@ EXPORT int prime_init(void)
     }
     double_plan = real_plan_of_d(DESIGN_N_FFT);
     toeplitz_plan_init(&toeplitz);
+    prediction_init();
     return PRIME_ABI;
 }
 
@@ -114,6 +117,9 @@ struct prime_model {
     point_grid grid;
     wiener_start start;
     const float *psd[N_GRIDS];
+    const double *band_uncertainty;
+    expected_power expected;
+    support_prior support;
 };
 
 struct prime_workspace {
@@ -223,6 +229,21 @@ EXPORT prime_model *prime_model_create(const prime_parameters *p)
         if (psd)
             collect(p->reference_psd, edges[i].n_bins, DESIGN_N_FFT >> (12 + i), psd);
         model->psd[i] = psd;
+    }
+    model->band_uncertainty = copied(a, p->band_uncertainty, sizeof(double) * 2 * N_BANDS);
+    expected_power *e = &model->expected;
+    *e = p->expected;
+    if (e->primary)
+        e->primary = copied(a, e->primary, sizeof(float) * COARSE_BINS), e->secondary = copied(a, e->secondary, sizeof(float) * COARSE_BINS);
+    support_prior *s = &model->support;
+    *s = p->support;
+    if (s->n_changes) {
+        const size_t traits = sizeof(double) * N_TRAITS;
+        s->mean = copied(a, s->mean, traits), s->later = copied(a, s->later, traits);
+        s->changes = copied(a, s->changes, 2 * traits * s->n_changes), s->estimate = copied(a, s->estimate, 3 * traits);
+        s->roots = copied(a, s->roots, N_FITTED * N_TRAITS * traits);
+        s->secondary_edges = copied(a, s->secondary_edges, sizeof(int) * (N_SECONDARY_BANDS + 1));
+        s->primary_edges = copied(a, s->primary_edges, sizeof(int) * (N_PRIMARY_BANDS + 1));
     }
     if (a->failed) {
         prime_model_free(model);
@@ -350,12 +371,38 @@ static int is_usable(const float *re, const float *im)
     return isfinite(sum) && sum > 0;
 }
 
-/* Brings both paths to the design grid. Returns FAULT_NONE, or which path is unusable. */
-static int load(prime_workspace *ws, const prime_input *input)
+/* Brings both paths to the design grid. Returns FAULT_NONE, FAULT_GAP, or which path is unusable. */
+static int load(const prime_model *model, prime_workspace *ws, const prime_input *input)
 {
     load_path(ws, input->primary, input->n_primary, ws->pr, ws->pi);
     load_path(ws, input->secondary, input->n_secondary, ws->sr, ws->si);
-    return !is_usable(ws->pr, ws->pi) ? FAULT_PRIMARY : !is_usable(ws->sr, ws->si) ? FAULT_SECONDARY : FAULT_NONE;
+    if (!is_usable(ws->pr, ws->pi))
+        return FAULT_PRIMARY;
+    if (!is_usable(ws->sr, ws->si))
+        return FAULT_SECONDARY;
+    const expected_power *e = &model->expected;
+    if (!input->is_complete && e->primary && (has_gap(e, e->primary, ws->pr, ws->pi) || has_gap(e, e->secondary, ws->sr, ws->si)))
+        return FAULT_GAP;
+    return FAULT_NONE;
+}
+
+/* Judges the pair of paths that is loaded, if it is as it was sent. */
+static void explain_paths(const prime_model *model, prime_workspace *ws, const prime_input *input, path_explanation *found)
+{
+    found->distance = NAN;
+    if (!model->support.n_changes || input->is_complete)
+        return;
+    const float *response = input->secondary;
+    int n = input->n_secondary, stride = 8;
+    if (!n) {
+        const real_plan_f *plan = &plans[0];
+        n = plan->n;
+        sample(ws->sr, n / 2 + 1, stride, ws->gsr), sample(ws->si, n / 2 + 1, stride, ws->gsi);
+        irfft_f(plan, ws->phase.scratch, ws->gsr, ws->gsi, ws->prediction.response, n);
+        response = ws->prediction.response;
+    }
+    found->likeness = likeness_of(ws->pr, ws->pi, ws->sr, ws->si, !input->n_primary && !input->n_secondary);
+    explain(&model->support, ws->pr, ws->pi, ws->sr, ws->si, onset_of(response, n), found);
 }
 
 /* The reference spectrum on the design grid. */
@@ -435,6 +482,12 @@ static void initial_filter(const prime_model *model, prime_workspace *ws, int me
     }
 }
 
+static knowledge known_of(const prime_model *model, const prime_input *input, int is_true)
+{
+    knowledge known = {model->band_uncertainty, input->uncertainty, input->coherence != NULL, is_true};
+    return known;
+}
+
 static void predict_effect(const prime_model *model, prime_workspace *ws, const prime_input *input, int is_true,
                            prime_result *result)
 {
@@ -443,48 +496,59 @@ static void predict_effect(const prime_model *model, prime_workspace *ws, const 
     const float *psd = psd_of(model, input);
     predict_paths(bands, plan, &ws->prediction, ws->pr, ws->pi, psd, input->coherence, is_true, result->sums);
     predict_filter(bands, plan, &ws->prediction, ws->pr, ws->pi, ws->sr, ws->si, psd, result->taps, result->sums);
+    knowledge known = known_of(model, input, is_true);
+    figures_of(result->sums, &known, &result->figures);
 }
 
-/* About what WMMSE leaves of the pair of paths that is loaded; result->has_rival: whether that could be found. */
-static void predict_rival(const prime_model *model, prime_workspace *ws, const prime_input *input, prime_result *result,
-                          double *since)
+/* The filter ws->rival for the pair of paths that is loaded, whose sums are in the result. */
+static void predict_rival(const prime_model *model, prime_workspace *ws, const prime_input *input, prime_result *result)
 {
-    const band_edges *bands = &edges[N_GRIDS - 1];
-    const real_plan_f *plan = &plans[N_GRIDS - 1];
-    const float *psd = psd_of(model, input);
-    memcpy(ws->rival, result->taps, N_TAPS * sizeof(float));
-    begin_wmmse(bands, &ws->wmmse, psd);
-    add_to_wmmse(&ws->wmmse, 1, ws->pr, ws->pi, ws->sr, ws->si);
-    result->has_rival = approach_wmmse(plan, &plans[1], &toeplitz, ws->solver, &ws->phase, &ws->wmmse, ws->rival);
-    mark(result, STAGE_GENERATE, since);
-    predict_residual(bands, plan, &ws->prediction, ws->pr, ws->pi, ws->sr, ws->si, psd, ws->rival, &result->rival);
-    mark(result, STAGE_PREDICT, since);
+    double residual[N_BANDS], control[N_BANDS], max_gain;
+    knowledge known = known_of(model, input, 0);
+    predict_residual(&edges[N_GRIDS - 1], &plans[N_GRIDS - 1], &ws->prediction, ws->pr, ws->pi, ws->sr, ws->si,
+                     psd_of(model, input), ws->rival, residual, control, &max_gain);
+    result->rival_mean_db = fmax(result->rival_mean_db, mean_reduction(result->sums, &known, residual, control));
+    result->rival_max_gain_db = fmax(result->rival_max_gain_db, decibels(max_gain));
 }
 
-/* Directly after prime_design, with the same arguments: what is left after updates of the rival that it has found. */
-EXPORT void prime_update_rival(const prime_model *model, prime_workspace *ws, const prime_input *input,
-                               const refinement_profile *profile, int n_updates, prime_result *result)
+/* About what WMMSE leaves of the pair of paths that is loaded, and, unless the design is better by margin_db, what
+   updates make of that. */
+static void compare_with_rival(const prime_model *model, prime_workspace *ws, const prime_input *input,
+                               const refinement_profile *profile, int n_updates, double margin_db, prime_result *result,
+                               double *since)
 {
-    double since = now_ms();
     int i = grid_of(profile->n_fft);
+    memcpy(ws->rival, result->taps, N_TAPS * sizeof(float));
+    begin_wmmse(&edges[N_GRIDS - 1], &ws->wmmse, psd_of(model, input));
+    add_to_wmmse(&ws->wmmse, 1, ws->pr, ws->pi, ws->sr, ws->si);
+    int is_found = approach_wmmse(&plans[N_GRIDS - 1], &plans[1], &toeplitz, ws->solver, &ws->phase, &ws->wmmse, ws->rival);
+    mark(result, STAGE_GENERATE, since);
+    if (!is_found)
+        return;
+    predict_rival(model, ws, input, result);
+    mark(result, STAGE_PREDICT, since);
+    if (!n_updates || !(result->figures.mean - result->rival_mean_db < margin_db))
+        return;
     refinement_record record;
     start_from(profile, &edges[i], &plans[i], &ws->phase, &ws->refinement, ws->rival);
     refine(profile, &edges[i], &plans[i], &toeplitz, ws->solver, &ws->phase, &ws->refinement, n_updates, ws->rival,
            &record);
-    mark(result, STAGE_REFINE, &since);
-    predict_residual(&edges[N_GRIDS - 1], &plans[N_GRIDS - 1], &ws->prediction, ws->pr, ws->pi, ws->sr, ws->si,
-                     psd_of(model, input), ws->rival, &result->rival);
-    mark(result, STAGE_PREDICT, &since);
+    mark(result, STAGE_REFINE, since);
+    predict_rival(model, ws, input, result);
+    mark(result, STAGE_PREDICT, since);
 }
 
 /* Designs one filter for n_conditions pairs of paths, applies up to n_updates updates and, for one pair, predicts its
-   effect; with_rival: and about that of WMMSE without updates. Returns FAULT_NONE, or which path is unusable: of condition t, 2 t more. */
+   effect and judges the paths; unless rival_margin_db is NAN, about what WMMSE would do, too. Returns FAULT_NONE, FAULT_GAP,
+   or which path is unusable: of condition t, 2 t more. */
 EXPORT int prime_design(const prime_model *model, prime_workspace *ws, const prime_input *inputs, int n_conditions,
-                        int method, const refinement_profile *profile, int n_updates, int with_rival, prime_result *result)
+                        int method, const refinement_profile *profile, int n_updates, double rival_margin_db,
+                        prime_result *result)
 {
     double since = now_ms();
     for (int i = 0; i < N_STAGES; i++)
         result->times_ms[i] = NAN;
+    result->rival_mean_db = result->rival_max_gain_db = result->explanation.distance = NAN;
     int i = grid_of(profile->n_fft), stride = DESIGN_N_FFT / profile->n_fft, n_bins = edges[i].n_bins;
     float max_gain_db = inputs->max_gain_db;
     refinement_space *s = &ws->refinement;
@@ -493,10 +557,12 @@ EXPORT int prime_design(const prime_model *model, prime_workspace *ws, const pri
     if (method == METHOD_WMMSE)
         begin_wmmse(&edges[N_GRIDS - 1], &ws->wmmse, psd_of(model, inputs));
     for (int t = 0; t < n_conditions; t++) {
-        int fault = load(ws, &inputs[t]);
+        int fault = load(model, ws, &inputs[t]);
+        if (!fault && n_conditions == 1)
+            explain_paths(model, ws, inputs, &result->explanation);
         mark(result, STAGE_DECODE, &since);
         if (fault)
-            return 2 * t + fault;
+            return fault == FAULT_GAP ? fault : 2 * t + fault;
         add_condition(model, ws, &inputs[t], method, max_gain_db, result, &since);
         const condition_space *c = load_condition(ws, t, inputs[t].share, n_bins, stride);
         if (profile->step_cap > 0)
@@ -517,8 +583,8 @@ EXPORT int prime_design(const prime_model *model, prime_workspace *ws, const pri
     if (n_conditions == 1) {
         predict_effect(model, ws, inputs, 0, result);
         mark(result, STAGE_PREDICT, &since);
-        if (with_rival)
-            predict_rival(model, ws, inputs, result, &since);
+        if (!isnan(rival_margin_db))
+            compare_with_rival(model, ws, inputs, profile, n_updates, rival_margin_db, result, &since);
     }
     return FAULT_NONE;
 }
@@ -536,9 +602,9 @@ EXPORT int prime_limit_gain(const prime_model *model, prime_workspace *ws, const
     c->stride = DESIGN_N_FFT / profile->n_fft;
     s->n_conditions = n_conditions;
     for (int t = 0; t < n_conditions; t++) {
-        int fault = load(ws, &inputs[t]);
+        int fault = load(model, ws, &inputs[t]);
         if (fault)
-            return 2 * t + fault;
+            return fault == FAULT_GAP ? fault : 2 * t + fault;
         load_condition(ws, t, inputs[t].share, n_bins, c->stride);
     }
     const float *psd = model->psd[i];
@@ -566,7 +632,7 @@ EXPORT int prime_predict(const prime_model *model, prime_workspace *ws, const pr
     double since = now_ms();
     for (int i = 0; i < N_STAGES; i++)
         result->times_ms[i] = NAN;
-    int fault = load(ws, input);
+    int fault = load(model, ws, input);
     mark(result, STAGE_DECODE, &since);
     if (fault)
         return fault;

@@ -49,6 +49,21 @@
 #define COHERENCE_FLOOR 1e-4f
 #define END_OF_RESPONSE 1e-6f
 #define LATE_FROM_SAMPLES 2048
+#define COHERENCE_SHARE 0.8
+#define MODEL_BOUND 2.0
+#define INTERVAL_UNCERTAINTY_DB 1.0
+#define INTERVAL_COHERENCE_DB 2.75
+#define NATURAL_SPREAD 2.0
+#define PLAUSIBLE_RANGE 100.0
+
+/* plausibility */
+#define SURPRISE 14.0
+#define CONVINCING 60.0
+#define REALIGN_BEYOND 3
+
+/* unheard_bins */
+#define UNHEARD 3e-4
+#define MIN_WIDTH_BINS 16
 
 #define NEPER_PER_DB 0.11512925464970229
 

@@ -1,6 +1,9 @@
-/* What a filter does, as sums over bands on the design grid; synthesis/prediction.py makes the figures of them. */
+/* What a filter does: sums over bands on the design grid, and the figures that follow from them
+   (synthesis/prediction.py). */
 #ifndef PRIME_PREDICTION_H
 #define PRIME_PREDICTION_H
+
+#include <float.h>
 
 #include "bands.h"
 #include "transforms.h"
@@ -87,15 +90,10 @@ static void predict_filter(const band_edges *bands, const real_plan_f *plan, pre
     sums[SUM_CONTROL] = control;
 }
 
-/* Of a filter, only what its mean noise reduction follows from, which are the powers in the bands from 50 Hz to 5 kHz,
-   and its largest |W|^2. */
-typedef struct {
-    double residual[N_BANDS], control[N_BANDS], max_gain;
-} rival_prediction;
-
+/* Of a filter, only its powers in the bands from 50 Hz to 5 kHz, and its largest |W|^2. */
 static void predict_residual(const band_edges *bands, const real_plan_f *plan, prediction_space *s, const float *pr,
                              const float *pi, const float *sr, const float *si, const float *psd, const float *taps,
-                             rival_prediction *found)
+                             double *residual, double *control, double *max_gain)
 {
     float largest = 0;
     rfft_f(plan, s->scratch, taps, N_TAPS, s->wr, s->wi);
@@ -105,13 +103,174 @@ static void predict_residual(const band_edges *bands, const real_plan_f *plan, p
         store8(s->power + k, w * (re * re + im * im));
         store8(s->second + k, w * (yr * yr + yi * yi));
     }
-    band_sums(bands, NR_FIRST, NR_COUNT, s->power, found->residual + NR_FIRST);
-    band_sums(bands, NR_FIRST, NR_COUNT, s->second, found->control + NR_FIRST);
+    band_sums(bands, NR_FIRST, NR_COUNT, s->power, residual + NR_FIRST);
+    band_sums(bands, NR_FIRST, NR_COUNT, s->second, control + NR_FIRST);
     for (int k = 0; k < N_BINS; k++) {
         float gain = s->wr[k] * s->wr[k] + s->wi[k] * s->wi[k];
         largest = gain > largest ? gain : largest;
     }
-    found->max_gain = largest;
+    *max_gain = largest;
+}
+
+/* What an estimate does not know. has_coherence: the sums hold what it leaves unexplained. uncertainty: u_p and u_s of a
+   calibration, [2][31], or NULL. is_true: nothing is unknown. learned: the model's T and r, [2][31]. */
+typedef struct {
+    const double *learned;
+    const float *uncertainty;
+    int has_coherence, is_true;
+} knowledge;
+
+/* As `Prediction`, whose fields these are; all in dB but the last two. */
+typedef struct {
+    double band_reduction[N_BANDS], mean, interval, amplification, wide_amplification, low, high, level, a_weighted;
+    double gain_sensitivity, delay_sensitivity, uncertainty_cost, max_gain, control_rms;
+    int is_finite;
+} prediction_figures;
+
+#define N_LENGTHS 7
+static const double cut_db[N_LENGTHS] = {21.5, 7.0, 5.5, 3.2, 2.3, 2.3, 0.0};
+static const double model_interval_db[N_LENGTHS] = {4.5, 5.3, 5.0, 6.3, 7.0, 3.6, 3.4};
+
+static double one_sample[N_BANDS], a_weights[N_BANDS]; /* of each band's centre: phase in rad, and power gain */
+
+/* Power gain of the A-weighting of IEC 61672-1 (Annex E). */
+static double a_weight(double hz)
+{
+    double square = hz * hz, poles = (square + 107.65265 * 107.65265) * (square + 737.86223 * 737.86223);
+    double gain = 12194.217 * 12194.217 * square * square
+                  / ((square + 20.598997 * 20.598997) * sqrt(poles) * (square + 12194.217 * 12194.217));
+    return pow(pow(10, 2.0 / 20) * gain, 2);
+}
+
+static void prediction_init(void)
+{
+    for (int b = 0; b < N_BANDS; b++) {
+        double centre_hz = pow(10, (FIRST_BAND + b) / 10.0);
+        one_sample[b] = 2 * M_PI / SAMPLE_RATE_HZ * centre_hz;
+        a_weights[b] = a_weight(centre_hz);
+    }
+}
+
+static double decibels(double ratio) { return 10 * log10(ratio > DBL_MIN || isnan(ratio) ? ratio : DBL_MIN); }
+
+static double level_change(double before, double after) { return after ? decibels(before / after) : NAN; }
+
+/* Interpolated over the log of a response's length, from 128 samples to 8192. */
+static double at_length(double n_samples, const double *values)
+{
+    double place = log2(n_samples > 1 ? n_samples : 1) - 7;
+    if (!(place > 0))
+        return values[0];
+    int below = place < N_LENGTHS - 1 ? (int)place : N_LENGTHS - 2;
+    double beyond = place - below;
+    return beyond < 1 ? values[below] + beyond * (values[below + 1] - values[below]) : values[below + 1];
+}
+
+/* Power of the disturbance that the estimate does not hold, per band. */
+static void unknown_power(const double *sums, const knowledge *k, double *unknown)
+{
+    const double *disturbance = sums + POWER_DISTURBANCE * N_BANDS, *late = sums + POWER_LATE * N_BANDS;
+    double octaves = log2(fmax(sums[SUM_RESPONSE_LENGTH], 1) / LATE_FROM_SAMPLES);
+    double exponent = 0.5 * fmin(fmax(octaves, 0), 1), raised = pow(10, at_length(sums[SUM_RESPONSE_LENGTH], cut_db) / 10);
+    for (int b = 0; b < N_BANDS; b++) {
+        if (k->is_true) {
+            unknown[b] = 0;
+        } else if (k->uncertainty) {
+            unknown[b] = k->uncertainty[b] * disturbance[b];
+        } else {
+            double typical = k->learned[b], share = late[b] / fmax(disturbance[b], DBL_MIN);
+            double seen = fmin(fmax(k->learned[N_BANDS + b] * share / fmax(typical, DBL_MIN), 1 / PLAUSIBLE_RANGE), PLAUSIBLE_RANGE);
+            unknown[b] = disturbance[b] * raised * typical * pow(seen, exponent);
+            if (k->has_coherence)
+                unknown[b] = fmin(COHERENCE_SHARE * sums[POWER_UNEXPLAINED * N_BANDS + b], MODEL_BOUND * unknown[b]);
+        }
+    }
+}
+
+/* Power that is added to every band. */
+static double silence_of(const double *disturbance, const double *unknown)
+{
+    double largest = 0;
+    for (int b = 0; b < N_BANDS; b++)
+        largest = fmax(largest, disturbance[b] + unknown[b]);
+    return fmax(SILENCE * largest, DBL_MIN);
+}
+
+static double control_error(const knowledge *k, int b) { return k->uncertainty && !k->is_true ? k->uncertainty[N_BANDS + b] : 0; }
+
+/* Mean noise reduction of another filter for the same paths, of which residual and control are the powers. */
+static double mean_reduction(const double *sums, const knowledge *k, const double *residual, const double *control)
+{
+    double unknown[N_BANDS], sum = 0;
+    const double *disturbance = sums + POWER_DISTURBANCE * N_BANDS;
+    unknown_power(sums, k, unknown);
+    double silence = silence_of(disturbance, unknown);
+    for (int b = NR_FIRST; b < NR_FIRST + NR_COUNT; b++) {
+        double before = disturbance[b] + unknown[b] + silence;
+        sum += decibels(before / (residual[b] + unknown[b] + control_error(k, b) * control[b] + silence));
+    }
+    return sum / NR_COUNT;
+}
+
+/* |P - c Y|^2 of a band where the secondary path turns Y into c Y; missing: 1 - c. */
+static double residual_where(const double *sums, int b, double missing_r, double missing_i)
+{
+    double in_phase = sums[POWER_IN_PHASE * N_BANDS + b], quadrature = sums[POWER_QUADRATURE * N_BANDS + b];
+    double power = sums[POWER_RESIDUAL * N_BANDS + b] + 2 * (missing_r * in_phase - missing_i * quadrature)
+                   + (missing_r * missing_r + missing_i * missing_i) * sums[POWER_CONTROL * N_BANDS + b];
+    return fmax(power, 0);
+}
+
+/* All figures of a filter from its sums. */
+static void figures_of(const double *sums, const knowledge *k, prediction_figures *found)
+{
+    enum { AS_PREDICTED, LOUDER, QUIETER, LATER, EARLIER, BETTER_MEASURED, N_CASES };
+    double unknown[N_BANDS], mean[N_CASES] = {0}, before_level[4] = {0}, after_level[4] = {0};
+    const double *disturbance = sums + POWER_DISTURBANCE * N_BANDS;
+    unknown_power(sums, k, unknown);
+    double silence = silence_of(disturbance, unknown);
+    const double length = sums[SUM_RESPONSE_LENGTH], louder = pow(10, 1.0 / 20);
+    found->interval = k->is_true ? 0 : k->uncertainty ? INTERVAL_UNCERTAINTY_DB : k->has_coherence ? INTERVAL_COHERENCE_DB : at_length(length, model_interval_db);
+    found->amplification = found->wide_amplification = 0;
+    int finite = 1;
+    for (int n = 0; n < N_SUMS; n++)
+        finite &= isfinite(sums[n]);
+    for (int b = 0; b < N_BANDS; b++) {
+        double after[N_CASES], missing_r = 1 - cos(one_sample[b]), missing_i = sin(one_sample[b]);
+        double left = unknown[b] + control_error(k, b) * sums[POWER_CONTROL * N_BANDS + b] + silence;
+        double natural = k->uncertainty ? unknown[b] : fmin(unknown[b], NATURAL_SPREAD * k->learned[b] * disturbance[b]);
+        double before = disturbance[b] + unknown[b] + silence, residual = sums[POWER_RESIDUAL * N_BANDS + b];
+        after[AS_PREDICTED] = residual + left;
+        after[LOUDER] = residual_where(sums, b, 1 - louder, 0) + left;
+        after[QUIETER] = residual_where(sums, b, 1 - 1 / louder, 0) + left;
+        after[LATER] = residual_where(sums, b, missing_r, missing_i) + left;
+        after[EARLIER] = residual_where(sums, b, missing_r, -missing_i) + left;
+        double reduction = found->band_reduction[b] = decibels(before / after[AS_PREDICTED]);
+        finite &= isfinite(reduction);
+        found->wide_amplification += fmax(-reduction, 0) / N_BANDS;
+        if (b >= AMP_FIRST && b < AMP_FIRST + AMP_COUNT)
+            found->amplification += fmax(-reduction, 0) / AMP_COUNT;
+        if (b >= NR_FIRST && b < NR_FIRST + NR_COUNT) {
+            mean[AS_PREDICTED] += reduction / NR_COUNT;
+            for (int n = LOUDER; n <= EARLIER; n++)
+                mean[n] += decibels(before / after[n]) / NR_COUNT;
+            mean[BETTER_MEASURED] += decibels((disturbance[b] + natural + silence) / (residual + natural + silence)) / NR_COUNT;
+        }
+        double weights[4] = {b < AMP_FIRST, b >= AMP_FIRST + AMP_COUNT, 1, a_weights[b]};
+        for (int n = 0; n < 4; n++)
+            before_level[n] += weights[n] * before, after_level[n] += weights[n] * after[AS_PREDICTED];
+    }
+    found->mean = mean[AS_PREDICTED];
+    found->low = -level_change(before_level[0], after_level[0]);
+    found->high = -level_change(before_level[1], after_level[1]);
+    found->level = level_change(before_level[2], after_level[2]);
+    found->a_weighted = level_change(before_level[3], after_level[3]);
+    found->gain_sensitivity = found->mean - fmin(mean[LOUDER], mean[QUIETER]);
+    found->delay_sensitivity = found->mean - fmin(mean[LATER], mean[EARLIER]);
+    found->uncertainty_cost = fmax(mean[BETTER_MEASURED] - found->mean, 0);
+    found->max_gain = decibels(sums[SUM_MAX_GAIN]);
+    found->control_rms = sqrt(sums[SUM_CONTROL]);
+    found->is_finite = finite;
 }
 
 #endif

@@ -2,7 +2,9 @@
 
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
+from ctypes import byref
+from dataclasses import fields, replace
+from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -11,14 +13,18 @@ import torch
 
 from model_store.golden import GOLDEN_TOLERANCE
 from model_store.store import DEFAULT_ROOT, ModelStore
-from synthesis.backends import METHODS, Design, DesignInput, DesignOptions, ModelParameters, Prediction
+from synthesis.backends import METHODS, Design, DesignInput, DesignOptions, Float32, ModelParameters, Prediction
 from synthesis.backends.base import UPDATES_BRING_DB, WMMSE_TOLERANCE_DB
 from synthesis.backends.cpu import CpuBackend, library
+from synthesis.backends.cpu.backend import _Given, _read_prediction
 from synthesis.backends.cpu.build import LEVELS, library_file, machine
 from synthesis.backends.reference import ReferenceBackend
-from synthesis.conventions import DESIGN_N_FFT
+from synthesis.conventions import DESIGN_N_FFT, N_BINS
 from synthesis.errors import InvalidPaths, NonFiniteFilter
 from synthesis.generator_config import GeneratorConfig
+from synthesis.plausibility import find_implausible
+from synthesis.prediction import predict
+from synthesis.unheard_bins import fill_unheard
 from tests.model_store import cases
 from tests.synthesis.cases import HOPELESS, Case, hopeless, random_case, relative_error
 
@@ -195,6 +201,60 @@ def test_impulse_responses_and_their_spectra_give_one_filter(bundled: Pair) -> N
     )
     first, second = designs(answers)
     assert relative_error(first.taps, second.taps) < 5e-3  # rounding of the spectra, by the same condition
+
+
+def mistaken(primary: Float32, secondary: Float32) -> Iterator[tuple[Float32, Float32]]:
+    """A pair of paths, and what mistakes make of it."""
+    late = [np.concatenate([np.zeros(n, np.float32), secondary[:-n]]) for n in (3, 9)]
+    high_passed = np.convolve(secondary, [1, -0.97])[: len(secondary)].astype(np.float32)
+    for other in (secondary, -secondary, 10 * secondary, *late, high_passed, 2 * primary):
+        yield primary, other
+    yield secondary, primary
+
+
+def test_the_core_judges_measurements_as_numpy_does(measured_case: Case, bundled: Pair) -> None:
+    """Mistakes and gaps; 1e-3 is what float32 makes of means over bands."""
+    (core, _), parameters = bundled, BUNDLED.parameters
+    for each in inputs_of(measured_case, 5):
+        for pair in mistaken(
+            *(np.fft.irfft(path)[:8192].astype(np.float32) for path in (each.primary, each.secondary))
+        ):
+            for paths in (pair, tuple(np.fft.rfft(path, DESIGN_N_FFT).astype(np.complex64) for path in pair)):
+                found = designs(core.design([DesignInput(*paths)], DesignOptions("ratio_base")))[0].comparison
+                has_gap = fill_unheard(*paths, parameters.path_prior)[0] is not paths[0]
+                assert (found is None) == has_gap
+                if found is None:
+                    continue
+                expected = parameters.support.explain(*paths)
+                for name in ("is_reversed", "leak", "is_other_rate"):
+                    assert getattr(found.explanation, name) == getattr(expected, name)
+                for name in ("distance", "level_db", "delay_samples"):
+                    close = pytest.approx(getattr(expected, name), rel=1e-3, abs=1e-3)
+                    assert getattr(found.explanation, name) == close
+                codes = [find_implausible(parameters.support, *paths, comparison=known) for known in (found, None)]
+                assert [one.code for one in codes[0]] == [one.code for one in codes[1]]
+
+
+def test_the_core_s_figures_follow_from_its_sums(measured_case: Case, bundled: Pair) -> None:
+    """Both compute in float64, in another order."""
+    rng = np.random.default_rng(1)
+    (ear, *_), (core, _) = inputs_of(measured_case, with_coherence=False), bundled
+    known = (
+        {"coherence": rng.uniform(0.5, 1, N_BINS).astype(np.float32)},
+        {"uncertainty": rng.uniform(0, 0.01, (2, 31)).astype(np.float32)},
+    )
+    for more, is_true in product(({}, *known), (False, True)):
+        result, given = library.Result(), replace(ear, **more)
+        result.taps[0] = 0.5
+        arguments = _Given(given, np.ones(1), is_complete=True).inputs, is_true, byref(result)
+        with core._workspace() as workspace:
+            assert core._core.prime_predict(core._model, workspace, *arguments) == 0
+        found = _read_prediction(given, result.figures, is_true=is_true)
+        options = {"has_coherence": "coherence" in more, "uncertainty": more.get("uncertainty"), "is_true": is_true}
+        expected = predict(np.array(result.sums), BUNDLED.parameters.band_uncertainty, **options)
+        assert found.basis == expected.basis
+        for name in (each.name for each in fields(Prediction) if each.name not in ("basis", "conditions")):
+            assert getattr(found, name) == pytest.approx(getattr(expected, name), abs=1e-6), name
 
 
 def test_true_paths_leave_nothing_unknown(simulated: Case, bundled: Pair) -> None:

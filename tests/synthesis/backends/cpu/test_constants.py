@@ -11,9 +11,11 @@ from synthesis import (
     generator_config,
     noise_reduction,
     path_ratio,
+    plausibility,
     prediction,
     profiles,
     toeplitz,
+    unheard_bins,
     wiener,
 )
 from synthesis.backends.base import MAX_CONDITIONS
@@ -25,7 +27,10 @@ METHOD = {
     **dict.fromkeys(("HELD_LOW_HZ", "HELD_HIGH_HZ", "MAGNITUDE_FLOOR"), path_ratio),
     **dict.fromkeys(("TEMPERATURE", "SUFFICIENT_DECREASE", "DAMPING_FLOOR", "LEAST_CEILING"), profiles),
     **dict.fromkeys(("MOST_CEILING", "MAX_UPDATES", "SILENCE"), profiles),
-    **dict.fromkeys(("LATE_FROM_SAMPLES", "END_OF_RESPONSE"), prediction),
+    **dict.fromkeys(("LATE_FROM_SAMPLES", "END_OF_RESPONSE", "COHERENCE_SHARE", "MODEL_BOUND"), prediction),
+    **dict.fromkeys(("NATURAL_SPREAD", "PLAUSIBLE_RANGE"), prediction),
+    **dict.fromkeys(("SURPRISE", "CONVINCING", "REALIGN_BEYOND"), plausibility),
+    **dict.fromkeys(("UNHEARD", "MIN_WIDTH_BINS"), unheard_bins),
     "TAPER": toeplitz,
     "CEILING_SHARPNESS": fir_wiener,
     "DRIVE_LIMIT": fir_wiener,
@@ -45,6 +50,8 @@ RENAMED = {
     "N_STEP_SCALES": len(profiles.STEP_SCALES),
     "WMMSE_REGULARISATION": wiener.REGULARISATION,
     "MAX_CONDITIONS": MAX_CONDITIONS,
+    "INTERVAL_UNCERTAINTY_DB": prediction.INTERVAL_DB["uncertainty"],
+    "INTERVAL_COHERENCE_DB": prediction.INTERVAL_DB["coherence"],
     "TINY": 2.0**-126,
 }
 
