@@ -121,7 +121,7 @@ def test_noise_of_taps_is_one_rounding():
 
 @pytest.mark.parametrize("name", ["q1.23", "q5.23"])
 def test_24_bits_cost_less_than_a_tenth_of_a_decibel(measured, name):
-    """In no ear, and no band becomes louder by more than 1 dB (0.6 dB measured, since processors round differently);
+    """In no ear, and no band becomes louder by more than 1 dB (0.6 dB measured: processors round differently);
     q5.23 needs no shifts, which a SigmaDSP lacks."""
     conditions, noise = measured
     membership = band_membership(WIDE_BANDS, DESIGN_N_FFT)

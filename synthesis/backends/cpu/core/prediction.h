@@ -230,7 +230,10 @@ static void figures_of(const double *sums, const knowledge *k, prediction_figure
     unknown_power(sums, k, unknown);
     double silence = silence_of(disturbance, unknown);
     const double length = sums[SUM_RESPONSE_LENGTH], louder = pow(10, 1.0 / 20);
-    found->interval = k->is_true ? 0 : k->uncertainty ? INTERVAL_UNCERTAINTY_DB : k->has_coherence ? INTERVAL_COHERENCE_DB : at_length(length, model_interval_db);
+    found->interval = k->is_true          ? 0
+                      : k->uncertainty   ? INTERVAL_UNCERTAINTY_DB
+                      : k->has_coherence ? INTERVAL_COHERENCE_DB
+                                         : at_length(length, model_interval_db);
     found->amplification = found->wide_amplification = 0;
     int finite = 1;
     for (int n = 0; n < N_SUMS; n++)
