@@ -62,6 +62,9 @@ REFIT_SHARE = 0.08
 UNRELATED = 0.3
 """Coherence of x and e without the filter, median of the bands, below which nothing else can be said; noise of two
 sources reaches 0.15."""
+BETTER_DB = 6.0
+"""Predictions are less than 3 dB too low, even of a single recording."""
+
 WORSE_DB = 2.0
 """Measured below predicted noise reduction by more than this, and the interval, is remarked upon."""
 
@@ -214,6 +217,11 @@ def diagnose(found: Verification, predicted_mean_db: float) -> list[Deviation]:
         text = f"measured {found.mean_noise_reduction_db:.1f} dB, predicted {predicted_mean_db:.1f} dB"
         if behind_db < -(WORSE_DB + found.interval_db):
             text += ": the paths are as measured, so noise that the outer microphone does not hear is what remains"
+        if behind_db > BETTER_DB + found.interval_db:
+            text += (
+                ": more than was predicted; check that the microphones have the same gains in all takes, and that "
+                "the prediction is this filter's"
+            )
         deviations.append(Deviation("as_predicted", text, behind_db))
     return deviations
 

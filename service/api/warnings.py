@@ -167,8 +167,11 @@ def _no_coherence(used: DesignInput) -> str | None:
 
 
 def _low_coherence(used: DesignInput, prediction: Prediction) -> str | None:
-    if used.coherence is not None and (mean := float(used.coherence[_SCORED].mean())) < UNRELATED:
-        return f"the mean is {mean:.2f} where noise is reduced: look for a dead microphone or a wrong channel"
+    for n, each in enumerate(used.conditions):
+        if each.coherence is not None and (mean := float(each.coherence[_SCORED].mean())) < UNRELATED:
+            where = f"conditions.{n}: " if used.others else ""
+            cause = "look for a dead microphone or a wrong channel"
+            return f"{where}the mean is {mean:.2f} where noise is reduced: {cause}"
     cost_db = prediction.uncertainty_cost_db
     allowed_db = COSTLY_COHERENCE_DB if used.uncertainty is None else COSTLY_UNCERTAINTY_DB
     if prediction.basis != "coherence" or cost_db <= allowed_db:

@@ -140,4 +140,5 @@ def relative_error(found: torch.Tensor | np.ndarray, expected: torch.Tensor | np
         each.detach().cpu().numpy() if isinstance(each, torch.Tensor) else each for each in (found, expected)
     )
     difference = np.linalg.norm(found.astype(expected.dtype) - expected, axis=-1)
-    return float(np.max(difference / np.linalg.norm(expected, axis=-1)))
+    size = np.linalg.norm(expected, axis=-1)
+    return float(np.max(np.where(difference == 0, 0, difference / np.where(size == 0, 1, size))))
