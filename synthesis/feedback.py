@@ -47,11 +47,12 @@ def judge_loop(loop: Complex128) -> Loop:
 
 
 def is_stable(loop: Complex128) -> bool:
-    """Whether 1 + L goes around 0 not once from 0 Hz to Nyquist, which is half of the circle."""
+    """Whether 1 + L turns around 0 by nothing from 0 Hz to Nyquist, which is half of the circle: a pair of unstable
+    poles turns it by 2 pi, a real one, where 1 + L starts or ends below 0, by pi."""
     closed = 1 + loop
     if not (np.isfinite(closed).all() and closed.all()):
         return False
-    return abs(float(np.angle(closed[1:] / closed[:-1]).sum())) < np.pi
+    return abs(float(np.angle(closed[1:] / closed[:-1]).sum())) < np.pi / 2
 
 
 def worst_loop(loops: Sequence[Loop], loss_db: float = 0.0) -> Loop:

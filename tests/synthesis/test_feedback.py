@@ -54,6 +54,19 @@ def test_stability_is_what_the_simulation_shows(seed: int) -> None:
         assert judged.gain_margin_db == pytest.approx(-beyond_db, abs=0.02)
 
 
+@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("sign", [1, -1])
+def test_a_loop_that_runs_away_at_0_hz_or_at_nyquist_is_not_stable(seed: int, sign: int) -> None:
+    """One real pole beyond the unit circle, near z = sign, turns 1 + L by pi, not by 2 pi."""
+    feedback = -np.pad((sign * (0.6 + 0.02 * seed)) ** np.arange(64), (1, 0)).astype(np.float32)
+    for gain, stable in ((0.98, True), (1.02, False)):
+        taps = np.zeros(N_TAPS, np.float32)
+        taps[0] = sign * gain / np.abs(feedback).sum()  # L = -gain at z = sign
+        assert judge_loop(loop_gain(taps, feedback)).stable is stable
+        grows = np.abs(simulated(taps, feedback, 3000)[-500:]).max() > 1
+        assert grows is not stable
+
+
 def test_the_closed_loop_is_the_simulated_one() -> None:
     taps, feedback = control_filter(1), feedback_path(0.05)
     secondary = np.random.default_rng(2).standard_normal(64).astype(np.float32)
