@@ -114,6 +114,7 @@ def test_no_nan_or_infinity_is_json(number: bytes, place: bytes) -> None:
         ({"max_gain_db": True}, "invalid-field", "max_gain_db"),
         ({"max_gain_db": 61}, "out-of-range", "max_gain_db"),
         ({"max_gain_db": -21}, "out-of-range", "max_gain_db"),
+        ({"max_gain_db": {"frequency_hz": [0.1, 4], "gain_db": [10, 20]}}, "out-of-range", "max_gain_db"),
         ({"coherence": [0.5] * 2049}, "unequal-grids", "coherence"),
         ({"coherence": [0.5] * (N_BINS - 1) + [1.5]}, "out-of-range", "coherence"),
         ({"coherence": [0.5] * (N_BINS - 1) + ["1"]}, "invalid-field", "coherence"),
