@@ -179,11 +179,11 @@ async def _design_items(call: Call, items: list[object], query: Options) -> Resp
     service = call.service
     service.admission.charge_items(call.admitted, len(items))
     call.answer_type((JSON,))
-    requests = [_item(item, query) for item in items]
-    methods = [each.options.method if isinstance(each, DesignRequest) else "" for each in requests]
+    requested = [_item(item, query) for item in items]
+    methods = [each.options.method if isinstance(each, DesignRequest) else "" for each in requested]
     call.design_method = methods[0] if len(set(methods)) == 1 else ""
     call.decoded()
-    outcomes = await _all_items(call, requests)
+    outcomes = await _all_items(call, requested)
     refusals = [each for each in outcomes if isinstance(each, Problem) and each.status == 503]
     if refusals and all(isinstance(each, Problem) for each in outcomes):
         raise refusals[0]
@@ -201,20 +201,20 @@ def _item(document: object, query: Options) -> DesignRequest | Problem:
         return _known_problem(error)
 
 
-async def _all_items(call: Call, requests: list[DesignRequest | Problem]) -> list[Answered | Problem]:
+async def _all_items(call: Call, requested: list[DesignRequest | Problem]) -> list[Answered | Problem]:
     """One engine call for each group of items with the same model and options; the calls run concurrently."""
     groups: dict[tuple[str | None, DesignOptions], list[int]] = {}
-    for place, request in enumerate(requests):
+    for place, request in enumerate(requested):
         if isinstance(request, DesignRequest):
             groups.setdefault((request.model, request.options), []).append(place)
     outcomes: dict[int, Answered | Problem] = {
-        place: each for place, each in enumerate(requests) if isinstance(each, Problem)
+        place: each for place, each in enumerate(requested) if isinstance(each, Problem)
     }
     # Shared by all groups: only one task may receive from the connection.
     disconnection = asyncio.ensure_future(call.disconnected())
 
     async def design(model: str | None, options: DesignOptions, places: list[int]) -> None:
-        group = [each for place in places if isinstance(each := requests[place], DesignRequest)]
+        group = [each for place in places if isinstance(each := requested[place], DesignRequest)]
         try:
             found = await call.service.engine.design(
                 model, options, [each.input for each in group], call.due, lambda: asyncio.shield(disconnection)
@@ -232,7 +232,7 @@ async def _all_items(call: Call, requests: list[DesignRequest | Problem]) -> lis
         await asyncio.gather(*(design(*group, places) for group, places in groups.items()))
     finally:
         disconnection.cancel()
-    return [outcomes[place] for place in range(len(requests))]
+    return [outcomes[place] for place in range(len(requested))]
 
 
 def _known_problem(error: Exception) -> Problem:
