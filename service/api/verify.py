@@ -10,18 +10,20 @@ from starlette.responses import Response
 
 from service.api.call import JSON, Call, timed_response
 from service.api.json_answers import BAND_CENTRE_HZ, with_times
-from service.api.paths import PathsOfCondition, joint_input
+from service.api.paths import PathsOfCondition, joint_input, n_points
 from service.api.request_types import read_object
 from service.calibration.verify_body import VerifyBody
 from synthesis.backends.base import DesignInput, DesignOptions, Float32
+from synthesis.conventions import DESIGN_N_FFT
 from synthesis.errors import answer_or_raise
+from synthesis.profiles import FAST, profile_for_resolution
 from synthesis.verification import Deviation, Verification, changed_secondary, diagnose, shifted_taps, verify
 
 BEYOND_A_TRIM = {"not_running", "leak", "refit", "unrelated"}
 """Findings that no gain and delay put right: measure again."""
 
-REDESIGN = DesignOptions("prime", 1)
-REDESIGN_MARGIN_DB = 0.5
+N_UPDATES = 3
+REDESIGN_MARGIN_DB = 0.3
 """By which a new filter for the changed path must be predicted to be better than the one shifted to it."""
 
 
@@ -47,7 +49,8 @@ async def verify_filter(call: Call) -> Response:
     diagnosis = diagnose(found, mean)
     trim = None
     if not BEYOND_A_TRIM & {each.code for each in diagnosis}:
-        trim = await _trim(call, read.model, used, taps, found)
+        profile = profile_for_resolution(FAST.name, 2 * max(n_points(read.primary), n_points(read.secondary)))
+        trim = await _trim(call, read.model, DesignOptions("prime", N_UPDATES, profile), used, taps, found)
         trim["fir"] = direction * trim["fir"]
     document = {
         "measured": measured_document(found),
@@ -62,12 +65,13 @@ async def verify_filter(call: Call) -> Response:
 
 
 async def _trim(
-    call: Call, model: str | None, used: DesignInput, taps: Float32, found: Verification
+    call: Call, model: str | None, options: DesignOptions, used: DesignInput, taps: Float32, found: Verification
 ) -> dict[str, Any]:
     """The filter for the secondary path as it is now: shifted, or designed anew if that is clearly better."""
-    now = replace(used, secondary=changed_secondary(used.secondary, found))
     shifted = shifted_taps(taps, found)
-    designs = await call.service.engine.design(model, REDESIGN, [now], call.due, call.disconnected)
+    loudest_db = 20 * float(np.log10(np.abs(np.fft.rfft(shifted, DESIGN_N_FFT)).max()))
+    now = replace(used, secondary=changed_secondary(used.secondary, found), max_gain_db=loudest_db)
+    designs = await call.service.engine.design(model, options, [now], call.due, call.disconnected)
     own = answer_or_raise(designs[0]).design
     (answer,) = await call.evaluate(model, [now], [shifted])
     best, reached_db = shifted, answer.prediction.mean_noise_reduction_db

@@ -1,6 +1,7 @@
 """POST /verify: recordings with the filter off and on, a diagnosis and a trimmed filter."""
 
 import base64
+from dataclasses import replace
 from typing import Any
 
 import httpx
@@ -9,6 +10,7 @@ import pytest
 
 from synthesis.backends.base import DesignInput
 from tests.service.bodies import as_responses
+from training.datasets.simulated import simulate_listeners
 
 Json = dict[str, Any]
 N = 4 * 48_000
@@ -84,6 +86,21 @@ async def test_a_trimmed_filter_does_what_the_one_for_the_changed_path_does(
     reached = (await client.post("/evaluate", json=now | {"fir": trim["fir"]})).json()["prediction"]
     assert reached["mean_noise_reduction_db"] > best["prediction"]["mean_noise_reduction_db"] - 0.5
     assert trim["predicted_noise_reduction_db"] == pytest.approx(reached["mean_noise_reduction_db"], abs=0.3)
+
+
+async def test_a_late_loudspeaker_costs_no_more_than_the_delay_itself(client: httpx.AsyncClient) -> None:
+    """Shifting a filter of long paths to be earlier cuts its beginning off: one designed anew, as `/refine` does it,
+    is the better answer. It must not play louder, since the ceiling of the filter sent is not known."""
+    pair = simulate_listeners(1).pairs[0]
+    ear = DesignInput(pair.primary.astype(np.float32), pair.secondary[:2048].astype(np.float32))
+    design = (await client.post("/refine?k=3", json=as_responses(ear, max_gain_db=20))).json()
+    changed = takes(ear, design["fir"], delay=1)
+    trim = (await verified(client, as_responses(ear, fir=design["fir"], takes=changed)))["trim"]
+    now = as_responses(replace(ear, secondary=np.pad(ear.secondary, (1, 0))))
+    best = (await client.post("/refine?k=3", json=now | {"max_gain_db": 20})).json()["prediction"]
+    reached = (await client.post("/evaluate", json=now | {"fir": trim["fir"]})).json()["prediction"]
+    assert reached["mean_noise_reduction_db"] > best["mean_noise_reduction_db"] - 0.5
+    assert reached["max_gain_db"] < 20.3
 
 
 async def test_the_sign_of_the_chain(client: httpx.AsyncClient, ear: DesignInput, design: Json) -> None:
