@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from model_store.store import BUNDLED_ROOT, ModelStore
 from studies.wearing.signal_chain import late_designs, looped_designs
 from synthesis.backends import create_backend
-from synthesis.backends.base import Condition, Design, DesignInput, DesignOptions, Float32
+from synthesis.backends.base import Condition, Design, DesignInput, DesignOptions, Float32, Prediction
 from synthesis.errors import answer_or_raise
 from training.datasets.noise import NoiseSet, read_noise
 from training.datasets.pandar import read_directions, read_handling, read_pandar
@@ -66,9 +66,12 @@ class Designer:
 
     def score(self, taps: Float32, pairs: Sequence[PathPair]) -> NDArray[np.float64]:
         """Mean noise reduction on each pair's true paths, dB."""
+        return np.array([each.mean_noise_reduction_db for each in self.predicted(taps, pairs)])
+
+    def predicted(self, taps: Float32, pairs: Sequence[PathPair]) -> list[Prediction]:
+        """What the taps do on each pair's true paths."""
         ears = [DesignInput(each.primary, each.secondary) for each in map(condition, pairs)]
-        found = self._backend.evaluate(ears, [taps] * len(ears))
-        return np.array([answer_or_raise(each).mean_noise_reduction_db for each in found])
+        return [answer_or_raise(each) for each in self._backend.evaluate(ears, [taps] * len(ears))]
 
 
 def condition(pair: PathPair, weight: float = 1.0) -> Condition:

@@ -20,7 +20,7 @@ from studies.predictions import __main__ as predictions
 from studies.resemblance import __main__ as resemblance
 from studies.sharing import __main__ as sharing
 from studies.wearing import __main__ as wearing
-from studies.wearing import signal_chain
+from studies.wearing import limits, signal_chain
 from synthesis.realisation.realise import Target
 from training.config import load_config
 from training.datasets.noise import read_noise, reference_psd, simulated_noise
@@ -165,6 +165,21 @@ def test_a_change_between_two_paths_is_one_of_another_path():
         assert np.linalg.norm(wearing.changed(second, ratio) - expected) < tolerance * np.linalg.norm(expected)
 
 
+def directions_and_handling():
+    """Directions: what arrives later and duller the farther it comes around the head."""
+    directions = [
+        replace(pair, label=f"{45 * n} deg", primary=np.convolve(pair.primary, np.full(1 + m, 1 / (1 + m)))[:8192])
+        for n, m in enumerate((0, 1, 2, 3, 4, 3, 2, 1))
+        for pair in simulate_listeners(1).pairs
+    ]
+    worn = [
+        replace(pair, listener="handling", label=label, feedback=0.01 * pair.secondary)
+        for label, listener in (("101", "simulated-001"), ("102", "simulated-002"))
+        for pair in simulate_listeners(2).of([listener])
+    ]
+    return directions, worn
+
+
 def test_the_wearing_study_scores_on_conditions_that_no_design_knew(monkeypatch):
     for name, value in {
         "N_GIVEN": (1, 2),
@@ -174,18 +189,7 @@ def test_the_wearing_study_scores_on_conditions_that_no_design_knew(monkeypatch)
         "N_LENT": 2,
     }.items():
         monkeypatch.setattr(wearing, name, value)
-    # Directions: what arrives later and duller the farther it comes around the head.
-    directions = [
-        replace(pair, label=f"{45 * n} deg", primary=np.convolve(pair.primary, np.full(1 + m, 1 / (1 + m)))[:8192])
-        for n, m in enumerate((0, 1, 2, 3, 4, 3, 2, 1))
-        for pair in simulate_listeners(1).pairs
-    ]
-    worn = [
-        replace(pair, listener="handling", label=label)
-        for label, listener in (("101", "simulated-001"), ("102", "simulated-002"))
-        for pair in simulate_listeners(2).of([listener])
-    ]
-    worn = [replace(pair, feedback=0.01 * pair.secondary) for pair in worn]
+    directions, worn = directions_and_handling()
     monkeypatch.setattr(signal_chain, "LATENCIES", (0.0, 4.0))
     persons = simulate_listeners(2).pairs
     rows = pd.DataFrame(wearing.study(wearing.Designer(1), directions, worn, persons, simulated_noise()))
@@ -214,6 +218,18 @@ def test_the_wearing_study_scores_on_conditions_that_no_design_knew(monkeypatch)
     assert wearing.summary(rows).shape[0] == len(
         rows[["case", "given", "ear", "latency_samples"]].drop_duplicates()
     )
+
+
+def test_more_updates_lead_to_the_end_of_the_joint_objective(monkeypatch):
+    monkeypatch.setattr(limits, "N_TO_CONVERGE", 8)
+    monkeypatch.setattr(limits, "N_STARTS", 1)
+    rows = pd.DataFrame(limits.study(wearing.Designer(1), *directions_and_handling(), simulated_noise()))
+    assert len(rows) == 24
+    worn = rows[rows.case == "closed and pressed"].groupby(["paths", "objective", "updates"]).mean_db.mean()
+    true = worn["true"]
+    assert true["as served"]["converged"] > true["as served"]["1"]
+    assert true["paper's"]["converged"] > true["as served"]["converged"]  # it weighs the worst band less
+    assert abs(worn["calibrated"] - true).min() > 0.01  # other paths, scored on the same
 
 
 @pytest.mark.measured

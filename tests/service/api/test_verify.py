@@ -89,8 +89,8 @@ async def test_a_trimmed_filter_does_what_the_one_for_the_changed_path_does(
 
 
 async def test_a_late_loudspeaker_costs_no_more_than_the_delay_itself(client: httpx.AsyncClient) -> None:
-    """Shifting a filter of long paths to be earlier cuts its beginning off: one designed anew, as `/refine` does it,
-    is the better answer. It must not play louder, since the ceiling of the filter sent is not known."""
+    """Shifting a filter of long paths to be earlier cuts its beginning off: one designed anew, as `/refine` does
+    it, is the better answer. It must not play louder, since the ceiling of the filter sent is not known."""
     pair = simulate_listeners(1).pairs[0]
     ear = DesignInput(pair.primary.astype(np.float32), pair.secondary[:2048].astype(np.float32))
     design = (await client.post("/refine?k=3", json=as_responses(ear, max_gain_db=20))).json()
