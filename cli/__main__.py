@@ -217,6 +217,12 @@ def serve(options: Sequence[str]) -> None:
 @click.option("--more-off", type=FILE, multiple=True, help="Further recordings with the loudspeaker silent.")
 @click.option("--more-on", type=FILE, multiple=True, help="Further recordings with the gain.")
 @click.option(
+    "--drive",
+    type=FILE,
+    multiple=True,
+    help="Recording of the loudspeaker alone, which gives the feedback path: channels played, outer, error.",
+)
+@click.option(
     "--sign",
     type=SIGN,
     default="minus",
@@ -233,6 +239,7 @@ def calibrate(
     gain: float,
     more_off: Sequence[Path],
     more_on: Sequence[Path],
+    drive: Sequence[Path],
     sign: str,
     model: str | None,
     output: Path | None,
@@ -249,6 +256,10 @@ def calibrate(
             take, notes = inputs.take(file, state)
             tables.notes(notes)
             takes.append(take)
+    for file in drive:
+        take, notes = inputs.drive_take(file)
+        tables.notes(notes)
+        takes.append(take)
     body: Json = {"takes": takes, "sign": sign, "sample_rate": 48_000} | ({"model": model} if model else {})
     answer = _answer(service.ask("/calibrate", body), output, as_json)
     verdict = answer["verdict"]

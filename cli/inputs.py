@@ -81,6 +81,13 @@ def take(file: Path, gain: float) -> tuple[Json, tuple[str, ...]]:
     return {"gain": gain, "x": signal(outer), "e": signal(error)}, tuple(f"{file}: {note}" for note in notes)
 
 
+def drive_take(file: Path) -> tuple[Json, tuple[str, ...]]:
+    """One recording of the loudspeaker alone, and notes."""
+    *signals, notes = measurements.driven_recording(file)
+    sent = {name: signal(each) for name, each in zip(("drive", "x", "e"), signals, strict=True)}
+    return sent, tuple(f"{file}: {note}" for note in notes)
+
+
 def signal(samples: NDArray[np.float64]) -> Json:
     """A signal as a request takes it."""
     return {"float32": base64.b64encode(np.asarray(samples, "<f4").tobytes()).decode()}

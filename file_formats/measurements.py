@@ -13,7 +13,7 @@ Everything is brought to 48 kHz; what was changed is said in `notes`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from pathlib import Path
@@ -86,22 +86,34 @@ def read(file: Path) -> Measurement:
 
 def recording(file: Path) -> tuple[NDArray[np.float64], NDArray[np.float64], tuple[str, ...]]:
     """The outer and the error microphone's signals of a stereo recording, and notes. Raises FileError."""
+    (outer, error), notes = _signals(file, ("outer microphone", "error microphone"))
+    return outer, error, notes
+
+
+def driven_recording(
+    file: Path,
+) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64], tuple[str, ...]]:
+    """What the loudspeaker played alone, both microphones' signals, and notes. Raises FileError."""
+    (drive, outer, error), notes = _signals(file, ("loudspeaker's signal", "outer microphone", "error microphone"))
+    return drive, outer, error, notes
+
+
+def _signals(file: Path, names: Sequence[str]) -> tuple[list[NDArray[np.float64]], tuple[str, ...]]:
+    """The first channels of a recording, which have these meanings, and notes."""
     found = read(file)
-    if len(found.channels) < 2:
-        raise FileError(
-            f"{file}: it has one channel; record the outer microphone in the first and the error microphone in the "
-            "second channel of one file"
-        )
-    outer, error = list(found.channels.values())[:2]
-    if np.iscomplexobj(outer) or np.iscomplexobj(error):
+    n_found, order = len(found.channels), ", ".join(names)
+    if n_found < len(names):
+        has = "one channel" if n_found == 1 else f"{n_found} channels"
+        raise FileError(f"{file}: it has {has}; record {len(names)} in one file, in this order: {order}")
+    signals = list(found.channels.values())[: len(names)]
+    if any(map(np.iscomplexobj, signals)):
         raise FileError(f"{file}: it holds a frequency response; a recording is needed")
-    n = len(outer)
-    if not MIN_SECONDS <= n / SAMPLE_RATE_HZ <= MAX_SECONDS:
-        raise _wrong_length(file, n / SAMPLE_RATE_HZ)
-    if len(found.channels) > 2:
-        note = f"of {len(found.channels)} channels the first is taken for outer, the second for error microphone"
-        return outer, error, (*found.notes, note)
-    return outer, error, found.notes
+    seconds = len(signals[0]) / SAMPLE_RATE_HZ
+    if not MIN_SECONDS <= seconds <= MAX_SECONDS:
+        raise _wrong_length(file, seconds)
+    if n_found > len(names):
+        return signals, (*found.notes, f"of {n_found} channels the first are taken for {order}")
+    return signals, found.notes
 
 
 def _wrong_length(file: Path, seconds: float) -> FileError:

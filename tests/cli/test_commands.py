@@ -47,6 +47,23 @@ def test_recordings_become_a_measurement_that_design_takes(folder: Path):
     assert len(answer["fir"]) == 2048
 
 
+def test_a_recording_of_the_loudspeaker_alone_gives_the_feedback_path(folder: Path):
+    played = 0.05 * np.random.default_rng(1).standard_normal(5 * 48_000)
+    secondary = np.load(folder / "ear.npz")["secondary"]
+    channels = [played, lfilter([0, 0, 0.01], 1, played), lfilter(secondary, 1, played)]
+    soundfile.write(folder / "drive.wav", np.stack(channels, 1), 48_000, subtype="FLOAT")
+    takes = folder / "off.wav", folder / "on.wav", "--gain", GAIN
+    result = run("calibrate", *takes, "--drive", folder / "drive.wav", "-o", folder / "driven.json")
+    assert result.exit_code in (0, 4), result.output
+    feedback = json.loads((folder / "driven.json").read_text())["feedback"]["impulse_response"]
+    np.testing.assert_allclose(feedback[:6], [0, 0, 0.01, 0, 0, 0], atol=2e-4)
+    designed = run("design", folder / "driven.json", "-k", 0, "--json")
+    assert json.loads(designed.stdout)["loop"]["stable"]
+    result = run("calibrate", *takes, "--drive", folder / "off.wav")
+    assert result.exit_code == 2
+    assert "it has 2 channels; record 3 in one file, in this order: loudspeaker's signal" in result.output
+
+
 def test_a_design_is_told_in_bands_beside_the_wiener_filter(folder: Path):
     result = run("design", folder / "ear.npz", "-k", 1)
     assert "mean noise reduction, 50 Hz to 5 kHz" in result.output
