@@ -14,7 +14,7 @@ over all conditions t and bands b,
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 
 import numpy as np
@@ -49,7 +49,7 @@ class ResidualPower:
     """Per condition and sub-band: optimum C / D, curvature D and least power A - |C|^2 / D, [n_conditions, n].
 
     disturbance: power of each band with W = 0, [n_conditions, 31]. share: each condition's weight, summing to one.
-    All powers are over the total disturbance power, so that any unit may be given.
+    All powers are over the total disturbance power, so that any unit may be given. per_band: sub-bands of a band.
     """
 
     optimum: Complex
@@ -57,6 +57,7 @@ class ResidualPower:
     least: Real
     disturbance: Real
     share: Real
+    per_band: int = SUB_BANDS_PER_BAND
 
     @classmethod
     def of(cls, conditions: Sequence[PathSpectra], reference_psd: NDArray[np.floating]) -> ResidualPower:
@@ -91,10 +92,27 @@ class ResidualPower:
             share=weights / weights.sum(),
         )
 
+    def halved(self) -> ResidualPower:
+        """The same with half as many sub-bands, neighbours in a band joined: cruder, and twice as fast."""
+        fine, coarse = sub_bands(self.per_band)[0], sub_bands(self.per_band // 2)[0]
+        first = np.searchsorted(fine, coarse[:-1])
+        curvature, matched = (
+            np.add.reduceat(each, first, axis=-1) for each in (self.curvature, self.curvature * self.optimum)
+        )
+        least = np.add.reduceat(self.least + self.curvature * np.abs(self.optimum) ** 2, first, axis=-1)
+        optimum = np.divide(matched, curvature, out=np.zeros_like(matched), where=curvature > 0)
+        return replace(
+            self,
+            optimum=optimum,
+            curvature=curvature,
+            least=np.maximum(least - np.abs(optimum) ** 2 * curvature, 0),
+            per_band=self.per_band // 2,
+        )
+
     def in_bands(self, response: Complex) -> Real:
-        """E of a response at `centres_hz`, complex [..., n] -> [..., n_conditions, 31]."""
+        """E of a response at `centres_hz(per_band)`, complex [..., n] -> [..., n_conditions, 31]."""
         each = self.least + self.curvature * np.abs(response[..., None, :] - self.optimum) ** 2
-        power: Real = each @ _to_bands()
+        power: Real = each @ _to_bands(self.per_band)
         return power
 
     def objective(self, power: Real) -> tuple[Real, Real]:
@@ -118,37 +136,41 @@ class ResidualPower:
 
 
 @cache
-def sub_bands() -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-    """First bin of each sub-band and the bin after the last one; and the band, 0 to 30, of each sub-band."""
+def sub_bands(per_band: int = SUB_BANDS_PER_BAND) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    """First bin of each sub-band and the bin after the last one; and the band, 0 to 30, of each sub-band.
+
+    per_band: SUB_BANDS_PER_BAND, or half of it, and so on: pairs of the finer ones.
+    """
+    if per_band < SUB_BANDS_PER_BAND:
+        first, band = sub_bands(2 * per_band)
+        position = np.arange(len(band)) - np.searchsorted(band, band)
+        kept = position % 2 == 0
+        return np.concatenate((first[:-1][kept], first[-1:])), band[kept]
     membership = band_membership(WIDE_BANDS, DESIGN_N_FFT)
-    first, band = [], []
-    for column in range(len(WIDE_BANDS)):
-        bins = np.flatnonzero(membership[:, column])
-        for part in np.array_split(bins, min(SUB_BANDS_PER_BAND, len(bins))):
-            first.append(part[0])
-            band.append(column)
-    end = np.flatnonzero(membership[:, -1])[-1] + 1
-    return np.array([*first, end]), np.array(band)
+    bins = [np.flatnonzero(column) for column in membership.T]
+    parts = [np.array_split(each, min(per_band, len(each))) for each in bins]
+    firsts = [part[0] for each in parts for part in each]
+    return np.array([*firsts, bins[-1][-1] + 1]), np.repeat(np.arange(len(parts)), [len(each) for each in parts])
 
 
 @cache
-def centres_hz() -> Real:
+def centres_hz(per_band: int = SUB_BANDS_PER_BAND) -> Real:
     """Mean frequency of each sub-band, [n]."""
-    first, _ = sub_bands()
+    first, _ = sub_bands(per_band)
     centres: Real = (first[:-1] + first[1:] - 1) / 2 * (SAMPLE_RATE_HZ / DESIGN_N_FFT)
     return centres
 
 
 @cache
-def _to_bands() -> Real:
+def _to_bands(per_band: int) -> Real:
     """0/1, [n, 31]."""
-    _, band = sub_bands()
+    _, band = sub_bands(per_band)
     return (band[:, None] == np.arange(len(WIDE_BANDS))).astype(np.float64)
 
 
-def spread(slope_over_power: Real) -> Real:
+def spread(slope_over_power: Real, per_band: int = SUB_BANDS_PER_BAND) -> Real:
     """A value per band, [..., 31], at each sub-band, [..., n]."""
-    _, band = sub_bands()
+    _, band = sub_bands(per_band)
     return slope_over_power[..., band]
 
 

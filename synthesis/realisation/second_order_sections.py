@@ -26,8 +26,12 @@ QUALITIES = (0.1, 12.0)
 """Range of r and q: beyond, a section is a resonance that no other seating has."""
 MIN_STARTS, STARTS_BY_SECTIONS = 24, 216
 """Few sections have the deeper local minima, and cost less: 36 starts for 6 sections, 24 from 9 on."""
-FIRST_STEPS, ROUNDS = 8, ((1 / 3, 20), (1 / 8, 60))
-"""All starts make the first steps; then the best of them, a share of all, so many more in each round."""
+FIRST_STEPS = 8
+ROUNDS = ((1 / 3, 15, False), (1 / 8, 25, False), (1 / 15, 40, True))
+"""All starts make the first steps, on half of the sub-bands; then the best of them, a share of all, so many more in
+each round, the last one on all sub-bands."""
+SETTLED, LOOK_EVERY = 1e-3, 10
+"""Steps end when so many of them have lowered no row's J by so much, 0.004 dB."""
 START_QUALITY, START_SPREAD = 1.5, 0.5
 """Starting poles lie evenly per octave, moved by a spread in nepers."""
 MAX_STEP = 1.0
@@ -35,8 +39,7 @@ MAX_STEP = 1.0
 CEILING_WEIGHT = 100.0
 """Of the penalty on the mean square excess of |W| over the ceiling: what is left of it costs less than 0.1 dB."""
 N_CORRECTIONS, CORRECTION_STEPS, MAX_EXCESS = 3, 20, 1.005
-"""Where |W| exceeds the ceiling beside the points that the penalty sees, the fit's own ceiling is lowered, so
-often."""
+"""Where |W| exceeds the ceiling, the fit's own is lowered and sees the peak, so often."""
 _LEAST_GAIN = 1e-8
 
 
@@ -80,21 +83,23 @@ def design_sections(
     held: what the hardware makes of sections, such as rounded ones; they are the answer, and keep the ceiling. The
     same arguments give the same sections.
     """
-    fit = _Fit(power, n_sections, sample_rate_hz, max_gain_db, lowest_hz)
+    fit, coarse = (
+        _Fit(each, n_sections, sample_rate_hz, max_gain_db, lowest_hz) for each in (power, power.halved())
+    )
     # The ceiling comes second: random starts exceed it by so much that the penalty would hide J.
-    unknowns = fit.steps(fit.starts(np.random.default_rng(0)), FIRST_STEPS, ceiling_weight=0.0)
+    unknowns = coarse.steps(coarse.starts(np.random.default_rng(0)), FIRST_STEPS, ceiling_weight=0.0)
     n_starts = len(unknowns)
-    for share, n_steps in ROUNDS:
-        unknowns = fit.steps(unknowns[: round(share * n_starts)], n_steps, CEILING_WEIGHT)
+    for share, n_steps, is_fine in ROUNDS:
+        unknowns = (fit if is_fine else coarse).steps(unknowns[: round(share * n_starts)], n_steps, CEILING_WEIGHT)
     found = fit.realise(unknowns[0])
     for _ in range(N_CORRECTIONS):
-        excess = largest_excess(held(found), max_gain_db)
+        excess, at_hz = largest_excess(held(found), max_gain_db)
         if excess < MAX_EXCESS:
             break
-        fit.ceiling /= excess
+        fit.lower_ceiling(excess, at_hz)
         unknowns = fit.steps(unknowns[:1], CORRECTION_STEPS, CEILING_WEIGHT)
         found = fit.realise(unknowns[0])
-    found.rows[0, :3] /= max(1.0, largest_excess(held(found), max_gain_db))
+    found.rows[0, :3] /= max(1.0, largest_excess(held(found), max_gain_db)[0])
     return held(found)
 
 
@@ -112,18 +117,28 @@ class _Fit:
     ) -> None:
         self.power, self.n, self.sample_rate_hz = power, n_sections, sample_rate_hz
         # Beyond the bands, where J says nothing, the ceiling still holds.
-        self.n_scored = len(centres_hz())
+        centres = centres_hz(power.per_band)
+        self.n_scored = len(centres)
         outside = np.concatenate(([0.0], np.geomspace(1, 18, 40), np.geomspace(22_500, 0.499 * sample_rate_hz, 8)))
-        frequency_hz = np.concatenate((centres_hz(), outside[outside < 0.5 * sample_rate_hz]))
+        frequency_hz = np.concatenate((centres, outside[outside < 0.5 * sample_rate_hz]))
         self.frequency = self._warped(frequency_hz)
         highest = min(HIGHEST_HZ, 0.46 * sample_rate_hz)
         self.limits = np.log(self._warped(np.array([lowest_hz, highest])))
         self.ceiling = ceiling_at(max_gain_db, frequency_hz)
         # The sign of W, and its level, as the conditions' optima have them around the middle of the bands.
-        weight = power.curvature * np.abs(power.optimum) / np.maximum(spread(power.disturbance), 1e-30)
+        weight = (
+            power.curvature * np.abs(power.optimum) / np.maximum(spread(power.disturbance, power.per_band), 1e-30)
+        )
         mean = (weight * power.optimum).sum(0)
         self.sign = 1.0 if mean.real.sum() >= 0 else -1.0
         self.level = float(np.median(np.abs(power.optimum)))
+
+    def lower_ceiling(self, excess: float, at_hz: float) -> None:
+        """Divide the ceiling, and watch one more frequency: a resonance may lie between the others."""
+        warped = self._warped(np.array(min(at_hz, 0.499 * self.sample_rate_hz)))
+        nearest = np.abs(self.frequency - warped).argmin()
+        self.frequency = np.append(self.frequency, warped)
+        self.ceiling = np.append(self.ceiling, self.ceiling[nearest]) / excess
 
     def _warped(self, frequency_hz: Real) -> Real:
         warped: Real = np.tan(np.pi * frequency_hz / self.sample_rate_hz)
@@ -150,33 +165,37 @@ class _Fit:
 
     def response(self, unknowns: Real) -> Complex:
         """W, complex [n_starts, n]."""
-        real, imaginary, _ = self._polynomials(unknowns)
+        return self._ratio(unknowns, self.polynomials(unknowns))
+
+    def _ratio(self, unknowns: Real, polynomials: tuple[Real, Real, Real]) -> Complex:
+        real, imaginary, _ = polynomials
         values = np.empty(real.shape, complex)
         values.real, values.imag = real, imaginary
         ratio: Complex = values[:, 1].prod(1) / values[:, 0].prod(1)
         ratio *= self.sign * np.exp(unknowns[:, -1:])
         return ratio
 
-    def _polynomials(self, unknowns: Real) -> tuple[Real, Real, Real]:
+    def polynomials(self, unknowns: Real) -> tuple[Real, Real, Real]:
         """Real and imaginary part of s^2 + s w / q + w^2, poles first, [n_starts, 2, n_sections, n], and w^2."""
         parts = unknowns[:, :-1].reshape(-1, 2, 2, self.n, 1)
         root, quality = np.exp(parts[:, :, 0]), np.exp(parts[:, :, 1])
         return root**2 - self.frequency**2, (root / quality) * self.frequency, root**2
 
-    def slopes(self, unknowns: Real) -> NDArray[np.float32]:
+    def slopes(self, polynomials: tuple[Real, Real, Real]) -> NDArray[np.float32]:
         """Real and imaginary parts of d ln W / d theta, [n_starts, 4 n + 1, 2, n]; in single precision, of which a
         step asks no more: what it gains is judged in double."""
-        real, imaginary, square = (each.astype(np.float32) for each in self._polynomials(unknowns))
+        real, imaginary, square = (each.astype(np.float32) for each in polynomials)
         over = 1 / (real**2 + imaginary**2)
         over[:, 0] *= -1
-        slopes = np.empty((len(unknowns), 4 * self.n + 1, 2, len(self.frequency)), np.float32)
+        slopes = np.empty((len(real), 4 * self.n + 1, 2, len(self.frequency)), np.float32)
         # By ln w: (j b + 2 w^2) / (a + j b); by ln q: -j b / (a + j b).
         parts = slopes[:, :-1].reshape(-1, 2, 2, self.n, 2, len(self.frequency))
         imaginary_over = imaginary * over
-        parts[:, :, 1, :, 0] = -imaginary * imaginary_over
-        parts[:, :, 1, :, 1] = -real * imaginary_over
-        parts[:, :, 0, :, 0] = imaginary * imaginary_over + 2 * square * real * over
-        parts[:, :, 0, :, 1] = (real - 2 * square) * imaginary_over
+        np.multiply(-imaginary, imaginary_over, out=parts[:, :, 1, :, 0])
+        np.multiply(-real, imaginary_over, out=parts[:, :, 1, :, 1])
+        square *= 2
+        np.subtract(square * real * over, parts[:, :, 1, :, 0], out=parts[:, :, 0, :, 0])
+        np.multiply(real - square, imaginary_over, out=parts[:, :, 0, :, 1])
         slopes[:, -1, 0], slopes[:, -1, 1] = 1, 0
         return slopes
 
@@ -185,12 +204,14 @@ class _Fit:
         excess."""
         power = self.power.in_bands(response[:, : self.n_scored])
         value, slope = self.power.objective(power)
-        weights = spread(slope / (power + 1e-12)) * self.power.curvature
+        weights = spread(slope / (power + 1e-12), self.power.per_band) * self.power.curvature
         excess = (np.abs(response) / self.ceiling - 1).clip(0)
         penalty = ceiling_weight / response.shape[-1]
         return value + penalty * (excess**2).sum(-1), weights, penalty * (excess > 0) / self.ceiling**2
 
-    def normal_equations(self, unknowns: Real, response: Complex, weights: Real, over: Real) -> tuple[Real, Real]:
+    def normal_equations(
+        self, polynomials: tuple[Real, Real, Real], response: Complex, weights: Real, over: Real
+    ) -> tuple[Real, Real]:
         """J^T J, [n_starts, 4 n + 1, 4 n + 1], and J^T r of the weighted residuals, turned by the phase of W: the
         real parts hold the excess of |W| too."""
         total = weights.sum(1)
@@ -204,7 +225,7 @@ class _Fit:
         weight[:, :, scored] = (total * magnitude[:, scored] ** 2)[:, None]
         away[:, 0] += over * magnitude * (magnitude - np.minimum(self.ceiling, magnitude))
         weight[:, 0] += over * magnitude**2
-        slopes = self.slopes(unknowns)
+        slopes = self.slopes(polynomials)
         flat = slopes.reshape(*slopes.shape[:2], -1)
         gradient = flat @ away.reshape(len(away), -1, 1).astype(np.float32)
         flat *= np.sqrt(weight).reshape(len(weight), 1, -1).astype(np.float32)
@@ -213,24 +234,35 @@ class _Fit:
     def steps(self, unknowns: Real, n_steps: int, ceiling_weight: float) -> Real:
         """Levenberg-Marquardt steps on every row, the best row first."""
         damping = np.full(len(unknowns), 1e-2)
-        response = self.response(unknowns)
+        polynomials = self.polynomials(unknowns)
+        response = self._ratio(unknowns, polynomials)
         value, weights, over = self.objective(response, ceiling_weight)
-        normal, gradient = self.normal_equations(unknowns, response, weights, over)
-        for _ in range(n_steps):
+        normal, gradient = self.normal_equations(polynomials, response, weights, over)
+        before = value.copy()
+        for i in range(1, n_steps + 1):
             damped = normal.copy()
             diagonal = np.einsum("mii->mi", damped)
             diagonal += damping[:, None] * (diagonal + 1e-3 * diagonal.mean(-1, keepdims=True)) + 1e-12
             step = -np.linalg.solve(damped, gradient)[..., 0]
             step *= np.minimum(1, MAX_STEP / np.maximum(np.abs(step).max(-1, keepdims=True), 1e-30))
             trial = self._within(unknowns + step)
-            response = self.response(trial)
+            polynomials = self.polynomials(trial)
+            response = self._ratio(trial, polynomials)
             trial_value, weights, over = self.objective(response, ceiling_weight)
             better = trial_value < value
             damping = np.where(better, np.maximum(damping / 3, 1e-7), np.minimum(damping * 4, 1e4))
             unknowns[better], value[better] = trial[better], trial_value[better]
+            if i % LOOK_EVERY == 0:
+                if (before - value < SETTLED).all():
+                    break
+                before = value.copy()
             if better.any():
+                real, imaginary, square = polynomials
                 normal[better], gradient[better] = self.normal_equations(
-                    trial[better], response[better], weights[better], over[better]
+                    (real[better], imaginary[better], square[better]),
+                    response[better],
+                    weights[better],
+                    over[better],
                 )
         return unknowns[np.argsort(value)]
 
@@ -247,16 +279,19 @@ class _Fit:
         return Sections(np.ascontiguousarray(rows), self.sample_rate_hz)
 
 
-def largest_excess(sections: Sections, max_gain_db: float | GainCurve) -> float:
-    """Largest |W| over its ceiling from 0 Hz to half the sample rate, on 8192 points, half of them per octave."""
+def largest_excess(sections: Sections, max_gain_db: float | GainCurve) -> tuple[float, float]:
+    """Largest |W| over its ceiling from 0 Hz to half the sample rate, on 8192 points, half of them per octave; and
+    its frequency."""
     half = sections.sample_rate_hz / 2
     frequency_hz = np.concatenate(([0.0], np.geomspace(0.1, half, 4096), np.linspace(0, half, 4096)))
-    return float((np.abs(sections.response(frequency_hz)) / ceiling_at(max_gain_db, frequency_hz)).max())
+    excess = np.abs(sections.response(frequency_hz)) / ceiling_at(max_gain_db, frequency_hz)
+    largest = int(excess.argmax())
+    return float(excess[largest]), float(frequency_hz[largest])
 
 
 def largest_gain(sections: Sections) -> float:
     """Largest |W| from 0 Hz to half the sample rate."""
-    return largest_excess(sections, 0.0)
+    return largest_excess(sections, 0.0)[0]
 
 
 def _bilinear(frequency: Real, quality: Real) -> Real:

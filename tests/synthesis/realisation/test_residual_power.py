@@ -37,6 +37,14 @@ def test_band_powers_are_those_of_all_bins(condition, pink):
     np.testing.assert_allclose(found, expected / disturbance.sum(), rtol=2e-2)
 
 
+def test_half_as_many_sub_bands_tell_nearly_the_same(condition, pink):
+    power = ResidualPower.of([condition, simulated(1)], pink)
+    coarse = power.halved()
+    centres = centres_hz(coarse.per_band)
+    assert len(centres) < 0.55 * len(centres_hz())
+    np.testing.assert_allclose(coarse.in_bands(smooth(centres)), power.in_bands(smooth(centres_hz())), rtol=4e-2)
+
+
 def test_the_slopes_are_the_objective_s(condition, pink):
     power = ResidualPower.of([condition, simulated(1)], pink)
     energies = power.disturbance * np.random.default_rng(0).uniform(0.01, 1.5, power.disturbance.shape)
