@@ -146,9 +146,10 @@ def quantise_sections(sections: Sections, number_format: NumberFormat) -> tuple[
     return Sections(held, rate), Quantised(number_format, words, shift, values, _saturated(words, number_format))
 
 
-def scale_sections(sections: Sections, number_format: NumberFormat) -> Sections:
+def scale_sections(sections: Sections, number_format: NumberFormat, n_held: int = 0) -> Sections:
     """The same cascade with its gain spread: as early as the format holds the coefficients, since later sections
-    amplify the round-off of earlier ones, and no node with a larger |W| than 1 or the output has."""
+    amplify the round-off of earlier ones, and no node with a larger |W| than 1 or the output has. n_held: sections
+    that stay as they are."""
     frequency = np.concatenate(([0.0], np.geomspace(0.5, sections.sample_rate_hz / 2, 8192)))
     partial = np.cumprod(section_responses(sections.rows, frequency, sections.sample_rate_hz), axis=0)
     peaks = np.abs(partial).max(-1)
@@ -157,7 +158,7 @@ def scale_sections(sections: Sections, number_format: NumberFormat) -> Sections:
     rows = sections.rows.copy()
     largest = SPARE * number_format.largest * 2.0 ** _least_shift(number_format)
     before = 1.0
-    for row, peak in zip(rows[:-1], peaks[:-1], strict=True):
+    for row, peak in zip(rows[n_held:-1], peaks[n_held:-1], strict=True):
         gain = min(max(1.0, peaks[-1]) / (before * peak), largest / np.abs(row[:3]).max())
         row[:3] *= gain
         before *= gain
@@ -165,11 +166,9 @@ def scale_sections(sections: Sections, number_format: NumberFormat) -> Sections:
     return Sections(rows, sections.sample_rate_hz)
 
 
-def lowest_pole_hz(sample_rate_hz: float, number_format: NumberFormat | None, floor_hz: float) -> float:
+def lowest_pole_hz(sample_rate_hz: float, number_format: NumberFormat, floor_hz: float) -> float:
     """Lowest frequency for poles, Hz: where 1 + a1 + a2 of a pair are two steps of the format, or floor_hz where
     that is less than an octave higher."""
-    if number_format is None:
-        return floor_hz
     two_steps = 2 * 2.0 ** (_least_shift(number_format) - number_format.fraction_bits)
     lowest_hz = float(sample_rate_hz / (2 * np.pi) * np.sqrt(two_steps))
     return lowest_hz if lowest_hz > 2 * floor_hz else floor_hz

@@ -17,21 +17,28 @@ from synthesis.realisation.fixed_point import (
     NumberFormat,
     Quantised,
     SignalScaling,
+    lowest_pole_hz,
     parse_format,
     quantise_sections,
+    scale_sections,
 )
 from synthesis.realisation.residual_power import Complex, PathSpectra, ResidualPower
 from synthesis.realisation.second_order_sections import (
+    HELD_LOSS,
     LOWEST_HZ,
     MAX_SECTIONS,
     Sections,
     design_sections,
+    largest_excess,
     largest_gain,
+    objective,
 )
 from synthesis.realisation.short_fir import MAX_TAPS, at_design_rate, design_fir
 
 SAMPLE_RATES_HZ = (44_100.0, 768_000.0)
 DEFAULT_SECTIONS = 8
+FLOAT32_WORDS = NumberFormat(2, 23)
+"""Values from -2 to 2 that float32 holds: for sections at high rates, whose coefficients must fit together."""
 
 
 @dataclass(frozen=True)
@@ -95,21 +102,26 @@ def realise(
     if target.form == "fir":
         return _fir(conditions, reference_psd, target, number_format, taps, max_gain_db)
 
-    def held(sections: Sections) -> Sections:
-        if number_format is not None:
-            return quantise_sections(fixed_point.scale_sections(sections, number_format), number_format)[0]
-        if target.number_format == "float32":
-            return Sections(sections.rows.astype(np.float32).astype(np.float64), sections.sample_rate_hz)
-        return sections
+    power, rate = ResidualPower.of(conditions, reference_psd), target.sample_rate_hz
+    words = FLOAT32_WORDS if number_format is None else number_format
 
-    sections = design_sections(
-        ResidualPower.of(conditions, reference_psd),
-        target.n_sections,
-        sample_rate_hz=target.sample_rate_hz,
-        max_gain_db=max_gain_db,
-        lowest_hz=fixed_point.lowest_pole_hz(target.sample_rate_hz, number_format, LOWEST_HZ),
-        held=held,
-    )
+    def held(sections: Sections, n_held: int) -> Sections:
+        return quantise_sections(scale_sections(sections, words, n_held), words)[0]
+
+    def rounded() -> Sections:
+        lowest_hz = lowest_pole_hz(rate, words, LOWEST_HZ)
+        return design_sections(
+            power, target.n_sections, sample_rate_hz=rate, max_gain_db=max_gain_db, lowest_hz=lowest_hz, held=held
+        )
+
+    if number_format is None:
+        sections = design_sections(power, target.n_sections, sample_rate_hz=rate, max_gain_db=max_gain_db)
+        if target.number_format == "float32":
+            single = _in_single_precision(sections, max_gain_db)
+            is_near = objective(power, single) < objective(power, sections) + HELD_LOSS
+            sections = single if is_near else rounded()
+    else:
+        sections = rounded()
     if not sections.is_stable:
         raise InvalidOption(
             f"number_format: at {target.sample_rate_hz:g} Hz the poles that {target.number_format} can hold "
@@ -126,6 +138,16 @@ def realise(
     response[audible] = sections.response(frequency_hz[audible])
     gain_db = 20 * float(np.log10(max(largest_gain(sections), 1e-30)))
     return Realised(target.sample_rate_hz, None, sections, quantised, scaling, response, gain_db)
+
+
+def _in_single_precision(sections: Sections, max_gain_db: float | GainCurve) -> Sections:
+    """Each coefficient rounded by itself, under the ceiling if the poles stay inside the unit circle."""
+    rows = sections.rows.astype(np.float32).astype(np.float64)
+    single = Sections(rows, sections.sample_rate_hz)
+    if single.is_stable:
+        excess, _ = largest_excess(single, max_gain_db)
+        rows[-1, :3] = (rows[-1, :3] / max(excess, 1.0)).astype(np.float32)
+    return single
 
 
 def _fir(

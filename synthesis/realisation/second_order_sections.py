@@ -40,6 +40,10 @@ CEILING_WEIGHT = 100.0
 """Of the penalty on the mean square excess of |W| over the ceiling: what is left of it costs less than 0.1 dB."""
 N_CORRECTIONS, CORRECTION_STEPS, MAX_EXCESS = 3, 20, 1.005
 """Where |W| exceeds the ceiling, the fit's own is lowered and sees the peak, so often."""
+REFIT_STEPS, HELD_CEILING_WEIGHT = 10, 1e4
+"""After each section that is held. Rounding moves resonances at low frequencies, which the others make up for."""
+HELD_LOSS = 0.01
+"""Of J, 0.04 dB: what may be lost without another attempt."""
 _LEAST_GAIN = 1e-8
 
 
@@ -61,6 +65,10 @@ class Sections:
         return bool(((np.abs(a2) < 1) & (np.abs(a1) < 1 + a2)).all())
 
 
+Held = Callable[[Sections, int], Sections]
+"""What hardware makes of sections, of which the first so many are as it has them already."""
+
+
 def section_responses(rows: Real, frequency_hz: NDArray[np.floating], sample_rate_hz: float) -> Complex:
     """Response of each section, complex [n_sections, n_frequencies]."""
     delay = np.exp(-2j * np.pi * np.asarray(frequency_hz, np.float64) / sample_rate_hz)
@@ -76,36 +84,84 @@ def design_sections(
     sample_rate_hz: float = 48_000.0,
     max_gain_db: float | GainCurve = np.inf,
     lowest_hz: float = LOWEST_HZ,
-    held: Callable[[Sections], Sections] = lambda sections: sections,
+    held: Held | None = None,
 ) -> Sections:
     """The sections that minimise J under a ceiling on |W|, all poles and zeros from lowest_hz to 22 kHz.
 
-    held: what the hardware makes of sections, such as rounded ones; they are the answer, and keep the ceiling. The
-    same arguments give the same sections.
+    held: what the hardware makes of sections, such as rounded ones. The same arguments give the same sections.
     """
-    fit, coarse = (
-        _Fit(each, n_sections, sample_rate_hz, max_gain_db, lowest_hz) for each in (power, power.halved())
-    )
+
+    def new_fit(power: ResidualPower) -> _Fit:
+        return _Fit(power, n_sections, sample_rate_hz, max_gain_db, lowest_hz)
+
+    fit, coarse = new_fit(power), new_fit(power.halved())
     # The ceiling comes second: random starts exceed it by so much that the penalty would hide J.
     unknowns = coarse.steps(coarse.starts(np.random.default_rng(0)), FIRST_STEPS, ceiling_weight=0.0)
     n_starts = len(unknowns)
     for share, n_steps, is_fine in ROUNDS:
         unknowns = (fit if is_fine else coarse).steps(unknowns[: round(share * n_starts)], n_steps, CEILING_WEIGHT)
-    found = fit.realise(unknowns[0])
-    for _ in range(N_CORRECTIONS):
-        excess, at_hz = largest_excess(held(found), max_gain_db)
-        if excess < MAX_EXCESS:
+    exact = _corrected(fit, unknowns[:1], max_gain_db)
+    if held is None:
+        return exact
+    # All at once; where that costs something, one after the other, from one of the rows or the next.
+    best = _corrected(fit, unknowns[:1], max_gain_db, held)
+    for row in unknowns:
+        if objective(power, best) < objective(power, exact) + HELD_LOSS:
             break
-        fit.lower_ceiling(excess, at_hz)
-        unknowns = fit.steps(unknowns[:1], CORRECTION_STEPS, CEILING_WEIGHT)
+        other = _one_after_the_other(new_fit(power), row[None], max_gain_db, held)
+        best = min(best, other, key=lambda each: objective(power, each))
+    return best
+
+
+def _corrected(fit: _Fit, unknowns: Real, max_gain_db: float | GainCurve, held: Held | None = None) -> Sections:
+    """Sections, or what is held of them, with |W| below its ceiling between the points of the fit too."""
+    for n_left in reversed(range(N_CORRECTIONS + 1)):
         found = fit.realise(unknowns[0])
-    found.rows[0, :3] /= max(1.0, largest_excess(held(found), max_gain_db)[0])
-    return held(found)
+        if held is not None:
+            found = held(found, 0)
+        excess, at_hz = largest_excess(found, max_gain_db)
+        if excess < MAX_EXCESS or n_left == 0:
+            break
+        fit.watch(at_hz)
+        fit.ceiling /= excess
+        unknowns = fit.steps(unknowns.copy(), CORRECTION_STEPS, CEILING_WEIGHT)
+    return _turned_down(found, max_gain_db, held)
+
+
+def objective(power: ResidualPower, sections: Sections) -> float:
+    """J, infinite where the sections are not stable."""
+    if not sections.is_stable:
+        return np.inf
+    return float(power.objective(power.in_bands(sections.response(centres_hz(power.per_band))))[0])
+
+
+def _turned_down(sections: Sections, max_gain_db: float | GainCurve, held: Held | None = None) -> Sections:
+    """With the gain that the ceiling allows, taken from the last section."""
+    excess, _ = largest_excess(sections, max_gain_db)
+    if excess <= 1:
+        return sections
+    rows = sections.rows.copy()
+    rows[-1, :3] /= excess
+    lower = Sections(rows, sections.sample_rate_hz)
+    return lower if held is None else held(lower, len(rows) - 1)
+
+
+def _one_after_the_other(fit: _Fit, unknowns: Real, max_gain_db: float | GainCurve, held: Held) -> Sections:
+    """Hold one section after the other, from the lowest pole on, and fit the rest again to what that left."""
+    found = fit.realise(unknowns[0])
+    for n_held in range(1, fit.n):
+        unknowns = fit.hold(held(found, n_held - 1).rows[:n_held], unknowns)
+        excess, at_hz = largest_excess(fit.realise(unknowns[0]), max_gain_db)
+        if excess > MAX_EXCESS:
+            fit.watch(at_hz)
+        unknowns = fit.steps(unknowns, REFIT_STEPS, HELD_CEILING_WEIGHT)
+        found = fit.realise(unknowns[0])
+    return _turned_down(held(found, len(found.rows) - 1), max_gain_db, held)
 
 
 class _Fit:
     """The unknowns are rows [ln p, ln r, ln z, ln q, ln g], real [n_starts, 4 n + 1], p and z in tan(pi f /
-    f_s)."""
+    f_s), of n sections behind those that are held."""
 
     def __init__(
         self,
@@ -132,13 +188,32 @@ class _Fit:
         mean = (weight * power.optimum).sum(0)
         self.sign = 1.0 if mean.real.sum() >= 0 else -1.0
         self.level = float(np.median(np.abs(power.optimum)))
+        self.held = Sections(np.empty((0, 6)), sample_rate_hz)
+        self.before: Complex = np.ones(len(self.frequency), complex)
 
-    def lower_ceiling(self, excess: float, at_hz: float) -> None:
-        """Divide the ceiling, and watch one more frequency: a resonance may lie between the others."""
-        warped = self._warped(np.array(min(at_hz, 0.499 * self.sample_rate_hz)))
+    def watch(self, frequency_hz: float) -> None:
+        """Hold the ceiling at one more frequency: a resonance may lie between the others."""
+        frequency_hz = min(frequency_hz, 0.499 * self.sample_rate_hz)
+        warped = self._warped(np.array(frequency_hz))
         nearest = np.abs(self.frequency - warped).argmin()
         self.frequency = np.append(self.frequency, warped)
-        self.ceiling = np.append(self.ceiling, self.ceiling[nearest]) / excess
+        self.ceiling = np.append(self.ceiling, self.ceiling[nearest])
+        self.before = np.append(self.before, self.held.response(np.array([frequency_hz])))
+
+    def hold(self, rows: Real, unknowns: Real) -> Real:
+        """Put sections before those that are fitted; the unknowns without the section whose place the last one
+        takes."""
+        self.held = Sections(rows, self.sample_rate_hz)
+        self.before = self.held.response(np.arctan(self.frequency) * (self.sample_rate_hz / np.pi))
+        parts = unknowns[:, :-1].reshape(-1, 4, self.n)
+        # As `realise` pairs them: the lowest pole and the lowest zero.
+        poles, zeros = (np.argsort(parts[:, i : i + 1], -1)[..., 1:].repeat(2, 1) for i in (0, 2))
+        parts = np.take_along_axis(parts, np.concatenate((poles, zeros), 1), -1)
+        self.n -= 1
+        # At half the sample rate an unheld section is one.
+        (gain,) = section_responses(rows[-1:], np.array([self.sample_rate_hz / 2]), self.sample_rate_hz)[0].real
+        self.sign *= np.sign(gain)
+        return np.concatenate((parts.reshape(len(parts), -1), unknowns[:, -1:] - np.log(np.abs(gain))), 1)
 
     def _warped(self, frequency_hz: Real) -> Real:
         warped: Real = np.tan(np.pi * frequency_hz / self.sample_rate_hz)
@@ -172,7 +247,7 @@ class _Fit:
         values = np.empty(real.shape, complex)
         values.real, values.imag = real, imaginary
         ratio: Complex = values[:, 1].prod(1) / values[:, 0].prod(1)
-        ratio *= self.sign * np.exp(unknowns[:, -1:])
+        ratio *= self.before * (self.sign * np.exp(unknowns[:, -1:]))
         return ratio
 
     def polynomials(self, unknowns: Real) -> tuple[Real, Real, Real]:
@@ -267,7 +342,8 @@ class _Fit:
         return unknowns[np.argsort(value)]
 
     def realise(self, unknowns: Real) -> Sections:
-        """Sections of one row of unknowns, in the order of their poles; the gain is in the first."""
+        """Sections of one row of unknowns behind those that are held, in the order of their poles; the gain is in
+        the first of them."""
         pole, pole_quality, zero, zero_quality = np.exp(unknowns[:-1].reshape(4, self.n))
         # Each pole pair beside the zero pair that is nearest: the smallest peaks between sections.
         order, zero_order = np.argsort(pole), np.argsort(zero)
@@ -276,7 +352,7 @@ class _Fit:
         numerator, denominator = _bilinear(zero, zero_quality), _bilinear(pole, pole_quality)
         rows = np.concatenate((numerator, denominator), 1) / denominator[:, :1]
         rows[0, :3] *= self.sign * np.exp(unknowns[-1])
-        return Sections(np.ascontiguousarray(rows), self.sample_rate_hz)
+        return Sections(np.concatenate((self.held.rows, rows)), self.sample_rate_hz)
 
 
 def largest_excess(sections: Sections, max_gain_db: float | GainCurve) -> tuple[float, float]:
