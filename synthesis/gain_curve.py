@@ -56,7 +56,7 @@ class GainCurve:
         at_edges = np.interp(np.log(edges_hz), np.log(points_hz), gain_db)
         found = np.minimum(at_edges[:-1], at_edges[1:])
         # Between two points the curve is monotone, so that what is lowest within a bin is at its edges or a point.
-        inside = points_hz <= edges_hz[-1]
+        inside = points_hz <= SAMPLE_RATE_HZ / 2
         np.minimum.at(found, np.rint(points_hz[inside] / spacing_hz).astype(int), gain_db[inside])
         return found
 

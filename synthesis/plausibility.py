@@ -7,13 +7,14 @@ distance
 
 from those of a right measurement to which the mistake m was done: a reversed sign, a leak, another sample rate, or
 none. u raises both paths: a microphone's sensitivity does not matter and is always fitted. g raises the secondary
-path alone and d delays it; they are fitted where that lowers c by more than a mistake has to. The explanation with
-the smallest sum of c and of SURPRISE for each mistake in it is the most probable one.
+path alone and d delays it; they are fitted where that lowers c by more than a mistake has to, as is a delay of the
+primary path alone. The explanation with the smallest sum of c and of SURPRISE for each mistake in it is the most
+probable one.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 
 import numpy as np
@@ -26,6 +27,7 @@ from synthesis.support_statistics import (
     N_SECONDARY,
     N_TRAITS,
     OTHER_RATE_HZ,
+    PRIMARY_EDGES_HZ,
     SECONDARY_EDGES_HZ,
     SupportStatistics,
     onset_samples,
@@ -44,7 +46,7 @@ PLAUSIBILITY = {
     "implausible_level": "The secondary path is louder or quieter than the support listeners', relative to the "
     "primary path, by more than 3.5 dB.",
     "implausible_delay": "The secondary path is earlier or later than the support listeners', by more than 0.6 "
-    "samples.",
+    "samples, or the primary path by more than 8.",
     "implausible_leak": "The secondary path lacks low frequencies like that of an earphone that does not seal.",
     "implausible_sample_rate": "The paths look like recordings at another sample rate than 48 kHz.",
     "implausible_paths": "The paths differ from those of all support listeners in a way that no single mistake "
@@ -61,6 +63,9 @@ by a factor of two is 6 dB off."""
 
 MIN_DELAY_SAMPLES = 0.6
 """Of the same ears the delay is within 0.3 samples."""
+
+MIN_PRIMARY_DELAY_SAMPLES = 8.0
+"""Of the same ears the primary path's, which only frequencies up to 355 Hz show, is within 6.3 samples."""
 
 MAX_DISTANCE = 250.0
 """Of the same ears the distance is up to 140."""
@@ -79,6 +84,7 @@ _CONVINCING = 60.0
 _DB = 20 / np.log(10)
 
 _BAND_HZ = np.sqrt(np.multiply(SECONDARY_EDGES_HZ[1:], SECONDARY_EDGES_HZ[:-1]))
+_PRIMARY_BAND_HZ = np.sqrt(np.multiply(PRIMARY_EDGES_HZ[1:], PRIMARY_EDGES_HZ[:-1]))
 _BLOCKS = (N_SECONDARY, N_SECONDARY, N_PRIMARY, N_PRIMARY)
 
 
@@ -90,6 +96,7 @@ def _blocks(*values: float | Real) -> Real:
 _LOUDER = _blocks(1.0, 0.0, 1.0, 0.0)
 _GAIN = _blocks(1.0, 0.0, 0.0, 0.0)
 _LATER = _blocks(0.0, -2 * np.pi * _BAND_HZ / SAMPLE_RATE_HZ, 0.0, 0.0)
+_PRIMARY_LATER = _blocks(0.0, 0.0, 0.0, -2 * np.pi * _PRIMARY_BAND_HZ / SAMPLE_RATE_HZ)
 _FITTED = ((_LOUDER,), (_LOUDER, _GAIN), (_LOUDER, _LATER), (_LOUDER, _GAIN, _LATER))
 _REVERSED = _blocks(0.0, np.pi, 0.0, 0.0)
 
@@ -114,11 +121,13 @@ class Finding:
 class Explanation:
     """The most probable explanation of a measurement.
 
-    distance: c of it. is_reversed: the secondary path's sign. leak: order and cut-off in Hz. is_other_rate:
-    recorded at 44.1 kHz. level_db, delay_samples: of the secondary path over the support's, and their SDs.
+    distance: c of it. score: with SURPRISE for each mistake. is_reversed: the secondary path's sign. leak: order and
+    cut-off in Hz. is_other_rate: recorded at 44.1 kHz. level_db, delay_samples: of the secondary path over the
+    support's, and their SDs; primary_delay_samples, primary_delay_sd_samples: of the primary path.
     """
 
     distance: float
+    score: float
     is_reversed: bool
     leak: tuple[int, float] | None
     is_other_rate: bool
@@ -126,6 +135,8 @@ class Explanation:
     level_sd_db: float
     delay_samples: float
     delay_sd_samples: float
+    primary_delay_samples: float
+    primary_delay_sd_samples: float
 
     @property
     def is_level_off(self) -> bool:
@@ -137,6 +148,13 @@ class Explanation:
         """Whether the delay is."""
         return abs(self.delay_samples) > max(MIN_DELAY_SAMPLES, self.delay_sd_samples * np.sqrt(SURPRISE))
 
+    @property
+    def is_primary_delay_off(self) -> bool:
+        """Whether the primary path's is."""
+        return abs(self.primary_delay_samples) > max(
+            MIN_PRIMARY_DELAY_SAMPLES, self.primary_delay_sd_samples * np.sqrt(SURPRISE)
+        )
+
 
 class SupportPrior:
     """The support's statistics, prepared for judging: about 0.1 ms for each pair of paths."""
@@ -145,14 +163,20 @@ class SupportPrior:
         self.statistics = statistics
         self._mean = np.array(statistics.mean)
         precision = np.linalg.inv(statistics.covariance_matrix())
-        roots = []
+        roots, primary_later = [], []
         for fitted in _FITTED:
             basis = np.stack(fitted, 1)
             estimate = np.linalg.solve(basis.T @ precision @ basis, basis.T @ precision)
             # c = |root' r|^2; eigenvalues below zero are rounding.
             value, vector = np.linalg.eigh(precision - precision @ basis @ estimate)
             roots.append(vector * np.sqrt(np.maximum(value, 0)))
+            primary_later.append(roots[-1] @ (roots[-1].T @ _PRIMARY_LATER))
         self._roots = np.concatenate(roots, 1)
+        # For each choice of what is fitted: the delay of the primary path from what is left, and its SD.
+        self._primary_delay_sd_samples = [float((each @ _PRIMARY_LATER) ** -0.5) for each in primary_later]
+        self._primary_delay = [
+            each * sd**2 for each, sd in zip(primary_later, self._primary_delay_sd_samples, strict=True)
+        ]
         self._estimate = estimate  # of all that can be fitted
         _, level_sd, self._delay_sd_samples = np.sqrt(np.diag(np.linalg.inv(basis.T @ precision @ basis))).tolist()
         self._level_sd_db = _DB * level_sd
@@ -172,6 +196,17 @@ class SupportPrior:
         # Where the sign of both is reversed, the microphone's is.
         if np.cos(deviation[-N_PRIMARY:]).sum() < 0:
             deviation = deviation + np.pi * IS_PHASE
+        found = self._explained(deviation, beyond)
+        if not found.is_primary_delay_off:
+            return found
+        later = self._explained(deviation - found.primary_delay_samples * _PRIMARY_LATER, beyond)
+        # A leak turns the phases of what it leaves, too.
+        if later.leak is not None or later.score + SURPRISE > found.score:
+            return replace(found, primary_delay_samples=0.0)
+        return replace(later, primary_delay_samples=found.primary_delay_samples)
+
+    def _explained(self, deviation: Real, beyond: int) -> Explanation:
+        """Without a delay of the primary path."""
         quick = self._most_probable(deviation, _DELAYS[_DELAYS == 0], beyond)
         if quick.distance < _CONVINCING:
             return quick
@@ -200,10 +235,11 @@ class SupportPrior:
         score[..., 2:][~is_delay] = np.inf
         score[:, :, (delays != 0) | (beyond != 0), :2] = np.inf
         place = np.unravel_index(int(score.argmin()), score.shape)
-        change, sign, shift, _ = place
+        change, sign, shift, fit = place
         _, level, later = (self._estimate @ candidates[change, sign, shift]).tolist()
         return Explanation(
             distance=float(distance[place]),
+            score=float(score[place]),
             is_reversed=bool(sign),
             leak=self._leaks[change],
             is_other_rate=bool(change == 1),
@@ -211,6 +247,8 @@ class SupportPrior:
             level_sd_db=self._level_sd_db,
             delay_samples=float(later + delays[shift] + beyond),
             delay_sd_samples=self._delay_sd_samples,
+            primary_delay_samples=float(self._primary_delay[fit] @ candidates[change, sign, shift]),
+            primary_delay_sd_samples=self._primary_delay_sd_samples[fit],
         )
 
 
@@ -285,16 +323,19 @@ def findings_of(explanation: Explanation) -> tuple[Finding, ...]:
                 "microphones and how the earphone sits",
             )
         )
-    if explanation.is_delay_off and is_explained:
-        delay = explanation.delay_samples
-        found.append(
-            Finding(
-                "implausible_delay",
-                f"the secondary path is {abs(delay):.1f} samples {'later' if delay > 0 else 'earlier'} than that "
-                "of the model's listeners: check the latency between filter and loudspeaker, and that x and e "
-                "start with the same sample",
-            )
+    delays = []
+    if explanation.is_delay_off:
+        delays.append(
+            f"the secondary path is {_later(explanation.delay_samples, 1)} than that of the model's listeners: check "
+            "the latency between filter and loudspeaker, and that x and e start with the same sample"
         )
+    if explanation.is_primary_delay_off:
+        delays.append(
+            f"the primary path is {_later(explanation.primary_delay_samples, 0)} than that of the model's listeners: "
+            "check that x and e start with the same sample, and that both paths count time from the same one"
+        )
+    if delays and is_explained:
+        found.append(Finding("implausible_delay", "; ".join(delays)))
     if explanation.leak is not None and is_explained:
         order, cutoff_hz = explanation.leak
         found.append(
@@ -323,6 +364,10 @@ def findings_of(explanation: Explanation) -> tuple[Finding, ...]:
             )
         )
     return tuple(found)
+
+
+def _later(delay_samples: float, n_decimals: int) -> str:
+    return f"{abs(delay_samples):.{n_decimals}f} samples {'later' if delay_samples > 0 else 'earlier'}"
 
 
 def _are_alike(primary: Path, secondary: Path) -> bool:

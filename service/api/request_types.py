@@ -49,6 +49,8 @@ Sign = Literal["minus", "plus"]
 
 MAX_GAIN_RANGE_DB = (-20.0, 60.0)
 """Of `max_gain_db`, a number or each point of a curve."""
+MIN_CURVE_END_HZ = 20.0
+"""A curve that ends below the lowest band is in kHz."""
 MAX_GAIN_MARGIN_DB, MAX_PHASE_MARGIN_DEG = 60.0, 90.0
 
 ANSWER_FIELDS = frozenset(
@@ -205,7 +207,14 @@ def ceiling(value: object) -> float | GainCurve:
 
 
 def in_range(max_gain_db: float | GainCurve) -> float | GainCurve:
-    """The ceiling; Problem where it leaves MAX_GAIN_RANGE_DB."""
+    """The ceiling; Problem where it leaves MAX_GAIN_RANGE_DB, or where its curve ends below any sound."""
+    if isinstance(max_gain_db, GainCurve) and max_gain_db.frequency_hz[-1] < MIN_CURVE_END_HZ:
+        raise Problem(
+            "out-of-range",
+            f"max_gain_db: the curve ends at {max_gain_db.frequency_hz[-1]:g} Hz and would be held from there on; "
+            f"send frequencies in Hz, not kHz, up to {MIN_CURVE_END_HZ:g} Hz at least",
+            "max_gain_db",
+        )
     low, high = MAX_GAIN_RANGE_DB
     for value in (lowest_db(max_gain_db), highest_db(max_gain_db)):
         if not low <= value <= high:

@@ -35,6 +35,7 @@ def test_a_number_holds_everywhere() -> None:
     assert (ceiling_db(12.0, N_FFT) == 12).all()
     assert (lowest_db(12.0), highest_db(12.0)) == (12, 12)
     assert (ceiling_db(GainCurve([1000], [5]), N_FFT) == 5).all()
+    assert (ceiling_db(GainCurve([30_000, 50_000], [5, 9]), N_FFT) == 5).all()  # beyond Nyquist
     curve = GainCurve([20, 200], [-3, 9])
     assert (lowest_db(curve), highest_db(curve)) == (-3, 9)
 
