@@ -40,7 +40,8 @@ Complex = NDArray[np.complexfloating]
 Path = Real | Complex
 
 PLAUSIBILITY = {
-    "identical_paths": "Two of the paths are the same but for a factor: one of them was sent twice.",
+    "identical_paths": "Two of the paths are the same but for a factor, or two conditions have the same paths: one "
+    "of them was sent twice.",
     "swapped_paths": "Primary and secondary path look like each other's: they were exchanged.",
     "implausible_polarity": "The secondary path has the opposite sign of the support listeners'.",
     "implausible_level": "The secondary path is louder or quieter than the support listeners', relative to the "
@@ -121,8 +122,8 @@ class Finding:
 class Explanation:
     """The most probable explanation of a measurement.
 
-    distance: c of it. score: with SURPRISE for each mistake. is_reversed: the secondary path's sign. leak: order and
-    cut-off in Hz. is_other_rate: recorded at 44.1 kHz. level_db, delay_samples: of the secondary path over the
+    distance: c of it. score: with SURPRISE for each mistake. is_reversed: the secondary path's sign. leak: order
+    and cut-off in Hz. is_other_rate: recorded at 44.1 kHz. level_db, delay_samples: of the secondary path over the
     support's, and their SDs; primary_delay_samples, primary_delay_sd_samples: of the primary path.
     """
 
@@ -326,13 +327,13 @@ def findings_of(explanation: Explanation) -> tuple[Finding, ...]:
     delays = []
     if explanation.is_delay_off:
         delays.append(
-            f"the secondary path is {_later(explanation.delay_samples, 1)} than that of the model's listeners: check "
-            "the latency between filter and loudspeaker, and that x and e start with the same sample"
+            f"the secondary path is {_later(explanation.delay_samples, 1)} than that of the model's listeners: "
+            "check the latency between filter and loudspeaker, and that x and e start with the same sample"
         )
     if explanation.is_primary_delay_off:
         delays.append(
-            f"the primary path is {_later(explanation.primary_delay_samples, 0)} than that of the model's listeners: "
-            "check that x and e start with the same sample, and that both paths count time from the same one"
+            f"the primary path is {_later(explanation.primary_delay_samples, 0)} than that of the model's "
+            "listeners: check that x and e start with the same sample, and that both paths do"
         )
     if delays and is_explained:
         found.append(Finding("implausible_delay", "; ".join(delays)))
