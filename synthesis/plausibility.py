@@ -279,7 +279,7 @@ def _compared(prior: SupportPrior | None, primary: Path, secondary: Path) -> tup
     explanation = prior.explain(primary, secondary)
     if explanation.distance > MAX_DISTANCE:
         exchanged = prior.explain(secondary, primary)
-        if exchanged.distance < explanation.distance / 4:
+        if not exchanged.is_primary_delay_off and exchanged.distance < explanation.distance / 4:
             return (_SWAPPED,)
     return findings_of(explanation)
 
@@ -333,7 +333,7 @@ def findings_of(explanation: Explanation) -> tuple[Finding, ...]:
     if explanation.is_primary_delay_off:
         delays.append(
             f"the primary path is {_later(explanation.primary_delay_samples, 0)} than that of the model's "
-            "listeners: check that x and e start with the same sample, and that both paths do"
+            "listeners: check that x and e start with the same sample, and that both paths do and are of one ear"
         )
     if delays and is_explained:
         found.append(Finding("implausible_delay", "; ".join(delays)))

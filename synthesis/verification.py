@@ -216,7 +216,7 @@ def diagnose(found: Verification, predicted_mean_db: float, possible_db: float =
     exchanged = "; or the takes `off` and `on` are exchanged" if found.mean_noise_reduction_db < 0 else ""
     if found.coherence < UNRELATED:
         text = f"with the filter off x and e have a coherence of {found.coherence:.2f}: look for a dead microphone "
-        text += f"or a wrong channel, play the noise louder, and record again{exchanged}"
+        text += f"or a wrong channel, play noise, no sweep, and louder, and record again{exchanged}"
         return [Deviation("unrelated", text)]
     if not found.is_running:
         text = "the error microphone hears nothing of the filter's output: check that it runs, and its channels"
