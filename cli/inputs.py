@@ -94,15 +94,15 @@ def signal(samples: NDArray[np.float64]) -> Json:
 
 
 def filter_fields(file: Path) -> Json:
-    """`fir`, and `sign` where the file says it: `prime-anc design`'s answer, the trimmed filter of `prime-anc
-    verify`'s, or samples. Raises FileError."""
+    """`fir`, and `sign` and `latency_samples` where the file says them: `prime-anc design`'s answer, the trimmed
+    filter of `prime-anc verify`'s, or samples. Raises FileError."""
     if file.suffix.lower() == ".json":
         document = load_json(file)
         if "fir" not in document and "trim" in document:
             document = document["trim"] or {}
         if "fir" not in document:
             raise FileError(f"{file}: it has no filter; give the file that `prime-anc design` wrote")
-        return {name: document[name] for name in ("fir", "sign") if name in document}
+        return {name: document[name] for name in ("fir", "sign", "latency_samples") if name in document}
     values, _ = measurements.response(file, "taps", "fir", "w")
     if np.iscomplexobj(values):
         raise FileError(f"{file}: it holds a spectrum; the filter's taps are needed")

@@ -85,13 +85,14 @@ class DesignOptions(TypedDict, total=False):
 
 
 class FilterOptions(TypedDict, total=False):
-    """Further arguments of `Client.evaluate` and `verify`: those of `Client.synthesize`. sign: default:
-    the design's or the calibration's, else `minus`."""
+    """Further arguments of `Client.evaluate`, `verify` and `export`: those of `Client.synthesize`. sign: default:
+    the design's or the calibration's, else `minus`. latency_samples: what the filter was designed for."""
 
     coherence: ArrayLike | None
     reference_psd: ArrayLike | None
     model: str | None
     sign: Sign | None
+    latency_samples: float
     deadline_ms: float | None
 
 
@@ -313,6 +314,7 @@ class Client:
             body["prediction"] = {
                 "noise_reduction_db": taps.prediction.noise_reduction_db.tolist(),
                 "mean_noise_reduction_db": taps.noise_reduction_db,
+                "max_gain_db": taps.prediction.max_gain_db,
             }
         return _parse(read_verification, self._post_json("/verify", body, options.get("deadline_ms")))
 
@@ -463,7 +465,8 @@ def _filter_document(
     sign = options.get("sign") or sign
     paths = _paths_of(Item(primary, secondary, options.get("coherence"), sign=sign))
     psd, model = options.get("reference_psd"), options.get("model")
-    return document(*paths[:4], psd, taps=np.asarray(fir), model=model, sign=paths.sign)
+    late = {"latency_samples": options["latency_samples"]} if "latency_samples" in options else {}
+    return document(*paths[:4], psd, taps=np.asarray(fir), model=model, sign=paths.sign, **late)
 
 
 def _json_item(item: Item) -> dict[str, object]:

@@ -7,14 +7,15 @@ distance
 
 from those of a right measurement to which the mistake m was done: a reversed sign, a leak, another sample rate, or
 none. u raises both paths: a microphone's sensitivity does not matter and is always fitted. g raises the secondary
-path alone and d delays it; they are fitted where that lowers c by more than a mistake has to. The explanation with
-the smallest sum of c and of SURPRISE for each mistake in it is the most probable one.
+path alone and d delays it; they are fitted where that lowers c by more than a mistake has to, as is a delay of the
+primary path alone. The explanation with the smallest sum of c and of SURPRISE for each mistake in it is the most
+probable one.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 from typing import NamedTuple
 
@@ -28,6 +29,7 @@ from synthesis.support_statistics import (
     N_SECONDARY,
     N_TRAITS,
     OTHER_RATE_HZ,
+    PRIMARY_EDGES_HZ,
     SECONDARY_EDGES_HZ,
     SupportStatistics,
     onset_samples,
@@ -40,13 +42,14 @@ Complex = NDArray[np.complexfloating]
 Path = Real | Complex
 
 PLAUSIBILITY = {
-    "identical_paths": "Two of the paths are the same but for a factor: one of them was sent twice.",
+    "identical_paths": "Two of the paths are the same but for a factor, or two conditions have the same paths: one "
+    "of them was sent twice.",
     "swapped_paths": "Primary and secondary path look like each other's: they were exchanged.",
     "implausible_polarity": "The secondary path has the opposite sign of the support listeners'.",
     "implausible_level": "The secondary path is louder or quieter than the support listeners', relative to the "
     "primary path, by more than 3.5 dB.",
     "implausible_delay": "The secondary path is earlier or later than the support listeners', by more than 0.6 "
-    "samples.",
+    "samples, or the primary path by more than 8.",
     "implausible_leak": "The secondary path lacks low frequencies like that of an earphone that does not seal.",
     "implausible_sample_rate": "The paths look like recordings at another sample rate than 48 kHz.",
     "implausible_paths": "The paths differ from those of all support listeners in a way that no single mistake "
@@ -63,6 +66,9 @@ by a factor of two is 6 dB off."""
 
 MIN_DELAY_SAMPLES = 0.6
 """Of the same ears the delay is within 0.3 samples."""
+
+MIN_PRIMARY_DELAY_SAMPLES = 8.0
+"""Of the same ears the primary path's, which only frequencies up to 355 Hz show, is within 6.3 samples."""
 
 MAX_DISTANCE = 250.0
 """Of the same ears the distance is up to 140."""
@@ -82,6 +88,7 @@ _DB = 20 / math.log(10)
 _SURPRISING_SDS = math.sqrt(SURPRISE)
 
 _BAND_HZ = np.sqrt(np.multiply(SECONDARY_EDGES_HZ[1:], SECONDARY_EDGES_HZ[:-1]))
+_PRIMARY_BAND_HZ = np.sqrt(np.multiply(PRIMARY_EDGES_HZ[1:], PRIMARY_EDGES_HZ[:-1]))
 _BLOCKS = (N_SECONDARY, N_SECONDARY, N_PRIMARY, N_PRIMARY)
 
 
@@ -93,6 +100,7 @@ def _blocks(*values: float | Real) -> Real:
 _LOUDER = _blocks(1.0, 0.0, 1.0, 0.0)
 _GAIN = _blocks(1.0, 0.0, 0.0, 0.0)
 LATER = _blocks(0.0, -2 * np.pi * _BAND_HZ / SAMPLE_RATE_HZ, 0.0, 0.0)
+_PRIMARY_LATER = _blocks(0.0, 0.0, 0.0, -2 * np.pi * _PRIMARY_BAND_HZ / SAMPLE_RATE_HZ)
 _FITTED = ((_LOUDER,), (_LOUDER, _GAIN), (_LOUDER, LATER), (_LOUDER, _GAIN, LATER))
 _REVERSED = _blocks(0.0, np.pi, 0.0, 0.0)
 
@@ -117,11 +125,13 @@ class Finding:
 class Explanation:
     """The most probable explanation of a measurement.
 
-    distance: c of it. is_reversed: the secondary path's sign. leak: order and cut-off in Hz. is_other_rate:
-    recorded at 44.1 kHz. level_db, delay_samples: of the secondary path over the support's, and their SDs.
+    distance: c of it. score: with SURPRISE for each mistake. is_reversed: the secondary path's sign. leak: order
+    and cut-off in Hz. is_other_rate: recorded at 44.1 kHz. level_db, delay_samples: of the secondary path over the
+    support's, and their SDs; primary_delay_samples, primary_delay_sd_samples: of the primary path.
     """
 
     distance: float
+    score: float
     is_reversed: bool
     leak: tuple[int, float] | None
     is_other_rate: bool
@@ -129,6 +139,8 @@ class Explanation:
     level_sd_db: float
     delay_samples: float
     delay_sd_samples: float
+    primary_delay_samples: float
+    primary_delay_sd_samples: float
 
     @property
     def is_level_off(self) -> bool:
@@ -139,6 +151,12 @@ class Explanation:
     def is_delay_off(self) -> bool:
         """Whether the delay is."""
         return abs(self.delay_samples) > max(MIN_DELAY_SAMPLES, self.delay_sd_samples * _SURPRISING_SDS)
+
+    @property
+    def is_primary_delay_off(self) -> bool:
+        """Whether the primary path's is."""
+        limit = max(MIN_PRIMARY_DELAY_SAMPLES, self.primary_delay_sd_samples * _SURPRISING_SDS)
+        return abs(self.primary_delay_samples) > limit
 
 
 class Comparison(NamedTuple):
@@ -153,21 +171,27 @@ class SupportPrior:
 
     mean: of the traits, [28]. changes: of the traits by each mistake, with either sign, [change, sign, 28]. roots:
     c = |root' r|^2 of the four combinations that are fitted, [28, 4 * 28]. estimate: of loudness, level and delay,
-    [3, 28]. level_limit_db, delay_limit_samples: what is larger is a mistake.
+    [3, 28]; primary_delay: of what each combination leaves, [4, 28]. level_limit_db, delay_limit_samples: what is
+    larger is a mistake.
     """
 
     def __init__(self, statistics: SupportStatistics) -> None:
         self.statistics = statistics
         self.mean = np.array(statistics.mean)
         precision = np.linalg.inv(statistics.covariance_matrix())
-        roots = []
+        roots, primary_later = [], []
         for fitted in _FITTED:
             basis = np.stack(fitted, 1)
             estimate = np.linalg.solve(basis.T @ precision @ basis, basis.T @ precision)
             # c = |root' r|^2; eigenvalues below zero are rounding.
             value, vector = np.linalg.eigh(precision - precision @ basis @ estimate)
             roots.append(vector * np.sqrt(np.maximum(value, 0)))
+            primary_later.append(roots[-1] @ (roots[-1].T @ _PRIMARY_LATER))
         self.roots = np.concatenate(roots, 1)
+        # For each choice of what is fitted: the delay of the primary path from what is left, and its SD.
+        self._primary_delay_sd_samples = [float((each @ _PRIMARY_LATER) ** -0.5) for each in primary_later]
+        spread = zip(primary_later, self._primary_delay_sd_samples, strict=True)
+        self.primary_delay = np.array([each * sd**2 for each, sd in spread])
         self.estimate = estimate  # of all that can be fitted
         _, level_sd, self._delay_sd_samples = np.sqrt(np.diag(np.linalg.inv(basis.T @ precision @ basis))).tolist()
         self._level_sd_db = _DB * level_sd
@@ -189,6 +213,17 @@ class SupportPrior:
         # Where the sign of both is reversed, the microphone's is.
         if np.cos(deviation[-N_PRIMARY:]).sum() < 0:
             deviation = deviation + np.pi * IS_PHASE
+        found = self._explained(deviation, beyond)
+        if not found.is_primary_delay_off:
+            return found
+        later = self._explained(deviation - found.primary_delay_samples * _PRIMARY_LATER, beyond)
+        # A leak turns the phases of what it leaves, too.
+        if later.leak is not None or later.score + SURPRISE > found.score:
+            return replace(found, primary_delay_samples=0.0)
+        return replace(later, primary_delay_samples=found.primary_delay_samples)
+
+    def _explained(self, deviation: Real, beyond: int) -> Explanation:
+        """Without a delay of the primary path."""
         quick = self._most_probable(deviation, _DELAYS[_DELAYS == 0], beyond)
         if quick.distance < CONVINCING:
             return quick
@@ -212,17 +247,29 @@ class SupportPrior:
         score[..., 2:][~is_delay] = np.inf
         score[:, :, (delays != 0) | (beyond != 0), :2] = np.inf
         place = np.unravel_index(int(score.argmin()), score.shape)
-        change, sign, shift, _ = (int(each) for each in place)
-        _, level, later = (self.estimate @ candidates[change, sign, shift]).tolist()
-        delay = float(later + delays[shift] + beyond)
-        return self.explanation(float(distance[place]), bool(sign), change, level, delay)
+        change, sign, shift, fit = (int(each) for each in place)
+        candidate = candidates[change, sign, shift]
+        _, level, later = (self.estimate @ candidate).tolist()
+        both_delays = float(later + delays[shift] + beyond), float(self.primary_delay[fit] @ candidate)
+        return self.explanation(
+            float(distance[place]), float(score[place]), bool(sign), change, fit, level, *both_delays
+        )
 
     def explanation(
-        self, distance: float, is_reversed: bool, change: int, level: float, delay_samples: float
+        self,
+        distance: float,
+        score: float,
+        is_reversed: bool,
+        change: int,
+        fit: int,
+        level: float,
+        delay_samples: float,
+        primary_delay_samples: float,
     ) -> Explanation:
-        """From its numbers. change: index in `changes`. level: natural logarithm."""
+        """From its numbers. change: index in `changes`. fit: index of the combination. level: natural logarithm."""
         return Explanation(
             distance=distance,
+            score=score,
             is_reversed=is_reversed,
             leak=self._leaks[change],
             is_other_rate=change == 1,
@@ -230,6 +277,8 @@ class SupportPrior:
             level_sd_db=self._level_sd_db,
             delay_samples=delay_samples,
             delay_sd_samples=self._delay_sd_samples,
+            primary_delay_samples=primary_delay_samples,
+            primary_delay_sd_samples=self._primary_delay_sd_samples[fit],
         )
 
 
@@ -267,7 +316,7 @@ def _compared(
     explanation = comparison.explanation if comparison else prior.explain(primary, secondary)
     if explanation.distance > MAX_DISTANCE:
         exchanged = prior.explain(secondary, primary)
-        if exchanged.distance < explanation.distance / 4:
+        if not exchanged.is_primary_delay_off and exchanged.distance < explanation.distance / 4:
             return (_SWAPPED,)
     return findings_of(explanation)
 
@@ -312,16 +361,19 @@ def findings_of(explanation: Explanation) -> tuple[Finding, ...]:
                 "microphones and how the earphone sits",
             )
         )
-    if explanation.is_delay_off and is_explained:
-        delay = explanation.delay_samples
-        found.append(
-            Finding(
-                "implausible_delay",
-                f"the secondary path is {abs(delay):.1f} samples {'later' if delay > 0 else 'earlier'} than that "
-                "of the model's listeners: check the latency between filter and loudspeaker, and that x and e "
-                "start with the same sample",
-            )
+    delays = []
+    if explanation.is_delay_off:
+        delays.append(
+            f"the secondary path is {_later(explanation.delay_samples, 1)} than that of the model's listeners: "
+            "check the latency between filter and loudspeaker, and that x and e start with the same sample"
         )
+    if explanation.is_primary_delay_off:
+        delays.append(
+            f"the primary path is {_later(explanation.primary_delay_samples, 0)} than that of the model's "
+            "listeners: check that x and e start with the same sample, and that both paths do and are of one ear"
+        )
+    if delays and is_explained:
+        found.append(Finding("implausible_delay", "; ".join(delays)))
     if explanation.leak is not None and is_explained:
         order, cutoff_hz = explanation.leak
         found.append(
@@ -350,6 +402,10 @@ def findings_of(explanation: Explanation) -> tuple[Finding, ...]:
             )
         )
     return tuple(found)
+
+
+def _later(delay_samples: float, n_decimals: int) -> str:
+    return f"{abs(delay_samples):.{n_decimals}f} samples {'later' if delay_samples > 0 else 'earlier'}"
 
 
 def _are_alike(primary: Path, secondary: Path) -> bool:

@@ -23,8 +23,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from synthesis.backends.base import Complex64, Float32
+from synthesis.backends.base import Complex64, Float32, Prediction
 from synthesis.backends.methods import spectrum
+from synthesis.calibration import clipped_share
+from synthesis.calibration_verdict import MAX_CLIPPED_SHARE
 from synthesis.conventions import DESIGN_N_FFT, SAMPLE_RATE_HZ
 from synthesis.errors import InvalidOption
 from synthesis.octave_bands import AMP_BANDS, NR_BANDS, band_membership, nominal_hz
@@ -62,11 +64,18 @@ REFIT_SHARE = 0.08
 UNRELATED = 0.3
 """Coherence of x and e without the filter, median of the bands, below which nothing else can be said; noise of two
 sources reaches 0.15."""
-BETTER_DB = 6.0
-"""Predictions are less than 3 dB too low, even of a single recording."""
-
 WORSE_DB = 2.0
 """Measured below predicted noise reduction by more than this, and the interval, is remarked upon."""
+BETTER_DB = 6.0
+"""Measured above what the paths allow by more than this, and the interval, is not to be believed: noise in the
+estimated paths lowers what they allow."""
+NEAR_GAIN_DB, NEAR_DELAY_SAMPLES = 0.6, 0.4
+"""Of the secondary path, within which a filter trimmed for it is no better than on the path that was sent."""
+FOREIGN_GAIN_DB = 0.3
+"""Largest |W| of a prediction and of the filter: the same to 1e-3 dB if both belong together."""
+FOREIGN_BANDS_DB = 7.0
+"""Root mean square over the bands of a prediction less that from the paths as sent: without the coherence that the
+design had it reaches 6.2 dB (240 designs), of two persons it is 8 in the median."""
 
 CODES = {
     "as_predicted": "The filter does what was predicted.",
@@ -78,6 +87,9 @@ CODES = {
     "from elsewhere.",
     "not_running": "The loudspeaker plays nothing of the filter's output.",
     "unrelated": "Without the filter the error microphone hears little of what the outer one hears.",
+    "clipping": "Too many samples of x, or of e without the filter, stand at their largest or smallest value.",
+    "implausible_reduction": "Far more is measured than these paths allow: something changed between the takes.",
+    "foreign_prediction": "The prediction that was sent is not that of this filter.",
 }
 """Codes of a diagnosis, and what they mean."""
 
@@ -94,7 +106,7 @@ class Recording:
 @dataclass(frozen=True)
 class Deviation:
     """One entry of a diagnosis. code: of CODES. by: how much, in dB (`level_off`, `leak`), samples (`delay_off`) or
-    dB of noise reduction (`refit`, `as_predicted`); None where there is no amount."""
+    dB of noise reduction (`refit`, `as_predicted`, `implausible_reduction`); None where there is no amount."""
 
     code: str
     detail: str
@@ -110,7 +122,8 @@ class Verification:
     delay_samples, is_inverted: the secondary path now over the one that was designed for. band_gain_db: |D / Y| per
     band, [23]. unexplained_share: of D's power, what gain and delay do not explain, mean of the fitted bands;
     primary_share: the same of H_off, what the primary path given does not explain. coherence: of x and e without
-    the filter, median of the bands. n_blocks: of the state that has fewer.
+    the filter, median of the bands. clipped_share: as of a calibration, but for e with the filter on, where 16 bits
+    leave few values. n_blocks: of the state that has fewer.
     """
 
     noise_reduction_db: NDArray[np.float64]
@@ -125,6 +138,7 @@ class Verification:
     unexplained_share: float
     primary_share: float
     coherence: float
+    clipped_share: float
     n_blocks: int
 
 
@@ -173,25 +187,47 @@ def verify(
         unexplained_share=unexplained,
         primary_share=primary_share,
         coherence=_coherence(transfer_off, noise_off),
+        clipped_share=max(
+            clipped_share(each) for each in (*(one.x for one in recordings), *(one.e for one in off))
+        ),
         n_blocks=min(len(blocks_off), len(blocks_on)),
     )
 
 
-def diagnose(found: Verification, predicted_mean_db: float) -> list[Deviation]:
-    """What is off, the gravest first; `as_predicted` alone if nothing is."""
+def foreign_prediction(own: Prediction, bands_db: Real, max_gain_db: float | None) -> Deviation | None:
+    """Whether a prediction is not that of the filter: its bands [23] and, if known, its largest |W|, beside the
+    filter's own prediction for the paths that were sent."""
+    apart_db = float(np.sqrt(np.mean((bands_db - own.noise_reduction_db) ** 2)))
+    if max_gain_db is not None and abs(max_gain_db - own.max_gain_db) > FOREIGN_GAIN_DB:
+        text = (
+            f"`prediction` is of a filter whose largest |W| is {max_gain_db:.1f} dB, not {own.max_gain_db:.1f} dB"
+        )
+    elif apart_db > FOREIGN_BANDS_DB:
+        text = f"the bands of `prediction` are {apart_db:.0f} dB away from those of this filter on these paths"
+    else:
+        return None
+    return Deviation("foreign_prediction", f"{text}: send that of this filter and ear, or none")
+
+
+def diagnose(found: Verification, predicted_mean_db: float, possible_db: float = np.inf) -> list[Deviation]:
+    """What is off, the gravest first; `as_predicted` alone if nothing is. possible_db: noise
+    reduction on the paths as sent, if they were free of errors."""
     behind_db = found.mean_noise_reduction_db - predicted_mean_db
+    exchanged = "; or the takes `off` and `on` are exchanged" if found.mean_noise_reduction_db < 0 else ""
     if found.coherence < UNRELATED:
         text = f"with the filter off x and e have a coherence of {found.coherence:.2f}: look for a dead microphone "
-        return [Deviation("unrelated", text + "or a wrong channel, play the noise louder, and record again")]
+        text += f"or a wrong channel, play noise, no sweep, and louder, and record again{exchanged}"
+        return [Deviation("unrelated", text)]
     if not found.is_running:
         text = "the error microphone hears nothing of the filter's output: check that it runs, and its channels"
         return [Deviation("not_running", text)]
+    if found.clipped_share > MAX_CLIPPED_SHARE:
+        text = f"{100 * found.clipped_share:.3g} % of the samples of a recording stand at its largest or smallest "
+        return [Deviation("clipping", text + "value: lower the level or the microphone's gain and record again")]
     deviations = []
     if found.is_inverted:
         text = "the loudspeaker plays with the opposite sign: load the trimmed filter, or send the other `sign`"
-        if found.mean_noise_reduction_db < 0:
-            text += "; or the takes `off` and `on` are exchanged"
-        deviations.append(Deviation("polarity_off", text))
+        deviations.append(Deviation("polarity_off", text + exchanged))
     low, middle = (
         float(np.median([found.band_gain_db[n - AMP_BANDS[0]] for n in bands]))
         for bands in (LEAK_BANDS, MIDDLE_BANDS)
@@ -210,18 +246,19 @@ def diagnose(found: Verification, predicted_mean_db: float) -> list[Deviation]:
         text = f"the loudspeaker is heard {late} than measured: load the trimmed filter"
         deviations.append(Deviation("delay_off", text, found.delay_samples))
     if (found.unexplained_share > REFIT_SHARE and not is_leaking) or found.primary_share > REFIT_SHARE:
-        text = "the paths are others than those sent: check that these are of this ear, and calibrate again as the "
-        text += "earphone sits now"
+        text = "the paths are others than those sent: check that these are of this ear and that x is the outer "
+        text += "microphone, and calibrate again as the earphone sits now"
         deviations.append(Deviation("refit", text, behind_db))
+    is_near = max(abs(found.gain_db) / NEAR_GAIN_DB, abs(found.delay_samples) / NEAR_DELAY_SAMPLES) < 1
+    is_as_sent = is_near and not found.is_inverted and found.primary_share <= REFIT_SHARE
+    if is_as_sent and found.mean_noise_reduction_db > possible_db + found.interval_db + BETTER_DB:
+        text = f"{found.mean_noise_reduction_db:.1f} dB are measured where these paths allow {possible_db:.1f} dB: "
+        text += "check that no gain and no channel changed between the takes, and record again"
+        return [Deviation("implausible_reduction", text, found.mean_noise_reduction_db - possible_db)]
     if not deviations:
         text = f"measured {found.mean_noise_reduction_db:.1f} dB, predicted {predicted_mean_db:.1f} dB"
         if behind_db < -(WORSE_DB + found.interval_db):
             text += ": the paths are as measured, so noise that the outer microphone does not hear is what remains"
-        if behind_db > BETTER_DB + found.interval_db:
-            text += (
-                ": more than was predicted; check that the microphones have the same gains in all takes, and that "
-                "the prediction is this filter's"
-            )
         deviations.append(Deviation("as_predicted", text, behind_db))
     return deviations
 

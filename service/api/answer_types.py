@@ -192,6 +192,8 @@ class Design(TypedDict):
     model: Model
     refinement: Refinement
     prediction: Prediction
+    latency_samples: NotRequired[float]
+    """As asked for, if there was one: a request about this filter sends it on."""
     loop: NotRequired[Loop]
     """With a `feedback`; the prediction is of the closed loop then."""
     warnings: list[Warning_]
@@ -248,7 +250,8 @@ class DiagnosisEntry(TypedDict):
     code: Annotated[str, WithJsonSchema({"enum": list(CODES)})]
     detail: str
     by: NotRequired[float]
-    """How much: dB of `level_off`, `leak`, `refit` and `as_predicted`, samples of `delay_off`."""
+    """How much: dB of `level_off`, `leak`, `refit`, `implausible_reduction` and `as_predicted`, samples of
+    `delay_off`."""
 
 
 @_documented

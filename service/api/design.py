@@ -74,7 +74,7 @@ class DesignRequest:
             answer.design.loop,
         )
         taps = -answer.design.taps if self.sign == "plus" else answer.design.taps
-        return Answered(answer, self.sign, taps, warnings)
+        return Answered(answer, self.sign, taps, warnings, self.input.latency_samples)
 
 
 async def synthesize(call: Call) -> Response:
@@ -248,7 +248,8 @@ async def evaluate(call: Call) -> Response:
     call.answer_type((JSON,))
     read = read_object(EvaluateBody, await call.read_json())
     # The request has no ceiling, so none can be exceeded.
-    ear = joint_input([paths_of(read)], read.reference_psd, float("inf"))
+    latency = float(read.latency_samples)
+    ear = joint_input([paths_of(read)], read.reference_psd, float("inf"), latency_samples=latency)
     taps = -read.fir if read.sign == "plus" else read.fir
     call.decoded()
     (answer,) = await call.evaluate(read.model, [ear], [taps])

@@ -25,12 +25,13 @@ Warnings = Sequence[Mapping[str, str]]
 
 @dataclass(frozen=True, eq=False)
 class Answered:
-    """A design with its warnings. taps: with the sign of the request."""
+    """A design with its warnings. taps: with the sign of the request. latency_samples: as asked for."""
 
     answer: DesignAnswer
     sign: Sign
     taps: Float32
     warnings: Warnings
+    latency_samples: float
 
 
 def design_json(answered: Answered, call: Call) -> tuple[bytes, Times]:
@@ -51,6 +52,8 @@ def design_document(answered: Answered) -> answer_types.Design:
         "prediction": prediction_document(answer.design.prediction),
         "warnings": answered.warnings,
     }
+    if answered.latency_samples:
+        document["latency_samples"] = answered.latency_samples
     if answer.design.loop is not None:
         document["loop"] = asdict(answer.design.loop)  # type: ignore[typeddict-item]
     return document

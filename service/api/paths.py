@@ -201,6 +201,12 @@ def check_taps(taps: Float32) -> None:
     check_finite(taps, "fir")
 
 
+def check_some_taps(taps: Float32) -> None:
+    """A filter that is exported or verified must do something."""
+    if not taps.any():
+        raise Problem("invalid-field", "fir: all taps are zero; send the filter of a design", "fir")
+
+
 def joint_input(
     conditions: Sequence[PathsOfCondition],
     reference_psd: Float32 | None,

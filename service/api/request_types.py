@@ -454,6 +454,9 @@ class FilterField(CommonBody):
 class EvaluateBody(FilterField, PathsBody):
     """Body of `/evaluate`."""
 
+    latency_samples: float = Field(default=0.0, ge=0, le=MAX_LATENCY_SAMPLES)
+    """As in a design."""
+
 
 class ExportTarget(StrictModel):
     """What the hardware runs."""
@@ -492,8 +495,7 @@ class ExportFields(FilterField):
     def check(self) -> None:
         """Check what the other fields need, and that the filter does something."""
         super().check()
-        if not self.fir.any():
-            raise Problem("invalid-field", "fir: all taps are zero; send the filter of a design", "fir")
+        paths.check_some_taps(self.fir)
 
 
 class ExportBody(ExportFields, PathsBody):

@@ -16,10 +16,20 @@ from service.calibration.verify_body import VerifyBody
 from synthesis.backends.base import DesignInput, DesignOptions, Float32
 from synthesis.conventions import DESIGN_N_FFT
 from synthesis.errors import answer_or_raise
+from synthesis.latency import with_latency
+from synthesis.octave_bands import WIDE_BANDS
 from synthesis.profiles import FAST, profile_for_resolution
-from synthesis.verification import Deviation, Verification, changed_secondary, diagnose, shifted_taps, verify
+from synthesis.verification import (
+    Deviation,
+    Verification,
+    changed_secondary,
+    diagnose,
+    foreign_prediction,
+    shifted_taps,
+    verify,
+)
 
-BEYOND_A_TRIM = {"not_running", "leak", "refit", "unrelated"}
+BEYOND_A_TRIM = {"not_running", "leak", "refit", "unrelated", "clipping", "implausible_reduction"}
 """Findings that no gain and delay put right: measure again."""
 
 N_UPDATES = 3
@@ -34,19 +44,26 @@ async def verify_filter(call: Call) -> Response:
     call.answer_type((JSON,))
     read = read_object(VerifyBody, await call.read_json())
     paths = PathsOfCondition(read.primary, read.secondary, read.coherence, uncertainty=read.uncertainty)
-    used = joint_input([paths], read.reference_psd, float("inf"))
+    latency = float(read.latency_samples)
+    used = with_latency(joint_input([paths], read.reference_psd, float("inf"), latency_samples=latency))
     direction = -1 if read.sign == "plus" else 1
     taps = direction * read.fir
     call.decoded()
     found = await call.service.calibrator.run(
         lambda: verify(read.takes, taps, used.primary, used.secondary), call.due, call.disconnected
     )
-    if read.prediction is None:
-        (answer,) = await call.evaluate(read.model, [used], [taps])
-        bands, mean = answer.prediction.noise_reduction_db, answer.prediction.mean_noise_reduction_db
-    else:
+    # No more can be taken away than on paths that are known without errors.
+    certain = replace(used, uncertainty=np.zeros((2, len(WIDE_BANDS)), np.float32))
+    answer, bound = await call.evaluate(read.model, [used, certain], [taps, taps])
+    own = answer.prediction
+    bands, mean = own.noise_reduction_db, own.mean_noise_reduction_db
+    foreign = None
+    if read.prediction is not None:
         bands, mean = np.array(read.prediction["bands"]), read.prediction["mean"]
-    diagnosis = diagnose(found, mean)
+        foreign = foreign_prediction(own, bands, read.prediction["max_gain_db"])
+    diagnosis = diagnose(found, mean, bound.prediction.mean_noise_reduction_db)
+    if foreign is not None:
+        diagnosis = [foreign, *(each for each in diagnosis if each.code != "as_predicted")]
     trim = None
     if not BEYOND_A_TRIM & {each.code for each in diagnosis}:
         profile = profile_for_resolution(FAST.name, 2 * max(n_points(read.primary), n_points(read.secondary)))

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from itertools import combinations
 
 import numpy as np
 
@@ -23,8 +24,8 @@ WARNINGS = {
     "low_coherence": "This measurement is less certain than those of the model's support listeners, which takes "
     "more than 1 dB from the predicted mean noise reduction (1.5 dB where a coherence alone says so); or the mean "
     "coherence is below 0.5.",
-    "implausible_coherence": "The coherence is 1 at nearly all frequencies, as that of a single window is: it says "
-    "nothing of the measurement, and the prediction is too high.",
+    "implausible_coherence": "The coherence is 1 at nearly all frequencies, as that of a single window is, or the "
+    "uncertainty is 0: it says nothing of the measurement, and the prediction is too high.",
     "resampled_grid": "A spectrum was resampled to the design grid of 32768 points.",
     "ceiling_binds": "max_gain_db binds: it costs more than 0.5 dB of predicted noise reduction, compared with the "
     "default ceiling.",
@@ -73,7 +74,8 @@ _UNHEARD_EDGES = np.array(
 )
 
 PERFECT = 1e-6
-"""One less the mean coherence, below which it was not measured; ears without any noise reach 1e-3."""
+"""One less the mean coherence, or the mean uncertainty, below which it was not measured; ears without any noise
+reach 1e-3."""
 
 MAX_LISTED = 6
 """Bands that become louder are listed up to so many."""
@@ -124,7 +126,8 @@ def collect_warnings(
     }
     warnings = [{"code": code, "detail": detail} for code, detail in found.items() if detail is not None]
     return warnings + [
-        {"code": each.code, "detail": each.detail + _counted_twice(used, each.code)} for each in implausible
+        {"code": each.code, "detail": each.detail + _counted_twice(used, each.code)}
+        for each in (*implausible, *_sent_twice(used))
     ]
 
 
@@ -188,16 +191,18 @@ def _resampled(sent: Sequence[Path]) -> str | None:
 
 
 def _perfect(used: DesignInput) -> str | None:
-    perfect = [
+    if any(
         each.coherence is not None and 1 - float(each.coherence[_SCORED].astype(np.float64).mean()) < PERFECT
         for each in used.conditions
-    ]
-    if not any(perfect):
+    ):
+        found = (
+            "the coherence is 1, as that of a single window is: pool many windows, as /calibrate does, or send none"
+        )
+    elif any(each.uncertainty is not None and float(each.uncertainty.mean()) < PERFECT for each in used.conditions):
+        found = "the uncertainty is 0, as that of no measurement is: send what /calibrate answers, or none"
+    else:
         return None
-    return (
-        "the coherence is 1, as that of a single window is: pool many windows, as /calibrate does, or send none; "
-        "the prediction takes the measurement for free of errors"
-    )
+    return f"{found}; the prediction takes the measurement for free of errors"
 
 
 def _bound(cost_db: float) -> str | None:
@@ -284,6 +289,16 @@ def _n_silent_bands(used: DesignInput) -> int:
     power = used.reference_psd.astype(np.float64) @ band_membership(WIDE_BANDS, DESIGN_N_FFT)
     silent = power <= SILENCE * power.max()
     return int(silent[columns(NR_BANDS)].sum())
+
+
+def _sent_twice(used: DesignInput) -> Iterator[Finding]:
+    """Conditions with the same paths as an earlier one."""
+    for (n, one), (m, other) in combinations(enumerate(used.conditions), 2):
+        if np.array_equal(one.primary, other.primary) and np.array_equal(one.secondary, other.secondary):
+            detail = (
+                f"conditions.{n} and conditions.{m} have the same paths: send each measurement once, with a weight"
+            )
+            yield Finding("identical_paths", detail)
 
 
 def _counted_twice(used: DesignInput, code: str) -> str:

@@ -73,6 +73,15 @@ def check_takes(takes: Sequence[ProbeTake | DriveRecording]) -> None:
             )
         for name, signal in signals.items():
             check_finite(signal, f"{field}.{name}")
+        source, *heard = signals
+        for name in heard:
+            if _are_same(signals[source][:MIN_SAMPLES], signals[name][:MIN_SAMPLES]):
+                raise Problem(
+                    "invalid-field",
+                    f"{field}: {source} and {name} are the same signal: send the outer microphone as x, the error "
+                    "microphone as e, and as drive what the loudspeaker plays",
+                    field,
+                )
     gains = {take.gain for take in takes if isinstance(take, ProbeTake)}
     has_drive = any(isinstance(take, DriveRecording) for take in takes)
     if 0 not in gains or (len(gains) < 2 and not has_drive):
@@ -81,6 +90,13 @@ def check_takes(takes: Sequence[ProbeTake | DriveRecording]) -> None:
             f"takes: the gains are {sorted(gains)[:8]}; send 0 and another, or a take with drive",
             "takes",
         )
+
+
+def _are_same(one: Float32, other: Float32) -> bool:
+    """Whether two signals are the same but for a factor, an offset and rounding, and do not stand still."""
+    one, other = (each - each.mean(dtype=np.float64) for each in (one, other))
+    energies = np.dot(one, one) * np.dot(other, other)
+    return bool(np.dot(one, other) ** 2 > (1 - 1e-6) * energies)
 
 
 def _takes(value: object) -> list[ProbeTake | DriveRecording]:

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 from pydantic import BeforeValidator, Field, WithJsonSchema
 
-from service.api.paths import check_finite
+from service.api.paths import check_finite, check_some_taps
 from service.api.request_types import EvaluateBody
 from service.calibration.takes import MAX_TAKES, SIGNAL_SCHEMA, read_signal
 from service.errors import Problem
@@ -46,7 +46,8 @@ def _recording(value: object, field: str) -> Recording:
 
 
 def _prediction(value: object) -> dict[str, Any] | None:
-    """What of an answer's prediction is compared: `noise_reduction_db` and `mean_noise_reduction_db`."""
+    """What of an answer's prediction is compared: `noise_reduction_db` and `mean_noise_reduction_db`; by
+    `max_gain_db`, if it is there, it is told from another filter's."""
     if value is None:
         return None
     bands = value.get("noise_reduction_db") if isinstance(value, dict) else None
@@ -58,7 +59,9 @@ def _prediction(value: object) -> dict[str, Any] | None:
             f"prediction: send that of /refine or /evaluate, with its {len(AMP_BANDS)} bands and their mean",
             "prediction",
         )
-    return {"bands": bands, "mean": float(mean)}  # type: ignore[arg-type]
+    largest = value.get("max_gain_db") if isinstance(value, dict) else None
+    is_known = type(largest) in (int, float) and abs(largest) < 1e3  # type: ignore[arg-type]
+    return {"bands": bands, "mean": float(mean), "max_gain_db": largest if is_known else None}  # type: ignore[arg-type]
 
 
 _TAKES = {
@@ -85,3 +88,8 @@ class VerifyBody(EvaluateBody):
         Any, BeforeValidator(_prediction), WithJsonSchema({"anyOf": [{"type": "object"}, {"type": "null"}]})
     ] = Field(None)
     """That of the filter's answer; without it the filter is predicted again from the paths."""
+
+    def check(self) -> None:
+        """Check what the other fields need, and that the filter does something."""
+        super().check()
+        check_some_taps(self.fir)

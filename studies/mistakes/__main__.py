@@ -47,6 +47,7 @@ from synthesis.plausibility import (
     MAX_DISTANCE,
     MIN_DELAY_SAMPLES,
     MIN_LEVEL_DB,
+    MIN_PRIMARY_DELAY_SAMPLES,
     Explanation,
     SupportPrior,
     find_implausible,
@@ -157,6 +158,7 @@ def _figures(explanation: Explanation | None) -> dict[str, object]:
     return {
         "level_db": explanation.level_db,
         "delay_samples": explanation.delay_samples,
+        "primary_delay_samples": explanation.primary_delay_samples,
         "distance": explanation.distance,
     }
 
@@ -247,6 +249,7 @@ LIMITS = {
     "tail_db": (MAX_TAIL_DB, ["ringing"]),
     "level_db": (MIN_LEVEL_DB, ["declared gain x 2", "declared gain / 2", "secondary 6 dB too quiet"]),
     "delay_samples": (MIN_DELAY_SAMPLES, ["1 sample late"]),
+    "primary_delay_samples": (MIN_PRIMARY_DELAY_SAMPLES, ["primary 16 samples late"]),
     "distance": (MAX_DISTANCE, ["channels swapped", "another person's second state"]),
 }
 """Figure -> its limit, and the mistakes that have to be beyond it."""

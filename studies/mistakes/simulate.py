@@ -139,10 +139,11 @@ def _short(takes: Takes) -> Takes:
 class Mistake:
     """A mistake in a calibration.
 
-    path: of the secondary path. rate: of both paths. takes: of the recordings. noise_db: SNR in place of the one
+    primary, secondary, both: of that path, or of both. takes: of the recordings. noise_db: SNR in place of the one
     asked for. others: whose secondary path, or both paths while the loudspeaker plays, come from another person.
     """
 
+    primary: Callable[[Real], Real] | None = None
     secondary: Callable[[Real], Real] | None = None
     both: Callable[[Real], Real] | None = None
     takes: Callable[[Takes], Takes] | None = None
@@ -166,6 +167,7 @@ CALIBRATION_MISTAKES: dict[str, Mistake] = {
     "1 sample late": Mistake(secondary=partial(later, n_samples=1)),
     "2 samples late": Mistake(secondary=partial(later, n_samples=2)),
     "4 samples late": Mistake(secondary=partial(later, n_samples=4)),
+    "primary 16 samples late": Mistake(primary=partial(later, n_samples=16)),
     "44.1 kHz as 48 kHz": Mistake(both=read_as_48_khz),
     "states swapped": Mistake(takes=_swapped_states),
     "channels swapped": Mistake(takes=_swapped_channels),
@@ -191,6 +193,8 @@ def calibration_takes(
     primary, secondary = own
     if mistake.both is not None:
         primary, secondary = mistake.both(primary), mistake.both(secondary)
+    if mistake.primary is not None:
+        primary = mistake.primary(primary)
     if mistake.secondary is not None:
         secondary = mistake.secondary(secondary)
     driven = None
@@ -222,6 +226,7 @@ REQUEST_MISTAKES: dict[str, Callable[[Paths, Paths], Paths]] = {
     "1 sample late": lambda own, other: (own[0], later(own[1], 1)),
     "2 samples late": lambda own, other: (own[0], later(own[1], 2)),
     "4 samples late": lambda own, other: (own[0], later(own[1], 4)),
+    "primary 16 samples late": lambda own, other: (later(own[0], 16), own[1]),
     "44.1 kHz as 48 kHz": lambda own, other: (read_as_48_khz(own[0]), read_as_48_khz(own[1])),
     "both times -1e-3": lambda own, other: (-1e-3 * own[0], -1e-3 * own[1]),
 }

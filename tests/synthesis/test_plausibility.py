@@ -1,5 +1,6 @@
 """Measured ears judged by the other persons' are plausible, and every mistake is found and named."""
 
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from time import thread_time
@@ -65,6 +66,7 @@ def found_in(case: Case, change: Callable[..., tuple[Array, Array]]) -> list[str
         ("1 sample late", "implausible_delay"),
         ("2 samples late", "implausible_delay"),
         ("4 samples late", "implausible_delay"),
+        ("primary 16 samples late", "implausible_delay"),
     ],
 )
 def test_each_mistake_and_nothing_else_is_named(cases: list[Case], name: str, code: str | None) -> None:
@@ -83,6 +85,16 @@ def test_long_delays_are_measured(cases: list[Case], late_by: int) -> None:
     for prior, (primary, secondary), _ in cases[::5]:
         found = prior.explain(primary, later(np.pad(secondary, (0, 2048)), late_by))
         assert found.delay_samples == pytest.approx(late_by, abs=0.5)
+
+
+def test_a_delay_of_the_primary_path_is_told_from_one_of_the_secondary(cases: list[Case]) -> None:
+    for prior, (primary, secondary), _ in cases[::3]:
+        found = prior.explain(later(primary, 20), secondary)
+        assert found.primary_delay_samples == pytest.approx(20, abs=7)
+        assert abs(found.delay_samples) < 0.3
+        (finding,) = find_implausible(prior, later(primary, 20), later(secondary, 20))  # e recorded late
+        assert re.search("secondary path is (19.9|20.[01]) samples later", finding.detail)
+        assert "primary path is " in finding.detail
 
 
 @pytest.mark.parametrize("level_db", [-12.0, 0.0, 8.0])
@@ -150,7 +162,7 @@ def test_a_support_of_one_ear_claims_little(ears: list[measured.MeasuredEar]) ->
 
 
 def test_a_level_says_what_the_gain_has_to_be() -> None:
-    plain = Explanation(10.0, False, None, False, -6.02, 0.3, 0.0, 0.1)
+    plain = Explanation(10.0, 10.0, False, None, False, -6.02, 0.3, 0.0, 0.1, 0.0, 2.0)
     (finding,) = findings_of(plain)
     assert "6.0 dB below" in finding.detail
     assert "0.5 times" in finding.detail
@@ -159,7 +171,7 @@ def test_a_level_says_what_the_gain_has_to_be() -> None:
 
 
 def test_every_finding_has_a_meaning_and_says_what_to_do() -> None:
-    everything = Explanation(10.0, True, (1, 200.0), True, 9.0, 0.3, -5.0, 0.1)
+    everything = Explanation(10.0, 10.0, True, (1, 200.0), True, 9.0, 0.3, -5.0, 0.1, 20.0, 2.0)
     for finding in (*findings_of(everything), *findings_of(replace(everything, distance=MAX_DISTANCE + 1))):
         assert finding.code in PLAUSIBILITY
         assert any(word in finding.detail for word in ("check", "seat", "record"))

@@ -153,8 +153,18 @@ class CpuBackend(ConditionsBackend):
     def _read_comparison(self, found: PathExplanation) -> Comparison | None:
         if self._support is None or math.isnan(found.distance):
             return None
-        numbers = found.distance, bool(found.is_reversed), found.change, found.level, found.delay
-        return Comparison(found.likeness, self._support.explanation(*numbers))
+        explanation = self._support.explanation(
+            found.distance,
+            found.score,
+            bool(found.is_reversed),
+            found.change,
+            found.fit,
+            found.level,
+            found.delay,
+            found.primary_delay,
+        )
+        # A late primary path is rare, and left to `SupportPrior.explain`.
+        return None if explanation.is_primary_delay_off else Comparison(found.likeness, explanation)
 
     def limit_gain(
         self, ear: DesignInput, taps: Float32, limit_db: NDArray[np.float64], profile: str = FAST.name

@@ -82,7 +82,8 @@ def _support(prior: SupportPrior | None) -> tuple[Support, list[NDArray[np.gener
     """What mistakes are told by, see `plausibility`."""
     if prior is None:
         return Support(), []
-    given = {"mean": prior.mean, "changes": prior.changes, "roots": prior.roots, "estimate": prior.estimate}
+    names = "mean", "changes", "roots", "estimate", "primary_delay"
+    given = {name: getattr(prior, name) for name in names}
     arrays: dict[str, NDArray[np.generic]] = {
         **{name: np.ascontiguousarray(each, np.float64) for name, each in (given | {"later": LATER}).items()},
         "secondary_edges": first_bins(SECONDARY_EDGES_HZ).astype(np.int32),

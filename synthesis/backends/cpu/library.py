@@ -17,7 +17,7 @@ from synthesis.octave_bands import WIDE_BANDS
 from synthesis.prediction import N_SUMS
 from synthesis.profiles import MAX_UPDATES
 
-ABI = 8
+ABI = 9
 N_STAGES = 6
 N_FIGURES = 13
 """Numbers of `Prediction` from `mean_noise_reduction_db` on."""
@@ -46,7 +46,7 @@ class Support(Structure):
     _fields_ = (
         ("n_changes", c_int),
         ("delay_samples", c_int),
-        *((name, c_void_p) for name in ("mean", "changes", "roots", "estimate", "later")),
+        *((name, c_void_p) for name in ("mean", "changes", "roots", "estimate", "primary_delay", "later")),
         ("level_limit", c_double),
         ("delay_limit", c_double),
         ("secondary_edges", c_void_p),
@@ -119,9 +119,10 @@ class PathExplanation(Structure):
     """path_explanation of plausibility.h."""
 
     _fields_ = (
-        *((name, c_double) for name in ("distance", "level", "delay", "likeness")),
+        *((name, c_double) for name in ("distance", "score", "level", "delay", "primary_delay", "likeness")),
         ("is_reversed", c_int),
         ("change", c_int),
+        ("fit", c_int),
     )
 
 

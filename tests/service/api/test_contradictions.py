@@ -91,6 +91,13 @@ def two_gains() -> Json:
     return body
 
 
+def driven() -> Json:
+    """A silent take, and one whose x is what the loudspeaker is sent."""
+    body = takes()
+    silent, driven = body["takes"]
+    return body | {"takes": [silent, {"drive": driven["x"], "x": driven["x"], "e": driven["e"]}]}
+
+
 def verification() -> Json:
     """Recordings of a filter in which x and e are independent."""
     noises = RNG.standard_normal((4, 96_000)).astype("<f4")
@@ -155,6 +162,21 @@ CASES: dict[str, tuple[str, Json, str]] = {
         "implausible_polarity",
     ),
     "verification of noises": ("verify", verification(), "unrelated"),
+    "primary path measured later": ("refine", paths(primary=later(P, 20)), "implausible_delay"),
+    "a ceiling in kilohertz": (
+        "refine",
+        paths(max_gain_db={"frequency_hz": [0.05, 0.5, 5.0], "gain_db": [0.0, 10.0, 30.0]}),
+        "out-of-range",
+    ),
+    "a measurement without errors": ("refine", paths(uncertainty=[0.0] * 62), "implausible_coherence"),
+    "one way of wearing sent twice": (
+        "refine",
+        {"conditions": [{"primary": response(P), "secondary": response(S)}] * 2, "sample_rate": 48_000},
+        "identical_paths",
+    ),
+    "one microphone on both channels": ("calibrate", takes(change=lambda x, e: (e, -2 * e)), "invalid-field"),
+    "drive recorded as x": ("calibrate", driven(), "invalid-field"),
+    "verification of nothing": ("verify", verification() | {"fir": [0.0] * 2048}, "invalid-field"),
     "e recorded five samples early": ("calibrate", takes(change=lambda x, e: (x, np.roll(e, -5))), "implausible"),
 }
 
@@ -219,3 +241,82 @@ async def test_a_finding_names_its_condition(client: httpx.AsyncClient) -> None:
 async def test_each_names_its_cause(client: httpx.AsyncClient, name: str) -> None:
     address, body, expected = CASES[name]
     assert any(code.startswith(expected) for code in await codes(client, address, body)), name
+
+
+async def test_a_ceiling_beyond_nyquist_holds_below(client: httpx.AsyncClient) -> None:
+    ceiling = {"frequency_hz": [30_000.0, 50_000.0], "gain_db": [6.0, 20.0]}
+    answer = await client.post("/refine?k=0", json=paths(max_gain_db=ceiling))
+    assert answer.json()["prediction"]["max_gain_db"] < 6.1
+
+
+@pytest.fixture(params=[0.0])
+async def design(client: httpx.AsyncClient, request: pytest.FixtureRequest) -> Json:
+    """For the ear, with a latency."""
+    body = paths(coherence=np.asarray(EAR.coherence).tolist(), latency_samples=request.param)
+    found: Json = (await client.post("/refine?k=1", json=body)).json()
+    return found
+
+
+def verifying(design: Json, heard: Callable[[str, Array], Array] = lambda state, e: e) -> Json:
+    """A right verification of the design, but for what is `heard` in place of e in each state."""
+    found, n_fft = [], 1 << 19
+    spectrum_of = [np.fft.rfft(each, n_fft) for each in (P, S, design["fir"])]
+    late = np.exp(-2j * np.pi * design.get("latency_samples", 0.0) / n_fft * np.arange(n_fft // 2 + 1))
+    for state, is_on in (("off", 0.0), ("on", 1.0)):
+        x = RNG.standard_normal(200_000)
+        transfer = spectrum_of[0] - is_on * spectrum_of[1] * spectrum_of[2] * late
+        e = np.fft.irfft(np.fft.rfft(x, n_fft) * transfer)[: len(x)]
+        e = heard(state, e + 1e-3 * e.std() * RNG.standard_normal(len(e)))
+        signals = {
+            name: {"float32": base64.b64encode(y.astype("<f4").tobytes()).decode()}
+            for name, y in (("x", x), ("e", e))
+        }
+        found.append({"state": state} | signals)
+    return paths(coherence=np.asarray(EAR.coherence).tolist()) | design | {"takes": found}
+
+
+@pytest.mark.parametrize("design", [2.5], indirect=True)
+async def test_a_design_with_latency_is_verified_as_predicted(client: httpx.AsyncClient, design: Json) -> None:
+    """The answer of the design says which latency is in it."""
+    assert await codes(client, "verify", verifying(design)) == ["as_predicted"]
+    without = verifying(design)
+    del without["latency_samples"]
+    assert "delay_off" in await codes(client, "verify", without)
+    evaluated = paths(coherence=np.asarray(EAR.coherence).tolist()) | design
+    answer = (await client.post("/evaluate", json=evaluated)).json()
+    for figure in ("mean_noise_reduction_db", "amplification_db"):
+        assert answer["prediction"][figure] == pytest.approx(design["prediction"][figure], abs=0.01)
+
+
+async def test_a_prediction_of_another_filter_is_named(client: httpx.AsyncClient, design: Json) -> None:
+    other = (await client.post("/refine?k=0", json=paths(S, P, max_gain_db=12))).json()["prediction"]
+    bands = ("noise_reduction_db", "mean_noise_reduction_db")
+    for prediction in (other, {name: other[name] for name in bands}):
+        body = verifying(design) | {"prediction": prediction}
+        assert await codes(client, "verify", body) == ["foreign_prediction"]
+    assert await codes(client, "verify", verifying(design) | {"prediction": None}) == ["as_predicted"]
+
+
+@pytest.mark.parametrize(
+    ("heard", "expected"),
+    [
+        (lambda state, e: e if state == "off" else 1e-5 * RNG.standard_normal(len(e)), "implausible_reduction"),
+        (lambda state, e: e if state == "off" else 0.1 * e, "implausible_reduction"),
+        (lambda state, e: np.clip(e, -2 * e.std(), 2 * e.std()), "clipping"),
+    ],
+    ids=["e dead while the filter runs", "microphone's gain lowered", "clipped"],
+)
+async def test_what_is_no_verification(
+    client: httpx.AsyncClient, design: Json, heard: Callable[[str, Array], Array], expected: str
+) -> None:
+    body = verifying(design, heard)
+    assert await codes(client, "verify", body) == [expected]
+    assert (await client.post("/verify", json=body)).json()["trim"] is None
+
+
+async def test_exchanged_takes_of_a_verification_are_named(client: httpx.AsyncClient, design: Json) -> None:
+    body = verifying(design)
+    off, on = body["takes"]
+    body["takes"] = [off | {"state": "on"}, on | {"state": "off"}]
+    found = (await client.post("/verify", json=body)).json()["diagnosis"]
+    assert any("takes `off` and `on` are exchanged" in each["detail"] for each in found)

@@ -241,6 +241,7 @@ EXPORT prime_model *prime_model_create(const prime_parameters *p)
         const size_t traits = sizeof(double) * N_TRAITS;
         s->mean = copied(a, s->mean, traits), s->later = copied(a, s->later, traits);
         s->changes = copied(a, s->changes, 2 * traits * s->n_changes), s->estimate = copied(a, s->estimate, 3 * traits);
+        s->primary_delay = copied(a, s->primary_delay, N_FITTED * traits);
         s->roots = copied(a, s->roots, N_FITTED * N_TRAITS * traits);
         s->secondary_edges = copied(a, s->secondary_edges, sizeof(int) * (N_SECONDARY_BANDS + 1));
         s->primary_edges = copied(a, s->primary_edges, sizeof(int) * (N_PRIMARY_BANDS + 1));

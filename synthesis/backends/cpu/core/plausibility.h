@@ -12,20 +12,20 @@ enum { FITTED_LEVEL = 1, FITTED_DELAY = 2, N_FITTED = 4 };
 #define MAX_CHANGES 16
 
 /* What `SupportPrior` has prepared. changes: of the traits by each mistake, with either sign, [n_changes][2][28]. roots:
-   of the four quadratic forms, [28][4][28]. estimate: of loudness, level and delay, [3][28]. later: change of the traits
-   by one sample of delay, [28]. Limits: what is larger is a mistake. */
+   of the four quadratic forms, [28][4][28]. estimate: of loudness, level and delay, [3][28]. primary_delay: of what each
+   form leaves, [4][28]. later: change of the traits by one sample of delay, [28]. Limits: what is larger is a mistake. */
 typedef struct {
     int n_changes, delay_samples;
-    const double *mean, *changes, *roots, *estimate, *later;
+    const double *mean, *changes, *roots, *estimate, *primary_delay, *later;
     double level_limit, delay_limit; /* natural logarithm, samples */
     const int *secondary_edges, *primary_edges; /* bins of the design grid */
 } support_prior;
 
 /* As `Explanation`; change: 0 none, 1 another sample rate, then leaks. level: natural logarithm. likeness: squared cosine
-   between both paths. */
+   between both paths. primary_delay: of the primary path alone, before it is explained by one. */
 typedef struct {
-    double distance, level, delay, likeness;
-    int is_reversed, change;
+    double distance, score, level, delay, primary_delay, likeness;
+    int is_reversed, change, fit;
 } path_explanation;
 
 static int is_phase(int trait)
@@ -111,9 +111,12 @@ static void most_probable(const support_prior *s, const double *deviation, int m
                     distance += whitened[j] * whitened[j];
                 int n_mistakes = (n > 1) + (n & 1) + (f & 1) + (f >> 1);
                 if (distance + SURPRISE * n_mistakes < best) {
-                    best = distance + SURPRISE * n_mistakes;
+                    best = found->score = distance + SURPRISE * n_mistakes;
                     found->distance = distance, found->level = fitted[1], found->delay = later;
-                    found->is_reversed = n & 1, found->change = n / 2;
+                    found->is_reversed = n & 1, found->change = n / 2, found->fit = f;
+                    found->primary_delay = 0;
+                    for (int i = 0; i < N_TRAITS; i++)
+                        found->primary_delay += s->primary_delay[f * N_TRAITS + i] * candidate[i];
                 }
             }
         }
