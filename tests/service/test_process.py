@@ -77,10 +77,12 @@ def test_no_answer_on_a_cpu_needs_torch(program: Program, ear: DesignInput) -> N
             designed = client.post("/refine?k=1", json=body | {"method": method}).json()
         client.post("/evaluate", json=body | {"fir": designed["fir"]}).raise_for_status()
         noise = np.random.default_rng(1).standard_normal(20_000).astype("<f4")
-        signals = [
-            {"float32": base64.b64encode(each.tobytes()).decode()} for each in (noise, noise - np.roll(noise, 4))
-        ]
-        takes = [{"gain": gain, "x": signals[0], "e": e} for gain, e in zip((0, 1), signals, strict=True)]
+        heard = np.roll(noise, 2)
+        x, off, on = (
+            {"float32": base64.b64encode(each.tobytes()).decode()}
+            for each in (noise, heard, heard - np.roll(noise, 4))
+        )
+        takes = [{"gain": gain, "x": x, "e": e} for gain, e in ((0, off), (1, on))]
         client.post("/calibrate", json={"takes": takes, "sample_rate": 48_000}).raise_for_status()
     loaded = Path(f"/proc/{program.process.pid}/maps").read_text()
     assert "/numpy/" in loaded
