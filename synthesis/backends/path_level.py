@@ -57,7 +57,7 @@ def at_unit_level(ear: DesignInput) -> DesignInput:
 
 
 def level_db(path: Path) -> float:
-    """20 log10 of the root of an impulse response's energy, which is the RMS over frequency of its spectrum; NaN or
+    """20 log10 of the root of an impulse response's energy, which is the RMS over frequency of its spectrum;
     infinite for a path that is all zero or not finite."""
     n = len(path) if path.dtype.kind == "c" else 1
     parts = np.ascontiguousarray(path).view(path.real.dtype)
