@@ -29,7 +29,6 @@ METHODS = (
     "prime-log_minimum_phase",
     "prime-log",
     "wmmse",
-    "wmmse_flat",
     *(f"wmmse_pcg_{2**n}" for n in range(5, 12)),
     "wmmse_fast",
     "iterative_fir",
