@@ -84,6 +84,12 @@ def test_the_bundled_checkpoint_is_written_back_byte_for_byte() -> None:
     assert ModelStore().load("default").array_files() == files
 
 
+def test_the_files_hold_safetensors_and_no_pickle(checkpoint: Checkpoint) -> None:
+    for data in checkpoint.array_files().values():
+        assert data[8:9] == b"{"  # eight bytes of length, then the header in JSON
+        assert not data.startswith((b"PK", b"\x80"))  # a zip as torch.save writes it, or a bare pickle
+
+
 def _set(name: str, value: float) -> Callable[[Arrays], None]:
     def edit(arrays: Arrays) -> None:
         arrays[name] = arrays[name].copy()
