@@ -11,7 +11,7 @@ from pathlib import Path
 from benchmarks.results import RESULTS_ROOT
 
 COMMANDS = {
-    "core": "design times by number of updates, beside scipy.linalg.solve_toeplitz and an older checkout",
+    "core": "design times by number of updates, beside scipy.linalg.solve_toeplitz",
     "http": "requests to the running service: latency over core, and designs per second",
     "start": "seconds and megabytes from the start of the service to ready",
     "train": "updates per second and time per model",

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import argparse
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
-from functools import partial
 from pathlib import Path
 from time import perf_counter
 
@@ -17,7 +15,7 @@ import numpy as np
 
 from benchmarks import ears as ears_module
 from benchmarks import machine, results
-from benchmarks.designers import BackendDesigner, Baseline, ToeplitzSolver, untrained
+from benchmarks.designers import BackendDesigner, ToeplitzSolver, untrained
 from benchmarks.ears import Ears, taps_of
 from benchmarks.results import Row
 from benchmarks.timing import Turn, summary, take_turns
@@ -37,7 +35,6 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     ears_module.add_options(parser)
     add_model_options(parser)
     parser.add_argument("--rounds", type=int, default=200, help="turns of each contender with one ear")
-    parser.add_argument("--baseline", type=Path, metavar="FOLDER", help="an older checkout of this project (CPU)")
     parser.add_argument("--reference", action="store_true", help="time the torch reference backend too")
     parser.add_argument("--prime", action="store_true", help="time the paper's larger generator, untrained, too")
 
@@ -63,8 +60,6 @@ def run(options: argparse.Namespace) -> None:
         backends[f"{device}, prime untrained"] = create_backend(device, untrained(parameters, "prime"))
     rows: list[Row] = []
     settings = {"rounds": n_rounds, "model": str(store.resolve(options.model))}
-    if options.baseline:
-        settings["baseline"] = machine.commit(options.baseline)
     file = results.folder_for(options.out, described) / "core.json"
 
     def add(found: list[Row]) -> None:
@@ -73,20 +68,15 @@ def run(options: argparse.Namespace) -> None:
         rows.extend(found)
         results.write(file, "core", described, settings, rows, data=ears.data)
 
-    with ExitStack() as closing:
-        contenders: dict[str, Turn] = {SOLVER: ToeplitzSolver(ears)}
-        quality: dict[str, dict[str, float]] = {}
-        for name, backend in backends.items():
-            for k in N_UPDATES:
-                designer = BackendDesigner(backend, ears, k)
-                contenders[f"{name} k={k}"] = designer
-                quality[f"{name} k={k}"] = ears.quality(backend, designer.all_taps())
-        if options.baseline:
-            baseline = Baseline(options.baseline, ears)
-            closing.callback(baseline.close)
-            contenders |= {f"baseline k={k}": partial(baseline.design, n_updates=k) for k in N_UPDATES}
-        take_turns(contenders, 1 if options.quick else WARM_UP_ROUNDS)
-        add(summarised(take_turns(contenders, n_rounds), quality, 1))
+    contenders: dict[str, Turn] = {SOLVER: ToeplitzSolver(ears)}
+    quality: dict[str, dict[str, float]] = {}
+    for name, backend in backends.items():
+        for k in N_UPDATES:
+            designer = BackendDesigner(backend, ears, k)
+            contenders[f"{name} k={k}"] = designer
+            quality[f"{name} k={k}"] = ears.quality(backend, designer.all_taps())
+    take_turns(contenders, 1 if options.quick else WARM_UP_ROUNDS)
+    add(summarised(take_turns(contenders, n_rounds), quality, 1))
     for name, backend in backends.items():
         if not backend.is_thread_safe:  # then batches are what several requests at once become
             batch = {f"{name} k={k}": BackendDesigner(backend, ears, k, backend.max_batch) for k in N_UPDATES}

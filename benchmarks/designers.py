@@ -1,13 +1,7 @@
-"""What `core` times: this checkout's backends, an older checkout, and SciPy's Toeplitz solver."""
+"""What `core` times: backends, and SciPy's Toeplitz solver."""
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
-import tempfile
-from pathlib import Path
 from time import perf_counter
 
 import numpy as np
@@ -70,78 +64,6 @@ class ToeplitzSolver:
         began = perf_counter()
         solve_toeplitz(self._column, self._rhs)
         return {"core": 1e3 * (perf_counter() - began)}
-
-
-class Baseline:
-    """Another checkout of this project, as its service designs, in a process of its own that imports its own code.
-
-    It must have `service.engine.resident` (commit 4b0c69e has). It is asked for one design at a time and sleeps
-    in between.
-    """
-
-    def __init__(self, checkout: Path, ears: Ears) -> None:
-        """Raises ValueError if the checkout cannot be used."""
-        self._folder = tempfile.TemporaryDirectory()
-        file = Path(self._folder.name, "ears.npz")
-        np.savez(
-            file,
-            primary=np.stack([each.primary for each in ears.estimated]),
-            secondary=np.stack([each.secondary for each in ears.estimated]),
-        )
-        environment = os.environ | {"PYTHONPATH": str(checkout.resolve()), "OPENBLAS_NUM_THREADS": "1"}
-        self._process = subprocess.Popen(
-            [sys.executable, "-c", BASELINE_PROGRAM, str(file)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-            cwd=checkout,
-            env=environment,
-        )
-        self._n_ears = len(ears)
-        if self._read() != "ready":
-            raise ValueError(f"--baseline {checkout}: its code cannot be run; the lines above say why")
-
-    def design(self, number: int, n_updates: int) -> Times:
-        """The stages and `core` of one design, of the ear of round `number`."""
-        assert self._process.stdin is not None
-        self._process.stdin.write(f"{number % self._n_ears} {n_updates}\n")
-        self._process.stdin.flush()
-        times: Times = json.loads(self._read())
-        return times | {"core": core_ms(times)}
-
-    def _read(self) -> str:
-        assert self._process.stdout is not None
-        return self._process.stdout.readline().strip()
-
-    def close(self) -> None:
-        """End the process."""
-        assert self._process.stdin is not None
-        self._process.stdin.close()
-        self._process.wait(20)
-        self._folder.cleanup()
-
-
-BASELINE_PROGRAM = """
-import json, sys
-import numpy as np, torch
-from model_store.store import ModelStore
-from service.designs import Ear, Recipe
-from service.engine.resident import ResidentModel
-from service.settings import physical_cores
-from service.threads import prepare_thread, share_one_heap
-
-share_one_heap()
-prepare_thread(physical_cores())
-ears = np.load(sys.argv[1])
-primary, secondary = ears["primary"], ears["secondary"]
-store = ModelStore()
-model = ResidentModel(store.resolve("default"), store.load("default"), torch.device("cpu"))
-print("ready", flush=True)
-for line in sys.stdin:
-    place, n_updates = map(int, line.split())
-    (design,) = model.design(Recipe(n_updates=n_updates), [Ear(primary[place], secondary[place])])
-    print(json.dumps(design.times_ms), flush=True)
-"""
 
 
 def untrained(parameters: ModelParameters, kind: str) -> ModelParameters:

@@ -41,11 +41,9 @@ class FinishedRun:
         """The split's published model of seed 0."""
         return build_synthesizer(load_model(self.data, Task(GENERATOR, split=split.index, seed=0)).parameters)
 
-    def write(self, name: str, rows: pd.DataFrame) -> Path:
+    def write(self, name: str, rows: pd.DataFrame) -> None:
         """Write rows as NAME.csv into the run's folder."""
-        file = self.data.options.out / f"{name}.csv"
-        write_atomically(file, rows.to_csv(index=False, float_format="%.4f"))
-        return file
+        write_atomically(self.data.options.out / f"{name}.csv", rows.to_csv(index=False, float_format="%.4f"))
 
 
 @contextmanager

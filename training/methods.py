@@ -159,7 +159,6 @@ UNTRAINED: Mapping[str, Untrained] = {
     "ratio_base_held_band": _ratio_base("held_band"),
     **{name: _start(name) for name in STARTS},
     "wmmse": Untrained(Wmmse, BOTH_PROFILES),
-    "wmmse_flat": Untrained(lambda psd: Wmmse(torch.ones_like(psd), "wmmse_flat"), BOTH_PROFILES),
     "wmmse_fast": Untrained(WmmseFast),
     **{f"wmmse_pcg_{budget}": _pcg(budget) for budget in PCG_BUDGETS},
     "iterative_fir": Untrained(IterativeFir),

@@ -71,12 +71,7 @@ class ServiceProcess:
 
 
 @contextmanager
-def started_service(
-    store: Path | None,
-    *arguments: str,
-    environment: Mapping[str, str] | None = None,
-    checkout: Path | None = None,
-) -> Iterator[ServiceProcess]:
+def started_service(store: Path | None, *arguments: str, checkout: Path | None = None) -> Iterator[ServiceProcess]:
     """`python -m service` over a store, on a free port, from ready until the block ends.
 
     store: by default the bundled one. checkout: whose service; by default the one that is imported here.
@@ -90,7 +85,7 @@ def started_service(
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
         text=True,
-        env=os.environ | imported_from | dict(environment or {}),
+        env=os.environ | imported_from,
         cwd=checkout,
         process_group=0,  # Ctrl-C reaches this process alone, which then ends the service
     )

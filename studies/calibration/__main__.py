@@ -4,7 +4,7 @@ Every setting (window, regularisation, probes, measurement noise, denoising) cal
 method designs from those estimates; a trained generator (`--models`) on listeners outside its support alone.
 
 OUT/rows/SETTING/SOURCE.csv    rows of the untrained methods, or of one model
-OUT/rows.csv, report.md, sensitivity.png    all rows, and what is made of them
+OUT/rows.csv, report.md     all rows, and what is made of them
 
 Rows are written whole: the same command resumes a study that was stopped, and models can be added later.
 """

@@ -1,15 +1,10 @@
-"""The report of the study, from its rows alone: OUT/report.md and OUT/sensitivity.png."""
+"""The report of the study, from its rows alone: OUT/report.md."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
-import matplotlib as mpl
 import pandas as pd
-
-mpl.use("Agg")
-import matplotlib.pyplot as plt
 
 from studies.calibration.settings import GROUPS, Setting
 from training.report import design_name
@@ -24,7 +19,7 @@ NOTE = (
 
 
 def write_report(folder: Path) -> str:
-    """Write report.md and sensitivity.png beside rows.csv; return the report."""
+    """Write report.md beside rows.csv; return the report."""
     rows = pd.read_csv(folder / "rows.csv", dtype={"probes": str}, keep_default_na=False, na_values=[""])
     means = design_means(rows)
     parts = ["# Calibration study", NOTE]
@@ -34,7 +29,6 @@ def write_report(folder: Path) -> str:
             parts += [f"## {title}", markdown(table(means, present))]
     text = "\n\n".join(parts) + "\n"
     write_atomically(folder / "report.md", text)
-    draw(means, folder / "sensitivity.png")
     return text
 
 
@@ -62,20 +56,3 @@ def table(means: pd.DataFrame, settings: list[Setting]) -> pd.DataFrame:
     found = pd.Series(cells, means.index).unstack("design", fill_value="")
     found = found.loc[[each.name for each in settings], list(dict.fromkeys(means.index.get_level_values("design")))]
     return found.rename_axis("setting").reset_index()
-
-
-def draw(means: pd.DataFrame, file: Path) -> None:
-    """NR of every design along each group of settings."""
-    figure, panels = plt.subplots(2, 3, figsize=(14, 9), layout="constrained", sharey=True)
-    reduction = means.noise_reduction_db.unstack("design")
-    handles: dict[str, Any] = {}
-    for axes, (title, settings) in zip(panels.flat, GROUPS.items(), strict=True):
-        names = [each.name for each in settings if each.name in reduction.index]
-        for design in reduction.columns if names else ():
-            (handles[design],) = axes.plot(range(len(names)), reduction.loc[names, design], "o-", ms=3, lw=1)
-        axes.set(title=title, xticks=range(len(names)))
-        axes.set_xticklabels(names, rotation=75, ha="right", fontsize=6)
-    figure.legend(handles.values(), handles.keys(), loc="outside lower center", ncols=4, fontsize=7)
-    figure.supylabel("noise reduction (dB)")
-    figure.savefig(file, dpi=120)
-    plt.close(figure)

@@ -42,7 +42,7 @@ from synthesis.calibration import Calibration, calibrate
 from synthesis.calibration_verdict import MAX_NOISE_COST_DB, MAX_TAIL_DB, judge
 from synthesis.errors import SynthesisError, answer_or_raise
 from synthesis.octave_bands import NR_BANDS
-from synthesis.path_prior import PathPrior, learn_path_prior
+from synthesis.path_prior import PathPrior
 from synthesis.plausibility import (
     MAX_DISTANCE,
     MIN_DELAY_SAMPLES,
@@ -56,6 +56,7 @@ from synthesis.support_statistics import learn_support_statistics
 from training.datasets import open_dataset
 from training.datasets.noise import NoiseSet, read_noise, simulated_noise
 from training.datasets.path_pairs import DatasetError, PathPair
+from training.measurements import priors_of_others
 from training.run_folder import write_atomically
 from training.simulated_calibration import simulate_calibration
 
@@ -74,14 +75,11 @@ def supports_of(pairs: Sequence[PathPair], noise: NoiseSet) -> dict[str, tuple[S
     found = simulate_calibration(pairs, noise)
     primary, secondary = found.primary.numpy(), found.secondary.numpy()
 
-    def without(listener: str) -> tuple[SupportPrior, PathPrior]:
+    def without(listener: str) -> SupportPrior:
         others = [number for number, pair in enumerate(pairs) if pair.listener != listener]
-        true = [pairs[number] for number in others]
-        return SupportPrior(learn_support_statistics(primary[others], secondary[others])), learn_path_prior(
-            [pair.primary for pair in true], [pair.secondary for pair in true], [pair.listener for pair in true]
-        )
+        return SupportPrior(learn_support_statistics(primary[others], secondary[others]))
 
-    return {each: without(each) for each in dict.fromkeys(pair.listener for pair in pairs)}
+    return {each: (without(each), prior) for each, prior in priors_of_others(pairs).items()}
 
 
 def other_ear(number: int, pairs: Sequence[PathPair]) -> PathPair:
@@ -99,7 +97,6 @@ def rows_of(
     further: dict[str, Real],
     parameters: ModelParameters,
     snrs_db: Sequence[float],
-    every_snr: bool,
 ) -> list[dict[str, object]]:
     """All rows of one ear. further: probes of right measurements only."""
     pair, other = pairs[number], other_ear(number, pairs)
@@ -124,22 +121,21 @@ def rows_of(
     def of_probe(kind: str) -> Iterator[dict[str, object]]:
         signals, index = probes[kind], list(probes).index(kind)
         foreign_take = calibrate(record(signals, *foreign, 60.0, np.random.default_rng(number)), prior=prior)
-        rotated = (number + index) % len(snrs_db)
-        for snr_db in snrs_db if every_snr else snrs_db[rotated : rotated + 1]:
-            here: dict[str, object] = labels | {"probe": kind, "snr_db": snr_db}
-            for name, mistake in CALIBRATION_MISTAKES.items():
-                rng = np.random.default_rng([number, int(snr_db), index])
-                takes = calibration_takes(mistake, signals, own, foreign, snr_db, rng)
-                found, calibration = judged(takes, is_scored=name in ("right", "SNR 10 dB"))
-                if name == "right":
-                    assert calibration is not None
-                    own_paths = paths_of(calibration)
-                yield here | {"endpoint": "calibrate", "mistake": name} | found
-            for name, change in REQUEST_MISTAKES.items():
-                paths = [each.astype(np.float32) for each in change(own_paths, paths_of(foreign_take))]
-                codes = " ".join(each.code for each in find_implausible(support, *paths))
-                figures = _figures(support.explain(*paths))
-                yield here | {"endpoint": "refine", "mistake": name, "codes": codes} | figures
+        snr_db = snrs_db[(number + index) % len(snrs_db)]
+        here: dict[str, object] = labels | {"probe": kind, "snr_db": snr_db}
+        for name, mistake in CALIBRATION_MISTAKES.items():
+            rng = np.random.default_rng([number, int(snr_db), index])
+            takes = calibration_takes(mistake, signals, own, foreign, snr_db, rng)
+            found, calibration = judged(takes, is_scored=name in ("right", "SNR 10 dB"))
+            if name == "right":
+                assert calibration is not None
+                own_paths = paths_of(calibration)
+            yield here | {"endpoint": "calibrate", "mistake": name} | found
+        for name, change in REQUEST_MISTAKES.items():
+            paths = [each.astype(np.float32) for each in change(own_paths, paths_of(foreign_take))]
+            codes = " ".join(each.code for each in find_implausible(support, *paths))
+            figures = _figures(support.explain(*paths))
+            yield here | {"endpoint": "refine", "mistake": name, "codes": codes} | figures
 
     def of_further(index: int, kind: str) -> dict[str, object]:
         snr_db = FURTHER_SNRS_DB[number // 3 % len(FURTHER_SNRS_DB)]
@@ -232,7 +228,6 @@ def run(options: argparse.Namespace) -> str:
         further={} if options.quick else further_probes(noise.signals),
         parameters=ModelStore(options.store).load("default").parameters,
         snrs_db=SNRS_DB[1:2] if options.quick else SNRS_DB,
-        every_snr=options.every_snr,
     )
     numbers = range(1 if options.quick else len(pairs))
     with ProcessPoolExecutor(options.workers) as pool:
@@ -292,7 +287,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     add("--out", type=Path, required=True, help="folder of the study")
     add("--store", type=Path, default=DEFAULT_ROOT, help="where the default model is published")
     add("--workers", type=int, default=1, help="processes")
-    add("--every-snr", action="store_true", help="every ear at every SNR; without it at one of them for each probe")
     add("--quick", action="store_true", help="one ear, judged by four others, white noise at 40 dB")
     options = parser.parse_args(arguments)
     try:

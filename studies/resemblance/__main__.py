@@ -9,9 +9,9 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TypedDict
 
 import numpy as np
+import pandas as pd
 import torch
 from numpy.typing import NDArray
 
@@ -33,63 +33,16 @@ DELAY_BAND_HZ = (50.0, 5000.0)
 _DELAYS_SAMPLES = np.arange(-8.0, 16.0, 0.02)
 
 
-class Resemblance(TypedDict):
-    """Measured beside simulated.
+def compare_with(dataset: PathDataset, noise_set: NoiseSet) -> pd.DataFrame:
+    """`dataset` beside as many simulated listeners, a line for each figure.
 
-    ratio_base_*, wmmse_*: mean noise reduction in dB over the ears, 21 bands.
-    excess_delay_*: lowest, median and highest over the ears, in samples.
-    band_spread_ratio_*: simulated over measured SD of band levels over listeners, mean over the 23 bands.
+    Noise reduction: mean over the ears. Excess delay: lowest, median and highest over the ears. Spread: SD of band
+    levels over listeners, relative to the measured one, mean over the 23 bands.
     """
-
-    ratio_base_full_4096_db: tuple[float, float]
-    ratio_base_held_8192_db: tuple[float, float]
-    wmmse_8192_db: tuple[float, float]
-    excess_delay_primary: tuple[tuple[float, float, float], tuple[float, float, float]]
-    excess_delay_secondary: tuple[tuple[float, float, float], tuple[float, float, float]]
-    band_spread_ratio_primary: float
-    band_spread_ratio_secondary: float
-
-
-def compare_with(dataset: PathDataset, noise_set: NoiseSet) -> Resemblance:
-    """Compare `dataset` with as many simulated listeners."""
-    simulated = simulate_listeners(len(dataset.listeners), seed=0)
-    sides = [_figures(side, noise_set) for side in (dataset, simulated)]
-    spreads = {name: _spread_ratio(dataset, simulated, name) for name in ("primary", "secondary")}
-    return Resemblance(
-        ratio_base_full_4096_db=(sides[0][0], sides[1][0]),
-        ratio_base_held_8192_db=(sides[0][1], sides[1][1]),
-        wmmse_8192_db=(sides[0][2], sides[1][2]),
-        excess_delay_primary=(_delay_range(dataset, "primary"), _delay_range(simulated, "primary")),
-        excess_delay_secondary=(_delay_range(dataset, "secondary"), _delay_range(simulated, "secondary")),
-        band_spread_ratio_primary=float(spreads["primary"].mean()),
-        band_spread_ratio_secondary=float(spreads["secondary"].mean()),
+    sides = {"measured": dataset, "simulated": simulate_listeners(len(dataset.listeners), seed=0)}
+    return pd.DataFrame(
+        {name: _noise_reduction(side, noise_set) | _paths(side, dataset) for name, side in sides.items()}
     )
-
-
-def table(resemblance: Resemblance) -> str:
-    """The comparison as lines of text."""
-
-    def delays(values: tuple[float, float, float]) -> str:
-        return " / ".join(f"{value:.2f}" for value in values)
-
-    lines = [f"{'':44}{'measured':>20}{'simulated':>20}"]
-    for label, (measured, simulated) in (
-        ("ratio base, full band, window 4096, NR dB", resemblance["ratio_base_full_4096_db"]),
-        ("ratio base, held band, window 8192, NR dB", resemblance["ratio_base_held_8192_db"]),
-        ("WMMSE direct, window 8192, NR dB", resemblance["wmmse_8192_db"]),
-    ):
-        lines.append(f"{label:44}{measured:20.2f}{simulated:20.2f}")
-    for label, (measured_delays, simulated_delays) in (
-        ("primary excess delay, samples, min/med/max", resemblance["excess_delay_primary"]),
-        ("secondary excess delay, samples, min/med/max", resemblance["excess_delay_secondary"]),
-    ):
-        lines.append(f"{label:44}{delays(measured_delays):>20}{delays(simulated_delays):>20}")
-    for label, ratio in (
-        ("spread of the primary, SD over SD", resemblance["band_spread_ratio_primary"]),
-        ("spread of the secondary, SD over SD", resemblance["band_spread_ratio_secondary"]),
-    ):
-        lines.append(f"{label:44}{1:20.2f}{ratio:20.2f}")
-    return "\n".join(lines)
 
 
 def excess_delays(responses: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -121,7 +74,7 @@ def _stacked(dataset: PathDataset, path: str) -> NDArray[np.float64]:
     return np.stack([getattr(pair, path) for pair in dataset.pairs])
 
 
-def _figures(dataset: PathDataset, noise_set: NoiseSet) -> tuple[float, float, float]:
+def _noise_reduction(dataset: PathDataset, noise_set: NoiseSet) -> dict[str, float]:
     """Mean noise reduction of the full-band base at window 4096, the held-band base and WMMSE at 8192."""
     truth = AcousticPaths.from_impulse_responses(
         torch.from_numpy(_stacked(dataset, "primary")), torch.from_numpy(_stacked(dataset, "secondary"))
@@ -137,29 +90,34 @@ def _figures(dataset: PathDataset, noise_set: NoiseSet) -> tuple[float, float, f
         estimates[window] = AcousticPaths.from_impulse_responses(estimate.primary, estimate.secondary)
     full = log_base_magnitude(regularised_ratio(estimates[4096]), "full_band")
     held = log_base_magnitude(regularised_ratio(estimates[8192]), "held_band")
-    return (
-        scored(minimum_phase_fir(full)),
-        scored(minimum_phase_fir(held)),
-        scored(design_wmmse(estimates[8192], psd)),
-    )
+    return {
+        "ratio base, full band, window 4096, NR dB": scored(minimum_phase_fir(full)),
+        "ratio base, held band, window 8192, NR dB": scored(minimum_phase_fir(held)),
+        "WMMSE, window 8192, NR dB": scored(design_wmmse(estimates[8192], psd)),
+    }
 
 
-def _delay_range(dataset: PathDataset, path: str) -> tuple[float, float, float]:
-    delays = excess_delays(_stacked(dataset, path))
-    return float(delays.min()), float(np.median(delays)), float(delays.max())
+def _paths(dataset: PathDataset, measured: PathDataset) -> dict[str, float]:
+    """Excess delays and spread of both paths."""
+    found = {}
+    for path in ("primary", "secondary"):
+        delays = excess_delays(_stacked(dataset, path))
+        for name, of_ears in (("least", np.min), ("median", np.median), ("largest", np.max)):
+            found[f"{path}, {name} excess delay, samples"] = float(of_ears(delays))
+        found[f"{path}, spread"] = _spread_ratio(measured, dataset, path)
+    return found
 
 
-def _spread_ratio(measured: PathDataset, simulated: PathDataset, path: str) -> NDArray[np.float64]:
-    """Simulated over measured SD of the band levels, [23]; over listeners within an ear, mean over ears."""
+def _spread_ratio(measured: PathDataset, dataset: PathDataset, path: str) -> float:
+    """SD of the band levels over the measured one; over listeners within an ear, mean over bands and ears."""
     ratios = []
     for ear in sorted({pair.ear for pair in measured.pairs}):
         deviations = []
-        for dataset in (simulated, measured):
-            of_ear = np.array([pair.ear == ear for pair in dataset.pairs])
-            deviations.append(band_levels_db(_stacked(dataset, path)[of_ear]).std(axis=0, ddof=1))
+        for each in (dataset, measured):
+            of_ear = np.array([pair.ear == ear for pair in each.pairs])
+            deviations.append(band_levels_db(_stacked(each, path)[of_ear]).std(axis=0, ddof=1))
         ratios.append(deviations[0] / deviations[1])
-    mean: NDArray[np.float64] = np.mean(ratios, axis=0)
-    return mean
+    return float(np.mean(ratios))
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -168,7 +126,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--data", type=Path, required=True, help="any level of the PANDAR database")
     parser.add_argument("--noise", type=Path, required=True, help="folder of 48-kHz noises")
     request = parser.parse_args(arguments)
-    print(table(compare_with(read_pandar(request.data), read_noise(request.noise))))
+    print(compare_with(read_pandar(request.data), read_noise(request.noise)).round(2).to_string())
 
 
 if __name__ == "__main__":

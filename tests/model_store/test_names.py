@@ -12,12 +12,6 @@ names = st.from_regex(RULE, fullmatch=True)
 versions = st.integers(1, MAX_VERSION)
 
 
-@given(names)
-def test_every_name_of_the_rule_is_taken(name: str) -> None:
-    assert check_name(name) == name
-    assert parse_reference(name) == (name, None)
-
-
 @given(names, versions)
 def test_a_reference_is_read_back_as_it_is_written(name: str, version: int) -> None:
     reference = parse_reference(f"{name}@{version}")

@@ -13,14 +13,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
 from model_store import (
     Checkpoint,
     CorruptCheckpoint,
     CorruptStore,
-    GoldenCase,
     GoldenMismatch,
     InvalidName,
     ModelStore,
@@ -58,23 +55,6 @@ def in_another_process(code: str, *arguments: object) -> subprocess.Popen[str]:
 # ----- publish and load -------------------------------------------------------------------------------------
 
 
-@given(seed=st.integers(0, 2**31), scale=st.floats(1e-3, 10))
-# The same draws each time: now and then a drawn network makes a filter whose updates rounding decides, and the
-# golden case refuses it.
-@settings(
-    deadline=None, max_examples=8, derandomize=True, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
-def test_what_is_loaded_is_what_was_published_bit_for_bit(store: ModelStore, seed: int, scale: float) -> None:
-    uncertainty = np.random.default_rng(seed).random((2, 31), np.float32)
-    psd = np.float32(scale) * cases.reference_psd()
-    parameters = replace(cases.parameters(seed), reference_psd=psd, band_uncertainty=uncertainty)
-    published = Checkpoint(cases.manifest(), parameters, GoldenCase.make(parameters, *cases.ear(seed)))
-    loaded = store.load(store.publish("random", published).reference)
-    expected, found = cases.arrays(published), cases.arrays(loaded)
-    assert expected.keys() == found.keys()
-    assert all(np.array_equal(expected[name], found[name]) for name in expected)
-
-
 def test_a_manifest_is_completed_and_digested(store: ModelStore, checkpoint: Checkpoint) -> None:
     before = datetime.now(UTC) - timedelta(seconds=1)
     version = store.publish("ears", checkpoint)
@@ -87,6 +67,8 @@ def test_a_manifest_is_completed_and_digested(store: ModelStore, checkpoint: Che
     assert manifest.scores == checkpoint.manifest.scores
     assert manifest.digest == version.digest == store.resolve("ears").digest == store.load("ears").manifest.digest
     assert checkpoint.manifest.version == 0
+    expected, found = cases.arrays(checkpoint), cases.arrays(store.load("ears"))
+    assert all(np.array_equal(expected[name], found[name]) for name in expected)
 
 
 def test_versions_ascend_and_the_old_ones_stay(store: ModelStore, checkpoint: Checkpoint, folder: Path) -> None:
@@ -97,11 +79,6 @@ def test_versions_ascend_and_the_old_ones_stay(store: ModelStore, checkpoint: Ch
     assert store.resolve("ears").version == 11  # by number, not by letter
     assert store.resolve("ears@9").version == 9
     assert store.manifest("ears@9").created == stamp
-
-
-def test_verify_runs_the_golden_case(store: ModelStore) -> None:
-    errors = store.verify("ears")
-    assert 0 < errors.taps < 1e-4
 
 
 @pytest.mark.parametrize("reference", ["none", "ears@2", "none@1"])
@@ -246,36 +223,6 @@ def test_nothing_is_published_that_would_not_load(
 # ----- faults of the disk and of processes ------------------------------------------------------------------
 
 
-@pytest.fixture
-def small_disk(tmp_path: Path):  # type: ignore[no-untyped-def]
-    """A file system of 400 kB: one version of this test's models (about 210 kB) fits, two do not."""
-    folder = tmp_path / "disk"
-    folder.mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", "size=400k", "tmpfs", str(folder)]
-    if os.geteuid() != 0 or subprocess.run(mount, check=False, capture_output=True).returncode != 0:
-        pytest.skip("no right to mount a small file system; the limit on file sizes is tested instead")
-    yield folder
-    subprocess.run(["umount", str(folder)], check=True)
-
-
-def test_a_full_disk_leaves_the_store_whole(small_disk: Path, checkpoint: Checkpoint) -> None:
-    store = ModelStore(small_disk / "store", include_bundled=False)
-    store.publish("ears", checkpoint)
-    for name in ("ears", "other"):
-        with pytest.raises(PublishFailed, match=rf"{name}: not published \(No space left on device\)"):
-            store.publish(name, checkpoint)
-    assert_whole(store, "ears@1")
-    with (small_disk / "rest").open("wb", buffering=0) as rest, pytest.raises(OSError, match="No space"):  # noqa: PT012
-        while True:
-            rest.write(bytes(4096))
-    with pytest.raises(PublishFailed, match="alias best: not changed"):
-        store.set_alias("best", "ears")
-    assert store.aliases() == {}
-    (small_disk / "rest").unlink()
-    store.set_alias("best", "ears")
-    assert_whole(store, "ears@1")
-
-
 def test_a_file_that_may_not_grow_leaves_the_store_whole(store: ModelStore) -> None:
     """The limit on file sizes is a full disk that needs no rights: writing stops in the middle of a file."""
     code = """
@@ -351,25 +298,6 @@ store.publish("ears", store.load("ears"))
     assert_whole(store, "ears@1", "ears@2", "ears@3")
 
 
-def test_two_publishers_at_once_get_two_versions(store: ModelStore, tmp_path: Path) -> None:
-    code = """
-import time
-from pathlib import Path
-checkpoint = store.load("ears")
-Path(sys.argv[2], sys.argv[3]).touch()
-while len(list(Path(sys.argv[2]).iterdir())) < 2:
-    time.sleep(0.001)
-print(*(store.publish("both", checkpoint).version for _ in range(3)))
-"""
-    (tmp_path / "ready").mkdir()
-    processes = [in_another_process(code, store.root, tmp_path / "ready", each) for each in "ab"]
-    outputs = [process.communicate(timeout=240) for process in processes]
-    versions = [list(map(int, output.split())) for output, _ in outputs]
-    assert sorted(versions[0] + versions[1]) == list(range(1, 7)), outputs
-    assert all(each == sorted(each) for each in versions)
-    assert_whole(store, *(f"both@{n}" for n in range(1, 7)), "ears@1")
-
-
 def test_a_number_taken_at_the_last_moment_gives_the_next(
     store: ModelStore, checkpoint: Checkpoint, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -442,6 +370,16 @@ def test_names_and_aliases_do_not_shadow_each_other(store: ModelStore, checkpoin
     assert store.aliases() == {"best": "ears"}
 
 
+def test_an_alias_that_cannot_be_written_is_not_changed(store: ModelStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(PublishFailed, match=r"alias best: not changed \(No space left on device\)"):
+        store.set_alias("best", "ears")
+    assert store.aliases() == {}
+
+
 def test_an_alias_whose_version_is_gone_says_so(store: ModelStore, folder: Path) -> None:
     store.set_alias("best", "ears@1")
     folder.rename(store.root / "elsewhere")
@@ -512,18 +450,13 @@ def test_the_bundled_model_is_there_without_a_store(layered: ModelStore) -> None
     assert not layered.root.exists()
 
 
-def test_an_own_model_of_the_name_comes_first_and_counts_on(layered: ModelStore, checkpoint: Checkpoint) -> None:
-    version = layered.publish("default", checkpoint)
-    assert (version.version, version.is_bundled) == (2, False)
-    assert layered.resolve("default") == version
-    assert layered.resolve("default@1").is_bundled
-    assert [each.reference for each in layered.list()] == ["default@1", "default@2"]
-
-
-def test_an_own_model_stays_first_when_the_package_brings_a_newer_one(
+def test_an_own_model_comes_first_and_stays_so_when_the_package_brings_a_newer_one(
     layered: ModelStore, checkpoint: Checkpoint
 ) -> None:
     own = layered.publish("default", checkpoint)
+    assert (own.version, own.is_bundled) == (2, False)
+    assert layered.resolve("default") == own
+    assert layered.resolve("default@1").is_bundled
     bundled = ModelStore(store_module.BUNDLED_ROOT, include_bundled=False)
     assert [bundled.publish("default", checkpoint).version for _ in range(2)] == [2, 3]
     assert layered.resolve("default") == own
@@ -560,8 +493,3 @@ def test_whatever_the_package_brings_is_sound(tmp_path: Path) -> None:
         store.verify(version.reference)
     on_disk = Path(str(files("model_store"))) / "bundled"
     assert on_disk == store_module.BUNDLED_ROOT
-
-
-def test_aliases_are_one_readable_file(store: ModelStore) -> None:
-    store.set_alias("best", "ears@1")
-    assert json.loads((store.root / "aliases.json").read_text()) == {"best": "ears@1"}

@@ -4,14 +4,13 @@ The package reaches its taps by four preconditioned iterations on transforms. He
 
     sum over the whole circle of v_k |P_k - S_k W_k|^2 + l_k |W_k|^2,
 
-is minimised by Levinson's recursion on its normal matrix and, at small sizes, by least squares on its literal
-rows, from which the normal matrix was not derived.
+is minimised by Levinson's recursion on its normal matrix.
 """
 
 import numpy as np
 from scipy.linalg import solve_toeplitz
 
-from tests.oracles import minimum_phase, toeplitz
+from tests.oracles import minimum_phase
 
 DAMPING = 1e-4
 SHARPNESS = 10.0
@@ -40,24 +39,6 @@ def fir(
 ) -> np.ndarray:
     """The best filter of n_taps taps, before any ceiling bends it."""
     return solve_toeplitz(*system(primary, secondary, weight, penalty, n_taps))
-
-
-def fir_dense(
-    primary: np.ndarray, secondary: np.ndarray, weight: np.ndarray, penalty: np.ndarray, n_taps: int
-) -> np.ndarray:
-    """The same by least squares on the rows of both terms, undamped (small sizes only).
-
-    Bins between 0 Hz and Nyquist stand for two points of the circle.
-    """
-    points = np.full(len(primary), 2.0)
-    points[[0, -1]] = 1.0
-    rows = toeplitz.fourier_rows(len(primary), n_taps)
-    matched = np.sqrt(points * weight)[:, None] * secondary[:, None] * rows
-    kept_small = np.sqrt(points * penalty)[:, None] * rows
-    target = np.concatenate([np.sqrt(points * weight) * primary, np.zeros(len(primary))])
-    matrix = np.vstack([matched, kept_small])
-    stacked = np.vstack([matrix.real, matrix.imag]), np.concatenate([target.real, target.imag])
-    return np.linalg.lstsq(*stacked, rcond=None)[0]
 
 
 def below_ceiling(taps: np.ndarray, ceiling: np.ndarray) -> np.ndarray:

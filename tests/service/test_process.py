@@ -38,11 +38,12 @@ def program(store_folder: Path) -> Iterator[Program]:
         yield program
 
 
-def exchange(port: int, *parts: bytes) -> bytes:
-    """Send bytes as they are, and read until the server closes."""
+def exchange(port: int, *parts: bytes, pause_s: float = 0) -> bytes:
+    """Send bytes as they are, with a pause after each part, and read until the server closes."""
     with socket.create_connection(("127.0.0.1", port), timeout=120) as connection:
         for part in parts:
             connection.sendall(part)
+            time.sleep(pause_s)
         received = b""
         while chunk := connection.recv(65_536):
             received += chunk
@@ -208,9 +209,7 @@ def test_it_stops_when_told_and_answers_what_it_has_taken(
     given_up = time.monotonic() + 240
     n_taken = 0
     while n_taken < len(clients) and time.monotonic() < given_up:
-        waiting = re.search(r"^prime_queue_depth (\d+)", httpx.get(f"{program.address}/metrics").text, re.MULTILINE)
-        assert waiting
-        n_taken = len(answers) + int(waiting.group(1))
+        n_taken = len(answers) + int(scraped(program, "prime_queue_depth"))
     for each in started_by(program.process.pid):
         os.kill(each, number)
     status = program.stop(number)

@@ -158,11 +158,7 @@ def test_a_refusal_reaches_who_sends_all_and_closes(
 def test_an_answer_that_closes_reaches_who_still_sends(program: Program) -> None:
     """Its deadline passes before the body has come, most of which is sent after that."""
     head = HEAD + FIRST + b"X-Deadline-Ms: 100\r\nContent-Length: 12000000\r\n\r\n"
-    with socket.create_connection(("127.0.0.1", program.port), timeout=120) as connection:
-        connection.sendall(head + b"PRME")
-        time.sleep(0.3)
-        connection.sendall(bytes(11_999_996))
-        received = b"".join(iter(lambda: connection.recv(65_536), b""))
+    received = exchange(program.port, head + b"PRME", bytes(11_999_996), pause_s=0.3)
     assert_raw_problem(received, 408, "too-slow")
 
 
@@ -319,11 +315,7 @@ def test_line_ends_between_requests_hold_no_connection(program: Program) -> None
 
 def test_what_is_no_request_does_not_overtake_the_answer_to_one(program: Program) -> None:
     """Sent in one piece: the request is answered, and the connection ends."""
-    with socket.create_connection(("127.0.0.1", program.port), timeout=120) as connection:
-        connection.sendall(b"GET /health/live HTTP/1.1\r\nHost: x\r\n\r\n" + b"\0\0\r\n\r\n")
-        received = b""
-        while more := connection.recv(65_536):
-            received += more
+    received = exchange(program.port, b"GET /health/live HTTP/1.1\r\nHost: x\r\n\r\n" + b"\0\0\r\n\r\n")
     assert received.startswith(b"HTTP/1.1 200")
     assert received.count(b"HTTP/1.1 ") == 1
 
@@ -352,13 +344,7 @@ def test_an_offer_to_upgrade_is_passed_over(program: Program, ear: DesignInput, 
 def test_the_body_of_an_offer_to_upgrade_is_no_request(program: Program) -> None:
     hidden = b"GET /health/live HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
     head = HEAD + FIRST + UPGRADES["h2c"] + b"Content-Length: %d\r\n\r\n" % len(hidden)
-    with socket.create_connection(("127.0.0.1", program.port), timeout=120) as connection:
-        connection.sendall(head)
-        time.sleep(0.1)
-        connection.sendall(hidden + hidden)
-        received = b""
-        while more := connection.recv(65_536):
-            received += more
+    received = exchange(program.port, head, hidden + hidden, pause_s=0.1)
     assert re.findall(rb"HTTP/1.1 (\d+)", received) == [b"400", b"200"]
 
 
@@ -388,13 +374,7 @@ def test_a_head_behind_a_body_is_not_counted_with_it(program: Program) -> None:
     body = bytes(20_000)
     request = HEAD + FIRST + b"Content-Length: %d\r\n\r\n" % len(body) + body
     last = b"GET /health/live HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
-    with socket.create_connection(("127.0.0.1", program.port), timeout=120) as connection:
-        connection.sendall(request + last[:20])
-        time.sleep(0.2)
-        connection.sendall(last[20:])
-        received = b""
-        while more := connection.recv(65_536):
-            received += more
+    received = exchange(program.port, request + last[:20], last[20:], pause_s=0.2)
     assert re.findall(rb"HTTP/1.1 (\d+)", received) == [b"400", b"200"]
 
 

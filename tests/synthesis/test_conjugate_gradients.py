@@ -1,7 +1,6 @@
 """Conjugate gradients against dense solves and SciPy's own recursion."""
 
 from dataclasses import dataclass
-from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -29,15 +28,6 @@ def definite(n: int, n_cases: int, condition: float) -> Tensor:
     """Random symmetric matrices with eigenvalues from 1 to `condition`, evenly in their logarithm."""
     q = torch.linalg.qr(torch.randn(n_cases, n, n, dtype=torch.float64))[0]
     return (q * torch.logspace(0, np.log10(condition), n, dtype=torch.float64)) @ q.mT
-
-
-def test_solves_what_a_dense_solver_solves() -> None:
-    matrix, rhs = definite(24, 3, 100.0), torch.randn(3, 24, dtype=torch.float64)
-    found = conjugate_gradients(Dense(matrix), rhs, n_iterations=60, tolerance=1e-13)
-    expected = torch.linalg.solve(matrix, rhs)
-    # The relative residual asked for, times the condition number.
-    torch.testing.assert_close(found.value, expected, rtol=0, atol=1e-10)
-    assert found.residual.max().item() <= 1e-13
 
 
 def test_the_residual_is_that_of_the_value(dtype: torch.dtype) -> None:
@@ -109,26 +99,6 @@ def test_the_scale_of_the_problem_does_not_matter() -> None:
     tiny = conjugate_gradients(Dense(1e-20 * matrix), 1e-12 * rhs)
     torch.testing.assert_close(1e-8 * tiny.value, plain.value, rtol=1e-9, atol=0)
     torch.testing.assert_close(tiny.residual, plain.residual, rtol=1e-6, atol=0)
-
-
-def test_energy_norm_of_the_error_never_rises() -> None:
-    matrix, rhs = definite(48, 1, 1e4), torch.randn(1, 48, dtype=torch.float64)
-    solution = torch.linalg.solve(matrix, rhs)
-    errors = []
-    for n_iterations in range(1, 40, 3):
-        error = conjugate_gradients(Dense(matrix), rhs, n_iterations=n_iterations).value - solution
-        errors.append((error * (Dense(matrix) @ error)).sum().item())
-    assert all(later <= earlier * (1 + 1e-9) for earlier, later in pairwise(errors))
-
-
-def test_a_converged_item_keeps_its_residual_too() -> None:
-    matrix, rhs = definite(48, 2, 1e3), torch.randn(2, 48, dtype=torch.float64)
-    found = conjugate_gradients(Dense(matrix), rhs, n_iterations=48, tolerance=0.02)
-    true = (rhs - Dense(matrix) @ found.value).norm(dim=-1) / rhs.norm(dim=-1)
-    assert found.n_iterations.max().item() < 48
-    assert (found.residual <= 0.02).all()
-    assert found.residual.min().item() > 1e-4  # it stopped there; later iterations would have gone on to 1e-15
-    torch.testing.assert_close(found.residual, true, rtol=1e-9, atol=0)
 
 
 def late_failure(n: int = 24) -> tuple[Tensor, Tensor]:

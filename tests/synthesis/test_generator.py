@@ -102,28 +102,12 @@ def test_gradients_agree_with_finite_differences(config: GeneratorConfig) -> Non
     assert (values[0] - values[1]) / (2 * step) == pytest.approx(slope.item(), rel=1e-4, abs=1e-7)
 
 
-def test_every_parameter_learns_once_the_last_layer_has_moved() -> None:
-    generator = trained(PRIME_LOG)
-    generator(features_for(generator)).square().mean().backward()
-    assert all(bool(each.grad.abs().sum() > 0) for each in generator.parameters() if each.grad is not None)
-    assert all(each.grad is not None for each in generator.parameters())
-
-
 def test_a_fresh_generator_learns_from_its_first_gradient() -> None:
     # The last layer starts at zero: only it has a gradient at first, and that must not vanish too.
     generator = Generator(PRIME_LOG)
     (generator(features_for(generator)) - 1).square().mean().backward()
     last = generator.head[-1]
     assert last.weight.grad.abs().max().item() > 0
-
-
-def test_a_batch_is_its_items(dtype: torch.dtype) -> None:
-    generator = trained(PRIME_LOG, dtype)
-    features = features_for(generator, 5)
-    together = generator(features)
-    alone = torch.cat([generator(features[item : item + 1]) for item in range(5)])
-    # The same sums in another order, through eleven normalised layers, scaled by the bound (4.6 nepers).
-    torch.testing.assert_close(together, alone, rtol=0, atol=1000 * torch.finfo(dtype).eps)
 
 
 def test_the_same_seed_gives_the_same_weights() -> None:

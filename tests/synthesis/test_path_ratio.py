@@ -7,7 +7,6 @@ import torch
 from synthesis.errors import InvalidOption
 from synthesis.path_ratio import floored_log, log_base_magnitude, regularised_ratio
 from synthesis.paths import AcousticPaths
-from synthesis.spectra import frequencies_hz
 from tests.oracles import path_ratio as oracle
 from tests.synthesis.cases import Case
 
@@ -46,23 +45,6 @@ def test_regularisation_limits_the_ratio_and_halves_it_at_epsilon() -> None:
     assert found[2].item() == 0
     # The largest gain that regularisation lets through is 1 / (2 eps), at |S| = eps.
     assert found.abs().max().item() <= 0.5e4 * (1 + 1e-12)
-
-
-def test_scales_as_a_ratio_does(small_case: Case) -> None:
-    paths = small_case.paths()
-    scaled = AcousticPaths(3 * paths.primary, 5 * paths.secondary)
-    torch.testing.assert_close(regularised_ratio(scaled), 0.6 * regularised_ratio(paths), rtol=1e-13, atol=0)
-
-
-def test_the_held_base_is_constant_outside_its_band_and_unchanged_inside(measured_case: Case) -> None:
-    w_reg = regularised_ratio(measured_case.paths())
-    full, held = log_base_magnitude(w_reg, "full_band"), log_base_magnitude(w_reg, "held_band")
-    frequency = frequencies_hz()
-    inside = (frequency >= 25) & (frequency <= 9000)
-    assert torch.equal(held[:, inside], full[:, inside])
-    below, above = frequency < 25, frequency > 9000
-    assert torch.equal(held[:, below], held[:, inside][:, :1].expand(-1, int(below.sum())))
-    assert torch.equal(held[:, above], held[:, inside][:, -1:].expand(-1, int(above.sum())))
 
 
 def test_the_log_is_floored_only_where_magnitudes_vanish(dtype: torch.dtype) -> None:

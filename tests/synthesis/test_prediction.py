@@ -8,7 +8,7 @@ import torch
 
 from synthesis.errors import NonFiniteFilter
 from synthesis.noise_reduction import band_sums
-from synthesis.octave_bands import NR_BANDS, WIDE_BANDS, centre_hz
+from synthesis.octave_bands import WIDE_BANDS, centre_hz
 from synthesis.paths import AcousticPaths
 from synthesis.prediction import (
     COHERENCE_SHARE,
@@ -19,7 +19,6 @@ from synthesis.prediction import (
     RESPONSE_LENGTHS,
     Prediction,
     a_weight,
-    columns,
     expected_uncertainty,
     predict,
 )
@@ -227,10 +226,3 @@ def test_what_is_not_finite_is_refused(ear: OneEar) -> None:
         broken = sums.copy()
         broken[place] = np.nan
         assert isinstance(predict(broken, LEARNED, has_coherence=True), NonFiniteFilter)
-
-
-def test_the_mean_is_over_50_hz_to_5_khz(ear: OneEar) -> None:
-    found = ear.predicted()
-    assert found.mean_noise_reduction_db == pytest.approx(
-        found.band_reduction_db[columns(NR_BANDS)].mean(), abs=1e-5
-    )

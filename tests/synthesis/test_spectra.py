@@ -46,28 +46,6 @@ def test_collected_power_is_the_twins(stride: int, dtype: torch.dtype) -> None:
         np.testing.assert_allclose(found[row].numpy(), expected, rtol=20 * torch.finfo(dtype).eps)
 
 
-@pytest.mark.parametrize("stride", [2, 4])
-def test_collecting_keeps_the_power(stride: int) -> None:
-    power = torch.rand(16_385, dtype=torch.float64)
-    found = collected(power, stride)
-    assert found.sum().item() == pytest.approx(power.sum().item(), rel=1e-12)
-    # White stays white: every bin between 0 Hz and Nyquist, which have one neighbour each, collects as many.
-    white = collected(torch.ones(16_385, dtype=torch.float64), stride)
-    torch.testing.assert_close(white[1:-1], torch.full_like(white[1:-1], stride), rtol=0, atol=0)
-    torch.testing.assert_close(white[[0, -1]], torch.full((2,), (stride + 1) / 2, dtype=torch.float64))
-
-
-def test_a_tone_stays_as_strong_wherever_it_lies() -> None:
-    for bin_ in range(17):
-        tone = torch.zeros(17, dtype=torch.float64)
-        tone[bin_] = 1.0
-        found = collected(tone, 4)
-        assert found.sum().item() == 1.0
-        # It is found at the nearest coarse bin, or half at each of two.
-        near = [coarse for coarse in range(5) if abs(4 * coarse - bin_) <= 2]
-        assert found[near].tolist() == [1 / len(near)] * len(near)
-
-
 def test_rows_are_collected_each_by_itself_and_can_be_differentiated() -> None:
     power = torch.rand(2, 3, 33, dtype=torch.float64)
     torch.testing.assert_close(collected(power, 4)[1, 2], collected(power[1, 2], 4), rtol=0, atol=1e-15)

@@ -8,9 +8,6 @@ from pydantic import TypeAdapter
 
 from synthesis.support_statistics import (
     IS_PHASE,
-    N_PRIMARY,
-    N_SECONDARY,
-    N_TRAITS,
     SupportStatistics,
     delay_samples,
     learn_support_statistics,
@@ -18,7 +15,6 @@ from synthesis.support_statistics import (
     path_traits,
     wrapped,
 )
-from tests.oracles import measured
 from tests.oracles import support_statistics as oracle
 from tests.synthesis.cases import decaying_noise
 
@@ -101,15 +97,3 @@ def test_statistics_are_plain_numbers(pair: Pair) -> None:
     statistics = learn_support_statistics(*pair)
     adapter = TypeAdapter(SupportStatistics)
     assert adapter.validate_json(json.dumps(adapter.dump_python(statistics))) == statistics
-
-
-def test_measured_ears_agree_where_it_counts(ears: list[measured.MeasuredEar]) -> None:
-    """Why a level can be judged: P below 100 Hz and S about 8 kHz hardly differ between ears."""
-    statistics = learn_support_statistics(
-        np.array([ear.estimated_primary for ear in ears]), np.array([ear.estimated_secondary for ear in ears])
-    )
-    sd = np.sqrt(np.diag(statistics.covariance_matrix()))
-    assert len(sd) == N_TRAITS
-    assert 8.7 * sd[2 * N_SECONDARY] < 0.7
-    assert 8.7 * sd[N_SECONDARY - 3] < 1.5
-    assert sd[2 * N_SECONDARY + N_PRIMARY] < 0.1

@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 import torch
-from scipy.linalg import solve_toeplitz
 from scipy.signal import fftconvolve, welch
 
 from synthesis.errors import InvalidPaths
@@ -63,21 +62,6 @@ def twin(x, p, s, g, n_taps, step, normalised):
     return w
 
 
-def least_squares(p, s, n_taps):
-    """Taps that minimise the power of (p - s * w) * x for white x, and that power as a function of taps."""
-    n = p.size + s.size + n_taps
-    column = np.correlate(np.pad(s, (0, n)), s, "valid")[:n_taps]
-    right = np.correlate(np.pad(p, (0, n)), s, "valid")[:n_taps]
-
-    def power(taps):
-        residual = np.zeros(n)
-        residual[: p.size] += p
-        residual[: s.size + taps.size - 1] -= np.convolve(s, taps)
-        return np.sum(residual**2)
-
-    return solve_toeplitz(column, right), power
-
-
 def white_noise_reduction_db(p, s, taps, seed=0):
     """As validated: mean over bands, on the separate white noise."""
     x = np.random.default_rng([seed, VALIDATION_STREAM]).standard_normal(VALIDATION_SAMPLES)
@@ -113,18 +97,6 @@ def test_the_late_part_of_a_long_secondary_path_is_exact(primary):
     x = np.random.default_rng([0, ADAPTATION_STREAM]).standard_normal(6000)
     expected = twin(x, primary, echoing, band_weighting(), N_TAPS, 0.02, normalised=False)
     np.testing.assert_allclose(taps, expected, atol=1e-10 * np.abs(expected).max())
-
-
-@pytest.mark.parametrize("method", [FxLms, FxNlms])
-def test_a_long_run_reaches_the_weighted_least_squares_error(method, primary, secondary):
-    """Excess error is about step / 2 of the least one, and modes above the band are slow: 2 % in all."""
-    g = band_weighting()
-    best, weighted_power = least_squares(fftconvolve(primary, g), fftconvolve(secondary, g), 12)
-    unweighted, _ = least_squares(primary, secondary, 12)
-    schedule = Schedule(step=0.01, interval_s=20, cap_s=20)
-    (taps,) = method(schedule, n_taps=12).design(as_paths((primary, secondary))).taps.numpy()
-    assert weighted_power(taps) < 1.02 * weighted_power(best)
-    assert weighted_power(unweighted) > 1.2 * weighted_power(best)
 
 
 @pytest.mark.parametrize("method", [FxLms, FxNlms])
@@ -166,15 +138,11 @@ def test_the_cap_ends_what_still_improves(primary, secondary):
     schedule = Schedule(interval_s=0.5, cap_s=1.75, min_gain_db=-1000)
     (account,) = FxLms(schedule, n_taps=N_TAPS).adapt(as_paths((primary, secondary)))[1]
     assert (account.stopped, account.adapted_s, account.n_divergences) == ("cap", 1.75, 0)
-    assert account.samples_per_s > 0
 
 
-def test_unusable_paths_and_schedules_are_refused(primary, secondary):
+def test_unusable_paths_are_refused(primary, secondary):
     with pytest.raises(InvalidPaths, match="secondary"):
         FxLms().design(as_paths((primary, 0 * secondary)))
-    for name in ("step", "interval_s", "cap_s", "patience"):
-        with pytest.raises(ValueError, match=name):
-            Schedule(**{name: 0})
 
 
 def test_the_band_weighting_is_a_band_pass():
@@ -224,7 +192,6 @@ def test_weighted_fxlms_makes_a_filter_for_each_path_and_noise(primary, secondar
     chosen = WeightedFxLms(Schedule(interval_s=2.5, cap_s=5, patience=4), n_taps=N_TAPS)
     taps, accounts = chosen.adapt_for(paths, noises)
     assert taps.shape == (2, 2, N_TAPS)
-    assert torch.equal(taps, chosen.design_for(paths, noises))
     for account in (each for item in accounts for each in item):
         assert (account.adapted_s, account.stopped, account.validated_s) == (5, "cap", (2.5, 5))
         assert max(account.noise_reduction_db) > 3

@@ -1,6 +1,5 @@
 """The PANDAR reader, on files of the same layout written here and on the measured ones."""
 
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -205,21 +204,3 @@ def test_measured_handling_cases(measured_data: Path) -> None:
     }
     assert len(cases.pairs) == 8
     assert cases.listeners == ("handling",)
-
-
-@pytest.mark.measured
-def test_measured_directions_resemble_each_other_mirrored(measured_data: Path) -> None:
-    """What the reader says of 0 degrees: any other centre of symmetry but its neighbour fits worse."""
-    pairs = read_directions(measured_data).pairs
-    assert {pair.label for pair in pairs} == {f"{15 * n} deg" for n in range(24)}
-    edges_hz = np.geomspace(300, 6000, 20)
-    frequency_hz = np.fft.rfftfreq(8192, 1 / 48_000)
-    of_ears = []
-    for ear in ("left", "right"):
-        power = np.abs(np.fft.rfft([pair.primary for pair in pairs if pair.ear == ear])) ** 2
-        chosen = [(frequency_hz >= low) & (frequency_hz < high) for low, high in pairwise(edges_hz)]
-        levels = np.stack([10 * np.log10(power[:, each].mean(1)) for each in chosen], 1)
-        of_ears.append(levels - levels.mean(0))
-    left, right = of_ears
-    alike = [np.corrcoef(left.ravel(), right[(twice - np.arange(24)) % 24].ravel())[0, 1] for twice in range(24)]
-    assert {0, 23} == set(np.argsort(alike)[-2:])

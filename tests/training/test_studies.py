@@ -61,7 +61,6 @@ def test_a_lower_ceiling_costs_noise_reduction(finished, monkeypatch, tmp_path):
     low, high = (rows[(rows.max_gain_db == limit) & (rows.k == 0)] for limit in (6.0, 30.0))
     assert low.reached_gain_db.max() < 7.5 < high.reached_gain_db.max()
     assert low.noise_reduction_db.mean() < high.noise_reduction_db.mean()
-    assert (tmp_path / "out" / "ceiling.png").stat().st_size > 10_000
 
 
 def test_refined_corrections_lower_the_objective(finished, monkeypatch, tmp_path):
@@ -141,7 +140,6 @@ def test_the_calibration_study_scores_and_reports_each_setting(monkeypatch, tmp_
     wmmse = rows[(rows.method == "wmmse") & (rows.k == 0)].groupby("setting").noise_reduction_db.mean()
     assert wmmse["window8192_snr10_denoised"] > wmmse["window8192_snr10"] + 0.5
     assert f"{wmmse['window8192_snr10']:.2f} / " in (tmp_path / "out" / "report.md").read_text()
-    assert (tmp_path / "out" / "sensitivity.png").stat().st_size > 10_000
     # Started again it only reads.
     monkeypatch.setattr(calibration, "estimates", lambda *_: pytest.fail("calibrated again"))
     assert calibration.main(arguments) == 0
@@ -235,16 +233,14 @@ def test_more_updates_lead_to_the_end_of_the_joint_objective(monkeypatch):
 @pytest.mark.measured
 def test_simulated_listeners_resemble_measured_ones(measured_data):
     found = resemblance.compare_with(read_pandar(measured_data), read_noise(measured_data / "noise"))
-    for base in ("ratio_base_full_4096_db", "ratio_base_held_8192_db"):
-        measured, simulated = found[base]
-        assert abs(simulated - measured) < 3
-    measured, simulated = found["wmmse_8192_db"]
-    assert abs(simulated - measured) < 2
+    apart = (found.simulated - found.measured).abs()
+    assert (apart.filter(like="ratio base") < 3).all()
+    assert apart["WMMSE, window 8192, NR dB"] < 2
     for path in ("primary", "secondary"):
-        (low, _, high), (simulated_low, _, simulated_high) = found[f"excess_delay_{path}"]
-        assert low <= simulated_low
-        assert simulated_high <= high
-        assert 0.5 < found[f"band_spread_ratio_{path}"] < 2
+        least, largest = (found.loc[f"{path}, {name} excess delay, samples"] for name in ("least", "largest"))
+        assert least.measured <= least.simulated
+        assert largest.simulated <= largest.measured
+        assert 0.5 < found.simulated[f"{path}, spread"] < 2
 
 
 def test_mistakes_are_found_and_counted(tmp_path):

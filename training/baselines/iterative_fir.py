@@ -24,6 +24,8 @@ from training.objective import ENERGY_FLOOR, RISK_SHARE
 PAPER_OBJECTIVE = load_config("prime").objective
 """The paper's weights of Eq. 6 and its 23 bands."""
 
+LEARNING_RATE = 5e-4
+
 DB_PER_NEPER = 10 / math.log(10)
 """Of a power ratio: d (10 log10 x) = DB_PER_NEPER dx / x."""
 
@@ -107,21 +109,19 @@ class TapLoss:
 class IterativeFir:
     """`n_steps` Adam steps on the taps from the ratio base, every ear by itself.
 
-    reference_psd: mean square per bin, [n_bins]. objective: weights of Eq. 6.
+    reference_psd: mean square per bin, [n_bins].
     """
 
     reference_psd: Tensor
-    objective: ObjectiveConfig = PAPER_OBJECTIVE
     n_steps: int = 8192
-    learning_rate: float = 5e-4
     name: str = "iterative_fir"
 
     @torch.no_grad()
     def design(self, paths: AcousticPaths) -> ControlFilter:
         """Taps [batch, 2048] from estimated paths."""
-        loss = TapLoss(self.objective, paths, self.reference_psd)
+        loss = TapLoss(PAPER_OBJECTIVE, paths, self.reference_psd)
         taps = RatioBase("full_band").design(paths).taps
-        return ControlFilter(descend(loss, taps, self.n_steps, self.learning_rate))
+        return ControlFilter(descend(loss, taps, self.n_steps, LEARNING_RATE))
 
 
 def descend(loss: TapLoss, taps: Tensor, n_steps: int, learning_rate: float) -> Tensor:

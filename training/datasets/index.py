@@ -75,7 +75,7 @@ def read_index(folder: str | Path) -> PathDataset:
                 file = table.parent / name
                 if file not in files:
                     contents[name] = read_bytes(file)
-                    files[file] = _measurement(file)
+                    files[file] = read_measurement(file)
                 responses[path] = _response(files[file], path, ear, row[path].partition("#")[2])
         pairs.append(
             PathPair(
@@ -130,7 +130,8 @@ def _rows(table: Path, content: bytes) -> list[tuple[int, dict[str, str]]]:
     return rows
 
 
-def _measurement(file: Path) -> Measurement:
+def read_measurement(file: Path) -> Measurement:
+    """`file_formats.measurements.read`, with DatasetError for what cannot be used."""
     try:
         return read(file)
     except FileError as error:

@@ -149,12 +149,12 @@ def simulate_listeners(n_listeners: int, seed: int = 0) -> PathDataset:
     )
 
 
-def simulated_ten_path(seed: int = 0, n_paths: int = 10) -> PathDataset:
+def simulated_ten_path(seed: int = 0) -> PathDataset:
     """A stand-in for the ten-path data, which is not public: left ears, cut to 2048 samples in both paths.
 
     Labelled by `is_simulated`, its notes and its listeners' names (``simulated-path-01``, ...).
     """
-    listeners = simulate_listeners(n_paths, seed)
+    listeners = simulate_listeners(10, seed)
     pairs = tuple(
         replace(
             pair,

@@ -2,36 +2,33 @@
 
 A pair NN (any number of digits) is one of
 
-- ``NN.npz`` with the arrays ``primary`` and ``secondary`` (and, if it says so, ``sample_rate`` = 48000),
+- ``NN.npz`` with the arrays ``primary`` and ``secondary`` (and ``sample_rate``, where it is not 48000),
 - ``NN_primary.wav`` and ``NN_secondary.wav``, one channel each,
-- ``NN.csv`` with the columns primary and secondary, with or without one line of headings,
+- ``NN.csv`` with the columns primary and secondary, with or without one line of headings.
 
-all at 48 kHz. The paper's ten paths belong to a competition and are not public; without them
-`simulated.simulated_ten_path` stands in.
+The paper's ten paths belong to a competition and are not public; without them `simulated.simulated_ten_path` stands
+in.
 """
 
 from __future__ import annotations
 
-import io
 import re
 import warnings
-import zipfile
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
+from file_formats.measurements import FileError
+from training.datasets.index import read_measurement
 from training.datasets.path_pairs import (
     DatasetError,
     PathDataset,
     PathPair,
-    check_sample_rate,
     cut_response,
     fingerprint,
     read_bytes,
 )
-from training.datasets.wav import read_wav
 
 PRIMARY_TAPS = 2048
 SECONDARY_TAPS = 2048
@@ -48,16 +45,16 @@ def read_ten_path(folder: str | Path) -> PathDataset:
 
     Raises:
         DatasetError: no such folder, no pair, half a pair, the same number in two formats, an unreadable file,
-            another sampling rate, missing columns or arrays, NaN or infinite samples, a response too long.
+            missing columns or arrays, NaN or infinite samples, a response too long.
     """
     folder = Path(folder)
     if not folder.is_dir():
         raise DatasetError(f"{folder}: this folder does not exist; give one of pairs ({_EXPECTED})")
     pairs = []
+    notes: set[str] = set()
     contents: list[tuple[str, bytes]] = []
     for number, files in sorted(_find_files(folder).items()):
-        read = {file: read_bytes(file) for file in files}
-        primary, secondary = _READERS["".join(sorted({file.suffix.lower() for file in files}))](read)
+        primary, secondary = _pair(files, notes)
         names = " and ".join(str(file) for file in files)
         pairs.append(
             PathPair(
@@ -69,7 +66,7 @@ def read_ten_path(folder: str | Path) -> PathDataset:
                 secondary=cut_response(secondary, f"secondary path of {names}"),
             )
         )
-        contents.extend((file.name, content) for file, content in read.items())
+        contents.extend((file.name, read_bytes(file)) for file in files)
     return PathDataset(
         name="ten-path",
         pairs=tuple(pairs),
@@ -79,13 +76,14 @@ def read_ten_path(folder: str | Path) -> PathDataset:
         licence="as stated by the owner of the folder",
         attribution="acoustic paths supplied by the user",
         fingerprint=fingerprint(contents),
+        notes="; ".join(sorted(notes)),
     )
 
 
 def _find_files(folder: Path) -> dict[int, list[Path]]:
     """The files of every number: one ``.npz`` or ``.csv``, or the primary and the secondary ``.wav``."""
     found: dict[int, list[Path]] = {}
-    for file in sorted(folder.iterdir()):
+    for file in sorted(folder.iterdir(), key=lambda file: file.name.lower()):
         match = re.fullmatch(r"(\d+)(?:\.(?:npz|csv)|_(?:primary|secondary)\.wav)", file.name.lower())
         if match is not None and file.is_file():
             found.setdefault(int(match.group(1)), []).append(file)
@@ -101,37 +99,22 @@ def _find_files(folder: Path) -> dict[int, list[Path]]:
     return found
 
 
-def _from_npz(contents: dict[Path, bytes]) -> _Pair:
-    ((file, content),) = contents.items()
+def _pair(files: list[Path], notes: set[str]) -> _Pair:
+    """Primary and secondary path: of two files with one channel each, of two columns or of two named arrays."""
+    if files[0].suffix.lower() == ".csv":
+        return _from_csv(files[0])
+    found = [read_measurement(file) for file in files]
+    notes.update(note for each in found for note in each.notes)
+    if len(files) == 1 and len(found[0].channels) < 2:
+        raise DatasetError(f"{files[0]}: it holds one array; primary and secondary are needed")
     try:
-        with np.load(io.BytesIO(content), allow_pickle=False) as archive:
-            arrays = {name: archive[name] for name in archive.files}
-    except (ValueError, OSError, EOFError, zipfile.BadZipFile) as error:
-        raise DatasetError(f"{file}: cannot be read as a .npz file ({type(error).__name__}: {error})") from error
-    missing = {"primary", "secondary"} - arrays.keys()
-    if missing:
-        raise DatasetError(
-            f"{file}: found the arrays {', '.join(sorted(arrays)) or 'none'}, expected primary and secondary"
-        )
-    if "sample_rate" in arrays:
-        check_sample_rate(float(np.squeeze(arrays["sample_rate"])), str(file))
-    return tuple(np.squeeze(arrays[name]) for name in ("primary", "secondary"))
+        return found[0].channel("primary"), found[-1].channel("secondary")
+    except FileError as error:
+        raise DatasetError(str(error)) from error
 
 
-def _from_wav(contents: dict[Path, bytes]) -> _Pair:
-    responses = []
-    for file, content in sorted(contents.items(), key=lambda item: item[0].name.lower()):
-        samples = read_wav(file, content)
-        if samples.shape[1] != 1:
-            raise DatasetError(f"{file}: found {samples.shape[1]} channels, expected one")
-        responses.append(samples[:, 0])
-    primary, secondary = responses  # "_primary" sorts before "_secondary"
-    return primary, secondary
-
-
-def _from_csv(contents: dict[Path, bytes]) -> _Pair:
-    ((file, content),) = contents.items()
-    lines = content.decode(errors="replace").splitlines()
+def _from_csv(file: Path) -> _Pair:
+    lines = read_bytes(file).decode(errors="replace").splitlines()
     if lines and re.search("[a-df-z]", lines[0].lower()):  # an "e" may belong to a number
         lines = lines[1:]
     try:
@@ -146,10 +129,3 @@ def _from_csv(contents: dict[Path, bytes]) -> _Pair:
             "expected the two columns primary and secondary"
         )
     return table[:, 0], table[:, 1]
-
-
-_READERS: dict[str, Callable[[dict[Path, bytes]], _Pair]] = {
-    ".npz": _from_npz,
-    ".wav": _from_wav,
-    ".csv": _from_csv,
-}

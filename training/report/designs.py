@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Hashable, Iterable
 from typing import NamedTuple, cast
 
@@ -30,7 +29,6 @@ METHODS = (
     "prime-log_minimum_phase",
     "prime-log",
     "wmmse",
-    "wmmse_flat",
     *(f"wmmse_pcg_{2**n}" for n in range(5, 12)),
     "wmmse_fast",
     "iterative_fir",
@@ -42,8 +40,6 @@ METHODS = (
 
 ADAPTIVE = frozenset({"fxlms", "fxnlms", "weighted_fxlms"})
 """Methods that adapt on the query's true paths."""
-
-_NAME = re.compile(r"(?P<method>.+?)(?: \+ GN\((?P<k>\d+)(?:, (?P<profile>\w+))?\))?")
 
 
 class Design(NamedTuple):
@@ -65,13 +61,6 @@ def design_name(method: str, k: int, profile: str = "") -> str:
         return method
     named = "" if profile in ("", own_profile(method)) else f", {profile}"
     return f"{method} + GN({k}{named})"
-
-
-def design_named(name: str) -> Design:
-    """The inverse of `design_name`."""
-    found = cast("re.Match[str]", _NAME.fullmatch(name))
-    method, k = found["method"], int(found["k"] or 0)
-    return Design(method, k, (found["profile"] or own_profile(method)) if k else "")
 
 
 def as_design(key: Hashable) -> Design:

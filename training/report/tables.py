@@ -11,7 +11,6 @@ import pandas as pd
 from training.report.designs import (
     ADAPTIVE,
     Design,
-    by_design,
     design_name,
     in_order,
     marked_name,
@@ -108,35 +107,14 @@ PAIRS = (
     (Design("prime-log", 3, "fast"), Design("wmmse", 3, "fast")),
     (Design("prime-log", 1, "fast"), Design("fir_wiener", 1, "fast")),
     (Design("prime-log", 3, "fast"), Design("fir_wiener", 3, "fast")),
-    (Design("prime-log", 3, "fast"), Design("iterative_fir")),
-    (Design("prime-log", 1, "fast"), Design("prime-log", 1, "paper")),
-    (Design("prime-log"), Design("prime")),
-    (Design("prime-log", 1, "fast"), Design("prime", 1, "paper")),
     (Design("prime-log"), Design("fir_wiener")),
-    (Design("prime-log"), Design("ratio_base_held_band")),
-    (Design("prime-log"), Design("selective")),
-    (Design("prime-log"), Design("generative")),
-    (Design("prime-log"), Design("wmmse_shared")),
-    (Design("prime-log"), Design("fomaml")),
-    (Design("prime-log"), Design("e2e_cfg")),
-    (Design("prime-log"), Design("fxlms")),
-    (Design("prime-log"), Design("fxnlms")),
-    (Design("prime-log"), Design("prime-log_no_interpolation")),
-    (Design("prime-log"), Design("prime-log_minimum_phase")),
     (Design("prime"), Design("ratio_base_full_band")),
     (Design("prime"), Design("prime_no_interpolation")),
-    (Design("prime"), Design("fomaml")),
-    (Design("prime"), Design("e2e_cfg")),
     (Design("prime", 3, "paper"), Design("ratio_base_full_band", 4, "paper")),
-    (Design("prime", 3, "paper"), Design("wmmse")),
-    (Design("prime", 1, "fast"), Design("prime", 1, "paper")),
-    (Design("skip_mp"), Design("prime")),
     (Design("skip_mp"), Design("no_skip_mp")),
     (Design("skip_mp_phase"), Design("no_skip_mp_phase")),
     (Design("prime"), Design("prime_shuffled_phase")),
     (Design("prime"), Design("prime_path_independent")),
-    (Design("ratio_base_held_band"), Design("ratio_base_full_band")),
-    (Design("wmmse_fast"), Design("wmmse")),
 )
 
 
@@ -227,31 +205,6 @@ def starts(section: Section) -> str | None:
     return f"### {title}\n\n{markdown(pd.DataFrame(lines))}"
 
 
-def predictions(section: Section) -> str | None:
-    """Error of the prediction relative to the score, with and without a coherence."""
-    columns = ["prediction_error_db", "prediction_miss_db", "blind_miss_db"]
-    means, _ = mean_and_deviation(section.rows, columns)
-    lines = []
-    for design, own in section.designs.items():
-        mean = means[design]
-        if own.prediction_error_db.isna().all():
-            continue
-        lines.append(
-            {
-                "design": marked_name(design, own),
-                "predicted - scored NR dB": mean["prediction_error_db"],
-                "its mean size": mean["prediction_miss_db"],
-                "its largest": own.prediction_miss_db.max(),
-                "its mean size without coherence": mean["blind_miss_db"],
-                "its largest without coherence": own.blind_miss_db.max(),
-                **counts(own),
-            }
-        )
-    if not lines:
-        return None
-    return f"### {section.title('Predicted against scored NR')}\n\n{markdown(pd.DataFrame(lines))}"
-
-
 def pairs(section: Section) -> str | None:
     """Paired differences over splits, first minus second, on the cases that both have.
 
@@ -296,18 +249,6 @@ def all_designs(section: Section) -> str:
     return f"### {section.title('All designs')}\n\n{markdown(table)}"
 
 
-def loose_fits(section: Section) -> list[str]:
-    """All designs on the ears with a slightly loose fit, and on those with a loose fit."""
-    parts = []
-    for fit in ("slightly loose", "loose"):
-        own = section.rows[section.rows.fit == fit]
-        if len(own):
-            ears = ", ".join(sorted(set(own.listener + " " + own.ear)))
-            title = section.title(f"{fit.capitalize()} fit only: {ears}")
-            parts.append(f"### {title}\n\n{markdown(quality(by_design(own)))}")
-    return parts
-
-
 def by_split(section: Section) -> str:
     """NR and AMP of every design (lines) in every split (columns)."""
     means = split_means(section.rows, ["noise_reduction_db", "amplification_db"])
@@ -315,17 +256,6 @@ def by_split(section: Section) -> str:
     table = cells.unstack("split").sort_index(axis=1).reindex(list(section.designs)).fillna("")
     table.insert(0, "design", [marked_name(*item) for item in section.designs.items()])
     return f"### {section.title('NR / AMP in dB, split by split')}\n\n{markdown(table)}"
-
-
-def every_split(section: Section) -> str:
-    """All figures of every design in every split, a line each."""
-    means = split_means(section.rows, list(COLUMNS)).rename(columns=COLUMNS).reset_index()
-    names = {design: marked_name(design, own) for design, own in section.designs.items()}
-    designs = [Design(*values) for values in means[["method", "k", "profile"]].itertuples(index=False, name=None)]
-    means.insert(0, "design", [names[design] for design in designs])
-    means = means.assign(place=[list(names).index(design) for design in designs]).sort_values(["split", "place"])
-    table = means.drop(columns=["method", "k", "profile", "place"])
-    return f"## {section.title('All figures, split by split')}\n\n{markdown(table)}"
 
 
 def markdown(table: pd.DataFrame) -> str:

@@ -150,14 +150,6 @@ def test_a_burst_then_the_rate() -> None:
     assert n_taken(quotas, "key", 9) == 5
 
 
-def test_refused_requests_cost_nothing() -> None:
-    clock = Clock()
-    quotas = Quotas(per_s=1.0, burst=1, clock=clock)
-    assert n_taken(quotas, "key", 100) == 1
-    clock.now_s += 1.0
-    assert n_taken(quotas, "key", 100) == 1
-
-
 def test_keys_do_not_know_of_each_other() -> None:
     quotas = Quotas(per_s=1.0, burst=2, clock=Clock())
     assert [n_taken(quotas, key, 3) for key in ("one", "two")] == [2, 2]

@@ -1,6 +1,5 @@
 """Metrics: named as the stages are, counted as the answers were, one registry for each application."""
 
-import itertools
 import re
 from dataclasses import replace
 from importlib.metadata import version
@@ -15,7 +14,7 @@ from model_store.manifest import Scores
 from model_store.store import ModelStore
 from service.app import create_app
 from service.engine.engine import Engine
-from service.observability.metrics import TIME_BUCKETS_S, Metrics
+from service.observability.metrics import Metrics
 from service.settings import Settings
 from synthesis.backends import DesignInput
 from synthesis.conventions import STAGES
@@ -42,12 +41,6 @@ async def scraped(app: FastAPI) -> dict[tuple[str, frozenset[tuple[str, str]]], 
 
 def value(samples: dict[tuple[str, frozenset[tuple[str, str]]], float], name: str, /, **labels: str) -> float:
     return samples.get((name, frozenset(labels.items())), 0.0)
-
-
-def test_buckets_start_at_50_us_and_grow_by_half() -> None:
-    assert TIME_BUCKETS_S[0] == 50e-6
-    assert all(high / low == pytest.approx(1.5) for low, high in itertools.pairwise(TIME_BUCKETS_S))
-    assert TIME_BUCKETS_S[-1] > 5
 
 
 async def test_stage_labels_are_the_stages(app: FastAPI) -> None:
