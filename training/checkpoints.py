@@ -131,6 +131,6 @@ def verify_models(data: RunData, tasks: Sequence[Task], *, may_lack_models: bool
     if missing:
         print(
             f"{len(missing)} models of finished tasks are not in {data.store.root}: their rows count, but core "
-            "times leave them out",
+            "times and listener pages leave them out",
             flush=True,
         )

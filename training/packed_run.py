@@ -7,8 +7,8 @@
 
 FILE (`NAME.json.xz`) is JSON under xz: `settings` and `starts` as in run.json; `held_out`, the listeners of each
 split in cases.csv; `core_times`, the text of core_time.csv; and `rows`, for each method a list for each column,
-with the task of each row in the column `piece`. Columns compress a quarter better than rows. Published models and
-training states are not in it.
+with the task of each row in the column `piece`. Columns compress a quarter better than rows. Published models,
+training states and the listeners' paths are not in it.
 """
 
 from __future__ import annotations

@@ -23,13 +23,13 @@ from model_store.errors import ModelStoreError
 from model_store.store import DEFAULT_ROOT
 from training.checkpoints import verify_models
 from training.config import load_config
-from training.core_times import write_core_times
 from training.datasets.path_pairs import DatasetError, DatasetKind
 from training.datasets.splits import Split
 from training.methods import GROUPS, NAMES, chosen_methods
 from training.packed_run import unpack
 from training.precision import computes_bfloat16
 from training.report import ReportError, write_report
+from training.report_artifacts import write_core_times, write_listener_paths
 from training.run_data import Options, Protocol, RunData, choose_device, open_run
 from training.run_folder import RunError, RunFolder, environment, exclusive
 from training.run_task import run_task, train_groups
@@ -82,8 +82,10 @@ def run(request: argparse.Namespace) -> None:
             train_groups(data, tasks, group_size)
         run_tasks(RUNNERS[request.engine](partial(run_task, options), request.workers), folder, tasks)
 
-        folder.collect({split.index: data.queries(split) for split in data.splits})
+        rows = folder.collect({split.index: data.queries(split) for split in data.splits})
         write_core_times(data, methods, splits)
+        if data.shares_estimates:
+            write_listener_paths(data, rows)
         print(write_report(options.out))
 
 

@@ -2,7 +2,7 @@
 
 A dummy head's directions and ways of wearing an earphone, both ears. Filters are designed from true paths (of the
 rows `leave one out`, from calibrated ones) and scored on the true paths of conditions that no design knew. Rows of
-latency and of loops are in `signal_chain`.
+latency and of loops are in `signal_chain`. `python -m training.report` draws the file where it is RUN/wearing.csv.
 """
 
 from __future__ import annotations

@@ -4,6 +4,7 @@ import json
 import lzma
 import shutil
 
+import numpy as np
 import pandas as pd
 import pytest
 
@@ -33,7 +34,7 @@ def test_a_packed_run_gives_the_same_report(finished, packed, no_figures, tmp_pa
     printed = capsys.readouterr().out
     expected = (folder / "out" / "tables.md").read_text().splitlines()
     found = (tmp_path / "unpacked" / "tables.md").read_text().splitlines()
-    assert found == expected
+    assert [line for line in found if "a page for each listener" not in line] == expected
     pd.testing.assert_frame_equal(read_rows(tmp_path / "unpacked"), read_rows(folder / "out"), check_like=True)
     assert report([str(packed)]) == 0
     assert capsys.readouterr().out == printed
@@ -58,11 +59,15 @@ def test_a_run_goes_on_from_a_packed_one(finished, packed, no_figures, tmp_path,
     assert starts[:1] == packed_run.read_packed(packed).starts[:1]
     assert starts[0]["environment"] == read_record(folder / "out" / "run.json")[1][0]["environment"]
     assert starts[-1]["options"]["packed"] == str(packed)
+    with np.load(tmp_path / "out" / "paths.npz") as arrays:
+        assert {name.split("/")[2] for name in arrays.files} == {"primary", "secondary", "wmmse"}
     # With the models at hand they are checked and used.
     assert main([*QUICK, "--store", str(folder / "store"), "--out", str(tmp_path / "out"), *more]) == 0
     printed = capsys.readouterr().out
     assert "7 of 7 tasks were already finished" in printed
     assert "models of finished tasks" not in printed
+    with np.load(tmp_path / "out" / "paths.npz") as arrays:
+        assert any(name.endswith("/prime-log") for name in arrays.files)
 
 
 def test_a_control_whose_generator_is_missing_is_refused_before_any_work(finished, tmp_path, capsys):

@@ -5,19 +5,22 @@ the standard library, from the file's text.
 """
 
 import csv
+import math
 import re
 import shutil
 import statistics
 from collections import defaultdict
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 import pytest
 
 from training.report import COLUMNS, ReportError, as_design, design_name, split_means, write_report
 from training.report.__main__ import main
-from training.report.designs import METHODS, Design, in_order
-from training.report.figures import STYLES
+from training.report.designs import METHODS, Design, design_named, in_order
+from training.report.figures import STYLES, pareto_front, trails
+from training.report.listener_pages import smoothed_level_db
 from training.report.published import PUBLISHED, PUBLISHED_DIFFERENCES
 from training.report.rows import checked
 
@@ -100,6 +103,16 @@ def whole(tmp_path_factory):
     pd.DataFrame(times, columns=["method", "k", "profile", "device", "core_ms"]).assign(n_cases=8).to_csv(
         folder / "core_time.csv", index=False
     )
+    impulse = np.zeros(2048)
+    impulse[3] = 0.5
+    names = ("primary", "secondary", "wmmse", "prime-log", "prime-log + GN(1)")
+    arrays = {
+        f"{who}/{ear}/{x}": impulse
+        for who in ("person-02", "person-99")
+        for ear in ("left", "right")
+        for x in names
+    }
+    np.savez(folder / "paths.npz", **arrays)
     return folder, write_report(folder)
 
 
@@ -189,24 +202,31 @@ def test_designs_on_true_paths_are_marked_wherever_they_stand(whole, tmp_path, r
 
 
 def test_missing_parts_are_said_with_the_command_that_makes_them(plain, whole):
-    text = plain[1]
-    for name in ("core_time.csv", "weighted_fxlms.csv"):
+    folder, text = plain
+    for name in ("core_time.csv", "weighted_fxlms.csv", "paths.npz"):
         (line,) = [line for line in text.splitlines() if f"No `{name}`" in line]
         assert re.search(r"`python \S.*` writes it", line)
         assert name not in whole[1]
     assert "Table 2. Construction and conditioning: left out" in text
+    assert not (folder / "listeners").exists()
+    assert not (folder / "quality_against_core_time.png").exists()
     (line,) = [line for line in text.splitlines() if "Methods without rows" in line]
     assert "fomaml" in line
     assert "projected_ratio" not in line
 
 
-def test_both_figures_are_drawn(whole):
+def test_all_figures_and_pages_are_drawn(whole):
     folder, _ = whole
     figures = {
         "noise_reduction_per_band.png",
+        "predicted_against_scored.png",
         "gauss_newton_starts.png",
+        "quality_against_core_time.png",
+        "pareto.png",
     }
     assert {file.name for file in folder.glob("*.png")} == figures
+    # person-99 was held out in no split: its page shows paths and filters all the same.
+    assert {file.name for file in (folder / "listeners").iterdir()} == {"person-02.png", "person-99.png"}
     for file in folder.rglob("*.png"):
         assert file.stat().st_size > 20_000, file
 
@@ -214,20 +234,47 @@ def test_both_figures_are_drawn(whole):
 def test_simulated_data_says_so_in_every_title(tmp_path, rows):
     rows = rows.assign(dataset="simulated", simulated=True)
     report(tmp_path, rows)
-    titles = [line for line in (tmp_path / "tables.md").read_text().splitlines() if line.startswith("#")]
-    assert len(titles) >= 3
-    assert all("SIMULATED" in title for title in titles)
+    for name in ("tables.md", "splits.md"):
+        titles = [line for line in (tmp_path / name).read_text().splitlines() if line.startswith("#")]
+        assert len(titles) >= 3
+        assert all("SIMULATED" in title for title in titles)
     assert "paper's PANDAR NR" in (tmp_path / "tables.md").read_text()
 
 
+def test_loose_fits_stand_apart(plain):
+    heading = f"Loose fit only: person-23 right {ORIGINAL}"
+    line = table_of(plain[1], heading)["wmmse"]
+    own = [
+        float(row["noise_reduction_db"])
+        for row in text_rows()
+        if (row["fit"], row["method"], row["k"], row["condition"]) == ("loose", "wmmse", "0", "original")
+    ]
+    assert float(line["NR dB"]) == pytest.approx(statistics.mean(own), abs=HALF_DIGIT)
+    assert f"Slightly loose fit only: person-11 right {ORIGINAL}" in plain[1]
+
+
+def test_prediction_errors_are_those_of_the_rows(plain):
+    line = table_of(plain[1], f"Predicted against scored NR {ORIGINAL}")["prime-log + GN(2)"]
+    errors = [
+        float(row["predicted_noise_reduction_db"]) - float(row["noise_reduction_db"])
+        for row in text_rows()
+        if (row["method"], row["k"], row["condition"]) == ("prime-log", "2", "original")
+    ]
+    assert float(line["predicted - scored NR dB"]) == pytest.approx(statistics.mean(errors), abs=HALF_DIGIT)
+    assert float(line["its mean size"]) == pytest.approx(statistics.mean(map(abs, errors)), abs=HALF_DIGIT)
+    assert float(line["its largest"]) == pytest.approx(max(map(abs, errors)), abs=HALF_DIGIT)
+
+
 def test_every_split_is_stated(plain):
+    folder, text = plain
     expected = expected_splits(text_rows(), "noise_reduction_db", "wmmse")
     amplification = expected_splits(text_rows(), "amplification_db", "wmmse")
-    line = table_of(plain[1], f"NR / AMP in dB, split by split {ORIGINAL}")["wmmse"]
+    line = table_of(text, f"NR / AMP in dB, split by split {ORIGINAL}")["wmmse"]
     for split in ("0", "1"):
         noise_reduction, louder = map(float, line[split].split(" / "))
         assert noise_reduction == pytest.approx(expected[split], abs=5.1e-3)
         assert louder == pytest.approx(amplification[split], abs=HALF_DIGIT)
+    assert f"| wmmse | 1 | {expected['1']:.3f} |" in (folder / "splits.md").read_text()
 
 
 def test_windows_are_never_mixed(tmp_path, rows):
@@ -253,9 +300,10 @@ def test_a_run_of_originals_only_has_no_other_tables(tmp_path, rows):
 def test_rows_without_seeds_or_predictions_are_enough(tmp_path, rows):
     """A run of designs that nothing is drawn for and nothing predicts."""
     own = rows[(rows.method == "wmmse") & (rows.k == 0) & (rows.condition == "original")]
-    optional = ["seed", "profile", "predicted_noise_reduction_db"]
+    optional = ["seed", "profile", "predicted_noise_reduction_db", "predicted_blind_noise_reduction_db"]
     text = report(tmp_path, own.drop(columns=optional))
     assert table_of(text, f"All designs {ORIGINAL}")["wmmse"]["seeds"] == "-"
+    assert "Predicted against scored" not in text
 
 
 @pytest.mark.parametrize(
@@ -298,7 +346,15 @@ def test_the_report_says_who_taught_each_split(tmp_path, rows):
     assert "In support of split 1" not in text
 
 
-def test_a_name_states_a_profile_other_than_the_methods_own():
+def test_paths_without_a_primary_are_refused(tmp_path, rows):
+    np.savez(tmp_path / "paths.npz", **{"person-02/left/secondary": np.ones(8)})
+    with pytest.raises(ReportError, match="no primary and secondary path of person-02, left"):
+        report(tmp_path, rows)
+
+
+def test_a_name_reads_back_as_its_design():
+    designs = [Design("prime"), *(Design(m, 2, p) for m in ("prime", "prime-log") for p in ("paper", "fast"))]
+    assert [design_named(design_name(*design)) for design in designs] == designs
     assert design_name("prime-log", 2, "fast") == "prime-log + GN(2)"
     assert design_name("prime-log", 2, "paper") == "prime-log + GN(2, paper)"
     assert design_name("wmmse", 3) == "wmmse + GN(3)"
@@ -326,6 +382,44 @@ def test_published_numbers_agree_among_themselves():
     assert n_checked == len(PUBLISHED_DIFFERENCES) - 1  # no means are given for the modified conditions alone
 
 
+def test_the_pareto_front_holds_what_nothing_beats():
+    generator = np.random.default_rng(0)
+    points = [(float(cost), float(gain)) for cost, gain in generator.uniform(size=(60, 2))]
+    expected = {one for one in points if not any(o != one and o[0] <= one[0] and o[1] >= one[1] for o in points)}
+    assert set(pareto_front(points)) == expected
+    assert pareto_front(points) == sorted(expected)
+
+
+def test_no_axes_holds_more_than_eight_lines():
+    designs = [
+        Design(method, k, profile if k else "")
+        for method in STYLES
+        for k in range(4)
+        for profile in ("fast", "paper")
+    ]
+    lines = trails(set(designs))
+    assert len(lines) == 8
+    assert all([design.k for design in line] == list(range(4)) for line in lines)
+    assert all(len({(design.method, design.profile) for design in line[1:]}) == 1 for line in lines)
+
+
+def test_a_line_has_one_profile_and_begins_with_the_method_itself():
+    """Both profiles of WMMSE, so that nothing stands in `fast` beside everything else in `paper`."""
+    wmmse, fast, paper = Design("wmmse"), Design("wmmse", 1, "fast"), Design("wmmse", 1, "paper")
+    alone, other = Design("fxnlms"), Design("a new one", 1, "fast")
+    assert trails([paper, other, fast, alone, wmmse]) == [[wmmse, fast], [wmmse, paper], [alone]]
+    assert trails([other]) == [[other]]
+
+
+def test_a_delayed_impulse_is_flat_at_its_level():
+    impulse = np.zeros(2048)
+    impulse[100] = 0.5
+    frequency, level = smoothed_level_db(impulse)
+    assert (frequency[0], 20_000 < frequency[-1] < 24_000) == (20, True)
+    # Float64 rounding of cumulated sums over 16385 bins.
+    assert level == pytest.approx(np.full(len(level), 20 * math.log10(0.5)), abs=1e-9)
+
+
 def test_means_are_taken_within_listeners_first():
     """Two ears of one listener weigh as much as one ear of another."""
     rows = pd.DataFrame(
@@ -340,3 +434,25 @@ def test_means_are_taken_within_listeners_first():
     )
     means = split_means(rows, ["noise_reduction_db"])
     assert means.noise_reduction_db.tolist() == [22.5, 40.0]
+
+
+@pytest.mark.usefixtures("no_figures")
+def test_rows_of_wearing_are_tabled_and_drawn(tmp_path, rows):
+    assert "directions, latency and loops. No `wearing.csv`" in report(tmp_path, rows)
+    kept = pd.read_csv(Path(__file__).parents[2] / "studies" / "wearing" / "rows.csv")
+    kept.to_csv(tmp_path / "wearing.csv", index=False)
+    text = report(tmp_path, rows)
+    assert "directions, latency and loops" not in text
+    assert (tmp_path / "wearing.png").stat().st_size > 10_000
+    own = kept[(kept.case == "directions") & (kept.given == "4 all around") & (kept.ear == "left")]
+    shown = next(line for line in text.splitlines() if line.startswith("| 4 all around | left |"))
+    found = [float(cell) for cell in shown[2:-2].split(" | ")[2:]]
+    expected = own.left_mean_db.mean(), own.left_worst_db.mean(), own.left_worst_db.min()
+    assert found == pytest.approx(expected, abs=HALF_DIGIT)
+    late = table_of(text, "Latency")["service"]  # the last of its lines: 16 samples
+    own = kept[(kept.case == "latency") & (kept.given == "service") & (kept.latency_samples == 16)]
+    assert float(late["NR dB"]) == pytest.approx(own.noise_reduction_db.mean(), abs=HALF_DIGIT)
+    assert float(late["at most dB"]) == pytest.approx(own.loudest_db.max(), abs=HALF_DIGIT)
+    kept.drop(columns="louder_db").to_csv(tmp_path / "wearing.csv", index=False)
+    with pytest.raises(ReportError, match=r"no column louder_db; make it with python -m studies\.wearing"):
+        report(tmp_path, rows)

@@ -42,7 +42,8 @@ def test_a_run_writes_rows_tables_figures_and_its_record(finished):
     assert "SIMULATED" in printed
     assert "prime-log + GN(3)" in printed
     assert (folder / "out" / "tables.md").read_text().strip() in printed
-    assert (folder / "out" / "noise_reduction_per_band.png").stat().st_size > 10_000
+    for picture in ("noise_reduction_per_band.png", "predicted_against_scored.png", "listeners/simulated-001.png"):
+        assert (folder / "out" / picture).stat().st_size > 10_000
     times = pd.read_csv(folder / "out" / "core_time.csv")
     assert set(times.method) == set(rows.method)
     assert (times.core_ms > 0).all()

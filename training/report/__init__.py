@@ -1,8 +1,8 @@
 """Tables and figures of an experiment, made from its rows without running a model: `python -m training.report OUT`.
 
-Reads `cases.csv` in OUT, one row for each design and case, and the optional files `core_time.csv` and
-`weighted_fxlms.csv` (`inputs.py`). Writes `tables.md` and the figures. Parts whose input is missing are left out,
-and the report lists them.
+Reads `cases.csv` in OUT, one row for each design and case, and the optional files `core_time.csv`,
+`weighted_fxlms.csv` and `paths.npz` (`inputs.py`). Writes `tables.md`, `splits.md`, the figures and a page for each
+listener in `listeners/`. Parts whose input is missing are left out, and the report lists them.
 """
 
 from training.report.compose import write_report

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Hashable, Iterable
 from typing import NamedTuple, cast
 
@@ -41,6 +42,8 @@ METHODS = (
 ADAPTIVE = frozenset({"fxlms", "fxnlms", "weighted_fxlms"})
 """Methods that adapt on the query's true paths."""
 
+_NAME = re.compile(r"(?P<method>.+?)(?: \+ GN\((?P<k>\d+)(?:, (?P<profile>\w+))?\))?")
+
 
 class Design(NamedTuple):
     """Method, number of Gauss-Newton updates and their profile; the profile is empty at k = 0."""
@@ -61,6 +64,13 @@ def design_name(method: str, k: int, profile: str = "") -> str:
         return method
     named = "" if profile in ("", own_profile(method)) else f", {profile}"
     return f"{method} + GN({k}{named})"
+
+
+def design_named(name: str) -> Design:
+    """The inverse of `design_name`."""
+    found = cast("re.Match[str]", _NAME.fullmatch(name))
+    method, k = found["method"], int(found["k"] or 0)
+    return Design(method, k, (found["profile"] or own_profile(method)) if k else "")
 
 
 def as_design(key: Hashable) -> Design:

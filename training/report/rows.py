@@ -36,7 +36,14 @@ LOUD_HIGH_BAND_DB = 3.0
 _DESIGN = ["method", "k", "profile"]
 _CASE = ["listener", "ear", "condition"]
 _KEY = [*_DESIGN, "window", "split", "seed", *_CASE, "probe", "snr_db"]
-_OPTIONAL = ["profile", "seed", "probe", "snr_db", "predicted_noise_reduction_db"]
+_OPTIONAL = [
+    "profile",
+    "seed",
+    "probe",
+    "snr_db",
+    "predicted_noise_reduction_db",
+    "predicted_blind_noise_reduction_db",
+]
 _REQUIRED = [*_KEY, "dataset", "simulated", "fit", "worst_high_band_db", *COLUMNS]
 
 
@@ -65,7 +72,7 @@ def with_profile(rows: pd.DataFrame) -> pd.DataFrame:
 
 
 def checked(rows: pd.DataFrame) -> pd.DataFrame:
-    """Checked rows that say whose paths were used and which ears have loud high bands.
+    """Checked rows with derived columns: prediction errors and loud high bands.
 
     Raises:
         ReportError: a column is missing, two rows stand for one case, a row belongs to no split, the rows are of
@@ -84,7 +91,15 @@ def checked(rows: pd.DataFrame) -> pd.DataFrame:
         raise ReportError(f"rows: found {len(twice)} cases twice, the first {dict(twice.iloc[0][_KEY])}")
     _check_support(rows)
     paths = rows["paths"].fillna("estimated") if "paths" in rows else "estimated"
-    return rows.assign(paths=paths, loud_high_band=(rows.worst_high_band_db > LOUD_HIGH_BAND_DB).astype(float))
+    rows = rows.assign(paths=paths)
+    error = rows.predicted_noise_reduction_db - rows.noise_reduction_db
+    blind = rows.predicted_blind_noise_reduction_db - rows.noise_reduction_db
+    return rows.assign(
+        prediction_error_db=error,
+        prediction_miss_db=error.abs(),
+        blind_miss_db=blind.abs(),
+        loud_high_band=(rows.worst_high_band_db > LOUD_HIGH_BAND_DB).astype(float),
+    )
 
 
 def _check_support(rows: pd.DataFrame) -> None:

@@ -11,6 +11,7 @@ import pandas as pd
 from training.report.designs import (
     ADAPTIVE,
     Design,
+    by_design,
     design_name,
     in_order,
     marked_name,
@@ -205,6 +206,31 @@ def starts(section: Section) -> str | None:
     return f"### {title}\n\n{markdown(pd.DataFrame(lines))}"
 
 
+def predictions(section: Section) -> str | None:
+    """Error of the prediction relative to the score, with and without a coherence."""
+    columns = ["prediction_error_db", "prediction_miss_db", "blind_miss_db"]
+    means, _ = mean_and_deviation(section.rows, columns)
+    lines = []
+    for design, own in section.designs.items():
+        mean = means[design]
+        if own.prediction_error_db.isna().all():
+            continue
+        lines.append(
+            {
+                "design": marked_name(design, own),
+                "predicted - scored NR dB": mean["prediction_error_db"],
+                "its mean size": mean["prediction_miss_db"],
+                "its largest": own.prediction_miss_db.max(),
+                "its mean size without coherence": mean["blind_miss_db"],
+                "its largest without coherence": own.blind_miss_db.max(),
+                **counts(own),
+            }
+        )
+    if not lines:
+        return None
+    return f"### {section.title('Predicted against scored NR')}\n\n{markdown(pd.DataFrame(lines))}"
+
+
 def pairs(section: Section) -> str | None:
     """Paired differences over splits, first minus second, on the cases that both have.
 
@@ -249,6 +275,18 @@ def all_designs(section: Section) -> str:
     return f"### {section.title('All designs')}\n\n{markdown(table)}"
 
 
+def loose_fits(section: Section) -> list[str]:
+    """All designs on the ears with a slightly loose fit, and on those with a loose fit."""
+    parts = []
+    for fit in ("slightly loose", "loose"):
+        own = section.rows[section.rows.fit == fit]
+        if len(own):
+            ears = ", ".join(sorted(set(own.listener + " " + own.ear)))
+            title = section.title(f"{fit.capitalize()} fit only: {ears}")
+            parts.append(f"### {title}\n\n{markdown(quality(by_design(own)))}")
+    return parts
+
+
 def by_split(section: Section) -> str:
     """NR and AMP of every design (lines) in every split (columns)."""
     means = split_means(section.rows, ["noise_reduction_db", "amplification_db"])
@@ -256,6 +294,17 @@ def by_split(section: Section) -> str:
     table = cells.unstack("split").sort_index(axis=1).reindex(list(section.designs)).fillna("")
     table.insert(0, "design", [marked_name(*item) for item in section.designs.items()])
     return f"### {section.title('NR / AMP in dB, split by split')}\n\n{markdown(table)}"
+
+
+def every_split(section: Section) -> str:
+    """All figures of every design in every split, a line each."""
+    means = split_means(section.rows, list(COLUMNS)).rename(columns=COLUMNS).reset_index()
+    names = {design: marked_name(design, own) for design, own in section.designs.items()}
+    designs = [Design(*values) for values in means[["method", "k", "profile"]].itertuples(index=False, name=None)]
+    means.insert(0, "design", [names[design] for design in designs])
+    means = means.assign(place=[list(names).index(design) for design in designs]).sort_values(["split", "place"])
+    table = means.drop(columns=["method", "k", "profile", "place"])
+    return f"## {section.title('All figures, split by split')}\n\n{markdown(table)}"
 
 
 def markdown(table: pd.DataFrame) -> str:

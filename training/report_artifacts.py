@@ -1,7 +1,8 @@
-"""Core times of the methods, which a report shows beside the rows."""
+"""What a report shows beside the rows: core times, and the paths and filters of each listener."""
 
 from __future__ import annotations
 
+import os
 import statistics
 import time
 from collections.abc import Callable
@@ -9,13 +10,14 @@ from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+import numpy as np
 import pandas as pd
 import torch
 from torch import Tensor
 
 from synthesis.backends import Backend, DesignInput, DesignOptions, create_backend
 from synthesis.backends.methods import STARTS
-from synthesis.backends.reference import model_parameters
+from synthesis.backends.reference import build_synthesizer, model_parameters
 from synthesis.errors import answer_or_raise
 from synthesis.generator import Generator
 from synthesis.generator_config import GeneratorConfig
@@ -25,8 +27,9 @@ from synthesis.profiles import profile_for_resolution
 from training.checkpoints import has_model, load_model
 from training.datasets.splits import Split
 from training.evaluation import Method, Updates
-from training.methods import BOTH_PROFILES, FITTED, GENERATORS, UNTRAINED
-from training.report.inputs import CORE_TIME_FILE
+from training.methods import BOTH_PROFILES, FITTED, GENERATORS, UNTRAINED, GeneratorDesign
+from training.report import design_name
+from training.report.inputs import CORE_TIME_FILE, PATHS_FILE
 from training.run_data import RunData
 from training.run_folder import write_atomically
 from training.run_task import fit
@@ -34,6 +37,7 @@ from training.tasks import Task
 
 N_CALLS = 3
 N_TIMED_EARS = 4
+SHOWN = ("wmmse", "prime", "prime-log")
 SLOW = {"iterative_fir": 1}
 """Methods of seconds per ear are timed on fewer ears."""
 
@@ -146,3 +150,38 @@ def _row(method: str, k: int, profile: str, device: str, core_ms: float) -> dict
         "core_ms": round(core_ms, 4),
         "n_cases": SLOW.get(method, N_TIMED_EARS),
     }
+
+
+@torch.no_grad()
+def write_listener_paths(data: RunData, rows: pd.DataFrame) -> None:
+    """True paths of each held-out listener's ears, with the filters of a few designs, for the listener pages."""
+    arrays: dict[str, np.ndarray] = {}
+    measurements = data.measurements
+    for listener in sorted(rows.listener.unique()):
+        methods = [method for name in SHOWN if (method := _shown(data, rows, name, listener)) is not None]
+        for index in measurements.indices((listener,)):
+            pair = measurements.pairs[index]
+            if pair.condition != "original":
+                continue
+            key = f"{listener}/{pair.ear}"
+            arrays[f"{key}/primary"] = pair.primary.astype(np.float32)
+            arrays[f"{key}/secondary"] = pair.secondary.astype(np.float32)
+            for method in methods:
+                taps = method.design(measurements.paths([index])).taps[0]
+                arrays[f"{key}/{design_name(method.name, 0)}"] = taps.numpy()
+    file = data.folder.folder / PATHS_FILE
+    beside = file.with_suffix(f".{os.getpid()}.partial.npz")
+    np.savez_compressed(beside, **arrays)  # type: ignore[arg-type]
+    os.replace(beside, file)
+
+
+def _shown(data: RunData, rows: pd.DataFrame, name: str, listener: str) -> Method | None:
+    """A method as the listener's page shows it: a generator's model is of the first split that held them out."""
+    own = rows[(rows.method == name) & (rows.listener == listener)]
+    if own.empty:
+        return None
+    if name in UNTRAINED:
+        return UNTRAINED[name].make(data.measurements.reference_psd.float())
+    trained = (Task(name, split=int(split), seed=0) for split in sorted(own[own.seed == 0]["split"].unique()))
+    task = next((each for each in trained if has_model(data, each)), None)
+    return None if task is None else GeneratorDesign(name, build_synthesizer(load_model(data, task).parameters))
