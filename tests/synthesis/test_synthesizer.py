@@ -351,3 +351,16 @@ def test_a_reference_outside_the_bands_leaves_nothing_to_do(
     assert torch.isfinite(found.taps).all()
     if method == "wmmse":
         assert not found.taps.any()  # the least filter that minimises nothing
+
+
+@pytest.mark.cuda
+def test_the_recipe_on_a_gpu_follows_the_cpu(measured_case: Case) -> None:
+    if not torch.cuda.is_available():
+        pytest.skip("no CUDA device")
+    synthesizer = synthesizer_for(measured_case, trained=True).float()
+    paths = measured_case.paths(torch.float32)
+    with torch.inference_mode():
+        expected = synthesizer.design(paths, 3)
+        found = synthesizer.to("cuda").design(paths.to(torch.float32, "cuda"), 3)
+    # As for float32 against float64: the same precision, other kernels.
+    assert relative_error(found.taps, expected.taps) < 2e-3
