@@ -15,7 +15,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from synthesis.backends.base import Complex64, Float32, Loop
+from synthesis.backends.base import Complex64, Condition, Float32, Loop
 from synthesis.backends.methods import spectrum
 from synthesis.conventions import DESIGN_N_FFT, N_TAPS, SAMPLE_RATE_HZ
 
@@ -32,6 +32,15 @@ Complex128 = NDArray[np.complex128]
 def loop_gain(taps: Float32 | Float64, feedback: Float32 | Complex64) -> Complex128:
     """L = W F at N_FFT points, [65537]."""
     return _response(taps) * _fine(feedback)
+
+
+def loop_of(conditions: Sequence[Condition], response: Float32 | Complex128) -> Loop | None:
+    """The worst loop that a filter closes, given by its taps, or by its response on the design grid if it is stable
+    itself; None without a feedback path."""
+    feedbacks = [each.feedback for each in conditions if each.feedback is not None]
+    is_response = np.iscomplexobj(response)
+    loops = [response * spectrum(each) if is_response else loop_gain(response, each) for each in feedbacks]
+    return worst_loop([judge_loop(each) for each in loops]) if loops else None
 
 
 def judge_loop(loop: Complex128) -> Loop:

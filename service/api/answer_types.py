@@ -225,6 +225,8 @@ class Evaluation(TypedDict):
     """Predicted effect of a given filter."""
 
     prediction: Prediction
+    loop: NotRequired[Loop]
+    """As of a design."""
     warnings: list[Warning_]
     timings_ms: Timings
 
@@ -378,6 +380,8 @@ class Export(TypedDict):
     coefficients: Coefficients
     prediction: Prediction
     """Of the realised filter, its number format included."""
+    loop: NotRequired[Loop]
+    """Of the realised filter, as of a design."""
     loss_db: float
     """Predicted mean noise reduction of the filter that was sent, less that of the realised one."""
     warnings: list[Warning_]

@@ -39,6 +39,8 @@ from service.engine.types import DesignAnswer
 from service.errors import Problem, to_problem
 from synthesis.backends.base import DesignInput, DesignOptions, Float32
 from synthesis.errors import SynthesisError, answer_or_raise
+from synthesis.feedback import loop_of
+from synthesis.latency import with_latency
 from synthesis.profiles import profile_for_resolution
 
 if TYPE_CHECKING:
@@ -257,8 +259,11 @@ async def evaluate(call: Call) -> Response:
     if answer.prediction.mean_noise_reduction_db < 0:
         (other,) = await call.evaluate(read.model, [ear], [-taps])
         implausible += negated_filter(other.prediction)
-    warnings = collect_warnings((read.primary, read.secondary), ear, answer.prediction, implausible=implausible)
+    loop = loop_of(with_latency(ear).conditions, taps)
+    sent = read.primary, read.secondary
+    warnings = collect_warnings(sent, ear, answer.prediction, implausible=implausible, loop=loop)
     document = {"prediction": answers.prediction_document(answer.prediction), "warnings": warnings}
+    document |= answers.loop_document(loop)
     content, times = answers.with_times(document, answer.times_ms, call)
     call.observe(times)
     return timed_response(content, times)

@@ -12,13 +12,14 @@ from starlette.responses import Response
 from file_formats import filter_files
 from service.api.call import JSON, Call, timed_response
 from service.api.design import paths_of
-from service.api.json_answers import prediction_document, with_times
+from service.api.json_answers import loop_document, prediction_document, with_times
 from service.api.paths import joint_input
 from service.api.request_types import ExportBody, ExportConditionsBody, read_paths
 from service.api.warnings import collect_warnings, unlike_filter
 from synthesis.backends.base import DesignInput, Prediction
 from synthesis.backends.methods import spectrum
 from synthesis.conventions import N_TAPS
+from synthesis.feedback import loop_of
 from synthesis.latency import with_latency
 from synthesis.realisation.realise import Realised, realise
 from synthesis.realisation.residual_power import PathSpectra
@@ -53,6 +54,7 @@ async def export(call: Call) -> Response:
         return realise(conditions, psd, target, taps=taps, max_gain_db=read.max_gain_db)
 
     realised = await call.service.calibrator.run(work, call.due, call.disconnected)
+    loop = loop_of(with_latency(given).conditions, realised.response)
     full, own = await call.evaluate(read.model, [given, _through(given, realised)], [taps, _UNIT])
     if read.file is not None:
         content, media_type, name = await asyncio.to_thread(
@@ -70,21 +72,25 @@ async def export(call: Call) -> Response:
             given,
             own.prediction,
             implausible=full.implausible + unlike_filter(full.prediction, own.prediction),
+            loop=loop,
         ),
         "sign": read.sign,
-    }
+    } | loop_document(loop)
     content, times = with_times(document, own.times_ms, call)
     return timed_response(content, times)
 
 
 def _through(given: DesignInput, realised: Realised) -> DesignInput:
-    """The input with the realised filter as part of every secondary path: a unit pulse is then that filter's W."""
+    """The input with the realised filter as part of every path from the loudspeaker: a unit pulse is then its W."""
 
-    def with_filter(secondary: Any) -> Any:
-        return (spectrum(secondary) * realised.response).astype(np.complex64)
+    def filtered(path: Any) -> Any:
+        return None if path is None else (spectrum(path) * realised.response).astype(np.complex64)
 
-    others = tuple(replace(each, secondary=with_filter(each.secondary)) for each in given.others)
-    return replace(given, secondary=with_filter(given.secondary), others=others)
+    def through(condition: Any) -> Any:
+        return replace(condition, secondary=filtered(condition.secondary), feedback=filtered(condition.feedback))
+
+    ear: DesignInput = replace(through(given), others=tuple(map(through, given.others)))
+    return ear
 
 
 def _prediction(found: Prediction, realised: Realised, psd: Any) -> Prediction:

@@ -16,7 +16,7 @@ from service.api.call import Call, Times
 from service.api.request_types import Sign
 from service.engine.types import DesignAnswer
 from service.errors import Problem
-from synthesis.backends.base import Float32, Prediction
+from synthesis.backends.base import Float32, Loop, Prediction
 from synthesis.conventions import SAMPLE_RATE_HZ
 from synthesis.prediction import ConditionPrediction
 
@@ -54,9 +54,13 @@ def design_document(answered: Answered) -> answer_types.Design:
     }
     if answered.latency_samples:
         document["latency_samples"] = answered.latency_samples
-    if answer.design.loop is not None:
-        document["loop"] = asdict(answer.design.loop)  # type: ignore[typeddict-item]
+    document |= loop_document(answer.design.loop)  # type: ignore[typeddict-item]
     return document
+
+
+def loop_document(loop: Loop | None) -> dict[str, Any]:
+    """The `loop` of an answer, if there is one."""
+    return {} if loop is None else {"loop": asdict(loop)}
 
 
 def items_json(outcomes: Sequence[Answered | Problem], call: Call) -> tuple[bytes, Times]:

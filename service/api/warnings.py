@@ -29,6 +29,7 @@ WARNINGS = {
     "resampled_grid": "A spectrum was resampled to the design grid of 32768 points.",
     "ceiling_binds": "max_gain_db binds: it costs more than 0.5 dB of predicted noise reduction, compared with the "
     "default ceiling.",
+    "unstable_loop": "The loop of filter and `feedback` is unstable: it howls, and the prediction does not hold.",
     "margins_bind": "The margins of the loop through `feedback` cost more than 0.5 dB of predicted noise "
     "reduction.",
     "amplification": "A band from 50 Hz to 8 kHz is predicted to become louder by more than 1 dB, or may become "
@@ -104,7 +105,7 @@ def collect_warnings(
     """Warnings on a design or an evaluation, in the order of WARNINGS.
 
     sent: all paths as sent. used: the same, resampled. replaced: why the Wiener filter replaced
-    the generator's, if it did. ceiling_cost_db, loop: of the design. implausible: about the paths, or the filter.
+    the generator's, if it did. ceiling_cost_db: of the design. loop: of the filter. implausible: about the paths, or the filter.
     """
     louder = _of_conditions(prediction, lambda each: _louder(each, AMP_BANDS))
     outer = _of_conditions(prediction, lambda each: _louder(each, _OUTER_BANDS))
@@ -118,6 +119,7 @@ def collect_warnings(
         "implausible_coherence": _perfect(used),
         "resampled_grid": _resampled(sent),
         "ceiling_binds": _bound(costs_db[0]),
+        "unstable_loop": _unstable(loop),
         "margins_bind": _margins(costs_db[1]),
         "amplification": _joined(louder and louder + _TO_LOUDER, _unheard(used)),
         "outer_band_louder": outer,
@@ -209,6 +211,15 @@ def _bound(cost_db: float) -> str | None:
     if cost_db <= CEILING_COST_DB:
         return None
     return f"max_gain_db costs {cost_db:.1f} dB of predicted noise reduction; raise it where the loudspeaker allows"
+
+
+def _unstable(loop: Loop | None) -> str | None:
+    if loop is None or loop.stable:
+        return None
+    return (
+        f"the loop through `feedback` howls, its gain is {loop.peak_db:.1f} dB at {loop.peak_hz:.0f} Hz: do not load "
+        "this filter; design one with `feedback` in the request, or improve the seal"
+    )
 
 
 def _margins(cost_db: float) -> str | None:

@@ -107,6 +107,7 @@ def verification() -> Json:
 
 
 ones = np.ones(16_385)
+LOUD = {"feedback": response(3 * later(S, 40))}
 CASES: dict[str, tuple[str, Json, str]] = {
     "secondary inverted": ("refine", paths(secondary=-S), "implausible_polarity"),
     "primary inverted": ("synthesize", paths(primary=-P), "implausible_polarity"),
@@ -150,6 +151,8 @@ CASES: dict[str, tuple[str, Json, str]] = {
     ),
     "e clipped": ("calibrate", takes(change=lambda x, e: (x, np.clip(e, -e.std(), e.std()))), "clipping"),
     "gains that contradict each other": ("calibrate", two_gains(), "inconsistent_gains"),
+    "evaluation of a filter that howls": ("evaluate", filtered(1.0) | LOUD, "unstable_loop"),
+    "export of a filter that howls": ("export", filtered(1.0) | LOUD | {"target": {"form": "fir"}}, "unstable_loop"),
     "secondary sent as feedback too": ("refine", paths(feedback=response(S)), "identical_paths"),
     "feedback in millivolts": ("refine", paths(feedback=response(300 * later(S, 40))), "margins_bind"),
     "a coherence of 1": ("refine", paths(coherence=ones.tolist()), "implausible_coherence"),
