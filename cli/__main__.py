@@ -534,7 +534,7 @@ def _target(
             "sample_rate": device.sample_rate_hz,
             "number_format": device.number_format,
         }
-        if device.form == "sos" and device.max_sections is not None and sections is None:
+        if device.form == "sos" and device.max_sections is not None and sections is None and taps is None:
             target["n_sections"] = min(8, device.max_sections)
         if sections is not None and device.max_sections is not None and sections > device.max_sections:
             raise click.BadParameter(f"{name} holds {device.max_sections} sections, not {sections}")

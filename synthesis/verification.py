@@ -69,6 +69,8 @@ WORSE_DB = 2.0
 BETTER_DB = 6.0
 """Measured above what the paths allow by more than this, and the interval, is not to be believed: noise in the
 estimated paths lowers what they allow."""
+MOST_DB = 60.0
+"""Of measured noise reduction, whatever the paths are now: measured ears reach 30 dB."""
 NEAR_GAIN_DB, NEAR_DELAY_SAMPLES = 0.6, 0.4
 """Of the secondary path, within which a filter trimmed for it is no better than on the path that was sent."""
 FOREIGN_GAIN_DB = 0.3
@@ -251,7 +253,8 @@ def diagnose(found: Verification, predicted_mean_db: float, possible_db: float =
         deviations.append(Deviation("refit", text, behind_db))
     is_near = max(abs(found.gain_db) / NEAR_GAIN_DB, abs(found.delay_samples) / NEAR_DELAY_SAMPLES) < 1
     is_as_sent = is_near and not found.is_inverted and found.primary_share <= REFIT_SHARE
-    if is_as_sent and found.mean_noise_reduction_db > possible_db + found.interval_db + BETTER_DB:
+    most_db = possible_db + found.interval_db + BETTER_DB if is_as_sent else MOST_DB
+    if found.mean_noise_reduction_db > most_db:
         text = f"{found.mean_noise_reduction_db:.1f} dB are measured where these paths allow {possible_db:.1f} dB: "
         text += "check that no gain and no channel changed between the takes, and record again"
         return [Deviation("implausible_reduction", text, found.mean_noise_reduction_db - possible_db)]

@@ -146,7 +146,7 @@ class Prediction(TypedDict):
     level_reduction_db: LevelReduction
     sensitivity_db: Sensitivity
     max_gain_db: float
-    """Largest |W|."""
+    """Largest |W|; -200 of a filter that is zero."""
     control_rms: float
     """RMS of the loudspeaker signal, in the unit of the reference."""
     worst_noise_reduction_db: NotRequired[float]

@@ -14,7 +14,7 @@ from service.api import binary_codec
 from service.api import json_answers as answers
 from service.api.call import BINARY, JSON, Call, timed_response
 from service.api.json_answers import Answered
-from service.api.paths import Path, PathsOfCondition, joint_input, n_points
+from service.api.paths import Path, PathsOfCondition, check_effect, joint_input, n_points
 from service.api.query_options import (
     BINARY_OPTIONS,
     DEFAULT_UPDATES,
@@ -33,6 +33,7 @@ from service.api.request_types import (
     items_of,
     read_object,
     read_paths,
+    refuse_unused,
 )
 from service.api.warnings import collect_warnings, negated_filter
 from service.engine.types import DesignAnswer
@@ -158,6 +159,11 @@ def make_request(
     parameters, so fields and query are the same. query: options that are always query parameters, such as `k`.
     `fine` replaces the profile `fast` if the paths are longer than the grid of `fast` resolves.
     """
+    given = fields.given if isinstance(fields, Options) else fields.model_fields_set
+    if len(conditions) == 1 and query.leave_one_out:
+        refuse_unused({"leave_one_out"}, "with one condition: send several")
+    if all(each.feedback is None for each in conditions):
+        refuse_unused(given & {"min_gain_margin_db", "min_phase_margin_deg"}, "without a path `feedback`: send one")
     ear = joint_input(
         conditions,
         reference_psd,
@@ -253,6 +259,7 @@ async def evaluate(call: Call) -> Response:
     latency = float(read.latency_samples)
     ear = joint_input([paths_of(read)], read.reference_psd, float("inf"), latency_samples=latency)
     taps = -read.fir if read.sign == "plus" else read.fir
+    check_effect(taps, ear, may_be_none=True)
     call.decoded()
     (answer,) = await call.evaluate(read.model, [ear], [taps])
     implausible = answer.implausible

@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass
 from time import perf_counter
 from typing import Any
 
+import numpy as np
 import orjson
 
 from model_store.store import ModelVersion
@@ -19,6 +20,11 @@ from service.errors import Problem
 from synthesis.backends.base import Float32, Loop, Prediction
 from synthesis.conventions import SAMPLE_RATE_HZ
 from synthesis.prediction import ConditionPrediction
+
+NO_EFFECT_DB = 0.01
+"""In every band."""
+LOWEST_GAIN_DB = -200.0
+"""Of a filter that is zero."""
 
 Warnings = Sequence[Mapping[str, str]]
 
@@ -109,7 +115,8 @@ def prediction_document(prediction: Prediction) -> answer_types.Prediction:
         "band_centre_hz": BAND_CENTRE_HZ,
         "noise_reduction_db": prediction.noise_reduction_db,
         "mean_noise_reduction_db": prediction.mean_noise_reduction_db,
-        "interval_db": prediction.interval_db,
+        # What changes no band has no uncertain effect.
+        "interval_db": prediction.interval_db if np.abs(prediction.band_reduction_db).max() > NO_EFFECT_DB else 0.0,
         "amplification_db": prediction.amplification_db,
         "wide_amplification_db": prediction.wide_amplification_db,
         "out_of_band_db": {"low": prediction.out_of_band_low_db, "high": prediction.out_of_band_high_db},
@@ -121,7 +128,7 @@ def prediction_document(prediction: Prediction) -> answer_types.Prediction:
             "gain_1_db": prediction.gain_sensitivity_db,
             "delay_1_sample": prediction.delay_sensitivity_db,
         },
-        "max_gain_db": prediction.max_gain_db,
+        "max_gain_db": max(prediction.max_gain_db, LOWEST_GAIN_DB),
         "control_rms": prediction.control_rms,
     }
     if prediction.conditions:

@@ -28,7 +28,7 @@ WARNINGS = {
     "uncertainty is 0: it says nothing of the measurement, and the prediction is too high.",
     "resampled_grid": "A spectrum was resampled to the design grid of 32768 points.",
     "ceiling_binds": "max_gain_db binds: it costs more than 0.5 dB of predicted noise reduction, compared with the "
-    "default ceiling.",
+    "default ceiling, or where the loudspeaker is too quiet for that, with one that is as much higher.",
     "unstable_loop": "The loop of filter and `feedback` is unstable: it howls, and the prediction does not hold.",
     "margins_bind": "The margins of the loop through `feedback` cost more than 0.5 dB of predicted noise "
     "reduction.",
@@ -57,13 +57,14 @@ _LOW_HZ = [nominal_hz(n) for n in LOW_BANDS]
 _SCORED = slice(*(round(each * 2 * (N_BINS - 1) / SAMPLE_RATE_HZ) for each in (50.0, 5000.0)))
 CEILING_COST_DB = 0.5
 LOUDER_DB = 1.0
-LOW_LOUDER_DB = 0.0
+LOW_LOUDER_DB = 1e-3
 """Of bands that a calibration's windows hardly resolve: 20 Hz becomes 1 dB louder than predicted in the mean."""
 
 _LOUDER_LIMITS = {n: (nominal_hz(n), LOW_LOUDER_DB if n in LOW_BANDS else LOUDER_DB) for n in WIDE_BANDS}
 """Of each band its label in Hz, and how much louder it may become."""
 
 LITTLE_NOISE_REDUCTION_DB = 3.0
+NO_EFFECT_DB = 0.05
 LONG_LATENCY_SAMPLES = 4.0
 
 UNHEARD = 0.06
@@ -277,7 +278,9 @@ def _joined(*details: str | None) -> str | None:
 
 def _little(prediction: Prediction) -> str | None:
     mean = prediction.mean_noise_reduction_db
-    return f"the mean is {mean:.1f} dB" if mean < LITTLE_NOISE_REDUCTION_DB else None
+    if mean >= LITTLE_NOISE_REDUCTION_DB:
+        return None
+    return f"the mean is {mean:.1f} dB" + (", worse than no filter" if mean < -NO_EFFECT_DB else "")
 
 
 def _causes(used: DesignInput, ceiling_cost_db: float, margins_cost_db: float) -> str:

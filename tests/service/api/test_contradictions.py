@@ -153,6 +153,12 @@ CASES: dict[str, tuple[str, Json, str]] = {
     "gains that contradict each other": ("calibrate", two_gains(), "inconsistent_gains"),
     "evaluation of a filter that howls": ("evaluate", filtered(1.0) | LOUD, "unstable_loop"),
     "export of a filter that howls": ("export", filtered(1.0) | LOUD | {"target": {"form": "fir"}}, "unstable_loop"),
+    "a loudspeaker without its lower octaves": (
+        "refine",
+        paths(secondary=high_passed(S, 5, 6000.0)),
+        "implausible_paths",
+    ),
+    "a constant for a path": ("refine", paths(primary=np.ones(32_768)), "implausible_paths"),
     "secondary sent as feedback too": ("refine", paths(feedback=response(S)), "identical_paths"),
     "feedback in millivolts": ("refine", paths(feedback=response(300 * later(S, 40))), "margins_bind"),
     "a coherence of 1": ("refine", paths(coherence=ones.tolist()), "implausible_coherence"),
@@ -217,6 +223,8 @@ async def test_the_ear_itself_is_answered_without_them(client: httpx.AsyncClient
     [
         ({"latency_samples": 1000}, "latency_samples of 1000"),
         ({"max_gain_db": -20}, "max_gain_db is low"),
+        ({"secondary": 0.005 * S}, "max_gain_db is low"),
+        ({"max_gain_db": {"frequency_hz": [100, 101], "gain_db": [-20, 60]}}, "worse than no filter"),
         ({"reference_psd": [0.0] * 1000 + [1.0] + [0.0] * 15_384}, "reference_psd is silent in 20 of the 21 bands"),
     ],
 )
@@ -244,6 +252,49 @@ async def test_a_finding_names_its_condition(client: httpx.AsyncClient) -> None:
 async def test_each_names_its_cause(client: httpx.AsyncClient, name: str) -> None:
     address, body, expected = CASES[name]
     assert any(code.startswith(expected) for code in await codes(client, address, body)), name
+
+
+FILTER = filtered(1.0)
+QUIET, LOUD_FILTER = (FILTER | {"fir": (factor * np.array(FILTER["fir"])).tolist()} for factor in (1e-6, 1e6))
+FIR = {"form": "fir"}
+
+
+@pytest.mark.parametrize(
+    ("address", "body", "field"),
+    [
+        ("refine?leave_one_out=true", paths(), "leave_one_out"),
+        ("refine", paths(min_gain_margin_db=12), "min_gain_margin_db"),
+        ("refine", {"items": [paths(min_phase_margin_deg=45)]}, "min_phase_margin_deg"),
+        ("export", FILTER | {"target": {"n_taps": 512}}, "target.n_taps"),
+        ("export", FILTER | {"target": FIR | {"n_sections": 6}}, "target.n_sections"),
+        ("export", FILTER | {"target": FIR, "max_gain_db": -10}, "max_gain_db"),
+        ("refine", spectra(lambda h: h + 0.01j * (np.arange(len(h)) == 0)), "primary.complex64"),
+        ("refine", spectra(lambda h: h + 0.01j * (np.arange(len(h)) == N_FFT // 2)), "primary.complex64"),
+        ("refine", paths(reference_psd=(1e30 * np.ones(16_385)).tolist()), "reference_psd"),
+        ("evaluate", LOUD_FILTER, "fir"),
+        ("export", LOUD_FILTER | {"target": FIR}, "fir"),
+        ("export", QUIET | {"target": FIR}, "fir"),
+        ("export", filtered(1e-4) | {"target": FIR | {"number_format": "q1.7"}}, "fir"),
+        ("verify", verification() | {"fir": QUIET["fir"]}, "fir"),
+    ],
+)
+async def test_the_field_at_fault_is_named(client: httpx.AsyncClient, address: str, body: Json, field: str) -> None:
+    answer = await client.post(f"/{address}", json=body)
+    problem = answer.json()["items"][0] if "items" in body else answer.json()
+    assert (problem.get("status"), problem.get("field")) == (422, field), problem
+    assert problem["detail"].startswith(f"{field}: ") or "complex64" in field
+
+
+async def test_rounding_of_a_spectrum_and_a_ceiling_that_is_kept_are_accepted(client: httpx.AsyncClient) -> None:
+    assert "primary" not in await codes(client, "refine", spectra(lambda h: h + 1e-6j))
+    body = FILTER | {"target": FIR, "max_gain_db": 60}
+    assert (await client.post("/export", json=body)).status_code == 200
+
+
+async def test_a_filter_that_does_nothing_has_no_interval(client: httpx.AsyncClient) -> None:
+    found = (await client.post("/evaluate", json=paths(fir=[0.0] * 2048))).json()
+    assert (found["prediction"]["interval_db"], found["prediction"]["max_gain_db"]) == (0, -200)
+    assert not any("outer" in each["code"] for each in found["warnings"])
 
 
 async def test_a_ceiling_beyond_nyquist_holds_below(client: httpx.AsyncClient) -> None:
