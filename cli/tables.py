@@ -51,8 +51,9 @@ def loop(found: Mapping[str, Any] | None) -> None:
 def loop_text(found: Mapping[str, Any]) -> str:
     """Stability, margins and peak of a loop."""
     return (
-        f"{'stable' if found['stable'] else 'UNSTABLE'}; gain margin {found['gain_margin_db']:.1f} dB, phase margin "
-        f"{found['phase_margin_deg']:.0f} degrees, peak {found['peak_db']:.1f} dB at {found['peak_hz']:.0f} Hz"
+        f"{'stable' if found['stable'] else 'UNSTABLE'}; gain margin {found['gain_margin_db']:.1f} dB, phase "
+        f"margin {found['phase_margin_deg']:.0f} degrees, peak {found['peak_db']:.1f} dB at "
+        f"{found['peak_hz']:.0f} Hz"
     )
 
 

@@ -86,9 +86,9 @@ class DesignOptions(TypedDict, total=False):
 
 
 class FilterOptions(TypedDict, total=False):
-    """Further arguments of `Client.evaluate`, `verify` and `export`: those of `Client.synthesize`. feedback: as of a
-    `Condition`. sign: default: the design's or the calibration's, else `minus`. latency_samples: what the filter was
-    designed for."""
+    """Further arguments of `Client.evaluate`, `verify` and `export`: those of `Client.synthesize`. feedback: as of
+    a `Condition`. sign: default: the design's or the calibration's, else `minus`. latency_samples: what the filter
+    was designed for."""
 
     coherence: ArrayLike | None
     feedback: ArrayLike | None

@@ -64,7 +64,7 @@ MIN_LEVEL_DB = 3.5
 """Of 30 measured ears, each compared with the other persons', the level is within 1.3 dB; a gain declared wrongly
 by a factor of two is 6 dB off."""
 
-MAX_LEVEL_DB = 150.0
+MAX_LEVEL_DB = 300.0
 """More is no level: where the bands of a path hold nothing."""
 
 MIN_DELAY_SAMPLES = 0.6
@@ -336,8 +336,8 @@ _IDENTICAL_FEEDBACK = (
 )
 _SILENT = Finding(
     "implausible_paths",
-    "the primary or the secondary path holds nothing at the frequencies where an ear hears, like a constant: send the "
-    "impulse response or the spectrum that was measured",
+    "the primary or the secondary path holds nothing at the frequencies where an ear hears, like a constant: send "
+    "the impulse response or the spectrum that was measured",
 )
 _SWAPPED = Finding(
     "swapped_paths",

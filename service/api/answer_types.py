@@ -252,8 +252,8 @@ class DiagnosisEntry(TypedDict):
     code: Annotated[str, WithJsonSchema({"enum": list(CODES)})]
     detail: str
     by: NotRequired[float]
-    """How much: dB of `level_off`, `leak`, `refit`, `implausible_reduction` and `as_predicted`, samples of
-    `delay_off`."""
+    """How much: dB of `level_off`, `leak`, `refit`, `howling`, `implausible_reduction` and `as_predicted`, samples
+    of `delay_off`."""
 
 
 @_documented

@@ -64,7 +64,9 @@ async def export(call: Call) -> Response:
 
     realised = await call.service.calibrator.run(work, call.due, call.disconnected)
     if not realised.response.any():
-        found = f"fir: {target.number_format} rounds all taps to zero; use more fraction bits, or send a louder filter"
+        found = (
+            f"fir: {target.number_format} rounds all taps to zero; use more fraction bits, or send a louder filter"
+        )
         raise Problem("invalid-field", found, "fir")
     loop = loop_of(with_latency(given).conditions, realised.response)
     full, own = await call.evaluate(read.model, [given, _through(given, realised)], [taps, _UNIT])

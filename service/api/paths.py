@@ -209,7 +209,9 @@ def check_reference_psd(psd: Float32) -> None:
     check_finite(psd, "reference_psd")
     total = float(psd.sum(dtype=np.float64))
     if psd.any() and not MIN_TOTAL_PSD <= total <= MAX_TOTAL_PSD:
-        found = f"reference_psd: its power is {total:.3g}; scale it, which changes no filter, to {MIN_TOTAL_PSD:g} to "
+        found = (
+            f"reference_psd: its power is {total:.3g}; scale it, which changes no filter, to {MIN_TOTAL_PSD:g} to "
+        )
         raise Problem("out-of-range", f"{found}{MAX_TOTAL_PSD:g}", "reference_psd")
     if float(psd.min()) < 0 or not psd.any():
         raise Problem(
@@ -245,8 +247,8 @@ def check_effect(taps: Float32, ear: DesignInput, *, may_be_none: bool = False) 
             word = "below" if effect_db < 0 else "above"
             raise Problem(
                 "out-of-range",
-                f"fir: what the loudspeaker plays of it is {abs(effect_db):.0f} dB {word} the noise on these paths; "
-                "send the taps of a design, in its scale, and the paths that they were designed for",
+                f"fir: what the loudspeaker plays of it is {abs(effect_db):.0f} dB {word} the noise on these "
+                "paths; send the taps of a design, in its scale, and the paths that they were designed for",
                 "fir",
             )
 

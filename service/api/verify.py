@@ -29,7 +29,7 @@ from synthesis.verification import (
     verify,
 )
 
-BEYOND_A_TRIM = {"not_running", "leak", "refit", "unrelated", "clipping", "implausible_reduction"}
+BEYOND_A_TRIM = {"howling", "not_running", "leak", "refit", "unrelated", "clipping", "implausible_reduction"}
 """Findings that no gain and delay put right: measure again."""
 
 N_UPDATES = 3

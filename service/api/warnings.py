@@ -106,7 +106,8 @@ def collect_warnings(
     """Warnings on a design or an evaluation, in the order of WARNINGS.
 
     sent: all paths as sent. used: the same, resampled. replaced: why the Wiener filter replaced
-    the generator's, if it did. ceiling_cost_db: of the design. loop: of the filter. implausible: about the paths, or the filter.
+    the generator's, if it did. ceiling_cost_db: of the design. loop: of the filter. implausible: about the
+    paths, or the filter.
     """
     louder = _of_conditions(prediction, lambda each: _louder(each, AMP_BANDS))
     outer = _of_conditions(prediction, lambda each: _louder(each, _OUTER_BANDS))
@@ -218,8 +219,8 @@ def _unstable(loop: Loop | None) -> str | None:
     if loop is None or loop.stable:
         return None
     return (
-        f"the loop through `feedback` howls, its gain is {loop.peak_db:.1f} dB at {loop.peak_hz:.0f} Hz: do not load "
-        "this filter; design one with `feedback` in the request, or improve the seal"
+        f"the loop through `feedback` howls, its gain is {loop.peak_db:.1f} dB at {loop.peak_hz:.0f} Hz: do not "
+        "load this filter; design one with `feedback` in the request, or improve the seal"
     )
 
 

@@ -40,8 +40,9 @@ class BoundedBackend:
     """A backend around another one; what `create_backend` returns is always in it.
 
     It brings the paths to unit level before all else (`path_level`). The inner backend designs under a ceiling of
-    30 dB (more where the loudspeaker is too quiet for it), or the request's highest value above that, which it keeps approximately; a filter that exceeds the
-    request's ceiling is replaced by the best one that keeps it (core/ceiling.h, whatever the backend).
+    30 dB (more where the loudspeaker is too quiet), or the request's highest value above that, which it keeps
+    approximately; a filter that exceeds the request's ceiling is replaced by the best one that keeps it
+    (core/ceiling.h, whatever the backend).
     """
 
     def __init__(self, inner: Backend, parameters: ModelParameters) -> None:

@@ -91,11 +91,31 @@ def two_gains() -> Json:
     return body
 
 
+def louder(db: float) -> Json:
+    """Takes between which the gain of microphone e was changed."""
+    body = takes()
+    return body | {"takes": [body["takes"][0], {**takes(change=lambda x, e: (x, 10 ** (db / 20) * e))["takes"][1]}]}
+
+
 def driven() -> Json:
     """A silent take, and one whose x is what the loudspeaker is sent."""
     body = takes()
     silent, driven = body["takes"]
     return body | {"takes": [silent, {"drive": driven["x"], "x": driven["x"], "e": driven["e"]}]}
+
+
+def driven_as(drive: Array, heard: Array) -> Json:
+    """Takes of both gains, and one of the loudspeaker alone, which plays `heard` and declares `drive`."""
+    body = takes()
+    signals = zip("xe", (0.01 * RNG.standard_normal(len(heard)), fftconvolve(heard, S)[: len(heard)]), strict=True)
+    encoded = {name: {"float32": base64.b64encode(each.astype("<f4").tobytes()).decode()} for name, each in signals}
+    sent = {"drive": {"float32": base64.b64encode(drive.astype("<f4").tobytes()).decode()}}
+    return body | {"takes": [*body["takes"], sent | encoded]}
+
+
+def played_for(share: float) -> Array:
+    """White noise that ends early."""
+    return RNG.standard_normal(192_000) * (np.arange(192_000) < share * 192_000)
 
 
 def verification() -> Json:
@@ -107,6 +127,7 @@ def verification() -> Json:
 
 
 ones = np.ones(16_385)
+NOISE = RNG.standard_normal(96_000)
 LOUD = {"feedback": response(3 * later(S, 40))}
 CASES: dict[str, tuple[str, Json, str]] = {
     "secondary inverted": ("refine", paths(secondary=-S), "implausible_polarity"),
@@ -150,9 +171,17 @@ CASES: dict[str, tuple[str, Json, str]] = {
         "low_snr",
     ),
     "e clipped": ("calibrate", takes(change=lambda x, e: (x, np.clip(e, -e.std(), e.std()))), "clipping"),
+    "a probe that ends early": ("calibrate", takes(x=played_for(0.3)), "silent_take"),
+    "a drive of the other sign": ("calibrate", driven_as(-NOISE, NOISE), "inconsistent_gains"),
+    "a microphone's gain turned up by 1 dB": ("calibrate", louder(1.0), "microphone_gain"),
+    "a microphone's gain turned down by 3 dB": ("calibrate", louder(-3.0), "microphone_gain"),
     "gains that contradict each other": ("calibrate", two_gains(), "inconsistent_gains"),
     "evaluation of a filter that howls": ("evaluate", filtered(1.0) | LOUD, "unstable_loop"),
-    "export of a filter that howls": ("export", filtered(1.0) | LOUD | {"target": {"form": "fir"}}, "unstable_loop"),
+    "export of a filter that howls": (
+        "export",
+        filtered(1.0) | LOUD | {"target": {"form": "fir"}},
+        "unstable_loop",
+    ),
     "a loudspeaker without its lower octaves": (
         "refine",
         paths(secondary=high_passed(S, 5, 6000.0)),
@@ -351,14 +380,23 @@ async def test_a_prediction_of_another_filter_is_named(client: httpx.AsyncClient
     assert await codes(client, "verify", verifying(design) | {"prediction": None}) == ["as_predicted"]
 
 
+def hum(n: int) -> Array:
+    """Noise in one band, at 63 Hz."""
+    return np.sin(
+        np.arange(n) * (2 * np.pi * 63 / 48_000) + fftconvolve(RNG.standard_normal(n), np.ones(480) / 480)[:n]
+    )
+
+
 @pytest.mark.parametrize(
     ("heard", "expected"),
     [
         (lambda state, e: e if state == "off" else 1e-5 * RNG.standard_normal(len(e)), "implausible_reduction"),
         (lambda state, e: e if state == "off" else 0.1 * e, "implausible_reduction"),
+        (lambda state, e: e + (state == "on") * 0.5 * np.sin(np.arange(len(e)) * 0.3), "howling"),
+        (lambda state, e: e + (state == "on") * hum(len(e)), "howling"),
         (lambda state, e: np.clip(e, -2 * e.std(), 2 * e.std()), "clipping"),
     ],
-    ids=["e dead while the filter runs", "microphone's gain lowered", "clipped"],
+    ids=["e dead while the filter runs", "microphone's gain lowered", "howl", "rumble", "clipped"],
 )
 async def test_what_is_no_verification(
     client: httpx.AsyncClient, design: Json, heard: Callable[[str, Array], Array], expected: str
