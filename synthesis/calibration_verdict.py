@@ -102,14 +102,14 @@ def judge(calibration: Calibration, support: SupportPrior | None) -> Verdict:
     not_judged: dict[str, str] = {}
     cost_db = noise_cost_db(calibration)
     if calibration.has_opposite_signs:
-        found = (
+        opposite = (
             "takes show secondary paths of opposite signs: check the sign of each declared gain, the wires of the "
             "loudspeaker, and that a drive is what it plays, after any inversion of the chain (see `sign`)"
         )
         hidden = dict.fromkeys(
             REASONS.keys() - {"inconsistent_gains"}, "opposite signs cancel: see inconsistent_gains"
         )
-        return Verdict((Finding("inconsistent_gains", found),), _in_order(hidden), cost_db, None)
+        return Verdict((Finding("inconsistent_gains", opposite),), _in_order(hidden), cost_db, None)
     _judge_recordings(calibration, cost_db, reasons)
     explanation = None
     if np.median(calibration.secondary_snr_db) < MIN_TRAIT_SNR_DB:

@@ -10,7 +10,7 @@ loop is stable exactly if 1 + L does not encircle 0.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,13 +34,10 @@ def loop_gain(taps: Float32 | Float64, feedback: Float32 | Complex64) -> Complex
     return _response(taps) * _fine(feedback)
 
 
-def loop_of(conditions: Sequence[Condition], response: Float32 | Complex128) -> Loop | None:
-    """The worst loop that a filter closes, given by its taps, or by its response on the design grid if it is stable
-    itself; None without a feedback path."""
-    feedbacks = [each.feedback for each in conditions if each.feedback is not None]
-    is_response = np.iscomplexobj(response)
-    loops = [response * spectrum(each) if is_response else loop_gain(response, each) for each in feedbacks]
-    return worst_loop([judge_loop(each) for each in loops]) if loops else None
+def loop_of(conditions: Sequence[Condition], gain_of: Callable[[Float32 | Complex64], Complex128]) -> Loop | None:
+    """The worst loop that a filter closes; None without a feedback path. gain_of: L of a path."""
+    loops = [judge_loop(gain_of(each.feedback)) for each in conditions if each.feedback is not None]
+    return worst_loop(loops) if loops else None
 
 
 def judge_loop(loop: Complex128) -> Loop:

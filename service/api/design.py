@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from time import perf_counter
 from typing import TYPE_CHECKING
 
@@ -40,7 +41,7 @@ from service.engine.types import DesignAnswer
 from service.errors import Problem, to_problem
 from synthesis.backends.base import DesignInput, DesignOptions, Float32
 from synthesis.errors import SynthesisError, answer_or_raise
-from synthesis.feedback import loop_of
+from synthesis.feedback import loop_gain, loop_of
 from synthesis.latency import with_latency
 from synthesis.profiles import profile_for_resolution
 
@@ -266,7 +267,7 @@ async def evaluate(call: Call) -> Response:
     if answer.prediction.mean_noise_reduction_db < 0:
         (other,) = await call.evaluate(read.model, [ear], [-taps])
         implausible += negated_filter(other.prediction)
-    loop = loop_of(with_latency(ear).conditions, taps)
+    loop = loop_of(with_latency(ear).conditions, partial(loop_gain, taps))
     sent = read.primary, read.secondary
     warnings = collect_warnings(sent, ear, answer.prediction, implausible=implausible, loop=loop)
     document = {"prediction": answers.prediction_document(answer.prediction), "warnings": warnings}

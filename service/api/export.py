@@ -68,7 +68,7 @@ async def export(call: Call) -> Response:
             f"fir: {target.number_format} rounds all taps to zero; use more fraction bits, or send a louder filter"
         )
         raise Problem("invalid-field", found, "fir")
-    loop = loop_of(with_latency(given).conditions, realised.response)
+    loop = loop_of(with_latency(given).conditions, lambda feedback: spectrum(feedback) * realised.response)
     full, own = await call.evaluate(read.model, [given, _through(given, realised)], [taps, _UNIT])
     if read.file is not None:
         content, media_type, name = await asyncio.to_thread(

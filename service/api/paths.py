@@ -242,7 +242,9 @@ def check_effect(taps: Float32, ear: DesignInput, *, may_be_none: bool = False) 
         heard_db = level_db(each.primary)
         if abs(level_db(each.secondary) - heard_db) > MAX_LEVEL_DIFFERENCE_DB:
             continue  # the paths themselves are refused
-        effect_db = level_db(spectrum(each.secondary).astype(np.complex128) * filtered) - heard_db
+        with np.errstate(over="ignore"):
+            played = (spectrum(each.secondary) * filtered).astype(np.complex64)
+        effect_db = level_db(played) - heard_db
         if not effect_db <= MAX_EFFECT_DB or (effect_db < -MAX_EFFECT_DB and not may_be_none):
             word = "below" if effect_db < 0 else "above"
             raise Problem(
