@@ -307,6 +307,7 @@ def design(
     if not as_json:
         rival = service.ask("/refine", body | {"method": "wmmse"}, k=0).json()
         tables.prediction(answer["prediction"], rival["prediction"])
+        tables.loop(answer.get("loop"))
     tables.findings(answer["warnings"])
 
 
@@ -323,6 +324,7 @@ def evaluate(service: Service, control_filter: Path, paths: Json, as_json: bool)
             if label:
                 click.echo(f"{label}:")
             tables.prediction(answer["prediction"])
+            tables.loop(answer.get("loop"))
         tables.findings(answer["warnings"])
 
 
@@ -451,6 +453,7 @@ def export(
         f"{answer['prediction']['mean_noise_reduction_db']:.1f} dB, {abs(loss_db):.1f} dB "
         f"{'more' if loss_db < -0.05 else 'less'} than the filter; largest |W| {gain_db:.1f} dB"
     )
+    tables.loop(answer.get("loop"))
     tables.findings(answer["warnings"])
     if scaling := coefficients.get("scaling"):
         wide = ""
@@ -531,7 +534,7 @@ def _target(
             "sample_rate": device.sample_rate_hz,
             "number_format": device.number_format,
         }
-        if device.form == "sos" and device.max_sections is not None and sections is None:
+        if device.form == "sos" and device.max_sections is not None and sections is None and taps is None:
             target["n_sections"] = min(8, device.max_sections)
         if sections is not None and device.max_sections is not None and sections > device.max_sections:
             raise click.BadParameter(f"{name} holds {device.max_sections} sections, not {sections}")

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cli.service import Service
-from cli.tables import unrepeated
+from cli.tables import loop_text, unrepeated
 
 Json = dict[str, Any]
 
@@ -159,11 +159,7 @@ def _worn(own: Json) -> str:
     head = "<tr><th></th><th>noise reduction</th><th>if not measured</th><th>amplification</th></tr>"
     found = f"<h2>Measurement by measurement</h2><table>{head}{rows}</table>" if rows else ""
     if loop := own.get("loop"):
-        found += (
-            f"<h2>Loop</h2><p>{'Stable' if loop['stable'] else 'Unstable'}: gain margin "
-            f"{loop['gain_margin_db']:.1f} dB, phase margin {loop['phase_margin_deg']:.0f} degrees, "
-            f"peak {loop['peak_db']:.1f} dB at {loop['peak_hz']:.0f} Hz.</p>"
-        )
+        found += f"<h2>Loop</h2><p>{loop_text(loop)}.</p>"
     return found
 
 

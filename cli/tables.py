@@ -42,6 +42,21 @@ def prediction(found: Mapping[str, Any], beside: Mapping[str, Any] | None = None
         click.echo(f"Wiener filter (wmmse) on the same paths: {beside['mean_noise_reduction_db']:.1f} dB")
 
 
+def loop(found: Mapping[str, Any] | None) -> None:
+    """The loop through a feedback path, if there is one."""
+    if found is not None:
+        click.echo(f"loop through the feedback path: {loop_text(found)}")
+
+
+def loop_text(found: Mapping[str, Any]) -> str:
+    """Stability, margins and peak of a loop."""
+    return (
+        f"{'stable' if found['stable'] else 'UNSTABLE'}; gain margin {found['gain_margin_db']:.1f} dB, phase "
+        f"margin {found['phase_margin_deg']:.0f} degrees, peak {found['peak_db']:.1f} dB at "
+        f"{found['peak_hz']:.0f} Hz"
+    )
+
+
 def unrepeated(found: Iterable[Mapping[str, str]]) -> list[Mapping[str, str]]:
     """Warnings or findings without those that repeat one under its former name."""
     return list({each["detail"]: each for each in reversed(list(found))}.values())[::-1]

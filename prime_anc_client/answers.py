@@ -97,10 +97,11 @@ class Design:
 
 @dataclass(frozen=True, eq=False)
 class Evaluation:
-    """What a given filter is predicted to do. warnings: codes."""
+    """What a given filter is predicted to do. warnings: codes. loop: as of a design."""
 
     prediction: Prediction
     warnings: tuple[str, ...]
+    loop: Loop | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -109,12 +110,15 @@ class Realisation:
 
     coefficients: `form` (`fir` or `sos`) with `taps`, float64 [n], or `sos`, float64 [n, 6] in rows b0, b1, b2, 1,
     a1, a2; `sample_rate`; in fixed point also `number_format`, `words`, `shift`, `n_saturated` and `scaling`, as
-    docs/http-api.md says. prediction: of this filter; loss_db: mean noise reduction that it loses.
+    docs/http-api.md says. prediction, warnings, loop: of this filter; loss_db: mean noise reduction that
+    it loses.
     """
 
     coefficients: dict[str, Any]
     prediction: Prediction
     loss_db: float
+    warnings: tuple[str, ...] = ()
+    loop: Loop | None = None
 
 
 def read_prediction(found: Json) -> Prediction:
@@ -144,7 +148,7 @@ def read_design(found: Json) -> Design:
         warnings=_codes(found["warnings"]),
         timings_ms={name: spent for name, spent in found["timings_ms"].items() if spent is not None},
         conditions=tuple(map(_read_condition, found["prediction"].get("conditions", ()))),
-        loop=_read_loop(found["loop"]) if "loop" in found else None,
+        loop=_read_loop(found),
     )
 
 
@@ -155,7 +159,7 @@ def read_items(found: Json) -> list[Design | Refused]:
 
 def read_evaluation(found: Json) -> Evaluation:
     """From an answer of `/evaluate`."""
-    return Evaluation(read_prediction(found["prediction"]), _codes(found["warnings"]))
+    return Evaluation(read_prediction(found["prediction"]), _codes(found["warnings"]), _read_loop(found))
 
 
 def read_realisation(found: Json) -> Realisation:
@@ -164,7 +168,8 @@ def read_realisation(found: Json) -> Realisation:
     for name in ("taps", "sos"):
         if name in coefficients:
             coefficients[name] = _array(coefficients[name], np.float64)
-    return Realisation(coefficients, read_prediction(found["prediction"]), found["loss_db"])
+    prediction, warnings = read_prediction(found["prediction"]), _codes(found["warnings"])
+    return Realisation(coefficients, prediction, found["loss_db"], warnings, _read_loop(found))
 
 
 def _read_condition(found: Json) -> ConditionEffect:
@@ -176,8 +181,8 @@ def _read_condition(found: Json) -> ConditionEffect:
     )
 
 
-def _read_loop(found: Json) -> Loop:
-    return Loop(**{name: found[name] for name in Loop.__dataclass_fields__})
+def _read_loop(found: Json) -> Loop | None:
+    return Loop(**{name: found["loop"][name] for name in Loop.__dataclass_fields__}) if "loop" in found else None
 
 
 def _read_problem(found: Json) -> Refused:

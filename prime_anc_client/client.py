@@ -27,6 +27,7 @@ from prime_anc_client.wire import (
     encode,
     encode_json,
     encode_takes,
+    feedback_document,
     joint_document,
     take_document,
 )
@@ -85,10 +86,12 @@ class DesignOptions(TypedDict, total=False):
 
 
 class FilterOptions(TypedDict, total=False):
-    """Further arguments of `Client.evaluate`, `verify` and `export`: those of `Client.synthesize`. sign: default:
-    the design's or the calibration's, else `minus`. latency_samples: what the filter was designed for."""
+    """Further arguments of `Client.evaluate`, `verify` and `export`: those of `Client.synthesize`. feedback: as of
+    a `Condition`. sign: default: the design's or the calibration's, else `minus`. latency_samples: what the filter
+    was designed for."""
 
     coherence: ArrayLike | None
+    feedback: ArrayLike | None
     reference_psd: ArrayLike | None
     model: str | None
     sign: Sign | None
@@ -466,7 +469,8 @@ def _filter_document(
     paths = _paths_of(Item(primary, secondary, options.get("coherence"), sign=sign))
     psd, model = options.get("reference_psd"), options.get("model")
     late = {"latency_samples": options["latency_samples"]} if "latency_samples" in options else {}
-    return document(*paths[:4], psd, taps=np.asarray(fir), model=model, sign=paths.sign, **late)
+    heard = feedback_document(paths.primary, options.get("feedback"))
+    return document(*paths[:4], psd, taps=np.asarray(fir), model=model, sign=paths.sign, **late) | heard
 
 
 def _json_item(item: Item) -> dict[str, object]:

@@ -77,9 +77,13 @@ def condition_document(
 ) -> dict[str, object]:
     """One of several conditions in JSON. Raises ValueError as `encode`."""
     members = _members(_arrays(primary, secondary, coherence=coherence, uncertainty=uncertainty))
-    if feedback is not None:
-        members["feedback"] = _members(_arrays(primary, feedback))["secondary"]
-    return members | {"weight": _numbers(np.asarray(weight)), "label": label}
+    own = {"weight": _numbers(np.asarray(weight)), "label": label}
+    return members | feedback_document(primary, feedback) | own
+
+
+def feedback_document(primary: ArrayLike, feedback: ArrayLike | None) -> dict[str, object]:
+    """The field `feedback` of a request, if there is one. Raises ValueError as `encode`."""
+    return {} if feedback is None else {"feedback": _members(_arrays(primary, feedback))["secondary"]}
 
 
 def joint_document(

@@ -67,6 +67,12 @@ TAIL_BANDS = tuple(n for n in AMP_BANDS if n >= 26)
 TAIL_OVER_NOISE = 4.0
 """6 dB. Less is noise, not a tail."""
 
+SILENT_DB = -30.0
+"""Power of a window of x or of a drive below that of its loudest one."""
+
+_LATE = slice(SECONDARY_TAPS, WINDOW * 7 // 8)
+"""Lags where the primary path still rings and the secondary does not."""
+
 _EQUAL = 1e-6
 _SHARE_OF_SINE = 0.01
 _SINE_TOLERANCE = 0.02
@@ -96,7 +102,10 @@ class Calibration:
     where it is not above the noise. noise_share: power of the estimate's noise over its own, of the
     primary and the secondary path, and tail_share: that of what arrives too late for the windows, in the 23 bands,
     [2, 23] and [23]; where the probe does not repeat, what is unexplained counts as both. state_levels_db: of
-    several states with a gain (drives: 1), each gain and the level of its secondary path over that of all.
+    several states with a gain (drives: 1), each gain and the level of its secondary path over that of all;
+    has_opposite_signs: whether two of these have opposite signs. gain_change_db: by how much, at least, the primary
+    path's late lags are louder in another state than in the silent one, as if a microphone's gain had changed.
+    silent_share: largest share of a take that is silent beside the rest, and silent_in: its signal.
     window, n_frames: samples of a window, and windows that were pooled in the state with fewest. uncertainty: power
     that the estimate does not know over the power that it knows, of the primary and the secondary path, in the 31
     bands from 20 Hz to 20 kHz, [2, 31]; None where the probe does not repeat from one state to the other. feedback:
@@ -116,6 +125,10 @@ class Calibration:
     noise_share: Real
     tail_share: Real
     state_levels_db: list[tuple[float, float]]
+    has_opposite_signs: bool
+    gain_change_db: float
+    silent_share: float
+    silent_in: str
     window: int
     n_frames: int
     uncertainty: Real | None
@@ -147,7 +160,10 @@ def calibrate(
     not finite, whose states do not differ, or which give paths that float32 cannot hold, and InvalidOption where a
     state is missing.
     """
-    _check([*takes, *(Take(1.0, each.drive, signal) for each in drives for signal in (each.reference, each.error))])
+    signals = [(f"take {n}, {name}", each) for n, take in enumerate(takes) for name, each in _heard(take)]
+    signals += [(f"drive {n}, {name}", each) for n, take in enumerate(drives) for name, each in _heard(take)]
+    signals += [(f"drive {n}, drive", take.drive) for n, take in enumerate(drives)]
+    _check(signals)
     errors = [*(take.error for take in takes), *(each.error for each in drives)]
     n_takes, shortest = len(takes) + len(drives), min(error.shape[-1] for error in errors)
     cut = windows or plan_windows(shortest, n_windows or max(MAX_TOTAL_WINDOWS // n_takes, 1))
@@ -173,6 +189,9 @@ def calibrate(
         for number, take in enumerate(takes)
         for name, signal in (("x", take.reference), ("e", take.error))
     )
+    sources = {f"take {number}, x": take.reference for number, take in enumerate(takes)}
+    sources |= {f"drive {number}": each.drive for number, each in enumerate(drives)}
+    silent_share, silent_in = max((_silent_share(signal), name) for name, signal in sources.items())
     padded_secondary = np.pad(measured.secondary, (0, PRIMARY_TAPS - SECONDARY_TAPS))
     primary_delay, secondary_delay = delay_samples(np.stack((measured.primary, padded_secondary)))
     if prior is None:
@@ -201,6 +220,10 @@ def calibrate(
         noise_share=np.stack((primary_noise / states[0].n_frames, variance_share[scored])),
         tail_share=tail_share,
         state_levels_db=_state_levels_db(states),
+        has_opposite_signs=_have_opposite_signs(states),
+        gain_change_db=_gain_change_db(states[: -1 if drives else None], cut.length),
+        silent_share=silent_share,
+        silent_in=silent_in,
         window=cut.length,
         n_frames=min(state.n_frames for state in states),
         uncertainty=None
@@ -289,6 +312,35 @@ def _state_levels_db(states: Sequence[ProbeState]) -> list[tuple[float, float]]:
     return [(gain, float(2 * _level_db(np.abs(np.vdot(whole, each)) / energy))) for gain, each in own]
 
 
+def _have_opposite_signs(states: Sequence[ProbeState]) -> bool:
+    """Of the secondary paths by each state."""
+    found = [secondary_transfer((states[0], each)) for each in states[1:]]
+    norms = [np.linalg.norm(each) for each in found]
+    first, size = found[0], norms[0]
+    return any(np.vdot(first, each).real < -0.5 * size * norm for each, norm in zip(found, norms, strict=True))
+
+
+def _gain_change_db(states: Sequence[ProbeState], window: int) -> float:
+    """As `Calibration.gain_change_db`: noise lowers one of two quotients of the late lags and raises the other."""
+    if window < WINDOW:
+        return 0.0
+    silent, *played = (np.fft.irfft(each.transfer)[_LATE] for each in states)
+    least = [0.0]
+    for each in played:
+        common = np.dot(silent, each)
+        if common > 0:
+            bounds = 20 * np.log10([common / np.dot(silent, silent), np.dot(each, each) / common])
+            least.append(float(max(bounds.min(), 0) + min(bounds.max(), 0)))
+    return max(least, key=abs)
+
+
+def _silent_share(signal: Real) -> float:
+    """Of the windows of a signal, those far below the loudest."""
+    n = max(len(signal) // MIN_SAMPLES, 1)
+    power = np.mean(np.square(signal[: n * MIN_SAMPLES].reshape(n, -1), dtype=np.float64), -1)
+    return float(np.mean(power < 10 ** (SILENT_DB / 10) * power.max()))
+
+
 def _variance_share(estimate: PathEstimate, noise: Real) -> Real:
     """Variance of the secondary's estimate over its power, per band from 20 Hz to 20 kHz [31].
 
@@ -334,18 +386,20 @@ def _missing_share(prior: PathPrior) -> Real:
     return share
 
 
-def _check(takes: Sequence[Take]) -> None:
-    for number, take in enumerate(takes):
-        for name, signal in (("x", take.reference), ("e", take.error)):
-            where = f"take {number}, {name}"
-            if not MIN_SAMPLES <= signal.shape[-1] <= MAX_SAMPLES:
-                raise InvalidPaths(
-                    f"{where}: it has {signal.shape[-1]} samples; record {MIN_SAMPLES} to {MAX_SAMPLES}", "takes"
-                )
-            if not np.isfinite(signal).all():
-                raise InvalidPaths(f"{where}: it holds NaN or infinity; send finite samples", "takes")
-            if not signal.any():
-                raise InvalidPaths(f"{where}: it is silent; check the microphone and record again", "takes")
+def _heard(take: Take | DriveTake) -> tuple[tuple[str, Real], tuple[str, Real]]:
+    return ("x", take.reference), ("e", take.error)
+
+
+def _check(signals: Sequence[tuple[str, Real]]) -> None:
+    for where, signal in signals:
+        if not MIN_SAMPLES <= signal.shape[-1] <= MAX_SAMPLES:
+            raise InvalidPaths(
+                f"{where}: it has {signal.shape[-1]} samples; record {MIN_SAMPLES} to {MAX_SAMPLES}", "takes"
+            )
+        if not np.isfinite(signal).all():
+            raise InvalidPaths(f"{where}: it holds NaN or infinity; send finite samples", "takes")
+        if not signal.any():
+            raise InvalidPaths(f"{where}: it is silent; check what is connected and record again", "takes")
 
 
 def _check_estimate(estimate: PathEstimate) -> None:

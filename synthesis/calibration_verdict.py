@@ -19,12 +19,16 @@ from synthesis.plausibility import PLAUSIBILITY, Explanation, Finding, SupportPr
 
 REASONS = {
     "clipping": "Too many samples of a signal stand at its largest or smallest value.",
+    "silent_take": "The probe is silent in more than half of a take.",
     "low_snr": "Noise in the estimated paths costs more than 0.55 dB of noise reduction.",
     "late_secondary": "The loudspeaker is heard too late for a causal filter to cancel the noise.",
     "truncated_tail": "A path is cut off: the takes are too short for a whole window, or the secondary path still "
     "rings at its end.",
     "few_windows": "Too few windows were pooled for the coherence to mean anything.",
-    "inconsistent_gains": "Takes with different gains show secondary paths whose levels differ by more than 1 dB.",
+    "inconsistent_gains": "Takes with different gains show secondary paths whose levels differ by more than 1 dB, "
+    "or whose signs are opposite.",
+    "microphone_gain": "The primary path's late sound differs between takes with gain 0 and others by more than "
+    "0.7 dB: a microphone's gain was changed.",
     **PLAUSIBILITY,
 }
 """Every code and what it means."""
@@ -35,6 +39,11 @@ FORMER_CODES = {"implausible_polarity": "wrong_polarity", "implausible_leak": "l
 MAX_CLIPPED_SHARE = 5e-4
 """Ears recorded in 16 bits reach 0.6e-4 at -40 dBFS and 4.4e-4 at -60; clipped at 5 sigma 18e-4 and more, at 4
 sigma 78e-4."""
+
+MAX_SILENT_SHARE = 0.5
+
+MAX_GAIN_CHANGE_DB = 0.7
+"""Of 30 measured ears, with the same noise in both states, it is up to 0.2 dB."""
 
 MAX_NOISE_COST_DB = 0.55
 """As estimated by `noise_cost_db`. Of 480 right measurements 115 are above, one of which loses less than 0.5 dB; of
@@ -64,7 +73,7 @@ MIN_FRAMES = 6
 MIN_TRAIT_SNR_DB = 10.0
 """Median over the bands: below, the secondary path's delay, phase and level are those of noise."""
 
-_OF_RECORDINGS = {"clipping", "low_snr", "few_windows"}
+_OF_RECORDINGS = {"clipping", "silent_take", "low_snr", "few_windows", "microphone_gain"}
 _ROBUST = {"implausible_polarity", "implausible_level", "implausible_paths"}
 
 
@@ -92,6 +101,15 @@ def judge(calibration: Calibration, support: SupportPrior | None) -> Verdict:
     reasons: dict[str, str] = {}
     not_judged: dict[str, str] = {}
     cost_db = noise_cost_db(calibration)
+    if calibration.has_opposite_signs:
+        opposite = (
+            "takes show secondary paths of opposite signs: check the sign of each declared gain, the wires of the "
+            "loudspeaker, and that a drive is what it plays, after any inversion of the chain (see `sign`)"
+        )
+        hidden = dict.fromkeys(
+            REASONS.keys() - {"inconsistent_gains"}, "opposite signs cancel: see inconsistent_gains"
+        )
+        return Verdict((Finding("inconsistent_gains", opposite),), _in_order(hidden), cost_db, None)
     _judge_recordings(calibration, cost_db, reasons)
     explanation = None
     if np.median(calibration.secondary_snr_db) < MIN_TRAIT_SNR_DB:
@@ -149,6 +167,18 @@ def _judge_recordings(calibration: Calibration, cost_db: float, reasons: dict[st
             f"{calibration.clipped_in}: {100 * calibration.clipped_share:.3g} % of the samples stand at its "
             f"largest or smallest value, more than {100 * MAX_CLIPPED_SHARE:g} %: lower the level or the "
             "microphone's gain and record again"
+        )
+    if calibration.silent_share > MAX_SILENT_SHARE:
+        reasons["silent_take"] = (
+            f"{calibration.silent_in}: {100 * calibration.silent_share:.0f} % of it are silent beside the rest: "
+            "play the probe throughout and cut the recording to it"
+        )
+    if abs(calibration.gain_change_db) > MAX_GAIN_CHANGE_DB:
+        change_db = calibration.gain_change_db
+        word = "higher" if change_db > 0 else "lower"
+        reasons["microphone_gain"] = (
+            f"with the loudspeaker playing, e over x is {abs(change_db):.1f} dB {word} after 43 ms, where only the "
+            "noise from outside still sounds: record all takes at the same microphone gains, in one seating"
         )
     if cost_db > MAX_NOISE_COST_DB:
         worst = np.argsort(_band_cost_db(calibration))[:-4:-1]

@@ -10,12 +10,12 @@ loop is stable exactly if 1 + L does not encircle 0.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
-from synthesis.backends.base import Complex64, Float32, Loop
+from synthesis.backends.base import Complex64, Condition, Float32, Loop
 from synthesis.backends.methods import spectrum
 from synthesis.conventions import DESIGN_N_FFT, N_TAPS, SAMPLE_RATE_HZ
 
@@ -32,6 +32,12 @@ Complex128 = NDArray[np.complex128]
 def loop_gain(taps: Float32 | Float64, feedback: Float32 | Complex64) -> Complex128:
     """L = W F at N_FFT points, [65537]."""
     return _response(taps) * _fine(feedback)
+
+
+def loop_of(conditions: Sequence[Condition], gain_of: Callable[[Float32 | Complex64], Complex128]) -> Loop | None:
+    """The worst loop that a filter closes; None without a feedback path. gain_of: L of a path."""
+    loops = [judge_loop(gain_of(each.feedback)) for each in conditions if each.feedback is not None]
+    return worst_loop(loops) if loops else None
 
 
 def judge_loop(loop: Complex128) -> Loop:

@@ -64,6 +64,9 @@ MIN_LEVEL_DB = 3.5
 """Of 30 measured ears, each compared with the other persons', the level is within 1.3 dB; a gain declared wrongly
 by a factor of two is 6 dB off."""
 
+MAX_LEVEL_DB = 300.0
+"""More is no level: where the bands of a path hold nothing."""
+
 MIN_DELAY_SAMPLES = 0.6
 """Of the same ears the delay is within 0.3 samples."""
 
@@ -316,7 +319,8 @@ def _compared(
     explanation = comparison.explanation if comparison else prior.explain(primary, secondary)
     if explanation.distance > MAX_DISTANCE:
         exchanged = prior.explain(secondary, primary)
-        if not exchanged.is_primary_delay_off and exchanged.distance < explanation.distance / 4:
+        is_ear = exchanged.distance <= MAX_DISTANCE and not exchanged.is_primary_delay_off
+        if is_ear and exchanged.distance < explanation.distance / 4:
             return (_SWAPPED,)
     return findings_of(explanation)
 
@@ -330,6 +334,11 @@ _IDENTICAL_FEEDBACK = (
     "feedback and {} path are the same but for a factor: send the path from the loudspeaker to the outer "
     "microphone as feedback, or none"
 )
+_SILENT = Finding(
+    "implausible_paths",
+    "the primary or the secondary path holds nothing at the frequencies where an ear hears, like a constant: send "
+    "the impulse response or the spectrum that was measured",
+)
 _SWAPPED = Finding(
     "swapped_paths",
     "the primary path looks like a secondary path of the model's listeners and the secondary like a primary: "
@@ -339,6 +348,8 @@ _SWAPPED = Finding(
 
 def findings_of(explanation: Explanation) -> tuple[Finding, ...]:
     """The mistakes of an explanation. Of paths that it does not explain nothing but their level can be said."""
+    if abs(explanation.level_db) > MAX_LEVEL_DB:
+        return (_SILENT,)
     is_explained = explanation.distance <= MAX_DISTANCE
     found = []
     if explanation.is_reversed and is_explained:

@@ -266,8 +266,8 @@ def _at_length(n_samples: float, values: tuple[float, ...]) -> float:
 def not_finite() -> NonFiniteFilter:
     """What stands in the place of a filter or prediction that cannot be used."""
     return NonFiniteFilter(
-        "control filter: its taps or predicted figures are NaN or infinite; scale the paths so that their spectra, "
-        "and the spectra's squares times the reference spectrum, fit into float32"
+        "control filter: its taps or predicted figures are NaN or infinite in float32; look for values of paths "
+        "and reference_psd that are far above the others, and measure again"
     )
 
 

@@ -69,8 +69,17 @@ WORSE_DB = 2.0
 BETTER_DB = 6.0
 """Measured above what the paths allow by more than this, and the interval, is not to be believed: noise in the
 estimated paths lowers what they allow."""
+MOST_DB = 60.0
+"""Of measured noise reduction, whatever the paths are now: measured ears reach 30 dB."""
 NEAR_GAIN_DB, NEAR_DELAY_SAMPLES = 0.6, 0.4
 """Of the secondary path, within which a filter trimmed for it is no better than on the path that was sent."""
+HOWL_DB = 20.0
+"""By which a few bins, 6 Hz apart, rise above what they and their neighbours were without the filter; 12 with the
+same noise in both states, whatever is wrong, 17 with two recordings."""
+HOWL_BAND_DB, HOWL_BANDS, HOWL_SHARE = 10.0, 3, 0.1
+"""By which up to so many bands become louder, one with this share of what is heard: more are a wrong filter."""
+NEIGHBOURS = 65
+"""Bins."""
 FOREIGN_GAIN_DB = 0.3
 """Largest |W| of a prediction and of the filter: the same to 1e-3 dB if both belong together."""
 FOREIGN_BANDS_DB = 7.0
@@ -86,6 +95,7 @@ CODES = {
     "refit": "The paths differ by more than a gain and a delay: the earphone sits differently, or the sound comes "
     "from elsewhere.",
     "not_running": "The loudspeaker plays nothing of the filter's output.",
+    "howling": "A narrow band is much louder with the filter on.",
     "unrelated": "Without the filter the error microphone hears little of what the outer one hears.",
     "clipping": "Too many samples of x, or of e without the filter, stand at their largest or smallest value.",
     "implausible_reduction": "Far more is measured than these paths allow: something changed between the takes.",
@@ -105,8 +115,9 @@ class Recording:
 
 @dataclass(frozen=True)
 class Deviation:
-    """One entry of a diagnosis. code: of CODES. by: how much, in dB (`level_off`, `leak`), samples (`delay_off`) or
-    dB of noise reduction (`refit`, `as_predicted`, `implausible_reduction`); None where there is no amount."""
+    """One entry of a diagnosis. code: of CODES. by: how much, in dB (`level_off`, `leak`), samples (`delay_off`),
+    dB of amplification (`howling`) or of noise reduction (`refit`, `as_predicted`, `implausible_reduction`); None
+    where there is no amount."""
 
     code: str
     detail: str
@@ -122,8 +133,9 @@ class Verification:
     delay_samples, is_inverted: the secondary path now over the one that was designed for. band_gain_db: |D / Y| per
     band, [23]. unexplained_share: of D's power, what gain and delay do not explain, mean of the fitted bands;
     primary_share: the same of H_off, what the primary path given does not explain. coherence: of x and e without
-    the filter, median of the bands. clipped_share: as of a calibration, but for e with the filter on, where 16 bits
-    leave few values. n_blocks: of the state that has fewer.
+    the filter, median of the bands. clipped_share: as of a calibration, but for e with the filter on, where 16
+    bits leave few values. n_blocks: of the state that has fewer. howl_db, howl_hz: what of e has risen by itself, 0
+    where nothing has.
     """
 
     noise_reduction_db: NDArray[np.float64]
@@ -140,6 +152,8 @@ class Verification:
     coherence: float
     clipped_share: float
     n_blocks: int
+    howl_db: float
+    howl_hz: float
 
 
 def verify(
@@ -191,6 +205,7 @@ def verify(
             clipped_share(each) for each in (*(one.x for one in recordings), *(one.e for one in off))
         ),
         n_blocks=min(len(blocks_off), len(blocks_on)),
+        **_howl(blocks_off, blocks_on, reduction),
     )
 
 
@@ -218,6 +233,12 @@ def diagnose(found: Verification, predicted_mean_db: float, possible_db: float =
         text = f"with the filter off x and e have a coherence of {found.coherence:.2f}: look for a dead microphone "
         text += f"or a wrong channel, play noise, no sweep, and louder, and record again{exchanged}"
         return [Deviation("unrelated", text)]
+    howling = (
+        f"e is {found.howl_db:.0f} dB louder at {found.howl_hz:.0f} Hz with the filter on: switch it off; if it "
+    )
+    howling += "howls, design with `feedback` or improve the seal; if another sound was heard, record again"
+    if found.howl_db > HOWL_DB:
+        return [Deviation("howling", howling, found.howl_db)]
     if not found.is_running:
         text = "the error microphone hears nothing of the filter's output: check that it runs, and its channels"
         return [Deviation("not_running", text)]
@@ -251,10 +272,13 @@ def diagnose(found: Verification, predicted_mean_db: float, possible_db: float =
         deviations.append(Deviation("refit", text, behind_db))
     is_near = max(abs(found.gain_db) / NEAR_GAIN_DB, abs(found.delay_samples) / NEAR_DELAY_SAMPLES) < 1
     is_as_sent = is_near and not found.is_inverted and found.primary_share <= REFIT_SHARE
-    if is_as_sent and found.mean_noise_reduction_db > possible_db + found.interval_db + BETTER_DB:
+    most_db = possible_db + found.interval_db + BETTER_DB if is_as_sent else MOST_DB
+    if found.mean_noise_reduction_db > most_db:
         text = f"{found.mean_noise_reduction_db:.1f} dB are measured where these paths allow {possible_db:.1f} dB: "
         text += "check that no gain and no channel changed between the takes, and record again"
         return [Deviation("implausible_reduction", text, found.mean_noise_reduction_db - possible_db)]
+    if not deviations and found.howl_db:
+        return [Deviation("howling", howling, found.howl_db)]
     if not deviations:
         text = f"measured {found.mean_noise_reduction_db:.1f} dB, predicted {predicted_mean_db:.1f} dB"
         if behind_db < -(WORSE_DB + found.interval_db):
@@ -285,11 +309,13 @@ def changed_secondary(secondary: Float32 | Complex64, found: Verification) -> Co
 @dataclass(frozen=True, eq=False)
 class _Block:
     """transfer: of x to e; designed: of x to p * x or s * w * x, as the windows see it; unexplained: power of e
-    that x does not explain, over that of x, for the mean of this block; [bins]. level_db: of e over x, per band."""
+    that x does not explain, over that of x, for the mean of this block; powers: of x and e; [bins]. level_db: of e
+    over x, per band."""
 
     transfer: Complex
     designed: Complex
     unexplained: Real
+    powers: tuple[Real, Real]
     level_db: Real
 
 
@@ -317,8 +343,36 @@ def _block(x: Complex, e: Complex, y: Complex) -> _Block:
     n_free = max(INDEPENDENT * len(x), 1.0)
     unexplained = np.sum(np.abs(e - transfer * x) ** 2, 0) / power / n_free
     membership = band_membership(AMP_BANDS, WINDOW)
-    level = (np.sum(np.abs(e) ** 2, 0) @ membership) / (power @ membership)
-    return _Block(transfer, np.sum(x.conj() * y, 0) / power, _smoothed(unexplained), 10 * np.log10(level + 1e-30))
+    heard = np.sum(np.abs(e) ** 2, 0)
+    level_db = 10 * np.log10((heard @ membership) / (power @ membership) + 1e-30)
+    designed = np.sum(x.conj() * y, 0) / power
+    return _Block(transfer, designed, _smoothed(unexplained), (power / len(x), heard / len(x)), level_db)
+
+
+def _howl(off: Sequence[_Block], on: Sequence[_Block], reduction: NDArray[np.float64]) -> dict[str, float]:
+    """`howl_db` and `howl_hz`: of a tone, even where x hears it too and each state has a noise level of its
+    own; or of a band."""
+    (x_off, e_off), (x_on, e_on) = (np.mean([each.powers for each in blocks], 0) for blocks in (off, on))
+    hz = np.arange(len(x_off)) * (SAMPLE_RATE_HZ / WINDOW)
+    inside = (hz >= nominal_hz(AMP_BANDS[0])) & (hz <= nominal_hz(AMP_BANDS[-1]))
+    level = np.median(x_on[inside] / x_off[inside])
+    before, after = (10 * np.log10(_smoothed(each, 3) + 1e-300) for each in (level * e_off, e_on))
+    risen = after - before
+    alone = np.min([risen, risen - _neighbours(risen), after - _neighbours(before)], 0) * inside
+    if alone.max() > HOWL_DB:
+        return {"howl_db": float(alone.max()), "howl_hz": float(hz[np.argmax(alone)])}
+    loudest = int(np.argmin(reduction))
+    heard = e_on @ band_membership(AMP_BANDS, WINDOW)
+    if 1 <= np.sum(reduction < -HOWL_BAND_DB) <= HOWL_BANDS and heard[loudest] > HOWL_SHARE * heard.sum():
+        return {"howl_db": float(-reduction[loudest]), "howl_hz": nominal_hz(AMP_BANDS[loudest])}
+    return {"howl_db": 0.0, "howl_hz": 0.0}
+
+
+def _neighbours(values: Real) -> Real:
+    """Median about each bin."""
+    padded = np.pad(values, NEIGHBOURS // 2, mode="edge")
+    median: Real = np.median(np.lib.stride_tricks.sliding_window_view(padded, NEIGHBOURS), -1)
+    return median
 
 
 def _fit(difference: Complex, designed: Complex, noise: Real) -> tuple[float, float]:
@@ -390,10 +444,10 @@ def _median_error(values: Real) -> float:
     return 1.2533 * spread / np.sqrt(len(values))
 
 
-def _smoothed(power: Real) -> Real:
-    """Over 19 bins."""
-    padded = np.pad(power, 9, mode="edge")
-    smooth: Real = np.convolve(padded, np.full(19, 1 / 19), "valid")
+def _smoothed(power: Real, n_bins: int = 19) -> Real:
+    """Mean over an odd number of bins."""
+    padded = np.pad(power, n_bins // 2, mode="edge")
+    smooth: Real = np.convolve(padded, np.full(n_bins, 1 / n_bins), "valid")
     return smooth
 
 

@@ -520,7 +520,7 @@ function saveFile(blob, name) {
 // ---- export ----
 
 const target = () => ({
-  form: $("form").value, n_sections: +$("sections").value, n_taps: +$("taps").value,
+  form: $("form").value, ...($("form").value === "sos" ? { n_sections: +$("sections").value } : { n_taps: +$("taps").value }),
   sample_rate: +$("rate").value, number_format: $("format").value,
 });
 

@@ -146,7 +146,7 @@ class Prediction(TypedDict):
     level_reduction_db: LevelReduction
     sensitivity_db: Sensitivity
     max_gain_db: float
-    """Largest |W|."""
+    """Largest |W|; -200 of a filter that is zero."""
     control_rms: float
     """RMS of the loudspeaker signal, in the unit of the reference."""
     worst_noise_reduction_db: NotRequired[float]
@@ -225,6 +225,8 @@ class Evaluation(TypedDict):
     """Predicted effect of a given filter."""
 
     prediction: Prediction
+    loop: NotRequired[Loop]
+    """As of a design."""
     warnings: list[Warning_]
     timings_ms: Timings
 
@@ -250,8 +252,8 @@ class DiagnosisEntry(TypedDict):
     code: Annotated[str, WithJsonSchema({"enum": list(CODES)})]
     detail: str
     by: NotRequired[float]
-    """How much: dB of `level_off`, `leak`, `refit`, `implausible_reduction` and `as_predicted`, samples of
-    `delay_off`."""
+    """How much: dB of `level_off`, `leak`, `refit`, `howling`, `implausible_reduction` and `as_predicted`, samples
+    of `delay_off`."""
 
 
 @_documented
@@ -378,6 +380,8 @@ class Export(TypedDict):
     coefficients: Coefficients
     prediction: Prediction
     """Of the realised filter, its number format included."""
+    loop: NotRequired[Loop]
+    """Of the realised filter, as of a design."""
     loss_db: float
     """Predicted mean noise reduction of the filter that was sent, less that of the realised one."""
     warnings: list[Warning_]

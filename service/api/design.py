@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from time import perf_counter
 from typing import TYPE_CHECKING
 
@@ -14,7 +15,7 @@ from service.api import binary_codec
 from service.api import json_answers as answers
 from service.api.call import BINARY, JSON, Call, timed_response
 from service.api.json_answers import Answered
-from service.api.paths import Path, PathsOfCondition, joint_input, n_points
+from service.api.paths import Path, PathsOfCondition, check_effect, joint_input, n_points
 from service.api.query_options import (
     BINARY_OPTIONS,
     DEFAULT_UPDATES,
@@ -33,12 +34,15 @@ from service.api.request_types import (
     items_of,
     read_object,
     read_paths,
+    refuse_unused,
 )
 from service.api.warnings import collect_warnings, negated_filter
 from service.engine.types import DesignAnswer
 from service.errors import Problem, to_problem
 from synthesis.backends.base import DesignInput, DesignOptions, Float32
 from synthesis.errors import SynthesisError, answer_or_raise
+from synthesis.feedback import loop_gain, loop_of
+from synthesis.latency import with_latency
 from synthesis.profiles import profile_for_resolution
 
 if TYPE_CHECKING:
@@ -156,6 +160,11 @@ def make_request(
     parameters, so fields and query are the same. query: options that are always query parameters, such as `k`.
     `fine` replaces the profile `fast` if the paths are longer than the grid of `fast` resolves.
     """
+    given = fields.given if isinstance(fields, Options) else fields.model_fields_set
+    if len(conditions) == 1 and query.leave_one_out:
+        refuse_unused({"leave_one_out"}, "with one condition: send several")
+    if all(each.feedback is None for each in conditions):
+        refuse_unused(given & {"min_gain_margin_db", "min_phase_margin_deg"}, "without a path `feedback`: send one")
     ear = joint_input(
         conditions,
         reference_psd,
@@ -251,14 +260,18 @@ async def evaluate(call: Call) -> Response:
     latency = float(read.latency_samples)
     ear = joint_input([paths_of(read)], read.reference_psd, float("inf"), latency_samples=latency)
     taps = -read.fir if read.sign == "plus" else read.fir
+    check_effect(taps, ear, may_be_none=True)
     call.decoded()
     (answer,) = await call.evaluate(read.model, [ear], [taps])
     implausible = answer.implausible
     if answer.prediction.mean_noise_reduction_db < 0:
         (other,) = await call.evaluate(read.model, [ear], [-taps])
         implausible += negated_filter(other.prediction)
-    warnings = collect_warnings((read.primary, read.secondary), ear, answer.prediction, implausible=implausible)
+    loop = loop_of(with_latency(ear).conditions, partial(loop_gain, taps))
+    sent = read.primary, read.secondary
+    warnings = collect_warnings(sent, ear, answer.prediction, implausible=implausible, loop=loop)
     document = {"prediction": answers.prediction_document(answer.prediction), "warnings": warnings}
+    document |= answers.loop_document(loop)
     content, times = answers.with_times(document, answer.times_ms, call)
     call.observe(times)
     return timed_response(content, times)

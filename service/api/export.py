@@ -12,13 +12,16 @@ from starlette.responses import Response
 from file_formats import filter_files
 from service.api.call import JSON, Call, timed_response
 from service.api.design import paths_of
-from service.api.json_answers import prediction_document, with_times
-from service.api.paths import joint_input
+from service.api.json_answers import loop_document, prediction_document, with_times
+from service.api.paths import check_effect, joint_input
 from service.api.request_types import ExportBody, ExportConditionsBody, read_paths
 from service.api.warnings import collect_warnings, unlike_filter
+from service.errors import Problem
 from synthesis.backends.base import DesignInput, Prediction
 from synthesis.backends.methods import spectrum
-from synthesis.conventions import N_TAPS
+from synthesis.conventions import DESIGN_N_FFT, N_TAPS
+from synthesis.feedback import loop_of
+from synthesis.gain_curve import TOLERANCE_DB, ceiling_db, excess_db
 from synthesis.latency import with_latency
 from synthesis.realisation.realise import Realised, realise
 from synthesis.realisation.residual_power import PathSpectra
@@ -42,17 +45,30 @@ async def export(call: Call) -> Response:
     resident = await call.service.engine.models.model(read.model, call.due, call.disconnected)
     psd = resident.parameters.reference_psd if given.reference_psd is None else given.reference_psd
     taps = -read.fir if read.sign == "plus" else read.fir
+    check_effect(taps, given)
+    target = read.target.as_target()
+    if target.keeps_taps and "max_gain_db" in read.model_fields_set:
+        excess = excess_db(taps, ceiling_db(read.max_gain_db, DESIGN_N_FFT))
+        if excess > TOLERANCE_DB:
+            found = f"max_gain_db: `fir`, which these taps keep, is {excess:.1f} dB above it"
+            what = "design it under this ceiling, or leave max_gain_db out"
+            raise Problem("invalid-field", f"{found}; {what}", "max_gain_db")
     call.decoded()
     conditions = [
         PathSpectra(spectrum(each.primary), spectrum(each.secondary), each.weight)
         for each in with_latency(given).conditions
     ]
-    target = read.target.as_target()
 
     def work() -> Realised:
         return realise(conditions, psd, target, taps=taps, max_gain_db=read.max_gain_db)
 
     realised = await call.service.calibrator.run(work, call.due, call.disconnected)
+    if not realised.response.any():
+        found = (
+            f"fir: {target.number_format} rounds all taps to zero; use more fraction bits, or send a louder filter"
+        )
+        raise Problem("invalid-field", found, "fir")
+    loop = loop_of(with_latency(given).conditions, lambda feedback: spectrum(feedback) * realised.response)
     full, own = await call.evaluate(read.model, [given, _through(given, realised)], [taps, _UNIT])
     if read.file is not None:
         content, media_type, name = await asyncio.to_thread(
@@ -70,21 +86,25 @@ async def export(call: Call) -> Response:
             given,
             own.prediction,
             implausible=full.implausible + unlike_filter(full.prediction, own.prediction),
+            loop=loop,
         ),
         "sign": read.sign,
-    }
+    } | loop_document(loop)
     content, times = with_times(document, own.times_ms, call)
     return timed_response(content, times)
 
 
 def _through(given: DesignInput, realised: Realised) -> DesignInput:
-    """The input with the realised filter as part of every secondary path: a unit pulse is then that filter's W."""
+    """The input with the realised filter as part of every path from the loudspeaker: a unit pulse is then its W."""
 
-    def with_filter(secondary: Any) -> Any:
-        return (spectrum(secondary) * realised.response).astype(np.complex64)
+    def filtered(path: Any) -> Any:
+        return None if path is None else (spectrum(path) * realised.response).astype(np.complex64)
 
-    others = tuple(replace(each, secondary=with_filter(each.secondary)) for each in given.others)
-    return replace(given, secondary=with_filter(given.secondary), others=others)
+    def through(condition: Any) -> Any:
+        return replace(condition, secondary=filtered(condition.secondary), feedback=filtered(condition.feedback))
+
+    ear: DesignInput = replace(through(given), others=tuple(map(through, given.others)))
+    return ear
 
 
 def _prediction(found: Prediction, realised: Realised, psd: Any) -> Prediction:

@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass
 from time import perf_counter
 from typing import Any
 
+import numpy as np
 import orjson
 
 from model_store.store import ModelVersion
@@ -16,9 +17,14 @@ from service.api.call import Call, Times
 from service.api.request_types import Sign
 from service.engine.types import DesignAnswer
 from service.errors import Problem
-from synthesis.backends.base import Float32, Prediction
+from synthesis.backends.base import Float32, Loop, Prediction
 from synthesis.conventions import SAMPLE_RATE_HZ
 from synthesis.prediction import ConditionPrediction
+
+NO_EFFECT_DB = 0.01
+"""In every band."""
+LOWEST_GAIN_DB = -200.0
+"""Of a filter that is zero."""
 
 Warnings = Sequence[Mapping[str, str]]
 
@@ -54,9 +60,13 @@ def design_document(answered: Answered) -> answer_types.Design:
     }
     if answered.latency_samples:
         document["latency_samples"] = answered.latency_samples
-    if answer.design.loop is not None:
-        document["loop"] = asdict(answer.design.loop)  # type: ignore[typeddict-item]
+    document |= loop_document(answer.design.loop)  # type: ignore[typeddict-item]
     return document
+
+
+def loop_document(loop: Loop | None) -> dict[str, Any]:
+    """The `loop` of an answer, if there is one."""
+    return {} if loop is None else {"loop": asdict(loop)}
 
 
 def items_json(outcomes: Sequence[Answered | Problem], call: Call) -> tuple[bytes, Times]:
@@ -105,7 +115,8 @@ def prediction_document(prediction: Prediction) -> answer_types.Prediction:
         "band_centre_hz": BAND_CENTRE_HZ,
         "noise_reduction_db": prediction.noise_reduction_db,
         "mean_noise_reduction_db": prediction.mean_noise_reduction_db,
-        "interval_db": prediction.interval_db,
+        # What changes no band has no uncertain effect.
+        "interval_db": prediction.interval_db if np.abs(prediction.band_reduction_db).max() > NO_EFFECT_DB else 0.0,
         "amplification_db": prediction.amplification_db,
         "wide_amplification_db": prediction.wide_amplification_db,
         "out_of_band_db": {"low": prediction.out_of_band_low_db, "high": prediction.out_of_band_high_db},
@@ -117,7 +128,7 @@ def prediction_document(prediction: Prediction) -> answer_types.Prediction:
             "gain_1_db": prediction.gain_sensitivity_db,
             "delay_1_sample": prediction.delay_sensitivity_db,
         },
-        "max_gain_db": prediction.max_gain_db,
+        "max_gain_db": max(prediction.max_gain_db, LOWEST_GAIN_DB),
         "control_rms": prediction.control_rms,
     }
     if prediction.conditions:

@@ -14,6 +14,8 @@ from numpy.typing import NDArray
 
 from service.errors import Problem
 from synthesis.backends.base import Complex64, Condition, DesignInput, Float32
+from synthesis.backends.methods import spectrum
+from synthesis.backends.path_level import MAX_LEVEL_DIFFERENCE_DB, level_db
 from synthesis.conventions import DESIGN_N_FFT, N_BINS, N_TAPS, SAMPLE_RATE_HZ
 from synthesis.errors import InvalidPaths
 from synthesis.gain_curve import GainCurve
@@ -29,6 +31,16 @@ MAX_RESPONSE_SAMPLES = 32_768
 
 MAX_DISCARDED_ENERGY = 1e-4
 """Largest fraction of an impulse response's energy that resampling may discard: -40 dB."""
+
+MAX_IMAGINARY = 1e-4
+"""Largest imaginary part at 0 Hz and at Nyquist, where a transform is real, over the largest magnitude."""
+
+MAX_EFFECT_DB = 90.0
+"""Largest level of a filter's sound over that of the noise, and largest below it: of the paths alone up to 100 dB
+are accepted."""
+
+MAX_TOTAL_PSD, MIN_TOTAL_PSD = 1e30, 1e-30
+"""Powers beyond leave the range of float32."""
 
 _N_BINS = tuple(n_fft // 2 + 1 for n_fft in GRIDS)
 
@@ -84,6 +96,16 @@ def check_path(path: Path, name: str, part: str | None = None) -> None:
     check_finite(path, field)
     if not path.any():
         raise Problem("unusable-paths", f"{name}: the path is zero everywhere; check the measurement", name)
+    if is_spectrum(path) and path.imag[[0, -1]].any():
+        imaginary, largest = np.abs(path.imag[[0, -1]]), np.abs(path).max()
+        if imaginary.max() > MAX_IMAGINARY * largest:
+            place = 0 if imaginary[0] > imaginary[1] else len(path) - 1
+            raise Problem(
+                "unusable-paths",
+                f"{field}: bin {place}, at {'0 Hz' if place == 0 else 'Nyquist'}, has an imaginary part of "
+                f"{path.imag[place]:.3g}, which no impulse response has; send bins 0 to n_fft / 2 of its transform",
+                field,
+            )
 
 
 def is_spectrum(path: NDArray[Any]) -> bool:
@@ -185,6 +207,12 @@ def check_coherence(coherence: Float32) -> None:
 def check_reference_psd(psd: Float32) -> None:
     """The reference spectrum must be finite, not negative and not all zero."""
     check_finite(psd, "reference_psd")
+    total = float(psd.sum(dtype=np.float64))
+    if psd.any() and not MIN_TOTAL_PSD <= total <= MAX_TOTAL_PSD:
+        found = (
+            f"reference_psd: its power is {total:.3g}; scale it, which changes no filter, to {MIN_TOTAL_PSD:g} to "
+        )
+        raise Problem("out-of-range", f"{found}{MAX_TOTAL_PSD:g}", "reference_psd")
     if float(psd.min()) < 0 or not psd.any():
         raise Problem(
             "out-of-range",
@@ -205,6 +233,26 @@ def check_some_taps(taps: Float32) -> None:
     """A filter that is exported or verified must do something."""
     if not taps.any():
         raise Problem("invalid-field", "fir: all taps are zero; send the filter of a design", "fir")
+
+
+def check_effect(taps: Float32, ear: DesignInput, *, may_be_none: bool = False) -> None:
+    """What a filter makes the loudspeaker play must be of the noise's order. may_be_none: or far below it."""
+    filtered = np.fft.rfft(taps.astype(np.float64), DESIGN_N_FFT)
+    for each in ear.conditions:
+        heard_db = level_db(each.primary)
+        if abs(level_db(each.secondary) - heard_db) > MAX_LEVEL_DIFFERENCE_DB:
+            continue  # the paths themselves are refused
+        with np.errstate(over="ignore"):
+            played = (spectrum(each.secondary) * filtered).astype(np.complex64)
+        effect_db = level_db(played) - heard_db
+        if not effect_db <= MAX_EFFECT_DB or (effect_db < -MAX_EFFECT_DB and not may_be_none):
+            word = "below" if effect_db < 0 else "above"
+            raise Problem(
+                "out-of-range",
+                f"fir: what the loudspeaker plays of it is {abs(effect_db):.0f} dB {word} the noise on these "
+                "paths; send the taps of a design, in its scale, and the paths that they were designed for",
+                "fir",
+            )
 
 
 def joint_input(
@@ -270,8 +318,8 @@ def _path(path: Path, name: str) -> Path:
             name,
         )
     with np.errstate(over="ignore"):  # infinities are refused later, with other unusable paths
-        spectrum: Complex64 = np.fft.rfft(kept, DESIGN_N_FFT).astype(np.complex64)
-    return spectrum
+        resampled: Complex64 = np.fft.rfft(kept, DESIGN_N_FFT).astype(np.complex64)
+    return resampled
 
 
 def _coherence(coherence: Float32) -> Float32:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import base64
 import binascii
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias, TypeVar
 
@@ -474,7 +474,10 @@ class ExportTarget(StrictModel):
     bits, such as `q1.15`, `q1.23`, `q1.31`, `q5.23`."""
 
     def as_target(self) -> Target:
-        """For `realise`; Problem where the number format does not exist."""
+        """For `realise`; Problem where the number format does not exist, or a size is that of the other form."""
+        unused = "n_taps" if self.form == "sos" else "n_sections"
+        if unused in self.model_fields_set:
+            refuse_unused({f"target.{unused}"}, f"with the form {self.form}: send the other form")
         try:
             return Target(self.form, self.n_taps, self.n_sections, float(self.sample_rate), self.number_format)
         except InvalidOption as error:
@@ -528,6 +531,12 @@ def items_of(document: object) -> list[object] | None:
         raise Problem("out-of-range", f"items: {len(items)} requests; send 1 to {MAX_ITEMS}", "items")
     assert isinstance(items, list)  # a LongList is longer than MAX_ITEMS
     return items
+
+
+def refuse_unused(given: Collection[str], why: str) -> None:
+    """Problem for the first of fields that were given and have no effect. why: they have none, and what to do."""
+    for name in sorted(given):
+        raise Problem("invalid-field", f"{name}: it has no effect {why}, or leave {name} out", name)
 
 
 def read_object(kind: type[Body], document: object) -> Body:

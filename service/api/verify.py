@@ -10,7 +10,7 @@ from starlette.responses import Response
 
 from service.api.call import JSON, Call, timed_response
 from service.api.json_answers import BAND_CENTRE_HZ, with_times
-from service.api.paths import PathsOfCondition, joint_input, n_points
+from service.api.paths import PathsOfCondition, check_effect, joint_input, n_points
 from service.api.request_types import read_object
 from service.calibration.verify_body import VerifyBody
 from synthesis.backends.base import DesignInput, DesignOptions, Float32
@@ -29,7 +29,7 @@ from synthesis.verification import (
     verify,
 )
 
-BEYOND_A_TRIM = {"not_running", "leak", "refit", "unrelated", "clipping", "implausible_reduction"}
+BEYOND_A_TRIM = {"howling", "not_running", "leak", "refit", "unrelated", "clipping", "implausible_reduction"}
 """Findings that no gain and delay put right: measure again."""
 
 N_UPDATES = 3
@@ -48,6 +48,7 @@ async def verify_filter(call: Call) -> Response:
     used = with_latency(joint_input([paths], read.reference_psd, float("inf"), latency_samples=latency))
     direction = -1 if read.sign == "plus" else 1
     taps = direction * read.fir
+    check_effect(taps, used)
     call.decoded()
     found = await call.service.calibrator.run(
         lambda: verify(read.takes, taps, used.primary, used.secondary), call.due, call.disconnected

@@ -28,7 +28,8 @@ WARNINGS = {
     "uncertainty is 0: it says nothing of the measurement, and the prediction is too high.",
     "resampled_grid": "A spectrum was resampled to the design grid of 32768 points.",
     "ceiling_binds": "max_gain_db binds: it costs more than 0.5 dB of predicted noise reduction, compared with the "
-    "default ceiling.",
+    "default ceiling, or where the loudspeaker is too quiet for that, with one that is as much higher.",
+    "unstable_loop": "The loop of filter and `feedback` is unstable: it howls, and the prediction does not hold.",
     "margins_bind": "The margins of the loop through `feedback` cost more than 0.5 dB of predicted noise "
     "reduction.",
     "amplification": "A band from 50 Hz to 8 kHz is predicted to become louder by more than 1 dB, or may become "
@@ -56,13 +57,14 @@ _LOW_HZ = [nominal_hz(n) for n in LOW_BANDS]
 _SCORED = slice(*(round(each * 2 * (N_BINS - 1) / SAMPLE_RATE_HZ) for each in (50.0, 5000.0)))
 CEILING_COST_DB = 0.5
 LOUDER_DB = 1.0
-LOW_LOUDER_DB = 0.0
+LOW_LOUDER_DB = 1e-3
 """Of bands that a calibration's windows hardly resolve: 20 Hz becomes 1 dB louder than predicted in the mean."""
 
 _LOUDER_LIMITS = {n: (nominal_hz(n), LOW_LOUDER_DB if n in LOW_BANDS else LOUDER_DB) for n in WIDE_BANDS}
 """Of each band its label in Hz, and how much louder it may become."""
 
 LITTLE_NOISE_REDUCTION_DB = 3.0
+NO_EFFECT_DB = 0.05
 LONG_LATENCY_SAMPLES = 4.0
 
 UNHEARD = 0.06
@@ -104,7 +106,8 @@ def collect_warnings(
     """Warnings on a design or an evaluation, in the order of WARNINGS.
 
     sent: all paths as sent. used: the same, resampled. replaced: why the Wiener filter replaced
-    the generator's, if it did. ceiling_cost_db, loop: of the design. implausible: about the paths, or the filter.
+    the generator's, if it did. ceiling_cost_db: of the design. loop: of the filter. implausible: about the
+    paths, or the filter.
     """
     louder = _of_conditions(prediction, lambda each: _louder(each, AMP_BANDS))
     outer = _of_conditions(prediction, lambda each: _louder(each, _OUTER_BANDS))
@@ -118,6 +121,7 @@ def collect_warnings(
         "implausible_coherence": _perfect(used),
         "resampled_grid": _resampled(sent),
         "ceiling_binds": _bound(costs_db[0]),
+        "unstable_loop": _unstable(loop),
         "margins_bind": _margins(costs_db[1]),
         "amplification": _joined(louder and louder + _TO_LOUDER, _unheard(used)),
         "outer_band_louder": outer,
@@ -211,6 +215,15 @@ def _bound(cost_db: float) -> str | None:
     return f"max_gain_db costs {cost_db:.1f} dB of predicted noise reduction; raise it where the loudspeaker allows"
 
 
+def _unstable(loop: Loop | None) -> str | None:
+    if loop is None or loop.stable:
+        return None
+    return (
+        f"the loop through `feedback` howls, its gain is {loop.peak_db:.1f} dB at {loop.peak_hz:.0f} Hz: do not "
+        "load this filter; design one with `feedback` in the request, or improve the seal"
+    )
+
+
 def _margins(cost_db: float) -> str | None:
     if cost_db <= CEILING_COST_DB:
         return None
@@ -266,7 +279,9 @@ def _joined(*details: str | None) -> str | None:
 
 def _little(prediction: Prediction) -> str | None:
     mean = prediction.mean_noise_reduction_db
-    return f"the mean is {mean:.1f} dB" if mean < LITTLE_NOISE_REDUCTION_DB else None
+    if mean >= LITTLE_NOISE_REDUCTION_DB:
+        return None
+    return f"the mean is {mean:.1f} dB" + (", worse than no filter" if mean < -NO_EFFECT_DB else "")
 
 
 def _causes(used: DesignInput, ceiling_cost_db: float, margins_cost_db: float) -> str:

@@ -22,7 +22,7 @@ from synthesis.backends.base import (
     Prediction,
 )
 from synthesis.backends.cpu import CpuBackend
-from synthesis.backends.path_level import at_unit_level
+from synthesis.backends.path_level import at_unit_level, level_db
 from synthesis.conventions import DESIGN_N_FFT
 from synthesis.errors import SynthesisError
 from synthesis.feedback import judge_loop, loop_gain, with_margins, worst_loop
@@ -32,13 +32,17 @@ from synthesis.profiles import FAST, FINE
 
 Answer = TypeVar("Answer")
 
+LOUDEST_PRIMARY_DB = 12.0
+"""Level of the primary path over the secondary. Of 30 measured ears it is -12 to 5 dB."""
+
 
 class BoundedBackend:
     """A backend around another one; what `create_backend` returns is always in it.
 
     It brings the paths to unit level before all else (`path_level`). The inner backend designs under a ceiling of
-    30 dB, or the request's highest value above that, which it keeps approximately; a filter that exceeds the
-    request's ceiling is replaced by the best one that keeps it (core/ceiling.h, whatever the backend).
+    30 dB (more where the loudspeaker is too quiet), or the request's highest value above that, which it keeps
+    approximately; a filter that exceeds the request's ceiling is replaced by the best one that keeps it
+    (core/ceiling.h, whatever the backend).
     """
 
     def __init__(self, inner: Backend, parameters: ModelParameters) -> None:
@@ -67,7 +71,7 @@ class BoundedBackend:
         return self._predicted(self.inner.evaluate, inputs, taps)
 
     def _bounded(self, ears: Sequence[DesignInput], options: DesignOptions) -> list[Design | SynthesisError]:
-        loose = [replace(ear, max_gain_db=max(DEFAULT_MAX_GAIN_DB, highest_db(ear.max_gain_db))) for ear in ears]
+        loose = [replace(ear, max_gain_db=max(_loose_db(ear), highest_db(ear.max_gain_db))) for ear in ears]
         designs = self.inner.design(loose, options)
         for place, (ear, design) in enumerate(zip(ears, designs, strict=True)):
             if isinstance(design, Design) and _is_above(ear, design):
@@ -140,6 +144,13 @@ def _in_order(
 ) -> list[Answer | SynthesisError]:
     found: dict[int, Answer | SynthesisError] = dict(zip(ears, answers, strict=True))
     return [each for _, each in sorted((found | faults).items())]
+
+
+def _loose_db(ear: DesignInput) -> float:
+    """The default ceiling, or by as much above it as the secondary path is quieter than an ear's."""
+    quieter_db = max(level_db(each.primary) - level_db(each.secondary) for each in ear.conditions)
+    is_quiet = LOUDEST_PRIMARY_DB < quieter_db < np.inf
+    return DEFAULT_MAX_GAIN_DB + (quieter_db - LOUDEST_PRIMARY_DB if is_quiet else 0.0)
 
 
 def _is_above(ear: DesignInput, design: Design) -> bool:

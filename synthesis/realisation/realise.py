@@ -52,6 +52,11 @@ class Target:
     sample_rate_hz: float = float(SAMPLE_RATE_HZ)
     number_format: str = "float32"
 
+    @property
+    def keeps_taps(self) -> bool:
+        """Whether an existing filter is kept as it is."""
+        return self.form == "fir" and self.n_taps == N_TAPS and self.sample_rate_hz == SAMPLE_RATE_HZ
+
     def __post_init__(self) -> None:
         """Raise InvalidOption for what is out of range."""
         parse_format(self.number_format)
@@ -158,7 +163,7 @@ def _fir(
     taps: NDArray[np.floating] | None,
     max_gain_db: float | GainCurve,
 ) -> Realised:
-    if taps is not None and target.n_taps == len(taps) and target.sample_rate_hz == SAMPLE_RATE_HZ:
+    if taps is not None and len(taps) == N_TAPS and target.keeps_taps:
         found = np.asarray(taps, np.float64)
     else:
         found = design_fir(

@@ -168,6 +168,11 @@ def test_a_feedback_path_joins_a_measurement(folder: Path, tmp_path: Path):
     loop = json.loads(result.stdout)["loop"]
     assert loop["stable"]
     assert loop["peak_db"] > -60
+    filter_file, known = tmp_path / "filter.json", (folder / "ear.npz", "--feedback", tmp_path / "feedback.npz")
+    commands = (("design", *known, "-k", 1, "-o", filter_file), ("evaluate", filter_file, *known))
+    for command in (*commands, ("export", filter_file, *known, "--taps", 2048)):
+        told = run(*command)
+        assert "loop through the feedback path: stable; gain margin" in told.output, told.output
     both = run("design", folder / "ear.npz", folder / "ear.npz", "--feedback", tmp_path / "feedback.npz")
     assert (both.exit_code, "one measurement" in both.output) == (2, True)
 

@@ -226,6 +226,12 @@ def test_a_design_is_evaluated_and_exported_in_its_sign(client: Client, ear: Des
     assert np.abs(realised.coefficients["taps"] - design.taps).max() <= 2**-27
     assert abs(realised.loss_db) < 0.01
     assert realised.prediction.max_gain_db == pytest.approx(design.prediction.max_gain_db, abs=0.05)
+    feedback = 10 * np.ones(1, np.float32)
+    howling = (
+        client.evaluate(design, *paths, feedback=feedback),
+        client.export(design, target, *paths, feedback=feedback),
+    )
+    assert all(each.loop and not each.loop.stable and "unstable_loop" in each.warnings for each in howling)
     text = client.export(design, {"form": "fir"}, *paths, file="csv").decode()
     assert np.float32(text.split()[-2048:]).tobytes() == design.taps.tobytes()
     with pytest.raises(TypeError, match="coherense"):

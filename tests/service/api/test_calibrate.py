@@ -581,6 +581,9 @@ async def test_a_drive_gives_the_feedback_path_and_a_design_closes_its_loop(clie
     assert evaluated.json()["prediction"]["mean_noise_reduction_db"] == pytest.approx(
         design["prediction"]["mean_noise_reduction_db"], abs=1e-3
     )
+    silence = alone | {"drive": sent(0 * drive)}
+    refused = await client.post("/calibrate", json={"takes": [silent, silence], "sample_rate": 48_000})
+    assert refused.json()["detail"].startswith("drive 0, drive: it is silent")
     short = alone | {"x": sent(np.convolve(drive, feedback)[: n - 1])}
     refused = await client.post("/calibrate", json={"takes": [silent, short], "sample_rate": 48_000})
     assert (refused.status_code, refused.json()["field"]) == (422, "takes.1")

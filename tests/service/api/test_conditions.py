@@ -87,10 +87,17 @@ async def test_the_binary_form_gives_the_same_filter(client: httpx.AsyncClient, 
 
 async def test_the_loop_is_stated(client: httpx.AsyncClient, ear: DesignInput) -> None:
     shape = np.exp(-np.arange(64) / 6) * np.cos(np.arange(64) / 5)
-    found = await refined(client, as_responses(ear, feedback={"impulse_response": (0.3 * shape).tolist()}))
+    feedback = {"feedback": {"impulse_response": (0.3 * shape).tolist()}}
+    found = await refined(client, as_responses(ear, **feedback))
     assert set(found["loop"]) == {"stable", "gain_margin_db", "phase_margin_deg", "peak_db", "peak_hz", "loss_db"}
     assert found["loop"]["stable"] is True
     assert found["loop"]["gain_margin_db"] >= 6
+    target = {"form": "fir", "number_format": "float64"}
+    for path, more in (("evaluate", {}), ("export", {"target": target})):
+        again = (await client.post(f"/{path}", json=as_responses(ear) | found | feedback | more)).json()
+        assert again["loop"] | {"loss_db": 0} == pytest.approx(found["loop"] | {"loss_db": 0}, abs=0.5)
+        mean = found["prediction"]["mean_noise_reduction_db"]
+        assert again["prediction"]["mean_noise_reduction_db"] == pytest.approx(mean, abs=0.01)
     silent = await refined(client, as_responses(ear, feedback={"impulse_response": (1e-6 * shape).tolist()}))
     assert silent["fir"] == (await refined(client, as_responses(ear)))["fir"]
     assert silent["loop"]["gain_margin_db"] > 60

@@ -91,11 +91,31 @@ def two_gains() -> Json:
     return body
 
 
+def louder(db: float) -> Json:
+    """Takes between which the gain of microphone e was changed."""
+    body = takes()
+    return body | {"takes": [body["takes"][0], {**takes(change=lambda x, e: (x, 10 ** (db / 20) * e))["takes"][1]}]}
+
+
 def driven() -> Json:
     """A silent take, and one whose x is what the loudspeaker is sent."""
     body = takes()
     silent, driven = body["takes"]
     return body | {"takes": [silent, {"drive": driven["x"], "x": driven["x"], "e": driven["e"]}]}
+
+
+def driven_as(drive: Array, heard: Array) -> Json:
+    """Takes of both gains, and one of the loudspeaker alone, which plays `heard` and declares `drive`."""
+    body = takes()
+    signals = zip("xe", (0.01 * RNG.standard_normal(len(heard)), fftconvolve(heard, S)[: len(heard)]), strict=True)
+    encoded = {name: {"float32": base64.b64encode(each.astype("<f4").tobytes()).decode()} for name, each in signals}
+    sent = {"drive": {"float32": base64.b64encode(drive.astype("<f4").tobytes()).decode()}}
+    return body | {"takes": [*body["takes"], sent | encoded]}
+
+
+def played_for(share: float) -> Array:
+    """White noise that ends early."""
+    return RNG.standard_normal(192_000) * (np.arange(192_000) < share * 192_000)
 
 
 def verification() -> Json:
@@ -107,6 +127,8 @@ def verification() -> Json:
 
 
 ones = np.ones(16_385)
+NOISE = RNG.standard_normal(96_000)
+LOUD = {"feedback": response(3 * later(S, 40))}
 CASES: dict[str, tuple[str, Json, str]] = {
     "secondary inverted": ("refine", paths(secondary=-S), "implausible_polarity"),
     "primary inverted": ("synthesize", paths(primary=-P), "implausible_polarity"),
@@ -149,7 +171,23 @@ CASES: dict[str, tuple[str, Json, str]] = {
         "low_snr",
     ),
     "e clipped": ("calibrate", takes(change=lambda x, e: (x, np.clip(e, -e.std(), e.std()))), "clipping"),
+    "a probe that ends early": ("calibrate", takes(x=played_for(0.3)), "silent_take"),
+    "a drive of the other sign": ("calibrate", driven_as(-NOISE, NOISE), "inconsistent_gains"),
+    "a microphone's gain turned up by 1 dB": ("calibrate", louder(1.0), "microphone_gain"),
+    "a microphone's gain turned down by 3 dB": ("calibrate", louder(-3.0), "microphone_gain"),
     "gains that contradict each other": ("calibrate", two_gains(), "inconsistent_gains"),
+    "evaluation of a filter that howls": ("evaluate", filtered(1.0) | LOUD, "unstable_loop"),
+    "export of a filter that howls": (
+        "export",
+        filtered(1.0) | LOUD | {"target": {"form": "fir"}},
+        "unstable_loop",
+    ),
+    "a loudspeaker without its lower octaves": (
+        "refine",
+        paths(secondary=high_passed(S, 5, 6000.0)),
+        "implausible_paths",
+    ),
+    "a constant for a path": ("refine", paths(primary=np.ones(32_768)), "implausible_paths"),
     "secondary sent as feedback too": ("refine", paths(feedback=response(S)), "identical_paths"),
     "feedback in millivolts": ("refine", paths(feedback=response(300 * later(S, 40))), "margins_bind"),
     "a coherence of 1": ("refine", paths(coherence=ones.tolist()), "implausible_coherence"),
@@ -214,6 +252,8 @@ async def test_the_ear_itself_is_answered_without_them(client: httpx.AsyncClient
     [
         ({"latency_samples": 1000}, "latency_samples of 1000"),
         ({"max_gain_db": -20}, "max_gain_db is low"),
+        ({"secondary": 0.005 * S}, "max_gain_db is low"),
+        ({"max_gain_db": {"frequency_hz": [100, 101], "gain_db": [-20, 60]}}, "worse than no filter"),
         ({"reference_psd": [0.0] * 1000 + [1.0] + [0.0] * 15_384}, "reference_psd is silent in 20 of the 21 bands"),
     ],
 )
@@ -241,6 +281,49 @@ async def test_a_finding_names_its_condition(client: httpx.AsyncClient) -> None:
 async def test_each_names_its_cause(client: httpx.AsyncClient, name: str) -> None:
     address, body, expected = CASES[name]
     assert any(code.startswith(expected) for code in await codes(client, address, body)), name
+
+
+FILTER = filtered(1.0)
+QUIET, LOUD_FILTER = (FILTER | {"fir": (factor * np.array(FILTER["fir"])).tolist()} for factor in (1e-6, 1e6))
+FIR = {"form": "fir"}
+
+
+@pytest.mark.parametrize(
+    ("address", "body", "field"),
+    [
+        ("refine?leave_one_out=true", paths(), "leave_one_out"),
+        ("refine", paths(min_gain_margin_db=12), "min_gain_margin_db"),
+        ("refine", {"items": [paths(min_phase_margin_deg=45)]}, "min_phase_margin_deg"),
+        ("export", FILTER | {"target": {"n_taps": 512}}, "target.n_taps"),
+        ("export", FILTER | {"target": FIR | {"n_sections": 6}}, "target.n_sections"),
+        ("export", FILTER | {"target": FIR, "max_gain_db": -10}, "max_gain_db"),
+        ("refine", spectra(lambda h: h + 0.01j * (np.arange(len(h)) == 0)), "primary.complex64"),
+        ("refine", spectra(lambda h: h + 0.01j * (np.arange(len(h)) == N_FFT // 2)), "primary.complex64"),
+        ("refine", paths(reference_psd=(1e30 * np.ones(16_385)).tolist()), "reference_psd"),
+        ("evaluate", LOUD_FILTER, "fir"),
+        ("export", LOUD_FILTER | {"target": FIR}, "fir"),
+        ("export", QUIET | {"target": FIR}, "fir"),
+        ("export", filtered(1e-4) | {"target": FIR | {"number_format": "q1.7"}}, "fir"),
+        ("verify", verification() | {"fir": QUIET["fir"]}, "fir"),
+    ],
+)
+async def test_the_field_at_fault_is_named(client: httpx.AsyncClient, address: str, body: Json, field: str) -> None:
+    answer = await client.post(f"/{address}", json=body)
+    problem = answer.json()["items"][0] if "items" in body else answer.json()
+    assert (problem.get("status"), problem.get("field")) == (422, field), problem
+    assert problem["detail"].startswith(f"{field}: ") or "complex64" in field
+
+
+async def test_rounding_of_a_spectrum_and_a_ceiling_that_is_kept_are_accepted(client: httpx.AsyncClient) -> None:
+    assert "primary" not in await codes(client, "refine", spectra(lambda h: h + 1e-6j))
+    body = FILTER | {"target": FIR, "max_gain_db": 60}
+    assert (await client.post("/export", json=body)).status_code == 200
+
+
+async def test_a_filter_that_does_nothing_has_no_interval(client: httpx.AsyncClient) -> None:
+    found = (await client.post("/evaluate", json=paths(fir=[0.0] * 2048))).json()
+    assert (found["prediction"]["interval_db"], found["prediction"]["max_gain_db"]) == (0, -200)
+    assert not any("outer" in each["code"] for each in found["warnings"])
 
 
 async def test_a_ceiling_beyond_nyquist_holds_below(client: httpx.AsyncClient) -> None:
@@ -297,14 +380,23 @@ async def test_a_prediction_of_another_filter_is_named(client: httpx.AsyncClient
     assert await codes(client, "verify", verifying(design) | {"prediction": None}) == ["as_predicted"]
 
 
+def hum(n: int) -> Array:
+    """Noise in one band, at 63 Hz."""
+    return np.sin(
+        np.arange(n) * (2 * np.pi * 63 / 48_000) + fftconvolve(RNG.standard_normal(n), np.ones(480) / 480)[:n]
+    )
+
+
 @pytest.mark.parametrize(
     ("heard", "expected"),
     [
         (lambda state, e: e if state == "off" else 1e-5 * RNG.standard_normal(len(e)), "implausible_reduction"),
         (lambda state, e: e if state == "off" else 0.1 * e, "implausible_reduction"),
+        (lambda state, e: e + (state == "on") * 0.5 * np.sin(np.arange(len(e)) * 0.3), "howling"),
+        (lambda state, e: e + (state == "on") * hum(len(e)), "howling"),
         (lambda state, e: np.clip(e, -2 * e.std(), 2 * e.std()), "clipping"),
     ],
-    ids=["e dead while the filter runs", "microphone's gain lowered", "clipped"],
+    ids=["e dead while the filter runs", "microphone's gain lowered", "howl", "rumble", "clipped"],
 )
 async def test_what_is_no_verification(
     client: httpx.AsyncClient, design: Json, heard: Callable[[str, Array], Array], expected: str

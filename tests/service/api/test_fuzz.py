@@ -201,6 +201,7 @@ def test_inference_requests(document: Any, attached: bytes, shift: int | None) -
 def test_inference_requests_of_any_numbers(values: list[float], cut: int, flip: int | None) -> None:
     """Well-formed requests of any float32 on a legal grid, shortened or with a bit turned over."""
     spectrum = np.resize(np.array(values, np.float32), (2049, 2))
+    spectrum[[0, -1], 1] = 0
     size = {"binary_data_size": spectrum.nbytes}
     inputs = [
         {"name": name, "shape": [2049, 2], "datatype": "FP32", "parameters": size}
