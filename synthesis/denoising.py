@@ -6,9 +6,9 @@ all of its lags. So the estimate is split into bands that add up to it, and each
     g_b[n] = max(0, 1 - OVERESTIMATE s_b / v_b[n]),
 
 v_b[n] the band's mean square about that lag and s_b that of the noise, from lags where no ear rings any more.
-Where there is no noise the gain is one, and always in the lowest band, where ears ring as long as the window. A gain
-over lags alone would cost what it should save: late lags hold little in all, yet at low frequencies far more than the
-noise.
+Where there is no noise the gain is one, and always in the lowest band, where ears ring as long as the window. A
+gain over lags alone would cost what it should save: late lags hold little in all, yet at low frequencies far more
+than the noise.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ _TINY = float(np.finfo(np.float64).tiny)
 
 
 class Denoised(NamedTuple):
-    """response: real [..., n_taps], every lag of every band reduced according to the noise. kept_share: error of the
-    response over that before, per bin of the design grid, [..., 16385]: the noise that is left, and what was taken
-    from the response with it."""
+    """response: real [..., n_taps], every lag of every band reduced according to the noise. kept_share: error of
+    the response over that before, per bin of the design grid, [..., 16385]: the noise that is left, and what was
+    taken from the response with it."""
 
     response: Real
     kept_share: Real

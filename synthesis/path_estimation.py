@@ -67,8 +67,8 @@ class PathEstimate:
 
     coherence: magnitude-squared, 0 to 1, [..., 16385], interpolated linearly onto the design grid.
     primary_variance, secondary_variance: expected |error|^2 of each path per bin of the design grid, in the paths'
-    own unit squared, [..., 16385]; None for an estimate without a prior (`synthesis.path_prior`). secondary_noise: what
-    the secondary's estimate holds at lags without a response (`synthesis.denoising`).
+    own unit squared, [..., 16385]; None for an estimate without a prior (`synthesis.path_prior`). secondary_noise:
+    what the secondary's estimate holds at lags without a response (`synthesis.denoising`).
     """
 
     primary: Real
