@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from synthesis.conventions import COHERENCE_FLOOR, DESIGN_N_FFT, SAMPLE_RATE_HZ
-from synthesis.denoising import denoise
+from synthesis.denoising import Denoised, denoise
 from synthesis.errors import InvalidPaths
 from synthesis.octave_bands import AMP_BANDS, WIDE_BANDS, band_membership
 from synthesis.path_estimation import (
@@ -179,10 +179,10 @@ def calibrate(
     if prior is not None:
         estimate = paths_of_states(states, primary_taps=PRIMARY_TAPS, secondary_taps=SECONDARY_TAPS, prior=prior)
         _check_estimate(estimate)
-    secondary, kept_share = estimate.secondary, np.ones(1)
+    clean = Denoised(estimate.secondary, np.ones(1))
     if cut.length == WINDOW:
-        secondary, kept_share = denoise(estimate.secondary, estimate.secondary_noise)
-    variance_share = _variance_share(estimate, secondary, kept_share)
+        clean = denoise(estimate.secondary, estimate.secondary_noise)
+    variance_share = _variance_share(estimate, clean)
     tail = _tail_share(exact, states, cut, shortest, estimate)
     scored = columns(AMP_BANDS)
     tail_share = (unexplained if tail is None else tail[scored]).clip(0, 1)
@@ -191,7 +191,7 @@ def calibrate(
     return Calibration(
         measured=measured,
         estimate=estimate,
-        secondary=secondary,
+        secondary=clean.response,
         coherence=1 / (1 + unexplained),
         noise_reduction_ceiling_db=_level_db(1 + 1 / np.maximum(unexplained, 1e-12)),
         secondary_snr_db=_secondary_snr_db(measured.secondary, noise),
@@ -290,17 +290,14 @@ def _state_levels_db(states: Sequence[ProbeState]) -> list[tuple[float, float]]:
     return [(gain, float(2 * _level_db(np.abs(np.vdot(whole, each)) / energy))) for gain, each in own]
 
 
-def _variance_share(estimate: PathEstimate, secondary: Real, kept_share: Real) -> Real:
-    """Variance of the denoised secondary path over its power, per band from 20 Hz to 20 kHz [31].
-
-    kept_share: of the estimate's variance, as of `denoise`.
-    """
+def _variance_share(estimate: PathEstimate, clean: Denoised) -> Real:
+    """Variance of the denoised secondary path over its power, per band from 20 Hz to 20 kHz [31]."""
     membership = band_membership(WIDE_BANDS, DESIGN_N_FFT)
     variance, noise = estimate.secondary_variance, estimate.secondary_noise
     if variance is None:
         variance = squared_magnitude(np.fft.rfft(noise, n=DESIGN_N_FFT)) * (SECONDARY_TAPS / noise.shape[-1])
-    power = squared_magnitude(np.fft.rfft(secondary, n=DESIGN_N_FFT))
-    share: Real = (kept_share * variance) @ membership / np.maximum(power @ membership, _TINY)
+    power = squared_magnitude(np.fft.rfft(clean.response, n=DESIGN_N_FFT))
+    share: Real = (clean.kept_share * variance) @ membership / np.maximum(power @ membership, _TINY)
     return share
 
 
