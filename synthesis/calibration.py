@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from synthesis.conventions import COHERENCE_FLOOR, DESIGN_N_FFT, SAMPLE_RATE_HZ
-from synthesis.denoising import denoised, noise_lags
+from synthesis.denoising import Denoised, denoise
 from synthesis.errors import InvalidPaths
 from synthesis.octave_bands import AMP_BANDS, WIDE_BANDS, band_membership
 from synthesis.path_estimation import (
@@ -92,12 +92,12 @@ class Calibration:
     """Of one ear; all arrays float64.
 
     measured: paths [8192] and [2048] and the coherence per bin [16385], by what the takes alone say: figures and
-    verdicts are of these. estimate: with a prior the posterior mean and variance, else `measured`. secondary: that
-    of the estimate; without a prior it is freed from measurement noise where the windows are long enough to measure
-    it. coherence, noise_reduction_ceiling_db, secondary_snr_db: per band of the 23 from 50 Hz to 8 kHz; the ceiling
+    verdicts are of these. estimate: with a prior the posterior mean and variance, else `measured`. secondary:
+    that of the estimate, freed from measurement noise where the windows are long enough to measure it.
+    coherence, noise_reduction_ceiling_db, secondary_snr_db: per band of the 23 from 50 Hz to 8 kHz; the ceiling
     is -10 log10(1 - coherence), the SNR is that of the measured secondary path. clipped_share: the largest
-    share of a signal's samples that stand at its extremes, and clipped_in: that signal. lead_samples: delay of the
-    primary less that of the secondary.
+    share of a signal's samples that stand at its extremes, and clipped_in: that signal. lead_samples: delay of
+    the primary less that of the secondary.
     tail_db: energy of the secondary's last eighth over all of it, median over the bands from 400 Hz to 8 kHz, -120
     where it is not above the noise. noise_share: power of the estimate's noise over its own, of the
     primary and the secondary path, and tail_share: that of what arrives too late for the windows, in the 23 bands,
@@ -182,7 +182,7 @@ def calibrate(
     )
     measured = paths_of_states(states, primary_taps=PRIMARY_TAPS, secondary_taps=SECONDARY_TAPS)
     _check_estimate(measured)
-    noise = noise_lags(np.fft.irfft(secondary_transfer(states)))
+    noise = measured.secondary_noise
     unexplained = _band_uncertainty(states, measured)
     share, where = max(
         (clipped_share(signal), f"take {number}, {name}")
@@ -194,14 +194,15 @@ def calibrate(
     silent_share, silent_in = max((_silent_share(signal), name) for name, signal in sources.items())
     padded_secondary = np.pad(measured.secondary, (0, PRIMARY_TAPS - SECONDARY_TAPS))
     primary_delay, secondary_delay = delay_samples(np.stack((measured.primary, padded_secondary)))
-    if prior is None:
-        estimate = measured
-        secondary = denoised(measured.secondary, noise) if cut.length == WINDOW else measured.secondary
-    else:
+    estimate = measured
+    if prior is not None:
         estimate = paths_of_states(states, primary_taps=PRIMARY_TAPS, secondary_taps=SECONDARY_TAPS, prior=prior)
-        secondary = estimate.secondary
         _check_estimate(estimate)
-    tail, variance_share = _tail_share(exact, states, cut, shortest, estimate), _variance_share(estimate, noise)
+    clean = Denoised(estimate.secondary, np.ones(1))
+    if cut.length == WINDOW:
+        clean = denoise(estimate.secondary, estimate.secondary_noise)
+    variance_share = _variance_share(estimate, clean)
+    tail = _tail_share(exact, states, cut, shortest, estimate)
     scored = columns(AMP_BANDS)
     tail_share = (unexplained if tail is None else tail[scored]).clip(0, 1)
     primary_noise = unexplained if tail is None else np.maximum(unexplained - tail_share, 0)
@@ -209,7 +210,7 @@ def calibrate(
     return Calibration(
         measured=measured,
         estimate=estimate,
-        secondary=secondary,
+        secondary=clean.response,
         coherence=1 / (1 + unexplained),
         noise_reduction_ceiling_db=_level_db(1 + 1 / np.maximum(unexplained, 1e-12)),
         secondary_snr_db=_secondary_snr_db(measured.secondary, noise),
@@ -341,19 +342,14 @@ def _silent_share(signal: Real) -> float:
     return float(np.mean(power < 10 ** (SILENT_DB / 10) * power.max()))
 
 
-def _variance_share(estimate: PathEstimate, noise: Real) -> Real:
-    """Variance of the secondary's estimate over its power, per band from 20 Hz to 20 kHz [31].
-
-    noise: lags of the secondary's estimate that hold nothing else.
-    """
+def _variance_share(estimate: PathEstimate, clean: Denoised) -> Real:
+    """Variance of the denoised secondary path over its power, per band from 20 Hz to 20 kHz [31]."""
     membership = band_membership(WIDE_BANDS, DESIGN_N_FFT)
-    secondary, of_noise = (
-        squared_magnitude(np.fft.rfft(each, n=DESIGN_N_FFT)) for each in (estimate.secondary, noise)
-    )
-    variance = estimate.secondary_variance
+    variance, noise = estimate.secondary_variance, estimate.secondary_noise
     if variance is None:
-        variance = of_noise * (SECONDARY_TAPS / noise.shape[-1])
-    share: Real = (variance @ membership) / np.maximum(secondary @ membership, _TINY)
+        variance = squared_magnitude(np.fft.rfft(noise, n=DESIGN_N_FFT)) * (SECONDARY_TAPS / noise.shape[-1])
+    power = squared_magnitude(np.fft.rfft(clean.response, n=DESIGN_N_FFT))
+    share: Real = (clean.kept_share * variance) @ membership / np.maximum(power @ membership, _TINY)
     return share
 
 

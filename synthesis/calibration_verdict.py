@@ -46,7 +46,7 @@ MAX_GAIN_CHANGE_DB = 0.7
 """Of 30 measured ears, with the same noise in both states, it is up to 0.2 dB."""
 
 MAX_NOISE_COST_DB = 0.55
-"""As estimated by `noise_cost_db`. Of 480 right measurements 115 are above, one of which loses less than 0.5 dB; of
+"""As estimated by `noise_cost_db`. Of 480 right measurements 100 are above, one of which loses less than 0.5 dB; of
 those that lose 1 dB and more nine in ten are (studies/mistakes)."""
 
 MAX_TRAIT_NOISE_COST_DB = 2.0

@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from synthesis.conventions import N_BINS, SAMPLE_RATE_HZ
+from synthesis.denoising import noise_lags
 from synthesis.errors import InvalidOption, InvalidPaths
 from synthesis.path_prior import (
     TAIL_SHARE,
@@ -66,12 +67,14 @@ class PathEstimate:
 
     coherence: magnitude-squared, 0 to 1, [..., 16385], interpolated linearly onto the design grid.
     primary_variance, secondary_variance: expected |error|^2 of each path per bin of the design grid, in the paths'
-    own unit squared, [..., 16385]; None for an estimate without a prior (`synthesis.path_prior`).
+    own unit squared, [..., 16385]; None for an estimate without a prior (`synthesis.path_prior`). secondary_noise:
+    what the secondary's estimate holds at lags without a response (`synthesis.denoising`).
     """
 
     primary: Real
     secondary: Real
     coherence: Real
+    secondary_noise: Real
     primary_variance: Real | None = None
     secondary_variance: Real | None = None
 
@@ -166,10 +169,12 @@ def paths_of_states(
     """Causal responses of both paths from the states of `probe_states`; with a prior their posterior means."""
     coherence = onto_design_grid(states[0].coherence)
     if prior is None:
+        transfer = secondary_transfer(states)
         return PathEstimate(
             primary=_causal_response(states[0].transfer, primary_taps),
-            secondary=_causal_response(secondary_transfer(states), secondary_taps),
+            secondary=_causal_response(transfer, secondary_taps),
             coherence=coherence,
+            secondary_noise=noise_lags(np.fft.irfft(transfer)),
         )
     quotients = [each.cross / np.maximum(each.reference_power, _TINY) for each in states]
     noises = [primary_noise(each.reference_power, _unexplained_power(each), each.n_frames) for each in states]
@@ -200,6 +205,7 @@ def paths_of_states(
         primary=_causal_response(of_primary.mean, primary_taps),
         secondary=_causal_response(of_secondary.mean, secondary_taps),
         coherence=coherence,
+        secondary_noise=noise_lags(np.fft.irfft(of_secondary.mean)),
         primary_variance=onto_design_grid(of_primary.variance),
         secondary_variance=onto_design_grid(of_secondary.variance),
     )

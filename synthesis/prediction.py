@@ -65,7 +65,7 @@ RESPONSE_LENGTHS = (128, 256, 512, 1024, 2048, 4096, 8192)
 CUT_DB = (21.5, 7.0, 5.5, 3.2, 2.3, 2.3, 0.0)
 """What the model's expectation is raised by, for responses of these lengths; between them over log length."""
 
-INTERVAL_DB = {"uncertainty": 1.0, "coherence": 2.75}
+INTERVAL_DB = {"uncertainty": 1.0, "coherence": 3.5}
 MODEL_INTERVAL_DB = (4.5, 5.3, 5.0, 6.3, 7.0, 3.6, 3.4)
 """Nine in ten predictions lie within these of the true mean noise reduction; the model's for RESPONSE_LENGTHS."""
 

@@ -1,4 +1,4 @@
-"""Twin of `synthesis.denoising`: NumPy, band by band and lag by lag."""
+"""Twin of `synthesis.denoising`: NumPy, band by band and lag by lag, the lowest band left as it is."""
 
 import numpy as np
 
@@ -24,7 +24,9 @@ def bands(response: np.ndarray) -> np.ndarray:
 def denoised(response: np.ndarray, noise: np.ndarray) -> np.ndarray:
     """One response [n_taps], and its estimate's noise at other lags [n]."""
     out = np.zeros(len(response))
-    for band, of_noise in zip(bands(response), bands(noise), strict=True):
+    whole = bands(response)
+    out += whole[0, : len(response)]
+    for band, of_noise in zip(whole[1:], bands(noise)[1:], strict=True):
         power, half = band**2, len(band) // 2
         level = (of_noise**2).sum() / len(noise)
         for lag in range(len(response)):

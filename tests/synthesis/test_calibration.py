@@ -90,6 +90,20 @@ def test_the_secondary_path_is_freed_from_noise(
     assert error < (raw if snr_db is None else raw / 4)
 
 
+def test_under_a_prior_the_secondary_path_is_freed_from_noise_too(probes: Probes) -> None:
+    rng = np.random.default_rng(11)
+    primaries = decaying_noise(rng, 6, delay=9, length=1500, decay=150.0)
+    secondaries = decaying_noise(rng, 6, delay=5, length=600, decay=60.0)
+    prior = learn_path_prior(primaries[1:], secondaries[1:], list("abcde"))
+    takes = takes_of(probes, primaries[0], secondaries[0], Fault(error=partial(noisy, snr_db=20.0)))
+    found = calibrate(takes, windows=FRAMES, prior=prior)
+    truth = np.pad(secondaries[0], (0, 2048 - 600))
+    error, raw = (float(np.sum((each - truth) ** 2)) for each in (found.secondary, found.estimate.secondary))
+    assert error < raw / 4
+    share = error / np.sum(found.secondary**2)
+    assert share / 2 < np.median(found.noise_share[1]) < 4 * share
+
+
 def test_short_windows_leave_the_secondary_path_as_it_is(
     paths: tuple[np.ndarray, np.ndarray], probes: Probes
 ) -> None:

@@ -191,7 +191,7 @@ def calibration(**changes: object) -> Calibration:
     bands = np.full((23,), 40.0)
     secondary = np.zeros(2048)
     secondary[5] = 1.0
-    estimate = PathEstimate(np.ones(8192), secondary, np.ones(16_385))
+    estimate = PathEstimate(np.ones(8192), secondary, np.ones(16_385), np.zeros(3072))
     good = Calibration(
         measured=estimate,
         estimate=estimate,

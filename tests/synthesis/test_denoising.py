@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from synthesis.denoising import N_BANDS, denoised, split_into_bands
+from synthesis.conventions import DESIGN_N_FFT
+from synthesis.denoising import EARLY_NOISE, N_BANDS, denoise, denoised, split_into_bands
 from tests.oracles import denoising as oracle
 from tests.oracles import measured
 
@@ -49,6 +50,21 @@ def test_the_twin_agrees_on_a_batch_and_noise_falls() -> None:
         expected = oracle.denoised(before, noise)
         np.testing.assert_allclose(each, expected, atol=1e-12)  # rounding, over a gain of at most one
         assert error_db(each, truth) < error_db(before, truth) - 6
+
+
+def test_the_share_of_the_error_that_is_left_is_foretold() -> None:
+    """Noise as Hann windows leave it, EARLY_NOISE times as much in early lags. Where the power about a lag scatters
+    above the noise's, that counts as taken from the response: too much is said rather than too little."""
+    truth, level = decay(4), 0.01
+    noisy = [truth + white(np.sqrt(EARLY_NOISE) * level, seed) for seed in range(12)]
+    found = [denoise(each, white(level, seed + 100, 1500)) for seed, each in enumerate(noisy)]
+    errors = ([each.response - truth for each in found], [each - truth for each in noisy])
+    after, before = (np.mean(np.abs(np.fft.rfft(each, DESIGN_N_FFT)) ** 2, 0) for each in errors)
+    said = np.mean([each.kept_share for each in found], 0)
+    for low_hz, high_hz in ((20, 60), (500, 2000), (3000, 8000), (12_000, 20_000)):
+        part = slice(*(round(hz * DESIGN_N_FFT / 48_000) for hz in (low_hz, high_hz)))
+        share = after[part].sum() / before[part].sum()
+        assert 0.8 * share < said[part].mean() < 4 * share + 0.1
 
 
 def test_without_noise_nothing_changes_and_silence_stays_silent() -> None:
