@@ -53,10 +53,11 @@ async def export(call: Call) -> Response:
         return realise(conditions, psd, target, taps=taps, max_gain_db=read.max_gain_db)
 
     realised = await call.service.calibrator.run(work, call.due, call.disconnected)
-    full, own = await call.evaluate(read.model, [given, _through(given, realised)], [taps, _UNIT])
+    through, pulse = (_through(given, realised), _UNIT) if realised.response.any() else (given, 0 * _UNIT)
+    full, own = await call.evaluate(read.model, [given, through], [taps, pulse])
     if read.file is not None:
         content, media_type, name = await asyncio.to_thread(
-            filter_files.write, _signed(realised, read.sign), read.file
+            filter_files.write, _signed(realised, read.sign), read.file, read.sign
         )
         return Response(
             content, media_type=media_type, headers={"Content-Disposition": f'attachment; filename="{name}"'}

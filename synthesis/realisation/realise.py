@@ -69,6 +69,10 @@ class Target:
                 "target.sample_rate",
             )
 
+    def keeps(self, n_taps: int) -> bool:
+        """Whether so many taps at 48 kHz stay as they are."""
+        return self.form == "fir" and self.n_taps == n_taps and self.sample_rate_hz == SAMPLE_RATE_HZ
+
 
 @dataclass(frozen=True, eq=False)
 class Realised:
@@ -158,7 +162,7 @@ def _fir(
     taps: NDArray[np.floating] | None,
     max_gain_db: float | GainCurve,
 ) -> Realised:
-    if taps is not None and target.n_taps == len(taps) and target.sample_rate_hz == SAMPLE_RATE_HZ:
+    if taps is not None and target.keeps(len(taps)):
         found = np.asarray(taps, np.float64)
     else:
         found = design_fir(
