@@ -83,15 +83,18 @@ def design_sections(
     *,
     sample_rate_hz: float = 48_000.0,
     max_gain_db: float | GainCurve = np.inf,
-    lowest_hz: float = LOWEST_HZ,
+    rounded: Callable[[Sections], Sections] | None = None,
     held: Held | None = None,
+    lowest_held_hz: float = LOWEST_HZ,
 ) -> Sections:
-    """The sections that minimise J under a ceiling on |W|, all poles and zeros from lowest_hz to 22 kHz.
+    """The sections that minimise J under a ceiling on |W|, all poles and zeros from 3 Hz to 22 kHz.
 
-    held: what the hardware makes of sections, such as rounded ones. The same arguments give the same sections.
+    rounded: what the hardware makes of finished sections, the answer where that costs next to nothing. held: what
+    it makes of sections to which others can still be fitted, all poles and zeros from lowest_held_hz on. The same
+    arguments give the same sections.
     """
 
-    def new_fit(power: ResidualPower, lowest_hz: float = lowest_hz) -> _Fit:
+    def new_fit(power: ResidualPower, lowest_hz: float) -> _Fit:
         return _Fit(power, n_sections, sample_rate_hz, max_gain_db, lowest_hz)
 
     def from_many_starts(lowest_hz: float) -> tuple[_Fit, Real]:
@@ -104,23 +107,26 @@ def design_sections(
             unknowns = (fit if is_fine else coarse).steps(best, n_steps, CEILING_WEIGHT)
         return fit, unknowns
 
-    fit, unknowns = from_many_starts(lowest_hz)
+    fit, unknowns = from_many_starts(LOWEST_HZ)
     exact = _corrected(fit, unknowns[:1], max_gain_db)
     if held is None:
         return exact
+    aim = objective(power, exact)
+    if rounded is not None and objective(power, once := rounded(exact)) < aim + HELD_LOSS:
+        return once
+    if lowest_held_hz > LOWEST_HZ:
+        # Both fits' minima: the limit spoils some of those that are found where the poles are free.
+        free = unknowns
+        fit, unknowns = from_many_starts(lowest_held_hz)
+        aim = min(aim, objective(power, _corrected(fit, unknowns[:1], max_gain_db)))
+        moved = fit.steps(fit.within(free), ROUNDS[-1][1], CEILING_WEIGHT)
+        unknowns = np.concatenate((unknowns[:1], moved, unknowns[1:]))
     # All at once; where that costs something, one after the other, from one of the rows or the next.
     best = _corrected(fit, unknowns[:1], max_gain_db, held)
-    aim = objective(power, exact)
-    if lowest_hz > LOWEST_HZ:
-        # Other minima are found where the poles are free; some of them survive the limit.
-        free, rows = from_many_starts(LOWEST_HZ)
-        aim = min(aim, objective(power, free.realise(rows[0])))
-        moved = fit.steps(fit.within(rows), ROUNDS[-1][1], CEILING_WEIGHT)
-        unknowns = np.concatenate((moved, unknowns))
     for row in unknowns:
         if objective(power, best) < aim + HELD_LOSS:
             break
-        other = _one_after_the_other(new_fit(power), row[None], max_gain_db, held)
+        other = _one_after_the_other(new_fit(power, lowest_held_hz), row[None], max_gain_db, held)
         best = min(best, other, key=lambda each: objective(power, each))
     return best
 
