@@ -107,6 +107,12 @@ def _c(realised: Realised, sign: str) -> bytes:
         kind, unit = ("float", "single precision") if is_single else ("double", "double precision")
         values = values.astype(np.float32 if is_single else np.float64)
     n = len(values)
+    headroom = []
+    if realised.scaling is not None:
+        n_bits = realised.scaling.headroom_bits
+        headroom = [
+            f"#define CONTROL_FILTER_HEADROOM {n_bits} /* divide the input by 2^{n_bits}, or it may overflow */"
+        ]
     lines = [
         f"/* Control filter for {EQUATIONS[sign]}. */",
         "#ifndef CONTROL_FILTER_H",
@@ -114,6 +120,7 @@ def _c(realised: Realised, sign: str) -> bytes:
         "#include <stdint.h>",
         "",
         f"#define CONTROL_FILTER_SAMPLE_RATE {realised.sample_rate_hz:.0f}",
+        *headroom,
     ]
     if is_fir:
         lines += [f"#define CONTROL_FILTER_TAPS {n}", f"/* {unit} */"]
