@@ -50,7 +50,8 @@ class Condition:
     """One seating, direction or way of wearing that a filter shall serve.
 
     primary, secondary, coherence: as in `Client.synthesize`; a calibration replaces all three. feedback:
-    loudspeaker to outer microphone, of the same kind as the other paths; default: the calibration's. weight: above 0, relative to the others.
+    loudspeaker to outer microphone, of the same kind as the other paths; default: the calibration's. weight: above
+    0, relative to the others.
     """
 
     primary: ArrayLike | Calibration
@@ -172,13 +173,12 @@ class Client:
         """Design a filter without updates.
 
         primary, secondary: impulse responses (real, 1 to 32768 samples at 48 kHz) or one-sided spectra (complex,
-        n_fft / 2 + 1 bins). coherence: per bin, 0 to 1. A calibration replaces all three and adds what it knows of the
-        feedback path. reference_psd: of the
-        expected noise, mean square per bin; default: the model's own. It is sent in JSON, which takes some
-        milliseconds more. sign: of the signal chain; default: the calibration's, else `minus`. model: `name` or
-        `name@version`. method: `prime` or another that the service has; it refuses others and names its own.
-        max_gain_db: ceiling on |W|, a number or a curve {"frequency_hz": .., "gain_db": ..}. deadline_ms: after
-        which the answer is no longer needed.
+        n_fft / 2 + 1 bins). coherence: per bin, 0 to 1. A calibration replaces all three and adds its feedback
+        path, if it has one. reference_psd: of the expected noise, mean square per bin; default: the model's own. It
+        is sent in JSON, which takes some milliseconds more. sign: of the signal chain; default: the calibration's,
+        else `minus`. model: `name` or `name@version`. method: `prime` or another that the service has; it refuses
+        others and names its own. max_gain_db: ceiling on |W|, a number or a curve {"frequency_hz": .., "gain_db":
+        ..}. deadline_ms: after which the answer is no longer needed.
         Raises ValueError for arrays of a wrong shape, and ClientError.
         """
         return self._design("/synthesize", Item(primary, secondary, coherence, **options), {}, deadline_ms)
