@@ -370,7 +370,11 @@ def verify(
     output: Path | None,
     as_json: bool,
 ) -> None:
-    """Compare a filter's effect with its prediction, and trim it."""
+    """Compare a filter's effect with its prediction, and trim it.
+
+    CONTROL_FILTER: the file of the filter that runs: of `prime-anc design`, or, for sections and other numbers of
+    taps, what `prime-anc export` wrote as .json.
+    """
     takes = []
     for state, file in (("off", off), ("on", on)):
         take, notes = inputs.take(file, 0.0)
@@ -379,9 +383,15 @@ def verify(
         takes.append(take | {"state": state})
     if "conditions" in paths:
         raise click.UsageError("verify takes one measurement: give the one that was recorded")
-    body = paths | inputs.filter_fields(control_filter) | {"takes": takes}
-    if control_filter.suffix.lower() == ".json" and "prediction" in (document := inputs.load_json(control_filter)):
-        body["prediction"] = document["prediction"]
+    document = inputs.load_json(control_filter) if control_filter.suffix.lower() == ".json" else {}
+    is_exported = "coefficients" in document
+    if is_exported:
+        if output is not None:
+            raise click.UsageError("-o: only 2048 taps can be trimmed; give the file that `prime-anc design` wrote")
+        body = paths | inputs.exported_fields(document, paths) | {"takes": takes}
+    else:
+        body = paths | inputs.filter_fields(control_filter) | {"takes": takes}
+        body |= {"prediction": document["prediction"]} if "prediction" in document else {}
     answer = _answer(service.ask("/verify", body), output, as_json)
     if not as_json:
         measured = answer["measured"]
@@ -390,10 +400,11 @@ def verify(
         click.echo(f"deviation from the prediction: {answer['deviation_db']:.1f} dB")
         trim = answer.get("trim") or {}
         if trim:
+            # Of sections, the service knows no trimmed filter.
+            expected = "" if is_exported else f"; {trim['predicted_noise_reduction_db']:.1f} dB to expect"
             click.echo(
                 f"trim: gain {trim['gain_db']:+.1f} dB, delay {trim['delay_samples']:+.2f} samples"
-                f"{', inverted' if trim.get('invert') else ''}; "
-                f"{trim['predicted_noise_reduction_db']:.1f} dB to expect"
+                f"{', inverted' if trim.get('invert') else ''}{expected}"
             )
     tables.findings(answer["diagnosis"], "found")
     if any(each["code"] != "as_predicted" for each in answer["diagnosis"]):
@@ -414,7 +425,14 @@ def verify(
     type=click.Choice(["wav", "csv", "c", "mat", "minidsp", "apo"]),
     help="Kind of file, where its extension does not say; .txt: minidsp.",
 )
-@click.option("-o", "--output", type=FILE, help="File: .wav, .csv, .h, .mat, .txt (miniDSP or --kind), .json.")
+@click.option(
+    "-o",
+    "--output",
+    "outputs",
+    type=FILE,
+    multiple=True,
+    help="File: .wav, .csv, .h, .mat, .txt (miniDSP or --kind), .json, which `verify` takes; may be given again.",
+)
 @with_service
 def export(
     service: Service,
@@ -427,7 +445,7 @@ def export(
     target_name: str | None,
     max_gain_db: float | None,
     kind: str | None,
-    output: Path | None,
+    outputs: Sequence[Path],
     as_json: bool,
 ) -> None:
     """Write a filter as hardware runs it.
@@ -439,8 +457,12 @@ def export(
     body: Json = paths | inputs.filter_fields(control_filter) | {"target": target}
     if max_gain_db is not None:
         body["max_gain_db"] = max_gain_db
-    answer = _answer(service.ask("/export", body), output if output and output.suffix == ".json" else None, as_json)
-    if output is not None and output.suffix != ".json":
+    answered = service.ask("/export", body)
+    answer = _answer(answered, None, as_json)
+    for output in outputs:
+        if output.suffix.lower() == ".json":
+            _save(output, answered.content)
+            continue
         file = kind or {".txt": "minidsp"}.get(output.suffix.lower()) or _file_kind(output)
         _save(output, service.ask("/export", body | {"file": file}).content)
     if as_json:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from file_formats import measurements
 from file_formats.measurements import FileError
-from synthesis.conventions import N_BINS, SAMPLE_RATE_HZ
+from synthesis.conventions import DESIGN_N_FFT, N_BINS, N_TAPS, SAMPLE_RATE_HZ
 
 Json = dict[str, Any]
 
@@ -107,6 +107,33 @@ def filter_fields(file: Path) -> Json:
     if np.iscomplexobj(values):
         raise FileError(f"{file}: it holds a spectrum; the filter's taps are needed")
     return {"fir": np.asarray(values, np.float32)}
+
+
+def exported_fields(document: Json, paths: Json) -> Json:
+    """Fields for what `prime-anc export` wrote as JSON: a pulse as `fir`, through a `secondary` that the filter is
+    a part of. 2048 taps could not hold sections with low poles. Raises FileError."""
+    from synthesis.realisation.second_order_sections import Sections
+    from synthesis.realisation.short_fir import at_design_rate
+
+    coefficients = document["coefficients"]
+    secondary = paths["secondary"].get("impulse_response")
+    if secondary is None:
+        raise FileError("secondary: give an impulse response, not a spectrum, to verify what was exported")
+    rate = coefficients["sample_rate"]
+    if coefficients["form"] == "fir":
+        response = at_design_rate(np.array(coefficients["taps"]), rate)
+    else:
+        frequency_hz = np.arange(N_BINS) * (SAMPLE_RATE_HZ / DESIGN_N_FFT)
+        response = Sections(np.array(coefficients["sos"]), rate).response(frequency_hz)
+        response[frequency_hz > rate / 2] = 0
+    through = np.fft.irfft(np.fft.rfft(secondary, DESIGN_N_FFT) * response, DESIGN_N_FFT)
+    pulse = np.zeros(N_TAPS, np.float32)
+    pulse[0] = 1
+    return {
+        "secondary": {"impulse_response": through.astype(np.float32)},
+        "fir": pulse,
+        "sign": document["sign"],
+    }
 
 
 def gain_limit(text: str) -> float | Json:

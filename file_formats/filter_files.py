@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Callable
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,16 +22,18 @@ from synthesis.realisation.realise import Realised
 
 WAV_SAMPLES = 8192
 """Of the impulse response of sections."""
+EQUATIONS = {"minus": "e = d - s * w * x", "plus": "e = d + s * w * x"}
+"""Of the error microphone's signal, by the sign of the signal chain."""
 _COLUMNS = ("b0", "b1", "b2", "a0", "a1", "a2")
 
 
-def write(realised: Realised, kind: str) -> tuple[bytes, str, str]:
-    """The file's bytes, its media type, and a name for it. Raises InvalidOption for a kind that does not exist, or
-    that cannot hold this filter."""
+def write(realised: Realised, kind: str, sign: Literal["minus", "plus"] = "minus") -> tuple[bytes, str, str]:
+    """The file's bytes, its media type, and a name for it. sign: of the signal chain that the filter has, which the
+    head states. Raises InvalidOption for a kind that does not exist, or that cannot hold this filter."""
     if kind not in _KINDS:
         raise InvalidOption(f"file: {kind!r} does not exist; use one of {', '.join(_KINDS)}", "file")
     make, media_type, suffix = _KINDS[kind]
-    return make(realised), media_type, f"control_filter.{suffix}"
+    return make(realised, sign), media_type, f"control_filter.{suffix}"
 
 
 def _rows(realised: Realised, kind: str) -> NDArray[np.float64]:
@@ -39,7 +42,7 @@ def _rows(realised: Realised, kind: str) -> NDArray[np.float64]:
     return realised.sections.rows
 
 
-def _wav(realised: Realised) -> bytes:
+def _wav(realised: Realised, sign: str) -> bytes:
     import soundfile
 
     samples = realised.taps
@@ -56,15 +59,15 @@ def _wav(realised: Realised) -> bytes:
     return stream.getvalue()
 
 
-def _csv(realised: Realised) -> bytes:
-    head = f"# control filter at {realised.sample_rate_hz:g} Hz, e = d - s * w * x\n"
+def _csv(realised: Realised, sign: str) -> bytes:
+    head = f"# control filter at {realised.sample_rate_hz:g} Hz, {EQUATIONS[sign]}\n"
     if realised.taps is not None:
         return (head + "tap\n" + "".join(f"{tap!r}\n" for tap in realised.taps.tolist())).encode()
     lines = (",".join(repr(value) for value in row) for row in _rows(realised, "csv").tolist())
     return (head + ",".join(_COLUMNS) + "\n" + "\n".join(lines) + "\n").encode()
 
 
-def _mat(realised: Realised) -> bytes:
+def _mat(realised: Realised, sign: str) -> bytes:
     from scipy.io import savemat
 
     stream = io.BytesIO()
@@ -73,7 +76,7 @@ def _mat(realised: Realised) -> bytes:
     return stream.getvalue()
 
 
-def _minidsp(realised: Realised) -> bytes:
+def _minidsp(realised: Realised, sign: str) -> bytes:
     blocks = [
         f"biquad{number},\nb0={b0!r},\nb1={b1!r},\nb2={b2!r},\na1={-a1!r},\na2={-a2!r}"
         for number, (b0, b1, b2, _, a1, a2) in enumerate(_rows(realised, "minidsp").tolist(), 1)
@@ -81,7 +84,7 @@ def _minidsp(realised: Realised) -> bytes:
     return (",\n".join(blocks) + "\n").encode()
 
 
-def _apo(realised: Realised) -> bytes:
+def _apo(realised: Realised, sign: str) -> bytes:
     lines = [
         "Filter: ON IIR Order 2 Coefficients " + " ".join(repr(value) for value in row)
         for row in _rows(realised, "apo").tolist()
@@ -89,7 +92,7 @@ def _apo(realised: Realised) -> bytes:
     return ("\n".join(lines) + "\n").encode()
 
 
-def _c(realised: Realised) -> bytes:
+def _c(realised: Realised, sign: str) -> bytes:
     quantised = realised.quantised
     is_fir = realised.taps is not None
     values: NDArray[np.generic]
@@ -99,15 +102,25 @@ def _c(realised: Realised) -> bytes:
         unit = f"units of 2^-{quantised.format.fraction_bits} ({quantised.format})"
     else:
         values = realised.taps if is_fir and realised.taps is not None else _rows(realised, "c")[:, [0, 1, 2, 4, 5]]
-        kind, unit = "float", "single precision"
+        # As narrow as the numbers are.
+        is_single = bool((values == values.astype(np.float32)).all())
+        kind, unit = ("float", "single precision") if is_single else ("double", "double precision")
+        values = values.astype(np.float32 if is_single else np.float64)
     n = len(values)
+    headroom = []
+    if realised.scaling is not None:
+        n_bits = realised.scaling.headroom_bits
+        headroom = [
+            f"#define CONTROL_FILTER_HEADROOM {n_bits} /* divide the input by 2^{n_bits}, or it may overflow */"
+        ]
     lines = [
-        "/* Control filter for e = d - s * w * x. */",
+        f"/* Control filter for {EQUATIONS[sign]}. */",
         "#ifndef CONTROL_FILTER_H",
         "#define CONTROL_FILTER_H",
         "#include <stdint.h>",
         "",
         f"#define CONTROL_FILTER_SAMPLE_RATE {realised.sample_rate_hz:.0f}",
+        *headroom,
     ]
     if is_fir:
         lines += [f"#define CONTROL_FILTER_TAPS {n}", f"/* {unit} */"]
@@ -147,11 +160,10 @@ def _c_number(value: np.generic) -> str:
             if abs(number) >= 2**31
             else str(number)
         )
-    text = repr(float(np.float32(value)))
-    return (text if any(mark in text for mark in ".en") else text + ".0") + "f"
+    return f"{value}f" if isinstance(value, np.float32) else str(value)
 
 
-_KINDS: dict[str, tuple[Callable[[Realised], bytes], str, str]] = {
+_KINDS: dict[str, tuple[Callable[[Realised, str], bytes], str, str]] = {
     "wav": (_wav, "audio/wav", "wav"),
     "csv": (_csv, "text/csv", "csv"),
     "c": (_c, "text/x-c", "h"),

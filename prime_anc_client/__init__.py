@@ -28,7 +28,7 @@ It needs NumPy and httpx and nothing else of the project.
 """
 
 from prime_anc_client.answers import ConditionEffect, Design, Evaluation, Loop, Prediction, Realisation
-from prime_anc_client.calibration import Bands, Calibration, Finding, Take, Verdict
+from prime_anc_client.calibration import Bands, Calibration, DriveTake, Finding, Take, Verdict
 from prime_anc_client.client import Client, Condition, Item
 from prime_anc_client.errors import (
     ClientError,
@@ -52,6 +52,7 @@ __all__ = [
     "Condition",
     "ConditionEffect",
     "Design",
+    "DriveTake",
     "Evaluation",
     "Finding",
     "Item",

@@ -24,6 +24,17 @@ class Take(NamedTuple):
     e: ArrayLike
 
 
+class DriveTake(NamedTuple):
+    """A recording while the loudspeaker plays `drive` alone, which gives the feedback path too.
+
+    drive: what the loudspeaker plays, after any inversion of the chain. x, e: as in `Take`, as long as drive.
+    """
+
+    drive: ArrayLike
+    x: ArrayLike
+    e: ArrayLike
+
+
 class Finding(NamedTuple):
     """code: a stable name (`clipping`). detail: what is wrong and what to do."""
 
@@ -65,7 +76,8 @@ class Calibration:
 
     primary, secondary: impulse responses at 48 kHz, float32 [8192] and [2048]. coherence: float32 [16385], per bin
     of the design grid. uncertainty: what predictions count as unknown, float32 [62]; None where that could not be
-    told. sign: of the signal chain, as given.
+    told. feedback: loudspeaker to outer microphone, float32 [2048], from takes with `drive`. sign: of the signal
+    chain, as given.
     """
 
     primary: NDArray[np.float32]
@@ -75,6 +87,7 @@ class Calibration:
     sign: Sign
     bands: Bands
     verdict: Verdict
+    feedback: NDArray[np.float32] | None = None
 
 
 def read_calibration(document: dict[str, Any]) -> Calibration:
@@ -93,6 +106,7 @@ def read_calibration(document: dict[str, Any]) -> Calibration:
             not_judged=read_findings(verdict["not_judged"]),
             figures=verdict["figures"],
         ),
+        feedback=_float32(document["feedback"]["impulse_response"]) if "feedback" in document else None,
     )
 
 

@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike
 
 from prime_anc_client import answers
 from prime_anc_client.answers import Design, Evaluation, Realisation
-from prime_anc_client.calibration import Calibration, Sign, Take, read_calibration
+from prime_anc_client.calibration import Calibration, DriveTake, Sign, Take, read_calibration
 from prime_anc_client.errors import NotReached, Refused, UnknownAnswer, from_answer
 from prime_anc_client.transport import Transport
 from prime_anc_client.verification import Recording, Verification, read_verification
@@ -27,9 +27,9 @@ from prime_anc_client.wire import (
     encode,
     encode_json,
     encode_takes,
-    feedback_document,
     joint_document,
     take_document,
+    takes_document,
 )
 
 _BINARY, _JSON = "application/octet-stream", "application/json"
@@ -50,7 +50,8 @@ class Condition:
     """One seating, direction or way of wearing that a filter shall serve.
 
     primary, secondary, coherence: as in `Client.synthesize`; a calibration replaces all three. feedback:
-    loudspeaker to outer microphone, of the same kind as the other paths. weight: above 0, relative to the others.
+    loudspeaker to outer microphone, of the same kind as the other paths; default: the calibration's. weight: above
+    0, relative to the others.
     """
 
     primary: ArrayLike | Calibration
@@ -174,12 +175,12 @@ class Client:
         """Design a filter without updates.
 
         primary, secondary: impulse responses (real, 1 to 32768 samples at 48 kHz) or one-sided spectra (complex,
-        n_fft / 2 + 1 bins). coherence: per bin, 0 to 1. A calibration replaces all three. reference_psd: of the
-        expected noise, mean square per bin; default: the model's own. It is sent in JSON, which takes some
-        milliseconds more. sign: of the signal chain; default: the calibration's, else `minus`. model: `name` or
-        `name@version`. method: `prime` or another that the service has; it refuses others and names its own.
-        max_gain_db: ceiling on |W|, a number or a curve {"frequency_hz": .., "gain_db": ..}. deadline_ms: after
-        which the answer is no longer needed.
+        n_fft / 2 + 1 bins). coherence: per bin, 0 to 1. A calibration replaces all three and adds its feedback
+        path, if it has one. reference_psd: of the expected noise, mean square per bin; default: the model's own. It
+        is sent in JSON, which takes some milliseconds more. sign: of the signal chain; default: the calibration's,
+        else `minus`. model: `name` or `name@version`. method: `prime` or another that the service has; it refuses
+        others and names its own. max_gain_db: ceiling on |W|, a number or a curve {"frequency_hz": .., "gain_db":
+        ..}. deadline_ms: after which the answer is no longer needed.
         Raises ValueError for arrays of a wrong shape, and ClientError.
         """
         return self._design("/synthesize", Item(primary, secondary, coherence, **options), {}, deadline_ms)
@@ -228,7 +229,9 @@ class Client:
         if len(signs) > 1:
             raise ValueError("conditions: calibrations of both signs; give `sign`, or calibrate with one")
         documents = [
-            condition_document(*own[:4], each.feedback, each.weight, each.label)
+            condition_document(
+                *own[:4], own.feedback if each.feedback is None else each.feedback, each.weight, each.label
+            )
             for each, own in zip(conditions, paths, strict=True)
         ]
         body = joint_document(
@@ -264,7 +267,7 @@ class Client:
 
     def calibrate(
         self,
-        takes: Sequence[Take],
+        takes: Sequence[Take | DriveTake],
         *,
         model: str | None = None,
         sign: Sign = "minus",
@@ -273,13 +276,20 @@ class Client:
     ) -> Calibration:
         """Estimate an ear's paths from 2 to 64 takes, at least one with gain 0 and one without, and judge them.
 
+        A `DriveTake` may stand for the take without, or beside it. It gives the feedback path too, and is sent in
+        JSON.
+
         model: whose support listeners the paths are compared with. sign: of the signal chain that played
         the gain. n_windows: windows of 8192 samples used of each take, 1 to 64. A calibration that did not pass is
         returned too: check its verdict before using it. Raises ValueError for signals of a wrong shape, and
         ClientError.
         """
+        if any(isinstance(take, DriveTake) for take in takes):
+            body = takes_document(takes, model=model, sign=sign, n_windows=n_windows)
+            return _parse(read_calibration, self._post_json("/calibrate", body, deadline_ms))
         options = _present(model=model, sign=sign, n_windows=n_windows)
-        return _parse(read_calibration, self._post("/calibrate", encode_takes(takes), options, deadline_ms))
+        probes = [take for take in takes if isinstance(take, Take)]
+        return _parse(read_calibration, self._post("/calibrate", encode_takes(probes), options, deadline_ms))
 
     def evaluate(
         self,
@@ -371,7 +381,7 @@ class Client:
             return _parse(answers.read_design, self._post_json(path, _json_item(item), deadline_ms, options))
         paths = _paths_of(item)
         asked = _present(model=item.model, method=item.method, sign=paths.sign, max_gain_db=item.max_gain_db)
-        return _parse(answers.read_design, self._post(path, encode(*paths[:4]), options | asked, deadline_ms))
+        return _parse(answers.read_design, self._post(path, encode(*paths[:5]), options | asked, deadline_ms))
 
     def _design_items(
         self, path: str, items: Sequence[Item], options: dict[str, str], deadline_ms: float | None
@@ -440,6 +450,7 @@ class _Paths(NamedTuple):
     secondary: ArrayLike
     coherence: ArrayLike | None
     uncertainty: ArrayLike | None
+    feedback: ArrayLike | None
     sign: Sign
 
 
@@ -449,10 +460,11 @@ def _paths_of(item: Item) -> _Paths:
         if item.secondary is not None or item.coherence is not None:
             raise ValueError("secondary, coherence: a calibration holds them already; leave them out")
         known = item.primary
-        return _Paths(known.primary, known.secondary, known.coherence, known.uncertainty, item.sign or known.sign)
+        measured = (known.primary, known.secondary, known.coherence, known.uncertainty, known.feedback)
+        return _Paths(*measured, item.sign or known.sign)
     if item.secondary is None:
         raise ValueError("secondary: it is missing; give both paths or a calibration")
-    return _Paths(item.primary, item.secondary, item.coherence, None, item.sign or "minus")
+    return _Paths(item.primary, item.secondary, item.coherence, None, None, item.sign or "minus")
 
 
 def _filter_document(
@@ -469,8 +481,9 @@ def _filter_document(
     paths = _paths_of(Item(primary, secondary, options.get("coherence"), sign=sign))
     psd, model = options.get("reference_psd"), options.get("model")
     late = {"latency_samples": options["latency_samples"]} if "latency_samples" in options else {}
-    heard = feedback_document(paths.primary, options.get("feedback"))
-    return document(*paths[:4], psd, taps=np.asarray(fir), model=model, sign=paths.sign, **late) | heard
+    own = options.get("feedback")
+    feedback = paths.feedback if own is None else own
+    return document(*paths[:4], feedback, psd, taps=np.asarray(fir), model=model, sign=paths.sign, **late)
 
 
 def _json_item(item: Item) -> dict[str, object]:
@@ -481,6 +494,7 @@ def _json_item(item: Item) -> dict[str, object]:
         paths.secondary,
         paths.coherence,
         paths.uncertainty,
+        paths.feedback,
         item.reference_psd,
         model=item.model,
         method=item.method,

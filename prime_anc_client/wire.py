@@ -13,13 +13,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from prime_anc_client.calibration import Take
+from prime_anc_client.calibration import DriveTake, Take
 
 _HEADER = struct.Struct("<4sHHIIII8s")
 _TAKES_HEADER = struct.Struct("<4sHHIII12s")
 _TAKES_ROW = struct.Struct("<dI4s")
 _MAGIC, _TAKES_MAGIC, _VERSION, _RATE_HZ = b"PRME", b"PRMT", 1, 48_000
-_IMPULSE_RESPONSES, _COHERENCE, _UNCERTAINTY = 1, 2, 16
+_IMPULSE_RESPONSES, _COHERENCE, _FEEDBACK, _UNCERTAINTY = 1, 2, 8, 16
 
 Ceiling = float | Mapping[str, ArrayLike]
 """On |W| in dB: a number, or a curve {"frequency_hz": .., "gain_db": ..}."""
@@ -33,14 +33,17 @@ def encode(
     secondary: ArrayLike,
     coherence: ArrayLike | None = None,
     uncertainty: ArrayLike | None = None,
+    feedback: ArrayLike | None = None,
 ) -> bytes:
-    """Body of a design: impulse responses where both paths are real, one-sided spectra where both are complex.
+    """Body of a design: impulse responses where the paths are real, one-sided spectra where they are complex.
 
-    Raises ValueError for paths of two kinds and for arrays that are not one-dimensional.
+    feedback: as long as the secondary path. Raises ValueError for paths of two kinds and for arrays that are not
+    one-dimensional.
     """
-    arrays = _arrays(primary, secondary, coherence=coherence, uncertainty=uncertainty)
+    arrays = _arrays(primary, secondary, coherence=coherence, feedback=feedback, uncertainty=uncertainty)
     flags = 0 if np.iscomplexobj(arrays["primary"]) else _IMPULSE_RESPONSES
     flags |= _COHERENCE if "coherence" in arrays else 0
+    flags |= _FEEDBACK if "feedback" in arrays else 0
     flags |= _UNCERTAINTY if "uncertainty" in arrays else 0
     n_primary, n_secondary = len(arrays["primary"]), len(arrays["secondary"])
     payload = b"".join(array.tobytes() for array in arrays.values())
@@ -53,6 +56,7 @@ def document(
     secondary: ArrayLike,
     coherence: ArrayLike | None = None,
     uncertainty: ArrayLike | None = None,
+    feedback: ArrayLike | None = None,
     reference_psd: ArrayLike | None = None,
     max_gain_db: Ceiling | None = None,
     taps: ArrayLike | None = None,
@@ -61,6 +65,8 @@ def document(
     """A request in JSON, with the options that are not None; taps: its filter. Raises ValueError as `encode`."""
     more = {"coherence": coherence, "uncertainty": uncertainty, "reference_psd": reference_psd, "taps": taps}
     members = _members(_arrays(primary, secondary, **more))
+    if feedback is not None:
+        members |= _feedback(primary, feedback)
     if taps is not None:
         members["fir"] = members.pop("taps")
     return {"sample_rate": _RATE_HZ} | members | _options(max_gain_db, options)
@@ -77,13 +83,9 @@ def condition_document(
 ) -> dict[str, object]:
     """One of several conditions in JSON. Raises ValueError as `encode`."""
     members = _members(_arrays(primary, secondary, coherence=coherence, uncertainty=uncertainty))
-    own = {"weight": _numbers(np.asarray(weight)), "label": label}
-    return members | feedback_document(primary, feedback) | own
-
-
-def feedback_document(primary: ArrayLike, feedback: ArrayLike | None) -> dict[str, object]:
-    """The field `feedback` of a request, if there is one. Raises ValueError as `encode`."""
-    return {} if feedback is None else {"feedback": _members(_arrays(primary, feedback))["secondary"]}
+    if feedback is not None:
+        members |= _feedback(primary, feedback)
+    return members | {"weight": _numbers(np.asarray(weight)), "label": label}
 
 
 def joint_document(
@@ -100,8 +102,7 @@ def joint_document(
 
 def take_document(state: str, x: ArrayLike, e: ArrayLike) -> dict[str, object]:
     """A recording in one state in JSON. Raises ValueError as `encode_takes`."""
-    sent = (base64.b64encode(each.tobytes()).decode() for each in _signals(x, e, state))
-    return {"state": state} | {name: {"float32": each} for name, each in zip("xe", sent, strict=True)}
+    return {"state": state} | _signal_fields(state, x=x, e=e)
 
 
 def _options(max_gain_db: Ceiling | None, options: dict[str, object]) -> dict[str, object]:
@@ -124,6 +125,11 @@ def _members(arrays: dict[str, Any]) -> dict[str, object]:
         else:
             members[name] = {"impulse_response": _numbers(array)}
     return members
+
+
+def _feedback(primary: ArrayLike, feedback: ArrayLike) -> dict[str, object]:
+    """The feedback path as a field; it is of the kind of the other paths."""
+    return {"feedback": _members(_arrays(primary, feedback))["secondary"]}
 
 
 def _numbers(values: NDArray[Any]) -> Any:
@@ -159,13 +165,13 @@ def _narrow(array: NDArray[Any], dtype: str) -> NDArray[Any]:
 
 
 def encode_takes(takes: Sequence[Take]) -> bytes:
-    """Body of a calibration.
+    """Body of a calibration without drive.
 
     Raises ValueError for a take whose signals are not real, of one dimension and of one length.
     """
     rows, signals = [], []
     for number, take in enumerate(takes):
-        x, e = _signals(take.x, take.e, f"takes.{number}")
+        x, e = _signals(f"takes.{number}", x=take.x, e=take.e).values()
         rows.append(_TAKES_ROW.pack(take.gain, len(x), bytes(4)))
         signals += [x.tobytes(), e.tobytes()]
     payload = b"".join(rows + signals)
@@ -173,10 +179,29 @@ def encode_takes(takes: Sequence[Take]) -> bytes:
     return header + payload
 
 
-def _signals(x: ArrayLike, e: ArrayLike, name: str) -> tuple[NDArray[Any], NDArray[Any]]:
-    """Both signals of a recording in single precision."""
-    x, e = np.asarray(x), np.asarray(e)
-    if x.ndim != 1 or x.shape != e.shape or np.iscomplexobj(x) or np.iscomplexobj(e):
-        found = f"x is {x.dtype}{list(x.shape)}, e is {e.dtype}{list(e.shape)}"
-        raise ValueError(f"{name}: {found}; give two real signals of the same length")
-    return _narrow(x, "<f4"), _narrow(e, "<f4")
+def takes_document(takes: Sequence[Take | DriveTake], **options: object) -> dict[str, object]:
+    """A calibration in JSON, with the options that are not None. Raises ValueError as `encode_takes`."""
+    sent = []
+    for number, take in enumerate(takes):
+        drive = {"drive": take.drive} if isinstance(take, DriveTake) else {}
+        gain = {} if isinstance(take, DriveTake) else {"gain": _numbers(np.asarray(take.gain))}
+        sent.append(gain | _signal_fields(f"takes.{number}", x=take.x, e=take.e, **drive))
+    return {"sample_rate": _RATE_HZ, "takes": sent} | _options(None, options)
+
+
+def _signal_fields(name: str, **signals: ArrayLike) -> dict[str, object]:
+    """The signals of a recording as fields of a request."""
+    return {
+        field: {"float32": base64.b64encode(signal.tobytes()).decode()}
+        for field, signal in _signals(name, **signals).items()
+    }
+
+
+def _signals(name: str, **signals: ArrayLike) -> dict[str, NDArray[Any]]:
+    """The signals of a recording in single precision."""
+    given = {field: np.asarray(signal) for field, signal in signals.items()}
+    first = given["x"]
+    if first.ndim != 1 or any(each.shape != first.shape or np.iscomplexobj(each) for each in given.values()):
+        found = ", ".join(f"{field} is {each.dtype}{list(each.shape)}" for field, each in given.items())
+        raise ValueError(f"{name}: {found}; give real signals of the same length")
+    return {field: _narrow(each, "<f4") for field, each in given.items()}

@@ -14,6 +14,7 @@ from synthesis.backends.methods import STARTS
 from synthesis.generator import Generator
 from synthesis.generator_config import GeneratorConfig, Realisation
 from synthesis.paths import AcousticPaths, ControlFilter
+from synthesis.realisation.realise import Target
 from synthesis.synthesizer import DEFAULT_MAX_GAIN_DB, Synthesizer
 from training.baselines.adaptive import FxLms, FxNlms
 from training.baselines.analytic import RatioBase, Start
@@ -23,6 +24,7 @@ from training.baselines.fomaml import Fomaml
 from training.baselines.generative import GenerativeFixedFilter
 from training.baselines.iterative_fir import IterativeFir
 from training.baselines.output_controls import OUTPUT_CONTROLS, OutputControl
+from training.baselines.realised import IndividualRealisation, SupportSharedRealisation
 from training.baselines.selective import SelectiveFixedFilter
 from training.baselines.wmmse import SupportSharedWmmse, Wmmse, WmmseFast, WmmsePcg
 from training.config import GeneratorKind, TrainingConfig, load_config
@@ -154,6 +156,14 @@ def _pcg(budget: int) -> Untrained:
     return Untrained(lambda psd: WmmsePcg(psd, budget))
 
 
+ON_HARDWARE: Mapping[str, Target] = {"fir_2048": Target(form="fir"), "sections_6": Target(n_sections=6)}
+"""Designed for each ear; under the name with `_shared`, for all ears of the support together."""
+
+
+def _realised(name: str) -> Untrained:
+    return Untrained(lambda psd: IndividualRealisation(psd, ON_HARDWARE[name], name))
+
+
 UNTRAINED: Mapping[str, Untrained] = {
     "ratio_base_full_band": _ratio_base("full_band"),
     "ratio_base_held_band": _ratio_base("held_band"),
@@ -161,6 +171,7 @@ UNTRAINED: Mapping[str, Untrained] = {
     "wmmse": Untrained(Wmmse, BOTH_PROFILES),
     "wmmse_fast": Untrained(WmmseFast),
     **{f"wmmse_pcg_{budget}": _pcg(budget) for budget in PCG_BUDGETS},
+    **{name: _realised(name) for name in ON_HARDWARE},
     "iterative_fir": Untrained(IterativeFir),
     "fxlms": Untrained(lambda psd: FxLms()),
     "fxnlms": Untrained(lambda psd: FxNlms()),
@@ -182,6 +193,13 @@ def _output_control(name: str) -> Fitted:
         )
 
     return Fitted(fit)
+
+
+def _realised_for_all(name: str) -> Fitted:
+    return Fitted(
+        lambda f: SupportSharedRealisation.fit(f.training_set(), f.psd, ON_HARDWARE[name], f"{name}_shared"),
+        rests_on="split",
+    )
 
 
 def fit_e2e_cfg(f: Fitting, size: E2eCfgSize = STANDARD_SIZE) -> Method:
@@ -210,6 +228,7 @@ def _path_independent(f: Fitting) -> Method:
 
 FITTED: Mapping[str, Fitted] = {
     "wmmse_shared": Fitted(lambda f: SupportSharedWmmse.fit(f.training_set(), f.psd), rests_on="split"),
+    **{f"{name}_shared": _realised_for_all(name) for name in ON_HARDWARE},
     "selective": Fitted(lambda f: SelectiveFixedFilter.fit(f.training_set(), f.psd), rests_on="split"),
     "fomaml": Fitted(
         lambda f: Fomaml.fit(f.training_set(), f.psd, seed=f.seed, progress=f.progress),
@@ -229,6 +248,7 @@ NAMES = (*UNTRAINED, *FITTED, *GENERATORS)
 
 GROUPS: Mapping[str, tuple[str, ...]] = {
     "standard": ("ratio_base_full_band", "ratio_base_held_band", "fir_wiener", "projected_ratio", "wmmse"),
+    "hardware": tuple(each for name in ON_HARDWARE for each in (name, f"{name}_shared")),
     "untrained": tuple(UNTRAINED),
     "fitted": tuple(FITTED),
     "generators": tuple(GENERATORS),

@@ -8,7 +8,7 @@ const $ = (id) => document.getElementById(id);
 const KEPT_COLORS = ["--d", "--e"];
 const SLIDERS = ["k", "ceiling", "latency", "sections", "volume"], CHOICES = ["method", "form", "taps", "format", "rate"];
 const LATENCIES = [0, 1, 2, 4, 8, 16, 32];
-const REST_MS = 80; // without a new setting, after which sections, the Wiener filter and the sound follow
+const REST_MS = 80; // without a new setting, after which the Wiener filter and the sound follow
 const N_GAIN = 16384; // transform of 2048 taps for drawing
 
 const state = {
@@ -131,6 +131,7 @@ const redesign = newest(async () => {
   const began = performance.now();
   try {
     state.design = await askDesign($("k").value, designOptions());
+    realise();
     showDesign();
     const ms = performance.now() - began;
     document.body.dataset.redrawMs = ms.toFixed(1);
@@ -146,7 +147,7 @@ let resting = 0;
 
 function rest() {
   clearTimeout(resting);
-  resting = setTimeout(() => { updateSound(); compare(); realise(); }, REST_MS);
+  resting = setTimeout(() => { updateSound(); compare(); }, REST_MS);
 }
 
 const compare = newest(async () => {
@@ -318,7 +319,7 @@ function showConditions() {
   $("condition-list").replaceChildren(...state.ears.map((ear, i) => {
     const label = document.createElement("label"), radio = document.createElement("input"), tick = document.createElement("input");
     Object.assign(radio, { type: "radio", name: "ear", checked: i === state.current, onchange: () => { state.current = i; changeEars(); document.querySelectorAll("input[name=ear]")[i].focus(); } });
-    Object.assign(tick, { type: "checkbox", checked: ear.used, ariaLabel: `use ${ear.label} for one filter`, onchange: () => { ear.used = tick.checked; if ($("joint").checked) redesign(); } });
+    Object.assign(tick, { type: "checkbox", checked: ear.used, ariaLabel: `use ${ear.label} for one filter`, onchange: () => { ear.used = tick.checked; if ($("joint").checked) { state.realised = null; redesign(); } } });
     label.append(radio, ` ${ear.label} `, tick);
     const div = document.createElement("div");
     div.append(label);
@@ -529,14 +530,17 @@ const exportText = (more = {}) => requestText({
   ...(+$("latency").value ? { latency_samples: +$("latency").value } : {}), ...more,
 });
 
+// What the last export was designed for; sections and fewer taps do not depend on the design's own taps.
+let realisedFor = "";
+
 const realise = newest(async () => {
   if (!state.design) return;
+  const asked = JSON.stringify([target(), $("ceiling").value, $("latency").value]);
+  if (state.realised && asked === realisedFor && state.realised.coefficients.taps?.length !== state.design.fir.length) { showLoss(); return; }
   try {
-    const found = await ask("export", exportText());
-    state.realised = found;
-    const scaling = found.coefficients.scaling;
-    $("realised").textContent = `${formOf(found)}: ${found.prediction.mean_noise_reduction_db.toFixed(1)} dB, ${found.loss_db.toFixed(1)} dB less than the taps`
-      + (scaling ? `; headroom ${scaling.headroom_bits} bit${scaling.headroom_bits === 1 ? "" : "s"}, round-off noise ${scaling.noise_db.toFixed(0)} dB (${scaling.wide_noise_db.toFixed(0)} dB with double-precision feedback).` : ".");
+    state.realised = await ask("export", exportText());
+    realisedFor = asked;
+    showLoss();
   } catch (error) {
     state.realised = null;
     $("realised").textContent = `The export failed: ${error.message}`;
@@ -544,6 +548,13 @@ const realise = newest(async () => {
   showReduction();
   drawRealised();
 });
+
+function showLoss() {
+  const { design, realised: { coefficients, prediction } } = state, scaling = coefficients.scaling;
+  const reduction = prediction.mean_noise_reduction_db, loss = design.prediction.mean_noise_reduction_db - reduction;
+  $("realised").textContent = `${formOf(state.realised)}: ${reduction.toFixed(1)} dB, ${loss.toFixed(1)} dB less than the taps`
+    + (scaling ? `; headroom ${scaling.headroom_bits} bit${scaling.headroom_bits === 1 ? "" : "s"}, round-off noise ${scaling.noise_db.toFixed(0)} dB (${scaling.wide_noise_db.toFixed(0)} dB with double-precision feedback).` : ".");
+}
 
 async function download() {
   if (!state.design) { say("Design a filter first.", true); return; }

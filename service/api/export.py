@@ -47,7 +47,7 @@ async def export(call: Call) -> Response:
     taps = -read.fir if read.sign == "plus" else read.fir
     check_effect(taps, given)
     target = read.target.as_target()
-    if target.keeps_taps and "max_gain_db" in read.model_fields_set:
+    if target.keeps(N_TAPS) and "max_gain_db" in read.model_fields_set:
         excess = excess_db(taps, ceiling_db(read.max_gain_db, DESIGN_N_FFT))
         if excess > TOLERANCE_DB:
             found = f"max_gain_db: `fir`, which these taps keep, is {excess:.1f} dB above it"
@@ -63,16 +63,17 @@ async def export(call: Call) -> Response:
         return realise(conditions, psd, target, taps=taps, max_gain_db=read.max_gain_db)
 
     realised = await call.service.calibrator.run(work, call.due, call.disconnected)
-    if not realised.response.any():
+    if taps.any() and not realised.response.any():
         found = (
             f"fir: {target.number_format} rounds all taps to zero; use more fraction bits, or send a louder filter"
         )
         raise Problem("invalid-field", found, "fir")
     loop = loop_of(with_latency(given).conditions, lambda feedback: spectrum(feedback) * realised.response)
-    full, own = await call.evaluate(read.model, [given, _through(given, realised)], [taps, _UNIT])
+    through, pulse = (_through(given, realised), _UNIT) if taps.any() else (given, 0 * _UNIT)
+    full, own = await call.evaluate(read.model, [given, through], [taps, pulse])
     if read.file is not None:
         content, media_type, name = await asyncio.to_thread(
-            filter_files.write, _signed(realised, read.sign), read.file
+            filter_files.write, _signed(realised, read.sign), read.file, read.sign
         )
         return Response(
             content, media_type=media_type, headers={"Content-Disposition": f'attachment; filename="{name}"'}

@@ -230,7 +230,7 @@ def check_taps(taps: Float32) -> None:
 
 
 def check_some_taps(taps: Float32) -> None:
-    """A filter that is exported or verified must do something."""
+    """A filter that is verified, or in whose place another is designed, must do something."""
     if not taps.any():
         raise Problem("invalid-field", "fir: all taps are zero; send the filter of a design", "fir")
 

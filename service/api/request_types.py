@@ -496,9 +496,10 @@ class ExportFields(FilterField):
     """As in a design."""
 
     def check(self) -> None:
-        """Check what the other fields need, and that the filter does something."""
+        """Check what the other fields need, and that a filter to design anew does something."""
         super().check()
-        paths.check_some_taps(self.fir)
+        if not self.target.as_target().keeps(N_TAPS):
+            paths.check_some_taps(self.fir)
 
 
 class ExportBody(ExportFields, PathsBody):

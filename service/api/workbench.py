@@ -7,7 +7,9 @@ from pathlib import Path
 
 from fastapi import FastAPI
 from starlette.exceptions import HTTPException
-from starlette.responses import FileResponse, Response
+from starlette.responses import FileResponse, HTMLResponse, Response
+
+from synthesis.backends.methods import METHODS
 
 FOLDER = Path(str(files("workbench")))
 KINDS = (".html", ".js", ".css", ".json")
@@ -25,9 +27,12 @@ def add_workbench(app: FastAPI) -> None:
     """Add the page and its files. Both are open to anybody; the requests that the page sends need keys as any
     client's."""
 
+    methods = "".join(f'<option value="{name}">{name}</option>' for name in METHODS)
+    text = (FOLDER / "index.html").read_text(encoding="utf-8").replace("<!-- methods -->", methods)
+
     @app.get("/", include_in_schema=False)
     async def page() -> Response:
-        return FileResponse(FOLDER / "index.html", headers=HEADERS)
+        return HTMLResponse(text, headers=HEADERS)
 
     @app.get("/workbench/{name}", include_in_schema=False)
     async def file(name: str) -> Response:

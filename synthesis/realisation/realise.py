@@ -24,14 +24,12 @@ from synthesis.realisation.fixed_point import (
 )
 from synthesis.realisation.residual_power import Complex, PathSpectra, ResidualPower
 from synthesis.realisation.second_order_sections import (
-    HELD_LOSS,
     LOWEST_HZ,
     MAX_SECTIONS,
     Sections,
     design_sections,
     largest_excess,
     largest_gain,
-    objective,
 )
 from synthesis.realisation.short_fir import MAX_TAPS, at_design_rate, design_fir
 
@@ -52,11 +50,6 @@ class Target:
     sample_rate_hz: float = float(SAMPLE_RATE_HZ)
     number_format: str = "float32"
 
-    @property
-    def keeps_taps(self) -> bool:
-        """Whether an existing filter is kept as it is."""
-        return self.form == "fir" and self.n_taps == N_TAPS and self.sample_rate_hz == SAMPLE_RATE_HZ
-
     def __post_init__(self) -> None:
         """Raise InvalidOption for what is out of range."""
         parse_format(self.number_format)
@@ -73,6 +66,10 @@ class Target:
                 f"sample_rate: {self.sample_rate_hz:g} Hz was asked for; use {low:g} to {high:g}",
                 "target.sample_rate",
             )
+
+    def keeps(self, n_taps: int) -> bool:
+        """Whether so many taps at 48 kHz stay as they are."""
+        return self.form == "fir" and self.n_taps == n_taps and self.sample_rate_hz == SAMPLE_RATE_HZ
 
 
 @dataclass(frozen=True, eq=False)
@@ -113,20 +110,18 @@ def realise(
     def held(sections: Sections, n_held: int) -> Sections:
         return quantise_sections(scale_sections(sections, words, n_held), words)[0]
 
-    def rounded() -> Sections:
-        lowest_hz = lowest_pole_hz(rate, words, LOWEST_HZ)
-        return design_sections(
-            power, target.n_sections, sample_rate_hz=rate, max_gain_db=max_gain_db, lowest_hz=lowest_hz, held=held
-        )
+    def in_single_precision(sections: Sections) -> Sections:
+        return _in_single_precision(sections, max_gain_db)
 
-    if number_format is None:
-        sections = design_sections(power, target.n_sections, sample_rate_hz=rate, max_gain_db=max_gain_db)
-        if target.number_format == "float32":
-            single = _in_single_precision(sections, max_gain_db)
-            is_near = objective(power, single) < objective(power, sections) + HELD_LOSS
-            sections = single if is_near else rounded()
-    else:
-        sections = rounded()
+    sections = design_sections(
+        power,
+        target.n_sections,
+        sample_rate_hz=rate,
+        max_gain_db=max_gain_db,
+        rounded=in_single_precision if number_format is None else None,
+        held=None if target.number_format == "float64" else held,
+        lowest_held_hz=lowest_pole_hz(rate, words, LOWEST_HZ),
+    )
     if not sections.is_stable:
         raise InvalidOption(
             f"number_format: at {target.sample_rate_hz:g} Hz the poles that {target.number_format} can hold "
@@ -163,7 +158,7 @@ def _fir(
     taps: NDArray[np.floating] | None,
     max_gain_db: float | GainCurve,
 ) -> Realised:
-    if taps is not None and len(taps) == N_TAPS and target.keeps_taps:
+    if taps is not None and target.keeps(len(taps)):
         found = np.asarray(taps, np.float64)
     else:
         found = design_fir(

@@ -83,32 +83,50 @@ def design_sections(
     *,
     sample_rate_hz: float = 48_000.0,
     max_gain_db: float | GainCurve = np.inf,
-    lowest_hz: float = LOWEST_HZ,
+    rounded: Callable[[Sections], Sections] | None = None,
     held: Held | None = None,
+    lowest_held_hz: float = LOWEST_HZ,
 ) -> Sections:
-    """The sections that minimise J under a ceiling on |W|, all poles and zeros from lowest_hz to 22 kHz.
+    """The sections that minimise J under a ceiling on |W|, all poles and zeros from 3 Hz to 22 kHz.
 
-    held: what the hardware makes of sections, such as rounded ones. The same arguments give the same sections.
+    rounded: what the hardware makes of finished sections, the answer where that costs next to nothing. held: what
+    it makes of sections to which others can still be fitted, all poles and zeros from lowest_held_hz on. The same
+    arguments give the same sections.
     """
 
-    def new_fit(power: ResidualPower) -> _Fit:
+    def new_fit(power: ResidualPower, lowest_hz: float) -> _Fit:
         return _Fit(power, n_sections, sample_rate_hz, max_gain_db, lowest_hz)
 
-    fit, coarse = new_fit(power), new_fit(power.halved())
-    # The ceiling comes second: random starts exceed it by so much that the penalty would hide J.
-    unknowns = coarse.steps(coarse.starts(np.random.default_rng(0)), FIRST_STEPS, ceiling_weight=0.0)
-    n_starts = len(unknowns)
-    for share, n_steps, is_fine in ROUNDS:
-        unknowns = (fit if is_fine else coarse).steps(unknowns[: round(share * n_starts)], n_steps, CEILING_WEIGHT)
+    def from_many_starts(lowest_hz: float) -> tuple[_Fit, Real]:
+        fit, coarse = new_fit(power, lowest_hz), new_fit(power.halved(), lowest_hz)
+        # The ceiling comes second: random starts exceed it by so much that the penalty would hide J.
+        unknowns = coarse.steps(coarse.starts(np.random.default_rng(0)), FIRST_STEPS, ceiling_weight=0.0)
+        n_starts = len(unknowns)
+        for share, n_steps, is_fine in ROUNDS:
+            best = unknowns[: round(share * n_starts)]
+            unknowns = (fit if is_fine else coarse).steps(best, n_steps, CEILING_WEIGHT)
+        return fit, unknowns
+
+    fit, unknowns = from_many_starts(LOWEST_HZ)
     exact = _corrected(fit, unknowns[:1], max_gain_db)
     if held is None:
         return exact
+    aim = objective(power, exact)
+    if rounded is not None and objective(power, once := rounded(exact)) < aim + HELD_LOSS:
+        return once
+    if lowest_held_hz > LOWEST_HZ:
+        # Both fits' minima: the limit spoils some of those that are found where the poles are free.
+        free = unknowns
+        fit, unknowns = from_many_starts(lowest_held_hz)
+        aim = min(aim, objective(power, _corrected(fit, unknowns[:1], max_gain_db)))
+        moved = fit.steps(fit.within(free), ROUNDS[-1][1], CEILING_WEIGHT)
+        unknowns = np.concatenate((unknowns[:1], moved, unknowns[1:]))
     # All at once; where that costs something, one after the other, from one of the rows or the next.
     best = _corrected(fit, unknowns[:1], max_gain_db, held)
     for row in unknowns:
-        if objective(power, best) < objective(power, exact) + HELD_LOSS:
+        if objective(power, best) < aim + HELD_LOSS:
             break
-        other = _one_after_the_other(new_fit(power), row[None], max_gain_db, held)
+        other = _one_after_the_other(new_fit(power, lowest_held_hz), row[None], max_gain_db, held)
         best = min(best, other, key=lambda each: objective(power, each))
     return best
 
@@ -229,9 +247,10 @@ class _Fit:
             row[:n], row[2 * n : 3 * n] = (np.log(self._warped(each.clip(4, 19_000))) for each in (poles, zeros))
             row[n : 2 * n] = row[3 * n : 4 * n] = np.log(START_QUALITY)
         unknowns[:, -1] = np.log(max(self.level, _LEAST_GAIN))
-        return self._within(unknowns)
+        return self.within(unknowns)
 
-    def _within(self, unknowns: Real) -> Real:
+    def within(self, unknowns: Real) -> Real:
+        """Unknowns, moved to their limits where they lie beyond."""
         parts = unknowns[:, : 4 * self.n].reshape(-1, 4, self.n)
         parts[:, 0::2] = parts[:, 0::2].clip(*self.limits)
         parts[:, 1::2] = parts[:, 1::2].clip(*np.log(QUALITIES))
@@ -320,7 +339,7 @@ class _Fit:
             diagonal += damping[:, None] * (diagonal + 1e-3 * diagonal.mean(-1, keepdims=True)) + 1e-12
             step = -np.linalg.solve(damped, gradient)[..., 0]
             step *= np.minimum(1, MAX_STEP / np.maximum(np.abs(step).max(-1, keepdims=True), 1e-30))
-            trial = self._within(unknowns + step)
+            trial = self.within(unknowns + step)
             polynomials = self.polynomials(trial)
             response = self._ratio(trial, polynomials)
             trial_value, weights, over = self.objective(response, ceiling_weight)

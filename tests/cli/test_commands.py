@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import soundfile
 from click.testing import CliRunner, Result
-from scipy.signal import lfilter
+from scipy.signal import lfilter, resample_poly, sosfilt
 
 from cli.__main__ import main
 from tests.service import models
@@ -95,10 +95,15 @@ def test_export_writes_sections_and_says_what_they_lose(folder: Path):
         "q1.23",
         "-o",
         folder / "b.h",
+        "-o",
+        folder / "b.json",
     )
     assert result.exit_code == 0, result.output
     assert "3 sections at 48000 Hz" in result.output
-    assert "control_filter[3][5]" in (folder / "b.h").read_text()
+    header = (folder / "b.h").read_text()
+    assert "control_filter[3][5]" in header
+    n_bits = json.loads((folder / "b.json").read_text())["coefficients"]["scaling"]["headroom_bits"]
+    assert f"#define CONTROL_FILTER_HEADROOM {n_bits} " in header
     text = run("export", folder / "filter.json", folder / "ear.npz", "--target", "minidsp", "-o", folder / "b.txt")
     assert text.exit_code == 0, text.output
     assert (folder / "b.txt").read_text().startswith("biquad1,")
@@ -148,6 +153,36 @@ def test_a_measurement_keeps_its_sign_up_to_the_trimmed_filter(folder: Path, tmp
     again = run("evaluate", tmp_path / "trim.json", ear, "--json")
     assert again.exit_code == 0, again.output
     assert not json.loads((tmp_path / "trim.json").read_text())["trim"]["invert"]
+
+
+@pytest.mark.parametrize(
+    "target", [("--sections", 4), ("--sections", 4, "--rate", 96_000), ("--taps", 512, "--rate", 96_000)]
+)
+def test_what_was_exported_is_verified_as_itself(folder: Path, tmp_path: Path, target: tuple[object, ...]):
+    """Not as the taps that it stands for, from which it differs by decibels."""
+    exported, ear = tmp_path / "exported.json", folder / "ear.npz"
+    assert run("export", folder / "filter.json", ear, *target, "-o", exported).exit_code == 0
+    coefficients = json.loads(exported.read_text())["coefficients"]
+    step = round(coefficients["sample_rate"] / 48_000)
+    outer = 0.05 * np.random.default_rng(1).standard_normal(5 * 48_000)
+    played = resample_poly(outer, step, 1)
+    if "sos" in coefficients:
+        played = sosfilt(coefficients["sos"], played)
+    else:
+        played = lfilter(coefficients["taps"], 1, played)
+    played = resample_poly(played, 1, step)
+    primary, secondary = (np.load(ear)[name] for name in ("primary", "secondary"))
+    for name, loudness in (("off", 0.0), ("on", 1.0), ("loud", 1.2)):
+        error = lfilter(primary, 1, outer) - loudness * lfilter(secondary, 1, played)
+        soundfile.write(tmp_path / f"{name}.wav", np.stack([outer, error], 1), 48_000, subtype="FLOAT")
+    takes = "--off", tmp_path / "off.wav", "--on"
+    found = json.loads(run("verify", exported, ear, *takes, tmp_path / "on.wav", "--json").stdout)
+    assert [each["code"] for each in found["diagnosis"]] == ["as_predicted"]
+    assert abs(found["trim"]["gain_db"]) < 0.1
+    loud = run("verify", exported, ear, *takes, tmp_path / "loud.wav", "--json")
+    assert json.loads(loud.stdout)["trim"]["gain_db"] == pytest.approx(-1.6, abs=0.2)
+    refused = run("verify", exported, ear, *takes, tmp_path / "on.wav", "-o", tmp_path / "trim.json")
+    assert (refused.exit_code, "only 2048 taps can be trimmed" in refused.output) == (2, True)
 
 
 def test_a_filter_is_evaluated_on_each_of_several_measurements(folder: Path):

@@ -81,7 +81,7 @@ int main(void) {
 """
 
 
-@pytest.mark.parametrize("name", ["float32", "q1.15", "q1.31", "q5.27"])
+@pytest.mark.parametrize("name", ["float32", "float64", "q1.15", "q1.31", "q5.27"])
 @pytest.mark.parametrize("form", ["fir", "sos"])
 def test_a_c_compiler_reads_the_same_numbers(tmp_path: Path, form: str, name: str):
     compiler = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
@@ -90,9 +90,9 @@ def test_a_c_compiler_reads_the_same_numbers(tmp_path: Path, form: str, name: st
     found = realised(form=form, n_taps=32, n_sections=3, number_format=name)
     (tmp_path / "control_filter.h").write_bytes(write(found, "c")[0])
     if found.quantised is None:
-        kind, layout, cast = "float", "%.9g", "double"
+        kind, layout, cast = ("float" if name == "float32" else "double"), "%.17g", "double"
         rows = found.taps if found.taps is not None else found.sections.rows[:, [0, 1, 2, 4, 5]]
-        expected = np.asarray(rows, np.float32).ravel()
+        expected = np.asarray(rows, name).ravel()
     else:
         kind, layout, cast = ("int16_t" if name == "q1.15" else "int32_t"), "%lld", "long long"
         expected = found.quantised.words.ravel()
@@ -101,6 +101,13 @@ def test_a_c_compiler_reads_the_same_numbers(tmp_path: Path, form: str, name: st
     subprocess.run([compiler, *warnings, "-o", tmp_path / "main", tmp_path / "main.c"], check=True)
     printed = subprocess.run([tmp_path / "main"], capture_output=True, text=True, check=True).stdout.split()
     np.testing.assert_array_equal(np.array(printed, float).astype(expected.dtype), expected)
+
+
+@pytest.mark.parametrize("kind", ["c", "csv"])
+def test_the_head_states_the_sign_of_the_chain(kind: str):
+    found = realised(form="fir", n_taps=8)
+    assert "e = d - s * w * x" in write(found, kind)[0].decode()
+    assert "e = d + s * w * x" in write(found, kind, "plus")[0].decode()
 
 
 def test_sox_does_what_the_sections_promise(tmp_path: Path):

@@ -6,9 +6,10 @@ import httpx
 import numpy as np
 import pytest
 import torch
+from scipy.signal import fftconvolve
 
 from model_store.store import ModelStore
-from prime_anc_client import Calibration, Client, Take, UnusablePaths
+from prime_anc_client import Calibration, Client, Condition, Design, DriveTake, Item, Take, UnusablePaths
 from service.calibration import take_codec
 from service.calibration.takes import ProbeTake
 from synthesis.support_statistics import learn_support_statistics
@@ -103,6 +104,28 @@ def test_the_chain_s_sign_goes_on_to_the_filter(client: Client, takes: list[Take
     assert np.array_equal(minus.secondary, plus.secondary)
     assert np.array_equal(client.synthesize(plus).taps, -client.synthesize(minus).taps)
     assert np.array_equal(client.synthesize(plus, sign="minus").taps, client.synthesize(minus).taps)
+
+
+def test_a_driven_loudspeaker_gives_the_feedback_path_that_designs_then_heed(
+    client: Client, takes: list[Take], pairs: tuple[PathPair, ...]
+) -> None:
+    drive, secondary = noise.signals[4, :N_SAMPLES], pairs[0].secondary
+    feedback = 0.02 * np.pad(secondary, (10, 0))[: len(secondary)]
+    driven = DriveTake(drive, *(fftconvolve(drive, path)[:N_SAMPLES] for path in (feedback, secondary)))
+    calibration = client.calibrate([*takes, driven])
+    assert calibration.feedback is not None
+    error = calibration.feedback - feedback[:2048]
+    assert np.sum(error**2) < 1e-3 * np.sum(feedback**2)
+    design = client.refine(calibration, k=1, method="wmmse")
+    assert design.loop is not None
+    assert client.refine(client.calibrate(takes), k=1, method="wmmse").loop is None
+    joint = client.refine_conditions([Condition(calibration)], k=1, method="wmmse")
+    (item,) = client.refine_items([Item(calibration, method="wmmse")], k=1)
+    assert np.array_equal(design.taps, joint.taps)
+    assert isinstance(item, Design)
+    assert np.array_equal(design.taps, item.taps)
+    with pytest.raises(ValueError, match=r"takes\.0: x is .* drive is .*; give real signals of the same length"):
+        client.calibrate([driven._replace(drive=drive[1:])])
 
 
 def test_a_calibration_that_did_not_pass_says_why(client: Client, pairs: tuple[PathPair, ...]) -> None:

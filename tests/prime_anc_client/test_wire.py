@@ -78,7 +78,7 @@ def test_the_bytes_of_takes_are_the_service_s(dtype: str) -> None:
     [
         (
             Take(0, [1.0], [1.0, 2.0]),
-            r"takes.1: x is float64\[1\], e is float64\[2\]; give two real signals",
+            r"takes.1: x is float64\[1\], e is float64\[2\]; give real signals",
         ),
         (Take(0, [[1.0]], [[1.0]]), "takes.1: x is"),
         (Take(0, 1.0, 1.0), "takes.1: x is"),

@@ -38,7 +38,7 @@ def test_request_fields() -> None:
 
 def test_methods() -> None:
     (row,) = re.findall(r"^\| `method` \| (.*) \|$", section("A request in JSON"), re.MULTILINE)
-    assert set(METHODS) <= set(re.findall(r"`(\w+)`", row))
+    assert set(METHODS) == set(re.findall(r"`(\w+)`", row))
 
 
 def test_answer_fields() -> None:

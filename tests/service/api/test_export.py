@@ -26,6 +26,18 @@ async def test_all_taps_are_the_filter_itself(client, body):
         assert answer["prediction"][name] == pytest.approx(evaluated["prediction"][name], rel=2e-3, abs=2e-3), name
 
 
+async def test_a_design_of_zeros_is_exported_as_it_is_and_nothing_is_designed_in_its_place(client, body):
+    silent = body | {"fir": [0.0] * 2048}
+    for number_format in ("float32", "q1.15"):
+        target = {"form": "fir", "number_format": number_format}
+        answer = await ask(client, "/export", silent | {"target": target})
+        assert not any(answer["coefficients"]["taps"])
+        assert answer["prediction"]["mean_noise_reduction_db"] == pytest.approx(0, abs=1e-6)
+    content = orjson.dumps(silent | {"target": {}})
+    refused = await client.post("/export", content=content, headers={"Content-Type": "application/json"})
+    assert (refused.status_code, refused.json()["field"]) == (422, "fir")
+
+
 async def test_sections_in_fixed_point_are_words_with_shifts(client, body):
     answer = await ask(client, "/export", body | {"target": {"n_sections": 4, "number_format": "q1.23"}})
     coefficients = answer["coefficients"]

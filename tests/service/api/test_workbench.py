@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from service.api.workbench import FOLDER
+from synthesis.backends.methods import METHODS
 
 pytestmark = pytest.mark.anyio
 
@@ -29,6 +30,12 @@ async def test_the_page_and_all_that_it_names_are_served(client):
         assert file.headers["x-content-type-options"] == "nosniff"
         total += len(file.content)
     assert total < LARGEST
+
+
+async def test_the_page_offers_every_method(client):
+    choice = re.search(r'<select id="method">(.*?)</select>', (await client.get("/")).text, re.DOTALL)
+    assert choice is not None
+    assert re.findall(r'value="(\w+)"', choice[1]) == list(METHODS)
 
 
 async def test_no_script_or_style_stands_in_the_page(client):

@@ -1,0 +1,73 @@
+"""What hardware runs, under the service's default ceiling: taps or second-order sections, for each ear or for all.
+
+The designs for all are what an optimiser on a database's persons gives to everybody: one filter that minimises the
+updates' objective over all ears of the support together, as `/export` does with `conditions`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Self
+
+import numpy as np
+import torch
+from scipy.signal import sosfilt
+from torch import Tensor
+
+from synthesis.paths import AcousticPaths, ControlFilter
+from synthesis.realisation.realise import Target, realise
+from synthesis.realisation.residual_power import PathSpectra
+from synthesis.synthesizer import DEFAULT_MAX_GAIN_DB
+from training.baselines.wmmse import support_estimates
+from training.training_set import TrainingSet
+
+N_RESPONSE = 16_384
+"""Samples of a cascade's impulse response: 0.34 s, in which a pole at 3 Hz falls by 50 dB."""
+
+
+@dataclass(frozen=True)
+class IndividualRealisation:
+    """The target's filter for each ear. reference_psd: mean square per bin, [n_bins]."""
+
+    reference_psd: Tensor
+    target: Target
+    name: str
+
+    def design(self, paths: AcousticPaths) -> ControlFilter:
+        """Impulse responses [batch, n] from estimated paths."""
+        responses = [_response([each], self.reference_psd, self.target) for each in _conditions(paths)]
+        return ControlFilter(torch.stack(responses).to(paths.primary.real))
+
+
+@dataclass(frozen=True)
+class SupportSharedRealisation:
+    """The target's filter for all estimates of the support together. taps: its impulse response, [1, n]."""
+
+    taps: Tensor
+    name: str
+
+    @classmethod
+    def fit(cls, training_set: TrainingSet, reference_psd: Tensor, target: Target, name: str) -> Self:
+        """One design on the support's own calibration."""
+        ears = _conditions(support_estimates(training_set))
+        return cls(_response(ears, reference_psd, target)[None], name)
+
+    def design(self, paths: AcousticPaths) -> ControlFilter:
+        """The same taps for each of the paths: [batch, n]."""
+        return ControlFilter(self.taps.to(paths.primary.real).expand(paths.batch_size, -1))
+
+
+def _conditions(paths: AcousticPaths) -> list[PathSpectra]:
+    both = (each.cpu().numpy().astype(np.complex128) for each in (paths.primary, paths.secondary))
+    return [PathSpectra(*pair) for pair in zip(*both, strict=True)]
+
+
+def _response(ears: Sequence[PathSpectra], reference_psd: Tensor, target: Target) -> Tensor:
+    """Impulse response of one filter for all ears, [n]."""
+    made = realise(ears, reference_psd.cpu().double().numpy(), target, max_gain_db=DEFAULT_MAX_GAIN_DB)
+    if made.sections is None:
+        return torch.from_numpy(made.taps)
+    pulse = np.zeros(N_RESPONSE)
+    pulse[0] = 1
+    return torch.from_numpy(sosfilt(made.sections.rows, pulse))
