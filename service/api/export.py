@@ -45,7 +45,8 @@ async def export(call: Call) -> Response:
     resident = await call.service.engine.models.model(read.model, call.due, call.disconnected)
     psd = resident.parameters.reference_psd if given.reference_psd is None else given.reference_psd
     taps = -read.fir if read.sign == "plus" else read.fir
-    check_effect(taps, given)
+    if taps.any():
+        check_effect(taps, given)
     target = read.target.as_target()
     if target.keeps(N_TAPS) and "max_gain_db" in read.model_fields_set:
         excess = excess_db(taps, ceiling_db(read.max_gain_db, DESIGN_N_FFT))
