@@ -110,15 +110,15 @@ def filter_fields(file: Path) -> Json:
 
 
 def exported_fields(document: Json, paths: Json) -> Json:
-    """Fields for what `prime-anc export` wrote as JSON: a pulse as `fir`, through a `secondary` that the filter is
-    a part of. 2048 taps could not hold sections with low poles. Raises FileError."""
+    """Fields for what `prime-anc export` wrote as JSON: a pulse as `fir`, through paths from the loudspeaker
+    that the filter is a part of. 2048 taps could not hold sections with low poles. Raises FileError."""
     from synthesis.realisation.second_order_sections import Sections
     from synthesis.realisation.short_fir import at_design_rate
 
     coefficients = document["coefficients"]
-    secondary = paths["secondary"].get("impulse_response")
-    if secondary is None:
-        raise FileError("secondary: give an impulse response, not a spectrum, to verify what was exported")
+    played = {name: paths[name].get("impulse_response") for name in ("secondary", "feedback") if paths.get(name)}
+    if spectra := [name for name, each in played.items() if each is None]:
+        raise FileError(f"{spectra[0]}: give an impulse response, not a spectrum, to verify what was exported")
     rate = coefficients["sample_rate"]
     if coefficients["form"] == "fir":
         response = at_design_rate(np.array(coefficients["taps"]), rate)
@@ -126,14 +126,14 @@ def exported_fields(document: Json, paths: Json) -> Json:
         frequency_hz = np.arange(N_BINS) * (SAMPLE_RATE_HZ / DESIGN_N_FFT)
         response = Sections(np.array(coefficients["sos"]), rate).response(frequency_hz)
         response[frequency_hz > rate / 2] = 0
-    through = np.fft.irfft(np.fft.rfft(secondary, DESIGN_N_FFT) * response, DESIGN_N_FFT)
+    through = {
+        name: np.fft.irfft(np.fft.rfft(each, DESIGN_N_FFT) * response, DESIGN_N_FFT)
+        for name, each in played.items()
+    }
     pulse = np.zeros(N_TAPS, np.float32)
     pulse[0] = 1
-    return {
-        "secondary": {"impulse_response": through.astype(np.float32)},
-        "fir": pulse,
-        "sign": document["sign"],
-    }
+    fields = {name: {"impulse_response": each.astype(np.float32)} for name, each in through.items()}
+    return fields | {"fir": pulse, "sign": document["sign"]}
 
 
 def gain_limit(text: str) -> float | Json:

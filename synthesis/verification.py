@@ -11,6 +11,9 @@ and a delay tau, D = g Y exp(-j omega tau), is found by weighted least squares; 
 polarity. What is left of D / Y by bands tells a leak, which takes the loudspeaker's low frequencies, from another
 fit.
 
+Through a feedback path F the outer microphone hears the loudspeaker too, x = m (1 + W F) for the sound m that it
+records: then Y = (S - P F) W, and levels are of e beside x.
+
 The wearer may move: recordings are cut into blocks, and every figure is a median over these.
 """
 
@@ -157,9 +160,15 @@ class Verification:
 
 
 def verify(
-    recordings: Sequence[Recording], taps: Float32, primary: Float32 | Complex64, secondary: Float32 | Complex64
+    recordings: Sequence[Recording],
+    taps: Float32,
+    primary: Float32 | Complex64,
+    secondary: Float32 | Complex64,
+    feedback: Float32 | Complex64 | None = None,
 ) -> Verification:
     """Measure what the filter (e = d - s * w * x) does and how the paths differ from those given.
+
+    feedback: loudspeaker to outer microphone, if it is heard there.
 
     Raises InvalidOption where a state is missing, or a recording is too short or without sound.
     """
@@ -167,16 +176,12 @@ def verify(
     for name, state in (("off", off), ("on", on)):
         if not state:
             raise InvalidOption(f"takes: none has the state {name}; record one", "takes")
-    played = np.fft.irfft(spectrum(secondary) * np.fft.rfft(taps.astype(np.float64), DESIGN_N_FFT))
+    response = np.fft.rfft(taps.astype(np.float64), DESIGN_N_FFT)
+    heard_back = np.zeros_like(response) if feedback is None else spectrum(feedback)
+    played = np.fft.irfft(response * (spectrum(secondary) - spectrum(primary) * heard_back))
     disturbance = np.fft.irfft(spectrum(primary))
     blocks_off = [block for each in off for block in _blocks(each, disturbance)]
     blocks_on = [block for each in on for block in _blocks(each, played)]
-
-    levels_off, levels_on = (np.array([each.level_db for each in blocks]) for blocks in (blocks_off, blocks_on))
-    reduction = np.median(levels_off, 0) - np.median(levels_on, 0)
-    n_scored = len(NR_BANDS)
-    errors = [_median_error(each[:, :n_scored].mean(1)) for each in (levels_off, levels_on)]
-    interval_db = 1.2816 * np.hypot(errors[0], errors[1])
 
     transfer_off = _median([each.transfer for each in blocks_off])
     noise_off, noise_on = (_median([each.unexplained for each in blocks]) for blocks in (blocks_off, blocks_on))
@@ -188,6 +193,14 @@ def verify(
     band_gain, unexplained = _by_bands(difference, designed, noise, gain, delay)
     expected_off = _median([each.designed for each in blocks_off])
     _, primary_share = _by_bands(transfer_off, expected_off, noise_off, 1.0, 0.0)
+
+    loop = gain * (response * heard_back)[:: DESIGN_N_FFT // WINDOW] * _turned(difference, delay)
+    levels_off = np.array([_level_db(each, np.ones(len(loop))) for each in blocks_off])
+    levels_on = np.array([_level_db(each, np.abs(1 + loop) ** 2) for each in blocks_on])
+    reduction = np.median(levels_off, 0) - np.median(levels_on, 0)
+    n_scored = len(NR_BANDS)
+    errors = [_median_error(each[:, :n_scored].mean(1)) for each in (levels_off, levels_on)]
+    interval_db = 1.2816 * np.hypot(errors[0], errors[1])
     return Verification(
         noise_reduction_db=reduction,
         mean_noise_reduction_db=float(reduction[:n_scored].mean()),
@@ -298,9 +311,9 @@ def shifted_taps(taps: Float32, found: Verification) -> Float32:
     return shifted
 
 
-def changed_secondary(secondary: Float32 | Complex64, found: Verification) -> Complex64:
-    """The secondary path with the gain, delay and polarity that were found, on the design grid."""
-    response = spectrum(secondary)
+def changed_path(path: Float32 | Complex64, found: Verification) -> Complex64:
+    """A path from the loudspeaker with the gain, delay and polarity that were found, on the design grid."""
+    response = spectrum(path)
     gain = 10 ** (found.gain_db / 20) * (-1 if found.is_inverted else 1)
     omega = np.pi * np.arange(len(response)) / (len(response) - 1)
     return (gain * response * np.exp(-1j * omega * found.delay_samples)).astype(np.complex64)
@@ -309,14 +322,12 @@ def changed_secondary(secondary: Float32 | Complex64, found: Verification) -> Co
 @dataclass(frozen=True, eq=False)
 class _Block:
     """transfer: of x to e; designed: of x to p * x or s * w * x, as the windows see it; unexplained: power of e
-    that x does not explain, over that of x, for the mean of this block; powers: of x and e; [bins]. level_db: of e
-    over x, per band."""
+    that x does not explain, over that of x, for the mean of this block; powers: of x and e; [bins]."""
 
     transfer: Complex
     designed: Complex
     unexplained: Real
     powers: tuple[Real, Real]
-    level_db: Real
 
 
 def _blocks(recording: Recording, response: Real) -> list[_Block]:
@@ -342,11 +353,17 @@ def _block(x: Complex, e: Complex, y: Complex) -> _Block:
     transfer = np.sum(x.conj() * e, 0) / power
     n_free = max(INDEPENDENT * len(x), 1.0)
     unexplained = np.sum(np.abs(e - transfer * x) ** 2, 0) / power / n_free
-    membership = band_membership(AMP_BANDS, WINDOW)
     heard = np.sum(np.abs(e) ** 2, 0)
-    level_db = 10 * np.log10((heard @ membership) / (power @ membership) + 1e-30)
     designed = np.sum(x.conj() * y, 0) / power
-    return _Block(transfer, designed, _smoothed(unexplained), (power / len(x), heard / len(x)), level_db)
+    return _Block(transfer, designed, _smoothed(unexplained), (power / len(x), heard / len(x)))
+
+
+def _level_db(block: _Block, outside: Real) -> Real:
+    """Of e over x, per band. outside: power of the sound from outside over that of x, [bins]."""
+    membership = band_membership(AMP_BANDS, WINDOW)
+    power, heard = block.powers
+    level: Real = 10 * np.log10((heard @ membership) / ((power * outside) @ membership) + 1e-30)
+    return level
 
 
 def _howl(off: Sequence[_Block], on: Sequence[_Block], reduction: NDArray[np.float64]) -> dict[str, float]:

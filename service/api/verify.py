@@ -22,7 +22,7 @@ from synthesis.profiles import FAST, profile_for_resolution
 from synthesis.verification import (
     Deviation,
     Verification,
-    changed_secondary,
+    changed_path,
     diagnose,
     foreign_prediction,
     shifted_taps,
@@ -43,7 +43,9 @@ async def verify_filter(call: Call) -> Response:
     are what is off. All figures are medians over blocks of 0.8 s."""
     call.answer_type((JSON,))
     read = read_object(VerifyBody, await call.read_json())
-    paths = PathsOfCondition(read.primary, read.secondary, read.coherence, uncertainty=read.uncertainty)
+    paths = PathsOfCondition(
+        read.primary, read.secondary, read.coherence, read.feedback, uncertainty=read.uncertainty
+    )
     latency = float(read.latency_samples)
     used = with_latency(joint_input([paths], read.reference_psd, float("inf"), latency_samples=latency))
     direction = -1 if read.sign == "plus" else 1
@@ -51,7 +53,7 @@ async def verify_filter(call: Call) -> Response:
     check_effect(taps, used)
     call.decoded()
     found = await call.service.calibrator.run(
-        lambda: verify(read.takes, taps, used.primary, used.secondary), call.due, call.disconnected
+        lambda: verify(read.takes, taps, used.primary, used.secondary, used.feedback), call.due, call.disconnected
     )
     # No more can be taken away than on paths that are known without errors.
     certain = replace(used, uncertainty=np.zeros((2, len(WIDE_BANDS)), np.float32))
@@ -88,7 +90,8 @@ async def _trim(
     """The filter for the secondary path as it is now: shifted, or designed anew if that is clearly better."""
     shifted = shifted_taps(taps, found)
     loudest_db = 20 * float(np.log10(np.abs(np.fft.rfft(shifted, DESIGN_N_FFT)).max()))
-    now = replace(used, secondary=changed_secondary(used.secondary, found), max_gain_db=loudest_db)
+    feedback = None if used.feedback is None else changed_path(used.feedback, found)
+    now = replace(used, secondary=changed_path(used.secondary, found), feedback=feedback, max_gain_db=loudest_db)
     designs = await call.service.engine.design(model, options, [now], call.due, call.disconnected)
     own = answer_or_raise(designs[0]).design
     (answer,) = await call.evaluate(model, [now], [shifted])

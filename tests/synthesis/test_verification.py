@@ -7,14 +7,14 @@ import pytest
 import torch
 
 from synthesis.errors import InvalidOption
-from synthesis.octave_bands import AMP_BANDS
+from synthesis.octave_bands import AMP_BANDS, band_membership
 from synthesis.paths import AcousticPaths
 from synthesis.verification import (
     CODES,
     MIN_SAMPLES,
     Recording,
     Verification,
-    changed_secondary,
+    changed_path,
     diagnose,
     shifted_taps,
     verify,
@@ -23,6 +23,7 @@ from synthesis.wiener import design_wmmse
 from tests.synthesis.cases import random_case
 
 N = 6 * 48_000
+NOTHING = np.zeros(1)
 CASE = random_case(n_cases=1, n_fft=32_768, seed=4)
 PRIMARY, SECONDARY = (np.fft.irfft(each[0])[:400] for each in (CASE.primary, CASE.secondary))
 SECONDARY = np.convolve(SECONDARY, [0.25, 0.5, 0.25])  # without Nyquist, where no half sample can be shifted
@@ -51,7 +52,12 @@ def leaking(secondary: np.ndarray, corner_hz: float = 150.0) -> np.ndarray:
 
 
 def recordings(
-    secondary: np.ndarray, primary: np.ndarray = PRIMARY, n: int = N, noise: float = 0.01, seed: int = 0
+    secondary: np.ndarray,
+    primary: np.ndarray = PRIMARY,
+    n: int = N,
+    noise: float = 0.01,
+    seed: int = 0,
+    feedback: np.ndarray = NOTHING,
 ) -> list[Recording]:
     """Different white noise in each state, and noise of the error microphone 40 dB below it."""
     rng = np.random.default_rng(seed)
@@ -60,6 +66,8 @@ def recordings(
         x = rng.standard_normal(n + 8192)
         e = convolved(x, primary)
         if is_on:
+            loop = np.fft.rfft(np.convolve(TAPS, feedback), 2**20)
+            x = np.fft.irfft(np.fft.rfft(x, 2**20) / (1 + loop))[: len(x)]
             e = e - convolved(convolved(x, TAPS.astype(float)), secondary)
         e = e + noise * rng.standard_normal(len(e))
         found.append(Recording(is_on, x[8192:].astype(np.float32), e[8192:].astype(np.float32)))
@@ -96,6 +104,26 @@ def test_gain_delay_and_polarity(
     assert found.delay_samples == pytest.approx(delay, abs=0.05)
     assert found.is_inverted is is_inverted
     assert codes(found) == expected
+
+
+def test_a_loudspeaker_that_the_outer_microphone_hears() -> None:
+    """Played 1 dB too loud and a sample late; the loop's gain is up to -3 dB."""
+    rng = np.random.default_rng(7)
+    feedback = np.pad(rng.standard_normal(300) * np.exp(-np.arange(300) / 40), (20, 0))
+    feedback *= 10**-0.15 / np.abs(np.fft.rfft(TAPS, 2**16) * np.fft.rfft(feedback, 2**16)).max()
+    secondary, heard = (10**0.05 * np.pad(each, (1, 0)) for each in (SECONDARY, feedback))
+    takes = recordings(secondary, feedback=heard)
+    found = verify(takes, TAPS, *GIVEN, feedback.astype(np.float32))
+    assert (found.gain_db, found.delay_samples) == pytest.approx((1, 1), abs=0.05)
+    primary, response, played, loop = (
+        np.fft.rfft(each, 2**16) for each in (PRIMARY, TAPS, secondary, np.convolve(TAPS, heard))
+    )
+    after = np.abs(primary - played * response / (1 + loop)) ** 2 + 1e-4
+    membership = band_membership(AMP_BANDS, 2**16)
+    expected = 10 * np.log10((np.abs(primary) ** 2 + 1e-4) @ membership / (after @ membership))
+    np.testing.assert_allclose(found.noise_reduction_db[3:], expected[3:], atol=0.3)
+    unaware = verify(takes, TAPS, *GIVEN)  # as if nothing came back
+    assert np.abs(unaware.noise_reduction_db - expected).max() > 2
 
 
 def test_the_measured_bands_are_those_of_the_paths() -> None:
@@ -142,7 +170,7 @@ def test_one_bad_block_does_not_matter() -> None:
 
 def test_what_was_found_can_be_undone() -> None:
     found = measured(lambda s: -1.2 * s[1:])
-    now = np.fft.irfft(changed_secondary(SECONDARY.astype(np.float32), found))
+    now = np.fft.irfft(changed_path(SECONDARY.astype(np.float32), found))
     expected = np.pad(-1.2 * SECONDARY[1:], (0, 8))
     np.testing.assert_allclose(now[: len(expected)], expected, atol=0.02)
     restored = np.convolve(shifted_taps(TAPS, found), -1.2 * SECONDARY[1:])

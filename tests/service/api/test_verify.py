@@ -14,22 +14,27 @@ from training.datasets.simulated import simulate_listeners
 
 Json = dict[str, Any]
 N = 4 * 48_000
+NOTHING = np.zeros(1)
 
 
 def signal(values: np.ndarray) -> Json:
     return {"float32": base64.b64encode(values.astype("<f4").tobytes()).decode()}
 
 
-def takes(ear: DesignInput, fir: list[float], change: float = 1.0, delay: int = 0) -> list[Json]:
-    """White noise through the ear's paths; the secondary path has changed by a factor and a delay."""
+def takes(
+    ear: DesignInput, fir: list[float], change: float = 1.0, delay: int = 0, feedback: np.ndarray = NOTHING
+) -> list[Json]:
+    """White noise through the ear's paths; those from the loudspeaker have changed by a factor and a delay."""
     found, rng = [], np.random.default_rng(1)
     for state in ("off", "on"):
         x = rng.standard_normal(N + 4096)
         w = np.zeros(1) if state == "off" else np.array(fir)
         n = 2**18
-        played = np.fft.rfft(x, n) * np.fft.rfft(w, n)
-        secondary = np.fft.rfft(np.pad(change * ear.secondary, (delay, 0)), n)
-        e = np.fft.irfft(np.fft.rfft(x, n) * np.fft.rfft(ear.primary, n) - played * secondary, n)
+        secondary, heard = (np.fft.rfft(np.pad(change * each, (delay, 0)), n) for each in (ear.secondary, feedback))
+        outside = np.fft.rfft(x, n)
+        inside = outside / (1 + heard * np.fft.rfft(w, n))
+        x, played = np.fft.irfft(inside, n), inside * np.fft.rfft(w, n)
+        e = np.fft.irfft(outside * np.fft.rfft(ear.primary, n) - played * secondary, n)
         e = e + 1e-3 * rng.standard_normal(n)
         found.append({"state": state, "x": signal(x[4096 : 4096 + N]), "e": signal(e[4096 : 4096 + N])})
     return found
@@ -63,6 +68,20 @@ async def test_a_filter_that_does_what_was_predicted(
     del body["prediction"]  # it is predicted again, from the same paths
     again = await verified(client, body)
     assert again["predicted_noise_reduction_db"] == pytest.approx(predicted, abs=1e-3)
+
+
+async def test_the_outer_microphone_may_hear_the_loudspeaker(client: httpx.AsyncClient, ear: DesignInput) -> None:
+    feedback = np.pad(0.2 * np.asarray(ear.secondary), (30, 0))[: len(ear.secondary)]
+    body = as_responses(ear, feedback=feedback.tolist())
+    body["feedback"] = {"impulse_response": body["feedback"]}
+    design = (await client.post("/refine?k=2", json=body)).json()
+    body |= {"fir": design["fir"], "prediction": design["prediction"]}
+    found = await verified(client, body | {"takes": takes(ear, design["fir"], feedback=feedback)})
+    assert [each["code"] for each in found["diagnosis"]] == ["as_predicted"]
+    found = await verified(client, body | {"takes": takes(ear, design["fir"], -1.2, 2, feedback)})
+    assert found["trim"]["gain_db"] == pytest.approx(-1.58, abs=0.1)
+    expected = design["prediction"]["mean_noise_reduction_db"]
+    assert found["trim"]["predicted_noise_reduction_db"] == pytest.approx(expected, abs=1.5)
 
 
 async def test_a_trimmed_filter_does_what_the_one_for_the_changed_path_does(
