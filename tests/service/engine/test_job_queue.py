@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from service.engine.job_queue import N_REMEMBERED, PLANNED, Batch, Job, JobQueue, LatencyEstimator
+from service.engine.job_queue import N_REMEMBERED, PLANNED, PLANNED_LAST, Batch, Job, JobQueue, LatencyEstimator
 from service.engine.types import Refused
 from synthesis.backends import DesignOptions
 
@@ -116,10 +116,20 @@ async def test_a_free_worker_beside_a_busy_one_gets_a_part_of_the_time_too() -> 
     queue.put(job())
     batch = taken(queue)
     for _ in range(2):
-        with pytest.raises(Refused, match=f"{PLANNED:.0%} of"):
-            queue.put(job(due_in_s=START_S / PLANNED - 0.3))
+        with pytest.raises(Refused, match=f"{PLANNED_LAST:.0%} of"):
+            queue.put(job(due_in_s=START_S / PLANNED_LAST - 0.3))
         with pytest.raises(Refused):  # by its head, whatever it asks for
-            queue.reject_if_overloaded(perf_counter() + START_S / PLANNED - 0.3)
+            queue.reject_if_overloaded(perf_counter() + START_S / PLANNED_LAST - 0.3)
+    queue.put(job(due_in_s=START_S / PLANNED_LAST + 0.3))
+    queue.done(batch, None)
+
+
+async def test_where_two_workers_are_free_one_gets_a_larger_part_of_the_time() -> None:
+    queue = knowing(n_workers=3)
+    queue.put(job())
+    batch = taken(queue)
+    with pytest.raises(Refused, match=f"{PLANNED:.0%} of"):
+        queue.put(job(due_in_s=START_S / PLANNED - 0.3))
     queue.put(job(due_in_s=START_S / PLANNED + 0.3))
     queue.done(batch, None)
 
@@ -132,13 +142,13 @@ async def test_a_busy_queue_plans_a_part_of_the_time_and_counts_all_that_is_here
     queue.put(job(k=2))
     expected_s = START_S + (START_S + 2 * UPDATE_S) / 2
     assert queue.backlog_s() == pytest.approx(expected_s, rel=0.1)
-    with pytest.raises(Refused, match=f"{PLANNED:.0%} of") as refused:
-        queue.put(job(due_in_s=(expected_s + START_S) / PLANNED - 0.3))
+    with pytest.raises(Refused, match=f"{PLANNED_LAST:.0%} of") as refused:
+        queue.put(job(due_in_s=(expected_s + START_S) / PLANNED_LAST - 0.3))
     assert refused.value.retry_after_s == pytest.approx(expected_s, rel=0.1)
-    queue.put(job(due_in_s=(expected_s + START_S) / PLANNED))
+    queue.put(job(due_in_s=(expected_s + START_S) / PLANNED_LAST))
     with pytest.raises(Refused):
         queue.reject_if_overloaded(perf_counter() + 2 * expected_s)
-    queue.reject_if_overloaded(perf_counter() + 3 * expected_s / PLANNED)
+    queue.reject_if_overloaded(perf_counter() + 3 * expected_s / PLANNED_LAST)
     queue.done(batch, None)
 
 
