@@ -39,7 +39,13 @@ from service.api.request_types import (
 from service.api.warnings import collect_warnings, negated_filter
 from service.engine.types import DesignAnswer
 from service.errors import Problem, to_problem
-from synthesis.backends.base import DesignInput, DesignOptions, Float32
+from synthesis.backends.base import (
+    DEFAULT_GAIN_MARGIN_DB,
+    DEFAULT_PHASE_MARGIN_DEG,
+    DesignInput,
+    DesignOptions,
+    Float32,
+)
 from synthesis.errors import SynthesisError, answer_or_raise
 from synthesis.feedback import loop_gain, loop_of
 from synthesis.latency import with_latency
@@ -47,6 +53,9 @@ from synthesis.profiles import profile_for_resolution
 
 if TYPE_CHECKING:
     from service.api.open_inference_codec import InferenceParameters
+
+
+DEFAULT_MARGINS = {"min_gain_margin_db": DEFAULT_GAIN_MARGIN_DB, "min_phase_margin_deg": DEFAULT_PHASE_MARGIN_DEG}
 
 
 @dataclass(frozen=True, eq=False)
@@ -160,11 +169,10 @@ def make_request(
     parameters, so fields and query are the same. query: options that are always query parameters, such as `k`.
     `fine` replaces the profile `fast` if the paths are longer than the grid of `fast` resolves.
     """
-    given = fields.given if isinstance(fields, Options) else fields.model_fields_set
-    if len(conditions) == 1 and query.leave_one_out:
-        refuse_unused({"leave_one_out"}, "with one condition: send several")
+    if len(conditions) == 1:
+        refuse_unused(query, {"leave_one_out": False}, "with one condition: send several")
     if all(each.feedback is None for each in conditions):
-        refuse_unused(given & {"min_gain_margin_db", "min_phase_margin_deg"}, "without a path `feedback`: send one")
+        refuse_unused(fields, DEFAULT_MARGINS, "without a path `feedback`: send one")
     ear = joint_input(
         conditions,
         reference_psd,

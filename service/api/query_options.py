@@ -60,8 +60,6 @@ class Options(NamedTuple):
     latency_samples: float
     min_gain_margin_db: float
     min_phase_margin_deg: float
-    given: frozenset[str] = frozenset()
-    """Names of those that were sent."""
 
 
 @lru_cache(64)  # clients send the same options again and again
@@ -92,7 +90,6 @@ def read_options(query: bytes, allowed: tuple[str, ...], default_updates: int) -
             name: _number(name, given[name], high) if name in given else default
             for name, (default, high) in _NUMBERS.items()
         },
-        given=frozenset(given),
     )
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import base64
 import binascii
 import re
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias, TypeVar
 
@@ -475,9 +475,8 @@ class ExportTarget(StrictModel):
 
     def as_target(self) -> Target:
         """For `realise`; Problem where the number format does not exist, or a size is that of the other form."""
-        unused = "n_taps" if self.form == "sos" else "n_sections"
-        if unused in self.model_fields_set:
-            refuse_unused({f"target.{unused}"}, f"with the form {self.form}: send the other form")
+        unused, default = ("n_taps", N_TAPS) if self.form == "sos" else ("n_sections", DEFAULT_SECTIONS)
+        refuse_unused(self, {unused: default}, f"with the form {self.form}: send the other form", "target.")
         try:
             return Target(self.form, self.n_taps, self.n_sections, float(self.sample_rate), self.number_format)
         except InvalidOption as error:
@@ -534,10 +533,13 @@ def items_of(document: object) -> list[object] | None:
     return items
 
 
-def refuse_unused(given: Collection[str], why: str) -> None:
-    """Problem for the first of fields that were given and have no effect. why: they have none, and what to do."""
-    for name in sorted(given):
-        raise Problem("invalid-field", f"{name}: it has no effect {why}, or leave {name} out", name)
+def refuse_unused(fields: object, defaults: Mapping[str, object], why: str, place: str = "") -> None:
+    """Problem for the first of some fields that have no effect, unless it has its default: some clients always send
+    all. why: they have none, and what to do. place: of the fields in the request."""
+    for name, default in defaults.items():
+        if getattr(fields, name) != default:
+            name = place + name
+            raise Problem("invalid-field", f"{name}: it has no effect {why}, or leave {name} out", name)
 
 
 def read_object(kind: type[Body], document: object) -> Body:

@@ -19,10 +19,10 @@ from synthesis.backends.base import DesignOptions
 
 PLANNED, PLANNED_LAST = 0.25, 0.1
 """Fractions of the time to a deadline that estimated work may fill while any worker is busy: where two or more are
-free, and where this work takes the last one or waits for one. The estimates do not include delays in the event loop,
-which then competes with designs for the cores. On two cores shared with the clients, at three times the capacity and
-with a deadline of twice the unloaded 99th percentile, that of the answers is 0.9 to 1.1 of the deadline with a
-fraction of 0.1, 0.9 to 1.9 with 0.25 and 2.5 with 0.4, and about as many designs are accepted."""
+free, and where this work takes the last one or waits for one. The estimates do not include delays in the event
+loop, which then competes with designs for the cores. On two cores shared with the clients, at three times the
+capacity and with a deadline of twice the unloaded 99th percentile, that of the answers is 0.9 to 1.1 of it
+with a fraction of 0.1, 0.9 to 1.9 with 0.25 and 2.5 with 0.4, and about as many designs are accepted."""
 
 N_REMEMBERED = 15
 """Number of times that an estimate is made from."""
