@@ -33,8 +33,8 @@ MAX_DISCARDED_ENERGY = 1e-4
 """Largest fraction of an impulse response's energy that resampling may discard: -40 dB."""
 
 MAX_IMAGINARY = 0.03
-"""Largest imaginary part at 0 Hz and at Nyquist, where a transform is real, over the largest magnitude: a delay by a
-fraction of a sample leaves less at Nyquist, where measured paths are small."""
+"""Largest imaginary part at 0 Hz and at Nyquist, where a transform is real, over the largest magnitude: a delay by
+a fraction of a sample leaves up to 0.005 at Nyquist, where measured paths are small."""
 
 MAX_EFFECT_DB = 90.0
 """Largest level of a filter's sound over that of the noise, and largest below it: of the paths alone up to 100 dB
