@@ -136,6 +136,13 @@ def _c(realised: Realised, sign: str) -> bytes:
         if quantised is not None:
             shifts = ", ".join(str(int(each)) for each in quantised.shift)
             lines += [f"static const int control_filter_shift[{n}] = {{{shifts}}};"]
+            if realised.scaling is not None:
+                noise_db, wide_noise_db = realised.scaling.noise_db, realised.scaling.wide_noise_db
+                lines += [
+                    "/* Keep y' and y'' as wide as the sum, or round-off adds noise at the output: "
+                    f"{noise_db:.0f} dB re full",
+                    f"   scale in place of {wide_noise_db:.0f} dB. */",
+                ]
         lines += [f"static const {kind} control_filter[{n}][5] = {{"]
         lines += [f"    {{{', '.join(_c_number(each) for each in row)}}}," for row in values]
         lines += ["};"]
