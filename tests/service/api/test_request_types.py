@@ -144,7 +144,8 @@ def test_each_fault_names_its_field(fields: Json, code: str, field: str) -> None
         ({"k": 1}, "k: the field is unknown; send it as a query parameter, ?k=.."),
         (
             {"max_gain_db": {"frequency_hz": [100], "gain_db": [1, 2]}},
-            "max_gain_db: a curve of 1 frequencies and 2 gains; send 1 to 1024 of each, as many gains as frequencies",
+            "max_gain_db: a curve of 1 frequencies and 2 gains; "
+            "send 1 to 1024 of each, as many gains as frequencies",
         ),
     ],
 )
