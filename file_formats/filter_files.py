@@ -20,8 +20,8 @@ from numpy.typing import NDArray
 from synthesis.errors import InvalidOption
 from synthesis.realisation.realise import Realised
 
-WAV_SAMPLES = 8192
-"""Of the impulse response of sections."""
+WAV_S = 32768 / 48000
+"""Duration of the impulse response of sections: at any sample rate poles in the bass decay by 1/e in up to 0.07 s."""
 EQUATIONS = {"minus": "e = d - s * w * x", "plus": "e = d + s * w * x"}
 """Of the error microphone's signal, by the sign of the signal chain."""
 _COLUMNS = ("b0", "b1", "b2", "a0", "a1", "a2")
@@ -49,7 +49,7 @@ def _wav(realised: Realised, sign: str) -> bytes:
     if samples is None:
         from scipy.signal import sosfilt
 
-        impulse = np.zeros(WAV_SAMPLES)
+        impulse = np.zeros(round(WAV_S * realised.sample_rate_hz))
         impulse[0] = 1
         samples = sosfilt(_rows(realised, "wav"), impulse)
     stream = io.BytesIO()
