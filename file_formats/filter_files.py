@@ -21,7 +21,8 @@ from synthesis.errors import InvalidOption
 from synthesis.realisation.realise import Realised
 
 WAV_S = 32768 / 48000
-"""Duration of the impulse response of sections: at any sample rate poles in the bass decay by 1/e in up to 0.07 s."""
+"""Duration of the impulse response of sections. Poles in the bass take up to 0.07 s to decay by 1/e, whatever the
+sample rate."""
 EQUATIONS = {"minus": "e = d - s * w * x", "plus": "e = d + s * w * x"}
 """Of the error microphone's signal, by the sign of the signal chain."""
 _COLUMNS = ("b0", "b1", "b2", "a0", "a1", "a2")
