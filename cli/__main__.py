@@ -419,7 +419,7 @@ def verify(
 @click.option("--rate", type=float, help="Sample rate of the hardware, Hz.")
 @click.option("--format", "number_format", help="float32, float64, or qI.F such as q1.23.")
 @click.option("--target", "target_name", help="A known device: its form, rate and format (`prime-anc targets`).")
-@click.option("--max-gain-db", type=float, help="Ceiling on |W|.")
+@click.option("--max-gain-db", help="Ceiling on |W|: a number, or a file of frequency in Hz and gain in dB.")
 @click.option(
     "--kind",
     type=click.Choice(["wav", "csv", "c", "mat", "minidsp", "apo"]),
@@ -443,7 +443,7 @@ def export(
     rate: float | None,
     number_format: str | None,
     target_name: str | None,
-    max_gain_db: float | None,
+    max_gain_db: str | None,
     kind: str | None,
     outputs: Sequence[Path],
     as_json: bool,
@@ -456,7 +456,7 @@ def export(
     target = _target(target_name, sections, taps, rate, number_format)
     body: Json = paths | inputs.filter_fields(control_filter) | {"target": target}
     if max_gain_db is not None:
-        body["max_gain_db"] = max_gain_db
+        body["max_gain_db"] = inputs.gain_limit(max_gain_db)
     answered = service.ask("/export", body)
     answer = _answer(answered, None, as_json)
     for output in outputs:
@@ -513,7 +513,10 @@ def targets(as_json: bool) -> None:
 @click.option("-o", "--output", type=FILE, default=Path("report.html"), show_default=True, help="HTML file.")
 @click.option("--url", envvar="PRIME_URL", help="URL of a running service; default: design in this process.")
 @click.option("--key", envvar="PRIME_API_KEY", help="API key of that service.")
-def report(paths: Json, options: Json, k: int, output: Path, url: str | None, key: str | None) -> None:
+@click.option("--store", help="Folder or URL of further models, without --url.")
+def report(
+    paths: Json, options: Json, k: int, output: Path, url: str | None, key: str | None, store: str | None
+) -> None:
     """Write a page with plots of a design.
 
     Noise reduction beside the Wiener filter's, |W|, what latency costs, the loop through a feedback path, and
@@ -521,7 +524,7 @@ def report(paths: Json, options: Json, k: int, output: Path, url: str | None, ke
     """
     from cli.report import compose
 
-    with connect(url, key) as service:
+    with connect(url, key, store) as service:
         _save(output, compose(service, paths, options, k).encode())
 
 

@@ -20,8 +20,9 @@ from numpy.typing import NDArray
 from synthesis.errors import InvalidOption
 from synthesis.realisation.realise import Realised
 
-WAV_SAMPLES = 8192
-"""Of the impulse response of sections."""
+WAV_S = 32768 / 48000
+"""Duration of the impulse response of sections. Poles in the bass take up to 0.07 s to decay by 1/e, whatever the
+sample rate."""
 EQUATIONS = {"minus": "e = d - s * w * x", "plus": "e = d + s * w * x"}
 """Of the error microphone's signal, by the sign of the signal chain."""
 _COLUMNS = ("b0", "b1", "b2", "a0", "a1", "a2")
@@ -49,7 +50,7 @@ def _wav(realised: Realised, sign: str) -> bytes:
     if samples is None:
         from scipy.signal import sosfilt
 
-        impulse = np.zeros(WAV_SAMPLES)
+        impulse = np.zeros(round(WAV_S * realised.sample_rate_hz))
         impulse[0] = 1
         samples = sosfilt(_rows(realised, "wav"), impulse)
     stream = io.BytesIO()
@@ -136,6 +137,13 @@ def _c(realised: Realised, sign: str) -> bytes:
         if quantised is not None:
             shifts = ", ".join(str(int(each)) for each in quantised.shift)
             lines += [f"static const int control_filter_shift[{n}] = {{{shifts}}};"]
+            if realised.scaling is not None:
+                noise_db, wide_noise_db = realised.scaling.noise_db, realised.scaling.wide_noise_db
+                lines += [
+                    "/* Keep y' and y'' as wide as the sum, or round-off adds noise at the output: "
+                    f"{noise_db:.0f} dB re full",
+                    f"   scale in place of {wide_noise_db:.0f} dB. */",
+                ]
         lines += [f"static const {kind} control_filter[{n}][5] = {{"]
         lines += [f"    {{{', '.join(_c_number(each) for each in row)}}}," for row in values]
         lines += ["};"]

@@ -6,9 +6,9 @@ the risk of the worst one, and a penalty on |W| above its ceiling,
     J(w) = mean_{50:5k} l_b + rho tau (logsumexp_b(l_b / tau) - ln n_b) + penalty,   l_b = ln(E_b / D_b),
 
 E_b and D_b being the reference-weighted residual and disturbance power of band b, rho the profile's risk weight and
-tau TEMPERATURE. With c_b = (dJ/dl_b) / E_b and f_k the Fourier vector of bin k, the normal matrix
-2 Re sum_k c_b(k) w_k |S_k|^2 f_k f_k^H is symmetric Toeplitz: one inverse transform gives its first column, another
-the right-hand side, and every product with it needs only 2 n_taps points.
+tau TEMPERATURE. With c_b = (dJ/dl_b) / E_b, r_k the reference power and f_k the Fourier vector of bin k, the normal
+matrix 2 Re sum_k c_b(k) r_k |S_k|^2 f_k f_k^H is symmetric Toeplitz: one inverse transform gives its first column,
+another the right-hand side, and every product with it needs only 2 n_taps points.
 
 One filter for several conditions t of weights v_t, which sum to one, has
 

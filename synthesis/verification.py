@@ -295,7 +295,10 @@ def diagnose(found: Verification, predicted_mean_db: float, possible_db: float =
     if not deviations:
         text = f"measured {found.mean_noise_reduction_db:.1f} dB, predicted {predicted_mean_db:.1f} dB"
         if behind_db < -(WORSE_DB + found.interval_db):
-            text += ": the paths are as measured, so noise that the outer microphone does not hear is what remains"
+            text += (
+                ": the paths are as measured, so what remains is noise that the outer microphone does not hear, or "
+            )
+            text += "the round-off of a filter in fixed point"
         deviations.append(Deviation("as_predicted", text, behind_db))
     return deviations
 

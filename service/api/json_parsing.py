@@ -102,7 +102,9 @@ def parse(body: bytes | bytearray | memoryview) -> object:
     try:
         document = orjson.loads(body)
     except orjson.JSONDecodeError as error:
-        raise UnreadableJson("malformed-json", f"the body is not JSON: {error}; send a JSON object") from None
+        is_number = error.doc.startswith(("NaN", "Infinity"), error.pos)
+        remedy = "send finite numbers, no NaN or Infinity" if is_number else "send a JSON object"
+        raise UnreadableJson("malformed-json", f"the body is not JSON: {error}; {remedy}") from None
     root: list[Any] = [document]
     level: list[Any] = [root]
     n_containers, depth = 0, 0

@@ -8,7 +8,14 @@ from functools import lru_cache
 from typing import NamedTuple, get_args
 from urllib.parse import parse_qsl
 
-from service.api.request_types import MAX_GAIN_MARGIN_DB, MAX_PHASE_MARGIN_DEG, Profile, Sign, curve_of_text
+from service.api.request_types import (
+    MAX_GAIN_MARGIN_DB,
+    MAX_PHASE_MARGIN_DEG,
+    QUERY_OPTIONS,
+    Profile,
+    Sign,
+    curve_of_text,
+)
 from service.calibration.takes import MAX_N_WINDOWS
 from service.errors import Problem
 from synthesis.backends.base import (
@@ -22,7 +29,7 @@ from synthesis.gain_curve import GainCurve
 from synthesis.profiles import MAX_UPDATES
 
 SYNTHESIZE_OPTIONS = ("leave_one_out",)
-REFINE_OPTIONS = ("k", "profile", *SYNTHESIZE_OPTIONS)
+REFINE_OPTIONS = QUERY_OPTIONS
 """Query options of `/synthesize` and `/refine` with JSON and binary bodies."""
 
 BINARY_OPTIONS = (
@@ -69,9 +76,11 @@ def read_options(query: bytes, allowed: tuple[str, ...], default_updates: int) -
     for name, value in parse_qsl(query.decode("latin-1"), keep_blank_values=True):
         if name not in allowed:
             expected = ", ".join(allowed) or "none"
+            is_field = name in BINARY_OPTIONS and allowed in (SYNTHESIZE_OPTIONS, REFINE_OPTIONS)
+            remedy = "make it a field of the JSON body" if is_field else f"use one of: {expected}"
             raise Problem(
                 "unknown-field",
-                f"the query option {name[:40]!a} is unknown here; use one of: {expected}",
+                f"the query option {name[:40]!a} is unknown here; {remedy}",
                 ascii(name[:40])[1:-1],
             )
         if name in given:

@@ -11,6 +11,7 @@ import binascii
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from difflib import get_close_matches
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias, TypeVar
 
 import numpy as np
@@ -61,6 +62,9 @@ be sent on unchanged, alone or together."""
 
 MAX_ITEMS = 16
 """Largest number of requests in one body."""
+
+QUERY_OPTIONS = ("k", "profile", "leave_one_out")
+"""Options of designs that are query parameters, whatever the body."""
 
 _RANGE_ERRORS = {"greater_than_equal", "less_than_equal", "greater_than", "less_than"}
 
@@ -565,16 +569,27 @@ def validated(kind: type[Model], document: object) -> Model:
     try:
         return kind.model_validate(document)
     except ValidationError as error:
-        raise _as_problem(error.errors(include_url=False)[0]) from None
+        raise _as_problem(error.errors(include_url=False)[0], kind) from None
 
 
-def _as_problem(error: ErrorDetails) -> Problem:
+def _as_problem(error: ErrorDetails, kind: type[BaseModel]) -> Problem:
     field = ".".join(str(part) for part in error["loc"])
     if error["type"] == "missing":
         return Problem("missing-field", f"{field}: the field is missing; send it", field)
     if error["type"] == "extra_forbidden":
         name = _shown_name(field)
-        return Problem("unknown-field", f"{name}: the field is unknown; remove it", name)
+        return Problem("unknown-field", f"{name}: the field is unknown; {_remedy(field, kind)}", name)
     code = "out-of-range" if error["type"] in _RANGE_ERRORS else "invalid-field"
-    message = error["msg"]  # lower only the first letter: the rest may quote a value
+    message = error["msg"].removeprefix("Value error, ")
+    if message.startswith(f"{field}: "):  # of a SynthesisError, which names its field and the remedy
+        return Problem(code, message, field)
+    # Lower only the first letter: the rest may quote a value.
     return Problem(code, f"{field}: {shown(error['input'])} is invalid: {message[:1].lower()}{message[1:]}", field)
+
+
+def _remedy(unknown: str, kind: type[BaseModel]) -> str:
+    """What to do about a field that `kind` does not have."""
+    if unknown in QUERY_OPTIONS and issubclass(kind, DesignBody | ConditionsBody):
+        return f"send it as a query parameter, ?{unknown}=.."
+    near = get_close_matches(unknown[:80], kind.model_fields, 1)
+    return f"remove it, or write {near[0]}" if near else "remove it"

@@ -281,7 +281,7 @@ def _little(prediction: Prediction) -> str | None:
     mean = prediction.mean_noise_reduction_db
     if mean >= LITTLE_NOISE_REDUCTION_DB:
         return None
-    return f"the mean is {mean:.1f} dB" + (", worse than no filter" if mean < -NO_EFFECT_DB else "")
+    return f"the mean is {round(mean, 1) + 0.0:.1f} dB" + (", worse than no filter" if mean < -NO_EFFECT_DB else "")
 
 
 def _causes(used: DesignInput, ceiling_cost_db: float, margins_cost_db: float) -> str:

@@ -175,8 +175,8 @@ was 0.035 dB."""
 
 
 class WmmsePrediction(NamedTuple):
-    """What WMMSE would do, within WMMSE_TOLERANCE_DB: without updates or, unless UPDATES_BRING_DB rules out that
-    they help, with as many as the design has.
+    """What WMMSE would do, within WMMSE_TOLERANCE_DB, without updates and with as many as the design has; the
+    latter is not computed where UPDATES_BRING_DB rules out that they help.
 
     mean_noise_reduction_db: the higher of both. max_gain_db: largest |W| in dB, the higher of both.
     """

@@ -102,8 +102,10 @@ def test_export_writes_sections_and_says_what_they_lose(folder: Path):
     assert "3 sections at 48000 Hz" in result.output
     header = (folder / "b.h").read_text()
     assert "control_filter[3][5]" in header
-    n_bits = json.loads((folder / "b.json").read_text())["coefficients"]["scaling"]["headroom_bits"]
-    assert f"#define CONTROL_FILTER_HEADROOM {n_bits} " in header
+    scaling = json.loads((folder / "b.json").read_text())["coefficients"]["scaling"]
+    assert f"#define CONTROL_FILTER_HEADROOM {scaling['headroom_bits']} " in header
+    assert f"noise at the output: {scaling['noise_db']:.0f} dB re full" in header
+    assert f"in place of {scaling['wide_noise_db']:.0f} dB." in header
     text = run("export", folder / "filter.json", folder / "ear.npz", "--target", "minidsp", "-o", folder / "b.txt")
     assert text.exit_code == 0, text.output
     assert (folder / "b.txt").read_text().startswith("biquad1,")

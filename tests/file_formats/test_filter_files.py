@@ -31,10 +31,11 @@ def test_wav_holds_the_taps_and_the_rate():
     np.testing.assert_array_equal(samples, np.asarray(found.taps, np.float32))
 
 
-def test_wav_of_sections_is_their_impulse_response():
-    found = realised(n_sections=3)
+@pytest.mark.parametrize("rate", [48_000.0, 384_000.0])
+def test_wav_of_sections_is_their_impulse_response(rate: float):
+    found = realised(n_sections=6, sample_rate_hz=rate)
     samples, _ = soundfile.read(io.BytesIO(write(found, "wav")[0]))
-    frequency_hz = np.fft.rfftfreq(len(samples), 1 / 48_000)
+    frequency_hz = np.fft.rfftfreq(len(samples), 1 / rate)
     assert found.sections is not None
     np.testing.assert_allclose(np.fft.rfft(samples), found.sections.response(frequency_hz), atol=1e-3)
 

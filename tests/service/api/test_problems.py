@@ -248,6 +248,13 @@ async def test_a_body_longer_than_declared_is_refused(
     await assert_serving(client, ear)
 
 
+@pytest.mark.parametrize("endpoint", ["synthesize", "refine"])
+async def test_a_field_in_the_query_is_sent_to_the_body(client: httpx.AsyncClient, endpoint: str) -> None:
+    answer = await client.post(f"/{endpoint}?sign=plus", content=b"{}", headers=JSON_BODY)
+    assert_problem(answer, "unknown-field", "sign")
+    assert answer.json()["detail"].endswith("make it a field of the JSON body")
+
+
 @pytest.mark.parametrize("text", ["nan", "inf", "1e1", "1_0", "+10", " 10", "٣", "0x1", "", "61", "-21", "true"])
 async def test_numbers_in_a_query_are_plain(client: httpx.AsyncClient, ear: DesignInput, text: str) -> None:
     body = wire.encode(ear.primary, ear.secondary)

@@ -6,6 +6,7 @@ import numpy as np
 import orjson
 import pytest
 
+from service.api.json_parsing import UnreadableJson, parse
 from service.api.request_types import DesignBody, EvaluateBody
 from service.errors import Problem
 from synthesis.backends.base import DesignInput
@@ -133,6 +134,32 @@ def test_each_fault_names_its_field(fields: Json, code: str, field: str) -> None
     assert refused.value.status == 422
     assert refused.value.detail.startswith(field.split(".")[0])
     assert len(refused.value.detail) < 400
+
+
+@pytest.mark.parametrize(
+    ("fields", "detail"),
+    [
+        ({"max_gain": 20}, "max_gain: the field is unknown; remove it, or write max_gain_db"),
+        ({"colour": 1}, "colour: the field is unknown; remove it"),
+        ({"k": 1}, "k: the field is unknown; send it as a query parameter, ?k=.."),
+        (
+            {"max_gain_db": {"frequency_hz": [100], "gain_db": [1, 2]}},
+            "max_gain_db: a curve of 1 frequencies and 2 gains; "
+            "send 1 to 1024 of each, as many gains as frequencies",
+        ),
+    ],
+)
+def test_a_fault_says_what_to_do(fields: Json, detail: str) -> None:
+    with pytest.raises(Problem) as refused:
+        read_json(DesignBody, changed(**fields))
+    assert refused.value.detail == detail
+
+
+@pytest.mark.parametrize("value", [b"NaN", b"Infinity", b"-Infinity"])
+def test_what_is_no_number_in_json_is_named(value: bytes) -> None:
+    with pytest.raises(UnreadableJson) as refused:
+        parse(b'{"secondary": {"impulse_response": [0.5, ' + value + b"]}}")
+    assert refused.value.detail.endswith("; send finite numbers, no NaN or Infinity")
 
 
 def test_a_choice_says_what_there_is() -> None:
