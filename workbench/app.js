@@ -496,6 +496,9 @@ function takeDocument(name, found) {
     state.current = found.current || 0;
     restore(found.settings);
     $("joint").checked = !!found.joint;
+    state.kept = [];
+    $("kept").replaceChildren();
+    for (const each of found.kept || []) keep(each.name, each.design);
     changeEars();
   } else if (found.primary) addEar(earFromDocument(name, found));
   else throw new Error("it holds neither a measurement nor a session");
@@ -508,7 +511,8 @@ function saveSession() {
     ...(ear.feedback ? { feedback: { float32: base64(ear.feedback) } } : {}),
     ...(ear.uncertainty ? { uncertainty: Array.from(ear.uncertainty) } : {}),
   });
-  const text = JSON.stringify({ session: state.ears.map(packed), current: state.current, joint: $("joint").checked, settings: settings() });
+  const kept = state.kept.map(({ name, design }) => ({ name, design: { fir: Array.from(design.fir), prediction: design.prediction } }));
+  const text = JSON.stringify({ session: state.ears.map(packed), current: state.current, joint: $("joint").checked, settings: settings(), kept });
   saveFile(new Blob([text], { type: "application/json" }), "session.json");
 }
 
@@ -619,15 +623,19 @@ $("link").onclick = async () => {
 };
 $("keep").onclick = () => {
   if (!state.design) return;
-  const name = `${$("method").value} k=${$("k").value} ${$("ceiling").value} dB`;
-  state.kept.push({ name, design: state.design });
-  const li = document.createElement("li"), button = Object.assign(document.createElement("button"), { type: "button", textContent: "Remove" });
-  const kept = state.kept.at(-1);
-  li.append(`${name}: ${state.design.prediction.mean_noise_reduction_db.toFixed(1)} dB `, button);
-  button.onclick = () => { state.kept.splice(state.kept.indexOf(kept), 1); li.remove(); showDesign(); };
-  $("kept").append(li);
+  keep(`${$("method").value} k=${$("k").value} ${$("ceiling").value} dB`, state.design);
   showDesign();
 };
+
+function keep(name, design) {
+  const li = document.createElement("li"), button = Object.assign(document.createElement("button"), { type: "button", textContent: "Remove" });
+  const kept = { name, design };
+  state.kept.push(kept);
+  li.append(`${name}: ${design.prediction.mean_noise_reduction_db.toFixed(1)} dB `, button);
+  button.onclick = () => { state.kept.splice(state.kept.indexOf(kept), 1); li.remove(); showDesign(); };
+  $("kept").append(li);
+}
+
 $("latency-curve").onclick = async () => {
   if (!chosenEars().length) return;
   const points = [];

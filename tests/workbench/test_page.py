@@ -192,6 +192,7 @@ def test_designs_are_kept_exported_and_restored(page: Any, tmp_path: Path):
     page.set_input_files("#files", [tmp_path / "session.json"])
     wait_for(page, "#figures", "Mean noise reduction")
     assert page.input_value("#k") == "1"
+    wait_for(page, "#kept", "prime k=3")
 
 
 def test_keys_alone_are_enough(page: Any):
