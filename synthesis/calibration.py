@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import NamedTuple
 
 import numpy as np
@@ -222,7 +223,7 @@ def calibrate(
         tail_share=tail_share,
         state_levels_db=_state_levels_db(states),
         has_opposite_signs=_have_opposite_signs(states),
-        gain_change_db=_gain_change_db(states[: -1 if drives else None], cut.length),
+        gain_change_db=_gain_change_db(states[: -1 if drives else None], cut.length, repeats=tail is not None),
         silent_share=silent_share,
         silent_in=silent_in,
         window=cut.length,
@@ -321,18 +322,47 @@ def _have_opposite_signs(states: Sequence[ProbeState]) -> bool:
     return any(np.vdot(first, each).real < -0.5 * size * norm for each, norm in zip(found, norms, strict=True))
 
 
-def _gain_change_db(states: Sequence[ProbeState], window: int) -> float:
-    """As `Calibration.gain_change_db`: noise lowers one of two quotients of the late lags and raises the other."""
+def _gain_change_db(states: Sequence[ProbeState], window: int, repeats: bool) -> float:
+    """As `Calibration.gain_change_db`: noise lowers one of two quotients of the late lags and raises the other.
+
+    A probe that repeats leaks alike from window to window in both states. Otherwise what leaks has something in
+    common by chance, the more the fewer bands rule the sum. A gain changes all bands alike, so what counts is then
+    what exceeds the standard error over the bands.
+    """
     if window < WINDOW:
         return 0.0
-    silent, *played = (np.fft.irfft(each.transfer)[_LATE] for each in states)
+    membership = _late_bands()
+    silent, *played = (np.fft.rfft(np.fft.irfft(each.transfer)[_LATE]) for each in states)
+    own = squared_magnitude(silent) @ membership
     least = [0.0]
     for each in played:
-        common = np.dot(silent, each)
-        if common > 0:
-            bounds = 20 * np.log10([common / np.dot(silent, silent), np.dot(each, each) / common])
-            least.append(float(max(bounds.min(), 0) + min(bounds.max(), 0)))
+        common, other = (silent.conj() * each).real @ membership, squared_magnitude(each) @ membership
+        if common.sum() > 0:
+            quotients = [_with_error_db(common, own), _with_error_db(other, common)]
+            margins = [0.0 if repeats else error for _, error in quotients]
+            low, high = (
+                pick(db + way * error for (db, _), error in zip(quotients, margins, strict=True))
+                for pick, way in ((min, -1), (max, 1))
+            )
+            least.append(float(max(low, 0) + min(high, 0)))
     return max(least, key=abs)
+
+
+@cache
+def _late_bands() -> Real:
+    """Membership of the late lags' bins in one-third octaves from 20 Hz, below and above, [bins, bands]."""
+    frequency = np.fft.rfftfreq(_LATE.stop - _LATE.start, 1 / SAMPLE_RATE_HZ)
+    edges = 1000 * 10 ** ((np.array(WIDE_BANDS) - 30.5) / 10)
+    return np.eye(len(edges) + 1)[np.searchsorted(edges, frequency, "right")]
+
+
+def _with_error_db(numerator: Real, denominator: Real) -> tuple[float, float]:
+    """Level of a quotient of sums over bands, and its standard error by the jackknife."""
+    whole = numerator.sum() / max(denominator.sum(), _TINY)
+    left = (numerator.sum() - numerator) / np.maximum(denominator.sum() - denominator, _TINY)
+    levels = _level_db(np.square(left.clip(0)))
+    spread = float(levels.std() * np.sqrt(len(levels) - 1))
+    return float(_level_db(whole**2)), spread
 
 
 def _silent_share(signal: Real) -> float:

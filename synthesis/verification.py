@@ -239,7 +239,7 @@ def foreign_prediction(own: Prediction, bands_db: Real, max_gain_db: float | Non
 
 def diagnose(found: Verification, predicted_mean_db: float, possible_db: float = np.inf) -> list[Deviation]:
     """What is off, the gravest first; `as_predicted` alone if nothing is. possible_db: noise
-    reduction on the paths as sent, if they were free of errors."""
+    reduction on the paths as they are now (`path_now`), if they were known without errors."""
     behind_db = found.mean_noise_reduction_db - predicted_mean_db
     exchanged = "; or the takes `off` and `on` are exchanged" if found.mean_noise_reduction_db < 0 else ""
     if found.coherence < UNRELATED:
@@ -283,9 +283,8 @@ def diagnose(found: Verification, predicted_mean_db: float, possible_db: float =
         text = "the paths are others than those sent: check that these are of this ear and that x is the outer "
         text += "microphone, and calibrate again as the earphone sits now"
         deviations.append(Deviation("refit", text, behind_db))
-    is_near = max(abs(found.gain_db) / NEAR_GAIN_DB, abs(found.delay_samples) / NEAR_DELAY_SAMPLES) < 1
-    is_as_sent = is_near and not found.is_inverted and found.primary_share <= REFIT_SHARE
-    most_db = possible_db + found.interval_db + BETTER_DB if is_as_sent else MOST_DB
+    is_known = found.primary_share <= REFIT_SHARE and (_is_as_sent(found) or found.unexplained_share <= REFIT_SHARE)
+    most_db = possible_db + found.interval_db + BETTER_DB if is_known else MOST_DB
     if found.mean_noise_reduction_db > most_db:
         text = f"{found.mean_noise_reduction_db:.1f} dB are measured where these paths allow {possible_db:.1f} dB: "
         text += "check that no gain and no channel changed between the takes, and record again"
@@ -312,6 +311,16 @@ def shifted_taps(taps: Float32, found: Verification) -> Float32:
     turned = np.fft.rfft(taps.astype(np.float64), n_fft) * np.exp(1j * omega * found.delay_samples)
     shifted: Float32 = (gain * np.fft.irfft(turned)[: len(taps)]).astype(np.float32)
     return shifted
+
+
+def path_now(path: Float32 | Complex64, found: Verification) -> Float32 | Complex64:
+    """A path from the loudspeaker as it is now: as sent, unless it is off by more than a trim mends."""
+    return path if _is_as_sent(found) else changed_path(path, found)
+
+
+def _is_as_sent(found: Verification) -> bool:
+    distance = max(abs(found.gain_db) / NEAR_GAIN_DB, abs(found.delay_samples) / NEAR_DELAY_SAMPLES)
+    return distance < 1 and not found.is_inverted
 
 
 def changed_path(path: Float32 | Complex64, found: Verification) -> Complex64:

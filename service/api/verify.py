@@ -25,6 +25,7 @@ from synthesis.verification import (
     changed_path,
     diagnose,
     foreign_prediction,
+    path_now,
     shifted_taps,
     verify,
 )
@@ -55,8 +56,13 @@ async def verify_filter(call: Call) -> Response:
     found = await call.service.calibrator.run(
         lambda: verify(read.takes, taps, used.primary, used.secondary, used.feedback), call.due, call.disconnected
     )
-    # No more can be taken away than on paths that are known without errors.
-    certain = replace(used, uncertainty=np.zeros((2, len(WIDE_BANDS)), np.float32))
+    # No more can be taken away than on the paths as they are now, known without errors.
+    certain = replace(
+        used,
+        secondary=path_now(used.secondary, found),
+        feedback=None if used.feedback is None else path_now(used.feedback, found),
+        uncertainty=np.zeros((2, len(WIDE_BANDS)), np.float32),
+    )
     answer, bound = await call.evaluate(read.model, [used, certain], [taps, taps])
     own = answer.prediction
     bands, mean = own.noise_reduction_db, own.mean_noise_reduction_db

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from scipy.signal import butter, lfilter
+from scipy.signal import butter, fftconvolve, lfilter
 
 from synthesis.calibration import Calibration, Windows, calibrate
 from synthesis.calibration_verdict import _OF_RECORDINGS, REASONS, Verdict, judge
-from synthesis.path_estimation import PathEstimate
+from synthesis.path_estimation import PathEstimate, Take
 from synthesis.path_prior import learn_path_prior
 from synthesis.plausibility import PLAUSIBILITY, SupportPrior
 from synthesis.support_statistics import learn_support_statistics
@@ -110,6 +110,36 @@ def test_a_probe_that_is_silent_in_places_is_no_mistake(ears: list[measured.Meas
             verdict = judge(calibrate(takes, windows=FRAMES, prior=prior), support)
             found = named(verdict) & set(PLAUSIBILITY)
             assert (not found) == is_right, (found, fault)
+
+
+def parts_of(noise: Array, ear: measured.MeasuredEar, starts: tuple[int, int], on_gain_db: float = 0) -> list[Take]:
+    """Six seconds of one recording from another place on in each state, the second at another microphone's gain."""
+    takes = []
+    for start, gain, gain_db in ((starts[0], 0.0, 0.0), (starts[1], 0.35, on_gain_db)):
+        x = np.roll(noise, -start)[: 6 * 48_000]
+        path = ear.primary - gain * np.pad(ear.secondary, (0, len(ear.primary) - len(ear.secondary)))
+        heard = noisy(fftconvolve(x, path)[: len(x)][None], 40)[0]
+        takes.append(Take(gain, x, 10 ** (gain_db / 20) * heard))
+    return takes
+
+
+def test_two_parts_of_one_recording_are_no_change_of_gain(
+    ears: list[measured.MeasuredEar], noises: Array, support: SupportPrior
+) -> None:
+    """What leaks out of the windows is then another noise in each state, of which few bands decide."""
+    for noise in noises[[2, 5]]:  # coffee shop and storm
+        for ear in ears[1::3]:
+            verdict = judge(calibrate(parts_of(noise, ear, (0, 240_000))), support)
+            assert "microphone_gain" not in named(verdict), verdict
+
+
+def test_a_gain_is_seen_to_change_between_two_different_noises(
+    ears: list[measured.MeasuredEar], support: SupportPrior
+) -> None:
+    noise = 0.05 * np.random.default_rng(3).standard_normal(12 * 48_000)
+    for ear in ears[4::12]:
+        verdict = judge(calibrate(parts_of(noise, ear, (0, 288_000), on_gain_db=4.0)), support)
+        assert "microphone_gain" in named(verdict), verdict
 
 
 def in_16_bits(error: Array) -> Array:

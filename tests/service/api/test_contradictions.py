@@ -91,10 +91,13 @@ def two_gains() -> Json:
     return body
 
 
+NOISE = RNG.standard_normal(96_000)
+
+
 def louder(db: float) -> Json:
-    """Takes between which the gain of microphone e was changed."""
-    body = takes()
-    return body | {"takes": [body["takes"][0], {**takes(change=lambda x, e: (x, 10 ** (db / 20) * e))["takes"][1]}]}
+    """Takes of the same noise between which the gain of microphone e was changed."""
+    body, after = (takes(x=NOISE, change=lambda x, e, by=by: (x, 10 ** (by / 20) * e)) for by in (0, db))
+    return body | {"takes": [body["takes"][0], after["takes"][1]]}
 
 
 def driven() -> Json:
@@ -127,7 +130,6 @@ def verification() -> Json:
 
 
 ones = np.ones(16_385)
-NOISE = RNG.standard_normal(96_000)
 LOUD = {"feedback": response(3 * later(S, 40))}
 CASES: dict[str, tuple[str, Json, str]] = {
     "secondary inverted": ("refine", paths(secondary=-S), "implausible_polarity"),

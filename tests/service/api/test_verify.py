@@ -2,6 +2,8 @@
 
 import base64
 from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import httpx
@@ -9,6 +11,7 @@ import numpy as np
 import pytest
 
 from synthesis.backends.base import DesignInput
+from tests.oracles.measured import read_ears
 from tests.service.bodies import as_responses
 from training.datasets.simulated import simulate_listeners
 
@@ -164,3 +167,20 @@ async def test_one_state_alone_tells_nothing(client: httpx.AsyncClient, ear: Des
     answer = await client.post("/verify", json=as_responses(ear, fir=[0.5] * 2048, takes=[one, one]))
     assert answer.status_code == 422
     assert "state on" in answer.json()["detail"]
+
+
+async def test_a_microphone_turned_down_while_a_filter_runs_is_no_quieter_loudspeaker(
+    client: httpx.AsyncClient, measured_data: Path
+) -> None:
+    """Such a loudspeaker would leave more than was promised, not less."""
+    primary, secondary = list(read_ears(measured_data).values())[1]
+    paths = {"primary": primary, "secondary": secondary}
+    sent: Json = {name: {"impulse_response": path.tolist()} for name, path in paths.items()}
+    sent |= {"sample_rate": 48_000}
+    fir = (await client.post("/refine?k=2", json=sent)).json()["fir"]
+    pair = SimpleNamespace(**paths)
+    off, on = takes(pair, fir)  # type: ignore[arg-type]
+    heard = np.frombuffer(base64.b64decode(on["e"]["float32"]), "<f4")
+    found = await verified(client, sent | {"fir": fir, "takes": [off, on | {"e": signal(0.5 * heard)}]})
+    assert [each["code"] for each in found["diagnosis"]] == ["implausible_reduction"]
+    assert found["trim"] is None
