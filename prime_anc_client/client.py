@@ -74,6 +74,7 @@ class Item:
     method: str = "prime"
     sign: Sign | None = None
     max_gain_db: Ceiling | None = None
+    feedback: ArrayLike | None = None
 
 
 class DesignOptions(TypedDict, total=False):
@@ -169,21 +170,23 @@ class Client:
         secondary: ArrayLike | None = None,
         *,
         coherence: ArrayLike | None = None,
+        feedback: ArrayLike | None = None,
         deadline_ms: float | None = None,
         **options: Unpack[DesignOptions],
     ) -> Design:
         """Design a filter without updates.
 
         primary, secondary: impulse responses (real, 1 to 32768 samples at 48 kHz) or one-sided spectra (complex,
-        n_fft / 2 + 1 bins). coherence: per bin, 0 to 1. A calibration replaces all three and adds its feedback
-        path, if it has one. reference_psd: of the expected noise, mean square per bin; default: the model's own. It
+        n_fft / 2 + 1 bins). coherence: per bin, 0 to 1. A calibration replaces all three. feedback: as of a
+        `Condition`. reference_psd: of the expected noise, mean square per bin; default: the model's own. It
         is sent in JSON, which takes some milliseconds more. sign: of the signal chain; default: the calibration's,
         else `minus`. model: `name` or `name@version`. method: `prime` or another that the service has; it refuses
         others and names its own. max_gain_db: ceiling on |W|, a number or a curve {"frequency_hz": .., "gain_db":
         ..}. deadline_ms: after which the answer is no longer needed.
         Raises ValueError for arrays of a wrong shape, and ClientError.
         """
-        return self._design("/synthesize", Item(primary, secondary, coherence, **options), {}, deadline_ms)
+        item = Item(primary, secondary, coherence, feedback=feedback, **options)
+        return self._design("/synthesize", item, {}, deadline_ms)
 
     def refine(
         self,
@@ -193,6 +196,7 @@ class Client:
         k: int = 3,
         profile: str = "fast",
         coherence: ArrayLike | None = None,
+        feedback: ArrayLike | None = None,
         deadline_ms: float | None = None,
         **options: Unpack[DesignOptions],
     ) -> Design:
@@ -201,7 +205,7 @@ class Client:
         profile: `fine` uses a finer frequency grid than `fast`; the service chooses it by itself for responses of
         more than 4096 samples and spectra of more than 2049 bins.
         """
-        item = Item(primary, secondary, coherence, **options)
+        item = Item(primary, secondary, coherence, feedback=feedback, **options)
         return self._design("/refine", item, _present(k=k, profile=profile), deadline_ms)
 
     def refine_conditions(
@@ -224,14 +228,16 @@ class Client:
         paths; default 6 dB and 30 degrees. sign: default: that of the calibrations, else `minus`. The other
         arguments are those of `refine`. Raises ValueError for arrays of a wrong shape, and ClientError.
         """
-        paths = [_paths_of(Item(each.primary, each.secondary, each.coherence, **options)) for each in conditions]
+        items = [
+            Item(each.primary, each.secondary, each.coherence, feedback=each.feedback, **options)
+            for each in conditions
+        ]
+        paths = [_paths_of(each) for each in items]
         signs = {each.sign for each in paths}
         if len(signs) > 1:
             raise ValueError("conditions: calibrations of both signs; give `sign`, or calibrate with one")
         documents = [
-            condition_document(
-                *own[:4], own.feedback if each.feedback is None else each.feedback, each.weight, each.label
-            )
+            condition_document(*own[:5], each.weight, each.label)
             for each, own in zip(conditions, paths, strict=True)
         ]
         body = joint_document(
@@ -377,9 +383,10 @@ class Client:
         return _parse(answers.read_realisation, answer) if file is None else answer.content
 
     def _design(self, path: str, item: Item, options: dict[str, str], deadline_ms: float | None) -> Design:
-        if item.reference_psd is not None:
-            return _parse(answers.read_design, self._post_json(path, _json_item(item), deadline_ms, options))
         paths = _paths_of(item)
+        has_binary_form = paths.feedback is None or np.shape(paths.feedback) == np.shape(paths.secondary)
+        if item.reference_psd is not None or not has_binary_form:
+            return _parse(answers.read_design, self._post_json(path, _json_item(item), deadline_ms, options))
         asked = _present(model=item.model, method=item.method, sign=paths.sign, max_gain_db=item.max_gain_db)
         return _parse(answers.read_design, self._post(path, encode(*paths[:5]), options | asked, deadline_ms))
 
@@ -460,11 +467,12 @@ def _paths_of(item: Item) -> _Paths:
         if item.secondary is not None or item.coherence is not None:
             raise ValueError("secondary, coherence: a calibration holds them already; leave them out")
         known = item.primary
-        measured = (known.primary, known.secondary, known.coherence, known.uncertainty, known.feedback)
+        feedback = known.feedback if item.feedback is None else item.feedback
+        measured = (known.primary, known.secondary, known.coherence, known.uncertainty, feedback)
         return _Paths(*measured, item.sign or known.sign)
     if item.secondary is None:
         raise ValueError("secondary: it is missing; give both paths or a calibration")
-    return _Paths(item.primary, item.secondary, item.coherence, None, None, item.sign or "minus")
+    return _Paths(item.primary, item.secondary, item.coherence, None, item.feedback, item.sign or "minus")
 
 
 def _filter_document(
@@ -478,12 +486,11 @@ def _filter_document(
         raise TypeError(f"{', '.join(sorted(unknown))}: there is no such argument")
     fir, sign = (taps.taps, taps.sign) if isinstance(taps, Design) else (taps, None)
     sign = options.get("sign") or sign
-    paths = _paths_of(Item(primary, secondary, options.get("coherence"), sign=sign))
+    item = Item(primary, secondary, options.get("coherence"), sign=sign, feedback=options.get("feedback"))
+    paths = _paths_of(item)
     psd, model = options.get("reference_psd"), options.get("model")
     late = {"latency_samples": options["latency_samples"]} if "latency_samples" in options else {}
-    own = options.get("feedback")
-    feedback = paths.feedback if own is None else own
-    return document(*paths[:4], feedback, psd, taps=np.asarray(fir), model=model, sign=paths.sign, **late)
+    return document(*paths[:5], psd, taps=np.asarray(fir), model=model, sign=paths.sign, **late)
 
 
 def _json_item(item: Item) -> dict[str, object]:

@@ -170,6 +170,8 @@ def test_one_filter_for_several_conditions(client: Client, ear: DesignInput) -> 
     assert found.loop is not None
     assert found.loop.stable
     assert found.loop.gain_margin_db >= 8
+    for heard in (feedback, feedback[:1000]):
+        assert client.refine(ear.primary, ear.secondary, feedback=heard, k=1).loop is not None
     with pytest.raises(UnusablePaths) as refused:
         client.refine_conditions([*pair, Condition(ear.primary, 0 * ear.secondary, label="dead")])
     assert refused.value.field == "conditions.2.secondary"
