@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from service.engine.job_queue import N_REMEMBERED, PLANNED, PLANNED_LAST, Batch, Job, JobQueue, LatencyEstimator
+from service.engine import job_queue
+from service.engine.job_queue import BUSY_LOOP_S, N_REMEMBERED, PLANNED, Batch, Job, JobQueue, LatencyEstimator
 from service.engine.types import Refused
 from synthesis.backends import DesignOptions
 
@@ -116,22 +117,29 @@ async def test_a_free_worker_beside_a_busy_one_gets_a_part_of_the_time_too() -> 
     queue.put(job())
     batch = taken(queue)
     for _ in range(2):
-        with pytest.raises(Refused, match=f"{PLANNED_LAST:.0%} of"):
-            queue.put(job(due_in_s=START_S / PLANNED_LAST - 0.3))
+        with pytest.raises(Refused, match=f"{PLANNED:.0%} of"):
+            queue.put(job(due_in_s=START_S / PLANNED - 0.3))
         with pytest.raises(Refused):  # by its head, whatever it asks for
-            queue.reject_if_overloaded(perf_counter() + START_S / PLANNED_LAST - 0.3)
-    queue.put(job(due_in_s=START_S / PLANNED_LAST + 0.3))
-    queue.done(batch, None)
-
-
-async def test_where_two_workers_are_free_one_gets_a_larger_part_of_the_time() -> None:
-    queue = knowing(n_workers=3)
-    queue.put(job())
-    batch = taken(queue)
-    with pytest.raises(Refused, match=f"{PLANNED:.0%} of"):
-        queue.put(job(due_in_s=START_S / PLANNED - 0.3))
+            queue.reject_if_overloaded(perf_counter() + START_S / PLANNED - 0.3)
     queue.put(job(due_in_s=START_S / PLANNED + 0.3))
     queue.done(batch, None)
+
+
+async def test_who_takes_the_last_worker_waits_for_the_event_loop_too(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(job_queue, "BUSY_LOOP_S", START_S)
+    due_in_s = START_S / PLANNED + 0.3
+    for n_workers in (3, 2):
+        queue = knowing(n_workers)
+        queue.put(job())
+        batch = taken(queue)
+        if n_workers == 2:
+            with pytest.raises(Refused):
+                queue.put(job(due_in_s=due_in_s))
+            due_in_s += START_S / PLANNED
+        queue.put(job(due_in_s=due_in_s))
+        queue.done(batch, None)
 
 
 async def test_a_busy_queue_plans_a_part_of_the_time_and_counts_all_that_is_here() -> None:
@@ -142,13 +150,13 @@ async def test_a_busy_queue_plans_a_part_of_the_time_and_counts_all_that_is_here
     queue.put(job(k=2))
     expected_s = START_S + (START_S + 2 * UPDATE_S) / 2
     assert queue.backlog_s() == pytest.approx(expected_s, rel=0.1)
-    with pytest.raises(Refused, match=f"{PLANNED_LAST:.0%} of") as refused:
-        queue.put(job(due_in_s=(expected_s + START_S) / PLANNED_LAST - 0.3))
+    with pytest.raises(Refused, match=f"{PLANNED:.0%} of") as refused:
+        queue.put(job(due_in_s=(expected_s + START_S) / PLANNED - 0.3))
     assert refused.value.retry_after_s == pytest.approx(expected_s, rel=0.1)
-    queue.put(job(due_in_s=(expected_s + START_S) / PLANNED_LAST))
+    queue.put(job(due_in_s=(expected_s + START_S + 2 * BUSY_LOOP_S) / PLANNED))
     with pytest.raises(Refused):
         queue.reject_if_overloaded(perf_counter() + 2 * expected_s)
-    queue.reject_if_overloaded(perf_counter() + 3 * expected_s / PLANNED_LAST)
+    queue.reject_if_overloaded(perf_counter() + 3 * expected_s / PLANNED)
     queue.done(batch, None)
 
 
