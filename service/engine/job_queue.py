@@ -327,8 +327,8 @@ class JobQueue:
         own_ms, left_ms = 1e3 * (needed_s - before_s), max(1e3 * left_s, 0)
         raise Refused(
             "overloaded",
-            f"{1e3 * before_s:.0f} ms of work are queued and this request takes {own_ms:.0f} ms: more than {part}the "
-            f"{left_ms:.0f} ms left before its deadline; retry later, or allow more time",
+            f"{1e3 * before_s:.0f} ms of work are queued and this request takes {own_ms:.0f} ms: more than {part}"
+            f"the {left_ms:.0f} ms left before its deadline; retry later, or allow more time",
             retry_after_s=before_s,
         )
 
