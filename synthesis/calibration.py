@@ -8,9 +8,8 @@ that heard the same probe have in common and which cancels in S.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
 from typing import NamedTuple
 
 import numpy as np
@@ -161,15 +160,18 @@ def calibrate(
     not finite, whose states do not differ, or which give paths that float32 cannot hold, and InvalidOption where a
     state is missing.
     """
-    signals = [(f"take {n}, {name}", each) for n, take in enumerate(takes) for name, each in _heard(take)]
-    signals += [(f"drive {n}, {name}", each) for n, take in enumerate(drives) for name, each in _heard(take)]
-    signals += [(f"drive {n}, drive", take.drive) for n, take in enumerate(drives)]
-    _check(signals)
+    heard = {f"take {n}, {name}": each for n, take in enumerate(takes) for name, each in _heard(take)}
+    played = {f"drive {n}, drive": take.drive for n, take in enumerate(drives)}
+    _check(
+        heard
+        | played
+        | {f"drive {n}, {name}": each for n, take in enumerate(drives) for name, each in _heard(take)}
+    )
     errors = [*(take.error for take in takes), *(each.error for each in drives)]
     n_takes, shortest = len(takes) + len(drives), min(error.shape[-1] for error in errors)
     cut = windows or plan_windows(shortest, n_windows or max(MAX_TOTAL_WINDOWS // n_takes, 1))
     exact = [Take(take.gain, take.reference.astype(np.float64), take.error.astype(np.float64)) for take in takes]
-    played = [
+    exact_drives = [
         DriveTake(*(signal.astype(np.float64) for signal in (each.drive, each.reference, each.error)))
         for each in drives
     ]
@@ -179,20 +181,15 @@ def calibrate(
         n_offsets=cut.n,
         first_sample=cut.first,
         last_sample=shortest,
-        drives=played,
+        drives=exact_drives,
     )
     measured = paths_of_states(states, primary_taps=PRIMARY_TAPS, secondary_taps=SECONDARY_TAPS)
     _check_estimate(measured)
     noise = measured.secondary_noise
     unexplained = _band_uncertainty(states, measured)
-    share, where = max(
-        (clipped_share(signal), f"take {number}, {name}")
-        for number, take in enumerate(takes)
-        for name, signal in (("x", take.reference), ("e", take.error))
-    )
-    sources = {f"take {number}, x": take.reference for number, take in enumerate(takes)}
-    sources |= {f"drive {number}": each.drive for number, each in enumerate(drives)}
-    silent_share, silent_in = max((_silent_share(signal), name) for name, signal in sources.items())
+    share, where = max((clipped_share(signal), name) for name, signal in heard.items())
+    probes = {name: signal for name, signal in heard.items() if name.endswith("x")} | played
+    silent_share, silent_in = max((_silent_share(signal), name) for name, signal in probes.items())
     padded_secondary = np.pad(measured.secondary, (0, PRIMARY_TAPS - SECONDARY_TAPS))
     primary_delay, secondary_delay = delay_samples(np.stack((measured.primary, padded_secondary)))
     estimate = measured
@@ -231,7 +228,7 @@ def calibrate(
         uncertainty=None
         if tail is None
         else np.stack((missing * tail, SECONDARY_SHARE * variance_share)).clip(0, MAX_UNCERTAINTY),
-        feedback=_feedback(played, cut, shortest) if drives else None,
+        feedback=_feedback(exact_drives, cut, shortest) if drives else None,
     )
 
 
@@ -331,7 +328,7 @@ def _gain_change_db(states: Sequence[ProbeState], window: int, repeats: bool) ->
     """
     if window < WINDOW:
         return 0.0
-    membership = _late_bands()
+    membership = band_membership(WIDE_BANDS, _LATE.stop - _LATE.start)
     silent, *played = (np.fft.rfft(np.fft.irfft(each.transfer)[_LATE]) for each in states)
     own = squared_magnitude(silent) @ membership
     least = [0.0]
@@ -346,14 +343,6 @@ def _gain_change_db(states: Sequence[ProbeState], window: int, repeats: bool) ->
             )
             least.append(float(max(low, 0) + min(high, 0)))
     return max(least, key=abs)
-
-
-@cache
-def _late_bands() -> Real:
-    """Membership of the late lags' bins in one-third octaves from 20 Hz, below and above, [bins, bands]."""
-    frequency = np.fft.rfftfreq(_LATE.stop - _LATE.start, 1 / SAMPLE_RATE_HZ)
-    edges = 1000 * 10 ** ((np.array(WIDE_BANDS) - 30.5) / 10)
-    return np.eye(len(edges) + 1)[np.searchsorted(edges, frequency, "right")]
 
 
 def _with_error_db(numerator: Real, denominator: Real) -> tuple[float, float]:
@@ -416,8 +405,8 @@ def _heard(take: Take | DriveTake) -> tuple[tuple[str, Real], tuple[str, Real]]:
     return ("x", take.reference), ("e", take.error)
 
 
-def _check(signals: Sequence[tuple[str, Real]]) -> None:
-    for where, signal in signals:
+def _check(signals: Mapping[str, Real]) -> None:
+    for where, signal in signals.items():
         if not MIN_SAMPLES <= signal.shape[-1] <= MAX_SAMPLES:
             raise InvalidPaths(
                 f"{where}: it has {signal.shape[-1]} samples; record {MIN_SAMPLES} to {MAX_SAMPLES}", "takes"

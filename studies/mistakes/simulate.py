@@ -130,6 +130,26 @@ def _clipped(takes: Takes) -> Takes:
     return [Take(take.gain, take.reference, cut(np.asarray(take.error))) for take in takes]
 
 
+def _turned_up(takes: Takes, by_db: float) -> Takes:
+    """The error microphone, before the state with a gain."""
+    factors = [10 ** (by_db / 20) if take.gain else 1.0 for take in takes]
+    return [
+        Take(take.gain, take.reference, factor * take.error) for take, factor in zip(takes, factors, strict=True)
+    ]
+
+
+def _ended(takes: Takes) -> Takes:
+    """The probe, before half of each take."""
+    return [
+        Take(
+            take.gain,
+            *(np.pad(each[: each.size * 2 // 5], (0, each.size - each.size * 2 // 5)) for each in signals),
+        )
+        for take in takes
+        for signals in [(take.reference, take.error)]
+    ]
+
+
 def _short(takes: Takes) -> Takes:
     n = SAMPLE_RATE_HZ // 5
     return [Take(take.gain, take.reference[n : 2 * n], take.error[n : 2 * n]) for take in takes]
@@ -174,6 +194,11 @@ CALIBRATION_MISTAKES: dict[str, Mistake] = {
     "dead outer microphone": Mistake(takes=partial(_dead, channel="x")),
     "dead error microphone": Mistake(takes=partial(_dead, channel="e")),
     "clipped": Mistake(takes=_clipped),
+    **{
+        f"microphone turned by {db:+g} dB": Mistake(takes=partial(_turned_up, by_db=db))
+        for db in (-3.0, -1.0, 1.0, 3.0)
+    },
+    "probe ends before half": Mistake(takes=_ended),
     "takes of 0.2 s": Mistake(takes=_short),
     "ringing": Mistake(secondary=ringing),
     "SNR 10 dB": Mistake(snr_db=10.0),
