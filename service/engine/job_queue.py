@@ -25,7 +25,7 @@ BUSY_LOOP_S = 4e-3
 """What a design waits for the event loop at most, in 99 of 100 cases, while that competes with all workers for the
 cores. Work that takes the last free worker, or waits for one, needs this time too. On two cores shared with the
 clients, at three times the capacity and with a deadline of twice the unloaded 99th percentile, that of the answers
-is 0.9 to 1.1 of it; without this time 2.5, and no more designs are accepted."""
+is 0.99 to 1.05 of it; without this time 2.2 to 2.5, and about as many designs are accepted."""
 
 N_REMEMBERED = 15
 """Number of times that an estimate is made from."""
