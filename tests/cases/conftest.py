@@ -1,0 +1,59 @@
+"""Files from the field, with their right answers, in the folder named by PRIME_CASES."""
+
+import importlib.util
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from cli.__main__ import main
+
+Command = Callable[..., Result]
+
+
+@pytest.fixture(scope="session")
+def cases() -> Path:
+    """Folder of the cases; without it the test is skipped."""
+    named = os.environ.get("PRIME_CASES")
+    if not named:
+        pytest.skip("no cases from the field: PRIME_CASES is not set")
+    folder = Path(named)
+    if not folder.is_dir():
+        pytest.skip(f"no cases from the field: PRIME_CASES is {named!r}, which is not a folder")
+    return folder
+
+
+@pytest.fixture(scope="session")
+def score(cases: Path) -> ModuleType:
+    """The scores that come with the cases and import nothing of the project: `Truth(P, S, rate).nr(taps, rate)`."""
+    specification = importlib.util.spec_from_file_location("score", cases / "score.py")
+    assert specification is not None
+    assert specification.loader is not None
+    module = importlib.util.module_from_spec(specification)
+    specification.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture
+def in_case(cases: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Command]:
+    """`in_case("14")` copies the case's files to a folder, enters it and returns what runs `prime-anc` there."""
+
+    def enter(number: str) -> Command:
+        (source,) = cases.glob(f"{number}_*")
+        for file in source.iterdir():
+            (tmp_path / file.name).write_bytes(file.read_bytes())
+        monkeypatch.chdir(tmp_path)
+        return lambda *arguments: CliRunner().invoke(main, [str(each) for each in arguments])
+
+    return enter
+
+
+def read_design(name: str) -> dict[str, Any]:
+    """The answer that `prime-anc design -o NAME` wrote."""
+    document: dict[str, Any] = json.loads(Path(name).read_text())
+    return document
