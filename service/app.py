@@ -59,7 +59,6 @@ def create_app(settings: Settings) -> FastAPI:
         fallback=WienerFallback(settings.fallback_below_db, settings.fallback_margin_db),
         max_resident_models=settings.max_resident_models,
         refresh=mirror.refresh if mirror else None,
-        kernels=settings.kernels == "on",
         ready_budget_s=settings.ready_budget_ms / 1e3,
         recheck_s=settings.recheck_s,
     )

@@ -52,8 +52,6 @@ class Settings(BaseSettings):
     """Unix socket to listen on instead; access to its folder gives access to the service."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
     """Processor that designs filters; auto: a GPU if there is one."""
-    kernels: Literal["on", "off"] = "on"
-    """on: a GPU uses Triton kernels if they pass a check when a model is loaded; off: torch operators."""
     store: str | Path | None = None
     """Folder or URL (s3://bucket/models) of checkpoints besides the bundled ones; default: the store's own."""
     store_cache: Path = Path("~/.cache/prime-anc")

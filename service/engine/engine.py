@@ -74,11 +74,10 @@ class Engine:
         fallback: WienerFallback | None = None,
         max_resident_models: int = 4,
         refresh: Callable[[], None] | None = None,
-        kernels: bool = True,
         ready_budget_s: float = 1.0,
         recheck_s: float = 15.0,
     ) -> None:
-        """device, kernels: as for `create_backend`. max_resident_models: at least 2. refresh: updates the store's
+        """device: as for `create_backend`. max_resident_models: at least 2. refresh: updates the store's
         folder if it is a local copy. ready_budget_s, recheck_s: see `Readiness`."""
         self.device = device
         self.models = ResidentModels(
@@ -88,7 +87,6 @@ class Engine:
             fallback or WienerFallback(),
             max_resident_models,
             refresh,
-            kernels=kernels,
         )
         self.models.on_device_lost = self._lose_device
         backend = backend_class(device)

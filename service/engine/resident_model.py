@@ -33,15 +33,13 @@ class ResidentModel:
         checkpoint: Checkpoint,
         device: str,
         fallback: WienerFallback,
-        *,
-        kernels: bool = True,
     ) -> None:
-        """kernels: of `create_backend`. Raises GoldenMismatch where the backend does not give the filters that were
+        """Raises GoldenMismatch where the backend does not give the filters that were
         stored with the weights."""
         self.version = version
         self.manifest = checkpoint.manifest
         self.parameters = checkpoint.parameters
-        self.backend = create_backend(device, self.parameters, kernels=kernels)
+        self.backend = create_backend(device, self.parameters)
         self._fallback = fallback
         self._golden = checkpoint.golden
         self.golden_input = self._golden.ear
@@ -59,11 +57,9 @@ class ResidentModel:
         version: ModelVersion,
         device: str,
         fallback: WienerFallback,
-        *,
-        kernels: bool = True,
     ) -> ResidentModel:
         """Read a version, verify its digests and check its golden case, in the caller's thread."""
-        return cls(version, store.load(str(version)), device, fallback, kernels=kernels)
+        return cls(version, store.load(str(version)), device, fallback)
 
     def check(self) -> float:
         """Design the golden case without and with an update, without the fallback; return the seconds that took.

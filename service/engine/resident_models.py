@@ -47,14 +47,11 @@ class ResidentModels:
         fallback: WienerFallback,
         max_resident: int,
         refresh: Callable[[], None] | None = None,
-        *,
-        kernels: bool = True,
     ) -> None:
         """max_resident: at least 2. One more is in memory while it is loaded. refresh: updates a store that is a
         copy; called when an operator resolves references, never for a client's request."""
         self._store = store
         self._device = device
-        self._kernels = kernels
         self._fallback = fallback
         self._refresh = refresh
         self.default_model = default_model
@@ -278,7 +275,7 @@ class ResidentModels:
     async def _load(self, version: ModelVersion) -> ResidentModel:
         def load() -> tuple[ResidentModel, float]:
             began = perf_counter()
-            model = ResidentModel.load(self._store, version, self._device, self._fallback, kernels=self._kernels)
+            model = ResidentModel.load(self._store, version, self._device, self._fallback)
             return model, perf_counter() - began
 
         try:
