@@ -18,7 +18,6 @@ from synthesis.backends.cpu import library
 from synthesis.conventions import DESIGN_N_FFT, N_BINS, N_TAPS
 from synthesis.profiles import PROFILES
 
-Path48k = np.ndarray
 Draw = Callable[[np.random.Generator, int], np.ndarray]
 
 
@@ -47,6 +46,9 @@ LENGTHS = (1, 2, 7, 200, 1000, 2048, 4097, 8192, DESIGN_N_FFT - 1, DESIGN_N_FFT)
 LEVELS = (1.0, 1.0, 1.0, 1.0, 1e-18, 1e18, 3e38)
 UNUSABLE = (0.0, np.nan, np.inf)
 CEILINGS = (30.0, 30.0, -20.0, -3.0, 6.0, 60.0, 300.0, GainCurve([50, 1000, 8000], [20, -20, 6]))
+TONE = ((-1.0) ** np.arange(DESIGN_N_FFT)).astype(np.float32)
+TONES = TONE, -TONE
+"""Paths of which a filter under a low ceiling is not finite in float32."""
 
 
 def _path(rng: np.random.Generator, level: float) -> np.ndarray:
@@ -59,10 +61,7 @@ def _path(rng: np.random.Generator, level: float) -> np.ndarray:
 
 
 def _pair(rng: np.random.Generator, level: float) -> tuple[np.ndarray, np.ndarray]:
-    """Any two paths, two that nearly cancel, or two long tones, of whose ratio nothing is finite."""
-    if rng.random() < 0.1:
-        tone = _nyquist(rng, DESIGN_N_FFT).astype(np.float32)
-        return tone, -tone
+    """Any two paths, or two that nearly cancel."""
     primary = _path(rng, level)
     if rng.random() < 0.3:
         return primary, -primary * np.float32(rng.choice([1, 1 + 1e-6, 0.5]))
@@ -91,9 +90,9 @@ def corpus(seed: int, n: int) -> Iterator[tuple[DesignInput, DesignOptions]]:
             elif rng.random() < 0.3:
                 uncertainty = rng.random((2, 31)).astype(np.float32)
             ceiling = CEILINGS[rng.integers(len(CEILINGS))]
-            ear = DesignInput(
-                *_pair(rng, level), coherence, _psd(rng), ceiling, uncertainty=uncertainty, others=others
-            )  # fmt: skip
+            ear = DesignInput(*_pair(rng, level), coherence, _psd(rng), ceiling, uncertainty=uncertainty, others=others)
+            if rng.random() < 0.1:
+                ear = DesignInput(*TONES, max_gain_db=-20.0)
             method, profile = METHODS[rng.integers(len(METHODS))], list(PROFILES)[rng.integers(len(PROFILES))]
             with_wmmse = bool(rng.random() < 0.3)
             yield ear, DesignOptions(method, int(rng.integers(4)), profile, with_wmmse=with_wmmse)
