@@ -328,7 +328,7 @@ class ResidentModels(TypedDict):
 
 @_documented
 class Live(TypedDict):
-    """The event loop answers."""
+    """The event loop answers, and no restart is needed."""
 
     status: Literal["live"]
 

@@ -158,7 +158,7 @@ class InferenceServer(TypedDict):
 
 @_documented
 class InferenceLive(TypedDict):
-    """live: the event loop responds. ready: the service is ready for designs."""
+    """live: the event loop responds, and no restart is needed. ready: the service is ready for designs."""
 
     live: Literal[True]
     ready: NotRequired[Literal[True]]

@@ -101,8 +101,8 @@ class Engine:
             every_s=recheck_s,
         )
         self._tasks: list[asyncio.Task[None]] = []
-        self.live = True
-        """False after the GPU has failed in a way that only a new process can recover from."""
+        self.is_device_lost = False
+        """Whether the GPU has failed in a way that only a new process can recover from."""
         self.n_queued = 0
         """Number of calls that are waiting or running."""
         self.on_batch: Callable[[int], None] = lambda n_ears: None
@@ -118,6 +118,16 @@ class Engine:
         except Refused:
             return False
         return True
+
+    def require_live(self) -> None:
+        """Raise Refused (`not-ready`) if probably only a new process designs right filters again: the GPU has
+        failed, or the default model misses its golden case even with a new backend (`ResidentModel.recheck`)."""
+        if self.is_device_lost:
+            raise _device_lost()
+        if self.models.default is not None and not self.models.default.is_sound:
+            raise Refused(
+                "not-ready", "the default model no longer reproduces its golden case; use another replica"
+            )
 
     def require_ready(self) -> None:
         """Raise Refused (`not-ready`, `model-unavailable`) unless this replica should receive requests."""
@@ -248,8 +258,9 @@ class Engine:
         )
 
     async def _check(self, model: ResidentModel) -> float:
-        """Have the next free worker check a model; return how many seconds its golden design took."""
-        job = Job(lambda ears, options: [model.check()], None, [None], math.inf, self._loop.create_future())
+        """Have the next free worker check a model, and rebuild its backend if need be; return how many seconds its
+        golden design took."""
+        job = Job(lambda ears, options: [model.recheck()], None, [None], math.inf, self._loop.create_future())
         self._queue.put_first(job)
         try:
             (spent_s,) = await job.answer
@@ -259,26 +270,20 @@ class Engine:
 
     def _sound_default(self) -> ResidentModel:
         """The default model. Raises Refused if it cannot be trusted with a design: `not-ready` while it is loading,
-        if it no longer reproduces its golden case or if the GPU has failed; `model-unavailable` if it cannot be
-        loaded."""
-        if not self.live:
-            raise _device_lost()
+        or as `require_live` does; `model-unavailable` if it cannot be loaded."""
+        self.require_live()
         if self.models.default_failed:
             raise Refused(
                 "model-unavailable", "the default model cannot be loaded; see the service's log for the reason"
             )
         if self.models.default is None:
             raise Refused("not-ready", "the default model is still being loaded; retry in a moment")
-        if self.readiness.verdict == "failed":
-            raise Refused(
-                "not-ready", "the default model no longer reproduces its golden case; use another replica"
-            )
         return self.models.default
 
     def _lose_device(self, error: DeviceLost) -> None:
         """Called in a worker, or in the event loop if loading a model has failed."""
-        if self.live:
-            self.live = False
+        if not self.is_device_lost:
+            self.is_device_lost = True
             logger.critical("The GPU has failed; this process ends for its supervisor to restart it: %s", error)
             self.on_device_lost()
 

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from synthesis.backends.base import (
+    MAX_CONDITIONS,
     UPDATES_BRING_DB,
     WMMSE_TOLERANCE_DB,
     Design,
@@ -96,12 +97,9 @@ class CpuBackend(ConditionsBackend):
         try:
             with self._workspace() as workspace:
                 result, start_ms = self._run_design(workspace, ear, options)
+                taps, record = _read_filter(result)
+                prediction = _read_prediction(ear, result.figures, is_true=False)
         except SynthesisError as error:
-            return error
-        try:
-            taps, record = _read_filter(result)
-            prediction = _read_prediction(ear, result.figures, is_true=False)
-        except NonFiniteFilter as error:
             return error
         wmmse, comparison = _read_rival(result), self._read_comparison(result.explanation)
         times_ms = _read_times(result, start_ms)
@@ -110,7 +108,7 @@ class CpuBackend(ConditionsBackend):
     def _joint_filter(self, ear: DesignInput, options: DesignOptions) -> Filter:
         with self._workspace(len(ear.conditions)) as workspace:
             result, start_ms = self._run_design(workspace, ear, options, is_complete=True)
-        return *_read_filter(result), _read_times(result, start_ms)
+            return *_read_filter(result), _read_times(result, start_ms)
 
     def _run_design(
         self, workspace: int, ear: DesignInput, options: DesignOptions, is_complete: bool = False
@@ -142,8 +140,8 @@ class CpuBackend(ConditionsBackend):
             given = _Given(replace(ear, others=()), np.ones(1), is_complete=True)
             with self._workspace() as workspace:
                 fault = self._core.prime_predict(self._model, workspace, given.inputs, is_true, byref(result))
-            _raise_if_unusable(fault, ear)
-            return _read_prediction(ear, result.figures, is_true=is_true)
+                _raise_if_unusable(fault, ear)
+                return _read_prediction(ear, result.figures, is_true=is_true)
         except (InvalidPaths, NonFiniteFilter) as error:
             return error
 
@@ -177,18 +175,19 @@ class CpuBackend(ConditionsBackend):
         """
         result = Result()
         _write_taps(result, taps)
-        weights, inverse = shares(ear), (10 ** (-limit_db / 20)).astype(np.float32)
+        weights, inverse = shares(ear), _float32(10 ** (-limit_db / 20), N_BINS)
         given = _Given(ear, weights, is_complete=True)
         max_excess = 10 ** (TOLERANCE_DB / 2 / 20)
         with self._workspace(len(weights)) as workspace:
             arguments = byref(self._profiles[profile]), address(inverse), max_excess, byref(result)
             fault = self._core.prime_limit_gain(self._model, workspace, given.inputs, len(weights), *arguments)
-        _raise_if_unusable(fault, ear)
-        return _read_taps(result)
+            _raise_if_unusable(fault, ear)
+            return _read_taps(result)
 
     @contextmanager
     def _workspace(self, n_conditions: int = 1) -> Iterator[int]:
-        """A workspace that no other thread uses, with room for `n_conditions`."""
+        """A workspace that no other thread uses, with room for `n_conditions`. It is kept for later calls unless the
+        block raises: what a failed design has left in it must reach no other."""
         try:
             workspace = self._workspaces.pop()
         except IndexError:
@@ -199,8 +198,10 @@ class CpuBackend(ConditionsBackend):
             if not self._core.prime_workspace_reserve(workspace, n_conditions):
                 raise MemoryError(f"no memory for a workspace of {n_conditions} conditions")
             yield workspace
-        finally:
-            self._workspaces.append(workspace)
+        except BaseException:
+            self._core.prime_workspace_free(workspace)
+            raise
+        self._workspaces.append(workspace)
 
 
 class _Given:
@@ -209,7 +210,9 @@ class _Given:
 
     def __init__(self, ear: DesignInput, weights: NDArray[np.float64], is_complete: bool) -> None:
         """weights: of the conditions, of sum one. is_complete: not to be refused for gaps. Raises InvalidPaths for
-        paths of a wrong shape."""
+        paths of a wrong shape, ValueError for other arrays of a wrong shape or more than MAX_CONDITIONS."""
+        if len(weights) > MAX_CONDITIONS:
+            raise ValueError(f"{len(weights)} conditions were given; {MAX_CONDITIONS} at most are expected")
         self._arrays: list[NDArray[np.generic] | None] = []
         self.inputs = (Input * len(weights))()
         psd = None if ear.reference_psd is None else _float32(ear.reference_psd, N_BINS)
@@ -221,7 +224,7 @@ class _Given:
                 raise named(error, ear, n) from None
             coherence = None if condition.coherence is None else _float32(condition.coherence, N_BINS)
             known = condition.uncertainty
-            uncertainty = None if known is None else np.ascontiguousarray(known, np.float32)
+            uncertainty = None if known is None else _float32(known, 2, len(WIDE_BANDS))
             arrays = primary, secondary, coherence, psd, uncertainty
             self._arrays += arrays
             numbers = n_primary, n_secondary, is_complete, ear.max_gain_db, share
@@ -265,10 +268,12 @@ def _read_rival(result: Result) -> WmmsePrediction | None:
 
 
 def _read_filter(result: Result) -> tuple[Float32, RefinementRecord]:
-    """Taps and the record of their updates. Raises NonFiniteFilter."""
+    """Taps and the record of their updates. Raises NonFiniteFilter, also where J is not finite."""
     taps = _read_taps(result)
     record, n = result.record, result.record.applied
     lists = record.objective[: n + 1], record.step_scale[:n], record.pcg_residual[:n]
+    if not np.isfinite(lists[0]).all():
+        raise not_finite()
     return taps, RefinementRecord(n, VERDICTS[record.stopped], *lists)
 
 
@@ -290,9 +295,9 @@ def _core_path(path: NDArray[np.generic], name: str) -> tuple[NDArray[np.generic
     return np.ascontiguousarray(path, np.float32), len(path)
 
 
-def _float32(values: NDArray[np.floating], n: int) -> Float32:
-    if values.shape != (n,):
-        raise ValueError(f"{values.shape} values were given; {n} are expected")
+def _float32(values: NDArray[np.floating], *shape: int) -> Float32:
+    if values.shape != shape:
+        raise ValueError(f"{values.shape} values were given; {shape} are expected")
     return np.ascontiguousarray(values, np.float32)
 
 

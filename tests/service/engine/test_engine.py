@@ -216,7 +216,7 @@ async def test_the_time_of_every_design_is_known_before_anybody_asks(store_folde
                 await engine.design(None, K0, [models.ear(1)])
             assert refused.value.code == "not-ready"
         await lost.wait()
-        assert not engine.live
+        assert engine.is_device_lost
         assert not engine.ready
 
 
@@ -234,7 +234,7 @@ async def test_a_gpu_that_fails_while_a_model_is_loaded_ends_the_process(
     await engine.started()
     await engine.close()
     assert ended == [True]
-    assert not engine.live
+    assert engine.is_device_lost
 
 
 async def test_nothing_is_designed_before_it_is_ready(store_folder: Path) -> None:

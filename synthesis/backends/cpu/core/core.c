@@ -261,9 +261,11 @@ EXPORT void prime_workspace_free(prime_workspace *ws)
     free(ws);
 }
 
-/* Makes room for designs of up to so many conditions, at most MAX_CONDITIONS; 0 where there is no memory. */
+/* Makes room for designs of up to so many conditions; 0 where there is no memory, or for more than MAX_CONDITIONS. */
 EXPORT int prime_workspace_reserve(prime_workspace *ws, int n_conditions)
 {
+    if (n_conditions > MAX_CONDITIONS)
+        return 0;
     for (; ws->n_reserved < n_conditions; ws->n_reserved++) {
         condition_space *c = &ws->conditions[ws->n_reserved];
         float **per_bin[] = {&c->pr, &c->pi, &c->sr, &c->si, &c->secondary_power, &c->weight, &c->er, &c->ei, &c->cr, &c->ci};
@@ -344,12 +346,14 @@ static void load_path(prime_workspace *ws, const float *path, int n_samples, flo
     }
     for (int k = 0; k < N_BINS; k++)
         re[k] = path[2 * k], im[k] = path[2 * k + 1];
+    end_with_zeros(re, N_BINS), end_with_zeros(im, N_BINS);
 }
 
 static void sample(const float *fine, int n_coarse, int stride, float *coarse)
 {
     for (int k = 0; k < n_coarse; k++)
         coarse[k] = fine[k * stride];
+    end_with_zeros(coarse, n_coarse);
 }
 
 /* Keeps the paths that are loaded as condition t's, on a grid coarser by `stride`. */

@@ -48,6 +48,7 @@ static void log_ratio_of(int n_bins, const float *primary_power, const float *se
         float scale = 1 / (secondary_power[k] + epsilon);
         log_ratio[k] = (primary_power[k] * scale) * (secondary_power[k] * scale);
     }
+    end_with_zeros(log_ratio, n_bins);
     floored_log(log_ratio, n_bins);
 }
 
@@ -134,6 +135,7 @@ static void read_paths(const real_plan_f *plan, phase_space *phase, feature_spac
 /* Linear interpolation in log f from points to bins, constant beyond both ends. */
 static void spread(const point_grid *grid, int n_bins, const float *values, float *out)
 {
+    end_with_zeros(out, n_bins);
     if (grid->is_linear) {
         memcpy(out, values, (size_t)n_bins * sizeof(float));
         return;

@@ -66,18 +66,17 @@ static void predict_filter(const band_edges *bands, const real_plan_f *plan, pre
     float largest = 0;
     rfft_f(plan, s->scratch, taps, N_TAPS, s->wr, s->wi);
     v8 lanes = splat8(0);
-    for (int k = 0; k < N_BINS; k += WIDTH) {
+    const int last = N_BINS - 1; /* in no band; behind it the caller's psd ends */
+    for (int k = 0; k < last; k += WIDTH) {
         v8 wr = load8(s->wr + k), wi = load8(s->wi + k), x = load8(sr + k), y = load8(si + k), w = load8(psd + k);
         v8 yr = x * wr - y * wi, yi = x * wi + y * wr, re = load8(pr + k) - yr, im = load8(pi + k) - yi;
         store8(s->power + k, w * (re * re + im * im));
         store8(s->second + k, w * (yr * yr + yi * yi));
         store8(s->third + k, w * (re * yr + im * yi));
         store8(s->fourth + k, w * (re * yi - im * yr));
-        if (k + WIDTH <= N_BINS)
-            lanes += w * (wr * wr + wi * wi);
+        lanes += w * (wr * wr + wi * wi);
     }
     control = sum8(lanes);
-    int last = N_BINS - 1;
     control += (double)psd[last] * (s->wr[last] * s->wr[last] + s->wi[last] * s->wi[last]);
     for (int k = 0; k < N_BINS; k++) {
         float gain = s->wr[k] * s->wr[k] + s->wi[k] * s->wi[k];

@@ -195,6 +195,7 @@ static void begin_condition(const refinement_profile *profile, const band_edges 
     float scale = total > TINY ? (float)(1 / total) : 0;
     for (int k = 0; k < n_bins; k++)
         c->weight[k] = psd[k] * scale;
+    end_with_zeros(c->weight, n_bins);
     for (int b = 0; b < profile->n_bands; b++)
         c->disturbance[b] = c->disturbance[b] / total + SILENCE;
     if (profile->ceiling_weight == 0)
@@ -222,6 +223,7 @@ static void begin_refinement(const refinement_profile *profile, const band_edges
     float asked = isnan(max_gain_db) ? 0 : (float)pow(10, -max_gain_db / 20);
     for (int k = 0; k < n_bins; k++)
         s->inverse_ceiling[k] = asked;
+    end_with_zeros(s->inverse_ceiling, n_bins);
     for (int t = 0; t < s->n_conditions; t++)
         begin_condition(profile, bands, s, &s->conditions[t], s->descent_r, psd);
 }
