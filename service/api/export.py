@@ -122,14 +122,13 @@ def _signed(realised: Realised, sign: str) -> Realised:
     quantised, taps, sections = realised.quantised, realised.taps, realised.sections
     if taps is not None:
         if quantised is not None:
-            quantised = replace(quantised, words=-quantised.words, values=-quantised.values)
+            quantised = quantised.times(np.full(len(taps), -1))
         return replace(realised, taps=-taps, quantised=quantised)
     assert sections is not None
     flip = np.ones_like(sections.rows)
     flip[0, :3] = -1
     if quantised is not None:
-        own = flip[:, [0, 1, 2, 4, 5]]
-        quantised = replace(quantised, words=quantised.words * own.astype(np.int64), values=quantised.values * own)
+        quantised = quantised.times(flip[:, [0, 1, 2, 4, 5]].astype(np.int64))
     return replace(realised, sections=replace(sections, rows=sections.rows * flip), quantised=quantised)
 
 
