@@ -30,6 +30,9 @@ SUB_BANDS_PER_BAND = 8
 """Of a third of an octave: W may turn by a fraction of a radian within 3 % of a frequency. Below 100 Hz each bin is
 its own sub-band."""
 
+ROUNDING = 1e-24
+"""Of the reference's power: what transforms in double precision leave of zeros lies below."""
+
 _IN_TARGET = np.isin(WIDE_BANDS, NR_BANDS)
 
 
@@ -79,6 +82,10 @@ class ResidualPower:
         if not total > 0:
             raise InvalidPaths("primary: it has no power where the reference has any; measure it again", "primary")
         a, d = sums(power) / total, sums(psd * np.abs(secondary) ** 2) / total
+        if not d.sum() * total > ROUNDING * psd.sum():
+            raise InvalidPaths(
+                "secondary: it has no power where the reference has any; measure it again", "secondary"
+            )
         c = sums(psd * primary * secondary.conj()) / total
         optimum = np.divide(c, d, out=np.zeros_like(c), where=d > 0)
         weights = np.array([each.weight for each in conditions], np.float64)
@@ -88,6 +95,16 @@ class ResidualPower:
             least=np.maximum(a - np.abs(optimum) ** 2 * d, 0),
             disturbance=(power @ band_membership(WIDE_BANDS, DESIGN_N_FFT)) / total,
             share=weights / weights.sum(),
+        )
+
+    def below(self, highest_hz: float) -> ResidualPower:
+        """Return the same for a filter that plays nothing above a frequency: there the disturbance stays."""
+        is_played = centres_hz(self.per_band) < highest_hz
+        return replace(
+            self,
+            optimum=np.where(is_played, self.optimum, 0),
+            curvature=np.where(is_played, self.curvature, 0),
+            least=np.where(is_played, self.least, self.least + self.curvature * np.abs(self.optimum) ** 2),
         )
 
     def halved(self) -> ResidualPower:

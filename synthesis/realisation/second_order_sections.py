@@ -16,12 +16,15 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from synthesis.conventions import DESIGN_N_FFT, N_BINS, SAMPLE_RATE_HZ
 from synthesis.gain_curve import GainCurve, ceiling_at
 from synthesis.realisation.residual_power import Complex, Real, ResidualPower, centres_hz, spread
 
 MAX_SECTIONS = 32
 LOWEST_HZ, HIGHEST_HZ = 3.0, 22_000.0
 """Of poles and zeros."""
+HIGHEST_SHARE = 0.499
+"""Of the sample rate: the last frequency at which W is looked at; at half of it the variable s is infinite."""
 QUALITIES = (0.1, 12.0)
 """Range of r and q: beyond, a section is a resonance that no other seating has."""
 MIN_STARTS, STARTS_BY_SECTIONS = 24, 216
@@ -58,6 +61,14 @@ class Sections:
         """W at frequencies up to half the sample rate, complex [n]."""
         return np.prod(section_responses(self.rows, frequency_hz, self.sample_rate_hz), axis=0)
 
+    def at_design_rate(self) -> Complex:
+        """Evaluate W on the design grid: zero above half the sample rate, complex [16385]."""
+        frequency_hz = np.arange(N_BINS) * (SAMPLE_RATE_HZ / DESIGN_N_FFT)
+        audible = frequency_hz <= self.sample_rate_hz / 2
+        response = np.zeros(N_BINS, complex)
+        response[audible] = self.response(frequency_hz[audible])
+        return response
+
     @property
     def is_stable(self) -> bool:
         """Whether all poles lie inside the unit circle."""
@@ -93,6 +104,8 @@ def design_sections(
     it makes of sections to which others can still be fitted, all poles and zeros from lowest_held_hz on. The same
     arguments give the same sections.
     """
+
+    power = power.below(sample_rate_hz / 2)
 
     def new_fit(power: ResidualPower, lowest_hz: float) -> _Fit:
         return _Fit(power, n_sections, sample_rate_hz, max_gain_db, lowest_hz)
@@ -193,11 +206,14 @@ class _Fit:
         # Beyond the bands, where J says nothing, the ceiling still holds.
         centres = centres_hz(power.per_band)
         self.n_scored = len(centres)
-        outside = np.concatenate(([0.0], np.geomspace(1, 18, 40), np.geomspace(22_500, 0.499 * sample_rate_hz, 8)))
-        frequency_hz = np.concatenate((centres, outside[outside < 0.5 * sample_rate_hz]))
+        outside = np.concatenate(
+            ([0.0], np.geomspace(1, 18, 40), np.geomspace(22_500, HIGHEST_SHARE * sample_rate_hz, 8))
+        )
+        # Sub-bands above half the rate, on which W has no effect, stand for its last point.
+        frequency_hz = np.concatenate((centres, outside)).clip(max=HIGHEST_SHARE * sample_rate_hz)
         self.frequency = self._warped(frequency_hz)
-        highest = min(HIGHEST_HZ, 0.46 * sample_rate_hz)
-        self.limits = np.log(self._warped(np.array([lowest_hz, highest])))
+        self.highest_hz = min(HIGHEST_HZ, 0.46 * sample_rate_hz)
+        self.limits = np.log(self._warped(np.array([lowest_hz, self.highest_hz])))
         self.ceiling = ceiling_at(max_gain_db, frequency_hz)
         # The sign of W, and its level, as the conditions' optima have them around the middle of the bands.
         weight = (
@@ -205,13 +221,13 @@ class _Fit:
         )
         mean = (weight * power.optimum).sum(0)
         self.sign = 1.0 if mean.real.sum() >= 0 else -1.0
-        self.level = float(np.median(np.abs(power.optimum)))
+        self.level = float(np.median(np.abs(power.optimum[:, centres < 0.5 * sample_rate_hz])))
         self.held = Sections(np.empty((0, 6)), sample_rate_hz)
         self.before: Complex = np.ones(len(self.frequency), complex)
 
     def watch(self, frequency_hz: float) -> None:
         """Hold the ceiling at one more frequency: a resonance may lie between the others."""
-        frequency_hz = min(frequency_hz, 0.499 * self.sample_rate_hz)
+        frequency_hz = min(frequency_hz, HIGHEST_SHARE * self.sample_rate_hz)
         warped = self._warped(np.array(frequency_hz))
         nearest = np.abs(self.frequency - warped).argmin()
         self.frequency = np.append(self.frequency, warped)
@@ -239,12 +255,14 @@ class _Fit:
 
     def starts(self, random: np.random.Generator) -> Real:
         n = self.n
-        even = np.geomspace(15, 15_000, n)
+        even = np.geomspace(15, min(15_000, self.highest_hz), n)
         unknowns = np.empty((max(MIN_STARTS, STARTS_BY_SECTIONS // n), 4 * n + 1))
         for row in unknowns:
             poles = even * np.exp(START_SPREAD * random.standard_normal(n))
             zeros = poles * np.exp(0.1 * random.standard_normal(n))
-            row[:n], row[2 * n : 3 * n] = (np.log(self._warped(each.clip(4, 19_000))) for each in (poles, zeros))
+            row[:n], row[2 * n : 3 * n] = (
+                np.log(self._warped(each.clip(4, min(19_000, self.highest_hz)))) for each in (poles, zeros)
+            )
             row[n : 2 * n] = row[3 * n : 4 * n] = np.log(START_QUALITY)
         unknowns[:, -1] = np.log(max(self.level, _LEAST_GAIN))
         return self.within(unknowns)

@@ -130,7 +130,9 @@ def test_sections_at_limit_keep_sign(name):
     held, quantised = quantise_sections(Sections(rows, 48_000), number_format)
     top = 2 ** (number_format.n_bits - 1)
     assert all(-top <= each <= top - 1 for each in quantised.words.ravel().tolist())
-    np.testing.assert_allclose(held.rows, rows, atol=2.0 ** (5 - number_format.n_bits) * 2**number_format.integer_bits)
+    np.testing.assert_allclose(
+        held.rows, rows, atol=2.0 ** (5 - number_format.n_bits) * 2**number_format.integer_bits
+    )
     assert quantised.n_saturated == 0
 
 
