@@ -123,9 +123,7 @@ def exported_fields(document: Json, paths: Json) -> Json:
     if coefficients["form"] == "fir":
         response = at_design_rate(np.array(coefficients["taps"]), rate)
     else:
-        frequency_hz = np.arange(N_BINS) * (SAMPLE_RATE_HZ / DESIGN_N_FFT)
-        response = Sections(np.array(coefficients["sos"]), rate).response(frequency_hz)
-        response[frequency_hz > rate / 2] = 0
+        response = Sections(np.array(coefficients["sos"]), rate).at_design_rate()
     through = {
         name: np.fft.irfft(np.fft.rfft(each, DESIGN_N_FFT) * response, DESIGN_N_FFT)
         for name, each in played.items()

@@ -114,11 +114,10 @@ def with_margins(
 
 
 def closed_loop_secondary(
-    secondary: Float32 | Complex64, feedback: Float32 | Complex64, taps: Float32
+    secondary: Float32 | Complex64, feedback: Float32 | Complex64, taps: Float32 | Complex64
 ) -> Complex64:
     """S / (1 + W F) on the design grid: what a filter does in a closed loop is what it does with this path."""
-    response = np.fft.rfft(taps.astype(np.float64), DESIGN_N_FFT)
-    return (spectrum(secondary) / (1 + response * spectrum(feedback))).astype(np.complex64)
+    return (spectrum(secondary) / (1 + spectrum(taps) * spectrum(feedback))).astype(np.complex64)
 
 
 def _response(taps: Float32 | Float64) -> Complex128:

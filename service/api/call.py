@@ -24,7 +24,7 @@ from service.errors import Problem
 from service.observability.metrics import Metrics
 from service.observability.tracing import Tracing
 from service.settings import Settings
-from synthesis.backends.base import DesignInput, Float32
+from synthesis.backends.base import Complex64, DesignInput, Float32
 from synthesis.conventions import STAGES
 from synthesis.errors import answer_or_raise
 
@@ -177,7 +177,7 @@ class Call(Request):
         return await self.parse(await self.receive_body())
 
     async def evaluate(
-        self, model: str | None, inputs: Sequence[DesignInput], taps: Sequence[Float32]
+        self, model: str | None, inputs: Sequence[DesignInput], taps: Sequence[Float32 | Complex64]
     ) -> list[EvaluationAnswer]:
         """`Engine.evaluate`; raises the first ear's SynthesisError, if there is one."""
         found = await self.service.engine.evaluate(model, inputs, taps, self.due, self.disconnected)

@@ -24,7 +24,7 @@ from service.engine.types import DesignAnswer, Disconnected, EvaluationAnswer, R
 from service.engine.waiting import done_in_time
 from service.engine.wiener_fallback import WienerFallback
 from synthesis.backends import backend_class
-from synthesis.backends.base import METHODS, DesignInput, DesignOptions, Float32
+from synthesis.backends.base import METHODS, Complex64, DesignInput, DesignOptions, Float32
 from synthesis.errors import DeviceLost, SynthesisError
 from synthesis.profiles import PROFILES
 
@@ -219,11 +219,11 @@ class Engine:
         self,
         model: str | None,
         inputs: Sequence[DesignInput],
-        taps: Sequence[Float32],
+        taps: Sequence[Float32 | Complex64],
         due: float = math.inf,
         disconnected: Disconnected | None = None,
     ) -> list[EvaluationAnswer | SynthesisError]:
-        """Predict the effect of existing filters (float32 [2048] each); otherwise as for `design`."""
+        """Predict the effect of existing filters, each as of `Backend.predict`; otherwise as for `design`."""
         resident = self._sound_default()
         if model is not None:
             resident = await self.models.model(model, due, disconnected)

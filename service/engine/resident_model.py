@@ -13,7 +13,7 @@ from model_store.store import ModelStore, ModelVersion
 from service.engine.types import DesignAnswer, EvaluationAnswer, Replaced
 from service.engine.wiener_fallback import WienerFallback, is_worth_designing, merit_db, rivals
 from synthesis.backends import create_backend
-from synthesis.backends.base import Backend, Design, DesignInput, DesignOptions, Float32
+from synthesis.backends.base import Backend, Complex64, Design, DesignInput, DesignOptions, Float32
 from synthesis.errors import DeviceLost, SynthesisError
 from synthesis.plausibility import Comparison, Finding, find_implausible
 from synthesis.profiles import MAX_UPDATES
@@ -162,9 +162,9 @@ class ResidentModel:
         return answers
 
     def evaluate(
-        self, ears: Sequence[tuple[DesignInput, Float32]], options: None = None
+        self, ears: Sequence[tuple[DesignInput, Float32 | Complex64]], options: None = None
     ) -> list[EvaluationAnswer | SynthesisError]:
-        """Predict the effect of given filters (taps float32 [2048] each) on estimated paths; options is not
+        """Predict the effect of given filters, each as of `Backend.predict`, on estimated paths; options is not
         used."""
         began = perf_counter()
         predictions = self.backend.predict([ear for ear, _ in ears], [taps for _, taps in ears])

@@ -227,8 +227,14 @@ class Backend(Protocol):
         """
         ...
 
-    def predict(self, inputs: Sequence[DesignInput], taps: Sequence[Float32]) -> list[Prediction | SynthesisError]:
-        """Predict the effect of existing filters (float32 [2048] each) on estimated paths."""
+    def predict(
+        self, inputs: Sequence[DesignInput], taps: Sequence[Float32 | Complex64]
+    ) -> list[Prediction | SynthesisError]:
+        """Predict the effect of existing filters on estimated paths.
+
+        A filter is its taps, float32 [2048], or, for what `create_backend` returns, its response on the design
+        grid, complex64 [16385]: of sections, of another rate, of any length.
+        """
         ...
 
     def evaluate(self, inputs: Sequence[DesignInput], taps: Sequence[Float32]) -> list[Prediction | SynthesisError]:

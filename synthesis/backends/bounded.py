@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cached_property
 from time import perf_counter
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -14,6 +14,7 @@ from synthesis.backends.base import (
     DEFAULT_MAX_GAIN_DB,
     WMMSE_TOLERANCE_DB,
     Backend,
+    Complex64,
     Design,
     DesignInput,
     DesignOptions,
@@ -62,9 +63,12 @@ class BoundedBackend:
         found = self._bounded(list(ears.values()), options) if ears else []
         return _in_order(ears, found, faults)
 
-    def predict(self, inputs: Sequence[DesignInput], taps: Sequence[Float32]) -> list[Prediction | SynthesisError]:
-        """As `Backend.predict`."""
-        return self._predicted(self.inner.predict, inputs, taps)
+    def predict(
+        self, inputs: Sequence[DesignInput], taps: Sequence[Float32 | Complex64]
+    ) -> list[Prediction | SynthesisError]:
+        """As `Backend.predict`; for filters given by their responses the core does it."""
+        has_responses = any(np.iscomplexobj(each) for each in taps)
+        return self._predicted((self._core if has_responses else self.inner).predict, inputs, taps)
 
     def evaluate(self, inputs: Sequence[DesignInput], taps: Sequence[Float32]) -> list[Prediction | SynthesisError]:
         """As `Backend.evaluate`."""
@@ -118,9 +122,9 @@ class BoundedBackend:
 
     def _predicted(
         self,
-        predict: Callable[[Sequence[DesignInput], Sequence[Float32]], list[Prediction | SynthesisError]],
+        predict: Callable[[Sequence[DesignInput], Sequence[Any]], list[Prediction | SynthesisError]],
         inputs: Sequence[DesignInput],
-        taps: Sequence[Float32],
+        taps: Sequence[Float32 | Complex64],
     ) -> list[Prediction | SynthesisError]:
         ears, faults = _at_unit_level([replace(ear, max_gain_db=DEFAULT_MAX_GAIN_DB) for ear in inputs])
         found = predict(list(ears.values()), [taps[place] for place in ears]) if ears else []

@@ -16,6 +16,7 @@ import numpy as np
 
 from synthesis.backends.base import (
     MAX_CONDITIONS,
+    Complex64,
     Condition,
     Design,
     DesignInput,
@@ -58,7 +59,9 @@ class ConditionsBackend:
             lambda n: self._design_joined(self._heard([inputs[n]])[0], options),
         )
 
-    def predict(self, inputs: Sequence[DesignInput], taps: Sequence[Float32]) -> list[Prediction | SynthesisError]:
+    def predict(
+        self, inputs: Sequence[DesignInput], taps: Sequence[Float32 | Complex64]
+    ) -> list[Prediction | SynthesisError]:
         """As `Backend.predict`."""
         return self._predict_all(self._heard(inputs), taps, self._predict)
 
@@ -154,8 +157,8 @@ class ConditionsBackend:
     def _predict_all(
         self,
         inputs: Sequence[DesignInput],
-        taps: Sequence[Float32],
-        run: Callable[[Sequence[DesignInput], Sequence[Float32]], list[Prediction | SynthesisError]],
+        taps: Sequence[Float32 | Complex64],
+        run: Callable[[Sequence[DesignInput], Sequence[Any]], list[Prediction | SynthesisError]],
     ) -> list[Prediction | SynthesisError]:
         def joined(n: int) -> Prediction | SynthesisError:
             try:
@@ -222,8 +225,8 @@ def _alone(ear: DesignInput, condition: Condition) -> DesignInput:
 
 def _joined_prediction(
     ear: DesignInput,
-    taps: Float32,
-    run: Callable[[Sequence[DesignInput], Sequence[Float32]], list[Prediction | SynthesisError]],
+    taps: Float32 | Complex64,
+    run: Callable[[Sequence[DesignInput], Sequence[Any]], list[Prediction | SynthesisError]],
 ) -> Prediction | SynthesisError:
     """The prediction over all conditions, each in its closed loop, with that of each in `conditions`."""
     alone = []

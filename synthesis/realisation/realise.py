@@ -9,7 +9,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from synthesis.conventions import DESIGN_N_FFT, N_BINS, N_TAPS, SAMPLE_RATE_HZ
+from synthesis.conventions import N_TAPS, SAMPLE_RATE_HZ
 from synthesis.errors import InvalidOption
 from synthesis.gain_curve import GainCurve
 from synthesis.realisation import fixed_point
@@ -31,9 +31,9 @@ from synthesis.realisation.second_order_sections import (
     largest_excess,
     largest_gain,
 )
-from synthesis.realisation.short_fir import MAX_TAPS, at_design_rate, design_fir
+from synthesis.realisation.short_fir import BIN_HZ, MAX_TAPS, at_design_rate, design_fir
 
-SAMPLE_RATES_HZ = (44_100.0, 768_000.0)
+SAMPLE_RATES_HZ = (8000.0, 768_000.0)
 DEFAULT_SECTIONS = 8
 FLOAT32_WORDS = NumberFormat(2, 23)
 """Values from -2 to 2 that float32 holds: for sections at high rates, whose coefficients must fit together."""
@@ -132,12 +132,8 @@ def realise(
     if number_format is not None:
         _, quantised = quantise_sections(sections, number_format)
         scaling = fixed_point.sections_scaling(sections, number_format)
-    frequency_hz = np.arange(N_BINS) * (SAMPLE_RATE_HZ / DESIGN_N_FFT)
-    audible = frequency_hz <= target.sample_rate_hz / 2
-    response = np.zeros(N_BINS, complex)
-    response[audible] = sections.response(frequency_hz[audible])
     gain_db = 20 * float(np.log10(max(largest_gain(sections), 1e-30)))
-    return Realised(target.sample_rate_hz, None, sections, quantised, scaling, response, gain_db)
+    return Realised(target.sample_rate_hz, None, sections, quantised, scaling, sections.at_design_rate(), gain_db)
 
 
 def _in_single_precision(sections: Sections, max_gain_db: float | GainCurve) -> Sections:
@@ -165,7 +161,7 @@ def _fir(
             conditions,
             reference_psd,
             target.n_taps,
-            sample_rate_hz=round(target.sample_rate_hz),
+            sample_rate_hz=target.sample_rate_hz,
             max_gain_db=max_gain_db,
         )
     quantised = scaling = None
@@ -176,5 +172,7 @@ def _fir(
         found = quantised.values
         scaling = fixed_point.taps_scaling(found, number_format)
     response = at_design_rate(found, target.sample_rate_hz)
-    gain_db = 20 * float(np.log10(max(np.abs(response).max(), 1e-30)))
+    # On frequencies as far apart as the design grid's, up to half the rate.
+    largest = np.abs(np.fft.rfft(found, round(target.sample_rate_hz / BIN_HZ))).max()
+    gain_db = 20 * float(np.log10(max(largest, 1e-30)))
     return Realised(target.sample_rate_hz, found, None, quantised, scaling, response, gain_db)

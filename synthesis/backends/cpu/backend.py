@@ -17,6 +17,7 @@ from synthesis.backends.base import (
     MAX_CONDITIONS,
     UPDATES_BRING_DB,
     WMMSE_TOLERANCE_DB,
+    Complex64,
     Design,
     DesignInput,
     DesignOptions,
@@ -85,7 +86,10 @@ class CpuBackend(ConditionsBackend):
     def _design(self, inputs: Sequence[DesignInput], options: DesignOptions) -> list[Design | SynthesisError]:
         return [self._design_ear(each, options) for each in inputs]
 
-    def _predict(self, inputs: Sequence[DesignInput], taps: Sequence[Float32]) -> list[Prediction | SynthesisError]:
+    def _predict(
+        self, inputs: Sequence[DesignInput], taps: Sequence[Float32 | Complex64]
+    ) -> list[Prediction | SynthesisError]:
+        """As `Backend.predict`; a filter may also be its response on the design grid, complex64 [16385]."""
         return [self._predict_ear(*each, is_true=False) for each in zip(inputs, taps, strict=True)]
 
     def _evaluate(
@@ -133,13 +137,20 @@ class CpuBackend(ConditionsBackend):
         _raise_if_unusable(fault, ear)
         return result, start_ms
 
-    def _predict_ear(self, ear: DesignInput, taps: Float32, is_true: bool) -> Prediction | SynthesisError:
-        result = Result()
-        _write_taps(result, taps)
+    def _predict_ear(
+        self, ear: DesignInput, taps: Float32 | Complex64, is_true: bool
+    ) -> Prediction | SynthesisError:
+        result, response = Result(), None
+        if np.iscomplexobj(taps):
+            response = np.ascontiguousarray(taps, np.complex64)
+        else:
+            _write_taps(result, taps.real)
         try:
             given = _Given(replace(ear, others=()), np.ones(1), is_complete=True)
             with self._workspace() as workspace:
-                fault = self._core.prime_predict(self._model, workspace, given.inputs, is_true, byref(result))
+                fault = self._core.prime_predict(
+                    self._model, workspace, given.inputs, is_true, address(response), byref(result)
+                )
                 _raise_if_unusable(fault, ear)
                 return _read_prediction(ear, result.figures, is_true=is_true)
         except (InvalidPaths, NonFiniteFilter) as error:

@@ -17,7 +17,7 @@ from synthesis.octave_bands import WIDE_BANDS
 from synthesis.prediction import N_SUMS
 from synthesis.profiles import MAX_UPDATES
 
-ABI = 9
+ABI = 10
 N_STAGES = 6
 N_FIGURES = 13
 """Numbers of `Prediction` from `mean_noise_reduction_db` on."""
@@ -184,7 +184,7 @@ def _load() -> ctypes.CDLL:
         *(c_void_p, c_void_p, POINTER(Input), c_int, c_int, POINTER(Profile), c_int, c_double, POINTER(Result)),
     ]
     library.prime_design.restype = c_int
-    library.prime_predict.argtypes = [c_void_p, c_void_p, POINTER(Input), c_int, POINTER(Result)]
+    library.prime_predict.argtypes = [c_void_p, c_void_p, POINTER(Input), c_int, c_void_p, POINTER(Result)]
     library.prime_predict.restype = c_int
     library.prime_limit_gain.argtypes = [
         *(c_void_p, c_void_p, POINTER(Input), c_int, POINTER(Profile), c_void_p, c_float, POINTER(Result)),

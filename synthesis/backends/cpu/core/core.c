@@ -494,13 +494,14 @@ static knowledge known_of(const prime_model *model, const prime_input *input, in
 }
 
 static void predict_effect(const prime_model *model, prime_workspace *ws, const prime_input *input, int is_true,
-                           prime_result *result)
+                           const float *response, prime_result *result)
 {
     const band_edges *bands = &edges[N_GRIDS - 1];
     const real_plan_f *plan = &plans[N_GRIDS - 1];
     const float *psd = psd_of(model, input);
     predict_paths(bands, plan, &ws->prediction, ws->pr, ws->pi, psd, input->coherence, is_true, result->sums);
-    predict_filter(bands, plan, &ws->prediction, ws->pr, ws->pi, ws->sr, ws->si, psd, result->taps, result->sums);
+    predict_filter(bands, plan, &ws->prediction, ws->pr, ws->pi, ws->sr, ws->si, psd, result->taps, response,
+                   result->sums);
     knowledge known = known_of(model, input, is_true);
     figures_of(result->sums, &known, &result->figures);
 }
@@ -586,7 +587,7 @@ EXPORT int prime_design(const prime_model *model, prime_workspace *ws, const pri
            &result->record);
     mark(result, STAGE_REFINE, &since);
     if (n_conditions == 1) {
-        predict_effect(model, ws, inputs, 0, result);
+        predict_effect(model, ws, inputs, 0, NULL, result);
         mark(result, STAGE_PREDICT, &since);
         if (!isnan(rival_margin_db))
             compare_with_rival(model, ws, inputs, profile, n_updates, rival_margin_db, result, &since);
@@ -629,10 +630,10 @@ EXPORT int prime_limit_gain(const prime_model *model, prime_workspace *ws, const
     return FAULT_NONE;
 }
 
-/* Predicts the effect of the filter in result->taps. is_true: the paths are exact and have no uncertainty. Returns as
-   prime_design. */
+/* Predicts the effect of the filter in result->taps or, unless it is NULL, of a response on the design grid, interleaved.
+   is_true: the paths are exact and have no uncertainty. Returns as prime_design. */
 EXPORT int prime_predict(const prime_model *model, prime_workspace *ws, const prime_input *input, int is_true,
-                          prime_result *result)
+                          const float *response, prime_result *result)
 {
     double since = now_ms();
     for (int i = 0; i < N_STAGES; i++)
@@ -641,7 +642,7 @@ EXPORT int prime_predict(const prime_model *model, prime_workspace *ws, const pr
     mark(result, STAGE_DECODE, &since);
     if (fault)
         return fault;
-    predict_effect(model, ws, input, is_true, result);
+    predict_effect(model, ws, input, is_true, response, result);
     mark(result, STAGE_PREDICT, &since);
     return FAULT_NONE;
 }

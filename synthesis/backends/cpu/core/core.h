@@ -9,7 +9,7 @@
 #include "prediction.h"
 #include "unheard.h"
 
-#define PRIME_ABI 9
+#define PRIME_ABI 10
 
 enum { FAULT_GAP = -1, FAULT_NONE, FAULT_PRIMARY, FAULT_SECONDARY };
 enum { METHOD_PRIME, METHOD_RATIO_BASE, METHOD_WMMSE, METHOD_GIVEN /* in result->taps */ };

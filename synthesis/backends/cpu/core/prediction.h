@@ -57,14 +57,18 @@ static void predict_paths(const band_edges *bands, const real_plan_f *plan, pred
     late_part(bands, plan, s, pr, pi, psd, sums + POWER_LATE * N_BANDS, sums + SUM_RESPONSE_LENGTH);
 }
 
-/* Fills the sums of a filter. */
+/* Fills the sums of a filter, given by its taps or, where response is not NULL, by W, interleaved. */
 static void predict_filter(const band_edges *bands, const real_plan_f *plan, prediction_space *s, const float *pr,
                            const float *pi, const float *sr, const float *si, const float *psd, const float *taps,
-                           double *sums)
+                           const float *response, double *sums)
 {
     double control = 0;
     float largest = 0;
-    rfft_f(plan, s->scratch, taps, N_TAPS, s->wr, s->wi);
+    if (response)
+        for (int k = 0; k < N_BINS; k++)
+            s->wr[k] = response[2 * k], s->wi[k] = response[2 * k + 1];
+    else
+        rfft_f(plan, s->scratch, taps, N_TAPS, s->wr, s->wi);
     v8 lanes = splat8(0);
     const int last = N_BINS - 1; /* in no band; behind it the caller's psd ends */
     for (int k = 0; k < last; k += WIDTH) {
