@@ -1,6 +1,7 @@
 """The compiled core against the reference in double precision: filters, updates, predictions, refusals."""
 
-from collections.abc import Iterator
+import math
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from ctypes import byref
 from dataclasses import fields, replace
@@ -14,13 +15,13 @@ import torch
 from model_store.golden import GOLDEN_TOLERANCE
 from model_store.store import DEFAULT_ROOT, ModelStore
 from synthesis.backends import METHODS, Design, DesignInput, DesignOptions, Float32, ModelParameters, Prediction
-from synthesis.backends.base import UPDATES_BRING_DB, WMMSE_TOLERANCE_DB
+from synthesis.backends.base import MAX_CONDITIONS, UPDATES_BRING_DB, WMMSE_TOLERANCE_DB, Condition
 from synthesis.backends.cpu import CpuBackend, library
 from synthesis.backends.cpu.backend import _Given, _read_prediction
 from synthesis.backends.cpu.build import LEVELS, library_file, machine
 from synthesis.backends.reference import ReferenceBackend
 from synthesis.conventions import DESIGN_N_FFT, N_BINS
-from synthesis.errors import InvalidPaths, NonFiniteFilter
+from synthesis.errors import InvalidOption, InvalidPaths, NonFiniteFilter
 from synthesis.generator_config import GeneratorConfig
 from synthesis.plausibility import find_implausible
 from synthesis.prediction import predict
@@ -320,6 +321,47 @@ def test_a_network_that_is_not_a_number_has_no_finite_filter(layer: str, simulat
     broken = {**weights, layer: np.full_like(weights[layer], np.nan)}
     own = CpuBackend(replace(BUNDLED.parameters, weights=broken))
     assert isinstance(own.design(inputs_of(simulated)[:1], DesignOptions("prime", 1))[0], NonFiniteFilter)
+
+
+def _with_grid(parameters: ModelParameters, **changes: float) -> ModelParameters:
+    """A configuration as it would be if it checked nothing itself."""
+    config = replace(parameters.config)
+    for name, value in changes.items():
+        object.__setattr__(config, name, value)
+    return replace(parameters, config=config)
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+@pytest.mark.parametrize(
+    "broken",
+    [
+        lambda model: _with_grid(model, low_hz=1e-320),
+        lambda model: _with_grid(model, high_hz=math.inf),
+        lambda model: replace(model, weights={**model.weights, "stem.1.bias": np.zeros(3, np.float32)}),
+        lambda model: replace(model, reference_psd=model.reference_psd[:-1]),
+        lambda model: replace(model, band_uncertainty=model.band_uncertainty[:1]),
+    ],
+    ids=["low_hz", "high_hz", "weight", "reference_psd", "band_uncertainty"],
+)
+def test_core_gets_no_model_beyond_bounds(broken: Callable[[ModelParameters], ModelParameters]) -> None:
+    with pytest.raises(InvalidOption):
+        CpuBackend(broken(BUNDLED.parameters))
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"uncertainty": np.zeros((2, 30), np.float32)},
+        {"coherence": np.ones(N_BINS - 1, np.float32)},
+        {"reference_psd": np.ones(N_BINS + 1, np.float32)},
+        {"others": (Condition(*cases.ear(1)[:2]),) * MAX_CONDITIONS},
+    ],
+    ids=["uncertainty", "coherence", "reference_psd", "conditions"],
+)
+def test_core_gets_no_ear_beyond_bounds(changes: dict[str, object], bundled: Pair) -> None:
+    ear = replace(DesignInput(*cases.ear(2)[:2]), **changes)
+    with pytest.raises(ValueError, match="expected"):
+        bundled[0].limit_gain(ear, np.zeros(2048, np.float32), np.zeros(N_BINS))
 
 
 def test_threads_do_not_disturb_one_another(measured_case: Case, bundled: Pair) -> None:
