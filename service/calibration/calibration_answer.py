@@ -8,12 +8,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import orjson
 from numpy.typing import NDArray
 
 from model_store.store import ModelStore, ModelVersion
 from service.api.binary_codec import encode
-from service.api.json_answers import BAND_CENTRE_HZ, model_document
+from service.api.json_answers import BAND_CENTRE_HZ, dumped, model_document
 from service.calibration.takes import DriveRecording, ProbeTake, Recordings
 from synthesis.backends.base import Float32
 from synthesis.calibration import Calibration, calibrate
@@ -95,7 +94,7 @@ def as_json(judged: JudgedCalibration, asked: Recordings) -> bytes:
         document["feedback"] = {"impulse_response": judged.feedback}
     if asked.model is not None:
         document["model"] = asked.model
-    return orjson.dumps(document, option=orjson.OPT_SERIALIZE_NUMPY)
+    return dumped(document)
 
 
 def as_binary(judged: JudgedCalibration) -> tuple[bytes, dict[str, str]]:
