@@ -441,7 +441,8 @@ def _check_estimate(estimate: PathEstimate) -> None:
 def _checked(calibration: Calibration) -> Calibration:
     """The same, if float32 holds all of its figures; else InvalidPaths."""
     figures = [each for each in vars(calibration).values() if isinstance(each, float | np.ndarray)]
-    if not all(np.isfinite(np.float32(each)).all() for each in (*figures, *calibration.state_levels_db)):
+    figures.append(np.array(calibration.state_levels_db))
+    if not all(np.isfinite(np.asarray(each, np.float32)).all() for each in figures):
         raise InvalidPaths(
             "takes: the levels of their signals are too far apart to compute with; record all takes at the same "
             "microphone gains, and send them in one unit",

@@ -76,12 +76,12 @@ def items_json(outcomes: Sequence[Answered | Problem], call: Call) -> tuple[byte
     Decode, encode and total are the same for all items. A problem has no times.
     """
     began = perf_counter()
-    outcomes, bodies = zip(*map(_item_json, outcomes), strict=True)
+    encoded = [_item_json(each) for each in outcomes]
     ended = perf_counter()
-    stages = [None if isinstance(each, Problem) else each.answer.design.times_ms for each in outcomes]
+    stages = [None if isinstance(each, Problem) else each.answer.design.times_ms for each, _ in encoded]
     bodies = [
         body if own is None else joined(body, call.spent_ms(own, began, ended))
-        for body, own in zip(bodies, stages, strict=True)
+        for (_, body), own in zip(encoded, stages, strict=True)
     ]
     times = call.spent_ms(_added([each for each in stages if each is not None]), began, ended)
     return b'{"items":[' + b",".join(bodies) + b"]}", times

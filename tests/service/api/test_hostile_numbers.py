@@ -120,9 +120,9 @@ def hostile_bodies() -> Iterator[tuple[str, dict[str, Any]]]:
             case 2:
                 yield "/export", body | {"fir": taps, "target": draw.choice(TARGETS)}
     for _ in range(20):
-        gains = (0, draw.choice([0.35, -1, 1e3, 1e-6]))
-        yield "/calibrate", takes(*((gain, *(10.0 ** draw.randint(-35, 30) for _ in "xe")) for gain in gains))
-        yield "/calibrate", takes(*((gain, 1, 10.0 ** draw.randint(-5, 5)) for gain in gains))
+        for span, of_x in ((30, 10.0 ** draw.randint(-30, 30)), (5, 1.0)):
+            gain, *levels = draw.choice([0.35, -1, 1e3, 1e-6]), *(10.0 ** draw.randint(-span, span) for _ in "01")
+            yield "/calibrate", takes((0, 1, levels[0]), (gain, of_x, levels[1]))
 
 
 async def assert_documented(answer: httpx.Response, path: str, schema: dict[str, Any]) -> None:
