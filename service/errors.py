@@ -28,6 +28,7 @@ PROBLEMS: dict[str, tuple[int, str]] = {
     "bad-length": (400, "The body's length does not match its header"),
     "bad-checksum": (400, "The payload does not match its CRC-32"),
     "unauthorised": (401, "A valid API key is required"),
+    "cross-site": (403, "The request comes from the page of another site"),
     "not-found": (404, "There is nothing at this address"),
     "unknown-model": (404, "No such model or version is published"),
     "method-not-allowed": (405, "This address does not support the method"),

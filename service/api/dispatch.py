@@ -14,6 +14,7 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from service.admission.admission import MANAGEMENT
+from service.admission.origin import refuse_foreign
 from service.api import open_inference
 from service.api.call import JSON, Call, Service, server_timing
 from service.api.openapi import problem_responses
@@ -54,6 +55,8 @@ class ServiceRoute(APIRoute):
             from_management = is_management(scope)
             if not is_heard(route, service, from_management):
                 raise unknown_address()
+            if from_management or call.method == "POST":
+                refuse_foreign(scope, call.headers, service.settings.allowed_hosts)
             with service.admission.admit(call.headers, route.gate, call.began, from_management) as call.admitted:
                 response: Response = await route.handler(call)
             code = "ok"
