@@ -1,9 +1,9 @@
 """Refuses what the page of another site has a visitor's browser send.
 
 A browser reaches what its visitor reaches: a service on the same machine, a management listener, a service behind
-a firewall. It says whose page asks in `Origin` and, at trustworthy addresses, in `Sec-Fetch-Site`. For the browser a
-page whose name is made to resolve to this machine (DNS rebinding) has the same origin, but it cannot hide that name
-in `Host`: over loopback only names are accepted that no such page can have.
+a firewall. It says whose page asks in `Origin` and, at trustworthy addresses, in `Sec-Fetch-Site`. To the browser,
+a page whose name is made to resolve to this machine (DNS rebinding) has the same origin, but it cannot hide that
+name in `Host`: over loopback only names are accepted that no such page can have.
 """
 
 from __future__ import annotations

@@ -43,7 +43,8 @@ from service.calibration.takes import CalibrationBody
 from service.errors import Problem
 from synthesis.calibration import MIN_SAMPLES
 
-_ANY = "malformed-request cross-site method-not-allowed too-slow headers-too-large internal-error too-many-connections "
+_ANY = "malformed-request method-not-allowed too-slow headers-too-large internal-error too-many-connections "
+_ANY += "cross-site "
 _CLIENT = "unauthorised over-quota not-acceptable model-unavailable "
 _BODY = (
     _ANY + "malformed-json unauthorised unknown-model not-acceptable length-required too-large "

@@ -4,6 +4,7 @@ import asyncio
 import base64
 import io
 import os
+import shutil
 import subprocess
 import sys
 import threading
@@ -365,6 +366,19 @@ async def test_no_scale_ends_in_numbers_that_are_none(
         assert b"null" not in answer.content
     else:
         assert_problem(answer, "unusable-paths", "takes")
+
+
+async def test_calibration_needs_no_store(tmp_path: Path, takes: list[ProbeTake]) -> None:
+    folder = tmp_path / "store"
+    ModelStore(folder, include_bundled=False).publish("ears", models.checkpoint(1))
+    async with started(Settings(store=folder, model="ears", device="cpu", threads=1)) as app:
+        shutil.rmtree(folder)
+        async with connected(app) as client:
+            for query in ("", "?model=ears"):
+                answer = await post(client, take_codec.encode(takes), query)
+                assert answer.status_code == 200, answer.text
+                assert answer.json()["verdict"]["model"]["name"] == "ears"
+            assert_problem(await post(client, take_codec.encode(takes), "?model=other"), "unknown-model", "model")
 
 
 async def test_bodies_of_other_kinds_are_refused(client: httpx.AsyncClient, takes: list[ProbeTake]) -> None:
