@@ -16,7 +16,7 @@ from starlette.types import Receive, Scope, Send
 from service.admission.admission import MANAGEMENT
 from service.admission.origin import refuse_foreign
 from service.api import open_inference
-from service.api.call import JSON, Call, Service, server_timing
+from service.api.call import JSON, NO_SNIFFING, Call, Service, server_timing
 from service.api.openapi import problem_responses
 from service.api.routes import Route, is_v2
 from service.engine.types import ClientDisconnected, Refused
@@ -66,6 +66,7 @@ class ServiceRoute(APIRoute):
             problem = as_problem(error, call, service)
             response, code = problem_response(problem, route.path), problem.code
             response.headers["Server-Timing"] = server_timing({"total": 1e3 * (perf_counter() - call.began)})
+        response.headers.update(NO_SNIFFING)
         await response(scope, receive, send)
         await asyncio.sleep(0)  # the server writes the answer, then it is counted
         service.metrics.count(route.path, call.design_method, response.status_code, code)
