@@ -6,6 +6,7 @@ against the configuration in the manifest and needs no torch.
 
 from __future__ import annotations
 
+import reprlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -19,7 +20,7 @@ from model_store.golden import GoldenCase
 from model_store.manifest import Manifest
 from model_store.version_folder import GENERATOR_FILE, GOLDEN_FILE, MANIFEST_FILE, REFERENCE_FILE
 from synthesis.backends.base import Float32, ModelParameters
-from synthesis.conventions import N_BINS
+from synthesis.conventions import MAX_TOTAL_PSD, MIN_TOTAL_PSD, N_BINS
 from synthesis.errors import InvalidOption
 from synthesis.generator_config import GeneratorConfig
 from synthesis.octave_bands import WIDE_BANDS
@@ -35,13 +36,27 @@ PRIOR = "path_prior."
 
 MAX_DIRECTIONS = 64
 
+RANGES = {
+    "band_uncertainty": (0.0, 1e4),
+    "n_ears": (1.0, 1e6),
+    "mean": (-1e6, 1e6),
+    "directions": (-1e6, 1e6),
+    "variance": (1e-30, 1e12),
+    "residual_variance": (1e-30, 1e12),
+    "tail_variance": (0.0, 1e12),
+    "level_db": (-200.0, 200.0),
+    "level_spread_db": (0.0, 100.0),
+}
+"""Least and largest value of an array, by the last part of its name. Published models have variances of 1e-12 to 10
+and uncertainties up to 100; far beyond that nothing would be left of what is computed in float32."""
+
 
 @dataclass(eq=False)
 class Checkpoint:
     """Everything that one version holds.
 
-    manifest: what the checkpoint says of itself. parameters: the model, finite float32; reference_psd is >= 0 and
-    not all zero, band_uncertainty >= 0; the variances of its path prior are above 0, its tails' >= 0. golden: one
+    manifest: what the checkpoint says of itself. parameters: the model, finite float32; reference_psd is >= 0, its
+    total is from MIN_TOTAL_PSD to MAX_TOTAL_PSD; band_uncertainty and the path prior are within RANGES. golden: one
     ear and the filters that the model designs for it.
     """
 
@@ -75,16 +90,15 @@ class Checkpoint:
         reference = _checked(REFERENCE_FILE, stored, shapes)
         prior = {name.removeprefix(PRIOR): reference.pop(name) for name in shapes if name.startswith(PRIOR)}
         golden = _read_arrays(GOLDEN_FILE, files[GOLDEN_FILE], GoldenCase.SHAPES)
-        for name, array in reference.items():
-            _check_range(REFERENCE_FILE, name, array, high=float("inf"))
-        if not reference["reference_psd"].any():
-            raise CorruptCheckpoint(REFERENCE_FILE, "an all-zero reference_psd", "some power")
-        for name in prior:
-            if name.endswith("variance") or name == "n_ears":
-                _check_range(REFERENCE_FILE, PRIOR + name, prior[name], high=float("inf"))
-                if not prior[name].all() and not name.endswith("tail_variance"):
-                    raise CorruptCheckpoint(REFERENCE_FILE, f"a zero in {PRIOR + name}", "values above 0")
-        _check_range(GOLDEN_FILE, "coherence", golden["coherence"], high=1.0)
+        psd = reference["reference_psd"]
+        _check_range(REFERENCE_FILE, "reference_psd", psd, 0, MAX_TOTAL_PSD)
+        if not MIN_TOTAL_PSD <= (total := float(psd.sum(dtype=np.float64))) <= MAX_TOTAL_PSD:
+            expected = f"{MIN_TOTAL_PSD:g} to {MAX_TOTAL_PSD:g}"
+            raise CorruptCheckpoint(REFERENCE_FILE, f"a total of {total:.4g} in reference_psd", expected)
+        for name, array in {**reference, **{PRIOR + each: prior[each] for each in prior}}.items():
+            if name != "reference_psd":
+                _check_range(REFERENCE_FILE, name, array, *RANGES[name.rpartition(".")[2]])
+        _check_range(GOLDEN_FILE, "coherence", golden["coherence"], 0, 1)
         path_prior = PathPrior.from_arrays(prior) if prior else None
         support = None if manifest.support_traits is None else SupportPrior(manifest.support_traits)
         parameters = ModelParameters(config, weights, **reference, path_prior=path_prior, support=support)
@@ -129,13 +143,13 @@ def _load(file: str, data: bytes) -> dict[str, NDArray[np.generic]]:
     try:
         arrays: dict[str, NDArray[np.generic]] = safetensors.numpy.load(data)
     except (SafetensorError, KeyError) as error:  # a KeyError is a number type that NumPy does not have
-        raise CorruptCheckpoint(file, f"no safetensors ({error})", "a safetensors file") from error
+        raise CorruptCheckpoint(file, f"no safetensors ({str(error)[:200]})", "a safetensors file") from error
     return arrays
 
 
 def _checked(file: str, arrays: Mapping[str, NDArray[np.generic]], shapes: Shapes) -> dict[str, Float32]:
     if set(arrays) != set(shapes):
-        unknown, missing = sorted(set(arrays) - set(shapes)), sorted(set(shapes) - set(arrays))
+        unknown, missing = (reprlib.repr(sorted(each)) for each in (arrays.keys() - shapes, shapes.keys() - arrays))
         raise CorruptCheckpoint(
             file, f"unknown arrays {unknown} and missing {missing}", f"exactly {len(shapes)} arrays"
         )
@@ -152,9 +166,11 @@ def _checked(file: str, arrays: Mapping[str, NDArray[np.generic]], shapes: Shape
     return found
 
 
-def _check_range(file: str, name: str, array: Float32, high: float) -> None:
+def _check_range(file: str, name: str, array: Float32, low: float, high: float) -> None:
+    if not array.size:  # a prior without directions
+        return
     low_found, high_found = float(array.min()), float(array.max())
-    if low_found < 0 or high_found > high:
+    if low_found < low or high_found > high:
         raise CorruptCheckpoint(
-            file, f"{name} from {low_found:.4g} to {high_found:.4g}", f"values from 0 to {high:g}"
+            file, f"{name} from {low_found:.4g} to {high_found:.4g}", f"values from {low:g} to {high:g}"
         )

@@ -79,6 +79,7 @@ def create_app(settings: Settings) -> FastAPI:
     app = FastAPI(
         title=TITLE,
         lifespan=lifespan,
+        openapi_url=None,  # `describe` adds it and its page
         docs_url=None,
         redoc_url=None,
         telemetry={"tracing": False, "metrics": False, "logs": False},  # `observability` tells of requests

@@ -46,6 +46,9 @@ class Settings(BaseSettings):
 
     host: str = "127.0.0.1"
     """Address to listen on."""
+    allowed_hosts: tuple[Annotated[str, StringConstraints(to_lower=True)], ...] = ()
+    """Names that Host may have in requests over loopback, besides addresses and names without a dot: those of a
+    proxy on this machine. Others are refused, since a page of another site may have sent them."""
     port: int = Field(8000, ge=0, le=65_535)
     """Port to listen on; 0 chooses a free one."""
     uds: Path | None = None

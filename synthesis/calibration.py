@@ -15,6 +15,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from synthesis.backends.path_level import MAX_LEVEL_DIFFERENCE_DB, level_db
 from synthesis.conventions import COHERENCE_FLOOR, DESIGN_N_FFT, SAMPLE_RATE_HZ
 from synthesis.denoising import Denoised, denoise
 from synthesis.errors import InvalidPaths
@@ -143,7 +144,7 @@ def plan_windows(n_samples: int, n_windows: int = MAX_N_WINDOWS) -> Windows:
     return Windows(length, length, min(n_windows, 1 + 2 * room // length))
 
 
-@np.errstate(all="ignore")  # levels that overflow are refused by `_check_estimate`
+@np.errstate(all="ignore")  # levels that overflow are refused by `_check_estimate` and `_checked`
 def calibrate(
     takes: Sequence[Take],
     n_windows: int | None = None,
@@ -157,8 +158,8 @@ def calibrate(
     given. n_windows: of each take; None for all that overlap by half, MAX_TOTAL_WINDOWS together. prior: None for
     the paper's regularised estimate. drives: of the loudspeaker alone, in place of takes with a gain, or besides.
     Raises InvalidPaths (field `takes`) for takes too short, too long, silent or
-    not finite, whose states do not differ, or which give paths that float32 cannot hold, and InvalidOption where a
-    state is missing.
+    not finite, whose states do not differ, or whose levels lie so far apart that float32 cannot hold what follows,
+    and InvalidOption where a state is missing.
     """
     heard = {f"take {n}, {name}": each for n, take in enumerate(takes) for name, each in _heard(take)}
     played = {f"drive {n}, drive": take.drive for n, take in enumerate(drives)}
@@ -205,7 +206,7 @@ def calibrate(
     tail_share = (unexplained if tail is None else tail[scored]).clip(0, 1)
     primary_noise = unexplained if tail is None else np.maximum(unexplained - tail_share, 0)
     missing = TAIL_SHARE if prior is None else _missing_share(prior)
-    return Calibration(
+    calibration = Calibration(
         measured=measured,
         estimate=estimate,
         secondary=clean.response,
@@ -230,6 +231,7 @@ def calibrate(
         else np.stack((missing * tail, SECONDARY_SHARE * variance_share)).clip(0, MAX_UNCERTAINTY),
         feedback=_feedback(exact_drives, cut, shortest) if drives else None,
     )
+    return _checked(calibration)
 
 
 def _feedback(drives: Sequence[DriveTake], cut: Windows, last_sample: int) -> Real:
@@ -427,3 +429,23 @@ def _check_estimate(estimate: PathEstimate) -> None:
         raise InvalidPaths(
             "takes: the states do not differ; make sure that the loudspeaker plays in takes with a gain", "takes"
         )
+    difference_db = level_db(estimate.primary) - level_db(estimate.secondary)
+    if not abs(difference_db) <= MAX_LEVEL_DIFFERENCE_DB:
+        raise InvalidPaths(
+            f"takes: the levels of their primary and secondary path differ by {abs(difference_db):.0f} dB, which "
+            "no earphone explains; record all takes at the same microphone gains, and send them in one unit",
+            "takes",
+        )
+
+
+def _checked(calibration: Calibration) -> Calibration:
+    """The same, if float32 holds all of its figures; else InvalidPaths."""
+    figures = [each for each in vars(calibration).values() if isinstance(each, float | np.ndarray)]
+    figures.append(np.array(calibration.state_levels_db))
+    if not all(np.isfinite(np.asarray(each, np.float32)).all() for each in figures):
+        raise InvalidPaths(
+            "takes: the levels of their signals are too far apart to compute with; record all takes at the same "
+            "microphone gains, and send them in one unit",
+            "takes",
+        )
+    return calibration

@@ -9,6 +9,7 @@ const KEPT_COLORS = ["--d", "--e"];
 const SLIDERS = ["k", "ceiling", "latency", "sections", "volume"], CHOICES = ["method", "form", "taps", "format", "rate"];
 const LATENCIES = [0, 1, 2, 4, 8, 16, 32];
 const REST_MS = 80; // without a new setting, after which the Wiener filter and the sound follow
+const MAX_RESPONSE = 32768; // samples that a request takes
 const N_GAIN = 16384; // transform of 2048 taps for drawing
 
 const state = {
@@ -336,18 +337,33 @@ function base64(samples) {
   return btoa(text);
 }
 
-function pathSamples(path) {
-  if (path.float32) return floats(path.float32);
-  if (path.impulse_response) return Float32Array.from(path.impulse_response);
-  throw new Error("paths must be impulse responses");
+// Numbers of a file, as a list or in base64; what else there may be is not read.
+function numbersOf(name, given, most) {
+  const found = typeof given?.float32 === "string" ? floats(given.float32) : given;
+  if (!Array.isArray(found) && !(found instanceof Float32Array)) throw new Error(`${name}: send a list of numbers`);
+  if (!found.length || found.length > most) throw new Error(`${name}: it has ${found.length} numbers; send 1 to ${most}`);
+  const numbers = Float32Array.from(found);
+  if (!numbers.every(Number.isFinite)) throw new Error(`${name}: it holds something that is no number`);
+  return numbers;
 }
 
+const pathSamples = (name, path) => numbersOf(name, path?.impulse_response ?? path, MAX_RESPONSE);
+
 function earFromDocument(label, found) {
-  const ear = { label, sign: found.sign || "minus", primary: pathSamples(found.primary), secondary: pathSamples(found.secondary) };
-  if (found.coherence) ear.coherence = found.coherence.float32 ? upsampled(floats(found.coherence.float32)) : Float32Array.from(found.coherence);
-  if (found.feedback) ear.feedback = pathSamples(found.feedback);
-  if (found.uncertainty) ear.uncertainty = Float32Array.from(found.uncertainty);
+  const ear = { label: String(label), sign: found.sign === "plus" ? "plus" : "minus", primary: pathSamples("primary", found.primary), secondary: pathSamples("secondary", found.secondary) };
+  if (found.coherence) ear.coherence = upsampled(numbersOf("coherence", found.coherence, N_FFT / 2 + 1));
+  if (found.feedback) ear.feedback = pathSamples("feedback", found.feedback);
+  if (found.uncertainty) ear.uncertainty = numbersOf("uncertainty", found.uncertainty, 62);
   return ear;
+}
+
+// A design that was kept in a session, with what is drawn of it.
+function keptFromDocument({ name, design: { fir, prediction } }) {
+  const { mean_noise_reduction_db, noise_reduction_db, band_centre_hz } = prediction;
+  const bands = Array.from(numbersOf("noise_reduction_db", noise_reduction_db, 64));
+  const centres = Array.from(numbersOf("band_centre_hz", band_centre_hz, 64));
+  if (!Number.isFinite(mean_noise_reduction_db) || bands.length !== centres.length) throw new Error("a kept design has no prediction");
+  return { name: String(name), design: { fir: Array.from(numbersOf("fir", fir, 2048)), prediction: { ...prediction, noise_reduction_db: bands, band_centre_hz: centres } } };
 }
 
 // A coherence on a coarser grid, on the design grid's 16385 bins.
@@ -416,9 +432,9 @@ async function decoded(file) {
 
 // Samples of an impulse response, as long as a request takes it.
 function responseOf(sound) {
-  const samples = sound.getChannelData(0), kept = samples.slice(0, 32768);
+  const samples = sound.getChannelData(0), kept = samples.slice(0, MAX_RESPONSE);
   const energy = (values) => values.reduce((sum, value) => sum + value * value, 0);
-  if (energy(samples.subarray(32768)) > 1e-4 * energy(samples)) throw new Error(`the response lasts ${samples.length} samples; window it to 32768`);
+  if (energy(samples.subarray(MAX_RESPONSE)) > 1e-4 * energy(samples)) throw new Error(`the response lasts ${samples.length} samples; window it to ${MAX_RESPONSE}`);
   return kept;
 }
 
@@ -492,13 +508,15 @@ function travel(from, to) {
 
 function takeDocument(name, found) {
   if (found.session) {
-    state.ears = found.session.map((each) => ({ used: each.used, ...earFromDocument(each.label, each) }));
-    state.current = found.current || 0;
-    restore(found.settings);
+    // All of it is read before anything changes.
+    const ears = found.session.map((each) => ({ used: !!each.used, ...earFromDocument(each.label, each) }));
+    const kept = (found.kept ?? []).map(keptFromDocument), current = found.current ?? 0, settings = Object(found.settings);
+    if (!Object.hasOwn(ears, current)) throw new Error("its current measurement is not among its measurements");
+    Object.assign(state, { ears, current, kept: [] });
+    restore(settings);
     $("joint").checked = !!found.joint;
-    state.kept = [];
     $("kept").replaceChildren();
-    for (const each of found.kept || []) keep(each.name, each.design);
+    for (const each of kept) keep(each.name, each.design);
     changeEars();
   } else if (found.primary) addEar(earFromDocument(name, found));
   else throw new Error("it holds neither a measurement nor a session");

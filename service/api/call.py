@@ -30,6 +30,7 @@ from synthesis.errors import answer_or_raise
 
 JSON = "application/json"
 BINARY = "application/octet-stream"
+NO_SNIFFING = {"X-Content-Type-Options": "nosniff"}
 
 CORE_STAGES = ("path_ratio", "generate", "reconstruct", "refine")
 

@@ -16,7 +16,7 @@ from service.errors import Problem
 from synthesis.backends.base import Complex64, Condition, DesignInput, Float32
 from synthesis.backends.methods import spectrum
 from synthesis.backends.path_level import MAX_LEVEL_DIFFERENCE_DB, level_db
-from synthesis.conventions import DESIGN_N_FFT, N_BINS, N_TAPS, SAMPLE_RATE_HZ
+from synthesis.conventions import DESIGN_N_FFT, MAX_TOTAL_PSD, MIN_TOTAL_PSD, N_BINS, N_TAPS, SAMPLE_RATE_HZ
 from synthesis.errors import InvalidPaths
 from synthesis.gain_curve import GainCurve
 from synthesis.octave_bands import WIDE_BANDS
@@ -39,9 +39,6 @@ a fraction of a sample leaves up to 0.005 at Nyquist, where measured paths are s
 MAX_EFFECT_DB = 90.0
 """Largest level of a filter's sound over that of the noise, and largest below it: of the paths alone up to 100 dB
 are accepted."""
-
-MAX_TOTAL_PSD, MIN_TOTAL_PSD = 1e30, 1e-30
-"""Powers beyond leave the range of float32."""
 
 _N_BINS = tuple(n_fft // 2 + 1 for n_fft in GRIDS)
 

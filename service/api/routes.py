@@ -44,6 +44,7 @@ from service.errors import Problem
 from synthesis.calibration import MIN_SAMPLES
 
 _ANY = "malformed-request method-not-allowed too-slow headers-too-large internal-error too-many-connections "
+_ANY += "cross-site "
 _CLIENT = "unauthorised over-quota not-acceptable model-unavailable "
 _BODY = (
     _ANY + "malformed-json unauthorised unknown-model not-acceptable length-required too-large "

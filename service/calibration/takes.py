@@ -20,7 +20,8 @@ from synthesis.calibration import MAX_N_WINDOWS, MAX_SAMPLES, MIN_SAMPLES
 MAX_TAKES = 64
 """Eight recordings in each of eight states."""
 
-MAX_GAIN = 1000.0
+MIN_GAIN, MAX_GAIN = 1e-6, 1000.0
+"""Of a take in which the loudspeaker plays. Below -120 dB it plays nothing that could be measured."""
 
 
 class ProbeTake(NamedTuple):
@@ -55,10 +56,11 @@ def check_takes(takes: Sequence[ProbeTake | DriveRecording]) -> None:
         raise Problem("out-of-range", f"takes: there are {len(takes)}; send 2 to {MAX_TAKES}", "takes")
     for number, take in enumerate(takes):
         field = f"takes.{number}"
-        if isinstance(take, ProbeTake) and not abs(take.gain) <= MAX_GAIN:
+        if isinstance(take, ProbeTake) and take.gain != 0 and not MIN_GAIN <= abs(take.gain) <= MAX_GAIN:
             raise Problem(
                 "out-of-range",
-                f"{field}.gain: {take.gain} is not a number from {-MAX_GAIN:g} to {MAX_GAIN:g}",
+                f"{field}.gain: {take.gain} is neither 0 nor of a magnitude from {MIN_GAIN:g} to {MAX_GAIN:g}; "
+                "send the factor that stood in place of the control filter",
                 f"{field}.gain",
             )
         signals = {name: getattr(take, name) for name in take._fields if name != "gain"}
@@ -170,6 +172,12 @@ SIGNAL_SCHEMA = {
         _one("wav", "base64 of a mono WAV file at 48 kHz: 16, 24 or 32 bits, or floats"),
     ]
 }
+_GAIN = {
+    "type": "number",
+    "minimum": -MAX_GAIN,
+    "maximum": MAX_GAIN,
+    "description": f"0, or of a magnitude from {MIN_GAIN:g} to {MAX_GAIN:g}",
+}
 _TAKES = {
     "type": "array",
     "minItems": 2,
@@ -184,7 +192,11 @@ _TAKES = {
                 "additionalProperties": False,
             }
             for title, name, schema in (
-                ("Take", "gain", {"type": "number", "minimum": -MAX_GAIN, "maximum": MAX_GAIN}),
+                (
+                    "Take",
+                    "gain",
+                    _GAIN,
+                ),
                 ("DriveTake", "drive", SIGNAL_SCHEMA),
             )
         ]

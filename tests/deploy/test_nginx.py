@@ -156,6 +156,17 @@ def test_what_is_shed_keeps_nobody_else_out(port: int) -> None:
     connection.close()
 
 
+@pytest.mark.parametrize(("origin", "status"), [("http://127.0.0.1:{}", 200), ("http://evil.example", 403)])
+def test_only_own_page_may_ask(port: int, origin: str, status: int) -> None:
+    body = wire.encode(*(each.numpy() for each in models.responses(7)))
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
+    connection.request(
+        "POST", "/synthesize", body, HEADERS | {"Origin": origin.format(port), "X-Deadline-Ms": "60000"}
+    )
+    assert connection.getresponse().status == status
+    connection.close()
+
+
 def answers(port: int, n: int, timeout_s: float, deadline_ms: str | None = None) -> list[tuple[int, float]]:
     """Status of one design after the other, and the seconds that it took; status 0 where the client gave up."""
     body = wire.encode(*(each.numpy() for each in models.responses(7)))
