@@ -212,15 +212,16 @@ def serve(options: Sequence[str]) -> None:
 
 @main.command()
 @click.argument("off", type=FILE)
-@click.argument("on", type=FILE)
-@click.option("--gain", type=float, required=True, help="Gain from outer microphone to loudspeaker in ON.")
+@click.argument("on", type=FILE, required=False)
+@click.option("--gain", type=float, help="Gain from outer microphone to loudspeaker in ON.")
 @click.option("--more-off", type=FILE, multiple=True, help="Further recordings with the loudspeaker silent.")
 @click.option("--more-on", type=FILE, multiple=True, help="Further recordings with the gain.")
 @click.option(
     "--drive",
     type=FILE,
     multiple=True,
-    help="Recording of the loudspeaker alone, which gives the feedback path: channels played, outer, error.",
+    help="Recording of the loudspeaker alone, in place of ON or besides, which gives the feedback path: channels "
+    "played, outer, error.",
 )
 @click.option(
     "--sign",
@@ -235,8 +236,8 @@ def serve(options: Sequence[str]) -> None:
 def calibrate(
     service: Service,
     off: Path,
-    on: Path,
-    gain: float,
+    on: Path | None,
+    gain: float | None,
     more_off: Sequence[Path],
     more_on: Sequence[Path],
     drive: Sequence[Path],
@@ -248,10 +249,15 @@ def calibrate(
     """Estimate an ear's paths from recordings.
 
     Files are stereo: outer microphone, error microphone. OFF: the loudspeaker is silent. ON: it plays the
-    outer microphone's signal, times a gain.
+    outer microphone's signal, times a gain. Without ON, --drive measures the loudspeaker.
     """
+    played = [*([on] if on else []), *more_on]
+    if not (played or drive):
+        raise click.UsageError("give ON, or a recording of the loudspeaker alone with --drive")
+    if played and gain is None:
+        raise click.UsageError("give the gain that ON was played with: --gain")
     takes = []
-    for files, state in (((off, *more_off), 0.0), ((on, *more_on), gain)):
+    for files, state in (([off, *more_off], 0.0), (played, gain or 0.0)):
         for file in files:
             take, notes = inputs.take(file, state)
             tables.notes(notes)

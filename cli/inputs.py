@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -77,15 +78,20 @@ def path_field(values: NDArray[Any]) -> Json:
 
 def take(file: Path, gain: float) -> tuple[Json, tuple[str, ...]]:
     """One recording of one probe state, and notes."""
-    outer, error, notes = measurements.recording(file)
-    return {"gain": gain, "x": signal(outer), "e": signal(error)}, tuple(f"{file}: {note}" for note in notes)
+    signals, notes = _recorded(file, measurements.MICROPHONES, ("x", "e"))
+    return {"gain": gain} | signals, notes
 
 
 def drive_take(file: Path) -> tuple[Json, tuple[str, ...]]:
     """One recording of the loudspeaker alone, and notes."""
-    *signals, notes = measurements.driven_recording(file)
-    sent = {name: signal(each) for name, each in zip(("drive", "x", "e"), signals, strict=True)}
-    return sent, tuple(f"{file}: {note}" for note in notes)
+    return _recorded(file, measurements.DRIVEN, ("drive", "x", "e"))
+
+
+def _recorded(file: Path, meanings: Sequence[str], names: Sequence[str]) -> tuple[Json, tuple[str, ...]]:
+    found = measurements.recording(file, meanings)
+    fields = {name: signal(each) for name, each in zip(names, found.signals, strict=True)}
+    fields["clipped_share"] = dict(zip(names, found.clipped_shares, strict=True))
+    return fields, tuple(f"{file}: {note}" for note in found.notes)
 
 
 def signal(samples: NDArray[np.float64]) -> Json:
@@ -180,7 +186,8 @@ def reference_psd(file: Path, n_bins: int) -> tuple[NDArray[np.float64], tuple[s
     from scipy.signal import welch
 
     found = measurements.read(file)
-    samples = next(iter(found.channels.values()))
+    first, samples = next(iter(found.channels.items()))
+    found.check_heard(first)
     if len(samples) < n_fft:
         raise FileError(f"{file}: it has {len(samples)} samples; record at least {n_fft}, four seconds at best")
     _, density = welch(samples, SAMPLE_RATE_HZ, "hann", n_fft, detrend=False)

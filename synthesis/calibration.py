@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import NamedTuple
 
 import numpy as np
@@ -18,8 +19,10 @@ from numpy.typing import NDArray
 from synthesis.conventions import COHERENCE_FLOOR, DESIGN_N_FFT, SAMPLE_RATE_HZ
 from synthesis.denoising import Denoised, denoise
 from synthesis.errors import InvalidPaths
+from synthesis.hum import find_hum
 from synthesis.octave_bands import AMP_BANDS, WIDE_BANDS, band_membership
 from synthesis.path_estimation import (
+    REGULARISATION,
     DriveTake,
     PathEstimate,
     ProbeState,
@@ -30,6 +33,7 @@ from synthesis.path_estimation import (
     probe_states,
     secondary_transfer,
     squared_magnitude,
+    unexplained_power,
     window_starts,
 )
 from synthesis.path_prior import PathPrior, held_power
@@ -38,6 +42,7 @@ from synthesis.support_statistics import delay_samples
 from synthesis.tail_power import tail_power
 
 Real = NDArray[np.floating]
+Complex = NDArray[np.complexfloating]
 
 WINDOW = 8192
 MAX_N_WINDOWS = 64
@@ -106,6 +111,9 @@ class Calibration:
     has_opposite_signs: whether two of these have opposite signs. gain_change_db: by how much, at least, the primary
     path's late lags are louder in another state than in the silent one, as if a microphone's gain had changed.
     silent_share: largest share of a take that is silent beside the rest, and silent_in: its signal.
+    acausal_shares: of the energy of the primary path, what lies before zero, and of the path from e to x.
+    distortion_db: power that x does not explain in a state with a gain, but does in the silent one, over that of the
+    loudspeaker's sound, median of the 23 bands. hum_hz: tones that do not follow the paths (`hum`).
     window, n_frames: samples of a window, and windows that were pooled in the state with fewest. uncertainty: power
     that the estimate does not know over the power that it knows, of the primary and the secondary path, in the 31
     bands from 20 Hz to 20 kHz, [2, 31]; None where the probe does not repeat from one state to the other. feedback:
@@ -129,6 +137,9 @@ class Calibration:
     gain_change_db: float
     silent_share: float
     silent_in: str
+    acausal_shares: tuple[float, float]
+    distortion_db: float
+    hum_hz: list[float]
     window: int
     n_frames: int
     uncertainty: Real | None
@@ -150,12 +161,14 @@ def calibrate(
     windows: Windows | None = None,
     prior: PathPrior | None = None,
     drives: Sequence[DriveTake] = (),
+    clipped_shares: Mapping[str, float] = MappingProxyType({}),
 ) -> Calibration:
     """Estimate both paths of one ear and measure how good the takes were.
 
     takes: signals [n], at least MIN_SAMPLES each; the shortest decides which windows are used, unless `windows` is
     given. n_windows: of each take; None for all that overlap by half, MAX_TOTAL_WINDOWS together. prior: None for
     the paper's regularised estimate. drives: of the loudspeaker alone, in place of takes with a gain, or besides.
+    clipped_shares: of signals as they were recorded, where they were resampled since; by names such as `take 0, x`.
     Raises InvalidPaths (field `takes`) for takes too short, too long, silent or
     not finite, whose states do not differ, or which give paths that float32 cannot hold, and InvalidOption where a
     state is missing.
@@ -187,7 +200,7 @@ def calibrate(
     _check_estimate(measured)
     noise = measured.secondary_noise
     unexplained = _band_uncertainty(states, measured)
-    share, where = max((clipped_share(signal), name) for name, signal in heard.items())
+    share, where = max((max(clipped_share(each), clipped_shares.get(name, 0.0)), name) for name, each in heard.items())
     probes = {name: signal for name, signal in heard.items() if name.endswith("x")} | played
     silent_share, silent_in = max((_silent_share(signal), name) for name, signal in probes.items())
     padded_secondary = np.pad(measured.secondary, (0, PRIMARY_TAPS - SECONDARY_TAPS))
@@ -223,6 +236,9 @@ def calibrate(
         gain_change_db=_gain_change_db(states[: -1 if drives else None], cut.length, repeats=tail is not None),
         silent_share=silent_share,
         silent_in=silent_in,
+        acausal_shares=_acausal_shares(states[0]),
+        distortion_db=_distortion_db(states),
+        hum_hz=find_hum(exact),
         window=cut.length,
         n_frames=min(state.n_frames for state in states),
         uncertainty=None
@@ -309,6 +325,36 @@ def _state_levels_db(states: Sequence[ProbeState]) -> list[tuple[float, float]]:
     energy = np.maximum(np.sum(squared_magnitude(whole)), _TINY)
     own = [(state.gain, secondary_transfer((states[0], state))[inside]) for state in states[1:]]
     return [(gain, float(2 * _level_db(np.abs(np.vdot(whole, each)) / energy))) for gain, each in own]
+
+
+def _acausal_shares(silent: ProbeState) -> tuple[float, float]:
+    """As `Calibration.acausal_shares`."""
+
+    def share(cross: Complex, power: Real) -> float:
+        response = np.fft.irfft(cross / np.maximum(power + REGULARISATION * power.max(), _TINY))
+        energy = np.square(response)
+        return float(energy[len(energy) // 2 :].sum() / max(energy.sum(), _TINY))
+
+    return share(silent.cross, silent.reference_power), share(silent.cross.conj(), silent.error_power)
+
+
+def _distortion_db(states: Sequence[ProbeState]) -> float:
+    """As `Calibration.distortion_db`; of the loudest state.
+
+    What the silent state leaves unexplained is noise or the primary path's tail: the one stays as it is in the other
+    state, the other goes with the level of x. Whichever is more is taken off.
+    """
+    silent, *played = states
+    membership = band_membership(AMP_BANDS, 2 * (silent.transfer.shape[-1] - 1))
+    before, silent_power = unexplained_power(silent) / silent.n_frames, silent.reference_power / silent.n_frames
+    levels = []
+    for each in played:
+        power, left = each.reference_power / each.n_frames, unexplained_power(each) / each.n_frames
+        expected = np.maximum(before, before / np.maximum(silent_power, _TINY) * power)
+        heard = squared_magnitude(each.gain * secondary_transfer((silent, each))) * power
+        excess = (left - expected) @ membership / np.maximum(heard @ membership, _TINY)
+        levels.append(float(_level_db(np.median(excess))))
+    return max(levels)
 
 
 def _have_opposite_signs(states: Sequence[ProbeState]) -> bool:

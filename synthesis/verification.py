@@ -19,8 +19,8 @@ The wearer may move: recordings are cut into blocks, and every figure is a media
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -109,11 +109,13 @@ CODES = {
 
 @dataclass(frozen=True, eq=False)
 class Recording:
-    """One recording of both microphones at 48 kHz, real [n]: reference x and error e."""
+    """One recording of both microphones at 48 kHz, real [n]: reference x and error e. clipped_share: of both before
+    they were resampled, by name."""
 
     is_on: bool
     x: Real
     e: Real
+    clipped_share: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -215,7 +217,9 @@ def verify(
         primary_share=primary_share,
         coherence=_coherence(transfer_off, noise_off),
         clipped_share=max(
-            clipped_share(each) for each in (*(one.x for one in recordings), *(one.e for one in off))
+            max(clipped_share(getattr(one, name)), one.clipped_share.get(name, 0.0))
+            for one in recordings
+            for name in (("x",) if one.is_on else ("x", "e"))
         ),
         n_blocks=min(len(blocks_off), len(blocks_on)),
         **_howl(blocks_off, blocks_on, reduction),

@@ -65,9 +65,20 @@ def calibrate_recordings(asked: Recordings, store: ModelStore, default_model: st
     checkpoint = store.load(str(version))
     # Where the chain's sign is plus, a gain g plays what the convention calls -g.
     direction = 1.0 if asked.sign == "minus" else -1.0
-    takes = [Take(direction * each.gain, each.x, each.e) for each in asked.takes if isinstance(each, ProbeTake)]
-    drives = [DriveTake(*each) for each in asked.takes if isinstance(each, DriveRecording)]
-    calibration = calibrate(takes, asked.n_windows, prior=checkpoint.parameters.path_prior, drives=drives)
+    probes = [each for each in asked.takes if isinstance(each, ProbeTake)]
+    driven = [each for each in asked.takes if isinstance(each, DriveRecording)]
+    calibration = calibrate(
+        [Take(direction * each.gain, each.x, each.e) for each in probes],
+        asked.n_windows,
+        prior=checkpoint.parameters.path_prior,
+        drives=[DriveTake(each.drive, each.x, each.e) for each in driven],
+        clipped_shares={
+            f"{kind} {number}, {name}": share
+            for kind, recorded in (("take", probes), ("drive", driven))
+            for number, each in enumerate(recorded)
+            for name, share in each.clipped_share.items()
+        },
+    )
     verdict = judge(calibration, checkpoint.parameters.support)
     return JudgedCalibration(calibration, verdict, version)
 
