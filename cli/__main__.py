@@ -189,6 +189,12 @@ def _paths(
     return {"conditions": labelled, "sign": signs.pop()}
 
 
+def _as_verified(paths: Json, control_filter: Path) -> Json:
+    changed, notes = inputs.as_verified(paths, control_filter)
+    tables.notes(notes)
+    return changed
+
+
 def _of_each(paths: Json) -> list[tuple[str, Json]]:
     """Label and fields of each measurement."""
     rest = {name: each for name, each in paths.items() if name != "conditions"}
@@ -324,6 +330,7 @@ def design(
 def evaluate(service: Service, control_filter: Path, paths: Json, as_json: bool) -> None:
     """Predict what a filter does on each of these measurements."""
     fields = inputs.filter_fields(control_filter)
+    paths = _as_verified(paths, control_filter)
     for label, ear in _of_each(paths):
         answer = _answer(service.ask("/evaluate", ear | fields), None, as_json)
         if not as_json:
@@ -396,7 +403,7 @@ def verify(
             raise click.UsageError("-o: only 2048 taps can be trimmed; give the file that `prime-anc design` wrote")
         body = paths | inputs.exported_fields(document, paths) | {"takes": takes}
     else:
-        body = paths | inputs.filter_fields(control_filter) | {"takes": takes}
+        body = _as_verified(paths, control_filter) | inputs.filter_fields(control_filter) | {"takes": takes}
         body |= {"prediction": document["prediction"]} if "prediction" in document else {}
     answer = _answer(service.ask("/verify", body), output, as_json)
     if not as_json:
@@ -460,7 +467,7 @@ def export(
     designed anew for the paths of EARS.
     """
     target = _target(target_name, sections, taps, rate, number_format)
-    body: Json = paths | inputs.filter_fields(control_filter) | {"target": target}
+    body: Json = _as_verified(paths, control_filter) | inputs.filter_fields(control_filter) | {"target": target}
     if max_gain_db is not None:
         body["max_gain_db"] = inputs.gain_limit(max_gain_db)
     answered = service.ask("/export", body)

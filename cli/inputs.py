@@ -115,6 +115,52 @@ def filter_fields(file: Path) -> Json:
     return {"fir": np.asarray(values, np.float32)}
 
 
+def as_verified(paths: Json, control_filter: Path) -> tuple[Json, tuple[str, ...]]:
+    """Bring the paths from the loudspeaker to what `prime-anc verify` found when it trimmed a filter.
+
+    Parameters
+    ----------
+    paths : dict
+        Fields of a request: paths, or conditions.
+    control_filter : Path
+        The filter's file.
+
+    Returns
+    -------
+    tuple of dict and tuple of str
+        The fields, changed where the file is a trimmed filter's, and notes.
+    """
+    document = load_json(control_filter) if control_filter.suffix.lower() == ".json" else {}
+    trim = document.get("trim")
+    if "fir" in document or not trim:
+        return paths, ()
+    from synthesis.verification import changed_path
+
+    def changed(fields: Json) -> Json:
+        own = dict(fields)
+        for name in {"secondary", "feedback"} & fields.keys():
+            path = changed_path(_samples(fields[name]), -trim["gain_db"], -trim["delay_samples"], trim["invert"])
+            own[name] = {"impulse_response": np.fft.irfft(path).astype(np.float32)}
+        return own
+
+    found = changed(paths)
+    if "conditions" in paths:
+        found["conditions"] = [changed(each) for each in paths["conditions"]]
+    return found, (
+        f"{control_filter}: predicted with the loudspeaker as it was verified, {-trim['gain_db']:+.1f} dB and "
+        f"{-trim['delay_samples']:+.2f} samples{', inverted,' if trim['invert'] else ''} from the measurement",
+    )
+
+
+def _samples(path: Json) -> NDArray[Any]:
+    """A path's samples or spectrum, from a request's field."""
+    if "complex64" in path:
+        return np.frombuffer(base64.b64decode(path["complex64"]), "<c8")
+    if "impulse_response" in path:
+        return np.asarray(path["impulse_response"], np.float32)
+    raise FileError("a trimmed filter needs paths as impulse responses, or as complex64")
+
+
 def exported_fields(document: Json, paths: Json) -> Json:
     """Fields for what `prime-anc export` wrote as JSON: a pulse as `fir`, through paths from the loudspeaker
     that the filter is a part of. 2048 taps could not hold sections with low poles. Raises FileError."""

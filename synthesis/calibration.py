@@ -381,7 +381,7 @@ def _gain_change_db(states: Sequence[ProbeState], window: int, repeats: bool) ->
     for each in played:
         common, other = (silent.conj() * each).real @ membership, squared_magnitude(each) @ membership
         if common.sum() > 0:
-            quotients = [_with_error_db(common, own), _with_error_db(other, common)]
+            quotients = [with_error_db(common, own), with_error_db(other, common)]
             margins = [0.0 if repeats else error for _, error in quotients]
             low, high = (
                 pick(db + way * error for (db, _), error in zip(quotients, margins, strict=True))
@@ -391,7 +391,7 @@ def _gain_change_db(states: Sequence[ProbeState], window: int, repeats: bool) ->
     return max(least, key=abs)
 
 
-def _with_error_db(numerator: Real, denominator: Real) -> tuple[float, float]:
+def with_error_db(numerator: Real, denominator: Real) -> tuple[float, float]:
     """Level of a quotient of sums over bands, and its standard error by the jackknife."""
     whole = numerator.sum() / max(denominator.sum(), _TINY)
     left = (numerator.sum() - numerator) / np.maximum(denominator.sum() - denominator, _TINY)

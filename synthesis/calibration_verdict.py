@@ -81,7 +81,8 @@ MIN_ACAUSAL_SHARE, ACAUSAL_RATIO = 0.05, 5.0
 measurements of ears the share is up to 0.02 in the right order, and above 0.1 and 45 times as much in the other."""
 
 MAX_DISTORTION_DB = -33.0
-"""DISTORTION"""
+"""Of 270 right measurements with 30 to 50 dB of SNR none is above -35; a loudspeaker that saturates at twice its RMS (tanh)
+reaches -30 with a sweep and -18 with noise."""
 
 _OF_RECORDINGS = {"clipping", "silent_take", "low_snr", "few_windows", "microphone_gain", "hum", "distortion"}
 _ROBUST = {"implausible_polarity", "implausible_level", "implausible_paths"}

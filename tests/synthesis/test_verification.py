@@ -14,7 +14,7 @@ from synthesis.verification import (
     MIN_SAMPLES,
     Recording,
     Verification,
-    changed_path,
+    path_found,
     diagnose,
     shifted_taps,
     verify,
@@ -170,7 +170,7 @@ def test_one_bad_block_does_not_matter() -> None:
 
 def test_what_was_found_can_be_undone() -> None:
     found = measured(lambda s: -1.2 * s[1:])
-    now = np.fft.irfft(changed_path(SECONDARY.astype(np.float32), found))
+    now = np.fft.irfft(path_found(SECONDARY.astype(np.float32), found))
     expected = np.pad(-1.2 * SECONDARY[1:], (0, 8))
     np.testing.assert_allclose(now[: len(expected)], expected, atol=0.02)
     restored = np.convolve(shifted_taps(TAPS, found), -1.2 * SECONDARY[1:])
