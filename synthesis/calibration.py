@@ -78,6 +78,9 @@ SILENT_DB = -30.0
 _LATE = slice(SECONDARY_TAPS, WINDOW * 7 // 8)
 """Lags where the primary path still rings and the secondary does not."""
 
+MEDIAN_ERROR, N_ERRORS = 1.2533 * 1.4826, 2.0
+"""Standard error of a median of n values over their median absolute deviation, times the root of n; and how many."""
+
 _EQUAL = 1e-6
 _SHARE_OF_SINE = 0.01
 _SINE_TOLERANCE = 0.02
@@ -112,10 +115,11 @@ class Calibration:
     path's late lags are louder in another state than in the silent one, as if a microphone's gain had changed.
     silent_share: largest share of a take that is silent beside the rest, and silent_in: its signal.
     acausal_shares: of the energy of the primary path, what lies before zero, and of the path from e to x.
-    distortion_db: power that x does not explain in a state with a gain, but does in the silent one, over that of the
-    loudspeaker's sound, median of the 23 bands. hum_hz: tones that do not follow the paths (`hum`).
+    distortion_db: power that x does not explain in a state with a gain beyond what it does not in the silent one, over
+    that of the loudspeaker's sound, at least: median of the 23 bands less two standard errors. hum_hz: tones that do not follow the paths (`hum`).
     window, n_frames: samples of a window, and windows that were pooled in the state with fewest. uncertainty: power
-    that the estimate does not know over the power that it knows, of the primary and the secondary path, in the 31
+    that the estimate does not know over the power that it knows, of the primary path, where it includes sound that x
+    does not hear and that no filter takes away, and of the secondary path, in the 31
     bands from 20 Hz to 20 kHz, [2, 31]; None where the probe does not repeat from one state to the other. feedback:
     from the loudspeaker to the outer microphone, [2048], where there were drives.
     """
@@ -199,7 +203,9 @@ def calibrate(
     measured = paths_of_states(states, primary_taps=PRIMARY_TAPS, secondary_taps=SECONDARY_TAPS)
     _check_estimate(measured)
     noise = measured.secondary_noise
-    unexplained = _band_uncertainty(states, measured)
+    wide_unexplained = _band_uncertainty(states, measured)
+    scored = columns(AMP_BANDS)
+    unexplained = wide_unexplained[scored]
     share, where = max((max(clipped_share(each), clipped_shares.get(name, 0.0)), name) for name, each in heard.items())
     probes = {name: signal for name, signal in heard.items() if name.endswith("x")} | played
     silent_share, silent_in = max((_silent_share(signal), name) for name, signal in probes.items())
@@ -214,7 +220,6 @@ def calibrate(
         clean = denoise(estimate.secondary, estimate.secondary_noise)
     variance_share = _variance_share(estimate, clean)
     tail = _tail_share(exact, states, cut, shortest, estimate)
-    scored = columns(AMP_BANDS)
     tail_share = (unexplained if tail is None else tail[scored]).clip(0, 1)
     primary_noise = unexplained if tail is None else np.maximum(unexplained - tail_share, 0)
     missing = TAIL_SHARE if prior is None else _missing_share(prior)
@@ -243,7 +248,9 @@ def calibrate(
         n_frames=min(state.n_frames for state in states),
         uncertainty=None
         if tail is None
-        else np.stack((missing * tail, SECONDARY_SHARE * variance_share)).clip(0, MAX_UNCERTAINTY),
+        else np.stack(
+            (missing * tail + np.maximum(wide_unexplained - tail, 0), SECONDARY_SHARE * variance_share)
+        ).clip(0, MAX_UNCERTAINTY),
         feedback=_feedback(exact_drives, cut, shortest) if drives else None,
     )
 
@@ -292,8 +299,8 @@ def _secondary_snr_db(secondary: Real, noise: Real) -> Real:
 
 
 def _band_uncertainty(states: Sequence[ProbeState], estimate: PathEstimate) -> Real:
-    """Unexplained over explained power at the error microphone under the probes' own spectrum, per band [23]."""
-    membership = band_membership(AMP_BANDS, DESIGN_N_FFT)
+    """Unexplained over explained power at the error microphone under the probes' own spectrum, per band [31]."""
+    membership = band_membership(WIDE_BANDS, DESIGN_N_FFT)
     primary = np.fft.rfft(estimate.primary, n=DESIGN_N_FFT)
     explained = onto_design_grid(states[0].reference_power) * squared_magnitude(primary)
     known = estimate.coherence.clip(COHERENCE_FLOOR, 1)
@@ -353,7 +360,9 @@ def _distortion_db(states: Sequence[ProbeState]) -> float:
         expected = np.maximum(before, before / np.maximum(silent_power, _TINY) * power)
         heard = squared_magnitude(each.gain * secondary_transfer((silent, each))) * power
         excess = (left - expected) @ membership / np.maximum(heard @ membership, _TINY)
-        levels.append(float(_level_db(np.median(excess))))
+        median = np.median(excess)
+        error = MEDIAN_ERROR * np.median(np.abs(excess - median)) / np.sqrt(len(excess))
+        levels.append(float(_level_db(median - N_ERRORS * error)))
     return max(levels)
 
 
