@@ -212,14 +212,14 @@ def _at_48_khz(file: Path, channels: Mapping[str, NDArray[Any]], rate_hz: float,
 def _audio(file: Path) -> Measurement:
     import soundfile
 
+    with file.open("rb") as opened:
+        missing = what_is_missing(opened, file.stat().st_size)
+    if missing:
+        raise FileError(f"{file}: {missing}; it was cut off: copy or record it again")
     try:
         seconds = soundfile.info(file).duration
         if seconds > MAX_SECONDS:  # before hours of samples fill the memory
             raise _wrong_length(file, seconds)
-        with file.open("rb") as opened:
-            missing = what_is_missing(opened, file.stat().st_size)
-        if missing:
-            raise FileError(f"{file}: {missing}; it was cut off: copy or record it again")
         n_promised = soundfile.info(file).frames
         samples, rate_hz = soundfile.read(file, dtype="float64", always_2d=True)
     except (soundfile.LibsndfileError, RuntimeError, TypeError) as error:

@@ -46,7 +46,9 @@ def what_is_missing(file: BinaryIO, n_bytes: int) -> str | None:
             elif length > held:
                 return f"its header promises {length} bytes of samples, the file holds {held}"
             elif length == 0 < held:
-                return f"its header promises no samples, the file holds {held} bytes: its recorder did not finish it"
+                return (
+                    f"its header promises no samples, the file holds {held} bytes: its recorder did not finish it"
+                )
             if block and length % block:
                 return f"it ends within a sample: {length} bytes of samples are no multiple of {block}"
             # The byte that pads a chunk of odd length may be missing at the end.

@@ -206,7 +206,9 @@ def calibrate(
     wide_unexplained = _band_uncertainty(states, measured)
     scored = columns(AMP_BANDS)
     unexplained = wide_unexplained[scored]
-    share, where = max((max(clipped_share(each), clipped_shares.get(name, 0.0)), name) for name, each in heard.items())
+    share, where = max(
+        (max(clipped_share(each), clipped_shares.get(name, 0.0)), name) for name, each in heard.items()
+    )
     probes = {name: signal for name, signal in heard.items() if name.endswith("x")} | played
     silent_share, silent_in = max((_silent_share(signal), name) for name, signal in probes.items())
     padded_secondary = np.pad(measured.secondary, (0, PRIMARY_TAPS - SECONDARY_TAPS))

@@ -205,7 +205,7 @@ def _judge_recordings(calibration: Calibration, cost_db: float, reasons: dict[st
             f"x and e hold tones at {tones} Hz that did not pass through the ear: they come from the mains or the "
             "cables; use another supply or a battery, balanced cables or one ground, and record again"
         )
-    if calibration.distortion_db > MAX_DISTORTION_DB:
+    if calibration.distortion_db > MAX_DISTORTION_DB and "clipping" not in reasons:  # which distorts, too
         reasons["distortion"] = (
             "with the loudspeaker playing e holds sound that x does not explain, "
             f"{-calibration.distortion_db:.0f} dB below the loudspeaker's: it is overdriven, or another noise came in; "

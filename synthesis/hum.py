@@ -78,7 +78,9 @@ def _find_in_state(takes: Sequence[Take]) -> set[float]:
     explained = squared_magnitude(crosses.sum(0)) / np.maximum(powers.sum(0), _TINY)
     coherence = explained / np.maximum(_neighbours(power_e).sum(0), _TINY)
     typical_x, typical_e = np.median(power_x, 0), np.median(power_e, 0)
-    prominence = np.minimum(*(each / np.maximum(np.median(_around(each), 0), _TINY) for each in (typical_x, typical_e)))
+    prominence = np.minimum(
+        *(each / np.maximum(np.median(_around(each), 0), _TINY) for each in (typical_x, typical_e))
+    )
     is_tone = (prominence > MIN_PROMINENCE) & (typical_x >= np.max(_around(typical_x, 1, NEAR - 1), 0))
     n_independent = max(len(x) * 2 / HOPS, 1.0)
     error = np.sqrt((1 - coherence).clip(0) / np.maximum(coherence * prominence * n_independent, _TINY))

@@ -22,9 +22,9 @@ from synthesis.profiles import FAST, profile_for_resolution
 from synthesis.verification import (
     Deviation,
     Verification,
-    path_found,
     diagnose,
     foreign_prediction,
+    path_found,
     path_now,
     shifted_taps,
     verify,

@@ -213,6 +213,8 @@ SIGNAL_SCHEMA = {
         _one("wav", "base64 of a mono WAV file at 48 kHz: 16, 24 or 32 bits, or floats"),
     ]
 }
+
+
 def clipped_share_schema(*signals: str) -> dict[str, Any]:
     """Schema of what `read_clipped_share` reads."""
     share = {"type": "number", "minimum": 0, "maximum": 1}

@@ -14,8 +14,8 @@ from synthesis.verification import (
     MIN_SAMPLES,
     Recording,
     Verification,
-    path_found,
     diagnose,
+    path_found,
     shifted_taps,
     verify,
 )
@@ -193,3 +193,14 @@ def test_recordings_that_tell_nothing(fault: str) -> None:
         takes = [off, Recording(True, on.x, 0 * on.e)]
     with pytest.raises(InvalidOption):
         verify(takes, TAPS, *GIVEN)
+
+
+def test_a_microphone_turned_down_is_not_as_predicted() -> None:
+    """6 dB in the take with the filter on look like as much noise reduction."""
+    rng = np.random.default_rng(9)
+    x, noise = rng.standard_normal(4 * 48_000), 0.01 * rng.standard_normal((2, 4 * 48_000))
+    e = convolved(x, PRIMARY)
+    left = e - convolved(convolved(x, TAPS.astype(float)), SECONDARY)
+    off, on = Recording(False, x, e + noise[0]), left + noise[1]
+    for gain, expected in ((1.0, "as_predicted"), (0.5, "implausible_reduction")):
+        assert codes(verify([off, Recording(True, x, gain * on)], TAPS, *GIVEN)) == [expected]
