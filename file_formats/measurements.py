@@ -45,7 +45,8 @@ class FileError(ValueError):
 class Measurement:
     """channels: by name, samples at 48 kHz, float64 [n], or a one-sided spectrum, complex128 [4097]. notes: what
     was done to the file's contents. comment, labels: what an .ita file says of itself and of each channel.
-    clipped_shares: of each channel's samples as they stand in the file (`synthesis.calibration.clipped_share`), which
+    clipped_shares: of each channel's samples as they stand in the file (`synthesis.calibration.clipped_share`),
+    which
     resampling hides."""
 
     file: Path
@@ -226,7 +227,8 @@ def _audio(file: Path) -> Measurement:
         raise FileError(f"{file}: it is no readable audio file ({error}); export it as WAV or FLAC") from error
     if len(samples) < n_promised:
         raise FileError(
-            f"{file}: its header promises {n_promised} samples, the file holds {len(samples)}; it was cut off: copy or "
+            f"{file}: its header promises {n_promised} samples, the file holds {len(samples)}; it "
+            f"was cut off: copy or "
             "record it again"
         )
     if not len(samples):

@@ -137,7 +137,8 @@ class Explanation:
     """The most probable explanation of a measurement.
 
     distance: c of it. score: with SURPRISE for each mistake. is_reversed: the secondary path's sign. leak: order
-    and cut-off in Hz. other_rate: what was wrong with the sample rate, of OTHER_RATES; None where it was right. level_db, delay_samples: of the secondary path over the
+    and cut-off in Hz. other_rate: what was wrong with the sample rate, of OTHER_RATES; None where it was right.
+    level_db, delay_samples: of the secondary path over the
     support's, and their SDs; primary_delay_samples, primary_delay_sd_samples: of the primary path.
     """
 

@@ -141,7 +141,8 @@ class Verification:
     delay_samples, is_inverted: the secondary path now over the one that was designed for. band_gain_db: |D / Y| per
     band, [23]. unexplained_share: of D's power, what gain and delay do not explain, mean of the fitted bands;
     primary_share: the same of H_off, what the primary path given does not explain. error_gain_db: by how much, at
-    least, e is quieter with the filter on than H_off and the loudspeaker's part make it, at most 0. coherence: of x and e without
+    least, e is quieter with the filter on than H_off and the loudspeaker's part make it, at most 0. coherence: of
+    x and e without
     the filter, median of the bands. clipped_share: as of a calibration, but for e with the filter on, where 16
     bits leave few values. n_blocks: of the state that has fewer. howl_db, howl_hz: what of e has risen by itself, 0
     where nothing has.
@@ -296,7 +297,8 @@ def diagnose(found: Verification, predicted_mean_db: float, possible_db: float =
         text += "microphone, and calibrate again as the earphone sits now"
         deviations.append(Deviation("refit", text, behind_db))
     if found.error_gain_db < ERROR_GAIN_DB and not deviations:
-        text = f"e is at least {-found.error_gain_db:.1f} dB quieter with the filter on than the loudspeaker's part of it "
+        text = f"e is at least {-found.error_gain_db:.1f} dB quieter with the filter on than the "
+        text += f"loudspeaker's part of it "
         text += "explains: check that no microphone's gain changed between the takes, and record again"
         return [Deviation("implausible_reduction", text, -found.error_gain_db)]
     is_known = found.primary_share <= REFIT_SHARE and (_is_as_sent(found) or found.unexplained_share <= REFIT_SHARE)
@@ -489,7 +491,8 @@ def _by_bands(
 def _error_gain_db(off: Complex, left: Complex, on: Complex) -> float:
     """As `Verification.error_gain_db`. left: what gain and delay say is left of `off`.
 
-    Of the quotients <left, on> / <left, left> and <on, on> / <left, on> errors lower the first and raise the second,
+    Of the quotients <left, on> / <left, left> and <on, on> / <left, on> errors lower the first and raise the
+    second,
     so that a gain of one lies between them. A leak raises both.
     """
     membership = band_membership(NR_BANDS, WINDOW)
