@@ -46,8 +46,7 @@ class Measurement:
     """channels: by name, samples at 48 kHz, float64 [n], or a one-sided spectrum, complex128 [4097]. notes: what
     was done to the file's contents. comment, labels: what an .ita file says of itself and of each channel.
     clipped_shares: of each channel's samples as they stand in the file (`synthesis.calibration.clipped_share`),
-    which
-    resampling hides."""
+    which resampling hides."""
 
     file: Path
     channels: dict[str, NDArray[Any]]

@@ -79,8 +79,8 @@ _LATE = slice(SECONDARY_TAPS, WINDOW * 7 // 8)
 """Lags where the primary path still rings and the secondary does not."""
 
 MEDIAN_ERROR, N_ERRORS = 1.2533 * 1.4826, 2.0
-"""Standard error of a median of n values over their median absolute deviation, times the root of "
-"n; and how many."""
+"""Standard error of a median of n values over their median absolute deviation, times the
+root of n; and how many."""
 
 _EQUAL = 1e-6
 _SHARE_OF_SINE = 0.01
@@ -117,13 +117,11 @@ class Calibration:
     silent_share: largest share of a take that is silent beside the rest, and silent_in: its signal.
     acausal_shares: of the energy of the primary path, what lies before zero, and of the path from e to x.
     distortion_db: power that x does not explain in a state with a gain beyond what it does not in the silent one,
-    over
-    that of the loudspeaker's sound, at least: median of the 23 bands less two standard errors. hum_hz: tones that
+    over that of the loudspeaker's sound, at least: median of the 23 bands less two standard errors. hum_hz: tones that
     do not follow the paths (`hum`).
     window, n_frames: samples of a window, and windows that were pooled in the state with fewest. uncertainty: power
     that the estimate does not know over the power that it knows, of the primary path, where it includes sound
-    that x
-    does not hear and that no filter takes away, and of the secondary path, in the 31
+    that x does not hear and that no filter takes away, and of the secondary path, in the 31
     bands from 20 Hz to 20 kHz, [2, 31]; None where the probe does not repeat from one state to the other. feedback:
     from the loudspeaker to the outer microphone, [2048], where there were drives.
     """
@@ -355,8 +353,7 @@ def _distortion_db(states: Sequence[ProbeState]) -> float:
     """As `Calibration.distortion_db`; of the loudest state.
 
     What the silent state leaves unexplained is noise or the primary path's tail: the one stays as it is in the
-    other
-    state, the other goes with the level of x. Whichever is more is taken off.
+    other state, the other goes with the level of x. Whichever is more is taken off.
     """
     silent, *played = states
     membership = band_membership(AMP_BANDS, 2 * (silent.transfer.shape[-1] - 1))

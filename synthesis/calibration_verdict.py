@@ -78,13 +78,11 @@ MIN_TRAIT_SNR_DB = 10.0
 
 MIN_ACAUSAL_SHARE, ACAUSAL_RATIO = 0.05, 5.0
 """Least share of the primary path's energy before zero, and that over what it is with the channels exchanged: of
-270
-measurements of ears the share is up to 0.02 in the right order, and above 0.1 and 45 times as much in the other."""
+270 measurements of ears the share is up to 0.02 in the right order, and above 0.1 and 45 times as much in the other."""
 
 MAX_DISTORTION_DB = -32.0
 """Of 270 right measurements with 30 to 50 dB of SNR none is above -36; a loudspeaker that saturates (tanh) at
-twice its
-RMS reaches -23 with noise, at its RMS -22 with a sweep."""
+twice its RMS reaches -23 with noise, at its RMS -22 with a sweep."""
 
 _OF_RECORDINGS = {"clipping", "silent_take", "low_snr", "few_windows", "microphone_gain", "hum", "distortion"}
 _ROBUST = {"implausible_polarity", "implausible_level", "implausible_paths"}
@@ -127,8 +125,8 @@ def judge(calibration: Calibration, support: SupportPrior | None) -> Verdict:
     share, other_share = calibration.acausal_shares
     if share > max(MIN_ACAUSAL_SHARE, ACAUSAL_RATIO * other_share):
         found = {
-            "exchanged_channels": "the channels look exchanged: e is heard before x; give the outer "
-            "microphone's signal "
+            "exchanged_channels": "the channels look exchanged: e is heard before x; give the outer microphone's "
+            "signal "
             "as x and the error microphone's as e (first and second channel of a file)"
         } | {code: reasons[code] for code in ("clipping", "silent_take") if code in reasons}
         hidden = dict.fromkeys(REASONS.keys() - found.keys(), "the channels look exchanged: see exchanged_channels")
@@ -211,8 +209,8 @@ def _judge_recordings(calibration: Calibration, cost_db: float, reasons: dict[st
     if calibration.distortion_db > MAX_DISTORTION_DB and "clipping" not in reasons:  # which distorts, too
         reasons["distortion"] = (
             "with the loudspeaker playing e holds sound that x does not explain, "
-            f"{-calibration.distortion_db:.0f} dB below the loudspeaker's: it is overdriven, or "
-            f"another noise came in; "
+            f"{-calibration.distortion_db:.0f} dB below the loudspeaker's: it is overdriven, or another "
+            "noise came in; "
             "lower the gain or the level and record again"
         )
     if cost_db > MAX_NOISE_COST_DB:

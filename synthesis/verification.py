@@ -142,8 +142,7 @@ class Verification:
     band, [23]. unexplained_share: of D's power, what gain and delay do not explain, mean of the fitted bands;
     primary_share: the same of H_off, what the primary path given does not explain. error_gain_db: by how much, at
     least, e is quieter with the filter on than H_off and the loudspeaker's part make it, at most 0. coherence: of
-    x and e without
-    the filter, median of the bands. clipped_share: as of a calibration, but for e with the filter on, where 16
+    x and e without the filter, median of the bands. clipped_share: as of a calibration, but for e with the filter on, where 16
     bits leave few values. n_blocks: of the state that has fewer. howl_db, howl_hz: what of e has risen by itself, 0
     where nothing has.
     """
@@ -298,7 +297,7 @@ def diagnose(found: Verification, predicted_mean_db: float, possible_db: float =
         deviations.append(Deviation("refit", text, behind_db))
     if found.error_gain_db < ERROR_GAIN_DB and not deviations:
         text = f"e is at least {-found.error_gain_db:.1f} dB quieter with the filter on than the "
-        text += f"loudspeaker's part of it "
+        text += "loudspeaker's part of it "
         text += "explains: check that no microphone's gain changed between the takes, and record again"
         return [Deviation("implausible_reduction", text, -found.error_gain_db)]
     is_known = found.primary_share <= REFIT_SHARE and (_is_as_sent(found) or found.unexplained_share <= REFIT_SHARE)
@@ -492,8 +491,7 @@ def _error_gain_db(off: Complex, left: Complex, on: Complex) -> float:
     """As `Verification.error_gain_db`. left: what gain and delay say is left of `off`.
 
     Of the quotients <left, on> / <left, left> and <on, on> / <left, on> errors lower the first and raise the
-    second,
-    so that a gain of one lies between them. A leak raises both.
+    second, so that a gain of one lies between them. A leak raises both.
     """
     membership = band_membership(NR_BANDS, WINDOW)
     level = np.abs(off) ** 2 @ membership + 1e-300

@@ -74,9 +74,12 @@ def calibrate_recordings(asked: Recordings, store: ModelStore, default_model: st
         drives=[DriveTake(each.drive, each.x, each.e) for each in driven],
         clipped_shares={
             f"{kind} {number}, {name}": share
-            for kind, recorded in (("take", probes), ("drive", driven))
-            for number, each in enumerate(recorded)
-            for name, share in each.clipped_share.items()
+            for kind, recorded in (
+                ("take", [each.clipped_share for each in probes]),
+                ("drive", [each.clipped_share for each in driven]),
+            )
+            for number, shares in enumerate(recorded)
+            for name, share in shares.items()
         },
     )
     verdict = judge(calibration, checkpoint.parameters.support)

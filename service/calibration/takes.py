@@ -126,7 +126,8 @@ def _take(value: object, field: str) -> ProbeTake | DriveRecording:
         raise Problem("unknown-field", f"{field}: {shown(unknown[0])} is not known; send {_MEMBERS}", field)
     clipped = read_clipped_share(value.get(optional), [name for name in needed if name != "gain"], field)
     if kind is DriveRecording:
-        return DriveRecording(*(read_signal(value[name], f"{field}.{name}") for name in needed), clipped)
+        drive, x, e = (read_signal(value[name], f"{field}.{name}") for name in needed)
+        return DriveRecording(drive, x, e, clipped)
     if type(value["gain"]) not in (int, float):
         found = shown(value["gain"])
         raise Problem("invalid-field", f"{field}.gain: {found} is not a number", f"{field}.gain")
