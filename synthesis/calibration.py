@@ -117,7 +117,8 @@ class Calibration:
     silent_share: largest share of a take that is silent beside the rest, and silent_in: its signal.
     acausal_shares: of the energy of the primary path, what lies before zero, and of the path from e to x.
     distortion_db: power that x does not explain in a state with a gain beyond what it does not in the silent one,
-    over that of the loudspeaker's sound, at least: median of the 23 bands less two standard errors. hum_hz: tones that
+    over that of the loudspeaker's sound, at least: median of the 23 bands less two standard
+    errors. hum_hz: tones that
     do not follow the paths (`hum`).
     window, n_frames: samples of a window, and windows that were pooled in the state with fewest. uncertainty: power
     that the estimate does not know over the power that it knows, of the primary path, where it includes sound

@@ -78,7 +78,8 @@ MIN_TRAIT_SNR_DB = 10.0
 
 MIN_ACAUSAL_SHARE, ACAUSAL_RATIO = 0.05, 5.0
 """Least share of the primary path's energy before zero, and that over what it is with the channels exchanged: of
-270 measurements of ears the share is up to 0.02 in the right order, and above 0.1 and 45 times as much in the other."""
+270 measurements of ears the share is up to 0.02 in the right order, and above 0.1 and 45 times as
+much in the other."""
 
 MAX_DISTORTION_DB = -32.0
 """Of 270 right measurements with 30 to 50 dB of SNR none is above -36; a loudspeaker that saturates (tanh) at

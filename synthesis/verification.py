@@ -142,7 +142,8 @@ class Verification:
     band, [23]. unexplained_share: of D's power, what gain and delay do not explain, mean of the fitted bands;
     primary_share: the same of H_off, what the primary path given does not explain. error_gain_db: by how much, at
     least, e is quieter with the filter on than H_off and the loudspeaker's part make it, at most 0. coherence: of
-    x and e without the filter, median of the bands. clipped_share: as of a calibration, but for e with the filter on, where 16
+    x and e without the filter, median of the bands. clipped_share: as of a calibration, but for e
+    with the filter on, where 16
     bits leave few values. n_blocks: of the state that has fewer. howl_db, howl_hz: what of e has risen by itself, 0
     where nothing has.
     """
