@@ -10,8 +10,8 @@ import pytest
 from studies.mistakes.simulate import REQUEST_MISTAKES, high_passed, later
 from synthesis.plausibility import (
     MAX_DISTANCE,
-    OTHER_RATES,
     MIN_LEVEL_DB,
+    OTHER_RATES,
     PLAUSIBILITY,
     Explanation,
     SupportPrior,
