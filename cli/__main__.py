@@ -189,6 +189,12 @@ def _paths(
     return {"conditions": labelled, "sign": signs.pop()}
 
 
+def _as_verified(paths: Json, control_filter: Path) -> Json:
+    changed, notes = inputs.as_verified(paths, control_filter)
+    tables.notes(notes)
+    return changed
+
+
 def _of_each(paths: Json) -> list[tuple[str, Json]]:
     """Label and fields of each measurement."""
     rest = {name: each for name, each in paths.items() if name != "conditions"}
@@ -212,15 +218,16 @@ def serve(options: Sequence[str]) -> None:
 
 @main.command()
 @click.argument("off", type=FILE)
-@click.argument("on", type=FILE)
-@click.option("--gain", type=float, required=True, help="Gain from outer microphone to loudspeaker in ON.")
+@click.argument("on", type=FILE, required=False)
+@click.option("--gain", type=float, help="Gain from outer microphone to loudspeaker in ON.")
 @click.option("--more-off", type=FILE, multiple=True, help="Further recordings with the loudspeaker silent.")
 @click.option("--more-on", type=FILE, multiple=True, help="Further recordings with the gain.")
 @click.option(
     "--drive",
     type=FILE,
     multiple=True,
-    help="Recording of the loudspeaker alone, which gives the feedback path: channels played, outer, error.",
+    help="Recording of the loudspeaker alone, in place of ON or besides, which gives the feedback path: channels "
+    "played, outer, error.",
 )
 @click.option(
     "--sign",
@@ -235,8 +242,8 @@ def serve(options: Sequence[str]) -> None:
 def calibrate(
     service: Service,
     off: Path,
-    on: Path,
-    gain: float,
+    on: Path | None,
+    gain: float | None,
     more_off: Sequence[Path],
     more_on: Sequence[Path],
     drive: Sequence[Path],
@@ -248,10 +255,15 @@ def calibrate(
     """Estimate an ear's paths from recordings.
 
     Files are stereo: outer microphone, error microphone. OFF: the loudspeaker is silent. ON: it plays the
-    outer microphone's signal, times a gain.
+    outer microphone's signal, times a gain. Without ON, --drive measures the loudspeaker.
     """
+    played = [*([on] if on else []), *more_on]
+    if not (played or drive):
+        raise click.UsageError("give ON, or a recording of the loudspeaker alone with --drive")
+    if played and gain is None:
+        raise click.UsageError("give the gain that ON was played with: --gain")
     takes = []
-    for files, state in (((off, *more_off), 0.0), ((on, *more_on), gain)):
+    for files, state in (([off, *more_off], 0.0), (played, gain or 0.0)):
         for file in files:
             take, notes = inputs.take(file, state)
             tables.notes(notes)
@@ -318,6 +330,7 @@ def design(
 def evaluate(service: Service, control_filter: Path, paths: Json, as_json: bool) -> None:
     """Predict what a filter does on each of these measurements."""
     fields = inputs.filter_fields(control_filter)
+    paths = _as_verified(paths, control_filter)
     for label, ear in _of_each(paths):
         answer = _answer(service.ask("/evaluate", ear | fields), None, as_json)
         if not as_json:
@@ -390,7 +403,7 @@ def verify(
             raise click.UsageError("-o: only 2048 taps can be trimmed; give the file that `prime-anc design` wrote")
         body = paths | inputs.exported_fields(document, paths) | {"takes": takes}
     else:
-        body = paths | inputs.filter_fields(control_filter) | {"takes": takes}
+        body = _as_verified(paths, control_filter) | inputs.filter_fields(control_filter) | {"takes": takes}
         body |= {"prediction": document["prediction"]} if "prediction" in document else {}
     answer = _answer(service.ask("/verify", body), output, as_json)
     if not as_json:
@@ -454,7 +467,7 @@ def export(
     designed anew for the paths of EARS.
     """
     target = _target(target_name, sections, taps, rate, number_format)
-    body: Json = paths | inputs.filter_fields(control_filter) | {"target": target}
+    body: Json = _as_verified(paths, control_filter) | inputs.filter_fields(control_filter) | {"target": target}
     if max_gain_db is not None:
         body["max_gain_db"] = inputs.gain_limit(max_gain_db)
     answered = service.ask("/export", body)

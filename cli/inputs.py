@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -77,15 +78,20 @@ def path_field(values: NDArray[Any]) -> Json:
 
 def take(file: Path, gain: float) -> tuple[Json, tuple[str, ...]]:
     """One recording of one probe state, and notes."""
-    outer, error, notes = measurements.recording(file)
-    return {"gain": gain, "x": signal(outer), "e": signal(error)}, tuple(f"{file}: {note}" for note in notes)
+    signals, notes = _recorded(file, measurements.MICROPHONES, ("x", "e"))
+    return {"gain": gain} | signals, notes
 
 
 def drive_take(file: Path) -> tuple[Json, tuple[str, ...]]:
     """One recording of the loudspeaker alone, and notes."""
-    *signals, notes = measurements.driven_recording(file)
-    sent = {name: signal(each) for name, each in zip(("drive", "x", "e"), signals, strict=True)}
-    return sent, tuple(f"{file}: {note}" for note in notes)
+    return _recorded(file, measurements.DRIVEN, ("drive", "x", "e"))
+
+
+def _recorded(file: Path, meanings: Sequence[str], names: Sequence[str]) -> tuple[Json, tuple[str, ...]]:
+    found = measurements.recording(file, meanings)
+    fields = {name: signal(each) for name, each in zip(names, found.signals, strict=True)}
+    fields["clipped_share"] = dict(zip(names, found.clipped_shares, strict=True))
+    return fields, tuple(f"{file}: {note}" for note in found.notes)
 
 
 def signal(samples: NDArray[np.float64]) -> Json:
@@ -107,6 +113,52 @@ def filter_fields(file: Path) -> Json:
     if np.iscomplexobj(values):
         raise FileError(f"{file}: it holds a spectrum; the filter's taps are needed")
     return {"fir": np.asarray(values, np.float32)}
+
+
+def as_verified(paths: Json, control_filter: Path) -> tuple[Json, tuple[str, ...]]:
+    """Bring the paths from the loudspeaker to what `prime-anc verify` found when it trimmed a filter.
+
+    Parameters
+    ----------
+    paths : dict
+        Fields of a request: paths, or conditions.
+    control_filter : Path
+        The filter's file.
+
+    Returns
+    -------
+    tuple of dict and tuple of str
+        The fields, changed where the file is a trimmed filter's, and notes.
+    """
+    document = load_json(control_filter) if control_filter.suffix.lower() == ".json" else {}
+    trim = document.get("trim")
+    if "fir" in document or not trim:
+        return paths, ()
+    from synthesis.verification import changed_path
+
+    def changed(fields: Json) -> Json:
+        own = dict(fields)
+        for name in {"secondary", "feedback"} & fields.keys():
+            path = changed_path(_samples(fields[name]), -trim["gain_db"], -trim["delay_samples"], trim["invert"])
+            own[name] = {"impulse_response": np.fft.irfft(path).astype(np.float32)}
+        return own
+
+    found = changed(paths)
+    if "conditions" in paths:
+        found["conditions"] = [changed(each) for each in paths["conditions"]]
+    return found, (
+        f"{control_filter}: predicted with the loudspeaker as it was verified, {-trim['gain_db']:+.1f} dB and "
+        f"{-trim['delay_samples']:+.2f} samples{', inverted,' if trim['invert'] else ''} from the measurement",
+    )
+
+
+def _samples(path: Json) -> NDArray[Any]:
+    """A path's samples or spectrum, from a request's field."""
+    if "complex64" in path:
+        return np.frombuffer(base64.b64decode(path["complex64"]), "<c8")
+    if "impulse_response" in path:
+        return np.asarray(path["impulse_response"], np.float32)
+    raise FileError("a trimmed filter needs paths as impulse responses, or as complex64")
 
 
 def exported_fields(document: Json, paths: Json) -> Json:
@@ -178,7 +230,8 @@ def reference_psd(file: Path, n_bins: int) -> tuple[NDArray[np.float64], tuple[s
     from scipy.signal import welch
 
     found = measurements.read(file)
-    samples = next(iter(found.channels.values()))
+    first, samples = next(iter(found.channels.items()))
+    found.check_heard(first)
     if len(samples) < n_fft:
         raise FileError(f"{file}: it has {len(samples)} samples; record at least {n_fft}, four seconds at best")
     _, density = welch(samples, SAMPLE_RATE_HZ, "hann", n_fft, detrend=False)

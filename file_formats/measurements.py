@@ -22,11 +22,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from file_formats.wav_length import what_is_missing
+from synthesis.calibration import clipped_share
 from synthesis.conventions import SAMPLE_RATE_HZ
 
 AUDIO = (".wav", ".flac", ".aif", ".aiff", ".ogg")
 TEXT = (".csv", ".txt", ".frd", ".dat")
-MIN_SECONDS, MAX_SECONDS = 0.064, 60.0
+MIN_SECONDS, ENOUGH_SECONDS, MAX_SECONDS = 0.064, 4.0, 60.0
 """Of a recording."""
 MAX_RESPONSE_SAMPLES = 32_768
 N_SPECTRUM_BINS = 4097
@@ -42,25 +44,43 @@ class FileError(ValueError):
 @dataclass(frozen=True, eq=False)
 class Measurement:
     """channels: by name, samples at 48 kHz, float64 [n], or a one-sided spectrum, complex128 [4097]. notes: what
-    was done to the file's contents. comment, labels: what an .ita file says of itself and of each channel."""
+    was done to the file's contents. comment, labels: what an .ita file says of itself and of each channel.
+    clipped_shares: of each channel's samples as they stand in the file (`synthesis.calibration.clipped_share`),
+    which resampling hides."""
 
     file: Path
     channels: dict[str, NDArray[Any]]
     notes: tuple[str, ...] = field(default=())
     comment: str = ""
     labels: Mapping[str, str] = field(default_factory=dict)
+    clipped_shares: Mapping[str, float] = field(default_factory=dict)
 
     def channel(self, *names: str) -> NDArray[Any]:
         """The channel of one of these names, letter case aside; the only one if there is one. Raises FileError."""
-        if len(self.channels) == 1:
-            return next(iter(self.channels.values()))
         for name, values in self.channels.items():
-            if name.lower() in names:
+            if len(self.channels) == 1 or name.lower() in names:
+                self.check_heard(name)
                 return values
         raise FileError(
             f"{self.file}: it holds {', '.join(self.channels)}; name one of them {' or '.join(names)}, or use a "
             "file with that channel alone"
         )
+
+    def check_heard(self, name: str) -> None:
+        """Refuse a channel that is silent; those that are not used may be.
+
+        Parameters
+        ----------
+        name : str
+            Name of the channel.
+
+        Raises
+        ------
+        FileError
+            All of its samples are zero.
+        """
+        if not self.channels[name].any():
+            raise FileError(f"{self.file}: {name} is silent; check the microphone and record again")
 
 
 def read(file: Path) -> Measurement:
@@ -79,45 +99,79 @@ def read(file: Path) -> Measurement:
             raise FileError(f"{file}: {name} has the shape {values.shape}; a row of samples is needed")
         if not np.isfinite(values).all():
             raise FileError(f"{file}: {name} holds NaN or infinity; export it again")
-        if not values.any():
-            raise FileError(f"{file}: {name} is silent; check the microphone and record again")
     return found
 
 
-def recording(file: Path) -> tuple[NDArray[np.float64], NDArray[np.float64], tuple[str, ...]]:
-    """The outer and the error microphone's signals of a stereo recording, and notes. Raises FileError."""
-    (outer, error), notes = _signals(file, ("outer microphone", "error microphone"))
-    return outer, error, notes
+@dataclass(frozen=True, eq=False)
+class Recording:
+    """What the channels in use of a recording hold.
+
+    Attributes
+    ----------
+    signals : list of ndarray
+        Samples at 48 kHz, float64, [n] each.
+    clipped_shares : list of float
+        Share of each signal's samples that are clipped, as recorded.
+    notes : tuple of str
+        What was done to the file's contents.
+    """
+
+    signals: list[NDArray[np.float64]]
+    clipped_shares: list[float]
+    notes: tuple[str, ...]
 
 
-def driven_recording(
-    file: Path,
-) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64], tuple[str, ...]]:
-    """What the loudspeaker played alone, both microphones' signals, and notes. Raises FileError."""
-    (drive, outer, error), notes = _signals(file, ("loudspeaker's signal", "outer microphone", "error microphone"))
-    return drive, outer, error, notes
+MICROPHONES = ("outer microphone", "error microphone")
+DRIVEN = ("loudspeaker's signal", *MICROPHONES)
 
 
-def _signals(file: Path, names: Sequence[str]) -> tuple[list[NDArray[np.float64]], tuple[str, ...]]:
-    """The first channels of a recording, which have these meanings, and notes."""
+def recording(file: Path, meanings: Sequence[str] = MICROPHONES) -> Recording:
+    """Read the first channels of a recording.
+
+    Parameters
+    ----------
+    file : Path
+        A sound file, or another of those that `read` knows.
+    meanings : sequence of str
+        What the channels in use are, in their order; further ones are ignored.
+
+    Returns
+    -------
+    Recording
+        One signal for each meaning.
+
+    Raises
+    ------
+    FileError
+        As `read`; and for too few channels, a silent one, or a recording that is too short or too long.
+    """
     found = read(file)
-    n_found, order = len(found.channels), ", ".join(names)
-    if n_found < len(names):
+    n_found, order = len(found.channels), ", ".join(meanings)
+    if n_found < len(meanings):
         has = "one channel" if n_found == 1 else f"{n_found} channels"
-        raise FileError(f"{file}: it has {has}; record {len(names)} in one file, in this order: {order}")
-    signals = list(found.channels.values())[: len(names)]
+        raise FileError(f"{file}: it has {has}; record {len(meanings)} in one file, in this order: {order}")
+    names = list(found.channels)[: len(meanings)]
+    signals = [found.channels[name] for name in names]
     if any(map(np.iscomplexobj, signals)):
         raise FileError(f"{file}: it holds a frequency response; a recording is needed")
-    seconds = len(signals[0]) / SAMPLE_RATE_HZ
+    for name in names:
+        found.check_heard(name)
+    seconds, notes = len(signals[0]) / SAMPLE_RATE_HZ, found.notes
     if not MIN_SECONDS <= seconds <= MAX_SECONDS:
         raise _wrong_length(file, seconds)
-    if n_found > len(names):
-        return signals, (*found.notes, f"of {n_found} channels the first are taken for {order}")
-    return signals, found.notes
+    if seconds < ENOUGH_SECONDS:
+        notes = (*notes, f"it lasts only {_lasting(seconds)} for low frequencies and less noise")
+    if n_found > len(meanings):
+        notes = (*notes, f"of {n_found} channels the first are taken for {order}")
+    return Recording(signals, [found.clipped_shares.get(name, 0.0) for name in names], notes)
 
 
 def _wrong_length(file: Path, seconds: float) -> FileError:
-    return FileError(f"{file}: it lasts {round(seconds, 2):g} s; record 4 to {MAX_SECONDS:.0f} s")
+    return FileError(f"{file}: it lasts {_lasting(seconds)}")
+
+
+def _lasting(seconds: float) -> str:
+    return f"{round(seconds, 2):g} s; record {ENOUGH_SECONDS:.0f} to {MAX_SECONDS:.0f} s"
 
 
 def response(file: Path, *names: str) -> tuple[NDArray[Any], tuple[str, ...]]:
@@ -140,7 +194,9 @@ def _at_48_khz(file: Path, channels: Mapping[str, NDArray[Any]], rate_hz: float,
     if not RATES_HZ[0] <= rate_hz <= RATES_HZ[1]:
         raise FileError(f"{file}: its sample rate is {rate_hz:g} Hz; use {RATES_HZ[0]:g} to {RATES_HZ[1]:g} Hz")
     plain = {name: np.asarray(values, np.float64) for name, values in channels.items()}
-    found = Measurement(file, plain, notes)
+    found = Measurement(
+        file, plain, notes, clipped_shares={name: clipped_share(values) for name, values in plain.items()}
+    )
     if rate_hz == SAMPLE_RATE_HZ:
         return found
     from scipy.signal import resample_poly
@@ -156,13 +212,24 @@ def _at_48_khz(file: Path, channels: Mapping[str, NDArray[Any]], rate_hz: float,
 def _audio(file: Path) -> Measurement:
     import soundfile
 
+    with file.open("rb") as opened:
+        missing = what_is_missing(opened, file.stat().st_size)
+    if missing:
+        raise FileError(f"{file}: {missing}; it was cut off: copy or record it again")
     try:
         seconds = soundfile.info(file).duration
         if seconds > MAX_SECONDS:  # before hours of samples fill the memory
             raise _wrong_length(file, seconds)
+        n_promised = soundfile.info(file).frames
         samples, rate_hz = soundfile.read(file, dtype="float64", always_2d=True)
     except (soundfile.LibsndfileError, RuntimeError, TypeError) as error:
         raise FileError(f"{file}: it is no readable audio file ({error}); export it as WAV or FLAC") from error
+    if len(samples) < n_promised:
+        raise FileError(
+            f"{file}: its header promises {n_promised} samples, the file holds {len(samples)}; it "
+            f"was cut off: copy or "
+            "record it again"
+        )
     if not len(samples):
         raise FileError(f"{file}: it holds no samples; record again")
     names = (

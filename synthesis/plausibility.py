@@ -51,7 +51,7 @@ PLAUSIBILITY = {
     "implausible_delay": "The secondary path is earlier or later than the support listeners', by more than 0.6 "
     "samples, or the primary path by more than 8.",
     "implausible_leak": "The secondary path lacks low frequencies like that of an earphone that does not seal.",
-    "implausible_sample_rate": "The paths look like recordings at another sample rate than 48 kHz.",
+    "implausible_sample_rate": "The paths look like recordings at another sample rate than was stated.",
     "implausible_paths": "The paths differ from those of all support listeners in a way that no single mistake "
     "explains.",
 }
@@ -92,6 +92,14 @@ _SURPRISING_SDS = math.sqrt(SURPRISE)
 
 _BAND_HZ = np.sqrt(np.multiply(SECONDARY_EDGES_HZ[1:], SECONDARY_EDGES_HZ[:-1]))
 _PRIMARY_BAND_HZ = np.sqrt(np.multiply(PRIMARY_EDGES_HZ[1:], PRIMARY_EDGES_HZ[:-1]))
+OTHER_RATES = (
+    f"the paths look like recordings at {OTHER_RATE_HZ} Hz that were taken for {SAMPLE_RATE_HZ} Hz: state the rate "
+    f"that was recorded, and resample to {SAMPLE_RATE_HZ} Hz",
+    f"the paths look like recordings at {SAMPLE_RATE_HZ} Hz that were taken for {OTHER_RATE_HZ} Hz: state the rate "
+    "that was recorded, and do not resample",
+)
+"""The two mistakes, and what to do."""
+
 _BLOCKS = (N_SECONDARY, N_SECONDARY, N_PRIMARY, N_PRIMARY)
 
 
@@ -129,7 +137,8 @@ class Explanation:
     """The most probable explanation of a measurement.
 
     distance: c of it. score: with SURPRISE for each mistake. is_reversed: the secondary path's sign. leak: order
-    and cut-off in Hz. is_other_rate: recorded at 44.1 kHz. level_db, delay_samples: of the secondary path over the
+    and cut-off in Hz. other_rate: what was wrong with the sample rate, of OTHER_RATES; None where it was right.
+    level_db, delay_samples: of the secondary path over the
     support's, and their SDs; primary_delay_samples, primary_delay_sd_samples: of the primary path.
     """
 
@@ -137,7 +146,7 @@ class Explanation:
     score: float
     is_reversed: bool
     leak: tuple[int, float] | None
-    is_other_rate: bool
+    other_rate: str | None
     level_db: float
     level_sd_db: float
     delay_samples: float
@@ -200,8 +209,9 @@ class SupportPrior:
         self._level_sd_db = _DB * level_sd
         self.level_limit_db = max(MIN_LEVEL_DB, self._level_sd_db * _SURPRISING_SDS)
         self.delay_limit_samples = max(MIN_DELAY_SAMPLES, self._delay_sd_samples * _SURPRISING_SDS)
-        self._leaks: list[tuple[int, float] | None] = [None, None, *_LEAKS]
-        changes = np.array([np.zeros(N_TRAITS), statistics.rate_change, *(_leak(*each) for each in _LEAKS)])
+        self._leaks: list[tuple[int, float] | None] = [None] * (1 + len(OTHER_RATES)) + [*_LEAKS]
+        slower = np.array(statistics.rate_change)  # small enough for its opposite to be the opposite mistake
+        changes = np.array([np.zeros(N_TRAITS), slower, -slower, *(_leak(*each) for each in _LEAKS)])
         self.changes = np.stack((changes, changes + _REVERSED), 1)  # [change, sign, trait]
         n_mistakes = np.add.outer(np.add.outer(np.arange(len(changes)) > 0, [0, 1]), [[0, 1, 1, 2]])
         self._surprise = SURPRISE * n_mistakes  # [change, sign, 1, fitted]
@@ -275,7 +285,7 @@ class SupportPrior:
             score=score,
             is_reversed=is_reversed,
             leak=self._leaks[change],
-            is_other_rate=change == 1,
+            other_rate=OTHER_RATES[change - 1] if 0 < change <= len(OTHER_RATES) else None,
             level_db=_DB * level,
             level_sd_db=self._level_sd_db,
             delay_samples=delay_samples,
@@ -395,13 +405,10 @@ def findings_of(explanation: Explanation) -> tuple[Finding, ...]:
                 "earphone again, try another tip, and look for a high-pass in the chain",
             )
         )
-    if explanation.is_other_rate and is_explained:
-        found.append(
-            Finding(
-                "implausible_sample_rate",
-                f"the paths look like recordings at {OTHER_RATE_HZ} Hz: record at {SAMPLE_RATE_HZ} Hz or resample",
-            )
-        )
+    # A level or delay that is off bends the traits a little as 48 kHz taken for 44.1 does.
+    is_alone = explanation.other_rate == OTHER_RATES[0] or not found
+    if explanation.other_rate is not None and is_explained and is_alone:
+        found.append(Finding("implausible_sample_rate", explanation.other_rate))
     if not is_explained:
         found.append(
             Finding(

@@ -1,6 +1,7 @@
 // The page's state, and what happens when somebody changes it.
 
-import { N_FFT, crc32, curve, decibel, groupDelay, hertz, power, rfft, sectionsResponse } from "./dsp.js";
+import { N_FFT, RATE, clippedShare, crc32, curve, decibel, groupDelay, hertz, power, rfft, sectionsResponse } from "./dsp.js";
+import { rateOf, whatIsMissing } from "./wav.js";
 import { draw, forgetColors } from "./plot.js";
 import { Player, render, responses } from "./audio.js";
 
@@ -390,9 +391,10 @@ async function takeFiles(files) {
     try {
       if (/\.json$/i.test(file.name)) takeDocument(file.name, JSON.parse(await file.text()));
       else {
-        const sound = await decoded(file);
-        if (sound.numberOfChannels >= 2) addTake(file.name, sound);
+        const { sound, clippedShares } = await decoded(file);
+        if (sound.numberOfChannels >= 2) addTake(file.name, sound, clippedShares);
         else {
+          checkHeard(sound, 1);
           const kind = ["primary", "secondary", "feedback"].find((name) => file.name.toLowerCase().includes(name));
           if (!kind) throw new Error("it has one channel: record outer and error microphone in one stereo file, or name an impulse response primary or secondary");
           separate[kind] = responseOf(sound);
@@ -415,19 +417,31 @@ async function decoded(file) {
   const tooLong = (duration) => new Error(`it lasts ${Math.round(duration)} s; cut it to 4 to ${MAX_SECONDS} s`);
   if (seconds > MAX_SECONDS + 1) throw tooLong(seconds); // before hours of samples fill the memory
   if (file.size > MAX_BYTES) throw new Error(`it has ${Math.round(file.size / 1e6)} MB; cut it to 4 to ${MAX_SECONDS} s`);
+  const bytes = await file.arrayBuffer();
+  const missing = whatIsMissing(new DataView(bytes));
+  if (missing) throw new Error(`${missing}; it was cut off: copy or record it again`);
+  const rate = rateOf(new DataView(bytes));
   let sound;
   try {
-    sound = await new OfflineAudioContext(1, 1, 48000).decodeAudioData(await file.arrayBuffer());
+    sound = await new OfflineAudioContext(1, 1, rate).decodeAudioData(bytes);
   } catch {
     throw new Error("it is no readable audio file, or holds no samples; export it as WAV or FLAC");
   }
   if (sound.duration > MAX_SECONDS) throw tooLong(sound.duration);
-  for (let i = 0; i < Math.min(2, sound.numberOfChannels); i++) {
+  if (rate === RATE) return { sound, clippedShares: [] };
+  say(`${file.name}: resampled from ${rate} to ${RATE} Hz.`);
+  const clippedShares = Array.from({ length: sound.numberOfChannels }, (_, i) => clippedShare(sound.getChannelData(i)));
+  const context = new OfflineAudioContext(sound.numberOfChannels, Math.round(sound.duration * RATE), RATE);
+  const source = new AudioBufferSourceNode(context, { buffer: sound });
+  source.connect(context.destination);
+  source.start();
+  return { sound: await context.startRendering(), clippedShares };
+}
+
+function checkHeard(sound, nUsed) {
+  for (let i = 0; i < nUsed; i++) {
     if (!sound.getChannelData(i).some((sample) => sample)) throw new Error(`channel ${i + 1} is silent; check the microphone and record again`);
   }
-  const rate = isWav ? head.getUint32(24, true) : 48000;
-  if (rate !== 48000) say(`${file.name}: resampled from ${rate} to 48000 Hz.`);
-  return sound;
 }
 
 // Samples of an impulse response, as long as a request takes it.
@@ -438,25 +452,39 @@ function responseOf(sound) {
   return kept;
 }
 
-function addTake(name, sound) {
-  const isOn = /(^|[^a-z])on([^a-z]|$)/i.test(name);
-  state.takes.push({ name, isOn, x: sound.getChannelData(0), e: sound.getChannelData(1) });
+// Which signals the first channels of a recording are.
+const CHANNELS = { off: ["x", "e"], on: ["x", "e"], drive: ["drive", "x", "e"] };
+
+function addTake(name, sound, clippedShares) {
+  const states = Object.keys(CHANNELS).filter((each) => CHANNELS[each].length <= sound.numberOfChannels);
+  const named = (each) => new RegExp(`(^|[^a-z])${each}([^a-z]|$)`, "i").test(name);
+  const kind = states.find((each) => each !== "off" && named(each)) || "off";
+  checkHeard(sound, CHANNELS[kind].length);
+  if (sound.duration < 4) say(`${name}: it lasts only ${sound.duration.toFixed(1)} s; record 4 to ${MAX_SECONDS} s for low frequencies and less noise.`, true);
+  state.takes.push({ name, state: kind, states, sound, clippedShares });
   $("recordings").hidden = false;
   $("recording-rows").replaceChildren(...state.takes.map((take) => {
     const select = document.createElement("select"), tr = document.createElement("tr");
-    for (const text of ["off", "on"]) select.append(Object.assign(document.createElement("option"), { textContent: text, selected: (text === "on") === take.isOn }));
+    for (const text of take.states) select.append(Object.assign(document.createElement("option"), { textContent: text, selected: text === take.state }));
     select.ariaLabel = `loudspeaker during ${take.name}`;
-    select.onchange = () => { take.isOn = select.value === "on"; };
+    select.onchange = () => { take.state = select.value; };
     tr.append(Object.assign(document.createElement("td"), { textContent: take.name }), document.createElement("td"));
     tr.lastChild.append(select);
     return tr;
   }));
 }
 
+function takeFields({ state, sound, clippedShares }) {
+  const names = CHANNELS[state], fields = state === "drive" ? {} : { gain: state === "on" ? +$("gain").value : 0 };
+  names.forEach((name, i) => { fields[name] = { float32: base64(sound.getChannelData(i)) }; });
+  if (clippedShares.length) fields.clipped_share = Object.fromEntries(names.map((name, i) => [name, clippedShares[i]]));
+  return fields;
+}
+
 async function calibrate() {
   say("Estimating the paths ...");
   try {
-    const takes = state.takes.map((take) => ({ gain: take.isOn ? +$("gain").value : 0, x: { float32: base64(take.x) }, e: { float32: base64(take.e) } }));
+    const takes = state.takes.map(takeFields);
     const found = await ask("calibrate", { takes, sample_rate: 48000, sign: $("sign").value });
     const verdict = found.verdict, box = $("verdict");
     box.hidden = false;

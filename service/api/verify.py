@@ -22,9 +22,9 @@ from synthesis.profiles import FAST, profile_for_resolution
 from synthesis.verification import (
     Deviation,
     Verification,
-    changed_path,
     diagnose,
     foreign_prediction,
+    path_found,
     path_now,
     shifted_taps,
     verify,
@@ -96,8 +96,8 @@ async def _trim(
     """The filter for the secondary path as it is now: shifted, or designed anew if that is clearly better."""
     shifted = shifted_taps(taps, found)
     loudest_db = 20 * float(np.log10(np.abs(np.fft.rfft(shifted, DESIGN_N_FFT)).max()))
-    feedback = None if used.feedback is None else changed_path(used.feedback, found)
-    now = replace(used, secondary=changed_path(used.secondary, found), feedback=feedback, max_gain_db=loudest_db)
+    feedback = None if used.feedback is None else path_found(used.feedback, found)
+    now = replace(used, secondary=path_found(used.secondary, found), feedback=feedback, max_gain_db=loudest_db)
     designs = await call.service.engine.design(model, options, [now], call.due, call.disconnected)
     own = answer_or_raise(designs[0]).design
     (answer,) = await call.evaluate(model, [now], [shifted])

@@ -85,9 +85,23 @@ def calibrate_recordings(asked: Recordings, find_model: Callable[[str | None], J
     version, model = find_model(asked.model)
     # Where the chain's sign is plus, a gain g plays what the convention calls -g.
     direction = 1.0 if asked.sign == "minus" else -1.0
-    takes = [Take(direction * each.gain, each.x, each.e) for each in asked.takes if isinstance(each, ProbeTake)]
-    drives = [DriveTake(*each) for each in asked.takes if isinstance(each, DriveRecording)]
-    calibration = calibrate(takes, asked.n_windows, prior=model.path_prior, drives=drives)
+    probes = [each for each in asked.takes if isinstance(each, ProbeTake)]
+    driven = [each for each in asked.takes if isinstance(each, DriveRecording)]
+    calibration = calibrate(
+        [Take(direction * each.gain, each.x, each.e) for each in probes],
+        asked.n_windows,
+        prior=model.path_prior,
+        drives=[DriveTake(each.drive, each.x, each.e) for each in driven],
+        clipped_shares={
+            f"{kind} {number}, {name}": share
+            for kind, recorded in (
+                ("take", [each.clipped_share for each in probes]),
+                ("drive", [each.clipped_share for each in driven]),
+            )
+            for number, shares in enumerate(recorded)
+            for name, share in shares.items()
+        },
+    )
     verdict = judge(calibration, model.support)
     return JudgedCalibration(calibration, verdict, version)
 
