@@ -16,6 +16,7 @@ from service.api.json_answers import loop_document, prediction_document, with_ti
 from service.api.paths import check_effect, joint_input
 from service.api.request_types import ExportBody, ExportConditionsBody, read_paths
 from service.api.warnings import collect_warnings, unlike_filter
+from service.engine.work import work_of
 from service.errors import Problem
 from synthesis.backends.base import DesignInput, Prediction
 from synthesis.backends.methods import spectrum
@@ -48,6 +49,8 @@ async def export(call: Call) -> Response:
     if taps.any():
         check_effect(taps, given)
     target = read.target.as_target()
+    work = work_of(target)
+    call.charge(work)
     if target.keeps(N_TAPS) and "max_gain_db" in read.model_fields_set:
         excess = excess_db(taps, ceiling_db(read.max_gain_db, DESIGN_N_FFT))
         if excess > TOLERANCE_DB:
@@ -60,10 +63,10 @@ async def export(call: Call) -> Response:
         for each in with_latency(given).conditions
     ]
 
-    def work() -> Realised:
+    def run() -> Realised:
         return realise(conditions, psd, target, taps=taps, max_gain_db=read.max_gain_db)
 
-    realised = await call.service.calibrator.run(work, call.due, call.disconnected)
+    realised = await call.service.exports.run(run, call.due, call.disconnected, work)
     if taps.any() and not realised.response.any():
         found = (
             f"fir: {target.number_format} rounds all taps to zero; use more fraction bits, or send a louder filter"
@@ -71,7 +74,7 @@ async def export(call: Call) -> Response:
         raise Problem("invalid-field", found, "fir")
     loop = loop_of(with_latency(given).conditions, lambda feedback: spectrum(feedback) * realised.response)
     through, pulse = (_through(given, realised), _UNIT) if taps.any() else (given, 0 * _UNIT)
-    full, own = await call.evaluate(read.model, [given, through], [taps, pulse])
+    full, own = await call.evaluate(read.model, [given, through], [taps, pulse], is_continued=True)
     if read.file is not None:
         content, media_type, name = await asyncio.to_thread(
             filter_files.write, _signed(realised, read.sign), read.file, read.sign

@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from synthesis.gain_curve import GainCurve, ceiling_at
+from synthesis.interruption import check_interruption
 from synthesis.realisation.residual_power import Complex, Real, ResidualPower, centres_hz, spread
 
 MAX_SECTIONS = 32
@@ -334,6 +335,7 @@ class _Fit:
         normal, gradient = self.normal_equations(polynomials, response, weights, over)
         before = value.copy()
         for i in range(1, n_steps + 1):
+            check_interruption()
             damped = normal.copy()
             diagonal = np.einsum("mii->mi", damped)
             diagonal += damping[:, None] * (diagonal + 1e-3 * diagonal.mean(-1, keepdims=True)) + 1e-12

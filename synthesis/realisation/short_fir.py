@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from synthesis.conventions import DESIGN_N_FFT, N_BINS, SAMPLE_RATE_HZ
 from synthesis.errors import InvalidOption
 from synthesis.gain_curve import GainCurve, ceiling_at
+from synthesis.interruption import check_interruption
 from synthesis.octave_bands import WIDE_BANDS, band_membership
 from synthesis.profiles import SILENCE
 from synthesis.realisation.residual_power import PathSpectra, ResidualPower, on_bins
@@ -67,6 +68,7 @@ def design_fir(
     residual = np.asarray(primary, np.complex128)
     extra = np.zeros(N_BINS)
     for _ in range(N_SOLUTIONS):
+        check_interruption()
         energy = (psd * np.abs(residual) ** 2) @ membership
         floor = SILENCE * disturbance.sum(-1, keepdims=True)
         _, slope = power.objective(power.disturbance * (energy + floor) / (disturbance + floor))
