@@ -29,10 +29,10 @@ from service.admission.admission import N_LARGEST_CALIBRATIONS, Gate
 from service.api import binary_codec as wire
 from service.app import create_app
 from service.calibration import take_codec
-from service.engine.work_share import LONGEST_WAIT_S, WorkShare
 from service.calibration.takes import ProbeTake
 from service.engine.job_queue import RecentTimes
 from service.engine.types import Refused
+from service.engine.work_share import LONGEST_WAIT_S, WorkShare
 from service.settings import Settings
 from synthesis.backends.reference import build_synthesizer
 from synthesis.denoising import denoised
