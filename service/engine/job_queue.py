@@ -16,7 +16,7 @@ from time import perf_counter
 from typing import Any
 
 from service.engine.types import Refused
-from service.engine.waiting import raise_if_unwanted
+from service.engine.waiting import LONGEST_WAIT_S, raise_if_unwanted
 from service.engine.work import work_of
 from synthesis.backends.base import DesignOptions
 from synthesis.profiles import FAST
@@ -393,14 +393,16 @@ class JobQueue:
         share = 1.0 if self.is_idle else PLANNED
         takes_last = not self.is_idle and len(self._running) >= self.n_workers - 1
         needed_s = before_s + own_s + (BUSY_LOOP_S if takes_last else 0.0)
-        if needed_s <= share * left_s and left_s > 0:
+        is_long = len(self._jobs) >= self.n_workers and before_s > LONGEST_WAIT_S
+        if needed_s <= share * left_s and left_s > 0 and not is_long:
             return
         part = f"{share:.0%} of " if share < 1 else ""
         own_ms, left_ms = 1e3 * (needed_s - before_s), max(1e3 * left_s, 0)
         raise Refused(
             "overloaded",
             f"{1e3 * before_s:.0f} ms of work are queued and this request takes {own_ms:.0f} ms: more than {part}"
-            f"the {left_ms:.0f} ms left before its deadline; retry later, or allow more time",
+            f"the {left_ms:.0f} ms left before its deadline, or than the {1e3 * LONGEST_WAIT_S:.0f} ms that may be "
+            "queued; retry later, or allow more time",
             retry_after_s=before_s,
         )
 

@@ -16,14 +16,11 @@ from typing import Any, TypeVar
 from service.engine.job_queue import RecentTimes
 from service.engine.niceness import yield_to_event_loop
 from service.engine.types import Disconnected, Refused
-from service.engine.waiting import GRACE_S, Budget, done_in_time, raise_if_unwanted
+from service.engine.waiting import GRACE_S, LONGEST_WAIT_S, Budget, done_in_time, raise_if_unwanted
 from synthesis.errors import Interrupted
 from synthesis.interruption import interruptible
 
 Result = TypeVar("Result")
-
-LONGEST_WAIT_S = 2.0
-"""Expected wait for the thread above which work is refused, however late its deadline."""
 
 
 class WorkShare:
@@ -62,8 +59,7 @@ class WorkShare:
         ------
         Refused
             `overloaded`, if queued work is expected to end more than LONGEST_WAIT_S from now, or too late for the
-            deadline. An idle thread always tries: one slow measurement must not block this kind for ever. For the
-            same reason one piece of work may wait, however long the one before it is expected to take.
+            deadline. An idle thread always tries: one slow measurement must not block this kind for ever.
         """
         before_s, own_s, left_s = self._backlog_s(), work * self._times.expected_s, due - perf_counter()
         is_long = len(self._waiting) > 1 and before_s > LONGEST_WAIT_S

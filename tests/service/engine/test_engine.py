@@ -15,7 +15,7 @@ import pytest
 from model_store.errors import InvalidName, UnknownModel
 from model_store.store import ModelStore
 from service.engine.engine import Engine, choose_device
-from service.engine.job_queue import Job
+from service.engine.job_queue import Job, LatencyEstimator
 from service.engine.resident_model import ResidentModel
 from service.engine.types import ClientDisconnected, DesignAnswer, EvaluationAnswer, Refused
 from service.errors import to_problem
@@ -137,7 +137,8 @@ async def test_everybody_is_answered_however_short_the_deadlines(engine: Engine)
     assert all(isinstance(each, list | Refused) for each in answers)
 
 
-async def test_a_deadline_cuts_the_updates_and_says_so(engine: Engine) -> None:
+async def test_a_deadline_cuts_the_updates_and_says_so(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(engine._queue, "_latency", LatencyEstimator())
     options = DesignOptions(n_updates=8)
     whole = only(await engine.design(None, options, [models.ear(1)]))
     assert whole.design.refinement.stopped != "deadline"
@@ -212,7 +213,10 @@ async def test_deadline_ends_running_design(engine: Engine, endless: threading.E
         await asyncio.sleep(0.001)
 
 
-async def test_interrupted_time_is_learned(engine: Engine, endless: threading.Event) -> None:
+async def test_interrupted_time_is_learned(
+    engine: Engine, endless: threading.Event, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(engine._queue, "_latency", LatencyEstimator())
     kind = DesignOptions("ratio_base", n_conditions=3)
     before_s = engine._queue._latency.start_s(kind)
     await engine.design(None, kind, [models.ear(1)], time.perf_counter() + 0.3)

@@ -144,7 +144,22 @@ async def test_who_takes_the_last_worker_waits_for_the_event_loop_too(
         queue.done(batch, None)
 
 
-async def test_a_busy_queue_plans_a_part_of_the_time_and_counts_all_that_is_here() -> None:
+async def test_long_queue_refuses_patient_jobs() -> None:
+    """One job may wait for each worker, however long the one before it takes."""
+    queue = knowing()
+    for _ in range(2):
+        queue.put(job(due_in_s=1e3))
+    batch = taken(queue)
+    with pytest.raises(Refused) as refused:
+        queue.put(job(due_in_s=1e3))
+    assert refused.value.code == "overloaded"
+    queue.done(batch, None)
+
+
+async def test_a_busy_queue_plans_a_part_of_the_time_and_counts_all_that_is_here(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(job_queue, "LONGEST_WAIT_S", math.inf)
     queue = knowing(n_workers=2)
     queue.put(job(n_ears=2))
     batch = taken(queue)
