@@ -21,6 +21,12 @@ START_S, UPDATE_S = 1.0, 0.5
 """Long against what a test takes, so that no machine is too slow for these."""
 
 
+@pytest.fixture(autouse=True)
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Jobs may wait for longer than these times, but in the test of that."""
+    monkeypatch.setattr(job_queue, "LONGEST_WAIT_S", math.inf)
+
+
 def run(ears: list[Any], options: DesignOptions | None) -> list[Any]:
     """What jobs have run; nobody does here."""
     return ears
@@ -144,8 +150,9 @@ async def test_who_takes_the_last_worker_waits_for_the_event_loop_too(
         queue.done(batch, None)
 
 
-async def test_long_queue_refuses_patient_jobs() -> None:
+async def test_long_queue_refuses_patient_jobs(monkeypatch: pytest.MonkeyPatch) -> None:
     """One job may wait for each worker, however long the one before it takes."""
+    monkeypatch.setattr(job_queue, "LONGEST_WAIT_S", START_S)
     queue = knowing()
     for _ in range(2):
         queue.put(job(due_in_s=1e3))
@@ -156,10 +163,7 @@ async def test_long_queue_refuses_patient_jobs() -> None:
     queue.done(batch, None)
 
 
-async def test_a_busy_queue_plans_a_part_of_the_time_and_counts_all_that_is_here(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(job_queue, "LONGEST_WAIT_S", math.inf)
+async def test_a_busy_queue_plans_a_part_of_the_time_and_counts_all_that_is_here() -> None:
     queue = knowing(n_workers=2)
     queue.put(job(n_ears=2))
     batch = taken(queue)
