@@ -123,9 +123,7 @@ def with_margins(
 
     def holds(response: Complex128) -> bool:
         check_interruption()
-        return all(
-            _keeps_margins(response * each, min_gain_margin_db, min_phase_margin_deg) for each in spectra
-        )
+        return all(_keeps_margins(response * each, min_gain_margin_db, min_phase_margin_deg) for each in spectra)
 
     if holds(own):
         return taps

@@ -157,8 +157,8 @@ async def run_mixed(target: Target, for_s: float, n_alone: int, outcome: Overloa
 
 
 async def kinds(golden: GoldenCase, port: int) -> dict[str, tuple[bytes, int]]:
-    """Requests by name, with their parts in a hundred."""
-    primary, secondary = np.asarray(golden.primary), np.asarray(golden.secondary)
+    """Requests by name, with their parts in a hundred. JSON is short: `long_json` is about the other."""
+    primary, secondary = np.asarray(golden.primary)[:512], np.asarray(golden.secondary)[:256]
     binary = design_request(golden, "/refine?k=1")
     connection = Connection(port)
     taps = np.frombuffer((await connection.ask(binary)).body, "<f4")

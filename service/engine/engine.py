@@ -8,15 +8,15 @@ import math
 import os
 import signal
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from threading import Thread
+from threading import Thread, get_native_id
 from time import perf_counter
 from typing import Any
 
 from model_store.store import ModelStore
 from service.engine.job_queue import Batch, Job, JobQueue, stopping
-from service.engine.niceness import yield_to_event_loop
 from service.engine.readiness import STALLED_AFTER_S, Readiness
 from service.engine.resident_model import ResidentModel
 from service.engine.resident_models import ResidentModels
@@ -31,6 +31,10 @@ from synthesis.profiles import PROFILES
 
 logger = logging.getLogger(__name__)
 
+
+NICENESS = 5
+"""Added to that of the process for the workers: if cores are scarce, the event loop, whose work is short, comes
+first."""
 
 WATCHED_FROM_S = 0.02
 """Expected work above which a running job's connection is watched; shorter work is done before that is worth it."""
@@ -304,7 +308,9 @@ class Engine:
 
     def _work(self) -> None:
         """Main loop of a worker thread."""
-        yield_to_event_loop()
+        with suppress(OSError, AttributeError):  # on systems where a thread has no niceness of its own
+            thread = get_native_id()
+            os.setpriority(os.PRIO_PROCESS, thread, os.getpriority(os.PRIO_PROCESS, thread) + NICENESS)
         while (batch := self._queue.take()) is not None:
             answers: list[Any] | Exception
             try:

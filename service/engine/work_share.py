@@ -1,6 +1,7 @@
 """Work beside the designs: calibrations, exports and verifications, each kind in a thread of its own.
 
-So no kind waits for another one's queue. Neither the event loop nor the designs wait for them: NumPy releases
+So no kind waits for another one's queue. Their priority is above that of the design workers: they are few, and each
+takes as long as a hundred designs. Neither the event loop nor the designs wait for them: NumPy releases
 Python's lock during long operations.
 """
 
@@ -13,8 +14,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from time import perf_counter
 from typing import Any, TypeVar
 
-from service.engine.job_queue import RecentTimes
-from service.engine.niceness import yield_to_event_loop
+from service.engine.job_queue import PLANNED, RecentTimes
 from service.engine.types import Disconnected, Refused
 from service.engine.waiting import GRACE_S, LONGEST_WAIT_S, Budget, done_in_time, raise_if_unwanted
 from synthesis.errors import Interrupted
@@ -39,7 +39,7 @@ class WorkShare:
             What the work is called in a refusal, in the plural.
         """
         self.kind = kind
-        self._worker = ThreadPoolExecutor(1, kind, yield_to_event_loop)
+        self._worker = ThreadPoolExecutor(1, kind)
         self._waiting: dict[Future[Any], float] = {}
         """Waiting and running work, with the amount that it is."""
         self._times = RecentTimes()
@@ -58,12 +58,13 @@ class WorkShare:
         Raises
         ------
         Refused
-            `overloaded`, if queued work is expected to end more than LONGEST_WAIT_S from now, or too late for the
-            deadline. An idle thread always tries: one slow measurement must not block this kind for ever.
+            `overloaded`, if queued work is expected to end more than LONGEST_WAIT_S from now, or this work after
+            PLANNED of the time to its deadline: under load it takes longer, and an evaluation may follow. An idle
+            thread always tries: one slow measurement must not block this kind for ever.
         """
         before_s, own_s, left_s = self._backlog_s(), work * self._times.expected_s, due - perf_counter()
         is_long = len(self._waiting) > 1 and before_s > LONGEST_WAIT_S
-        if self._waiting and (is_long or before_s + own_s > left_s):
+        if self._waiting and (is_long or before_s + own_s > PLANNED * left_s):
             raise Refused(
                 "overloaded",
                 f"{before_s:.1f} s of {self.kind} are queued and this request takes {own_s:.1f} s; at most "
