@@ -14,7 +14,7 @@ from starlette.responses import Response
 
 from model_store.errors import InvalidName, ModelStoreError, UnknownModel
 from service.engine.types import Refused
-from synthesis.errors import InvalidOption, InvalidPaths, NonFiniteFilter
+from synthesis.errors import Interrupted, InvalidOption, InvalidPaths, NonFiniteFilter
 
 PROBLEM_MEDIA_TYPE = "application/problem+json"
 TYPE_PREFIX = "urn:prime-anc:problem:"
@@ -127,6 +127,8 @@ def to_problem(error: Exception) -> Problem | None:
     if isinstance(error, Refused):
         headers = None if error.retry_after_s is None else retry_after(error.retry_after_s)
         return Problem(error.code, error.detail, error.field, headers)
+    if isinstance(error, Interrupted):
+        return Problem("deadline-passed", str(error))
     if isinstance(error, InvalidPaths):
         return Problem("unusable-paths", str(error), field)
     if isinstance(error, InvalidOption):

@@ -32,6 +32,7 @@ from synthesis.calibration import clipped_share, with_error_db
 from synthesis.calibration_verdict import MAX_CLIPPED_SHARE
 from synthesis.conventions import DESIGN_N_FFT, SAMPLE_RATE_HZ
 from synthesis.errors import InvalidOption
+from synthesis.interruption import check_interruption
 from synthesis.octave_bands import AMP_BANDS, NR_BANDS, band_membership, nominal_hz
 
 Real = NDArray[np.floating]
@@ -383,6 +384,7 @@ class _Block:
 
 
 def _blocks(recording: Recording, response: Real) -> list[_Block]:
+    check_interruption()
     x, e = (np.asarray(each, np.float64) for each in (recording.x, recording.e))
     if len(x) < MIN_SAMPLES or len(x) != len(e):
         raise InvalidOption(f"takes: {len(x)} and {len(e)} samples; record at least {MIN_SAMPLES} of both", "takes")

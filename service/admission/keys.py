@@ -94,7 +94,8 @@ class Keys:
 
 
 class Quotas:
-    """A bucket of `burst` tokens per key that fills at `per_s` tokens a second; one token for each design.
+    """A bucket of `burst` tokens per key that fills at `per_s` tokens a second; one token for a plain design,
+    others by `work_of`.
 
     Only known keys come here, so there are never more buckets than keys.
     """

@@ -37,7 +37,7 @@ async def calibrate(call: Call) -> Response:
         marks.append(perf_counter())
         return answer
 
-    content, headers = await service.calibrator.run(work, call.due, call.disconnected)
+    content, headers = await service.calibrations.run(work, call.due, call.disconnected)
     stages = zip(("queue", "decode", "estimate", "encode"), pairwise(marks), strict=True)
     times: Times = {name: 1e3 * (ended - began) for name, (began, ended) in stages}
     total_ms = times["total"] = 1e3 * (perf_counter() - call.began)

@@ -38,6 +38,7 @@ from service.api.request_types import (
 )
 from service.api.warnings import collect_warnings, negated_filter
 from service.engine.types import DesignAnswer
+from service.engine.work import work_of
 from service.errors import Problem, to_problem
 from synthesis.backends.base import (
     DEFAULT_GAIN_MARGIN_DB,
@@ -70,7 +71,8 @@ class DesignRequest:
     input: DesignInput
 
     async def answered(self, call: Call) -> Answered:
-        """The engine's design; raises SynthesisError and whatever `Engine.design` raises."""
+        """The engine's design; raises SynthesisError, Problem `over-quota` and whatever `Engine.design` raises."""
+        call.charge(work_of(self.options))
         engine = call.service.engine
         (answer,) = await engine.design(self.model, self.options, [self.input], call.due, call.disconnected)
         return self.with_warnings(answer_or_raise(answer))
@@ -183,7 +185,8 @@ def make_request(
     )
     sent = [path for each in conditions for path in (each.primary, each.secondary)]
     profile = profile_for_resolution(query.profile, 2 * max(map(n_points, sent)))
-    options = DesignOptions(fields.method, query.k, profile, query.leave_one_out, len(conditions))
+    n_feedbacks = sum(each.feedback is not None for each in conditions)
+    options = DesignOptions(fields.method, query.k, profile, query.leave_one_out, len(conditions), n_feedbacks)
     return DesignRequest(model, options, fields.sign, sent, ear)
 
 
@@ -194,9 +197,9 @@ async def _design_items(call: Call, items: list[object], query: Options) -> Resp
     the client sees `Retry-After`.
     """
     service = call.service
-    service.admission.charge_items(call.admitted, len(items))
     call.answer_type((JSON,))
     requested = [_item(item, query) for item in items]
+    call.charge(sum(work_of(each.options) if isinstance(each, DesignRequest) else 1.0 for each in requested))
     methods = [each.options.method if isinstance(each, DesignRequest) else "" for each in requested]
     call.design_method = methods[0] if len(set(methods)) == 1 else ""
     call.decoded()

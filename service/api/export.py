@@ -16,6 +16,7 @@ from service.api.json_answers import loop_document, prediction_document, with_ti
 from service.api.paths import check_effect, joint_input
 from service.api.request_types import ExportBody, ExportConditionsBody, read_paths
 from service.api.warnings import collect_warnings, unlike_filter
+from service.engine.work import work_of
 from service.errors import Problem
 from synthesis.backends.methods import spectrum
 from synthesis.conventions import DESIGN_N_FFT, N_TAPS
@@ -44,6 +45,8 @@ async def export(call: Call) -> Response:
     if taps.any():
         check_effect(taps, given)
     target = read.target.as_target()
+    work = work_of(target)
+    call.charge(work)
     if target.keeps(N_TAPS) and "max_gain_db" in read.model_fields_set:
         excess = excess_db(taps, ceiling_db(read.max_gain_db, DESIGN_N_FFT))
         if excess > TOLERANCE_DB:
@@ -56,10 +59,10 @@ async def export(call: Call) -> Response:
         for each in with_latency(given).conditions
     ]
 
-    def work() -> Realised:
+    def run() -> Realised:
         return realise(conditions, psd, target, taps=taps, max_gain_db=read.max_gain_db)
 
-    realised = await call.service.calibrator.run(work, call.due, call.disconnected)
+    realised = await call.service.exports.run(run, call.due, call.disconnected, work)
     if taps.any() and not realised.response.any():
         found = (
             f"fir: {target.number_format} rounds all taps to zero; use more fraction bits, or send a louder filter"
@@ -67,7 +70,7 @@ async def export(call: Call) -> Response:
         raise Problem("invalid-field", found, "fir")
     loop = loop_of(with_latency(given).conditions, lambda feedback: spectrum(feedback) * realised.response)
     response = realised.response.astype(np.complex64)
-    full, own = await call.evaluate(read.model, [given, given], [taps, response])
+    full, own = await call.evaluate(read.model, [given, given], [taps, response], is_continued=True)
     # The largest |W| is that of all frequencies at the hardware's rate, not of the design grid alone.
     prediction = replace(own.prediction, max_gain_db=realised.max_gain_db)
     if read.file is not None:

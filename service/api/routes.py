@@ -241,6 +241,7 @@ ROUTES = (
         {"two sections": examples.EXPORT},
         ("ExportBody", "ExportConditionsBody"),
         {"six biquads of 24 bits": examples.EXPORT_BODY},
+        Gate.EXPORT,
     ),
     _post(
         "/verify",
@@ -250,7 +251,7 @@ ROUTES = (
         {"1 dB too loud": examples.VERIFIED},
         ("VerifyBody",),
         {"two takes, abridged": examples.VERIFY_BODY},
-        Gate.CALIBRATION,
+        Gate.VERIFICATION,
     ),
     _get(
         "/models",

@@ -53,7 +53,7 @@ async def verify_filter(call: Call) -> Response:
     taps = direction * read.fir
     check_effect(taps, used)
     call.decoded()
-    found = await call.service.calibrator.run(
+    found = await call.service.verifications.run(
         lambda: verify(read.takes, taps, used.primary, used.secondary, used.feedback), call.due, call.disconnected
     )
     # No more can be taken away than on the paths as they are now, known without errors.
@@ -63,7 +63,7 @@ async def verify_filter(call: Call) -> Response:
         feedback=None if used.feedback is None else path_now(used.feedback, found),
         uncertainty=np.zeros((2, len(WIDE_BANDS)), np.float32),
     )
-    answer, bound = await call.evaluate(read.model, [used, certain], [taps, taps])
+    answer, bound = await call.evaluate(read.model, [used, certain], [taps, taps], is_continued=True)
     own = answer.prediction
     bands, mean = own.noise_reduction_db, own.mean_noise_reduction_db
     foreign = None
@@ -98,9 +98,11 @@ async def _trim(
     loudest_db = 20 * float(np.log10(np.abs(np.fft.rfft(shifted, DESIGN_N_FFT)).max()))
     feedback = None if used.feedback is None else path_found(used.feedback, found)
     now = replace(used, secondary=path_found(used.secondary, found), feedback=feedback, max_gain_db=loudest_db)
-    designs = await call.service.engine.design(model, options, [now], call.due, call.disconnected)
+    designs = await call.service.engine.design(
+        model, options, [now], call.due, call.disconnected, is_continued=True
+    )
     own = answer_or_raise(designs[0]).design
-    (answer,) = await call.evaluate(model, [now], [shifted])
+    (answer,) = await call.evaluate(model, [now], [shifted], is_continued=True)
     best, reached_db = shifted, answer.prediction.mean_noise_reduction_db
     if own.prediction.mean_noise_reduction_db > reached_db + REDESIGN_MARGIN_DB:
         best, reached_db = own.taps, own.prediction.mean_noise_reduction_db

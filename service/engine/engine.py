@@ -21,18 +21,23 @@ from service.engine.readiness import STALLED_AFTER_S, Readiness
 from service.engine.resident_model import ResidentModel
 from service.engine.resident_models import ResidentModels
 from service.engine.types import DesignAnswer, Disconnected, EvaluationAnswer, Refused
-from service.engine.waiting import done_in_time
+from service.engine.waiting import GRACE_S, done_in_time
 from service.engine.wiener_fallback import WienerFallback
 from synthesis.backends import backend_class
 from synthesis.backends.base import METHODS, Complex64, DesignInput, DesignOptions, Float32
-from synthesis.errors import DeviceLost, SynthesisError
+from synthesis.errors import DeviceLost, Interrupted, SynthesisError
+from synthesis.interruption import interruptible
 from synthesis.profiles import PROFILES
 
 logger = logging.getLogger(__name__)
 
+
 NICENESS = 5
 """Added to that of the process for the workers: if cores are scarce, the event loop, whose work is short, comes
 first."""
+
+WATCHED_FROM_S = 0.02
+"""Expected work above which a running job's connection is watched; shorter work is done before that is worth it."""
 
 
 def choose_device(name: str) -> str:
@@ -185,6 +190,10 @@ class Engine:
             await asyncio.to_thread(thread.join, STALLED_AFTER_S)
         await self.models.close()
 
+    def require_model(self) -> None:
+        """Raise Refused, `not-ready` or `model-unavailable`, if nothing can be designed at all."""
+        self._sound_default()
+
     def reject_if_overloaded(self, due: float) -> None:
         """Raise Refused if no design can finish by `due`: `overloaded` if the queued work takes longer, `not-ready`
         or `model-unavailable` if nothing can be designed at all."""
@@ -198,13 +207,16 @@ class Engine:
         inputs: Sequence[DesignInput],
         due: float = math.inf,
         disconnected: Disconnected | None = None,
+        *,
+        is_continued: bool = False,
     ) -> list[DesignAnswer | SynthesisError]:
         """Design filters for one or more ears with the same options; answers are in the order of `inputs`.
 
         model: name, name@version or alias in the store; None: the default model. due: deadline in `perf_counter`
         seconds; if there is not enough time for all updates, fewer are applied (`stopped`: `deadline`).
         disconnected: gives an awaitable that returns when the client has disconnected; ears that no worker has
-        begun are then dropped, and ClientDisconnected is raised.
+        begun are then dropped, and ClientDisconnected is raised. is_continued: for the second part of a request,
+        whose first part was long: it comes before other jobs and is not refused for load.
 
         Raises Refused (`not-ready`, `overloaded`, `deadline-passed`, `model-unavailable`), UnknownModel and
         InvalidName. An ear whose design fails has the SynthesisError in its place.
@@ -213,7 +225,7 @@ class Engine:
         if model is not None:
             resident = await self.models.model(model, due, disconnected)
         job = Job(resident.design, options, inputs, due, self._loop.create_future())
-        return await self._run(job, disconnected)
+        return await self._run(job, disconnected, is_continued=is_continued)
 
     async def evaluate(
         self,
@@ -222,6 +234,8 @@ class Engine:
         taps: Sequence[Float32 | Complex64],
         due: float = math.inf,
         disconnected: Disconnected | None = None,
+        *,
+        is_continued: bool = False,
     ) -> list[EvaluationAnswer | SynthesisError]:
         """Predict the effect of existing filters, each as of `Backend.predict`; otherwise as for `design`."""
         resident = self._sound_default()
@@ -229,20 +243,28 @@ class Engine:
             resident = await self.models.model(model, due, disconnected)
         ears = list(zip(inputs, taps, strict=True))
         job = Job(resident.evaluate, None, ears, due, self._loop.create_future())
-        return await self._run(job, disconnected)
+        return await self._run(job, disconnected, is_continued=is_continued)
 
-    async def _run(self, job: Job, disconnected: Disconnected | None = None) -> list[Any]:
-        """Queue a job and await its answer; raise Refused if no worker has begun it by its deadline."""
-        self._queue.put(job)
+    async def _run(
+        self, job: Job, disconnected: Disconnected | None = None, *, is_continued: bool = False
+    ) -> list[Any]:
+        """Queue a job and await its answer; raise Refused if there is none at its deadline, ClientDisconnected if
+        nobody waits for it any more. A worker that has begun it then stops at its next step."""
+        put = self._queue.put_first if is_continued else self._queue.put
+        put(job)
         self.n_queued += 1
         try:
-            # A job that a worker takes at once needs neither a timeout nor a watch on the connection.
-            in_time = not job.had_to_wait or await done_in_time(job.answer, job.due, disconnected)
-            if not in_time and not job.n_taken:
-                raise self._too_late(job)
+            # A short job that a worker takes at once needs neither a timeout nor a watch on the connection.
+            if job.had_to_wait or job.ear_s * len(job.ears) > WATCHED_FROM_S:
+                in_time = await done_in_time(job.answer, job.due, disconnected)
+                if not in_time and job.n_taken:
+                    in_time = await done_in_time(job.answer, job.due + GRACE_S, disconnected)
+                if not in_time:
+                    raise self._too_late(job)
             return await job.answer
         finally:
             self.n_queued -= 1
+            job.is_abandoned = True
             self._queue.withdraw(job)
 
     def _give_up(self, job: Job) -> None:
@@ -253,7 +275,7 @@ class Engine:
         waited_ms = 1e3 * (perf_counter() - job.since)
         return Refused(
             "deadline-passed",
-            f"the deadline passed after {waited_ms:.0f} ms in the queue; retry later, or allow more time",
+            f"the deadline passed after {waited_ms:.0f} ms; retry later, or allow more time",
             retry_after_s=self._queue.backlog_s(),
         )
 
@@ -295,7 +317,11 @@ class Engine:
         while (batch := self._queue.take()) is not None:
             answers: list[Any] | Exception
             try:
-                answers = batch.run(batch.ears, batch.options)
+                batch.check()
+                with interruptible(batch.check):
+                    answers = batch.run(batch.ears, batch.options)
+            except Interrupted as error:
+                answers = [error] * len(batch.places)
             except MemoryError:
                 answers = Refused("overloaded", "there is not enough memory for this batch; retry in a moment")
             except DeviceLost as error:
@@ -303,7 +329,10 @@ class Engine:
                 self._lose_device(error)
             except Exception as error:
                 answers = error
-            self._queue.done(batch, _refine_s(answers))
+            if not isinstance(answers, Exception) and any(isinstance(each, Interrupted) for each in answers):
+                self._queue.interrupted(batch)
+            else:
+                self._queue.done(batch, _refine_s(answers))
             self.on_batch(len(batch.places))
             self._loop.call_soon_threadsafe(_deliver, batch, answers)
 

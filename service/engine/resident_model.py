@@ -14,7 +14,7 @@ from service.engine.types import DesignAnswer, EvaluationAnswer, Replaced
 from service.engine.wiener_fallback import WienerFallback, is_worth_designing, merit_db, rivals
 from synthesis.backends import create_backend
 from synthesis.backends.base import Backend, Complex64, Design, DesignInput, DesignOptions, Float32
-from synthesis.errors import DeviceLost, SynthesisError
+from synthesis.errors import DeviceLost, Interrupted, SynthesisError
 from synthesis.plausibility import Comparison, Finding, find_implausible
 from synthesis.profiles import MAX_UPDATES
 
@@ -145,6 +145,8 @@ class ResidentModel:
             wiener_options = replace(options, method=method, n_updates=n_updates)
             found = self.backend.design([inputs[place] for place in places], wiener_options)
             for place, rival in zip(places, found, strict=True):
+                if isinstance(rival, Interrupted):
+                    raise rival
                 if isinstance(rival, SynthesisError):
                     continue
                 ear, own = inputs[place], designs[place]

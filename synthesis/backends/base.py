@@ -106,8 +106,9 @@ class DesignOptions:
     """How a filter is designed.
 
     method: a name in METHODS. n_updates: Gauss-Newton updates, 0 to 8. profile: a name in PROFILES. leave_one_out:
-    with several conditions, also predict for each what a filter designed on the others does there. n_conditions:
-    conditions of each input, used only to estimate how long a design takes. with_wmmse: also predict roughly what
+    with several conditions, also predict for each what a filter designed on the others does there. n_conditions,
+    n_feedbacks: conditions of each input, and those with a feedback path, used only to estimate how long a design
+    takes. with_wmmse: also predict roughly what
     WMMSE would do; a backend for which that is as much work as another design ignores this option.
     """
 
@@ -116,6 +117,7 @@ class DesignOptions:
     profile: str = "fast"
     leave_one_out: bool = False
     n_conditions: int = 1
+    n_feedbacks: int = 0
     with_wmmse: bool = False
 
     def __post_init__(self) -> None:

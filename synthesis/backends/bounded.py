@@ -98,12 +98,13 @@ class BoundedBackend:
         profile = FINE.name if profile == FINE.name else FAST.name
         try:
             taps = self._core.limit_gain(replace(delayed, max_gain_db=np.inf), design.taps, limit_db, profile)
+            loop = design.loop
+            feedbacks = [each.feedback for each in delayed.conditions if each.feedback is not None]
+            if loop is not None:
+                taps = with_margins(taps, feedbacks, ear.min_gain_margin_db, ear.min_phase_margin_deg)
         except SynthesisError as error:
             return error
-        loop = design.loop
         if loop is not None:
-            feedbacks = [each.feedback for each in delayed.conditions if each.feedback is not None]
-            taps = with_margins(taps, feedbacks, ear.min_gain_margin_db, ear.min_phase_margin_deg)
             # What bends the response for the margins may lift it elsewhere by some hundredths.
             taps = taps * np.float32(min(1.0, 10 ** ((TOLERANCE_DB - excess_db(taps, limit_db)) / 20)))
             loop = worst_loop([judge_loop(loop_gain(taps, each)) for each in feedbacks], loop.loss_db)

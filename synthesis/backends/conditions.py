@@ -28,6 +28,7 @@ from synthesis.backends.base import (
 )
 from synthesis.errors import InvalidOption, SynthesisError, answer_or_raise
 from synthesis.feedback import closed_loop_secondary, judge_loop, loop_gain, with_margins, worst_loop
+from synthesis.interruption import check_interruption
 from synthesis.latency import with_latency
 from synthesis.path_prior import PathPrior
 from synthesis.prediction import ConditionPrediction
@@ -123,6 +124,7 @@ class ConditionsBackend:
         return Design(taps, record, prediction, times_ms, loop)
 
     def _filter(self, ear: DesignInput, options: DesignOptions) -> Filter:
+        check_interruption()
         if ear.others:
             return self._joint_filter(ear, options)
         design = answer_or_raise(self._design([_plain(ear, ear)], options)[0])

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from synthesis.conventions import DESIGN_N_FFT, N_BINS, SAMPLE_RATE_HZ
 from synthesis.gain_curve import GainCurve, ceiling_at
+from synthesis.interruption import check_interruption
 from synthesis.realisation.residual_power import Complex, Real, ResidualPower, centres_hz, spread
 
 MAX_SECTIONS = 32
@@ -274,8 +275,8 @@ class _Fit:
         Real
             [n_places, 4 n + 1].
         """
-        ends = np.log([15.0, min(15_000.0, self.highest_hz)])
-        places = np.linspace(*ends, n_places + 2)[1:-1] + random.uniform(-SPREAD, SPREAD, n_places)
+        lowest, highest = np.log([15.0, min(15_000.0, self.highest_hz)]).tolist()
+        places = np.linspace(lowest, highest, n_places + 2)[1:-1] + random.uniform(-SPREAD, SPREAD, n_places)
         added = np.full((n_places, 4, 1), np.log(START_QUALITY))
         added[:, 0::2, 0] = np.log(self._warped(np.exp(places)))[:, None]
         before, gain = np.repeat(unknowns[:, :-1], n_places, 0), np.repeat(unknowns[:, -1:], n_places, 0)
@@ -367,6 +368,7 @@ class _Fit:
         normal, gradient = self.normal_equations(polynomials, response, weights, over)
         before = value.copy()
         for i in range(1, n_steps + 1):
+            check_interruption()
             damped = normal.copy()
             diagonal = np.einsum("mii->mi", damped)
             diagonal += damping[:, None] * (diagonal + 1e-3 * diagonal.mean(-1, keepdims=True)) + 1e-12

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from synthesis.conventions import DESIGN_N_FFT, N_BINS, SAMPLE_RATE_HZ
 from synthesis.errors import InvalidOption
 from synthesis.gain_curve import GainCurve, ceiling_at
+from synthesis.interruption import check_interruption
 from synthesis.octave_bands import WIDE_BANDS, band_membership
 from synthesis.profiles import SILENCE
 from synthesis.realisation.residual_power import PathSpectra, ResidualPower, on_bins
@@ -90,6 +91,7 @@ def design_fir(
         return 2 * to_lags(whole).real - symbol[0].real
 
     for _ in range(N_SOLUTIONS):
+        check_interruption()
         energy = (psd * np.abs(residual) ** 2) @ membership
         floor = SILENCE * disturbance.sum(-1, keepdims=True)
         _, slope = power.objective(power.disturbance * (energy + floor) / (disturbance + floor))
@@ -134,5 +136,4 @@ def _sums(n: int, n_sums: int, sample_rate_hz: float) -> Callable[..., NDArray[n
     from bins to lags. The rate need not be a multiple of the spacing, so it is a chirp z-transform."""
     from scipy.signal import CZT
 
-    transform: Callable[..., NDArray[np.complex128]] = CZT(n, n_sums, np.exp(-2j * np.pi * BIN_HZ / sample_rate_hz))
-    return transform
+    return CZT(n, n_sums, np.exp(-2j * np.pi * BIN_HZ / sample_rate_hz))  # type: ignore[return-value]

@@ -59,6 +59,14 @@ def test_requests_beyond_the_capacity_are_shed(target: Target) -> None:
     assert outcome.recovered["server"]["n"] == 30
 
 
+def test_mixed_overload_serves_every_kind(target: Target) -> None:
+    outcome = overload.Overload()
+    asyncio.run(overload.run_mixed(target, for_s=2, n_alone=60, outcome=outcome))
+    assert not outcome.mistakes
+    assert all(found["share"] > 0 for found in outcome.kinds.values())
+    assert {status for found in outcome.kinds.values() for status in found["statuses"]} <= {200, 503}
+
+
 def test_long_json_and_binary_requests_are_answered_side_by_side(target: Target) -> None:
     outcome = long_json.LongJson()
     asyncio.run(long_json.run(target, n_turns=1, for_s=1, outcome=outcome))

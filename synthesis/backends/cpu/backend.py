@@ -197,8 +197,10 @@ class CpuBackend(ConditionsBackend):
 
     @contextmanager
     def _workspace(self, n_conditions: int = 1) -> Iterator[int]:
-        """A workspace that no other thread uses, with room for `n_conditions`. It is kept for later calls unless the
-        block raises: what a failed design has left in it must reach no other."""
+        """A workspace that no other thread uses, with room for `n_conditions`.
+
+        It is kept for later calls unless the block raises: what a failed design has left must reach no other.
+        """
         try:
             workspace = self._workspaces.pop()
         except IndexError:

@@ -7,6 +7,7 @@ magnitude one are computed here once, so that a design has only to add what the 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -139,7 +140,7 @@ def _shaped(name: str, values: ArrayLike, kind: type[np.generic], *shape: int) -
     return found
 
 
-def _check_grid(arrays: Mapping[str, NDArray[np.generic]], n_points: int, n_bins: int) -> None:
+def _check_grid(arrays: Mapping[str, NDArray[Any]], n_points: int, n_bins: int) -> None:
     """Raise InvalidOption for a grid that is not finite, or whose indices lead out of the bins or the points."""
     first, count, lower = (arrays[name] for name in ("pool_first", "pool_count", "lower"))
     numbers = [values for name, values in arrays.items() if name not in ("weights", "reference_psd")]

@@ -67,7 +67,9 @@ async def test_operator_replaces_failed_model(
             assert (await client.get(address)).status_code == 503, address
         assert (await client.post(path, headers=KEY)).status_code == 200
         assert (await client.get("/health/live")).status_code == 200
-        designed = await client.post("/synthesize", json=as_responses(ear), headers={"Authorization": "Bearer client"})
+        designed = await client.post(
+            "/synthesize", json=as_responses(ear), headers={"Authorization": "Bearer client"}
+        )
         assert designed.status_code == 200
 
 

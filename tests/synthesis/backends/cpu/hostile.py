@@ -90,7 +90,9 @@ def corpus(seed: int, n: int) -> Iterator[tuple[DesignInput, DesignOptions]]:
             elif rng.random() < 0.3:
                 uncertainty = rng.random((2, 31)).astype(np.float32)
             ceiling = CEILINGS[rng.integers(len(CEILINGS))]
-            ear = DesignInput(*_pair(rng, level), coherence, _psd(rng), ceiling, uncertainty=uncertainty, others=others)
+            ear = DesignInput(
+                *_pair(rng, level), coherence, _psd(rng), ceiling, uncertainty=uncertainty, others=others
+            )
             if rng.random() < 0.1:
                 ear = DesignInput(*TONES, max_gain_db=-20.0)
             method, profile = METHODS[rng.integers(len(METHODS))], list(PROFILES)[rng.integers(len(PROFILES))]
