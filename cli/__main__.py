@@ -572,6 +572,8 @@ def _target(
             "sample_rate": device.sample_rate_hz,
             "number_format": device.number_format,
         }
+        if device.form == "sos" and taps is None:
+            target["denominator"] = device.denominator
         if device.form == "sos" and device.max_sections is not None and sections is None and taps is None:
             target["n_sections"] = min(8, device.max_sections)
         if sections is not None and device.max_sections is not None and sections > device.max_sections:

@@ -364,6 +364,8 @@ class Coefficients(TypedDict):
     form: Literal["fir", "sos"]
     taps: NotRequired[Annotated[Any, _numbers(1, MAX_TAPS)]]
     sos: NotRequired[list[list[float]]]
+    denominator: NotRequired[Literal["subtracted", "added"]]
+    """What the target does with a1 and a2 of its memory: where it adds them, `words` has them negated; `sos` never."""
     number_format: NotRequired[str]
     words: NotRequired[list[Any]]
     """What the hardware holds, in units of the format's last bit: taps, or rows b0, b1, b2, a1, a2."""

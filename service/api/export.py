@@ -121,7 +121,7 @@ def coefficients_document(realised: Realised) -> dict[str, Any]:
         document |= {"form": "fir", "taps": realised.taps}
     else:
         assert realised.sections is not None
-        document |= {"form": "sos", "sos": realised.sections.rows}
+        document |= {"form": "sos", "sos": realised.sections.rows, "denominator": realised.denominator}
     if realised.quantised is not None:
         quantised = realised.quantised
         document |= {

@@ -39,16 +39,23 @@ FLOAT32_WORDS = NumberFormat(2, 23)
 """Values from -2 to 2 that float32 holds: for sections at high rates, whose coefficients must fit together."""
 
 
+Denominator = Literal["subtracted", "added"]
+HELD_SIGNS = {"subtracted": np.array([1, 1, 1, 1, 1]), "added": np.array([1, 1, 1, -1, -1])}
+"""Of b0, b1, b2, a1, a2 in the hardware's memory."""
+
+
 @dataclass(frozen=True)
 class Target:
     """What is asked for. form: `fir` or `sos`. n_taps, n_sections: of that form. number_format: of the
-    coefficients, `float32`, `float64` or `qI.F` (`fixed_point`)."""
+    coefficients, `float32`, `float64` or `qI.F` (`fixed_point`). denominator: what the hardware does with a1 and a2
+    of its memory times the past outputs; where they are `added`, it has to hold -a1 and -a2."""
 
     form: Literal["fir", "sos"] = "sos"
     n_taps: int = N_TAPS
     n_sections: int = DEFAULT_SECTIONS
     sample_rate_hz: float = float(SAMPLE_RATE_HZ)
     number_format: str = "float32"
+    denominator: Denominator = "subtracted"
 
     def __post_init__(self) -> None:
         """Raise InvalidOption for what is out of range."""
@@ -74,8 +81,9 @@ class Target:
 
 @dataclass(frozen=True, eq=False)
 class Realised:
-    """taps [n], or sections; what fixed point made of them (None in floating point); its W on the design grid,
-    complex [16385]; largest |W| in dB; scaling of the signals (None in floating point)."""
+    """taps [n], or sections; what fixed point made of them, with the signs that the hardware holds (None in
+    floating point); its W on the design grid, complex [16385]; largest |W| in dB; scaling of the signals (None in
+    floating point); denominator: the target's."""
 
     sample_rate_hz: float
     taps: NDArray[np.float64] | None
@@ -84,6 +92,14 @@ class Realised:
     scaling: SignalScaling | None
     response: Complex
     max_gain_db: float
+    denominator: Denominator = "subtracted"
+
+    @property
+    def held(self) -> NDArray[np.float64]:
+        """b0, b1, b2, a1, a2 of each section, with the signs that the hardware holds."""
+        assert self.sections is not None
+        coefficients: NDArray[np.float64] = self.sections.rows[:, [0, 1, 2, 4, 5]] * HELD_SIGNS[self.denominator]
+        return coefficients
 
 
 def realise(
@@ -130,10 +146,19 @@ def realise(
         )
     quantised = scaling = None
     if number_format is not None:
-        _, quantised = quantise_sections(sections, number_format)
+        quantised = quantise_sections(sections, number_format)[1].times(HELD_SIGNS[target.denominator])
         scaling = fixed_point.sections_scaling(sections, number_format)
     gain_db = 20 * float(np.log10(max(largest_gain(sections), 1e-30)))
-    return Realised(target.sample_rate_hz, None, sections, quantised, scaling, sections.at_design_rate(), gain_db)
+    return Realised(
+        target.sample_rate_hz,
+        None,
+        sections,
+        quantised,
+        scaling,
+        sections.at_design_rate(),
+        gain_db,
+        target.denominator,
+    )
 
 
 def _in_single_precision(sections: Sections, max_gain_db: float | GainCurve) -> Sections:
