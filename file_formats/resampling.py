@@ -193,4 +193,5 @@ def _fitted(response: Response) -> Float64:
     found = np.zeros(max(n_taps, len(tail)))
     found[: len(tail)] = tail
     found[:n_taps] += taps
-    return found
+    rest = np.cumsum(found[::-1] ** 2)[::-1]
+    return found[rest > 1e-9 * rest[0]]

@@ -272,7 +272,7 @@ class _Head:
             # REW writes 2.08e-05 // Sample interval (seconds), with the locale's decimal sign.
             number = layout.number(stated.strip())
             if number is None:
-                number = Layout(None, ",").number(stated.strip())
+                number = _plain(stated.strip())
             meaning = meaning.lower()
             if number is None or not meaning:
                 match = _RATE.search(line)
@@ -309,7 +309,7 @@ def _names(heading: Sequence[tuple[int, str]], layout: Layout, width: int) -> tu
             continue
         is_comment = _is_comment(line)
         text = _COMMENT.sub("", line.strip(), count=1).strip(" ") if is_comment else line.strip(" \r\n")
-        for cells in _splits(text, layout):
+        for cells in _splits(text, layout) if is_comment else (*_splits(text, layout), [text.strip()]):
             if len(cells) == width and (not is_comment or any(map(quantity, cells))):
                 if any(cells) and (width > 1 or quantity(cells[0]) or not is_comment):
                     return tuple(cells)
@@ -324,7 +324,6 @@ def _splits(text: str, layout: Layout) -> Iterator[list[str]]:
             yield [cell.strip().strip('"').strip() for cell in text.strip("\n").split(separator)]
     yield re.split(r"\s{2,}|\t", text.strip())
     yield [each.strip() for each in re.findall(r"[^\s,;(\[]+(?:\s*[(\[][^)\]]*[)\]])?", text)]
-    yield [text.strip()]
 
 
 _STEMS = {
