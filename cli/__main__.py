@@ -17,7 +17,7 @@ import orjson
 
 from cli import inputs, tables
 from cli.service import Service, connect
-from file_formats.measurements import FileError
+from file_formats.errors import FileError
 from synthesis.backends.methods import METHODS
 
 Json = dict[str, Any]
@@ -72,10 +72,19 @@ def with_service(command: Command) -> Command:
 
 
 def with_paths(command: Command) -> Command:
-    """Arguments and options that name measured paths; the command gets `paths`, fields of a request."""
+    """Arguments and options that name measured paths; the command gets `paths`, fields of a request, and, if it
+    takes a filter's file, `file_rate`."""
+    takes_filter = "file_rate" in command.__annotations__
+    # To `export`, --rate is that of the hardware.
+    rate_options = ("--file-rate",) if "rate" in command.__annotations__ else ("--rate", "--file-rate")
 
     @click.argument("ears", nargs=-1, type=FILE)
-    @click.option("--primary", type=FILE, help="File of the primary path, in place of EARS.")
+    @click.option(
+        "--primary",
+        type=FILE,
+        help="File of the primary path, in place of EARS; FILE#CHANNEL, FILE#3 or FILE#name[1,2] names one of several "
+        "channels, counted from 1.",
+    )
     @click.option("--secondary", type=FILE, help="File of the secondary path.")
     @click.option("--feedback", type=FILE, help="File of the path from loudspeaker to outer microphone.")
     @click.option(
@@ -85,6 +94,7 @@ def with_paths(command: Command) -> Command:
         help="Which ear, of files with both.",
         show_default=True,
     )
+    @click.option(*rate_options, "file_rate", type=float, help="Sample rate of files that do not say theirs, Hz.")
     @click.option(
         "--sign",
         type=SIGN,
@@ -111,12 +121,13 @@ def with_paths(command: Command) -> Command:
         secondary: Path | None,
         feedback: Path | None,
         side: str,
+        file_rate: float | None,
         sign: str | None,
         weights: Sequence[float],
         noise: Path | None,
         **given: Any,
     ) -> None:
-        paths = _paths(ears, primary, secondary, feedback, side) | {"sample_rate": 48_000}
+        paths = _paths(ears, primary, secondary, feedback, side, file_rate) | {"sample_rate": 48_000}
         if sign is not None:
             paths["sign"] = sign
         if weights:
@@ -131,7 +142,7 @@ def with_paths(command: Command) -> Command:
             psd, notes = inputs.reference_psd(noise, inputs.n_bins(paths.get("conditions", [paths])[0]))
             tables.notes(notes)
             paths["reference_psd"] = psd
-        command(paths=paths, **given)
+        command(paths=paths, **given, **({"file_rate": file_rate} if takes_filter else {}))
 
     return run
 
@@ -161,23 +172,28 @@ def with_design_options(command: Command) -> Command:
 
 
 def _paths(
-    ears: Sequence[Path], primary: Path | None, secondary: Path | None, feedback: Path | None, side: str
+    ears: Sequence[Path],
+    primary: Path | None,
+    secondary: Path | None,
+    feedback: Path | None,
+    side: str,
+    rate_hz: float | None,
 ) -> Json:
     if (primary is None) != (secondary is None) or (bool(ears) == (primary is not None)):
         raise click.UsageError("give measurements (EARS), or one file each with --primary and --secondary")
     if primary is not None and secondary is not None:
-        fields, notes = inputs.separate(primary=primary, secondary=secondary, feedback=feedback)
+        fields, notes = inputs.separate(rate_hz, primary=primary, secondary=secondary, feedback=feedback)
         tables.notes(notes)
         return fields
     if feedback is not None and len(ears) > 1:
         raise click.UsageError("--feedback belongs to one measurement; each of several has its own in its file")
     conditions = []
     for file in ears:
-        fields, notes = inputs.ear(file, side)
+        fields, notes = inputs.ear(file, side, rate_hz)
         tables.notes(f"{file}: {note}" for note in notes)
         conditions.append(fields)
     if feedback is not None:
-        own, notes = inputs.separate(feedback=feedback)
+        own, notes = inputs.separate(rate_hz, feedback=feedback)
         tables.notes(notes)
         conditions[0] |= own
     if len(conditions) == 1:
@@ -327,9 +343,9 @@ def design(
 @click.argument("control_filter", type=FILE)
 @with_paths
 @with_service
-def evaluate(service: Service, control_filter: Path, paths: Json, as_json: bool) -> None:
+def evaluate(service: Service, control_filter: Path, paths: Json, file_rate: float | None, as_json: bool) -> None:
     """Predict what a filter does on each of these measurements."""
-    fields = inputs.filter_fields(control_filter)
+    fields = inputs.filter_fields(control_filter, file_rate)
     paths = _as_verified(paths, control_filter)
     for label, ear in _of_each(paths):
         answer = _answer(service.ask("/evaluate", ear | fields), None, as_json)
@@ -378,6 +394,7 @@ def verify(
     service: Service,
     control_filter: Path,
     paths: Json,
+    file_rate: float | None,
     off: Path,
     on: Path,
     output: Path | None,
@@ -403,7 +420,8 @@ def verify(
             raise click.UsageError("-o: only 2048 taps can be trimmed; give the file that `prime-anc design` wrote")
         body = paths | inputs.exported_fields(document, paths) | {"takes": takes}
     else:
-        body = _as_verified(paths, control_filter) | inputs.filter_fields(control_filter) | {"takes": takes}
+        fields = inputs.filter_fields(control_filter, file_rate)
+        body = _as_verified(paths, control_filter) | fields | {"takes": takes}
         body |= {"prediction": document["prediction"]} if "prediction" in document else {}
     answer = _answer(service.ask("/verify", body), output, as_json)
     if not as_json:
@@ -451,6 +469,7 @@ def export(
     service: Service,
     control_filter: Path,
     paths: Json,
+    file_rate: float | None,
     sections: int | None,
     taps: int | None,
     rate: float | None,
@@ -467,7 +486,8 @@ def export(
     designed anew for the paths of EARS.
     """
     target = _target(target_name, sections, taps, rate, number_format)
-    body: Json = _as_verified(paths, control_filter) | inputs.filter_fields(control_filter) | {"target": target}
+    fields = inputs.filter_fields(control_filter, file_rate)
+    body: Json = _as_verified(paths, control_filter) | fields | {"target": target}
     if max_gain_db is not None:
         body["max_gain_db"] = inputs.gain_limit(max_gain_db)
     answered = service.ask("/export", body)

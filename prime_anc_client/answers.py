@@ -109,8 +109,8 @@ class Realisation:
     """A filter as hardware runs it.
 
     coefficients: `form` (`fir` or `sos`) with `taps`, float64 [n], or `sos`, float64 [n, 6] in rows b0, b1, b2, 1,
-    a1, a2; `sample_rate`, `denominator`; in fixed point also `number_format`, `words`, `shift`, `n_saturated` and `scaling`, as
-    docs/http-api.md says. prediction, warnings, loop: of this filter; loss_db: mean noise reduction that
+    a1, a2; `sample_rate`, `denominator`; in fixed point also `number_format`, `words`, `shift`, `n_saturated` and
+    `scaling`, as docs/http-api.md says. prediction, warnings, loop: of this filter; loss_db: mean noise reduction that
     it loses.
     """
 

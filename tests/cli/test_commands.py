@@ -168,10 +168,9 @@ def test_what_was_exported_is_verified_as_itself(folder: Path, tmp_path: Path, t
     step = round(coefficients["sample_rate"] / 48_000)
     outer = 0.05 * np.random.default_rng(1).standard_normal(5 * 48_000)
     played = resample_poly(outer, step, 1)
-    if "sos" in coefficients:
-        played = sosfilt(coefficients["sos"], played)
-    else:
-        played = lfilter(coefficients["taps"], 1, played)
+    played = (
+        sosfilt(coefficients["sos"], played) if "sos" in coefficients else lfilter(coefficients["taps"], 1, played)
+    )
     played = resample_poly(played, 1, step)
     primary, secondary = (np.load(ear)[name] for name in ("primary", "secondary"))
     for name, loudness in (("off", 0.0), ("on", 1.0), ("loud", 1.2)):

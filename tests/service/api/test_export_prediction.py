@@ -5,6 +5,7 @@ The paths and the reference spectrum are the bundled model's.
 
 import base64
 from collections.abc import AsyncIterator
+from itertools import pairwise
 from typing import Any
 
 import httpx
@@ -70,7 +71,7 @@ def reduction_db(response: np.ndarray) -> np.ndarray:
     before, after = (PSD * np.abs(each) ** 2 for each in (primary, primary - secondary * response))
     edges = 10 ** ((2 * np.arange(17, 41) - 1) / 20)
     first = np.searchsorted(FREQUENCY_HZ, edges)
-    return np.array([10 * np.log10(before[i:j].sum() / after[i:j].sum()) for i, j in zip(first, first[1:])])
+    return np.array([10 * np.log10(before[i:j].sum() / after[i:j].sum()) for i, j in pairwise(first)])
 
 
 @FORMS
