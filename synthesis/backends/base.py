@@ -37,7 +37,7 @@ class ModelParameters:
     weights: float32 arrays under the names of the torch module's state dict. reference_psd: mean square per bin of
     the reference noise, float32 [16385]. band_uncertainty: float32 [2, 31], as in `estimate_uncertainty`.
     path_prior, support: statistics of the paths of the support (the persons that the model was trained on), which
-    complete and judge measurements; None for a model that was published without them.
+    estimate and judge measurements; None for a model that was published without them.
     """
 
     config: GeneratorConfig

@@ -28,12 +28,9 @@ from synthesis.backends.base import (
 from synthesis.errors import InvalidOption, SynthesisError, answer_or_raise
 from synthesis.feedback import closed_loop_secondary, judge_loop, loop_gain, with_margins, worst_loop
 from synthesis.latency import with_latency
-from synthesis.path_prior import PathPrior
 from synthesis.prediction import ConditionPrediction
-from synthesis.unheard_bins import fill_unheard
 
 Answer = TypeVar("Answer")
-Kind = TypeVar("Kind", bound=Condition)
 Filter = tuple[Float32, RefinementRecord, dict[str, float]]
 """Taps, their updates and the times of the stages."""
 
@@ -42,50 +39,24 @@ LARGEST = ("max_gain_db", "control_rms")
 
 
 class ConditionsBackend:
-    """Base class of the backends. It completes bins in which nothing was measured, and handles several conditions,
-    latency and feedback; the derived class does the rest, for *plain* ears, which have none of these three.
-
-    path_prior: the model's; set by the backend.
-    """
-
-    path_prior: PathPrior | None = None
+    """Base class of the backends. It handles several conditions, latency and feedback; the derived class does the
+    rest, for *plain* ears, which have none of these three."""
 
     def design(self, inputs: Sequence[DesignInput], options: DesignOptions) -> list[Design | SynthesisError]:
         """As `Backend.design`."""
         return _each(
             inputs,
-            lambda plain: self._design(self._plain_heard(plain), options),
-            lambda n: self._design_joined(self._heard([inputs[n]])[0], options),
+            lambda plain: self._design(plain, options),
+            lambda n: self._design_joined(inputs[n], options),
         )
 
     def predict(self, inputs: Sequence[DesignInput], taps: Sequence[Float32]) -> list[Prediction | SynthesisError]:
         """As `Backend.predict`."""
-        return self._predict_all(self._heard(inputs), taps, self._predict)
+        return self._predict_all(inputs, taps, self._predict)
 
     def evaluate(self, inputs: Sequence[DesignInput], taps: Sequence[Float32]) -> list[Prediction | SynthesisError]:
         """As `Backend.evaluate`."""
         return self._predict_all(inputs, taps, self._evaluate)
-
-    def _plain_heard(self, inputs: Sequence[DesignInput]) -> Sequence[DesignInput]:
-        """As `_heard`, of plain ears; a backend that finds what is missing by itself gives them back."""
-        return self._heard(inputs)
-
-    def _heard(self, inputs: Sequence[DesignInput]) -> Sequence[DesignInput]:
-        """The ears with measured paths that `fill_unheard` has completed."""
-        prior = self.path_prior
-        if prior is None:
-            return inputs
-
-        def complete(condition: Kind) -> Kind:
-            primary, secondary = fill_unheard(condition.primary, condition.secondary, prior)
-            if primary is condition.primary and secondary is condition.secondary:
-                return condition
-            return replace(condition, primary=primary, secondary=secondary)
-
-        return [
-            replace(complete(ear), others=tuple(map(complete, ear.others))) if ear.others else complete(ear)
-            for ear in inputs
-        ]
 
     def _design(self, inputs: Sequence[DesignInput], options: DesignOptions) -> list[Design | SynthesisError]:
         """Of plain ears."""

@@ -93,7 +93,6 @@ class ReferenceBackend(ConditionsBackend):
         """dtype: torch.float32 or torch.float64, of everything between input and answer."""
         self.synthesizer = build_synthesizer(parameters, dtype, device)
         self._band_uncertainty = parameters.band_uncertainty
-        self.path_prior = parameters.path_prior
 
     def _design(self, inputs: Sequence[DesignInput], options: DesignOptions) -> list[Design | SynthesisError]:
         """A path that is not finite, all zero or too long is InvalidPaths in its place."""

@@ -48,9 +48,6 @@ from synthesis.profiles import FAST, PROFILES, VERDICTS, RefinementProfile
 _NATIVE, _START_GIVEN = {"prime": 0, "ratio_base": 1, "wmmse": 2}, 3
 """The core's numbers for the methods that it computes itself, and for taps of `STARTS`, which it only refines."""
 
-GAP = -1
-"""The core's fault of a path of which a part was not heard."""
-
 _STAGES = ("decode", "path_ratio", "generate", "reconstruct", "refine", "predict")
 
 
@@ -66,7 +63,6 @@ class CpuBackend(ConditionsBackend):
         """Load the core and give it a copy of the model. Raises RuntimeError if the core cannot be loaded."""
         self._core = core()
         self._support = parameters.support
-        self.path_prior = parameters.path_prior
         given, arrays = core_parameters(parameters)
         self._model = self._core.prime_model_create(byref(given))
         del arrays  # until here: `given` points into them
@@ -109,15 +105,12 @@ class CpuBackend(ConditionsBackend):
 
     def _joint_filter(self, ear: DesignInput, options: DesignOptions) -> Filter:
         with self._workspace(len(ear.conditions)) as workspace:
-            result, start_ms = self._run_design(workspace, ear, options, is_complete=True)
+            result, start_ms = self._run_design(workspace, ear, options)
         return *_read_filter(result), _read_times(result, start_ms)
 
-    def _run_design(
-        self, workspace: int, ear: DesignInput, options: DesignOptions, is_complete: bool = False
-    ) -> tuple[Result, float | None]:
+    def _run_design(self, workspace: int, ear: DesignInput, options: DesignOptions) -> tuple[Result, float | None]:
         """Run the core for one filter. Returns its result, which has a prediction and judges the paths only if
-        there is a single condition; and the milliseconds spent on the first taps, None if the core computes them.
-        is_complete: whether `_heard` has completed the ear; else it does so here if the core finds a gap."""
+        there is a single condition; and the milliseconds spent on the first taps, None if the core computes them."""
         method, profile = _NATIVE.get(options.method, _START_GIVEN), self._profiles[options.profile]
         conditions, result, start_ms = ear.conditions, Result(), None
         weights = shares(ear)
@@ -128,10 +121,8 @@ class CpuBackend(ConditionsBackend):
             start_ms = 1e3 * (perf_counter() - began)
         margin_db = UPDATES_BRING_DB + WMMSE_TOLERANCE_DB if options.with_wmmse else math.nan
         arguments = len(conditions), method, byref(profile), options.n_updates, margin_db, byref(result)
-        given = _Given(ear, weights, is_complete)
+        given = _Given(ear, weights)
         fault = self._core.prime_design(self._model, workspace, given.inputs, *arguments)
-        if fault == GAP:
-            return self._run_design(workspace, self._heard([ear])[0], options, is_complete=True)
         _raise_if_unusable(fault, ear)
         return result, start_ms
 
@@ -139,16 +130,13 @@ class CpuBackend(ConditionsBackend):
         result = Result()
         _write_taps(result, taps)
         try:
-            given = _Given(replace(ear, others=()), np.ones(1), is_complete=True)
+            given = _Given(replace(ear, others=()), np.ones(1))
             with self._workspace() as workspace:
                 fault = self._core.prime_predict(self._model, workspace, given.inputs, is_true, byref(result))
             _raise_if_unusable(fault, ear)
             return _read_prediction(ear, result.figures, is_true=is_true)
         except (InvalidPaths, NonFiniteFilter) as error:
             return error
-
-    def _plain_heard(self, inputs: Sequence[DesignInput]) -> Sequence[DesignInput]:
-        return inputs  # the core refuses those with gaps
 
     def _read_comparison(self, found: PathExplanation) -> Comparison | None:
         if self._support is None or math.isnan(found.distance):
@@ -178,7 +166,7 @@ class CpuBackend(ConditionsBackend):
         result = Result()
         _write_taps(result, taps)
         weights, inverse = shares(ear), (10 ** (-limit_db / 20)).astype(np.float32)
-        given = _Given(ear, weights, is_complete=True)
+        given = _Given(ear, weights)
         max_excess = 10 ** (TOLERANCE_DB / 2 / 20)
         with self._workspace(len(weights)) as workspace:
             arguments = byref(self._profiles[profile]), address(inverse), max_excess, byref(result)
@@ -207,9 +195,8 @@ class _Given:
     """An ear's conditions as the core reads them. inputs: structures that point into arrays, which live as long as
     this object."""
 
-    def __init__(self, ear: DesignInput, weights: NDArray[np.float64], is_complete: bool) -> None:
-        """weights: of the conditions, of sum one. is_complete: not to be refused for gaps. Raises InvalidPaths for
-        paths of a wrong shape."""
+    def __init__(self, ear: DesignInput, weights: NDArray[np.float64]) -> None:
+        """weights: of the conditions, of sum one. Raises InvalidPaths for paths of a wrong shape."""
         self._arrays: list[NDArray[np.generic] | None] = []
         self.inputs = (Input * len(weights))()
         psd = None if ear.reference_psd is None else _float32(ear.reference_psd, N_BINS)
@@ -224,7 +211,7 @@ class _Given:
             uncertainty = None if known is None else np.ascontiguousarray(known, np.float32)
             arrays = primary, secondary, coherence, psd, uncertainty
             self._arrays += arrays
-            numbers = n_primary, n_secondary, is_complete, ear.max_gain_db, share
+            numbers = n_primary, n_secondary, ear.max_gain_db, share
             self.inputs[n] = Input(*map(address, arrays), *numbers)
 
 

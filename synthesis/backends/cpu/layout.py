@@ -10,14 +10,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from synthesis.backends.base import ModelParameters
-from synthesis.backends.cpu.library import ExpectedPower, Parameters, Support, address
+from synthesis.backends.cpu.library import Parameters, Support, address
 from synthesis.conventions import SAMPLE_RATE_HZ
 from synthesis.generator_config import NEPER_PER_DB, GeneratorConfig
-from synthesis.path_prior import PathPrior
 from synthesis.plausibility import LATER, SupportPrior
 from synthesis.starting_weight import log_grid, terms_at_unit_magnitude
 from synthesis.support_statistics import PRIMARY_EDGES_HZ, SECONDARY_EDGES_HZ, first_bins
-from synthesis.unheard_bins import AUDIBLE_BINS, LEVEL_BINS, expected_power
 
 Float64 = NDArray[np.float64]
 
@@ -47,7 +45,6 @@ def core_parameters(model: ModelParameters) -> tuple[Parameters, list[NDArray[np
         "reference_psd": np.ascontiguousarray(model.reference_psd, np.float32),
         "band_uncertainty": np.ascontiguousarray(model.band_uncertainty, np.float64),
     }
-    expected, expected_arrays = _expected(model.path_prior)
     support, support_arrays = _support(model.support)
     structure = Parameters(
         n_fft=config.n_fft,
@@ -62,20 +59,9 @@ def core_parameters(model: ModelParameters) -> tuple[Parameters, list[NDArray[np
         n_blocks=len(config.dilations),
         bound=config.bound_db * NEPER_PER_DB,
         **{name: address(values) for name, values in arrays.items()},
-        expected=expected,
         support=support,
     )
-    return structure, [*arrays.values(), *expected_arrays, *support_arrays]
-
-
-def _expected(prior: PathPrior | None) -> tuple[ExpectedPower, list[NDArray[np.generic]]]:
-    """What gaps of a path are told by, see `unheard_bins`."""
-    if prior is None:
-        return ExpectedPower(), []
-    arrays = [expected_power(each).astype(np.float32) for each in (prior.primary, prior.secondary)]
-    structure = ExpectedPower(*map(address, arrays), n_level_bins=len(LEVEL_BINS), n_audible=AUDIBLE_BINS)
-    structure.level_bins[: len(LEVEL_BINS)] = LEVEL_BINS.tolist()
-    return structure, [*arrays]
+    return structure, [*arrays.values(), *support_arrays]
 
 
 def _support(prior: SupportPrior | None) -> tuple[Support, list[NDArray[np.generic]]]:

@@ -60,7 +60,6 @@ class CudaBackend(ConditionsBackend):
         """
         self.device = torch.device(device)
         self._band_uncertainty = parameters.band_uncertainty
-        self.path_prior = parameters.path_prior
         use_full_float32()
         if kernels:
             reason = unsupported_reason(self.device, parameters.config)

@@ -19,7 +19,6 @@
 #include "refinement.h"
 #include "toeplitz.h"
 #include "transforms.h"
-#include "unheard.h"
 #include "wmmse.h"
 
 #define EXPORT __attribute__((visibility("default")))
@@ -118,7 +117,6 @@ struct prime_model {
     wiener_start start;
     const float *psd[N_GRIDS];
     const double *band_uncertainty;
-    expected_power expected;
     support_prior support;
 };
 
@@ -231,10 +229,6 @@ EXPORT prime_model *prime_model_create(const prime_parameters *p)
         model->psd[i] = psd;
     }
     model->band_uncertainty = copied(a, p->band_uncertainty, sizeof(double) * 2 * N_BANDS);
-    expected_power *e = &model->expected;
-    *e = p->expected;
-    if (e->primary)
-        e->primary = copied(a, e->primary, sizeof(float) * COARSE_BINS), e->secondary = copied(a, e->secondary, sizeof(float) * COARSE_BINS);
     support_prior *s = &model->support;
     *s = p->support;
     if (s->n_changes) {
@@ -372,8 +366,8 @@ static int is_usable(const float *re, const float *im)
     return isfinite(sum) && sum > 0;
 }
 
-/* Brings both paths to the design grid. Returns FAULT_NONE, FAULT_GAP, or which path is unusable. */
-static int load(const prime_model *model, prime_workspace *ws, const prime_input *input)
+/* Brings both paths to the design grid. Returns FAULT_NONE, or which path is unusable. */
+static int load(prime_workspace *ws, const prime_input *input)
 {
     load_path(ws, input->primary, input->n_primary, ws->pr, ws->pi);
     load_path(ws, input->secondary, input->n_secondary, ws->sr, ws->si);
@@ -381,17 +375,14 @@ static int load(const prime_model *model, prime_workspace *ws, const prime_input
         return FAULT_PRIMARY;
     if (!is_usable(ws->sr, ws->si))
         return FAULT_SECONDARY;
-    const expected_power *e = &model->expected;
-    if (!input->is_complete && e->primary && (has_gap(e, e->primary, ws->pr, ws->pi) || has_gap(e, e->secondary, ws->sr, ws->si)))
-        return FAULT_GAP;
     return FAULT_NONE;
 }
 
-/* Judges the pair of paths that is loaded, if it is as it was sent. */
+/* Judges the pair of paths that is loaded. */
 static void explain_paths(const prime_model *model, prime_workspace *ws, const prime_input *input, path_explanation *found)
 {
     found->distance = NAN;
-    if (!model->support.n_changes || input->is_complete)
+    if (!model->support.n_changes)
         return;
     const float *response = input->secondary;
     int n = input->n_secondary, stride = 8;
@@ -540,7 +531,7 @@ static void compare_with_rival(const prime_model *model, prime_workspace *ws, co
 }
 
 /* Designs one filter for n_conditions pairs of paths, applies up to n_updates updates and, for one pair, predicts its
-   effect and judges the paths; unless rival_margin_db is NAN, about what WMMSE would do, too. Returns FAULT_NONE, FAULT_GAP,
+   effect and judges the paths; unless rival_margin_db is NAN, about what WMMSE would do, too. Returns FAULT_NONE,
    or which path is unusable: of condition t, 2 t more. */
 EXPORT int prime_design(const prime_model *model, prime_workspace *ws, const prime_input *inputs, int n_conditions,
                         int method, const refinement_profile *profile, int n_updates, double rival_margin_db,
@@ -558,12 +549,12 @@ EXPORT int prime_design(const prime_model *model, prime_workspace *ws, const pri
     if (method == METHOD_WMMSE)
         begin_wmmse(&edges[N_GRIDS - 1], &ws->wmmse, psd_of(model, inputs));
     for (int t = 0; t < n_conditions; t++) {
-        int fault = load(model, ws, &inputs[t]);
+        int fault = load(ws, &inputs[t]);
         if (!fault && n_conditions == 1)
             explain_paths(model, ws, inputs, &result->explanation);
         mark(result, STAGE_DECODE, &since);
         if (fault)
-            return fault == FAULT_GAP ? fault : 2 * t + fault;
+            return 2 * t + fault;
         add_condition(model, ws, &inputs[t], method, max_gain_db, result, &since);
         const condition_space *c = load_condition(ws, t, inputs[t].share, n_bins, stride);
         if (profile->step_cap > 0)
@@ -603,9 +594,9 @@ EXPORT int prime_limit_gain(const prime_model *model, prime_workspace *ws, const
     c->stride = DESIGN_N_FFT / profile->n_fft;
     s->n_conditions = n_conditions;
     for (int t = 0; t < n_conditions; t++) {
-        int fault = load(model, ws, &inputs[t]);
+        int fault = load(ws, &inputs[t]);
         if (fault)
-            return fault == FAULT_GAP ? fault : 2 * t + fault;
+            return 2 * t + fault;
         load_condition(ws, t, inputs[t].share, n_bins, c->stride);
     }
     const float *psd = model->psd[i];
@@ -633,7 +624,7 @@ EXPORT int prime_predict(const prime_model *model, prime_workspace *ws, const pr
     double since = now_ms();
     for (int i = 0; i < N_STAGES; i++)
         result->times_ms[i] = NAN;
-    int fault = load(model, ws, input);
+    int fault = load(ws, input);
     mark(result, STAGE_DECODE, &since);
     if (fault)
         return fault;

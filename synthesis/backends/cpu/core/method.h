@@ -61,10 +61,6 @@
 #define CONVINCING 60.0
 #define REALIGN_BEYOND 3
 
-/* unheard_bins */
-#define UNHEARD 3e-4
-#define MIN_WIDTH_BINS 16
-
 #define NEPER_PER_DB 0.11512925464970229
 
 #endif

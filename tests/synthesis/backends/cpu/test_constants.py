@@ -15,7 +15,6 @@ from synthesis import (
     prediction,
     profiles,
     toeplitz,
-    unheard_bins,
     wiener,
 )
 from synthesis.backends.base import MAX_CONDITIONS
@@ -30,7 +29,6 @@ METHOD = {
     **dict.fromkeys(("LATE_FROM_SAMPLES", "END_OF_RESPONSE", "COHERENCE_SHARE", "MODEL_BOUND"), prediction),
     **dict.fromkeys(("NATURAL_SPREAD", "PLAUSIBLE_RANGE"), prediction),
     **dict.fromkeys(("SURPRISE", "CONVINCING", "REALIGN_BEYOND"), plausibility),
-    **dict.fromkeys(("UNHEARD", "MIN_WIDTH_BINS"), unheard_bins),
     "TAPER": toeplitz,
     "CEILING_SHARPNESS": fir_wiener,
     "DRIVE_LIMIT": fir_wiener,
