@@ -25,12 +25,15 @@ from synthesis.backends.base import (
     Prediction,
     RefinementRecord,
 )
+from synthesis.conventions import DESIGN_N_FFT, N_BINS
 from synthesis.errors import InvalidOption, SynthesisError, answer_or_raise
 from synthesis.feedback import closed_loop_secondary, judge_loop, loop_gain, with_margins, worst_loop
 from synthesis.latency import with_latency
+from synthesis.plausibility import SupportPrior
 from synthesis.prediction import ConditionPrediction
 
 Answer = TypeVar("Answer")
+Kind = TypeVar("Kind", bound=Condition)
 Filter = tuple[Float32, RefinementRecord, dict[str, float]]
 """Taps, their updates and the times of the stages."""
 
@@ -40,13 +43,20 @@ LARGEST = ("max_gain_db", "control_rms")
 
 class ConditionsBackend:
     """Base class of the backends. It handles several conditions, latency and feedback; the derived class does the
-    rest, for *plain* ears, which have none of these three."""
+    rest, for *plain* ears, which have none of these three.
+
+    support: the model's; set by the backend. judges_plain: whether the derived class finds out by itself whether a
+    plain ear resembles it.
+    """
+
+    support: SupportPrior | None = None
+    judges_plain = False
 
     def design(self, inputs: Sequence[DesignInput], options: DesignOptions) -> list[Design | SynthesisError]:
         """As `Backend.design`."""
         return _each(
             inputs,
-            lambda plain: self._design(plain, options),
+            lambda plain: self._design(self._judged_plain(plain), options),
             lambda n: self._design_joined(inputs[n], options),
         )
 
@@ -57,6 +67,23 @@ class ConditionsBackend:
     def evaluate(self, inputs: Sequence[DesignInput], taps: Sequence[Float32]) -> list[Prediction | SynthesisError]:
         """As `Backend.evaluate`."""
         return self._predict_all(inputs, taps, self._evaluate)
+
+    def _judged_plain(self, inputs: Sequence[DesignInput]) -> Sequence[DesignInput]:
+        return inputs if self.judges_plain else [self._judged(each) for each in inputs]
+
+    def _judged(self, ear: DesignInput) -> DesignInput:
+        """The ear with a judgement, before latency or loop change its paths, of each condition that needs one."""
+        support = self.support
+        if support is None:
+            return ear
+
+        def judged(condition: Kind) -> Kind:
+            is_known = condition.coherence is not None or condition.uncertainty is not None
+            if is_known or condition.resembles is not None or not _is_usable(condition):
+                return condition
+            return replace(condition, resembles=support.resembles(condition.primary, condition.secondary))
+
+        return replace(judged(ear), others=tuple(map(judged, ear.others)))
 
     def _design(self, inputs: Sequence[DesignInput], options: DesignOptions) -> list[Design | SynthesisError]:
         """Of plain ears."""
@@ -78,7 +105,7 @@ class ConditionsBackend:
 
     def _design_joined(self, ear: DesignInput, options: DesignOptions) -> Design | SynthesisError:
         try:
-            ear = with_latency(_checked(ear))
+            ear = with_latency(self._judged(_checked(ear)))
             taps, record, times_ms = self._filter(ear, replace(options, with_wmmse=False))
             began = perf_counter()
             taps, loop = self._in_a_loop(ear, taps)
@@ -130,12 +157,12 @@ class ConditionsBackend:
     ) -> list[Prediction | SynthesisError]:
         def joined(n: int) -> Prediction | SynthesisError:
             try:
-                return _joined_prediction(with_latency(_checked(inputs[n])), taps[n], run)
+                return _joined_prediction(with_latency(self._judged(_checked(inputs[n]))), taps[n], run)
             except SynthesisError as error:
                 return error
 
         places = [n for n, ear in enumerate(inputs) if is_plain(ear)]
-        return _each(inputs, lambda plain: run(plain, [taps[n] for n in places]), joined)
+        return _each(inputs, lambda plain: run(self._judged_plain(plain), [taps[n] for n in places]), joined)
 
 
 def is_plain(ear: DesignInput) -> bool:
@@ -164,6 +191,16 @@ def _checked(ear: DesignInput) -> DesignInput:
             field = f"conditions.{n}.weight"
             raise InvalidOption(f"{field}: {each.weight} is not a number above 0", field)
     return ear
+
+
+def _is_usable(condition: Condition) -> bool:
+    """Whether both paths have a shape and values that a filter can be designed for."""
+    paths = condition.primary, condition.secondary
+    shapes = ((N_BINS,) if np.iscomplexobj(each) else (min(max(each.size, 1), DESIGN_N_FFT),) for each in paths)
+    return all(
+        each.shape == shape and np.isfinite(each).all() and each.any()
+        for each, shape in zip(paths, shapes, strict=True)
+    )
 
 
 def shares(ear: DesignInput) -> np.ndarray[Any, np.dtype[np.float64]]:

@@ -93,6 +93,7 @@ class ReferenceBackend(ConditionsBackend):
         """dtype: torch.float32 or torch.float64, of everything between input and answer."""
         self.synthesizer = build_synthesizer(parameters, dtype, device)
         self._band_uncertainty = parameters.band_uncertainty
+        self.support = parameters.support
 
     def _design(self, inputs: Sequence[DesignInput], options: DesignOptions) -> list[Design | SynthesisError]:
         """A path that is not finite, all zero or too long is InvalidPaths in its place."""
@@ -157,6 +158,7 @@ class ReferenceBackend(ConditionsBackend):
                     self._band_uncertainty,
                     has_coherence=coherence is not None,
                     uncertainty=ears.uncertainty[item],
+                    resembles=ears.resembles[item] is not False,
                     is_true=paths_are_exact,
                 )
             )
@@ -242,6 +244,7 @@ class _Ears:
         self.paths = AcousticPaths.stack(list(paths.values()))
         self.coherence = [None if ear.coherence is None else _tensor(ear.coherence, psd)[None] for ear in ears]
         self.uncertainty = [ear.uncertainty for ear in ears]
+        self.resembles = [ear.resembles for ear in ears]
         self.max_gain_db = psd.new_tensor([[ear.max_gain_db] for ear in ears])
         self.reference_psd = torch.stack(
             [psd if ear.reference_psd is None else _tensor(ear.reference_psd, psd) for ear in ears]

@@ -58,11 +58,12 @@ class CpuBackend(ConditionsBackend):
     name = "cpu"
     max_batch = 1024
     is_thread_safe = True
+    judges_plain = True
 
     def __init__(self, parameters: ModelParameters) -> None:
         """Load the core and give it a copy of the model. Raises RuntimeError if the core cannot be loaded."""
         self._core = core()
-        self._support = parameters.support
+        self.support = parameters.support
         given, arrays = core_parameters(parameters)
         self._model = self._core.prime_model_create(byref(given))
         del arrays  # until here: `given` points into them
@@ -139,9 +140,9 @@ class CpuBackend(ConditionsBackend):
             return error
 
     def _read_comparison(self, found: PathExplanation) -> Comparison | None:
-        if self._support is None or math.isnan(found.distance):
+        if self.support is None or math.isnan(found.distance):
             return None
-        explanation = self._support.explanation(
+        explanation = self.support.explanation(
             found.distance,
             found.score,
             bool(found.is_reversed),
@@ -211,7 +212,8 @@ class _Given:
             uncertainty = None if known is None else np.ascontiguousarray(known, np.float32)
             arrays = primary, secondary, coherence, psd, uncertainty
             self._arrays += arrays
-            numbers = n_primary, n_secondary, ear.max_gain_db, share
+            resembles = -1 if condition.resembles is None else condition.resembles
+            numbers = n_primary, n_secondary, resembles, ear.max_gain_db, share
             self.inputs[n] = Input(*map(address, arrays), *numbers)
 
 

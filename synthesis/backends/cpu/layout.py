@@ -68,7 +68,7 @@ def _support(prior: SupportPrior | None) -> tuple[Support, list[NDArray[np.gener
     """What mistakes are told by, see `plausibility`."""
     if prior is None:
         return Support(), []
-    names = "mean", "changes", "roots", "estimate", "primary_delay"
+    names = "mean", "changes", "roots", "estimate", "primary_delay", "primary_delay_limits"
     given = {name: getattr(prior, name) for name in names}
     arrays: dict[str, NDArray[np.generic]] = {
         **{name: np.ascontiguousarray(each, np.float64) for name, each in (given | {"later": LATER}).items()},

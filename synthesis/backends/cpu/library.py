@@ -19,7 +19,7 @@ from synthesis.profiles import MAX_UPDATES
 
 ABI = 10
 N_STAGES = 6
-N_FIGURES = 13
+N_FIGURES = 14
 """Numbers of `Prediction` from `mean_noise_reduction_db` on."""
 
 _FloatPointer = c_void_p  # NumPy arrays give their address
@@ -32,6 +32,7 @@ class Support(Structure):
         ("n_changes", c_int),
         ("delay_samples", c_int),
         *((name, c_void_p) for name in ("mean", "changes", "roots", "estimate", "primary_delay", "later")),
+        ("primary_delay_limits", c_void_p),
         ("level_limit", c_double),
         ("delay_limit", c_double),
         ("secondary_edges", c_void_p),
@@ -62,6 +63,7 @@ class Input(Structure):
         *((name, _FloatPointer) for name in ("primary", "secondary", "coherence", "psd", "uncertainty")),
         ("n_primary", c_int32),
         ("n_secondary", c_int32),
+        ("resembles", c_int32),
         ("max_gain_db", c_float),
         ("share", c_double),
     )

@@ -60,6 +60,7 @@ class CudaBackend(ConditionsBackend):
         """
         self.device = torch.device(device)
         self._band_uncertainty = parameters.band_uncertainty
+        self.support = parameters.support
         use_full_float32()
         if kernels:
             reason = unsupported_reason(self.device, parameters.config)
@@ -158,6 +159,7 @@ class CudaBackend(ConditionsBackend):
             self._band_uncertainty,
             has_coherence=basis == "coherence",
             uncertainty=ear.uncertainty,
+            resembles=ear.resembles is not False,
             is_true=basis == "exact",
         )
 

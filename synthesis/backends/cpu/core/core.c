@@ -236,6 +236,7 @@ EXPORT prime_model *prime_model_create(const prime_parameters *p)
         s->mean = copied(a, s->mean, traits), s->later = copied(a, s->later, traits);
         s->changes = copied(a, s->changes, 2 * traits * s->n_changes), s->estimate = copied(a, s->estimate, 3 * traits);
         s->primary_delay = copied(a, s->primary_delay, N_FITTED * traits);
+        s->primary_delay_limits = copied(a, s->primary_delay_limits, sizeof(double) * N_FITTED);
         s->roots = copied(a, s->roots, N_FITTED * N_TRAITS * traits);
         s->secondary_edges = copied(a, s->secondary_edges, sizeof(int) * (N_SECONDARY_BANDS + 1));
         s->primary_edges = copied(a, s->primary_edges, sizeof(int) * (N_PRIMARY_BANDS + 1));
@@ -474,10 +475,16 @@ static void initial_filter(const prime_model *model, prime_workspace *ws, int me
     }
 }
 
-static knowledge known_of(const prime_model *model, const prime_input *input, int is_true)
+static knowledge known_of(const prime_model *model, const prime_input *input, int is_true, int resembles)
 {
-    knowledge known = {model->band_uncertainty, input->uncertainty, input->coherence != NULL, is_true};
+    knowledge known = {model->band_uncertainty, input->uncertainty, input->coherence != NULL, is_true, resembles};
     return known;
+}
+
+/* Whether the support has such paths as those that are loaded, of which `found` tells unless the caller knows. */
+static int resembles(const prime_model *model, const prime_input *input, const path_explanation *found)
+{
+    return input->resembles >= 0 ? input->resembles : isnan(found->distance) || is_right(&model->support, found);
 }
 
 static void predict_effect(const prime_model *model, prime_workspace *ws, const prime_input *input, int is_true,
@@ -488,18 +495,18 @@ static void predict_effect(const prime_model *model, prime_workspace *ws, const 
     const float *psd = psd_of(model, input);
     predict_paths(bands, plan, &ws->prediction, ws->pr, ws->pi, psd, input->coherence, is_true, result->sums);
     predict_filter(bands, plan, &ws->prediction, ws->pr, ws->pi, ws->sr, ws->si, psd, result->taps, result->sums);
-    knowledge known = known_of(model, input, is_true);
+    knowledge known = known_of(model, input, is_true, resembles(model, input, &result->explanation));
     figures_of(result->sums, &known, &result->figures);
 }
 
-/* The filter ws->rival for the pair of paths that is loaded, whose sums are in the result. */
+/* The filter ws->rival for the pair of paths that is loaded, whose sums are in the result: what it leaves of the paths
+   as they are, without what is unknown of them. */
 static void predict_rival(const prime_model *model, prime_workspace *ws, const prime_input *input, prime_result *result)
 {
-    double residual[N_BANDS], control[N_BANDS], max_gain;
-    knowledge known = known_of(model, input, 0);
+    double residual[N_BANDS], max_gain;
     predict_residual(&edges[N_GRIDS - 1], &plans[N_GRIDS - 1], &ws->prediction, ws->pr, ws->pi, ws->sr, ws->si,
-                     psd_of(model, input), ws->rival, residual, control, &max_gain);
-    result->rival_mean_db = fmax(result->rival_mean_db, mean_reduction(result->sums, &known, residual, control));
+                     psd_of(model, input), ws->rival, residual, &max_gain);
+    result->rival_mean_db = fmax(result->rival_mean_db, nominal_reduction(result->sums, residual));
     result->rival_max_gain_db = fmax(result->rival_max_gain_db, decibels(max_gain));
 }
 
@@ -519,7 +526,7 @@ static void compare_with_rival(const prime_model *model, prime_workspace *ws, co
         return;
     predict_rival(model, ws, input, result);
     mark(result, STAGE_PREDICT, since);
-    if (!n_updates || !(result->figures.mean - result->rival_mean_db < margin_db))
+    if (!n_updates || !(result->figures.nominal - result->rival_mean_db < margin_db))
         return;
     refinement_record record;
     start_from(profile, &edges[i], &plans[i], &ws->phase, &ws->refinement, ws->rival);
@@ -628,6 +635,9 @@ EXPORT int prime_predict(const prime_model *model, prime_workspace *ws, const pr
     mark(result, STAGE_DECODE, &since);
     if (fault)
         return fault;
+    result->explanation.distance = NAN;
+    if (!is_true && !input->coherence && !input->uncertainty && input->resembles < 0)
+        explain_paths(model, ws, input, &result->explanation);
     predict_effect(model, ws, input, is_true, result);
     mark(result, STAGE_PREDICT, &since);
     return FAULT_NONE;
