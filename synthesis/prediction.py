@@ -93,8 +93,8 @@ class Prediction:
     where the secondary path is 1 dB or one sample off, the worse of both directions. uncertainty_cost_db: mean
     noise reduction that is missing because this measurement is not better. max_gain_db:
     largest |W|. control_rms: RMS of the loudspeaker signal w * x, in the unit of x.
-    nominal_noise_reduction_db: mean noise reduction of the paths as they were sent, without what is unknown of them,
-    by which filters for the same paths are compared. conditions: each of several,
+    nominal_noise_reduction_db: the mean without what the model supposes to be unknown, by which filters for the same
+    paths are compared. unknown_bands: of which the measurement of a condition says nothing. conditions: each of several,
     over which the other figures are then weighted means, and the largest of max_gain_db and control_rms.
     """
 
@@ -114,6 +114,7 @@ class Prediction:
     max_gain_db: float
     control_rms: float
     nominal_noise_reduction_db: float
+    unknown_bands: tuple[int, ...] = ()
     conditions: tuple[ConditionPrediction, ...] = ()
 
     @property
@@ -186,10 +187,11 @@ def predict(
     """
     sums = np.asarray(sums, np.float64)
     disturbance, residual, control, in_phase, quadrature, unexplained, late = sums[:-3].reshape(len(POWERS), -1)
+    is_told = is_true or has_coherence or uncertainty is not None
     of_control = 0 if is_true or uncertainty is None else uncertainty[1] * control
     unknown, interval_db = np.zeros_like(disturbance), 0.0
     if not is_true:
-        if resembles or has_coherence or uncertainty is not None:
+        if is_told or resembles:
             unknown = _unknown(disturbance, unexplained, late, sums[-1], learned, has_coherence, uncertainty)
         basis = "uncertainty" if uncertainty is not None else "coherence" if has_coherence else None
         interval_db = INTERVAL_DB[basis] if basis else _at_length(sums[-1], MODEL_INTERVAL_DB)
@@ -207,7 +209,6 @@ def predict(
     powers += _silence(powers[0, 0])
     before, after = powers
     reduction = 10 * np.log10(np.maximum(before / after, _TINY))
-    nominal = np.stack((disturbance, residual)) + _silence(disturbance)
     bands = reduction[0]
     mean, louder = (reduction * _NR_MEAN).sum(1).tolist(), np.maximum(-bands, 0)  # equal rows have equal means
     low, high, overall, weighted = (
@@ -215,7 +216,7 @@ def predict(
     )
 
     found = Prediction(
-        basis="coherence" if is_true or has_coherence or uncertainty is not None else "model",
+        basis="coherence" if is_told else "model",
         band_reduction_db=bands.astype(np.float32),
         mean_noise_reduction_db=mean[0],
         interval_db=interval_db,
@@ -230,7 +231,7 @@ def predict(
         uncertainty_cost_db=max(mean[5] - mean[0], 0.0),
         max_gain_db=_level_db(float(sums[-3]), 1.0),
         control_rms=float(np.sqrt(sums[-2])),
-        nominal_noise_reduction_db=float(_NR_MEAN @ (10 * np.log10(np.maximum(nominal[0] / nominal[1], _TINY)))),
+        nominal_noise_reduction_db=mean[0] if is_told else _without_unknown(disturbance, residual),
     )
     return found if np.isfinite(sums).all() and np.isfinite(bands).all() else not_finite()
 
@@ -249,6 +250,12 @@ def _unknown(
         return np.asarray(uncertainty[0] * disturbance)
     unknown = disturbance * expected_uncertainty(disturbance, late, n_samples, learned)
     return np.minimum(COHERENCE_SHARE * unexplained, MODEL_BOUND * unknown) if has_coherence else unknown
+
+
+def _without_unknown(disturbance: Real, residual: Real) -> float:
+    """Mean noise reduction of the paths as they were sent."""
+    before, after = np.stack((disturbance, residual)) + _silence(disturbance)
+    return float(_NR_MEAN @ (10 * np.log10(np.maximum(before / after, _TINY))))
 
 
 def _silence(before: Real) -> float:

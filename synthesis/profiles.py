@@ -78,6 +78,12 @@ noise reduction)."""
 PROFILES = {each.name: each for each in (PAPER, FAST, FINE)}
 
 
+def on_design_grid(profile: RefinementProfile) -> RefinementProfile:
+    """The same profile on the finest grid, which alone resolves the lowest bands: for paths with unknown bands, which
+    no coarser grid would show to become louder."""
+    return replace(profile, n_fft=DESIGN_N_FFT)
+
+
 def profile_for_resolution(name: str, n_samples: int) -> str:
     """`fine` instead of `fast` where the paths are finer than that profile's grid, any other profile as it is.
 

@@ -1,8 +1,8 @@
 """Replaces a poor filter of the generator by a Wiener filter.
 
-A filter is replaced if it is not finite, or if its noise reduction is lower by more than a margin than that of
-`wmmse`, with as many updates or without any. What is unknown of the paths is the same for all of them and would
-hide the difference, so they are compared on the paths as they were sent. There is no cheaper test: over 24 probes and 30 measured ears,
+A filter is replaced if it is not finite, or if its predicted noise reduction is lower by more than a margin than
+that of `wmmse`, with as many updates or without any. What the model supposes to be unknown of paths would hide the
+difference: it is left out, and what the request says is unknown counts. There is no cheaper test: over 24 probes and 30 measured ears,
 the gain of the first update misses a third of the cases if it selects half of the ears for comparison. A filter
 that was designed again under the request's ceiling is not compared, since every start leads to the same one.
 
@@ -83,7 +83,7 @@ def is_worth_designing(
 
 
 def merit_db(ear: DesignInput, design: Design, own: Design | SynthesisError) -> float:
-    """Noise reduction of the paths as they were sent; with a latency, less the cost of a loudest band, from 50 Hz to 8 kHz, that is
+    """Predicted noise reduction, without what the model supposes to be unknown; with a latency, less the cost of a loudest band, from 50 Hz to 8 kHz, that is
     louder than that of the generator's filter `own`."""
     mean_db = design.prediction.nominal_noise_reduction_db
     if not ear.latency_samples or isinstance(own, SynthesisError):

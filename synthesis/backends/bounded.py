@@ -9,6 +9,7 @@ from time import perf_counter
 from typing import TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from synthesis.backends.base import (
     DEFAULT_MAX_GAIN_DB,
@@ -28,12 +29,18 @@ from synthesis.errors import SynthesisError
 from synthesis.feedback import judge_loop, loop_gain, with_margins, worst_loop
 from synthesis.gain_curve import TOLERANCE_DB, GainCurve, ceiling_db, excess_db, highest_db, lowest_db
 from synthesis.latency import with_latency
+from synthesis.octave_bands import WIDE_BANDS
 from synthesis.profiles import FAST, FINE
+from synthesis.unknown_bands import quiet_db, unknown_bands
 
 Answer = TypeVar("Answer")
 
 LOUDEST_PRIMARY_DB = 12.0
 """Level of the primary path over the secondary. Of 30 measured ears it is -12 to 5 dB."""
+
+
+QUIET_ROUNDS = 4
+"""In each a ceiling is put on the unknown bands that the one before has made louder."""
 
 
 class BoundedBackend:
@@ -42,7 +49,8 @@ class BoundedBackend:
     It brings the paths to unit level before all else (`path_level`). The inner backend designs under a ceiling of
     30 dB (more where the loudspeaker is too quiet), or the request's highest value above that, which it keeps
     approximately; a filter that exceeds the request's ceiling is replaced by the best one that keeps it
-    (core/ceiling.h, whatever the backend).
+    (core/ceiling.h, whatever the backend). So is one that makes a band louder of which the measurement says nothing
+    (`unknown_bands`).
     """
 
     def __init__(self, inner: Backend, parameters: ModelParameters) -> None:
@@ -60,11 +68,19 @@ class BoundedBackend:
         """As `Backend.design`; `Design.ceiling_cost_db` says what a ceiling has cost."""
         ears, faults = _at_unit_level(inputs)
         found = self._bounded(list(ears.values()), options) if ears else []
-        return _in_order(ears, found, faults)
+        named = [
+            replace(each, prediction=_with_unknown(ear, each.prediction)) if isinstance(each, Design) else each
+            for each, ear in zip(found, ears.values(), strict=True)
+        ]
+        return _in_order(ears, named, faults)
 
     def predict(self, inputs: Sequence[DesignInput], taps: Sequence[Float32]) -> list[Prediction | SynthesisError]:
         """As `Backend.predict`."""
-        return self._predicted(self.inner.predict, inputs, taps)
+        found = self._predicted(self.inner.predict, inputs, taps)
+        return [
+            _with_unknown(ear, each) if isinstance(each, Prediction) else each
+            for ear, each in zip(inputs, found, strict=True)
+        ]
 
     def evaluate(self, inputs: Sequence[DesignInput], taps: Sequence[Float32]) -> list[Prediction | SynthesisError]:
         """As `Backend.evaluate`."""
@@ -76,6 +92,9 @@ class BoundedBackend:
         for place, (ear, design) in enumerate(zip(ears, designs, strict=True)):
             if isinstance(design, Design) and _is_above(ear, design):
                 designs[place] = self._limited(ear, loose[place], design, options.profile)
+            elif isinstance(design, Design) and _quiet_db(with_latency(ear), design.taps) is not None:
+                found = self._limited(ear, loose[place], design, options.profile)
+                designs[place] = replace(found, ceiling_cost_db=0.0) if isinstance(found, Design) else found
             elif (
                 isinstance(design, Design)
                 and design.wmmse is not None
@@ -92,8 +111,15 @@ class BoundedBackend:
         limit_db = ceiling_db(ear.max_gain_db, DESIGN_N_FFT)
         delayed = with_latency(ear)
         profile = FINE.name if profile == FINE.name else FAST.name
+        taps = design.taps
         try:
-            taps = self._core.limit_gain(replace(delayed, max_gain_db=np.inf), design.taps, limit_db, profile)
+            if _is_above(ear, design):
+                taps = self._core.limit_gain(replace(delayed, max_gain_db=np.inf), taps, limit_db, profile)
+            for _ in range(QUIET_ROUNDS):
+                if (louder_db := _quiet_db(delayed, taps)) is None:
+                    break
+                limit_db = np.minimum(limit_db, louder_db)
+                taps = self._core.limit_gain(replace(delayed, max_gain_db=np.inf), taps, limit_db, profile)
         except SynthesisError as error:
             return error
         loop = design.loop
@@ -125,6 +151,17 @@ class BoundedBackend:
         ears, faults = _at_unit_level([replace(ear, max_gain_db=DEFAULT_MAX_GAIN_DB) for ear in inputs])
         found = predict(list(ears.values()), [taps[place] for place in ears]) if ears else []
         return _in_order(ears, found, faults)
+
+
+def _quiet_db(ear: DesignInput, taps: Float32) -> NDArray[np.float64] | None:
+    """The lowest `quiet_db` of all conditions; None if none has one. ear: its latency is in its paths."""
+    found = [limit_db for each in ear.conditions if (limit_db := quiet_db(each, taps)) is not None]
+    return np.min(found, axis=0) if found else None
+
+
+def _with_unknown(ear: DesignInput, prediction: Prediction) -> Prediction:
+    unknown = np.any([unknown_bands(each) for each in ear.conditions], axis=0)
+    return replace(prediction, unknown_bands=tuple(np.array(WIDE_BANDS)[unknown].tolist()))
 
 
 def _at_unit_level(inputs: Sequence[DesignInput]) -> tuple[dict[int, DesignInput], dict[int, SynthesisError]]:

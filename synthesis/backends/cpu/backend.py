@@ -43,7 +43,8 @@ from synthesis.gain_curve import TOLERANCE_DB
 from synthesis.octave_bands import WIDE_BANDS
 from synthesis.plausibility import Comparison
 from synthesis.prediction import not_finite
-from synthesis.profiles import FAST, PROFILES, VERDICTS, RefinementProfile
+from synthesis.profiles import FAST, FINE, PROFILES, VERDICTS, RefinementProfile, on_design_grid
+from synthesis.unknown_bands import unknown_bands
 
 _NATIVE, _START_GIVEN = {"prime": 0, "ratio_base": 1, "wmmse": 2}, 3
 """The core's numbers for the methods that it computes itself, and for taps of `STARTS`, which it only refines."""
@@ -71,6 +72,7 @@ class CpuBackend(ConditionsBackend):
             raise MemoryError("no memory for the model")
         self._workspaces: deque[int] = deque()
         self._profiles = {name: _core_profile(each) for name, each in PROFILES.items()}
+        self._finest = {name: _core_profile(on_design_grid(each)) for name, each in PROFILES.items()}
 
     def __del__(self) -> None:
         for workspace in getattr(self, "_workspaces", ()):
@@ -112,9 +114,10 @@ class CpuBackend(ConditionsBackend):
     def _run_design(self, workspace: int, ear: DesignInput, options: DesignOptions) -> tuple[Result, float | None]:
         """Run the core for one filter. Returns its result, which has a prediction and judges the paths only if
         there is a single condition; and the milliseconds spent on the first taps, None if the core computes them."""
-        method, profile = _NATIVE.get(options.method, _START_GIVEN), self._profiles[options.profile]
-        conditions, result, start_ms = ear.conditions, Result(), None
+        method, conditions, result, start_ms = _NATIVE.get(options.method, _START_GIVEN), ear.conditions, Result(), None
         weights = shares(ear)
+        given = _Given(ear, weights)
+        profile = (self._finest if given.has_unknown else self._profiles)[options.profile]
         if start := STARTS.get(options.method):
             began = perf_counter()
             starts = [start(each.primary, each.secondary) for each in conditions]
@@ -122,7 +125,6 @@ class CpuBackend(ConditionsBackend):
             start_ms = 1e3 * (perf_counter() - began)
         margin_db = UPDATES_BRING_DB + WMMSE_TOLERANCE_DB if options.with_wmmse else math.nan
         arguments = len(conditions), method, byref(profile), options.n_updates, margin_db, byref(result)
-        given = _Given(ear, weights)
         fault = self._core.prime_design(self._model, workspace, given.inputs, *arguments)
         _raise_if_unusable(fault, ear)
         return result, start_ms
@@ -170,7 +172,8 @@ class CpuBackend(ConditionsBackend):
         given = _Given(ear, weights)
         max_excess = 10 ** (TOLERANCE_DB / 2 / 20)
         with self._workspace(len(weights)) as workspace:
-            arguments = byref(self._profiles[profile]), address(inverse), max_excess, byref(result)
+            name = FINE.name if given.has_unknown else profile
+            arguments = byref(self._profiles[name]), address(inverse), max_excess, byref(result)
             fault = self._core.prime_limit_gain(self._model, workspace, given.inputs, len(weights), *arguments)
         _raise_if_unusable(fault, ear)
         return _read_taps(result)
@@ -194,11 +197,12 @@ class CpuBackend(ConditionsBackend):
 
 class _Given:
     """An ear's conditions as the core reads them. inputs: structures that point into arrays, which live as long as
-    this object."""
+    this object. has_unknown: whether a condition has bands of which nothing is known."""
 
     def __init__(self, ear: DesignInput, weights: NDArray[np.float64]) -> None:
         """weights: of the conditions, of sum one. Raises InvalidPaths for paths of a wrong shape."""
         self._arrays: list[NDArray[np.generic] | None] = []
+        self.has_unknown = False
         self.inputs = (Input * len(weights))()
         psd = None if ear.reference_psd is None else _float32(ear.reference_psd, N_BINS)
         for n, (condition, share) in enumerate(zip(ear.conditions, weights.tolist(), strict=True)):
@@ -210,7 +214,9 @@ class _Given:
             coherence = None if condition.coherence is None else _float32(condition.coherence, N_BINS)
             known = condition.uncertainty
             uncertainty = None if known is None else np.ascontiguousarray(known, np.float32)
-            arrays = primary, secondary, coherence, psd, uncertainty
+            unknown = unknown_bands(condition)
+            self.has_unknown |= bool(unknown.any())
+            arrays = primary, secondary, coherence, psd, uncertainty, unknown
             self._arrays += arrays
             resembles = -1 if condition.resembles is None else condition.resembles
             numbers = n_primary, n_secondary, resembles, ear.max_gain_db, share

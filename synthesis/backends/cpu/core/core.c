@@ -348,12 +348,12 @@ static void sample(const float *fine, int n_coarse, int stride, float *coarse)
 }
 
 /* Keeps the paths that are loaded as condition t's, on a grid coarser by `stride`. */
-static const condition_space *load_condition(prime_workspace *ws, int t, double share, int n_bins, int stride)
+static const condition_space *load_condition(prime_workspace *ws, int t, const prime_input *input, int n_bins, int stride)
 {
     condition_space *c = &ws->conditions[t];
     sample(ws->pr, n_bins, stride, c->pr), sample(ws->pi, n_bins, stride, c->pi);
     sample(ws->sr, n_bins, stride, c->sr), sample(ws->si, n_bins, stride, c->si);
-    c->share = share;
+    c->share = input->share, c->unknown = input->unknown;
     return c;
 }
 
@@ -499,14 +499,14 @@ static void predict_effect(const prime_model *model, prime_workspace *ws, const 
     figures_of(result->sums, &known, &result->figures);
 }
 
-/* The filter ws->rival for the pair of paths that is loaded, whose sums are in the result: what it leaves of the paths
-   as they are, without what is unknown of them. */
+/* The filter ws->rival for the pair of paths that is loaded, whose sums are in the result. */
 static void predict_rival(const prime_model *model, prime_workspace *ws, const prime_input *input, prime_result *result)
 {
-    double residual[N_BANDS], max_gain;
+    double residual[N_BANDS], control[N_BANDS], max_gain;
+    knowledge known = known_of(model, input, 0, 0);
     predict_residual(&edges[N_GRIDS - 1], &plans[N_GRIDS - 1], &ws->prediction, ws->pr, ws->pi, ws->sr, ws->si,
-                     psd_of(model, input), ws->rival, residual, &max_gain);
-    result->rival_mean_db = fmax(result->rival_mean_db, nominal_reduction(result->sums, residual));
+                     psd_of(model, input), ws->rival, residual, control, &max_gain);
+    result->rival_mean_db = fmax(result->rival_mean_db, nominal_reduction(result->sums, &known, residual, control));
     result->rival_max_gain_db = fmax(result->rival_max_gain_db, decibels(max_gain));
 }
 
@@ -563,7 +563,7 @@ EXPORT int prime_design(const prime_model *model, prime_workspace *ws, const pri
         if (fault)
             return 2 * t + fault;
         add_condition(model, ws, &inputs[t], method, max_gain_db, result, &since);
-        const condition_space *c = load_condition(ws, t, inputs[t].share, n_bins, stride);
+        const condition_space *c = load_condition(ws, t, &inputs[t], n_bins, stride);
         if (profile->step_cap > 0)
             s->ratio_rms += (float)c->share * ratio_rms(&edges[i], c);
         mark(result, STAGE_REFINE, &since);
@@ -578,6 +578,12 @@ EXPORT int prime_design(const prime_model *model, prime_workspace *ws, const pri
     start_from(profile, &edges[i], &plans[i], &ws->phase, s, result->taps);
     refine(profile, &edges[i], &plans[i], &toeplitz, ws->solver, &ws->phase, s, n_updates, result->taps,
            &result->record);
+    for (int n = 0; n < MAX_UPDATES && loudest_unknown(profile, s) > LOUDEST_UNKNOWN; n++) {
+        refinement_record unasked;
+        refine(profile, &edges[i], &plans[i], &toeplitz, ws->solver, &ws->phase, s, 1, result->taps, &unasked);
+        if (!unasked.applied)
+            break;
+    }
     mark(result, STAGE_REFINE, &since);
     if (n_conditions == 1) {
         predict_effect(model, ws, inputs, 0, result);
@@ -604,7 +610,7 @@ EXPORT int prime_limit_gain(const prime_model *model, prime_workspace *ws, const
         int fault = load(ws, &inputs[t]);
         if (fault)
             return 2 * t + fault;
-        load_condition(ws, t, inputs[t].share, n_bins, c->stride);
+        load_condition(ws, t, &inputs[t], n_bins, c->stride);
     }
     const float *psd = model->psd[i];
     if (inputs->psd)

@@ -32,9 +32,11 @@ typedef struct {
 /* One pair of paths. n_primary = 0: a spectrum of 16385 bins, interleaved; else so many samples of an impulse response. coherence,
    psd and uncertainty, [2][31], may be NULL; max_gain_db NAN: no ceiling. Of several
    conditions of one filter, psd and max_gain_db are the first one's. resembles: whether the support has such paths, so that
-   the model's uncertainty holds; -1: to be judged here. */
+   the model's uncertainty holds; -1: to be judged here. unknown: bands of which the measurement says nothing, [31]; NULL:
+   none. */
 typedef struct {
     const float *primary, *secondary, *coherence, *psd, *uncertainty;
+    const unsigned char *unknown;
     int32_t n_primary, n_secondary, resembles;
     float max_gain_db;
     double share; /* of several conditions in one filter, whose shares add up to one */

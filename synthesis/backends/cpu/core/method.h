@@ -41,6 +41,8 @@
 #define MAX_UPDATES 8
 #define MAX_CONDITIONS 16 /* of backends/base */
 #define SILENCE 1e-12
+#define UNKNOWN_WEIGHT 1.0
+#define LOUDEST_UNKNOWN 0.1
 
 /* wiener */
 #define WMMSE_REGULARISATION 1e-4

@@ -90,10 +90,10 @@ static void predict_filter(const band_edges *bands, const real_plan_f *plan, pre
     sums[SUM_CONTROL] = control;
 }
 
-/* Of a filter, only the residual's power in the bands from 50 Hz to 5 kHz, and its largest |W|^2. */
+/* Of a filter, only its powers in the bands from 50 Hz to 5 kHz, and its largest |W|^2. */
 static void predict_residual(const band_edges *bands, const real_plan_f *plan, prediction_space *s, const float *pr,
                              const float *pi, const float *sr, const float *si, const float *psd, const float *taps,
-                             double *residual, double *max_gain)
+                             double *residual, double *control, double *max_gain)
 {
     float largest = 0;
     rfft_f(plan, s->scratch, taps, N_TAPS, s->wr, s->wi);
@@ -101,8 +101,10 @@ static void predict_residual(const band_edges *bands, const real_plan_f *plan, p
         v8 wr = load8(s->wr + k), wi = load8(s->wi + k), x = load8(sr + k), y = load8(si + k), w = load8(psd + k);
         v8 yr = x * wr - y * wi, yi = x * wi + y * wr, re = load8(pr + k) - yr, im = load8(pi + k) - yi;
         store8(s->power + k, w * (re * re + im * im));
+        store8(s->second + k, w * (yr * yr + yi * yi));
     }
     band_sums(bands, NR_FIRST, NR_COUNT, s->power, residual + NR_FIRST);
+    band_sums(bands, NR_FIRST, NR_COUNT, s->second, control + NR_FIRST);
     for (int k = 0; k < N_BINS; k++) {
         float gain = s->wr[k] * s->wr[k] + s->wi[k] * s->wi[k];
         largest = gain > largest ? gain : largest;
@@ -197,14 +199,20 @@ static double silence_of(const double *disturbance, const double *unknown)
 
 static double control_error(const knowledge *k, int b) { return k->uncertainty && !k->is_true ? k->uncertainty[N_BANDS + b] : 0; }
 
-/* Mean noise reduction of the paths as they are, of which a filter leaves the powers `residual`. */
-static double nominal_reduction(const double *sums, const double *residual)
+/* Mean noise reduction of a filter of which residual and control are the powers, without what the model supposes to be
+   unknown. */
+static double nominal_reduction(const double *sums, const knowledge *k, const double *residual, const double *control)
 {
-    double sum = 0;
-    const double *disturbance = sums + POWER_DISTURBANCE * N_BANDS, none[N_BANDS] = {0};
-    double silence = silence_of(disturbance, none);
-    for (int b = NR_FIRST; b < NR_FIRST + NR_COUNT; b++)
-        sum += decibels((disturbance[b] + silence) / (residual[b] + silence));
+    double unknown[N_BANDS], sum = 0;
+    const double *disturbance = sums + POWER_DISTURBANCE * N_BANDS;
+    knowledge told = *k;
+    told.resembles = 0;
+    unknown_power(sums, &told, unknown);
+    double silence = silence_of(disturbance, unknown);
+    for (int b = NR_FIRST; b < NR_FIRST + NR_COUNT; b++) {
+        double before = disturbance[b] + unknown[b] + silence;
+        sum += decibels(before / (residual[b] + unknown[b] + control_error(k, b) * control[b] + silence));
+    }
     return sum / NR_COUNT;
 }
 
@@ -269,7 +277,7 @@ static void figures_of(const double *sums, const knowledge *k, prediction_figure
     found->uncertainty_cost = fmax(mean[BETTER_MEASURED] - found->mean, 0);
     found->max_gain = decibels(sums[SUM_MAX_GAIN]);
     found->control_rms = sqrt(sums[SUM_CONTROL]);
-    found->nominal = nominal_reduction(sums, sums + POWER_RESIDUAL * N_BANDS);
+    found->nominal = nominal_reduction(sums, k, sums + POWER_RESIDUAL * N_BANDS, sums + POWER_CONTROL * N_BANDS);
     found->is_finite = finite;
 }
 
