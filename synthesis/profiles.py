@@ -19,6 +19,11 @@ MAX_UPDATES = 8
 SILENCE = 1e-12
 """Band power over the total below which a band counts as silent, so that ln(E / D) stays finite."""
 
+UNKNOWN_WEIGHT = 1.0
+"""Of ln(E / D) of a band of which nothing is known, where it becomes louder."""
+LOUDEST_UNKNOWN = 0.1
+"""Largest ln(E / D) of such a band that needs no further update: 0.4 dB."""
+
 
 @dataclass(frozen=True)
 class RefinementProfile:

@@ -30,6 +30,7 @@ from synthesis.errors import InvalidOption, SynthesisError, answer_or_raise
 from synthesis.feedback import closed_loop_secondary, judge_loop, loop_gain, with_margins, worst_loop
 from synthesis.latency import with_latency
 from synthesis.plausibility import SupportPrior
+from synthesis.unknown_bands import unknown_bands
 from synthesis.prediction import ConditionPrediction
 
 Answer = TypeVar("Answer")
@@ -46,11 +47,13 @@ class ConditionsBackend:
     rest, for *plain* ears, which have none of these three.
 
     support: the model's; set by the backend. judges_plain: whether the derived class finds out by itself whether a
-    plain ear resembles it.
+    plain ear resembles it. knows_unknown: whether it designs plain ears with unknown bands; if not, they go the way
+    of several conditions.
     """
 
     support: SupportPrior | None = None
     judges_plain = False
+    knows_unknown = True
 
     def design(self, inputs: Sequence[DesignInput], options: DesignOptions) -> list[Design | SynthesisError]:
         """As `Backend.design`."""
@@ -58,6 +61,7 @@ class ConditionsBackend:
             inputs,
             lambda plain: self._design(self._judged_plain(plain), options),
             lambda n: self._design_joined(inputs[n], options),
+            lambda ear: is_plain(ear) and (self.knows_unknown or not unknown_bands(ear).any()),
         )
 
     def predict(self, inputs: Sequence[DesignInput], taps: Sequence[Float32]) -> list[Prediction | SynthesisError]:
@@ -118,7 +122,7 @@ class ConditionsBackend:
         return Design(taps, record, prediction, times_ms, loop)
 
     def _filter(self, ear: DesignInput, options: DesignOptions) -> Filter:
-        if ear.others:
+        if ear.others or (not self.knows_unknown and unknown_bands(ear).any()):
             return self._joint_filter(ear, options)
         design = answer_or_raise(self._design([_plain(ear, ear)], options)[0])
         return design.taps, design.refinement, dict(design.times_ms)
@@ -174,9 +178,10 @@ def _each(
     inputs: Sequence[DesignInput],
     run_plain: Callable[[list[DesignInput]], list[Answer | SynthesisError]],
     run_joined: Callable[[int], Answer | SynthesisError],
+    belongs: Callable[[DesignInput], bool] = is_plain,
 ) -> list[Answer | SynthesisError]:
-    """The answers in order: plain ears as one batch, each other one by itself."""
-    plain = {n: ear for n, ear in enumerate(inputs) if is_plain(ear)}
+    """The answers in order: ears that `belongs` to a batch as one, each other one by itself."""
+    plain = {n: ear for n, ear in enumerate(inputs) if belongs(ear)}
     found = dict(zip(plain, run_plain(list(plain.values())) if plain else [], strict=True))
     return [found[n] if n in found else run_joined(n) for n in range(len(inputs))]
 

@@ -49,6 +49,7 @@ class CudaBackend(ConditionsBackend):
     name = "cuda"
     max_batch = CAPTURE_SIZES[-1]
     is_thread_safe = False
+    knows_unknown = False
 
     def __init__(
         self, parameters: ModelParameters, device: str | torch.device = "cuda", *, kernels: bool = True
