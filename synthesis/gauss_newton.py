@@ -279,7 +279,8 @@ class GaussNewtonState:
         shares: Tensor | None = None,
         unknown: Tensor | None = None,
     ) -> None:
-        """Arguments as for `refine`; unknown: of `TapObjective`. most_updates: largest number of calls of `update`."""
+        """Arguments as for `refine`. unknown: as for `TapObjective`. most_updates: largest number of calls of
+        `update`."""
         paths, reference_psd = _on_grid(paths, reference_psd, min(profile.n_fft, paths.n_fft))
         self._paths, self._profile = paths, profile
         self._objective = TapObjective(paths, reference_psd, profile, max_gain_db, shares, unknown)

@@ -92,10 +92,10 @@ class Prediction:
     one lies nine times in ten. gain_sensitivity_db, delay_sensitivity_db: loss of mean noise reduction
     where the secondary path is 1 dB or one sample off, the worse of both directions. uncertainty_cost_db: mean
     noise reduction that is missing because this measurement is not better. max_gain_db:
-    largest |W|. control_rms: RMS of the loudspeaker signal w * x, in the unit of x.
-    nominal_noise_reduction_db: the mean without what the model supposes to be unknown, by which filters for the same
-    paths are compared. unknown_bands: of which the measurement of a condition says nothing. conditions: each of several,
-    over which the other figures are then weighted means, and the largest of max_gain_db and control_rms.
+    largest |W|. control_rms: RMS of the loudspeaker signal w * x, in the unit of x. nominal_noise_reduction_db: the
+    mean without what the model supposes to be unknown, by which filters for the same paths are compared.
+    unknown_bands: of which the measurement of a condition says nothing. conditions: each of several, over which the
+    other figures are then weighted means, and the largest of max_gain_db and control_rms.
     """
 
     basis: Basis

@@ -84,8 +84,8 @@ PROFILES = {each.name: each for each in (PAPER, FAST, FINE)}
 
 
 def on_design_grid(profile: RefinementProfile) -> RefinementProfile:
-    """The same profile on the finest grid, which alone resolves the lowest bands: for paths with unknown bands, which
-    no coarser grid would show to become louder."""
+    """The same profile on the finest grid, which alone resolves the lowest bands: for paths with unknown bands,
+    which no coarser grid would show to become louder."""
     return replace(profile, n_fft=DESIGN_N_FFT)
 
 

@@ -176,8 +176,8 @@ class Synthesizer(nn.Module):
     ) -> Refinement:
         """Up to `n_updates` Gauss-Newton updates of `taps`.
 
-        unknown: as for `refining`, with paths of one filter. Updates beyond n_updates, of which nothing is recorded,
-        then take back what makes such a band louder.
+        unknown: as for `refining`, with paths of one filter. Updates beyond n_updates, of which nothing is
+        recorded, then take back what makes such a band louder.
         """
         state = self.refining(paths, taps, profile, max_gain_db, reference_psd, n_updates, shares, unknown)
         for _ in range(n_updates):

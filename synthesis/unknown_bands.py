@@ -22,7 +22,7 @@ LOUDEST_DB = 0.9
 """By which an unknown band may become louder."""
 
 MOST_PLAYED = 0.1
-"""Of |P|, what the loudspeaker may play in an unknown band that nothing else keeps quiet: 0.8 dB, added in phase."""
+"""Of |P|, what the loudspeaker may play in an unknown band that nothing else keeps quiet: added in phase 0.8 dB."""
 
 LEAST_GAIN_DB = -60.0
 

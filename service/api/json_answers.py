@@ -19,6 +19,7 @@ from service.engine.types import DesignAnswer
 from service.errors import Problem
 from synthesis.backends.base import Float32, Loop, Prediction
 from synthesis.conventions import SAMPLE_RATE_HZ
+from synthesis.octave_bands import nominal_hz
 from synthesis.prediction import ConditionPrediction
 
 NO_EFFECT_DB = 0.01
@@ -130,6 +131,7 @@ def prediction_document(prediction: Prediction) -> answer_types.Prediction:
         },
         "max_gain_db": max(prediction.max_gain_db, LOWEST_GAIN_DB),
         "control_rms": prediction.control_rms,
+        "unknown_bands_hz": [nominal_hz(band) for band in prediction.unknown_bands],
     }
     if prediction.conditions:
         conditions = prediction.conditions

@@ -2,9 +2,10 @@
 
 A filter is replaced if it is not finite, or if its predicted noise reduction is lower by more than a margin than
 that of `wmmse`, with as many updates or without any. What the model supposes to be unknown of paths would hide the
-difference: it is left out, and what the request says is unknown counts. There is no cheaper test: over 24 probes and 30 measured ears,
-the gain of the first update misses a third of the cases if it selects half of the ears for comparison. A filter
-that was designed again under the request's ceiling is not compared, since every start leads to the same one.
+difference: it is left out, and what the request says is unknown counts. There is no cheaper test: over 24 probes and
+30 measured ears, the gain of the first update misses a third of the cases if it selects half of the ears for
+comparison. A filter that was designed again under the request's ceiling is not compared, since every start leads to
+the same one.
 
 A latency of the signal chain, which no generator was trained with, adds the updated `fir_wiener`, and a cost of
 what becomes louder: bands for which it leaves no time become up to 36 dB louder by `wmmse`, whose noise reduction
@@ -83,8 +84,8 @@ def is_worth_designing(
 
 
 def merit_db(ear: DesignInput, design: Design, own: Design | SynthesisError) -> float:
-    """Predicted noise reduction, without what the model supposes to be unknown; with a latency, less the cost of a loudest band, from 50 Hz to 8 kHz, that is
-    louder than that of the generator's filter `own`."""
+    """Predicted noise reduction, without what the model supposes to be unknown; with a latency, less the cost of a
+    loudest band, from 50 Hz to 8 kHz, that is louder than that of the generator's filter `own`."""
     mean_db = design.prediction.nominal_noise_reduction_db
     if not ear.latency_samples or isinstance(own, SynthesisError):
         return mean_db

@@ -62,9 +62,9 @@ class Condition:
     [16385], 0 to 1; None if unknown. All numbers are finite; neither path is all zero. feedback: loudspeaker to
     outer microphone, as `secondary`; None: the loudspeaker is not heard there. uncertainty: float32 [2, 31], >= 0,
     used in place of the coherence: per band from 20 Hz to 20 kHz, the power that a calibration could not know over
-    that which it knows, of the primary path (row 0) and the secondary path (row 1). resembles: whether the model's support has such paths, so that its own
-    uncertainty holds where neither was sent; None: the backend judges. weight: above 0, relative to
-    the other conditions. label: names the condition in answers and errors.
+    that which it knows, of the primary path (row 0) and the secondary path (row 1). resembles: whether the model's
+    support has such paths, so that its own uncertainty holds where neither was sent; None: the backend judges.
+    weight: above 0, relative to the other conditions. label: names the condition in answers and errors.
     """
 
     primary: Float32 | Complex64

@@ -30,8 +30,8 @@ from synthesis.errors import InvalidOption, SynthesisError, answer_or_raise
 from synthesis.feedback import closed_loop_secondary, judge_loop, loop_gain, with_margins, worst_loop
 from synthesis.latency import with_latency
 from synthesis.plausibility import SupportPrior
-from synthesis.unknown_bands import unknown_bands
 from synthesis.prediction import ConditionPrediction
+from synthesis.unknown_bands import unknown_bands
 
 Answer = TypeVar("Answer")
 Kind = TypeVar("Kind", bound=Condition)

@@ -114,7 +114,8 @@ class CpuBackend(ConditionsBackend):
     def _run_design(self, workspace: int, ear: DesignInput, options: DesignOptions) -> tuple[Result, float | None]:
         """Run the core for one filter. Returns its result, which has a prediction and judges the paths only if
         there is a single condition; and the milliseconds spent on the first taps, None if the core computes them."""
-        method, conditions, result, start_ms = _NATIVE.get(options.method, _START_GIVEN), ear.conditions, Result(), None
+        method = _NATIVE.get(options.method, _START_GIVEN)
+        conditions, result, start_ms = ear.conditions, Result(), None
         weights = shares(ear)
         given = _Given(ear, weights)
         profile = (self._finest if given.has_unknown else self._profiles)[options.profile]
@@ -282,7 +283,9 @@ def _core_path(path: NDArray[np.generic], name: str) -> tuple[NDArray[np.generic
         raise InvalidPaths(
             f"{name}: an impulse response of {path.shape} was given; 1 to {DESIGN_N_FFT} samples are expected", name
         )
-    return np.ascontiguousarray(path, np.float32), len(path)
+    # Zeros at the end change nothing but the order in which a transform adds, and with it the rounding.
+    n_samples = len(path) if path[-1] else max(len(np.trim_zeros(path, "b")), 1)
+    return np.ascontiguousarray(path, np.float32), n_samples
 
 
 def _float32(values: NDArray[np.floating], n: int) -> Float32:
