@@ -2,8 +2,8 @@
 
 A filter is replaced if it is not finite, or if its predicted noise reduction is lower by more than a margin than
 that of `wmmse`, with as many updates or without any. What the model supposes to be unknown of paths would hide the
-difference: it is left out, and what the request says is unknown counts. There is no cheaper test: over 24 probes and
-30 measured ears, the gain of the first update misses a third of the cases if it selects half of the ears for
+difference: it is left out, and what the request says is unknown counts. There is no cheaper test: over 24 probes
+and 30 measured ears, the gain of the first update misses a third of the cases if it selects half of the ears for
 comparison. A filter that was designed again under the request's ceiling is not compared, since every start leads to
 the same one.
 

@@ -113,7 +113,8 @@ class CpuBackend(ConditionsBackend):
 
     def _run_design(self, workspace: int, ear: DesignInput, options: DesignOptions) -> tuple[Result, float | None]:
         """Run the core for one filter. Returns its result, which has a prediction and judges the paths only if
-        there is a single condition; and the milliseconds spent on the first taps, None if the core computes them."""
+        there is a single condition; and the milliseconds spent on the first taps, None if the core computes them.
+        """
         method = _NATIVE.get(options.method, _START_GIVEN)
         conditions, result, start_ms = ear.conditions, Result(), None
         weights = shares(ear)

@@ -23,6 +23,8 @@
 #define HELD_LOW_HZ 25.0
 #define HELD_HIGH_HZ 9000.0
 #define MAGNITUDE_FLOOR 1e-6
+#define PHASE_FLOOR 1e-5
+#define AUDIBLE_HZ 20000.0
 
 /* toeplitz, fir_wiener */
 #define TAPER 4.0
