@@ -1,4 +1,4 @@
-"""Paths are designed for and predicted as they were sent: cases from the field, and systems that are no earphone."""
+"""Paths are designed for and predicted as they were sent: field cases, and systems that are no earphone."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ from service.engine.types import DesignAnswer
 from service.engine.wiener_fallback import WienerFallback
 from synthesis.backends.base import DesignInput, DesignOptions
 from synthesis.conventions import DESIGN_N_FFT, N_BINS, N_TAPS
+from synthesis.errors import answer_or_raise
 from synthesis.octave_bands import NR_BANDS, WIDE_BANDS, band_membership
 from tests.cases.conftest import Command, read_design
 
@@ -109,9 +110,15 @@ def systems() -> Iterator[Any]:
         yield pytest.param(*pair_at_rate, id=f"room-{rate}-Hz")
 
 
+SYSTEMS = list(systems())
+
+
+def profile_of(ear: DesignInput) -> str:
+    return resolved_profile("fast", (ear.primary, ear.secondary))
+
+
 def designed(model: ResidentModel, ear: DesignInput, method: str, k: int) -> DesignAnswer:
-    options = DesignOptions(method, k, resolved_profile("fast", (ear.primary, ear.secondary)))
-    (answer,) = model.design([ear], options)
+    (answer,) = model.design([ear], DesignOptions(method, k, profile_of(ear)))
     assert isinstance(answer, DesignAnswer)
     return answer
 
@@ -138,7 +145,7 @@ def reduction_db(ear: DesignInput, taps: Array, psd: Array) -> Array:
     return 10 * np.log10(before / after)
 
 
-@pytest.mark.parametrize(("primary", "secondary"), systems())
+@pytest.mark.parametrize(("primary", "secondary"), SYSTEMS)
 def test_foreign_systems_are_predicted_exactly(primary: Array, secondary: Array, model: ResidentModel) -> None:
     psd = model.parameters.reference_psd.astype(float)
     ear = DesignInput(primary.astype(np.float32), secondary.astype(np.float32))
@@ -154,30 +161,28 @@ def test_foreign_systems_are_predicted_exactly(primary: Array, secondary: Array,
         assert answer.replaced_because or reached[SCORED].mean() > max(least_db, served) - 0.5
 
 
-@pytest.mark.parametrize(("primary", "secondary"), systems())
-def test_padded_or_transformed_paths_are_the_same(
-    primary: Array, secondary: Array, model: ResidentModel
-) -> None:
+@pytest.mark.parametrize(("primary", "secondary"), SYSTEMS)
+def test_padded_or_transformed_paths_are_the_same(primary: Array, secondary: Array, model: ResidentModel) -> None:
+    """A transform rounds, and the updates of a filter of 40 dB make up to 0.03 dB of that."""
     psd = model.parameters.reference_psd.astype(float)
     pair = [each.astype(np.float32) for each in (primary, secondary)]
+    spectra = (np.fft.rfft(each.astype(float), DESIGN_N_FFT).astype(np.complex64) for each in pair)
     sent = DesignInput(*pair)
-    plain = designed(model, sent, "wmmse", 1)
-    expected = reduction_db(sent, plain.design.taps, psd)
-    for change in (
-        lambda path: np.pad(path, (0, 5000)),
-        lambda path: np.fft.rfft(path.astype(float), DESIGN_N_FFT).astype(np.complex64),
-    ):
-        answer = designed(model, DesignInput(*map(change, pair)), "wmmse", 1)
-        reached = reduction_db(sent, answer.design.taps, psd)
-        np.testing.assert_allclose(reached[SCORED].mean(), expected[SCORED].mean(), atol=0.01)
-        found = answer.design.prediction.mean_noise_reduction_db
-        assert found == pytest.approx(plain.design.prediction.mean_noise_reduction_db, abs=0.01)
+    plain, padded, transformed = (
+        answer_or_raise(model.backend.design([each], DesignOptions("prime", 1, profile_of(each)))[0])
+        for each in (sent, DesignInput(*(np.pad(each, (0, 5000)) for each in pair)), DesignInput(*spectra))
+    )
+    np.testing.assert_array_equal(padded.taps, plain.taps)
+    np.testing.assert_array_equal(padded.prediction.band_reduction_db, plain.prediction.band_reduction_db)
+    expected = reduction_db(sent, plain.taps, psd)[SCORED].mean()
+    assert reduction_db(sent, transformed.taps, psd)[SCORED].mean() == pytest.approx(expected, abs=0.05)
+    assert transformed.prediction.mean_noise_reduction_db == pytest.approx(expected, abs=0.05)
 
 
 @pytest.mark.parametrize("k", [0, 1, 3])
 @pytest.mark.parametrize("unheard_hz", [(0, 120), (600, 1500), (4000, 24_000)])
 @pytest.mark.parametrize("by", ["coherence", "uncertainty"])
-@pytest.mark.parametrize(("primary", "secondary"), [each for n, each in enumerate(systems()) if n % 3 == 1])
+@pytest.mark.parametrize(("primary", "secondary"), SYSTEMS[1::3])
 def test_unknown_bands_are_kept_quiet(
     primary: Array, secondary: Array, by: str, unheard_hz: tuple[float, float], k: int, model: ResidentModel
 ) -> None:
