@@ -141,6 +141,26 @@ def test_every_measured_ear_has_the_references_filter(n_updates: int, measured_c
 
 
 @pytest.mark.parametrize("n_updates", [0, 2])
+@pytest.mark.parametrize("n_conditions", [1, 2])
+def test_unknown_bands_are_treated_as_by_the_reference(
+    measured_case: Case, bundled: Pair, n_updates: int, n_conditions: int
+) -> None:
+    core, reference = bundled
+    hz = np.linspace(0, 24_000, N_BINS)
+    for low_hz, high_hz in ((0, 120), (3000, 24_000)):
+        coherence = np.where((hz >= low_hz) & (hz < high_hz), 0, 0.999).astype(np.float32)
+        ear, *others = inputs_of(measured_case, 9, with_coherence=False)[:n_conditions]
+        ear = replace(ear, coherence=coherence, others=tuple(others))
+        found, expected = (
+            designs(each.design([ear], DesignOptions("prime", n_updates)))[0] for each in (core, reference)
+        )
+        error = np.linalg.norm(found.taps - expected.taps) / np.linalg.norm(expected.taps)
+        assert error < 0.01
+        assert found.refinement.objective == pytest.approx(expected.refinement.objective, abs=1e-3)
+
+
+
+@pytest.mark.parametrize("n_updates", [0, 2])
 def test_what_wmmse_would_do_comes_along(n_updates: int, measured_case: Case, bundled: Pair) -> None:
     own, twin = bundled
     plain = inputs_of(measured_case, every=10)
