@@ -72,7 +72,7 @@ def path_features(paths: AcousticPaths, w_reg: Tensor, log_base: Tensor) -> Tens
     """Conditioning channels of the generator: real [batch, 12, n_bins], in the order of CHANNELS.
 
     Six of the ratio: standardised log |W_reg|; frequency in [-1, 1]; its phase u, that of P over that of S; the
-    phase mismatch u u_MP*, u_MP the unit phase of the minimum-phase base. Six of the paths: standardised log |P| and
+    mismatch u u_MP*, u_MP the unit phase of the minimum-phase base. Six of the paths: standardised log |P| and
     log |S| and their phases (`path_phase`). Only log magnitudes are standardised, across frequency, per path.
     """
     # Side by side: on a GPU an operation costs the same for one spectrum and for four.

@@ -27,6 +27,7 @@ MOST_PLAYED = 0.1
 LEAST_GAIN_DB = -60.0
 
 _EDGES = first_bins((*(edges_hz(n)[0] for n in WIDE_BANDS), edges_hz(WIDE_BANDS[-1])[1]))
+_LEAST_SUM = UNHEARD * np.diff(_EDGES)
 
 
 def unknown_bands(condition: Condition) -> NDArray[np.bool_]:
@@ -45,7 +46,7 @@ def unknown_bands(condition: Condition) -> NDArray[np.bool_]:
     """
     unknown = np.zeros(len(WIDE_BANDS), bool)
     if condition.coherence is not None:
-        unknown |= _band_sums(condition.coherence) < UNHEARD * np.diff(_EDGES)
+        unknown |= _band_sums(condition.coherence) < _LEAST_SUM
     if condition.uncertainty is not None:
         unknown |= (condition.uncertainty > MOST_UNCERTAIN).any(0)
     return unknown
@@ -85,7 +86,7 @@ def quiet_db(condition: Condition, taps: NDArray[np.floating]) -> NDArray[np.flo
     return limit_db
 
 
-def _band_sums(values: NDArray[np.floating]) -> NDArray[np.float64]:
+def _band_sums(values: NDArray[np.floating]) -> NDArray[np.floating]:
     """Sum over the bins of each band: [16385] -> [31]."""
-    sums: NDArray[np.float64] = np.add.reduceat(values[: _EDGES[-1]], _EDGES[:-1], dtype=np.float64)
+    sums: NDArray[np.floating] = np.add.reduceat(values[: _EDGES[-1]], _EDGES[:-1])
     return sums

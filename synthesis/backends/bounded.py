@@ -68,11 +68,7 @@ class BoundedBackend:
         """As `Backend.design`; `Design.ceiling_cost_db` says what a ceiling has cost."""
         ears, faults = _at_unit_level(inputs)
         found = self._bounded(list(ears.values()), options) if ears else []
-        named = [
-            replace(each, prediction=_with_unknown(ear, each.prediction)) if isinstance(each, Design) else each
-            for each, ear in zip(found, ears.values(), strict=True)
-        ]
-        return _in_order(ears, named, faults)
+        return _in_order(ears, found, faults)
 
     def predict(self, inputs: Sequence[DesignInput], taps: Sequence[Float32]) -> list[Prediction | SynthesisError]:
         """As `Backend.predict`."""
@@ -90,14 +86,19 @@ class BoundedBackend:
         loose = [replace(ear, max_gain_db=max(_loose_db(ear), highest_db(ear.max_gain_db))) for ear in ears]
         designs = self.inner.design(loose, options)
         for place, (ear, design) in enumerate(zip(ears, designs, strict=True)):
-            if isinstance(design, Design) and _is_above(ear, design):
+            if isinstance(design, SynthesisError):
+                continue
+            prediction = _with_unknown(ear, design.prediction)
+            is_named = prediction is not design.prediction
+            if is_named:
+                designs[place] = design = replace(design, prediction=prediction)
+            if _is_above(ear, design):
                 designs[place] = self._limited(ear, loose[place], design, options.profile)
-            elif isinstance(design, Design) and _quiet_db(with_latency(ear), design.taps) is not None:
+            elif is_named and _quiet_db(with_latency(ear), design.taps) is not None:
                 found = self._limited(ear, loose[place], design, options.profile)
                 designs[place] = replace(found, ceiling_cost_db=0.0) if isinstance(found, Design) else found
             elif (
-                isinstance(design, Design)
-                and design.wmmse is not None
+                design.wmmse is not None
                 and design.wmmse.max_gain_db > lowest_db(ear.max_gain_db) + TOLERANCE_DB - WMMSE_TOLERANCE_DB
             ):
                 designs[place] = replace(design, wmmse=None)  # under the ceiling it is another filter
@@ -134,7 +135,7 @@ class BoundedBackend:
             return prediction
         conditions = zip(prediction.conditions, design.prediction.conditions, strict=True)
         left_out = tuple(replace(own, left_out=before.left_out) for own, before in conditions)
-        prediction = replace(prediction, conditions=left_out)
+        prediction = replace(prediction, conditions=left_out, unknown_bands=design.prediction.unknown_bands)
         cost_db = design.prediction.mean_noise_reduction_db - prediction.mean_noise_reduction_db
         spent_ms = 1e3 * (perf_counter() - began)
         times_ms = design.times_ms | {"reconstruct": design.times_ms.get("reconstruct", 0.0) + spent_ms}
@@ -160,8 +161,9 @@ def _quiet_db(ear: DesignInput, taps: Float32) -> NDArray[np.float64] | None:
 
 
 def _with_unknown(ear: DesignInput, prediction: Prediction) -> Prediction:
-    unknown = np.any([unknown_bands(each) for each in ear.conditions], axis=0)
-    return replace(prediction, unknown_bands=tuple(np.array(WIDE_BANDS)[unknown].tolist()))
+    """The prediction, which names the bands that any condition leaves unknown."""
+    found = {n for each in ear.conditions for n in np.flatnonzero(unknown_bands(each)).tolist()}
+    return replace(prediction, unknown_bands=tuple(WIDE_BANDS[n] for n in sorted(found))) if found else prediction
 
 
 def _at_unit_level(inputs: Sequence[DesignInput]) -> tuple[dict[int, DesignInput], dict[int, SynthesisError]]:

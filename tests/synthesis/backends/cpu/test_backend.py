@@ -159,7 +159,6 @@ def test_unknown_bands_are_treated_as_by_the_reference(
         assert found.refinement.objective == pytest.approx(expected.refinement.objective, abs=1e-3)
 
 
-
 @pytest.mark.parametrize("n_updates", [0, 2])
 def test_what_wmmse_would_do_comes_along(n_updates: int, measured_case: Case, bundled: Pair) -> None:
     own, twin = bundled
