@@ -167,8 +167,18 @@ class Explanation:
     @property
     def is_primary_delay_off(self) -> bool:
         """Whether the primary path's is."""
-        limit = max(MIN_PRIMARY_DELAY_SAMPLES, self.primary_delay_sd_samples * _SURPRISING_SDS)
-        return abs(self.primary_delay_samples) > limit
+        return abs(self.primary_delay_samples) > _primary_delay_limit(self.primary_delay_sd_samples)
+
+    @property
+    def is_right(self) -> bool:
+        """Whether the support has such paths, without any mistake."""
+        is_off = self.is_level_off or self.is_delay_off or self.is_primary_delay_off
+        is_changed = self.is_reversed or self.leak is not None or self.other_rate is not None
+        return self.distance <= MAX_DISTANCE and not is_off and not is_changed
+
+
+def _primary_delay_limit(sd_samples: float) -> float:
+    return max(MIN_PRIMARY_DELAY_SAMPLES, sd_samples * _SURPRISING_SDS)
 
 
 class Comparison(NamedTuple):
@@ -183,8 +193,8 @@ class SupportPrior:
 
     mean: of the traits, [28]. changes: of the traits by each mistake, with either sign, [change, sign, 28]. roots:
     c = |root' r|^2 of the four combinations that are fitted, [28, 4 * 28]. estimate: of loudness, level and delay,
-    [3, 28]; primary_delay: of what each combination leaves, [4, 28]. level_limit_db, delay_limit_samples: what is
-    larger is a mistake.
+    [3, 28]; primary_delay: of what each combination leaves, [4, 28]. level_limit_db, delay_limit_samples,
+    primary_delay_limits (of each combination, [4]): what is larger is a mistake.
     """
 
     def __init__(self, statistics: SupportStatistics) -> None:
@@ -204,6 +214,7 @@ class SupportPrior:
         self._primary_delay_sd_samples = [float((each @ _PRIMARY_LATER) ** -0.5) for each in primary_later]
         spread = zip(primary_later, self._primary_delay_sd_samples, strict=True)
         self.primary_delay = np.array([each * sd**2 for each, sd in spread])
+        self.primary_delay_limits = np.array(list(map(_primary_delay_limit, self._primary_delay_sd_samples)))
         self.estimate = estimate  # of all that can be fitted
         _, level_sd, self._delay_sd_samples = np.sqrt(np.diag(np.linalg.inv(basis.T @ precision @ basis))).tolist()
         self._level_sd_db = _DB * level_sd
@@ -219,13 +230,7 @@ class SupportPrior:
     def explain(self, primary: Path, secondary: Path) -> Explanation:
         """The most probable explanation of two paths: causal responses, real [n <= 32768], or spectra on the design
         grid; neither all zero."""
-        delay = self.statistics.delay_samples
-        beyond = _onset(secondary) - delay
-        beyond = beyond if abs(beyond) > REALIGN_BEYOND else 0
-        deviation = path_traits(primary, secondary, delay + beyond) - self.mean
-        # Where the sign of both is reversed, the microphone's is.
-        if np.cos(deviation[-N_PRIMARY:]).sum() < 0:
-            deviation = deviation + np.pi * IS_PHASE
+        deviation, beyond = self._deviation(primary, secondary)
         found = self._explained(deviation, beyond)
         if not found.is_primary_delay_off:
             return found
@@ -234,6 +239,27 @@ class SupportPrior:
         if later.leak is not None or later.score + SURPRISE > found.score:
             return replace(found, primary_delay_samples=0.0)
         return replace(later, primary_delay_samples=found.primary_delay_samples)
+
+    def resembles(self, primary: Path, secondary: Path) -> bool:
+        """Judge whether the support has such paths, so that what is known of its measurements holds for them.
+
+        Parameters
+        ----------
+        primary, secondary
+            As for `explain`.
+        """
+        return self._explained(*self._deviation(primary, secondary)).is_right
+
+    def _deviation(self, primary: Path, secondary: Path) -> tuple[Real, int]:
+        """Traits less the support's mean, after the secondary path was moved by so many samples."""
+        delay = self.statistics.delay_samples
+        beyond = _onset(secondary) - delay
+        beyond = beyond if abs(beyond) > REALIGN_BEYOND else 0
+        deviation = path_traits(primary, secondary, delay + beyond) - self.mean
+        # Where the sign of both is reversed, the microphone's is.
+        if np.cos(deviation[-N_PRIMARY:]).sum() < 0:
+            deviation = deviation + np.pi * IS_PHASE
+        return deviation, beyond
 
     def _explained(self, deviation: Real, beyond: int) -> Explanation:
         """Without a delay of the primary path."""

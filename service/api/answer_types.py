@@ -149,6 +149,10 @@ class Prediction(TypedDict):
     """Largest |W|; -200 of a filter that is zero."""
     control_rms: float
     """RMS of the loudspeaker signal, in the unit of the reference."""
+    unknown_bands_hz: list[float]
+    """Nominal centres of the one-third-octave bands, 20 Hz to 20 kHz, of which the measurement says nothing: their
+    mean coherence is below 0.06, or an uncertainty above 1. They weigh nothing in a design, which keeps them from
+    becoming louder."""
     worst_noise_reduction_db: NotRequired[float]
     """Of several conditions, the lowest mean; the other figures are weighted means over them."""
     conditions: NotRequired[list[ConditionPrediction]]

@@ -15,7 +15,7 @@ from service.api import binary_codec
 from service.api import json_answers as answers
 from service.api.call import BINARY, JSON, Call, timed_response
 from service.api.json_answers import Answered
-from service.api.paths import Path, PathsOfCondition, check_effect, joint_input, n_points
+from service.api.paths import Path, PathsOfCondition, check_effect, joint_input, resolved_profile
 from service.api.query_options import (
     BINARY_OPTIONS,
     DEFAULT_UPDATES,
@@ -50,7 +50,6 @@ from synthesis.backends.base import (
 from synthesis.errors import SynthesisError, answer_or_raise
 from synthesis.feedback import loop_gain, loop_of
 from synthesis.latency import with_latency
-from synthesis.profiles import profile_for_resolution
 
 if TYPE_CHECKING:
     from service.api.open_inference_codec import InferenceParameters
@@ -184,7 +183,7 @@ def make_request(
         min_phase_margin_deg=float(fields.min_phase_margin_deg),
     )
     sent = [path for each in conditions for path in (each.primary, each.secondary)]
-    profile = profile_for_resolution(query.profile, 2 * max(map(n_points, sent)))
+    profile = resolved_profile(query.profile, sent)
     n_feedbacks = sum(each.feedback is not None for each in conditions)
     options = DesignOptions(fields.method, query.k, profile, query.leave_one_out, len(conditions), n_feedbacks)
     return DesignRequest(model, options, fields.sign, sent, ear)

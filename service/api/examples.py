@@ -49,6 +49,7 @@ EVALUATION: Json = {
         "sensitivity_db": {"gain_1_db": 6.5, "delay_1_sample": 5.1},
         "max_gain_db": 27.9,
         "control_rms": 0.071,
+        "unknown_bands_hz": [],
     },
     "warnings": [{"code": "prediction_from_model", "detail": "no coherence was sent"}],
     "timings_ms": dict.fromkeys(STAGES)

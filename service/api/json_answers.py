@@ -20,6 +20,7 @@ from service.errors import Problem
 from synthesis.backends.base import Float32, Loop, Prediction
 from synthesis.conventions import SAMPLE_RATE_HZ
 from synthesis.errors import InvalidPaths
+from synthesis.octave_bands import nominal_hz
 from synthesis.prediction import ConditionPrediction
 
 NO_EFFECT_DB = 0.01
@@ -140,6 +141,7 @@ def prediction_document(prediction: Prediction) -> answer_types.Prediction:
         },
         "max_gain_db": max(prediction.max_gain_db, LOWEST_GAIN_DB),
         "control_rms": prediction.control_rms,
+        "unknown_bands_hz": [nominal_hz(band) for band in prediction.unknown_bands],
     }
     if prediction.conditions:
         conditions = prediction.conditions

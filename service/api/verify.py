@@ -10,7 +10,7 @@ from starlette.responses import Response
 
 from service.api.call import JSON, Call, timed_response
 from service.api.json_answers import BAND_CENTRE_HZ, with_times
-from service.api.paths import PathsOfCondition, check_effect, joint_input, n_points
+from service.api.paths import PathsOfCondition, check_effect, joint_input, resolved_profile
 from service.api.request_types import read_object
 from service.calibration.verify_body import VerifyBody
 from synthesis.backends.base import DesignInput, DesignOptions, Float32
@@ -18,7 +18,7 @@ from synthesis.conventions import DESIGN_N_FFT
 from synthesis.errors import answer_or_raise
 from synthesis.latency import with_latency
 from synthesis.octave_bands import WIDE_BANDS
-from synthesis.profiles import FAST, profile_for_resolution
+from synthesis.profiles import FAST
 from synthesis.verification import (
     Deviation,
     Verification,
@@ -75,7 +75,7 @@ async def verify_filter(call: Call) -> Response:
         diagnosis = [foreign, *(each for each in diagnosis if each.code != "as_predicted")]
     trim = None
     if not BEYOND_A_TRIM & {each.code for each in diagnosis}:
-        profile = profile_for_resolution(FAST.name, 2 * max(n_points(read.primary), n_points(read.secondary)))
+        profile = resolved_profile(FAST.name, (read.primary, read.secondary))
         trim = await _trim(call, read.model, DesignOptions("prime", N_UPDATES, profile), used, taps, found)
         trim["fir"] = direction * trim["fir"]
     document = {

@@ -13,16 +13,14 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from synthesis.backends.base import ModelParameters
-from synthesis.backends.cpu.library import ExpectedPower, Parameters, Support, address
+from synthesis.backends.cpu.library import Parameters, Support, address
 from synthesis.conventions import N_BINS, SAMPLE_RATE_HZ
 from synthesis.errors import InvalidOption
 from synthesis.generator_config import NEPER_PER_DB, GeneratorConfig
 from synthesis.octave_bands import WIDE_BANDS
-from synthesis.path_prior import PathPrior
 from synthesis.plausibility import LATER, SupportPrior
 from synthesis.starting_weight import log_grid, terms_at_unit_magnitude
 from synthesis.support_statistics import N_TRAITS, PRIMARY_EDGES_HZ, SECONDARY_EDGES_HZ, first_bins
-from synthesis.unheard_bins import AUDIBLE_BINS, LEVEL_BINS, expected_power
 
 Float64 = NDArray[np.float64]
 
@@ -72,7 +70,6 @@ def core_parameters(model: ModelParameters) -> tuple[Parameters, list[NDArray[np
         "band_uncertainty": _shaped("band_uncertainty", model.band_uncertainty, np.float64, 2, len(WIDE_BANDS)),
     }
     _check_grid(arrays, len(points_hz), n_bins)
-    expected, expected_arrays = _expected(model.path_prior)
     support, support_arrays = _support(model.support)
     structure = Parameters(
         n_fft=config.n_fft,
@@ -87,27 +84,16 @@ def core_parameters(model: ModelParameters) -> tuple[Parameters, list[NDArray[np
         n_blocks=len(config.dilations),
         bound=config.bound_db * NEPER_PER_DB,
         **{name: address(values) for name, values in arrays.items()},
-        expected=expected,
         support=support,
     )
-    return structure, [*arrays.values(), *expected_arrays, *support_arrays]
-
-
-def _expected(prior: PathPrior | None) -> tuple[ExpectedPower, list[NDArray[np.generic]]]:
-    """What gaps of a path are told by, see `unheard_bins`."""
-    if prior is None:
-        return ExpectedPower(), []
-    arrays = [expected_power(each).astype(np.float32) for each in (prior.primary, prior.secondary)]
-    structure = ExpectedPower(*map(address, arrays), n_level_bins=len(LEVEL_BINS), n_audible=AUDIBLE_BINS)
-    structure.level_bins[: len(LEVEL_BINS)] = LEVEL_BINS.tolist()
-    return structure, [*arrays]
+    return structure, [*arrays.values(), *support_arrays]
 
 
 def _support(prior: SupportPrior | None) -> tuple[Support, list[NDArray[np.generic]]]:
     """What mistakes are told by, see `plausibility`."""
     if prior is None:
         return Support(), []
-    names = "changes", "roots", "estimate", "primary_delay"
+    names = "changes", "roots", "estimate", "primary_delay", "primary_delay_limits"
     given = {name: getattr(prior, name) for name in names}
     arrays: dict[str, NDArray[np.generic]] = {
         "mean": _shaped("support mean", prior.mean, np.float64, N_TRAITS),
