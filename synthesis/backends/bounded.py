@@ -44,6 +44,9 @@ LOUDEST_PRIMARY_DB = 12.0
 QUIET_ROUNDS = 4
 """In each a ceiling is put on the unknown bands that the one before has made louder."""
 
+QUIET_HALVINGS = 24
+"""Of the whole filter, where no ceiling has kept them quiet."""
+
 
 class BoundedBackend:
     """A backend around another one; what `create_backend` returns is always in it.
@@ -127,6 +130,10 @@ class BoundedBackend:
                     break
                 limit_db = np.minimum(limit_db, louder_db)
                 taps = self._core.limit_gain(replace(delayed, max_gain_db=np.inf), taps, limit_db, profile)
+            for _ in range(QUIET_HALVINGS):
+                if _quiet_db(delayed, taps) is None:
+                    break
+                taps = taps * np.float32(0.5)
             loop = design.loop
             feedbacks = [each.feedback for each in delayed.conditions if each.feedback is not None]
             if loop is not None:

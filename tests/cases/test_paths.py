@@ -13,12 +13,13 @@ from scipy.io import wavfile
 from scipy.linalg import solve_toeplitz
 from scipy.signal import butter, firwin, resample_poly, sosfilt
 
+from cli import tables
 from model_store.store import ModelStore
 from service.api.paths import resolved_profile
 from service.engine.resident_model import ResidentModel
 from service.engine.types import DesignAnswer
 from service.engine.wiener_fallback import WienerFallback
-from synthesis.backends.base import DesignInput, DesignOptions
+from synthesis.backends.base import Complex64, DesignInput, DesignOptions, Float32
 from synthesis.conventions import DESIGN_N_FFT, N_BINS, N_TAPS
 from synthesis.errors import answer_or_raise
 from synthesis.octave_bands import NR_BANDS, WIDE_BANDS, band_membership
@@ -88,7 +89,7 @@ def systems() -> Iterator[Any]:
         time = np.arange(4096) / 48_000
         modes = rng.uniform(60, 200) * np.arange(1, 26)
 
-        def duct(delay: int, modes: Array = modes, time: Array = time) -> Array:
+        def duct(delay: int, modes: NDArray[Any] = modes, time: NDArray[Any] = time) -> Array:
             response = np.zeros(4096)
             response[delay] = 1
             for hz in modes[modes < 8000]:
@@ -134,7 +135,7 @@ def wmmse_taps(primary: Array, secondary: Array, psd: Array) -> Array:
     return solve_toeplitz(column, rhs)
 
 
-def reduction_db(ear: DesignInput, taps: Array, psd: Array) -> Array:
+def reduction_db(ear: DesignInput, taps: NDArray[np.floating], psd: Array) -> Array:
     """Of each of the 31 bands, in float64."""
     p, s = (
         np.fft.rfft(each.astype(float), DESIGN_N_FFT) if each.dtype.kind == "f" else each.astype(complex)
@@ -161,16 +162,24 @@ def test_foreign_systems_are_predicted_exactly(primary: Array, secondary: Array,
         assert answer.replaced_because or reached[SCORED].mean() > max(least_db, served) - 0.5
 
 
+def padded_path(path: Float32) -> Float32:
+    return np.pad(path, (0, 5000))
+
+
+def transformed_path(path: Float32) -> Complex64:
+    return np.fft.rfft(path.astype(float), DESIGN_N_FFT).astype(np.complex64)
+
+
 @pytest.mark.parametrize(("primary", "secondary"), SYSTEMS)
 def test_padded_or_transformed_paths_are_the_same(primary: Array, secondary: Array, model: ResidentModel) -> None:
     """A transform rounds, and the updates of a filter of 40 dB make up to 0.03 dB of that."""
     psd = model.parameters.reference_psd.astype(float)
     pair = [each.astype(np.float32) for each in (primary, secondary)]
-    spectra = (np.fft.rfft(each.astype(float), DESIGN_N_FFT).astype(np.complex64) for each in pair)
-    sent = DesignInput(*pair)
+    sent = DesignInput(pair[0], pair[1])
+    longer, spectra = (DesignInput(change(pair[0]), change(pair[1])) for change in (padded_path, transformed_path))
     plain, padded, transformed = (
         answer_or_raise(model.backend.design([each], DesignOptions("prime", 1, profile_of(each)))[0])
-        for each in (sent, DesignInput(*(np.pad(each, (0, 5000)) for each in pair)), DesignInput(*spectra))
+        for each in (sent, longer, spectra)
     )
     np.testing.assert_array_equal(padded.taps, plain.taps)
     np.testing.assert_array_equal(padded.prediction.band_reduction_db, plain.prediction.band_reduction_db)
@@ -180,7 +189,7 @@ def test_padded_or_transformed_paths_are_the_same(primary: Array, secondary: Arr
 
 
 @pytest.mark.parametrize("k", [0, 1, 3])
-@pytest.mark.parametrize("unheard_hz", [(0, 120), (600, 1500), (4000, 24_000)])
+@pytest.mark.parametrize("unheard_hz", [(0, 120), (600, 1500), (4000, 24_000), (0, 24_001)])
 @pytest.mark.parametrize("by", ["coherence", "uncertainty"])
 @pytest.mark.parametrize(("primary", "secondary"), SYSTEMS[1::3])
 def test_unknown_bands_are_kept_quiet(
@@ -198,3 +207,10 @@ def test_unknown_bands_are_kept_quiet(
     np.testing.assert_array_equal(named, unknown)
     psd = model.parameters.reference_psd.astype(float)
     assert (reduction_db(ear, answer.design.taps, psd)[unknown] > -1.05).all()
+
+
+def test_unknown_bands_are_printed_in_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    figures = {"mean_noise_reduction_db": 12.0, "amplification_db": 0.0, "max_gain_db": 20.0}
+    found = {"band_centre_hz": [50.0], "noise_reduction_db": [12.0], "unknown_bands_hz": [20.0, 31.5]} | figures
+    tables.prediction(found)
+    assert "the measurement says nothing of 20, 31.5 Hz" in capsys.readouterr().out

@@ -102,7 +102,7 @@ static void ceiling_round(const refinement_profile *profile, const band_edges *b
         store8(s->descent_r + k, load8(s->descent_r + k) - multiplier * wr);
         store8(s->descent_i + k, load8(s->descent_i + k) - multiplier * wi);
     }
-    float level = sum_of(s->symbol, n_bins), scale = (float)n_bins / (level > TINY ? level : TINY);
+    float level = sum_of(s->symbol, n_bins), scale = level > TINY * (float)n_bins ? (float)n_bins / level : 1;
     for (int k = 0; k < n_bins; k++) /* of mean one */
         s->symbol[k] = s->symbol[k] * scale + (float)profile->damping, s->descent_r[k] *= scale, s->descent_i[k] *= scale;
     for (int k = n_bins; k < n_bins + WIDTH - 1; k++)
