@@ -98,4 +98,4 @@ def test_a_default_model_that_cannot_be_used_ends_the_wait(free_port: int, tmp_p
     )
     assert done.returncode != 0
     assert "The default model cannot be used" in done.stderr
-    assert "manifest.sha256" in done.stderr
+    assert "default/1.000" in done.stderr
