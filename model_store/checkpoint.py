@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import reprlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
@@ -22,7 +23,7 @@ from model_store.errors import CorruptCheckpoint, PublishFailed
 from model_store.golden import GoldenCase
 from model_store.manifest import Manifest
 from synthesis.backends.base import Float32, ModelParameters
-from synthesis.conventions import N_BINS
+from synthesis.conventions import MAX_TOTAL_PSD, MIN_TOTAL_PSD, N_BINS
 from synthesis.errors import InvalidOption
 from synthesis.generator_config import GeneratorConfig
 from synthesis.octave_bands import WIDE_BANDS
@@ -41,6 +42,20 @@ MANIFEST_KEY = "manifest"
 
 MAX_DIRECTIONS = 64
 
+RANGES = {
+    "band_uncertainty": (0.0, 1e4),
+    "n_ears": (1.0, 1e6),
+    "mean": (-1e6, 1e6),
+    "directions": (-1e6, 1e6),
+    "variance": (1e-30, 1e12),
+    "residual_variance": (1e-30, 1e12),
+    "tail_variance": (0.0, 1e12),
+    "level_db": (-200.0, 200.0),
+    "level_spread_db": (0.0, 100.0),
+}
+"""Least and largest value of an array, by the last part of its name. Published models have variances of 1e-12 to 10
+and uncertainties up to 100; far beyond that nothing would be left of what is computed in float32."""
+
 
 def sha256(data: bytes) -> str:
     """Digest in the form used throughout: ``sha256:`` and 64 lower-case hexadecimal digits."""
@@ -51,8 +66,8 @@ def sha256(data: bytes) -> str:
 class Checkpoint:
     """Everything that one version holds.
 
-    manifest: what the checkpoint says of itself. parameters: the model, finite float32; reference_psd is >= 0 and
-    not all zero, band_uncertainty >= 0; the variances of its path prior are above 0, its tails' >= 0. golden: one
+    manifest: what the checkpoint says of itself. parameters: the model, finite float32; reference_psd is >= 0, its
+    total is from MIN_TOTAL_PSD to MAX_TOTAL_PSD; band_uncertainty and the path prior are within RANGES. golden: one
     ear and the filters that the model designs for it.
     """
 
@@ -117,17 +132,16 @@ class Checkpoint:
             **{GOLDEN + key: shape for key, shape in GoldenCase.SHAPES.items()},
         }
         checked = _checked(file, arrays, shapes)
-        for key in REFERENCE_SHAPES:
-            _check_range(file, key, checked[key], high=float("inf"))
-        if not checked["reference_psd"].any():
-            raise CorruptCheckpoint(file, "an all-zero reference_psd", "some power")
+        psd = checked["reference_psd"]
+        _check_range(file, "reference_psd", psd, 0, MAX_TOTAL_PSD)
+        if not MIN_TOTAL_PSD <= (total := float(psd.sum(dtype=np.float64))) <= MAX_TOTAL_PSD:
+            expected = f"{MIN_TOTAL_PSD:g} to {MAX_TOTAL_PSD:g}"
+            raise CorruptCheckpoint(file, f"a total of {total:.4g} in reference_psd", expected)
+        for key, array in checked.items():
+            if key == "band_uncertainty" or key.startswith(PRIOR):
+                _check_range(file, key, array, *RANGES[key.rpartition(".")[2]])
+        _check_range(file, GOLDEN + "coherence", checked[GOLDEN + "coherence"], 0, 1)
         prior = _part(checked, PRIOR)
-        for key, array in prior.items():
-            if key.endswith("variance") or key == "n_ears":
-                _check_range(file, PRIOR + key, array, high=float("inf"))
-                if not array.all() and not key.endswith("tail_variance"):
-                    raise CorruptCheckpoint(file, f"a zero in {PRIOR + key}", "values above 0")
-        _check_range(file, GOLDEN + "coherence", checked[GOLDEN + "coherence"], high=1.0)
         parameters = ModelParameters(
             config,
             _part(checked, GENERATOR),
@@ -161,7 +175,7 @@ def _arrays(data: bytes, file: str) -> dict[str, NDArray[np.generic]]:
     try:
         arrays: dict[str, NDArray[np.generic]] = safetensors.numpy.load(data)
     except (SafetensorError, KeyError) as error:  # a KeyError is a number type that NumPy does not have
-        raise CorruptCheckpoint(file, f"no safetensors ({error})", "a safetensors file") from error
+        raise CorruptCheckpoint(file, f"no safetensors ({str(error)[:200]})", "a safetensors file") from error
     return arrays
 
 
@@ -189,7 +203,7 @@ def _prior_shapes(arrays: Mapping[str, NDArray[np.generic]]) -> Shapes:
 
 def _checked(file: str, arrays: Mapping[str, NDArray[np.generic]], shapes: Shapes) -> dict[str, Float32]:
     if set(arrays) != set(shapes):
-        unknown, missing = sorted(set(arrays) - set(shapes)), sorted(set(shapes) - set(arrays))
+        unknown, missing = (reprlib.repr(sorted(each)) for each in (arrays.keys() - shapes, shapes.keys() - arrays))
         raise CorruptCheckpoint(
             file, f"unknown arrays {unknown} and missing {missing}", f"exactly {len(shapes)} arrays"
         )
@@ -206,9 +220,11 @@ def _checked(file: str, arrays: Mapping[str, NDArray[np.generic]], shapes: Shape
     return found
 
 
-def _check_range(file: str, name: str, array: Float32, high: float) -> None:
+def _check_range(file: str, name: str, array: Float32, low: float, high: float) -> None:
+    if not array.size:  # a prior without directions
+        return
     low_found, high_found = float(array.min()), float(array.max())
-    if low_found < 0 or high_found > high:
+    if low_found < low or high_found > high:
         raise CorruptCheckpoint(
-            file, f"{name} from {low_found:.4g} to {high_found:.4g}", f"values from 0 to {high:g}"
+            file, f"{name} from {low_found:.4g} to {high_found:.4g}", f"values from {low:g} to {high:g}"
         )

@@ -29,9 +29,9 @@ from service.api.json_workers import JsonWorkerPool
 from service.api.openapi import TITLE, describe
 from service.api.routes import ROUTES
 from service.api.workbench import add_workbench
-from service.calibration.calibrator import Calibrator
 from service.engine.engine import Engine, choose_device
 from service.engine.wiener_fallback import WienerFallback
+from service.engine.work_share import WorkShare
 from service.errors import Problem
 from service.observability.metrics import Metrics
 from service.observability.tracing import Tracing
@@ -59,16 +59,29 @@ def create_app(settings: Settings) -> FastAPI:
         ready_budget_s=settings.ready_budget_ms / 1e3,
         recheck_s=settings.recheck_s,
     )
-    calibrator = Calibrator()
+    shares = {kind: WorkShare(kind) for kind in ("calibrations", "exports", "verifications")}
     json_workers = JsonWorkerPool()
-    admission = Admission(settings, engine.reject_if_overloaded, calibrator.reject_if_overloaded)
+
+    def reject_export(due: float) -> None:
+        engine.require_model()
+        shares["exports"].reject_if_overloaded(due)
+
+    admission = Admission(
+        settings,
+        {
+            Gate.DESIGN: engine.reject_if_overloaded,
+            Gate.EXPORT: reject_export,
+            Gate.CALIBRATION: shares["calibrations"].reject_if_overloaded,
+            Gate.VERIFICATION: shares["verifications"].reject_if_overloaded,
+        },
+    )
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         engine.start()
         yield
         await engine.close()
-        await calibrator.close()
+        await asyncio.gather(*(each.close() for each in shares.values()))
         await json_workers.close()
         if tracing is not None:
             await asyncio.to_thread(tracing.close)  # which sends what is left
@@ -76,6 +89,7 @@ def create_app(settings: Settings) -> FastAPI:
     app = FastAPI(
         title=TITLE,
         lifespan=lifespan,
+        openapi_url=None,  # `describe` adds it and its page
         docs_url=None,
         redoc_url=None,
         telemetry={"tracing": False, "metrics": False, "logs": False},  # `observability` tells of requests
@@ -83,7 +97,16 @@ def create_app(settings: Settings) -> FastAPI:
     )
     tracing = _tracing(app, settings)
     metrics = Metrics(engine, settings.commit)
-    service = Service(settings, store, engine, calibrator, admission, json_workers, metrics, tracing)
+    service = Service(
+        settings,
+        store,
+        engine,
+        **shares,
+        admission=admission,
+        json_workers=json_workers,
+        metrics=metrics,
+        tracing=tracing,
+    )
     app.state.service = service
     is_apart = settings.management_port is not None
     for route in ROUTES:

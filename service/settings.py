@@ -46,6 +46,9 @@ class Settings(BaseSettings):
 
     host: str = "127.0.0.1"
     """Address to listen on."""
+    allowed_hosts: tuple[Annotated[str, StringConstraints(to_lower=True)], ...] = ()
+    """Names that Host may have in requests over loopback, besides addresses and names without a dot: those of a
+    proxy on this machine. Others are refused, since a page of another site may have sent them."""
     port: int = Field(8000, ge=0, le=65_535)
     """Port to listen on; 0 chooses a free one."""
     uds: Path | None = None
@@ -89,9 +92,9 @@ class Settings(BaseSettings):
     management_port: int | None = Field(None, ge=0, le=65_535)
     """Port of a separate listener for metrics and model management, which the main one then does not answer."""
     quota_per_s: float | None = Field(None, gt=0, le=1e6)
-    """Requests per second and API key; each item counts. Default: no limit."""
+    """Designs per second and API key, by the work that they are. Default: no limit."""
     quota_burst: int = Field(20, ge=1, le=1_000_000)
-    """Requests that a key may send in a burst."""
+    """Designs that a key may ask for in a burst."""
     receive_timeout_s: float = Field(10.0, gt=0, le=3600)
     """Seconds allowed for receiving a request's head, and again for its body."""
     max_connections: int = Field(4096, ge=1, le=1_000_000)

@@ -235,10 +235,12 @@ class ResidentModels:
             raise self._failure(reference, error) from error
 
     async def _assign(self, reference: str, version: ModelVersion, is_used: bool = True) -> ResidentModel:
-        """Assign a version to `reference`, loading it if it is not in memory. is_used: if not, it replaces no model
-        that is."""
-        model = self._models.get(version) or await self._loaded(version)
-        if version not in self._models:
+        """Assign a version to `reference`, loading it if it is not in memory or fails its checks. is_used: if not,
+        it replaces no model that is."""
+        model = self._models.get(version)
+        if model is None or not model.is_sound:
+            model = await self._loaded(version)
+        if self._models.get(version) is not model:
             self._models[version] = model
             self._models.move_to_end(version, last=is_used)
         before = self._versions.get(reference)

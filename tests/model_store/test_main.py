@@ -140,3 +140,13 @@ def test_it_runs_as_a_module(store: ModelStore) -> None:
     )
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr == "model_store: model: there is no 'none'; there are versions of: default, ears\n"
+
+
+def test_show_escapes_control_characters(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    store, made = ModelStore(tmp_path, include_bundled=False), cases.checkpoint()
+    made.manifest = made.manifest.model_copy(update={"licence": "MIT\x1b]0;owned\x07\x9b31m\u202e"})
+    store.publish("ears", made)
+    code, lines, _ = run(capsys, store, "show", "ears")
+    assert code == 0
+    assert all(line.isprintable() for line in lines)
+    assert any("MIT\\x1b]0;owned\\x07\\x9b31m\\u202e" in line for line in lines)

@@ -22,7 +22,8 @@ def test_publishing_fills_in_the_stores_fields_alone() -> None:
 
 def test_support_traits_are_optional() -> None:
     assert manifest().support_traits is None
-    statistics = SupportStatistics(30, 4, (0.5, -0.25), (1.0, 0.5, 2.0), (0.0, 0.125))
+    covariance = tuple(float(row == column) for row in range(28) for column in range(row + 1))
+    statistics = SupportStatistics(30, 4, (0.5, -0.25) * 14, covariance, (0.0, 0.125) * 14)
     assert manifest(support_traits=statistics).support_traits == statistics
     with pytest.raises(ValidationError, match="support_traits"):
         manifest(support_traits={"n_ears": 30})

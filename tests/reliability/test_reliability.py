@@ -35,6 +35,14 @@ def test_requests_beyond_the_capacity_are_shed(target: Target) -> None:
     assert outcome.recovered["server"]["n"] == 30
 
 
+def test_mixed_overload_serves_every_kind(target: Target) -> None:
+    outcome = overload.Overload()
+    asyncio.run(overload.run_mixed(target, for_s=2, n_alone=60, outcome=outcome))
+    assert not outcome.mistakes
+    assert all(found["share"] > 0 for found in outcome.kinds.values())
+    assert {status for found in outcome.kinds.values() for status in found["statuses"]} <= {200, 503}
+
+
 def test_every_kind_of_request_gets_its_answer(target: Target) -> None:
     """Too short to judge memory, but it is sampled."""
     outcome = soak.Soak()

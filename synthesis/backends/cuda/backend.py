@@ -45,12 +45,13 @@ class CudaBackend(ConditionsBackend):
     name = "cuda"
     max_batch = CAPTURE_SIZES[-1]
     is_thread_safe = False
+    knows_unknown = False
 
     def __init__(self, parameters: ModelParameters, device: str | torch.device = "cuda") -> None:
         """device: on a CPU the stages are called instead of captured, over the same buffers."""
         self.device = torch.device(device)
         self._band_uncertainty = parameters.band_uncertainty
-        self.path_prior = parameters.path_prior
+        self.support = parameters.support
         use_full_float32()
         self._on_gpu = self.device.type == "cuda"
         self._stream = torch.cuda.Stream(self.device) if self._on_gpu else None
@@ -141,6 +142,7 @@ class CudaBackend(ConditionsBackend):
             self._band_uncertainty,
             has_coherence=basis == "coherence",
             uncertainty=ear.uncertainty,
+            resembles=ear.resembles is not False,
             is_true=basis == "exact",
         )
 

@@ -75,7 +75,8 @@ static void ceiling_round(const refinement_profile *profile, const band_edges *b
         for (int b = 0; b < profile->n_bands; b++) {
             double now = slope[t][b] / own->band_power[b];
             /* Or rounds that move much would swing between two weightings. */
-            now = c->gradient[t][b] = is_first ? now : sqrt(now * c->gradient[t][b]);
+            int is_free = is_unknown(profile, own, b); /* it weighs nothing, or much, from one round to the next */
+            now = c->gradient[t][b] = is_first || is_free ? now : sqrt(now * c->gradient[t][b]);
             for (int k = bands->edge[profile->first_band + b]; k < bands->edge[profile->first_band + b + 1]; k++) {
                 float v = own->weight[k] * (float)now;
                 wanted[k] += v * own->secondary_power[k];
