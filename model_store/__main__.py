@@ -1,4 +1,4 @@
-"""``python -m model_store [--store DIR] list | show REF | verify [REF] | alias [NAME [REF]] [--remove] | push URL``
+"""Look after published models: ``python -m model_store [--store ROOT] list | show | verify | alias | push``.
 
 Exit code 0 if all is well, 1 with one line on standard error if not, 2 for a command that does not exist.
 """
@@ -6,12 +6,10 @@ Exit code 0 if all is well, 1 with one line on standard error if not, 2 for a co
 import argparse
 import sys
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import TextIO
 
 from model_store.errors import InvalidName, ModelStoreError
 from model_store.manifest import Manifest, Table
-from model_store.mirror import Mirror
 from model_store.store import DEFAULT_ROOT, ModelStore, ModelVersion
 from synthesis.profiles import MAX_UPDATES
 
@@ -33,7 +31,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m model_store", description="Look after published models.")
-    parser.add_argument("--store", type=Path, default=DEFAULT_ROOT, metavar="DIR", help="default: %(default)s")
+    parser.add_argument("--store", default=DEFAULT_ROOT, metavar="ROOT", help="folder or URL; default: %(default)s")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
 
     listing = commands.add_parser("list", help="every model and version, and the aliases")
@@ -96,13 +94,12 @@ def _headline(manifest: Manifest) -> str:
 def _show(store: ModelStore, options: argparse.Namespace) -> int:
     version = store.resolve(options.reference)
     manifest = store.manifest(version.reference)
-    plain = manifest.model_dump(mode="json", exclude={"name", "version", "scores", "files", "support"})
-    rows = [("model", version.reference), ("digest", version.digest), ("folder", str(version.folder))]
+    plain = manifest.model_dump(mode="json", exclude={"name", "version", "scores", "support"})
+    rows = [("model", version.reference), ("digest", version.digest), ("file", version.file)]
     rows += [("support", f"{len(manifest.support)}: {', '.join(manifest.support)}")]
     for field, value in plain.items():
         nested = value.items() if isinstance(value, dict) else [("", value)]
         rows += [(f"{field}.{key}".rstrip("."), "all" if each is None else str(each)) for key, each in nested]
-    rows += [(file, digest) for file, digest in manifest.files.items()]
     _print_table(rows)
     _print_scores("held out (listeners not trained on)", manifest.scores.held_out)
     for name, table in manifest.scores.split_models.items():
@@ -159,8 +156,7 @@ def _alias(store: ModelStore, options: argparse.Namespace) -> int:
 
 
 def _push(store: ModelStore, options: argparse.Namespace) -> int:
-    pushed = Mirror(options.url, store.root).push(store)
-    for line in pushed or ["nothing new"]:
+    for line in store.push(options.url) or ["nothing new"]:
         _say(line)
     return 0
 

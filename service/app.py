@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 
 from fastapi import FastAPI
 from starlette.exceptions import HTTPException
@@ -14,7 +14,6 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import compile_path
 
-from model_store.mirror import Mirror, is_url
 from model_store.store import DEFAULT_ROOT, ModelStore
 from service.admission.admission import Admission, Gate
 from service.api.call import Service
@@ -47,9 +46,8 @@ def create_app(settings: Settings) -> FastAPI:
     Raises ValueError for a device that is not there, for a file of keys that cannot be read and for a quota without
     keys. The default model is loaded when the application starts.
     """
-    mirror = _mirror(settings)
-    store = ModelStore(mirror.folder if mirror else settings.store or DEFAULT_ROOT)
-    if settings.store and not mirror and not store.root.is_dir():
+    store = ModelStore(settings.store or DEFAULT_ROOT)
+    if settings.store and isinstance(store.root, Path) and not store.root.is_dir():
         logger.warning("store: there is no folder %s; until there is, only bundled models are served", store.root)
     engine = Engine(
         store,
@@ -58,7 +56,6 @@ def create_app(settings: Settings) -> FastAPI:
         n_threads=settings.n_threads(),
         fallback=WienerFallback(settings.fallback_below_db, settings.fallback_margin_db),
         max_resident_models=settings.max_resident_models,
-        refresh=mirror.refresh if mirror else None,
         ready_budget_s=settings.ready_budget_ms / 1e3,
         recheck_s=settings.recheck_s,
     )
@@ -122,15 +119,6 @@ def create_app(settings: Settings) -> FastAPI:
     app.add_exception_handler(HTTPException, _routing_problem)
     app.add_exception_handler(Exception, _defect)
     return app
-
-
-def _mirror(settings: Settings) -> Mirror | None:
-    """The copy of a store on object storage, in a folder that no other URL's shares."""
-    url = str(settings.store)
-    if not is_url(url):
-        return None
-    name = hashlib.sha256(url.encode()).hexdigest()[:16]
-    return Mirror(url, settings.store_cache.expanduser() / name)
 
 
 def _tracing(app: FastAPI, settings: Settings) -> Tracing | None:

@@ -57,8 +57,6 @@ class Settings(BaseSettings):
     """Processor that designs filters; auto: a GPU if there is one."""
     store: str | Path | None = None
     """Folder or URL (s3://bucket/models) of checkpoints besides the bundled ones; default: the store's own."""
-    store_cache: Path = Path("~/.cache/prime-anc")
-    """Folder for copies from a store URL."""
     model: str = "default"
     """Default model (name, name@version or alias), loaded at startup."""
     threads: int | None = Field(None, ge=1, le=1024)

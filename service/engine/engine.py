@@ -78,12 +78,11 @@ class Engine:
         n_threads: int = 1,
         fallback: WienerFallback | None = None,
         max_resident_models: int = 4,
-        refresh: Callable[[], None] | None = None,
         ready_budget_s: float = 1.0,
         recheck_s: float = 15.0,
     ) -> None:
-        """device: as for `create_backend`. max_resident_models: at least 2. refresh: updates the store's
-        folder if it is a local copy. ready_budget_s, recheck_s: see `Readiness`."""
+        """device: as for `create_backend`. max_resident_models: at least 2. ready_budget_s, recheck_s: of
+        `Readiness`."""
         self.device = device
         self.models = ResidentModels(
             store,
@@ -91,7 +90,6 @@ class Engine:
             default_model,
             fallback or WienerFallback(),
             max_resident_models,
-            refresh,
         )
         self.models.on_device_lost = self._lose_device
         backend = backend_class(device)

@@ -465,7 +465,7 @@ async def test_a_damaged_checkpoint_is_unavailable_and_the_others_go_on(
     store = ModelStore(tmp_path, include_bundled=False)
     for name in ("ears", "broken"):
         store.publish(name, good.load("ears"))
-    (weights,) = store.resolve("broken").folder.glob("generator*")
+    weights = tmp_path / store.resolve("broken").file
     weights.chmod(0o644)
     content = bytearray(weights.read_bytes())
     content[-1] ^= 1
@@ -477,19 +477,12 @@ async def test_a_damaged_checkpoint_is_unavailable_and_the_others_go_on(
         answer = await client.post("/synthesize", content=body, headers=JSON_BODY)
         assert_problem(answer, "model-unavailable", "model")
         assert int(answer.headers["retry-after"]) > 0
-        assert "generator" in caplog.text
+        assert weights.name in caplog.text
         await assert_serving(client, ear)
-
-        manifest = store.resolve("broken").folder / "manifest.json"
-        manifest.chmod(0o644)
-        manifest.write_bytes(manifest.read_bytes() + b" ")
-        assert_problem(
-            await client.post("/synthesize", content=body, headers=JSON_BODY), "model-unavailable", "model"
-        )
         assert_problem(await client.get("/models/broken"), "model-unavailable", "model")
         listed = (await client.get("/models")).json()
         assert "broken" not in {each["name"] for each in listed["models"]}
-        assert "manifest" in listed["broken"]["broken@1"]
+        assert weights.name in listed["broken"]["broken@1"]
         await assert_serving(client, ear)
 
 
