@@ -25,7 +25,7 @@ _GROUPS = "'\u2019\u00a0\u2009\u202f "
 _COMMENT = re.compile(r"\*|#|//|;|%|!")
 _SPREADSHEET_ERROR = re.compile(r"#\S*[!?]|#(N/?[AVD]|NV)", re.IGNORECASE)
 _NUMERIC = re.compile(rf'[\d\s.,;"+\-eEdD{_GROUPS}]*\d[\d\s.,;"+\-eEdD{_GROUPS}]*')
-_MISSING = re.compile(r"[+-]?(nan|inf(inity)?|n/?a|null|none|nil|error|missing|-+|\?+|#.*|[\d.,].*)", re.IGNORECASE)
+_MISSING = re.compile(r"[+-]?(nan|inf(inity)?|n/?a|null|none|nil|error|missing|-+|\?+|#.*|[\d.,].*|[oil][.,]\d.*)", re.IGNORECASE)
 _RATE = re.compile(
     r"(?:sampl\w*[ _-]?(?:rate|freq\w*)|\bfs|\bsr|abtastrate|control filter at)\s*(?:[(\[]?(k?hz)[)\]]?)?"
     r"[\s:=,;]*(?:of\s|is\s)?\s*([\d.,]*\d(?:e[+]?\d+)?)\s*(k?hz)?",
@@ -309,6 +309,8 @@ def _names(heading: Sequence[tuple[int, str]], layout: Layout, width: int) -> tu
             continue
         is_comment = _is_comment(line)
         text = _COMMENT.sub("", line.strip(), count=1).strip(" ") if is_comment else line.strip(" \r\n")
+        if width == 1 and re.search(r"\d", text):  # a remark: it holds a number, which no name of samples does
+            continue
         for cells in _splits(text, layout) if is_comment else (*_splits(text, layout), [text.strip()]):
             if len(cells) == width and (not is_comment or any(map(quantity, cells))):
                 if any(cells) and (width > 1 or quantity(cells[0]) or not is_comment):

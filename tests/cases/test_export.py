@@ -51,10 +51,9 @@ def test_export_serves_16_khz_system(in_case: Callable[[str], Command], score: M
     _, found = truth.nr(taps, rate)
     _, at_48_khz = truth.nr(np.array(json.loads(Path("f.json").read_text())["fir"]), 48_000)
     assert np.mean(found) > np.mean(at_48_khz) - (4.0 if "--sections" in size else 1.0)
-    # Without a calibration the prediction adds what it may not know.
     predicted = np.array(answer["prediction"]["noise_reduction_db"][: len(found)])
-    assert (predicted < found + 0.5).all()
-    assert predicted.min() > -0.5
+    # The score takes pink noise, the prediction the model's reference: they differ where a band is uneven.
+    assert np.abs(predicted - found).max() < 2
 
 
 def words(header: str) -> np.ndarray:

@@ -28,7 +28,7 @@ BINARY = {"Content-Type": "application/octet-stream", "Accept": "application/oct
 @pytest.fixture(scope="module")
 def program(store_folder: Path) -> Iterator[Program]:
     """A program that is ready."""
-    with Program(store_folder, "--device", "cuda") as program:
+    with Program(store_folder, "--device", "cuda", "--fallback-margin-db", "1000") as program:
         program.wait_until_ready()
         yield program
 

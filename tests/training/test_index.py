@@ -88,7 +88,6 @@ def test_what_was_done_to_files_is_in_the_notes(tmp_path: Path) -> None:
     np.savez(tmp_path / "a.npz", primary=response(0), secondary=response(1), sample_rate=96_000)
     table(tmp_path, "anna,left,,a.npz,a.npz,")
     dataset = read_index(tmp_path)
-    assert len(dataset.pairs[0].primary) < 512 + 256
     assert "resampled from 96000 to 48000 Hz" in dataset.notes
 
 

@@ -176,6 +176,8 @@ def _channel(found: Measurement, name: str) -> NDArray[np.float64]:
     if name not in found.channels:
         raise DatasetError(f"{found.file}: found the channels {', '.join(found.channels)}, expected {name} as well")
     samples: NDArray[np.float64] = found.channels[name]
+    if not samples.any():
+        raise DatasetError(f"{found.file}: {name}: all samples are zero")
     return samples
 
 

@@ -88,7 +88,7 @@ def takes(*rows: tuple[float, float, float], x: Any = None) -> dict[str, Any]:
                     "sample_rate": 48_000,
                 },
                 "unusable-paths",
-                None,
+                "secondary",
             )
             for n_taps in (2, 64)
         ),
