@@ -25,7 +25,9 @@ _GROUPS = "'\u2019\u00a0\u2009\u202f "
 _COMMENT = re.compile(r"\*|#|//|;|%|!")
 _SPREADSHEET_ERROR = re.compile(r"#\S*[!?]|#(N/?[AVD]|NV)", re.IGNORECASE)
 _NUMERIC = re.compile(rf'[\d\s.,;"+\-eEdD{_GROUPS}]*\d[\d\s.,;"+\-eEdD{_GROUPS}]*')
-_MISSING = re.compile(r"[+-]?(nan|inf(inity)?|n/?a|null|none|nil|error|missing|-+|\?+|#.*|[\d.,].*|[oil][.,]\d.*)", re.IGNORECASE)
+_MISSING = re.compile(
+    r"[+-]?(nan|inf(inity)?|n/?a|null|none|nil|error|missing|-+|\?+|#.*|[\d.,].*|[oil][.,]\d.*)", re.IGNORECASE
+)
 _RATE = re.compile(
     r"(?:sampl\w*[ _-]?(?:rate|freq\w*)|\bfs|\bsr|abtastrate|control filter at)\s*(?:[(\[]?(k?hz)[)\]]?)?"
     r"[\s:=,;]*(?:of\s|is\s)?\s*([\d.,]*\d(?:e[+]?\d+)?)\s*(k?hz)?",
