@@ -10,11 +10,11 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from hardware.realise import Target
 from synthesis.backends.methods import STARTS
 from synthesis.generator import Generator
 from synthesis.generator_config import GeneratorConfig, Realisation
 from synthesis.paths import AcousticPaths, ControlFilter
-from synthesis.realisation.realise import Target
 from synthesis.synthesizer import DEFAULT_MAX_GAIN_DB, Synthesizer
 from training.baselines.adaptive import FxLms, FxNlms
 from training.baselines.analytic import RatioBase, Start

@@ -16,8 +16,8 @@ from typing import Any, Literal
 import torch
 from pydantic import BaseModel, ConfigDict
 
+from measurement.prior import PathPrior
 from model_store.store import ModelStore
-from synthesis.path_prior import PathPrior
 from training.config import TrainingConfig
 from training.datasets import open_dataset
 from training.datasets.noise import NoiseSet, read_noise, simulated_noise

@@ -23,6 +23,7 @@ import pandas as pd
 import torch
 from torch import Tensor
 
+from measurement.denoise import denoised, noise_lags
 from model_store.checkpoint import Checkpoint
 from model_store.errors import ModelStoreError
 from model_store.store import DEFAULT_ROOT, ModelStore
@@ -30,7 +31,6 @@ from studies.calibration.report import write_report
 from studies.calibration.settings import STANDARD_WINDOWS, Setting, all_settings
 from studies.scoring import spectral_scores
 from synthesis.backends.reference import build_synthesizer
-from synthesis.denoising import denoised, noise_lags
 from synthesis.paths import AcousticPaths
 from training.baselines import RatioBase, Start, Wmmse
 from training.datasets import open_dataset

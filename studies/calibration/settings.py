@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass
 
-from synthesis.path_estimation import REGULARISATION
+from measurement.estimate import REGULARISATION
 
 WINDOWS = (2048, 4096, 8192, 16_384, 32_768)
 REGULARISATIONS = (1e-8, 1e-7, 1e-6, 1e-5, 1e-4, 1e-3)

@@ -23,6 +23,9 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
+from measurement.calibration import Calibration, calibrate
+from measurement.checks import MAX_NOISE_COST_DB, MAX_TAIL_DB, judge
+from measurement.prior import PathPrior
 from model_store.store import DEFAULT_ROOT, ModelStore
 from studies.mistakes.simulate import (
     CALIBRATION_MISTAKES,
@@ -38,11 +41,8 @@ from studies.mistakes.simulate import (
 )
 from synthesis.backends import create_backend
 from synthesis.backends.base import Backend, DesignInput, DesignOptions, ModelParameters
-from synthesis.calibration import Calibration, calibrate
-from synthesis.calibration_verdict import MAX_NOISE_COST_DB, MAX_TAIL_DB, judge
 from synthesis.errors import SynthesisError, answer_or_raise
 from synthesis.octave_bands import NR_BANDS
-from synthesis.path_prior import PathPrior
 from synthesis.plausibility import (
     MAX_DISTANCE,
     MIN_DELAY_SAMPLES,

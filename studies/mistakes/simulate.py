@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.signal import butter, fftconvolve, lfilter, resample_poly
 
+from measurement.estimate import Take
 from synthesis.conventions import SAMPLE_RATE_HZ
-from synthesis.path_estimation import Take
 
 Real = NDArray[np.floating]
 Takes = list[Take]

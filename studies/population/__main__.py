@@ -16,10 +16,10 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from hardware.realise import Target, realise
+from hardware.residual_power import PathSpectra
 from synthesis.conventions import DESIGN_N_FFT
 from synthesis.octave_bands import AMP_BANDS, NR_BANDS, band_membership
-from synthesis.realisation.realise import Target, realise
-from synthesis.realisation.residual_power import PathSpectra
 from training.datasets.noise import read_noise, reference_psd
 from training.datasets.pandar import read_pandar
 from training.datasets.path_pairs import DatasetError, PathPair

@@ -27,16 +27,16 @@ import pandas as pd
 from numpy.typing import NDArray
 from scipy.signal import fftconvolve
 
+from measurement.calibration import Calibration, calibrate
+from measurement.estimate import Take
+from measurement.prior import PathPrior
 from synthesis.backends import create_backend
 from synthesis.backends.base import Backend, DesignInput, DesignOptions, Prediction
 from synthesis.backends.reference import model_parameters
-from synthesis.calibration import Calibration, calibrate
 from synthesis.conventions import SAMPLE_RATE_HZ
 from synthesis.errors import SynthesisError
 from synthesis.generator import Generator
 from synthesis.octave_bands import NR_BANDS, nominal_hz
-from synthesis.path_estimation import Take
-from synthesis.path_prior import PathPrior
 from synthesis.prediction import columns
 from training.datasets import open_dataset
 from training.datasets.noise import NoiseSet, read_noise, simulated_noise

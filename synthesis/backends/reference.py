@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from time import perf_counter
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 import torch
@@ -29,11 +29,13 @@ from synthesis.conventions import DESIGN_N_FFT, N_BINS
 from synthesis.errors import InvalidPaths, SynthesisError
 from synthesis.gauss_newton import Refinement
 from synthesis.generator import Generator
-from synthesis.path_prior import PathPrior
 from synthesis.paths import AcousticPaths
 from synthesis.prediction import not_finite, predict
 from synthesis.synthesizer import Synthesizer
 from synthesis.unknown_bands import unknown_bands
+
+if TYPE_CHECKING:
+    from measurement.prior import PathPrior
 
 Answer = TypeVar("Answer")
 

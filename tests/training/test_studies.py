@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from hardware.realise import Target
 from model_store.store import ModelStore
 from studies.calibration import __main__ as calibration
 from studies.ceiling import __main__ as ceiling
@@ -21,7 +22,6 @@ from studies.resemblance import __main__ as resemblance
 from studies.sharing import __main__ as sharing
 from studies.wearing import __main__ as wearing
 from studies.wearing import limits, signal_chain
-from synthesis.realisation.realise import Target
 from training.config import load_config
 from training.datasets.noise import read_noise, reference_psd, simulated_noise
 from training.datasets.pandar import read_pandar

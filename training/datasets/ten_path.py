@@ -19,8 +19,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from file_formats.errors import FileError
-from file_formats.measurements import paths_at_48_khz
+from measurement.files.errors import FileError
+from measurement.files.measurements import paths_at_48_khz
 from training.datasets.index import read_measurement
 from training.datasets.path_pairs import (
     DatasetError,

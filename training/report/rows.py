@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from synthesis.path_estimation import REGULARISATION
+from measurement.estimate import REGULARISATION
 from training.report.designs import Design, as_design, by_design
 
 CASES_FILE = "cases.csv"

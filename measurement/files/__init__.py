@@ -1,0 +1,1 @@
+"""Measurements from users' files: tables, audio and arrays. `synthesis` itself reads and writes nothing."""
