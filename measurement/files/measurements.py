@@ -534,7 +534,7 @@ def _from_arrays(file: Path, arrays: Mapping[str, Any]) -> Measurement:
     for name, value in others.items():
         if (_plain(name) in _SHIFT_NAMES and value) or (_plain(name) in _SCALE_NAMES and value != 1):
             raise FileError(
-                f"{file}: what {name} = {value:g} means for the samples is not known; apply it to them, and leave it out"
+                f"{file}: it is not known what {name} = {value:g} does to the samples; apply it, and leave it out"
             )
     notes = (
         *(f"not used: {name} = {value:g}" for name, value in others.items()),
@@ -607,20 +607,7 @@ def _with_spectra(found: Measurement) -> Measurement:
         and (len(_plain(name)) > 1 or bool((np.diff(each) > 0).all()))
     ]
     if not spectra:
-        alike = [
-            name
-            for name, each in channels.items()
-            if axes and name not in axes and len(each) == len(channels[axes[0]])
-        ]
-        if alike:
-            raise FileError(
-                f"{found.file}: {alike[0]} seems to hold values at the frequencies of {axes[0]}, but is not complex; save "
-                "impulse responses"
-            )
-        rest = {name: each for name, each in channels.items() if name not in axes} or channels
-        return replace(
-            found, channels=rest, notes=(*found.notes, *(f"not used: {each}" for each in axes if each not in rest))
-        )
+        return _without_axes(found, axes)
     rate_hz = found.rate_hz
     for name, each in spectra.items():
         n = len(each)
@@ -649,6 +636,20 @@ def _with_spectra(found: Measurement) -> Measurement:
     for axis in axes:
         del channels[axis]
     return replace(found, channels=channels, rate_hz=rate_hz)
+
+
+def _without_axes(found: Measurement, axes: Sequence[str]) -> Measurement:
+    """Samples without the frequencies that lie beside them; raises FileError if the samples are values at those."""
+    rest = {name: each for name, each in found.channels.items() if name not in axes}
+    if not axes or not rest:
+        return found
+    for name, each in rest.items():
+        if len(each) == len(found.channels[axes[0]]):
+            raise FileError(
+                f"{found.file}: {name} seems to hold values at the frequencies of {axes[0]}, but is not complex; "
+                "save impulse responses"
+            )
+    return replace(found, channels=rest, notes=(*found.notes, *(f"not used: {name}" for name in axes)))
 
 
 def _ita(file: Path) -> Measurement:

@@ -47,7 +47,8 @@ _ALTERED_LEVEL = re.compile(
 _ALTERED_PHASE = re.compile(
     r"\blag|nacheil|retard|excess|\bmin|cycle|turn|revol|umdreh|\bpi\b|π|mrad|milli|\bgons?\b|%|percent"
 )
-"""Words of a name by which a column is not the level or phase itself."""
+_POWER = re.compile(r"power|energ|leistung|squar|quadr|psd|\^ ?2|²")
+"""Words of a name by which a column is not the level or phase itself; `_POWER`: unless it is in dB."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -253,12 +254,11 @@ def _check_unaltered(file: Path, kind: str, name: str) -> None:
     """Raises FileError for a column whose name says that it is something else than the quantity itself."""
     text = name.lower().replace("_", " ").strip()
     own = {"level": _ALTERED_LEVEL, "phase": _ALTERED_PHASE}.get(kind)
-    is_power = (
-        kind == "level" and unit(name) != "dB" and re.search(r"power|energ|leistung|squar|quadr|psd|\^ ?2|²", text)
-    )
+    is_power = kind == "level" and unit(name) != "dB" and _POWER.search(text)
     if _ALTERED.search(text) or (own and own.search(text)) or is_power:
         raise FileError(
-            f"{file}: {name!r} is not the {kind} of a response itself; export frequency, level in dB and phase in degrees"
+            f"{file}: {name!r} is not the {kind} of a response itself; export frequency, level in dB and phase in "
+            "degrees"
         )
 
 

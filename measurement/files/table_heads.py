@@ -114,7 +114,7 @@ def read_head(file: Path, lines: Sequence[str], number: Number, largest: float, 
             if (rate := _rate(match, number)) is not None:
                 rates.append(rate)
         elif match := _START.search(line):
-            start = number(match["value"])
+            start = _first(number(match["value"]), _decimal(match["value"]))
             starts += [start * _SECONDS.get((match["unit"] or "").lower(), 1.0)] if start is not None else []
         elif _CHANGES.search(line):
             unused.append(line.strip(" *#%;/!"))
@@ -155,10 +155,11 @@ def _rate(match: re.Match[str], number: Number) -> float | None:
     found = [each for each in (_grouped(text), number(text), _decimal(text)) if each is not None]
     if not found:
         return None
-    if unit := next(
-        (unit for unit in _SECONDS if unit in around), "s" if re.search(r"\bs(ec|ek|eg)?\b", around) else ""
-    ):
-        return rate_of(found[-1] * _SECONDS.get(unit, 1.0))
+    seconds = next((each for name, each in _SECONDS.items() if name in around), None)
+    if seconds is None and re.search(r"\bs(ec|ek|eg)?\b", around):
+        seconds = 1.0
+    if seconds is not None:
+        return rate_of(found[-1] * seconds)
     scale = 1000.0 if "k" in around or "к" in around else 1.0
     likely = [each * scale for each in found if _LIKELY_HZ[0] <= each * scale <= _LIKELY_HZ[1]]
     if not likely and found[-1] < 0.1 and scale == 1:
@@ -172,11 +173,8 @@ def _first(*found: float | None) -> float | None:
 
 def _grouped(text: str) -> float | None:
     """A number in groups of thousands, or None."""
-    return (
-        float(re.sub(r"\D", "", text))
-        if re.fullmatch(r"\d{1,3}([.,'\u2019\u00a0\u202f ])\d{3}(\1\d{3})*", text)
-        else None
-    )
+    is_grouped = re.fullmatch(r"\d{1,3}([.,'\u2019\u00a0\u202f ])\d{3}(\1\d{3})*", text)
+    return float(re.sub(r"\D", "", text)) if is_grouped else None
 
 
 def _decimal(text: str) -> float | None:

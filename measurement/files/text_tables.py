@@ -130,10 +130,11 @@ def read_table(file: Path) -> Table:
         if not line.strip() or _is_comment_among_numbers(line):
             if rows and _ANOTHER.fullmatch(_COMMENT.sub("", line.strip()).strip()):
                 raise FileError(
-                    f"{file}, line {number}: {line.strip()!r} begins another response; save one in each file, or as columns"
+                    f"{file}, line {number}: {line.strip()!r} begins another response; save one in each file, or as "
+                    "columns"
                 )
             comments += [line] if line.strip() else []
-            is_within = False
+            is_within &= bool(line.strip())
             continue
         found = layout.numbers(line)
         if found is None:
@@ -167,12 +168,13 @@ def _check_column(file: Path, values: NDArray[np.float64], line: int, blocks: Se
     first = values[0]
     if len(values) > 16 and (first == len(values) - 1 or (first >= 16 and first % 1 == 0 and first > 1000 * rest)):
         raise FileError(
-            f"{file}, line {line}: {first:g} is how many numbers follow, or their rate, no sample; remove the line, and "
-            "give the rate with --rate"
+            f"{file}, line {line}: {first:g} is how many numbers follow, or their rate, no sample; remove the line, "
+            "and give the rate with --rate"
         )
     if 1 < len(blocks) <= 64 and blocks[0] > 16 and len(set(blocks)) == 1:
         raise FileError(
-            f"{file}: it holds {len(blocks)} blocks of {blocks[0]} numbers; save one response in each file, or as columns"
+            f"{file}: it holds {len(blocks)} blocks of {blocks[0]} numbers; save one response in each file, or as "
+            "columns"
         )
 
 
@@ -380,7 +382,7 @@ def quantity(name: str) -> str:
 
 
 def is_no_response(name: str) -> bool:
-    """Whether a name, of a column or an array, says that it holds something derived from a response, not its samples."""
+    """Whether a name, of a column or an array, says that it holds no samples, but something derived from them."""
     words = _words(name)
     return unit(name) == "dB" or "|" in name or any(word.startswith(_DERIVED) for word in words)
 
