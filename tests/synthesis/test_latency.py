@@ -41,7 +41,7 @@ def test_fractions_are_delays_of_sines() -> None:
 
 
 def test_none_is_the_input_itself() -> None:
-    plain = ear()
+    plain = Problem((ear(),))
     assert with_latency(plain) is plain
 
 

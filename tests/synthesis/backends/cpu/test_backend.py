@@ -288,7 +288,7 @@ def test_the_core_s_figures_follow_from_its_sums(measured_case: Case, bundled: P
         arguments = _Given(given, np.ones(1)).inputs, is_true, None, byref(result)
         with core._workspace() as workspace:
             assert core._core.prime_predict(core._model, workspace, *arguments) == 0
-        found = _read_prediction(given, result.figures, is_true=is_true)
+        found = _read_prediction(given.conditions[0], result.figures, is_true=is_true)
         options = {"has_coherence": "coherence" in more, "uncertainty": more.get("uncertainty"), "is_true": is_true}
         expected = predict(np.array(result.sums), BUNDLED.parameters.band_uncertainty, **options)
         assert found.basis == expected.basis
