@@ -17,7 +17,7 @@ import pytest
 from service import server as service_server
 from service.api import binary_codec as wire
 from service.settings import Settings
-from synthesis.backends.base import DesignInput
+from synthesis.types import Paths
 from tests.service.conftest import started
 from tests.service.program import Program
 from tests.service.test_process import assert_raw_problem, exchange, wait_for
@@ -143,7 +143,7 @@ def test_the_operator_has_a_listener_apart(program: Program, management: str) ->
     assert refused.status_code == 404
 
 
-def test_keys_are_rotated_while_the_service_runs(program: Program, keys_file: Path, ear: DesignInput) -> None:
+def test_keys_are_rotated_while_the_service_runs(program: Program, keys_file: Path, ear: Paths) -> None:
     body = wire.encode(ear.primary, ear.secondary)
 
     def ask(key: str) -> int:
@@ -221,7 +221,7 @@ def test_an_offer_to_upgrade_is_refused(program: Program, offer: bytes) -> None:
 
 
 def test_who_hangs_up_on_two_requests_at_once_makes_no_defect(
-    program: Program, management: str, ear: DesignInput
+    program: Program, management: str, ear: Paths
 ) -> None:
     body = wire.encode(ear.primary, ear.secondary)
     request = HEAD + FIRST + b"Content-Length: %d\r\n\r\n" % len(body) + body
