@@ -11,9 +11,9 @@ import torch
 from torch import Tensor
 
 from hardware.realise import Target
-from synthesis.backends.methods import STARTS
 from synthesis.generator import Generator
 from synthesis.generator_config import GeneratorConfig, Realisation
+from synthesis.methods import STARTS
 from synthesis.paths import AcousticPaths, ControlFilter
 from synthesis.synthesizer import DEFAULT_MAX_GAIN_DB, Synthesizer
 from training.baselines.adaptive import FxLms, FxNlms

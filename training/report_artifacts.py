@@ -15,15 +15,16 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from synthesis.backends import Backend, DesignInput, DesignOptions, create_backend
-from synthesis.backends.methods import STARTS
+from synthesis.backends import create_backend
 from synthesis.backends.reference import build_synthesizer, model_parameters
 from synthesis.errors import answer_or_raise
 from synthesis.generator import Generator
 from synthesis.generator_config import GeneratorConfig
+from synthesis.methods import STARTS
 from synthesis.octave_bands import WIDE_BANDS
 from synthesis.paths import AcousticPaths
 from synthesis.profiles import profile_for_resolution
+from synthesis.types import Backend, DesignOptions, Paths, Problem
 from training.checkpoints import has_model, load_model
 from training.datasets.splits import Split
 from training.evaluation import Method, Updates
@@ -120,7 +121,7 @@ def _backend_ms(
     """Mean over ears of the median over calls, of some stages' time."""
     times = []
     for ear in ears:
-        given = DesignInput(ear.primary[0].cpu().numpy(), ear.secondary[0].cpu().numpy())
+        given = Problem((Paths(ear.primary[0].cpu().numpy(), ear.secondary[0].cpu().numpy()),))
         calls = []
         for _ in range(N_CALLS):
             design = answer_or_raise(backend.design([given], options)[0])

@@ -31,8 +31,8 @@ from studies.mistakes.simulate import (
     CALIBRATION_MISTAKES,
     PROBES,
     REQUEST_MISTAKES,
-    Paths,
     Real,
+    Responses,
     Takes,
     calibration_takes,
     further_probes,
@@ -40,7 +40,6 @@ from studies.mistakes.simulate import (
     record,
 )
 from synthesis.backends import create_backend
-from synthesis.backends.base import Backend, DesignInput, DesignOptions, ModelParameters
 from synthesis.errors import SynthesisError, answer_or_raise
 from synthesis.octave_bands import NR_BANDS
 from synthesis.plausibility import (
@@ -53,6 +52,7 @@ from synthesis.plausibility import (
     find_implausible,
 )
 from synthesis.support_statistics import learn_support_statistics
+from synthesis.types import Backend, DesignOptions, ModelParameters, Paths, Problem
 from training.datasets import open_dataset
 from training.datasets.noise import NoiseSet, read_noise, simulated_noise
 from training.datasets.path_pairs import DatasetError, PathPair
@@ -159,7 +159,7 @@ def _figures(explanation: Explanation | None) -> dict[str, object]:
     }
 
 
-def paths_of(calibration: Calibration) -> Paths:
+def paths_of(calibration: Calibration) -> Responses:
     """The paths of an answer of `/calibrate`."""
     return calibration.estimate.primary, calibration.secondary
 
@@ -167,9 +167,9 @@ def paths_of(calibration: Calibration) -> Paths:
 def noise_reduction_db(backend: Backend, calibration: Calibration, pair: PathPair) -> float:
     """Of the filter for a calibration, on the true paths."""
     primary, secondary = (each.astype(np.float32) for each in paths_of(calibration))
-    estimated = DesignInput(primary, secondary, calibration.estimate.coherence.astype(np.float32))
+    estimated = Problem((Paths(primary, secondary, calibration.estimate.coherence.astype(np.float32)),))
     design = answer_or_raise(backend.design([estimated], DesignOptions("prime", 1))[0])
-    truth = DesignInput(pair.primary.astype(np.float32), pair.secondary.astype(np.float32))
+    truth = Problem((Paths(pair.primary.astype(np.float32), pair.secondary.astype(np.float32)),))
     score = answer_or_raise(backend.evaluate([truth], [design.taps])[0])
     return float(np.mean(score.noise_reduction_db[: len(NR_BANDS)]))
 

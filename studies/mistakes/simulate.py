@@ -230,9 +230,9 @@ def calibration_takes(
     return takes if mistake.takes is None else mistake.takes(takes)
 
 
-Paths = tuple[Real, Real]
+Responses = tuple[Real, Real]
 
-REQUEST_MISTAKES: dict[str, Callable[[Paths, Paths], Paths]] = {
+REQUEST_MISTAKES: dict[str, Callable[[Responses, Responses], Responses]] = {
     "right": lambda own, other: own,
     "secondary inverted": lambda own, other: (own[0], -own[1]),
     "primary inverted": lambda own, other: (-own[0], own[1]),

@@ -31,13 +31,12 @@ from measurement.calibration import Calibration, calibrate
 from measurement.estimate import Take
 from measurement.prior import PathPrior
 from synthesis.backends import create_backend
-from synthesis.backends.base import Backend, DesignInput, DesignOptions, Prediction
 from synthesis.backends.reference import model_parameters
 from synthesis.conventions import SAMPLE_RATE_HZ
 from synthesis.errors import SynthesisError
 from synthesis.generator import Generator
-from synthesis.octave_bands import NR_BANDS, nominal_hz
-from synthesis.prediction import columns
+from synthesis.octave_bands import NR_BANDS, columns, nominal_hz
+from synthesis.types import Backend, DesignOptions, Paths, Prediction, Problem
 from training.datasets import open_dataset
 from training.datasets.noise import NoiseSet, read_noise, simulated_noise
 from training.datasets.path_pairs import DatasetError, PathDataset, PathPair
@@ -131,22 +130,22 @@ def takes_of(pair: PathPair, probes: Real, snr_db: float | None, seed: Sequence[
     return takes
 
 
-def inputs_of(calibration: Calibration) -> Iterator[tuple[str, int, DesignInput]]:
+def inputs_of(calibration: Calibration) -> Iterator[tuple[str, int, Problem]]:
     """Requests that a client may make of an answer of `/calibrate`: all of it, without its uncertainty, paths alone
     of several lengths."""
     primary, secondary = (each.astype(np.float32) for each in (calibration.estimate.primary, calibration.secondary))
     coherence = calibration.estimate.coherence.astype(np.float32)
     if calibration.uncertainty is not None:
         uncertainty = calibration.uncertainty.astype(np.float32)
-        yield "uncertainty", len(primary), DesignInput(primary, secondary, coherence, uncertainty=uncertainty)
-    yield "coherence", len(primary), DesignInput(primary, secondary, coherence)
+        yield "uncertainty", len(primary), Problem((Paths(primary, secondary, coherence, uncertainty=uncertainty),))
+    yield "coherence", len(primary), Problem((Paths(primary, secondary, coherence),))
     for n in LENGTHS:
-        yield "model", n, DesignInput(primary[:n], secondary[:n])
+        yield "model", n, Problem((Paths(primary[:n], secondary[:n]),))
 
 
 def rows_of_case(case: dict[str, object], pair: PathPair, takes: list[Take], known: Known) -> Iterator[Row]:
     """One calibration's rows."""
-    truth = DesignInput(pair.primary.astype(np.float32), pair.secondary.astype(np.float32))
+    truth = Problem((Paths(pair.primary.astype(np.float32), pair.secondary.astype(np.float32)),))
     for basis, n_taps, asked in inputs_of(calibrate(takes, prior=known.prior)):
         (design,) = known.backend.design([asked], OPTIONS)
         if isinstance(design, SynthesisError):

@@ -20,8 +20,8 @@ from numpy.typing import NDArray
 from model_store.store import BUNDLED_ROOT, ModelStore
 from studies.wearing.signal_chain import late_designs, looped_designs
 from synthesis.backends import create_backend
-from synthesis.backends.base import Condition, Design, DesignInput, DesignOptions, Float32, Prediction
 from synthesis.errors import answer_or_raise
+from synthesis.types import Design, DesignOptions, Float32, Paths, Prediction, Problem
 from training.datasets.noise import NoiseSet, read_noise
 from training.datasets.pandar import read_directions, read_handling, read_pandar
 from training.datasets.path_pairs import DatasetError, PathPair
@@ -55,13 +55,10 @@ class Designer:
         self.n_updates = n_updates
         self._options = DesignOptions(method="prime", n_updates=n_updates, profile="fine")
 
-    def design(self, conditions: Sequence[Condition], leave_one_out: bool = False) -> Design:
+    def design(self, conditions: Sequence[Paths], leave_one_out: bool = False) -> Design:
         """One filter for all conditions."""
-        first, *others = conditions
-        ear = DesignInput(
-            first.primary, first.secondary, first.coherence, weight=first.weight, others=tuple(others)
-        )
-        (found,) = self._backend.design([ear], replace(self._options, leave_one_out=leave_one_out))
+        problem = Problem(tuple(conditions))
+        (found,) = self._backend.design([problem], replace(self._options, leave_one_out=leave_one_out))
         return answer_or_raise(found)
 
     def score(self, taps: Float32, pairs: Sequence[PathPair]) -> NDArray[np.float64]:
@@ -70,13 +67,13 @@ class Designer:
 
     def predicted(self, taps: Float32, pairs: Sequence[PathPair]) -> list[Prediction]:
         """What the taps do on each pair's true paths."""
-        ears = [DesignInput(each.primary, each.secondary) for each in map(condition, pairs)]
+        ears = [Problem((Paths(each.primary, each.secondary),)) for each in map(condition, pairs)]
         return [answer_or_raise(each) for each in self._backend.evaluate(ears, [taps] * len(ears))]
 
 
-def condition(pair: PathPair, weight: float = 1.0) -> Condition:
+def condition(pair: PathPair, weight: float = 1.0) -> Paths:
     """A pair's true paths."""
-    return Condition(pair.primary.astype(np.float32), pair.secondary.astype(np.float32), weight=weight)
+    return Paths(pair.primary.astype(np.float32), pair.secondary.astype(np.float32), weight=weight)
 
 
 def spread(start: int, n_given: int, n_all: int, share: float = 1.0) -> list[int]:
@@ -120,7 +117,7 @@ def left_out(designer: Designer, directions: Directions, noise: NoiseSet) -> Ite
             pairs = [directions[n] for n in given]
             estimate = simulate_calibration(pairs, noise, snr_db=SNR_DB)
             measured = [
-                Condition(*(each[n].numpy().astype(np.float32) for each in estimate.values()[:3]))
+                Paths(*(each[n].numpy().astype(np.float32) for each in estimate.values()[:3]))
                 for n in range(n_given)
             ]
             joint = designer.design(measured, leave_one_out=True)

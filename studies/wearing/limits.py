@@ -29,10 +29,10 @@ from studies.wearing.__main__ import (
     condition,
     spread,
 )
-from synthesis.backends.base import Condition, Float32
 from synthesis.gauss_newton import refine
 from synthesis.paths import AcousticPaths
 from synthesis.profiles import FINE, PAPER, RefinementProfile
+from synthesis.types import Float32, Paths
 from training.datasets.noise import NoiseSet, read_noise
 from training.datasets.pandar import read_directions, read_handling
 from training.datasets.path_pairs import DatasetError, PathPair
@@ -49,7 +49,7 @@ OBJECTIVES = {
 BUNDLED = ModelStore(BUNDLED_ROOT).load("default").parameters
 
 
-def converged(conditions: Sequence[Condition], taps: Float32, profile: RefinementProfile) -> Float32:
+def converged(conditions: Sequence[Paths], taps: Float32, profile: RefinementProfile) -> Float32:
     """The taps after updates in double precision."""
     primary, secondary = (
         torch.from_numpy(np.stack([getattr(each, name) for each in conditions])).double()
@@ -66,10 +66,10 @@ def converged(conditions: Sequence[Condition], taps: Float32, profile: Refinemen
     return np.asarray(found.taps[0].float().numpy(), np.float32)
 
 
-def calibrated(pairs: Sequence[PathPair], noise: NoiseSet) -> list[Condition]:
+def calibrated(pairs: Sequence[PathPair], noise: NoiseSet) -> list[Paths]:
     """The pairs as `/calibrate` estimates them."""
     found = simulate_calibration(pairs, noise, snr_db=SNR_DB, prior=BUNDLED.path_prior)
-    return [Condition(*(each[n].float().numpy() for each in found.values()[:2])) for n in range(len(pairs))]
+    return [Paths(*(each[n].float().numpy() for each in found.values()[:2])) for n in range(len(pairs))]
 
 
 def filters(designer: Designer, pairs: Sequence[PathPair], noise: NoiseSet) -> Iterator[tuple[Row, Float32]]:

@@ -12,12 +12,12 @@ from model_store.store import BUNDLED_ROOT, ModelStore
 from service.engine.resident_model import ResidentModel
 from service.engine.types import DesignAnswer
 from service.engine.wiener_fallback import WienerFallback
-from synthesis.backends.base import DesignInput, DesignOptions, Float32
 from synthesis.errors import answer_or_raise
 from synthesis.feedback import judge_loop, loop_gain, worst_loop
 from synthesis.gauss_newton import refine
 from synthesis.paths import AcousticPaths
 from synthesis.profiles import FINE
+from synthesis.types import DesignOptions, Float32, Paths, Problem
 from training.datasets.noise import NoiseSet
 from training.datasets.path_pairs import PathPair
 from training.measurements import priors_of_others
@@ -56,7 +56,7 @@ def late_designs(persons: Sequence[PathPair], noise: NoiseSet, n_updates: int) -
                 }
 
 
-def _late(model: ResidentModel, ears: Sequence[DesignInput], n_updates: int) -> Iterator[tuple[str, list[Float32]]]:
+def _late(model: ResidentModel, ears: Sequence[Problem], n_updates: int) -> Iterator[tuple[str, list[Float32]]]:
     """Name and taps for each ear."""
     options = DesignOptions(n_updates=n_updates, profile=FINE.name)
     yield "service", [_taps(each) for each in model.design(ears, options)]
@@ -68,15 +68,15 @@ def _late(model: ResidentModel, ears: Sequence[DesignInput], n_updates: int) -> 
         yield f"prime, risk weight {weight:g}", _refined(model, ears, starts, n_updates, weight)
 
 
-def _calibrated(own: Sequence[PathPair], persons: Sequence[PathPair], noise: NoiseSet) -> Iterator[DesignInput]:
+def _calibrated(own: Sequence[PathPair], persons: Sequence[PathPair], noise: NoiseSet) -> Iterator[Problem]:
     priors = priors_of_others(persons)
     for pair in own:
         found = simulate_calibration([pair], noise, snr_db=SNR_DB, prior=priors[pair.listener])
-        yield DesignInput(*(each[0].numpy().astype(np.float32) for each in found.values()[:3]))
+        yield Problem((Paths(*(each[0].numpy().astype(np.float32) for each in found.values()[:3])),))
 
 
-def _truth(pair: PathPair) -> DesignInput:
-    return DesignInput(pair.primary.astype(np.float32), pair.secondary.astype(np.float32))
+def _truth(pair: PathPair) -> Problem:
+    return Problem((Paths(pair.primary.astype(np.float32), pair.secondary.astype(np.float32)),))
 
 
 def _taps(answer: object) -> Float32:
@@ -85,11 +85,12 @@ def _taps(answer: object) -> Float32:
 
 
 def _refined(
-    model: ResidentModel, ears: Sequence[DesignInput], starts: Sequence[Float32], n_updates: int, risk_weight: float
+    model: ResidentModel, ears: Sequence[Problem], starts: Sequence[Float32], n_updates: int, risk_weight: float
 ) -> list[Float32]:
     """The starts after updates whose worst-band risk weighs more."""
     primary, secondary = (
-        torch.from_numpy(np.stack([getattr(ear, name) for ear in ears])) for name in ("primary", "secondary")
+        torch.from_numpy(np.stack([getattr(ear.conditions[0], name) for ear in ears]))
+        for name in ("primary", "secondary")
     )
     paths = AcousticPaths.from_impulse_responses(primary, secondary)
     bins = torch.arange(paths.secondary.shape[-1])

@@ -27,7 +27,7 @@ class RatioBase:
 
 @dataclass(frozen=True)
 class Start:
-    """A design of `synthesis.backends.methods.STARTS`, as every backend makes it."""
+    """A design of `synthesis.methods.STARTS`, as every backend makes it."""
 
     name: str
 
