@@ -227,8 +227,7 @@ function showReduction() {
   $("figures").textContent = `${parts.join(" · ")}.`;
   const loop = design.loop;
   $("loop").textContent = loop ? `Feedback loop: ${loop.stable ? "stable" : "UNSTABLE"}, gain margin ${loop.gain_margin_db?.toFixed(1)} dB, phase margin ${loop.phase_margin_deg?.toFixed(0)} degrees.` : "";
-  const unrepeated = design.warnings.filter(({ detail }, i, all) => all.findIndex((each) => each.detail === detail) === i);
-  $("warnings").replaceChildren(...unrepeated.map(({ code, detail }) => paragraph(`${code}: ${detail}`)));
+  $("warnings").replaceChildren(...design.warnings.map(({ code, detail }) => paragraph(`${code}: ${detail}`)));
   if ($("bands").open) showTable();
 }
 

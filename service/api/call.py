@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from time import perf_counter
@@ -33,10 +32,6 @@ BINARY = "application/octet-stream"
 NO_SNIFFING = {"X-Content-Type-Options": "nosniff"}
 
 CORE_STAGES = ("path_ratio", "generate", "reconstruct", "refine")
-
-LATE_TOLD_WITHIN_S = 0.5
-"""Answers to late bodies are delayed by a random time up to this, so that a thousand slow senders that started
-together do not delay other requests. The socket stays open longer (`connection_guard.LINGER_S`)."""
 
 _UTF_8 = (["utf-8"], ['"utf-8"'])
 
@@ -139,7 +134,6 @@ class Call(Request):
                 finally:
                     start_timer.cancel()
         except TimeoutError:
-            await asyncio.sleep(random.uniform(0, LATE_TOLD_WITHIN_S))
             told = f"{within_s:g} s" if within_s <= left_s else f"the {left_s:.3g} s left before its deadline"
             raise HttpProblem(
                 "too-slow",

@@ -35,7 +35,6 @@ WARNINGS = {
     "amplification": "A band from 50 Hz to 8 kHz is predicted to become louder by more than 1 dB.",
     "outer_band_louder": "A band from 20 to 40 Hz or from 10 to 20 kHz is predicted to become louder; by more than "
     "1 dB, or, below 50 Hz, at all.",
-    "out_of_band_louder": "The former name of `outer_band_louder`, sent beside it.",
     "little_noise_reduction": "The predicted mean noise reduction is below 3 dB.",
     "negated_filter": "The evaluated filter amplifies, and its negative would reduce the noise.",
     "unlike_filter": "The realised filter is predicted to be more than 3 dB better than the one that was exported, "
@@ -116,7 +115,6 @@ def collect_warnings(
         "margins_bind": _margins(costs_db[1]),
         "amplification": louder and louder + _TO_LOUDER,
         "outer_band_louder": outer,
-        "out_of_band_louder": outer,
         "little_noise_reduction": little and little + _causes(used, *costs_db),
     }
     warnings = [{"code": code, "detail": detail} for code, detail in found.items() if detail is not None]
