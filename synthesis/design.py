@@ -8,7 +8,7 @@ problem's error stands in the place of its result and affects no other.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property, partial
 from time import perf_counter
@@ -54,6 +54,7 @@ from synthesis.types import (
     Paths,
     Prediction,
     Problem,
+    Replaced,
     WmmsePrediction,
 )
 from synthesis.unknown_bands import quiet_db, unknown_bands
@@ -108,7 +109,7 @@ def design_all(
     Parameters
     ----------
     problems
-        At most as many as the backend takes in one call (`max_batch`).
+        Any number; a backend takes up to its `max_batch` at once.
     options
         Of all designs.
     model
@@ -134,7 +135,7 @@ def design_all(
     return designs
 
 
-def predict(
+def predict_all(
     problems: Sequence[Problem], taps: Sequence[Float32 | Complex64], model: Model, *, is_true: bool = False
 ) -> list[Prediction | SynthesisError]:
     """Predict the effect of existing filters.
@@ -227,8 +228,11 @@ def _drafted(
         for each in posed
         if isinstance(each, Problem)
     ]
-    found = iter(model.backend.draft(loose, options, with_wmmse) if loose else [])
-    return [next(found) if isinstance(each, Problem) else each for each in posed]
+    found: list[Draft | SynthesisError] = []
+    for part in _batches(len(loose), model.backend):
+        found += model.backend.draft(loose[part], options, with_wmmse)
+    in_order = iter(found)
+    return [next(in_order) if isinstance(each, Problem) else each for each in posed]
 
 
 def _finished(problem: Problem, posed: Problem, draft: Draft, *, options: DesignOptions, model: Model) -> Design:
@@ -353,27 +357,21 @@ def _replace_doubtful(
         places = [n for n, found in rivals.items() if _may_win(method, n_updates, problems[n], designs[n], found)]
         if not places:
             continue
-        found = _designed(
-            [problems[n] for n in places], replace(options, method=method, n_updates=n_updates), model
-        )
-        for n, rival in zip(places, found, strict=True):
+        made = _designed([problems[n] for n in places], replace(options, method=method, n_updates=n_updates), model)
+        for n, rival in zip(places, made, strict=True):
             if isinstance(rival, Interrupted):
                 raise rival
             if isinstance(rival, Design):
                 rivals[n].append(rival)
-        for stage, spent_ms in _times_ms(found).items():
+        for stage, spent_ms in _times_ms(made).items():
             times_ms[stage] = times_ms.get(stage, 0.0) + spent_ms
     for n, found in rivals.items():
         own = designs[n]
         candidates = [own, *found] if isinstance(own, Design) else found
-        if not candidates:
-            continue
-        best = max(
-            candidates,
-            key=lambda each: _merit_db(each, own, problems[n]) + (fallback.margin_db if each is own else 0.0),
-        )
-        if best is not own:
-            reason = "predicted_worse" if isinstance(own, Design) else "not_finite"
+        merit_db = partial(_merit_db, own=own, problem=problems[n], margin_db=fallback.margin_db)
+        best = max(candidates, key=merit_db, default=own)
+        if isinstance(best, Design) and best is not own:
+            reason: Replaced = "predicted_worse" if isinstance(own, Design) else "not_finite"
             designs[n] = replace(best, n_requested=options.n_updates, replaced_because=reason)
     for each in designs:
         if isinstance(each, Design):
@@ -408,10 +406,15 @@ def _may_win(
     return behind_db < UPDATES_BRING_DB
 
 
-def _merit_db(made: Design, own: Design | SynthesisError, problem: Problem) -> float:
-    """Predicted noise reduction without what the model supposes to be unknown, which would hide differences; with a
-    latency, less the cost of a loudest band that is louder than that of the generator's filter `own`."""
+def _merit_db(made: Design, own: Design | SynthesisError, problem: Problem, margin_db: float) -> float:
+    """Predicted noise reduction without what the model supposes to be unknown, which would hide differences.
+
+    The generator's filter `own` has the margin in its favour; with a latency, the others bear the cost of a loudest
+    band that is louder than its.
+    """
     mean_db = made.prediction.nominal_noise_reduction_db
+    if made is own:
+        return mean_db + margin_db
     if not problem.latency_samples or isinstance(own, SynthesisError):
         return mean_db
     beyond_db = _loudest_db(made) - max(_loudest_db(own), 0.0) - ALLOWED_LOUDER_DB
@@ -562,15 +565,16 @@ def _predicted(
     that of the loop."""
     alone, filters = [], []
     for problem, control_filter in zip(posed, taps, strict=True):
-        for paths in problem.conditions if isinstance(problem, Problem) else ():
+        if isinstance(problem, SynthesisError):
+            continue
+        for paths in problem.conditions:
             if paths.feedback is not None:
                 secondary = closed_loop_secondary(paths.secondary, paths.feedback, control_filter)
                 paths = replace(paths, secondary=secondary, feedback=None)
             alone.append(Problem((paths,), problem.reference_psd))
             filters.append(control_filter)
     found: list[Prediction | SynthesisError] = []
-    for n in range(0, len(alone), backend.max_batch):
-        part = slice(n, n + backend.max_batch)
+    for part in _batches(len(alone), backend):
         found += backend.predict(alone[part], filters[part], is_true)
     in_order = iter(found)
     parts = [[next(in_order) for _ in each.conditions] if isinstance(each, Problem) else [] for each in posed]
@@ -579,12 +583,14 @@ def _predicted(
 
 def _joined(problem: Problem, found: Sequence[Prediction | SynthesisError]) -> Prediction:
     """One prediction from that of each condition."""
+    predictions = []
     for n, each in enumerate(found):
         if isinstance(each, SynthesisError):
             raise problem.named(each, n)
-    if len(found) == 1:
-        return found[0]
-    return mean_prediction(found, problem.shares, [each.label for each in problem.conditions])
+        predictions.append(each)
+    if len(predictions) == 1:
+        return predictions[0]
+    return mean_prediction(predictions, problem.shares, [each.label for each in problem.conditions])
 
 
 def _with_unknown(problem: Problem, prediction: Prediction) -> Prediction:
@@ -618,6 +624,12 @@ def _is_above(max_gain_db: float | GainCurve, made: Design) -> bool:
 def _is_below(max_gain_db: float | GainCurve, wmmse: WmmsePrediction | None) -> bool:
     """Whether WMMSE keeps the ceiling, and so is what was predicted."""
     return wmmse is not None and wmmse.max_gain_db <= lowest_db(max_gain_db) + TOLERANCE_DB - WMMSE_TOLERANCE_DB
+
+
+def _batches(n_items: int, backend: Backend) -> Iterator[slice]:
+    """Parts as large as the backend takes."""
+    for n in range(0, n_items, backend.max_batch):
+        yield slice(n, n + backend.max_batch)
 
 
 def _each(step: Callable[..., Any], *items: Sequence[Any]) -> list[Any]:

@@ -282,6 +282,16 @@ class Design:
     implausible: tuple[Finding, ...] = ()
 
 
+class Evaluation(NamedTuple):
+    """Predicted effect of a given filter."""
+
+    prediction: Prediction
+    # As of `Design`.
+    times_ms: dict[str, float]
+    # What is wrong with the paths beside those of the model's support.
+    implausible: tuple[Finding, ...]
+
+
 @dataclass(frozen=True)
 class Fallback:
     """When a Wiener filter replaces the generator's, besides where that is not finite."""
@@ -332,5 +342,8 @@ class Backend(Protocol):
     def predict(
         self, problems: Sequence[Problem], taps: Sequence[Float32 | Complex64], is_true: bool
     ) -> list[Prediction | SynthesisError]:
-        """Predict the open-loop effect of existing filters on single conditions; arguments as of `design.predict`."""
+        """Predict the open-loop effect of existing filters, one for each of several single conditions.
+
+        Arguments are as of `design.predict_all`.
+        """
         ...

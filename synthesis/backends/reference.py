@@ -103,7 +103,7 @@ class ReferenceBackend:
         return draft_all(self.synthesizer, problems, options, lambda simple: self._draft(simple, options))
 
     def predict(
-        self, problems: Sequence[Problem], taps: Sequence[Float32], is_true: bool
+        self, problems: Sequence[Problem], taps: Sequence[Float32 | Complex64], is_true: bool
     ) -> list[Prediction | SynthesisError]:
         """As `Backend.predict`."""
         with torch.inference_mode():

@@ -20,6 +20,7 @@ from service.engine.resident_model import ResidentModel
 from service.engine.types import DesignAnswer
 from service.engine.wiener_fallback import WienerFallback
 from synthesis.conventions import DESIGN_N_FFT, N_BINS, N_TAPS
+from synthesis.design import design_all
 from synthesis.errors import answer_or_raise
 from synthesis.octave_bands import NR_BANDS, WIDE_BANDS, band_membership
 from synthesis.types import Complex64, DesignOptions, Float32, Paths, Problem
@@ -182,7 +183,7 @@ def test_padded_or_transformed_paths_are_the_same(primary: Array, secondary: Arr
         Problem((Paths(change(pair[0]), change(pair[1])),)) for change in (padded_path, transformed_path)
     )
     plain, padded, transformed = (
-        answer_or_raise(model.backend.design([each], DesignOptions("prime", 1, profile_of(each)))[0])
+        answer_or_raise(design_all([each], DesignOptions("prime", 1, profile_of(each)), model.model)[0])
         for each in (sent, longer, spectra)
     )
     np.testing.assert_array_equal(padded.taps, plain.taps)

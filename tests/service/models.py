@@ -15,9 +15,9 @@ from model_store.manifest import Manifest
 from model_store.store import ModelVersion
 from service.engine.resident_model import ResidentModel
 from service.engine.wiener_fallback import WienerFallback
-from synthesis.backends import create_backend
 from synthesis.backends.reference import model_parameters
 from synthesis.conventions import N_BINS
+from synthesis.design import Model
 from synthesis.generator import Generator
 from synthesis.generator_config import GeneratorConfig
 from synthesis.types import Paths, Problem
@@ -104,6 +104,6 @@ def damaged(model: ResidentModel, value: float = np.nan) -> Iterator[None]:
     name = max(each for each in weights if each.startswith("head") and each.endswith("weight"))
     weights[name] = np.full_like(weights[name], value)
     model.parameters = replace(parameters, weights=weights)
-    model.backend = create_backend("reference", model.parameters)
+    model.backend = Model.on("reference", model.parameters)
     yield
     model.backend, model.parameters = whole, parameters

@@ -17,7 +17,16 @@ from synthesis.errors import DeviceLost, NonFiniteFilter, SynthesisError
 from synthesis.methods import STARTS
 from synthesis.prediction import not_finite, predict
 from synthesis.profiles import MAX_UPDATES, PROFILES, VERDICTS
-from synthesis.types import DesignOptions, Draft, Float32, ModelParameters, Prediction, Problem, RefinementRecord
+from synthesis.types import (
+    Complex64,
+    DesignOptions,
+    Draft,
+    Float32,
+    ModelParameters,
+    Prediction,
+    Problem,
+    RefinementRecord,
+)
 
 CAPTURE_SIZES = (1, 8, 32)
 """A batch runs in the smallest of these that fits it; the other rows are unused."""
@@ -67,19 +76,20 @@ class CudaBackend:
             )
 
     def predict(
-        self, problems: Sequence[Problem], taps: Sequence[Float32], is_true: bool
+        self, problems: Sequence[Problem], taps: Sequence[Float32 | Complex64], is_true: bool
     ) -> list[Prediction | SynthesisError]:
         """As `Backend.predict`, up to 32 conditions. Raises DeviceLost where the GPU has failed."""
         bases = ["exact"] * len(problems) if is_true else _bases(problems)
+        filters = [each.real for each in taps]
         with self._on_device():
             batch = self._batch(len(problems))
             batch.record(("decode",), *(("predict", basis) for basis in set(bases)))
             faults = self._load(batch, problems)
-            batch.outputs.write_taps(taps)
+            batch.outputs.write_taps(filters)
             self._run_predictions(batch, bases)
             sums = batch.outputs.fetch()[-1]
         return [
-            faults.get(row) or self._prediction(problems[row], taps[row], sums, row, basis)
+            faults.get(row) or self._prediction(problems[row], filters[row], sums, row, basis)
             for row, basis in enumerate(bases)
         ]
 

@@ -11,6 +11,7 @@ from model_store.store import BUNDLED_ROOT, ModelStore
 from service.engine.resident_model import ResidentModel
 from service.engine.types import DesignAnswer
 from service.engine.wiener_fallback import LOUDER_COSTS_DB, WienerFallback, merit_db
+from synthesis.design import design_all
 from synthesis.errors import InvalidPaths, NonFiniteFilter, SynthesisError
 from synthesis.types import Design, DesignOptions, Paths, Problem
 from tests.oracles import measured
@@ -58,7 +59,7 @@ def test_what_fails_is_replaced_by_the_wiener_filter(model: ResidentModel, reaso
 def test_one_ear_s_failure_is_its_own(model: ResidentModel) -> None:
     """Of two ears in a batch only one is doubted; the other keeps the generator's filter."""
     ears = [models.problem(1), models.problem(2)]
-    own = [each for each in model.backend.design(ears, K0) if isinstance(each, Design)]
+    own = [each for each in design_all(ears, K0, model.model) if isinstance(each, Design)]
     limit_db = np.mean([each.prediction.mean_noise_reduction_db for each in own])
     doubting = models.resident(models.checkpoint(1), WienerFallback(float(limit_db), -100.0))
     both = [whole(each) for each in doubting.design(ears, K0)]
@@ -72,7 +73,7 @@ def test_who_has_all_compared_gets_the_better_of_two(model: ResidentModel, margi
     ears = [models.problem(1), models.problem(2)]
     comparing = models.resident(models.checkpoint(1), WienerFallback(np.inf, margin_db))
     rivals = comparing.design(ears, DesignOptions("wmmse"))
-    own = [each for each in comparing.backend.design(ears, K0) if isinstance(each, Design)]
+    own = [each for each in design_all(ears, K0, comparing.model) if isinstance(each, Design)]
     for answer, first, second in zip(comparing.design(ears, K0), own, rivals, strict=True):
         gain_db = nr_db(second) - first.prediction.mean_noise_reduction_db
         assert (whole(answer).replaced_because is not None) == (gain_db > margin_db)

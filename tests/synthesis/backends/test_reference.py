@@ -7,9 +7,9 @@ import pytest
 import torch
 
 from synthesis import noise_reduction
-from synthesis.backends import create_backend
 from synthesis.backends.reference import ReferenceBackend, build_generator, build_synthesizer, model_parameters
 from synthesis.conventions import DESIGN_N_FFT, N_BINS
+from synthesis.design import Model, design_all, predict_all
 from synthesis.errors import InvalidPaths, NonFiniteFilter
 from synthesis.generator import Generator
 from synthesis.generator_config import GeneratorConfig
@@ -74,7 +74,7 @@ def test_a_batch_is_designed_and_predicted_as_the_synthesizer_does(
     backend: ReferenceBackend, method: str, n_updates: int
 ) -> None:
     ears = [ear(1), changed(ear(2), coherence=None), replace(ear(3), max_gain_db=6.0)]
-    found = [designed(each) for each in backend.design(ears, DesignOptions(method, n_updates, "fine"))]
+    found = [designed(each) for each in design_all(ears, DesignOptions(method, n_updates, "fine"), backend)]
     own = backend.synthesizer
     for each, answer in zip(ears, found, strict=True):
         (own_paths,) = each.conditions
@@ -110,7 +110,9 @@ def test_an_ear_of_its_own_noise_is_designed_for_that_noise(backend: ReferenceBa
     plain = ear(5)
     own = replace(plain, reference_psd=cases.reference_psd()[::-1].copy())
     given = replace(plain, reference_psd=cases.reference_psd())
-    first, second, third = (designed(x) for x in backend.design([plain, own, given], DesignOptions(n_updates=1)))
+    first, second, third = (
+        designed(x) for x in design_all([plain, own, given], DesignOptions(n_updates=1), backend)
+    )
     assert relative_error(third.taps, first.taps) < 1e-6
     assert relative_error(second.taps, first.taps) > 2e-5
 
@@ -126,33 +128,36 @@ def test_one_ears_fault_is_its_own(backend: ReferenceBackend) -> None:
         changed(good, primary=np.ones(N_BINS - 1, np.complex64)),
         changed(good, coherence=good.conditions[0].coherence * np.float32(np.nan)),
     ]
-    answers = backend.design(faulty, DesignOptions())
+    answers = design_all(faulty, DesignOptions(), backend)
     kinds = [InvalidPaths, Design, InvalidPaths, InvalidPaths, InvalidPaths, NonFiniteFilter]
     assert [type(each) for each in answers] == kinds
     assert [getattr(each, "field", None) for each in answers[2:5]] == ["secondary", "primary", "primary"]
-    alone = designed(backend.design([good], DesignOptions())[0])
+    alone = designed(design_all([good], DesignOptions(), backend)[0])
     assert relative_error(designed(answers[1]).taps, alone.taps) < 1e-6
-    assert [type(each) for each in backend.design(faulty[:1], DesignOptions())] == [InvalidPaths]
+    assert [type(each) for each in design_all(faulty[:1], DesignOptions(), backend)] == [InvalidPaths]
 
 
 def test_a_filter_brought_along_is_predicted_on_estimates_and_evaluated_on_truth(backend: ReferenceBackend) -> None:
     ears = [ear(7), changed(ear(8), coherence=None)]
-    designs = [designed(each) for each in backend.design(ears, DesignOptions(n_updates=1))]
+    designs = [designed(each) for each in design_all(ears, DesignOptions(n_updates=1), backend)]
     taps = [each.taps for each in designs]
-    for prediction, design in zip(backend.predict(ears, taps), designs, strict=True):
+    for prediction, design in zip(predict_all(ears, taps, backend), designs, strict=True):
         assert isinstance(prediction, Prediction)
         np.testing.assert_allclose(
             prediction.noise_reduction_db, design.prediction.noise_reduction_db, rtol=0, atol=1e-4
         )
     exact = changed(ears[0], coherence=np.ones(N_BINS, np.float32))
-    (evaluated,), (certain,) = backend.evaluate(ears[:1], taps[:1]), backend.predict([exact], taps[:1])
+    (evaluated,), (certain,) = (
+        predict_all(ears[:1], taps[:1], backend, is_true=True),
+        predict_all([exact], taps[:1], backend),
+    )
     assert isinstance(evaluated, Prediction)
     assert isinstance(certain, Prediction)
     np.testing.assert_allclose(evaluated.noise_reduction_db, certain.noise_reduction_db, rtol=0, atol=1e-4)
     broken = taps[0] * np.float32(np.inf)
-    assert [type(each) for each in backend.predict(ears, [broken, taps[1]])] == [NonFiniteFilter, Prediction]
+    assert [type(each) for each in predict_all(ears, [broken, taps[1]], backend)] == [NonFiniteFilter, Prediction]
 
 
 def test_an_unknown_device_is_named() -> None:
     with pytest.raises(ValueError, match="'tpu' does not exist; use cpu, cuda or reference"):
-        create_backend("tpu", cases.parameters(1))
+        Model.on("tpu", cases.parameters(1))

@@ -12,9 +12,9 @@ from pathlib import Path
 import numpy as np
 
 from model_store.store import DEFAULT_ROOT, ModelStore
-from synthesis.backends import create_backend
 from synthesis.backends.cpu import library
 from synthesis.conventions import DESIGN_N_FFT, N_BINS, N_TAPS
+from synthesis.design import Model, design_all, predict_all
 from synthesis.gain_curve import GainCurve
 from synthesis.methods import METHODS
 from synthesis.profiles import PROFILES
@@ -105,12 +105,12 @@ def corpus(seed: int, n: int) -> Iterator[tuple[Problem, DesignOptions]]:
 def main(compiled: Path, n: int) -> None:
     """Design, predict and evaluate with the core in that file, whatever comes out."""
     library._compiled = lambda level: compiled
-    backend = create_backend("cpu", ModelStore(DEFAULT_ROOT).load("default").parameters)
+    backend = Model.on("cpu", ModelStore(DEFAULT_ROOT).load("default").parameters)
     for ear, options in corpus(1, n):
-        backend.design([ear], options)
+        design_all([ear], options, backend)
         taps = [np.ones(N_TAPS, np.float32)]
-        backend.predict([ear], taps)
-        backend.evaluate([ear], taps)
+        predict_all([ear], taps, backend)
+        predict_all([ear], taps, backend, is_true=True)
 
 
 if __name__ == "__main__":

@@ -10,6 +10,7 @@ import pytest
 from model_store.store import DEFAULT_ROOT, ModelStore
 from synthesis.backends.bounded import BoundedBackend
 from synthesis.backends.cpu import CpuBackend
+from synthesis.design import design_all
 from synthesis.errors import NonFiniteFilter, SynthesisError
 from synthesis.generator_config import GeneratorConfig
 from synthesis.types import Design, DesignOptions, Paths, Problem
@@ -69,16 +70,16 @@ def test_used_workspace_designs_as_fresh(config: GeneratorConfig | None, n_desig
     parameters = BUNDLED if config is None else cases.parameters(3, config)
     used, fresh = (BoundedBackend(kind(parameters), parameters) for kind in (KeepingBackend, ForgettingBackend))
     for number, (ear, options) in enumerate(corpus(2, n_designs)):
-        (found,), (expected,) = used.design([ear], options), fresh.design([ear], options)
+        (found,), (expected,) = design_all([ear], options, used), design_all([ear], options, fresh)
         assert bits(found) == bits(expected), (number, options)
 
 
 def test_failed_workspace_is_thrown_away() -> None:
     core = CpuBackend(BUNDLED)
     primary, secondary, _ = cases.ear(1)
-    (design,) = core.design([Problem((Paths(primary, secondary),))], DesignOptions())
+    (design,) = design_all([Problem((Paths(primary, secondary),))], DesignOptions(), core)
     assert isinstance(design, Design)
     assert len(core._workspaces) == 1
     loud = Problem((Paths(primary * np.float32(1e25), secondary),))
-    assert isinstance(core.design([loud], DesignOptions(n_updates=1))[0], NonFiniteFilter)
+    assert isinstance(design_all([loud], DesignOptions(n_updates=1), core)[0], NonFiniteFilter)
     assert not core._workspaces

@@ -8,9 +8,10 @@ from synthesis.backends.cuda import CudaBackend, graphs
 from synthesis.backends.cuda.graphs import BatchGraphs
 from synthesis.backends.reference import ReferenceBackend
 from synthesis.conventions import DESIGN_N_FFT, N_BINS
+from synthesis.design import Model, design_all, predict_all
 from synthesis.errors import DeviceLost, InvalidPaths, NonFiniteFilter
 from synthesis.generator_config import GeneratorConfig
-from synthesis.types import Backend, Design, DesignOptions, ModelParameters, Paths, Prediction, Problem
+from synthesis.types import Design, DesignOptions, ModelParameters, Paths, Prediction, Problem
 from tests.problems import changed
 from tests.synthesis.backends.cuda.taped import capture_on_tape
 from tests.synthesis.cases import example_parameters, random_case, relative_error
@@ -44,8 +45,8 @@ def ears() -> list[Problem]:
     ]
 
 
-def designs(backend: Backend, inputs: list[Problem], options: DesignOptions) -> list[Design]:
-    answers = backend.design(inputs, options)
+def designs(backend: Model, inputs: list[Problem], options: DesignOptions) -> list[Design]:
+    answers = design_all(inputs, options, backend)
     assert all(isinstance(each, Design) for each in answers)
     return answers  # type: ignore[return-value]
 
@@ -101,7 +102,7 @@ def test_given_filters_are_predicted_and_evaluated(backend: CudaBackend, referen
         for found, expected in zip(*answers, strict=True):
             assert_same_prediction(found, expected)
     with_noise = [taps[0], np.full_like(taps[1], np.nan), taps[2]]
-    answers = backend.predict(ears(), with_noise)
+    answers = predict_all(ears(), with_noise, backend)
     assert isinstance(answers[1], NonFiniteFilter)
     assert [isinstance(each, Prediction) for each in answers] == [True, False, True]
 
@@ -123,16 +124,16 @@ def test_one_ears_fault_is_its_own(backend: CudaBackend) -> None:
     good = ears()[0]
     long = changed(good, secondary=np.zeros(DESIGN_N_FFT + 1, np.float32))
     loud = changed(good, primary=good.conditions[0].primary * np.float32(1e25))
-    answers = backend.design([long, good, loud], DesignOptions("prime", 1))
+    answers = design_all([long, good, loud], DesignOptions("prime", 1), backend)
     assert [type(each) for each in answers] == [InvalidPaths, Design, NonFiniteFilter]
     with pytest.raises(ValueError, match="33 ears were given; give 1 to 32"):
-        backend.design([good] * 33, DesignOptions())
+        design_all([good] * 33, DesignOptions(), backend)
 
 
 def test_without_a_solution_wmmse_fails_for_that_ear_alone(backend: CudaBackend) -> None:
     good = ears()[0]
     spoilt = changed(good, secondary=good.conditions[0].secondary * np.float32(np.nan))
-    answers = backend.design([good, spoilt], DesignOptions("wmmse"))
+    answers = design_all([good, spoilt], DesignOptions("wmmse"), backend)
     assert [type(each) for each in answers] == [Design, NonFiniteFilter]
 
 
@@ -184,4 +185,4 @@ def test_errors_of_a_gpu_are_told_apart(
 
     monkeypatch.setattr(backend._batches[1], "run", fail)
     with pytest.raises(expected, match=message):
-        backend.design(ears()[:1], DesignOptions())
+        design_all(ears()[:1], DesignOptions(), backend)
