@@ -60,10 +60,10 @@ async def test_failed_check_rebuilds_backend(engine: Engine) -> None:
     model = engine.models.default
     assert model is not None
     with models.damaged(model, 1.0):
-        spoilt = model.backend
-    model.backend = spoilt  # the checkpoint's numbers are whole
+        spoilt = model.model
+    model.use(spoilt)  # the checkpoint's numbers are whole
     assert await engine.readiness.check() == "passed"
-    assert model.backend is not spoilt
+    assert model.model is not spoilt
     engine.require_live()
 
 

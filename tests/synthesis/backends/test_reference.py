@@ -29,9 +29,10 @@ CONFIGS = {
 
 
 @pytest.fixture(scope="module")
-def backend() -> ReferenceBackend:
+def model() -> Model:
     """Random weights, in float64."""
-    return ReferenceBackend(cases.parameters(1, CONFIGS["prime-log"]), torch.float64)
+    parameters = cases.parameters(1, CONFIGS["prime-log"])
+    return Model(parameters, ReferenceBackend(parameters, torch.float64))
 
 
 def ear(seed: int) -> Problem:
@@ -71,11 +72,11 @@ def test_parameters_make_the_synthesizer_that_they_came_from() -> None:
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("n_updates", [0, 2])
 def test_a_batch_is_designed_and_predicted_as_the_synthesizer_does(
-    backend: ReferenceBackend, method: str, n_updates: int
+    model: Model, method: str, n_updates: int
 ) -> None:
     ears = [ear(1), changed(ear(2), coherence=None), replace(ear(3), max_gain_db=6.0)]
-    found = [designed(each) for each in design_all(ears, DesignOptions(method, n_updates, "fine"), backend)]
-    own = backend.synthesizer
+    found = [designed(each) for each in design_all(ears, DesignOptions(method, n_updates, "fine"), model)]
+    own = model.backend.synthesizer
     for each, answer in zip(ears, found, strict=True):
         (own_paths,) = each.conditions
         responses = (torch.from_numpy(path)[None].double() for path in (own_paths.primary, own_paths.secondary))
@@ -106,18 +107,16 @@ def same_figures(found: Prediction, expected: Prediction) -> None:
             )
 
 
-def test_an_ear_of_its_own_noise_is_designed_for_that_noise(backend: ReferenceBackend) -> None:
+def test_an_ear_of_its_own_noise_is_designed_for_that_noise(model: Model) -> None:
     plain = ear(5)
     own = replace(plain, reference_psd=cases.reference_psd()[::-1].copy())
     given = replace(plain, reference_psd=cases.reference_psd())
-    first, second, third = (
-        designed(x) for x in design_all([plain, own, given], DesignOptions(n_updates=1), backend)
-    )
+    first, second, third = (designed(x) for x in design_all([plain, own, given], DesignOptions(n_updates=1), model))
     assert relative_error(third.taps, first.taps) < 1e-6
     assert relative_error(second.taps, first.taps) > 2e-5
 
 
-def test_one_ears_fault_is_its_own(backend: ReferenceBackend) -> None:
+def test_one_ears_fault_is_its_own(model: Model) -> None:
     good = ear(6)
     nan = good.conditions[0].primary * np.float32(np.nan)
     faulty = [
@@ -128,34 +127,34 @@ def test_one_ears_fault_is_its_own(backend: ReferenceBackend) -> None:
         changed(good, primary=np.ones(N_BINS - 1, np.complex64)),
         changed(good, coherence=good.conditions[0].coherence * np.float32(np.nan)),
     ]
-    answers = design_all(faulty, DesignOptions(), backend)
+    answers = design_all(faulty, DesignOptions(), model)
     kinds = [InvalidPaths, Design, InvalidPaths, InvalidPaths, InvalidPaths, NonFiniteFilter]
     assert [type(each) for each in answers] == kinds
     assert [getattr(each, "field", None) for each in answers[2:5]] == ["secondary", "primary", "primary"]
-    alone = designed(design_all([good], DesignOptions(), backend)[0])
+    alone = designed(design_all([good], DesignOptions(), model)[0])
     assert relative_error(designed(answers[1]).taps, alone.taps) < 1e-6
-    assert [type(each) for each in design_all(faulty[:1], DesignOptions(), backend)] == [InvalidPaths]
+    assert [type(each) for each in design_all(faulty[:1], DesignOptions(), model)] == [InvalidPaths]
 
 
-def test_a_filter_brought_along_is_predicted_on_estimates_and_evaluated_on_truth(backend: ReferenceBackend) -> None:
+def test_a_filter_brought_along_is_predicted_on_estimates_and_evaluated_on_truth(model: Model) -> None:
     ears = [ear(7), changed(ear(8), coherence=None)]
-    designs = [designed(each) for each in design_all(ears, DesignOptions(n_updates=1), backend)]
+    designs = [designed(each) for each in design_all(ears, DesignOptions(n_updates=1), model)]
     taps = [each.taps for each in designs]
-    for prediction, design in zip(predict_all(ears, taps, backend), designs, strict=True):
+    for prediction, design in zip(predict_all(ears, taps, model), designs, strict=True):
         assert isinstance(prediction, Prediction)
         np.testing.assert_allclose(
             prediction.noise_reduction_db, design.prediction.noise_reduction_db, rtol=0, atol=1e-4
         )
     exact = changed(ears[0], coherence=np.ones(N_BINS, np.float32))
     (evaluated,), (certain,) = (
-        predict_all(ears[:1], taps[:1], backend, is_true=True),
-        predict_all([exact], taps[:1], backend),
+        predict_all(ears[:1], taps[:1], model, is_true=True),
+        predict_all([exact], taps[:1], model),
     )
     assert isinstance(evaluated, Prediction)
     assert isinstance(certain, Prediction)
     np.testing.assert_allclose(evaluated.noise_reduction_db, certain.noise_reduction_db, rtol=0, atol=1e-4)
     broken = taps[0] * np.float32(np.inf)
-    assert [type(each) for each in predict_all(ears, [broken, taps[1]], backend)] == [NonFiniteFilter, Prediction]
+    assert [type(each) for each in predict_all(ears, [broken, taps[1]], model)] == [NonFiniteFilter, Prediction]
 
 
 def test_an_unknown_device_is_named() -> None:
