@@ -9,6 +9,8 @@ import pytest
 
 from model_store.store import ModelStore
 from service.engine.engine import Engine
+from service.engine.types import Designed
+from synthesis.types import Design
 from tests.service import models
 
 

@@ -97,15 +97,21 @@ async def test_an_unknown_model_is_refused(engine: Engine, reference: str, error
     assert engine.n_queued == 0
 
 
+def default(engine: Engine) -> ResidentModel:
+    model = engine.models.default
+    assert model is not None
+    return model
+
+
 async def test_ears_are_spread_over_the_workers(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     """Two at a time: a design waits here until another one runs."""
-    both, design = threading.Barrier(2), ResidentModel.design
+    both, design = threading.Barrier(2), default(engine).design
 
     def meeting(*arguments: Any) -> Any:
         both.wait(30)
         return design(*arguments)
 
-    monkeypatch.setattr(ResidentModel, "design", meeting)
+    monkeypatch.setattr(default(engine), "design", meeting)
     assert len((await engine.design(None, K0, [models.problem(seed) for seed in range(6)])).designs) == 6
     assert not both.broken
 
@@ -177,7 +183,7 @@ LONG = DesignOptions(n_updates=1, leave_one_out=True, n_conditions=16, n_feedbac
 
 
 @pytest.fixture
-def endless(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
+def endless(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> threading.Event:
     """Designs go on until they are interrupted; set once one has begun."""
     begun = threading.Event()
 
@@ -186,7 +192,7 @@ def endless(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
         while True:
             check_interruption()
 
-    monkeypatch.setattr(ResidentModel, "design", design)
+    monkeypatch.setattr(default(engine), "design", design)
     return begun
 
 
@@ -231,7 +237,7 @@ async def test_a_full_memory_sheds_a_batch_and_the_next_one_is_designed(
         raise MemoryError
 
     with monkeypatch.context() as while_full:
-        while_full.setattr(ResidentModel, "design", full)
+        while_full.setattr(default(engine), "design", full)
         with pytest.raises(Refused, match="not enough memory") as refused:
             await engine.design(None, K0, [models.problem(1)] * 2)
         assert refused.value.code == "overloaded"
@@ -245,7 +251,7 @@ async def test_a_defect_is_raised_where_the_design_was_asked_for(
         raise ZeroDivisionError
 
     with monkeypatch.context() as while_broken:
-        while_broken.setattr(ResidentModel, "design", broken)
+        while_broken.setattr(default(engine), "design", broken)
         with pytest.raises(ZeroDivisionError):
             await engine.design(None, K0, [models.problem(1)])
     only(await engine.design(None, K0, [models.problem(1)]))

@@ -84,7 +84,7 @@ async def test_a_check_comes_before_a_long_queue(engine: Engine) -> None:
         await asyncio.sleep(0)
     assert await checking == "passed"
     assert not waiting.done()
-    assert len(await waiting) == 40
+    assert len((await waiting).designs) == 40
 
 
 async def test_a_worker_that_hangs_is_not_ready_until_it_is_back(

@@ -16,7 +16,7 @@ from synthesis.generator_config import GeneratorConfig
 from synthesis.methods import METHODS
 from synthesis.paths import AcousticPaths
 from synthesis.prediction import predict
-from synthesis.types import Design, DesignOptions, Paths, Prediction, Problem
+from synthesis.types import Design, DesignOptions, Draft, Paths, Prediction, Problem
 from tests.model_store import cases
 from tests.problems import changed
 from tests.synthesis.cases import relative_error
@@ -75,9 +75,10 @@ def test_a_batch_is_designed_and_predicted_as_the_synthesizer_does(
     model: Model, method: str, n_updates: int
 ) -> None:
     ears = [ear(1), changed(ear(2), coherence=None), replace(ear(3), max_gain_db=6.0)]
-    found = [designed(each) for each in design_all(ears, DesignOptions(method, n_updates, "fine"), model)]
+    found = model.backend.draft(ears, DesignOptions(method, n_updates, "fine"), False)
     own = model.backend.synthesizer
     for each, answer in zip(ears, found, strict=True):
+        assert isinstance(answer, Draft)
         (own_paths,) = each.conditions
         responses = (torch.from_numpy(path)[None].double() for path in (own_paths.primary, own_paths.secondary))
         paths = AcousticPaths.from_impulse_responses(*responses)
@@ -93,6 +94,7 @@ def test_a_batch_is_designed_and_predicted_as_the_synthesizer_does(
         assert isinstance(expected, Prediction)
         same_figures(answer.prediction, expected)
         assert answer.prediction.basis == ("model" if coherence is None else "coherence")
+    assert isinstance(found[0], Draft)
     assert set(found[0].times_ms) <= {"path_ratio", "generate", "reconstruct", "refine", "predict"}
     assert all(each >= 0 for each in found[0].times_ms.values())
 
