@@ -81,7 +81,7 @@ class Engine:
         ready_budget_s: float = 1.0,
         recheck_s: float = 15.0,
     ) -> None:
-        """device: as for `create_backend`. max_resident_models: at least 2. ready_budget_s, recheck_s: of
+        """device: as for `Model.on`. max_resident_models: at least 2. ready_budget_s, recheck_s: of
         `Readiness`."""
         self.device = device
         self.models = ResidentModels(
