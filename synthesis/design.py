@@ -161,7 +161,7 @@ def predict_all(
     backend = model.core if any(np.iscomplexobj(each) for each in taps) else model.backend
     posed = _each(partial(_posed, model=model), problems)
     found = _predicted(posed, taps, backend, is_true)
-    return found if is_true else _each(_with_unknown, problems, found)
+    return found if is_true else _each(_with_unknown, posed, found)
 
 
 def implausible(
@@ -203,7 +203,7 @@ def _designed(
 
 
 def _posed(problem: Problem, model: Model) -> Problem:
-    """What is designed for: the problem at unit level, judged, with its latency in the paths."""
+    """What is designed for: the problem at unit level, judged, with its unknown bands, and its latency in the paths."""
     conditions = problem.conditions
     if not 1 <= len(conditions) <= MAX_CONDITIONS:
         raise InvalidOption(f"conditions: there are {len(conditions)}; give 1 to {MAX_CONDITIONS}", "conditions")
@@ -212,10 +212,9 @@ def _posed(problem: Problem, model: Model) -> Problem:
             field = f"conditions.{n}.weight"
             raise InvalidOption(f"{field}: {each.weight} is not a number above 0", field)
     problem = at_unit_level(problem)
-    support = model.parameters.support
-    if support is not None and not (model.backend.judges_paths and _is_plain(problem)):
-        # Before the latency changes the paths.
-        problem = replace(problem, conditions=tuple(_judged(each, support) for each in problem.conditions))
+    # Before the latency changes the paths; a backend that judges plain ones does so itself.
+    support = None if model.backend.judges_paths and _is_plain(problem) else model.parameters.support
+    problem = replace(problem, conditions=tuple(_judged(each, support) for each in problem.conditions))
     return with_latency(problem) if problem.latency_samples else problem
 
 
@@ -224,7 +223,7 @@ def _drafted(
 ) -> list[Draft | SynthesisError]:
     """First taps and updates, for all problems in one call, under a ceiling that good filters hardly reach."""
     loose = [
-        replace(each, max_gain_db=max(_loose_db(each), highest_db(each.max_gain_db)))
+        replace(each, max_gain_db=max(_loose_db(each), _extremes_db(each.max_gain_db)[1]))
         for each in posed
         if isinstance(each, Problem)
     ]
@@ -524,10 +523,12 @@ def _scaled(path: Path, exponent: int) -> Path:
     return scaled
 
 
-def _judged(paths: Paths, support: SupportPrior) -> Paths:
-    """The paths, and whether the support has such ones where nothing else tells what is unknown of them."""
-    is_known = paths.coherence is not None or paths.uncertainty is not None
-    if is_known or paths.resembles is not None or not _is_usable(paths):
+def _judged(paths: Paths, support: SupportPrior | None) -> Paths:
+    """The paths with their unknown bands or, where nothing tells what is unknown, whether the support has such."""
+    if paths.coherence is not None or paths.uncertainty is not None:
+        unknown = unknown_bands(paths)
+        return replace(paths, unknown=unknown) if unknown.any() else paths
+    if support is None or paths.resembles is not None or not _is_usable(paths):
         return paths
     return replace(paths, resembles=support.resembles(paths.primary, paths.secondary))
 
@@ -593,10 +594,12 @@ def _joined(problem: Problem, found: Sequence[Prediction | SynthesisError]) -> P
     return mean_prediction(predictions, problem.shares, [each.label for each in problem.conditions])
 
 
-def _with_unknown(problem: Problem, prediction: Prediction) -> Prediction:
+def _with_unknown(posed: Problem, prediction: Prediction) -> Prediction:
     """The prediction, which names the bands that any condition leaves unknown."""
-    found = {n for each in problem.conditions for n in np.flatnonzero(unknown_bands(each)).tolist()}
-    return replace(prediction, unknown_bands=tuple(WIDE_BANDS[n] for n in sorted(found))) if found else prediction
+    unknown = [each.unknown for each in posed.conditions if each.unknown is not None]
+    if not unknown:
+        return prediction
+    return replace(prediction, unknown_bands=tuple(np.array(WIDE_BANDS)[np.any(unknown, axis=0)].tolist()))
 
 
 def _quiet_db(posed: Problem, taps: Float32) -> NDArray[np.float64] | None:
@@ -614,7 +617,7 @@ def _loose_db(posed: Problem) -> float:
 
 def _is_above(max_gain_db: float | GainCurve, made: Design) -> bool:
     """Whether the filter exceeds its ceiling; its response is computed only if the largest |W| leaves that open."""
-    if not made.prediction.max_gain_db > lowest_db(max_gain_db) + TOLERANCE_DB:
+    if not made.prediction.max_gain_db > _extremes_db(max_gain_db)[0] + TOLERANCE_DB:
         return False
     if not isinstance(max_gain_db, GainCurve):
         return True
@@ -623,7 +626,16 @@ def _is_above(max_gain_db: float | GainCurve, made: Design) -> bool:
 
 def _is_below(max_gain_db: float | GainCurve, wmmse: WmmsePrediction | None) -> bool:
     """Whether WMMSE keeps the ceiling, and so is what was predicted."""
-    return wmmse is not None and wmmse.max_gain_db <= lowest_db(max_gain_db) + TOLERANCE_DB - WMMSE_TOLERANCE_DB
+    if wmmse is None:
+        return False
+    return wmmse.max_gain_db <= _extremes_db(max_gain_db)[0] + TOLERANCE_DB - WMMSE_TOLERANCE_DB
+
+
+def _extremes_db(max_gain_db: float | GainCurve) -> tuple[float, float]:
+    """Lowest and highest value of a ceiling."""
+    if isinstance(max_gain_db, GainCurve):
+        return lowest_db(max_gain_db), highest_db(max_gain_db)
+    return max_gain_db, max_gain_db
 
 
 def _batches(n_items: int, backend: Backend) -> Iterator[slice]:

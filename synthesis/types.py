@@ -81,8 +81,11 @@ class Paths:
     uncertainty: Float32 | None = field(default=None, kw_only=True)
     # Loudspeaker to outer microphone; None: the loudspeaker is not audible there.
     feedback: Path | None = field(default=None, kw_only=True)
-    # Whether the model's support has such paths, so that its uncertainty holds for them; None: not judged yet.
+    # Whether the model's support has such paths, so that its uncertainty holds for them; None: not judged. Set by a
+    # design.
     resembles: bool | None = field(default=None, kw_only=True)
+    # Bands of which the measurement says nothing, bool [31]; None: none. Set by a design.
+    unknown: NDArray[np.bool_] | None = field(default=None, kw_only=True)
     # Above 0, relative to other conditions.
     weight: float = field(default=1.0, kw_only=True)
     # Names the condition in answers and errors.

@@ -22,9 +22,9 @@ from service.engine.resident_model import ResidentModel
 from service.engine.resident_models import ResidentModels
 from service.engine.types import Designed, Disconnected, Refused
 from service.engine.waiting import GRACE_S, done_in_time
+from synthesis import interruption
 from synthesis.backends import backend_class
 from synthesis.errors import DeviceLost, Interrupted, SynthesisError
-from synthesis.interruption import interruptible
 from synthesis.methods import METHODS
 from synthesis.profiles import PROFILES
 from synthesis.types import Complex64, Design, DesignOptions, Evaluation, Fallback, Float32, Problem
@@ -255,7 +255,7 @@ class Engine:
         self.n_queued += 1
         try:
             # A short job that a worker takes at once needs neither a timeout nor a watch on the connection.
-            if job.had_to_wait or job.ear_s * len(job.ears) > WATCHED_FROM_S:
+            if job.had_to_wait or job.ear_s * len(job.problems) > WATCHED_FROM_S:
                 in_time = await done_in_time(job.answer, job.due, disconnected)
                 if not in_time and job.n_taken:
                     in_time = await done_in_time(job.answer, job.due + GRACE_S, disconnected)
@@ -317,9 +317,10 @@ class Engine:
         while (batch := self._queue.take()) is not None:
             answers: list[Any] | Exception
             try:
-                batch.check()
-                with interruptible(batch.check):
-                    answers = batch.run(batch.ears, batch.options)
+                if batch.has_waited:
+                    batch.check()
+                interruption.check.set(batch.check)
+                answers = batch.run(batch.problems, batch.options)
             except Interrupted as error:
                 answers = [error] * len(batch.places)
             except MemoryError:
@@ -329,6 +330,7 @@ class Engine:
                 self._lose_device(error)
             except Exception as error:
                 answers = error
+            interruption.check.set(None)  # which refers to the batch
             if not isinstance(answers, Exception) and any(isinstance(each, Interrupted) for each in answers):
                 self._queue.interrupted(batch)
             else:
@@ -357,8 +359,8 @@ def _deliver(batch: Batch, answers: list[Any] | Exception) -> None:
         return
     for (job, place), answer in zip(batch.places, answers, strict=True):
         job.answers[place] = _completed(answer, job, batch)
-        if len(job.answers) == len(job.ears) and not job.answer.done():
-            job.answer.set_result([job.answers[number] for number in range(len(job.ears))])
+        if len(job.answers) == len(job.problems) and not job.answer.done():
+            job.answer.set_result([job.answers[number] for number in range(len(job.problems))])
 
 
 def _completed(answer: Any, job: Job, batch: Batch) -> Any:
