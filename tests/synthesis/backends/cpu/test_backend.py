@@ -65,8 +65,8 @@ def inputs_of(case: Case, every: int = 1, *, with_coherence: bool = True) -> lis
     ]
 
 
-def nominal_db(design: Draft) -> float:
-    return design.prediction.nominal_noise_reduction_db
+def nominal_db(draft: Draft) -> float:
+    return draft.prediction.nominal_noise_reduction_db
 
 
 def drafts(answers: list) -> list[Draft]:
@@ -192,7 +192,7 @@ def test_what_wmmse_would_do_comes_along(n_updates: int, measured_case: Case, bu
             assert before.wmmse is None
             assert draft.wmmse is not None
             np.testing.assert_array_equal(draft.taps, before.taps)
-            behind_db = nominal_db(design) - nominal_db(expected[0])
+            behind_db = nominal_db(draft) - nominal_db(expected[0])
             if behind_db > UPDATES_BRING_DB + 2 * WMMSE_TOLERANCE_DB:
                 del expected[1:]  # then no updates are made
             for name in ("nominal_noise_reduction_db", "max_gain_db"):
