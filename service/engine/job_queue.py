@@ -171,15 +171,15 @@ def _update(options: DesignOptions) -> DesignOptions:
 class Job:
     """The ears of one call of the engine.
 
-    run: called with some of `ears` and the options; returns an answer for each, in order. options: None for
+    run: called with some of `problems` and the options; returns an answer for each, in order. options: None for
     evaluations. due: deadline in `perf_counter` seconds. answer: a future of the event loop. had_to_wait: whether
     all workers were busy on arrival. n_taken: ears that workers have begun. answers: those finished so far, by
-    index in `ears`; `answer` is set once all are there.
+    index in `problems`; `answer` is set once all are there.
     """
 
     run: Callable[..., list[Any]]
     options: DesignOptions | None
-    ears: Sequence[Any]
+    problems: Sequence[Any]
     due: float
     answer: asyncio.Future[list[Any]]
     since: float = field(default_factory=perf_counter)
@@ -194,30 +194,29 @@ class Job:
     @property
     def n_left(self) -> int:
         """Number of ears that no worker has begun."""
-        return len(self.ears) - self.n_taken
+        return len(self.problems) - self.n_taken
 
 
 @dataclass(eq=False)
 class Batch:
-    """Ears that one worker designs in one call.
-
-    places: each ear as its job and its index in that job's `ears`. options: with as many updates as the deadlines
-    allow.
-    """
+    """Problems that one worker takes in one call."""
 
     run: Callable[..., list[Any]]
+    # With as many updates as the deadlines allow.
     options: DesignOptions | None
+    # Each problem as its job and its index in that job's `problems`.
     places: list[tuple[Job, int]]
     began: float = field(default_factory=perf_counter)
+
+    def __post_init__(self) -> None:
+        # What `run` is called with.
+        self.problems = [job.problems[place] for job, place in self.places]
+        # Whether any had to wait for a worker, so that its client may have gone.
+        self.has_waited = any(job.had_to_wait or place for job, place in self.places)
 
     def check(self) -> None:
         """Raise Interrupted if nobody waits for any of its ears any more."""
         raise_if_unwanted([job for job, _ in self.places])
-
-    @property
-    def ears(self) -> list[Any]:
-        """The ears to pass to `run`."""
-        return [job.ears[place] for job, place in self.places]
 
 
 class JobQueue:
@@ -275,7 +274,7 @@ class JobQueue:
             if self._is_closed:
                 raise stopping()
             job.had_to_wait = self.is_busy
-            start_s = self._latency.start_s(job.options) * self._n_rounds(len(job.ears))
+            start_s = self._latency.start_s(job.options) * self._n_rounds(len(job.problems))
             try:
                 self._require_time(self.backlog_s(), start_s, job.due)
             except Refused:
@@ -288,7 +287,7 @@ class JobQueue:
             job.ear_s = self._latency.expected_s(job.options)
             self._waiting_s += job.ear_s * job.n_left
             self._jobs.append(job)
-            self._changed.notify(len(job.ears))
+            self._changed.notify(len(job.problems))
 
     def put_first(self, job: Job) -> None:
         """Put a job at the head of the queue, whatever the load."""
@@ -297,7 +296,7 @@ class JobQueue:
                 raise stopping()
             job.had_to_wait = self.is_busy
             self._jobs.appendleft(job)
-            self._changed.notify(len(job.ears))
+            self._changed.notify(len(job.problems))
 
     def take(self) -> Batch | None:
         """In a worker: wait for a batch and take it; None if the queue is closed."""
