@@ -1,8 +1,14 @@
-"""The method: from the paths of an ear to its control filter and what it does, top to bottom.
+"""The method, top to bottom: from the paths of an ear to its control filter and the effect of that.
 
-`design` takes one problem and `design_all` a batch, in these steps: unit level, latency, first taps and Gauss-Newton
-updates, margins of the loop, ceiling on |W| and unknown bands, prediction, comparison with Wiener filters. A
-problem's error stands in the place of its result and affects no other.
+`design` solves one problem and `design_all` a batch, in these steps:
+
+1. `_posed`: paths at unit level, unknown bands, latency in the paths
+2. `_drafted`: first taps and Gauss-Newton updates, by the model's backend
+3. `_finished`: margins of the loop, prediction, and where the filter exceeds its ceiling or makes an unknown band
+   louder, `_limited`: the best filter that does not
+4. `_replace_doubtful`: the better of the generator's filter and Wiener filters
+
+An error stands in the place of its problem's result and affects no other.
 """
 
 from __future__ import annotations
@@ -59,21 +65,21 @@ from synthesis.types import (
 )
 from synthesis.unknown_bands import quiet_db, unknown_bands
 
-# Between the levels of primary and secondary path. Measured ears have both within 20 dB; an amplifier or a converter
-# between the loudspeaker signal and the loudspeaker may add or take 60.
+# Largest difference between the levels of primary and secondary path. Measured ears have both within 20 dB; an
+# amplifier or a converter between the loudspeaker signal and the loudspeaker may add or take 60.
 MAX_LEVEL_DIFFERENCE_DB = 100.0
 
-# Of the primary path's level over the secondary's. 30 measured ears have -12 to 5 dB.
+# Largest level of the primary path over the secondary path of an ear: 30 measured ears have -12 to 5 dB.
 LOUDEST_PRIMARY_DB = 12.0
 
-# In each round a ceiling is put on the unknown bands that the one before has made louder.
+# Each round puts a ceiling on the unknown bands that the filter before makes louder.
 QUIET_ROUNDS = 4
 
-# Of the whole filter, where no ceiling has kept unknown bands quiet.
+# Where no ceiling keeps unknown bands quiet, the whole filter is halved up to so many times.
 QUIET_HALVINGS = 24
 
-# By which a Wiener filter's loudest band may exceed the generator's at no cost, and the cost of each dB beyond, in dB
-# of noise reduction: `wmmse` makes bands up to 36 dB louder for which a latency leaves no time (`studies/wearing`).
+# With a latency, `wmmse` makes bands up to 36 dB louder for which there is no time (`studies/wearing`). A Wiener
+# filter's loudest band may exceed the generator's by the first; each dB beyond costs the second in noise reduction.
 ALLOWED_LOUDER_DB = 3.0
 LOUDER_COSTS_DB = 0.3
 
@@ -196,14 +202,14 @@ def implausible(
 def _designed(
     problems: Sequence[Problem], options: DesignOptions, model: Model, with_wmmse: bool = False
 ) -> list[Design | SynthesisError]:
-    """One design each, without the fallback."""
+    """Design each without the fallback."""
     posed = _each(partial(_posed, model=model), problems)
     drafts = _drafted(posed, options, model, with_wmmse)
     return _each(partial(_finished, options=options, model=model), problems, posed, drafts)
 
 
 def _posed(problem: Problem, model: Model) -> Problem:
-    """What is designed for: the problem at unit level, judged, with its unknown bands, and its latency in the paths."""
+    """Pose the problem as it is designed for: at unit level, judged, with unknown bands and the latency in its paths."""
     conditions = problem.conditions
     if not 1 <= len(conditions) <= MAX_CONDITIONS:
         raise InvalidOption(f"conditions: there are {len(conditions)}; give 1 to {MAX_CONDITIONS}", "conditions")
@@ -221,7 +227,7 @@ def _posed(problem: Problem, model: Model) -> Problem:
 def _drafted(
     posed: Sequence[Problem | SynthesisError], options: DesignOptions, model: Model, with_wmmse: bool = False
 ) -> list[Draft | SynthesisError]:
-    """First taps and updates, for all problems in one call, under a ceiling that good filters hardly reach."""
+    """Make first taps and update them, for all problems at once, under a ceiling that good filters hardly reach."""
     loose = [
         replace(each, max_gain_db=max(_loose_db(each), _extremes_db(each.max_gain_db)[1]))
         for each in posed
@@ -235,7 +241,7 @@ def _drafted(
 
 
 def _finished(problem: Problem, posed: Problem, draft: Draft, *, options: DesignOptions, model: Model) -> Design:
-    """The design of a draft: margins, ceiling and unknown bands, prediction."""
+    """Make a design of a draft: margins, prediction, ceiling and unknown bands."""
     taps, prediction, times_ms = draft.taps, draft.prediction, draft.times_ms
     began = perf_counter()
     taps, loop = _with_margins(posed, taps, model)
@@ -265,7 +271,7 @@ def _finished(problem: Problem, posed: Problem, draft: Draft, *, options: Design
 
 
 def _with_margins(problem: Problem, taps: Float32, model: Model) -> tuple[Float32, Loop | None]:
-    """The taps with the margins of the loop that the problem asks for, and the loop with what they cost."""
+    """Give the taps the requested margins of the loop; also return the loop, with what they cost."""
     feedbacks = _feedbacks(problem)
     if not feedbacks:
         return taps, None
@@ -279,7 +285,7 @@ def _with_margins(problem: Problem, taps: Float32, model: Model) -> tuple[Float3
 
 
 def _with_left_out(problem: Problem, whole: Prediction, options: DesignOptions, model: Model) -> Prediction:
-    """The prediction, in each condition also of a filter that was designed on the others."""
+    """Predict in each condition also a filter that was designed on the others."""
     conditions = list(whole.conditions)
     for n, paths in enumerate(problem.conditions):
         check_interruption()
@@ -292,7 +298,7 @@ def _with_left_out(problem: Problem, whole: Prediction, options: DesignOptions, 
 
 
 def _limited(posed: Problem, loose: Design, profile: str, model: Model, *, is_above: bool) -> Design:
-    """The best filter below the ceiling that keeps unknown bands quiet, with what that costs and takes.
+    """Find the best filter below the ceiling that keeps unknown bands quiet, and what that costs and takes.
 
     is_above: whether `loose` exceeds the ceiling; else it only makes unknown bands louder.
     """

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from synthesis.errors import InvalidOption, SynthesisError
 from synthesis.gain_curve import GainCurve
 from synthesis.generator_config import GeneratorConfig
-from synthesis.methods import METHODS
+from synthesis.methods import METHODS, Path
 from synthesis.octave_bands import AMP_BANDS, columns
 from synthesis.plausibility import Comparison, Finding, SupportPrior
 from synthesis.profiles import MAX_UPDATES, PROFILES
@@ -23,10 +23,6 @@ if TYPE_CHECKING:
 
 Float32 = NDArray[np.float32]
 Complex64 = NDArray[np.complex64]
-
-# A one-sided spectrum on the design grid, complex64 [16385], or a causal impulse response at 48 kHz, float32
-# [1 to 32768].
-Path = Float32 | Complex64
 
 # Below 50 Hz, where the secondary path rolls off, good filters reach 24 to 38 dB.
 DEFAULT_MAX_GAIN_DB = 30.0

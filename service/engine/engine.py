@@ -20,7 +20,7 @@ from service.engine.job_queue import Batch, Job, JobQueue, stopping
 from service.engine.readiness import STALLED_AFTER_S, Readiness
 from service.engine.resident_model import ResidentModel
 from service.engine.resident_models import ResidentModels
-from service.engine.types import Designed, Disconnected, Refused
+from service.engine.types import Designs, Disconnected, Refused
 from service.engine.waiting import GRACE_S, done_in_time
 from synthesis import interruption
 from synthesis.backends import backend_class
@@ -209,7 +209,7 @@ class Engine:
         disconnected: Disconnected | None = None,
         *,
         is_continued: bool = False,
-    ) -> Designed:
+    ) -> Designs:
         """Design filters for one or more problems with the same options.
 
         model: name, name@version or alias in the store; None: the default model. due: deadline in `perf_counter`
@@ -225,7 +225,7 @@ class Engine:
         if model is not None:
             resident = await self.models.model(model, due, disconnected)
         job = Job(resident.design, options, problems, due, self._loop.create_future())
-        return Designed(resident.version, await self._run(job, disconnected, is_continued=is_continued))
+        return Designs(resident.version, await self._run(job, disconnected, is_continued=is_continued))
 
     async def evaluate(
         self,
