@@ -209,7 +209,7 @@ def _designed(
 
 
 def _posed(problem: Problem, model: Model) -> Problem:
-    """Pose the problem as it is designed for: at unit level, judged, with unknown bands and the latency in its paths."""
+    """Pose the problem as it is solved: at unit level, judged, with unknown bands and the latency in its paths."""
     conditions = problem.conditions
     if not 1 <= len(conditions) <= MAX_CONDITIONS:
         raise InvalidOption(f"conditions: there are {len(conditions)}; give 1 to {MAX_CONDITIONS}", "conditions")
