@@ -20,12 +20,13 @@ WITH_PROGRAMS := PATH="$(abspath $(BIN)):$(PROGRAMS)/usr/bin:$(PROGRAMS)/usr/sbi
 # Tests start many processes, each of which would otherwise compile every module that it imports.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help test lint unit serve programs format clean
+.PHONY: help test lint unit serve programs generators format clean
 
 help:
 	@echo "make serve     start the service and design the example listener's filter (PORT=8000 DEVICE=auto)"
 	@echo "make test      check style, types and imports, then run every test"
 	@echo "make programs  fetch nginx, Prometheus and sanitizers, so that make test also tests deploy/ and the core with them"
+	@echo "make generators  install generators of clients, so that make test also calls what they generate"
 	@echo "make format    reformat the sources"
 	@echo "make clean     remove the environment and the tools' caches"
 
@@ -48,12 +49,15 @@ unit: $(DEVELOPING)
 programs: $(DEVELOPING)
 	deploy/fetch_programs.sh $(PROGRAMS)
 
+generators: $(DEVELOPING)
+	PYTHON="$(PYTHON)" scripts/fetch_generators.sh .generators
+
 format: $(DEVELOPING)
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
 clean:
-	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) .generators .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache
 
 # What serving needs on a CPU. An environment with the developers' tools serves too.
 $(SERVING): $(SOURCES)

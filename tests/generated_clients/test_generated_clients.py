@@ -1,0 +1,120 @@
+"""Clients that public generators make of the OpenAPI document: called, or read where they need a phone's tools."""
+
+import json
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import httpx
+import numpy as np
+import pytest
+
+from synthesis.types import Paths
+from tests.service.conftest import default_model, ear, program, store_folder
+from tests.service.program import Program
+
+__all__ = ["default_model", "ear", "program", "store_folder"]
+
+HERE = Path(__file__).parent
+GENERATORS = HERE.parents[1] / ".generators"
+"""Where `make generators` installs them."""
+PYTHON = GENERATORS / "python" / "bin"
+NPM = GENERATORS / "node_modules" / ".bin"
+CALL_IN_PYTHON = """
+import json, sys
+from prime_anc_client import Client
+from prime_anc_client.api.default import refine
+from prime_anc_client.models import DesignBody
+design = refine.sync(client=Client(sys.argv[1]), body=DesignBody.from_dict(json.loads(sys.argv[2])), k=1)
+print(json.dumps(design.fir))
+"""
+IN_TYPESCRIPT = {
+    "openapi_fetch": ["openapi-typescript", "openapi.json", "-o", "openapi_typescript/schema.d.ts"],
+    "hey_api": ["openapi-ts", "-i", "openapi.json", "-o", "hey_api"],
+    "orval": ["orval", "--config", "orval.config.mjs"],
+}
+
+
+ORVAL = """
+const output = {{ target: "orval/client.ts", client: "fetch", baseUrl: "{}" }};
+output.override = {{ contentType: {{ include: ["application/json"] }} }};
+export default {{ service: {{ input: "openapi.json", output }} }};
+"""
+
+
+def run(*command: str | Path, folder: Path) -> str:
+    """Output of a command, which must succeed."""
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def folder(program: Program, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the document of the running service."""
+    folder = tmp_path_factory.mktemp("generated")
+    (folder / "openapi.json").write_text(httpx.get(f"{program.address}/openapi.json", timeout=60).text)
+    return folder
+
+
+@pytest.fixture
+def body(ear: Paths) -> str:
+    """A request: two responses, short enough for a command line."""
+    paths = {"primary": ear.primary[:512], "secondary": ear.secondary[:256]}
+    responses = {name: {"impulse_response": path.tolist()} for name, path in paths.items()}
+    return json.dumps(responses | {"sample_rate": 48_000})
+
+
+def assert_designed(output: str, program: Program, body: str) -> None:
+    """The taps that a client printed are those of a plain request."""
+    headers = {"Content-Type": "application/json"}
+    answer = httpx.post(f"{program.address}/refine?k=1", content=body, headers=headers, timeout=60)
+    np.testing.assert_array_equal(json.loads(output), answer.json()["fir"])
+
+
+@pytest.mark.skipif(not PYTHON.is_dir(), reason="openapi-python-client is missing: make generators")
+def test_python_client_designs(folder: Path, program: Program, body: str) -> None:
+    generator = PYTHON / "openapi-python-client"
+    run(generator, "generate", "--path", "openapi.json", "--output-path", "python", folder=folder)
+    output = run(PYTHON / "python", "-c", CALL_IN_PYTHON, program.address, body, folder=folder / "python")
+    assert_designed(output, program, body)
+
+
+@pytest.mark.skipif(not NPM.is_dir(), reason="the generators for TypeScript are missing: make generators")
+@pytest.mark.parametrize("name", IN_TYPESCRIPT)
+def test_typescript_client_designs(name: str, folder: Path, program: Program, body: str) -> None:
+    """Types are checked with the strictest settings, then the compiled client runs."""
+    generator, *arguments = IN_TYPESCRIPT[name]
+    (folder / "orval.config.mjs").write_text(ORVAL.format(program.address))
+    run(NPM / generator, *arguments, folder=folder)
+    shutil.copy(HERE / f"{name}.ts", folder)
+    if not (folder / "node_modules").exists():
+        (folder / "node_modules").symlink_to(GENERATORS / "node_modules")
+    options = ["--strict", "--target", "es2022", "--lib", "es2022,dom,dom.iterable", "--skipLibCheck", "--noEmit"]
+    run(NPM / "tsc", *options, "--module", "esnext", "--moduleResolution", "bundler", f"{name}.ts", folder=folder)
+    run(NPM / "esbuild", f"{name}.ts", "--bundle", "--format=esm", f"--outfile={name}.mjs", folder=folder)
+    output = run("node", f"{name}.mjs", program.address, body, folder=folder)
+    assert_designed(output, program, body)
+
+
+@pytest.mark.skipif(
+    not (shutil.which("java") and (PYTHON / "openapi-generator-cli").exists()),
+    reason="OpenAPI Generator needs Java: make generators",
+)
+@pytest.mark.parametrize(
+    ("language", "required"),
+    [("kotlin", r"val {}: [\w.<>]+,"), ("swift6", r"public var {}: [\w\[\]]+$")],
+)
+def test_phone_clients_require_members(language: str, required: str, folder: Path) -> None:
+    """What an answer always has is no optional of the language."""
+    schemas = json.loads((folder / "openapi.json").read_text())["components"]["schemas"]
+    generator = PYTHON / "openapi-generator-cli"
+    run(generator, "generate", "-i", "openapi.json", "-g", language, "-o", language, folder=folder)
+    (file,) = (each for each in (folder / language).rglob("Prediction.*") if each.suffix in (".kt", ".swift"))
+    source = file.read_text()
+    assert schemas["Prediction"]["required"]
+    for name in schemas["Prediction"]["required"]:
+        first, *rest = name.split("_")
+        member = first + "".join(part.capitalize() for part in rest)
+        assert re.search(required.format(member), source, re.MULTILINE), f"{member} in\n{source}"
