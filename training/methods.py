@@ -10,16 +10,21 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
-from pathlib import Path
 from typing import Any, Literal, Protocol
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from synthesis.backends import DEFAULT_MAX_GAIN_DB, Backend, DesignInput, DesignOptions, ModelParameters, create_backend
+from synthesis.backends import (
+    DEFAULT_MAX_GAIN_DB,
+    Backend,
+    DesignInput,
+    DesignOptions,
+    ModelParameters,
+    create_backend,
+)
 from synthesis.backends.methods import STARTS
-from synthesis.backends.reference import model_parameters
 from synthesis.errors import answer_or_raise
 from synthesis.gauss_newton import refine
 from synthesis.generator import Generator
@@ -209,7 +214,13 @@ class Support:
         """A generator as a model of this support."""
         uncertainty = self.measurements.support_uncertainty(self.listeners)
         prior = self.measurements.path_prior(self.listeners) if with_prior else None
-        return model_parameters(generator, self.measurements.reference_psd, uncertainty, prior)
+        return ModelParameters(
+            config=generator.config,
+            weights={name: each.float().numpy().copy() for name, each in generator.state_dict().items()},
+            reference_psd=self.measurements.reference_psd.float().numpy(),
+            band_uncertainty=uncertainty.float().numpy(),
+            path_prior=prior,
+        )
 
     def untrained(self, layout: GeneratorConfig | None = None) -> ModelParameters:
         """The parameters of a model whose generator is not used."""
