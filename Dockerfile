@@ -24,12 +24,6 @@ LABEL org.opencontainers.image.title="PRIME-ANC" org.opencontainers.image.licens
 COPY --from=build /opt/prime-anc /opt/prime-anc/
 COPY --from=build --chown=10001:10001 /opt/checkpoints /var/lib/prime-anc/
 
-# Triton, which comes with the extra gpu, compiles its launchers when the service starts. Any compiler will do.
-ARG EXTRAS=
-# hadolint ignore=DL3008
-RUN case "$EXTRAS" in *gpu*) apt-get update && apt-get install -y --no-install-recommends gcc libc6-dev \
-        && rm -rf /var/lib/apt/lists/* ;; esac
-
 # --build-arg COMMIT="$(git rev-parse HEAD)" shows in the metrics which commit runs.
 ARG COMMIT=
 ENV PATH=/opt/prime-anc/bin:$PATH \

@@ -13,7 +13,7 @@ DEVELOPING := $(VENV)/.developing
 INSTALL   := PYTHON="$(PYTHON)" scripts/install.sh $(VENV)
 SOURCES   := pyproject.toml constraints.txt $(wildcard setup.py synthesis/backends/cpu/core/*)
 
-# Where `make programs` puts nginx and Prometheus for the tests of deploy/.
+# Where `make programs` puts nginx and Prometheus for the tests of deploy/, and the sanitizers' libraries for the core's.
 PROGRAMS  := $(abspath $(VENV))/programs
 WITH_PROGRAMS := PATH="$(abspath $(BIN)):$(PROGRAMS)/usr/bin:$(PROGRAMS)/usr/sbin:$$PATH"
 
@@ -25,7 +25,7 @@ unexport PYTHONDONTWRITEBYTECODE
 help:
 	@echo "make serve     start the service and design the example listener's filter (PORT=8000 DEVICE=auto)"
 	@echo "make test      check style, types and imports, then run every test"
-	@echo "make programs  fetch nginx and Prometheus, so that make test also tests deploy/ with them"
+	@echo "make programs  fetch nginx, Prometheus and sanitizers, so that make test also tests deploy/ and the core with them"
 	@echo "make format    reformat the sources"
 	@echo "make clean     remove the environment and the tools' caches"
 

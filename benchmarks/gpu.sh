@@ -3,20 +3,20 @@
 #
 #     benchmarks/gpu.sh a|b|c OUT DATA [WHEELS]
 #
-#   a  the kernels: tests, memory and race checks of one design, core times with few rounds
-#   b  core times in full, operators and kernels of a design, a profile of the longest kernels
+#   a  tests of the backend, core times with few rounds
+#   b  core times in full, operators and kernels of a design
 #   c  the service over HTTP, its start, training, the service's own tests on a GPU
 #
 # DATA holds the PANDAR database and a folder `noise`; `-` simulates both. The first of $PYTHON, python3, python3.12
 # and python3.11 that can import torch is used; torch itself is never installed. What else the service needs and that
 # interpreter lacks goes to a temporary folder: from the folder WHEELS where one is named, without a network, else from
-# the package index. For the kernels a C compiler and Python's headers are needed. To fill WHEELS for Python 3.12:
+# the package index. To fill WHEELS for Python 3.12:
 #
 #     benchmarks/gpu.sh needs | pip download --dest WHEELS --only-binary :all: --python-version 3.12 -r /dev/stdin pip
 #
 # Of these 130 MB all but 15 are NumPy, SciPy, Numba and llvmlite: leave out those that the interpreter there has.
 # A step that fails does not end the call: the last line names those that did, and so does the status. OUT holds a
-# log, at most three JSON files, ncu.csv and results.tar.gz with all of it, renewed after every step.
+# log, at most three JSON files and results.tar.gz with all of it, renewed after every step.
 # DEVICE=cpu QUICK=1 runs a short form without a GPU.
 set -uo pipefail
 cd "$(dirname "$0")/.." || exit 2
@@ -55,7 +55,6 @@ if [ "$3" != - ]; then
 fi
 WHEELS="${4:+$(cd "$4" && pwd)}"
 LIMIT_S=$([ "$DEVICE" = cpu ] && echo 3000 || echo 520)
-[ "$DEVICE" = cpu ] && export TRITON_INTERPRET=1
 LOG="$OUT/log-$CALL.txt"
 FAILED=()
 : >"$LOG"
@@ -131,10 +130,6 @@ print(sys.version, numpy.__version__, torch.__version__, torch.version.cuda)
 print(torch.cuda.is_available() and torch.cuda.get_device_name())'
 }
 
-CHECK=(-c "from synthesis.backends.cuda.kernel_check import main; main()" "$DEVICE")
-KERNELS="_sequences|_generating|_eigenvalues|_iterations|_spectra|_pool|_correct|_system|_limit|_response|_sample_paths"
-KERNELS+="|_normal|_try_steps|_line_search|_apply_step|_record"
-
 # Other versions of libraries may warn of other things: that is no failure here.
 tests() {
     "$python" -m pytest -q -p no:cacheprovider -o addopts=--import-mode=importlib -o filterwarnings=default "$@"
@@ -147,28 +142,14 @@ export python PACKAGES WHEELS
 
 step install 150 bash -c install
 step machine 30 bash -c machine
-# First, for it compiles the kernels: the steps that follow find them in Triton's cache.
-step kernels 150 "$python" "${CHECK[@]}"
 case "$CALL" in
 a)
     step tests 150 bash -c 'tests "$@"' - ${QUICK:+-k recorded} tests/synthesis/backends/cuda
-    if command -v compute-sanitizer >/dev/null; then
-        for tool in memcheck racecheck; do
-            # Each tensor in an allocation of its own, so that memcheck sees where it ends.
-            step "$tool" 80 env PYTORCH_NO_CUDA_MEMORY_CACHING=1 compute-sanitizer --tool "$tool" \
-                --kernel-name "regex=$KERNELS" --error-exitcode 1 "$python" "${CHECK[@]}"
-        done
-    fi
     step core 90 "$python" -m benchmarks core "${OPTIONS[@]}" "${EARS[@]}" --rounds 30
     ;;
 b)
     step core 240 "$python" -m benchmarks core "${OPTIONS[@]}" "${EARS[@]}" --prime
     step trace 90 "$python" -m benchmarks trace "${OPTIONS[@]}" "${EARS[@]}"
-    if command -v ncu >/dev/null; then
-        step ncu 150 ncu --clock-control none --kernel-name "regex:$KERNELS" --launch-count 40 --csv \
-            --log-file "$OUT/ncu.csv" --section SpeedOfLight --section LaunchStats --section Occupancy \
-            "$python" "${CHECK[@]}"
-    fi
     ;;
 c)
     step start 90 "$python" -m benchmarks start "${OPTIONS[@]}" --starts 2

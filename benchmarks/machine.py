@@ -16,7 +16,7 @@ from typing import Any
 MAX_BUSY_CORES = 0.15
 """Cores that other processes may keep busy while times are measured."""
 WATCH_S = 0.5
-PACKAGES = ("numpy", "scipy", "torch", "triton")
+PACKAGES = ("numpy", "scipy", "torch")
 
 _STAT, _CPUINFO = Path("/proc/stat"), Path("/proc/cpuinfo")
 

@@ -17,7 +17,7 @@ import orjson
 
 from cli import inputs, tables
 from cli.service import Service, connect
-from file_formats.measurements import FileError
+from file_formats.errors import FileError
 from synthesis.backends.methods import METHODS
 
 Json = dict[str, Any]
@@ -72,10 +72,19 @@ def with_service(command: Command) -> Command:
 
 
 def with_paths(command: Command) -> Command:
-    """Arguments and options that name measured paths; the command gets `paths`, fields of a request."""
+    """Arguments and options that name measured paths; the command gets `paths`, fields of a request, and, if it
+    takes a filter's file, `file_rate`."""
+    takes_filter = "file_rate" in command.__annotations__
+    # To `export`, --rate is that of the hardware.
+    rate_options = ("--file-rate",) if "rate" in command.__annotations__ else ("--rate", "--file-rate")
 
     @click.argument("ears", nargs=-1, type=FILE)
-    @click.option("--primary", type=FILE, help="File of the primary path, in place of EARS.")
+    @click.option(
+        "--primary",
+        type=FILE,
+        help="File of the primary path, in place of EARS; FILE#CHANNEL, FILE#3 or FILE#name[1,2] names one of several "
+        "channels, counted from 1.",
+    )
     @click.option("--secondary", type=FILE, help="File of the secondary path.")
     @click.option("--feedback", type=FILE, help="File of the path from loudspeaker to outer microphone.")
     @click.option(
@@ -85,6 +94,7 @@ def with_paths(command: Command) -> Command:
         help="Which ear, of files with both.",
         show_default=True,
     )
+    @click.option(*rate_options, "file_rate", type=float, help="Sample rate of files that do not say theirs, Hz.")
     @click.option(
         "--sign",
         type=SIGN,
@@ -111,12 +121,13 @@ def with_paths(command: Command) -> Command:
         secondary: Path | None,
         feedback: Path | None,
         side: str,
+        file_rate: float | None,
         sign: str | None,
         weights: Sequence[float],
         noise: Path | None,
         **given: Any,
     ) -> None:
-        paths = _paths(ears, primary, secondary, feedback, side) | {"sample_rate": 48_000}
+        paths = _paths(ears, primary, secondary, feedback, side, file_rate) | {"sample_rate": 48_000}
         if sign is not None:
             paths["sign"] = sign
         if weights:
@@ -131,7 +142,7 @@ def with_paths(command: Command) -> Command:
             psd, notes = inputs.reference_psd(noise, inputs.n_bins(paths.get("conditions", [paths])[0]))
             tables.notes(notes)
             paths["reference_psd"] = psd
-        command(paths=paths, **given)
+        command(paths=paths, **given, **({"file_rate": file_rate} if takes_filter else {}))
 
     return run
 
@@ -161,23 +172,28 @@ def with_design_options(command: Command) -> Command:
 
 
 def _paths(
-    ears: Sequence[Path], primary: Path | None, secondary: Path | None, feedback: Path | None, side: str
+    ears: Sequence[Path],
+    primary: Path | None,
+    secondary: Path | None,
+    feedback: Path | None,
+    side: str,
+    rate_hz: float | None,
 ) -> Json:
     if (primary is None) != (secondary is None) or (bool(ears) == (primary is not None)):
         raise click.UsageError("give measurements (EARS), or one file each with --primary and --secondary")
     if primary is not None and secondary is not None:
-        fields, notes = inputs.separate(primary=primary, secondary=secondary, feedback=feedback)
+        fields, notes = inputs.separate(rate_hz, primary=primary, secondary=secondary, feedback=feedback)
         tables.notes(notes)
         return fields
     if feedback is not None and len(ears) > 1:
         raise click.UsageError("--feedback belongs to one measurement; each of several has its own in its file")
     conditions = []
     for file in ears:
-        fields, notes = inputs.ear(file, side)
+        fields, notes = inputs.ear(file, side, rate_hz)
         tables.notes(f"{file}: {note}" for note in notes)
         conditions.append(fields)
     if feedback is not None:
-        own, notes = inputs.separate(feedback=feedback)
+        own, notes = inputs.separate(rate_hz, feedback=feedback)
         tables.notes(notes)
         conditions[0] |= own
     if len(conditions) == 1:
@@ -187,6 +203,12 @@ def _paths(
         raise click.UsageError("the measurements have different signs; calibrate all with the same --sign")
     labelled = [each | {"label": file.stem} for each, file in zip(conditions, ears, strict=True)]
     return {"conditions": labelled, "sign": signs.pop()}
+
+
+def _as_verified(paths: Json, control_filter: Path) -> Json:
+    changed, notes = inputs.as_verified(paths, control_filter)
+    tables.notes(notes)
+    return changed
 
 
 def _of_each(paths: Json) -> list[tuple[str, Json]]:
@@ -212,15 +234,16 @@ def serve(options: Sequence[str]) -> None:
 
 @main.command()
 @click.argument("off", type=FILE)
-@click.argument("on", type=FILE)
-@click.option("--gain", type=float, required=True, help="Gain from outer microphone to loudspeaker in ON.")
+@click.argument("on", type=FILE, required=False)
+@click.option("--gain", type=float, help="Gain from outer microphone to loudspeaker in ON.")
 @click.option("--more-off", type=FILE, multiple=True, help="Further recordings with the loudspeaker silent.")
 @click.option("--more-on", type=FILE, multiple=True, help="Further recordings with the gain.")
 @click.option(
     "--drive",
     type=FILE,
     multiple=True,
-    help="Recording of the loudspeaker alone, which gives the feedback path: channels played, outer, error.",
+    help="Recording of the loudspeaker alone, in place of ON or besides, which gives the feedback path: channels "
+    "played, outer, error.",
 )
 @click.option(
     "--sign",
@@ -235,8 +258,8 @@ def serve(options: Sequence[str]) -> None:
 def calibrate(
     service: Service,
     off: Path,
-    on: Path,
-    gain: float,
+    on: Path | None,
+    gain: float | None,
     more_off: Sequence[Path],
     more_on: Sequence[Path],
     drive: Sequence[Path],
@@ -248,10 +271,15 @@ def calibrate(
     """Estimate an ear's paths from recordings.
 
     Files are stereo: outer microphone, error microphone. OFF: the loudspeaker is silent. ON: it plays the
-    outer microphone's signal, times a gain.
+    outer microphone's signal, times a gain. Without ON, --drive measures the loudspeaker.
     """
+    played = [*([on] if on else []), *more_on]
+    if not (played or drive):
+        raise click.UsageError("give ON, or a recording of the loudspeaker alone with --drive")
+    if played and gain is None:
+        raise click.UsageError("give the gain that ON was played with: --gain")
     takes = []
-    for files, state in (((off, *more_off), 0.0), ((on, *more_on), gain)):
+    for files, state in (([off, *more_off], 0.0), (played, gain or 0.0)):
         for file in files:
             take, notes = inputs.take(file, state)
             tables.notes(notes)
@@ -315,9 +343,10 @@ def design(
 @click.argument("control_filter", type=FILE)
 @with_paths
 @with_service
-def evaluate(service: Service, control_filter: Path, paths: Json, as_json: bool) -> None:
+def evaluate(service: Service, control_filter: Path, paths: Json, file_rate: float | None, as_json: bool) -> None:
     """Predict what a filter does on each of these measurements."""
-    fields = inputs.filter_fields(control_filter)
+    fields = inputs.filter_fields(control_filter, file_rate)
+    paths = _as_verified(paths, control_filter)
     for label, ear in _of_each(paths):
         answer = _answer(service.ask("/evaluate", ear | fields), None, as_json)
         if not as_json:
@@ -365,6 +394,7 @@ def verify(
     service: Service,
     control_filter: Path,
     paths: Json,
+    file_rate: float | None,
     off: Path,
     on: Path,
     output: Path | None,
@@ -390,7 +420,8 @@ def verify(
             raise click.UsageError("-o: only 2048 taps can be trimmed; give the file that `prime-anc design` wrote")
         body = paths | inputs.exported_fields(document, paths) | {"takes": takes}
     else:
-        body = paths | inputs.filter_fields(control_filter) | {"takes": takes}
+        fields = inputs.filter_fields(control_filter, file_rate)
+        body = _as_verified(paths, control_filter) | fields | {"takes": takes}
         body |= {"prediction": document["prediction"]} if "prediction" in document else {}
     answer = _answer(service.ask("/verify", body), output, as_json)
     if not as_json:
@@ -438,6 +469,7 @@ def export(
     service: Service,
     control_filter: Path,
     paths: Json,
+    file_rate: float | None,
     sections: int | None,
     taps: int | None,
     rate: float | None,
@@ -454,7 +486,8 @@ def export(
     designed anew for the paths of EARS.
     """
     target = _target(target_name, sections, taps, rate, number_format)
-    body: Json = paths | inputs.filter_fields(control_filter) | {"target": target}
+    fields = inputs.filter_fields(control_filter, file_rate)
+    body: Json = _as_verified(paths, control_filter) | fields | {"target": target}
     if max_gain_db is not None:
         body["max_gain_db"] = inputs.gain_limit(max_gain_db)
     answered = service.ask("/export", body)
@@ -559,6 +592,8 @@ def _target(
             "sample_rate": device.sample_rate_hz,
             "number_format": device.number_format,
         }
+        if device.form == "sos" and taps is None:
+            target["denominator"] = device.denominator
         if device.form == "sos" and device.max_sections is not None and sections is None and taps is None:
             target["n_sections"] = min(8, device.max_sections)
         if sections is not None and device.max_sections is not None and sections > device.max_sections:

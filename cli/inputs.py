@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import base64
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +15,9 @@ import orjson
 from numpy.typing import NDArray
 
 from file_formats import measurements
-from file_formats.measurements import FileError
+from file_formats.errors import FileError
+from file_formats.resampling import MAX_CUT, Response, at_48_khz
+from file_formats.text_tables import read_table
 from synthesis.conventions import DESIGN_N_FFT, N_BINS, N_TAPS, SAMPLE_RATE_HZ
 
 Json = dict[str, Any]
@@ -23,9 +28,27 @@ PATH_FIELDS = ("primary", "secondary", "coherence", "feedback", "uncertainty", "
 _EARS = {"left": "l", "right": "r"}
 
 
-def ear(file: Path, side: str = "left") -> tuple[Json, tuple[str, ...]]:
-    """Fields of one measurement, and notes: `prime-anc calibrate`'s answer, or a file with a primary and a
-    secondary channel. side: of an ITA file with both ears. Raises FileError."""
+def ear(file: Path, side: str = "left", rate_hz: float | None = None) -> tuple[Json, tuple[str, ...]]:
+    """Read one measurement: `prime-anc calibrate`'s answer, or a file with a primary and a secondary channel.
+
+    Parameters
+    ----------
+    file : Path
+    side : str
+        Which ear, of a file with both.
+    rate_hz : float, optional
+        Sample rate of a file that does not say its own.
+
+    Returns
+    -------
+    fields : dict
+        Of a request.
+    notes : tuple of str
+
+    Raises
+    ------
+    FileError
+    """
     if file.suffix.lower() == ".json":
         document = load_json(file)
         missing = [name for name in ("primary", "secondary") if name not in document]
@@ -34,58 +57,82 @@ def ear(file: Path, side: str = "left") -> tuple[Json, tuple[str, ...]]:
                 f"{file}: it has no {' and no '.join(missing)}; give the file that `prime-anc calibrate` wrote"
             )
         return {name: document[name] for name in PATH_FIELDS if name in document}, ()
-    found = measurements.read(file)
-    suffix = _EARS[side]
-    fields: Json = {}
-    for name in ("primary", "secondary", "feedback"):
-        try:
-            values = found.channel(name, name + suffix)
-        except FileError:
-            if name == "feedback":
-                continue
-            raise
-        if len(found.channels) == 1:
-            raise FileError(
-                f"{file}: it has one channel; name the other path's file with --primary and --secondary"
-            )
-        fields[name] = path_field(values)
-    for name in ("coherence",):
-        if name in found.channels:
-            fields[name] = found.channels[name]
-    return fields, found.notes
-
-
-def separate(**files: Path | None) -> tuple[Json, tuple[str, ...]]:
-    """Fields from one file for each path (`primary`, `secondary`, `feedback`), and notes. Raises FileError."""
-    fields: Json = {}
-    notes: list[str] = []
-    for name, file in files.items():
-        if file is not None:
-            values, said = measurements.response(file, name)
-            fields[name] = path_field(values)
-            notes += [f"{file}: {note}" for note in said]
+    found = measurements.read(file, rate_hz)
+    if len(found.channels) == 1:
+        raise FileError(f"{file}: it has one channel; name each path's file with --primary and --secondary")
+    notes = list(found.notes)
+    if file.suffix.lower() in measurements.AUDIO and len(found.channels) == 2:  # whose channels have no names
+        found = replace(found, channels=dict(zip(("primary", "secondary"), found.channels.values(), strict=True)))
+        notes.append("channel 1 is taken for the primary path, channel 2 for the secondary path")
+    names = {name: found.name_of(name, name + _EARS[side]) for name in ("primary", "secondary")}
+    with suppress(FileError):
+        names["feedback"] = found.name_of("feedback", "feedback" + _EARS[side])
+    fields, said = _path_fields({path: found.response(name) for path, name in names.items()})
+    notes += said
+    rest = [name for name in found.channels if name not in names.values()]
+    if "coherence" in rest and found.rate_hz == SAMPLE_RATE_HZ:
+        fields["coherence"] = found.channels["coherence"]
+        rest.remove("coherence")
+    if rest:
+        notes.append(f"not used: {', '.join(rest[:8])}{' and more' if len(rest) > 8 else ''}")
     return fields, tuple(notes)
 
 
-def path_field(values: NDArray[Any]) -> Json:
-    """One path as a request takes it."""
-    if np.iscomplexobj(values):
-        data = np.asarray(values, "<c8").tobytes()
-        return {"complex64": base64.b64encode(data).decode()}
-    return {"impulse_response": np.asarray(values, np.float32)}
+def separate(rate_hz: float | None = None, **files: Path | None) -> tuple[Json, tuple[str, ...]]:
+    """Read one file, or `FILE#CHANNEL`, for each path.
+
+    Parameters
+    ----------
+    rate_hz : float, optional
+        Sample rate of files that do not say their own.
+    **files : Path or None
+        `primary`, `secondary`, `feedback`.
+
+    Returns
+    -------
+    fields : dict
+        Of a request.
+    notes : tuple of str
+
+    Raises
+    ------
+    FileError
+    """
+    responses: dict[str, Response] = {}
+    notes: list[str] = []
+    for name, file in files.items():
+        if file is not None:
+            responses[name], said = measurements.response(file, name, rate_hz=rate_hz)
+            notes += [f"{file}: {note}" for note in said]
+    fields, said = _path_fields(responses)
+    return fields, (*notes, *said)
+
+
+def _path_fields(responses: Mapping[str, Response]) -> tuple[Json, tuple[str, ...]]:
+    """Paths as a request takes them, and notes."""
+    for each in responses.values():
+        if not each.samples.any():
+            raise FileError(f"{each.what}: it is silent; measure it again")
+    found, notes = measurements.paths_at_48_khz(responses)
+    return {name: {"impulse_response": each.astype(np.float32)} for name, each in found.items()}, notes
 
 
 def take(file: Path, gain: float) -> tuple[Json, tuple[str, ...]]:
     """One recording of one probe state, and notes."""
-    outer, error, notes = measurements.recording(file)
-    return {"gain": gain, "x": signal(outer), "e": signal(error)}, tuple(f"{file}: {note}" for note in notes)
+    signals, notes = _recorded(file, measurements.MICROPHONES, ("x", "e"))
+    return {"gain": gain} | signals, notes
 
 
 def drive_take(file: Path) -> tuple[Json, tuple[str, ...]]:
     """One recording of the loudspeaker alone, and notes."""
-    *signals, notes = measurements.driven_recording(file)
-    sent = {name: signal(each) for name, each in zip(("drive", "x", "e"), signals, strict=True)}
-    return sent, tuple(f"{file}: {note}" for note in notes)
+    return _recorded(file, measurements.DRIVEN, ("drive", "x", "e"))
+
+
+def _recorded(file: Path, meanings: Sequence[str], names: Sequence[str]) -> tuple[Json, tuple[str, ...]]:
+    found = measurements.recording(file, meanings)
+    fields = {name: signal(each) for name, each in zip(names, found.signals, strict=True)}
+    fields["clipped_share"] = dict(zip(names, found.clipped_shares, strict=True))
+    return fields, tuple(f"{file}: {note}" for note in found.notes)
 
 
 def signal(samples: NDArray[np.float64]) -> Json:
@@ -93,20 +140,90 @@ def signal(samples: NDArray[np.float64]) -> Json:
     return {"float32": base64.b64encode(np.asarray(samples, "<f4").tobytes()).decode()}
 
 
-def filter_fields(file: Path) -> Json:
-    """`fir`, and `sign` and `latency_samples` where the file says them: `prime-anc design`'s answer, the trimmed
-    filter of `prime-anc verify`'s, or samples. Raises FileError."""
+def filter_fields(file: Path, rate_hz: float | None = None) -> Json:
+    """Read a filter: `prime-anc design`'s answer, the trimmed filter of `prime-anc verify`'s, or taps.
+
+    Parameters
+    ----------
+    file : Path
+    rate_hz : float, optional
+        Sample rate of a file that does not say its own.
+
+    Returns
+    -------
+    dict
+        `fir` at 48 kHz, and `sign` and `latency_samples` where the file says them.
+
+    Raises
+    ------
+    FileError
+    """
     if file.suffix.lower() == ".json":
         document = load_json(file)
         if "fir" not in document and "trim" in document:
             document = document["trim"] or {}
+        coefficients = document.get("coefficients", {})
+        if "taps" in coefficients:
+            taps = Response(str(file), np.array(coefficients["taps"]), coefficients["sample_rate"])
+            document = document | {"fir": _taps_at_48_khz(taps)}
         if "fir" not in document:
             raise FileError(f"{file}: it has no filter; give the file that `prime-anc design` wrote")
         return {name: document[name] for name in ("fir", "sign", "latency_samples") if name in document}
-    values, _ = measurements.response(file, "taps", "fir", "w")
-    if np.iscomplexobj(values):
-        raise FileError(f"{file}: it holds a spectrum; the filter's taps are needed")
-    return {"fir": np.asarray(values, np.float32)}
+    taps, _ = measurements.response(file, "taps", "fir", "w", rate_hz=rate_hz)
+    return {"fir": _taps_at_48_khz(taps)}
+
+
+def _taps_at_48_khz(taps: Response) -> NDArray[np.float32]:
+    """Without what the resampler adds behind the last tap; the service judges whether the rest is too long."""
+    found = at_48_khz(taps)
+    rest = found[N_TAPS:]
+    return (found[:N_TAPS] if rest @ rest <= MAX_CUT * (found @ found) else found).astype(np.float32)
+
+
+def as_verified(paths: Json, control_filter: Path) -> tuple[Json, tuple[str, ...]]:
+    """Bring the paths from the loudspeaker to what `prime-anc verify` found when it trimmed a filter.
+
+    Parameters
+    ----------
+    paths : dict
+        Fields of a request: paths, or conditions.
+    control_filter : Path
+        The filter's file.
+
+    Returns
+    -------
+    tuple of dict and tuple of str
+        The fields, changed where the file is a trimmed filter's, and notes.
+    """
+    document = load_json(control_filter) if control_filter.suffix.lower() == ".json" else {}
+    trim = document.get("trim")
+    if "fir" in document or not trim:
+        return paths, ()
+    from synthesis.verification import changed_path
+
+    def changed(fields: Json) -> Json:
+        own = dict(fields)
+        for name in {"secondary", "feedback"} & fields.keys():
+            path = changed_path(_samples(fields[name]), -trim["gain_db"], -trim["delay_samples"], trim["invert"])
+            own[name] = {"impulse_response": np.fft.irfft(path).astype(np.float32)}
+        return own
+
+    found = changed(paths)
+    if "conditions" in paths:
+        found["conditions"] = [changed(each) for each in paths["conditions"]]
+    return found, (
+        f"{control_filter}: predicted with the loudspeaker as it was verified, {-trim['gain_db']:+.1f} dB and "
+        f"{-trim['delay_samples']:+.2f} samples{', inverted,' if trim['invert'] else ''} from the measurement",
+    )
+
+
+def _samples(path: Json) -> NDArray[Any]:
+    """A path's samples or spectrum, from a request's field."""
+    if "complex64" in path:
+        return np.frombuffer(base64.b64decode(path["complex64"]), "<c8")
+    if "impulse_response" in path:
+        return np.asarray(path["impulse_response"], np.float32)
+    raise FileError("a trimmed filter needs paths as impulse responses, or as complex64")
 
 
 def exported_fields(document: Json, paths: Json) -> Json:
@@ -123,9 +240,7 @@ def exported_fields(document: Json, paths: Json) -> Json:
     if coefficients["form"] == "fir":
         response = at_design_rate(np.array(coefficients["taps"]), rate)
     else:
-        frequency_hz = np.arange(N_BINS) * (SAMPLE_RATE_HZ / DESIGN_N_FFT)
-        response = Sections(np.array(coefficients["sos"]), rate).response(frequency_hz)
-        response[frequency_hz > rate / 2] = 0
+        response = Sections(np.array(coefficients["sos"]), rate).at_design_rate()
     through = {
         name: np.fft.irfft(np.fft.rfft(each, DESIGN_N_FFT) * response, DESIGN_N_FFT)
         for name, each in played.items()
@@ -149,8 +264,8 @@ def gain_limit(text: str) -> float | Json:
 def _two_columns(file: Path | str, second: str) -> NDArray[np.float64]:
     """Rows of frequency in Hz and something else; raises BadParameter."""
     try:
-        table = np.loadtxt(file, delimiter="," if str(file).endswith(".csv") else None, ndmin=2)
-    except (OSError, ValueError) as error:
+        table = read_table(Path(file)).values
+    except OSError as error:
         raise click.BadParameter(f"{str(file)!r} is neither a number nor a readable file: {error}") from error
     if table.shape[1] != 2:
         raise click.BadParameter(
@@ -173,14 +288,17 @@ def reference_psd(file: Path, n_bins: int) -> tuple[NDArray[np.float64], tuple[s
     n_fft = 2 * (n_bins - 1)
     if file.suffix.lower() not in measurements.AUDIO:
         table = _two_columns(file, "power density in dB")
-        if not (np.isfinite(table).all() and (np.diff(table[:, 0]) > 0).all() and table[0, 0] > 0):
-            raise FileError(f"{file}: frequencies must be above 0 Hz and rise, and all numbers be finite")
+        if not ((np.diff(table[:, 0]) > 0).all() and table[0, 0] > 0):
+            raise FileError(f"{file}: frequencies must be above 0 Hz and rise")
         hz = np.maximum(np.arange(n_bins) * (SAMPLE_RATE_HZ / n_fft), table[0, 0])
         return 10 ** (np.interp(np.log(hz), np.log(table[:, 0]), table[:, 1]) / 10), ()
     from scipy.signal import welch
 
     found = measurements.read(file)
-    samples = next(iter(found.channels.values()))
+    first = next(iter(found.channels))
+    if not found.channels[first].any():
+        raise FileError(f"{file}: {first} is silent; check the microphone and record again")
+    samples = measurements.signals_at_48_khz(found).channels[first]
     if len(samples) < n_fft:
         raise FileError(f"{file}: it has {len(samples)} samples; record at least {n_fft}, four seconds at best")
     _, density = welch(samples, SAMPLE_RATE_HZ, "hann", n_fft, detrend=False)

@@ -34,6 +34,9 @@ def prediction(found: Mapping[str, Any], beside: Mapping[str, Any] | None = None
         f"mean noise reduction, 50 Hz to 5 kHz: {found['mean_noise_reduction_db']:.1f}{interval} dB; amplification "
         f"{found['amplification_db']:.2f} dB; largest |W| {found['max_gain_db']:.1f} dB"
     )
+    if found.get("unknown_bands_hz"):
+        bands = ", ".join(f"{hz:g}" for hz in found["unknown_bands_hz"])
+        click.echo(f"the measurement says nothing of {bands} Hz: use a broader or louder probe")
     for each in found.get("conditions", ()):
         left_out = each.get("left_out_noise_reduction_db")
         more = "" if left_out is None else f"; {left_out:.1f} dB from a filter for the others"

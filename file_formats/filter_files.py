@@ -3,6 +3,7 @@
 wav      taps, or the impulse response of sections, 32-bit float, at the filter's rate
 csv      one row a tap or a section, with a header
 c        C99 header: float or integer arrays, shifts, rate
+         in both a1 and a2 have the sign that the target's sections hold, which the head states
 mat      MATLAB 5: `taps` or `sos`, `sample_rate`
 minidsp  text of custom biquads; a1 and a2 with the opposite sign (miniDSP, Advanced Biquad Programming)
 apo      lines of Equalizer APO: Filter: ON IIR Order 2 Coefficients b0 b1 b2 a0 a1 a2
@@ -61,11 +62,18 @@ def _wav(realised: Realised, sign: str) -> bytes:
 
 
 def _csv(realised: Realised, sign: str) -> bytes:
-    head = f"# control filter at {realised.sample_rate_hz:g} Hz, {EQUATIONS[sign]}\n"
+    head = f"# control filter at {realised.sample_rate_hz:g} Hz, {EQUATIONS[sign]}"
     if realised.taps is not None:
-        return (head + "tap\n" + "".join(f"{tap!r}\n" for tap in realised.taps.tolist())).encode()
-    lines = (",".join(repr(value) for value in row) for row in _rows(realised, "csv").tolist())
-    return (head + ",".join(_COLUMNS) + "\n" + "\n".join(lines) + "\n").encode()
+        return (head + "\ntap\n" + "".join(f"{tap!r}\n" for tap in realised.taps.tolist())).encode()
+    held = np.insert(realised.held, 3, 1.0, axis=1)
+    lines = (",".join(repr(value) for value in row) for row in held.tolist())
+    return (f"{head}, y = {_recursion(realised)}\n" + ",".join(_COLUMNS) + "\n" + "\n".join(lines) + "\n").encode()
+
+
+def _recursion(realised: Realised) -> str:
+    """The output of a section with the numbers as they stand in the file."""
+    sign = "+" if realised.denominator == "added" else "-"
+    return f"b0 x + b1 x' + b2 x'' {sign} a1 y' {sign} a2 y''"
 
 
 def _mat(realised: Realised, sign: str) -> bytes:
@@ -102,7 +110,7 @@ def _c(realised: Realised, sign: str) -> bytes:
         values, kind = quantised.words, f"int{bits}_t"
         unit = f"units of 2^-{quantised.format.fraction_bits} ({quantised.format})"
     else:
-        values = realised.taps if is_fir and realised.taps is not None else _rows(realised, "c")[:, [0, 1, 2, 4, 5]]
+        values = realised.taps if is_fir and realised.taps is not None else realised.held
         # As narrow as the numbers are.
         is_single = bool((values == values.astype(np.float32)).all())
         kind, unit = ("float", "single precision") if is_single else ("double", "double precision")
@@ -131,9 +139,11 @@ def _c(realised: Realised, sign: str) -> bytes:
     else:
         lines += [
             f"#define CONTROL_FILTER_SECTIONS {n}",
-            "/* y = (b0 x + b1 x' + b2 x'' - a1 y' - a2 y'') 2^shift; per section b0, b1, b2, a1, a2;",
+            f"/* y = ({_recursion(realised)}) 2^shift; per section b0, b1, b2, a1, a2;",
             f"   {unit} */",
         ]
+        if realised.denominator == "added":
+            lines += ["/* a1 and a2 are negated, for hardware that adds them. */"]
         if quantised is not None:
             shifts = ", ".join(str(int(each)) for each in quantised.shift)
             lines += [f"static const int control_filter_shift[{n}] = {{{shifts}}};"]

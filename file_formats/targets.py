@@ -17,7 +17,8 @@ from synthesis.errors import InvalidOption
 @dataclass(frozen=True)
 class Target:
     """form: `fir` or `sos`. n_taps or n_sections: default; max_: what the device holds. sample_rate_hz: of the
-    filter's own clock. number_format: of coefficients. source: where the numbers are written."""
+    filter's own clock. number_format: of coefficients. denominator: whether the device's sections subtract a1 and a2
+    times past outputs or, as SigmaDSP's do, add them. source: where the numbers are written."""
 
     name: str
     title: str
@@ -26,6 +27,7 @@ class Target:
     number_format: str
     max_taps: int | None
     max_sections: int | None
+    denominator: str
     source: str
 
 
@@ -44,6 +46,7 @@ def targets() -> dict[str, Target]:
                 number_format=values["number_format"],
                 max_taps=values.get("max_taps"),
                 max_sections=values.get("max_sections"),
+                denominator=values.get("denominator", "subtracted"),
                 source=values["source"],
             )
     return found

@@ -1,4 +1,4 @@
-"""``python -m model_store [--store DIR] list | show REF | verify [REF] | alias [NAME [REF]] [--remove] | push URL``
+"""Look after published models: ``python -m model_store [--store ROOT] list | show | verify | alias | push``.
 
 Exit code 0 if all is well, 1 with one line on standard error if not, 2 for a command that does not exist.
 """
@@ -6,11 +6,10 @@ Exit code 0 if all is well, 1 with one line on standard error if not, 2 for a co
 import argparse
 import sys
 from collections.abc import Callable, Sequence
-from pathlib import Path
+from typing import TextIO
 
 from model_store.errors import InvalidName, ModelStoreError
 from model_store.manifest import Manifest, Table
-from model_store.mirror import Mirror
 from model_store.store import DEFAULT_ROOT, ModelStore, ModelVersion
 from synthesis.profiles import MAX_UPDATES
 
@@ -22,17 +21,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         return command(ModelStore(options.store), options)
     except ModelStoreError as error:
-        print(f"model_store: {error}", file=sys.stderr)
+        _say(f"model_store: {error}", file=sys.stderr)
     except ValueError as error:
-        print(f"model_store: {error}", file=sys.stderr)
+        _say(f"model_store: {error}", file=sys.stderr)
     except OSError as error:
-        print(f"model_store: {error.strerror}: {error.filename}", file=sys.stderr)
+        _say(f"model_store: {error.strerror}: {error.filename}", file=sys.stderr)
     return 1
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m model_store", description="Look after published models.")
-    parser.add_argument("--store", type=Path, default=DEFAULT_ROOT, metavar="DIR", help="default: %(default)s")
+    parser.add_argument("--store", default=DEFAULT_ROOT, metavar="ROOT", help="folder or URL; default: %(default)s")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
 
     listing = commands.add_parser("list", help="every model and version, and the aliases")
@@ -61,11 +60,11 @@ def _list(store: ModelStore, _: argparse.Namespace) -> int:
         _print_table([header, *rows])
     broken = store.broken()
     for reference, fault in broken.items():
-        print(f"{reference}  damaged: {fault}")
+        _say(f"{reference}  damaged: {fault}")
     if not rows and not broken:
-        print("no models")
+        _say("no models")
     for alias, reference in store.aliases().items():
-        print(f"{alias} -> {reference}")
+        _say(f"{alias} -> {reference}")
     return 0
 
 
@@ -95,13 +94,12 @@ def _headline(manifest: Manifest) -> str:
 def _show(store: ModelStore, options: argparse.Namespace) -> int:
     version = store.resolve(options.reference)
     manifest = store.manifest(version.reference)
-    plain = manifest.model_dump(mode="json", exclude={"name", "version", "scores", "files", "support"})
-    rows = [("model", version.reference), ("digest", version.digest), ("folder", str(version.folder))]
+    plain = manifest.model_dump(mode="json", exclude={"name", "version", "scores", "support"})
+    rows = [("model", version.reference), ("digest", version.digest), ("file", version.file)]
     rows += [("support", f"{len(manifest.support)}: {', '.join(manifest.support)}")]
     for field, value in plain.items():
         nested = value.items() if isinstance(value, dict) else [("", value)]
         rows += [(f"{field}.{key}".rstrip("."), "all" if each is None else str(each)) for key, each in nested]
-    rows += [(file, digest) for file, digest in manifest.files.items()]
     _print_table(rows)
     _print_scores("held out (listeners not trained on)", manifest.scores.held_out)
     for name, table in manifest.scores.split_models.items():
@@ -118,7 +116,8 @@ def _print_scores(title: str, table: Table) -> None:
         (design, *(f"{figures[each]:.3f}" if each in figures else "-" for each in quantities))
         for design, figures in table.items()
     ]
-    print(f"\n{title}")
+    _say()
+    _say(title)
     _print_table([("design", *quantities), *rows])
 
 
@@ -134,39 +133,45 @@ def _verify(store: ModelStore, options: argparse.Namespace) -> int:
             raise
         except ModelStoreError as error:
             faults += 1
-            print(f"model_store: {reference}: {error}", file=sys.stderr)
+            _say(f"model_store: {reference}: {error}", file=sys.stderr)
         else:
-            print(f"{reference}: sound; golden case to {errors.taps:.1e} (k=0), {errors.refined_taps:.1e} (k=1)")
+            _say(f"{reference}: sound; golden case to {errors.taps:.1e} (k=0), {errors.refined_taps:.1e} (k=1)")
     if not references:
-        print("no models")
+        _say("no models")
     return 1 if faults else 0
 
 
 def _alias(store: ModelStore, options: argparse.Namespace) -> int:
     if options.remove and options.alias:
         store.remove_alias(options.alias)
-        print(f"{options.alias} is no alias any more")
+        _say(f"{options.alias} is no alias any more")
     elif options.alias and options.reference:
         version = store.set_alias(options.alias, options.reference)
-        print(f"{options.alias} -> {options.reference}, now {version.reference}")
+        _say(f"{options.alias} -> {options.reference}, now {version.reference}")
     else:
         for alias, reference in store.aliases().items():
             if options.alias in (None, alias):
-                print(f"{alias} -> {reference}")
+                _say(f"{alias} -> {reference}")
     return 0
 
 
 def _push(store: ModelStore, options: argparse.Namespace) -> int:
-    pushed = Mirror(options.url, store.root).push(store)
-    print("\n".join(pushed) or "nothing new")
+    for line in store.push(options.url) or ["nothing new"]:
+        _say(line)
     return 0
+
+
+def _say(text: str = "", file: TextIO | None = None) -> None:
+    """Print a line, with what a terminal would take for a command written as an escape."""
+    plain = (each if each.isprintable() else each.encode("unicode_escape").decode() for each in text)
+    print("".join(plain), file=file)
 
 
 def _print_table(rows: Sequence[Sequence[str]]) -> None:
     """Columns left-aligned and two blanks apart."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for row in rows:
-        print("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+        _say("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
 
 
 if __name__ == "__main__":

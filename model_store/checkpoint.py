@@ -1,25 +1,29 @@
-"""A checkpoint in memory, and the bytes that it is on disk.
+"""A checkpoint in memory, and the safetensors file that it is on disk.
 
-Arrays are stored as safetensors, which holds numbers and nothing that could run. Reading checks every array
-against the configuration in the manifest and needs no torch.
+Safetensors holds numbers and text and nothing that could run. Reading checks every array against the configuration
+in the manifest and needs no torch.
 """
 
 from __future__ import annotations
 
+import hashlib
+import json
+import reprlib
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
 
 import numpy as np
 import safetensors.numpy
 from numpy.typing import NDArray
 from safetensors import SafetensorError
 
-from model_store.errors import CorruptCheckpoint
+from model_store.errors import CorruptCheckpoint, PublishFailed
 from model_store.golden import GoldenCase
 from model_store.manifest import Manifest
-from model_store.version_folder import GENERATOR_FILE, GOLDEN_FILE, MANIFEST_FILE, REFERENCE_FILE
 from synthesis.backends.base import Float32, ModelParameters
-from synthesis.conventions import N_BINS
+from synthesis.conventions import MAX_TOTAL_PSD, MIN_TOTAL_PSD, N_BINS
 from synthesis.errors import InvalidOption
 from synthesis.generator_config import GeneratorConfig
 from synthesis.octave_bands import WIDE_BANDS
@@ -30,18 +34,40 @@ Shapes = Mapping[str, tuple[int, ...]]
 
 REFERENCE_SHAPES: Shapes = {"reference_psd": (N_BINS,), "band_uncertainty": (2, len(WIDE_BANDS))}
 
-PRIOR = "path_prior."
-"""What the names of a path prior's arrays begin with, beside those of REFERENCE_SHAPES where there is one."""
+GENERATOR, GOLDEN, PRIOR = "generator.", "golden.", "path_prior."
+"""Beginnings of the names of a generator's weights, of the golden case's arrays and of a path prior's."""
+
+MANIFEST_KEY = "manifest"
+"""Of the header's metadata."""
 
 MAX_DIRECTIONS = 64
+
+RANGES = {
+    "band_uncertainty": (0.0, 1e4),
+    "n_ears": (1.0, 1e6),
+    "mean": (-1e6, 1e6),
+    "directions": (-1e6, 1e6),
+    "variance": (1e-30, 1e12),
+    "residual_variance": (1e-30, 1e12),
+    "tail_variance": (0.0, 1e12),
+    "level_db": (-200.0, 200.0),
+    "level_spread_db": (0.0, 100.0),
+}
+"""Least and largest value of an array, by the last part of its name. Published models have variances of 1e-12 to 10
+and uncertainties up to 100; far beyond that nothing would be left of what is computed in float32."""
+
+
+def sha256(data: bytes) -> str:
+    """Digest in the form used throughout: ``sha256:`` and 64 lower-case hexadecimal digits."""
+    return "sha256:" + hashlib.sha256(data).hexdigest()
 
 
 @dataclass(eq=False)
 class Checkpoint:
     """Everything that one version holds.
 
-    manifest: what the checkpoint says of itself. parameters: the model, finite float32; reference_psd is >= 0 and
-    not all zero, band_uncertainty >= 0; the variances of its path prior are above 0, its tails' >= 0. golden: one
+    manifest: what the checkpoint says of itself. parameters: the model, finite float32; reference_psd is >= 0, its
+    total is from MIN_TOTAL_PSD to MAX_TOTAL_PSD; band_uncertainty and the path prior are within RANGES. golden: one
     ear and the filters that the model designs for it.
     """
 
@@ -49,65 +75,120 @@ class Checkpoint:
     parameters: ModelParameters
     golden: GoldenCase
 
-    def array_files(self) -> dict[str, bytes]:
-        """The safetensors files by name. The same arrays give the same bytes."""
+    def to_bytes(self, name: str, version: int, created: datetime) -> bytes:
+        """Write the file of a version; the same arguments give the same bytes.
+
+        Parameters
+        ----------
+        name, version, created
+            Filled into the manifest, with the generator's configuration.
+
+        Raises
+        ------
+        PublishFailed
+            The manifest cannot be written as JSON.
+        """
         own = self.parameters
         prior = {} if own.path_prior is None else own.path_prior.arrays()
-        reference = {"reference_psd": own.reference_psd, "band_uncertainty": own.band_uncertainty}
-        return {
-            GENERATOR_FILE: _to_safetensors(own.weights),
-            REFERENCE_FILE: _to_safetensors(reference | {PRIOR + name: array for name, array in prior.items()}),
-            GOLDEN_FILE: _to_safetensors(self.golden.arrays()),
-        }
+        arrays = {"reference_psd": own.reference_psd, "band_uncertainty": own.band_uncertainty}
+        arrays |= {GENERATOR + key: array for key, array in own.weights.items()}
+        arrays |= {PRIOR + key: array for key, array in prior.items()}
+        arrays |= {GOLDEN + key: array for key, array in self.golden.arrays().items()}
+        try:
+            manifest = self.manifest.published(
+                name, version, created, own.config.to_dict(), own.config.n_parameters
+            )
+            text = json.dumps(manifest.model_dump(mode="json"), ensure_ascii=False, allow_nan=False)
+        except ValueError as error:
+            raise PublishFailed(f"{name}: not published, its manifest cannot be written ({error})") from error
+        # In their own type: a wrong one is for `from_bytes` to refuse, not to hide here.
+        plain = {key: np.ascontiguousarray(array) for key, array in arrays.items()}
+        return safetensors.numpy.save(plain, {MANIFEST_KEY: text})
 
     @classmethod
-    def from_files(cls, manifest: Manifest, files: Mapping[str, bytes]) -> Checkpoint:
-        """Rebuild from a manifest and the content of the safetensors files, digests already checked.
+    def from_bytes(cls, data: bytes, file: str) -> Checkpoint:
+        """Rebuild from the content of a version's file, its digest already checked.
 
-        Raises CorruptCheckpoint, naming the file and the array, for a configuration that no generator can be built
-        from, bytes that are no safetensors, a missing, unexpected, misshapen or mistyped array, NaN or infinity,
-        and values out of their range.
+        Parameters
+        ----------
+        data
+            The content.
+        file
+            Names the file in errors.
+
+        Raises
+        ------
+        CorruptCheckpoint
+            Bytes that are no safetensors, a manifest that this package cannot read, a configuration that no
+            generator can be built from, a missing, unexpected, misshapen or mistyped array, NaN or infinity, and
+            values out of their range.
         """
-        config = _config(manifest)
-        weights = _read_arrays(GENERATOR_FILE, files[GENERATOR_FILE], config.weight_shapes)
-        stored = _load(REFERENCE_FILE, files[REFERENCE_FILE])
-        shapes = {**REFERENCE_SHAPES, **_prior_shapes(stored)}
-        reference = _checked(REFERENCE_FILE, stored, shapes)
-        prior = {name.removeprefix(PRIOR): reference.pop(name) for name in shapes if name.startswith(PRIOR)}
-        golden = _read_arrays(GOLDEN_FILE, files[GOLDEN_FILE], GoldenCase.SHAPES)
-        for name, array in reference.items():
-            _check_range(REFERENCE_FILE, name, array, high=float("inf"))
-        if not reference["reference_psd"].any():
-            raise CorruptCheckpoint(REFERENCE_FILE, "an all-zero reference_psd", "some power")
-        for name in prior:
-            if name.endswith("variance") or name == "n_ears":
-                _check_range(REFERENCE_FILE, PRIOR + name, prior[name], high=float("inf"))
-                if not prior[name].all() and not name.endswith("tail_variance"):
-                    raise CorruptCheckpoint(REFERENCE_FILE, f"a zero in {PRIOR + name}", "values above 0")
-        _check_range(GOLDEN_FILE, "coherence", golden["coherence"], high=1.0)
-        path_prior = PathPrior.from_arrays(prior) if prior else None
-        support = None if manifest.support_traits is None else SupportPrior(manifest.support_traits)
-        parameters = ModelParameters(config, weights, **reference, path_prior=path_prior, support=support)
-        return cls(manifest, parameters, GoldenCase(**golden))
+        manifest, arrays = _manifest(data, file), _arrays(data, file)
+        config = _config(manifest, file)
+        shapes = {
+            **REFERENCE_SHAPES,
+            **{GENERATOR + key: shape for key, shape in config.weight_shapes.items()},
+            **_prior_shapes(arrays),
+            **{GOLDEN + key: shape for key, shape in GoldenCase.SHAPES.items()},
+        }
+        checked = _checked(file, arrays, shapes)
+        psd = checked["reference_psd"]
+        _check_range(file, "reference_psd", psd, 0, MAX_TOTAL_PSD)
+        if not MIN_TOTAL_PSD <= (total := float(psd.sum(dtype=np.float64))) <= MAX_TOTAL_PSD:
+            expected = f"{MIN_TOTAL_PSD:g} to {MAX_TOTAL_PSD:g}"
+            raise CorruptCheckpoint(file, f"a total of {total:.4g} in reference_psd", expected)
+        for key, array in checked.items():
+            if key == "band_uncertainty" or key.startswith(PRIOR):
+                _check_range(file, key, array, *RANGES[key.rpartition(".")[2]])
+        _check_range(file, GOLDEN + "coherence", checked[GOLDEN + "coherence"], 0, 1)
+        prior = _part(checked, PRIOR)
+        parameters = ModelParameters(
+            config,
+            _part(checked, GENERATOR),
+            **{key: checked[key] for key in REFERENCE_SHAPES},
+            path_prior=PathPrior.from_arrays(prior) if prior else None,
+            support=None if manifest.support_traits is None else SupportPrior(manifest.support_traits),
+        )
+        return cls(manifest, parameters, GoldenCase(**_part(checked, GOLDEN)))
 
 
-def _config(manifest: Manifest) -> GeneratorConfig:
+def _part(arrays: Mapping[str, Float32], prefix: str) -> dict[str, Float32]:
+    return {key.removeprefix(prefix): array for key, array in arrays.items() if key.startswith(prefix)}
+
+
+def _manifest(data: bytes, file: str) -> Manifest:
+    """The manifest in the header; `_arrays` checks the rest of the header."""
+    size = int.from_bytes(data[:8], "little")
+    try:
+        header: Any = json.loads(data[8 : 8 + size])
+        text = header["__metadata__"][MANIFEST_KEY]
+    except (ValueError, KeyError, TypeError, RecursionError):
+        raise CorruptCheckpoint(file, "no safetensors with a manifest", "a version of a model") from None
+    try:
+        return Manifest.model_validate_json(text)
+    except ValueError as error:  # as pydantic's are
+        found = " ".join(str(error).split())[:300]
+        raise CorruptCheckpoint(file, found, "a manifest that this version of the package can read") from error
+
+
+def _arrays(data: bytes, file: str) -> dict[str, NDArray[np.generic]]:
+    try:
+        arrays: dict[str, NDArray[np.generic]] = safetensors.numpy.load(data)
+    except (SafetensorError, KeyError) as error:  # a KeyError is a number type that NumPy does not have
+        raise CorruptCheckpoint(file, f"no safetensors ({str(error)[:200]})", "a safetensors file") from error
+    return arrays
+
+
+def _config(manifest: Manifest, file: str) -> GeneratorConfig:
     try:
         config = GeneratorConfig.from_dict(manifest.generator)
     except InvalidOption as error:
-        raise CorruptCheckpoint(MANIFEST_FILE, str(error), "a generator's configuration") from error
+        raise CorruptCheckpoint(file, str(error), "a generator's configuration") from error
     if config.n_parameters != manifest.n_parameters:
         raise CorruptCheckpoint(
-            MANIFEST_FILE,
-            f"n_parameters {manifest.n_parameters}",
-            f"{config.n_parameters}, which the configuration gives",
+            file, f"n_parameters {manifest.n_parameters}", f"{config.n_parameters}, which the configuration gives"
         )
     return config
-
-
-def _to_safetensors(arrays: Mapping[str, NDArray[np.generic]]) -> bytes:
-    """The arrays in their own type: a wrong one is for `from_files` to refuse, not to hide here."""
-    return safetensors.numpy.save({name: np.ascontiguousarray(array) for name, array in arrays.items()})
 
 
 def _prior_shapes(arrays: Mapping[str, NDArray[np.generic]]) -> Shapes:
@@ -120,22 +201,9 @@ def _prior_shapes(arrays: Mapping[str, NDArray[np.generic]]) -> Shapes:
     return {PRIOR + name: shape for name, shape in shapes.items()}
 
 
-def _read_arrays(file: str, data: bytes, shapes: Shapes) -> dict[str, Float32]:
-    """Finite float32 arrays of exactly these names and shapes, in their order, or CorruptCheckpoint."""
-    return _checked(file, _load(file, data), shapes)
-
-
-def _load(file: str, data: bytes) -> dict[str, NDArray[np.generic]]:
-    try:
-        arrays: dict[str, NDArray[np.generic]] = safetensors.numpy.load(data)
-    except (SafetensorError, KeyError) as error:  # a KeyError is a number type that NumPy does not have
-        raise CorruptCheckpoint(file, f"no safetensors ({error})", "a safetensors file") from error
-    return arrays
-
-
 def _checked(file: str, arrays: Mapping[str, NDArray[np.generic]], shapes: Shapes) -> dict[str, Float32]:
     if set(arrays) != set(shapes):
-        unknown, missing = sorted(set(arrays) - set(shapes)), sorted(set(shapes) - set(arrays))
+        unknown, missing = (reprlib.repr(sorted(each)) for each in (arrays.keys() - shapes, shapes.keys() - arrays))
         raise CorruptCheckpoint(
             file, f"unknown arrays {unknown} and missing {missing}", f"exactly {len(shapes)} arrays"
         )
@@ -152,9 +220,11 @@ def _checked(file: str, arrays: Mapping[str, NDArray[np.generic]], shapes: Shape
     return found
 
 
-def _check_range(file: str, name: str, array: Float32, high: float) -> None:
+def _check_range(file: str, name: str, array: Float32, low: float, high: float) -> None:
+    if not array.size:  # a prior without directions
+        return
     low_found, high_found = float(array.min()), float(array.max())
-    if low_found < 0 or high_found > high:
+    if low_found < low or high_found > high:
         raise CorruptCheckpoint(
-            file, f"{name} from {low_found:.4g} to {high_found:.4g}", f"values from 0 to {high:g}"
+            file, f"{name} from {low_found:.4g} to {high_found:.4g}", f"values from {low:g} to {high:g}"
         )

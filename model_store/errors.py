@@ -22,7 +22,7 @@ class PublishFailed(ModelStoreError):
 
 
 class StoreUnreachable(ModelStoreError):
-    """Object storage did not answer, or refused; what was copied from it before is still there."""
+    """Object storage did not answer, or refused."""
 
 
 class CorruptStore(ModelStoreError):
@@ -30,7 +30,7 @@ class CorruptStore(ModelStoreError):
 
     Attributes:
         file: the offending file or folder, relative to the store's root where that is known
-            (``default/3/generator.safetensors``).
+            (``default/3.<digest>.safetensors``).
         found: what is there.
         expected: what should be there.
     """
@@ -43,11 +43,7 @@ class CorruptStore(ModelStoreError):
 
 
 class CorruptCheckpoint(CorruptStore):
-    """A version whose files are missing, altered, linked elsewhere or at odds with its manifest."""
-
-    def inside(self, folder: str) -> "CorruptCheckpoint":
-        """The same fault, its file named from the store's root instead of from the version's folder."""
-        return CorruptCheckpoint(f"{folder}/{self.file}", self.found, self.expected)
+    """A version whose file is missing, altered or at odds with its manifest."""
 
 
 class GoldenMismatch(ModelStoreError):

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from model_store.errors import GoldenMismatch
 from synthesis.backends.base import Backend, DesignInput, DesignOptions, Float32, ModelParameters
 from synthesis.conventions import N_BINS, N_TAPS
-from synthesis.errors import NonFiniteFilter, answer_or_raise
+from synthesis.errors import SynthesisError, answer_or_raise
 
 PRIMARY_SAMPLES = 8192
 SECONDARY_SAMPLES = 2048
@@ -111,7 +111,7 @@ class GoldenCase:
         """Design with the backend, without and with one update, and compare; where it fails, the error is NaN."""
         try:
             taps, refined_taps = _designs(backend, self.ear)
-        except NonFiniteFilter:
+        except SynthesisError:
             taps = refined_taps = np.full(N_TAPS, np.nan, np.float32)
         return self.compare(taps, refined_taps, tolerance)
 

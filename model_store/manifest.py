@@ -1,13 +1,7 @@
-"""The manifest of a version: what the model is, what it was trained on, its scores and the digests of its files.
+"""The manifest of a version: what the model is, what it was trained on, and its scores."""
 
-A manifest is written once, as readable JSON in one fixed form, and never changed. Its digest, the SHA-256 of
-those bytes, names the whole version, because the manifest holds the digest of every other file.
-"""
-
-import hashlib
-import json
 from datetime import UTC, datetime
-from typing import Annotated, Any, Final, Literal, Self
+from typing import Annotated, Final, Literal, Self
 
 from pydantic import AfterValidator, AwareDatetime, BaseModel, ConfigDict, Field, JsonValue, model_validator
 
@@ -15,7 +9,7 @@ from model_store.errors import InvalidName
 from model_store.names import check_name
 from synthesis.support_statistics import SupportStatistics
 
-SCHEMA_VERSION: Final = 1
+SCHEMA_VERSION: Final = 2
 MAX_DEPTH = 32
 
 Figures = Annotated[dict[str, float], Field(min_length=1)]
@@ -25,29 +19,15 @@ Table = dict[str, Figures]
 """Rows by design: ``k=0`` ... ``k=3`` for the model itself, ``wmmse``, ``ratio_base`` ... for what it is measured
 against in the same run."""
 
-Sha256 = Annotated[str, Field(pattern=r"^sha256:[0-9a-f]{64}$")]
 Text = Annotated[str, Field(min_length=1)]
-
-
-def parse_json(data: bytes) -> Any:
-    """The value that `data` holds; ValueError where it is no JSON, or nested deeper than Python can follow."""
-    try:
-        return json.loads(data)
-    except RecursionError:
-        raise ValueError("its values are nested too deeply") from None
-
-
-def sha256(data: bytes) -> str:
-    """Digest in the form used throughout: ``sha256:`` and 64 lower-case hexadecimal digits."""
-    return "sha256:" + hashlib.sha256(data).hexdigest()
 
 
 def _check_plain(value: JsonValue, depth: int = 0) -> None:
     """Raise ValueError for what a reader of JSON may refuse: deep nesting, and integers beyond 64 bits."""
     if depth > MAX_DEPTH:
-        raise ValueError(f"its values are nested deeper than {MAX_DEPTH} levels")
+        raise ValueError(f"training: its values are nested deeper than {MAX_DEPTH} levels")
     if isinstance(value, int) and not -(2**63) <= value < 2**63:
-        raise ValueError("it holds an integer beyond 64 bits")
+        raise ValueError("training: it holds an integer beyond 64 bits")
     for each in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
         _check_plain(each, depth + 1)
 
@@ -118,13 +98,11 @@ class Manifest(_Frozen):
         data_fingerprint: SHA-256 over the data files read, 64 hexadecimal digits, with or without ``sha256:``.
         scores: see `Scores`.
         support_traits: what the support's paths have in common, by which others' are judged. None for a model that
-            was published without; it is not written then, so that older manifests stay whole.
-        support_statistics: of older models; read so that their digests still match, but not used.
+            was published without.
         licence, attribution: of the data, as its owners ask for.
-        files: *store*; digest of every tensor file.
     """
 
-    schema_version: Literal[1] = SCHEMA_VERSION
+    schema_version: Literal[2] = SCHEMA_VERSION
     name: Annotated[str, AfterValidator(_name)] = "unpublished"
     version: int = Field(default=0, ge=0)
     created: Annotated[AwareDatetime, AfterValidator(_utc_seconds)] | None = None
@@ -132,19 +110,18 @@ class Manifest(_Frozen):
     n_parameters: int = Field(default=0, ge=0)
     dataset: Text
     split: int | None = Field(ge=0)
-    seed: int
+    seed: int = Field(ge=-(2**63), lt=2**63)
     support: tuple[Text, ...] = Field(min_length=1)
     training: dict[str, JsonValue]
     data_fingerprint: Annotated[str, Field(pattern=r"^(sha256:)?[0-9a-f]{64}$")]
     scores: Scores = Scores()
-    support_statistics: dict[str, JsonValue] | None = None
     support_traits: SupportStatistics | None = None
     licence: Text
     attribution: Text
-    files: dict[str, Sha256] = {}
 
     @model_validator(mode="after")
     def _check(self) -> Self:
+        _check_plain(self.training)
         if len(set(self.support)) < len(self.support):
             raise ValueError("support: a listener is named twice; name each once")
         if self.split is None and self.scores.held_out:
@@ -155,48 +132,14 @@ class Manifest(_Frozen):
         return self
 
     def published(
-        self,
-        name: str,
-        version: int,
-        created: datetime,
-        generator: dict[str, JsonValue],
-        n_parameters: int,
-        files: dict[str, str],
-    ) -> "Manifest":
-        """This record with the store's fields filled in, and everything validated again."""
+        self, name: str, version: int, created: datetime, generator: dict[str, JsonValue], n_parameters: int
+    ) -> Self:
+        """Copy with the store's fields filled in, everything validated again."""
         filled = {
             "name": name,
             "version": version,
             "created": created,
             "generator": generator,
             "n_parameters": n_parameters,
-            "files": files,
         }
-        return Manifest.model_validate({**self.model_dump(), **filled})
-
-    def to_bytes(self) -> bytes:
-        """The one form in which this record is written: JSON in UTF-8, fields in order, two spaces, a newline.
-
-        Raises ValueError if `training` holds NaN or an infinity, which JSON cannot say.
-        """
-        unwritten = {each for each in ("support_statistics", "support_traits") if getattr(self, each) is None}
-        plain = self.model_dump(mode="json", exclude=unwritten)
-        return (json.dumps(plain, indent=2, ensure_ascii=False, allow_nan=False) + "\n").encode()
-
-    @classmethod
-    def from_bytes(cls, data: bytes) -> "Manifest":
-        """Read what `to_bytes` wrote; ValueError for anything else, be it only in spacing.
-
-        Insisting on the one form makes `digest` the digest of the file by construction.
-        """
-        plain = parse_json(data)
-        _check_plain(plain)
-        manifest = cls.model_validate(plain)
-        if manifest.to_bytes() != data:
-            raise ValueError("not in the form in which this package writes a manifest")
-        return manifest
-
-    @property
-    def digest(self) -> str:
-        """``sha256:...`` of the manifest's bytes: the identity of the whole version."""
-        return sha256(self.to_bytes())
+        return self.model_validate({**self.model_dump(), **filled})

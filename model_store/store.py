@@ -1,22 +1,24 @@
-"""The store: named models in immutable versions below one folder.
+"""The store: named models in immutable versions below one root, a folder or a URL.
 
-    ROOT/NAME/VERSION/          one version: manifest.json, manifest.sha256 and the tensor files
-    ROOT/aliases.json           other names for a model or for one version of it
+    ROOT/NAME/VERSION.SHA256.safetensors    one version: its tensors, and its manifest in the header
+    ROOT/aliases.json                       other names for a model or for one version of it
+
+The digest in a file's name is that of its content, so a listing identifies every version and reading proves it.
 
 Below the root is a read-only layer, the models that come with the package. A name means its newest version in the
 root, if the root has one; else an alias of that name; else the package's newest. A reference with a number means
 that version of that model and never an alias. Publishing continues the numbers of both layers, so that a reference
 always means the same version.
 
-To delete a version, remove its folder; the number of a deleted newest version may be used again.
+To delete a version, remove its file; the number of a deleted newest version may be used again.
 """
 
 from __future__ import annotations
 
-import errno
-import fcntl
+import builtins
 import json
 import os
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -24,22 +26,19 @@ from datetime import UTC, datetime
 from importlib.resources import files
 from pathlib import Path
 
-from model_store.checkpoint import Checkpoint
-from model_store.durable import partial_folder, replace_file, sweep, sync_folder, write_new
-from model_store.errors import CorruptCheckpoint, CorruptStore, InvalidName, PublishFailed, UnknownModel
-from model_store.golden import GoldenErrors
-from model_store.manifest import Manifest, parse_json, sha256
-from model_store.names import MAX_VERSION, Reference, check_name, parse_reference
-from model_store.version_folder import (
-    MANIFEST_DIGEST_FILE,
-    MANIFEST_FILE,
-    manifest_digest_line,
-    names_in,
-    read_manifest,
-    read_plain_file,
-    read_version,
-    versions_in,
+from model_store.checkpoint import Checkpoint, sha256
+from model_store.errors import (
+    CorruptCheckpoint,
+    CorruptStore,
+    InvalidName,
+    PublishFailed,
+    StoreUnreachable,
+    UnknownModel,
 )
+from model_store.golden import GoldenErrors
+from model_store.manifest import Manifest
+from model_store.names import MAX_VERSION, Reference, check_name, is_name, parse_reference, version_of
+from model_store.storage import FolderStorage, Storage, is_url, storage_at
 from synthesis.backends import create_backend
 
 DEFAULT_ROOT = Path(__file__).parent / "checkpoints"
@@ -47,22 +46,25 @@ BUNDLED_ROOT = Path(str(files("model_store"))) / "bundled"
 """The models that come with the package; the folder need not exist."""
 
 ALIASES_FILE = "aliases.json"
+_FILE = re.compile(r"([0-9]+)\.([0-9a-f]{64})\.safetensors")
 
 
 @dataclass(frozen=True)
 class ModelVersion:
     """One published version.
 
-    Attributes:
-        name, version: its identity in the store.
-        folder: where it lies.
-        digest: ``sha256:...`` of its manifest, and so of everything in it.
-        is_bundled: whether it came with the package.
+    Attributes
+    ----------
+    name, version
+        Its identity in the store.
+    digest
+        ``sha256:...`` of its file.
+    is_bundled
+        Whether it came with the package.
     """
 
     name: str
     version: int
-    folder: Path
     digest: str
     is_bundled: bool = False
 
@@ -71,71 +73,84 @@ class ModelVersion:
         """``name@version``."""
         return f"{self.name}@{self.version}"
 
+    @property
+    def file(self) -> str:
+        """Where it lies below its root."""
+        return f"{self.name}/{self.version}.{self.digest.removeprefix('sha256:')}.safetensors"
+
     def __str__(self) -> str:
         return self.reference
 
 
 class ModelStore:
-    """Publishes, finds and loads models below `root`; safe for any number of processes at once."""
+    """Publish, find and load models below a root; safe for any number of processes at once."""
 
     def __init__(self, root: Path | str = DEFAULT_ROOT, include_bundled: bool = True) -> None:
-        """root: created by the first publish or alias. It may itself be a symbolic link; below it none is followed.
-        include_bundled: whether the package's own models are included.
+        """Open a store; nothing is read or created yet.
+
+        Parameters
+        ----------
+        root
+            Folder, created by the first publication or alias, or a URL for which fsspec has a driver.
+        include_bundled
+            Whether the package's own models are included.
         """
-        self.root = Path(root)
-        self._layers = (self.root, BUNDLED_ROOT) if include_bundled else (self.root,)
+        self.root = root if is_url(root) else Path(root)
+        self._own = storage_at(root)
+        self._bundled: Storage | None = FolderStorage(BUNDLED_ROOT) if include_bundled else None
+        self._manifests: dict[str, Manifest] = {}  # of sound versions by digest, which never change
 
     # ----- publishing -----------------------------------------------------------------------------------------
 
     def publish(self, name: str, checkpoint: Checkpoint, created: datetime | None = None) -> ModelVersion:
-        """Add `checkpoint` as the next version of `name`. All of it becomes visible at once, or none of it.
+        """Add a checkpoint as the next version of a name, all of it at once or nothing.
 
-        The store's fields of its manifest (name, version, created, generator, n_parameters, files) are filled in
-        a copy. created: an aware time; None for now.
+        What is about to be written is loaded first, so nothing is published that `load` would refuse.
 
-        Raises InvalidName for a name that breaks the rule or is an alias; CorruptCheckpoint or GoldenMismatch
-        for a checkpoint that would not load (NaN weights, wrong types, a golden case that it does not
-        reproduce); PublishFailed where the manifest cannot be written as JSON or the disk refuses. The store is
-        then as it was.
+        Parameters
+        ----------
+        name
+            Of the model; not an alias.
+        checkpoint
+            Its manifest's fields name, version, created, generator and n_parameters are filled in a copy.
+        created
+            An aware time; None for now.
+
+        Raises
+        ------
+        InvalidName
+            The name breaks the rule or is an alias.
+        CorruptCheckpoint, GoldenMismatch
+            The checkpoint would not load, or does not design its golden case.
+        PublishFailed
+            The manifest cannot be written as JSON, or the disk refuses. The store is as it was.
         """
         check_name(name)
         if name in self._read_aliases():
             raise InvalidName(f"model name: {name!r} is an alias; choose a name that is free")
-        arrays = checkpoint.array_files()
+        stamp = created or datetime.now(UTC)
+        self._check(name, checkpoint.to_bytes(name, 1, stamp))
         try:
-            draft = _checked_manifest(name, checkpoint, arrays, created or datetime.now(UTC))
-            return self._write(name, draft, arrays)
+            with self._own.locked():
+                while True:
+                    version = self._next_version(name)
+                    data = checkpoint.to_bytes(name, version, stamp)
+                    made = ModelVersion(name, version, sha256(data))
+                    self._own.write(made.file, data)
+                    # Without a lock another publisher may have taken the number: the lower digest keeps it.
+                    if all(each.digest >= made.digest for each in self._versions(name) if each.version == version):
+                        return made
+                    self._own.remove(made.file)
         except OSError as error:
             reason = error.strerror or type(error).__name__
             raise PublishFailed(f"{name}: not published ({reason}); the store is as it was") from error
 
-    def _write(self, name: str, draft: Manifest, arrays: dict[str, bytes]) -> ModelVersion:
-        """Write into a partial folder, fsync all of it, rename it to the next free number."""
-        _make_folder(self.root)
-        sweep(self.root)
-        with partial_folder(self.root) as partial:
-            for file, data in arrays.items():
-                write_new(partial / file, data)
-            while True:
-                version = self._next_version(name)
-                manifest = draft.model_copy(update={"version": version}).to_bytes()
-                replace_file(partial / MANIFEST_FILE, manifest)
-                replace_file(partial / MANIFEST_DIGEST_FILE, manifest_digest_line(manifest))
-                _make_folder(self.root / name)
-                target = self.root / name / str(version)
-                try:
-                    # Fails if another publisher has taken the number since: a version is never empty, and a
-                    # folder is not renamed onto one with something in it. Then it is the next number.
-                    os.rename(partial, target)
-                except OSError as error:
-                    if error.errno in (errno.EEXIST, errno.ENOTEMPTY):
-                        continue
-                    raise
-                sync_folder(target.parent)
-                return ModelVersion(name, version, target, sha256(manifest))
+    def _check(self, name: str, data: bytes) -> None:
+        loaded = Checkpoint.from_bytes(data, name)
+        loaded.golden.check(create_backend("reference", loaded.parameters))
 
     def _next_version(self, name: str) -> int:
-        taken = [version for layer in self._layers for version in versions_in(layer, name)]
+        taken = [each.version for bundled in (False, True) for each in self._versions(name, bundled)]
         version = max(taken, default=0) + 1
         if version > MAX_VERSION:
             raise PublishFailed(
@@ -143,36 +158,95 @@ class ModelStore:
             )
         return version
 
+    def push(self, url: Path | str) -> builtins.list[str]:
+        """Copy to another store what it lacks, aliases last.
+
+        Parameters
+        ----------
+        url
+            Root of the other store, a URL or a folder.
+
+        Returns
+        -------
+        list of str
+            References and aliases that are new there.
+
+        Raises
+        ------
+        CorruptStore
+            A version here is damaged.
+        PublishFailed
+            A version of that number is there with another content, or the storage refuses.
+        """
+        other = ModelStore(url, include_bundled=False)
+        pushed = []
+        try:
+            for version in (each for each in self._all_layers() if not each.is_bundled):
+                there = {each.version: each for each in other._versions(version.name)}.get(version.version)
+                if there is not None and there.digest != version.digest:
+                    raise PublishFailed(
+                        f"{version}: another model has this number there; publish under another name"
+                    )
+                if there is None:
+                    other._own.write(version.file, self._read(version))
+                    pushed.append(version.reference)
+            here, there_aliases = self._read_aliases(), other._read_aliases()
+            if changed := {alias: target for alias, target in here.items() if there_aliases.get(alias) != target}:
+                with other._writing_aliases("of the other store") as aliases:
+                    aliases.update(changed)
+                pushed += [f"{alias} -> {target}" for alias, target in changed.items()]
+        except OSError as error:
+            raise PublishFailed(f"push: not finished ({error.strerror or error}); repeat it") from error
+        return pushed
+
     # ----- finding --------------------------------------------------------------------------------------------
 
     def resolve(self, reference: str) -> ModelVersion:
-        """The version that ``name``, ``name@version`` or an alias stands for, its manifest checked.
+        """Find the version that ``name``, ``name@version`` or an alias stands for; its file is not read.
 
-        Raises InvalidName, UnknownModel, CorruptStore, or CorruptCheckpoint for the version itself: the one
-        before a damaged newest version is not silently taken in its place.
+        Raises
+        ------
+        InvalidName, UnknownModel, CorruptStore, StoreUnreachable
+            It is no reference, nothing goes by it, or the listing is damaged or out of reach.
         """
-        layer, name, version = self._find(reference)
-        digest = read_manifest(layer, name, version).digest
-        return ModelVersion(name, version, layer / name / str(version), digest, is_bundled=layer != self.root)
+        wanted = parse_reference(reference)
+        # A model of the root is found without reading the aliases, so that a damaged file does not hide it.
+        if wanted.version is not None or self._versions(wanted.name):
+            return self._find(wanted)
+        target = self._read_aliases().get(wanted.name)
+        if target is None:
+            return self._find(wanted)
+        try:
+            return self._find(parse_reference(target))
+        except UnknownModel as error:
+            raise UnknownModel(f"alias {wanted.name} stands for {target}: {error}") from error
 
     def manifest(self, reference: str) -> Manifest:
-        """The checked manifest of what `reference` stands for; errors as `resolve`."""
-        return read_manifest(*self._find(reference))
+        """Read the manifest of what a reference stands for, its digest checked; errors as `load`."""
+        version = self.resolve(reference)
+        if version.digest not in self._manifests:
+            self._manifests[version.digest] = self.load(version.reference).manifest
+        return self._manifests[version.digest]
 
     def load(self, reference: str) -> Checkpoint:
         """Read a version and check everything that can be checked without running it.
 
-        That is every file's digest, and the arrays' names, shapes, type and finiteness against the manifest's
-        configuration. Errors as `resolve`; CorruptCheckpoint names the file, what was found and what was
-        expected. The golden case is left to whoever runs the model, on the device and in the precision that it
-        is run in (`Checkpoint.golden.check`).
+        The golden case is left to whoever runs the model, on the device and in the precision that it is run in
+        (`Checkpoint.golden.check`).
+
+        Raises
+        ------
+        InvalidName, UnknownModel, CorruptStore, StoreUnreachable
+            As `resolve`.
+        CorruptCheckpoint
+            The file is damaged; the message names it, what was found and what was expected.
         """
-        layer, name, version = self._find(reference)
-        manifest, arrays = read_version(layer, name, version)
-        try:
-            return Checkpoint.from_files(manifest, arrays)
-        except CorruptCheckpoint as error:
-            raise error.inside(f"{name}/{version}") from error
+        version = self.resolve(reference)
+        checkpoint = Checkpoint.from_bytes(self._read(version), version.file)
+        stated = checkpoint.manifest.name, checkpoint.manifest.version
+        if stated != (version.name, version.version):
+            raise CorruptCheckpoint(version.file, f"the manifest of {stated[0]}@{stated[1]}", f"that of {version}")
+        return checkpoint
 
     def verify(self, reference: str) -> GoldenErrors:
         """Load, and design the golden case as a CPU serves it; errors as `load`, and GoldenMismatch."""
@@ -180,61 +254,81 @@ class ModelStore:
         return checkpoint.golden.check(create_backend("cpu", checkpoint.parameters))
 
     def list(self) -> list[ModelVersion]:
-        """Every version whose manifest is sound, by name, then ascending; `broken` has the others."""
-        return [each for each in self._all_versions().values() if isinstance(each, ModelVersion)]
+        """Every sound version, by name, then ascending; `broken` has the others."""
+        return [version for version in self._all_layers() if self._fault(version) is None]
 
     def broken(self) -> dict[str, str]:
-        """What is wrong with the versions that cannot be read, by reference, with the aliases' file and with the
-        root itself, as ``aliases.json`` and ``store``."""
-        faults = {place: str(each) for place, each in self._all_versions().items() if isinstance(each, Exception)}
-        if os.path.lexists(self.root) and not self.root.is_dir():
+        """Faults by reference, of the aliases' file as ``aliases.json``, and of the root itself as ``store``."""
+        faults = {}
+        if isinstance(self.root, Path) and os.path.lexists(self.root) and not self.root.is_dir():
             faults["store"] = "store: this is not a folder; no model can be published into it"
         try:
+            for name in filter(is_name, self._own.folders()):
+                try:
+                    self._own.files(name)
+                except CorruptStore as error:
+                    faults[name] = str(error)
+            faults |= {each.reference: fault for each in self._all_layers() if (fault := self._fault(each))}
             self._read_aliases()
-        except CorruptStore as error:
-            faults[ALIASES_FILE] = str(error)
+        except (CorruptStore, StoreUnreachable) as error:
+            faults[ALIASES_FILE if isinstance(error, CorruptStore) else "store"] = str(error)
         return faults
 
-    def _all_versions(self) -> dict[str, ModelVersion | CorruptStore]:
-        """Every version by reference, or why it cannot be read."""
-        found: dict[Reference, ModelVersion | CorruptStore] = {}
-        for layer in self._layers:
-            for name in names_in(layer):
-                try:
-                    references = [Reference(name, version) for version in versions_in(layer, name)]
-                except CorruptStore as error:
-                    found[Reference(name, None)] = error
-                    continue
-                for reference in references:
-                    try:
-                        found[reference] = self.resolve(str(reference))
-                    except CorruptStore as error:
-                        found[reference] = error
-        in_order = sorted(found, key=lambda each: (each.name, each.version or 0))
-        return {str(reference): found[reference] for reference in in_order}
-
-    def _find(self, reference: str) -> tuple[Path, str, int]:
-        """Layer, name and number of what a reference stands for, aliases included."""
-        wanted = parse_reference(reference)
-        # A model of the root is found without reading the aliases, so that a damaged file does not hide it.
-        if wanted.version is not None or versions_in(self.root, wanted.name):
-            return self._find_model(wanted)
-        target = self._read_aliases().get(wanted.name)
-        if target is None:
-            return self._find_model(wanted)
+    def _fault(self, version: ModelVersion) -> str | None:
+        """What is wrong with a version's file, if anything."""
         try:
-            return self._find_model(parse_reference(target))
-        except UnknownModel as error:
-            raise UnknownModel(f"alias {wanted.name} stands for {target}: {error}") from error
+            self.manifest(version.reference)
+        except CorruptStore as error:
+            return str(error)
+        return None
 
-    def _find_model(self, wanted: Reference) -> tuple[Path, str, int]:
-        """The same for the name of a model, never of an alias."""
-        for layer in self._layers:
-            versions = versions_in(layer, wanted.name)
+    def _all_layers(self) -> builtins.list[ModelVersion]:
+        """Every version, sound or not, by name, then ascending; those of the root hide the package's."""
+        found: dict[str, ModelVersion] = {}
+        for bundled, storage in ((True, self._bundled), (False, self._own)):
+            for name in filter(is_name, storage.folders() if storage else []):
+                try:
+                    found |= {each.reference: each for each in self._versions(name, bundled)}
+                except CorruptStore:  # `broken` names it
+                    continue
+        return sorted(found.values(), key=lambda each: (each.name, each.version))
+
+    def _versions(self, name: str, bundled: bool = False) -> builtins.list[ModelVersion]:
+        """Versions of a name in one layer, ascending, sound or not: a damaged newest version is an error and not
+        replaced in silence by the one before it. Of two with one number, the lower digest holds it."""
+        storage = self._bundled if bundled else self._own
+        if storage is None:
+            return []
+        found: dict[int, ModelVersion] = {}
+        for file in sorted(storage.files(name), reverse=True):
+            matched = _FILE.fullmatch(file)
+            version = version_of(matched[1]) if matched else None
+            if matched and version is not None:
+                found[version] = ModelVersion(name, version, f"sha256:{matched[2]}", bundled)
+        return sorted(found.values(), key=lambda each: each.version)
+
+    def _find(self, wanted: Reference) -> ModelVersion:
+        """The version of a model's name, never of an alias."""
+        for bundled in (False, True):
+            versions = {each.version: each for each in self._versions(wanted.name, bundled)}
             if versions and wanted.version in (None, *versions):
-                return layer, wanted.name, wanted.version or versions[-1]
-        known = ", ".join(sorted({name for layer in self._layers for name in names_in(layer)})) or "none"
+                return versions[wanted.version or max(versions)]
+        known = ", ".join(sorted({each.name for each in self._all_layers()})) or "none"
         raise UnknownModel(f"model: there is no {str(wanted)!r}; there are versions of: {known}")
+
+    def _read(self, version: ModelVersion) -> bytes:
+        storage = self._bundled if version.is_bundled and self._bundled is not None else self._own
+        try:
+            data = storage.read(version.file)
+        except CorruptCheckpoint:
+            raise
+        except CorruptStore as error:
+            raise CorruptCheckpoint(version.file, error.found, error.expected) from error
+        if data is None:
+            raise CorruptCheckpoint(version.file, "nothing", "a file")
+        if (found := sha256(data)) != version.digest:
+            raise CorruptCheckpoint(version.file, f"{found} ({len(data)} bytes)", version.digest)
+        return data
 
     # ----- aliases --------------------------------------------------------------------------------------------
 
@@ -242,38 +336,48 @@ class ModelStore:
         """Aliases and the references that they stand for; {} where their file cannot be read (see `broken`)."""
         try:
             return self._read_aliases()
-        except CorruptStore:
+        except (CorruptStore, StoreUnreachable):
             return {}
 
     def _read_aliases(self) -> dict[str, str]:
-        """The same, but CorruptStore where the file cannot be read."""
-        if not os.path.lexists(self.root / ALIASES_FILE):
+        """The same, but CorruptStore or StoreUnreachable where the file cannot be read."""
+        data = self._own.read(ALIASES_FILE)
+        if data is None:
             return {}
-        data = read_plain_file(self.root, ALIASES_FILE)
         try:
-            found = parse_json(data)
+            found = json.loads(data)
             return {check_name(alias): str(parse_reference(target)) for alias, target in found.items()}
-        except (ValueError, AttributeError, InvalidName) as error:
+        except (ValueError, AttributeError, InvalidName, RecursionError) as error:
             raise CorruptStore(
                 ALIASES_FILE, "no table of aliases", "names with the references they stand for"
             ) from error
 
     def set_alias(self, alias: str, reference: str) -> ModelVersion:
-        """Let `alias` stand for ``name`` (its newest version, whichever that will be) or ``name@version``.
+        """Let an alias stand for ``name`` (its newest version, whichever that will be) or ``name@version``.
 
-        An alias of the same name is replaced. Returns what it stands for now. Raises InvalidName where `alias` is
-        a model of the root or `reference` is itself an alias, UnknownModel or CorruptStore where `reference`
-        leads nowhere, PublishFailed where the disk refuses.
+        Returns
+        -------
+        ModelVersion
+            What it stands for now. An alias of the same name is replaced.
+
+        Raises
+        ------
+        InvalidName
+            `alias` is a model of the root, or `reference` is itself an alias.
+        UnknownModel, CorruptStore
+            `reference` leads nowhere.
+        PublishFailed
+            The disk refuses.
         """
         check_name(alias)
         target = parse_reference(reference)
         with self._writing_aliases(alias) as aliases:
-            if versions_in(self.root, alias):
+            if self._versions(alias):
                 raise InvalidName(f"alias: {alias!r} is a model's name; choose a name that is free")
             if target.version is None and target.name in aliases:
                 raise InvalidName(f"alias target: {reference!r} is itself an alias; give a model or a version")
-            _, name, version = self._find_model(target)
-            resolved = self.resolve(f"{name}@{version}")
+            resolved = self._find(target)
+            self.load(resolved.reference)  # which raises for a damaged version
             aliases[alias] = str(target)
         return resolved
 
@@ -289,46 +393,9 @@ class ModelStore:
     def _writing_aliases(self, alias: str) -> Iterator[dict[str, str]]:
         """The table, to be changed and put back, by one process at a time; left as it was if the body raises."""
         try:
-            _make_folder(self.root)
-            descriptor = os.open(self.root, os.O_RDONLY | os.O_DIRECTORY)
-            try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX)
+            with self._own.locked():
                 aliases = self._read_aliases()
                 yield aliases
-                table = json.dumps(aliases, indent=2, sort_keys=True) + "\n"
-                replace_file(self.root / ALIASES_FILE, table.encode())
-            finally:
-                os.close(descriptor)  # which unlocks
+                self._own.write(ALIASES_FILE, (json.dumps(aliases, indent=2, sort_keys=True) + "\n").encode())
         except OSError as error:
             raise PublishFailed(f"alias {alias}: not changed ({error.strerror})") from error
-
-
-def _checked_manifest(name: str, checkpoint: Checkpoint, arrays: dict[str, bytes], created: datetime) -> Manifest:
-    """The manifest to write, but for its number, after loading from memory what is about to be written.
-
-    So nothing is published that `load` would refuse, without a second set of rules.
-    """
-    try:
-        draft = checkpoint.manifest.published(
-            name,
-            1,
-            created,
-            checkpoint.parameters.config.to_dict(),
-            checkpoint.parameters.config.n_parameters,
-            {file: sha256(data) for file, data in arrays.items()},
-        )
-        draft = Manifest.from_bytes(draft.to_bytes())
-    except ValueError as error:
-        raise PublishFailed(f"{name}: not published, its manifest cannot be written ({error})") from error
-    loaded = Checkpoint.from_files(draft, arrays)
-    loaded.golden.check(create_backend("reference", loaded.parameters))
-    return draft
-
-
-def _make_folder(folder: Path) -> None:
-    """Create a folder unless it exists, and fsync its parent."""
-    try:
-        folder.mkdir(parents=True)
-    except FileExistsError:
-        return
-    sync_folder(folder.parent)

@@ -26,7 +26,8 @@ class Prediction:
     louder they get. interval_db: half-width of an interval about that mean which holds the true one in at least
     80 % of cases. gain_sensitivity_db, delay_sensitivity_db: what the mean loses if the secondary path is off by
     1 dB, or by one sample. max_gain_db: largest |W|. control_rms: of the loudspeaker signal, in the reference's
-    unit. The last five are None where the service does not send them.
+    unit. These five are None where the service does not send them. unknown_bands_hz: nominal centres of the bands
+    of which the measurement says nothing.
     """
 
     band_centre_hz: NDArray[np.float32]
@@ -38,6 +39,7 @@ class Prediction:
     delay_sensitivity_db: float | None = None
     max_gain_db: float | None = None
     control_rms: float | None = None
+    unknown_bands_hz: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -109,8 +111,8 @@ class Realisation:
     """A filter as hardware runs it.
 
     coefficients: `form` (`fir` or `sos`) with `taps`, float64 [n], or `sos`, float64 [n, 6] in rows b0, b1, b2, 1,
-    a1, a2; `sample_rate`; in fixed point also `number_format`, `words`, `shift`, `n_saturated` and `scaling`, as
-    docs/http-api.md says. prediction, warnings, loop: of this filter; loss_db: mean noise reduction that
+    a1, a2; `sample_rate`, `denominator`; in fixed point also `number_format`, `words`, `shift`, `n_saturated` and
+    `scaling`, as docs/http-api.md says. prediction, warnings, loop: of this filter; loss_db: mean noise reduction that
     it loses.
     """
 
@@ -134,6 +136,7 @@ def read_prediction(found: Json) -> Prediction:
         delay_sensitivity_db=sensitivity.get("delay_1_sample"),
         max_gain_db=found.get("max_gain_db"),
         control_rms=found.get("control_rms"),
+        unknown_bands_hz=tuple(found.get("unknown_bands_hz", ())),
     )
 
 

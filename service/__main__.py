@@ -34,12 +34,14 @@ def main(arguments: list[str]) -> int:
     # Late, so that --help and a wrong option are answered at once.
     from service.app import create_app
     from service.heap import share_one_heap
+    from service.observability.traceback_limit import TracebackLimit
     from service.observability.tracing import JsonFormatter
     from service.server import server
 
     handler = logging.StreamHandler(sys.stderr)
     text = logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s")
     handler.setFormatter(JsonFormatter() if settings.log_format == "json" else text)
+    handler.addFilter(TracebackLimit())
     logging.basicConfig(level=settings.log_level.upper(), handlers=[handler])
     share_one_heap()
     try:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 
 from fastapi import FastAPI
 from starlette.exceptions import HTTPException
@@ -14,7 +14,6 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import compile_path
 
-from model_store.mirror import Mirror, is_url
 from model_store.store import DEFAULT_ROOT, ModelStore
 from service.admission.admission import Admission, Gate
 from service.api.call import Service
@@ -30,9 +29,9 @@ from service.api.json_workers import JsonWorkerPool
 from service.api.openapi import TITLE, describe
 from service.api.routes import ROUTES
 from service.api.workbench import add_workbench
-from service.calibration.calibrator import Calibrator
 from service.engine.engine import Engine, choose_device
 from service.engine.wiener_fallback import WienerFallback
+from service.engine.work_share import WorkShare
 from service.errors import Problem
 from service.observability.metrics import Metrics
 from service.observability.tracing import Tracing
@@ -47,9 +46,8 @@ def create_app(settings: Settings) -> FastAPI:
     Raises ValueError for a device that is not there, for a file of keys that cannot be read and for a quota without
     keys. The default model is loaded when the application starts.
     """
-    mirror = _mirror(settings)
-    store = ModelStore(mirror.folder if mirror else settings.store or DEFAULT_ROOT)
-    if settings.store and not mirror and not store.root.is_dir():
+    store = ModelStore(settings.store or DEFAULT_ROOT)
+    if settings.store and isinstance(store.root, Path) and not store.root.is_dir():
         logger.warning("store: there is no folder %s; until there is, only bundled models are served", store.root)
     engine = Engine(
         store,
@@ -58,21 +56,32 @@ def create_app(settings: Settings) -> FastAPI:
         n_threads=settings.n_threads(),
         fallback=WienerFallback(settings.fallback_below_db, settings.fallback_margin_db),
         max_resident_models=settings.max_resident_models,
-        refresh=mirror.refresh if mirror else None,
-        kernels=settings.kernels == "on",
         ready_budget_s=settings.ready_budget_ms / 1e3,
         recheck_s=settings.recheck_s,
     )
-    calibrator = Calibrator()
+    shares = {kind: WorkShare(kind) for kind in ("calibrations", "exports", "verifications")}
     json_workers = JsonWorkerPool()
-    admission = Admission(settings, engine.reject_if_overloaded, calibrator.reject_if_overloaded)
+
+    def reject_export(due: float) -> None:
+        engine.require_model()
+        shares["exports"].reject_if_overloaded(due)
+
+    admission = Admission(
+        settings,
+        {
+            Gate.DESIGN: engine.reject_if_overloaded,
+            Gate.EXPORT: reject_export,
+            Gate.CALIBRATION: shares["calibrations"].reject_if_overloaded,
+            Gate.VERIFICATION: shares["verifications"].reject_if_overloaded,
+        },
+    )
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         engine.start()
         yield
         await engine.close()
-        await calibrator.close()
+        await asyncio.gather(*(each.close() for each in shares.values()))
         await json_workers.close()
         if tracing is not None:
             await asyncio.to_thread(tracing.close)  # which sends what is left
@@ -80,6 +89,7 @@ def create_app(settings: Settings) -> FastAPI:
     app = FastAPI(
         title=TITLE,
         lifespan=lifespan,
+        openapi_url=None,  # `describe` adds it and its page
         docs_url=None,
         redoc_url=None,
         telemetry={"tracing": False, "metrics": False, "logs": False},  # `observability` tells of requests
@@ -87,7 +97,16 @@ def create_app(settings: Settings) -> FastAPI:
     )
     tracing = _tracing(app, settings)
     metrics = Metrics(engine, settings.commit)
-    service = Service(settings, store, engine, calibrator, admission, json_workers, metrics, tracing)
+    service = Service(
+        settings,
+        store,
+        engine,
+        **shares,
+        admission=admission,
+        json_workers=json_workers,
+        metrics=metrics,
+        tracing=tracing,
+    )
     app.state.service = service
     is_apart = settings.management_port is not None
     for route in ROUTES:
@@ -100,15 +119,6 @@ def create_app(settings: Settings) -> FastAPI:
     app.add_exception_handler(HTTPException, _routing_problem)
     app.add_exception_handler(Exception, _defect)
     return app
-
-
-def _mirror(settings: Settings) -> Mirror | None:
-    """The copy of a store on object storage, in a folder that no other URL's shares."""
-    url = str(settings.store)
-    if not is_url(url):
-        return None
-    name = hashlib.sha256(url.encode()).hexdigest()[:16]
-    return Mirror(url, settings.store_cache.expanduser() / name)
 
 
 def _tracing(app: FastAPI, settings: Settings) -> Tracing | None:

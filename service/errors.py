@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import errno
 import math
+import traceback
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+import numpy as np
 import orjson
 from starlette.responses import Response
 
 from model_store.errors import InvalidName, ModelStoreError, UnknownModel
 from service.engine.types import Refused
-from synthesis.errors import InvalidOption, InvalidPaths, NonFiniteFilter
+from synthesis.errors import Interrupted, InvalidOption, InvalidPaths, NonFiniteFilter
 
 PROBLEM_MEDIA_TYPE = "application/problem+json"
 TYPE_PREFIX = "urn:prime-anc:problem:"
@@ -25,6 +28,7 @@ PROBLEMS: dict[str, tuple[int, str]] = {
     "bad-length": (400, "The body's length does not match its header"),
     "bad-checksum": (400, "The payload does not match its CRC-32"),
     "unauthorised": (401, "A valid API key is required"),
+    "cross-site": (403, "The request comes from the page of another site"),
     "not-found": (404, "There is nothing at this address"),
     "unknown-model": (404, "No such model or version is published"),
     "method-not-allowed": (405, "This address does not support the method"),
@@ -114,7 +118,8 @@ def to_problem(error: Exception) -> Problem | None:
     """The problem for a known error; None for an unexpected one, which is a defect of the service.
 
     An invalid name is reported as an unknown model, since nothing can be published under it. Other errors of the
-    store name files, which clients must not see: they are told only that the model is unavailable.
+    store name files, which clients must not see: they are told only that the model is unavailable. Numerical code
+    that divides by zero, overflows or meets a singular matrix was given paths that it cannot compute with.
     """
     field = getattr(error, "field", None)
     if isinstance(error, Problem):
@@ -122,6 +127,8 @@ def to_problem(error: Exception) -> Problem | None:
     if isinstance(error, Refused):
         headers = None if error.retry_after_s is None else retry_after(error.retry_after_s)
         return Problem(error.code, error.detail, error.field, headers)
+    if isinstance(error, Interrupted):
+        return Problem("deadline-passed", str(error))
     if isinstance(error, InvalidPaths):
         return Problem("unusable-paths", str(error), field)
     if isinstance(error, InvalidOption):
@@ -134,4 +141,18 @@ def to_problem(error: Exception) -> Problem | None:
         return Problem(
             "model-unavailable", "the checkpoint or the store cannot be read; contact the operator", "model"
         )
+    if isinstance(error, ArithmeticError | np.linalg.LinAlgError) and _is_numerical(error):
+        return Problem(
+            "unusable-paths",
+            "nothing can be computed from these numbers: a level is out of all proportion, or a path is a constant "
+            "or a pure tone; send what was measured, in its own unit",
+        )
+    if isinstance(error, MemoryError) or (isinstance(error, OSError) and error.errno == errno.ENOMEM):
+        return Problem("overloaded", "there is not enough memory for this request; retry later, or send less")
     return None
+
+
+def _is_numerical(error: Exception) -> bool:
+    """Whether an error was raised below the package `synthesis`, which only computes with what it is given."""
+    frames = traceback.walk_tb(error.__traceback__)
+    return any(str(frame.f_globals.get("__name__")).startswith("synthesis.") for frame, _ in frames)

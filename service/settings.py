@@ -46,18 +46,17 @@ class Settings(BaseSettings):
 
     host: str = "127.0.0.1"
     """Address to listen on."""
+    allowed_hosts: tuple[Annotated[str, StringConstraints(to_lower=True)], ...] = ()
+    """Names that Host may have in requests over loopback, besides addresses and names without a dot: those of a
+    proxy on this machine. Others are refused, since a page of another site may have sent them."""
     port: int = Field(8000, ge=0, le=65_535)
     """Port to listen on; 0 chooses a free one."""
     uds: Path | None = None
     """Unix socket to listen on instead; access to its folder gives access to the service."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
     """Processor that designs filters; auto: a GPU if there is one."""
-    kernels: Literal["on", "off"] = "on"
-    """on: a GPU uses Triton kernels if they pass a check when a model is loaded; off: torch operators."""
     store: str | Path | None = None
     """Folder or URL (s3://bucket/models) of checkpoints besides the bundled ones; default: the store's own."""
-    store_cache: Path = Path("~/.cache/prime-anc")
-    """Folder for copies from a store URL."""
     model: str = "default"
     """Default model (name, name@version or alias), loaded at startup."""
     threads: int | None = Field(None, ge=1, le=1024)
@@ -93,9 +92,9 @@ class Settings(BaseSettings):
     management_port: int | None = Field(None, ge=0, le=65_535)
     """Port of a separate listener for metrics and model management, which the main one then does not answer."""
     quota_per_s: float | None = Field(None, gt=0, le=1e6)
-    """Requests per second and API key; each item counts. Default: no limit."""
+    """Designs per second and API key, by the work that they are. Default: no limit."""
     quota_burst: int = Field(20, ge=1, le=1_000_000)
-    """Requests that a key may send in a burst."""
+    """Designs that a key may ask for in a burst."""
     receive_timeout_s: float = Field(10.0, gt=0, le=3600)
     """Seconds allowed for receiving a request's head, and again for its body."""
     max_connections: int = Field(4096, ge=1, le=1_000_000)

@@ -23,7 +23,7 @@ which in general is neither causal nor bounded. A filter is designed in five ste
 least-squares reference (Eq. 7). The rest is in NumPy:
 
 - `path_estimation`: paths from recordings (Eqs. 1-2), given statistics of earlier listeners' paths (`path_prior`)
-- `unheard_bins`: completes paths at frequencies where the calibration's noise was silent
+- `unknown_bands`: bands of which a measurement says nothing
 - `denoising`: removes measurement noise from a secondary path
 - `calibration`, `calibration_verdict`: how far the paths can be trusted
 - `plausibility`: which mistake explains paths that are unlike those of a model's support, the listeners that it was

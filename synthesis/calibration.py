@@ -10,16 +10,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from synthesis.backends.path_level import MAX_LEVEL_DIFFERENCE_DB, level_db
 from synthesis.conventions import COHERENCE_FLOOR, DESIGN_N_FFT, SAMPLE_RATE_HZ
 from synthesis.denoising import Denoised, denoise
 from synthesis.errors import InvalidPaths
+from synthesis.hum import find_hum
 from synthesis.octave_bands import AMP_BANDS, WIDE_BANDS, band_membership
 from synthesis.path_estimation import (
+    REGULARISATION,
     DriveTake,
     PathEstimate,
     ProbeState,
@@ -30,6 +34,7 @@ from synthesis.path_estimation import (
     probe_states,
     secondary_transfer,
     squared_magnitude,
+    unexplained_power,
     window_starts,
 )
 from synthesis.path_prior import PathPrior, held_power
@@ -38,6 +43,7 @@ from synthesis.support_statistics import delay_samples
 from synthesis.tail_power import tail_power
 
 Real = NDArray[np.floating]
+Complex = NDArray[np.complexfloating]
 
 WINDOW = 8192
 MAX_N_WINDOWS = 64
@@ -73,6 +79,10 @@ SILENT_DB = -30.0
 _LATE = slice(SECONDARY_TAPS, WINDOW * 7 // 8)
 """Lags where the primary path still rings and the secondary does not."""
 
+MEDIAN_ERROR, N_ERRORS = 1.2533 * 1.4826, 2.0
+"""Standard error of a median of n values over their median absolute deviation, times the
+root of n; and how many."""
+
 _EQUAL = 1e-6
 _SHARE_OF_SINE = 0.01
 _SINE_TOLERANCE = 0.02
@@ -106,8 +116,14 @@ class Calibration:
     has_opposite_signs: whether two of these have opposite signs. gain_change_db: by how much, at least, the primary
     path's late lags are louder in another state than in the silent one, as if a microphone's gain had changed.
     silent_share: largest share of a take that is silent beside the rest, and silent_in: its signal.
+    acausal_shares: of the energy of the primary path, what lies before zero, and of the path from e to x.
+    distortion_db: power that x does not explain in a state with a gain beyond what it does not in the silent one,
+    over that of the loudspeaker's sound, at least: median of the 23 bands less two standard
+    errors. hum_hz: tones that
+    do not follow the paths (`hum`).
     window, n_frames: samples of a window, and windows that were pooled in the state with fewest. uncertainty: power
-    that the estimate does not know over the power that it knows, of the primary and the secondary path, in the 31
+    that the estimate does not know over the power that it knows, of the primary path, where it includes sound
+    that x does not hear and that no filter takes away, and of the secondary path, in the 31
     bands from 20 Hz to 20 kHz, [2, 31]; None where the probe does not repeat from one state to the other. feedback:
     from the loudspeaker to the outer microphone, [2048], where there were drives.
     """
@@ -129,6 +145,9 @@ class Calibration:
     gain_change_db: float
     silent_share: float
     silent_in: str
+    acausal_shares: tuple[float, float]
+    distortion_db: float
+    hum_hz: list[float]
     window: int
     n_frames: int
     uncertainty: Real | None
@@ -143,22 +162,24 @@ def plan_windows(n_samples: int, n_windows: int = MAX_N_WINDOWS) -> Windows:
     return Windows(length, length, min(n_windows, 1 + 2 * room // length))
 
 
-@np.errstate(all="ignore")  # levels that overflow are refused by `_check_estimate`
+@np.errstate(all="ignore")  # levels that overflow are refused by `_check_estimate` and `_checked`
 def calibrate(
     takes: Sequence[Take],
     n_windows: int | None = None,
     windows: Windows | None = None,
     prior: PathPrior | None = None,
     drives: Sequence[DriveTake] = (),
+    clipped_shares: Mapping[str, float] = MappingProxyType({}),
 ) -> Calibration:
     """Estimate both paths of one ear and measure how good the takes were.
 
     takes: signals [n], at least MIN_SAMPLES each; the shortest decides which windows are used, unless `windows` is
     given. n_windows: of each take; None for all that overlap by half, MAX_TOTAL_WINDOWS together. prior: None for
     the paper's regularised estimate. drives: of the loudspeaker alone, in place of takes with a gain, or besides.
+    clipped_shares: of signals as they were recorded, where they were resampled since; by names such as `take 0, x`.
     Raises InvalidPaths (field `takes`) for takes too short, too long, silent or
-    not finite, whose states do not differ, or which give paths that float32 cannot hold, and InvalidOption where a
-    state is missing.
+    not finite, whose states do not differ, or whose levels lie so far apart that float32 cannot hold what follows,
+    and InvalidOption where a state is missing.
     """
     heard = {f"take {n}, {name}": each for n, take in enumerate(takes) for name, each in _heard(take)}
     played = {f"drive {n}, drive": take.drive for n, take in enumerate(drives)}
@@ -186,8 +207,12 @@ def calibrate(
     measured = paths_of_states(states, primary_taps=PRIMARY_TAPS, secondary_taps=SECONDARY_TAPS)
     _check_estimate(measured)
     noise = measured.secondary_noise
-    unexplained = _band_uncertainty(states, measured)
-    share, where = max((clipped_share(signal), name) for name, signal in heard.items())
+    wide_unexplained = _band_uncertainty(states, measured)
+    scored = columns(AMP_BANDS)
+    unexplained = wide_unexplained[scored]
+    share, where = max(
+        (max(clipped_share(each), clipped_shares.get(name, 0.0)), name) for name, each in heard.items()
+    )
     probes = {name: signal for name, signal in heard.items() if name.endswith("x")} | played
     silent_share, silent_in = max((_silent_share(signal), name) for name, signal in probes.items())
     padded_secondary = np.pad(measured.secondary, (0, PRIMARY_TAPS - SECONDARY_TAPS))
@@ -201,11 +226,10 @@ def calibrate(
         clean = denoise(estimate.secondary, estimate.secondary_noise)
     variance_share = _variance_share(estimate, clean)
     tail = _tail_share(exact, states, cut, shortest, estimate)
-    scored = columns(AMP_BANDS)
     tail_share = (unexplained if tail is None else tail[scored]).clip(0, 1)
     primary_noise = unexplained if tail is None else np.maximum(unexplained - tail_share, 0)
     missing = TAIL_SHARE if prior is None else _missing_share(prior)
-    return Calibration(
+    calibration = Calibration(
         measured=measured,
         estimate=estimate,
         secondary=clean.response,
@@ -223,13 +247,19 @@ def calibrate(
         gain_change_db=_gain_change_db(states[: -1 if drives else None], cut.length, repeats=tail is not None),
         silent_share=silent_share,
         silent_in=silent_in,
+        acausal_shares=_acausal_shares(states[0]),
+        distortion_db=_distortion_db(states),
+        hum_hz=find_hum(exact),
         window=cut.length,
         n_frames=min(state.n_frames for state in states),
         uncertainty=None
         if tail is None
-        else np.stack((missing * tail, SECONDARY_SHARE * variance_share)).clip(0, MAX_UNCERTAINTY),
+        else np.stack(
+            (missing * tail + np.maximum(wide_unexplained - tail, 0), SECONDARY_SHARE * variance_share)
+        ).clip(0, MAX_UNCERTAINTY),
         feedback=_feedback(exact_drives, cut, shortest) if drives else None,
     )
+    return _checked(calibration)
 
 
 def _feedback(drives: Sequence[DriveTake], cut: Windows, last_sample: int) -> Real:
@@ -276,8 +306,8 @@ def _secondary_snr_db(secondary: Real, noise: Real) -> Real:
 
 
 def _band_uncertainty(states: Sequence[ProbeState], estimate: PathEstimate) -> Real:
-    """Unexplained over explained power at the error microphone under the probes' own spectrum, per band [23]."""
-    membership = band_membership(AMP_BANDS, DESIGN_N_FFT)
+    """Unexplained over explained power at the error microphone under the probes' own spectrum, per band [31]."""
+    membership = band_membership(WIDE_BANDS, DESIGN_N_FFT)
     primary = np.fft.rfft(estimate.primary, n=DESIGN_N_FFT)
     explained = onto_design_grid(states[0].reference_power) * squared_magnitude(primary)
     known = estimate.coherence.clip(COHERENCE_FLOOR, 1)
@@ -311,6 +341,38 @@ def _state_levels_db(states: Sequence[ProbeState]) -> list[tuple[float, float]]:
     return [(gain, float(2 * _level_db(np.abs(np.vdot(whole, each)) / energy))) for gain, each in own]
 
 
+def _acausal_shares(silent: ProbeState) -> tuple[float, float]:
+    """As `Calibration.acausal_shares`."""
+
+    def share(cross: Complex, power: Real) -> float:
+        response = np.fft.irfft(cross / np.maximum(power + REGULARISATION * power.max(), _TINY))
+        energy = np.square(response)
+        return float(energy[len(energy) // 2 :].sum() / max(energy.sum(), _TINY))
+
+    return share(silent.cross, silent.reference_power), share(silent.cross.conj(), silent.error_power)
+
+
+def _distortion_db(states: Sequence[ProbeState]) -> float:
+    """As `Calibration.distortion_db`; of the loudest state.
+
+    What the silent state leaves unexplained is noise or the primary path's tail: the one stays as it is in the
+    other state, the other goes with the level of x. Whichever is more is taken off.
+    """
+    silent, *played = states
+    membership = band_membership(AMP_BANDS, 2 * (silent.transfer.shape[-1] - 1))
+    before, silent_power = unexplained_power(silent) / silent.n_frames, silent.reference_power / silent.n_frames
+    levels = []
+    for each in played:
+        power, left = each.reference_power / each.n_frames, unexplained_power(each) / each.n_frames
+        expected = np.maximum(before, before / np.maximum(silent_power, _TINY) * power)
+        heard = squared_magnitude(each.gain * secondary_transfer((silent, each))) * power
+        excess = (left - expected) @ membership / np.maximum(heard @ membership, _TINY)
+        median = np.median(excess)
+        error = MEDIAN_ERROR * np.median(np.abs(excess - median)) / np.sqrt(len(excess))
+        levels.append(float(_level_db(median - N_ERRORS * error)))
+    return max(levels)
+
+
 def _have_opposite_signs(states: Sequence[ProbeState]) -> bool:
     """Of the secondary paths by each state."""
     found = [secondary_transfer((states[0], each)) for each in states[1:]]
@@ -335,7 +397,7 @@ def _gain_change_db(states: Sequence[ProbeState], window: int, repeats: bool) ->
     for each in played:
         common, other = (silent.conj() * each).real @ membership, squared_magnitude(each) @ membership
         if common.sum() > 0:
-            quotients = [_with_error_db(common, own), _with_error_db(other, common)]
+            quotients = [with_error_db(common, own), with_error_db(other, common)]
             margins = [0.0 if repeats else error for _, error in quotients]
             low, high = (
                 pick(db + way * error for (db, _), error in zip(quotients, margins, strict=True))
@@ -345,7 +407,7 @@ def _gain_change_db(states: Sequence[ProbeState], window: int, repeats: bool) ->
     return max(least, key=abs)
 
 
-def _with_error_db(numerator: Real, denominator: Real) -> tuple[float, float]:
+def with_error_db(numerator: Real, denominator: Real) -> tuple[float, float]:
     """Level of a quotient of sums over bands, and its standard error by the jackknife."""
     whole = numerator.sum() / max(denominator.sum(), _TINY)
     left = (numerator.sum() - numerator) / np.maximum(denominator.sum() - denominator, _TINY)
@@ -427,3 +489,23 @@ def _check_estimate(estimate: PathEstimate) -> None:
         raise InvalidPaths(
             "takes: the states do not differ; make sure that the loudspeaker plays in takes with a gain", "takes"
         )
+    difference_db = level_db(estimate.primary) - level_db(estimate.secondary)
+    if not abs(difference_db) <= MAX_LEVEL_DIFFERENCE_DB:
+        raise InvalidPaths(
+            f"takes: the levels of their primary and secondary path differ by {abs(difference_db):.0f} dB, which "
+            "no earphone explains; record all takes at the same microphone gains, and send them in one unit",
+            "takes",
+        )
+
+
+def _checked(calibration: Calibration) -> Calibration:
+    """The same, if float32 holds all of its figures; else InvalidPaths."""
+    figures = [each for each in vars(calibration).values() if isinstance(each, float | np.ndarray)]
+    figures.append(np.array(calibration.state_levels_db))
+    if not all(np.isfinite(np.asarray(each, np.float32)).all() for each in figures):
+        raise InvalidPaths(
+            "takes: the levels of their signals are too far apart to compute with; record all takes at the same "
+            "microphone gains, and send them in one unit",
+            "takes",
+        )
+    return calibration

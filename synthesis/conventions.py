@@ -10,6 +10,9 @@ DESIGN_N_FFT = 32_768
 N_BINS = DESIGN_N_FFT // 2 + 1
 """Bins of a one-sided spectrum on the design grid: 0 Hz to 24 kHz inclusive."""
 
+MIN_TOTAL_PSD, MAX_TOTAL_PSD = 1e-30, 1e30
+"""Of a reference spectrum: powers beyond leave the range of float32."""
+
 COHERENCE_FLOOR = 1e-4
 """A bin of lower coherence says nothing more: (1 - c) / c is already 40 dB above the path."""
 

@@ -26,6 +26,10 @@ class NonFiniteFilter(SynthesisError):
     """The design ended in a filter with NaN or infinite taps."""
 
 
+class Interrupted(SynthesisError):
+    """Nobody wants the result any more: its deadline has passed, or its client has gone."""
+
+
 class DeviceLost(RuntimeError):
     """The GPU has failed in a way that spoils every later call in this process: it must be restarted."""
 

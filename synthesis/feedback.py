@@ -18,12 +18,21 @@ from numpy.typing import NDArray
 from synthesis.backends.base import Complex64, Condition, Float32, Loop
 from synthesis.backends.methods import spectrum
 from synthesis.conventions import DESIGN_N_FFT, N_TAPS, SAMPLE_RATE_HZ
+from synthesis.interruption import check_interruption
 
 N_FFT = 4 * DESIGN_N_FFT
 """Points at which a loop is followed: 0.37 Hz apart."""
 
 LARGEST_MARGIN_DB = 120.0
 FULL_CIRCLE_DEG = 180.0
+
+LOWERED_BY = (0.2, 0.2, 0.2, 0.2, 0.4, 0.8, 1.6, 3.2, 6.4)
+"""Nepers by which the limit on |L| is lowered until it holds. Measured paths need the first few at most."""
+N_BISECTIONS = 8
+QUIETEST_LOOP = 1e-6
+"""Of |L| beside its largest, when it is limited: below, a limit would ask for a filter that no length holds."""
+PLAIN_GAIN_SPARE = 0.99
+"""For rounding to float32."""
 
 Float64 = NDArray[np.float64]
 Complex128 = NDArray[np.complex128]
@@ -58,7 +67,14 @@ def is_stable(loop: Complex128) -> bool:
     closed = 1 + loop
     if not (np.isfinite(closed).all() and closed.all()):
         return False
-    return abs(float(np.angle(closed[1:] / closed[:-1]).sum())) < np.pi / 2
+    # The angle between both ends, and a full turn for each passage through the negative real axis.
+    below = closed.imag < 0
+    passing = np.flatnonzero(below[1:] != below[:-1])
+    here, there = closed[passing], closed[passing + 1]
+    turns_left = here.real * there.imag - here.imag * there.real >= 0
+    passages = np.where(below[passing], -1, 1)[turns_left == ~below[passing]].sum()
+    ends = np.angle(closed[[0, -1]])
+    return abs(float(ends[1] - ends[0]) + 2 * np.pi * float(passages)) < np.pi / 2
 
 
 def worst_loop(loops: Sequence[Loop], loss_db: float = 0.0) -> Loop:
@@ -77,48 +93,77 @@ def worst_loop(loops: Sequence[Loop], loss_db: float = 0.0) -> Loop:
 def with_margins(
     taps: Float32, feedbacks: Sequence[Float32 | Complex64], min_gain_margin_db: float, min_phase_margin_deg: float
 ) -> Float32:
-    """The taps, or where a loop lacks a margin, taps of a smaller response that keep both in every loop.
+    """Bend a filter's response so that its loops keep both margins.
 
     |W| is brought below c / |F| by a minimum-phase filter, which leaves it as it is elsewhere, with the largest c
-    that does; where |L| stays below the gain margin's inverse, both margins hold.
+    that keeps both margins. Cut to its length, the bent response may overshoot; if no c keeps the margins, or only
+    one that leaves less of the filter than a plain gain does, the filter is multiplied by that gain, at which |L|
+    is nowhere above the inverse of the gain margin.
+
+    Parameters
+    ----------
+    taps
+        Control filter, float32 [2048].
+    feedbacks
+        Feedback paths of all conditions.
+    min_gain_margin_db, min_phase_margin_deg
+        Margins to keep in every loop.
+
+    Returns
+    -------
+    The taps themselves if they keep the margins, or other taps of the same length.
+
+    Raises
+    ------
+    Interrupted
+        Between two trials, as `check_interruption`.
     """
     spectra = [_fine(each) for each in feedbacks]
     own = _response(taps)
 
-    def holds(changed: Float64 | Float32) -> bool:
-        response = own if changed is taps else _response(changed)
-        found = worst_loop([judge_loop(response * each) for each in spectra])
-        return (
-            found.stable
-            and found.gain_margin_db >= min_gain_margin_db
-            and found.phase_margin_deg >= min_phase_margin_deg
-        )
+    def holds(response: Complex128) -> bool:
+        check_interruption()
+        return all(_keeps_margins(response * each, min_gain_margin_db, min_phase_margin_deg) for each in spectra)
 
-    if holds(taps):
+    if holds(own):
         return taps
-    loudest = np.max(np.abs(spectra), axis=0)
-    high = float(np.log((np.abs(own) * loudest).max()))
+    loudest = np.abs(own) * np.max(np.abs(spectra), axis=0)
+    largest = float(loudest.max())
+    log_loop = np.log(np.maximum(loudest, QUIETEST_LOOP * largest))
+    plain = taps * np.float32(PLAIN_GAIN_SPARE * 10 ** (-min_gain_margin_db / 20) / max(largest, 1.0))
+    high = np.log(largest)
     low = min(-min_gain_margin_db * np.log(10) / 20, high) - 0.1
-    best = _limited(own, loudest, low)
-    while not holds(best):  # cut to its length the response may overshoot its limit
-        low -= 0.2
-        best = _limited(own, loudest, low)
-    for _ in range(8):
+    for step in LOWERED_BY:
+        best = _limited(own, log_loop, low)
+        if holds(_response(best)):
+            break
+        low -= step
+    else:
+        return plain
+    for _ in range(N_BISECTIONS):
         middle = (low + high) / 2
-        tried = _limited(own, loudest, middle)
-        if holds(tried):
+        tried = _limited(own, log_loop, middle)
+        if holds(_response(tried)):
             low, best = middle, tried
         else:
             high = middle
-    return best
+    return best if np.vdot(best, best) > np.vdot(plain, plain) else plain
+
+
+def _keeps_margins(loop: Complex128, min_gain_margin_db: float, min_phase_margin_deg: float) -> bool:
+    """Whether a loop is stable with both margins; what is quickly computed comes first."""
+    return (
+        _gain_margin_db(loop) >= min_gain_margin_db
+        and _phase_margin_deg(loop) >= min_phase_margin_deg
+        and is_stable(loop)
+    )
 
 
 def closed_loop_secondary(
-    secondary: Float32 | Complex64, feedback: Float32 | Complex64, taps: Float32
+    secondary: Float32 | Complex64, feedback: Float32 | Complex64, taps: Float32 | Complex64
 ) -> Complex64:
     """S / (1 + W F) on the design grid: what a filter does in a closed loop is what it does with this path."""
-    response = np.fft.rfft(taps.astype(np.float64), DESIGN_N_FFT)
-    return (spectrum(secondary) / (1 + response * spectrum(feedback))).astype(np.complex64)
+    return (spectrum(secondary) / (1 + spectrum(taps) * spectrum(feedback))).astype(np.complex64)
 
 
 def _response(taps: Float32 | Float64) -> Complex128:
@@ -130,10 +175,10 @@ def _fine(feedback: Float32 | Complex64) -> Complex128:
     return np.fft.rfft(response, N_FFT)
 
 
-def _limited(response: Complex128, loudest_feedback: Float64, log_limit: float) -> Float32:
-    """Taps of a response whose |W F| is bent below exp(log_limit) by the minimum-phase filter of that gain."""
-    excess = np.log(np.maximum(np.abs(response) * loudest_feedback, 1e-30)) - log_limit
-    log_gain = -np.logaddexp(0, 10 * excess) / 10
+def _limited(response: Complex128, log_loop: Float64, log_limit: float) -> Float32:
+    """Taps of a response whose |W F|, of the given logarithm, is bent below exp(log_limit) by the minimum-phase
+    filter of that gain."""
+    log_gain = -np.logaddexp(0, 10 * (log_loop - log_limit)) / 10
     cepstrum = np.fft.irfft(log_gain)
     cepstrum[1 : N_FFT // 2] *= 2
     cepstrum[N_FFT // 2 + 1 :] = 0

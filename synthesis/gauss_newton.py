@@ -18,6 +18,9 @@ One filter for several conditions t of weights v_t, which sum to one, has
 and the sum of their normal matrices, which is Toeplitz too. Amplitudes are averaged over conditions, not decibels:
 the mean of decibels rewards serving one condition and giving up another, more so with each update. The batch
 dimension of the paths is then that of the conditions; otherwise the filters of a batch are independent.
+
+A band of which nothing is known in a condition is in neither term; UNKNOWN_WEIGHT v_t max(l_tb, 0) is added to J,
+and v_t / max(E_tb, D_tb) to the normal matrix, so that no step makes it louder unseen.
 """
 
 from __future__ import annotations
@@ -33,13 +36,14 @@ from synthesis.fir_wiener import DRIVE_LIMIT
 from synthesis.octave_bands import AMP_BANDS, NR_BANDS
 from synthesis.path_ratio import regularised_ratio
 from synthesis.paths import AcousticPaths
-from synthesis.prediction import HIGH_BANDS
+from synthesis.prediction import HIGH_BANDS, columns
 from synthesis.profiles import (
     BUDGET,
     CONVERGED,
     DAMPING_FLOOR,
     FAST,
     LEAST_CEILING,
+    LOUDEST_UNKNOWN,
     MAX_UPDATES,
     MOST_CEILING,
     NO_DECREASE,
@@ -47,6 +51,7 @@ from synthesis.profiles import (
     STEP_SCALES,
     SUFFICIENT_DECREASE,
     TEMPERATURE,
+    UNKNOWN_WEIGHT,
     VERDICTS,
     RefinementProfile,
 )
@@ -96,12 +101,15 @@ class TapObjective:
         profile: RefinementProfile,
         max_gain_db: Tensor | float | None,
         shares: Tensor | None = None,
+        unknown: Tensor | None = None,
     ) -> None:
         """reference_psd: mean square per bin, [n_bins] or [batch, n_bins]. max_gain_db: scalar or [batch, 1]; None:
         no ceiling. shares: weights of the conditions, [n_conditions], of sum one; `paths` are then those of the
-        conditions, and taps, responses and J have a batch of one."""
+        conditions, and taps, responses and J have a batch of one. unknown: whether nothing is known of each of the
+        31 bands, [batch, 31]; None: of none."""
         self.shares = shares
         bands = profile.risk_bands
+        self.unknown = None if unknown is None else unknown[:, columns(bands)]
         self.risk_weight = profile.risk_weight
         self.membership = band_matrix(bands, paths.n_fft, reference_psd.dtype, reference_psd.device)
         primary_power, secondary_power = squared_magnitude(paths.primary), squared_magnitude(paths.secondary)
@@ -138,25 +146,53 @@ class TapObjective:
         and [..., 1, n_bins]: [..., 1]."""
         log_ratio = torch.log(band_power / self.disturbance)
         n_bands = band_power.shape[-1]
-        mean, soft_sum = log_ratio @ self.in_target, torch.logsumexp(log_ratio / TEMPERATURE, -1)
+        mean, soft_sum = self._known(log_ratio, 0.0) @ self.in_target, self._soft_sum(log_ratio)
         if self.shares is not None:
-            amplitude = (self.shares.unsqueeze(-1) * (log_ratio / 2).exp()).sum(-2, keepdim=True)
-            mean = 2 * amplitude.log() @ self.in_target
+            amplitude = self._amplitude(log_ratio).sum(-2, keepdim=True)
+            mean = 2 * torch.where(amplitude > 0, amplitude, 1.0).log() @ self.in_target
             soft_sum = torch.logsumexp(self.shares.log() + soft_sum, -1, keepdim=True)
         value = mean + self.risk_weight * TEMPERATURE * (soft_sum - math.log(n_bands))
+        if self.unknown is not None:
+            louder = torch.where(self.unknown, log_ratio.clamp_min(0), 0.0).sum(-1)
+            if self.shares is not None:
+                louder = (self.shares * louder).sum(-1, keepdim=True)
+            value = value.nan_to_num(neginf=0.0) + UNKNOWN_WEIGHT * louder  # infinite if every band is unknown
         if self.ceiling is not None:
             value = value + (self.ceiling_weight * self.overshoot(response).square()).sum(-1)
         return value
 
     def band_weight(self, band_power: Tensor) -> Tensor:
-        """c_b = (dJ/dl_b) / E_b, [batch, n_bands], positive."""
+        """c_b = (dJ/dl_b) / E_b, [batch, n_bands]: positive, or zero for an unknown band that is not louder."""
         log_ratio = torch.log(band_power / self.disturbance)
+        risk = self._known(log_ratio / TEMPERATURE, -torch.inf)
         if self.shares is None:
-            return (self.in_target + self.risk_weight * torch.softmax(log_ratio / TEMPERATURE, -1)) / band_power
-        share = self.shares.unsqueeze(-1)
-        amplitude = share * (log_ratio / 2).exp()
-        risk = torch.softmax((share.log() + log_ratio / TEMPERATURE).flatten(), 0).view_as(log_ratio)
-        return (amplitude / amplitude.sum(-2, keepdim=True) * self.in_target + self.risk_weight * risk) / band_power
+            slope = self._known(self.in_target.expand_as(risk), 0.0) + self.risk_weight * torch.softmax(risk, -1)
+        else:
+            share = self.shares.unsqueeze(-1)
+            amplitude = self._amplitude(log_ratio)
+            of_mean = amplitude / torch.where(amplitude > 0, amplitude.sum(-2, keepdim=True), 1.0) * self.in_target
+            of_risk = torch.softmax((share.log() + risk).flatten(), 0).view_as(log_ratio)
+            slope = of_mean + self.risk_weight * of_risk
+        if self.unknown is not None:
+            louder = UNKNOWN_WEIGHT * self._share() * (log_ratio > 0)
+            slope = torch.where(self.unknown, louder, slope)
+        return slope / band_power
+
+    def _share(self) -> Tensor | float:
+        """Weight of each condition in J, [n_conditions, 1]; 1 of a filter that has but one."""
+        return 1.0 if self.shares is None else self.shares.unsqueeze(-1)
+
+    def _known(self, values: Tensor, otherwise: float) -> Tensor:
+        """The values [..., n_bands], replaced in unknown bands."""
+        return values if self.unknown is None else values.masked_fill(self.unknown, otherwise)
+
+    def _amplitude(self, log_ratio: Tensor) -> Tensor:
+        """v_t exp(l_tb / 2), zero in unknown bands."""
+        return self._known(self._share() * (log_ratio / 2).exp(), 0.0)
+
+    def _soft_sum(self, log_ratio: Tensor) -> Tensor:
+        """ln sum_b exp(l_b / tau) over known bands."""
+        return torch.logsumexp(self._known(log_ratio / TEMPERATURE, -torch.inf), -1)
 
     def normal_equations(
         self, paths: AcousticPaths, residual: Tensor, response: Tensor, band_power: Tensor
@@ -170,8 +206,12 @@ class TapObjective:
         replaced by |W - ceiling * W0 / |W0||^2, with W0 the current filter: that is an upper bound, and keeps the
         matrix Toeplitz.
         """
-        weight = self.weight * (self.band_weight(band_power) @ self.membership.T)
-        symbol = weight * squared_magnitude(paths.secondary)
+        per_band = self.band_weight(band_power)
+        weight = held = self.weight * (per_band @ self.membership.T)
+        if self.unknown is not None:
+            still = self._share() / torch.maximum(band_power, self.disturbance)
+            held = self.weight * (torch.where(self.unknown, still, per_band) @ self.membership.T)
+        symbol = held * squared_magnitude(paths.secondary)
         descent = weight * paths.secondary.conj() * residual
         if self.shares is not None:
             symbol, descent = symbol.sum(0, keepdim=True), descent.sum(0, keepdim=True)
@@ -237,11 +277,13 @@ class GaussNewtonState:
         max_gain_db: Tensor | float | None = 30.0,
         most_updates: int = MAX_UPDATES,
         shares: Tensor | None = None,
+        unknown: Tensor | None = None,
     ) -> None:
-        """Arguments as for `refine`. most_updates: largest number of calls of `update`."""
+        """Arguments as for `refine`. unknown: as for `TapObjective`. most_updates: largest number of calls of
+        `update`."""
         paths, reference_psd = _on_grid(paths, reference_psd, min(profile.n_fft, paths.n_fft))
         self._paths, self._profile = paths, profile
-        self._objective = TapObjective(paths, reference_psd, profile, max_gain_db, shares)
+        self._objective = TapObjective(paths, reference_psd, profile, max_gain_db, shares, unknown)
         self._cap = _step_cap(paths, profile, shares)
         self._taps = taps.clone()
         self._response = torch.fft.rfft(taps, n=paths.n_fft)
@@ -298,6 +340,14 @@ class GaussNewtonState:
         self._value.copy_(torch.where(accepted, value, self._value))
         latest = torch.where(accepted, torch.stack((value, scale, solution.residual)), torch.nan)
         self._history.copy_(torch.cat((self._history[..., 1:], latest.T.unsqueeze(-1)), -1))
+
+    def is_loud_unseen(self) -> bool:
+        """Whether an unknown band of any item is louder than it may become."""
+        objective = self._objective
+        if objective.unknown is None:
+            return False
+        log_ratio = torch.log(self._band_power / objective.disturbance)
+        return bool((log_ratio[objective.unknown.expand_as(log_ratio)] > LOUDEST_UNKNOWN).any())
 
     def result(self) -> Refinement:
         """The refinement so far. Histories have `most_updates` columns, the latest update last; unused leading

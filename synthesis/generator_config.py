@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import reprlib
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from typing import Any, Literal
@@ -13,6 +14,9 @@ from synthesis.errors import InvalidOption
 Base = Literal["full_band", "held_band"]
 
 NEPER_PER_DB = math.log(10) / 20
+
+MIN_LOW_HZ = 1.0
+"""Lowest start of the log-spaced grid: below the spacing of the design grid's bins, of which none is left out."""
 
 N_FEATURES = 12
 """Channels that a generator reads (`synthesis.features.CHANNELS`)."""
@@ -52,16 +56,18 @@ class GeneratorConfig:
             "realisation": self.realisation in N_OUTPUTS,
             "base": self.base in ("full_band", "held_band"),
             "n_fft": 4096 <= self.n_fft <= DESIGN_N_FFT and self.n_fft & (self.n_fft - 1) == 0,
-            "bound_db": 0 < self.bound_db <= 120,
-            "n_channels": 0 < self.n_channels <= 1024 and self.n_channels % self.n_groups == 0,
+            "bound_db": 0.1 <= self.bound_db <= 120,
+            "n_groups": 0 < self.n_groups <= 1024,
+            "n_channels": 0 < self.n_channels <= 1024 and self.n_channels % max(self.n_groups, 1) == 0,
             "kernel_size": 0 < self.kernel_size <= 99 and self.kernel_size % 2 == 1,
             "dilations": 0 < len(self.dilations) <= 32 and all(0 < d <= 1024 for d in self.dilations),
             "n_points": 8 <= self.n_points <= 4096,
-            "low_hz": 0 < self.low_hz < self.high_hz <= SAMPLE_RATE_HZ / 2,
+            "low_hz": MIN_LOW_HZ <= self.low_hz <= self.high_hz / 2,
+            "high_hz": self.high_hz <= SAMPLE_RATE_HZ / 2,
         }
         for name, holds in checks.items():
             if not holds:
-                raise InvalidOption(f"generator {name}: {getattr(self, name)!r} is out of range", name)
+                raise InvalidOption(f"generator {name}: {reprlib.repr(getattr(self, name))} is out of range", name)
 
     @classmethod
     def prime(cls, n_fft: int = DESIGN_N_FFT) -> GeneratorConfig:
@@ -124,7 +130,7 @@ class GeneratorConfig:
         known: dict[str, type] = {each.name: type(each.default) for each in fields(cls)}
         if set(values) != set(known):
             raise InvalidOption(
-                f"generator configuration: {sorted(set(values) - set(known))} are unknown and "
+                f"generator configuration: {reprlib.repr(sorted(set(values) - set(known)))} are unknown and "
                 f"{sorted(set(known) - set(values))} missing; give exactly {sorted(known)}"
             )
         read: dict[str, Any] = {}
@@ -134,6 +140,6 @@ class GeneratorConfig:
                 value = float(value)
             mistyped = type(value) is not expected
             if mistyped or (isinstance(value, tuple) and {type(each) for each in value} != {int}):
-                raise InvalidOption(f"generator {name}: {value!r} is no {expected.__name__}", name)
+                raise InvalidOption(f"generator {name}: {reprlib.repr(value)} is no {expected.__name__}", name)
             read[name] = value
         return cls(**read)

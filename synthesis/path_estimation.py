@@ -177,7 +177,7 @@ def paths_of_states(
             secondary_noise=noise_lags(np.fft.irfft(transfer)),
         )
     quotients = [each.cross / np.maximum(each.reference_power, _TINY) for each in states]
-    noises = [primary_noise(each.reference_power, _unexplained_power(each), each.n_frames) for each in states]
+    noises = [primary_noise(each.reference_power, unexplained_power(each), each.n_frames) for each in states]
     gains = [each.gain for each in states[1:]]
     secondary = np.mean([(quotients[0] - q) / gain for q, gain in zip(quotients[1:], gains, strict=True)], axis=0)
     # The silent state is part of every difference, the others each of their own.
@@ -187,7 +187,7 @@ def paths_of_states(
         bound = bound + share**2 * noise
     window = 2 * (secondary.shape[-1] - 1)
     silent = states[0]
-    per_frame = TAIL_SHARE * _unexplained_power(silent) / np.maximum(silent.reference_power, _TINY)
+    per_frame = TAIL_SHARE * unexplained_power(silent) / np.maximum(silent.reference_power, _TINY)
     of_primary = posterior(
         prior.primary,
         quotients[0],
@@ -303,11 +303,11 @@ def _driven(
         own,
         transfer=silent.transfer - own.transfer,
         cross=cross,
-        error_power=explained + _unexplained_power(own),
+        error_power=explained + unexplained_power(own),
     )
 
 
-def _unexplained_power(state: ProbeState) -> Real:
+def unexplained_power(state: ProbeState) -> Real:
     """What the reference does not explain of the error's power, summed over the windows."""
     explained = squared_magnitude(state.cross) / np.maximum(state.reference_power, _TINY)
     unexplained: Real = np.maximum(state.error_power - explained, 0)

@@ -51,7 +51,7 @@ PLAUSIBILITY = {
     "implausible_delay": "The secondary path is earlier or later than the support listeners', by more than 0.6 "
     "samples, or the primary path by more than 8.",
     "implausible_leak": "The secondary path lacks low frequencies like that of an earphone that does not seal.",
-    "implausible_sample_rate": "The paths look like recordings at another sample rate than 48 kHz.",
+    "implausible_sample_rate": "The paths look like recordings at another sample rate than was stated.",
     "implausible_paths": "The paths differ from those of all support listeners in a way that no single mistake "
     "explains.",
 }
@@ -92,6 +92,14 @@ _SURPRISING_SDS = math.sqrt(SURPRISE)
 
 _BAND_HZ = np.sqrt(np.multiply(SECONDARY_EDGES_HZ[1:], SECONDARY_EDGES_HZ[:-1]))
 _PRIMARY_BAND_HZ = np.sqrt(np.multiply(PRIMARY_EDGES_HZ[1:], PRIMARY_EDGES_HZ[:-1]))
+OTHER_RATES = (
+    f"the paths look like recordings at {OTHER_RATE_HZ} Hz that were taken for {SAMPLE_RATE_HZ} Hz: state the rate "
+    f"that was recorded, and resample to {SAMPLE_RATE_HZ} Hz",
+    f"the paths look like recordings at {SAMPLE_RATE_HZ} Hz that were taken for {OTHER_RATE_HZ} Hz: state the rate "
+    "that was recorded, and do not resample",
+)
+"""The two mistakes, and what to do."""
+
 _BLOCKS = (N_SECONDARY, N_SECONDARY, N_PRIMARY, N_PRIMARY)
 
 
@@ -129,7 +137,8 @@ class Explanation:
     """The most probable explanation of a measurement.
 
     distance: c of it. score: with SURPRISE for each mistake. is_reversed: the secondary path's sign. leak: order
-    and cut-off in Hz. is_other_rate: recorded at 44.1 kHz. level_db, delay_samples: of the secondary path over the
+    and cut-off in Hz. other_rate: what was wrong with the sample rate, of OTHER_RATES; None where it was right.
+    level_db, delay_samples: of the secondary path over the
     support's, and their SDs; primary_delay_samples, primary_delay_sd_samples: of the primary path.
     """
 
@@ -137,7 +146,7 @@ class Explanation:
     score: float
     is_reversed: bool
     leak: tuple[int, float] | None
-    is_other_rate: bool
+    other_rate: str | None
     level_db: float
     level_sd_db: float
     delay_samples: float
@@ -158,8 +167,18 @@ class Explanation:
     @property
     def is_primary_delay_off(self) -> bool:
         """Whether the primary path's is."""
-        limit = max(MIN_PRIMARY_DELAY_SAMPLES, self.primary_delay_sd_samples * _SURPRISING_SDS)
-        return abs(self.primary_delay_samples) > limit
+        return abs(self.primary_delay_samples) > _primary_delay_limit(self.primary_delay_sd_samples)
+
+    @property
+    def is_right(self) -> bool:
+        """Whether the support has such paths, without any mistake."""
+        is_off = self.is_level_off or self.is_delay_off or self.is_primary_delay_off
+        is_changed = self.is_reversed or self.leak is not None or self.other_rate is not None
+        return self.distance <= MAX_DISTANCE and not is_off and not is_changed
+
+
+def _primary_delay_limit(sd_samples: float) -> float:
+    return max(MIN_PRIMARY_DELAY_SAMPLES, sd_samples * _SURPRISING_SDS)
 
 
 class Comparison(NamedTuple):
@@ -174,8 +193,8 @@ class SupportPrior:
 
     mean: of the traits, [28]. changes: of the traits by each mistake, with either sign, [change, sign, 28]. roots:
     c = |root' r|^2 of the four combinations that are fitted, [28, 4 * 28]. estimate: of loudness, level and delay,
-    [3, 28]; primary_delay: of what each combination leaves, [4, 28]. level_limit_db, delay_limit_samples: what is
-    larger is a mistake.
+    [3, 28]; primary_delay: of what each combination leaves, [4, 28]. level_limit_db, delay_limit_samples,
+    primary_delay_limits (of each combination, [4]): what is larger is a mistake.
     """
 
     def __init__(self, statistics: SupportStatistics) -> None:
@@ -195,13 +214,15 @@ class SupportPrior:
         self._primary_delay_sd_samples = [float((each @ _PRIMARY_LATER) ** -0.5) for each in primary_later]
         spread = zip(primary_later, self._primary_delay_sd_samples, strict=True)
         self.primary_delay = np.array([each * sd**2 for each, sd in spread])
+        self.primary_delay_limits = np.array(list(map(_primary_delay_limit, self._primary_delay_sd_samples)))
         self.estimate = estimate  # of all that can be fitted
         _, level_sd, self._delay_sd_samples = np.sqrt(np.diag(np.linalg.inv(basis.T @ precision @ basis))).tolist()
         self._level_sd_db = _DB * level_sd
         self.level_limit_db = max(MIN_LEVEL_DB, self._level_sd_db * _SURPRISING_SDS)
         self.delay_limit_samples = max(MIN_DELAY_SAMPLES, self._delay_sd_samples * _SURPRISING_SDS)
-        self._leaks: list[tuple[int, float] | None] = [None, None, *_LEAKS]
-        changes = np.array([np.zeros(N_TRAITS), statistics.rate_change, *(_leak(*each) for each in _LEAKS)])
+        self._leaks: list[tuple[int, float] | None] = [None] * (1 + len(OTHER_RATES)) + [*_LEAKS]
+        slower = np.array(statistics.rate_change)  # small enough for its opposite to be the opposite mistake
+        changes = np.array([np.zeros(N_TRAITS), slower, -slower, *(_leak(*each) for each in _LEAKS)])
         self.changes = np.stack((changes, changes + _REVERSED), 1)  # [change, sign, trait]
         n_mistakes = np.add.outer(np.add.outer(np.arange(len(changes)) > 0, [0, 1]), [[0, 1, 1, 2]])
         self._surprise = SURPRISE * n_mistakes  # [change, sign, 1, fitted]
@@ -209,13 +230,7 @@ class SupportPrior:
     def explain(self, primary: Path, secondary: Path) -> Explanation:
         """The most probable explanation of two paths: causal responses, real [n <= 32768], or spectra on the design
         grid; neither all zero."""
-        delay = self.statistics.delay_samples
-        beyond = _onset(secondary) - delay
-        beyond = beyond if abs(beyond) > REALIGN_BEYOND else 0
-        deviation = path_traits(primary, secondary, delay + beyond) - self.mean
-        # Where the sign of both is reversed, the microphone's is.
-        if np.cos(deviation[-N_PRIMARY:]).sum() < 0:
-            deviation = deviation + np.pi * IS_PHASE
+        deviation, beyond = self._deviation(primary, secondary)
         found = self._explained(deviation, beyond)
         if not found.is_primary_delay_off:
             return found
@@ -224,6 +239,27 @@ class SupportPrior:
         if later.leak is not None or later.score + SURPRISE > found.score:
             return replace(found, primary_delay_samples=0.0)
         return replace(later, primary_delay_samples=found.primary_delay_samples)
+
+    def resembles(self, primary: Path, secondary: Path) -> bool:
+        """Judge whether the support has such paths, so that what is known of its measurements holds for them.
+
+        Parameters
+        ----------
+        primary, secondary
+            As for `explain`.
+        """
+        return self._explained(*self._deviation(primary, secondary)).is_right
+
+    def _deviation(self, primary: Path, secondary: Path) -> tuple[Real, int]:
+        """Traits less the support's mean, after the secondary path was moved by so many samples."""
+        delay = self.statistics.delay_samples
+        beyond = _onset(secondary) - delay
+        beyond = beyond if abs(beyond) > REALIGN_BEYOND else 0
+        deviation = path_traits(primary, secondary, delay + beyond) - self.mean
+        # Where the sign of both is reversed, the microphone's is.
+        if np.cos(deviation[-N_PRIMARY:]).sum() < 0:
+            deviation = deviation + np.pi * IS_PHASE
+        return deviation, beyond
 
     def _explained(self, deviation: Real, beyond: int) -> Explanation:
         """Without a delay of the primary path."""
@@ -275,7 +311,7 @@ class SupportPrior:
             score=score,
             is_reversed=is_reversed,
             leak=self._leaks[change],
-            is_other_rate=change == 1,
+            other_rate=OTHER_RATES[change - 1] if 0 < change <= len(OTHER_RATES) else None,
             level_db=_DB * level,
             level_sd_db=self._level_sd_db,
             delay_samples=delay_samples,
@@ -395,13 +431,10 @@ def findings_of(explanation: Explanation) -> tuple[Finding, ...]:
                 "earphone again, try another tip, and look for a high-pass in the chain",
             )
         )
-    if explanation.is_other_rate and is_explained:
-        found.append(
-            Finding(
-                "implausible_sample_rate",
-                f"the paths look like recordings at {OTHER_RATE_HZ} Hz: record at {SAMPLE_RATE_HZ} Hz or resample",
-            )
-        )
+    # A level or delay that is off bends the traits a little as 48 kHz taken for 44.1 does.
+    is_alone = explanation.other_rate == OTHER_RATES[0] or not found
+    if explanation.other_rate is not None and is_explained and is_alone:
+        found.append(Finding("implausible_sample_rate", explanation.other_rate))
     if not is_explained:
         found.append(
             Finding(

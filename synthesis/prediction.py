@@ -16,7 +16,8 @@ an error of S only with it. Both powers are added, from the best source that the
                     what the model expects, because it counts the error microphone's own noise too
     the model       T^(1 - a) (r L)^a |P|^2: T what was unknown of the support's ears, L the share of the response
                     that arrives late, r the support's ratio of the two, a = 1/2 for a long response and 0 for one
-                    that is cut before its late part, of which more is unknown the shorter it is
+                    that is cut before its late part, of which more is unknown the shorter it is; only where the
+                    support has such paths: those of another device are taken as they were sent
 
 The constants make the mean prediction right over 12 persons, each with prior, T and r from others, with white,
 pink, pooled and single recordings as probes, no noise at the error microphone and 40 and 20 dB of signal to noise
@@ -91,8 +92,10 @@ class Prediction:
     one lies nine times in ten. gain_sensitivity_db, delay_sensitivity_db: loss of mean noise reduction
     where the secondary path is 1 dB or one sample off, the worse of both directions. uncertainty_cost_db: mean
     noise reduction that is missing because this measurement is not better. max_gain_db:
-    largest |W|. control_rms: RMS of the loudspeaker signal w * x, in the unit of x. conditions: each of several,
-    over which the other figures are then weighted means, and the largest of max_gain_db and control_rms.
+    largest |W|. control_rms: RMS of the loudspeaker signal w * x, in the unit of x. nominal_noise_reduction_db: the
+    mean without what the model supposes to be unknown, by which filters for the same paths are compared.
+    unknown_bands: of which the measurement of a condition says nothing. conditions: each of several, over which the
+    other figures are then weighted means, and the largest of max_gain_db and control_rms.
     """
 
     basis: Basis
@@ -110,6 +113,8 @@ class Prediction:
     uncertainty_cost_db: float
     max_gain_db: float
     control_rms: float
+    nominal_noise_reduction_db: float
+    unknown_bands: tuple[int, ...] = ()
     conditions: tuple[ConditionPrediction, ...] = ()
 
     @property
@@ -166,21 +171,28 @@ _LEVELS = np.stack((_membership(LOW_BANDS), _membership(HIGH_BANDS), np.ones(len
 
 @np.errstate(all="ignore")  # what is not finite is refused at the end
 def predict(
-    sums: Real, learned: Real, *, has_coherence: bool, uncertainty: Real | None = None, is_true: bool = False
+    sums: Real,
+    learned: Real,
+    *,
+    has_coherence: bool,
+    uncertainty: Real | None = None,
+    is_true: bool = False,
+    resembles: bool = True,
 ) -> Prediction | NonFiniteFilter:
     """The prediction for one ear from a backend's N_SUMS numbers; an error in its place if they are not finite.
 
     learned: the model's T and r, [2, 31], as of `estimate_uncertainty`. has_coherence: whether the sums hold what
     one leaves unexplained. uncertainty: u_p and u_s, [2, 31], in place of a coherence. is_true: the paths are the
-    true ones.
+    true ones. resembles: whether the model's support has such paths; else `learned` says nothing of them.
     """
     sums = np.asarray(sums, np.float64)
     disturbance, residual, control, in_phase, quadrature, unexplained, late = sums[:-3].reshape(len(POWERS), -1)
+    is_told = is_true or has_coherence or uncertainty is not None
     of_control = 0 if is_true or uncertainty is None else uncertainty[1] * control
-    if is_true:
-        unknown, interval_db = np.zeros_like(disturbance), 0.0
-    else:
-        unknown = _unknown(disturbance, unexplained, late, sums[-1], learned, has_coherence, uncertainty)
+    unknown, interval_db = np.zeros_like(disturbance), 0.0
+    if not is_true:
+        if is_told or resembles:
+            unknown = _unknown(disturbance, unexplained, late, sums[-1], learned, has_coherence, uncertainty)
         basis = "uncertainty" if uncertainty is not None else "coherence" if has_coherence else None
         interval_db = INTERVAL_DB[basis] if basis else _at_length(sums[-1], MODEL_INTERVAL_DB)
     cross = in_phase + 1j * quadrature
@@ -204,7 +216,7 @@ def predict(
     )
 
     found = Prediction(
-        basis="coherence" if is_true or has_coherence or uncertainty is not None else "model",
+        basis="coherence" if is_told else "model",
         band_reduction_db=bands.astype(np.float32),
         mean_noise_reduction_db=mean[0],
         interval_db=interval_db,
@@ -219,6 +231,7 @@ def predict(
         uncertainty_cost_db=max(mean[5] - mean[0], 0.0),
         max_gain_db=_level_db(float(sums[-3]), 1.0),
         control_rms=float(np.sqrt(sums[-2])),
+        nominal_noise_reduction_db=mean[0] if is_told else _without_unknown(disturbance, residual),
     )
     return found if np.isfinite(sums).all() and np.isfinite(bands).all() else not_finite()
 
@@ -237,6 +250,12 @@ def _unknown(
         return np.asarray(uncertainty[0] * disturbance)
     unknown = disturbance * expected_uncertainty(disturbance, late, n_samples, learned)
     return np.minimum(COHERENCE_SHARE * unexplained, MODEL_BOUND * unknown) if has_coherence else unknown
+
+
+def _without_unknown(disturbance: Real, residual: Real) -> float:
+    """Mean noise reduction of the paths as they were sent."""
+    before, after = np.stack((disturbance, residual)) + _silence(disturbance)
+    return float(_NR_MEAN @ (10 * np.log10(np.maximum(before / after, _TINY))))
 
 
 def _silence(before: Real) -> float:

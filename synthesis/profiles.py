@@ -19,6 +19,11 @@ MAX_UPDATES = 8
 SILENCE = 1e-12
 """Band power over the total below which a band counts as silent, so that ln(E / D) stays finite."""
 
+UNKNOWN_WEIGHT = 1.0
+"""Of ln(E / D) of a band of which nothing is known, where it becomes louder."""
+LOUDEST_UNKNOWN = 0.1
+"""Largest ln(E / D) of such a band that needs no further update: 0.4 dB."""
+
 
 @dataclass(frozen=True)
 class RefinementProfile:
@@ -76,6 +81,12 @@ FINE = replace(FAST, name="fine", n_fft=16_384)
 points no filter was better (windows of 16,384 and 32,768, whole responses or cut, and true paths: within 0.03 dB of
 noise reduction)."""
 PROFILES = {each.name: each for each in (PAPER, FAST, FINE)}
+
+
+def on_design_grid(profile: RefinementProfile) -> RefinementProfile:
+    """The same profile on the finest grid, which alone resolves the lowest bands: for paths with unknown bands,
+    which no coarser grid would show to become louder."""
+    return replace(profile, n_fft=DESIGN_N_FFT)
 
 
 def profile_for_resolution(name: str, n_samples: int) -> str:

@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from synthesis.conventions import DESIGN_N_FFT, N_BINS, SAMPLE_RATE_HZ
+from synthesis.errors import InvalidOption
 from synthesis.octave_bands import AMP_BANDS, edges_hz
 
 Real = NDArray[np.floating]
@@ -43,6 +44,12 @@ _PRIOR_EARS = 1.0
 _PRIOR_SD = np.where(IS_PHASE, 0.25, 0.35)
 """Before any ear is known: 14 degrees and 3 dB. It counts as one ear, so that few ears cannot claim certainty."""
 
+_MAX_TRAIT = 100.0
+"""Of a mean or a change: 870 dB, or sixteen turns."""
+
+_MIN_VARIANCE = 1e-9
+"""Of any combination of traits. `_PRIOR_SD` alone leaves a thousand ears 6e-5."""
+
 _MAX_TAPS = 8192
 """Of responses whose traits come from a matrix product; longer ones are transformed."""
 
@@ -65,6 +72,29 @@ class SupportStatistics:
     mean: tuple[float, ...]
     covariance: tuple[float, ...]
     rate_change: tuple[float, ...]
+
+    def __post_init__(self) -> None:
+        """Check the lengths and ranges of all fields.
+
+        Raises
+        ------
+        InvalidOption
+            If no measurement can be compared with these statistics.
+        """
+        values = (*self.mean, *self.rate_change)
+        checks = {
+            "n_ears": 0 < self.n_ears <= 10**6,
+            "delay_samples": 0 <= self.delay_samples < _MAX_TAPS,
+            "mean": len(self.mean) == N_TRAITS,
+            "rate_change": len(self.rate_change) == N_TRAITS,
+            "mean and rate_change": all(abs(each) <= _MAX_TRAIT for each in values),
+            "covariance": len(self.covariance) == N_TRAITS * (N_TRAITS + 1) // 2
+            and all(abs(each) <= _MAX_TRAIT**2 for each in self.covariance)
+            and np.linalg.eigvalsh(self.covariance_matrix())[0] > _MIN_VARIANCE,
+        }
+        for name, holds in checks.items():
+            if not holds:
+                raise InvalidOption(f"support's {name}: out of range, or of the wrong length", name)
 
     def covariance_matrix(self) -> Real:
         """The whole matrix, [28, 28]."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -22,7 +22,7 @@ from synthesis.minimum_phase import minimum_phase_fir
 from synthesis.noise_reduction import Prediction, predict
 from synthesis.path_ratio import floored_log, log_base_magnitude, regularised_ratio
 from synthesis.paths import AcousticPaths
-from synthesis.profiles import MAX_UPDATES, PROFILES
+from synthesis.profiles import MAX_UPDATES, PROFILES, on_design_grid
 from synthesis.wiener import design_wmmse
 
 __all__ = ["DEFAULT_MAX_GAIN_DB", "METHODS", "PathRatio", "Synthesizer", "extract_features", "synthesize_fir"]
@@ -144,20 +144,23 @@ class Synthesizer(nn.Module):
         reference_psd: Tensor | None = None,
         most_updates: int = MAX_UPDATES,
         shares: Tensor | None = None,
+        unknown: Tensor | None = None,
     ) -> GaussNewtonState:
         """The state before the first of at most `most_updates` Gauss-Newton updates against the estimated paths.
 
         profile: a name of PROFILES. Paths on the design grid no longer show how fine they are: see
-        `profiles.profile_for_resolution`.
+        `profiles.profile_for_resolution`. unknown: bands of which nothing is known, [batch, 31]; the updates are
+        then made on the paths' own grid.
         """
         return GaussNewtonState(
             paths,
             taps,
             self.reference_psd if reference_psd is None else reference_psd,
-            profile=PROFILES[profile],
+            profile=PROFILES[profile] if unknown is None else on_design_grid(PROFILES[profile]),
             max_gain_db=max_gain_db,
             most_updates=most_updates,
             shares=shares,
+            unknown=unknown,
         )
 
     def refine(
@@ -169,12 +172,26 @@ class Synthesizer(nn.Module):
         max_gain_db: Tensor | float | None = DEFAULT_MAX_GAIN_DB,
         reference_psd: Tensor | None = None,
         shares: Tensor | None = None,
+        unknown: Tensor | None = None,
     ) -> Refinement:
-        """Up to `n_updates` Gauss-Newton updates of `taps`."""
-        state = self.refining(paths, taps, profile, max_gain_db, reference_psd, n_updates, shares)
+        """Up to `n_updates` Gauss-Newton updates of `taps`.
+
+        unknown: as for `refining`, with paths of one filter. Updates beyond n_updates, of which nothing is
+        recorded, then take back what makes such a band louder.
+        """
+        state = self.refining(paths, taps, profile, max_gain_db, reference_psd, n_updates, shares, unknown)
         for _ in range(n_updates):
             state.update()
-        return state.result()
+        found = state.result()
+        for _ in range(MAX_UPDATES):
+            if not state.is_loud_unseen():
+                break
+            state = self.refining(paths, found.taps, profile, max_gain_db, reference_psd, 1, shares, unknown)
+            state.update()
+            if not bool(state.result().n_applied.any()):
+                break
+            found = replace(found, taps=state.result().taps)
+        return found
 
     def predict(
         self,

@@ -8,10 +8,6 @@ from pathlib import Path
 import pytest
 import torch
 
-if not torch.cuda.is_available():
-    os.environ["TRITON_INTERPRET"] = "1"  # before Triton is first imported: its kernels run on NumPy
-
-
 with suppress(ImportError):  # it is missing where only the tests that need a GPU run
     import hypothesis
 

@@ -1,6 +1,7 @@
 // The page's state, and what happens when somebody changes it.
 
-import { N_FFT, crc32, curve, decibel, groupDelay, hertz, power, rfft, sectionsResponse } from "./dsp.js";
+import { N_FFT, RATE, clippedShare, crc32, curve, decibel, groupDelay, hertz, power, rfft, sectionsResponse } from "./dsp.js";
+import { rateOf, whatIsMissing } from "./wav.js";
 import { draw, forgetColors } from "./plot.js";
 import { Player, render, responses } from "./audio.js";
 
@@ -9,6 +10,7 @@ const KEPT_COLORS = ["--d", "--e"];
 const SLIDERS = ["k", "ceiling", "latency", "sections", "volume"], CHOICES = ["method", "form", "taps", "format", "rate"];
 const LATENCIES = [0, 1, 2, 4, 8, 16, 32];
 const REST_MS = 80; // without a new setting, after which the Wiener filter and the sound follow
+const MAX_RESPONSE = 32768; // samples that a request takes
 const N_GAIN = 16384; // transform of 2048 taps for drawing
 
 const state = {
@@ -336,18 +338,33 @@ function base64(samples) {
   return btoa(text);
 }
 
-function pathSamples(path) {
-  if (path.float32) return floats(path.float32);
-  if (path.impulse_response) return Float32Array.from(path.impulse_response);
-  throw new Error("paths must be impulse responses");
+// Numbers of a file, as a list or in base64; what else there may be is not read.
+function numbersOf(name, given, most) {
+  const found = typeof given?.float32 === "string" ? floats(given.float32) : given;
+  if (!Array.isArray(found) && !(found instanceof Float32Array)) throw new Error(`${name}: send a list of numbers`);
+  if (!found.length || found.length > most) throw new Error(`${name}: it has ${found.length} numbers; send 1 to ${most}`);
+  const numbers = Float32Array.from(found);
+  if (!numbers.every(Number.isFinite)) throw new Error(`${name}: it holds something that is no number`);
+  return numbers;
 }
 
+const pathSamples = (name, path) => numbersOf(name, path?.impulse_response ?? path, MAX_RESPONSE);
+
 function earFromDocument(label, found) {
-  const ear = { label, sign: found.sign || "minus", primary: pathSamples(found.primary), secondary: pathSamples(found.secondary) };
-  if (found.coherence) ear.coherence = found.coherence.float32 ? upsampled(floats(found.coherence.float32)) : Float32Array.from(found.coherence);
-  if (found.feedback) ear.feedback = pathSamples(found.feedback);
-  if (found.uncertainty) ear.uncertainty = Float32Array.from(found.uncertainty);
+  const ear = { label: String(label), sign: found.sign === "plus" ? "plus" : "minus", primary: pathSamples("primary", found.primary), secondary: pathSamples("secondary", found.secondary) };
+  if (found.coherence) ear.coherence = upsampled(numbersOf("coherence", found.coherence, N_FFT / 2 + 1));
+  if (found.feedback) ear.feedback = pathSamples("feedback", found.feedback);
+  if (found.uncertainty) ear.uncertainty = numbersOf("uncertainty", found.uncertainty, 62);
   return ear;
+}
+
+// A design that was kept in a session, with what is drawn of it.
+function keptFromDocument({ name, design: { fir, prediction } }) {
+  const { mean_noise_reduction_db, noise_reduction_db, band_centre_hz } = prediction;
+  const bands = Array.from(numbersOf("noise_reduction_db", noise_reduction_db, 64));
+  const centres = Array.from(numbersOf("band_centre_hz", band_centre_hz, 64));
+  if (!Number.isFinite(mean_noise_reduction_db) || bands.length !== centres.length) throw new Error("a kept design has no prediction");
+  return { name: String(name), design: { fir: Array.from(numbersOf("fir", fir, 2048)), prediction: { ...prediction, noise_reduction_db: bands, band_centre_hz: centres } } };
 }
 
 // A coherence on a coarser grid, on the design grid's 16385 bins.
@@ -374,9 +391,10 @@ async function takeFiles(files) {
     try {
       if (/\.json$/i.test(file.name)) takeDocument(file.name, JSON.parse(await file.text()));
       else {
-        const sound = await decoded(file);
-        if (sound.numberOfChannels >= 2) addTake(file.name, sound);
+        const { sound, clippedShares } = await decoded(file);
+        if (sound.numberOfChannels >= 2) addTake(file.name, sound, clippedShares);
         else {
+          checkHeard(sound, 1);
           const kind = ["primary", "secondary", "feedback"].find((name) => file.name.toLowerCase().includes(name));
           if (!kind) throw new Error("it has one channel: record outer and error microphone in one stereo file, or name an impulse response primary or secondary");
           separate[kind] = responseOf(sound);
@@ -399,48 +417,74 @@ async function decoded(file) {
   const tooLong = (duration) => new Error(`it lasts ${Math.round(duration)} s; cut it to 4 to ${MAX_SECONDS} s`);
   if (seconds > MAX_SECONDS + 1) throw tooLong(seconds); // before hours of samples fill the memory
   if (file.size > MAX_BYTES) throw new Error(`it has ${Math.round(file.size / 1e6)} MB; cut it to 4 to ${MAX_SECONDS} s`);
+  const bytes = await file.arrayBuffer();
+  const missing = whatIsMissing(new DataView(bytes));
+  if (missing) throw new Error(`${missing}; it was cut off: copy or record it again`);
+  const rate = rateOf(new DataView(bytes));
   let sound;
   try {
-    sound = await new OfflineAudioContext(1, 1, 48000).decodeAudioData(await file.arrayBuffer());
+    sound = await new OfflineAudioContext(1, 1, rate).decodeAudioData(bytes);
   } catch {
     throw new Error("it is no readable audio file, or holds no samples; export it as WAV or FLAC");
   }
   if (sound.duration > MAX_SECONDS) throw tooLong(sound.duration);
-  for (let i = 0; i < Math.min(2, sound.numberOfChannels); i++) {
+  if (rate === RATE) return { sound, clippedShares: [] };
+  say(`${file.name}: resampled from ${rate} to ${RATE} Hz.`);
+  const clippedShares = Array.from({ length: sound.numberOfChannels }, (_, i) => clippedShare(sound.getChannelData(i)));
+  const context = new OfflineAudioContext(sound.numberOfChannels, Math.round(sound.duration * RATE), RATE);
+  const source = new AudioBufferSourceNode(context, { buffer: sound });
+  source.connect(context.destination);
+  source.start();
+  return { sound: await context.startRendering(), clippedShares };
+}
+
+function checkHeard(sound, nUsed) {
+  for (let i = 0; i < nUsed; i++) {
     if (!sound.getChannelData(i).some((sample) => sample)) throw new Error(`channel ${i + 1} is silent; check the microphone and record again`);
   }
-  const rate = isWav ? head.getUint32(24, true) : 48000;
-  if (rate !== 48000) say(`${file.name}: resampled from ${rate} to 48000 Hz.`);
-  return sound;
 }
 
 // Samples of an impulse response, as long as a request takes it.
 function responseOf(sound) {
-  const samples = sound.getChannelData(0), kept = samples.slice(0, 32768);
+  const samples = sound.getChannelData(0), kept = samples.slice(0, MAX_RESPONSE);
   const energy = (values) => values.reduce((sum, value) => sum + value * value, 0);
-  if (energy(samples.subarray(32768)) > 1e-4 * energy(samples)) throw new Error(`the response lasts ${samples.length} samples; window it to 32768`);
+  if (energy(samples.subarray(MAX_RESPONSE)) > 1e-4 * energy(samples)) throw new Error(`the response lasts ${samples.length} samples; window it to ${MAX_RESPONSE}`);
   return kept;
 }
 
-function addTake(name, sound) {
-  const isOn = /(^|[^a-z])on([^a-z]|$)/i.test(name);
-  state.takes.push({ name, isOn, x: sound.getChannelData(0), e: sound.getChannelData(1) });
+// Which signals the first channels of a recording are.
+const CHANNELS = { off: ["x", "e"], on: ["x", "e"], drive: ["drive", "x", "e"] };
+
+function addTake(name, sound, clippedShares) {
+  const states = Object.keys(CHANNELS).filter((each) => CHANNELS[each].length <= sound.numberOfChannels);
+  const named = (each) => new RegExp(`(^|[^a-z])${each}([^a-z]|$)`, "i").test(name);
+  const kind = states.find((each) => each !== "off" && named(each)) || "off";
+  checkHeard(sound, CHANNELS[kind].length);
+  if (sound.duration < 4) say(`${name}: it lasts only ${sound.duration.toFixed(1)} s; record 4 to ${MAX_SECONDS} s for low frequencies and less noise.`, true);
+  state.takes.push({ name, state: kind, states, sound, clippedShares });
   $("recordings").hidden = false;
   $("recording-rows").replaceChildren(...state.takes.map((take) => {
     const select = document.createElement("select"), tr = document.createElement("tr");
-    for (const text of ["off", "on"]) select.append(Object.assign(document.createElement("option"), { textContent: text, selected: (text === "on") === take.isOn }));
+    for (const text of take.states) select.append(Object.assign(document.createElement("option"), { textContent: text, selected: text === take.state }));
     select.ariaLabel = `loudspeaker during ${take.name}`;
-    select.onchange = () => { take.isOn = select.value === "on"; };
+    select.onchange = () => { take.state = select.value; };
     tr.append(Object.assign(document.createElement("td"), { textContent: take.name }), document.createElement("td"));
     tr.lastChild.append(select);
     return tr;
   }));
 }
 
+function takeFields({ state, sound, clippedShares }) {
+  const names = CHANNELS[state], fields = state === "drive" ? {} : { gain: state === "on" ? +$("gain").value : 0 };
+  names.forEach((name, i) => { fields[name] = { float32: base64(sound.getChannelData(i)) }; });
+  if (clippedShares.length) fields.clipped_share = Object.fromEntries(names.map((name, i) => [name, clippedShares[i]]));
+  return fields;
+}
+
 async function calibrate() {
   say("Estimating the paths ...");
   try {
-    const takes = state.takes.map((take) => ({ gain: take.isOn ? +$("gain").value : 0, x: { float32: base64(take.x) }, e: { float32: base64(take.e) } }));
+    const takes = state.takes.map(takeFields);
     const found = await ask("calibrate", { takes, sample_rate: 48000, sign: $("sign").value });
     const verdict = found.verdict, box = $("verdict");
     box.hidden = false;
@@ -492,13 +536,15 @@ function travel(from, to) {
 
 function takeDocument(name, found) {
   if (found.session) {
-    state.ears = found.session.map((each) => ({ used: each.used, ...earFromDocument(each.label, each) }));
-    state.current = found.current || 0;
-    restore(found.settings);
+    // All of it is read before anything changes.
+    const ears = found.session.map((each) => ({ used: !!each.used, ...earFromDocument(each.label, each) }));
+    const kept = (found.kept ?? []).map(keptFromDocument), current = found.current ?? 0, settings = Object(found.settings);
+    if (!Object.hasOwn(ears, current)) throw new Error("its current measurement is not among its measurements");
+    Object.assign(state, { ears, current, kept: [] });
+    restore(settings);
     $("joint").checked = !!found.joint;
-    state.kept = [];
     $("kept").replaceChildren();
-    for (const each of found.kept || []) keep(each.name, each.design);
+    for (const each of kept) keep(each.name, each.design);
     changeEars();
   } else if (found.primary) addEar(earFromDocument(name, found));
   else throw new Error("it holds neither a measurement nor a session");

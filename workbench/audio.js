@@ -5,7 +5,8 @@ import { N_FFT, RATE, irfft, minus, noise, power, rfft, times } from "./dsp.js";
 
 const FADE_S = 0.03;
 
-// Responses to convolve with: passive, active, and the shape of what stays. level: |P|'s, so that loudness is the noise's.
+// Responses to convolve with: passive, active, and the shape of what stays. All are divided by |P|'s level: paths may be
+// in any unit, and with the filter off the ear hears as much as the open one.
 export function responses(primary, secondary, taps, prediction, latency = 0) {
   const P = rfft(primary), S = delayed(rfft(secondary), latency), W = rfft(taps), R = minus(P, times(S, W));
   const stays = { re: new Float64Array(P.re.length), im: new Float64Array(P.re.length) };
@@ -19,17 +20,18 @@ export function responses(primary, secondary, taps, prediction, latency = 0) {
     const unknown = ratio > 1.01 ? Math.max(0, (p - ratio * r) / (ratio - 1)) / (high - low) : 0;
     for (let k = low; k < high; k++) stays.re[k] = Math.sqrt(unknown) * (k % 2 ? -1 : 1); // centred at half the length
   });
-  const half = (samples, n) => Float32Array.from(samples.subarray(0, n));
+  const passive = irfft(P), level = Math.sqrt(passive.reduce((sum, value) => sum + value * value, 0));
+  const scaled = (samples, n) => Float32Array.from(samples.subarray(0, n), (value) => (level ? value / level : 0));
   return {
-    passive: half(irfft(P), primary.length),
-    active: half(irfft(R), Math.min(N_FFT, primary.length + taps.length)),
-    stays: windowed(irfft(stays)),
+    passive: scaled(passive, primary.length),
+    active: scaled(irfft(R), Math.min(N_FFT, primary.length + taps.length)),
+    stays: scaled(windowed(irfft(stays)), N_FFT),
   };
 }
 
 function windowed(samples) {
   const n = 8192, start = N_FFT / 2 - n / 2;
-  return Float32Array.from({ length: n }, (_, i) => samples[start + i] * (0.5 - 0.5 * Math.cos(2 * Math.PI * i / n)));
+  return Float64Array.from({ length: n }, (_, i) => samples[start + i] * (0.5 - 0.5 * Math.cos(2 * Math.PI * i / n)));
 }
 
 function delayed(spectrum, samples) {
@@ -50,6 +52,15 @@ function convolver(context, response) {
   return node;
 }
 
+// What no sample passes beyond: -1 dB of full scale. Below, nothing is changed.
+const LARGEST = 10 ** (-1 / 20);
+
+function limiter(context) {
+  const scale = new GainNode(context, { gain: 1 / LARGEST });
+  scale.connect(new WaveShaperNode(context, { curve: [-LARGEST, LARGEST] })).connect(context.destination); // it clips at 1
+  return scale;
+}
+
 function source(context, kind, seed) {
   const samples = noise(kind, seed), buffer = context.createBuffer(1, samples.length, RATE);
   buffer.copyToChannel(samples, 0);
@@ -57,7 +68,7 @@ function source(context, kind, seed) {
 }
 
 // The graph in any context; `hear` is open, passive or active.
-export function build(context, sounds, kind, hear, destination = context.destination) {
+export function build(context, sounds, kind, hear, destination) {
   const noiseSource = source(context, kind, 1), other = source(context, kind, 2);
   const gains = {};
   const connect = (name, from, node) => {
@@ -84,7 +95,7 @@ export function build(context, sounds, kind, hear, destination = context.destina
 // Seconds of what would be heard, as samples: for measuring it.
 export async function render(sounds, kind, hear, seconds = 4) {
   const context = new OfflineAudioContext(1, seconds * RATE, RATE);
-  build(context, sounds, kind, hear);
+  build(context, sounds, kind, hear, limiter(context));
   return (await context.startRendering()).getChannelData(0);
 }
 
@@ -93,8 +104,10 @@ export class Player {
 
   async play(sounds, kind, hear, volume) {
     this.context ||= new AudioContext({ sampleRate: RATE });
-    this.master ||= new GainNode(this.context);
-    this.master.connect(this.context.destination);
+    if (!this.master) {
+      this.master = new GainNode(this.context);
+      this.master.connect(limiter(this.context));
+    }
     await this.context.resume();
     this.volume(volume);
     const before = this.graph;

@@ -129,3 +129,14 @@ const SHAPES = {
   cabin: (hz) => 1 / Math.max(hz, 60) / (1 + (hz / 6000) ** 2),
   street: (hz) => (1 + 6 * Math.exp(-(((hz - 90) / 30) ** 2))) / Math.max(hz, 80) ** 0.8,
 };
+
+// Share of samples at the extremes, as the service's `clipped_share` counts them: resampling hides it.
+export function clippedShare(samples) {
+  let high = 0, low = 0, energy = 0;
+  for (const value of samples) { high = Math.max(high, value); low = Math.min(low, value); energy += value * value; }
+  let nHigh = 0, nLow = 0;
+  for (const value of samples) { nHigh += value >= high * (1 - 1e-6); nLow += value <= low * (1 - 1e-6); }
+  const share = ((high > 0 ? nHigh - 1 : 0) + (low < 0 ? nLow - 1 : 0)) / samples.length;
+  const rms = Math.sqrt(energy / samples.length) / Math.max(high, -low);
+  return Math.abs(rms - Math.SQRT1_2) < 0.02 ? Math.max(share - 0.01, 0) : share; // a sine stands at its extremes
+}

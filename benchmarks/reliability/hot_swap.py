@@ -135,7 +135,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     def work(options: argparse.Namespace, service_options: Sequence[str]) -> None:
         checkpoint = ModelStore().load("default")
-        with target_for(checkpoint, *service_options) as target:
+        with target_for(checkpoint, "--fallback-margin-db", "1000", *service_options) as target:
             run(target, perturbed(checkpoint), options.swaps, options.clients, outcome)
 
     return run_command("hot_swap", parser, arguments, outcome, work)

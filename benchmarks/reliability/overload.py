@@ -1,12 +1,16 @@
 """Offer three times the load that the service can handle.
 
     python -m benchmarks.reliability.overload --seconds 600
+    python -m benchmarks.reliability.overload --mixed --seconds 120
 
 Measures one client alone, then the capacity (many clients), then offers three times the capacity with a deadline of
 twice the unloaded p99, then measures one client alone again two seconds later. What must hold: only 200 and 503,
 each 503 with Retry-After and within 5 ms, p99 of accepted requests within twice the unloaded one, and unloaded
 times afterwards. With fewer than four cores the service's own times are judged, because the clients share its
 cores; runs of less than a minute do not judge times.
+
+With `--mixed` the requests are of all kinds (`kinds`), in the same proportions throughout and with default
+deadlines: no kind may be served less than half as often as its part of the capacity.
 """
 
 from __future__ import annotations
@@ -18,20 +22,32 @@ import sys
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from random import Random
 from typing import Any
+
+import numpy as np
+import orjson
 
 from benchmarks.reliability.command import Outcome, log, run_command
 from benchmarks.reliability.service_process import Target, target_for
 from benchmarks.reliability.traffic import (
     CLIENT_NICENESS,
     PATIENT,
+    Connection,
+    Draw,
     Tally,
     closed_loop,
+    closed_loop_of,
     design_request,
+    is_filter,
     judged_by,
     open_loop,
+    open_loop_of,
+    request,
 )
+from model_store.golden import GoldenCase
 from model_store.store import ModelStore
+from prime_anc_client import Take, wire
 
 OVERLOAD = 3.0
 DEADLINE_OVER_P99 = 2.0
@@ -41,6 +57,7 @@ RECOVERED_OVER_UNLOADED = 1.5
 SHED_WITHIN_MS = 5.0
 JUDGED_FROM_S = 60.0
 N_MANY = 16
+LEAST_SHARE = 0.5
 
 
 @dataclass
@@ -55,6 +72,15 @@ class Overload(Outcome):
     applied: dict[int, int] = field(default_factory=dict)
     statuses: dict[int, int] = field(default_factory=dict)
     recovered: dict[str, Any] = field(default_factory=dict)
+    kinds: dict[str, dict[str, Any]] = field(default_factory=dict)
+    """With `--mixed`, by kind: `share`, how much of its part of the capacity was served; statuses and times."""
+
+    def judge_shares(self) -> None:
+        """Add to the mistakes which kinds were served too little."""
+        for name, found in self.kinds.items():
+            if found["share"] < LEAST_SHARE:
+                text = f"{name}: {found['share']:.2f} of its share was served, at least {LEAST_SHARE} is expected"
+                self.mistakes[text] += 1
 
     def judge(self) -> None:
         """Add to the mistakes what took too long."""
@@ -94,20 +120,86 @@ async def run(target: Target, for_s: float, n_alone: int, outcome: Overload) -> 
     outcome.recovered = add(await closed_loop(port, plain, n_alone)).accepted()
 
 
+async def run_mixed(target: Target, for_s: float, n_alone: int, outcome: Overload) -> None:
+    """Overload a service with requests of every kind."""
+    port = target.service.port
+    contents = await kinds(target.checkpoint.golden, port)
+    names, weights, random = list(contents), [weight for _, weight in contents.values()], Random(0)
+
+    def tallies() -> tuple[dict[str, Tally], Draw]:
+        """Empty tallies by kind, and what draws requests for them."""
+        found = {name: Tally(is_filter if name == "binary" else _is_object) for name in names}
+
+        def draw() -> tuple[bytes, Tally]:
+            (name,) = random.choices(names, weights)
+            return contents[name][0], found[name]
+
+        return found, draw
+
+    alone, draw = tallies()
+    await closed_loop_of(port, draw, n_alone)
+    began = time.perf_counter()
+    await closed_loop_of(port, tallies()[1], 4 * n_alone, N_MANY)
+    outcome.capacity_per_s = 4 * n_alone / (time.perf_counter() - began)
+    log(f"{N_MANY} clients: {outcome.capacity_per_s:.1f}/s")
+    loaded, draw = tallies()
+    await open_loop_of(port, draw, OVERLOAD * outcome.capacity_per_s, for_s)
+    for name, tally in loaded.items():
+        outcome.mistakes += tally.mistakes
+        served = tally.statuses[200] / max(tally.statuses.total(), 1)
+        outcome.kinds[name] = {
+            "share": OVERLOAD * served,
+            "statuses": dict(tally.statuses),
+            "unloaded": alone[name].accepted(),
+            "accepted": tally.accepted(),
+            "shed": tally.shed(),
+        }
+
+
+async def kinds(golden: GoldenCase, port: int) -> dict[str, tuple[bytes, int]]:
+    """Requests by name, with their parts in a hundred. JSON is short: `long_json` is about the other."""
+    primary, secondary = np.asarray(golden.primary)[:512], np.asarray(golden.secondary)[:256]
+    binary = design_request(golden, "/refine?k=1")
+    connection = Connection(port)
+    taps = np.frombuffer((await connection.ask(binary)).body, "<f4")
+    connection.close()
+    noise = np.random.default_rng(0).standard_normal(96_000).astype(np.float32)
+    off, loudspeaker = (np.convolve(noise, each)[: len(noise)] for each in (primary, 0.35 * secondary))
+    takes = wire.encode_takes([Take(0.0, noise, off), Take(0.35, noise, off - loudspeaker)])
+
+    def json_request(path: str, **more: object) -> bytes:
+        body = wire.encode_json(wire.document(primary, secondary, **more))  # type: ignore[arg-type]
+        return request("POST", path, body, {"Content-Type": "application/json"})
+
+    return {
+        "binary": (binary, 70),
+        "json": (json_request("/refine?k=3"), 15),
+        "evaluate": (json_request("/evaluate", taps=taps), 5),
+        "export": (json_request("/export", taps=taps, target={"n_sections": 4}), 5),
+        "calibrate": (request("POST", "/calibrate", takes, {"Content-Type": "application/octet-stream"}), 5),
+    }
+
+
+def _is_object(body: bytes) -> bool:
+    return isinstance(orjson.loads(body), dict)
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; returns the exit status."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.reliability.overload", description=__doc__)
     parser.add_argument("--seconds", type=float, default=600.0)
     parser.add_argument("--alone", type=int, default=500, help="requests of one client, before and after")
     parser.add_argument("--niceness", type=int, default=CLIENT_NICENESS, help="of the clients")
+    parser.add_argument("--mixed", action="store_true", help="requests of all kinds")
     outcome = Overload()
 
     def work(options: argparse.Namespace, service_options: Sequence[str]) -> None:
         with target_for(ModelStore().load("default"), *service_options) as target:
             os.nice(options.niceness)
-            asyncio.run(run(target, options.seconds, options.alone, outcome))
+            kind = run_mixed if options.mixed else run
+            asyncio.run(kind(target, options.seconds, options.alone, outcome))
         if options.seconds >= JUDGED_FROM_S:
-            outcome.judge()
+            (outcome.judge_shares if options.mixed else outcome.judge)()
 
     return run_command("overload", parser, arguments, outcome, work)
 

@@ -130,7 +130,7 @@ def target_for(checkpoint: Checkpoint, *arguments: str) -> Iterator[Target]:
         store = ModelStore(Path(folder), include_bundled=False)
         store.publish(MODEL, checkpoint)
         key = hashlib.sha256(MANAGEMENT_KEY.encode()).hexdigest()
-        with started_service(store.root, "--management-keys", f'["{key}"]', *arguments) as service:
+        with started_service(Path(folder), "--management-keys", f'["{key}"]', *arguments) as service:
             yield Target(service, store, checkpoint)
 
 

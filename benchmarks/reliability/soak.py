@@ -14,7 +14,10 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import base64
+import json
 import re
+import struct
 import sys
 import time
 from collections import Counter
@@ -26,7 +29,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from benchmarks.reliability.attacks import ODD_ACCEPT, empty_items, wav_of_empty_chunks
 from benchmarks.reliability.command import Outcome, counted, run_command
 from benchmarks.reliability.service_process import Target, target_for
 from benchmarks.reliability.traffic import PATIENT, Connection, design_request, is_filter, request
@@ -36,6 +38,7 @@ from service.api.binary_codec import encode_conditions
 from service.api.paths import PathsOfCondition
 from synthesis.backends.methods import STARTS
 
+ODD_ACCEPT = "application/openmetrics-text;version=zz"
 SAMPLE_EVERY, MIN_SAMPLES = 10_000, 20
 MAX_DRIFT = 0.01
 _CODE = re.compile(rb'"type":"[^"]*[:/#]([a-z-]+)"')
@@ -69,9 +72,11 @@ def kinds(golden: GoldenCase) -> dict[str, Kind]:
         "k out of range": design("/refine?k=99", 422, 110),
         "unknown model": design("/synthesize?model=nobody", 404, 60),
         "wrong checksum": Kind(corrupt, 400, 60),
-        "empty items": Kind(request("POST", "/refine", empty_items(20_000), json_type), 422, 10),
-        "WAV of empty chunks": Kind(request("POST", "/calibrate", wav_of_empty_chunks(2_000), json_type), 422, 2),
-        "odd Accept": Kind(request("GET", "/metrics", headers={"Accept": ODD_ACCEPT}), 200, 2),
+        "empty items": Kind(request("POST", "/refine", _empty_items(20_000), json_type), 422, 10),
+        "WAV of empty chunks": Kind(request("POST", "/calibrate", _wav_of_empty_chunks(2_000), json_type), 422, 2),
+        "odd Accept": Kind(
+            request("GET", "/metrics", headers={"Accept": "application/openmetrics-text;version=zz"}), 200, 2
+        ),
     }
 
 
@@ -137,6 +142,19 @@ async def run(target: Target, n_requests: int, n_clients: int, outcome: Soak) ->
         connection.close()
 
     await asyncio.gather(*(client() for _ in range(n_clients)))
+
+
+def _empty_items(n_bytes: int) -> bytes:
+    """A design request of many empty objects."""
+    return b'{"items":[' + b"{}," * (n_bytes // 3) + b"{}]}"
+
+
+def _wav_of_empty_chunks(n_chunks: int) -> bytes:
+    """A calibration whose recordings are WAV files of chunks without content."""
+    chunks = b"junk\0\0\0\0" * n_chunks
+    wav = b"RIFF" + struct.pack("<I", 4 + len(chunks)) + b"WAVE" + chunks
+    signal = {"wav": base64.b64encode(wav).decode()}
+    return json.dumps({"takes": [{"gain": gain, "x": signal, "e": signal} for gain in (0, 0.5)]}).encode()
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

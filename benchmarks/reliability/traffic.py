@@ -7,7 +7,7 @@ import os
 import re
 import time
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -107,8 +107,10 @@ class Connection:
 
 @dataclass
 class Tally:
-    """Many answers to designs. mistakes: whatever must not happen, by kind; last: the last filter's bytes."""
+    """Many answers of one kind. mistakes: whatever must not happen, by kind; last: the last answer's body.
+    is_right: whether the body of an answer is one."""
 
+    is_right: Callable[[bytes], bool] = lambda body: is_filter(body)
     accepted_ms: list[float] = field(default_factory=list)
     accepted_server_ms: list[float] = field(default_factory=list)
     shed_ms: list[float] = field(default_factory=list)
@@ -126,8 +128,8 @@ class Tally:
             self.accepted_server_ms.append(answer.server_ms or 0.0)
             self.applied[answer.n_applied or 0] += 1
             self.last = answer.body
-            if not is_filter(answer.body):
-                self.mistakes["an answer that is not a filter"] += 1
+            if not self.is_right(answer.body):
+                self.mistakes["an answer that is none"] += 1
         elif answer.status == 503:
             self.shed_ms.append(answer.latency_ms)
             if answer.server_ms is not None:
@@ -146,6 +148,10 @@ class Tally:
         return {"client": summary(self.shed_ms), "server": summary(self.shed_server_ms)}
 
 
+Draw = Callable[[], tuple[bytes, Tally]]
+"""Gives the next request and the tally that its answer is added to."""
+
+
 def is_filter(body: bytes) -> bool:
     """Whether a binary answer holds 2048 finite numbers."""
     return len(body) == ANSWER_BYTES and bool(np.isfinite(np.frombuffer(body, "<f4")).all())
@@ -153,24 +159,37 @@ def is_filter(body: bytes) -> bool:
 
 async def closed_loop(port: int, content: bytes, n: int, n_clients: int = 1) -> Tally:
     """`n` requests by clients that each wait for an answer before they send the next request."""
-    tally, left = Tally(), counted(n, "requests")
+    tally = Tally()
+    await closed_loop_of(port, lambda: (content, tally), n, n_clients)
+    return tally
+
+
+async def closed_loop_of(port: int, draw: Draw, n: int, n_clients: int = 1) -> None:
+    """As `closed_loop`, of several kinds."""
+    left = counted(n, "requests")
 
     async def client() -> None:
         connection = Connection(port)
         for _ in left:
-            await _ask(connection, content, tally)
+            await _ask(connection, *draw())
         connection.close()
 
     await asyncio.gather(*(client() for _ in range(n_clients)))
-    return tally
 
 
 async def open_loop(port: int, content: bytes, per_s: float, for_s: float) -> Tally:
     """Requests at a steady rate, each on an idle or new connection, however long the others take."""
-    tally, idle, asking = Tally(), list[Connection](), set[asyncio.Task[None]]()
+    tally = Tally()
+    await open_loop_of(port, lambda: (content, tally), per_s, for_s)
+    return tally
+
+
+async def open_loop_of(port: int, draw: Draw, per_s: float, for_s: float) -> None:
+    """As `open_loop`, of several kinds."""
+    idle, asking = list[Connection](), set[asyncio.Task[None]]()
 
     async def ask(connection: Connection) -> None:
-        await _ask(connection, content, tally)
+        await _ask(connection, *draw())
         idle.append(connection)
 
     began = time.perf_counter()
@@ -182,7 +201,6 @@ async def open_loop(port: int, content: bytes, per_s: float, for_s: float) -> Ta
     await asyncio.gather(*asking)
     for connection in idle:
         connection.close()
-    return tally
 
 
 async def _ask(connection: Connection, content: bytes, tally: Tally) -> None:

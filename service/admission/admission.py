@@ -35,7 +35,9 @@ class Gate(Enum):
     OPEN = "anybody: health, metrics, documentation"
     CLIENT = "API key and quota"
     DESIGN = "the same, then deadline, load and memory for a body of designs"
-    CALIBRATION = "the same for a body of recordings"
+    EXPORT = "the same for a body of one filter, by the load of exports"
+    CALIBRATION = "the same for a body of recordings, by the load of calibrations"
+    VERIFICATION = "the same, by the load of verifications"
     OPERATOR = "management key, or the management listener"
 
 
@@ -89,14 +91,8 @@ class BodyPolicy:
 class Admission:
     """Checks key, quota, deadline, length, load and memory of each request."""
 
-    def __init__(
-        self,
-        settings: Settings,
-        reject_design: Callable[[float], None],
-        reject_calibration: Callable[[float], None],
-    ) -> None:
-        """reject_design, reject_calibration: given a deadline, raise Refused if the engine or the calibrator cannot
-        meet it, or is not ready.
+    def __init__(self, settings: Settings, reject_if_overloaded: Mapping[Gate, Callable[[float], None]]) -> None:
+        """reject_if_overloaded: for each gate with a body, given a deadline, raises Refused if it cannot be met.
 
         Raises ValueError for a file of keys that cannot be read and for a quota without keys.
         """
@@ -105,20 +101,19 @@ class Admission:
         if settings.quota_per_s is not None and not self._keys.are_required:
             raise ValueError("quota-per-s: there are no API keys that it could hold for; set api-keys or no quota")
         self._quotas = Quotas(settings.quota_per_s, settings.quota_burst)
-        calibrations = N_LARGEST_CALIBRATIONS * settings.max_calibration_bytes
+        filters = (
+            settings.max_body_bytes,
+            settings.deadline_ms,
+            BodyMemoryLimit(max(BODIES_BYTES, settings.max_body_bytes)),
+        )
+        recordings = (
+            settings.max_calibration_bytes,
+            settings.calibration_deadline_ms,
+            BodyMemoryLimit(N_LARGEST_CALIBRATIONS * settings.max_calibration_bytes),
+        )
         self.policies: Mapping[Gate, BodyPolicy] = {
-            Gate.DESIGN: BodyPolicy(
-                settings.max_body_bytes,
-                settings.deadline_ms,
-                BodyMemoryLimit(max(BODIES_BYTES, settings.max_body_bytes)),
-                reject_design,
-            ),
-            Gate.CALIBRATION: BodyPolicy(
-                settings.max_calibration_bytes,
-                settings.calibration_deadline_ms,
-                BodyMemoryLimit(calibrations),
-                reject_calibration,
-            ),
+            gate: BodyPolicy(*(recordings if gate in (Gate.CALIBRATION, Gate.VERIFICATION) else filters), reject)
+            for gate, reject in reject_if_overloaded.items()
         }
 
     def admit(self, headers: Headers, gate: Gate, began: float, is_management: bool) -> Admitted:
@@ -150,10 +145,10 @@ class Admission:
         policy = self.policies[Gate.DESIGN]
         policy.reject_if_overloaded(began + deadline_s(headers, policy.deadline_ms))
 
-    def charge_items(self, admitted: Admitted, n_items: int) -> None:
-        """Charge a request, which was counted as one, as `n_items` against the quota of its key."""
+    def charge(self, admitted: Admitted, work: float) -> None:
+        """Charge a request, which was counted as one, as so much work against the quota of its key."""
         if admitted.key is not None:
-            self._quotas.take(admitted.key, n_items, held=1)
+            self._quotas.take(admitted.key, round(work), held=1)
 
     def _require_operator(self, headers: Headers, is_management: bool) -> None:
         """Without management keys only requests to the management listener may manage models."""

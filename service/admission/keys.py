@@ -32,7 +32,7 @@ class Keys:
 
     The file has a line `name:sha256` for each key, the digest in hexadecimal; empty lines and lines that start with
     `#` are skipped. The names are the operator's own notes. While the file cannot be read, the keys that were read
-    last remain valid.
+    last remain valid, and so they do if it becomes empty without a comment.
     """
 
     def __init__(self, digests: Iterable[str], file: Path | None, clock: Callable[[], float] = monotonic) -> None:
@@ -77,7 +77,8 @@ class Keys:
             return
         self._stamp = stamp
         try:
-            self._digests = self._from_settings | _read(self._file)
+            # A file that is being written again is seen empty for a moment.
+            self._digests = self._from_settings | _read(self._file, may_be_empty=False)
         except ValueError as error:
             logger.error("%s; the keys that were read before remain valid", error)
         else:
@@ -93,7 +94,8 @@ class Keys:
 
 
 class Quotas:
-    """A bucket of `burst` tokens per key that fills at `per_s` tokens a second; one token for each design.
+    """A bucket of `burst` tokens per key that fills at `per_s` tokens a second; one token for a plain design,
+    others by `work_of`.
 
     Only known keys come here, so there are never more buckets than keys.
     """
@@ -126,10 +128,14 @@ class Quotas:
         self._full_at[key] = full_at + n / self._per_s
 
 
-def _read(file: Path) -> frozenset[str]:
-    """The digests in a file of keys; ValueError where it cannot be read or has a malformed line."""
+def _read(file: Path, may_be_empty: bool = True) -> frozenset[str]:
+    """The digests in a file of keys; ValueError where it cannot be read, has a malformed line, or is empty and may
+    not be."""
     digests = set()
-    for number, line in enumerate(map(str.strip, _text(file).splitlines()), start=1):
+    text = _text(file)
+    if not (may_be_empty or text.strip() or file == Path(os.devnull)):
+        raise ValueError(f"keys: {file} is empty; write a line that starts with # if there are to be no keys")
+    for number, line in enumerate(map(str.strip, text.splitlines()), start=1):
         if not line or line.startswith("#"):
             continue
         if not (found := _LINE.fullmatch(line)):

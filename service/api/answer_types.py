@@ -149,6 +149,10 @@ class Prediction(TypedDict):
     """Largest |W|; -200 of a filter that is zero."""
     control_rms: float
     """RMS of the loudspeaker signal, in the unit of the reference."""
+    unknown_bands_hz: list[float]
+    """Nominal centres of the one-third-octave bands, 20 Hz to 20 kHz, of which the measurement says nothing: their
+    mean coherence is below 0.06, or an uncertainty above 1. They weigh nothing in a design, which keeps them from
+    becoming louder."""
     worst_noise_reduction_db: NotRequired[float]
     """Of several conditions, the lowest mean; the other figures are weighted means over them."""
     conditions: NotRequired[list[ConditionPrediction]]
@@ -328,7 +332,7 @@ class ResidentModels(TypedDict):
 
 @_documented
 class Live(TypedDict):
-    """The event loop answers."""
+    """The event loop answers, and no restart is needed."""
 
     status: Literal["live"]
 
@@ -364,6 +368,8 @@ class Coefficients(TypedDict):
     form: Literal["fir", "sos"]
     taps: NotRequired[Annotated[Any, _numbers(1, MAX_TAPS)]]
     sos: NotRequired[list[list[float]]]
+    denominator: NotRequired[Literal["subtracted", "added"]]
+    """What the target does with a1 and a2 of its memory: where it adds them, `words` has them negated; `sos` never."""
     number_format: NotRequired[str]
     words: NotRequired[list[Any]]
     """What the hardware holds, in units of the format's last bit: taps, or rows b0, b1, b2, a1, a2."""

@@ -17,19 +17,20 @@ from model_store.store import ModelStore
 from service.admission.admission import Admission, Admitted
 from service.api.json_workers import JsonWorkerPool
 from service.api.query_options import read_options
-from service.calibration.calibrator import Calibrator
 from service.engine.engine import Engine
 from service.engine.types import DesignAnswer, EvaluationAnswer
+from service.engine.work_share import WorkShare
 from service.errors import Problem
 from service.observability.metrics import Metrics
 from service.observability.tracing import Tracing
 from service.settings import Settings
-from synthesis.backends.base import DesignInput, Float32
+from synthesis.backends.base import Complex64, DesignInput, Float32
 from synthesis.conventions import STAGES
 from synthesis.errors import answer_or_raise
 
 JSON = "application/json"
 BINARY = "application/octet-stream"
+NO_SNIFFING = {"X-Content-Type-Options": "nosniff"}
 
 CORE_STAGES = ("path_ratio", "generate", "reconstruct", "refine")
 
@@ -49,7 +50,9 @@ class Service:
     settings: Settings
     store: ModelStore
     engine: Engine
-    calibrator: Calibrator
+    calibrations: WorkShare
+    exports: WorkShare
+    verifications: WorkShare
     admission: Admission
     json_workers: JsonWorkerPool
     metrics: Metrics
@@ -177,11 +180,23 @@ class Call(Request):
         return await self.parse(await self.receive_body())
 
     async def evaluate(
-        self, model: str | None, inputs: Sequence[DesignInput], taps: Sequence[Float32]
+        self,
+        model: str | None,
+        inputs: Sequence[DesignInput],
+        taps: Sequence[Float32 | Complex64],
+        *,
+        is_continued: bool = False,
     ) -> list[EvaluationAnswer]:
         """`Engine.evaluate`; raises the first ear's SynthesisError, if there is one."""
-        found = await self.service.engine.evaluate(model, inputs, taps, self.due, self.disconnected)
+        found = await self.service.engine.evaluate(
+            model, inputs, taps, self.due, self.disconnected, is_continued=is_continued
+        )
         return [answer_or_raise(each) for each in found]
+
+    def charge(self, work: float) -> None:
+        """Charge the quota of the request's key, which was charged for one unit, for so much work (`work_of`)."""
+        if work > 1:
+            self.service.admission.charge(self.admitted, work)
 
     def decoded(self) -> None:
         """Decoding has ended."""

@@ -15,7 +15,7 @@ from service.api import binary_codec
 from service.api import json_answers as answers
 from service.api.call import BINARY, JSON, Call, timed_response
 from service.api.json_answers import Answered
-from service.api.paths import Path, PathsOfCondition, check_effect, joint_input, n_points
+from service.api.paths import Path, PathsOfCondition, check_effect, joint_input, resolved_profile
 from service.api.query_options import (
     BINARY_OPTIONS,
     DEFAULT_UPDATES,
@@ -38,6 +38,7 @@ from service.api.request_types import (
 )
 from service.api.warnings import collect_warnings, negated_filter
 from service.engine.types import DesignAnswer
+from service.engine.work import work_of
 from service.errors import Problem, to_problem
 from synthesis.backends.base import (
     DEFAULT_GAIN_MARGIN_DB,
@@ -49,7 +50,6 @@ from synthesis.backends.base import (
 from synthesis.errors import SynthesisError, answer_or_raise
 from synthesis.feedback import loop_gain, loop_of
 from synthesis.latency import with_latency
-from synthesis.profiles import profile_for_resolution
 
 if TYPE_CHECKING:
     from service.api.open_inference_codec import InferenceParameters
@@ -70,7 +70,8 @@ class DesignRequest:
     input: DesignInput
 
     async def answered(self, call: Call) -> Answered:
-        """The engine's design; raises SynthesisError and whatever `Engine.design` raises."""
+        """The engine's design; raises SynthesisError, Problem `over-quota` and whatever `Engine.design` raises."""
+        call.charge(work_of(self.options))
         engine = call.service.engine
         (answer,) = await engine.design(self.model, self.options, [self.input], call.due, call.disconnected)
         return self.with_warnings(answer_or_raise(answer))
@@ -182,8 +183,9 @@ def make_request(
         min_phase_margin_deg=float(fields.min_phase_margin_deg),
     )
     sent = [path for each in conditions for path in (each.primary, each.secondary)]
-    profile = profile_for_resolution(query.profile, 2 * max(map(n_points, sent)))
-    options = DesignOptions(fields.method, query.k, profile, query.leave_one_out, len(conditions))
+    profile = resolved_profile(query.profile, sent)
+    n_feedbacks = sum(each.feedback is not None for each in conditions)
+    options = DesignOptions(fields.method, query.k, profile, query.leave_one_out, len(conditions), n_feedbacks)
     return DesignRequest(model, options, fields.sign, sent, ear)
 
 
@@ -194,9 +196,9 @@ async def _design_items(call: Call, items: list[object], query: Options) -> Resp
     the client sees `Retry-After`.
     """
     service = call.service
-    service.admission.charge_items(call.admitted, len(items))
     call.answer_type((JSON,))
     requested = [_item(item, query) for item in items]
+    call.charge(sum(work_of(each.options) if isinstance(each, DesignRequest) else 1.0 for each in requested))
     methods = [each.options.method if isinstance(each, DesignRequest) else "" for each in requested]
     call.design_method = methods[0] if len(set(methods)) == 1 else ""
     call.decoded()

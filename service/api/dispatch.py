@@ -14,8 +14,9 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from service.admission.admission import MANAGEMENT
+from service.admission.origin import refuse_foreign
 from service.api import open_inference
-from service.api.call import JSON, Call, Service, server_timing
+from service.api.call import JSON, NO_SNIFFING, Call, Service, server_timing
 from service.api.openapi import problem_responses
 from service.api.routes import Route, is_v2
 from service.engine.types import ClientDisconnected, Refused
@@ -54,6 +55,8 @@ class ServiceRoute(APIRoute):
             from_management = is_management(scope)
             if not is_heard(route, service, from_management):
                 raise unknown_address()
+            if from_management or call.method == "POST":
+                refuse_foreign(scope, call.headers, service.settings.allowed_hosts)
             with service.admission.admit(call.headers, route.gate, call.began, from_management) as call.admitted:
                 response: Response = await route.handler(call)
             code = "ok"
@@ -63,6 +66,7 @@ class ServiceRoute(APIRoute):
             problem = as_problem(error, call, service)
             response, code = problem_response(problem, route.path), problem.code
             response.headers["Server-Timing"] = server_timing({"total": 1e3 * (perf_counter() - call.began)})
+        response.headers.update(NO_SNIFFING)
         await response(scope, receive, send)
         await asyncio.sleep(0)  # the server writes the answer, then it is counted
         service.metrics.count(route.path, call.design_method, response.status_code, code)

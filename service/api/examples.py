@@ -49,6 +49,7 @@ EVALUATION: Json = {
         "sensitivity_db": {"gain_1_db": 6.5, "delay_1_sample": 5.1},
         "max_gain_db": 27.9,
         "control_rms": 0.071,
+        "unknown_bands_hz": [],
     },
     "warnings": [{"code": "prediction_from_model", "detail": "no coherence was sent"}],
     "timings_ms": dict.fromkeys(STAGES)
@@ -111,6 +112,7 @@ EXPORT: Json = {
         "sample_rate": 48_000.0,
         "form": "sos",
         "sos": [[0.5, -0.96, 0.47, 1.0, -1.9, 0.91], [0.8, -1.2, 0.5, 1.0, -1.6, 0.7]],
+        "denominator": "subtracted",
         "number_format": "q1.23",
         "words": [[2097152, -4026532, 1971323, -7969178, 3816817], [3355443, -5033165, 2097152, -6710886, 2936013]],
         "shift": [1, 1],

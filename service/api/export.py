@@ -16,8 +16,8 @@ from service.api.json_answers import loop_document, prediction_document, with_ti
 from service.api.paths import check_effect, joint_input
 from service.api.request_types import ExportBody, ExportConditionsBody, read_paths
 from service.api.warnings import collect_warnings, unlike_filter
+from service.engine.work import work_of
 from service.errors import Problem
-from synthesis.backends.base import DesignInput, Prediction
 from synthesis.backends.methods import spectrum
 from synthesis.conventions import DESIGN_N_FFT, N_TAPS
 from synthesis.feedback import loop_of
@@ -25,9 +25,6 @@ from synthesis.gain_curve import TOLERANCE_DB, ceiling_db, excess_db
 from synthesis.latency import with_latency
 from synthesis.realisation.realise import Realised, realise
 from synthesis.realisation.residual_power import PathSpectra
-
-_UNIT = np.zeros(N_TAPS, np.float32)
-_UNIT[0] = 1
 
 
 async def export(call: Call) -> Response:
@@ -48,6 +45,8 @@ async def export(call: Call) -> Response:
     if taps.any():
         check_effect(taps, given)
     target = read.target.as_target()
+    work = work_of(target)
+    call.charge(work)
     if target.keeps(N_TAPS) and "max_gain_db" in read.model_fields_set:
         excess = excess_db(taps, ceiling_db(read.max_gain_db, DESIGN_N_FFT))
         if excess > TOLERANCE_DB:
@@ -60,18 +59,20 @@ async def export(call: Call) -> Response:
         for each in with_latency(given).conditions
     ]
 
-    def work() -> Realised:
+    def run() -> Realised:
         return realise(conditions, psd, target, taps=taps, max_gain_db=read.max_gain_db)
 
-    realised = await call.service.calibrator.run(work, call.due, call.disconnected)
+    realised = await call.service.exports.run(run, call.due, call.disconnected, work)
     if taps.any() and not realised.response.any():
         found = (
             f"fir: {target.number_format} rounds all taps to zero; use more fraction bits, or send a louder filter"
         )
         raise Problem("invalid-field", found, "fir")
     loop = loop_of(with_latency(given).conditions, lambda feedback: spectrum(feedback) * realised.response)
-    through, pulse = (_through(given, realised), _UNIT) if taps.any() else (given, 0 * _UNIT)
-    full, own = await call.evaluate(read.model, [given, through], [taps, pulse])
+    response = realised.response.astype(np.complex64)
+    full, own = await call.evaluate(read.model, [given, given], [taps, response], is_continued=True)
+    # The largest |W| is that of all frequencies at the hardware's rate, not of the design grid alone.
+    prediction = replace(own.prediction, max_gain_db=realised.max_gain_db)
     if read.file is not None:
         content, media_type, name = await asyncio.to_thread(
             filter_files.write, _signed(realised, read.sign), read.file, read.sign
@@ -81,38 +82,19 @@ async def export(call: Call) -> Response:
         )
     document = {
         "coefficients": coefficients_document(_signed(realised, read.sign)),
-        "prediction": prediction_document(_prediction(own.prediction, realised, psd)),
-        "loss_db": full.prediction.mean_noise_reduction_db - own.prediction.mean_noise_reduction_db,
+        "prediction": prediction_document(prediction),
+        "loss_db": full.prediction.mean_noise_reduction_db - prediction.mean_noise_reduction_db,
         "warnings": collect_warnings(
             [path for each in read.conditions for path in (each.primary, each.secondary)],
             given,
-            own.prediction,
-            implausible=full.implausible + unlike_filter(full.prediction, own.prediction),
+            prediction,
+            implausible=full.implausible + unlike_filter(full.prediction, prediction),
             loop=loop,
         ),
         "sign": read.sign,
     } | loop_document(loop)
     content, times = with_times(document, own.times_ms, call)
     return timed_response(content, times)
-
-
-def _through(given: DesignInput, realised: Realised) -> DesignInput:
-    """The input with the realised filter as part of every path from the loudspeaker: a unit pulse is then its W."""
-
-    def filtered(path: Any) -> Any:
-        return None if path is None else (spectrum(path) * realised.response).astype(np.complex64)
-
-    def through(condition: Any) -> Any:
-        return replace(condition, secondary=filtered(condition.secondary), feedback=filtered(condition.feedback))
-
-    ear: DesignInput = replace(through(given), others=tuple(map(through, given.others)))
-    return ear
-
-
-def _prediction(found: Prediction, realised: Realised, psd: Any) -> Prediction:
-    """The unit pulse's prediction, with the figures that are the filter's own."""
-    rms = float(np.sqrt(np.sum(psd * np.abs(realised.response) ** 2)))
-    return replace(found, max_gain_db=realised.max_gain_db, control_rms=rms)
 
 
 def _signed(realised: Realised, sign: str) -> Realised:
@@ -122,14 +104,13 @@ def _signed(realised: Realised, sign: str) -> Realised:
     quantised, taps, sections = realised.quantised, realised.taps, realised.sections
     if taps is not None:
         if quantised is not None:
-            quantised = replace(quantised, words=-quantised.words, values=-quantised.values)
+            quantised = quantised.times(np.full(len(taps), -1))
         return replace(realised, taps=-taps, quantised=quantised)
     assert sections is not None
     flip = np.ones_like(sections.rows)
     flip[0, :3] = -1
     if quantised is not None:
-        own = flip[:, [0, 1, 2, 4, 5]]
-        quantised = replace(quantised, words=quantised.words * own.astype(np.int64), values=quantised.values * own)
+        quantised = quantised.times(flip[:, [0, 1, 2, 4, 5]].astype(np.int64))
     return replace(realised, sections=replace(sections, rows=sections.rows * flip), quantised=quantised)
 
 
@@ -140,7 +121,7 @@ def coefficients_document(realised: Realised) -> dict[str, Any]:
         document |= {"form": "fir", "taps": realised.taps}
     else:
         assert realised.sections is not None
-        document |= {"form": "sos", "sos": realised.sections.rows}
+        document |= {"form": "sos", "sos": realised.sections.rows, "denominator": realised.denominator}
     if realised.quantised is not None:
         quantised = realised.quantised
         document |= {

@@ -19,6 +19,8 @@ from service.engine.types import DesignAnswer
 from service.errors import Problem
 from synthesis.backends.base import Float32, Loop, Prediction
 from synthesis.conventions import SAMPLE_RATE_HZ
+from synthesis.errors import InvalidPaths
+from synthesis.octave_bands import nominal_hz
 from synthesis.prediction import ConditionPrediction
 
 NO_EFFECT_DB = 0.01
@@ -75,15 +77,24 @@ def items_json(outcomes: Sequence[Answered | Problem], call: Call) -> tuple[byte
     Decode, encode and total are the same for all items. A problem has no times.
     """
     began = perf_counter()
-    bodies = [_dumped(each.document() if isinstance(each, Problem) else design_document(each)) for each in outcomes]
+    encoded = [_item_json(each) for each in outcomes]
     ended = perf_counter()
-    stages = [None if isinstance(each, Problem) else each.answer.design.times_ms for each in outcomes]
+    stages = [None if isinstance(each, Problem) else each.answer.design.times_ms for each, _ in encoded]
     bodies = [
         body if own is None else joined(body, call.spent_ms(own, began, ended))
-        for body, own in zip(bodies, stages, strict=True)
+        for (_, body), own in zip(encoded, stages, strict=True)
     ]
     times = call.spent_ms(_added([each for each in stages if each is not None]), began, ended)
     return b'{"items":[' + b",".join(bodies) + b"]}", times
+
+
+def _item_json(outcome: Answered | Problem) -> tuple[Answered | Problem, bytes]:
+    """One item with its JSON; a problem in its place if a figure is not finite."""
+    try:
+        return outcome, dumped(outcome.document() if isinstance(outcome, Problem) else design_document(outcome))
+    except InvalidPaths as error:
+        problem = Problem("unusable-paths", str(error))
+        return problem, dumped(problem.document())
 
 
 def _added(designs: Collection[Mapping[str, float]]) -> dict[str, float]:
@@ -130,6 +141,7 @@ def prediction_document(prediction: Prediction) -> answer_types.Prediction:
         },
         "max_gain_db": max(prediction.max_gain_db, LOWEST_GAIN_DB),
         "control_rms": prediction.control_rms,
+        "unknown_bands_hz": [nominal_hz(band) for band in prediction.unknown_bands],
     }
     if prediction.conditions:
         conditions = prediction.conditions
@@ -152,14 +164,35 @@ def _condition_document(condition: ConditionPrediction) -> answer_types.Conditio
     return document
 
 
-def _dumped(document: Any) -> bytes:
-    return orjson.dumps(document, option=orjson.OPT_SERIALIZE_NUMPY)
+def dumped(document: Any) -> bytes:
+    """Encode an answer as JSON.
+
+    Raises
+    ------
+    InvalidPaths
+        If a number is not finite, which JSON could only say as null.
+    """
+    body = orjson.dumps(document, option=orjson.OPT_SERIALIZE_NUMPY)
+    if b"null" in body and not _is_finite(document):
+        raise InvalidPaths(
+            "the figures that follow from these numbers are not finite; send what was measured, in its own unit"
+        )
+    return body
+
+
+def _is_finite(value: Any) -> bool:
+    """Whether all numbers in nested dictionaries, lists and arrays are finite."""
+    if isinstance(value, dict):
+        return all(map(_is_finite, value.values()))
+    if isinstance(value, list | tuple):
+        return all(map(_is_finite, value))
+    return not isinstance(value, float | np.floating | np.ndarray) or bool(np.isfinite(value).all())
 
 
 def with_times(document: Any, engine_ms: Mapping[str, float], call: Call) -> tuple[bytes, Times]:
     """Encode, then append the times, which include that of the encoding."""
     began = perf_counter()
-    body = _dumped(document)
+    body = dumped(document)
     times = call.spent_ms(engine_ms, began)
     return joined(body, times), times
 

@@ -93,7 +93,8 @@ def _are_numbers(values: list[Any]) -> bool:
 
 
 def parse(body: bytes | bytearray | memoryview) -> object:
-    """Parse a body, with long lists as LongList; UnreadableJson if that is not possible.
+    """Parse a body, with long lists as LongList; UnreadableJson if that is not possible, MemoryError if memory does
+    not suffice.
 
     Whatever the body, the result is small apart from arrays and text. The memory of parsing itself is bounded by
     counting characters first: the three bytes `{},` become an object of 64 bytes.
@@ -102,9 +103,13 @@ def parse(body: bytes | bytearray | memoryview) -> object:
     try:
         document = orjson.loads(body)
     except orjson.JSONDecodeError as error:
+        if "Not enough memory" in str(error):
+            raise MemoryError from None
         is_number = error.doc.startswith(("NaN", "Infinity"), error.pos)
         remedy = "send finite numbers, no NaN or Infinity" if is_number else "send a JSON object"
         raise UnreadableJson("malformed-json", f"the body is not JSON: {error}; {remedy}") from None
+    except SystemError as error:  # there was no memory for what was parsed
+        raise MemoryError from error
     root: list[Any] = [document]
     level: list[Any] = [root]
     n_containers, depth = 0, 0

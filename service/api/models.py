@@ -57,7 +57,8 @@ async def reload_models(call: Call) -> Response:
 
 
 async def live(call: Call) -> Response:
-    """Whether the event loop answers."""
+    """Whether the event loop answers, and no new process is needed for right filters."""
+    call.service.engine.require_live()
     return json_response({"status": "live"})
 
 

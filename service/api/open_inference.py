@@ -34,7 +34,8 @@ async def server(call: Call) -> Response:
 
 
 async def live(call: Call) -> Response:
-    """Whether the event loop answers."""
+    """Whether the event loop answers, and no new process is needed for right filters."""
+    call.service.engine.require_live()
     return json_response({"live": True})
 
 
@@ -72,7 +73,9 @@ async def model_ready(call: Call) -> Response:
 async def infer(call: Call) -> Response:
     """Inputs `primary` and `secondary`, optionally `reference_psd` and `coherence`; output `fir`. Binary tensors
     follow the JSON object."""
-    call.body_type((JSON, BINARY, ""))  # HEADER_LENGTH, not the media type, tells where binary data begin
+    # HEADER_LENGTH, not the media type, tells where binary data begin. No page of another site can send that header
+    # unasked, as it can a body without a media type.
+    call.body_type((JSON, BINARY, "") if HEADER_LENGTH in call.headers else (JSON, BINARY))
     read_options(call.scope["query_string"], (), 0)
     body = memoryview(await call.receive_body())
     end = codec.json_length(call.headers.get(HEADER_LENGTH), len(body))

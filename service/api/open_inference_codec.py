@@ -36,7 +36,7 @@ from service.api.answer_types import Taps
 from service.api.binary_codec import encode_taps
 from service.api.call import Call, Times
 from service.api.design import DesignRequest, make_request
-from service.api.json_answers import Answered, prediction_document, refinement_document
+from service.api.json_answers import Answered, dumped, prediction_document, refinement_document
 from service.api.json_parsing import LongList
 from service.api.paths import Path, PathsOfCondition, check_condition, check_together
 from service.api.query_options import DEFAULT_UPDATES
@@ -158,7 +158,7 @@ class InferenceServer(TypedDict):
 
 @_documented
 class InferenceLive(TypedDict):
-    """live: the event loop responds. ready: the service is ready for designs."""
+    """live: the event loop responds, and no restart is needed. ready: the service is ready for designs."""
 
     live: Literal[True]
     ready: NotRequired[Literal[True]]
@@ -351,12 +351,12 @@ def encode_answer(request: InferenceRequest, answered: Answered, call: Call) -> 
     if request.wants_bytes:
         attached = encode_taps(answered.taps)
     else:
-        output["data"] = orjson.Fragment(orjson.dumps(answered.taps, option=orjson.OPT_SERIALIZE_NUMPY))
+        output["data"] = orjson.Fragment(dumped(answered.taps))
     times = call.spent_ms(design.times_ms, began)
     output["parameters"] = _parameters(answered, times)
     if request.wants_bytes:
         output["parameters"]["binary_data_size"] = len(attached)
-    body = orjson.dumps(document)
+    body = dumped(document)
     return body + attached, len(body) if request.wants_bytes else None, times
 
 
@@ -383,7 +383,7 @@ def _dotted(prefix: str, members: Mapping[str, Any]) -> dict[str, Any]:
         if isinstance(value, dict):
             found |= _dotted(f"{prefix}.{name}", value)
         elif isinstance(value, list | np.ndarray):
-            found[f"{prefix}.{name}"] = orjson.dumps(value, option=orjson.OPT_SERIALIZE_NUMPY).decode()
+            found[f"{prefix}.{name}"] = dumped(value).decode()
         elif value is not None:
             found[f"{prefix}.{name}"] = value
     return found

@@ -16,10 +16,12 @@ from service.errors import Problem
 from synthesis.backends.base import Complex64, Condition, DesignInput, Float32
 from synthesis.backends.methods import spectrum
 from synthesis.backends.path_level import MAX_LEVEL_DIFFERENCE_DB, level_db
-from synthesis.conventions import DESIGN_N_FFT, N_BINS, N_TAPS, SAMPLE_RATE_HZ
+from synthesis.conventions import DESIGN_N_FFT, MAX_TOTAL_PSD, MIN_TOTAL_PSD, N_BINS, N_TAPS, SAMPLE_RATE_HZ
 from synthesis.errors import InvalidPaths
 from synthesis.gain_curve import GainCurve
 from synthesis.octave_bands import WIDE_BANDS
+from synthesis.prediction import END_OF_RESPONSE
+from synthesis.profiles import profile_for_resolution
 
 GRIDS = (4096, 8192, 16_384, 32_768, 65_536)
 """Numbers of points of the Fourier grids that a spectrum may use."""
@@ -39,9 +41,6 @@ a fraction of a sample leaves up to 0.005 at Nyquist, where measured paths are s
 MAX_EFFECT_DB = 90.0
 """Largest level of a filter's sound over that of the noise, and largest below it: of the paths alone up to 100 dB
 are accepted."""
-
-MAX_TOTAL_PSD, MIN_TOTAL_PSD = 1e30, 1e-30
-"""Powers beyond leave the range of float32."""
 
 _N_BINS = tuple(n_fft // 2 + 1 for n_fft in GRIDS)
 
@@ -299,9 +298,33 @@ def _resampled(kind: type[Resampled], sent: PathsOfCondition, **options: Any) ->
     )
 
 
-def n_points(path: Path) -> int:
-    """Samples of an impulse response, or points of a spectrum's grid."""
-    return 2 * (len(path) - 1) if is_spectrum(path) else len(path)
+def resolved_profile(name: str, paths: Sequence[Path]) -> str:
+    """Choose `fine` instead of `fast` where a path is too long for the grid of `fast`.
+
+    Parameters
+    ----------
+    name
+        The profile asked for.
+    paths
+        As they were sent. Zeros at the end of a response do not count, nor does it matter whether a response or its
+        transform was sent.
+
+    Returns
+    -------
+    str
+        As `profile_for_resolution`.
+    """
+    for path in paths:
+        if (suited := profile_for_resolution(name, 2 * _response_length(path))) != name:
+            return suited
+    return name
+
+
+def _response_length(path: Path) -> int:
+    """Samples of the response up to the last above END_OF_RESPONSE of its largest."""
+    response = np.abs(np.fft.irfft(path) if is_spectrum(path) else path)
+    above = np.flatnonzero(response > END_OF_RESPONSE * response.max())
+    return int(above[-1]) + 1 if len(above) else 0
 
 
 def _path(path: Path, name: str) -> Path:

@@ -36,7 +36,7 @@ from synthesis.conventions import N_TAPS, SAMPLE_RATE_HZ
 from synthesis.errors import InvalidOption
 from synthesis.gain_curve import MAX_POINTS, GainCurve, highest_db, lowest_db
 from synthesis.profiles import PROFILES
-from synthesis.realisation.realise import DEFAULT_SECTIONS, SAMPLE_RATES_HZ, Target
+from synthesis.realisation.realise import DEFAULT_SECTIONS, SAMPLE_RATES_HZ, Denominator, Target
 from synthesis.realisation.second_order_sections import MAX_SECTIONS
 from synthesis.realisation.short_fir import MAX_TAPS
 
@@ -472,17 +472,23 @@ class ExportTarget(StrictModel):
     n_sections: int = Field(DEFAULT_SECTIONS, ge=1, le=MAX_SECTIONS)
     """Of the form `sos`."""
     sample_rate: float = Field(float(SAMPLE_RATE_HZ), ge=SAMPLE_RATES_HZ[0], le=SAMPLE_RATES_HZ[1])
-    """Hz, at which the hardware runs the filter; for `fir` a whole multiple of 48 kHz."""
+    """Hz, at which the hardware runs the filter. It plays nothing above half of it."""
     number_format: str = "float32"
     """Of the coefficients: `float32`, `float64`, or `qI.F` with I integer bits, the sign among them, and F fraction
     bits, such as `q1.15`, `q1.23`, `q1.31`, `q5.23`."""
+    denominator: Denominator = "subtracted"
+    """Of the form `sos`: whether the hardware subtracts a1 and a2 times its past outputs or adds them. `added`, as by
+    SigmaDSP: `words`, and the files `c` and `csv`, have a1 and a2 negated."""
 
     def as_target(self) -> Target:
         """For `realise`; Problem where the number format does not exist, or a size is that of the other form."""
-        unused, default = ("n_taps", N_TAPS) if self.form == "sos" else ("n_sections", DEFAULT_SECTIONS)
-        refuse_unused(self, {unused: default}, f"with the form {self.form}: send the other form", "target.")
+        unused: dict[str, object] = {"n_taps": N_TAPS}
+        if self.form == "fir":
+            unused = {"n_sections": DEFAULT_SECTIONS, "denominator": "subtracted"}
+        refuse_unused(self, unused, f"with the form {self.form}: send the other form", "target.")
+        size = self.n_taps, self.n_sections
         try:
-            return Target(self.form, self.n_taps, self.n_sections, float(self.sample_rate), self.number_format)
+            return Target(self.form, *size, float(self.sample_rate), self.number_format, self.denominator)
         except InvalidOption as error:
             raise Problem("invalid-field", str(error), error.field) from None
 

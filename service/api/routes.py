@@ -44,6 +44,7 @@ from service.errors import Problem
 from synthesis.calibration import MIN_SAMPLES
 
 _ANY = "malformed-request method-not-allowed too-slow headers-too-large internal-error too-many-connections "
+_ANY += "cross-site "
 _CLIENT = "unauthorised over-quota not-acceptable model-unavailable "
 _BODY = (
     _ANY + "malformed-json unauthorised unknown-model not-acceptable length-required too-large "
@@ -240,6 +241,7 @@ ROUTES = (
         {"two sections": examples.EXPORT},
         ("ExportBody", "ExportConditionsBody"),
         {"six biquads of 24 bits": examples.EXPORT_BODY},
+        Gate.EXPORT,
     ),
     _post(
         "/verify",
@@ -249,7 +251,7 @@ ROUTES = (
         {"1 dB too loud": examples.VERIFIED},
         ("VerifyBody",),
         {"two takes, abridged": examples.VERIFY_BODY},
-        Gate.CALIBRATION,
+        Gate.VERIFICATION,
     ),
     _get(
         "/models",
@@ -299,10 +301,11 @@ ROUTES = (
         "/health/live",
         models.live,
         Gate.OPEN,
-        "Whether the event loop answers",
+        "Whether the event loop answers, and no restart is needed",
         answer_types.Live,
         examples.LIVE,
-        heard_on="both",
+        "not-ready ",
+        "both",
     ),
     _get(
         "/health/ready",
@@ -336,9 +339,10 @@ ROUTES = (
         "/v2/health/live",
         open_inference.live,
         Gate.OPEN,
-        "Whether the event loop answers",
+        "Whether the event loop answers, and no restart is needed",
         v2.InferenceLive,
         examples.INFERENCE_LIVE,
+        "not-ready ",
     ),
     _get(
         "/v2/health/ready",

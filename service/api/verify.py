@@ -10,7 +10,7 @@ from starlette.responses import Response
 
 from service.api.call import JSON, Call, timed_response
 from service.api.json_answers import BAND_CENTRE_HZ, with_times
-from service.api.paths import PathsOfCondition, check_effect, joint_input, n_points
+from service.api.paths import PathsOfCondition, check_effect, joint_input, resolved_profile
 from service.api.request_types import read_object
 from service.calibration.verify_body import VerifyBody
 from synthesis.backends.base import DesignInput, DesignOptions, Float32
@@ -18,13 +18,13 @@ from synthesis.conventions import DESIGN_N_FFT
 from synthesis.errors import answer_or_raise
 from synthesis.latency import with_latency
 from synthesis.octave_bands import WIDE_BANDS
-from synthesis.profiles import FAST, profile_for_resolution
+from synthesis.profiles import FAST
 from synthesis.verification import (
     Deviation,
     Verification,
-    changed_path,
     diagnose,
     foreign_prediction,
+    path_found,
     path_now,
     shifted_taps,
     verify,
@@ -53,7 +53,7 @@ async def verify_filter(call: Call) -> Response:
     taps = direction * read.fir
     check_effect(taps, used)
     call.decoded()
-    found = await call.service.calibrator.run(
+    found = await call.service.verifications.run(
         lambda: verify(read.takes, taps, used.primary, used.secondary, used.feedback), call.due, call.disconnected
     )
     # No more can be taken away than on the paths as they are now, known without errors.
@@ -63,7 +63,7 @@ async def verify_filter(call: Call) -> Response:
         feedback=None if used.feedback is None else path_now(used.feedback, found),
         uncertainty=np.zeros((2, len(WIDE_BANDS)), np.float32),
     )
-    answer, bound = await call.evaluate(read.model, [used, certain], [taps, taps])
+    answer, bound = await call.evaluate(read.model, [used, certain], [taps, taps], is_continued=True)
     own = answer.prediction
     bands, mean = own.noise_reduction_db, own.mean_noise_reduction_db
     foreign = None
@@ -75,7 +75,7 @@ async def verify_filter(call: Call) -> Response:
         diagnosis = [foreign, *(each for each in diagnosis if each.code != "as_predicted")]
     trim = None
     if not BEYOND_A_TRIM & {each.code for each in diagnosis}:
-        profile = profile_for_resolution(FAST.name, 2 * max(n_points(read.primary), n_points(read.secondary)))
+        profile = resolved_profile(FAST.name, (read.primary, read.secondary))
         trim = await _trim(call, read.model, DesignOptions("prime", N_UPDATES, profile), used, taps, found)
         trim["fir"] = direction * trim["fir"]
     document = {
@@ -96,11 +96,13 @@ async def _trim(
     """The filter for the secondary path as it is now: shifted, or designed anew if that is clearly better."""
     shifted = shifted_taps(taps, found)
     loudest_db = 20 * float(np.log10(np.abs(np.fft.rfft(shifted, DESIGN_N_FFT)).max()))
-    feedback = None if used.feedback is None else changed_path(used.feedback, found)
-    now = replace(used, secondary=changed_path(used.secondary, found), feedback=feedback, max_gain_db=loudest_db)
-    designs = await call.service.engine.design(model, options, [now], call.due, call.disconnected)
+    feedback = None if used.feedback is None else path_found(used.feedback, found)
+    now = replace(used, secondary=path_found(used.secondary, found), feedback=feedback, max_gain_db=loudest_db)
+    designs = await call.service.engine.design(
+        model, options, [now], call.due, call.disconnected, is_continued=True
+    )
     own = answer_or_raise(designs[0]).design
-    (answer,) = await call.evaluate(model, [now], [shifted])
+    (answer,) = await call.evaluate(model, [now], [shifted], is_continued=True)
     best, reached_db = shifted, answer.prediction.mean_noise_reduction_db
     if own.prediction.mean_noise_reduction_db > reached_db + REDESIGN_MARGIN_DB:
         best, reached_db = own.taps, own.prediction.mean_noise_reduction_db

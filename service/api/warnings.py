@@ -11,16 +11,16 @@ from service.api.paths import Path, is_spectrum
 from service.engine.types import Replaced
 from synthesis.backends.base import DesignInput, Loop, Prediction
 from synthesis.conventions import DESIGN_N_FFT, N_BINS, SAMPLE_RATE_HZ
-from synthesis.octave_bands import AMP_BANDS, NR_BANDS, WIDE_BANDS, band_membership, edges_hz, nominal_hz
+from synthesis.octave_bands import AMP_BANDS, NR_BANDS, WIDE_BANDS, band_membership, nominal_hz
 from synthesis.plausibility import PLAUSIBILITY, Finding
 from synthesis.prediction import HIGH_BANDS, LOW_BANDS, SILENCE, columns
 
 WARNINGS = {
-    "generator_replaced": "The generator's filter was not finite, or its predicted noise reduction was clearly "
-    "lower than that of the Wiener filter for the same paths, which is the answer (method `wmmse`, or `fir_wiener` "
-    "with a latency).",
-    "prediction_from_model": "No coherence was sent: the prediction uses the average uncertainty of the model's "
-    "support listeners.",
+    "generator_replaced": "The generator's filter was not finite, or its noise reduction was clearly lower than "
+    "that of the Wiener filter for the same paths, which is the answer (method `wmmse`, or `fir_wiener` with a "
+    "latency).",
+    "prediction_from_model": "No coherence was sent: paths like those of the model's support listeners are "
+    "predicted with their average uncertainty, all others as if they were exact.",
     "low_coherence": "This measurement is less certain than those of the model's support listeners, which takes "
     "more than 1 dB from the predicted mean noise reduction (1.5 dB where a coherence alone says so); or the mean "
     "coherence is below 0.5.",
@@ -32,8 +32,7 @@ WARNINGS = {
     "unstable_loop": "The loop of filter and `feedback` is unstable: it howls, and the prediction does not hold.",
     "margins_bind": "The margins of the loop through `feedback` cost more than 0.5 dB of predicted noise "
     "reduction.",
-    "amplification": "A band from 50 Hz to 8 kHz is predicted to become louder by more than 1 dB, or may become "
-    "louder because the measurement heard nothing there.",
+    "amplification": "A band from 50 Hz to 8 kHz is predicted to become louder by more than 1 dB.",
     "outer_band_louder": "A band from 20 to 40 Hz or from 10 to 20 kHz is predicted to become louder; by more than "
     "1 dB, or, below 50 Hz, at all.",
     "out_of_band_louder": "The former name of `outer_band_louder`, sent beside it.",
@@ -66,14 +65,6 @@ _LOUDER_LIMITS = {n: (nominal_hz(n), LOW_LOUDER_DB if n in LOW_BANDS else LOUDER
 LITTLE_NOISE_REDUCTION_DB = 3.0
 NO_EFFECT_DB = 0.05
 LONG_LATENCY_SAMPLES = 4.0
-
-UNHEARD = 0.06
-"""Mean coherence of a band from 4 kHz on, below which its estimate is noise. Of 73 bands that single recordings at
-20 to 40 dB SNR leave 3 dB louder all are below; of white noise at these SNRs none is."""
-UNHEARD_BANDS = tuple(range(36, 41))
-_UNHEARD_EDGES = np.array(
-    [round(edges_hz(n)[0] * 2 * (N_BINS - 1) / SAMPLE_RATE_HZ) for n in (*UNHEARD_BANDS, UNHEARD_BANDS[-1] + 1)]
-)
 
 PERFECT = 1e-6
 """One less the mean coherence, or the mean uncertainty, below which it was not measured; ears without any noise
@@ -123,7 +114,7 @@ def collect_warnings(
         "ceiling_binds": _bound(costs_db[0]),
         "unstable_loop": _unstable(loop),
         "margins_bind": _margins(costs_db[1]),
-        "amplification": _joined(louder and louder + _TO_LOUDER, _unheard(used)),
+        "amplification": louder and louder + _TO_LOUDER,
         "outer_band_louder": outer,
         "out_of_band_louder": outer,
         "little_noise_reduction": little and little + _causes(used, *costs_db),
@@ -251,30 +242,6 @@ def _louder(prediction: Prediction, bands: Sequence[int]) -> str | None:
     worst = max(found, key=lambda hz: found[hz])
     listed = f"{len(found)} bands from {min(found):g} to {max(found):g} Hz"
     return f"{listed}, most of all {worst:g} Hz: {found[worst]:.1f} dB louder"
-
-
-def _unheard(used: DesignInput) -> str | None:
-    """Bands where a filter plays the noise of the measurement."""
-    first, widths = _UNHEARD_EDGES[0], np.diff(_UNHEARD_EDGES)
-    means = [
-        np.add.reduceat(each.coherence[first : _UNHEARD_EDGES[-1]], _UNHEARD_EDGES[:-1] - first) / widths
-        for each in used.conditions
-        if each.coherence is not None
-    ]
-    if not means:
-        return None
-    heard = np.min(means, axis=0)
-    found = [f"{nominal_hz(n):g}" for n, mean in zip(UNHEARD_BANDS, heard, strict=True) if mean < UNHEARD]
-    if not found:
-        return None
-    return (
-        f"{', '.join(found)} Hz may become louder: the measurement heard nothing there (coherence below "
-        f"{UNHEARD:g}); use a broader or louder probe, or lower max_gain_db there"
-    )
-
-
-def _joined(*details: str | None) -> str | None:
-    return "; ".join(each for each in details if each) or None
 
 
 def _little(prediction: Prediction) -> str | None:

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import orjson
 from numpy.typing import NDArray
 
-from model_store.store import ModelStore, ModelVersion
+from model_store.store import ModelVersion
 from service.api.binary_codec import encode
-from service.api.json_answers import BAND_CENTRE_HZ, model_document
+from service.api.json_answers import BAND_CENTRE_HZ, dumped, model_document
 from service.calibration.takes import DriveRecording, ProbeTake, Recordings
-from synthesis.backends.base import Float32
+from synthesis.backends.base import Float32, ModelParameters
 from synthesis.calibration import Calibration, calibrate
 from synthesis.calibration_verdict import FORMER_CODES, Verdict, judge
 from synthesis.conventions import DESIGN_N_FFT, SAMPLE_RATE_HZ
@@ -59,16 +58,51 @@ class JudgedCalibration:
         return None if known is None else _float32(known.ravel())
 
 
-def calibrate_recordings(asked: Recordings, store: ModelStore, default_model: str) -> JudgedCalibration:
-    """Estimate and judge; takes some tenths of a second. Raises as `calibrate` and `ModelStore.load` do."""
-    version = store.resolve(default_model if asked.model is None else asked.model)
-    checkpoint = store.load(str(version))
+Judge = tuple[ModelVersion, ModelParameters]
+"""A model with whose support a calibration is compared, and its prior."""
+
+
+def calibrate_recordings(asked: Recordings, find_model: Callable[[str | None], Judge]) -> JudgedCalibration:
+    """Estimate and judge recordings, which takes some tenths of a second.
+
+    Parameters
+    ----------
+    asked
+        The recordings, with the reference of a model or None.
+    find_model
+        Gives the model of a reference; for None the default one.
+
+    Returns
+    -------
+    JudgedCalibration
+        The paths with their verdict.
+
+    Raises
+    ------
+    SynthesisError, ModelStoreError
+        As `calibrate` and `find_model` do.
+    """
+    version, model = find_model(asked.model)
     # Where the chain's sign is plus, a gain g plays what the convention calls -g.
     direction = 1.0 if asked.sign == "minus" else -1.0
-    takes = [Take(direction * each.gain, each.x, each.e) for each in asked.takes if isinstance(each, ProbeTake)]
-    drives = [DriveTake(*each) for each in asked.takes if isinstance(each, DriveRecording)]
-    calibration = calibrate(takes, asked.n_windows, prior=checkpoint.parameters.path_prior, drives=drives)
-    verdict = judge(calibration, checkpoint.parameters.support)
+    probes = [each for each in asked.takes if isinstance(each, ProbeTake)]
+    driven = [each for each in asked.takes if isinstance(each, DriveRecording)]
+    calibration = calibrate(
+        [Take(direction * each.gain, each.x, each.e) for each in probes],
+        asked.n_windows,
+        prior=model.path_prior,
+        drives=[DriveTake(each.drive, each.x, each.e) for each in driven],
+        clipped_shares={
+            f"{kind} {number}, {name}": share
+            for kind, recorded in (
+                ("take", [each.clipped_share for each in probes]),
+                ("drive", [each.clipped_share for each in driven]),
+            )
+            for number, shares in enumerate(recorded)
+            for name, share in shares.items()
+        },
+    )
+    verdict = judge(calibration, model.support)
     return JudgedCalibration(calibration, verdict, version)
 
 
@@ -95,7 +129,7 @@ def as_json(judged: JudgedCalibration, asked: Recordings) -> bytes:
         document["feedback"] = {"impulse_response": judged.feedback}
     if asked.model is not None:
         document["model"] = asked.model
-    return orjson.dumps(document, option=orjson.OPT_SERIALIZE_NUMPY)
+    return dumped(document)
 
 
 def as_binary(judged: JudgedCalibration) -> tuple[bytes, dict[str, str]]:

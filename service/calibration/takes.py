@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Annotated, Any, NamedTuple
 
 import numpy as np
@@ -20,23 +21,27 @@ from synthesis.calibration import MAX_N_WINDOWS, MAX_SAMPLES, MIN_SAMPLES
 MAX_TAKES = 64
 """Eight recordings in each of eight states."""
 
-MAX_GAIN = 1000.0
+MIN_GAIN, MAX_GAIN = 1e-6, 1000.0
+"""Of a take in which the loudspeaker plays. Below -120 dB it plays nothing that could be measured."""
 
 
 class ProbeTake(NamedTuple):
-    """One recording of one probe state: the gain in place of the control filter, reference x and error e, [n]."""
+    """One recording of one probe state: the gain in place of the control filter, reference x and error e, [n].
+    clipped_share: of signals before they were resampled, by name."""
 
     gain: float
     x: Float32
     e: Float32
+    clipped_share: Mapping[str, float] = MappingProxyType({})
 
 
 class DriveRecording(NamedTuple):
-    """One recording while the loudspeaker plays `drive` alone: reference x and error e, [n]."""
+    """One recording while the loudspeaker plays `drive` alone: reference x and error e, [n], and clipped_share."""
 
     drive: Float32
     x: Float32
     e: Float32
+    clipped_share: Mapping[str, float] = MappingProxyType({})
 
 
 class Recordings(NamedTuple):
@@ -55,13 +60,14 @@ def check_takes(takes: Sequence[ProbeTake | DriveRecording]) -> None:
         raise Problem("out-of-range", f"takes: there are {len(takes)}; send 2 to {MAX_TAKES}", "takes")
     for number, take in enumerate(takes):
         field = f"takes.{number}"
-        if isinstance(take, ProbeTake) and not abs(take.gain) <= MAX_GAIN:
+        if isinstance(take, ProbeTake) and take.gain != 0 and not MIN_GAIN <= abs(take.gain) <= MAX_GAIN:
             raise Problem(
                 "out-of-range",
-                f"{field}.gain: {take.gain} is not a number from {-MAX_GAIN:g} to {MAX_GAIN:g}",
+                f"{field}.gain: {take.gain} is neither 0 nor of a magnitude from {MIN_GAIN:g} to {MAX_GAIN:g}; "
+                "send the factor that stood in place of the control filter",
                 f"{field}.gain",
             )
-        signals = {name: getattr(take, name) for name in take._fields if name != "gain"}
+        signals = {name: getattr(take, name) for name in take._fields if name not in ("gain", "clipped_share")}
         if len({len(signal) for signal in signals.values()}) > 1:
             found = " and ".join(f"{name} has {len(signal)} samples" for name, signal in signals.items())
             raise Problem("invalid-field", f"{field}: {found}; send as many of each", field)
@@ -114,13 +120,16 @@ def _take(value: object, field: str) -> ProbeTake | DriveRecording:
     if not isinstance(value, dict):
         raise Problem("invalid-field", f"{field}: {shown(value)} is not {_MEMBERS}", field)
     kind = DriveRecording if "drive" in value else ProbeTake
-    for name in kind._fields:
+    *needed, optional = kind._fields
+    for name in needed:
         if name not in value:
             raise Problem("missing-field", f"{field}: {name} is missing; send {_MEMBERS}", f"{field}.{name}")
     if unknown := sorted(set(value) - set(kind._fields)):
         raise Problem("unknown-field", f"{field}: {shown(unknown[0])} is not known; send {_MEMBERS}", field)
+    clipped = read_clipped_share(value.get(optional), [name for name in needed if name != "gain"], field)
     if kind is DriveRecording:
-        return DriveRecording(*(read_signal(value[name], f"{field}.{name}") for name in kind._fields))
+        drive, x, e = (read_signal(value[name], f"{field}.{name}") for name in needed)
+        return DriveRecording(drive, x, e, clipped)
     if type(value["gain"]) not in (int, float):
         found = shown(value["gain"])
         raise Problem("invalid-field", f"{field}.gain: {found} is not a number", f"{field}.gain")
@@ -128,7 +137,44 @@ def _take(value: object, field: str) -> ProbeTake | DriveRecording:
         gain = float(value["gain"])
     except OverflowError:
         gain = math.inf
-    return ProbeTake(gain, read_signal(value["x"], f"{field}.x"), read_signal(value["e"], f"{field}.e"))
+    return ProbeTake(gain, read_signal(value["x"], f"{field}.x"), read_signal(value["e"], f"{field}.e"), clipped)
+
+
+def read_clipped_share(value: object, signals: Sequence[str], field: str) -> dict[str, float]:
+    """Read which shares of a take's signals were clipped before they were resampled.
+
+    Parameters
+    ----------
+    value : object
+        Of the take's `clipped_share`; None where it has none.
+    signals : sequence of str
+        Names of the take's signals.
+    field : str
+        The take, for messages.
+
+    Returns
+    -------
+    dict of str to float
+        Shares from 0 to 1 by name of the signal.
+
+    Raises
+    ------
+    Problem
+        It is no such object.
+    """
+    given = {} if value is None else value
+    if not isinstance(given, dict) or not given.keys() <= set(signals):
+        raise Problem(
+            "invalid-field",
+            f"{field}.clipped_share: {shown(value)} is not an object with some of {', '.join(signals)}",
+            f"{field}.clipped_share",
+        )
+    for name, share in given.items():
+        if type(share) not in (int, float) or not 0 <= share <= 1:
+            raise Problem(
+                "out-of-range", f"{field}.clipped_share.{name}: send a share from 0 to 1", f"{field}.clipped_share"
+            )
+    return given
 
 
 def read_signal(value: object, field: str) -> Float32:
@@ -170,6 +216,25 @@ SIGNAL_SCHEMA = {
         _one("wav", "base64 of a mono WAV file at 48 kHz: 16, 24 or 32 bits, or floats"),
     ]
 }
+_GAIN = {
+    "type": "number",
+    "minimum": -MAX_GAIN,
+    "maximum": MAX_GAIN,
+    "description": f"0, or of a magnitude from {MIN_GAIN:g} to {MAX_GAIN:g}",
+}
+
+
+def clipped_share_schema(*signals: str) -> dict[str, Any]:
+    """Schema of what `read_clipped_share` reads."""
+    share = {"type": "number", "minimum": 0, "maximum": 1}
+    return {
+        "type": "object",
+        "description": "share of each signal's samples at its extremes before it was resampled to 48 kHz",
+        "properties": dict.fromkeys(signals, share),
+        "additionalProperties": False,
+    }
+
+
 _TAKES = {
     "type": "array",
     "minItems": 2,
@@ -179,12 +244,21 @@ _TAKES = {
             {
                 "title": title,
                 "type": "object",
-                "properties": {name: schema, "x": SIGNAL_SCHEMA, "e": SIGNAL_SCHEMA},
+                "properties": {
+                    name: schema,
+                    "x": SIGNAL_SCHEMA,
+                    "e": SIGNAL_SCHEMA,
+                    "clipped_share": clipped_share_schema(*(["drive"] if name == "drive" else []), "x", "e"),
+                },
                 "required": [name, "x", "e"],
                 "additionalProperties": False,
             }
             for title, name, schema in (
-                ("Take", "gain", {"type": "number", "minimum": -MAX_GAIN, "maximum": MAX_GAIN}),
+                (
+                    "Take",
+                    "gain",
+                    _GAIN,
+                ),
                 ("DriveTake", "drive", SIGNAL_SCHEMA),
             )
         ]

@@ -8,7 +8,13 @@ from pydantic import BeforeValidator, Field, WithJsonSchema
 
 from service.api.paths import check_finite, check_some_taps
 from service.api.request_types import EvaluateBody
-from service.calibration.takes import MAX_TAKES, SIGNAL_SCHEMA, read_signal
+from service.calibration.takes import (
+    MAX_TAKES,
+    SIGNAL_SCHEMA,
+    clipped_share_schema,
+    read_clipped_share,
+    read_signal,
+)
 from service.errors import Problem
 from synthesis.calibration import MAX_SAMPLES
 from synthesis.octave_bands import AMP_BANDS
@@ -29,7 +35,7 @@ def _recordings(value: object) -> list[Recording]:
 
 
 def _recording(value: object, field: str) -> Recording:
-    if not isinstance(value, dict) or set(value) != {"state", "x", "e"}:
+    if not isinstance(value, dict) or set(value) - {"clipped_share"} != {"state", "x", "e"}:
         raise Problem("invalid-field", f"{field}: send {_MEMBERS}", field)
     if value["state"] not in ("off", "on"):
         raise Problem("invalid-field", f"{field}.state: send off or on", f"{field}.state")
@@ -42,7 +48,8 @@ def _recording(value: object, field: str) -> Recording:
         raise Problem("out-of-range", f"{field}: {found}", field)
     for name, signal in (("x", x), ("e", e)):
         check_finite(signal, f"{field}.{name}")
-    return Recording(value["state"] == "on", x, e)
+    clipped = read_clipped_share(value.get("clipped_share"), ("x", "e"), field)
+    return Recording(value["state"] == "on", x, e, clipped)
 
 
 def _prediction(value: object) -> dict[str, Any] | None:
@@ -71,7 +78,12 @@ _TAKES = {
     "items": {
         "title": "VerifyTake",
         "type": "object",
-        "properties": {"state": {"enum": ["off", "on"]}, "x": SIGNAL_SCHEMA, "e": SIGNAL_SCHEMA},
+        "properties": {
+            "state": {"enum": ["off", "on"]},
+            "x": SIGNAL_SCHEMA,
+            "e": SIGNAL_SCHEMA,
+            "clipped_share": clipped_share_schema("x", "e"),
+        },
         "required": ["state", "x", "e"],
         "additionalProperties": False,
     },

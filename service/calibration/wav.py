@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import io
-import struct
 
 import numpy as np
 import soundfile
 
+from file_formats.wav_length import what_is_missing
 from service.api.paths import check_rate
 from service.errors import Problem
 from synthesis.backends.base import Float32
@@ -17,11 +17,11 @@ SUBTYPES = ("PCM_16", "PCM_24", "PCM_32", "FLOAT", "DOUBLE")
 
 def read_wav(data: bytes, field: str) -> Float32:
     """Samples, full scale 1: [n]; Problem where this is no whole mono WAV file at 48 kHz."""
-    # Other formats that libsndfile knows are not taken, and it would read a file that was cut off as a shorter one.
+    # Other formats that libsndfile knows are not taken.
     if len(data) < 12 or data[:4] != b"RIFF" or data[8:12] != b"WAVE":
         raise Problem("invalid-field", f"{field}: this is not a WAV file; send one", field)
-    if len(data) < 8 + struct.unpack_from("<I", data, 4)[0]:
-        raise Problem("invalid-field", f"{field}: the WAV file is cut off; send all of it", field)
+    if missing := what_is_missing(io.BytesIO(data), len(data)):
+        raise Problem("invalid-field", f"{field}: the WAV file is cut off: {missing}; send all of it", field)
     try:
         with soundfile.SoundFile(io.BytesIO(data)) as file:
             check_rate(file.samplerate)

@@ -21,18 +21,23 @@ from service.engine.readiness import STALLED_AFTER_S, Readiness
 from service.engine.resident_model import ResidentModel
 from service.engine.resident_models import ResidentModels
 from service.engine.types import DesignAnswer, Disconnected, EvaluationAnswer, Refused
-from service.engine.waiting import done_in_time
+from service.engine.waiting import GRACE_S, done_in_time
 from service.engine.wiener_fallback import WienerFallback
 from synthesis.backends import backend_class
-from synthesis.backends.base import METHODS, DesignInput, DesignOptions, Float32
-from synthesis.errors import DeviceLost, SynthesisError
+from synthesis.backends.base import METHODS, Complex64, DesignInput, DesignOptions, Float32
+from synthesis.errors import DeviceLost, Interrupted, SynthesisError
+from synthesis.interruption import interruptible
 from synthesis.profiles import PROFILES
 
 logger = logging.getLogger(__name__)
 
+
 NICENESS = 5
 """Added to that of the process for the workers: if cores are scarce, the event loop, whose work is short, comes
 first."""
+
+WATCHED_FROM_S = 0.02
+"""Expected work above which a running job's connection is watched; shorter work is done before that is worth it."""
 
 
 def choose_device(name: str) -> str:
@@ -73,13 +78,11 @@ class Engine:
         n_threads: int = 1,
         fallback: WienerFallback | None = None,
         max_resident_models: int = 4,
-        refresh: Callable[[], None] | None = None,
-        kernels: bool = True,
         ready_budget_s: float = 1.0,
         recheck_s: float = 15.0,
     ) -> None:
-        """device, kernels: as for `create_backend`. max_resident_models: at least 2. refresh: updates the store's
-        folder if it is a local copy. ready_budget_s, recheck_s: see `Readiness`."""
+        """device: as for `create_backend`. max_resident_models: at least 2. ready_budget_s, recheck_s: of
+        `Readiness`."""
         self.device = device
         self.models = ResidentModels(
             store,
@@ -87,8 +90,6 @@ class Engine:
             default_model,
             fallback or WienerFallback(),
             max_resident_models,
-            refresh,
-            kernels=kernels,
         )
         self.models.on_device_lost = self._lose_device
         backend = backend_class(device)
@@ -103,8 +104,8 @@ class Engine:
             every_s=recheck_s,
         )
         self._tasks: list[asyncio.Task[None]] = []
-        self.live = True
-        """False after the GPU has failed in a way that only a new process can recover from."""
+        self.is_device_lost = False
+        """Whether the GPU has failed in a way that only a new process can recover from."""
         self.n_queued = 0
         """Number of calls that are waiting or running."""
         self.on_batch: Callable[[int], None] = lambda n_ears: None
@@ -120,6 +121,16 @@ class Engine:
         except Refused:
             return False
         return True
+
+    def require_live(self) -> None:
+        """Raise Refused (`not-ready`) if probably only a new process designs right filters again: the GPU has
+        failed, or the default model misses its golden case even with a new backend (`ResidentModel.recheck`)."""
+        if self.is_device_lost:
+            raise _device_lost()
+        if self.models.default is not None and not self.models.default.is_sound:
+            raise Refused(
+                "not-ready", "the default model no longer reproduces its golden case; use another replica"
+            )
 
     def require_ready(self) -> None:
         """Raise Refused (`not-ready`, `model-unavailable`) unless this replica should receive requests."""
@@ -177,6 +188,10 @@ class Engine:
             await asyncio.to_thread(thread.join, STALLED_AFTER_S)
         await self.models.close()
 
+    def require_model(self) -> None:
+        """Raise Refused, `not-ready` or `model-unavailable`, if nothing can be designed at all."""
+        self._sound_default()
+
     def reject_if_overloaded(self, due: float) -> None:
         """Raise Refused if no design can finish by `due`: `overloaded` if the queued work takes longer, `not-ready`
         or `model-unavailable` if nothing can be designed at all."""
@@ -190,13 +205,16 @@ class Engine:
         inputs: Sequence[DesignInput],
         due: float = math.inf,
         disconnected: Disconnected | None = None,
+        *,
+        is_continued: bool = False,
     ) -> list[DesignAnswer | SynthesisError]:
         """Design filters for one or more ears with the same options; answers are in the order of `inputs`.
 
         model: name, name@version or alias in the store; None: the default model. due: deadline in `perf_counter`
         seconds; if there is not enough time for all updates, fewer are applied (`stopped`: `deadline`).
         disconnected: gives an awaitable that returns when the client has disconnected; ears that no worker has
-        begun are then dropped, and ClientDisconnected is raised.
+        begun are then dropped, and ClientDisconnected is raised. is_continued: for the second part of a request,
+        whose first part was long: it comes before other jobs and is not refused for load.
 
         Raises Refused (`not-ready`, `overloaded`, `deadline-passed`, `model-unavailable`), UnknownModel and
         InvalidName. An ear whose design fails has the SynthesisError in its place.
@@ -205,36 +223,46 @@ class Engine:
         if model is not None:
             resident = await self.models.model(model, due, disconnected)
         job = Job(resident.design, options, inputs, due, self._loop.create_future())
-        return await self._run(job, disconnected)
+        return await self._run(job, disconnected, is_continued=is_continued)
 
     async def evaluate(
         self,
         model: str | None,
         inputs: Sequence[DesignInput],
-        taps: Sequence[Float32],
+        taps: Sequence[Float32 | Complex64],
         due: float = math.inf,
         disconnected: Disconnected | None = None,
+        *,
+        is_continued: bool = False,
     ) -> list[EvaluationAnswer | SynthesisError]:
-        """Predict the effect of existing filters (float32 [2048] each); otherwise as for `design`."""
+        """Predict the effect of existing filters, each as of `Backend.predict`; otherwise as for `design`."""
         resident = self._sound_default()
         if model is not None:
             resident = await self.models.model(model, due, disconnected)
         ears = list(zip(inputs, taps, strict=True))
         job = Job(resident.evaluate, None, ears, due, self._loop.create_future())
-        return await self._run(job, disconnected)
+        return await self._run(job, disconnected, is_continued=is_continued)
 
-    async def _run(self, job: Job, disconnected: Disconnected | None = None) -> list[Any]:
-        """Queue a job and await its answer; raise Refused if no worker has begun it by its deadline."""
-        self._queue.put(job)
+    async def _run(
+        self, job: Job, disconnected: Disconnected | None = None, *, is_continued: bool = False
+    ) -> list[Any]:
+        """Queue a job and await its answer; raise Refused if there is none at its deadline, ClientDisconnected if
+        nobody waits for it any more. A worker that has begun it then stops at its next step."""
+        put = self._queue.put_first if is_continued else self._queue.put
+        put(job)
         self.n_queued += 1
         try:
-            # A job that a worker takes at once needs neither a timeout nor a watch on the connection.
-            in_time = not job.had_to_wait or await done_in_time(job.answer, job.due, disconnected)
-            if not in_time and not job.n_taken:
-                raise self._too_late(job)
+            # A short job that a worker takes at once needs neither a timeout nor a watch on the connection.
+            if job.had_to_wait or job.ear_s * len(job.ears) > WATCHED_FROM_S:
+                in_time = await done_in_time(job.answer, job.due, disconnected)
+                if not in_time and job.n_taken:
+                    in_time = await done_in_time(job.answer, job.due + GRACE_S, disconnected)
+                if not in_time:
+                    raise self._too_late(job)
             return await job.answer
         finally:
             self.n_queued -= 1
+            job.is_abandoned = True
             self._queue.withdraw(job)
 
     def _give_up(self, job: Job) -> None:
@@ -245,13 +273,14 @@ class Engine:
         waited_ms = 1e3 * (perf_counter() - job.since)
         return Refused(
             "deadline-passed",
-            f"the deadline passed after {waited_ms:.0f} ms in the queue; retry later, or allow more time",
+            f"the deadline passed after {waited_ms:.0f} ms; retry later, or allow more time",
             retry_after_s=self._queue.backlog_s(),
         )
 
     async def _check(self, model: ResidentModel) -> float:
-        """Have the next free worker check a model; return how many seconds its golden design took."""
-        job = Job(lambda ears, options: [model.check()], None, [None], math.inf, self._loop.create_future())
+        """Have the next free worker check a model, and rebuild its backend if need be; return how many seconds its
+        golden design took."""
+        job = Job(lambda ears, options: [model.recheck()], None, [None], math.inf, self._loop.create_future())
         self._queue.put_first(job)
         try:
             (spent_s,) = await job.answer
@@ -261,26 +290,20 @@ class Engine:
 
     def _sound_default(self) -> ResidentModel:
         """The default model. Raises Refused if it cannot be trusted with a design: `not-ready` while it is loading,
-        if it no longer reproduces its golden case or if the GPU has failed; `model-unavailable` if it cannot be
-        loaded."""
-        if not self.live:
-            raise _device_lost()
+        or as `require_live` does; `model-unavailable` if it cannot be loaded."""
+        self.require_live()
         if self.models.default_failed:
             raise Refused(
                 "model-unavailable", "the default model cannot be loaded; see the service's log for the reason"
             )
         if self.models.default is None:
             raise Refused("not-ready", "the default model is still being loaded; retry in a moment")
-        if self.readiness.verdict == "failed":
-            raise Refused(
-                "not-ready", "the default model no longer reproduces its golden case; use another replica"
-            )
         return self.models.default
 
     def _lose_device(self, error: DeviceLost) -> None:
         """Called in a worker, or in the event loop if loading a model has failed."""
-        if self.live:
-            self.live = False
+        if not self.is_device_lost:
+            self.is_device_lost = True
             logger.critical("The GPU has failed; this process ends for its supervisor to restart it: %s", error)
             self.on_device_lost()
 
@@ -292,7 +315,11 @@ class Engine:
         while (batch := self._queue.take()) is not None:
             answers: list[Any] | Exception
             try:
-                answers = batch.run(batch.ears, batch.options)
+                batch.check()
+                with interruptible(batch.check):
+                    answers = batch.run(batch.ears, batch.options)
+            except Interrupted as error:
+                answers = [error] * len(batch.places)
             except MemoryError:
                 answers = Refused("overloaded", "there is not enough memory for this batch; retry in a moment")
             except DeviceLost as error:
@@ -300,7 +327,10 @@ class Engine:
                 self._lose_device(error)
             except Exception as error:
                 answers = error
-            self._queue.done(batch, _refine_s(answers))
+            if not isinstance(answers, Exception) and any(isinstance(each, Interrupted) for each in answers):
+                self._queue.interrupted(batch)
+            else:
+                self._queue.done(batch, _refine_s(answers))
             self.on_batch(len(batch.places))
             self._loop.call_soon_threadsafe(_deliver, batch, answers)
 

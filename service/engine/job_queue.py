@@ -7,15 +7,19 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections import defaultdict, deque
-from collections.abc import Callable, Hashable, Sequence
+from collections import deque
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from threading import Condition, get_ident
 from time import perf_counter
 from typing import Any
 
 from service.engine.types import Refused
+from service.engine.waiting import LONGEST_WAIT_S, raise_if_unwanted
+from service.engine.work import work_of
 from synthesis.backends.base import DesignOptions
+from synthesis.profiles import FAST
 
 PLANNED = 0.4
 """Fraction of the time to a deadline that estimated work may fill while any worker is busy: four designs in five
@@ -62,55 +66,105 @@ class RecentTimes:
 class LatencyEstimator:
     """Seconds of a worker that one ear takes.
 
-    The time has two parts: the filter that the updates start from, and its prediction, per method; and one
-    Gauss-Newton update, per profile; both by the number of conditions. So a few observations serve every number of
-    updates. An unknown time counts as 0, so the first request of its kind is admitted and measured. Not locked.
+    The time has two parts: one Gauss-Newton update, by profile and number of conditions; and all the rest, by what
+    else it depends on. So a few observations serve every number of updates. A kind that was not observed is
+    expected to take what the nearest one took, in proportion to `work_of`; 0 while there is none. Not locked.
     """
 
     def __init__(self) -> None:
-        self._start: defaultdict[Hashable, RecentTimes] = defaultdict(RecentTimes)
-        self._update: defaultdict[Hashable, RecentTimes] = defaultdict(RecentTimes)
+        self._start: dict[DesignOptions | None, RecentTimes] = {}
+        self._update: dict[DesignOptions | None, RecentTimes] = {}
 
-    def observe(self, options: DesignOptions | None, n_ears: int, total_s: float, refine_s: float) -> None:
-        """One call of the backend took `total_s`, of which `refine_s` for updates. options: None: an evaluation."""
-        if options is not None and options.n_updates:
-            self._update[_update(options)].observe(refine_s / options.n_updates / n_ears)
+    def observe(self, options: DesignOptions | None, n_ears: int, total_s: float, refine_s: float | None) -> None:
+        """Learn from one call of the backend.
+
+        Parameters
+        ----------
+        options
+            Of the designs; None for evaluations.
+        n_ears
+            Number of ears of the call.
+        total_s, refine_s
+            Time of the call, and that part of it in which the filters (not those of `leave_one_out`) were updated;
+            None if it is not known.
+        """
+        if options is not None and options.n_updates and refine_s is not None:
+            _observe(self._update, _update(options), refine_s / options.n_updates / n_ears)
             total_s -= refine_s
-        self._start[_start(options)].observe(total_s / n_ears)
+        _observe(self._start, _start(options), total_s / n_ears)
+
+    def knows(self, options: DesignOptions | None) -> bool:
+        """Whether the start of these options was observed."""
+        return _start(options) in self._start
 
     def start_s(self, options: DesignOptions | None) -> float:
         """Of one ear without updates, or of one evaluation."""
-        return self._start[_start(options)].expected_s
+        return _expected_s(self._start, _start(options))
 
     def shortest_start_s(self) -> float:
         """Of the kind that takes the least, among those that are known."""
-        return min((each.expected_s for each in self._start.values() if each.expected_s), default=0.0)
+        return min((each.expected_s for each in self._start.values()), default=0.0)
 
     def expected_s(self, options: DesignOptions | None) -> float:
         """Of one ear with all updates."""
         if options is None:
             return self.start_s(None)
-        return self.start_s(options) + options.n_updates * self._update[_update(options)].expected_s
+        return self.start_s(options) + options.n_updates * _expected_s(self._update, _update(options))
 
     def most_updates(self, options: DesignOptions, ear_s: float) -> int:
         """The most updates, up to those of the options, that `ear_s` for each ear leave time for."""
-        spare_s, update_s = ear_s - self.start_s(options), self._update[_update(options)].expected_s
+        spare_s, update_s = ear_s - self.start_s(options), _expected_s(self._update, _update(options))
         if options.n_updates * update_s <= spare_s:
             return options.n_updates
         return max(int(spare_s / update_s), 0) if update_s else 0
 
     def forget_slowest(self, options: DesignOptions | None) -> None:
         """Forget the slowest start of these options."""
-        self._start[_start(options)].forget_slowest()
+        times = self._start.get(_start(options))
+        if times is not None:
+            times.forget_slowest()
+            if not times.expected_s:
+                del self._start[_start(options)]
 
 
-def _start(options: DesignOptions | None) -> Hashable:
-    """What the time before the updates, and of the prediction, depends on."""
-    return options and (options.method, options.n_conditions, options.leave_one_out)
+Times = dict[DesignOptions | None, RecentTimes]
+"""By kind of work, None for evaluations."""
 
 
-def _update(options: DesignOptions) -> Hashable:
-    return options.profile, options.n_conditions
+def _observe(times: Times, kind: DesignOptions | None, spent_s: float) -> None:
+    times.setdefault(kind, RecentTimes()).observe(spent_s)
+
+
+def _expected_s(times: Times, kind: DesignOptions | None) -> float:
+    """Of a kind that was observed, or in proportion to its work from the nearest one, of the same method if
+    possible."""
+    if kind in times:
+        return times[kind].expected_s
+    if kind is None:
+        return 0.0
+    seen = [each for each in times if each is not None]
+    if not seen:
+        return 0.0
+    work = work_of(kind)
+
+    def distance(other: DesignOptions) -> tuple[bool, bool, float]:
+        return other.method != kind.method, other.profile != kind.profile, abs(math.log(work_of(other) / work))
+
+    nearest = min(seen, key=distance)
+    return times[nearest].expected_s * work / work_of(nearest)
+
+
+@lru_cache(maxsize=1024)
+def _start(options: DesignOptions | None) -> DesignOptions | None:
+    """What the time before the updates, and of the prediction, depends on: with `leave_one_out` all options."""
+    if options is None or options.leave_one_out:
+        return options
+    return replace(options, n_updates=0, profile=FAST.name)
+
+
+@lru_cache(maxsize=1024)
+def _update(options: DesignOptions) -> DesignOptions:
+    return DesignOptions(profile=options.profile, n_conditions=options.n_conditions)
 
 
 @dataclass(eq=False)
@@ -134,6 +188,8 @@ class Job:
     answers: dict[int, Any] = field(default_factory=dict)
     ear_s: float = 0.0
     """Expected time per ear, seconds."""
+    is_abandoned: bool = False
+    """Whether nobody waits for the answer any more."""
 
     @property
     def n_left(self) -> int:
@@ -153,6 +209,10 @@ class Batch:
     options: DesignOptions | None
     places: list[tuple[Job, int]]
     began: float = field(default_factory=perf_counter)
+
+    def check(self) -> None:
+        """Raise Interrupted if nobody waits for any of its ears any more."""
+        raise_if_unwanted([job for job, _ in self.places])
 
     @property
     def ears(self) -> list[Any]:
@@ -219,21 +279,25 @@ class JobQueue:
             try:
                 self._require_time(self.backlog_s(), start_s, job.due)
             except Refused:
-                if self.is_idle:  # one slow measurement must not block all jobs for ever
+                # Neither one slow measurement nor a guess may keep a kind of work out for ever.
+                if not self.is_idle or job.due <= perf_counter():
+                    raise
+                if self._latency.knows(job.options):
                     self._latency.forget_slowest(job.options)
-                raise
+                    raise
             job.ear_s = self._latency.expected_s(job.options)
             self._waiting_s += job.ear_s * job.n_left
             self._jobs.append(job)
             self._changed.notify(len(job.ears))
 
     def put_first(self, job: Job) -> None:
-        """Put a job at the head of the queue."""
+        """Put a job at the head of the queue, whatever the load."""
         with self._changed:
             if self._is_closed:
                 raise stopping()
+            job.had_to_wait = self.is_busy
             self._jobs.appendleft(job)
-            self._changed.notify()
+            self._changed.notify(len(job.ears))
 
     def take(self) -> Batch | None:
         """In a worker: wait for a batch and take it; None if the queue is closed."""
@@ -261,6 +325,14 @@ class JobQueue:
             if refine_s is not None:
                 spent_s = perf_counter() - batch.began
                 self._latency.observe(batch.options, len(batch.places), spent_s, refine_s)
+
+    def interrupted(self, batch: Batch) -> None:
+        """In the worker: nobody waited for its batch any more, which would have taken longer still."""
+        with self._changed:
+            del self._running[get_ident()]
+            ear_s = (perf_counter() - batch.began) / len(batch.places)
+            if ear_s > self._latency.start_s(batch.options):
+                self._latency.observe(batch.options, len(batch.places), ear_s * len(batch.places), None)
 
     def withdraw(self, job: Job) -> None:
         """Remove the ears of a job that no worker has begun."""
@@ -321,14 +393,16 @@ class JobQueue:
         share = 1.0 if self.is_idle else PLANNED
         takes_last = not self.is_idle and len(self._running) >= self.n_workers - 1
         needed_s = before_s + own_s + (BUSY_LOOP_S if takes_last else 0.0)
-        if needed_s <= share * left_s and left_s > 0:
+        is_long = len(self._jobs) >= self.n_workers and before_s > LONGEST_WAIT_S
+        if needed_s <= share * left_s and left_s > 0 and not is_long:
             return
         part = f"{share:.0%} of " if share < 1 else ""
         own_ms, left_ms = 1e3 * (needed_s - before_s), max(1e3 * left_s, 0)
         raise Refused(
             "overloaded",
             f"{1e3 * before_s:.0f} ms of work are queued and this request takes {own_ms:.0f} ms: more than {part}"
-            f"the {left_ms:.0f} ms left before its deadline; retry later, or allow more time",
+            f"the {left_ms:.0f} ms left before its deadline, or than the {1e3 * LONGEST_WAIT_S:.0f} ms that may be "
+            "queued; retry later, or allow more time",
             retry_after_s=before_s,
         )
 

@@ -1,8 +1,9 @@
 """Whether this replica is ready for requests, checked periodically.
 
 A replica is ready if its default model is resident and reproduces its golden case within a time limit, and if it is
-not shutting down. If the golden case is wrong, designs are also refused with 503. If it is only slow, designs
-continue; the load balancer then prefers other replicas.
+not shutting down. If the golden case is wrong even after the backend has been rebuilt, designs are also refused
+with 503, and the process is not live. If it is only slow, designs continue; the load balancer then prefers other
+replicas.
 """
 
 from __future__ import annotations

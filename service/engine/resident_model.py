@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Sequence
 from dataclasses import replace
@@ -12,10 +13,12 @@ from model_store.store import ModelStore, ModelVersion
 from service.engine.types import DesignAnswer, EvaluationAnswer, Replaced
 from service.engine.wiener_fallback import WienerFallback, is_worth_designing, merit_db, rivals
 from synthesis.backends import create_backend
-from synthesis.backends.base import Design, DesignInput, DesignOptions, Float32
-from synthesis.errors import SynthesisError
+from synthesis.backends.base import Backend, Complex64, Design, DesignInput, DesignOptions, Float32
+from synthesis.errors import DeviceLost, Interrupted, SynthesisError
 from synthesis.plausibility import Comparison, Finding, find_implausible
 from synthesis.profiles import MAX_UPDATES
+
+logger = logging.getLogger(__name__)
 
 Answers = list[DesignAnswer | SynthesisError]
 
@@ -24,7 +27,8 @@ class ResidentModel:
     """A checkpoint on its device. As safe to share between threads as its backend is.
 
     golden_input: the question of the golden case. scored_noise_reduction_db: what its designs scored on unseen
-    listeners, dB, by number of updates; None where the manifest does not say. n_bytes: of its weights.
+    listeners, dB, by number of updates; None where the manifest does not say. n_bytes: of its weights. is_sound:
+    whether it passed its last check.
     """
 
     def __init__(
@@ -33,15 +37,15 @@ class ResidentModel:
         checkpoint: Checkpoint,
         device: str,
         fallback: WienerFallback,
-        *,
-        kernels: bool = True,
     ) -> None:
-        """kernels: of `create_backend`. Raises GoldenMismatch where the backend does not give the filters that were
+        """Raises GoldenMismatch where the backend does not give the filters that were
         stored with the weights."""
         self.version = version
         self.manifest = checkpoint.manifest
         self.parameters = checkpoint.parameters
-        self.backend = create_backend(device, self.parameters, kernels=kernels)
+        self._device = device
+        self.backend = self._new_backend()
+        self.is_sound = True
         self._fallback = fallback
         self._golden = checkpoint.golden
         self.golden_input = self._golden.ear
@@ -59,11 +63,9 @@ class ResidentModel:
         version: ModelVersion,
         device: str,
         fallback: WienerFallback,
-        *,
-        kernels: bool = True,
     ) -> ResidentModel:
         """Read a version, verify its digests and check its golden case, in the caller's thread."""
-        return cls(version, store.load(str(version)), device, fallback, kernels=kernels)
+        return cls(version, store.load(str(version)), device, fallback)
 
     def check(self) -> float:
         """Design the golden case without and with an update, without the fallback; return the seconds that took.
@@ -73,6 +75,38 @@ class ResidentModel:
         began = perf_counter()
         self._golden.check(self.backend)
         return perf_counter() - began
+
+    def recheck(self) -> float:
+        """Check the model; where that fails, rebuild its backend and check again.
+
+        A new backend shares nothing with the old one but the checkpoint's numbers, so that no earlier design can
+        have spoilt it. Designs that are running finish on the old one.
+
+        Returns
+        -------
+        float
+            Seconds that the check which passed took.
+
+        Raises
+        ------
+        Exception
+            What `check` raises with the new backend; `is_sound` is False then. DeviceLost and MemoryError at once,
+            since they say nothing about the filters.
+        """
+        try:
+            spent_s = self.check()
+        except (DeviceLost, MemoryError):
+            raise
+        except Exception as error:
+            self.is_sound = False
+            logger.error("Model %s fails its golden case; its backend is rebuilt: %s", self.version, error)
+            self.backend = self._new_backend()
+            spent_s = self.check()
+        self.is_sound = True
+        return spent_s
+
+    def _new_backend(self) -> Backend:
+        return create_backend(self._device, self.parameters)
 
     def design(self, inputs: Sequence[DesignInput], options: DesignOptions) -> Answers:
         """Design all ears as one batch, in order; doubtful filters of the generator are compared with Wiener
@@ -111,6 +145,8 @@ class ResidentModel:
             wiener_options = replace(options, method=method, n_updates=n_updates)
             found = self.backend.design([inputs[place] for place in places], wiener_options)
             for place, rival in zip(places, found, strict=True):
+                if isinstance(rival, Interrupted):
+                    raise rival
                 if isinstance(rival, SynthesisError):
                     continue
                 ear, own = inputs[place], designs[place]
@@ -128,9 +164,9 @@ class ResidentModel:
         return answers
 
     def evaluate(
-        self, ears: Sequence[tuple[DesignInput, Float32]], options: None = None
+        self, ears: Sequence[tuple[DesignInput, Float32 | Complex64]], options: None = None
     ) -> list[EvaluationAnswer | SynthesisError]:
-        """Predict the effect of given filters (taps float32 [2048] each) on estimated paths; options is not
+        """Predict the effect of given filters, each as of `Backend.predict`, on estimated paths; options is not
         used."""
         began = perf_counter()
         predictions = self.backend.predict([ear for ear, _ in ears], [taps for _, taps in ears])

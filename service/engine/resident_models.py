@@ -46,17 +46,11 @@ class ResidentModels:
         default_model: str,
         fallback: WienerFallback,
         max_resident: int,
-        refresh: Callable[[], None] | None = None,
-        *,
-        kernels: bool = True,
     ) -> None:
-        """max_resident: at least 2. One more is in memory while it is loaded. refresh: updates a store that is a
-        copy; called when an operator resolves references, never for a client's request."""
+        """max_resident: at least 2. One more is in memory while it is loaded."""
         self._store = store
         self._device = device
-        self._kernels = kernels
         self._fallback = fallback
-        self._refresh = refresh
         self.default_model = default_model
         self.n_loads: Counter[str] = Counter(loaded=0, failed=0)
         self.last_load_s = 0.0
@@ -118,17 +112,16 @@ class ResidentModels:
         The previous version stays in use until then, and also if loading fails.
         """
         self._refused.clear()  # an operator who asks again may have repaired it
-        await self._refreshed()
         return (await self._assign(reference, await self._resolved(reference))).version
 
     async def reload(self) -> list[str]:
         """Resolve every reference again, the default one first, and load what changed or could not be loaded.
 
-        Returns what failed (references, or "the store" itself); their previous versions stay in use. A reference
+        Returns the references that failed; their previous versions stay in use. A reference
         without a model in memory that is no longer published is forgotten.
         """
         refused, self._refused = self._refused, set()
-        failed = [] if await self._refreshed() else ["the store"]
+        failed: list[str] = []
         for reference in dict.fromkeys((self.default_model, *self._versions)):
             before = self._versions.get(reference)
             is_used = reference == self.default_model or before in self._models
@@ -183,17 +176,6 @@ class ResidentModels:
         left = [*self._loading.values(), *self._waiting_for]
         if left:  # their results are no longer needed
             await asyncio.wait(left)
-
-    async def _refreshed(self) -> bool:
-        """Update a store that is a copy; if that fails, the previous copy is used."""
-        try:
-            if self._refresh is not None:
-                await asyncio.to_thread(self._refresh)
-        except Exception:
-            self.n_loads["failed"] += 1
-            logger.exception("The store's copy could not be updated; the previous copy is used")
-            return False
-        return True
 
     async def _wait_for(self, reference: str, due: float, disconnected: Disconnected | None) -> ResidentModel:
         """Load a model that a request has named, if not too many wait for one."""
@@ -253,10 +235,12 @@ class ResidentModels:
             raise self._failure(reference, error) from error
 
     async def _assign(self, reference: str, version: ModelVersion, is_used: bool = True) -> ResidentModel:
-        """Assign a version to `reference`, loading it if it is not in memory. is_used: if not, it replaces no model
-        that is."""
-        model = self._models.get(version) or await self._loaded(version)
-        if version not in self._models:
+        """Assign a version to `reference`, loading it if it is not in memory or fails its checks. is_used: if not,
+        it replaces no model that is."""
+        model = self._models.get(version)
+        if model is None or not model.is_sound:
+            model = await self._loaded(version)
+        if self._models.get(version) is not model:
             self._models[version] = model
             self._models.move_to_end(version, last=is_used)
         before = self._versions.get(reference)
@@ -278,7 +262,7 @@ class ResidentModels:
     async def _load(self, version: ModelVersion) -> ResidentModel:
         def load() -> tuple[ResidentModel, float]:
             began = perf_counter()
-            model = ResidentModel.load(self._store, version, self._device, self._fallback, kernels=self._kernels)
+            model = ResidentModel.load(self._store, version, self._device, self._fallback)
             return model, perf_counter() - began
 
         try:

@@ -1,9 +1,11 @@
 """Replaces a poor filter of the generator by a Wiener filter.
 
 A filter is replaced if it is not finite, or if its predicted noise reduction is lower by more than a margin than
-that of `wmmse`, with as many updates or without any. There is no cheaper test: over 24 probes and 30 measured ears,
-the gain of the first update misses a third of the cases if it selects half of the ears for comparison. A filter
-that was designed again under the request's ceiling is not compared, since every start leads to the same one.
+that of `wmmse`, with as many updates or without any. What the model supposes to be unknown of paths would hide the
+difference: it is left out, and what the request says is unknown counts. There is no cheaper test: over 24 probes
+and 30 measured ears, the gain of the first update misses a third of the cases if it selects half of the ears for
+comparison. A filter that was designed again under the request's ceiling is not compared, since every start leads to
+the same one.
 
 A latency of the signal chain, which no generator was trained with, adds the updated `fir_wiener`, and a cost of
 what becomes louder: bands for which it leaves no time become up to 36 dB louder by `wmmse`, whose noise reduction
@@ -34,8 +36,8 @@ REASONS: tuple[Replaced, ...] = ("not_finite", "predicted_worse")
 class WienerFallback:
     """When to compare, and when to replace.
 
-    below_db: predicted mean noise reduction below which the generator's filter is compared; infinite: always.
-    margin_db: how much better a Wiener filter must be predicted.
+    below_db: noise reduction below which the generator's filter is compared; infinite: always. margin_db: how much
+    better a Wiener filter must be.
     """
 
     below_db: float = math.inf
@@ -46,18 +48,18 @@ class WienerFallback:
         leaves no doubt; nor for unusable paths, which have no filter."""
         if isinstance(own, SynthesisError):
             return isinstance(own, NonFiniteFilter)
-        own_db = own.prediction.mean_noise_reduction_db
+        own_db = own.prediction.nominal_noise_reduction_db
         if own.ceiling_cost_db is not None or own_db >= self.below_db:
             return False
         if own.wmmse is None:
             return True
-        return own.wmmse.mean_noise_reduction_db - own_db > self.margin_db - WMMSE_TOLERANCE_DB
+        return own.wmmse.nominal_noise_reduction_db - own_db > self.margin_db - WMMSE_TOLERANCE_DB
 
     def reason_to_replace(self, ear: DesignInput, own: Design | SynthesisError, wiener: Design) -> Replaced | None:
         """Why the Wiener filter is the better answer, if it is."""
         if isinstance(own, SynthesisError):
             return "not_finite"
-        gain_db = merit_db(ear, wiener, own) - own.prediction.mean_noise_reduction_db
+        gain_db = merit_db(ear, wiener, own) - own.prediction.nominal_noise_reduction_db
         return "predicted_worse" if gain_db > self.margin_db else None
 
 
@@ -77,14 +79,14 @@ def is_worth_designing(
         return ear.latency_samples > 0
     if not n_updates or best is None or isinstance(own, SynthesisError):
         return True
-    behind_db = own.prediction.mean_noise_reduction_db - best.prediction.mean_noise_reduction_db
+    behind_db = own.prediction.nominal_noise_reduction_db - best.prediction.nominal_noise_reduction_db
     return behind_db < UPDATES_BRING_DB
 
 
 def merit_db(ear: DesignInput, design: Design, own: Design | SynthesisError) -> float:
-    """Predicted mean noise reduction; with a latency, less the cost of a loudest band, from 50 Hz to 8 kHz, that is
-    louder than that of the generator's filter `own`."""
-    mean_db = design.prediction.mean_noise_reduction_db
+    """Predicted noise reduction, without what the model supposes to be unknown; with a latency, less the cost of a
+    loudest band, from 50 Hz to 8 kHz, that is louder than that of the generator's filter `own`."""
+    mean_db = design.prediction.nominal_noise_reduction_db
     if not ear.latency_samples or isinstance(own, SynthesisError):
         return mean_db
     beyond_db = _loudest_db(design) - max(_loudest_db(own), 0.0) - ALLOWED_LOUDER_DB

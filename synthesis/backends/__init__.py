@@ -64,13 +64,9 @@ def backend_class(device: str) -> type[Backend]:
     raise ValueError(f"device: {device!r} does not exist; use cpu, cuda or reference")
 
 
-def create_backend(device: str, parameters: ModelParameters, *, kernels: bool = True) -> Backend:
-    """A backend of `backend_class(device)` that holds the model, in a `BoundedBackend`.
-
-    kernels: on a GPU, use Triton's kernels where these pass a check.
-    """
+def create_backend(device: str, parameters: ModelParameters) -> Backend:
+    """Create a backend of `backend_class(device)` that holds the model, in a `BoundedBackend`."""
     from synthesis.backends.bounded import BoundedBackend  # which imports modules that import this package
 
     kind: Any = backend_class(device)
-    backend = kind(parameters, kernels=kernels) if device == "cuda" else kind(parameters)
-    return BoundedBackend(backend, parameters)
+    return BoundedBackend(kind(parameters), parameters)

@@ -37,7 +37,7 @@ class ModelParameters:
     weights: float32 arrays under the names of the torch module's state dict. reference_psd: mean square per bin of
     the reference noise, float32 [16385]. band_uncertainty: float32 [2, 31], as in `estimate_uncertainty`.
     path_prior, support: statistics of the paths of the support (the persons that the model was trained on), which
-    complete and judge measurements; None for a model that was published without them.
+    estimate and judge measurements; None for a model that was published without them.
     """
 
     config: GeneratorConfig
@@ -62,14 +62,16 @@ class Condition:
     [16385], 0 to 1; None if unknown. All numbers are finite; neither path is all zero. feedback: loudspeaker to
     outer microphone, as `secondary`; None: the loudspeaker is not heard there. uncertainty: float32 [2, 31], >= 0,
     used in place of the coherence: per band from 20 Hz to 20 kHz, the power that a calibration could not know over
-    that which it knows, of the primary path (row 0) and the secondary path (row 1). weight: above 0, relative to
-    the other conditions. label: names the condition in answers and errors.
+    that which it knows, of the primary path (row 0) and the secondary path (row 1). resembles: whether the model's
+    support has such paths, so that its own uncertainty holds where neither was sent; None: the backend judges.
+    weight: above 0, relative to the other conditions. label: names the condition in answers and errors.
     """
 
     primary: Float32 | Complex64
     secondary: Float32 | Complex64
     coherence: Float32 | None = None
     uncertainty: Float32 | None = field(default=None, kw_only=True)
+    resembles: bool | None = field(default=None, kw_only=True)
     feedback: Float32 | Complex64 | None = field(default=None, kw_only=True)
     weight: float = field(default=1.0, kw_only=True)
     label: str = field(default="", kw_only=True)
@@ -106,8 +108,9 @@ class DesignOptions:
     """How a filter is designed.
 
     method: a name in METHODS. n_updates: Gauss-Newton updates, 0 to 8. profile: a name in PROFILES. leave_one_out:
-    with several conditions, also predict for each what a filter designed on the others does there. n_conditions:
-    conditions of each input, used only to estimate how long a design takes. with_wmmse: also predict roughly what
+    with several conditions, also predict for each what a filter designed on the others does there. n_conditions,
+    n_feedbacks: conditions of each input, and those with a feedback path, used only to estimate how long a design
+    takes. with_wmmse: also predict roughly what
     WMMSE would do; a backend for which that is as much work as another design ignores this option.
     """
 
@@ -116,6 +119,7 @@ class DesignOptions:
     profile: str = "fast"
     leave_one_out: bool = False
     n_conditions: int = 1
+    n_feedbacks: int = 0
     with_wmmse: bool = False
 
     def __post_init__(self) -> None:
@@ -178,10 +182,11 @@ class WmmsePrediction(NamedTuple):
     """What WMMSE would do, within WMMSE_TOLERANCE_DB, without updates and with as many as the design has; the
     latter is not computed where UPDATES_BRING_DB rules out that they help.
 
-    mean_noise_reduction_db: the higher of both. max_gain_db: largest |W| in dB, the higher of both.
+    nominal_noise_reduction_db: as of `Prediction`, the higher of both. max_gain_db: largest |W| in dB, the higher
+    of both.
     """
 
-    mean_noise_reduction_db: float
+    nominal_noise_reduction_db: float
     max_gain_db: float
 
 
@@ -227,8 +232,14 @@ class Backend(Protocol):
         """
         ...
 
-    def predict(self, inputs: Sequence[DesignInput], taps: Sequence[Float32]) -> list[Prediction | SynthesisError]:
-        """Predict the effect of existing filters (float32 [2048] each) on estimated paths."""
+    def predict(
+        self, inputs: Sequence[DesignInput], taps: Sequence[Float32 | Complex64]
+    ) -> list[Prediction | SynthesisError]:
+        """Predict the effect of existing filters on estimated paths.
+
+        A filter is its taps, float32 [2048], or, for what `create_backend` returns, its response on the design
+        grid, complex64 [16385]: of sections, of another rate, of any length.
+        """
         ...
 
     def evaluate(self, inputs: Sequence[DesignInput], taps: Sequence[Float32]) -> list[Prediction | SynthesisError]:

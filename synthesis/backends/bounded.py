@@ -6,14 +6,16 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cached_property
 from time import perf_counter
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from synthesis.backends.base import (
     DEFAULT_MAX_GAIN_DB,
     WMMSE_TOLERANCE_DB,
     Backend,
+    Complex64,
     Design,
     DesignInput,
     DesignOptions,
@@ -27,13 +29,23 @@ from synthesis.conventions import DESIGN_N_FFT
 from synthesis.errors import SynthesisError
 from synthesis.feedback import judge_loop, loop_gain, with_margins, worst_loop
 from synthesis.gain_curve import TOLERANCE_DB, GainCurve, ceiling_db, excess_db, highest_db, lowest_db
+from synthesis.interruption import check_interruption
 from synthesis.latency import with_latency
+from synthesis.octave_bands import WIDE_BANDS
 from synthesis.profiles import FAST, FINE
+from synthesis.unknown_bands import quiet_db, unknown_bands
 
 Answer = TypeVar("Answer")
 
 LOUDEST_PRIMARY_DB = 12.0
 """Level of the primary path over the secondary. Of 30 measured ears it is -12 to 5 dB."""
+
+
+QUIET_ROUNDS = 4
+"""In each a ceiling is put on the unknown bands that the one before has made louder."""
+
+QUIET_HALVINGS = 24
+"""Of the whole filter, where no ceiling has kept them quiet."""
 
 
 class BoundedBackend:
@@ -42,7 +54,8 @@ class BoundedBackend:
     It brings the paths to unit level before all else (`path_level`). The inner backend designs under a ceiling of
     30 dB (more where the loudspeaker is too quiet), or the request's highest value above that, which it keeps
     approximately; a filter that exceeds the request's ceiling is replaced by the best one that keeps it
-    (core/ceiling.h, whatever the backend).
+    (core/ceiling.h, whatever the backend). So is one that makes a band louder of which the measurement says nothing
+    (`unknown_bands`).
     """
 
     def __init__(self, inner: Backend, parameters: ModelParameters) -> None:
@@ -62,9 +75,16 @@ class BoundedBackend:
         found = self._bounded(list(ears.values()), options) if ears else []
         return _in_order(ears, found, faults)
 
-    def predict(self, inputs: Sequence[DesignInput], taps: Sequence[Float32]) -> list[Prediction | SynthesisError]:
-        """As `Backend.predict`."""
-        return self._predicted(self.inner.predict, inputs, taps)
+    def predict(
+        self, inputs: Sequence[DesignInput], taps: Sequence[Float32 | Complex64]
+    ) -> list[Prediction | SynthesisError]:
+        """As `Backend.predict`; for filters given by their responses the core does it."""
+        has_responses = any(np.iscomplexobj(each) for each in taps)
+        found = self._predicted((self._core if has_responses else self.inner).predict, inputs, taps)
+        return [
+            _with_unknown(ear, each) if isinstance(each, Prediction) else each
+            for ear, each in zip(inputs, found, strict=True)
+        ]
 
     def evaluate(self, inputs: Sequence[DesignInput], taps: Sequence[Float32]) -> list[Prediction | SynthesisError]:
         """As `Backend.evaluate`."""
@@ -74,11 +94,19 @@ class BoundedBackend:
         loose = [replace(ear, max_gain_db=max(_loose_db(ear), highest_db(ear.max_gain_db))) for ear in ears]
         designs = self.inner.design(loose, options)
         for place, (ear, design) in enumerate(zip(ears, designs, strict=True)):
-            if isinstance(design, Design) and _is_above(ear, design):
+            if isinstance(design, SynthesisError):
+                continue
+            prediction = _with_unknown(ear, design.prediction)
+            is_named = prediction is not design.prediction
+            if is_named:
+                designs[place] = design = replace(design, prediction=prediction)
+            if _is_above(ear, design):
                 designs[place] = self._limited(ear, loose[place], design, options.profile)
+            elif is_named and _quiet_db(with_latency(ear), design.taps) is not None:
+                found = self._limited(ear, loose[place], design, options.profile)
+                designs[place] = replace(found, ceiling_cost_db=0.0) if isinstance(found, Design) else found
             elif (
-                isinstance(design, Design)
-                and design.wmmse is not None
+                design.wmmse is not None
                 and design.wmmse.max_gain_db > lowest_db(ear.max_gain_db) + TOLERANCE_DB - WMMSE_TOLERANCE_DB
             ):
                 designs[place] = replace(design, wmmse=None)  # under the ceiling it is another filter
@@ -92,14 +120,27 @@ class BoundedBackend:
         limit_db = ceiling_db(ear.max_gain_db, DESIGN_N_FFT)
         delayed = with_latency(ear)
         profile = FINE.name if profile == FINE.name else FAST.name
+        taps = design.taps
         try:
-            taps = self._core.limit_gain(replace(delayed, max_gain_db=np.inf), design.taps, limit_db, profile)
+            if _is_above(ear, design):
+                taps = self._core.limit_gain(replace(delayed, max_gain_db=np.inf), taps, limit_db, profile)
+            for _ in range(QUIET_ROUNDS):
+                check_interruption()
+                if (louder_db := _quiet_db(delayed, taps)) is None:
+                    break
+                limit_db = np.minimum(limit_db, louder_db)
+                taps = self._core.limit_gain(replace(delayed, max_gain_db=np.inf), taps, limit_db, profile)
+            for _ in range(QUIET_HALVINGS):
+                if _quiet_db(delayed, taps) is None:
+                    break
+                taps = taps * np.float32(0.5)
+            loop = design.loop
+            feedbacks = [each.feedback for each in delayed.conditions if each.feedback is not None]
+            if loop is not None:
+                taps = with_margins(taps, feedbacks, ear.min_gain_margin_db, ear.min_phase_margin_deg)
         except SynthesisError as error:
             return error
-        loop = design.loop
         if loop is not None:
-            feedbacks = [each.feedback for each in delayed.conditions if each.feedback is not None]
-            taps = with_margins(taps, feedbacks, ear.min_gain_margin_db, ear.min_phase_margin_deg)
             # What bends the response for the margins may lift it elsewhere by some hundredths.
             taps = taps * np.float32(min(1.0, 10 ** ((TOLERANCE_DB - excess_db(taps, limit_db)) / 20)))
             loop = worst_loop([judge_loop(loop_gain(taps, each)) for each in feedbacks], loop.loss_db)
@@ -108,7 +149,7 @@ class BoundedBackend:
             return prediction
         conditions = zip(prediction.conditions, design.prediction.conditions, strict=True)
         left_out = tuple(replace(own, left_out=before.left_out) for own, before in conditions)
-        prediction = replace(prediction, conditions=left_out)
+        prediction = replace(prediction, conditions=left_out, unknown_bands=design.prediction.unknown_bands)
         cost_db = design.prediction.mean_noise_reduction_db - prediction.mean_noise_reduction_db
         spent_ms = 1e3 * (perf_counter() - began)
         times_ms = design.times_ms | {"reconstruct": design.times_ms.get("reconstruct", 0.0) + spent_ms}
@@ -118,13 +159,25 @@ class BoundedBackend:
 
     def _predicted(
         self,
-        predict: Callable[[Sequence[DesignInput], Sequence[Float32]], list[Prediction | SynthesisError]],
+        predict: Callable[[Sequence[DesignInput], Sequence[Any]], list[Prediction | SynthesisError]],
         inputs: Sequence[DesignInput],
-        taps: Sequence[Float32],
+        taps: Sequence[Float32 | Complex64],
     ) -> list[Prediction | SynthesisError]:
         ears, faults = _at_unit_level([replace(ear, max_gain_db=DEFAULT_MAX_GAIN_DB) for ear in inputs])
         found = predict(list(ears.values()), [taps[place] for place in ears]) if ears else []
         return _in_order(ears, found, faults)
+
+
+def _quiet_db(ear: DesignInput, taps: Float32) -> NDArray[np.float64] | None:
+    """The lowest `quiet_db` of all conditions; None if none has one. ear: its latency is in its paths."""
+    found = [limit_db for each in ear.conditions if (limit_db := quiet_db(each, taps)) is not None]
+    return np.min(found, axis=0) if found else None
+
+
+def _with_unknown(ear: DesignInput, prediction: Prediction) -> Prediction:
+    """The prediction, which names the bands that any condition leaves unknown."""
+    found = {n for each in ear.conditions for n in np.flatnonzero(unknown_bands(each)).tolist()}
+    return replace(prediction, unknown_bands=tuple(WIDE_BANDS[n] for n in sorted(found))) if found else prediction
 
 
 def _at_unit_level(inputs: Sequence[DesignInput]) -> tuple[dict[int, DesignInput], dict[int, SynthesisError]]:

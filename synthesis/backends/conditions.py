@@ -16,6 +16,7 @@ import numpy as np
 
 from synthesis.backends.base import (
     MAX_CONDITIONS,
+    Complex64,
     Condition,
     Design,
     DesignInput,
@@ -25,12 +26,14 @@ from synthesis.backends.base import (
     Prediction,
     RefinementRecord,
 )
+from synthesis.conventions import DESIGN_N_FFT, N_BINS
 from synthesis.errors import InvalidOption, SynthesisError, answer_or_raise
 from synthesis.feedback import closed_loop_secondary, judge_loop, loop_gain, with_margins, worst_loop
+from synthesis.interruption import check_interruption
 from synthesis.latency import with_latency
-from synthesis.path_prior import PathPrior
+from synthesis.plausibility import SupportPrior
 from synthesis.prediction import ConditionPrediction
-from synthesis.unheard_bins import fill_unheard
+from synthesis.unknown_bands import unknown_bands
 
 Answer = TypeVar("Answer")
 Kind = TypeVar("Kind", bound=Condition)
@@ -42,50 +45,53 @@ LARGEST = ("max_gain_db", "control_rms")
 
 
 class ConditionsBackend:
-    """Base class of the backends. It completes bins in which nothing was measured, and handles several conditions,
-    latency and feedback; the derived class does the rest, for *plain* ears, which have none of these three.
+    """Base class of the backends. It handles several conditions, latency and feedback; the derived class does the
+    rest, for *plain* ears, which have none of these three.
 
-    path_prior: the model's; set by the backend.
+    support: the model's; set by the backend. judges_plain: whether the derived class finds out by itself whether a
+    plain ear resembles it. knows_unknown: whether it designs plain ears with unknown bands; if not, they go the way
+    of several conditions.
     """
 
-    path_prior: PathPrior | None = None
+    support: SupportPrior | None = None
+    judges_plain = False
+    knows_unknown = True
 
     def design(self, inputs: Sequence[DesignInput], options: DesignOptions) -> list[Design | SynthesisError]:
         """As `Backend.design`."""
         return _each(
             inputs,
-            lambda plain: self._design(self._plain_heard(plain), options),
-            lambda n: self._design_joined(self._heard([inputs[n]])[0], options),
+            lambda plain: self._design(self._judged_plain(plain), options),
+            lambda n: self._design_joined(inputs[n], options),
+            lambda ear: is_plain(ear) and (self.knows_unknown or not unknown_bands(ear).any()),
         )
 
-    def predict(self, inputs: Sequence[DesignInput], taps: Sequence[Float32]) -> list[Prediction | SynthesisError]:
+    def predict(
+        self, inputs: Sequence[DesignInput], taps: Sequence[Float32 | Complex64]
+    ) -> list[Prediction | SynthesisError]:
         """As `Backend.predict`."""
-        return self._predict_all(self._heard(inputs), taps, self._predict)
+        return self._predict_all(inputs, taps, self._predict)
 
     def evaluate(self, inputs: Sequence[DesignInput], taps: Sequence[Float32]) -> list[Prediction | SynthesisError]:
         """As `Backend.evaluate`."""
         return self._predict_all(inputs, taps, self._evaluate)
 
-    def _plain_heard(self, inputs: Sequence[DesignInput]) -> Sequence[DesignInput]:
-        """As `_heard`, of plain ears; a backend that finds what is missing by itself gives them back."""
-        return self._heard(inputs)
+    def _judged_plain(self, inputs: Sequence[DesignInput]) -> Sequence[DesignInput]:
+        return inputs if self.judges_plain else [self._judged(each) for each in inputs]
 
-    def _heard(self, inputs: Sequence[DesignInput]) -> Sequence[DesignInput]:
-        """The ears with measured paths that `fill_unheard` has completed."""
-        prior = self.path_prior
-        if prior is None:
-            return inputs
+    def _judged(self, ear: DesignInput) -> DesignInput:
+        """The ear with a judgement, before latency or loop change its paths, of each condition that needs one."""
+        support = self.support
+        if support is None:
+            return ear
 
-        def complete(condition: Kind) -> Kind:
-            primary, secondary = fill_unheard(condition.primary, condition.secondary, prior)
-            if primary is condition.primary and secondary is condition.secondary:
+        def judged(condition: Kind) -> Kind:
+            is_known = condition.coherence is not None or condition.uncertainty is not None
+            if is_known or condition.resembles is not None or not _is_usable(condition):
                 return condition
-            return replace(condition, primary=primary, secondary=secondary)
+            return replace(condition, resembles=support.resembles(condition.primary, condition.secondary))
 
-        return [
-            replace(complete(ear), others=tuple(map(complete, ear.others))) if ear.others else complete(ear)
-            for ear in inputs
-        ]
+        return replace(judged(ear), others=tuple(map(judged, ear.others)))
 
     def _design(self, inputs: Sequence[DesignInput], options: DesignOptions) -> list[Design | SynthesisError]:
         """Of plain ears."""
@@ -107,7 +113,7 @@ class ConditionsBackend:
 
     def _design_joined(self, ear: DesignInput, options: DesignOptions) -> Design | SynthesisError:
         try:
-            ear = with_latency(_checked(ear))
+            ear = with_latency(self._judged(_checked(ear)))
             taps, record, times_ms = self._filter(ear, replace(options, with_wmmse=False))
             began = perf_counter()
             taps, loop = self._in_a_loop(ear, taps)
@@ -120,7 +126,8 @@ class ConditionsBackend:
         return Design(taps, record, prediction, times_ms, loop)
 
     def _filter(self, ear: DesignInput, options: DesignOptions) -> Filter:
-        if ear.others:
+        check_interruption()
+        if ear.others or (not self.knows_unknown and unknown_bands(ear).any()):
             return self._joint_filter(ear, options)
         design = answer_or_raise(self._design([_plain(ear, ear)], options)[0])
         return design.taps, design.refinement, dict(design.times_ms)
@@ -154,17 +161,17 @@ class ConditionsBackend:
     def _predict_all(
         self,
         inputs: Sequence[DesignInput],
-        taps: Sequence[Float32],
-        run: Callable[[Sequence[DesignInput], Sequence[Float32]], list[Prediction | SynthesisError]],
+        taps: Sequence[Float32 | Complex64],
+        run: Callable[[Sequence[DesignInput], Sequence[Any]], list[Prediction | SynthesisError]],
     ) -> list[Prediction | SynthesisError]:
         def joined(n: int) -> Prediction | SynthesisError:
             try:
-                return _joined_prediction(with_latency(_checked(inputs[n])), taps[n], run)
+                return _joined_prediction(with_latency(self._judged(_checked(inputs[n]))), taps[n], run)
             except SynthesisError as error:
                 return error
 
         places = [n for n, ear in enumerate(inputs) if is_plain(ear)]
-        return _each(inputs, lambda plain: run(plain, [taps[n] for n in places]), joined)
+        return _each(inputs, lambda plain: run(self._judged_plain(plain), [taps[n] for n in places]), joined)
 
 
 def is_plain(ear: DesignInput) -> bool:
@@ -176,9 +183,10 @@ def _each(
     inputs: Sequence[DesignInput],
     run_plain: Callable[[list[DesignInput]], list[Answer | SynthesisError]],
     run_joined: Callable[[int], Answer | SynthesisError],
+    belongs: Callable[[DesignInput], bool] = is_plain,
 ) -> list[Answer | SynthesisError]:
-    """The answers in order: plain ears as one batch, each other one by itself."""
-    plain = {n: ear for n, ear in enumerate(inputs) if is_plain(ear)}
+    """The answers in order: ears that `belongs` to a batch as one, each other one by itself."""
+    plain = {n: ear for n, ear in enumerate(inputs) if belongs(ear)}
     found = dict(zip(plain, run_plain(list(plain.values())) if plain else [], strict=True))
     return [found[n] if n in found else run_joined(n) for n in range(len(inputs))]
 
@@ -193,6 +201,16 @@ def _checked(ear: DesignInput) -> DesignInput:
             field = f"conditions.{n}.weight"
             raise InvalidOption(f"{field}: {each.weight} is not a number above 0", field)
     return ear
+
+
+def _is_usable(condition: Condition) -> bool:
+    """Whether both paths have a shape and values that a filter can be designed for."""
+    paths = condition.primary, condition.secondary
+    shapes = ((N_BINS,) if np.iscomplexobj(each) else (min(max(each.size, 1), DESIGN_N_FFT),) for each in paths)
+    return all(
+        each.shape == shape and np.isfinite(each).all() and each.any()
+        for each, shape in zip(paths, shapes, strict=True)
+    )
 
 
 def shares(ear: DesignInput) -> np.ndarray[Any, np.dtype[np.float64]]:
@@ -222,8 +240,8 @@ def _alone(ear: DesignInput, condition: Condition) -> DesignInput:
 
 def _joined_prediction(
     ear: DesignInput,
-    taps: Float32,
-    run: Callable[[Sequence[DesignInput], Sequence[Float32]], list[Prediction | SynthesisError]],
+    taps: Float32 | Complex64,
+    run: Callable[[Sequence[DesignInput], Sequence[Any]], list[Prediction | SynthesisError]],
 ) -> Prediction | SynthesisError:
     """The prediction over all conditions, each in its closed loop, with that of each in `conditions`."""
     alone = []

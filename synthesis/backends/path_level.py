@@ -30,7 +30,8 @@ def at_unit_level(ear: DesignInput) -> DesignInput:
 
     It brings the geometric mean of the levels of the first condition's paths to between -3 and 3 dB. Paths that are
     all zero or not finite are left to the backend, which refuses them. Raises InvalidPaths for a pair whose levels
-    differ by more than MAX_LEVEL_DIFFERENCE_DB.
+    differ by more than MAX_LEVEL_DIFFERENCE_DB, and for a feedback path that far above their ratio: W F is then of
+    that level.
     """
     levels_db = [(level_db(each.primary), level_db(each.secondary)) for each in ear.conditions]
     for n, (primary_db, secondary_db) in enumerate(levels_db):
@@ -45,6 +46,15 @@ def at_unit_level(ear: DesignInput) -> DesignInput:
                 f"{name}: its level is {abs(difference_db):.0f} dB {word} that of the {other} path, which no "
                 "earphone explains; measure both with the same microphone and send both in its unit",
                 name,
+            )
+            raise named(error, ear, n)
+        feedback = ear.conditions[n].feedback
+        loop_db = -math.inf if feedback is None else level_db(feedback) + difference_db
+        if loop_db > MAX_LEVEL_DIFFERENCE_DB and math.isfinite(difference_db):
+            error = InvalidPaths(
+                f"feedback: its level is {loop_db:.0f} dB above that of secondary over primary path, which no "
+                "earphone explains; measure it with the same microphones and send all paths in their units",
+                "feedback",
             )
             raise named(error, ear, n)
     mean_db = sum(levels_db[0]) / 2

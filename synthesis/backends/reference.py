@@ -33,6 +33,7 @@ from synthesis.path_prior import PathPrior
 from synthesis.paths import AcousticPaths
 from synthesis.prediction import not_finite, predict
 from synthesis.synthesizer import Synthesizer
+from synthesis.unknown_bands import unknown_bands
 
 Answer = TypeVar("Answer")
 
@@ -93,18 +94,26 @@ class ReferenceBackend(ConditionsBackend):
         """dtype: torch.float32 or torch.float64, of everything between input and answer."""
         self.synthesizer = build_synthesizer(parameters, dtype, device)
         self._band_uncertainty = parameters.band_uncertainty
-        self.path_prior = parameters.path_prior
+        self.support = parameters.support
 
     def _design(self, inputs: Sequence[DesignInput], options: DesignOptions) -> list[Design | SynthesisError]:
         """A path that is not finite, all zero or too long is InvalidPaths in its place."""
         with torch.inference_mode():
+            if len(inputs) > 1 and any(unknown_bands(each).any() for each in inputs):
+                return [each for ear in inputs for each in self._design([ear], options)]
             ears = _Ears(inputs, self.synthesizer)
             if not ears.places:
                 return ears.in_order([])
             clock = _Clock(ears.paths.primary.device)
             taps = _initial_filter(self.synthesizer, ears, options.method, clock)
             refinement = self.synthesizer.refine(
-                ears.paths, taps, options.n_updates, options.profile, ears.max_gain_db, ears.reference_psd
+                ears.paths,
+                taps,
+                options.n_updates,
+                options.profile,
+                ears.max_gain_db,
+                ears.reference_psd,
+                unknown=_unknown_of(inputs, ears.paths),
             )
             clock.mark("refine")
             predictions = self._predictions(ears, refinement.taps)
@@ -158,6 +167,7 @@ class ReferenceBackend(ConditionsBackend):
                     self._band_uncertainty,
                     has_coherence=coherence is not None,
                     uncertainty=ears.uncertainty[item],
+                    resembles=ears.resembles[item] is not False,
                     is_true=paths_are_exact,
                 )
             )
@@ -179,12 +189,25 @@ def joint_filter(synthesizer: Synthesizer, ear: DesignInput, options: DesignOpti
         clock = _Clock(psd.device)
         taps = _initial_filter(synthesizer, ears, options.method, clock, weights)
         refinement = synthesizer.refine(
-            ears.paths, taps, options.n_updates, options.profile, max_gain_db, psd, weights
+            ears.paths,
+            taps,
+            options.n_updates,
+            options.profile,
+            max_gain_db,
+            psd,
+            weights,
+            _unknown_of(ear.conditions, ears.paths),
         )
         clock.mark("refine")
         if not bool(torch.isfinite(refinement.taps).all()):
             raise not_finite()
         return _to_float32(refinement.taps[0]), _record(refinement, 0), dict(clock.times_ms)
+
+
+def _unknown_of(conditions: Sequence[Condition], paths: AcousticPaths) -> Tensor | None:
+    """Bands of which nothing is known, [n_conditions, 31]; None if there are none."""
+    found = np.stack([unknown_bands(each) for each in conditions])
+    return torch.from_numpy(found).to(paths.primary.device) if found.any() else None
 
 
 def _paths_of(condition: Condition) -> dict[str, Any]:
@@ -243,6 +266,7 @@ class _Ears:
         self.paths = AcousticPaths.stack(list(paths.values()))
         self.coherence = [None if ear.coherence is None else _tensor(ear.coherence, psd)[None] for ear in ears]
         self.uncertainty = [ear.uncertainty for ear in ears]
+        self.resembles = [ear.resembles for ear in ears]
         self.max_gain_db = psd.new_tensor([[ear.max_gain_db] for ear in ears])
         self.reference_psd = torch.stack(
             [psd if ear.reference_psd is None else _tensor(ear.reference_psd, psd) for ear in ears]

@@ -13,7 +13,8 @@ rounded once to the data word. Signals are fractions of full scale. Round-off no
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -42,18 +43,33 @@ class NumberFormat:
         return self.integer_bits + self.fraction_bits
 
     @property
+    def largest_word(self) -> int:
+        """Largest word, 2^(n - 1) - 1; the smallest is -2^(n - 1)."""
+        return (1 << (self.n_bits - 1)) - 1
+
+    @property
     def largest(self) -> float:
-        """Largest value."""
-        return float(2.0 ** (self.integer_bits - 1) - 2.0**-self.fraction_bits)
+        """Largest value, rounded down to a float64, which holds no word of more than 53 bits exactly."""
+        n_lost = max(0, self.n_bits - 1 - 53)
+        return float(self.largest_word >> n_lost << n_lost) * 2.0**-self.fraction_bits
 
     def words(self, values: NDArray[np.floating]) -> NDArray[np.int64]:
         """Values, rounded and saturated, in units of the last bit."""
         return self.saturated(np.rint(np.asarray(values, np.float64) * 2.0**self.fraction_bits))
 
-    def saturated(self, units: NDArray[np.float64]) -> NDArray[np.int64]:
-        """Whole numbers of the last bit's units, as far as a word holds them."""
-        top = 2.0 ** (self.n_bits - 1)
-        return np.ascontiguousarray(units.clip(-top, top - 1), np.int64)
+    def saturated(self, units: NDArray[Any]) -> NDArray[np.int64]:
+        """Limit whole numbers of the last bit's units to what a word holds.
+
+        The comparison is Python's, of integers of any size: 2^63 - 1 is no float64.
+        """
+        top = self.largest_word
+        limited = [max(-top - 1, min(int(unit), top)) for unit in units.ravel().tolist()]
+        return np.array(limited, np.int64).reshape(units.shape)
+
+    def n_beyond(self, units: NDArray[np.float64]) -> int:
+        """Count the whole numbers that `saturated` changes."""
+        top = self.largest_word
+        return sum(not -top - 1 <= unit <= top for unit in units.ravel().tolist())
 
     def __str__(self) -> str:
         return f"q{self.integer_bits}.{self.fraction_bits}"
@@ -65,7 +81,7 @@ class Quantised:
 
     words: int64, in units of the format's last bit: [n_sections, 5] as b0, b1, b2, a1, a2, or [n_taps]. shift:
     power of two that each row (or all taps) was divided by. values: the coefficients that they stand for, as the
-    design's own. n_saturated: words at the format's limit that would have gone beyond it.
+    design's own. n_saturated: words that were limited because rounding took them beyond the format.
     """
 
     format: NumberFormat
@@ -73,6 +89,11 @@ class Quantised:
     shift: NDArray[np.int64]
     values: NDArray[np.float64]
     n_saturated: int
+
+    def times(self, signs: NDArray[np.int64]) -> Quantised:
+        """The coefficients times 1 or -1 each; the negative of the least word is limited."""
+        words = self.format.saturated(self.words.astype(object) * signs)
+        return replace(self, words=words, values=self.values * signs)
 
 
 @dataclass(frozen=True)
@@ -116,7 +137,7 @@ def quantise_taps(taps: NDArray[np.floating], number_format: NumberFormat) -> Qu
     shift = _shift(np.abs(taps).max(), number_format)
     words = number_format.words(np.asarray(taps, np.float64) / 2.0**shift)
     values = words * np.float64(2.0 ** (shift - number_format.fraction_bits))
-    return Quantised(number_format, words, np.array(shift), values, _saturated(words, number_format))
+    return Quantised(number_format, words, np.array(shift), values, n_saturated=0)  # with that shift all fit
 
 
 def quantise_sections(sections: Sections, number_format: NumberFormat) -> tuple[Sections, Quantised]:
@@ -140,10 +161,11 @@ def quantise_sections(sections: Sections, number_format: NumberFormat) -> tuple[
         responses = before * section_responses(choices.reshape(4, 6), frequency, rate)
         best = np.abs(responses / exact[i] - 1).max(-1).argmin()
         before, rounded[i] = responses[best], choices[best].ravel()
-    words = number_format.saturated(rounded[:, [0, 1, 2, 4, 5]])
+    units = rounded[:, [0, 1, 2, 4, 5]]
+    words = number_format.saturated(units)
     values = words * 2.0 ** (shift[:, None] - number_format.fraction_bits)
     held = np.ascontiguousarray(np.concatenate((values[:, :3], np.ones((len(values), 1)), values[:, 3:]), 1))
-    return Sections(held, rate), Quantised(number_format, words, shift, values, _saturated(words, number_format))
+    return Sections(held, rate), Quantised(number_format, words, shift, values, number_format.n_beyond(units))
 
 
 def scale_sections(sections: Sections, number_format: NumberFormat, n_held: int = 0) -> Sections:
@@ -222,12 +244,8 @@ def _least_shift(number_format: NumberFormat) -> int:
 
 
 def _shift(largest: float, number_format: NumberFormat) -> int:
-    """Least power of two to divide by so that the format holds a value."""
-    if not largest > 0:
-        return 0
-    return max(0, int(np.ceil(np.log2(largest / number_format.largest))))
-
-
-def _saturated(words: NDArray[np.int64], number_format: NumberFormat) -> int:
-    top = 1 << (number_format.n_bits - 1)
-    return int(((words >= top - 1) | (words <= -top)).sum())
+    """Least power of two to divide by so that the format holds a value of either sign."""
+    shift = 0
+    while largest > np.ldexp(number_format.largest, shift):
+        shift += 1
+    return shift

@@ -9,7 +9,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from synthesis.conventions import DESIGN_N_FFT, N_BINS, N_TAPS, SAMPLE_RATE_HZ
+from synthesis.conventions import N_TAPS, SAMPLE_RATE_HZ
 from synthesis.errors import InvalidOption
 from synthesis.gain_curve import GainCurve
 from synthesis.realisation import fixed_point
@@ -31,24 +31,31 @@ from synthesis.realisation.second_order_sections import (
     largest_excess,
     largest_gain,
 )
-from synthesis.realisation.short_fir import MAX_TAPS, at_design_rate, design_fir
+from synthesis.realisation.short_fir import BIN_HZ, MAX_TAPS, at_design_rate, design_fir
 
-SAMPLE_RATES_HZ = (44_100.0, 768_000.0)
+SAMPLE_RATES_HZ = (8000.0, 768_000.0)
 DEFAULT_SECTIONS = 8
 FLOAT32_WORDS = NumberFormat(2, 23)
 """Values from -2 to 2 that float32 holds: for sections at high rates, whose coefficients must fit together."""
 
 
+Denominator = Literal["subtracted", "added"]
+HELD_SIGNS = {"subtracted": np.array([1, 1, 1, 1, 1]), "added": np.array([1, 1, 1, -1, -1])}
+"""Of b0, b1, b2, a1, a2 in the hardware's memory."""
+
+
 @dataclass(frozen=True)
 class Target:
     """What is asked for. form: `fir` or `sos`. n_taps, n_sections: of that form. number_format: of the
-    coefficients, `float32`, `float64` or `qI.F` (`fixed_point`)."""
+    coefficients, `float32`, `float64` or `qI.F` (`fixed_point`). denominator: what the hardware does with a1 and a2
+    of its memory times the past outputs; where they are `added`, it has to hold -a1 and -a2."""
 
     form: Literal["fir", "sos"] = "sos"
     n_taps: int = N_TAPS
     n_sections: int = DEFAULT_SECTIONS
     sample_rate_hz: float = float(SAMPLE_RATE_HZ)
     number_format: str = "float32"
+    denominator: Denominator = "subtracted"
 
     def __post_init__(self) -> None:
         """Raise InvalidOption for what is out of range."""
@@ -74,8 +81,9 @@ class Target:
 
 @dataclass(frozen=True, eq=False)
 class Realised:
-    """taps [n], or sections; what fixed point made of them (None in floating point); its W on the design grid,
-    complex [16385]; largest |W| in dB; scaling of the signals (None in floating point)."""
+    """taps [n], or sections; what fixed point made of them, with the signs that the hardware holds (None in
+    floating point); its W on the design grid, complex [16385]; largest |W| in dB; scaling of the signals (None in
+    floating point); denominator: the target's."""
 
     sample_rate_hz: float
     taps: NDArray[np.float64] | None
@@ -84,6 +92,14 @@ class Realised:
     scaling: SignalScaling | None
     response: Complex
     max_gain_db: float
+    denominator: Denominator = "subtracted"
+
+    @property
+    def held(self) -> NDArray[np.float64]:
+        """b0, b1, b2, a1, a2 of each section, with the signs that the hardware holds."""
+        assert self.sections is not None
+        coefficients: NDArray[np.float64] = self.sections.rows[:, [0, 1, 2, 4, 5]] * HELD_SIGNS[self.denominator]
+        return coefficients
 
 
 def realise(
@@ -130,14 +146,19 @@ def realise(
         )
     quantised = scaling = None
     if number_format is not None:
-        _, quantised = quantise_sections(sections, number_format)
+        quantised = quantise_sections(sections, number_format)[1].times(HELD_SIGNS[target.denominator])
         scaling = fixed_point.sections_scaling(sections, number_format)
-    frequency_hz = np.arange(N_BINS) * (SAMPLE_RATE_HZ / DESIGN_N_FFT)
-    audible = frequency_hz <= target.sample_rate_hz / 2
-    response = np.zeros(N_BINS, complex)
-    response[audible] = sections.response(frequency_hz[audible])
     gain_db = 20 * float(np.log10(max(largest_gain(sections), 1e-30)))
-    return Realised(target.sample_rate_hz, None, sections, quantised, scaling, response, gain_db)
+    return Realised(
+        target.sample_rate_hz,
+        None,
+        sections,
+        quantised,
+        scaling,
+        sections.at_design_rate(),
+        gain_db,
+        target.denominator,
+    )
 
 
 def _in_single_precision(sections: Sections, max_gain_db: float | GainCurve) -> Sections:
@@ -165,7 +186,7 @@ def _fir(
             conditions,
             reference_psd,
             target.n_taps,
-            sample_rate_hz=round(target.sample_rate_hz),
+            sample_rate_hz=target.sample_rate_hz,
             max_gain_db=max_gain_db,
         )
     quantised = scaling = None
@@ -176,5 +197,7 @@ def _fir(
         found = quantised.values
         scaling = fixed_point.taps_scaling(found, number_format)
     response = at_design_rate(found, target.sample_rate_hz)
-    gain_db = 20 * float(np.log10(max(np.abs(response).max(), 1e-30)))
+    # On frequencies as far apart as the design grid's, up to half the rate.
+    largest = np.abs(np.fft.rfft(found, round(target.sample_rate_hz / BIN_HZ))).max()
+    gain_db = 20 * float(np.log10(max(largest, 1e-30)))
     return Realised(target.sample_rate_hz, found, None, quantised, scaling, response, gain_db)

@@ -5,10 +5,7 @@ Within a sub-band that is narrow enough for W to be constant, the power at the e
     sum_k psd_k |P_k - S_k W|^2 = A - 2 Re(conj(C) W) + D |W|^2 = A - |C|^2 / D + D |W - C / D|^2,
 
 A = sum psd |P|^2, C = sum psd P conj(S), D = sum psd |S|^2: exact however rough P and S are. So a few hundred
-sub-bands stand for the 16385 bins. The objective is that of the Gauss-Newton updates (`synthesis.gauss_newton`),
-over all conditions t and bands b,
-
-    J = mean_{t, b in 50:5k} w_t l_tb + rho (logsumexp_{t, b in 20:20k} l_tb - log n),    l_tb = ln(E_tb / D_tb).
+sub-bands stand for the 16385 bins. J is `synthesis.objective`.
 """
 
 from __future__ import annotations
@@ -22,8 +19,9 @@ from numpy.typing import NDArray
 
 from synthesis.conventions import DESIGN_N_FFT, N_BINS, SAMPLE_RATE_HZ
 from synthesis.errors import InvalidPaths
+from synthesis.objective import objective
 from synthesis.octave_bands import NR_BANDS, WIDE_BANDS, band_membership
-from synthesis.profiles import FAST, SILENCE
+from synthesis.profiles import SILENCE
 
 Real = NDArray[np.float64]
 Complex = NDArray[np.complex128]
@@ -31,6 +29,9 @@ Complex = NDArray[np.complex128]
 SUB_BANDS_PER_BAND = 8
 """Of a third of an octave: W may turn by a fraction of a radian within 3 % of a frequency. Below 100 Hz each bin is
 its own sub-band."""
+
+ROUNDING = 1e-24
+"""Of the reference's power: what transforms in double precision leave of zeros lies below."""
 
 _IN_TARGET = np.isin(WIDE_BANDS, NR_BANDS)
 
@@ -81,6 +82,10 @@ class ResidualPower:
         if not total > 0:
             raise InvalidPaths("primary: it has no power where the reference has any; measure it again", "primary")
         a, d = sums(power) / total, sums(psd * np.abs(secondary) ** 2) / total
+        if not d.sum() * total > ROUNDING * psd.sum():
+            raise InvalidPaths(
+                "secondary: it has no power where the reference has any; measure it again", "secondary"
+            )
         c = sums(psd * primary * secondary.conj()) / total
         optimum = np.divide(c, d, out=np.zeros_like(c), where=d > 0)
         weights = np.array([each.weight for each in conditions], np.float64)
@@ -90,6 +95,16 @@ class ResidualPower:
             least=np.maximum(a - np.abs(optimum) ** 2 * d, 0),
             disturbance=(power @ band_membership(WIDE_BANDS, DESIGN_N_FFT)) / total,
             share=weights / weights.sum(),
+        )
+
+    def below(self, highest_hz: float) -> ResidualPower:
+        """Return the same for a filter that plays nothing above a frequency: there the disturbance stays."""
+        is_played = centres_hz(self.per_band) < highest_hz
+        return replace(
+            self,
+            optimum=np.where(is_played, self.optimum, 0),
+            curvature=np.where(is_played, self.curvature, 0),
+            least=np.where(is_played, self.least, self.least + self.curvature * np.abs(self.optimum) ** 2),
         )
 
     def halved(self) -> ResidualPower:
@@ -117,16 +132,7 @@ class ResidualPower:
 
     def objective(self, power: Real) -> tuple[Real, Real]:
         """J of band powers [..., n_conditions, 31], [...], and dJ / dl of each of them."""
-        level = np.log((power + SILENCE) / (self.disturbance + SILENCE))
-        n_conditions, n_bands = self.disturbance.shape
-        target = self.share[:, None] * _IN_TARGET / _IN_TARGET.sum()
-        largest = level.max((-1, -2), keepdims=True)
-        excess = np.exp(level - largest)
-        total = excess.sum((-1, -2), keepdims=True)
-        risk = np.log(total[..., 0, 0] / (n_conditions * n_bands)) + largest[..., 0, 0]
-        value: Real = (target * level).sum((-1, -2)) + FAST.risk_weight * risk
-        slope: Real = target + FAST.risk_weight * excess / total
-        return value, slope
+        return objective(np.log((power + SILENCE) / (self.disturbance + SILENCE)), self.share)
 
     def noise_reduction_db(self, power: Real) -> Real:
         """Mean over the conditions' shares and the 21 bands from 50 Hz to 5 kHz, [...]."""

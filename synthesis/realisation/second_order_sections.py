@@ -5,7 +5,8 @@
 in the bilinear transform's variable, so that one form serves every sample rate. The unknowns are the logarithms of
 p, r, z, q and g: a section is stable for any of their values, real poles (r < 1/2) included, and d ln W / d theta
 is a short formula. J is minimised by damped Gauss-Newton steps (Levenberg-Marquardt) on the residual that
-`ResidualPower` leaves, from many starts side by side, of which the better ones go on; the best is kept.
+`ResidualPower` leaves. Sections are added one at a time, at several places side by side, to the best that fewer
+ones reached, so that more sections are never worse.
 """
 
 from __future__ import annotations
@@ -16,24 +17,28 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from synthesis.conventions import DESIGN_N_FFT, N_BINS, SAMPLE_RATE_HZ
 from synthesis.gain_curve import GainCurve, ceiling_at
+from synthesis.interruption import check_interruption
 from synthesis.realisation.residual_power import Complex, Real, ResidualPower, centres_hz, spread
 
 MAX_SECTIONS = 32
 LOWEST_HZ, HIGHEST_HZ = 3.0, 22_000.0
 """Of poles and zeros."""
+HIGHEST_SHARE = 0.499
+"""Of the sample rate: the last frequency at which W is looked at; at half of it the variable s is infinite."""
 QUALITIES = (0.1, 12.0)
 """Range of r and q: beyond, a section is a resonance that no other seating has."""
-MIN_STARTS, STARTS_BY_SECTIONS = 24, 216
-"""Few sections have the deeper local minima, and cost less: 36 starts for 6 sections, 24 from 9 on."""
-FIRST_STEPS = 8
-ROUNDS = ((1 / 3, 15, False), (1 / 8, 25, False), (1 / 15, 40, True))
-"""All starts make the first steps, on half of the sub-bands; then the best of them, a share of all, so many more in
-each round, the last one on all sub-bands."""
+N_PLACES, SPREAD = 6, 0.2
+"""A section is added at so many frequencies, evenly per octave and moved by up to so many nepers."""
+ADDED_STEPS, N_TRIED, TRIED_STEPS = 3, 3, 6
+"""Of the places, on half of the sub-bands; then of the better ones."""
+FINE_STEPS, LAST_STEPS = 10, 40
+"""On all sub-bands: before another section is added, and of the last one."""
 SETTLED, LOOK_EVERY = 1e-3, 10
 """Steps end when so many of them have lowered no row's J by so much, 0.004 dB."""
-START_QUALITY, START_SPREAD = 1.5, 0.5
-"""Starting poles lie evenly per octave, moved by a spread in nepers."""
+START_QUALITY = 1.5
+"""Of an added section, whose pole and zero begin in the same place."""
 MAX_STEP = 1.0
 """Of any unknown, in nepers."""
 CEILING_WEIGHT = 100.0
@@ -57,6 +62,14 @@ class Sections:
     def response(self, frequency_hz: NDArray[np.floating]) -> Complex:
         """W at frequencies up to half the sample rate, complex [n]."""
         return np.prod(section_responses(self.rows, frequency_hz, self.sample_rate_hz), axis=0)
+
+    def at_design_rate(self) -> Complex:
+        """Evaluate W on the design grid: zero above half the sample rate, complex [16385]."""
+        frequency_hz = np.arange(N_BINS) * (SAMPLE_RATE_HZ / DESIGN_N_FFT)
+        audible = frequency_hz <= self.sample_rate_hz / 2
+        response = np.zeros(N_BINS, complex)
+        response[audible] = self.response(frequency_hz[audible])
+        return response
 
     @property
     def is_stable(self) -> bool:
@@ -94,20 +107,25 @@ def design_sections(
     arguments give the same sections.
     """
 
-    def new_fit(power: ResidualPower, lowest_hz: float) -> _Fit:
-        return _Fit(power, n_sections, sample_rate_hz, max_gain_db, lowest_hz)
+    power = power.below(sample_rate_hz / 2)
 
-    def from_many_starts(lowest_hz: float) -> tuple[_Fit, Real]:
-        fit, coarse = new_fit(power, lowest_hz), new_fit(power.halved(), lowest_hz)
-        # The ceiling comes second: random starts exceed it by so much that the penalty would hide J.
-        unknowns = coarse.steps(coarse.starts(np.random.default_rng(0)), FIRST_STEPS, ceiling_weight=0.0)
-        n_starts = len(unknowns)
-        for share, n_steps, is_fine in ROUNDS:
-            best = unknowns[: round(share * n_starts)]
-            unknowns = (fit if is_fine else coarse).steps(best, n_steps, CEILING_WEIGHT)
-        return fit, unknowns
+    def new_fit(power: ResidualPower, n: int, lowest_hz: float) -> _Fit:
+        return _Fit(power, n, sample_rate_hz, max_gain_db, lowest_hz)
 
-    fit, unknowns = from_many_starts(LOWEST_HZ)
+    def one_more_each_time(lowest_hz: float) -> tuple[_Fit, Real]:
+        random, coarse_power = np.random.default_rng(0), power.halved()
+        best = np.log([[max(new_fit(power, 1, lowest_hz).level, _LEAST_GAIN)]])
+        for n in range(1, n_sections + 1):
+            fit, coarse = (new_fit(each, n, lowest_hz) for each in (power, coarse_power))
+            rows = coarse.steps(coarse.with_one_more(best, N_PLACES, random), ADDED_STEPS, CEILING_WEIGHT)
+            rows = coarse.steps(rows[:N_TRIED], TRIED_STEPS, CEILING_WEIGHT)
+            # Beside the best of them what fewer sections reached, or the coarse sub-bands might lose it.
+            rows = np.concatenate((rows[:1], fit.with_one_more(best, 1, random)))
+            rows = fit.steps(rows, LAST_STEPS if n == n_sections else FINE_STEPS, CEILING_WEIGHT)
+            best = rows[:1]
+        return fit, rows
+
+    fit, unknowns = one_more_each_time(LOWEST_HZ)
     exact = _corrected(fit, unknowns[:1], max_gain_db)
     if held is None:
         return exact
@@ -117,16 +135,16 @@ def design_sections(
     if lowest_held_hz > LOWEST_HZ:
         # Both fits' minima: the limit spoils some of those that are found where the poles are free.
         free = unknowns
-        fit, unknowns = from_many_starts(lowest_held_hz)
+        fit, unknowns = one_more_each_time(lowest_held_hz)
         aim = min(aim, objective(power, _corrected(fit, unknowns[:1], max_gain_db)))
-        moved = fit.steps(fit.within(free), ROUNDS[-1][1], CEILING_WEIGHT)
+        moved = fit.steps(fit.within(free), LAST_STEPS, CEILING_WEIGHT)
         unknowns = np.concatenate((unknowns[:1], moved, unknowns[1:]))
     # All at once; where that costs something, one after the other, from one of the rows or the next.
     best = _corrected(fit, unknowns[:1], max_gain_db, held)
     for row in unknowns:
         if objective(power, best) < aim + HELD_LOSS:
             break
-        other = _one_after_the_other(new_fit(power, lowest_held_hz), row[None], max_gain_db, held)
+        other = _one_after_the_other(new_fit(power, n_sections, lowest_held_hz), row[None], max_gain_db, held)
         best = min(best, other, key=lambda each: objective(power, each))
     return best
 
@@ -193,11 +211,14 @@ class _Fit:
         # Beyond the bands, where J says nothing, the ceiling still holds.
         centres = centres_hz(power.per_band)
         self.n_scored = len(centres)
-        outside = np.concatenate(([0.0], np.geomspace(1, 18, 40), np.geomspace(22_500, 0.499 * sample_rate_hz, 8)))
-        frequency_hz = np.concatenate((centres, outside[outside < 0.5 * sample_rate_hz]))
+        outside = np.concatenate(
+            ([0.0], np.geomspace(1, 18, 40), np.geomspace(22_500, HIGHEST_SHARE * sample_rate_hz, 8))
+        )
+        # Sub-bands above half the rate, on which W has no effect, stand for its last point.
+        frequency_hz = np.concatenate((centres, outside)).clip(max=HIGHEST_SHARE * sample_rate_hz)
         self.frequency = self._warped(frequency_hz)
-        highest = min(HIGHEST_HZ, 0.46 * sample_rate_hz)
-        self.limits = np.log(self._warped(np.array([lowest_hz, highest])))
+        self.highest_hz = min(HIGHEST_HZ, 0.46 * sample_rate_hz)
+        self.limits = np.log(self._warped(np.array([lowest_hz, self.highest_hz])))
         self.ceiling = ceiling_at(max_gain_db, frequency_hz)
         # The sign of W, and its level, as the conditions' optima have them around the middle of the bands.
         weight = (
@@ -205,13 +226,13 @@ class _Fit:
         )
         mean = (weight * power.optimum).sum(0)
         self.sign = 1.0 if mean.real.sum() >= 0 else -1.0
-        self.level = float(np.median(np.abs(power.optimum)))
+        self.level = float(np.median(np.abs(power.optimum[:, centres < 0.5 * sample_rate_hz])))
         self.held = Sections(np.empty((0, 6)), sample_rate_hz)
         self.before: Complex = np.ones(len(self.frequency), complex)
 
     def watch(self, frequency_hz: float) -> None:
         """Hold the ceiling at one more frequency: a resonance may lie between the others."""
-        frequency_hz = min(frequency_hz, 0.499 * self.sample_rate_hz)
+        frequency_hz = min(frequency_hz, HIGHEST_SHARE * self.sample_rate_hz)
         warped = self._warped(np.array(frequency_hz))
         nearest = np.abs(self.frequency - warped).argmin()
         self.frequency = np.append(self.frequency, warped)
@@ -237,17 +258,30 @@ class _Fit:
         warped: Real = np.tan(np.pi * frequency_hz / self.sample_rate_hz)
         return warped
 
-    def starts(self, random: np.random.Generator) -> Real:
-        n = self.n
-        even = np.geomspace(15, 15_000, n)
-        unknowns = np.empty((max(MIN_STARTS, STARTS_BY_SECTIONS // n), 4 * n + 1))
-        for row in unknowns:
-            poles = even * np.exp(START_SPREAD * random.standard_normal(n))
-            zeros = poles * np.exp(0.1 * random.standard_normal(n))
-            row[:n], row[2 * n : 3 * n] = (np.log(self._warped(each.clip(4, 19_000))) for each in (poles, zeros))
-            row[n : 2 * n] = row[3 * n : 4 * n] = np.log(START_QUALITY)
-        unknowns[:, -1] = np.log(max(self.level, _LEAST_GAIN))
-        return self.within(unknowns)
+    def with_one_more(self, unknowns: Real, n_places: int, random: np.random.Generator) -> Real:
+        """Add a section that changes nothing, its pole on its zero, at each of some places.
+
+        Parameters
+        ----------
+        unknowns
+            Of one section fewer, [1, 4 n - 3].
+        n_places
+            From 15 Hz to 15 kHz, or as high as the rate allows.
+        random
+            Moves the places.
+
+        Returns
+        -------
+        Real
+            [n_places, 4 n + 1].
+        """
+        lowest, highest = np.log([15.0, min(15_000.0, self.highest_hz)]).tolist()
+        places = np.linspace(lowest, highest, n_places + 2)[1:-1] + random.uniform(-SPREAD, SPREAD, n_places)
+        added = np.full((n_places, 4, 1), np.log(START_QUALITY))
+        added[:, 0::2, 0] = np.log(self._warped(np.exp(places)))[:, None]
+        before, gain = np.repeat(unknowns[:, :-1], n_places, 0), np.repeat(unknowns[:, -1:], n_places, 0)
+        parts = np.concatenate((before.reshape(n_places, 4, self.n - 1), added), -1)
+        return self.within(np.concatenate((parts.reshape(n_places, -1), gain), 1))
 
     def within(self, unknowns: Real) -> Real:
         """Unknowns, moved to their limits where they lie beyond."""
@@ -334,6 +368,7 @@ class _Fit:
         normal, gradient = self.normal_equations(polynomials, response, weights, over)
         before = value.copy()
         for i in range(1, n_steps + 1):
+            check_interruption()
             damped = normal.copy()
             diagonal = np.einsum("mii->mi", damped)
             diagonal += damping[:, None] * (diagonal + 1e-3 * diagonal.mean(-1, keepdims=True)) + 1e-12

@@ -168,10 +168,9 @@ def test_what_was_exported_is_verified_as_itself(folder: Path, tmp_path: Path, t
     step = round(coefficients["sample_rate"] / 48_000)
     outer = 0.05 * np.random.default_rng(1).standard_normal(5 * 48_000)
     played = resample_poly(outer, step, 1)
-    if "sos" in coefficients:
-        played = sosfilt(coefficients["sos"], played)
-    else:
-        played = lfilter(coefficients["taps"], 1, played)
+    played = (
+        sosfilt(coefficients["sos"], played) if "sos" in coefficients else lfilter(coefficients["taps"], 1, played)
+    )
     played = resample_poly(played, 1, step)
     primary, secondary = (np.load(ear)[name] for name in ("primary", "secondary"))
     for name, loudness in (("off", 0.0), ("on", 1.0), ("loud", 1.2)):
@@ -274,3 +273,23 @@ def test_help_names_every_command():
     result = run("--help")
     for name in ("serve", "calibrate", "design", "evaluate", "latency", "verify", "export", "report", "models"):
         assert f"  {name} " in result.output
+
+
+def test_a_trimmed_filter_is_predicted_as_it_was_verified(folder: Path):
+    """The loudspeaker plays 2 dB less and two samples later than it was measured."""
+    paths, random = np.load(folder / "ear.npz"), np.random.default_rng(3)
+    fir = np.float64(json.loads((folder / "filter.json").read_text())["fir"])
+    now = 10**-0.1 * np.r_[0, 0, paths["secondary"]]
+    x = 0.05 * random.standard_normal(5 * 48_000)
+    for name, taps in (("quiet", 0 * fir), ("running", fir)):
+        e = lfilter(paths["primary"], 1, x) - lfilter(now, 1, lfilter(taps, 1, x))
+        e += 1e-5 * random.standard_normal(len(e))
+        soundfile.write(folder / f"{name}.wav", np.stack([x, e], 1), 48_000, subtype="FLOAT")
+    takes = "--off", folder / "quiet.wav", "--on", folder / "running.wav"
+    ear, trimmed = folder / "ear.npz", folder / "trim.json"
+    assert run("verify", folder / "filter.json", ear, *takes, "-o", trimmed).exit_code == 4
+    promised = json.loads(trimmed.read_text())["trim"]["predicted_noise_reduction_db"]
+    exported = run("export", trimmed, ear, "--taps", 2048, "--json")
+    predicted = json.loads(exported.stdout)["prediction"]["mean_noise_reduction_db"]
+    assert predicted == pytest.approx(promised, abs=0.3)
+    assert "predicted with the loudspeaker as it was verified" in exported.stderr

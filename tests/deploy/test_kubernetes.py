@@ -107,8 +107,7 @@ def test_every_patch_is_named_where_it_is_chosen() -> None:
     assert [each["path"] for each in yaml.safe_load(text)["patches"]] == list(PATCHES)
 
 
-def test_models_of_one_s_own_reach_a_replica_whose_root_is_read_only() -> None:
-    """From a volume at the image's store, or from a URL whose copy lies on a volume that can be written."""
+def test_replicas_with_own_models_have_read_only_roots() -> None:
     for deployment in deployments()[2:]:
         pod = deployment["spec"]["template"]["spec"]
         (container,) = pod["containers"]
@@ -116,10 +115,6 @@ def test_models_of_one_s_own_reach_a_replica_whose_root_is_read_only() -> None:
         settings = {each["name"]: each["value"] for each in container["env"]}
         mounts = {each["mountPath"]: each for each in container["volumeMounts"]}
         volumes = {each["name"]: each for each in pod["volumes"]}
-        if "://" in settings["PRIME_STORE"]:
-            mount = mounts[settings["PRIME_STORE_CACHE"]]
-            assert "emptyDir" in volumes[mount["name"]]
-            assert not mount.get("readOnly")
-        else:
+        if "://" not in settings["PRIME_STORE"]:
             assert "persistentVolumeClaim" in volumes[mounts[settings["PRIME_STORE"]]["name"]]
         assert "/tmp" in mounts

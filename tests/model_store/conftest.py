@@ -23,6 +23,9 @@ def store(tmp_path: Path, checkpoint: Checkpoint) -> ModelStore:
 
 
 @pytest.fixture
-def folder(store: ModelStore) -> Path:
-    """Folder of `ears@1`."""
-    return store.resolve("ears@1").folder
+def file(store: ModelStore) -> Path:
+    """File of `ears@1`, which may be overwritten."""
+    assert isinstance(store.root, Path)
+    file = store.root / store.resolve("ears@1").file
+    file.chmod(0o644)
+    return file

@@ -1,5 +1,8 @@
+import json
 from collections.abc import Callable
 from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Any
 
 import numpy as np
 import pytest
@@ -7,8 +10,7 @@ import safetensors.numpy
 from numpy.typing import NDArray
 
 from model_store import Checkpoint, CorruptCheckpoint, GoldenMismatch, ModelStore
-from model_store.manifest import Manifest
-from model_store.version_folder import GENERATOR_FILE, GOLDEN_FILE, REFERENCE_FILE, TENSOR_FILES
+from model_store.store import BUNDLED_ROOT
 from synthesis.backends.reference import ReferenceBackend
 from synthesis.generator_config import GeneratorConfig
 from synthesis.path_prior import learn_path_prior
@@ -17,21 +19,38 @@ from tests.model_store import cases
 Arrays = dict[str, NDArray[np.generic]]
 
 
-def described(checkpoint: Checkpoint) -> Manifest:
-    """The manifest with the fields that a checkpoint is rebuilt from."""
-    config, n_parameters = checkpoint.parameters.config, checkpoint.parameters.config.n_parameters
-    return checkpoint.manifest.model_copy(update={"generator": config.to_dict(), "n_parameters": n_parameters})
+def written(checkpoint: Checkpoint) -> bytes:
+    """The file of a version."""
+    return checkpoint.to_bytes("ears", 1, datetime(2025, 1, 2, tzinfo=UTC))
+
+
+def rewritten(checkpoint: Checkpoint, edit: Callable[[Arrays], None]) -> bytes:
+    """The same with other arrays."""
+    data = written(checkpoint)
+    arrays = safetensors.numpy.load(data)
+    edit(arrays)
+    header = json.loads(data[8 : 8 + int.from_bytes(data[:8], "little")])
+    return safetensors.numpy.save(arrays, header["__metadata__"])
+
+
+def restated(checkpoint: Checkpoint, edit: Callable[[dict[str, Any]], object]) -> bytes:
+    """The same with another manifest: text, or a document."""
+    data = written(checkpoint)
+    header = json.loads(data[8 : 8 + int.from_bytes(data[:8], "little")])
+    stated = edit(json.loads(header["__metadata__"]["manifest"]))
+    text = stated if isinstance(stated, str) else json.dumps(stated)
+    return safetensors.numpy.save(safetensors.numpy.load(data), {"manifest": text})
 
 
 @pytest.mark.parametrize("config", [cases.SMALL, GeneratorConfig.prime(n_fft=4096)], ids=["prime-log", "prime"])
 def test_it_is_rebuilt_bit_for_bit(config: GeneratorConfig) -> None:
     made = cases.checkpoint(seed=5, config=config)
-    rebuilt = Checkpoint.from_files(described(made), made.array_files())
+    rebuilt = Checkpoint.from_bytes(written(made), "ears")
     assert rebuilt.parameters.config == config
     expected, found = cases.arrays(made), cases.arrays(rebuilt)
     assert list(expected) == list(found)
     assert all(np.array_equal(expected[name], found[name]) for name in expected)
-    assert rebuilt.array_files() == made.array_files()
+    assert written(rebuilt) == written(made)
 
 
 def with_prior(checkpoint: Checkpoint) -> Checkpoint:
@@ -42,20 +61,20 @@ def with_prior(checkpoint: Checkpoint) -> Checkpoint:
 
 def test_a_path_prior_is_stored_beside_the_reference(checkpoint: Checkpoint) -> None:
     made = with_prior(checkpoint)
-    rebuilt = Checkpoint.from_files(described(made), made.array_files())
+    rebuilt = Checkpoint.from_bytes(written(made), "ears")
     assert made.parameters.path_prior is not None
     assert rebuilt.parameters.path_prior is not None
     expected, found = made.parameters.path_prior.arrays(), rebuilt.parameters.path_prior.arrays()
     assert expected["primary.directions"].shape == (1, 4097, 2)
     assert all(np.array_equal(expected[name], found[name]) for name in expected)
-    assert rebuilt.array_files() == made.array_files()
-    assert Checkpoint.from_files(described(checkpoint), checkpoint.array_files()).parameters.path_prior is None
+    assert written(rebuilt) == written(made)
+    assert Checkpoint.from_bytes(written(checkpoint), "ears").parameters.path_prior is None
 
 
 @pytest.mark.parametrize(
     ("name", "value", "found"),
     [
-        ("secondary.residual_variance", np.zeros(4097), "a zero in"),
+        ("secondary.residual_variance", np.zeros(4097), "from 0 to 0"),
         ("primary.variance", np.full(4097, -1.0), "from -1 to -1"),
         ("primary.directions", np.zeros((2, 4097, 2)), "shape"),
         ("primary.directions", np.zeros((65, 4097, 2)), "shape"),
@@ -64,12 +83,10 @@ def test_a_path_prior_is_stored_beside_the_reference(checkpoint: Checkpoint) -> 
     ],
 )
 def test_a_wrong_path_prior_is_named(checkpoint: Checkpoint, name: str, value: Arrays, found: str) -> None:
-    made = with_prior(checkpoint)
-    files = made.array_files()
-    arrays = safetensors.numpy.load(files[REFERENCE_FILE])
-    arrays[f"path_prior.{name}"] = np.asarray(value, np.float32)
-    with pytest.raises(CorruptCheckpoint, match=f"^{REFERENCE_FILE}: found .*{found}"):
-        Checkpoint.from_files(described(made), {**files, REFERENCE_FILE: safetensors.numpy.save(arrays)})
+    change = {f"path_prior.{name}": np.asarray(value, np.float32)}
+    data = rewritten(with_prior(checkpoint), lambda arrays: arrays.update(change))
+    with pytest.raises(CorruptCheckpoint, match=f"^ears: found .*{found}"):
+        Checkpoint.from_bytes(data, "ears")
 
 
 def test_the_bundled_model_has_a_path_prior_of_its_support() -> None:
@@ -78,16 +95,17 @@ def test_the_bundled_model_has_a_path_prior_of_its_support() -> None:
     assert bundled.parameters.path_prior.n_ears == 2 * len(bundled.manifest.support)
 
 
-def test_the_bundled_checkpoint_is_written_back_byte_for_byte() -> None:
-    version = ModelStore().resolve("default")
-    files = {file: (version.folder / file).read_bytes() for file in TENSOR_FILES}
-    assert ModelStore().load("default").array_files() == files
+def test_bundled_checkpoint_is_written_back_byte_for_byte() -> None:
+    version, checkpoint = ModelStore().resolve("default"), ModelStore().load("default")
+    assert checkpoint.manifest.created is not None
+    data = checkpoint.to_bytes(version.name, version.version, checkpoint.manifest.created)
+    assert data == (BUNDLED_ROOT / version.file).read_bytes()
 
 
-def test_the_files_hold_safetensors_and_no_pickle(checkpoint: Checkpoint) -> None:
-    for data in checkpoint.array_files().values():
-        assert data[8:9] == b"{"  # eight bytes of length, then the header in JSON
-        assert not data.startswith((b"PK", b"\x80"))  # a zip as torch.save writes it, or a bare pickle
+def test_the_file_holds_safetensors_and_no_pickle(checkpoint: Checkpoint) -> None:
+    data = written(checkpoint)
+    assert data[8:9] == b"{"  # eight bytes of length, then the header in JSON
+    assert not data.startswith((b"PK", b"\x80"))  # a zip as torch.save writes it, or a bare pickle
 
 
 def _set(name: str, value: float) -> Callable[[Arrays], None]:
@@ -112,47 +130,41 @@ def _without(name: str) -> Callable[[Arrays], None]:
     return edit
 
 
-STEM = "stem.0.weight"
+STEM = "generator.stem.0.weight"
 nan, inf = float("nan"), float("inf")
 
 
 @pytest.mark.parametrize(
-    ("file", "edit", "found"),
+    ("edit", "found"),
     [
-        (GENERATOR_FILE, _set(STEM, nan), f"1 NaN or infinite values in {STEM}"),
-        (GENERATOR_FILE, _set(STEM, -inf), f"1 NaN or infinite values in {STEM}"),
-        (GENERATOR_FILE, _with(STEM, lambda a: a.astype(np.float64)), "in float64, expected .* in float32"),
-        (GENERATOR_FILE, _with(STEM, lambda a: a.astype(np.float16)), "in float16"),
-        (GENERATOR_FILE, _with(STEM, lambda a: a[..., 1:].copy()), r"shape \[8, 12, 8\]"),
-        (GENERATOR_FILE, _without(STEM), rf"missing \['{STEM}'\]"),
-        (GENERATOR_FILE, lambda a: a.update(more=np.zeros(1, np.float32)), r"unknown arrays \['more'\]"),
-        (REFERENCE_FILE, _set("reference_psd", nan), "NaN or infinite values in reference_psd"),
-        (REFERENCE_FILE, _set("reference_psd", -1), "reference_psd from -1 to"),
-        (REFERENCE_FILE, _with("reference_psd", np.zeros_like), "an all-zero reference_psd"),
-        (REFERENCE_FILE, _set("band_uncertainty", -0.5), "band_uncertainty from -0.5 to"),
-        (REFERENCE_FILE, _without("band_uncertainty"), "missing"),
-        (GOLDEN_FILE, _set("taps", nan), "NaN or infinite values in taps"),
-        (GOLDEN_FILE, _set("coherence", 1.5), "coherence from .* to 1.5, expected values from 0 to 1"),
-        (GOLDEN_FILE, _with("primary", lambda a: a[1:].copy()), r"shape \[8191\]"),
+        (_set(STEM, nan), f"1 NaN or infinite values in {STEM}"),
+        (_set(STEM, -inf), f"1 NaN or infinite values in {STEM}"),
+        (_with(STEM, lambda a: a.astype(np.float64)), "in float64, expected .* in float32"),
+        (_with(STEM, lambda a: a.astype(np.float16)), "in float16"),
+        (_with(STEM, lambda a: a[..., 1:].copy()), r"shape \[8, 12, 8\]"),
+        (_without(STEM), rf"missing \['{STEM}'\]"),
+        (lambda a: a.update(more=np.zeros(1, np.float32)), r"unknown arrays \['more'\]"),
+        (_set("reference_psd", nan), "NaN or infinite values in reference_psd"),
+        (_set("reference_psd", -1), "reference_psd from -1 to"),
+        (_with("reference_psd", np.zeros_like), "a total of 0 in reference_psd"),
+        (_set("band_uncertainty", -0.5), "band_uncertainty from -0.5 to"),
+        (_without("band_uncertainty"), "missing"),
+        (_set("golden.taps", nan), "NaN or infinite values in golden.taps"),
+        (_set("golden.coherence", 1.5), "golden.coherence from .* to 1.5, expected values from 0 to 1"),
+        (_with("golden.primary", lambda a: a[1:].copy()), r"shape \[8191\]"),
     ],
 )
-def test_a_wrong_array_is_named(
-    checkpoint: Checkpoint, file: str, edit: Callable[[Arrays], None], found: str
-) -> None:
-    files = checkpoint.array_files()
-    arrays = safetensors.numpy.load(files[file])
-    edit(arrays)
-    with pytest.raises(CorruptCheckpoint, match=f"^{file}: found .*{found}"):
-        Checkpoint.from_files(described(checkpoint), {**files, file: safetensors.numpy.save(arrays)})
+def test_a_wrong_array_is_named(checkpoint: Checkpoint, edit: Callable[[Arrays], None], found: str) -> None:
+    with pytest.raises(CorruptCheckpoint, match=f"^ears: found .*{found}"):
+        Checkpoint.from_bytes(rewritten(checkpoint, edit), "ears")
 
 
-@pytest.mark.parametrize("file", TENSOR_FILES)
 @pytest.mark.parametrize(
     "data", [b"", bytes(64), b"\xff" * 64, b"PK\x03\x04" + bytes(100)], ids=["empty", "zeros", "ones", "zip"]
 )
-def test_bytes_that_are_no_safetensors_are_refused(checkpoint: Checkpoint, file: str, data: bytes) -> None:
-    with pytest.raises(CorruptCheckpoint, match=f"^{file}: found "):
-        Checkpoint.from_files(described(checkpoint), {**checkpoint.array_files(), file: data})
+def test_bytes_that_are_no_safetensors_are_refused(data: bytes) -> None:
+    with pytest.raises(CorruptCheckpoint, match=r"^ears: found "):
+        Checkpoint.from_bytes(data, "ears")
 
 
 @pytest.mark.parametrize(
@@ -168,10 +180,26 @@ def test_bytes_that_are_no_safetensors_are_refused(checkpoint: Checkpoint, file:
 def test_a_configuration_that_does_not_fit_is_refused(
     checkpoint: Checkpoint, change: dict[str, object], found: str
 ) -> None:
-    manifest = described(checkpoint)
-    manifest = manifest.model_copy(update={"generator": {**manifest.generator, **change}})
-    with pytest.raises(CorruptCheckpoint, match=rf"^manifest\.json: found .*{found}"):
-        Checkpoint.from_files(manifest, checkpoint.array_files())
+    data = restated(checkpoint, lambda plain: {**plain, "generator": {**plain["generator"], **change}})
+    with pytest.raises(CorruptCheckpoint, match=f"^ears: found .*{found}"):
+        Checkpoint.from_bytes(data, "ears")
+
+
+ODD = {
+    "no JSON": lambda plain: "not json",
+    "no object": lambda plain: [plain],
+    "nested too deeply for Python": lambda plain: '{"training":' * 200_000,
+    "nested too deeply for a client": lambda plain: {**plain, "training": {"a": json.loads("[" * 50 + "]" * 50)}},
+    "a seed of 4000 digits": lambda plain: {**plain, "seed": int("7" * 4000)},
+    "a large number among the options": lambda plain: {**plain, "training": {"rate": [2**63]}},
+    "another form": lambda plain: {**plain, "schema_version": 1},
+}
+
+
+@pytest.mark.parametrize("odd", ODD.values(), ids=ODD)
+def test_odd_manifest_is_refused(checkpoint: Checkpoint, odd: Callable[[dict[str, Any]], object]) -> None:
+    with pytest.raises(CorruptCheckpoint, match=r"^ears: found .*expected a manifest that this version"):
+        Checkpoint.from_bytes(restated(checkpoint, odd), "ears")
 
 
 def test_the_golden_case_of_another_generator_is_not_met(checkpoint: Checkpoint) -> None:

@@ -48,11 +48,12 @@ def test_list_is_a_table_with_the_scores(
 def test_list_says_what_is_damaged(
     store: ModelStore, checkpoint: Checkpoint, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    (store.publish("ears", checkpoint).folder / "manifest.json").unlink()
+    (store.root / store.publish("ears", checkpoint).file).unlink()
+    (store.root / "ears" / f"2.{'0' * 64}.safetensors").touch()
     code, lines, _ = run(capsys, store, "list")
     assert code == 0
     assert lines[1].startswith("ears@1")
-    assert lines[2].startswith("ears@2  damaged: ears/2/manifest.json: found nothing")
+    assert lines[2].startswith(f"ears@2  damaged: ears/2.{'0' * 64}.safetensors: found sha256:")
 
 
 def test_an_empty_store_is_no_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -86,15 +87,16 @@ def test_show_prints_everything_and_labels_the_scores(
 def test_verify_looks_at_every_version(
     store: ModelStore, checkpoint: Checkpoint, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    folders = [store.publish("ears", checkpoint).folder for _ in range(3)]
-    (folders[0] / "golden.safetensors").unlink()
-    (folders[1] / "manifest.json").unlink()
+    published = [store.root / store.publish("ears", checkpoint).file for _ in range(3)]
+    for file in published[:2]:
+        file.chmod(0o644)
+        file.write_bytes(b"")
     code, lines, errors = run(capsys, store, "verify")
     assert code == 1
     assert [line.split(":")[0] for line in lines] == ["ears@1", "ears@4"]
     assert "golden case to" in lines[0]
-    assert "ears@2: ears/2/golden.safetensors: found nothing" in errors
-    assert "ears@3: ears/3/manifest.json: found nothing" in errors
+    assert f"ears@2: ears/{published[0].name}: found sha256:" in errors
+    assert f"ears@3: ears/{published[1].name}: found sha256:" in errors
     assert run(capsys, store, "verify", "ears@1")[0] == 0
 
 
@@ -138,3 +140,13 @@ def test_it_runs_as_a_module(store: ModelStore) -> None:
     )
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr == "model_store: model: there is no 'none'; there are versions of: default, ears\n"
+
+
+def test_show_escapes_control_characters(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    store, made = ModelStore(tmp_path, include_bundled=False), cases.checkpoint()
+    made.manifest = made.manifest.model_copy(update={"licence": "MIT\x1b]0;owned\x07\x9b31m\u202e"})
+    store.publish("ears", made)
+    code, lines, _ = run(capsys, store, "show", "ears")
+    assert code == 0
+    assert all(line.isprintable() for line in lines)
+    assert any("MIT\\x1b]0;owned\\x07\\x9b31m\\u202e" in line for line in lines)

@@ -48,7 +48,8 @@ def program(tmp_path_factory: pytest.TempPathFactory, pairs: tuple[PathPair, ...
 
 def takes_of(pair: PathPair, **more: float) -> list[Take]:
     return [
-        Take(*take) for take in recordings(noise.signals[3:4, :N_SAMPLES], pair.primary, pair.secondary, **more)
+        Take(take.gain, take.x, take.e)
+        for take in recordings(noise.signals[3:4, :N_SAMPLES], pair.primary, pair.secondary, **more)
     ]
 
 

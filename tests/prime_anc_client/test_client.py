@@ -43,9 +43,9 @@ from tests.service.program import Program
 
 def test_the_filter_is_the_library_s(client: Client, default_model: Synthesizer, ear: DesignInput) -> None:
     paths = library_paths(ear)
-    plain = client.synthesize(ear.primary, ear.secondary)
+    plain = client.synthesize(ear.primary, ear.secondary, method="ratio_base")
     assert plain.taps.dtype == np.float32
-    assert_same_filter(plain.taps, default_model.design(paths).taps)
+    assert_same_filter(plain.taps, default_model.design(paths, method="ratio_base").taps)
     refined = client.refine(ear.primary, ear.secondary, k=2, profile="paper", method="ratio_base")
     expected = default_model.design(paths, 2, profile="paper", method="ratio_base")
     assert_same_filter(refined.taps, expected.taps)
@@ -58,7 +58,8 @@ def test_options_reach_the_design(client: Client, ear: DesignInput) -> None:
     assert "prediction_from_model" in default.warnings
     other = client.refine(ear.primary, ear.secondary, k=3, coherence=ear.coherence, sign="plus", deadline_ms=60_000)
     assert "prediction_from_model" not in other.warnings
-    assert np.array_equal(other.taps, -default.taps)
+    known = client.refine(ear.primary, ear.secondary, coherence=ear.coherence)
+    assert np.array_equal(other.taps, -known.taps)
     low = client.synthesize(ear.primary, ear.secondary, max_gain_db=3)
     assert not np.array_equal(low.taps, client.synthesize(ear.primary, ear.secondary).taps)
     for gain_db in (10 / 3, 1e-5):  # more digits than one would type
@@ -67,18 +68,18 @@ def test_options_reach_the_design(client: Client, ear: DesignInput) -> None:
     assert first.model_digest != default.model_digest
 
 
-@pytest.mark.parametrize(("kind", "profile"), [("impulse responses", "fast"), ("spectra", "fine")])
+@pytest.mark.parametrize("kind", ["impulse responses", "spectra"])
 def test_a_reference_spectrum_reaches_the_design(
-    client: Client, default_model: Synthesizer, ear: DesignInput, kind: str, profile: str
+    client: Client, default_model: Synthesizer, ear: DesignInput, kind: str
 ) -> None:
-    """The spectra have 16385 bins, for which `fast` stands for `fine`."""
     psd = np.geomspace(1e-12, 1e-4, N_BINS)  # blue, where the model's own is pink
     p, s = (ear.primary, ear.secondary) if kind == "impulse responses" else spectra(ear)
-    found = client.refine(p, s, k=2, reference_psd=psd, model="ears@2", sign="plus", max_gain_db=20.0)
+    options = {"k": 2, "model": "ears@2", "sign": "plus", "max_gain_db": 20.0, "coherence": ear.coherence}
+    found = client.refine(p, s, reference_psd=psd, **options)
     own = torch.from_numpy(psd.astype(np.float32))[None]
-    design = default_model.design(library_paths(ear), 2, profile=profile, max_gain_db=20.0, reference_psd=own)
+    design = default_model.design(library_paths(ear), 2, max_gain_db=20.0, reference_psd=own)
     expected = design.taps.numpy()[0]
-    plain = client.refine(p, s, k=2, model="ears@2", sign="plus", max_gain_db=20.0)
+    plain = client.refine(p, s, **options)
     assert found.model_digest == plain.model_digest
     # Spectra were rounded to float32, which is as nothing beside what the reference does.
     assert np.abs(found.taps + expected).max() < 0.1 * np.abs(plain.taps + expected).max()

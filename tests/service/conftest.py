@@ -37,7 +37,7 @@ def store_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def program(store_folder: Path) -> Iterator[Program]:
     """`python -m service` over that store, ready."""
-    with Program(store_folder) as program:
+    with Program(store_folder, "--fallback-margin-db", "1000") as program:
         program.wait_until_ready()
         yield program
 

@@ -88,7 +88,7 @@ def resident(checkpoint: Checkpoint, fallback: WienerFallback = NO_FALLBACK) -> 
 
 @contextmanager
 def damaged(model: ResidentModel, value: float = np.nan) -> Iterator[None]:
-    """For a while the last layer's weights are others, as where memory is broken.
+    """For a while the last layer's weights are others, as where memory is broken: a new backend does not help.
 
     Designed by the reference, for the CPU's core bounds a correction that is not a number.
     """
@@ -96,6 +96,7 @@ def damaged(model: ResidentModel, value: float = np.nan) -> Iterator[None]:
     weights = dict(parameters.weights)
     name = max(each for each in weights if each.startswith("head") and each.endswith("weight"))
     weights[name] = np.full_like(weights[name], value)
-    model.backend = create_backend("reference", replace(parameters, weights=weights))
+    model.parameters = replace(parameters, weights=weights)
+    model.backend = create_backend("reference", model.parameters)
     yield
-    model.backend = whole
+    model.backend, model.parameters = whole, parameters

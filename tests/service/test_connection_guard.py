@@ -13,7 +13,7 @@ import uvicorn
 from starlette.responses import PlainTextResponse
 from uvicorn.server import ServerState
 
-from service.admission.admission import MANAGEMENT, Admission
+from service.admission.admission import MANAGEMENT, Admission, Gate
 from service.api.call import Service
 from service.connection_guard import LINGER_S, MAX_DROPPED_BYTES, LoadShedder, guarded
 from service.engine.types import Refused
@@ -34,7 +34,7 @@ def busy_service(settings: Settings, counted: Counter[tuple[str, int, str]]) -> 
         counted[endpoint, status, code] += 1
 
     engine = SimpleNamespace(is_idle=False, readiness=SimpleNamespace(draining=False))
-    admission, metrics = Admission(settings, reject, reject), SimpleNamespace(count=count)
+    admission, metrics = Admission(settings, {Gate.DESIGN: reject}), SimpleNamespace(count=count)
     return cast(Service, SimpleNamespace(engine=engine, admission=admission, metrics=metrics))
 
 

@@ -25,10 +25,10 @@ pytestmark = [
 BINARY = {"Content-Type": "application/octet-stream", "Accept": "application/octet-stream"}
 
 
-@pytest.fixture(scope="module", params=["on", "off"], ids=["kernels", "torch"])
-def program(request: pytest.FixtureRequest, store_folder: Path) -> Iterator[Program]:
-    """One that is ready, with Triton's kernels and without."""
-    with Program(store_folder, "--device", "cuda", "--kernels", request.param) as program:
+@pytest.fixture(scope="module")
+def program(store_folder: Path) -> Iterator[Program]:
+    """A program that is ready."""
+    with Program(store_folder, "--device", "cuda", "--fallback-margin-db", "1000") as program:
         program.wait_until_ready()
         yield program
 

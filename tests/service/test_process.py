@@ -33,7 +33,9 @@ JSON_BODY = {"Content-Type": "application/json"}
 @pytest.fixture(scope="module")
 def program(store_folder: Path) -> Iterator[Program]:
     """One that is ready, for all tests that leave it running."""
-    with Program(store_folder, "--max-header-bytes", "4096", "--max-body-bytes", "1000000") as program:
+    with Program(
+        store_folder, "--max-header-bytes", "4096", "--max-body-bytes", "1000000", "--fallback-margin-db", "1000"
+    ) as program:
         program.wait_until_ready()
         yield program
 
@@ -70,6 +72,26 @@ def test_the_filter_is_the_library_s(program: Program, default_model: Synthesize
 
 
 @pytest.mark.skipif(not Path("/proc/self/maps").exists(), reason="Linux says which libraries a process has loaded")
+def test_refused_request_changes_no_other_answer(program: Program, ear: DesignInput) -> None:
+    """The hostile one has paths of one frequency, on a finer grid than the other's, and no room below its ceiling."""
+    refused = {
+        "primary": {"impulse_response": [1, -1] * 16_384},
+        "secondary": {"impulse_response": [-1, 1] * 16_384},
+        "method": "fir_wiener",
+        "max_gain_db": -20,
+        "sample_rate": 48_000,
+    }
+
+    def designed() -> tuple[object, object]:
+        answer = httpx.post(f"{program.address}/refine?k=3", json=as_responses(ear), timeout=120).json()
+        return answer["fir"], answer["refinement"]
+
+    before = designed()
+    answer = httpx.post(f"{program.address}/refine?k=1", json=refused, timeout=120)
+    assert answer.status_code in (200, 422)
+    assert designed() == before
+
+
 def test_no_answer_on_a_cpu_needs_torch(program: Program, ear: DesignInput) -> None:
     """Nor SciPy, from the start to the last answer: designs by each method, evaluations, calibrations."""
     body = as_responses(ear)

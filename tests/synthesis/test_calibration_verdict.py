@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from scipy.signal import butter, fftconvolve, lfilter
+from scipy.signal import butter, fftconvolve, lfilter, resample_poly
 
 from synthesis.calibration import Calibration, Windows, calibrate
 from synthesis.calibration_verdict import _OF_RECORDINGS, REASONS, Verdict, judge
@@ -240,6 +240,9 @@ def calibration(**changes: object) -> Calibration:
         gain_change_db=0.0,
         silent_share=0.0,
         silent_in="take 0, x",
+        acausal_shares=(0.0, 1.0),
+        distortion_db=-90.0,
+        hum_hz=[],
         window=8192,
         n_frames=48,
         uncertainty=None,
@@ -259,6 +262,9 @@ def like_it() -> SupportPrior:
         ({"n_frames": 5}, "few_windows"),
         ({"silent_share": 0.51}, "silent_take"),
         ({"gain_change_db": -0.71}, "microphone_gain"),
+        ({"acausal_shares": (0.06, 0.01)}, "exchanged_channels"),
+        ({"distortion_db": -31.0}, "distortion"),
+        ({"hum_hz": [50.0]}, "hum"),
         ({"lead_samples": -5.0}, "late_secondary"),
         ({"window": 4096}, "truncated_tail"),
         ({"tail_db": -59.0}, "truncated_tail"),
@@ -273,6 +279,9 @@ def test_each_limit_has_a_near_side_and_a_far_side(changes: dict[str, object], c
         "n_frames": 6,
         "silent_share": 0.49,
         "gain_change_db": -0.69,
+        "acausal_shares": (0.06, 0.02),
+        "distortion_db": -33.0,
+        "hum_hz": [],
         "lead_samples": -4.0,
         "window": 8192,
         "tail_db": -61.0,
@@ -302,3 +311,49 @@ def test_traits_of_noise_are_not_judged() -> None:
     verdict = judge(calibration(lead_samples=-100.0, **noisy), like_it())
     assert named(verdict) == {"low_snr"}
     assert {each.code for each in verdict.not_judged} == set(REASONS) - _OF_RECORDINGS
+
+
+def sampled(take: Take, up: int, down: int) -> Take:
+    return Take(take.gain, resample_poly(take.reference, up, down), resample_poly(take.error, up, down))
+
+
+@pytest.mark.parametrize(("up", "down"), [(160, 147), (147, 160)], ids=["48 as 44.1", "44.1 as 48"])
+def test_wrong_rate_is_named_either_way(
+    ears: list[measured.MeasuredEar], noises: Array, up: int, down: int
+) -> None:
+    support, noise = support_of(ears[2:]), 0.05 * np.random.default_rng(4).standard_normal(6 * 48_000)
+    for ear in ears[:2]:
+        takes = [sampled(each, up, down) for each in parts_of(noise, ear, (0, 0))]
+        assert named(judge(calibrate(takes), support)) == {"implausible_sample_rate"}
+
+
+def test_exchange_is_named_alone(ears: list[measured.MeasuredEar], support: SupportPrior) -> None:
+    noise = 0.05 * np.random.default_rng(4).standard_normal(6 * 48_000)
+    for ear in ears[::12]:
+        takes = [Take(each.gain, each.error, each.reference) for each in parts_of(noise, ear, (0, 0))]
+        assert named(judge(calibrate(takes), support)) == {"exchanged_channels"}
+
+
+@pytest.mark.parametrize("hz", [50, 60])
+def test_hum_is_named_and_outside_tones_are_not(
+    ears: list[measured.MeasuredEar], support: SupportPrior, hz: int
+) -> None:
+    noise = 0.05 * np.random.default_rng(4).standard_normal(6 * 48_000)
+    time = np.arange(noise.size) / 48_000
+    hum = 0.005 * sum(np.sin(2 * np.pi * n * hz * time) / n for n in (1, 3, 5))
+    for ear in ears[::12]:
+        right = parts_of(noise, ear, (0, 0))
+        wrong = [Take(each.gain, each.reference + hum, each.error + hum) for each in right]
+        assert "hum" in named(judge(calibrate(wrong), support))
+        outside = parts_of(noise + hum, ear, (0, 0))
+        assert judge(calibrate(outside), support).passed
+
+
+def test_a_loudspeaker_that_saturates_is_named(ears: list[measured.MeasuredEar], support: SupportPrior) -> None:
+    x = 0.05 * np.random.default_rng(4).standard_normal(6 * 48_000)
+    most = 2 * 0.35 * x.std()
+    for ear in ears[::12]:
+        off, _ = parts_of(x, ear, (0, 0))
+        played = fftconvolve(most * np.tanh(0.35 * x / most), ear.secondary)[: x.size]
+        on = noisy((fftconvolve(x, ear.primary)[: x.size] - played)[None], 40)[0]
+        assert "distortion" in named(judge(calibrate([off, Take(0.35, x, on)]), support))

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from synthesis import feedback as feedback_module
 from synthesis.conventions import DESIGN_N_FFT, N_TAPS
 from synthesis.feedback import (
     closed_loop_secondary,
@@ -12,6 +13,7 @@ from synthesis.feedback import (
     with_margins,
     worst_loop,
 )
+from synthesis.interruption import interruptible
 
 
 def feedback_path(level: float) -> np.ndarray:
@@ -91,6 +93,48 @@ def test_margins_are_kept_and_no_more_is_taken_than_needed(seed: int, gain_db: f
     assert found.phase_margin_deg >= phase_deg
     assert min(found.gain_margin_db - gain_db, (found.phase_margin_deg - phase_deg) / 10) < 1.5
     assert with_margins(taps, [quiet], gain_db, phase_deg) is taps
+
+
+PERIODS = {"constant": 1, "nyquist": 2, "comb": 16, "short comb": 7}
+HOSTILE = {
+    **{name: np.cos(2 * np.pi * np.arange(2048) / n).round() for name, n in PERIODS.items()},
+    "quiet constant": np.full(4096, 1e-3),
+    "tone": np.cos(0.3 * np.arange(2048)),
+    "loud": np.full(32_768, 1e3),
+    "noise": np.random.default_rng(5).standard_normal(8192),
+}
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_hostile_feedback_takes_few_rounds(name: str) -> None:
+    """Paths with gaps between their peaks, where no filter of this length has the response that was asked for."""
+    n_rounds = 0
+
+    def count() -> None:
+        nonlocal n_rounds
+        n_rounds += 1
+
+    taps, feedback = control_filter(1), HOSTILE[name].astype(np.float32)
+    with interruptible(count):
+        kept = with_margins(taps, [feedback, -feedback], 6, 30)
+    found = worst_loop([judge_loop(loop_gain(kept, each)) for each in (feedback, -feedback)])
+    assert found.stable
+    assert found.gain_margin_db >= 6
+    assert found.phase_margin_deg >= 30
+    assert np.abs(kept).max() > 0
+    assert n_rounds <= 20
+
+
+@pytest.mark.parametrize("margin_db", [0.0, 40.0])
+def test_plain_gain_keeps_any_margin(margin_db: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(feedback_module, "LOWERED_BY", ())
+    taps, feedback = control_filter(2), feedback_path(3)
+    kept = with_margins(taps, [feedback], margin_db, 90)
+    found = judge_loop(loop_gain(kept, feedback))
+    assert found.stable
+    assert found.gain_margin_db >= margin_db
+    assert found.phase_margin_deg >= 90
+    np.testing.assert_allclose(kept / kept[0], taps / taps[0], rtol=1e-5)
 
 
 def test_the_worst_of_several_loops() -> None:

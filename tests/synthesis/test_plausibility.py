@@ -10,6 +10,7 @@ import pytest
 from synthesis.plausibility import (
     MAX_DISTANCE,
     MIN_LEVEL_DB,
+    OTHER_RATES,
     PLAUSIBILITY,
     Explanation,
     SupportPrior,
@@ -161,7 +162,7 @@ def test_a_support_of_one_ear_claims_little(ears: list[measured.MeasuredEar]) ->
 
 
 def test_a_level_says_what_the_gain_has_to_be() -> None:
-    plain = Explanation(10.0, 10.0, False, None, False, -6.02, 0.3, 0.0, 0.1, 0.0, 2.0)
+    plain = Explanation(10.0, 10.0, False, None, None, -6.02, 0.3, 0.0, 0.1, 0.0, 2.0)
     (finding,) = findings_of(plain)
     assert "6.0 dB below" in finding.detail
     assert "0.5 times" in finding.detail
@@ -170,7 +171,7 @@ def test_a_level_says_what_the_gain_has_to_be() -> None:
 
 
 def test_every_finding_has_a_meaning_and_says_what_to_do() -> None:
-    everything = Explanation(10.0, 10.0, True, (1, 200.0), True, 9.0, 0.3, -5.0, 0.1, 20.0, 2.0)
+    everything = Explanation(10.0, 10.0, True, (1, 200.0), OTHER_RATES[0], 9.0, 0.3, -5.0, 0.1, 20.0, 2.0)
     for finding in (*findings_of(everything), *findings_of(replace(everything, distance=MAX_DISTANCE + 1))):
         assert finding.code in PLAUSIBILITY
         assert any(word in finding.detail for word in ("check", "seat", "record"))

@@ -14,8 +14,8 @@ from synthesis.verification import (
     MIN_SAMPLES,
     Recording,
     Verification,
-    changed_path,
     diagnose,
+    path_found,
     shifted_taps,
     verify,
 )
@@ -170,7 +170,7 @@ def test_one_bad_block_does_not_matter() -> None:
 
 def test_what_was_found_can_be_undone() -> None:
     found = measured(lambda s: -1.2 * s[1:])
-    now = np.fft.irfft(changed_path(SECONDARY.astype(np.float32), found))
+    now = np.fft.irfft(path_found(SECONDARY.astype(np.float32), found))
     expected = np.pad(-1.2 * SECONDARY[1:], (0, 8))
     np.testing.assert_allclose(now[: len(expected)], expected, atol=0.02)
     restored = np.convolve(shifted_taps(TAPS, found), -1.2 * SECONDARY[1:])
@@ -193,3 +193,16 @@ def test_recordings_that_tell_nothing(fault: str) -> None:
         takes = [off, Recording(True, on.x, 0 * on.e)]
     with pytest.raises(InvalidOption):
         verify(takes, TAPS, *GIVEN)
+
+
+def test_a_microphone_turned_down_is_not_as_predicted() -> None:
+    """6 dB in the take with the filter on look like as much noise reduction."""
+    rng = np.random.default_rng(9)
+    x, noise = rng.standard_normal(4 * 48_000), 0.01 * rng.standard_normal((2, 4 * 48_000))
+    primary = PRIMARY + 0.1 * np.linalg.norm(PRIMARY) / np.sqrt(len(PRIMARY)) * rng.standard_normal(len(PRIMARY))
+    given = primary.astype(np.float32), GIVEN[1]
+    e = convolved(x, primary)
+    left = e - convolved(convolved(x, TAPS.astype(float)), SECONDARY)
+    off, on = Recording(False, x, e + noise[0]), left + noise[1]
+    for gain, expected in ((1.0, "as_predicted"), (0.5, "implausible_reduction")):
+        assert codes(verify([off, Recording(True, x, gain * on)], TAPS, *given)) == [expected]

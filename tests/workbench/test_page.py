@@ -141,6 +141,50 @@ def test_what_is_heard_is_what_is_drawn(page: Any):
     assert np.abs(errors).mean() < 0.5
 
 
+@pytest.mark.parametrize("unit", [1e4, 1e-4])
+def test_sound_stays_below_full_scale(page: Any, unit: float):
+    with_example(page)
+    wait_until_drawn(page)
+    scale = f"for (const name of ['primary', 'secondary']) ear[name] = ear[name].map((value) => {unit} * value)"
+    page.evaluate(f"() => {{ const ear = window.workbench.state.ears.at(-1); {scale}; }}")
+    levels = {}
+    for name in ("open", "passive", "active"):
+        heard = page.evaluate(f"window.workbench.render('white', '{name}', 1).then((x) => Array.from(x))")
+        assert np.abs(heard).max() <= 10 ** (-1 / 20) + 1e-6
+        levels[name] = 20 * np.log10(np.std(heard))
+    assert abs(levels["passive"] - levels["open"]) < 1
+    assert levels["active"] < levels["passive"]
+    page.evaluate(
+        "() => { const { design } = window.workbench.state; design.fir = design.fir.map((tap) => 1e6 * tap); }"
+    )
+    heard = page.evaluate("window.workbench.render('white', 'active', 1).then((x) => Array.from(x))")
+    assert 0.5 < np.abs(heard).max() <= 10 ** (-1 / 20) + 1e-6
+
+
+def test_bad_sessions_change_nothing(page: Any, tmp_path: Path):
+    with_example(page)
+    wait_until_drawn(page)
+    before = page.evaluate("JSON.stringify([window.workbench.state.ears.length, window.workbench.state.current])")
+    path = {"impulse_response": [1.0]}
+    ear = {"label": "x", "used": True, "sign": "minus", "primary": path, "secondary": path}
+    for change in (
+        {"current": 99},
+        {"kept": [{"name": "x", "design": {"fir": [0.0] * 2048}}]},
+        {"session": [ear, {**ear, "secondary": {}}]},
+        {"session": [{**ear, "primary": {"impulse_response": {"length": 150_000_000}}}]},
+        {"session": [{**ear, "coherence": {"length": 150_000_000}}]},
+    ):
+        (tmp_path / "bad.json").write_text(json.dumps({"session": [ear], "settings": {}} | change))
+        page.set_input_files("#files", [tmp_path / "bad.json"])
+        wait_for(page, "#status", "bad.json: ")
+        page.evaluate("document.getElementById('status').textContent = ''")
+        state = "JSON.stringify([window.workbench.state.ears.length, window.workbench.state.current])"
+        assert page.evaluate(state) == before
+    (tmp_path / "good.json").write_text(json.dumps({"session": [ear]}))
+    page.set_input_files("#files", [tmp_path / "good.json"])
+    wait_for(page, "#condition-list", "x")
+
+
 def test_recordings_are_calibrated(page: Any, tmp_path: Path):
     random = np.random.default_rng(0)
     decay = np.exp(-np.arange(400) / 40)

@@ -14,20 +14,24 @@ measurement:
   table. ``FILE#CHANNEL`` names one of its channels. Without it the file has one channel, or one of that name
   (``primary``; in ITA files ``PrimaryL`` or ``PrimaryR``, by the ear).
 
-Responses are brought to 48 kHz and to at most 8192 samples. A spectrum becomes the response of 8192 samples whose
-transform it is: what it has of negative time stands at its end.
+Responses are brought to 48 kHz and to at most 8192 samples; files that do not say their rate are taken for it. A
+spectrum becomes the response of 8192 samples whose transform it is: what it has of negative time stands at its end.
 """
 
 from __future__ import annotations
 
 import csv
 import io
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
-from file_formats.measurements import FileError, Measurement, read
+from file_formats.errors import FileError
+from file_formats.measurements import Measurement, paths_at_48_khz, read
+from file_formats.resampling import Response
+from synthesis.conventions import SAMPLE_RATE_HZ
 from training.datasets.path_pairs import (
     DatasetError,
     EarSide,
@@ -63,12 +67,13 @@ def read_index(folder: str | Path) -> PathDataset:
     content = read_bytes(table)
     contents = {table.name: content}
     files: dict[Path, Measurement] = {}
+    notes: set[str] = set()
     pairs = []
     for line, row in _rows(table, content):
         ear = _EARS.get(row["ear"].lower())
         if ear is None:
             raise DatasetError(f"{table}, line {line}: found the ear {row['ear']!r}, expected left, right or mono")
-        responses: dict[str, NDArray[np.float64]] = {}
+        found: dict[str, Response] = {}
         for path in ("primary", "secondary", "feedback"):
             if row.get(path):
                 name = row[path].partition("#")[0]
@@ -76,7 +81,9 @@ def read_index(folder: str | Path) -> PathDataset:
                 if file not in files:
                     contents[name] = read_bytes(file)
                     files[file] = read_measurement(file)
-                responses[path] = _response(files[file], path, ear, row[path].partition("#")[2])
+                found[path] = _response(files[file], path, ear, row[path].partition("#")[2])
+        responses, said = paths_of_ear(found)
+        notes |= {*said, *(note for each in files.values() for note in each.notes)}
         pairs.append(
             PathPair(
                 listener=row["listener"],
@@ -98,7 +105,7 @@ def read_index(folder: str | Path) -> PathDataset:
         licence="as stated by the owner of the folder",
         attribution="acoustic paths supplied by the user",
         fingerprint=fingerprint(contents.items()),
-        notes="; ".join(sorted({note for found in files.values() for note in found.notes})),
+        notes="; ".join(sorted(notes)),
     )
 
 
@@ -131,27 +138,28 @@ def _rows(table: Path, content: bytes) -> list[tuple[int, dict[str, str]]]:
 
 
 def read_measurement(file: Path) -> Measurement:
-    """`file_formats.measurements.read`, with DatasetError for what cannot be used."""
+    """`file_formats.measurements.read`, with DatasetError for what cannot be used; 48 kHz where no rate is stated."""
     try:
-        return read(file)
+        return read(file, SAMPLE_RATE_HZ)
     except FileError as error:
         raise DatasetError(str(error)) from error
 
 
-def _response(found: Measurement, path: str, ear: EarSide, channel: str) -> NDArray[np.float64]:
-    """One path of a file, in time."""
-    if channel:
-        by_name = {name.lower(): values for name, values in found.channels.items()}
-        if channel.lower() not in by_name:
-            raise DatasetError(
-                f"{found.file}: found no channel {channel}, expected one of {', '.join(found.channels)}"
-            )
-        values = by_name[channel.lower()]
-    else:
-        try:
-            values = found.channel(path, path + ear[0])
-        except FileError as error:
-            raise DatasetError(f"{error}, or write FILE#CHANNEL in the table") from error
-    if np.iscomplexobj(values):
-        values = np.fft.irfft(values)
-    return cut_response(values, f"{path} path in {found.file}")
+def _response(found: Measurement, path: str, ear: EarSide, channel: str) -> Response:
+    """One path of a file."""
+    try:
+        return found.response(found.select(channel) if channel else found.name_of(path, path + ear[0]))
+    except FileError as error:
+        raise DatasetError(str(error) if channel else f"{error}, or write FILE#CHANNEL in the table") from error
+
+
+def paths_of_ear(found: Mapping[str, Response]) -> tuple[dict[str, NDArray[np.float64]], tuple[str, ...]]:
+    """`file_formats.measurements.paths_at_48_khz`, with DatasetError for what is too long, and notes."""
+    try:
+        samples, notes = paths_at_48_khz(found)
+    except FileError as error:
+        raise DatasetError(str(error)) from error
+    for path, each in samples.items():
+        if not each.any():
+            raise DatasetError(f"{found[path].what}: all samples are zero")
+    return {path: cut_response(each, f"{path} path in {found[path].what}") for path, each in samples.items()}, notes

@@ -22,7 +22,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from file_formats.measurements import FileError, Measurement, read
+from file_formats.errors import FileError
+from file_formats.measurements import Measurement, read
 from synthesis.conventions import SAMPLE_RATE_HZ
 from training.datasets.path_pairs import DatasetError, EarSide, PathDataset, PathPair, fingerprint, read_bytes
 
@@ -142,8 +143,8 @@ def _channels(files: _Files) -> Iterator[tuple[int, Measurement]]:
             found = read(file)
         except FileError as error:
             raise DatasetError(str(error)) from error
-        if found.notes:
-            raise DatasetError(f"{file}: {'; '.join(found.notes)}; expected a file of {SAMPLE_RATE_HZ} Hz")
+        if found.rate_hz != SAMPLE_RATE_HZ:
+            raise DatasetError(f"{file}: found a sample rate of {found.rate_hz:g} Hz, expected {SAMPLE_RATE_HZ} Hz")
         in_time = {
             name: np.fft.irfft(each) if np.iscomplexobj(each) else each for name, each in found.channels.items()
         }
@@ -175,6 +176,8 @@ def _channel(found: Measurement, name: str) -> NDArray[np.float64]:
     if name not in found.channels:
         raise DatasetError(f"{found.file}: found the channels {', '.join(found.channels)}, expected {name} as well")
     samples: NDArray[np.float64] = found.channels[name]
+    if not samples.any():
+        raise DatasetError(f"{found.file}: {name}: all samples are zero")
     return samples
 
 

@@ -19,7 +19,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from file_formats.measurements import FileError
+from file_formats.errors import FileError
+from file_formats.measurements import paths_at_48_khz
 from training.datasets.index import read_measurement
 from training.datasets.path_pairs import (
     DatasetError,
@@ -104,13 +105,16 @@ def _pair(files: list[Path], notes: set[str]) -> _Pair:
     if files[0].suffix.lower() == ".csv":
         return _from_csv(files[0])
     found = [read_measurement(file) for file in files]
-    notes.update(note for each in found for note in each.notes)
     if len(files) == 1 and len(found[0].channels) < 2:
         raise DatasetError(f"{files[0]}: it holds one array; primary and secondary are needed")
     try:
-        return found[0].channel("primary"), found[-1].channel("secondary")
+        ends = {"primary": found[0], "secondary": found[-1]}
+        samples, said = paths_at_48_khz({path: each.response(each.name_of(path)) for path, each in ends.items()})
     except FileError as error:
         raise DatasetError(str(error)) from error
+    notes.update(note for each in found for note in each.notes)
+    notes.update(said)
+    return samples["primary"], samples["secondary"]
 
 
 def _from_csv(file: Path) -> _Pair:

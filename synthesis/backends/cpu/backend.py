@@ -14,8 +14,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from synthesis.backends.base import (
+    MAX_CONDITIONS,
     UPDATES_BRING_DB,
     WMMSE_TOLERANCE_DB,
+    Complex64,
     Design,
     DesignInput,
     DesignOptions,
@@ -43,13 +45,11 @@ from synthesis.gain_curve import TOLERANCE_DB
 from synthesis.octave_bands import WIDE_BANDS
 from synthesis.plausibility import Comparison
 from synthesis.prediction import not_finite
-from synthesis.profiles import FAST, PROFILES, VERDICTS, RefinementProfile
+from synthesis.profiles import FAST, FINE, PROFILES, VERDICTS, RefinementProfile, on_design_grid
+from synthesis.unknown_bands import unknown_bands
 
 _NATIVE, _START_GIVEN = {"prime": 0, "ratio_base": 1, "wmmse": 2}, 3
 """The core's numbers for the methods that it computes itself, and for taps of `STARTS`, which it only refines."""
-
-GAP = -1
-"""The core's fault of a path of which a part was not heard."""
 
 _STAGES = ("decode", "path_ratio", "generate", "reconstruct", "refine", "predict")
 
@@ -61,12 +61,12 @@ class CpuBackend(ConditionsBackend):
     name = "cpu"
     max_batch = 1024
     is_thread_safe = True
+    judges_plain = True
 
     def __init__(self, parameters: ModelParameters) -> None:
         """Load the core and give it a copy of the model. Raises RuntimeError if the core cannot be loaded."""
         self._core = core()
-        self._support = parameters.support
-        self.path_prior = parameters.path_prior
+        self.support = parameters.support
         given, arrays = core_parameters(parameters)
         self._model = self._core.prime_model_create(byref(given))
         del arrays  # until here: `given` points into them
@@ -74,6 +74,7 @@ class CpuBackend(ConditionsBackend):
             raise MemoryError("no memory for the model")
         self._workspaces: deque[int] = deque()
         self._profiles = {name: _core_profile(each) for name, each in PROFILES.items()}
+        self._finest = {name: _core_profile(on_design_grid(each)) for name, each in PROFILES.items()}
 
     def __del__(self) -> None:
         for workspace in getattr(self, "_workspaces", ()):
@@ -84,7 +85,10 @@ class CpuBackend(ConditionsBackend):
     def _design(self, inputs: Sequence[DesignInput], options: DesignOptions) -> list[Design | SynthesisError]:
         return [self._design_ear(each, options) for each in inputs]
 
-    def _predict(self, inputs: Sequence[DesignInput], taps: Sequence[Float32]) -> list[Prediction | SynthesisError]:
+    def _predict(
+        self, inputs: Sequence[DesignInput], taps: Sequence[Float32 | Complex64]
+    ) -> list[Prediction | SynthesisError]:
+        """As `Backend.predict`; a filter may also be its response on the design grid, complex64 [16385]."""
         return [self._predict_ear(*each, is_true=False) for each in zip(inputs, taps, strict=True)]
 
     def _evaluate(
@@ -96,12 +100,9 @@ class CpuBackend(ConditionsBackend):
         try:
             with self._workspace() as workspace:
                 result, start_ms = self._run_design(workspace, ear, options)
+                taps, record = _read_filter(result)
+                prediction = _read_prediction(ear, result.figures, is_true=False)
         except SynthesisError as error:
-            return error
-        try:
-            taps, record = _read_filter(result)
-            prediction = _read_prediction(ear, result.figures, is_true=False)
-        except NonFiniteFilter as error:
             return error
         wmmse, comparison = _read_rival(result), self._read_comparison(result.explanation)
         times_ms = _read_times(result, start_ms)
@@ -109,18 +110,18 @@ class CpuBackend(ConditionsBackend):
 
     def _joint_filter(self, ear: DesignInput, options: DesignOptions) -> Filter:
         with self._workspace(len(ear.conditions)) as workspace:
-            result, start_ms = self._run_design(workspace, ear, options, is_complete=True)
-        return *_read_filter(result), _read_times(result, start_ms)
+            result, start_ms = self._run_design(workspace, ear, options)
+            return *_read_filter(result), _read_times(result, start_ms)
 
-    def _run_design(
-        self, workspace: int, ear: DesignInput, options: DesignOptions, is_complete: bool = False
-    ) -> tuple[Result, float | None]:
+    def _run_design(self, workspace: int, ear: DesignInput, options: DesignOptions) -> tuple[Result, float | None]:
         """Run the core for one filter. Returns its result, which has a prediction and judges the paths only if
         there is a single condition; and the milliseconds spent on the first taps, None if the core computes them.
-        is_complete: whether `_heard` has completed the ear; else it does so here if the core finds a gap."""
-        method, profile = _NATIVE.get(options.method, _START_GIVEN), self._profiles[options.profile]
+        """
+        method = _NATIVE.get(options.method, _START_GIVEN)
         conditions, result, start_ms = ear.conditions, Result(), None
         weights = shares(ear)
+        given = _Given(ear, weights)
+        profile = (self._finest if given.has_unknown else self._profiles)[options.profile]
         if start := STARTS.get(options.method):
             began = perf_counter()
             starts = [start(each.primary, each.secondary) for each in conditions]
@@ -128,32 +129,33 @@ class CpuBackend(ConditionsBackend):
             start_ms = 1e3 * (perf_counter() - began)
         margin_db = UPDATES_BRING_DB + WMMSE_TOLERANCE_DB if options.with_wmmse else math.nan
         arguments = len(conditions), method, byref(profile), options.n_updates, margin_db, byref(result)
-        given = _Given(ear, weights, is_complete)
         fault = self._core.prime_design(self._model, workspace, given.inputs, *arguments)
-        if fault == GAP:
-            return self._run_design(workspace, self._heard([ear])[0], options, is_complete=True)
         _raise_if_unusable(fault, ear)
         return result, start_ms
 
-    def _predict_ear(self, ear: DesignInput, taps: Float32, is_true: bool) -> Prediction | SynthesisError:
-        result = Result()
-        _write_taps(result, taps)
+    def _predict_ear(
+        self, ear: DesignInput, taps: Float32 | Complex64, is_true: bool
+    ) -> Prediction | SynthesisError:
+        result, response = Result(), None
+        if np.iscomplexobj(taps):
+            response = np.ascontiguousarray(taps, np.complex64)
+        else:
+            _write_taps(result, taps.real)
         try:
-            given = _Given(replace(ear, others=()), np.ones(1), is_complete=True)
+            given = _Given(replace(ear, others=()), np.ones(1))
             with self._workspace() as workspace:
-                fault = self._core.prime_predict(self._model, workspace, given.inputs, is_true, byref(result))
-            _raise_if_unusable(fault, ear)
-            return _read_prediction(ear, result.figures, is_true=is_true)
+                fault = self._core.prime_predict(
+                    self._model, workspace, given.inputs, is_true, address(response), byref(result)
+                )
+                _raise_if_unusable(fault, ear)
+                return _read_prediction(ear, result.figures, is_true=is_true)
         except (InvalidPaths, NonFiniteFilter) as error:
             return error
 
-    def _plain_heard(self, inputs: Sequence[DesignInput]) -> Sequence[DesignInput]:
-        return inputs  # the core refuses those with gaps
-
     def _read_comparison(self, found: PathExplanation) -> Comparison | None:
-        if self._support is None or math.isnan(found.distance):
+        if self.support is None or math.isnan(found.distance):
             return None
-        explanation = self._support.explanation(
+        explanation = self.support.explanation(
             found.distance,
             found.score,
             bool(found.is_reversed),
@@ -177,18 +179,22 @@ class CpuBackend(ConditionsBackend):
         """
         result = Result()
         _write_taps(result, taps)
-        weights, inverse = shares(ear), (10 ** (-limit_db / 20)).astype(np.float32)
-        given = _Given(ear, weights, is_complete=True)
+        weights, inverse = shares(ear), _float32(10 ** (-limit_db / 20), N_BINS)
+        given = _Given(ear, weights)
         max_excess = 10 ** (TOLERANCE_DB / 2 / 20)
         with self._workspace(len(weights)) as workspace:
-            arguments = byref(self._profiles[profile]), address(inverse), max_excess, byref(result)
+            name = FINE.name if given.has_unknown else profile
+            arguments = byref(self._profiles[name]), address(inverse), max_excess, byref(result)
             fault = self._core.prime_limit_gain(self._model, workspace, given.inputs, len(weights), *arguments)
-        _raise_if_unusable(fault, ear)
-        return _read_taps(result)
+            _raise_if_unusable(fault, ear)
+            return _read_taps(result)
 
     @contextmanager
     def _workspace(self, n_conditions: int = 1) -> Iterator[int]:
-        """A workspace that no other thread uses, with room for `n_conditions`."""
+        """A workspace that no other thread uses, with room for `n_conditions`.
+
+        It is kept for later calls unless the block raises: what a failed design has left must reach no other.
+        """
         try:
             workspace = self._workspaces.pop()
         except IndexError:
@@ -199,18 +205,23 @@ class CpuBackend(ConditionsBackend):
             if not self._core.prime_workspace_reserve(workspace, n_conditions):
                 raise MemoryError(f"no memory for a workspace of {n_conditions} conditions")
             yield workspace
-        finally:
-            self._workspaces.append(workspace)
+        except BaseException:
+            self._core.prime_workspace_free(workspace)
+            raise
+        self._workspaces.append(workspace)
 
 
 class _Given:
     """An ear's conditions as the core reads them. inputs: structures that point into arrays, which live as long as
-    this object."""
+    this object. has_unknown: whether a condition has bands of which nothing is known."""
 
-    def __init__(self, ear: DesignInput, weights: NDArray[np.float64], is_complete: bool) -> None:
-        """weights: of the conditions, of sum one. is_complete: not to be refused for gaps. Raises InvalidPaths for
-        paths of a wrong shape."""
+    def __init__(self, ear: DesignInput, weights: NDArray[np.float64]) -> None:
+        """weights: of the conditions, of sum one. Raises InvalidPaths for paths of a wrong shape, ValueError for
+        other arrays of a wrong shape or more than MAX_CONDITIONS."""
+        if len(weights) > MAX_CONDITIONS:
+            raise ValueError(f"{len(weights)} conditions were given; {MAX_CONDITIONS} at most are expected")
         self._arrays: list[NDArray[np.generic] | None] = []
+        self.has_unknown = False
         self.inputs = (Input * len(weights))()
         psd = None if ear.reference_psd is None else _float32(ear.reference_psd, N_BINS)
         for n, (condition, share) in enumerate(zip(ear.conditions, weights.tolist(), strict=True)):
@@ -221,10 +232,13 @@ class _Given:
                 raise named(error, ear, n) from None
             coherence = None if condition.coherence is None else _float32(condition.coherence, N_BINS)
             known = condition.uncertainty
-            uncertainty = None if known is None else np.ascontiguousarray(known, np.float32)
-            arrays = primary, secondary, coherence, psd, uncertainty
+            uncertainty = None if known is None else _float32(known, 2, len(WIDE_BANDS))
+            unknown = unknown_bands(condition)
+            self.has_unknown |= bool(unknown.any())
+            arrays = primary, secondary, coherence, psd, uncertainty, unknown
             self._arrays += arrays
-            numbers = n_primary, n_secondary, is_complete, ear.max_gain_db, share
+            resembles = -1 if condition.resembles is None else condition.resembles
+            numbers = n_primary, n_secondary, resembles, ear.max_gain_db, share
             self.inputs[n] = Input(*map(address, arrays), *numbers)
 
 
@@ -265,10 +279,12 @@ def _read_rival(result: Result) -> WmmsePrediction | None:
 
 
 def _read_filter(result: Result) -> tuple[Float32, RefinementRecord]:
-    """Taps and the record of their updates. Raises NonFiniteFilter."""
+    """Taps and the record of their updates. Raises NonFiniteFilter, also where J is not finite."""
     taps = _read_taps(result)
     record, n = result.record, result.record.applied
     lists = record.objective[: n + 1], record.step_scale[:n], record.pcg_residual[:n]
+    if not np.isfinite(lists[0]).all():
+        raise not_finite()
     return taps, RefinementRecord(n, VERDICTS[record.stopped], *lists)
 
 
@@ -287,12 +303,14 @@ def _core_path(path: NDArray[np.generic], name: str) -> tuple[NDArray[np.generic
         raise InvalidPaths(
             f"{name}: an impulse response of {path.shape} was given; 1 to {DESIGN_N_FFT} samples are expected", name
         )
-    return np.ascontiguousarray(path, np.float32), len(path)
+    # Zeros at the end change nothing but the order in which a transform adds, and with it the rounding.
+    n_samples = len(path) if path[-1] else max(len(np.trim_zeros(path, "b")), 1)
+    return np.ascontiguousarray(path, np.float32), n_samples
 
 
-def _float32(values: NDArray[np.floating], n: int) -> Float32:
-    if values.shape != (n,):
-        raise ValueError(f"{values.shape} values were given; {n} are expected")
+def _float32(values: NDArray[np.floating], *shape: int) -> Float32:
+    if values.shape != shape:
+        raise ValueError(f"{values.shape} values were given; {shape} are expected")
     return np.ascontiguousarray(values, np.float32)
 
 

@@ -6,24 +6,46 @@ magnitude one are computed here once, so that a design has only to add what the 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from synthesis.backends.base import ModelParameters
-from synthesis.backends.cpu.library import ExpectedPower, Parameters, Support, address
-from synthesis.conventions import SAMPLE_RATE_HZ
+from synthesis.backends.cpu.library import Parameters, Support, address
+from synthesis.conventions import N_BINS, SAMPLE_RATE_HZ
+from synthesis.errors import InvalidOption
 from synthesis.generator_config import NEPER_PER_DB, GeneratorConfig
-from synthesis.path_prior import PathPrior
+from synthesis.octave_bands import WIDE_BANDS
 from synthesis.plausibility import LATER, SupportPrior
 from synthesis.starting_weight import log_grid, terms_at_unit_magnitude
-from synthesis.support_statistics import PRIMARY_EDGES_HZ, SECONDARY_EDGES_HZ, first_bins
-from synthesis.unheard_bins import AUDIBLE_BINS, LEVEL_BINS, expected_power
+from synthesis.support_statistics import N_TRAITS, PRIMARY_EDGES_HZ, SECONDARY_EDGES_HZ, first_bins
 
 Float64 = NDArray[np.float64]
 
 
 def core_parameters(model: ModelParameters) -> tuple[Parameters, list[NDArray[np.generic]]]:
-    """The structure, and the arrays that it points into."""
+    """Lay out a model as the core reads it.
+
+    Parameters
+    ----------
+    model : ModelParameters
+        Numbers of a checkpoint.
+
+    Returns
+    -------
+    Parameters
+        The structure for `prime_model_create`.
+    list of ndarray
+        The arrays that it points into, to be kept alive until the core has copied them.
+
+    Raises
+    ------
+    InvalidOption
+        If an array has another shape than the core reads, or an index of the generator's grid leads out of it: the
+        core checks nothing.
+    """
     config = model.config
     is_linear = config.kind == "prime"
     points_hz, pool, position = _linear_grid(config) if is_linear else log_grid(config)
@@ -44,10 +66,10 @@ def core_parameters(model: ModelParameters) -> tuple[Parameters, list[NDArray[np
         "fraction": fraction.astype(np.float32),
         "frequency": frequency.astype(np.float32),
         **{name: values.astype(np.float32) for name, values in start.items()},
-        "reference_psd": np.ascontiguousarray(model.reference_psd, np.float32),
-        "band_uncertainty": np.ascontiguousarray(model.band_uncertainty, np.float64),
+        "reference_psd": _shaped("reference_psd", model.reference_psd, np.float32, N_BINS),
+        "band_uncertainty": _shaped("band_uncertainty", model.band_uncertainty, np.float64, 2, len(WIDE_BANDS)),
     }
-    expected, expected_arrays = _expected(model.path_prior)
+    _check_grid(arrays, len(points_hz), n_bins)
     support, support_arrays = _support(model.support)
     structure = Parameters(
         n_fft=config.n_fft,
@@ -62,29 +84,19 @@ def core_parameters(model: ModelParameters) -> tuple[Parameters, list[NDArray[np
         n_blocks=len(config.dilations),
         bound=config.bound_db * NEPER_PER_DB,
         **{name: address(values) for name, values in arrays.items()},
-        expected=expected,
         support=support,
     )
-    return structure, [*arrays.values(), *expected_arrays, *support_arrays]
-
-
-def _expected(prior: PathPrior | None) -> tuple[ExpectedPower, list[NDArray[np.generic]]]:
-    """What gaps of a path are told by, see `unheard_bins`."""
-    if prior is None:
-        return ExpectedPower(), []
-    arrays = [expected_power(each).astype(np.float32) for each in (prior.primary, prior.secondary)]
-    structure = ExpectedPower(*map(address, arrays), n_level_bins=len(LEVEL_BINS), n_audible=AUDIBLE_BINS)
-    structure.level_bins[: len(LEVEL_BINS)] = LEVEL_BINS.tolist()
-    return structure, [*arrays]
+    return structure, [*arrays.values(), *support_arrays]
 
 
 def _support(prior: SupportPrior | None) -> tuple[Support, list[NDArray[np.generic]]]:
     """What mistakes are told by, see `plausibility`."""
     if prior is None:
         return Support(), []
-    names = "mean", "changes", "roots", "estimate", "primary_delay"
+    names = "changes", "roots", "estimate", "primary_delay", "primary_delay_limits"
     given = {name: getattr(prior, name) for name in names}
     arrays: dict[str, NDArray[np.generic]] = {
+        "mean": _shaped("support mean", prior.mean, np.float64, N_TRAITS),
         **{name: np.ascontiguousarray(each, np.float64) for name, each in (given | {"later": LATER}).items()},
         "secondary_edges": first_bins(SECONDARY_EDGES_HZ).astype(np.int32),
         "primary_edges": first_bins(PRIMARY_EDGES_HZ).astype(np.int32),
@@ -101,13 +113,30 @@ def _support(prior: SupportPrior | None) -> tuple[Support, list[NDArray[np.gener
 
 def _layers(model: ModelParameters) -> NDArray[np.float32]:
     """All weights one after the other, in the order in which the layers run."""
-    last = "head.3" if model.config.head_norm else "head.2"
-    layers = ["stem.0", "stem.1"]
-    for block in range(len(model.config.dilations)):
-        layers += [f"blocks.{block}.{name}" for name in ("first", "first_norm", "second", "second_norm")]
-    layers += ["head.0", *(["head.1"] if model.config.head_norm else []), last]
-    tensors = [model.weights[f"{layer}.{kind}"] for layer in layers for kind in ("weight", "bias")]
-    return np.concatenate([each.ravel() for each in tensors]).astype(np.float32)
+    shapes = model.config.weight_shapes
+    tensors = [_shaped(name, model.weights[name], np.float32, *shape) for name, shape in shapes.items()]
+    return np.concatenate([each.ravel() for each in tensors])
+
+
+def _shaped(name: str, values: ArrayLike, kind: type[np.generic], *shape: int) -> NDArray[np.generic]:
+    """The values as one contiguous array. Raises InvalidOption for another shape."""
+    found = np.ascontiguousarray(values, kind)
+    if found.shape != shape:
+        raise InvalidOption(f"{name}: its shape is {found.shape}; {shape} is expected", name)
+    return found
+
+
+def _check_grid(arrays: Mapping[str, NDArray[Any]], n_points: int, n_bins: int) -> None:
+    """Raise InvalidOption for a grid that is not finite, or whose indices lead out of the bins or the points."""
+    first, count, lower = (arrays[name] for name in ("pool_first", "pool_count", "lower"))
+    numbers = [values for name, values in arrays.items() if name not in ("weights", "reference_psd")]
+    is_inside = (first >= 0).all() and (count >= 0).all() and (first + count <= n_bins).all()
+    if not (is_inside and ((lower >= 0) & (lower < n_points - 1)).all() and all(map(_is_finite, numbers))):
+        raise InvalidOption("generator: low_hz, high_hz and n_points make no grid of finite frequencies", "low_hz")
+
+
+def _is_finite(values: NDArray[np.generic]) -> bool:
+    return bool(np.isfinite(values).all())
 
 
 def _linear_grid(config: GeneratorConfig) -> tuple[Float64, Float64, tuple[Float64, Float64]]:

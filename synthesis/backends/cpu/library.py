@@ -17,27 +17,12 @@ from synthesis.octave_bands import WIDE_BANDS
 from synthesis.prediction import N_SUMS
 from synthesis.profiles import MAX_UPDATES
 
-ABI = 9
+ABI = 11
 N_STAGES = 6
-N_FIGURES = 13
+N_FIGURES = 14
 """Numbers of `Prediction` from `mean_noise_reduction_db` on."""
 
 _FloatPointer = c_void_p  # NumPy arrays give their address
-
-
-MAX_LEVEL_BINS = 64
-
-
-class ExpectedPower(Structure):
-    """expected_power of unheard.h."""
-
-    _fields_ = (
-        ("primary", _FloatPointer),
-        ("secondary", _FloatPointer),
-        ("level_bins", c_int * MAX_LEVEL_BINS),
-        ("n_level_bins", c_int),
-        ("n_audible", c_int),
-    )
 
 
 class Support(Structure):
@@ -47,6 +32,7 @@ class Support(Structure):
         ("n_changes", c_int),
         ("delay_samples", c_int),
         *((name, c_void_p) for name in ("mean", "changes", "roots", "estimate", "primary_delay", "later")),
+        ("primary_delay_limits", c_void_p),
         ("level_limit", c_double),
         ("delay_limit", c_double),
         ("secondary_edges", c_void_p),
@@ -66,7 +52,6 @@ class Parameters(Structure):
         *((name, _FloatPointer) for name in ("fraction", "frequency", "start_weight", "start_penalty")),
         *((name, _FloatPointer) for name in ("start_ceiling", "start_average", "reference_psd")),
         ("band_uncertainty", c_void_p),
-        ("expected", ExpectedPower),
         ("support", Support),
     )
 
@@ -76,9 +61,10 @@ class Input(Structure):
 
     _fields_ = (
         *((name, _FloatPointer) for name in ("primary", "secondary", "coherence", "psd", "uncertainty")),
+        ("unknown", c_void_p),
         ("n_primary", c_int32),
         ("n_secondary", c_int32),
-        ("is_complete", c_int32),
+        ("resembles", c_int32),
         ("max_gain_db", c_float),
         ("share", c_double),
     )
@@ -184,7 +170,7 @@ def _load() -> ctypes.CDLL:
         *(c_void_p, c_void_p, POINTER(Input), c_int, c_int, POINTER(Profile), c_int, c_double, POINTER(Result)),
     ]
     library.prime_design.restype = c_int
-    library.prime_predict.argtypes = [c_void_p, c_void_p, POINTER(Input), c_int, POINTER(Result)]
+    library.prime_predict.argtypes = [c_void_p, c_void_p, POINTER(Input), c_int, c_void_p, POINTER(Result)]
     library.prime_predict.restype = c_int
     library.prime_limit_gain.argtypes = [
         *(c_void_p, c_void_p, POINTER(Input), c_int, POINTER(Profile), c_void_p, c_float, POINTER(Result)),

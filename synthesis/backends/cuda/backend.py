@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
@@ -21,7 +20,6 @@ from synthesis.backends.base import (
 from synthesis.backends.conditions import ConditionsBackend, Filter
 from synthesis.backends.cuda.buffers import BASES
 from synthesis.backends.cuda.graphs import GIVEN, RECORDED_METHODS, BatchGraphs
-from synthesis.backends.cuda.kernel_check import unsupported_reason
 from synthesis.backends.cuda.stage_clock import StageClock
 from synthesis.backends.cuda.stages import Stages
 from synthesis.backends.methods import STARTS
@@ -29,8 +27,6 @@ from synthesis.backends.reference import joint_filter
 from synthesis.errors import DeviceLost, NonFiniteFilter, SynthesisError
 from synthesis.prediction import not_finite, predict
 from synthesis.profiles import MAX_UPDATES, PROFILES, VERDICTS
-
-logger = logging.getLogger(__name__)
 
 CAPTURE_SIZES = (1, 8, 32)
 """A batch runs in the smallest of these that fits it; the other rows are unused."""
@@ -49,31 +45,18 @@ class CudaBackend(ConditionsBackend):
     name = "cuda"
     max_batch = CAPTURE_SIZES[-1]
     is_thread_safe = False
+    knows_unknown = False
 
-    def __init__(
-        self, parameters: ModelParameters, device: str | torch.device = "cuda", *, kernels: bool = True
-    ) -> None:
-        """device: on a CPU the stages are called instead of captured, over the same buffers.
-
-        kernels: use the Triton kernels if they pass a check, which may take a minute while they are first compiled;
-        if they do not, a warning states the reason. False: torch operators only.
-        """
+    def __init__(self, parameters: ModelParameters, device: str | torch.device = "cuda") -> None:
+        """device: on a CPU the stages are called instead of captured, over the same buffers."""
         self.device = torch.device(device)
         self._band_uncertainty = parameters.band_uncertainty
-        self.path_prior = parameters.path_prior
+        self.support = parameters.support
         use_full_float32()
-        if kernels:
-            reason = unsupported_reason(self.device, parameters.config)
-            if reason is not None:
-                logger.warning(
-                    "Without Triton kernels, a design takes hundreds of launches of torch operators: %s", reason
-                )
-            kernels = reason is None
-        self.has_kernels = kernels
         self._on_gpu = self.device.type == "cuda"
         self._stream = torch.cuda.Stream(self.device) if self._on_gpu else None
         with self._on_device():
-            self._stages = Stages(parameters, self.device, kernels=kernels)
+            self._stages = Stages(parameters, self.device)
             pool = torch.cuda.graph_pool_handle() if self._on_gpu else None
             self._batches = {size: BatchGraphs(self._stages, size, pool) for size in CAPTURE_SIZES}
             self._clock = StageClock(self.device)
@@ -159,6 +142,7 @@ class CudaBackend(ConditionsBackend):
             self._band_uncertainty,
             has_coherence=basis == "coherence",
             uncertainty=ear.uncertainty,
+            resembles=ear.resembles is not False,
             is_true=basis == "exact",
         )
 

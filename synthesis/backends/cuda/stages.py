@@ -1,4 +1,4 @@
-"""The stages of a design over a batch's buffers, in Triton kernels where these support it, else by torch."""
+"""The stages of a design over a batch's buffers, by torch's operators."""
 
 from __future__ import annotations
 
@@ -11,11 +11,9 @@ from torch import Tensor
 from synthesis import noise_reduction
 from synthesis.backends.base import ModelParameters
 from synthesis.backends.cuda.buffers import BatchInputs, BatchOutputs
-from synthesis.backends.cuda.channels_last import for_inference
 from synthesis.backends.reference import build_synthesizer
 from synthesis.conventions import N_TAPS
-from synthesis.generator_config import NEPER_PER_DB
-from synthesis.profiles import FAST, FINE, MAX_UPDATES, PROFILES
+from synthesis.profiles import MAX_UPDATES
 from synthesis.wiener import design_wmmse
 
 Update = Callable[[], None]
@@ -27,31 +25,13 @@ class Stages:
     All but `solve_wmmse` can be captured in a CUDA graph: shapes are fixed and nothing is read back.
     """
 
-    def __init__(self, parameters: ModelParameters, device: torch.device, *, kernels: bool) -> None:
-        """kernels: use Triton kernels for the generators and profiles that they support."""
+    def __init__(self, parameters: ModelParameters, device: torch.device) -> None:
         self.synthesizer = build_synthesizer(parameters, torch.float32, device)
         self.reference_psd = self.synthesizer.reference_psd
-        self._has_kernels = kernels
-        self._generator_kernel = None
-        if kernels:
-            from synthesis.backends.cuda.kernels import generator
-
-            if generator.is_supported(parameters.config):
-                self._generator_kernel = generator.GeneratorKernel(self.synthesizer.generator)
-        if self._generator_kernel is None:
-            self.synthesizer.generator = for_inference(self.synthesizer.generator)
 
     def initial_filter(self, method: str, inputs: BatchInputs) -> Tensor:
         """Taps [size, 2048] before any update."""
-        if method != "prime" or self._generator_kernel is None:
-            return self.synthesizer.initial_filter(inputs.paths, method, inputs.max_gain_db, inputs.reference_psd)
-        from synthesis.backends.cuda.kernels import features, fir_wiener
-
-        config = self.synthesizer.generator.config
-        log_paths, pooled = features.read_paths(config, inputs.primary, inputs.secondary)
-        correction = self._generator_kernel(pooled)
-        log_ceiling = inputs.max_gain_db * NEPER_PER_DB
-        return fir_wiener.design(config, inputs.primary, inputs.secondary, log_paths, correction, log_ceiling)
+        return self.synthesizer.initial_filter(inputs.paths, method, inputs.max_gain_db, inputs.reference_psd)
 
     def solve_wmmse(self, inputs: BatchInputs, n_ears: int) -> Tensor:
         """Taps of the first rows, solved in float64 on the host; NaN for an ear without a solution."""
@@ -66,11 +46,6 @@ class Stages:
 
     def begin_updates(self, profile: str, inputs: BatchInputs, start: Tensor, outputs: BatchOutputs) -> Update:
         """Write `start` and its objective to the outputs; returns the function that makes one update there."""
-        if self._has_kernels and profile in (FAST.name, FINE.name):
-            from synthesis.backends.cuda.kernels.gauss_newton import GaussNewtonState
-
-            state = GaussNewtonState(inputs, start, outputs, PROFILES[profile])
-            return state.update
         updates = self.synthesizer.refining(
             inputs.paths, start, profile, inputs.max_gain_db, inputs.reference_psd, MAX_UPDATES
         )

@@ -86,6 +86,16 @@ def test_a_file_is_rotated_without_a_restart(tmp_path: Path) -> None:
     assert [is_known(keys, key) for key in ("given", "old", "new")] == [True, False, True]
 
 
+def test_emptied_file_keeps_its_keys(tmp_path: Path) -> None:
+    file, clock = tmp_path / "keys", Clock()
+    file.write_text(f"clinic-1:{digest('old')}\n")
+    keys = Keys((), file, clock)
+    for text, is_valid in (("", True), ("\n \n", True), ("name:", True), ("", True), ("# none\n", False)):
+        file.write_text(text)
+        clock.now_s += LOOK_EVERY_S
+        assert is_known(keys, "old") is is_valid
+
+
 def test_an_empty_file_lets_nobody_in(tmp_path: Path) -> None:
     file = tmp_path / "keys"
     file.touch()

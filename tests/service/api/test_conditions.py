@@ -1,13 +1,16 @@
 """One filter for several conditions over HTTP: JSON, binary, predictions, the loop, and what is refused."""
 
+import asyncio
 from typing import Any
 
 import httpx
 import numpy as np
 import pytest
+from fastapi import FastAPI
 
 from service.api import binary_codec
 from service.api.paths import PathsOfCondition
+from service.engine.job_queue import LatencyEstimator
 from synthesis.backends.base import DesignInput
 from tests.service import models
 from tests.service.bodies import as_base64, as_responses
@@ -217,3 +220,18 @@ async def test_what_the_binary_header_must_not_say(client: httpx.AsyncClient, ea
     answer = await client.post("/refine", content=bytes(body), headers=BINARY)
     assert answer.status_code == 400
     assert answer.json()["type"].endswith("bad-flags")
+
+
+async def test_hostile_request_ends_at_its_deadline(app: FastAPI, client: httpx.AsyncClient) -> None:
+    """Sixteen loops that no filter keeps open, each condition left out in turn: minutes, if nobody looked."""
+    ear = models.ear(1)
+    hostile = condition(ear, feedback={"impulse_response": [1.0] * 2048})
+    body = joint(*(16 * [hostile]))
+    service = app.state.service
+    service.engine._queue._latency = LatencyEstimator()  # as if nothing were known, so that it is tried
+    answer = await client.post("/refine?leave_one_out=true", json=body, headers={"X-Deadline-Ms": "1000"})
+    assert (answer.status_code, answer.json()["type"].rpartition(":")[2]) == (503, "deadline-passed")
+    assert int(answer.headers["retry-after"]) >= 1
+    while not service.engine.is_idle:
+        await asyncio.sleep(0.001)
+    assert (await client.post("/refine?k=2", json=as_responses(ear))).status_code == 200

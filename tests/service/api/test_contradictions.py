@@ -166,7 +166,7 @@ CASES: dict[str, tuple[str, Json, str]] = {
     "states exchanged": ("calibrate", takes(gains=(0.35, 0.0)), "implausible_polarity"),
     "gain declared with the other sign": ("calibrate", takes(gains=(0.0, -0.35)), "implausible_polarity"),
     "gain in percent": ("calibrate", takes(gains=(0.0, 35.0)), "implausible_level"),
-    "microphones exchanged": ("calibrate", takes(change=lambda x, e: (e, x)), "implausible_paths"),
+    "microphones exchanged": ("calibrate", takes(change=lambda x, e: (e, x)), "exchanged_channels"),
     "microphone e dead": (
         "calibrate",
         takes(change=lambda x, e: (x, 1e-4 * RNG.standard_normal(len(e)))),

@@ -105,15 +105,15 @@ async def test_for_a_model_to_be_loaded(app: FastAPI, service: Service, ear: Des
 
 
 async def test_behind_other_calibrations(app: FastAPI, service: Service) -> None:
-    calibrator, hindered = service.calibrator, threading.Event()
+    calibrations, hindered = service.calibrations, threading.Event()
     memory = service.admission.policies[Gate.CALIBRATION].memory
-    calibrator._worker.submit(hindered.wait, LONG_S)
+    calibrations._worker.submit(hindered.wait, LONG_S)
     noise = np.random.default_rng(0).standard_normal(N_SAMPLES)
     body = take_codec.encode(recordings([noise], *(each.numpy() for each in models.responses(7))))
     clients = [Client(app, "/calibrate", body, "application/octet-stream") for _ in range(2)]
-    await wait_until(lambda: len(calibrator._futures) == 2)
+    await wait_until(lambda: len(calibrations._waiting) == 2)
     clients[0].hung_up.set()
-    await wait_until(lambda: (len(calibrator._futures), memory.n_bytes) == (1, len(body)))
+    await wait_until(lambda: (len(calibrations._waiting), memory.n_bytes) == (1, len(body)))
     assert not clients[1].asking.done()
     hindered.set()
     await asyncio.gather(*(each.asking for each in clients))

@@ -1,6 +1,8 @@
 """Long lists become arrays, and whatever a body holds, what is read of it is small."""
 
 import pickle
+import subprocess
+import sys
 import tracemalloc
 
 import numpy as np
@@ -118,3 +120,22 @@ def test_what_would_become_large_is_refused_before_it_is_parsed(part: bytes) -> 
     tracemalloc.stop()
     assert refused.value.code == "invalid-field"
     assert peak < 1e6
+
+
+def test_lack_of_memory_is_no_fault_of_the_body() -> None:
+    """In a process with no memory left for a parser's buffers."""
+    program = """
+import resource, sys
+from service.api.json_parsing import parse
+from service.errors import to_problem
+body = b"[" + b"1.5," * 4_000_000 + b"1]"
+n_pages = int(open("/proc/self/statm").read().split()[0])
+limit = n_pages * resource.getpagesize() + 2**25
+resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
+try:
+    parse(body)
+except MemoryError as error:
+    print(to_problem(error).code)
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert done.stdout.strip() == "overloaded", done.stderr

@@ -56,6 +56,23 @@ async def test_a_client_s_key_is_no_operator_s(client: httpx.AsyncClient, path: 
     assert answer.headers["www-authenticate"] == "Bearer"
 
 
+@pytest.mark.parametrize("path", ["/models/ears/load", "/models/reload"])
+async def test_operator_replaces_failed_model(
+    client: httpx.AsyncClient, app: FastAPI, ear: DesignInput, path: str
+) -> None:
+    engine = app.state.service.engine
+    with models.damaged(engine.models.default, 1.0):
+        await engine.readiness.check()
+        for address in ("/health/live", "/v2/health/live", "/health/ready"):
+            assert (await client.get(address)).status_code == 503, address
+        assert (await client.post(path, headers=KEY)).status_code == 200
+        assert (await client.get("/health/live")).status_code == 200
+        designed = await client.post(
+            "/synthesize", json=as_responses(ear), headers={"Authorization": "Bearer client"}
+        )
+        assert designed.status_code == 200
+
+
 @pytest.mark.parametrize("path", PATHS)
 async def test_without_a_key_set_up_nobody_manages(settings: Settings, path: str) -> None:
     app = create_app(settings)

@@ -288,9 +288,9 @@ async def test_bytes_that_are_too_few_too_many_or_not_announced(
     ],
 )
 async def test_addresses(client: httpx.AsyncClient, method: str, path: str, code: str) -> None:
-    assert_error(await client.request(method, path), code)
+    assert_error(await client.request(method, path, headers={"Content-Type": "application/json"}), code)
 
 
 async def test_an_unknown_model_is_not_asked(client: httpx.AsyncClient, ear: DesignInput) -> None:
-    content = orjson.dumps(as_json(ear))
-    assert_error(await client.post("/v2/models/nobody/infer", content=content), "unknown-model")
+    content, headers = orjson.dumps(as_json(ear)), {"Content-Type": "application/json"}
+    assert_error(await client.post("/v2/models/nobody/infer", content=content, headers=headers), "unknown-model")

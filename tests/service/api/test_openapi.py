@@ -1,5 +1,7 @@
 """The OpenAPI document: complete, and true of what the service answers."""
 
+import base64
+import hashlib
 import re
 from typing import Any
 
@@ -171,6 +173,10 @@ async def test_the_schema_refuses_what_the_service_refuses(
 
 async def test_the_page_of_documentation_is_served(client: httpx.AsyncClient, app: FastAPI) -> None:
     answer = await client.get("/docs")
+    policy = answer.headers["content-security-policy"]
+    assert "frame-ancestors 'none'" in policy
+    (script,) = re.findall(r"<script>(.*?)</script>", answer.text, re.DOTALL)
+    assert f"'sha256-{base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()}'" in policy
     assert answer.status_code == 200
     assert "openapi.json" in answer.text
     assert app.title in answer.text

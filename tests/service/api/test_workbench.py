@@ -44,7 +44,9 @@ async def test_no_script_or_style_stands_in_the_page(client):
     assert not re.search(r"<script>|<style|\son\w+=|\sstyle=", page)
 
 
-@pytest.mark.parametrize("name", ["none.js", "__init__.py", "..%2Fpyproject.toml", "%2Fetc%2Fpasswd"])
+@pytest.mark.parametrize(
+    "name", ["none.js", "x" * 300 + ".js", "__init__.py", "..%2Fpyproject.toml", "%2Fetc%2Fpasswd"]
+)
 async def test_nothing_else_is_served(client, name):
     assert (await client.get(f"/workbench/{name}")).status_code == 404
 

@@ -15,11 +15,13 @@ import pytest
 from model_store.errors import InvalidName, UnknownModel
 from model_store.store import ModelStore
 from service.engine.engine import Engine, choose_device
-from service.engine.job_queue import Job
+from service.engine.job_queue import Job, LatencyEstimator
 from service.engine.resident_model import ResidentModel
 from service.engine.types import ClientDisconnected, DesignAnswer, EvaluationAnswer, Refused
+from service.errors import to_problem
 from synthesis.backends import METHODS, DesignOptions
-from synthesis.errors import DeviceLost, SynthesisError
+from synthesis.errors import DeviceLost, Interrupted, SynthesisError
+from synthesis.interruption import check_interruption
 from synthesis.profiles import PROFILES
 from tests.service import models
 from tests.service.engine.conftest import only, running
@@ -135,7 +137,8 @@ async def test_everybody_is_answered_however_short_the_deadlines(engine: Engine)
     assert all(isinstance(each, list | Refused) for each in answers)
 
 
-async def test_a_deadline_cuts_the_updates_and_says_so(engine: Engine) -> None:
+async def test_a_deadline_cuts_the_updates_and_says_so(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(engine._queue, "_latency", LatencyEstimator())
     options = DesignOptions(n_updates=8)
     whole = only(await engine.design(None, options, [models.ear(1)]))
     assert whole.design.refinement.stopped != "deadline"
@@ -166,6 +169,58 @@ async def test_who_goes_away_frees_his_place(engine: Engine) -> None:
             await cancelled
         assert engine.n_queued == 0
         assert not engine._queue._jobs
+
+
+LONG = DesignOptions(n_updates=1, leave_one_out=True, n_conditions=16, n_feedbacks=16)
+"""Expected to be long, so that the connection is watched."""
+
+
+@pytest.fixture
+def endless(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
+    """Designs go on until they are interrupted; set once one has begun."""
+    begun = threading.Event()
+
+    def design(*_: object) -> None:
+        begun.set()
+        while True:
+            check_interruption()
+
+    monkeypatch.setattr(ResidentModel, "design", design)
+    return begun
+
+
+async def test_disconnect_frees_worker(engine: Engine, endless: threading.Event) -> None:
+    gone = asyncio.Event()
+    asking = asyncio.ensure_future(engine.design(None, LONG, [models.ear(1)], disconnected=gone.wait))
+    await asyncio.to_thread(endless.wait)
+    gone.set()
+    with pytest.raises(ClientDisconnected):
+        await asking
+    while not engine.is_idle:
+        await asyncio.sleep(0.001)
+
+
+async def test_deadline_ends_running_design(engine: Engine, endless: threading.Event) -> None:
+    """Also where nobody watches it, and with a problem that names the deadline."""
+    for options in (DesignOptions("projected_ratio", 1), LONG):
+        (found,) = await engine.design(None, options, [models.ear(1)], time.perf_counter() + 0.1)
+        assert isinstance(found, Interrupted)
+        problem = to_problem(found)
+        assert problem is not None
+        assert (problem.status, problem.code) == (503, "deadline-passed")
+        assert endless.is_set()
+    while not engine.is_idle:
+        await asyncio.sleep(0.001)
+
+
+async def test_interrupted_time_is_learned(
+    engine: Engine, endless: threading.Event, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(engine._queue, "_latency", LatencyEstimator())
+    kind = DesignOptions("ratio_base", n_conditions=3)
+    before_s = engine._queue._latency.start_s(kind)
+    await engine.design(None, kind, [models.ear(1)], time.perf_counter() + 0.3)
+    assert engine._queue._latency.start_s(kind) > before_s
 
 
 async def test_a_full_memory_sheds_a_batch_and_the_next_one_is_designed(
@@ -216,7 +271,7 @@ async def test_the_time_of_every_design_is_known_before_anybody_asks(store_folde
                 await engine.design(None, K0, [models.ear(1)])
             assert refused.value.code == "not-ready"
         await lost.wait()
-        assert not engine.live
+        assert engine.is_device_lost
         assert not engine.ready
 
 
@@ -234,7 +289,7 @@ async def test_a_gpu_that_fails_while_a_model_is_loaded_ends_the_process(
     await engine.started()
     await engine.close()
     assert ended == [True]
-    assert not engine.live
+    assert engine.is_device_lost
 
 
 async def test_nothing_is_designed_before_it_is_ready(store_folder: Path) -> None:

@@ -3,6 +3,7 @@ expected to take, from what the last ones took."""
 
 import asyncio
 import math
+from dataclasses import replace
 from time import perf_counter
 from typing import Any
 
@@ -11,12 +12,19 @@ import pytest
 from service.engine import job_queue
 from service.engine.job_queue import BUSY_LOOP_S, N_REMEMBERED, PLANNED, Batch, Job, JobQueue, LatencyEstimator
 from service.engine.types import Refused
+from service.engine.work import work_of
 from synthesis.backends import DesignOptions
 
 pytestmark = pytest.mark.anyio
 
 START_S, UPDATE_S = 1.0, 0.5
 """Long against what a test takes, so that no machine is too slow for these."""
+
+
+@pytest.fixture(autouse=True)
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Jobs may wait for longer than these times, but in the test of that."""
+    monkeypatch.setattr(job_queue, "LONGEST_WAIT_S", math.inf)
 
 
 def run(ears: list[Any], options: DesignOptions | None) -> list[Any]:
@@ -142,6 +150,19 @@ async def test_who_takes_the_last_worker_waits_for_the_event_loop_too(
         queue.done(batch, None)
 
 
+async def test_long_queue_refuses_patient_jobs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One job may wait for each worker, however long the one before it takes."""
+    monkeypatch.setattr(job_queue, "LONGEST_WAIT_S", START_S)
+    queue = knowing()
+    for _ in range(2):
+        queue.put(job(due_in_s=1e3))
+    batch = taken(queue)
+    with pytest.raises(Refused) as refused:
+        queue.put(job(due_in_s=1e3))
+    assert refused.value.code == "overloaded"
+    queue.done(batch, None)
+
+
 async def test_a_busy_queue_plans_a_part_of_the_time_and_counts_all_that_is_here() -> None:
     queue = knowing(n_workers=2)
     queue.put(job(n_ears=2))
@@ -204,10 +225,20 @@ def latency() -> LatencyEstimator:
 def test_one_observation_serves_every_number_of_updates(latency: LatencyEstimator) -> None:
     for k in (0, 1, 8):
         assert latency.expected_s(DesignOptions(n_updates=k)) == pytest.approx(START_S + k * UPDATE_S)
-    # Methods share the updates, and profiles the starts.
-    assert latency.expected_s(DesignOptions("wmmse", 2)) == pytest.approx(2 * UPDATE_S)
-    assert latency.expected_s(DesignOptions(n_updates=2, profile="paper")) == START_S
     assert latency.expected_s(None) == 0.0  # evaluations have estimates of their own
+
+
+def test_unseen_kind_scales_nearest(latency: LatencyEstimator) -> None:
+    plain = START_S + 2 * UPDATE_S
+    assert latency.expected_s(DesignOptions("wmmse", 2, "paper")) == pytest.approx(plain)
+    seatings = DesignOptions(n_conditions=8)
+    assert latency.start_s(seatings) == pytest.approx(START_S * work_of(seatings))
+    latency.observe(seatings, 1, 2 * START_S, 0.0)
+    more = replace(seatings, n_conditions=9)
+    assert latency.start_s(more) == pytest.approx(2 * START_S * work_of(more) / work_of(seatings))
+    in_a_loop, each_left_out = replace(seatings, n_feedbacks=8), replace(seatings, leave_one_out=True)
+    assert latency.start_s(in_a_loop) > 10 * latency.start_s(seatings)
+    assert latency.start_s(each_left_out) == pytest.approx(9 * latency.start_s(seatings))
 
 
 @pytest.mark.parametrize(("ear_s", "n_updates"), [(0.5, 0), (1.0, 0), (1.9, 1), (2.1, 2), (9.0, 3)])

@@ -50,8 +50,21 @@ async def test_wrong_filters_are_not_delivered(engine: Engine) -> None:
         with pytest.raises(Refused) as refused:
             await engine.design(None, K0, [models.ear(1)])
         assert refused.value.code == "not-ready"
+        with pytest.raises(Refused):
+            engine.require_live()
     assert await engine.readiness.check() == "passed"
     only(await engine.design(None, K0, [models.ear(1)]))
+
+
+async def test_failed_check_rebuilds_backend(engine: Engine) -> None:
+    model = engine.models.default
+    assert model is not None
+    with models.damaged(model, 1.0):
+        spoilt = model.backend
+    model.backend = spoilt  # the checkpoint's numbers are whole
+    assert await engine.readiness.check() == "passed"
+    assert model.backend is not spoilt
+    engine.require_live()
 
 
 async def test_another_model_that_goes_wrong_is_retired(engine: Engine) -> None:

@@ -144,7 +144,8 @@ async def test_predictions_stand_beside_the_scores_of_their_model(tmp_path: Path
     scores = Scores(held_out={"prime-log": {"noise_reduction_db": 20.0}, "k=1": {"noise_reduction_db": 21.0}})
     checkpoint = replace(checkpoint, manifest=checkpoint.manifest.model_copy(update={"scores": scores}))
     ModelStore(tmp_path, include_bundled=False).publish("scored", checkpoint)
-    app = create_app(Settings(store=tmp_path, model="scored", device="cpu", threads=1, commit="abc"))
+    own = {"store": tmp_path, "model": "scored", "device": "cpu", "threads": 1, "fallback_margin_db": 1000}
+    app = create_app(Settings(commit="abc", **own))
     async with app.router.lifespan_context(app), connected(app) as client:
         await app.state.service.engine.started()
         predicted = 0.0

@@ -28,7 +28,7 @@ K3 = DesignOptions("prime", 3)
 def _cuda_on_the_cpu() -> ConditionsBackend:
     from synthesis.backends.cuda import CudaBackend
 
-    return CudaBackend(BUNDLED, "cpu", kernels=False)
+    return CudaBackend(BUNDLED, "cpu")
 
 
 BACKENDS: dict[str, Callable[[], ConditionsBackend]] = {

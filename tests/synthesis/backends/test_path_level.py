@@ -72,6 +72,19 @@ def test_levels_that_no_earphone_explains_are_refused(factor: float, word: str) 
     assert caught.value.field == "conditions.1.primary"
 
 
+def test_absurd_feedback_level_is_refused() -> None:
+    usual = ear()
+    for factor in (1e-30, 1.0, 100.0):
+        at_unit_level(replace(usual, feedback=np.float32(factor) * usual.secondary))
+    loud = np.float32(1e18) * usual.secondary
+    with pytest.raises(InvalidPaths, match="feedback: its level is") as caught:
+        at_unit_level(replace(usual, feedback=loud))
+    assert caught.value.field == "feedback"
+    with pytest.raises(InvalidPaths) as caught:
+        at_unit_level(replace(usual, others=(Condition(usual.primary, usual.secondary, feedback=loud),)))
+    assert caught.value.field == "conditions.1.feedback"
+
+
 def test_an_unusual_amplifier_is_let_pass() -> None:
     found = at_unit_level(ear(primary_factor=10 ** ((MAX_LEVEL_DIFFERENCE_DB - 20) / 20)))
     assert np.isfinite(found.primary).all()

@@ -1,9 +1,13 @@
 """Formats, and what the hardware would do: sample by sample in whole numbers, beside what is stated."""
 
+import re
+from fractions import Fraction
+
 import numpy as np
 import pytest
 from scipy.signal import sosfilt
 
+from file_formats.filter_files import write
 from synthesis.conventions import DESIGN_N_FFT
 from synthesis.errors import InvalidOption
 from synthesis.octave_bands import NR_BANDS, WIDE_BANDS, band_membership
@@ -17,7 +21,7 @@ from synthesis.realisation.fixed_point import (
     sections_scaling,
     taps_scaling,
 )
-from synthesis.realisation.realise import Target, realise
+from synthesis.realisation.realise import Realised, Target, realise
 from synthesis.realisation.second_order_sections import Sections
 
 Q1_23 = NumberFormat(1, 23)
@@ -61,6 +65,37 @@ def test_words_round_and_saturate():
     np.testing.assert_array_equal(words, [16384, -32768, 32767, 1, -32768])
 
 
+FORMATS = [NumberFormat(i, n - i) for n in range(8, 65) for i in range(1, 17) if n - i >= 1]
+"""All that `parse_format` knows."""
+
+
+def c_words(content: bytes) -> list[int]:
+    """The numbers of the array in a C header."""
+    ((array),) = re.findall(r"control_filter\[\d+\] = \{(.*?)\};", content.decode(), re.DOTALL)
+    return [int(eval(each.replace("LL", "").strip(), {})) for each in array.split(",") if each.strip()]
+
+
+@pytest.mark.parametrize("integer_bits", range(1, 17))
+def test_words_keep_range_and_sign(integer_bits):
+    """Of 1, the largest and the smallest value and beyond, of either sign: in words, in values and in the C file."""
+    for number_format in (each for each in FORMATS if each.integer_bits == integer_bits):
+        top, step = 2 ** (number_format.n_bits - 1), Fraction(1, 2**number_format.fraction_bits)
+        largest = number_format.largest
+        assert 0 <= (top - 1) * step - Fraction(largest) < max(step, Fraction(largest) / 2**52)
+        sizes = np.array([1.0, largest, np.nextafter(largest, np.inf), 2.0 ** (integer_bits - 1), 1e5, float(step)])
+        for value in (*sizes, *-sizes):
+            quantised = quantise_taps(np.array([value, 0.0]), number_format)
+            (word, zero), shift = quantised.words.tolist(), int(quantised.shift)
+            limited = number_format.words(np.array([value])).tolist()
+            negative = quantised.times(np.array([-1, -1])).words.tolist()
+            assert all(-top <= each <= top - 1 for each in (word, *limited, *negative))
+            assert np.sign(limited[0]) == np.sign(value)
+            assert abs(word * step * 2**shift - Fraction(value)) <= step * 2**shift / 2
+            assert quantised.values[0] == pytest.approx(value, abs=float(step) * 2**shift / 2)
+            realised = Realised(48_000.0, quantised.values, None, quantised, None, np.zeros(1, complex), 0.0)
+            assert c_words(write(realised, "c")[0]) == [word, zero] == [word, 0]
+
+
 def test_taps_larger_than_the_format_are_shifted():
     taps = np.random.default_rng(0).standard_normal(64)
     taps[3] = 5.0
@@ -85,6 +120,20 @@ def test_scaling_keeps_the_cascade_and_bounds_its_nodes(cascade):
     peak = max(1.0, np.abs(cascade.response(frequency_hz)).max())
     for n in range(1, len(scaled.rows)):
         assert np.abs(Sections(scaled.rows[:n], 48_000).response(frequency_hz)).max() < 1.01 * peak
+
+
+@pytest.mark.parametrize("name", ["q1.15", "q1.31", "q1.53", "q1.63", "q5.59"])
+def test_sections_at_limit_keep_sign(name):
+    """A resonance near the unit circle, and numerators at the format's ends."""
+    number_format = parse_format(name)
+    rows = np.array([[1.0, -1.999, 1.0, 1.0, -1.995, 0.9951], [-1.0, 1.0, -0.25, 1.0, 0.5, -0.25]])
+    held, quantised = quantise_sections(Sections(rows, 48_000), number_format)
+    top = 2 ** (number_format.n_bits - 1)
+    assert all(-top <= each <= top - 1 for each in quantised.words.ravel().tolist())
+    np.testing.assert_allclose(
+        held.rows, rows, atol=2.0 ** (5 - number_format.n_bits) * 2**number_format.integer_bits
+    )
+    assert quantised.n_saturated == 0
 
 
 @pytest.mark.parametrize("is_wide", [False, True])

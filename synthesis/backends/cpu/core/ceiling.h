@@ -75,7 +75,8 @@ static void ceiling_round(const refinement_profile *profile, const band_edges *b
         for (int b = 0; b < profile->n_bands; b++) {
             double now = slope[t][b] / own->band_power[b];
             /* Or rounds that move much would swing between two weightings. */
-            now = c->gradient[t][b] = is_first ? now : sqrt(now * c->gradient[t][b]);
+            int is_free = is_unknown(profile, own, b); /* it weighs nothing, or much, from one round to the next */
+            now = c->gradient[t][b] = is_first || is_free ? now : sqrt(now * c->gradient[t][b]);
             for (int k = bands->edge[profile->first_band + b]; k < bands->edge[profile->first_band + b + 1]; k++) {
                 float v = own->weight[k] * (float)now;
                 wanted[k] += v * own->secondary_power[k];
@@ -101,7 +102,7 @@ static void ceiling_round(const refinement_profile *profile, const band_edges *b
         store8(s->descent_r + k, load8(s->descent_r + k) - multiplier * wr);
         store8(s->descent_i + k, load8(s->descent_i + k) - multiplier * wi);
     }
-    float level = sum_of(s->symbol, n_bins), scale = (float)n_bins / (level > TINY ? level : TINY);
+    float level = sum_of(s->symbol, n_bins), scale = level > TINY * (float)n_bins ? (float)n_bins / level : 1;
     for (int k = 0; k < n_bins; k++) /* of mean one */
         s->symbol[k] = s->symbol[k] * scale + (float)profile->damping, s->descent_r[k] *= scale, s->descent_i[k] *= scale;
     for (int k = n_bins; k < n_bins + WIDTH - 1; k++)

@@ -19,7 +19,6 @@
 #include "refinement.h"
 #include "toeplitz.h"
 #include "transforms.h"
-#include "unheard.h"
 #include "wmmse.h"
 
 #define EXPORT __attribute__((visibility("default")))
@@ -118,7 +117,6 @@ struct prime_model {
     wiener_start start;
     const float *psd[N_GRIDS];
     const double *band_uncertainty;
-    expected_power expected;
     support_prior support;
 };
 
@@ -231,10 +229,6 @@ EXPORT prime_model *prime_model_create(const prime_parameters *p)
         model->psd[i] = psd;
     }
     model->band_uncertainty = copied(a, p->band_uncertainty, sizeof(double) * 2 * N_BANDS);
-    expected_power *e = &model->expected;
-    *e = p->expected;
-    if (e->primary)
-        e->primary = copied(a, e->primary, sizeof(float) * COARSE_BINS), e->secondary = copied(a, e->secondary, sizeof(float) * COARSE_BINS);
     support_prior *s = &model->support;
     *s = p->support;
     if (s->n_changes) {
@@ -242,6 +236,7 @@ EXPORT prime_model *prime_model_create(const prime_parameters *p)
         s->mean = copied(a, s->mean, traits), s->later = copied(a, s->later, traits);
         s->changes = copied(a, s->changes, 2 * traits * s->n_changes), s->estimate = copied(a, s->estimate, 3 * traits);
         s->primary_delay = copied(a, s->primary_delay, N_FITTED * traits);
+        s->primary_delay_limits = copied(a, s->primary_delay_limits, sizeof(double) * N_FITTED);
         s->roots = copied(a, s->roots, N_FITTED * N_TRAITS * traits);
         s->secondary_edges = copied(a, s->secondary_edges, sizeof(int) * (N_SECONDARY_BANDS + 1));
         s->primary_edges = copied(a, s->primary_edges, sizeof(int) * (N_PRIMARY_BANDS + 1));
@@ -261,9 +256,11 @@ EXPORT void prime_workspace_free(prime_workspace *ws)
     free(ws);
 }
 
-/* Makes room for designs of up to so many conditions, at most MAX_CONDITIONS; 0 where there is no memory. */
+/* Makes room for designs of up to so many conditions; 0 where there is no memory, or for more than MAX_CONDITIONS. */
 EXPORT int prime_workspace_reserve(prime_workspace *ws, int n_conditions)
 {
+    if (n_conditions > MAX_CONDITIONS)
+        return 0;
     for (; ws->n_reserved < n_conditions; ws->n_reserved++) {
         condition_space *c = &ws->conditions[ws->n_reserved];
         float **per_bin[] = {&c->pr, &c->pi, &c->sr, &c->si, &c->secondary_power, &c->weight, &c->er, &c->ei, &c->cr, &c->ci};
@@ -344,21 +341,23 @@ static void load_path(prime_workspace *ws, const float *path, int n_samples, flo
     }
     for (int k = 0; k < N_BINS; k++)
         re[k] = path[2 * k], im[k] = path[2 * k + 1];
+    end_with_zeros(re, N_BINS), end_with_zeros(im, N_BINS);
 }
 
 static void sample(const float *fine, int n_coarse, int stride, float *coarse)
 {
     for (int k = 0; k < n_coarse; k++)
         coarse[k] = fine[k * stride];
+    end_with_zeros(coarse, n_coarse);
 }
 
 /* Keeps the paths that are loaded as condition t's, on a grid coarser by `stride`. */
-static const condition_space *load_condition(prime_workspace *ws, int t, double share, int n_bins, int stride)
+static const condition_space *load_condition(prime_workspace *ws, int t, const prime_input *input, int n_bins, int stride)
 {
     condition_space *c = &ws->conditions[t];
     sample(ws->pr, n_bins, stride, c->pr), sample(ws->pi, n_bins, stride, c->pi);
     sample(ws->sr, n_bins, stride, c->sr), sample(ws->si, n_bins, stride, c->si);
-    c->share = share;
+    c->share = input->share, c->unknown = input->unknown;
     return c;
 }
 
@@ -372,8 +371,8 @@ static int is_usable(const float *re, const float *im)
     return isfinite(sum) && sum > 0;
 }
 
-/* Brings both paths to the design grid. Returns FAULT_NONE, FAULT_GAP, or which path is unusable. */
-static int load(const prime_model *model, prime_workspace *ws, const prime_input *input)
+/* Brings both paths to the design grid. Returns FAULT_NONE, or which path is unusable. */
+static int load(prime_workspace *ws, const prime_input *input)
 {
     load_path(ws, input->primary, input->n_primary, ws->pr, ws->pi);
     load_path(ws, input->secondary, input->n_secondary, ws->sr, ws->si);
@@ -381,17 +380,14 @@ static int load(const prime_model *model, prime_workspace *ws, const prime_input
         return FAULT_PRIMARY;
     if (!is_usable(ws->sr, ws->si))
         return FAULT_SECONDARY;
-    const expected_power *e = &model->expected;
-    if (!input->is_complete && e->primary && (has_gap(e, e->primary, ws->pr, ws->pi) || has_gap(e, e->secondary, ws->sr, ws->si)))
-        return FAULT_GAP;
     return FAULT_NONE;
 }
 
-/* Judges the pair of paths that is loaded, if it is as it was sent. */
+/* Judges the pair of paths that is loaded. */
 static void explain_paths(const prime_model *model, prime_workspace *ws, const prime_input *input, path_explanation *found)
 {
     found->distance = NAN;
-    if (!model->support.n_changes || input->is_complete)
+    if (!model->support.n_changes)
         return;
     const float *response = input->secondary;
     int n = input->n_secondary, stride = 8;
@@ -483,21 +479,28 @@ static void initial_filter(const prime_model *model, prime_workspace *ws, int me
     }
 }
 
-static knowledge known_of(const prime_model *model, const prime_input *input, int is_true)
+static knowledge known_of(const prime_model *model, const prime_input *input, int is_true, int resembles)
 {
-    knowledge known = {model->band_uncertainty, input->uncertainty, input->coherence != NULL, is_true};
+    knowledge known = {model->band_uncertainty, input->uncertainty, input->coherence != NULL, is_true, resembles};
     return known;
 }
 
+/* Whether the support has such paths as those that are loaded, of which `found` tells unless the caller knows. */
+static int resembles(const prime_model *model, const prime_input *input, const path_explanation *found)
+{
+    return input->resembles >= 0 ? input->resembles : isnan(found->distance) || is_right(&model->support, found);
+}
+
 static void predict_effect(const prime_model *model, prime_workspace *ws, const prime_input *input, int is_true,
-                           prime_result *result)
+                           const float *response, prime_result *result)
 {
     const band_edges *bands = &edges[N_GRIDS - 1];
     const real_plan_f *plan = &plans[N_GRIDS - 1];
     const float *psd = psd_of(model, input);
     predict_paths(bands, plan, &ws->prediction, ws->pr, ws->pi, psd, input->coherence, is_true, result->sums);
-    predict_filter(bands, plan, &ws->prediction, ws->pr, ws->pi, ws->sr, ws->si, psd, result->taps, result->sums);
-    knowledge known = known_of(model, input, is_true);
+    predict_filter(bands, plan, &ws->prediction, ws->pr, ws->pi, ws->sr, ws->si, psd, result->taps, response,
+                   result->sums);
+    knowledge known = known_of(model, input, is_true, resembles(model, input, &result->explanation));
     figures_of(result->sums, &known, &result->figures);
 }
 
@@ -505,10 +508,10 @@ static void predict_effect(const prime_model *model, prime_workspace *ws, const 
 static void predict_rival(const prime_model *model, prime_workspace *ws, const prime_input *input, prime_result *result)
 {
     double residual[N_BANDS], control[N_BANDS], max_gain;
-    knowledge known = known_of(model, input, 0);
+    knowledge known = known_of(model, input, 0, 0);
     predict_residual(&edges[N_GRIDS - 1], &plans[N_GRIDS - 1], &ws->prediction, ws->pr, ws->pi, ws->sr, ws->si,
                      psd_of(model, input), ws->rival, residual, control, &max_gain);
-    result->rival_mean_db = fmax(result->rival_mean_db, mean_reduction(result->sums, &known, residual, control));
+    result->rival_mean_db = fmax(result->rival_mean_db, nominal_reduction(result->sums, &known, residual, control));
     result->rival_max_gain_db = fmax(result->rival_max_gain_db, decibels(max_gain));
 }
 
@@ -528,7 +531,7 @@ static void compare_with_rival(const prime_model *model, prime_workspace *ws, co
         return;
     predict_rival(model, ws, input, result);
     mark(result, STAGE_PREDICT, since);
-    if (!n_updates || !(result->figures.mean - result->rival_mean_db < margin_db))
+    if (!n_updates || !(result->figures.nominal - result->rival_mean_db < margin_db))
         return;
     refinement_record record;
     start_from(profile, &edges[i], &plans[i], &ws->phase, &ws->refinement, ws->rival);
@@ -540,7 +543,7 @@ static void compare_with_rival(const prime_model *model, prime_workspace *ws, co
 }
 
 /* Designs one filter for n_conditions pairs of paths, applies up to n_updates updates and, for one pair, predicts its
-   effect and judges the paths; unless rival_margin_db is NAN, about what WMMSE would do, too. Returns FAULT_NONE, FAULT_GAP,
+   effect and judges the paths; unless rival_margin_db is NAN, about what WMMSE would do, too. Returns FAULT_NONE,
    or which path is unusable: of condition t, 2 t more. */
 EXPORT int prime_design(const prime_model *model, prime_workspace *ws, const prime_input *inputs, int n_conditions,
                         int method, const refinement_profile *profile, int n_updates, double rival_margin_db,
@@ -558,14 +561,14 @@ EXPORT int prime_design(const prime_model *model, prime_workspace *ws, const pri
     if (method == METHOD_WMMSE)
         begin_wmmse(&edges[N_GRIDS - 1], &ws->wmmse, psd_of(model, inputs));
     for (int t = 0; t < n_conditions; t++) {
-        int fault = load(model, ws, &inputs[t]);
+        int fault = load(ws, &inputs[t]);
         if (!fault && n_conditions == 1)
             explain_paths(model, ws, inputs, &result->explanation);
         mark(result, STAGE_DECODE, &since);
         if (fault)
-            return fault == FAULT_GAP ? fault : 2 * t + fault;
+            return 2 * t + fault;
         add_condition(model, ws, &inputs[t], method, max_gain_db, result, &since);
-        const condition_space *c = load_condition(ws, t, inputs[t].share, n_bins, stride);
+        const condition_space *c = load_condition(ws, t, &inputs[t], n_bins, stride);
         if (profile->step_cap > 0)
             s->ratio_rms += (float)c->share * ratio_rms(&edges[i], c);
         mark(result, STAGE_REFINE, &since);
@@ -580,9 +583,15 @@ EXPORT int prime_design(const prime_model *model, prime_workspace *ws, const pri
     start_from(profile, &edges[i], &plans[i], &ws->phase, s, result->taps);
     refine(profile, &edges[i], &plans[i], &toeplitz, ws->solver, &ws->phase, s, n_updates, result->taps,
            &result->record);
+    for (int n = 0; n < MAX_UPDATES && loudest_unknown(profile, s) > LOUDEST_UNKNOWN; n++) {
+        refinement_record unasked;
+        refine(profile, &edges[i], &plans[i], &toeplitz, ws->solver, &ws->phase, s, 1, result->taps, &unasked);
+        if (!unasked.applied)
+            break;
+    }
     mark(result, STAGE_REFINE, &since);
     if (n_conditions == 1) {
-        predict_effect(model, ws, inputs, 0, result);
+        predict_effect(model, ws, inputs, 0, NULL, result);
         mark(result, STAGE_PREDICT, &since);
         if (!isnan(rival_margin_db))
             compare_with_rival(model, ws, inputs, profile, n_updates, rival_margin_db, result, &since);
@@ -603,10 +612,10 @@ EXPORT int prime_limit_gain(const prime_model *model, prime_workspace *ws, const
     c->stride = DESIGN_N_FFT / profile->n_fft;
     s->n_conditions = n_conditions;
     for (int t = 0; t < n_conditions; t++) {
-        int fault = load(model, ws, &inputs[t]);
+        int fault = load(ws, &inputs[t]);
         if (fault)
-            return fault == FAULT_GAP ? fault : 2 * t + fault;
-        load_condition(ws, t, inputs[t].share, n_bins, c->stride);
+            return 2 * t + fault;
+        load_condition(ws, t, &inputs[t], n_bins, c->stride);
     }
     const float *psd = model->psd[i];
     if (inputs->psd)
@@ -625,19 +634,22 @@ EXPORT int prime_limit_gain(const prime_model *model, prime_workspace *ws, const
     return FAULT_NONE;
 }
 
-/* Predicts the effect of the filter in result->taps. is_true: the paths are exact and have no uncertainty. Returns as
-   prime_design. */
+/* Predicts the effect of the filter in result->taps or, unless it is NULL, of a response on the design grid, interleaved.
+   is_true: the paths are exact and have no uncertainty. Returns as prime_design. */
 EXPORT int prime_predict(const prime_model *model, prime_workspace *ws, const prime_input *input, int is_true,
-                          prime_result *result)
+                          const float *response, prime_result *result)
 {
     double since = now_ms();
     for (int i = 0; i < N_STAGES; i++)
         result->times_ms[i] = NAN;
-    int fault = load(model, ws, input);
+    int fault = load(ws, input);
     mark(result, STAGE_DECODE, &since);
     if (fault)
         return fault;
-    predict_effect(model, ws, input, is_true, result);
+    result->explanation.distance = NAN;
+    if (!is_true && !input->coherence && !input->uncertainty && input->resembles < 0)
+        explain_paths(model, ws, input, &result->explanation);
+    predict_effect(model, ws, input, is_true, response, result);
     mark(result, STAGE_PREDICT, &since);
     return FAULT_NONE;
 }

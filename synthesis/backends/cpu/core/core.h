@@ -7,11 +7,10 @@
 #include "refinement.h"
 #include "plausibility.h"
 #include "prediction.h"
-#include "unheard.h"
 
-#define PRIME_ABI 9
+#define PRIME_ABI 11
 
-enum { FAULT_GAP = -1, FAULT_NONE, FAULT_PRIMARY, FAULT_SECONDARY };
+enum { FAULT_NONE, FAULT_PRIMARY, FAULT_SECONDARY };
 enum { METHOD_PRIME, METHOD_RATIO_BASE, METHOD_WMMSE, METHOD_GIVEN /* in result->taps */ };
 enum { STAGE_DECODE, STAGE_PATH_RATIO, STAGE_GENERATE, STAGE_RECONSTRUCT, STAGE_REFINE, STAGE_PREDICT, N_STAGES };
 
@@ -27,16 +26,18 @@ typedef struct {
     const float *start_weight, *start_penalty, *start_ceiling, *start_average;
     const float *reference_psd;    /* [16385] */
     const double *band_uncertainty; /* [2][31] */
-    expected_power expected;
     support_prior support; /* n_changes = 0: none */
 } prime_parameters;
 
 /* One pair of paths. n_primary = 0: a spectrum of 16385 bins, interleaved; else so many samples of an impulse response. coherence,
-   psd and uncertainty, [2][31], may be NULL; max_gain_db NAN: no ceiling. is_complete: not to be refused for gaps. Of
-   several conditions of one filter, psd and max_gain_db are the first one's. */
+   psd and uncertainty, [2][31], may be NULL; max_gain_db NAN: no ceiling. Of several
+   conditions of one filter, psd and max_gain_db are the first one's. resembles: whether the support has such paths, so that
+   the model's uncertainty holds; -1: to be judged here. unknown: bands of which the measurement says nothing, [31]; NULL:
+   none. */
 typedef struct {
     const float *primary, *secondary, *coherence, *psd, *uncertainty;
-    int32_t n_primary, n_secondary, is_complete;
+    const unsigned char *unknown;
+    int32_t n_primary, n_secondary, resembles;
     float max_gain_db;
     double share; /* of several conditions in one filter, whose shares add up to one */
 } prime_input;

@@ -36,6 +36,21 @@ static void floored_log(float *power, int n_bins)
         store8(power + k, log8(at_least8(load8(power + k), least)) * 0.5f);
 }
 
+/* Power below which a phase fades in the audible bins. */
+static float phase_floor(const float *re, const float *im, int n_bins)
+{
+    v8 lanes = splat8(0);
+    for (int k = 0; k < n_bins; k += WIDTH) {
+        v8 a = load8(re + k), b = load8(im + k), power = a * a + b * b;
+        lanes = at_least8(power, lanes);
+    }
+    float largest = 0;
+    for (int lane = 0; lane < WIDTH; lane++)
+        largest = lanes[lane] > largest ? lanes[lane] : largest;
+    float floor = (float)(PHASE_FLOOR * PHASE_FLOOR) * largest;
+    return floor > TINY ? floor : TINY;
+}
+
 /* log |W_reg| from the paths' powers, W_reg = P S* / (|S|^2 + eps^2) (Eq. 4). */
 static void log_ratio_of(int n_bins, const float *primary_power, const float *secondary_power, float *log_ratio)
 {
@@ -48,6 +63,7 @@ static void log_ratio_of(int n_bins, const float *primary_power, const float *se
         float scale = 1 / (secondary_power[k] + epsilon);
         log_ratio[k] = (primary_power[k] * scale) * (secondary_power[k] * scale);
     }
+    end_with_zeros(log_ratio, n_bins);
     floored_log(log_ratio, n_bins);
 }
 
@@ -80,11 +96,13 @@ static void read_paths(const real_plan_f *plan, phase_space *phase, feature_spac
                        const generator *g, float *input)
 {
     int n_bins = plan->n / 2 + 1;
-    float **c = f->column;
+    float **c = f->column, least_p = phase_floor(pr, pi, n_bins), least_s = phase_floor(sr, si, n_bins);
+    int n_audible = (int)(AUDIBLE_HZ / SAMPLE_RATE_HZ * plan->n) / WIDTH * WIDTH;
     for (int k = 0; k < n_bins; k += WIDTH) {
         v8 a = load8(pr + k), b = load8(pi + k), x = load8(sr + k), y = load8(si + k);
-        v8 p = a * a + b * b, s = x * x + y * y;
-        v8 ip = 1.0f / sqrt8(at_least8(p, splat8(TINY))), is = 1.0f / sqrt8(at_least8(s, splat8(TINY)));
+        v8 p = a * a + b * b, s = x * x + y * y, low_p = splat8(k < n_audible ? least_p : TINY);
+        v8 low_s = splat8(k < n_audible ? least_s : TINY);
+        v8 ip = 1.0f / sqrt8(at_least8(p, low_p)), is = 1.0f / sqrt8(at_least8(s, low_s));
         a *= ip, b *= ip, x *= is, y *= is;
         store8(c[LOG_PRIMARY] + k, p), store8(c[LOG_SECONDARY] + k, s);
         store8(c[PRIMARY_RE] + k, a), store8(c[PRIMARY_IM] + k, b);
@@ -134,6 +152,7 @@ static void read_paths(const real_plan_f *plan, phase_space *phase, feature_spac
 /* Linear interpolation in log f from points to bins, constant beyond both ends. */
 static void spread(const point_grid *grid, int n_bins, const float *values, float *out)
 {
+    end_with_zeros(out, n_bins);
     if (grid->is_linear) {
         memcpy(out, values, (size_t)n_bins * sizeof(float));
         return;

@@ -210,7 +210,7 @@ typedef struct {
 
 static inline VEC NAME(backwards)(VEC a) { return __builtin_shufflevector(a, a, 7, 6, 5, 4, 3, 2, 1, 0); }
 
-/* Spectrum of n_samples <= n real samples, zeros after them. */
+/* Spectrum of n_samples <= n real samples, zeros after them; the spectrum ends with zeros up to a whole vector. */
 static void NAME(rfft)(
     const NAME(real_plan) *plan, NAME(scratch) s, const REAL *RESTRICT x, int n_samples, REAL *RESTRICT yr,
     REAL *RESTRICT yi)
@@ -245,6 +245,7 @@ static void NAME(rfft)(
         yr[k] = er + tr, yi[k] = ei + ti;
         yr[n - k] = er - tr, yi[n - k] = ti - ei;
     }
+    memset(yr + n + 1, 0, 7 * sizeof(REAL)), memset(yi + n + 1, 0, 7 * sizeof(REAL)); /* as end_with_zeros */
 }
 
 /* The first n_samples (even) of the n real samples of a spectrum; xi NULL: a real spectrum. */

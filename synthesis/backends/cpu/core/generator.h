@@ -114,6 +114,8 @@ static void normalise(const generator *g, const group_norm *norm, float *rows, f
 /* Delta [n_outputs][n_points] in the first rows of the result. space->input holds the features. */
 static float *generate(const generator *g, generator_space *space)
 {
+    for (int i = 0; i < N_FEATURES; i++) /* the rest of the row, which the first convolution reads */
+        memset(row_of(g, space->input, i) + g->n_points, 0, (size_t)(g->row - g->margin - g->n_points) * sizeof(float));
     convolve(g, &g->stem, space->input, space->hidden);
     normalise(g, &g->stem_norm, space->hidden, NULL);
     for (int b = 0; b < g->n_blocks; b++) {

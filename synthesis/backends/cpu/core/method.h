@@ -23,6 +23,8 @@
 #define HELD_LOW_HZ 25.0
 #define HELD_HIGH_HZ 9000.0
 #define MAGNITUDE_FLOOR 1e-6
+#define PHASE_FLOOR 1e-5
+#define AUDIBLE_HZ 20000.0
 
 /* toeplitz, fir_wiener */
 #define TAPER 4.0
@@ -41,6 +43,8 @@
 #define MAX_UPDATES 8
 #define MAX_CONDITIONS 16 /* of backends/base */
 #define SILENCE 1e-12
+#define UNKNOWN_WEIGHT 1.0
+#define LOUDEST_UNKNOWN 0.1
 
 /* wiener */
 #define WMMSE_REGULARISATION 1e-4
@@ -60,10 +64,7 @@
 #define SURPRISE 14.0
 #define CONVINCING 60.0
 #define REALIGN_BEYOND 3
-
-/* unheard_bins */
-#define UNHEARD 3e-4
-#define MIN_WIDTH_BINS 16
+#define MAX_DISTANCE 250.0
 
 #define NEPER_PER_DB 0.11512925464970229
 

@@ -17,6 +17,7 @@ typedef struct {
 static void minimum_phase(const real_plan_f *grid, phase_space *space)
 {
     int n = grid->n, half_n = n / 2;
+    end_with_zeros(space->log_gain, half_n + 1);
     irfft_f(grid, space->scratch, space->log_gain, NULL, space->cepstrum, half_n);
     /* c[0] and c[n / 2] belong to both halves of the even cepstrum; the sine series of the rest is the phase. */
     space->cepstrum[0] = 0;

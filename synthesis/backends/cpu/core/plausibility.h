@@ -13,10 +13,11 @@ enum { FITTED_LEVEL = 1, FITTED_DELAY = 2, N_FITTED = 4 };
 
 /* What `SupportPrior` has prepared. changes: of the traits by each mistake, with either sign, [n_changes][2][28]. roots:
    of the four quadratic forms, [28][4][28]. estimate: of loudness, level and delay, [3][28]. primary_delay: of what each
-   form leaves, [4][28]. later: change of the traits by one sample of delay, [28]. Limits: what is larger is a mistake. */
+   form leaves, [4][28]. later: change of the traits by one sample of delay, [28]. Limits: what is larger is a mistake;
+   primary_delay_limits: for each form, [4]. */
 typedef struct {
     int n_changes, delay_samples;
-    const double *mean, *changes, *roots, *estimate, *primary_delay, *later;
+    const double *mean, *changes, *roots, *estimate, *primary_delay, *later, *primary_delay_limits;
     double level_limit, delay_limit; /* natural logarithm, samples */
     const int *secondary_edges, *primary_edges; /* bins of the design grid */
 } support_prior;
@@ -120,6 +121,13 @@ static void most_probable(const support_prior *s, const double *deviation, int m
                 }
             }
         }
+}
+
+/* Whether nothing is wrong with the paths. */
+static int is_right(const support_prior *s, const path_explanation *found)
+{
+    return found->distance <= MAX_DISTANCE && !found->is_reversed && !found->change && fabs(found->level) <= s->level_limit
+           && fabs(found->delay) <= s->delay_limit && fabs(found->primary_delay) <= s->primary_delay_limits[found->fit];
 }
 
 /* onset: of the secondary response. */

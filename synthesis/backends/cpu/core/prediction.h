@@ -57,27 +57,30 @@ static void predict_paths(const band_edges *bands, const real_plan_f *plan, pred
     late_part(bands, plan, s, pr, pi, psd, sums + POWER_LATE * N_BANDS, sums + SUM_RESPONSE_LENGTH);
 }
 
-/* Fills the sums of a filter. */
+/* Fills the sums of a filter, given by its taps or, where response is not NULL, by W, interleaved. */
 static void predict_filter(const band_edges *bands, const real_plan_f *plan, prediction_space *s, const float *pr,
                            const float *pi, const float *sr, const float *si, const float *psd, const float *taps,
-                           double *sums)
+                           const float *response, double *sums)
 {
     double control = 0;
     float largest = 0;
-    rfft_f(plan, s->scratch, taps, N_TAPS, s->wr, s->wi);
+    if (response)
+        for (int k = 0; k < N_BINS; k++)
+            s->wr[k] = response[2 * k], s->wi[k] = response[2 * k + 1];
+    else
+        rfft_f(plan, s->scratch, taps, N_TAPS, s->wr, s->wi);
     v8 lanes = splat8(0);
-    for (int k = 0; k < N_BINS; k += WIDTH) {
+    const int last = N_BINS - 1; /* in no band; behind it the caller's psd ends */
+    for (int k = 0; k < last; k += WIDTH) {
         v8 wr = load8(s->wr + k), wi = load8(s->wi + k), x = load8(sr + k), y = load8(si + k), w = load8(psd + k);
         v8 yr = x * wr - y * wi, yi = x * wi + y * wr, re = load8(pr + k) - yr, im = load8(pi + k) - yi;
         store8(s->power + k, w * (re * re + im * im));
         store8(s->second + k, w * (yr * yr + yi * yi));
         store8(s->third + k, w * (re * yr + im * yi));
         store8(s->fourth + k, w * (re * yi - im * yr));
-        if (k + WIDTH <= N_BINS)
-            lanes += w * (wr * wr + wi * wi);
+        lanes += w * (wr * wr + wi * wi);
     }
     control = sum8(lanes);
-    int last = N_BINS - 1;
     control += (double)psd[last] * (s->wr[last] * s->wr[last] + s->wi[last] * s->wi[last]);
     for (int k = 0; k < N_BINS; k++) {
         float gain = s->wr[k] * s->wr[k] + s->wi[k] * s->wi[k];
@@ -113,17 +116,18 @@ static void predict_residual(const band_edges *bands, const real_plan_f *plan, p
 }
 
 /* What an estimate does not know. has_coherence: the sums hold what it leaves unexplained. uncertainty: u_p and u_s of a
-   calibration, [2][31], or NULL. is_true: nothing is unknown. learned: the model's T and r, [2][31]. */
+   calibration, [2][31], or NULL. is_true: nothing is unknown. learned: the model's T and r, [2][31]; resembles: whether they
+   hold for the paths. */
 typedef struct {
     const double *learned;
     const float *uncertainty;
-    int has_coherence, is_true;
+    int has_coherence, is_true, resembles;
 } knowledge;
 
-/* As `Prediction`, whose fields these are; all in dB but the last two. */
+/* As `Prediction`, whose fields these are; all in dB but control_rms. */
 typedef struct {
     double band_reduction[N_BANDS], mean, interval, amplification, wide_amplification, low, high, level, a_weighted;
-    double gain_sensitivity, delay_sensitivity, uncertainty_cost, max_gain, control_rms;
+    double gain_sensitivity, delay_sensitivity, uncertainty_cost, max_gain, control_rms, nominal;
     int is_finite;
 } prediction_figures;
 
@@ -173,7 +177,7 @@ static void unknown_power(const double *sums, const knowledge *k, double *unknow
     double octaves = log2(fmax(sums[SUM_RESPONSE_LENGTH], 1) / LATE_FROM_SAMPLES);
     double exponent = 0.5 * fmin(fmax(octaves, 0), 1), raised = pow(10, at_length(sums[SUM_RESPONSE_LENGTH], cut_db) / 10);
     for (int b = 0; b < N_BANDS; b++) {
-        if (k->is_true) {
+        if (k->is_true || !(k->resembles || k->uncertainty || k->has_coherence)) {
             unknown[b] = 0;
         } else if (k->uncertainty) {
             unknown[b] = k->uncertainty[b] * disturbance[b];
@@ -198,12 +202,15 @@ static double silence_of(const double *disturbance, const double *unknown)
 
 static double control_error(const knowledge *k, int b) { return k->uncertainty && !k->is_true ? k->uncertainty[N_BANDS + b] : 0; }
 
-/* Mean noise reduction of another filter for the same paths, of which residual and control are the powers. */
-static double mean_reduction(const double *sums, const knowledge *k, const double *residual, const double *control)
+/* Mean noise reduction of a filter of which residual and control are the powers, without what the model supposes to be
+   unknown. */
+static double nominal_reduction(const double *sums, const knowledge *k, const double *residual, const double *control)
 {
     double unknown[N_BANDS], sum = 0;
     const double *disturbance = sums + POWER_DISTURBANCE * N_BANDS;
-    unknown_power(sums, k, unknown);
+    knowledge told = *k;
+    told.resembles = 0;
+    unknown_power(sums, &told, unknown);
     double silence = silence_of(disturbance, unknown);
     for (int b = NR_FIRST; b < NR_FIRST + NR_COUNT; b++) {
         double before = disturbance[b] + unknown[b] + silence;
@@ -273,6 +280,7 @@ static void figures_of(const double *sums, const knowledge *k, prediction_figure
     found->uncertainty_cost = fmax(mean[BETTER_MEASURED] - found->mean, 0);
     found->max_gain = decibels(sums[SUM_MAX_GAIN]);
     found->control_rms = sqrt(sums[SUM_CONTROL]);
+    found->nominal = nominal_reduction(sums, k, sums + POWER_RESIDUAL * N_BANDS, sums + POWER_CONTROL * N_BANDS);
     found->is_finite = finite;
 }
 

@@ -25,6 +25,7 @@ typedef struct {
     float *er, *ei;                 /* the residual P - S W */
     float *cr, *ci;                 /* S times a step's response */
     double share;                   /* of the condition in the objective; all shares add up to one */
+    const unsigned char *unknown;   /* bands of which nothing is known, [31]; NULL: none */
     double disturbance[N_BANDS], band_power[N_BANDS], cross[N_BANDS], square[N_BANDS];
 } condition_space;
 
@@ -62,15 +63,21 @@ static inline int is_target(const refinement_profile *profile, int band)
     return b >= NR_FIRST && b < NR_FIRST + NR_COUNT;
 }
 
+static inline int is_unknown(const refinement_profile *profile, const condition_space *c, int band)
+{
+    return c->unknown && c->unknown[profile->first_band + band];
+}
+
 /* dJ/dl of the bands of every condition: [n_conditions][N_BANDS]. */
 typedef double slopes[MAX_CONDITIONS][N_BANDS];
 
 /* J after a step of this scale (0: none), from its penalty on |W| above the ceiling. Fills slope: of the amplitudes'
-   mean over conditions, and the softmax over bands and conditions. */
+   mean over conditions, and the softmax over bands and conditions; a band of which nothing is known weighs nothing
+   unless it becomes louder. */
 static double objective_of(const refinement_profile *profile, const refinement_space *s, double scale, double penalty,
                            slopes slope)
 {
-    double largest = -INFINITY, mean = 0, sum = 0, amplitude[N_BANDS] = {0};
+    double largest = -INFINITY, mean = 0, sum = 0, louder = 0, amplitude[N_BANDS] = {0};
     for (int t = 0; t < s->n_conditions; t++) {
         const condition_space *c = &s->conditions[t];
         for (int b = 0; b < profile->n_bands; b++) {
@@ -80,24 +87,44 @@ static double objective_of(const refinement_profile *profile, const refinement_s
                 power = power > SILENCE ? power : SILENCE;
             }
             double log_ratio = slope[t][b] = log(power / c->disturbance[b]);
+            if (is_unknown(profile, c, b)) {
+                louder += UNKNOWN_WEIGHT * c->share * fmax(log_ratio, 0);
+                continue;
+            }
             amplitude[b] += c->share * exp(log_ratio / 2);
             if (!(log_ratio <= largest))
                 largest = log_ratio;
         }
     }
     for (int b = 0; b < profile->n_bands; b++)
-        mean += is_target(profile, b) ? 2 * log(amplitude[b]) / NR_COUNT : 0;
+        mean += is_target(profile, b) && amplitude[b] != 0 ? 2 * log(amplitude[b]) / NR_COUNT : 0;
     for (int t = 0; t < s->n_conditions; t++)
         for (int b = 0; b < profile->n_bands; b++)
-            sum += s->conditions[t].share * exp((slope[t][b] - largest) / TEMPERATURE);
+            if (!is_unknown(profile, &s->conditions[t], b))
+                sum += s->conditions[t].share * exp((slope[t][b] - largest) / TEMPERATURE);
     for (int t = 0; t < s->n_conditions; t++)
         for (int b = 0; b < profile->n_bands; b++) {
             double share = s->conditions[t].share, log_ratio = slope[t][b];
+            if (is_unknown(profile, &s->conditions[t], b)) {
+                slope[t][b] = log_ratio > 0 ? UNKNOWN_WEIGHT * share : 0;
+                continue;
+            }
             double of_mean = is_target(profile, b) ? share * exp(log_ratio / 2) / amplitude[b] / NR_COUNT : 0;
             slope[t][b] = of_mean + profile->risk_weight * share * exp((log_ratio - largest) / TEMPERATURE) / sum;
         }
-    double soft_maximum = largest + TEMPERATURE * log(sum / profile->n_bands);
-    return mean + profile->risk_weight * soft_maximum + penalty;
+    double soft_maximum = sum == 0 ? 0 : largest + TEMPERATURE * log(sum / profile->n_bands);
+    return mean + profile->risk_weight * soft_maximum + louder + penalty;
+}
+
+/* ln(E / D) of the band that is loudest among those of which nothing is known; minus infinity: there is none. */
+static double loudest_unknown(const refinement_profile *profile, const refinement_space *s)
+{
+    double loudest = -INFINITY;
+    for (int t = 0; t < s->n_conditions; t++)
+        for (int b = 0; b < profile->n_bands; b++)
+            if (is_unknown(profile, &s->conditions[t], b))
+                loudest = fmax(loudest, log(s->conditions[t].band_power[b] / s->conditions[t].disturbance[b]));
+    return loudest;
 }
 
 /* sum of c_k [|W + scale D| / ceiling - 1]_+^2 */
@@ -127,10 +154,12 @@ static void normal_equations(const refinement_profile *profile, const band_edges
     for (int t = 0; t < s->n_conditions; t++) {
         const condition_space *c = &s->conditions[t];
         for (int b = 0; b < profile->n_bands; b++) {
-            float per_power = (float)(slope[t][b] / c->band_power[b]);
+            float per_power = (float)(slope[t][b] / c->band_power[b]), held = per_power;
+            if (is_unknown(profile, c, b)) /* no step may make it louder unseen */
+                held = (float)(c->share / fmax(c->band_power[b], c->disturbance[b]));
             for (int k = bands->edge[profile->first_band + b]; k < bands->edge[profile->first_band + b + 1]; k++) {
                 float w = c->weight[k] * per_power;
-                s->symbol[k] += w * c->secondary_power[k];
+                s->symbol[k] += c->weight[k] * held * c->secondary_power[k];
                 s->descent_r[k] += w * (c->sr[k] * c->er[k] + c->si[k] * c->ei[k]);
                 s->descent_i[k] += w * (c->sr[k] * c->ei[k] - c->si[k] * c->er[k]);
             }
@@ -195,6 +224,7 @@ static void begin_condition(const refinement_profile *profile, const band_edges 
     float scale = total > TINY ? (float)(1 / total) : 0;
     for (int k = 0; k < n_bins; k++)
         c->weight[k] = psd[k] * scale;
+    end_with_zeros(c->weight, n_bins);
     for (int b = 0; b < profile->n_bands; b++)
         c->disturbance[b] = c->disturbance[b] / total + SILENCE;
     if (profile->ceiling_weight == 0)
@@ -222,6 +252,7 @@ static void begin_refinement(const refinement_profile *profile, const band_edges
     float asked = isnan(max_gain_db) ? 0 : (float)pow(10, -max_gain_db / 20);
     for (int k = 0; k < n_bins; k++)
         s->inverse_ceiling[k] = asked;
+    end_with_zeros(s->inverse_ceiling, n_bins);
     for (int t = 0; t < s->n_conditions; t++)
         begin_condition(profile, bands, s, &s->conditions[t], s->descent_r, psd);
 }

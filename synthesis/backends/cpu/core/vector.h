@@ -21,6 +21,11 @@ static inline v8 load8(const float *p)
 
 static inline void store8(float *p, v8 x) { memcpy(p, &x, sizeof x); }
 
+/* A loop over bins ends with a whole vector, and so runs over lanes behind the last bin. Whoever fills an array that such
+   a loop reads calls this: what an earlier design on a finer grid left in those lanes would enter sums, where even a
+   weight of zero does not take NaN away. */
+static inline void end_with_zeros(float *bins, int n_bins) { memset(bins + n_bins, 0, (WIDTH - 1) * sizeof(float)); }
+
 static inline v8 splat8(float x) { return (v8){x, x, x, x, x, x, x, x}; }
 
 static inline v8 sqrt8(v8 a) { return __builtin_elementwise_sqrt(a); }

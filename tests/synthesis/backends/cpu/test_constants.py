@@ -7,6 +7,7 @@ import pytest
 
 from synthesis import (
     conventions,
+    features,
     fir_wiener,
     generator_config,
     noise_reduction,
@@ -15,7 +16,6 @@ from synthesis import (
     prediction,
     profiles,
     toeplitz,
-    unheard_bins,
     wiener,
 )
 from synthesis.backends.base import MAX_CONDITIONS
@@ -25,12 +25,12 @@ from synthesis.octave_bands import AMP_BANDS, NR_BANDS, WIDE_BANDS
 METHOD = {
     **dict.fromkeys(("SAMPLE_RATE_HZ", "N_TAPS", "DESIGN_N_FFT", "N_BINS"), conventions),
     **dict.fromkeys(("HELD_LOW_HZ", "HELD_HIGH_HZ", "MAGNITUDE_FLOOR"), path_ratio),
+    **dict.fromkeys(("PHASE_FLOOR", "AUDIBLE_HZ"), features),
     **dict.fromkeys(("TEMPERATURE", "SUFFICIENT_DECREASE", "DAMPING_FLOOR", "LEAST_CEILING"), profiles),
-    **dict.fromkeys(("MOST_CEILING", "MAX_UPDATES", "SILENCE"), profiles),
+    **dict.fromkeys(("MOST_CEILING", "MAX_UPDATES", "SILENCE", "UNKNOWN_WEIGHT", "LOUDEST_UNKNOWN"), profiles),
     **dict.fromkeys(("LATE_FROM_SAMPLES", "END_OF_RESPONSE", "COHERENCE_SHARE", "MODEL_BOUND"), prediction),
     **dict.fromkeys(("NATURAL_SPREAD", "PLAUSIBLE_RANGE"), prediction),
-    **dict.fromkeys(("SURPRISE", "CONVINCING", "REALIGN_BEYOND"), plausibility),
-    **dict.fromkeys(("UNHEARD", "MIN_WIDTH_BINS"), unheard_bins),
+    **dict.fromkeys(("SURPRISE", "CONVINCING", "REALIGN_BEYOND", "MAX_DISTANCE"), plausibility),
     "TAPER": toeplitz,
     "CEILING_SHARPNESS": fir_wiener,
     "DRIVE_LIMIT": fir_wiener,

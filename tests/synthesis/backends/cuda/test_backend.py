@@ -1,4 +1,4 @@
-"""`CudaBackend` on a CPU by torch's operators, and on a GPU as it serves, against the reference."""
+"""`CudaBackend` on a CPU over the same buffers, and on a GPU as it serves, against the reference."""
 
 from dataclasses import replace
 
@@ -9,13 +9,12 @@ import torch
 from synthesis.backends.base import Backend, Design, DesignInput, DesignOptions, ModelParameters, Prediction
 from synthesis.backends.cuda import CudaBackend, graphs
 from synthesis.backends.cuda.graphs import BatchGraphs
-from synthesis.backends.cuda.kernel_check import example_parameters
 from synthesis.backends.reference import ReferenceBackend
 from synthesis.conventions import DESIGN_N_FFT, N_BINS
 from synthesis.errors import DeviceLost, InvalidPaths, NonFiniteFilter
 from synthesis.generator_config import GeneratorConfig
 from tests.synthesis.backends.cuda.taped import capture_on_tape
-from tests.synthesis.cases import random_case, relative_error
+from tests.synthesis.cases import example_parameters, random_case, relative_error
 
 
 @pytest.fixture(scope="module")
@@ -30,8 +29,7 @@ def reference(parameters: ModelParameters) -> ReferenceBackend:
 
 @pytest.fixture(scope="module")
 def backend(parameters: ModelParameters) -> CudaBackend:
-    on_gpu = torch.cuda.is_available()
-    return CudaBackend(parameters, "cuda" if on_gpu else "cpu", kernels=on_gpu)
+    return CudaBackend(parameters, "cuda" if torch.cuda.is_available() else "cpu")
 
 
 def ears() -> list[DesignInput]:
@@ -56,7 +54,6 @@ def designs(backend: Backend, inputs: list[DesignInput], options: DesignOptions)
 def assert_same_prediction(found: Prediction, expected: Prediction) -> None:
     assert found.basis == expected.basis
     assert found.mean_noise_reduction_db == pytest.approx(expected.mean_noise_reduction_db, abs=0.01)
-    # float16 convolutions move a band of `prime` on a GPU by a hundredth of a decibel.
     np.testing.assert_allclose(found.noise_reduction_db, expected.noise_reduction_db, atol=0.05)
     assert found.max_gain_db == pytest.approx(expected.max_gain_db, abs=0.05)
     assert found.control_rms == pytest.approx(expected.control_rms, rel=0.01)
@@ -91,11 +88,10 @@ def test_designs_are_the_references(
 
 
 def test_designs_of_prime_are_the_references() -> None:
-    """On a GPU its convolutions are rounded to float16."""
-    parameters, on_gpu = example_parameters(GeneratorConfig.prime(n_fft=4096)), torch.cuda.is_available()
-    backends = CudaBackend(parameters, "cuda" if on_gpu else "cpu"), ReferenceBackend(parameters)
+    parameters = example_parameters(GeneratorConfig.prime(n_fft=4096))
+    backends = CudaBackend(parameters, "cuda" if torch.cuda.is_available() else "cpu"), ReferenceBackend(parameters)
     for found, expected in zip(*(designs(each, ears()[:1], DesignOptions()) for each in backends), strict=True):
-        assert relative_error(found.taps[None], expected.taps[None]) < (2e-2 if on_gpu else 1e-3)
+        assert relative_error(found.taps[None], expected.taps[None]) < 1e-3
         assert_same_prediction(found.prediction, expected.prediction)
 
 
@@ -145,7 +141,7 @@ def test_without_a_solution_wmmse_fails_for_that_ear_alone(backend: CudaBackend)
 def recorded(parameters: ModelParameters, monkeypatch: pytest.MonkeyPatch) -> CudaBackend:
     """On a CPU, its stages captured on tape before anything is designed."""
     monkeypatch.setattr(graphs, "capture", capture_on_tape)
-    own = CudaBackend(parameters, "cpu", kernels=False)
+    own = CudaBackend(parameters, "cpu")
     for batch in own._batches.values():
         batch._pool = "on tape"
     return own

@@ -19,13 +19,13 @@ from torch.utils._pytree import tree_leaves
 
 from synthesis.backends.cuda.buffers import BASES
 from synthesis.backends.cuda.graphs import RECORDED_METHODS
-from synthesis.backends.cuda.kernel_check import example_parameters
 from synthesis.backends.cuda.stages import Stages
 from synthesis.conventions import N_BINS, N_TAPS
 from synthesis.generator_config import GeneratorConfig
 from synthesis.paths import AcousticPaths
 from synthesis.prediction import N_SUMS
 from synthesis.profiles import MAX_UPDATES, PROFILES
+from tests.synthesis.cases import example_parameters
 
 CONFIGS = {"prime-log": GeneratorConfig.prime_log(), "prime": GeneratorConfig.prime(n_fft=4096)}
 
@@ -108,23 +108,9 @@ def nothing_from_the_host() -> Iterator[None]:
         yield
 
 
-class Launched:
-    """In the place of a kernel: computes nothing."""
-
-    def __getitem__(self, grid: tuple[int, ...]) -> Callable[..., None]:
-        return lambda *arguments, **options: None
-
-
-@pytest.mark.parametrize(("name", "kernels"), [("prime-log", False), ("prime", False), ("prime-log", True)])
-def test_no_stage_takes_anything_from_the_host(name: str, kernels: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    if kernels:
-        pytest.importorskip("triton", reason="Triton is not installed (pip install .[gpu])")
-        from synthesis.backends.cuda.kernels import features, fir_wiener, gauss_newton, generator, toeplitz
-
-        for module in (features, fir_wiener, gauss_newton, generator, toeplitz):
-            for kernel in module.N_WARPS:
-                monkeypatch.setattr(module, kernel, Launched())
-    own = Stages(example_parameters(CONFIGS[name]), torch.device("meta"), kernels=kernels)
+@pytest.mark.parametrize("name", CONFIGS)
+def test_no_stage_takes_anything_from_the_host(name: str) -> None:
+    own = Stages(example_parameters(CONFIGS[name]), torch.device("meta"))
     run_every_stage(own, "meta")  # what is computed once and kept has been
     with nothing_from_the_host():
         assert run_every_stage(own, "meta").device.type == "meta"

@@ -1,0 +1,247 @@
+"""Files of a store: in a folder, or as objects behind a URL for which fsspec has a driver.
+
+A file appears whole, by one rename or as one object, and never changes afterwards, except the table of aliases.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import secrets
+import stat
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Protocol
+
+from model_store.errors import CorruptStore, StoreUnreachable
+
+MAX_FILE_BYTES = 64 * 1024 * 1024
+"""About sixty times the bundled model: bounds the memory that reading takes."""
+
+PARTIAL_PREFIX = ".partial-"
+STALE_AFTER_S = 3600.0  # writing takes a second or two, so the process that left such a file is gone
+
+
+class Storage(Protocol):
+    """Where the files of a store are."""
+
+    def folders(self) -> list[str]:
+        """Names of the folders below the root; [] where there is no root."""
+        ...
+
+    def files(self, folder: str) -> list[str]:
+        """Names of what is in a folder; [] where there is no such folder, CorruptStore where it cannot be read."""
+        ...
+
+    def read(self, place: str) -> bytes | None:
+        """Content of a file, None where there is none.
+
+        Raises CorruptStore for anything but a plain file of at most 64 MiB.
+        """
+        ...
+
+    def write(self, place: str, data: bytes) -> None:
+        """Put a file in place at once, over the one that may be there; OSError where that fails."""
+        ...
+
+    def remove(self, place: str) -> None:
+        """Delete a file."""
+        ...
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Keep other writers out, where the storage can."""
+        ...
+
+
+def storage_at(root: Path | str) -> Storage:
+    """Storage for a folder or a URL such as ``s3://bucket/models``."""
+    return ObjectStorage(str(root)) if is_url(root) else FolderStorage(Path(root))
+
+
+def is_url(root: Path | str) -> bool:
+    """Whether `root` names object storage rather than a folder."""
+    return "://" in str(root)
+
+
+class FolderStorage:
+    """A folder, created by the first write. The root may be a symbolic link; nothing below it may."""
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+
+    def folders(self) -> list[str]:
+        """As `Storage.folders`."""
+        if not self._root.is_dir():
+            return []
+        with os.scandir(self._root) as entries:
+            return [entry.name for entry in entries if entry.is_dir(follow_symlinks=False)]
+
+    def files(self, folder: str) -> list[str]:
+        """As `Storage.files`."""
+        place = self._root / folder
+        try:
+            mode = place.lstat().st_mode
+            if not stat.S_ISDIR(mode):
+                raise CorruptStore(folder, _kind(mode), "a folder")
+            return os.listdir(place)
+        except (FileNotFoundError, NotADirectoryError):  # the latter where the root is a file
+            return []
+        except OSError as error:
+            reason = f"a folder that cannot be read ({error.strerror})"
+            raise CorruptStore(folder, reason, "a readable one") from error
+
+    def read(self, place: str) -> bytes | None:
+        """As `Storage.read`."""
+        expected = f"a plain file of at most {MAX_FILE_BYTES} bytes"
+        try:
+            # O_NONBLOCK: opening a pipe must not wait for a writer.
+            descriptor = os.open(self._root / place, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        except OSError as error:
+            raise CorruptStore(place, f"something that cannot be opened ({error.strerror})", expected) from error
+        try:
+            status = os.fstat(descriptor)
+            if not stat.S_ISREG(status.st_mode):
+                raise CorruptStore(place, _kind(status.st_mode), expected)
+            if status.st_size > MAX_FILE_BYTES:
+                raise CorruptStore(place, f"{status.st_size} bytes", expected)
+            with os.fdopen(descriptor, "rb", closefd=False) as stream:
+                return stream.read()
+        finally:
+            os.close(descriptor)
+
+    def write(self, place: str, data: bytes) -> None:
+        """As `Storage.write`. A crash leaves the old state or the new one: the data is on disk before the rename,
+        and the name before the return."""
+        target = self._root / place
+        if not target.parent.is_dir():
+            target.parent.mkdir(parents=True, exist_ok=True)
+            _sync(target.parent.parent)
+        self._sweep()
+        partial = self._root / f"{PARTIAL_PREFIX}{secrets.token_hex(8)}"
+        try:
+            descriptor = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o444)
+            with os.fdopen(descriptor, "wb") as stream:
+                stream.write(data)
+                stream.flush()
+                os.fsync(stream.fileno())
+            os.replace(partial, target)
+        except BaseException:
+            partial.unlink(missing_ok=True)
+            raise
+        _sync(target.parent)
+
+    def remove(self, place: str) -> None:
+        """As `Storage.remove`."""
+        (self._root / place).unlink()
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """As `Storage.locked`: one process at a time."""
+        self._root.mkdir(parents=True, exist_ok=True)
+        descriptor = os.open(self._root, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+            yield
+        finally:
+            os.close(descriptor)  # which unlocks
+
+    def _sweep(self) -> None:
+        """Remove what killed writers left."""
+        for each in self._root.glob(f"{PARTIAL_PREFIX}*"):
+            if time.time() - each.lstat().st_mtime > STALE_AFTER_S:
+                each.unlink(missing_ok=True)
+
+
+class ObjectStorage:
+    """Objects behind a URL. A driver's errors are raised as StoreUnreachable."""
+
+    def __init__(self, url: str) -> None:
+        import fsspec.core  # takes a tenth of a second, which a service with a folder does not spend
+
+        self._fs: Any
+        self._fs, self._root = fsspec.core.url_to_fs(url)
+
+    def folders(self) -> list[str]:
+        """As `Storage.folders`."""
+        return [_last(each["name"]) for each in self._listed("") if each["type"] == "directory"]
+
+    def files(self, folder: str) -> list[str]:
+        """As `Storage.files`."""
+        return [_last(each["name"]) for each in self._listed(f"/{folder}")]
+
+    def read(self, place: str) -> bytes | None:
+        """As `Storage.read`."""
+        with _reachable():
+            try:
+                size = self._fs.info(f"{self._root}/{place}")["size"]
+                if size > MAX_FILE_BYTES:
+                    raise CorruptStore(place, f"{size} bytes", f"at most {MAX_FILE_BYTES} bytes")
+                data: bytes = self._fs.cat_file(f"{self._root}/{place}")
+            except FileNotFoundError:
+                return None
+            return data
+
+    def write(self, place: str, data: bytes) -> None:
+        """As `Storage.write`."""
+        with _reachable():
+            self._fs.makedirs(f"{self._root}/{place}".rpartition("/")[0], exist_ok=True)
+            self._fs.pipe_file(f"{self._root}/{place}", data)
+
+    def remove(self, place: str) -> None:
+        """As `Storage.remove`."""
+        with _reachable():
+            self._fs.rm_file(f"{self._root}/{place}")
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """As `Storage.locked`; object storage has no lock."""
+        yield
+
+    def _listed(self, folder: str) -> list[dict[str, Any]]:
+        with _reachable():
+            self._fs.invalidate_cache()
+            try:
+                listed: list[dict[str, Any]] = self._fs.ls(self._root + folder, detail=True)
+            except FileNotFoundError:
+                return []
+            return listed
+
+
+@contextmanager
+def _reachable() -> Iterator[None]:
+    try:
+        yield
+    except (FileNotFoundError, CorruptStore):
+        raise
+    except Exception as error:  # each driver has errors of its own
+        raise StoreUnreachable(
+            f"store: object storage does not answer ({type(error).__name__}: {error})"
+        ) from error
+
+
+def _last(path: str) -> str:
+    return path.rstrip("/").rpartition("/")[2]
+
+
+def _sync(folder: Path) -> None:
+    """Make the names in a folder as durable as the files behind them."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _kind(mode: int) -> str:
+    kinds = (
+        (stat.S_ISLNK, "a symbolic link"),
+        (stat.S_ISDIR, "a folder"),
+        (stat.S_ISREG, "a file"),
+        (stat.S_ISFIFO, "a pipe"),
+    )
+    return next((words for test, words in kinds if test(mode)), "a special file")

@@ -1,0 +1,31 @@
+"""How much work a request is, for the estimates of times and for the quotas."""
+
+from __future__ import annotations
+
+from synthesis.backends.base import DesignOptions
+from synthesis.realisation.realise import Target
+
+FEEDBACK_WORK = 8
+"""Of each feedback path of each filter: loops are followed on a fine grid, and again for each trial of a limit."""
+SECTIONS_PER_WORK = 8
+"""Sections that are fitted in one unit; twice as many take four times as long."""
+
+
+def work_of(request: DesignOptions | Target) -> float:
+    """Estimate the work of a request, at least 1.
+
+    Parameters
+    ----------
+    request
+        Options of a design, or the target of an export.
+
+    Returns
+    -------
+    Multiples of a design for one condition without feedback, whatever its updates; of an export, multiples of one
+    with SECTIONS_PER_WORK sections.
+    """
+    if isinstance(request, Target):
+        return max(1.0, (request.n_sections / SECTIONS_PER_WORK) ** 2) if request.form == "sos" else 1.0
+    n = request.n_conditions
+    n_filters = 1 + n if request.leave_one_out else 1
+    return n_filters * ((1 + n) / 2 + FEEDBACK_WORK * request.n_feedbacks)

@@ -1,0 +1,84 @@
+"""Filters for hardware at the rate of a 16 kHz system, and for processors that add the recursive coefficients."""
+
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+
+import numpy as np
+import pytest
+import soundfile
+from click.testing import Result
+from scipy.signal import sosfilt
+
+Command = Callable[..., Result]
+PATHS = {"13": ("--primary", "P.npz", "--secondary", "S.npz"), "37": ("--primary", "P.wav", "--secondary", "S.wav")}
+
+
+def designed(in_case: Callable[[str], Command], number: str) -> Callable[..., None]:
+    """A runner of `export`, in the case's folder with a design in it."""
+    run = in_case(number)
+    found = run("design", *PATHS[number], "-k", 1, "-o", "f.json")
+    assert found.exit_code == 0, found.output
+
+    def export(*arguments: object) -> None:
+        found = run("export", "f.json", *PATHS[number], *arguments)
+        assert found.exit_code == 0, found.output
+
+    return export
+
+
+def path(file: str) -> np.ndarray:
+    """The response in an .npz file beside its sample rate."""
+    with np.load(file) as loaded:
+        return next(np.squeeze(loaded[name]) for name in loaded.files if loaded[name].size > 1)
+
+
+@pytest.mark.parametrize("size", [("--taps", 683), ("--sections", 6)], ids=["taps", "sections"])
+def test_export_serves_16_khz_system(in_case: Callable[[str], Command], score: ModuleType, size: tuple) -> None:
+    """The filter at the system's own rate does there, on the true paths, what the 48 kHz one does, and as predicted."""
+    export = designed(in_case, "13")
+    export(*size, "--rate", 16_000, "-o", "f16.json", "-o", "f16.wav")
+    taps, rate = soundfile.read("f16.wav")
+    assert rate == 16_000
+    answer = json.loads(Path("f16.json").read_text())
+    if "sos" in answer["coefficients"]:
+        pulse = np.zeros(len(taps))
+        pulse[0] = 1
+        np.testing.assert_allclose(sosfilt(answer["coefficients"]["sos"], pulse), taps, atol=1e-5)
+    truth = score.Truth(path("P.npz"), path("S.npz"), 16_000)
+    _, found = truth.nr(taps, rate)
+    _, at_48_khz = truth.nr(np.array(json.loads(Path("f.json").read_text())["fir"]), 48_000)
+    assert np.mean(found) > np.mean(at_48_khz) - (4.0 if "--sections" in size else 1.0)
+    predicted = np.array(answer["prediction"]["noise_reduction_db"][: len(found)])
+    # The score takes pink noise, the prediction the model's reference: they differ where a band is uneven.
+    assert np.abs(predicted - found).max() < 2
+
+
+def words(header: str) -> np.ndarray:
+    """The numbers in a C header's array of sections."""
+    array = re.search(r"control_filter\[\d+\]\[5\] = \{(.*)\};", header, re.DOTALL)
+    assert array is not None
+    return np.array([float(each) for each in re.findall(r"-?\d+(?:\.\d+(?:e-?\d+)?)?", array[1])]).reshape(-1, 5)
+
+
+@pytest.mark.parametrize("target", ["adau1761", "minidsp", "generic-biquads"])
+def test_target_sets_sign_of_recursion(in_case: Callable[[str], Command], target: str) -> None:
+    """SigmaDSP cells add: their memory holds -a1 and -a2."""
+    export = designed(in_case, "37")
+    export("--target", target, "-o", "f.h", "-o", "f.csv", "-o", "e.json")
+    sign = -1 if target != "generic-biquads" else 1
+    sections = json.loads(Path("e.json").read_text())["coefficients"]
+    expected = np.array(sections["sos"])[:, [0, 1, 2, 4, 5]] * [1, 1, 1, sign, sign]
+    header, table = Path("f.h").read_text(), Path("f.csv").read_text()
+    np.testing.assert_array_equal(np.loadtxt(table.splitlines()[2:], delimiter=",")[:, [0, 1, 2, 4, 5]], expected)
+    stated = f"{'+' if sign < 0 else '-'} a1 y' {'+' if sign < 0 else '-'} a2 y''"
+    assert stated in header
+    assert stated in table
+    held = words(header)
+    if "words" in sections:
+        np.testing.assert_array_equal(held, sections["words"])
+        _, bits = sections["number_format"].split(".")
+        held = held * 2.0 ** (np.array(sections["shift"])[:, None] - int(bits))
+    np.testing.assert_allclose(held, expected, rtol=1e-12)

@@ -1,0 +1,139 @@
+"""Path files from the field: each is read for what it holds, or refused with what to do."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+
+import numpy as np
+import pytest
+from click.testing import Result
+
+Command = Callable[..., Result]
+WAV, CSV, NPZ, TXT = ((f"P.{kind}", f"S.{kind}") for kind in ("wav", "csv", "npz", "txt"))
+
+
+def paths(files: tuple[str, str]) -> tuple[str, ...]:
+    return ("--primary", files[0], "--secondary", files[1])
+
+
+def stored(file: str) -> np.ndarray:
+    """The response in an .npz file, beside whatever states its rate."""
+    with np.load(file) as loaded:
+        return next(np.squeeze(loaded[name]) for name in loaded.files if loaded[name].size > 1)
+
+
+@pytest.mark.parametrize(
+    ("number", "rate_hz", "least_db"),
+    [
+        ("06", 8000, 30.0),  # it begins with its largest sample
+        ("08", None, 15.0),  # its rate is called sr
+    ],
+)
+def test_resampled_system_is_cancelled(
+    number: str, rate_hz: float | None, least_db: float, in_case: Callable[[str], Command], score: ModuleType
+) -> None:
+    run = in_case(number)
+    found = run("design", *paths(NPZ), "-k", 3, "-o", "out.json")
+    assert found.exit_code == 0, found.output
+    if rate_hz is None:
+        with np.load("P.npz") as loaded:
+            rate_hz = float(loaded["sr"])
+    answer = json.loads(Path("out.json").read_text())
+    _, reduction = score.Truth(stored("P.npz"), stored("S.npz"), rate_hz).nr(np.array(answer["fir"]), 48_000)
+    reached = np.nanmean(reduction)
+    assert reached > least_db
+    prediction = answer["prediction"]
+    assert abs(prediction["mean_noise_reduction_db"] - reached) < prediction["interval_db"]
+
+
+def test_feedback_keeps_its_level_at_any_rate(in_case: Callable[[str], Command]) -> None:
+    """From 192 kHz as from 48 kHz: the same filter, and a loop that keeps its margins."""
+    run = in_case("11")
+    answers = []
+    for suffix in ("48", ""):
+        files = [part for path, name in (("primary", "P"), ("secondary", "S"), ("feedback", "F"))
+                 for part in (f"--{path}", f"{name}{suffix}.wav")]  # fmt: skip
+        found = run("design", *files, "-k", 1, "-o", "out.json")
+        assert found.exit_code == 0, found.output
+        answers.append(json.loads(Path("out.json").read_text()))
+    at_48, at_192 = answers
+    assert at_192["loop"]["gain_margin_db"] >= 5.9
+    assert at_192["loop"]["peak_db"] == pytest.approx(at_48["loop"]["peak_db"], abs=0.5)
+    means = [each["prediction"]["mean_noise_reduction_db"] for each in answers]
+    assert means[0] == pytest.approx(means[1], abs=0.5)
+
+
+@pytest.mark.parametrize("number", ["14", "16"])
+def test_text_of_samples_is_read_whole(number: str, in_case: Callable[[str], Command], score: ModuleType) -> None:
+    """A byte order mark before the first sample; minus signs of a word processor."""
+    run = in_case(number)
+    refused = run("design", *paths(CSV), "-k", 1)
+    assert refused.exit_code == 2
+    assert "--rate" in refused.output
+    found = run("design", *paths(CSV), "--rate", 48_000, "-k", 1, "-o", "out.json")
+    assert found.exit_code == 0, found.output
+    given = [
+        np.array([float(line) for line in Path(file).read_text("utf-8-sig").replace("\u2212", "-").split()])
+        for file in CSV
+    ]
+    taps = np.array(json.loads(Path("out.json").read_text())["fir"])
+    assert np.nanmean(score.Truth(*given, 48_000).nr(taps, 48_000)[1]) > 19
+
+
+@pytest.mark.parametrize(("number", "files"), [("17", CSV), ("20", CSV)])
+def test_tables_are_read_as_headed(
+    number: str, files: tuple[str, str], in_case: Callable[[str], Command], score: ModuleType
+) -> None:
+    """Decimal commas between semicolons; a phase in radians."""
+    run = in_case(number)
+    found = run("design", *paths(files), "-k", 1, "-o", "out.json")
+    assert found.exit_code == 0, found.output
+    taps = np.array(json.loads(Path("out.json").read_text())["fir"])
+    spectra = []
+    for file in files:
+        lines = Path(file).read_text("utf-8-sig").splitlines()[1:]
+        split = ";" if ";" in lines[0] else ","
+        rows = [[float(cell.replace(",", ".")) for cell in line.split(split)] for line in lines if line]
+        hz, level, phase = np.array(rows).T
+        angle = phase if number == "20" else np.deg2rad(phase)
+        spectra.append(10 ** (level / 20) * np.exp(1j * angle))
+    response = np.exp(-2j * np.pi * np.outer(hz / 48_000, np.arange(2048))) @ taps
+    used = (hz > 60) & (hz < 5000)
+    primary, left = spectra[0][used], (spectra[0] - spectra[1] * response)[used]
+    assert np.mean(20 * np.log10(np.abs(primary) / np.abs(left))) > 14
+
+
+def test_level_without_phase_is_refused(in_case: Callable[[str], Command]) -> None:
+    refused = in_case("22")("design", *paths(CSV), "-k", 1)
+    assert refused.exit_code == 2
+    assert "phase" in refused.output
+
+
+@pytest.mark.parametrize("number", ["24", "27"])
+def test_rew_exports_are_read(number: str, in_case: Callable[[str], Command], score: ModuleType) -> None:
+    """Start times of both files; numbers with decimal commas."""
+    run = in_case(number)
+    found = run("design", *paths(TXT), "-k", 1, "-o", "out.json")
+    assert found.exit_code == 0, found.output
+    responses = []
+    for file in TXT:
+        lines = Path(file).read_text().replace(",", ".").splitlines()
+        begin = lines.index("* Data start") + 1
+        start_s = next(float(line.split("//")[0]) for line in lines if "Start time" in line)
+        samples = np.array([float(line) for line in lines[begin:] if line])
+        responses.append(np.roll(samples, round(start_s * 48_000)))
+    taps = np.array(json.loads(Path("out.json").read_text())["fir"])
+    assert np.nanmean(score.Truth(*responses, 48_000).nr(taps, 48_000)[1]) > 19
+
+
+def test_channels_are_found_by_place_and_name(in_case: Callable[[str], Command]) -> None:
+    """Primary and secondary path as a WAV file's two channels, or as P and S of a .mat file."""
+    found = in_case("28")("design", "ear.wav", "-k", 1)
+    assert found.exit_code == 0, found.output
+    assert "channel 1 is taken for the primary path" in found.output
+    run = in_case("29")
+    rate = ("--rate", 48_000) if "--rate" in run("design", "paths.mat", "-k", 1).output else ()
+    for arguments in (("paths.mat",), ("--primary", "paths.mat#P", "--secondary", "paths.mat#S")):
+        found = run("design", *arguments, *rate, "-k", 1)
+        assert found.exit_code == 0, found.output

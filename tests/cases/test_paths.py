@@ -1,0 +1,216 @@
+"""Paths are designed for and predicted as they were sent: field cases, and systems that are no earphone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from scipy.io import wavfile
+from scipy.linalg import solve_toeplitz
+from scipy.signal import butter, firwin, resample_poly, sosfilt
+
+from cli import tables
+from model_store.store import ModelStore
+from service.api.paths import resolved_profile
+from service.engine.resident_model import ResidentModel
+from service.engine.types import DesignAnswer
+from service.engine.wiener_fallback import WienerFallback
+from synthesis.backends.base import Complex64, DesignInput, DesignOptions, Float32
+from synthesis.conventions import DESIGN_N_FFT, N_BINS, N_TAPS
+from synthesis.errors import answer_or_raise
+from synthesis.octave_bands import NR_BANDS, WIDE_BANDS, band_membership
+from tests.cases.conftest import Command, read_design
+
+Array = NDArray[np.float64]
+
+MEMBERSHIP = band_membership(WIDE_BANDS, DESIGN_N_FFT)
+SCORED = slice(WIDE_BANDS.index(NR_BANDS[0]), WIDE_BANDS.index(NR_BANDS[-1]) + 1)
+
+
+@pytest.fixture(scope="module")
+def model() -> ResidentModel:
+    store = ModelStore()
+    return ResidentModel.load(store, store.resolve("default"), "cpu", WienerFallback())
+
+
+def responses(case: str, names: tuple[str, str]) -> list[Array]:
+    if names[0].endswith(".wav"):
+        return [wavfile.read(name)[1].astype(float) for name in names]
+    return [np.loadtxt(name) for name in names]
+
+
+@pytest.mark.parametrize(("case", "k"), [("01", 1), ("01", 3), ("42", 1), ("42", 3)])
+@pytest.mark.filterwarnings("ignore:Chunk")
+def test_band_limited_paths_are_believed(
+    case: str, k: int, in_case: Callable[[str], Command], score: ModuleType
+) -> None:
+    run = in_case(case)
+    kind = "wav" if case == "42" else "csv"
+    names = f"P.{kind}", f"S.{kind}"
+    more = () if kind == "wav" else ("--rate", 48000)
+    found = run("design", "--primary", names[0], "--secondary", names[1], "-k", k, "-o", "out.json")
+    if found.exit_code and more:
+        found = run("design", "--primary", names[0], "--secondary", names[1], "-k", k, "-o", "out.json", *more)
+    assert found.exit_code == 0, found.output
+    design = read_design("out.json")
+    _, reached = score.Truth(*responses(case, names), 48_000).nr(np.array(design["fir"]), 48_000)
+    prediction = design["prediction"]
+    assert abs(reached.mean() - prediction["mean_noise_reduction_db"]) < prediction["interval_db"]
+    assert reached.mean() > 19
+    told = np.array(prediction["noise_reduction_db"])[: len(reached)]
+    assert (reached > np.minimum(told, 0) - 1).all()
+    if case == "42":
+        assert (-reached).max() < 1
+    assert prediction["unknown_bands_hz"] == []
+
+
+def test_wmmse_is_never_better_in_silence(in_case: Callable[[str], Command], score: ModuleType) -> None:
+    run = in_case("04")
+    reached = {}
+    for name, more in (("out", ("-k", 1)), ("wmmse", ("-k", 0, "--method", "wmmse"))):
+        arguments = ("design", "--primary", "P.csv", "--secondary", "S.csv", *more, "-o", f"{name}.json")
+        if run(*arguments).exit_code:
+            assert run(*arguments, "--rate", 48000).exit_code == 0
+        taps = np.array(read_design(f"{name}.json")["fir"])
+        truth = score.Truth(*responses("04", ("P.csv", "S.csv")), 48_000)
+        reached[name] = truth.nr(taps, 48_000)[1].mean()
+    codes = [each["code"] for each in read_design("out.json")["warnings"]]
+    assert "generator_replaced" in codes or reached["out"] > reached["wmmse"] - 0.5
+
+
+def systems() -> Iterator[Any]:
+    """Names and float32 responses at 48 kHz."""
+    rng = np.random.default_rng(11)
+    for n in range(3):
+        time = np.arange(4096) / 48_000
+        modes = rng.uniform(60, 200) * np.arange(1, 26)
+
+        def duct(delay: int, modes: NDArray[Any] = modes, time: NDArray[Any] = time) -> Array:
+            response = np.zeros(4096)
+            response[delay] = 1
+            for hz in modes[modes < 8000]:
+                ring = np.exp(-np.pi * hz / rng.uniform(5, 30) * time) * np.sin(2 * np.pi * hz * time)
+                response[delay:] += rng.uniform(-0.1, 0.1) * ring[: 4096 - delay]
+            return sosfilt(butter(2, 6000, fs=48_000, output="sos"), response)
+
+        yield pytest.param(duct(20 + 40 * n), duct(12), id=f"duct-{n}")
+        edges = [rng.uniform(40, 300), rng.uniform(1500, 8000)]
+        pair = (firwin(length, edges, pass_zero=False, fs=48_000) for length in (256 >> n, 32))
+        yield pytest.param(*pair, id=f"band-pass-{n}")
+    for rate in (8000, 16_000):
+        pair_at_rate = []
+        for delay, decay_s in ((0.002, 0.1), (0.0005, 0.05)):
+            n_samples = int(0.15 * rate)
+            response = 0.15 * rng.standard_normal(n_samples) * np.exp(-6.9 * np.arange(n_samples) / rate / decay_s)
+            response[: int(delay * rate)], response[int(delay * rate)] = 0, 1
+            pair_at_rate.append(resample_poly(np.pad(response, (8, 0)), 48_000 // rate, 1))
+        yield pytest.param(*pair_at_rate, id=f"room-{rate}-Hz")
+
+
+SYSTEMS = list(systems())
+
+
+def profile_of(ear: DesignInput) -> str:
+    return resolved_profile("fast", (ear.primary, ear.secondary))
+
+
+def designed(model: ResidentModel, ear: DesignInput, method: str, k: int) -> DesignAnswer:
+    (answer,) = model.design([ear], DesignOptions(method, k, profile_of(ear)))
+    assert isinstance(answer, DesignAnswer)
+    return answer
+
+
+def wmmse_taps(primary: Array, secondary: Array, psd: Array) -> Array:
+    """Eq. 7 in float64."""
+    p, s = (np.fft.rfft(each, DESIGN_N_FFT) for each in (primary, secondary))
+    bins = MEMBERSHIP[:, SCORED]
+    weight = psd * (bins / bins.sum(0)).sum(1)
+    power = weight * np.abs(s) ** 2
+    column, rhs = (np.fft.irfft(each)[:N_TAPS] * (DESIGN_N_FFT / 2) for each in (power, weight * s.conj() * p))
+    column[0] += 1e-4 * power.sum()
+    return solve_toeplitz(column, rhs)
+
+
+def reduction_db(ear: DesignInput, taps: NDArray[np.floating], psd: Array) -> Array:
+    """Of each of the 31 bands, in float64."""
+    p, s = (
+        np.fft.rfft(each.astype(float), DESIGN_N_FFT) if each.dtype.kind == "f" else each.astype(complex)
+        for each in (ear.primary, ear.secondary)
+    )
+    left = p - s * np.fft.rfft(taps.astype(float), DESIGN_N_FFT)
+    before, after = ((psd * np.abs(each) ** 2) @ MEMBERSHIP for each in (p, left))
+    return 10 * np.log10(before / after)
+
+
+@pytest.mark.parametrize(("primary", "secondary"), SYSTEMS)
+def test_foreign_systems_are_predicted_exactly(primary: Array, secondary: Array, model: ResidentModel) -> None:
+    psd = model.parameters.reference_psd.astype(float)
+    ear = DesignInput(primary.astype(np.float32), secondary.astype(np.float32))
+    direct = wmmse_taps(ear.primary.astype(float), ear.secondary.astype(float), psd)
+    least_db = reduction_db(ear, direct, psd)[SCORED].mean()
+    served = reduction_db(ear, designed(model, ear, "wmmse", 0).design.taps, psd)[SCORED].mean()
+    for k in (1, 3):
+        answer = designed(model, ear, "prime", k)
+        reached = reduction_db(ear, answer.design.taps, psd)
+        found = answer.design.prediction
+        assert abs(found.mean_noise_reduction_db - reached[SCORED].mean()) < 0.3
+        assert (reached > np.minimum(found.band_reduction_db, 0) - 1).all()
+        assert answer.replaced_because or reached[SCORED].mean() > max(least_db, served) - 0.5
+
+
+def padded_path(path: Float32) -> Float32:
+    return np.pad(path, (0, 5000))
+
+
+def transformed_path(path: Float32) -> Complex64:
+    return np.fft.rfft(path.astype(float), DESIGN_N_FFT).astype(np.complex64)
+
+
+@pytest.mark.parametrize(("primary", "secondary"), SYSTEMS)
+def test_padded_or_transformed_paths_are_the_same(primary: Array, secondary: Array, model: ResidentModel) -> None:
+    """A transform rounds, and the updates of a filter of 40 dB make up to 0.03 dB of that."""
+    psd = model.parameters.reference_psd.astype(float)
+    pair = [each.astype(np.float32) for each in (primary, secondary)]
+    sent = DesignInput(pair[0], pair[1])
+    longer, spectra = (DesignInput(change(pair[0]), change(pair[1])) for change in (padded_path, transformed_path))
+    plain, padded, transformed = (
+        answer_or_raise(model.backend.design([each], DesignOptions("prime", 1, profile_of(each)))[0])
+        for each in (sent, longer, spectra)
+    )
+    np.testing.assert_array_equal(padded.taps, plain.taps)
+    np.testing.assert_array_equal(padded.prediction.band_reduction_db, plain.prediction.band_reduction_db)
+    expected = reduction_db(sent, plain.taps, psd)[SCORED].mean()
+    assert reduction_db(sent, transformed.taps, psd)[SCORED].mean() == pytest.approx(expected, abs=0.05)
+    assert transformed.prediction.mean_noise_reduction_db == pytest.approx(expected, abs=0.05)
+
+
+@pytest.mark.parametrize("k", [0, 1, 3])
+@pytest.mark.parametrize("unheard_hz", [(0, 120), (600, 1500), (4000, 24_000), (0, 24_001)])
+@pytest.mark.parametrize("by", ["coherence", "uncertainty"])
+@pytest.mark.parametrize(("primary", "secondary"), SYSTEMS[1::3])
+def test_unknown_bands_are_kept_quiet(
+    primary: Array, secondary: Array, by: str, unheard_hz: tuple[float, float], k: int, model: ResidentModel
+) -> None:
+    hz = np.arange(N_BINS) * 48_000 / DESIGN_N_FFT
+    heard = ~((hz >= unheard_hz[0]) & (hz < unheard_hz[1]))
+    unknown = (~heard).astype(float) @ MEMBERSHIP > 0.98 * MEMBERSHIP.sum(0)
+    known: dict[str, Any] = {"coherence": np.where(heard, 0.999, 0).astype(np.float32)}
+    if by == "uncertainty":
+        known = {by: np.where(unknown, 30, 1e-4).astype(np.float32) * np.ones((2, 1), np.float32)}
+    ear = DesignInput(primary.astype(np.float32), secondary.astype(np.float32), **known)
+    answer = designed(model, ear, "prime", k)
+    named = np.isin(WIDE_BANDS, answer.design.prediction.unknown_bands)
+    np.testing.assert_array_equal(named, unknown)
+    psd = model.parameters.reference_psd.astype(float)
+    assert (reduction_db(ear, answer.design.taps, psd)[unknown] > -1.05).all()
+
+
+def test_unknown_bands_are_printed_in_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    figures = {"mean_noise_reduction_db": 12.0, "amplification_db": 0.0, "max_gain_db": 20.0}
+    found = {"band_centre_hz": [50.0], "noise_reduction_db": [12.0], "unknown_bands_hz": [20.0, 31.5]} | figures
+    tables.prediction(found)
+    assert "the measurement says nothing of 20, 31.5 Hz" in capsys.readouterr().out

@@ -1,0 +1,149 @@
+"""Checkpoints whose digests are right and whose numbers are absurd: refused, or what they design is finite.
+
+In a process of their own, since what they attack is compiled code.
+"""
+
+import json
+import math
+import subprocess
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+import safetensors.numpy
+
+from model_store import Checkpoint, CorruptCheckpoint, ModelStore
+from model_store.checkpoint import GENERATOR, GOLDEN, MANIFEST_KEY
+from model_store.store import BUNDLED_ROOT
+from synthesis.backends import create_backend
+from synthesis.backends.base import Design, DesignInput, DesignOptions
+from synthesis.calibration import calibrate
+from synthesis.errors import InvalidOption, SynthesisError
+from synthesis.generator_config import GeneratorConfig
+from synthesis.path_estimation import Take
+from synthesis.plausibility import find_implausible
+from synthesis.support_statistics import SupportStatistics
+from tests.model_store import cases
+
+VALUES = (0, -1, 1e-320, 3e38, math.nan, 1e9)
+NUMBERS = ("n_fft", "bound_db", "n_channels", "kernel_size", "n_groups", "n_points", "low_hz", "high_hz")
+EXTREMES: tuple[dict[str, Any], ...] = (
+    {"low_hz": 1.0, "high_hz": 2.0, "n_points": 4096},
+    {"low_hz": 1.0, "high_hz": 24_000.0, "n_points": 8, "n_fft": 4096},
+    {"low_hz": 12_000.0},
+    {"n_channels": 1, "n_groups": 1, "kernel_size": 1, "dilations": [1024] * 32},
+    {"kernel_size": 99, "dilations": [1024], "n_points": 8},
+    {"n_groups": 24, "bound_db": 0.1},
+    {"kind": "prime", "realisation": "minimum_phase", "bound_db": 120.0, "n_fft": 4096, "head_norm": True},
+)
+Arrays = dict[str, np.ndarray]
+Case = tuple[str, dict[str, Any], Arrays]
+
+
+def with_type(value: float, model: object) -> float | int:
+    """A value as the field takes it, where it can."""
+    is_whole = type(model) is int and math.isfinite(value) and value == int(value) and abs(value) < 2**63
+    return int(value) if is_whole else float(value)
+
+
+def hostile_cases() -> Iterator[Case]:
+    """The bundled model with one number changed: of its configuration, its statistics, its arrays."""
+    arrays = safetensors.numpy.load((BUNDLED_ROOT / ModelStore().resolve("default").file).read_bytes())
+    manifest = ModelStore().manifest("default").model_dump(mode="json")
+    generator = manifest["generator"]
+    changes = [{name: with_type(value, generator[name])} for name in NUMBERS for value in VALUES]
+    changes += [{"dilations": [with_type(value, 1)]} for value in VALUES]
+    for change in (*changes, *EXTREMES):
+        changed, own = {**generator, **change}, arrays
+        n_parameters = manifest["n_parameters"]
+        try:
+            shapes = GeneratorConfig.from_dict(changed).weight_shapes
+        except InvalidOption:
+            pass
+        else:
+            draw = np.random.default_rng(0)
+            weights = {GENERATOR + name: 0.1 * draw.standard_normal(each) for name, each in shapes.items()}
+            n_parameters = sum(each.size for each in weights.values())
+            own = {name: array for name, array in arrays.items() if not name.startswith(GENERATOR)}
+            own |= {name: array.astype(np.float32) for name, array in weights.items()}
+        yield f"generator {change}", {**manifest, "generator": changed, "n_parameters": n_parameters}, own
+    traits = manifest["support_traits"]
+    for name, value in ((name, value) for name in traits for value in VALUES):
+        old = traits[name]
+        listed = [[value, *old[1:]], [value] * len(old), old[1:]] if isinstance(old, list) else []
+        for new in listed or [with_type(value, old)]:
+            yield f"traits {name} {value}", {**manifest, "support_traits": {**traits, name: new}}, arrays
+    weights = [name for name in arrays if name.startswith(GENERATOR)][:2]
+    others = [name for name in arrays if not name.startswith((GENERATOR, GOLDEN))]
+    for name in (*others, *weights):
+        for value in VALUES:
+            for part in (slice(3, 4), slice(None)):
+                array = arrays[name].copy()
+                array.reshape(-1)[part] = np.float32(value)
+                yield f"{name} {part} {value}", manifest, {**arrays, name: array}
+
+
+def written(manifest: dict[str, Any], arrays: Arrays) -> bytes:
+    """The file of a version, whatever it holds."""
+    return safetensors.numpy.save(arrays, {MANIFEST_KEY: json.dumps(manifest)})
+
+
+def is_sound(checkpoint: Checkpoint) -> bool:
+    """Whether all that a model makes is finite, or an error of its own."""
+    primary, secondary, coherence = cases.ear(7)
+    ear = DesignInput(primary, secondary, coherence)
+    for design in create_backend("cpu", checkpoint.parameters).design([ear], DesignOptions(n_updates=1)):
+        if isinstance(design, Design):
+            figures = [design.taps, design.prediction.noise_reduction_db, design.prediction.interval_db]
+            if not all(np.isfinite(each).all() for each in figures):
+                return False
+    found = find_implausible(checkpoint.parameters.support, primary, secondary)
+    x = np.random.default_rng(0).standard_normal(9000)
+    heard = np.convolve(x, primary)[:9000]
+    takes = [Take(0.0, x, heard), Take(0.5, x, heard - 0.5 * np.convolve(x, secondary)[:9000])]
+    try:
+        measured = calibrate(takes, prior=checkpoint.parameters.path_prior)
+    except SynthesisError:
+        return True
+    return bool(np.isfinite(measured.secondary).all()) and not any("nan" in each.detail for each in found)
+
+
+def use_all() -> None:
+    """For each case, a line before it is used and one after."""
+    np.seterr(all="ignore")
+    for name, manifest, arrays in hostile_cases():
+        print("begin", name, flush=True)
+        try:
+            sound = is_sound(Checkpoint.from_bytes(written(manifest, arrays), "hostile"))
+        except (CorruptCheckpoint, InvalidOption):  # the latter where a backend finds that the grid is none
+            print("refused", name)
+        else:
+            print("sound" if sound else "UNSOUND", name)
+
+
+def test_hostile_checkpoints_are_refused_or_sound() -> None:
+    program = "from tests.model_store.test_hostile_checkpoints import use_all; use_all()"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    lines = done.stdout.splitlines()
+    assert done.returncode == 0, (lines[-1], done.stderr[-2000:])
+    assert not [line for line in lines if line.startswith("UNSOUND")]
+    assert sum(line.startswith("sound") for line in lines) >= len(EXTREMES)
+    assert "refused generator {'low_hz': 1e-320}" in lines
+    assert "refused generator {'n_groups': 0}" in lines
+
+
+def test_hostile_statistics_are_named() -> None:
+    known = ModelStore().manifest("default").support_traits
+    assert known is not None
+    with pytest.raises(InvalidOption, match="covariance"):
+        SupportStatistics(30, 4, known.mean, (0.0,) * 406, known.rate_change)
+
+
+def test_many_names_make_a_short_error() -> None:
+    manifest = ModelStore().manifest("default").model_dump(mode="json")
+    many = {f"name-{number}": np.zeros(1, np.float32) for number in range(200_000)}
+    with pytest.raises(CorruptCheckpoint, match="unknown arrays") as refused:
+        Checkpoint.from_bytes(written(manifest, many), "hostile")
+    assert len(str(refused.value)) < 1000

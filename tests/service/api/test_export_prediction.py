@@ -1,0 +1,116 @@
+"""What /export predicts of a realised filter, beside sums in double precision and what /verify measures.
+
+The paths and the reference spectrum are the bundled model's.
+"""
+
+import base64
+from collections.abc import AsyncIterator
+from itertools import pairwise
+from typing import Any
+
+import httpx
+import numpy as np
+import pytest
+from fastapi import FastAPI
+
+from cli.inputs import exported_fields
+from model_store.store import ModelStore
+from service.settings import Settings
+from tests.service.conftest import started
+
+pytestmark = pytest.mark.anyio
+
+Json = dict[str, Any]
+
+BUNDLED = ModelStore("none").load("default")
+P = np.asarray(BUNDLED.golden.ear.primary, np.float32)
+S = np.asarray(BUNDLED.golden.ear.secondary, np.float32) / np.float32(300)
+"""A quiet loudspeaker's, so that ceilings leave 80 dB between them."""
+PSD = BUNDLED.parameters.reference_psd.astype(np.float64)
+FREQUENCY_HZ = np.fft.rfftfreq(32_768, 1 / 48_000)
+PATHS = {name: {"impulse_response": each.tolist()} for name, each in (("primary", P), ("secondary", S))}
+BODY: Json = PATHS | {"sample_rate": 48_000, "coherence": [1.0] * len(PSD)}
+STEEP = {"frequency_hz": [1000.0, 3500.0], "gain_db": [60.0, -20.0]}
+FORMS = pytest.mark.parametrize("form", [{"n_sections": 8}, {"form": "fir", "n_taps": 1000}], ids=["sos", "fir"])
+
+
+@pytest.fixture(scope="module")
+async def app(tmp_path_factory: pytest.TempPathFactory, anyio_backend: str) -> AsyncIterator[FastAPI]:
+    """A service with the bundled default model."""
+    settings = Settings(store=tmp_path_factory.mktemp("store"), device="cpu", threads=1, deadline_ms=60_000)
+    async with started(settings) as app:
+        yield app
+
+
+async def ask(client: httpx.AsyncClient, path: str, body: Json) -> Json:
+    answer = await client.post(path, json=body)
+    assert answer.status_code == 200, answer.text
+    found: Json = answer.json()
+    return found
+
+
+async def exported(client: httpx.AsyncClient, target: Json, **more: object) -> Json:
+    design = await ask(client, "/refine?k=1", BODY)
+    return await ask(client, "/export", BODY | {"fir": design["fir"], "target": target} | more)
+
+
+def response_of(coefficients: Json, frequency_hz: np.ndarray = FREQUENCY_HZ) -> np.ndarray:
+    """W; hardware plays nothing above half its rate."""
+    delay = np.exp(-2j * np.pi * frequency_hz / coefficients["sample_rate"])
+    if coefficients["form"] == "fir":
+        response = np.polynomial.polynomial.polyval(delay, np.array(coefficients["taps"]))
+    else:
+        rows, powers = np.array(coefficients["sos"]), np.stack([delay**0, delay, delay**2])
+        response = np.prod((rows[:, :3] @ powers) / (rows[:, 3:] @ powers), axis=0)
+    return np.where(frequency_hz <= coefficients["sample_rate"] / 2, response, 0)
+
+
+def reduction_db(response: np.ndarray) -> np.ndarray:
+    """In the 23 bands from 50 Hz to 8 kHz."""
+    primary, secondary = (np.fft.rfft(each.astype(np.float64), 32_768) for each in (P, S))
+    before, after = (PSD * np.abs(each) ** 2 for each in (primary, primary - secondary * response))
+    edges = 10 ** ((2 * np.arange(17, 41) - 1) / 20)
+    first = np.searchsorted(FREQUENCY_HZ, edges)
+    return np.array([10 * np.log10(before[i:j].sum() / after[i:j].sum()) for i, j in pairwise(first)])
+
+
+@FORMS
+@pytest.mark.parametrize("rate", [8000, 16_000, 44_100, 48_000, 96_000])
+async def test_export_predicts_steep_filter(client: httpx.AsyncClient, form: Json, rate: int) -> None:
+    """Where W lies 60 dB below its passband, and above half the hardware's rate, the primary path is left alone."""
+    answer = await exported(client, form | {"sample_rate": rate}, max_gain_db=STEEP)
+    coefficients, prediction = answer["coefficients"], answer["prediction"]
+    passed, stopped = np.abs(response_of(coefficients, np.array([400.0, 3800.0])))
+    assert stopped < 1e-3 * passed  # or the case shows nothing
+    expected = reduction_db(response_of(coefficients))
+    np.testing.assert_allclose(prediction["noise_reduction_db"], expected, atol=0.3)
+    assert prediction["mean_noise_reduction_db"] == pytest.approx(expected[:21].mean(), abs=0.1)
+    largest = np.abs(response_of(coefficients, np.geomspace(1, rate / 2, 4000))).max()
+    assert prediction["max_gain_db"] == pytest.approx(20 * np.log10(largest), abs=0.1)
+    control = np.sqrt(np.sum(PSD * np.abs(response_of(coefficients)) ** 2))
+    assert prediction["control_rms"] == pytest.approx(control, rel=1e-3)
+
+
+@FORMS
+@pytest.mark.parametrize("rate", [16_000, 96_000])
+async def test_verify_accepts_exported_filter(client: httpx.AsyncClient, form: Json, rate: int) -> None:
+    answer = await exported(client, form | {"sample_rate": rate}, max_gain_db=STEEP)
+    n, draw = 1 << 18, np.random.default_rng(1)
+    primary, secondary, control = (
+        np.fft.rfft(each, n) for each in (P, S, np.fft.irfft(response_of(answer["coefficients"]), 32_768))
+    )
+    takes = []
+    for state, error in (("off", primary), ("on", primary - secondary * control)):
+        x = draw.standard_normal(n)
+        e = np.fft.irfft(np.fft.rfft(x) * error, n) + 1e-4 * draw.standard_normal(n)
+        signals = {
+            name: {"float32": base64.b64encode(each[-192_000:].astype("<f4").tobytes()).decode()}
+            for name, each in (("x", x), ("e", e))
+        }
+        takes.append({"state": state, **signals})
+    fields = exported_fields(answer, PATHS)
+    fields |= {"fir": fields["fir"].tolist()}
+    fields["secondary"] = {"impulse_response": fields["secondary"]["impulse_response"].tolist()}
+    found = await ask(client, "/verify", BODY | fields | {"takes": takes})
+    assert [each["code"] for each in found["diagnosis"]] == ["as_predicted"], found["diagnosis"]
+    assert abs(found["deviation_db"]) < 1.0

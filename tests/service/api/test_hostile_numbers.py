@@ -1,0 +1,166 @@
+"""Numbers that nothing can be computed from are refused, and no answer holds a null that is not documented."""
+
+from collections.abc import AsyncIterator, Iterator
+from itertools import product
+from random import Random
+from typing import Any
+
+import httpx
+import numpy as np
+import orjson
+import pytest
+from fastapi import FastAPI
+from jsonschema import Draft202012Validator
+
+from benchmarks.reliability.fuzz import MODEL, forms, mutated
+from service.api.open_inference_codec import HEADER_LENGTH
+from service.settings import Settings
+from tests.service.api.test_problems import assert_problem
+from tests.service.conftest import started
+
+# The service runs with NumPy's warnings as they are: an overflow is no exception.
+pytestmark = [pytest.mark.anyio, pytest.mark.filterwarnings("ignore::RuntimeWarning")]
+
+JSON_BODY = {"Content-Type": "application/json"}
+BINARY_BODY = {"Content-Type": "application/octet-stream", "Accept": "application/json"}
+N_MUTANTS = 60
+"""Of each binary form."""
+
+NOISE = np.random.default_rng(0).standard_normal(4096)
+DECAY = np.exp(-np.arange(400) / 40)
+PATHS = {
+    "ear": 0.3 * DECAY,
+    "pulse": [1.0],
+    "constant": np.ones(32_768),
+    "alternating": np.tile([1.0, -1.0], 16_384),
+    "tone": np.sin(np.arange(8192)),
+    "loud": 3e38 * DECAY,
+    "quiet": 1e-38 * DECAY,
+    "denormal": [1e-45, 0, -1e-45],
+    "late": np.r_[np.zeros(32_767), 1.0],
+    "noise": NOISE,
+}
+TARGETS: tuple[dict[str, Any], ...] = (
+    {"form": "fir", "n_taps": 2},
+    {"form": "fir", "n_taps": 64, "number_format": "q1.15"},
+    {"form": "sos", "n_sections": 1},
+)
+
+
+@pytest.fixture(scope="module")
+async def app(anyio_backend: str) -> AsyncIterator[FastAPI]:
+    """A service with the bundled model."""
+    async with started(Settings(device="cpu", threads=1, deadline_ms=60_000)) as app:
+        yield app
+
+
+@pytest.fixture
+async def schema(client: httpx.AsyncClient) -> dict[str, Any]:
+    """The OpenAPI document."""
+    found: dict[str, Any] = (await client.get("/openapi.json")).json()
+    return found
+
+
+def response(samples: Any) -> dict[str, Any]:
+    return {"impulse_response": np.asarray(samples, float).tolist()}
+
+
+def takes(*rows: tuple[float, float, float], x: Any = None) -> dict[str, Any]:
+    """A calibration whose takes have these gains and these factors of x and e. x: noise, if not given."""
+    noise = np.resize(NOISE, 12_000)
+    e = np.convolve(noise, DECAY)[: len(noise)]
+    x = noise if x is None else x
+    sounds = [{"gain": gain, "x": (of_x * x).tolist(), "e": (of_e * e).tolist()} for gain, of_x, of_e in rows]
+    return {"takes": sounds, "sample_rate": 48_000}
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "code", "field"),
+    [
+        *(
+            (
+                "/export",
+                {
+                    "primary": response([1, 0.5]),
+                    "secondary": response(np.ones(32_768)),
+                    "fir": [1.0] + [0.0] * 2047,
+                    "target": {"form": "fir", "n_taps": n_taps},
+                    "sample_rate": 48_000,
+                },
+                "unusable-paths",
+                "secondary",
+            )
+            for n_taps in (2, 64)
+        ),
+        ("/calibrate", takes((0, 1, 1), (1e-300, 1, 0.9), (0.35, 1, 0.8)), "out-of-range", "takes.1.gain"),
+        ("/calibrate", takes((0, 1, 1), (-1e-7, 1, 0.9)), "out-of-range", "takes.1.gain"),
+        ("/calibrate", takes((0, 1e-5, 1e18), (0.001, 1e15, 0.01), x=np.ones(12_000)), "unusable-paths", "takes"),
+        ("/calibrate", takes((0, 1, 1e-13), (0.35, 1, 1e13)), "unusable-paths", "takes"),
+    ],
+)
+async def test_hopeless_numbers_are_refused(
+    client: httpx.AsyncClient, path: str, body: dict[str, Any], code: str, field: str | None
+) -> None:
+    assert_problem(await client.post(path, content=orjson.dumps(body), headers=JSON_BODY), code, field)
+
+
+def hostile_bodies() -> Iterator[tuple[str, dict[str, Any]]]:
+    """JSON requests whose numbers are all legal: paths of every kind, and calibrations of every level."""
+    draw = Random(0)
+    for primary, secondary in product(PATHS, repeat=2):
+        paths = {"primary": response(PATHS[primary]), "secondary": response(PATHS[secondary])}
+        body = {**paths, "sample_rate": 48_000}
+        taps = response(10.0 ** draw.randint(-9, 9) * NOISE[:2048])["impulse_response"]
+        feedback = response(PATHS[draw.choice(list(PATHS))])
+        match draw.randrange(3):
+            case 0:
+                yield "/refine?k=1", body
+            case 1:
+                yield "/evaluate", body | {"fir": taps, "feedback": feedback}
+            case 2:
+                yield "/export", body | {"fir": taps, "target": draw.choice(TARGETS)}
+    for _ in range(20):
+        for span, of_x in ((30, 10.0 ** draw.randint(-30, 30)), (5, 1.0)):
+            gain, *levels = draw.choice([0.35, -1, 1e3, 1e-6]), *(10.0 ** draw.randint(-span, span) for _ in "01")
+            yield "/calibrate", takes((0, 1, levels[0]), (gain, of_x, levels[1]))
+
+
+async def assert_documented(answer: httpx.Response, path: str, schema: dict[str, Any]) -> None:
+    """A problem, or an answer of the schema: a null is only where the schema has one."""
+    assert answer.status_code < 500 or answer.status_code == 503, answer.text
+    if answer.status_code != 200:
+        return
+    # Taps in binary may follow the JSON object.
+    document = orjson.loads(answer.content[: int(answer.headers.get(HEADER_LENGTH, len(answer.content)))])
+    operation = schema["paths"][path.partition("?")[0].replace("/models/default/", "/models/{name}/")]["post"]
+    content = operation["responses"]["200"]["content"]["application/json"]["schema"]
+    errors = Draft202012Validator({**content, "components": schema["components"]}).iter_errors(document)
+    assert not [f"{each.json_path}: {each.message[:200]}" for each in errors]
+
+
+async def test_answers_hold_documented_nulls_only(
+    app: FastAPI, client: httpx.AsyncClient, schema: dict[str, Any]
+) -> None:
+    statuses = []
+    for path, body in hostile_bodies():
+        answer = await client.post(path, content=orjson.dumps(body), headers=JSON_BODY)
+        await assert_documented(answer, path, schema)
+        statuses.append((path, answer.status_code))
+    for path in ("/refine?k=1", "/evaluate", "/export", "/calibrate"):
+        assert {(path, 200), (path, 422)} <= set(statuses)
+
+
+async def test_mutated_bodies_get_documented_nulls_only(
+    app: FastAPI, client: httpx.AsyncClient, schema: dict[str, Any]
+) -> None:
+    draw, n_answered = Random(0), 0
+    golden = app.state.service.store.load("default").golden
+    for form in forms(golden).values():
+        for _ in range(N_MUTANTS):
+            path = draw.choice(list(form.paths)).replace(f"/{MODEL}/", "/default/")
+            headers = dict(line.split(": ") for line in form.headers.split("\r\n") if line)
+            body = mutated(draw.choice(form.bodies), draw, form)
+            answer = await client.post(path, content=body, headers=BINARY_BODY | headers)
+            await assert_documented(answer, path, schema)
+            n_answered += answer.status_code == 200
+    assert n_answered

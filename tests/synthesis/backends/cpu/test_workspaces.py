@@ -1,0 +1,84 @@
+"""No design depends on those before it: a used workspace gives what a fresh one gives, bit by bit."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import fields, is_dataclass
+
+import numpy as np
+import pytest
+
+from model_store.store import DEFAULT_ROOT, ModelStore
+from synthesis.backends import Design, DesignInput, DesignOptions
+from synthesis.backends.bounded import BoundedBackend
+from synthesis.backends.cpu import CpuBackend
+from synthesis.errors import NonFiniteFilter, SynthesisError
+from synthesis.generator_config import GeneratorConfig
+from tests.model_store import cases
+from tests.synthesis.backends.cpu.hostile import TONES, corpus
+
+BUNDLED = ModelStore(DEFAULT_ROOT).load("default").parameters
+
+
+class KeepingBackend(CpuBackend):
+    """Has one workspace for all calls, however they end, so that the core alone answers for what stays in it."""
+
+    _kept: int | None = None
+
+    @contextmanager
+    def _workspace(self, n_conditions: int = 1) -> Iterator[int]:
+        if self._kept is None:
+            self._kept = self._core.prime_workspace_create(self._model)
+        assert self._core.prime_workspace_reserve(self._kept, n_conditions)
+        yield self._kept
+
+
+class ForgettingBackend(CpuBackend):
+    """Has a fresh workspace for every call."""
+
+    @contextmanager
+    def _workspace(self, n_conditions: int = 1) -> Iterator[int]:
+        with super()._workspace(n_conditions) as workspace:
+            yield workspace
+        self._core.prime_workspace_free(self._workspaces.pop())
+
+
+def bits(found: object) -> object:
+    """All of an answer but its times, for comparison bit by bit."""
+    if isinstance(found, SynthesisError):
+        return type(found), str(found)
+    if isinstance(found, np.ndarray):
+        return found.tobytes()
+    if is_dataclass(found):
+        return [bits(getattr(found, each.name)) for each in fields(found) if each.name != "times_ms"]
+    if isinstance(found, list | tuple):
+        return [bits(each) for each in found]
+    return repr(found)
+
+
+@pytest.mark.parametrize(
+    ("config", "n_designs"),
+    [
+        (None, 100),
+        # Whose rows end within a vector, and whose output has more channels than its layers.
+        (GeneratorConfig.prime_log(n_points=100, n_channels=1, n_groups=1, dilations=(1,)), 12),
+        (GeneratorConfig.prime(n_fft=4096), 10),
+    ],
+    ids=["bundled", "odd rows", "linear"],
+)
+def test_used_workspace_designs_as_fresh(config: GeneratorConfig | None, n_designs: int) -> None:
+    parameters = BUNDLED if config is None else cases.parameters(3, config)
+    used, fresh = (BoundedBackend(kind(parameters), parameters) for kind in (KeepingBackend, ForgettingBackend))
+    for number, (ear, options) in enumerate(corpus(2, n_designs)):
+        (found,), (expected,) = used.design([ear], options), fresh.design([ear], options)
+        assert bits(found) == bits(expected), (number, options)
+
+
+def test_failed_workspace_is_thrown_away() -> None:
+    core = CpuBackend(BUNDLED)
+    backend = BoundedBackend(core, BUNDLED)
+    (design,) = backend.design([DesignInput(*cases.ear(1)[:2])], DesignOptions())
+    assert isinstance(design, Design)
+    assert len(core._workspaces) == 1
+    tones = DesignInput(*TONES, max_gain_db=-20.0)
+    assert isinstance(backend.design([tones], DesignOptions("fir_wiener", 1, "fine"))[0], NonFiniteFilter)
+    assert not core._workspaces

@@ -1,0 +1,68 @@
+"""Long work ends between two steps once its caller wants no more of it."""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from synthesis.backends import DesignOptions, create_backend
+from synthesis.backends.base import Condition
+from synthesis.backends.methods import spectrum
+from synthesis.errors import Interrupted
+from synthesis.feedback import with_margins
+from synthesis.interruption import check_interruption, interruptible
+from synthesis.realisation.realise import Target, realise
+from synthesis.realisation.residual_power import PathSpectra
+from synthesis.verification import Recording, verify
+from tests.service import models
+
+EAR = models.ear(1)
+TAPS = np.random.default_rng(0).standard_normal(2048).astype(np.float32) / 100
+LOUD = np.float32(100) * TAPS[:64]
+
+
+def realised(target: Target) -> object:
+    paths = PathSpectra(spectrum(EAR.primary), spectrum(EAR.secondary), 1.0)
+    return realise([paths], np.ones(16_385), target)
+
+
+def verified() -> object:
+    x, e = np.random.default_rng(1).standard_normal((2, 40_000))
+    takes = [Recording(is_on, x, e) for is_on in (False, True, True)]
+    return verify(takes, TAPS, EAR.primary, EAR.secondary, None)
+
+
+def each_left_out() -> object:
+    """A design for three conditions, each of which is left out in turn."""
+    more = tuple(Condition(each.primary, each.secondary) for each in (models.ear(2), models.ear(3)))
+    backend = create_backend("cpu", models.checkpoint(1).parameters)
+    (found,) = backend.design([replace(EAR, others=more)], DesignOptions(leave_one_out=True, n_conditions=3))
+    if isinstance(found, Interrupted):
+        raise found
+    return found
+
+
+WORK: dict[str, Callable[[], object]] = {
+    "sections": lambda: realised(Target(n_sections=2)),
+    "taps": lambda: realised(Target("fir", n_taps=64)),
+    "verification": verified,
+    "margins": lambda: with_margins(TAPS, [LOUD], 6, 30),
+    "left out": each_left_out,
+}
+
+
+@pytest.mark.parametrize("name", WORK)
+def test_long_work_is_interrupted(name: str) -> None:
+    n_checks = 0
+
+    def third_time() -> None:
+        nonlocal n_checks
+        n_checks += 1
+        if n_checks == 3:
+            raise Interrupted("enough")
+
+    with pytest.raises(Interrupted), interruptible(third_time):
+        WORK[name]()
+    assert n_checks == 3
+    check_interruption()  # outside, nobody asks

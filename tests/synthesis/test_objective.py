@@ -1,0 +1,93 @@
+"""J in NumPy: the compiled core's own for one condition and several, its slopes, and what it prefers."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from model_store.store import DEFAULT_ROOT, ModelStore
+from synthesis.backends import Condition, Design, DesignInput, DesignOptions
+from synthesis.backends.conditions import shares
+from synthesis.backends.cpu import CpuBackend
+from synthesis.backends.cpu.backend import _core_profile
+from synthesis.backends.methods import spectrum
+from synthesis.conventions import DESIGN_N_FFT
+from synthesis.objective import objective
+from synthesis.octave_bands import NR_BANDS, WIDE_BANDS, band_membership
+from synthesis.profiles import FINE, SILENCE
+from synthesis.spectra import collected
+from tests.model_store import cases
+
+STRIDE = DESIGN_N_FFT // FINE.n_fft
+PARAMETERS = ModelStore(DEFAULT_ROOT).load("default").parameters
+
+
+@pytest.fixture(scope="module")
+def backend() -> CpuBackend:
+    """The core, whose profile `fine` has no penalty on |W|: J alone."""
+    backend = CpuBackend(PARAMETERS)
+    backend._profiles[FINE.name] = _core_profile(replace(FINE, ceiling_weight=0.0))
+    return backend
+
+
+def log_ratios(ear: DesignInput, taps: np.ndarray) -> np.ndarray:
+    """ln(E / D) of each condition and band on the grid of the profile `fine`."""
+    membership = band_membership(WIDE_BANDS, FINE.n_fft)
+    power = collected(torch.from_numpy(PARAMETERS.reference_psd.astype(np.float64)), STRIDE).numpy()
+    found = []
+    for each in ear.conditions:
+        primary, secondary, response = (spectrum(path)[::STRIDE] for path in (each.primary, each.secondary, taps))
+        before, after = ((power * np.abs(e) ** 2) @ membership for e in (primary, primary - secondary * response))
+        found.append(np.log((after / before.sum() + SILENCE) / (before / before.sum() + SILENCE)))
+    return np.stack(found)
+
+
+@pytest.mark.parametrize("n_conditions", [1, 4])
+def test_objective_equals_core(backend: CpuBackend, n_conditions: int) -> None:
+    first, *others = (Condition(*cases.ear(seed), weight=1 + seed % 3) for seed in range(n_conditions))
+    ear = DesignInput(first.primary, first.secondary, weight=first.weight, others=tuple(others))
+    (design,) = backend.design([ear], DesignOptions("fir_wiener", 2, FINE.name))
+    assert isinstance(design, Design), design
+    levels = log_ratios(ear, design.taps)
+    # The core works in single precision.
+    assert design.refinement.objective[-1] == pytest.approx(objective(levels, shares(ear))[0], abs=1e-3)
+    if n_conditions > 1:  # or the case shows nothing of the weights
+        equal = np.full(n_conditions, 1 / n_conditions)
+        assert abs(objective(levels, equal)[0] - design.refinement.objective[-1]) > 0.01
+
+
+def test_slopes_are_derivatives() -> None:
+    random = np.random.default_rng(0)
+    levels, share = random.uniform(-4, 1, (2, len(WIDE_BANDS))), np.array([0.7, 0.3])
+    value, slope = objective(levels, share)
+    step = 1e-6
+    for place in [(0, 0), (0, 12), (1, 5), (1, 30)]:
+        moved = levels.copy()
+        moved[place] += step
+        assert (objective(moved, share)[0] - value) / step == pytest.approx(slope[place], rel=1e-4)
+
+
+def test_objective_counts_worst_band() -> None:
+    """A band outside 50 Hz to 5 kHz enters by the risk alone, and the more the louder it is."""
+    quiet = np.full((1, len(WIDE_BANDS)), -3.0)
+    share = np.ones(1)
+    before, _ = objective(quiet, share)
+    assert before == pytest.approx(-3.0 * (1 + 0.4))
+    outside = WIDE_BANDS.index(NR_BANDS[0]) - 1
+    costs = []
+    for level in (0.0, 3.0):
+        louder = quiet.copy()
+        louder[0, outside] = level
+        costs.append(float(objective(louder, share)[0] - before))
+    # 0.4 ln((30 + e^3) / 31) and 0.4 ln((30 + e^6) / 31).
+    assert costs == pytest.approx([0.4 * np.log((30 + np.exp(3 * n)) / 31) for n in (1, 2)])
+
+
+def test_objective_prefers_serving_both_conditions() -> None:
+    """-15 dB in both rather than -40 dB in one and -2 dB in the other, which has the lower mean of decibels."""
+    decibel, share = np.log(10) / 10, np.array([0.5, 0.5])
+    even, uneven = (
+        objective(np.outer(each, np.full(len(WIDE_BANDS), decibel)), share)[0] for each in ([-15, -15], [-40, -2])
+    )
+    assert even < uneven - 1
