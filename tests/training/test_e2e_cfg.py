@@ -12,7 +12,7 @@ from training.baselines.wmmse import support_estimates
 from training.config import load_config
 from training.datasets.noise import reference_psd, simulated_noise
 from training.datasets.simulated import simulate_listeners
-from training.mixtures import Mixture
+from training.training_set import Mixture
 from training.objective import FrequencyDomainObjective, TruePaths
 from training.training_set import TrainingSet
 

@@ -7,7 +7,10 @@ import torch
 
 from synthesis.noise_reduction import predict
 from synthesis.paths import AcousticPaths
-from training.baselines import GenerativeFixedFilter, SelectiveFixedFilter, SupportSharedWmmse, Wmmse
+from synthesis.wiener import design_wmmse
+from training.baselines.generative import GenerativeFixedFilter
+from training.baselines.selective import SelectiveFixedFilter
+from training.baselines.wmmse import SupportSharedWmmse
 from training.baselines.generative import WeightNetwork, band_edges_hz, sub_filters
 from training.config import load_config
 from training.datasets.noise import simulated_noise
