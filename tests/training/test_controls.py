@@ -13,8 +13,8 @@ from synthesis.minimum_phase import minimum_phase_fir
 from synthesis.paths import AcousticPaths
 from training.baselines import network_training
 from training.baselines.conditioning_controls import PathIndependentCorrection, ShuffledPhase
-from training.baselines.network_training import PathInputs
 from training.baselines.iterative_fir import ratio_base
+from training.baselines.network_training import PathInputs
 from training.baselines.output_controls import OutputControl, OutputControlNetwork
 from training.baselines.wmmse import support_estimates
 from training.config import load_config

@@ -12,9 +12,8 @@ from training.baselines.wmmse import support_estimates
 from training.config import load_config
 from training.datasets.noise import reference_psd, simulated_noise
 from training.datasets.simulated import simulate_listeners
-from training.training_set import Mixture
 from training.objective import FrequencyDomainObjective, TruePaths
-from training.training_set import TrainingSet
+from training.training_set import Mixture, TrainingSet
 
 N_FFT = 4096  # 33 tokens: the layout of the full grid, an eighth of its work
 

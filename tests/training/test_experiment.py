@@ -67,7 +67,9 @@ def test_published_model_makes_the_scored_filters(finished):
     assert set(own.digest) == {store.resolve(reference).digest}
     measurements = open_data(parse(command(finished.folder))).everybody.support
     row = own.iloc[0]
-    index = next(i for i, pair in enumerate(measurements.pairs) if (pair.listener, pair.ear) == (row.listener, row.ear))
+    index = next(
+        i for i, pair in enumerate(measurements.pairs) if (pair.listener, pair.ear) == (row.listener, row.ear)
+    )
     backend = create_backend("cpu", store.load(reference).parameters)
     design = answer_or_raise(backend.design([ear_of(measurements, index)], DesignOptions("prime", 1))[0])
     assert design.prediction.mean_noise_reduction_db == pytest.approx(row.predicted_noise_reduction_db, abs=0.05)
@@ -199,7 +201,10 @@ def test_updates_by_torch_are_the_cores(measurements, tmp_path):
     data = Data(Configuration.load({"dataset": "simulated", "out": tmp_path, "quick": True}))
     support = support_of(data, Task("fir_wiener", listener=data.dataset.listeners[0]))
     served = METHODS["fir_wiener"].fit(support)
-    (start, *_), updates = list(served.filters(support.measurements, 0, ())), (("paper", 1), ("paper", 3), ("fast", 2))
+    (start, *_), updates = (
+        list(served.filters(support.measurements, 0, ())),
+        (("paper", 1), ("paper", 3), ("fast", 2)),
+    )
 
     class Given:
         def design(self, paths):
@@ -235,14 +240,14 @@ def test_every_untrained_method_scores_a_listener(tmp_path, monkeypatch):
     monkeypatch.setattr("training.baselines.adaptive.VALIDATION_SAMPLES", 48_000)
     data = Data(Configuration.load({"dataset": "simulated", "out": tmp_path, "quick": True}))
     measurements = data.everybody.support
-    one = replace(
-        measurements, pairs=measurements.pairs[:1], estimates=measurements.estimates.at([0])
-    )
+    one = replace(measurements, pairs=measurements.pairs[:1], estimates=measurements.estimates.at([0]))
     listener = one.pairs[0].listener
     slow = {"fxlms", "fxnlms", "weighted_fxlms"}  # tested by themselves
     for name in set(GROUPS["untrained"]) - slow:
         support = support_of(data, Task(name, listener=listener))
-        rows = list(score_method(one, data.everybody.score, name, METHODS[name].fit(support), support, (listener,), {}))
+        rows = list(
+            score_method(one, data.everybody.score, name, METHODS[name].fit(support), support, (listener,), {})
+        )
         assert len(rows) == 1 + len(METHODS[name].updates), name
         assert np.isfinite([row["noise_reduction_db"] for row in rows]).all(), name
 
