@@ -10,7 +10,7 @@ COPY pyproject.toml setup.py constraints.txt README.md LICENSE ./
 COPY scripts/install.sh scripts/
 COPY synthesis synthesis/
 COPY model_store model_store/
-COPY file_formats file_formats/
+COPY measurement.files measurement.files/
 COPY cli cli/
 COPY workbench workbench/
 COPY service service/

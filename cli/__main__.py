@@ -17,7 +17,7 @@ import orjson
 
 from cli import inputs, tables
 from cli.service import Service, connect
-from file_formats.errors import FileError
+from measurement.files.errors import FileError
 from synthesis.backends.methods import METHODS
 
 Json = dict[str, Any]
@@ -526,7 +526,7 @@ def targets(as_json: bool) -> None:
     """List the devices that `export --target` knows."""
     from dataclasses import asdict
 
-    from file_formats.targets import targets as known
+    from hardware.targets import targets as known
 
     if as_json:
         _print_json([asdict(each) for each in known().values()])
@@ -580,7 +580,7 @@ def _target(
 ) -> Json:
     target: Json = {}
     if name is not None:
-        from file_formats.targets import target as known
+        from hardware.targets import target as known
         from synthesis.errors import InvalidOption
 
         try:

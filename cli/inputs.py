@@ -14,10 +14,10 @@ import numpy as np
 import orjson
 from numpy.typing import NDArray
 
-from file_formats import measurements
-from file_formats.errors import FileError
-from file_formats.resampling import MAX_CUT, Response, at_48_khz
-from file_formats.text_tables import read_table
+from measurement.files import measurements
+from measurement.files.errors import FileError
+from measurement.files.resampling import MAX_CUT, Response, at_48_khz
+from measurement.files.text_tables import read_table
 from synthesis.conventions import DESIGN_N_FFT, N_BINS, N_TAPS, SAMPLE_RATE_HZ
 
 Json = dict[str, Any]
@@ -199,7 +199,7 @@ def as_verified(paths: Json, control_filter: Path) -> tuple[Json, tuple[str, ...
     trim = document.get("trim")
     if "fir" in document or not trim:
         return paths, ()
-    from synthesis.verification import changed_path
+    from measurement.verify import changed_path
 
     def changed(fields: Json) -> Json:
         own = dict(fields)
@@ -229,8 +229,8 @@ def _samples(path: Json) -> NDArray[Any]:
 def exported_fields(document: Json, paths: Json) -> Json:
     """Fields for what `prime-anc export` wrote as JSON: a pulse as `fir`, through paths from the loudspeaker
     that the filter is a part of. 2048 taps could not hold sections with low poles. Raises FileError."""
-    from synthesis.realisation.second_order_sections import Sections
-    from synthesis.realisation.short_fir import at_design_rate
+    from hardware.second_order_sections import Sections
+    from hardware.short_fir import at_design_rate
 
     coefficients = document["coefficients"]
     played = {name: paths[name].get("impulse_response") for name in ("secondary", "feedback") if paths.get(name)}

@@ -16,8 +16,8 @@ from pathlib import Path
 
 import numpy as np
 
+from measurement.prior import PathDistribution
 from model_store.store import BUNDLED_ROOT, ModelStore
-from synthesis.path_prior import PathDistribution
 from training.datasets.noise import simulated_noise
 from training.datasets.path_pairs import EarSide, PathPair
 from training.simulated_calibration import simulate_calibration

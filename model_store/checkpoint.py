@@ -19,6 +19,7 @@ import safetensors.numpy
 from numpy.typing import NDArray
 from safetensors import SafetensorError
 
+from measurement.prior import PathPrior, array_shapes
 from model_store.errors import CorruptCheckpoint, PublishFailed
 from model_store.golden import GoldenCase
 from model_store.manifest import Manifest
@@ -27,7 +28,6 @@ from synthesis.conventions import MAX_TOTAL_PSD, MIN_TOTAL_PSD, N_BINS
 from synthesis.errors import InvalidOption
 from synthesis.generator_config import GeneratorConfig
 from synthesis.octave_bands import WIDE_BANDS
-from synthesis.path_prior import PathPrior, array_shapes
 from synthesis.plausibility import SupportPrior
 
 Shapes = Mapping[str, tuple[int, ...]]

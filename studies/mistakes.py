@@ -17,14 +17,14 @@ import pandas as pd
 from joblib import Parallel, delayed
 from scipy.signal import fftconvolve
 
+from measurement.calibration import Calibration, calibrate
+from measurement.checks import judge
+from measurement.estimate import Take
 from model_store.store import BUNDLED_ROOT, ModelStore
 from studies import run
 from synthesis.backends import DesignInput, DesignOptions, create_backend
-from synthesis.calibration import Calibration, calibrate
-from synthesis.calibration_verdict import judge
 from synthesis.conventions import SAMPLE_RATE_HZ
 from synthesis.errors import SynthesisError, answer_or_raise
-from synthesis.path_estimation import Take
 from synthesis.plausibility import SupportPrior, find_implausible
 from synthesis.support_statistics import learn_support_statistics
 from training.datasets.mistakes import PATH_MISTAKES, REQUEST_MISTAKES, TAKE_MISTAKES, Paths, Real, Takes

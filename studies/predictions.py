@@ -18,16 +18,16 @@ import numpy as np
 import pandas as pd
 from joblib import Parallel, delayed
 
+from measurement.calibration import Calibration, calibrate
+from measurement.prior import PathPrior
 from studies import run
 from studies.mistakes import record
 from synthesis.backends import Backend, DesignInput, DesignOptions, ModelParameters, create_backend
-from synthesis.calibration import Calibration, calibrate
 from synthesis.conventions import SAMPLE_RATE_HZ
 from synthesis.errors import answer_or_raise
 from synthesis.generator import Generator
 from synthesis.generator_config import GeneratorConfig
 from synthesis.octave_bands import NR_BANDS, nominal_hz
-from synthesis.path_prior import PathPrior
 from synthesis.prediction import columns
 from training.data import SNRS_DB, support_noises
 from training.datasets.noise import NoiseSet, pink_noise, white_noise

@@ -1,7 +1,7 @@
 """The objective J of a control filter, from the band powers that it leaves: one definition in NumPy.
 
 `/refine` minimises it over taps (`synthesis.gauss_newton` in torch, the compiled core in C, both with a ceiling's
-penalty of their own), `/export` over sections and short filters (`synthesis.realisation`).
+penalty of their own), `/export` over sections and short filters (`hardware`).
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from synthesis.path_prior import PathPrior
+from measurement.prior import PathPrior
 from training.config import Configuration, TrainingConfig
 from training.datasets import open_dataset
 from training.datasets.noise import NoiseSet, read_noise, simulated_noise
@@ -150,7 +150,16 @@ class Data:
 
     def settings(self) -> dict[str, Any]:
         """What decides the results of a task; not which tasks run, nor where."""
-        chosen = {"protocol", "window", "regularisation", "calibration", "conditions", "support", "updates", "quick"}
+        chosen = {
+            "protocol",
+            "window",
+            "regularisation",
+            "calibration",
+            "conditions",
+            "support",
+            "updates",
+            "quick",
+        }
         return {
             "dataset": self.dataset.name,
             "data_fingerprint": self.dataset.fingerprint,

@@ -103,7 +103,9 @@ def run_tasks(configuration: Configuration, tasks: Sequence[Task]) -> None:
         register_ray()
         backend = "ray"
     with parallel_config(backend, n_jobs=configuration.workers):
-        finished = Parallel(return_as="generator_unordered")(delayed(run_task)(configuration, task) for task in left)
+        finished = Parallel(return_as="generator_unordered")(
+            delayed(run_task)(configuration, task) for task in left
+        )
         for n, message in enumerate(finished, start=1):
             print(f"{message}; {n} of {len(left)} tasks", flush=True)
 
@@ -235,7 +237,9 @@ def publish(data: Data, task: Task, support: Support, rows: list[Row]) -> list[R
     assert task.split is not None
     configuration = data.configuration
     assert configuration.store is not None
-    beside = [each.name for name in GROUPS["standard"] for each in untrained_tasks(data, name, data.splits[task.split])]
+    beside = [
+        each.name for name in GROUPS["standard"] for each in untrained_tasks(data, name, data.splits[task.split])
+    ]
     scores = Scores(held_out=mean_figures(RunFolder(configuration.out).read(beside), pd.DataFrame(rows)))
     checkpoint = make_checkpoint(support, task.method, task.split, scores)
     name = model_name(configuration, task.method, task.split, support.seed)

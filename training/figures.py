@@ -193,7 +193,9 @@ def plot_pareto(section: Section) -> Figure:
         front = pareto_front([points[design] for design in fair])
         axes.step(*zip(*front, strict=True), where="post", color="0.8", lw=4, zorder=0)
         for line in trails(section.designs):
-            handles |= _trail(axes, line, [points[each] for each in line], "" if line[0] in fair else " (true paths)")
+            handles |= _trail(
+                axes, line, [points[each] for each in line], "" if line[0] in fair else " (true paths)"
+            )
         axes.set_xlabel(title)
         axes.grid(color="0.92")
     _log_axis(grid[0, 0])

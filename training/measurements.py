@@ -12,10 +12,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from measurement.estimate import REGULARISATION
+from measurement.prior import PathPrior, learn_path_prior
 from synthesis.conventions import DESIGN_N_FFT, SAMPLE_RATE_HZ
 from synthesis.estimate_uncertainty import learn_uncertainty
-from synthesis.path_estimation import REGULARISATION
-from synthesis.path_prior import PathPrior, learn_path_prior
 from synthesis.paths import AcousticPaths
 from synthesis.support_statistics import SupportStatistics, learn_support_statistics
 from training.config import TrainingConfig

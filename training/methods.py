@@ -16,6 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from hardware.realise import Target
 from synthesis.backends import (
     DEFAULT_MAX_GAIN_DB,
     Backend,
@@ -31,7 +32,6 @@ from synthesis.generator import Generator
 from synthesis.generator_config import GeneratorConfig, Realisation
 from synthesis.paths import AcousticPaths, ControlFilter
 from synthesis.profiles import PROFILES, profile_for_resolution
-from synthesis.realisation.realise import Target
 from training.baselines.adaptive import FxLms, FxNlms, WeightedFxLms
 from training.baselines.conditioning_controls import PathIndependentCorrection, ShuffledPhase
 from training.baselines.e2e_cfg import E2eCfg

@@ -94,7 +94,9 @@ def held_out_tables(rows: pd.DataFrame) -> dict[str, dict[str, dict[str, float]]
     first = rows[(rows.method == GENERATOR) & (rows.seed == 0)]
     for split, own in first.groupby("split"):
         published = own.get("checkpoint", pd.Series([np.nan])).iloc[0]
-        name = published if isinstance(published, str) else f"{own.dataset.iloc[0]}-{GENERATOR}-split{split:02d}-seed0"
+        name = (
+            published if isinstance(published, str) else f"{own.dataset.iloc[0]}-{GENERATOR}-split{split:02d}-seed0"
+        )
         beside = rows[(rows["split"] == split) & rows.method.isin(GROUPS["standard"])]
         tables[name] = mean_figures(beside, own)
     return tables

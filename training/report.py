@@ -22,7 +22,7 @@ from typing import Any
 
 import pandas as pd
 
-from synthesis.path_estimation import REGULARISATION
+from measurement.estimate import REGULARISATION
 from training.methods import METHODS
 from training.rows import (
     BROAD_BAND,
@@ -259,7 +259,8 @@ def in_order(designs: Iterable[Design]) -> list[Design]:
     """Designs in the order of METHODS, then by profile and updates; other methods follow by name."""
     known = list(METHODS)
     return sorted(
-        designs, key=lambda d: (known.index(d.method) if d.method in known else len(known), d.method, d.profile, d.k)
+        designs,
+        key=lambda d: (known.index(d.method) if d.method in known else len(known), d.method, d.profile, d.k),
     )
 
 
@@ -289,7 +290,9 @@ def supports(rows: pd.DataFrame) -> str:
     found = rows[columns].dropna().drop_duplicates().sort_values("split")
     if "support" not in columns:
         return ""
-    return "\n".join(f"- In support of split {n}: {', '.join(names)}." for n, *names in found.itertuples(index=False))
+    return "\n".join(
+        f"- In support of split {n}: {', '.join(names)}." for n, *names in found.itertuples(index=False)
+    )
 
 
 def absent(rows: pd.DataFrame) -> str:
@@ -297,7 +300,9 @@ def absent(rows: pd.DataFrame) -> str:
     names = [method for method in METHODS if method not in set(rows.method)]
     if not names:
         return ""
-    return f"- Methods without rows: {', '.join(names)}. `python -m training.run_splits ... --methods NAME` adds them."
+    return (
+        f"- Methods without rows: {', '.join(names)}. `python -m training.run_splits ... --methods NAME` adds them."
+    )
 
 
 def paper_table(
@@ -452,7 +457,9 @@ def predictions(section: Section) -> str | None:
         for design, own in section.designs.items()
         if own.prediction_error_db.notna().any()
     ]
-    return f"### {section.title('Predicted against scored NR')}\n\n{markdown(pd.DataFrame(lines))}" if lines else None
+    return (
+        f"### {section.title('Predicted against scored NR')}\n\n{markdown(pd.DataFrame(lines))}" if lines else None
+    )
 
 
 def loose_fits(section: Section) -> Iterator[str]:
@@ -460,7 +467,9 @@ def loose_fits(section: Section) -> Iterator[str]:
     for fit in ("slightly loose", "loose"):
         own = section.rows[section.rows.fit == fit]
         if len(own):
-            title = section.title(f"{fit.capitalize()} fit only: {', '.join(sorted(set(own.listener + ' ' + own.ear)))}")
+            title = section.title(
+                f"{fit.capitalize()} fit only: {', '.join(sorted(set(own.listener + ' ' + own.ear)))}"
+            )
             yield f"### {title}\n\n{markdown(quality(Section(section.window, section.conditions, own)))}"
 
 
@@ -480,7 +489,9 @@ def every_split(section: Section) -> str:
     designs = [as_design(key) for key in means[DESIGN].itertuples(index=False, name=None)]
     means.insert(0, "design", [section.name(design) for design in designs])
     means = means.assign(place=[place[design] for design in designs]).sort_values(["split", "place"])
-    return f"## {section.title('All figures, split by split')}\n\n{markdown(means.drop(columns=[*DESIGN, 'place']))}"
+    return (
+        f"## {section.title('All figures, split by split')}\n\n{markdown(means.drop(columns=[*DESIGN, 'place']))}"
+    )
 
 
 def by_recording(rows: pd.DataFrame) -> str:

@@ -228,7 +228,11 @@ def split_means(rows: pd.DataFrame, columns: list[str]) -> pd.DataFrame:
 def joined(parts: Sequence[pd.DataFrame]) -> pd.DataFrame:
     """Rows one after the other; a column that one part lacks is missing there."""
     parts = [part for part in parts if len(part)]
-    return pd.concat([part.dropna(axis=1, how="all") for part in parts], ignore_index=True) if parts else pd.DataFrame()
+    return (
+        pd.concat([part.dropna(axis=1, how="all") for part in parts], ignore_index=True)
+        if parts
+        else pd.DataFrame()
+    )
 
 
 def rounded(rows: pd.DataFrame) -> pd.DataFrame:
@@ -245,7 +249,12 @@ def write_parquet(file: Path, rows: pd.DataFrame) -> None:
     """Write a data frame, with its `attrs` as JSON in the file's metadata, atomically."""
     table = pa.Table.from_pandas(rows, preserve_index=False).replace_schema_metadata()
     # A published file is a third smaller without Arrow's own schema and the statistics of columns.
-    options: Any = {"compression": "zstd", "compression_level": 19, "store_schema": False, "write_statistics": False}
+    options: Any = {
+        "compression": "zstd",
+        "compression_level": 19,
+        "store_schema": False,
+        "write_statistics": False,
+    }
     with _beside(file) as beside, pq.ParquetWriter(beside, table.schema, **options) as writer:
         writer.write_table(table)
         writer.add_key_value_metadata({ATTRS: json.dumps(rows.attrs)})
@@ -264,7 +273,9 @@ def read_parquet(file: Path) -> pd.DataFrame:
         rows: pd.DataFrame = opened.read().to_pandas()
     except (OSError, pa.ArrowException) as error:
         reason = str(error).partition("\n")[0]
-        raise RunError(f"{file}: cannot be read as a Parquet file ({reason}); delete it to repeat its tasks") from error
+        raise RunError(
+            f"{file}: cannot be read as a Parquet file ({reason}); delete it to repeat its tasks"
+        ) from error
     rows.attrs = json.loads((opened.metadata.metadata or {}).get(ATTRS.encode(), b"{}"))
     return rows
 

@@ -18,9 +18,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from measurement.estimate import REGULARISATION, Take, estimate_paths
+from measurement.prior import PathPrior
 from synthesis.conventions import SAMPLE_RATE_HZ
-from synthesis.path_estimation import REGULARISATION, Take, estimate_paths
-from synthesis.path_prior import PathPrior
 from training.datasets.noise import NoiseSet
 from training.datasets.path_pairs import MAX_PATH_SAMPLES, DatasetError, PathPair, named_seed
 
@@ -33,7 +33,7 @@ _PAIRS_AT_ONCE = 8  # bounds the memory: about 13 MB a pair at window 8192
 
 @dataclass(frozen=True)
 class PathEstimate:
-    """`synthesis.path_estimation.PathEstimate` in tensors: [n_pairs, taps] twice, then [n_pairs, 16385]."""
+    """`measurement.estimate.PathEstimate` in tensors: [n_pairs, taps] twice, then [n_pairs, 16385]."""
 
     primary: Tensor
     secondary: Tensor

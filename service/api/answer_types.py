@@ -7,17 +7,17 @@ from typing import Annotated, Any, Literal, NotRequired
 from pydantic import ConfigDict, Field, WithJsonSchema, with_config
 from typing_extensions import TypedDict
 
+from hardware.short_fir import MAX_TAPS
+from measurement.calibration import PRIMARY_TAPS, SECONDARY_TAPS
+from measurement.checks import REASONS
+from measurement.verify import CODES
 from service.api.paths import N_UNCERTAINTY
 from service.api.request_types import MAX_ITEMS, Method, Sign
 from service.api.warnings import WARNINGS
 from service.errors import PROBLEMS, TYPE_PREFIX
-from synthesis.calibration import PRIMARY_TAPS, SECONDARY_TAPS
-from synthesis.calibration_verdict import REASONS
 from synthesis.conventions import N_BINS, N_TAPS
 from synthesis.octave_bands import AMP_BANDS, nominal_hz
 from synthesis.profiles import MAX_UPDATES
-from synthesis.realisation.short_fir import MAX_TAPS
-from synthesis.verification import CODES
 
 BAND_CENTRE_HZ = [nominal_hz(n) for n in AMP_BANDS]
 N_BANDS = len(BAND_CENTRE_HZ)

@@ -7,12 +7,12 @@ from typing import Any
 import numpy as np
 import orjson
 
+from measurement.calibration import PRIMARY_TAPS, SECONDARY_TAPS
 from service.api import binary_codec
 from service.api.answer_types import BAND_CENTRE_HZ, N_BANDS
 from service.api.open_inference_codec import EXTENSIONS, INPUT_RANK, OUTPUT, PLATFORM, REQUIRED
 from service.calibration import take_codec
 from service.calibration.takes import ProbeTake
-from synthesis.calibration import PRIMARY_TAPS, SECONDARY_TAPS
 from synthesis.conventions import N_BINS, N_TAPS, STAGES
 
 Json = dict[str, Any]

@@ -9,7 +9,9 @@ from typing import Any
 import numpy as np
 from starlette.responses import Response
 
-from file_formats import filter_files
+from hardware.realise import Realised, realise
+from hardware.residual_power import PathSpectra
+from measurement.files import filter_files
 from service.api.call import JSON, Call, timed_response
 from service.api.design import paths_of
 from service.api.json_answers import loop_document, prediction_document, with_times
@@ -23,8 +25,6 @@ from synthesis.conventions import DESIGN_N_FFT, N_TAPS
 from synthesis.feedback import loop_of
 from synthesis.gain_curve import TOLERANCE_DB, ceiling_db, excess_db
 from synthesis.latency import with_latency
-from synthesis.realisation.realise import Realised, realise
-from synthesis.realisation.residual_power import PathSpectra
 
 
 async def export(call: Call) -> Response:

@@ -21,6 +21,7 @@ from pydantic import BaseModel, TypeAdapter
 from starlette.requests import Request
 from starlette.responses import Response
 
+from measurement.checks import REASONS
 from service.admission.admission import DEADLINE_HEADER
 from service.api.call import BINARY, JSON, NO_SNIFFING
 from service.api.open_inference_codec import HEADER_LENGTH, InferenceError, InferenceRequest
@@ -39,7 +40,6 @@ from service.calibration.takes import CalibrationBody
 from service.calibration.verify_body import VerifyBody
 from service.errors import PROBLEM_MEDIA_TYPE, PROBLEMS, RETRY_AFTER_S, Problem
 from service.settings import MAX_DEADLINE_MS, MIN_DEADLINE_MS, Settings
-from synthesis.calibration_verdict import REASONS
 from synthesis.profiles import MAX_UPDATES
 
 Json = dict[str, Any]

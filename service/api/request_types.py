@@ -18,7 +18,10 @@ import numpy as np
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, ValidationInfo, WithJsonSchema
 from pydantic_core import ErrorDetails
 
-from file_formats.filter_files import KINDS as FILE_KINDS
+from hardware.filter_files import KINDS as FILE_KINDS
+from hardware.realise import DEFAULT_SECTIONS, SAMPLE_RATES_HZ, Denominator, Target
+from hardware.second_order_sections import MAX_SECTIONS
+from hardware.short_fir import MAX_TAPS
 from service.api import paths
 from service.api.json_parsing import LongList, shortened
 from service.api.paths import Path
@@ -36,9 +39,6 @@ from synthesis.conventions import N_TAPS, SAMPLE_RATE_HZ
 from synthesis.errors import InvalidOption
 from synthesis.gain_curve import MAX_POINTS, GainCurve, highest_db, lowest_db
 from synthesis.profiles import PROFILES
-from synthesis.realisation.realise import DEFAULT_SECTIONS, SAMPLE_RATES_HZ, Denominator, Target
-from synthesis.realisation.second_order_sections import MAX_SECTIONS
-from synthesis.realisation.short_fir import MAX_TAPS
 
 if TYPE_CHECKING:
     Method: TypeAlias = str

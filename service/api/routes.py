@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 from starlette.responses import Response
 
+from measurement.calibration import MIN_SAMPLES
 from service.admission.admission import Gate
 from service.api import (
     answer_types,
@@ -41,7 +42,6 @@ from service.api.request_types import DesignBody
 from service.calibration import take_codec
 from service.calibration.takes import CalibrationBody
 from service.errors import Problem
-from synthesis.calibration import MIN_SAMPLES
 
 _ANY = "malformed-request method-not-allowed too-slow headers-too-large internal-error too-many-connections "
 _ANY += "cross-site "

@@ -8,6 +8,16 @@ from typing import Any
 import numpy as np
 from starlette.responses import Response
 
+from measurement.verify import (
+    Deviation,
+    Verification,
+    diagnose,
+    foreign_prediction,
+    path_found,
+    path_now,
+    shifted_taps,
+    verify,
+)
 from service.api.call import JSON, Call, timed_response
 from service.api.json_answers import BAND_CENTRE_HZ, with_times
 from service.api.paths import PathsOfCondition, check_effect, joint_input, resolved_profile
@@ -19,16 +29,6 @@ from synthesis.errors import answer_or_raise
 from synthesis.latency import with_latency
 from synthesis.octave_bands import WIDE_BANDS
 from synthesis.profiles import FAST
-from synthesis.verification import (
-    Deviation,
-    Verification,
-    diagnose,
-    foreign_prediction,
-    path_found,
-    path_now,
-    shifted_taps,
-    verify,
-)
 
 BEYOND_A_TRIM = {"howling", "not_running", "leak", "refit", "unrelated", "clipping", "implausible_reduction"}
 """Findings that no gain and delay put right: measure again."""

@@ -10,15 +10,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from measurement.calibration import Calibration, calibrate
+from measurement.checks import FORMER_CODES, Verdict, judge
+from measurement.estimate import DriveTake, Take
 from model_store.store import ModelVersion
 from service.api.binary_codec import encode
 from service.api.json_answers import BAND_CENTRE_HZ, dumped, model_document
 from service.calibration.takes import DriveRecording, ProbeTake, Recordings
 from synthesis.backends.base import Float32, ModelParameters
-from synthesis.calibration import Calibration, calibrate
-from synthesis.calibration_verdict import FORMER_CODES, Verdict, judge
 from synthesis.conventions import DESIGN_N_FFT, SAMPLE_RATE_HZ
-from synthesis.path_estimation import DriveTake, Take
 from synthesis.plausibility import Finding
 
 

@@ -10,13 +10,13 @@ from typing import Annotated, Any, NamedTuple
 import numpy as np
 from pydantic import BeforeValidator, Field, WithJsonSchema
 
+from measurement.calibration import MAX_N_WINDOWS, MAX_SAMPLES, MIN_SAMPLES
 from service.api.json_parsing import LongList
 from service.api.paths import check_finite
 from service.api.request_types import RateField, Sign, StrictModel, base64_bytes, narrow, numbers, shown, validated
 from service.calibration.wav import read_wav
 from service.errors import Problem
 from synthesis.backends.base import Float32
-from synthesis.calibration import MAX_N_WINDOWS, MAX_SAMPLES, MIN_SAMPLES
 
 MAX_TAKES = 64
 """Eight recordings in each of eight states."""

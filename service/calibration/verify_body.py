@@ -6,6 +6,8 @@ from typing import Annotated, Any
 
 from pydantic import BeforeValidator, Field, WithJsonSchema
 
+from measurement.calibration import MAX_SAMPLES
+from measurement.verify import MIN_SAMPLES, Recording
 from service.api.paths import check_finite, check_some_taps
 from service.api.request_types import EvaluateBody
 from service.calibration.takes import (
@@ -16,9 +18,7 @@ from service.calibration.takes import (
     read_signal,
 )
 from service.errors import Problem
-from synthesis.calibration import MAX_SAMPLES
 from synthesis.octave_bands import AMP_BANDS
-from synthesis.verification import MIN_SAMPLES, Recording
 
 _MEMBERS = '{"state", "x", "e"}'
 

@@ -7,7 +7,7 @@ import io
 import numpy as np
 import soundfile
 
-from file_formats.wav_length import what_is_missing
+from measurement.files.wav_length import what_is_missing
 from service.api.paths import check_rate
 from service.errors import Problem
 from synthesis.backends.base import Float32

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from hardware.realise import Target
 from synthesis.backends.base import DesignOptions
-from synthesis.realisation.realise import Target
 
 FEEDBACK_WORK = 8
 """Of each feedback path of each filter: loops are followed on a fine grid, and again for each trial of a limit."""

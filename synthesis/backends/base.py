@@ -14,11 +14,11 @@ from typing import NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from measurement.prior import PathPrior
 from synthesis.backends.methods import METHODS
 from synthesis.errors import InvalidOption, SynthesisError
 from synthesis.gain_curve import GainCurve
 from synthesis.generator_config import GeneratorConfig
-from synthesis.path_prior import PathPrior
 from synthesis.plausibility import Comparison, SupportPrior
 from synthesis.prediction import Prediction
 from synthesis.profiles import MAX_UPDATES, PROFILES

@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from measurement.prior import PathPrior
 from synthesis import noise_reduction
 from synthesis.backends.base import (
     Complex64,
@@ -29,7 +30,6 @@ from synthesis.conventions import DESIGN_N_FFT, N_BINS
 from synthesis.errors import InvalidPaths, SynthesisError
 from synthesis.gauss_newton import Refinement
 from synthesis.generator import Generator
-from synthesis.path_prior import PathPrior
 from synthesis.paths import AcousticPaths
 from synthesis.prediction import not_finite, predict
 from synthesis.synthesizer import Synthesizer

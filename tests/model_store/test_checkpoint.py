@@ -9,11 +9,11 @@ import pytest
 import safetensors.numpy
 from numpy.typing import NDArray
 
+from measurement.prior import learn_path_prior
 from model_store import Checkpoint, CorruptCheckpoint, GoldenMismatch, ModelStore
 from model_store.store import BUNDLED_ROOT
 from synthesis.backends.reference import ReferenceBackend
 from synthesis.generator_config import GeneratorConfig
-from synthesis.path_prior import learn_path_prior
 from tests.model_store import cases
 
 Arrays = dict[str, NDArray[np.generic]]

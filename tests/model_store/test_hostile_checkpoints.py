@@ -14,15 +14,15 @@ import numpy as np
 import pytest
 import safetensors.numpy
 
+from measurement.calibration import calibrate
+from measurement.estimate import Take
 from model_store import Checkpoint, CorruptCheckpoint, ModelStore
 from model_store.checkpoint import GENERATOR, GOLDEN, MANIFEST_KEY
 from model_store.store import BUNDLED_ROOT
 from synthesis.backends import create_backend
 from synthesis.backends.base import Design, DesignInput, DesignOptions
-from synthesis.calibration import calibrate
 from synthesis.errors import InvalidOption, SynthesisError
 from synthesis.generator_config import GeneratorConfig
-from synthesis.path_estimation import Take
 from synthesis.plausibility import find_implausible
 from synthesis.support_statistics import SupportStatistics
 from tests.model_store import cases

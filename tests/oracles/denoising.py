@@ -1,4 +1,4 @@
-"""Twin of `synthesis.denoising`: NumPy, band by band and lag by lag, the lowest band left as it is."""
+"""Twin of `measurement.denoise`: NumPy, band by band and lag by lag, the lowest band left as it is."""
 
 import numpy as np
 

@@ -3,6 +3,7 @@
 import re
 from pathlib import Path
 
+from measurement.checks import REASONS
 from service.api.open_inference_codec import INPUT_RANK, InferenceParameters
 from service.api.request_types import ANSWER_FIELDS, DesignBody, EvaluateBody
 from service.api.routes import ROUTES
@@ -12,7 +13,6 @@ from service.calibration.takes import CalibrationBody
 from service.errors import PROBLEMS
 from service.settings import Settings
 from synthesis.backends.methods import METHODS
-from synthesis.calibration_verdict import REASONS
 from synthesis.conventions import STAGES
 from synthesis.plausibility import PLAUSIBILITY
 

@@ -6,15 +6,15 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from hardware.realise import Target, realise
+from hardware.residual_power import PathSpectra
+from measurement.verify import Recording, verify
 from synthesis.backends import DesignOptions, create_backend
 from synthesis.backends.base import Condition
 from synthesis.backends.methods import spectrum
 from synthesis.errors import Interrupted
 from synthesis.feedback import with_margins
 from synthesis.interruption import check_interruption, interruptible
-from synthesis.realisation.realise import Target, realise
-from synthesis.realisation.residual_power import PathSpectra
-from synthesis.verification import Recording, verify
 from tests.service import models
 
 EAR = models.ear(1)

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 import torch
 
+from hardware.realise import Target, realise
+from hardware.residual_power import PathSpectra
 from synthesis.noise_reduction import predict
-from synthesis.realisation.realise import Target, realise
-from synthesis.realisation.residual_power import PathSpectra
 from training.baselines.realised import IndividualRealisation, SupportSharedRealisation
 from training.config import load_config
 from training.datasets.noise import simulated_noise

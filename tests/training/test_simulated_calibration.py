@@ -7,7 +7,7 @@ import pytest
 import torch
 from scipy.signal import fftconvolve
 
-from synthesis.path_estimation import Take, estimate_paths
+from measurement.estimate import Take, estimate_paths
 from synthesis.plausibility import MAX_DISTANCE, SupportPrior
 from synthesis.support_statistics import learn_support_statistics
 from training.datasets.noise import NoiseSet, read_noise, simulated_noise

@@ -157,7 +157,6 @@ class WeightedFxLms:
     schedule: Schedule = Schedule(cap_s=40.0, patience=4)
     n_taps: int = N_TAPS
 
-
     def design_for(self, paths: AcousticPaths, signals: Array) -> Tensor:
         """Taps [batch, n_noises, n_taps] from the TRUE paths and the noises [n_noises, n_samples]."""
         return self.adapt_for(paths, signals)[0]

@@ -15,9 +15,9 @@ import torch
 from scipy.signal import sosfilt
 from torch import Tensor
 
+from hardware.realise import Target, realise
+from hardware.residual_power import PathSpectra
 from synthesis.paths import AcousticPaths, ControlFilter
-from synthesis.realisation.realise import Target, realise
-from synthesis.realisation.residual_power import PathSpectra
 from synthesis.synthesizer import DEFAULT_MAX_GAIN_DB
 from training.baselines.wmmse import support_estimates
 from training.training_set import TrainingSet

@@ -14,6 +14,7 @@ from synthesis.toeplitz import SymmetricToeplitz
 from synthesis.wiener import design_shared_wmmse, toeplitz_system, wmmse_weights
 from training.training_set import TrainingSet
 
+
 @dataclass(frozen=True)
 class WmmsePcg:
     """Single-precision conjugate gradients from zero, to a relative residual of 1e-6 or `budget` iterations.

@@ -10,7 +10,7 @@ measurement:
 - listener: whom splits keep together, e.g. a person with all measurements of all days.
 - ear: left, right or mono.
 - condition (may be absent): names one of several measurements of the ear, e.g. a seating or a direction.
-- primary, secondary, feedback (may be absent): a file that `file_formats.measurements` reads, relative to the
+- primary, secondary, feedback (may be absent): a file that `measurement.files.measurements` reads, relative to the
   table. ``FILE#CHANNEL`` names one of its channels. Without it the file has one channel, or one of that name
   (``primary``; in ITA files ``PrimaryL`` or ``PrimaryR``, by the ear).
 
@@ -28,9 +28,9 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from file_formats.errors import FileError
-from file_formats.measurements import Measurement, paths_at_48_khz, read
-from file_formats.resampling import Response
+from measurement.files.errors import FileError
+from measurement.files.measurements import Measurement, paths_at_48_khz, read
+from measurement.files.resampling import Response
 from synthesis.conventions import SAMPLE_RATE_HZ
 from training.datasets.path_pairs import (
     DatasetError,
@@ -138,7 +138,7 @@ def _rows(table: Path, content: bytes) -> list[tuple[int, dict[str, str]]]:
 
 
 def read_measurement(file: Path) -> Measurement:
-    """`file_formats.measurements.read`, with DatasetError for what cannot be used; 48 kHz where no rate is stated."""
+    """`measurement.files.measurements.read`, with DatasetError for what cannot be used; 48 kHz where no rate is stated."""
     try:
         return read(file, SAMPLE_RATE_HZ)
     except FileError as error:
@@ -154,7 +154,7 @@ def _response(found: Measurement, path: str, ear: EarSide, channel: str) -> Resp
 
 
 def paths_of_ear(found: Mapping[str, Response]) -> tuple[dict[str, NDArray[np.float64]], tuple[str, ...]]:
-    """`file_formats.measurements.paths_at_48_khz`, with DatasetError for what is too long, and notes."""
+    """`measurement.files.measurements.paths_at_48_khz`, with DatasetError for what is too long, and notes."""
     try:
         samples, notes = paths_at_48_khz(found)
     except FileError as error:

@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.signal import butter, lfilter, resample_poly
 
+from measurement.estimate import Take
 from synthesis.conventions import SAMPLE_RATE_HZ
-from synthesis.path_estimation import Take
 from training.simulated_calibration import PROBE_GAIN
 
 Real = NDArray[np.floating]

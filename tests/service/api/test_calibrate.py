@@ -25,6 +25,8 @@ from jsonschema import Draft202012Validator
 from scipy.io import wavfile
 from scipy.signal import butter, sosfilt
 
+from measurement.denoise import denoised
+from measurement.estimate import Take, estimate_paths
 from model_store.store import ModelStore
 from service.admission.admission import N_LARGEST_CALIBRATIONS, Gate
 from service.api import binary_codec as wire
@@ -37,8 +39,6 @@ from service.engine.waiting import LONGEST_WAIT_S
 from service.engine.work_share import WorkShare
 from service.settings import Settings
 from synthesis.backends.reference import build_synthesizer
-from synthesis.denoising import denoised
-from synthesis.path_estimation import Take, estimate_paths
 from synthesis.paths import AcousticPaths
 from synthesis.plausibility import PLAUSIBILITY
 from synthesis.support_statistics import learn_support_statistics

@@ -1,0 +1,192 @@
+"""A realised filter as a file that other tools read. Each format states in its head what the numbers are.
+
+wav      taps, or the impulse response of sections, 32-bit float, at the filter's rate
+csv      one row a tap or a section, with a header
+c        C99 header: float or integer arrays, shifts, rate
+         in both a1 and a2 have the sign that the target's sections hold, which the head states
+mat      MATLAB 5: `taps` or `sos`, `sample_rate`
+minidsp  text of custom biquads; a1 and a2 with the opposite sign (miniDSP, Advanced Biquad Programming)
+apo      lines of Equalizer APO: Filter: ON IIR Order 2 Coefficients b0 b1 b2 a0 a1 a2
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hardware.realise import Realised
+from synthesis.errors import InvalidOption
+
+WAV_S = 32768 / 48000
+"""Duration of the impulse response of sections. Poles in the bass take up to 0.07 s to decay by 1/e, whatever the
+sample rate."""
+EQUATIONS = {"minus": "e = d - s * w * x", "plus": "e = d + s * w * x"}
+"""Of the error microphone's signal, by the sign of the signal chain."""
+_COLUMNS = ("b0", "b1", "b2", "a0", "a1", "a2")
+
+
+def write(realised: Realised, kind: str, sign: Literal["minus", "plus"] = "minus") -> tuple[bytes, str, str]:
+    """The file's bytes, its media type, and a name for it. sign: of the signal chain that the filter has, which the
+    head states. Raises InvalidOption for a kind that does not exist, or that cannot hold this filter."""
+    if kind not in _KINDS:
+        raise InvalidOption(f"file: {kind!r} does not exist; use one of {', '.join(_KINDS)}", "file")
+    make, media_type, suffix = _KINDS[kind]
+    return make(realised, sign), media_type, f"control_filter.{suffix}"
+
+
+def _rows(realised: Realised, kind: str) -> NDArray[np.float64]:
+    if realised.sections is None:
+        raise InvalidOption(f"file: {kind} holds sections, not taps; ask for the form sos", "file")
+    return realised.sections.rows
+
+
+def _wav(realised: Realised, sign: str) -> bytes:
+    import soundfile
+
+    samples = realised.taps
+    if samples is None:
+        from scipy.signal import sosfilt
+
+        impulse = np.zeros(round(WAV_S * realised.sample_rate_hz))
+        impulse[0] = 1
+        samples = sosfilt(_rows(realised, "wav"), impulse)
+    stream = io.BytesIO()
+    soundfile.write(
+        stream, np.asarray(samples, np.float32), round(realised.sample_rate_hz), format="WAV", subtype="FLOAT"
+    )
+    return stream.getvalue()
+
+
+def _csv(realised: Realised, sign: str) -> bytes:
+    head = f"# control filter at {realised.sample_rate_hz:g} Hz, {EQUATIONS[sign]}"
+    if realised.taps is not None:
+        return (head + "\ntap\n" + "".join(f"{tap!r}\n" for tap in realised.taps.tolist())).encode()
+    held = np.insert(realised.held, 3, 1.0, axis=1)
+    lines = (",".join(repr(value) for value in row) for row in held.tolist())
+    return (f"{head}, y = {_recursion(realised)}\n" + ",".join(_COLUMNS) + "\n" + "\n".join(lines) + "\n").encode()
+
+
+def _recursion(realised: Realised) -> str:
+    """The output of a section with the numbers as they stand in the file."""
+    sign = "+" if realised.denominator == "added" else "-"
+    return f"b0 x + b1 x' + b2 x'' {sign} a1 y' {sign} a2 y''"
+
+
+def _mat(realised: Realised, sign: str) -> bytes:
+    from scipy.io import savemat
+
+    stream = io.BytesIO()
+    values = {"taps": realised.taps} if realised.taps is not None else {"sos": _rows(realised, "mat")}
+    savemat(stream, values | {"sample_rate": realised.sample_rate_hz})  # type: ignore[arg-type]  # a file will do
+    return stream.getvalue()
+
+
+def _minidsp(realised: Realised, sign: str) -> bytes:
+    blocks = [
+        f"biquad{number},\nb0={b0!r},\nb1={b1!r},\nb2={b2!r},\na1={-a1!r},\na2={-a2!r}"
+        for number, (b0, b1, b2, _, a1, a2) in enumerate(_rows(realised, "minidsp").tolist(), 1)
+    ]
+    return (",\n".join(blocks) + "\n").encode()
+
+
+def _apo(realised: Realised, sign: str) -> bytes:
+    lines = [
+        "Filter: ON IIR Order 2 Coefficients " + " ".join(repr(value) for value in row)
+        for row in _rows(realised, "apo").tolist()
+    ]
+    return ("\n".join(lines) + "\n").encode()
+
+
+def _c(realised: Realised, sign: str) -> bytes:
+    quantised = realised.quantised
+    is_fir = realised.taps is not None
+    values: NDArray[np.generic]
+    if quantised is not None:
+        bits = next(size for size in (8, 16, 32, 64) if size >= quantised.format.n_bits)
+        values, kind = quantised.words, f"int{bits}_t"
+        unit = f"units of 2^-{quantised.format.fraction_bits} ({quantised.format})"
+    else:
+        values = realised.taps if is_fir and realised.taps is not None else realised.held
+        # As narrow as the numbers are.
+        is_single = bool((values == values.astype(np.float32)).all())
+        kind, unit = ("float", "single precision") if is_single else ("double", "double precision")
+        values = values.astype(np.float32 if is_single else np.float64)
+    n = len(values)
+    headroom = []
+    if realised.scaling is not None:
+        n_bits = realised.scaling.headroom_bits
+        headroom = [
+            f"#define CONTROL_FILTER_HEADROOM {n_bits} /* divide the input by 2^{n_bits}, or it may overflow */"
+        ]
+    lines = [
+        f"/* Control filter for {EQUATIONS[sign]}. */",
+        "#ifndef CONTROL_FILTER_H",
+        "#define CONTROL_FILTER_H",
+        "#include <stdint.h>",
+        "",
+        f"#define CONTROL_FILTER_SAMPLE_RATE {realised.sample_rate_hz:.0f}",
+        *headroom,
+    ]
+    if is_fir:
+        lines += [f"#define CONTROL_FILTER_TAPS {n}", f"/* {unit} */"]
+        if quantised is not None:
+            lines += [f"#define CONTROL_FILTER_SHIFT {int(quantised.shift)} /* multiply the sum by 2^shift */"]
+        lines += [f"static const {kind} control_filter[{n}] = {{", *_c_lines(values), "};"]
+    else:
+        lines += [
+            f"#define CONTROL_FILTER_SECTIONS {n}",
+            f"/* y = ({_recursion(realised)}) 2^shift; per section b0, b1, b2, a1, a2;",
+            f"   {unit} */",
+        ]
+        if realised.denominator == "added":
+            lines += ["/* a1 and a2 are negated, for hardware that adds them. */"]
+        if quantised is not None:
+            shifts = ", ".join(str(int(each)) for each in quantised.shift)
+            lines += [f"static const int control_filter_shift[{n}] = {{{shifts}}};"]
+            if realised.scaling is not None:
+                noise_db, wide_noise_db = realised.scaling.noise_db, realised.scaling.wide_noise_db
+                lines += [
+                    "/* Keep y' and y'' as wide as the sum, or round-off adds noise at the output: "
+                    f"{noise_db:.0f} dB re full",
+                    f"   scale in place of {wide_noise_db:.0f} dB. */",
+                ]
+        lines += [f"static const {kind} control_filter[{n}][5] = {{"]
+        lines += [f"    {{{', '.join(_c_number(each) for each in row)}}}," for row in values]
+        lines += ["};"]
+    return ("\n".join([*lines, "", "#endif", ""])).encode()
+
+
+def _c_lines(values: NDArray[np.generic]) -> list[str]:
+    return [
+        "    " + ", ".join(_c_number(each) for each in values[start : start + 8]) + ","
+        for start in range(0, len(values), 8)
+    ]
+
+
+def _c_number(value: np.generic) -> str:
+    if isinstance(value, np.integer):
+        number = int(value)
+        # The least 64-bit integer has no literal of its own.
+        return (
+            f"(-{-number - 1}LL - 1)"
+            if number == -(2**63)
+            else f"{number}LL"
+            if abs(number) >= 2**31
+            else str(number)
+        )
+    return f"{value}f" if isinstance(value, np.float32) else str(value)
+
+
+_KINDS: dict[str, tuple[Callable[[Realised, str], bytes], str, str]] = {
+    "wav": (_wav, "audio/wav", "wav"),
+    "csv": (_csv, "text/csv", "csv"),
+    "c": (_c, "text/x-c", "h"),
+    "mat": (_mat, "application/octet-stream", "mat"),
+    "minidsp": (_minidsp, "text/plain", "txt"),
+    "apo": (_apo, "text/plain", "txt"),
+}
+KINDS = tuple(_KINDS)

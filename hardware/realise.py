@@ -1,0 +1,203 @@
+"""A control filter in the form that hardware runs: n taps or n sections, in its number format, at its rate."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hardware import fixed_point
+from hardware.fixed_point import (
+    NumberFormat,
+    Quantised,
+    SignalScaling,
+    lowest_pole_hz,
+    parse_format,
+    quantise_sections,
+    scale_sections,
+)
+from hardware.residual_power import Complex, PathSpectra, ResidualPower
+from hardware.second_order_sections import (
+    LOWEST_HZ,
+    MAX_SECTIONS,
+    Sections,
+    design_sections,
+    largest_excess,
+    largest_gain,
+)
+from hardware.short_fir import BIN_HZ, MAX_TAPS, at_design_rate, design_fir
+from synthesis.conventions import N_TAPS, SAMPLE_RATE_HZ
+from synthesis.errors import InvalidOption
+from synthesis.gain_curve import GainCurve
+
+SAMPLE_RATES_HZ = (8000.0, 768_000.0)
+DEFAULT_SECTIONS = 8
+FLOAT32_WORDS = NumberFormat(2, 23)
+"""Values from -2 to 2 that float32 holds: for sections at high rates, whose coefficients must fit together."""
+
+
+Denominator = Literal["subtracted", "added"]
+HELD_SIGNS = {"subtracted": np.array([1, 1, 1, 1, 1]), "added": np.array([1, 1, 1, -1, -1])}
+"""Of b0, b1, b2, a1, a2 in the hardware's memory."""
+
+
+@dataclass(frozen=True)
+class Target:
+    """What is asked for. form: `fir` or `sos`. n_taps, n_sections: of that form. number_format: of the
+    coefficients, `float32`, `float64` or `qI.F` (`fixed_point`). denominator: what the hardware does with a1 and a2
+    of its memory times the past outputs; where they are `added`, it has to hold -a1 and -a2."""
+
+    form: Literal["fir", "sos"] = "sos"
+    n_taps: int = N_TAPS
+    n_sections: int = DEFAULT_SECTIONS
+    sample_rate_hz: float = float(SAMPLE_RATE_HZ)
+    number_format: str = "float32"
+    denominator: Denominator = "subtracted"
+
+    def __post_init__(self) -> None:
+        """Raise InvalidOption for what is out of range."""
+        parse_format(self.number_format)
+        if not 1 <= self.n_taps <= MAX_TAPS:
+            raise InvalidOption(f"n_taps: {self.n_taps} taps were asked for; use 1 to {MAX_TAPS}", "target.n_taps")
+        if not 1 <= self.n_sections <= MAX_SECTIONS:
+            raise InvalidOption(
+                f"n_sections: {self.n_sections} sections were asked for; use 1 to {MAX_SECTIONS}",
+                "target.n_sections",
+            )
+        low, high = SAMPLE_RATES_HZ
+        if not low <= self.sample_rate_hz <= high:
+            raise InvalidOption(
+                f"sample_rate: {self.sample_rate_hz:g} Hz was asked for; use {low:g} to {high:g}",
+                "target.sample_rate",
+            )
+
+    def keeps(self, n_taps: int) -> bool:
+        """Whether so many taps at 48 kHz stay as they are."""
+        return self.form == "fir" and self.n_taps == n_taps and self.sample_rate_hz == SAMPLE_RATE_HZ
+
+
+@dataclass(frozen=True, eq=False)
+class Realised:
+    """taps [n], or sections; what fixed point made of them, with the signs that the hardware holds (None in
+    floating point); its W on the design grid, complex [16385]; largest |W| in dB; scaling of the signals (None in
+    floating point); denominator: the target's."""
+
+    sample_rate_hz: float
+    taps: NDArray[np.float64] | None
+    sections: Sections | None
+    quantised: Quantised | None
+    scaling: SignalScaling | None
+    response: Complex
+    max_gain_db: float
+    denominator: Denominator = "subtracted"
+
+    @property
+    def held(self) -> NDArray[np.float64]:
+        """b0, b1, b2, a1, a2 of each section, with the signs that the hardware holds."""
+        assert self.sections is not None
+        coefficients: NDArray[np.float64] = self.sections.rows[:, [0, 1, 2, 4, 5]] * HELD_SIGNS[self.denominator]
+        return coefficients
+
+
+def realise(
+    conditions: Sequence[PathSpectra],
+    reference_psd: NDArray[np.floating],
+    target: Target,
+    *,
+    taps: NDArray[np.floating] | None = None,
+    max_gain_db: float | GainCurve = np.inf,
+) -> Realised:
+    """Design the target's filter for the conditions, and quantise it.
+
+    taps: an existing filter at 48 kHz; kept as it is where the target has as many taps and that rate. Raises
+    InvalidOption for a target that cannot be designed, or whose number format leaves an unstable filter, and
+    InvalidPaths for paths without anything to cancel.
+    """
+    number_format = parse_format(target.number_format)
+    if target.form == "fir":
+        return _fir(conditions, reference_psd, target, number_format, taps, max_gain_db)
+
+    power, rate = ResidualPower.of(conditions, reference_psd), target.sample_rate_hz
+    words = FLOAT32_WORDS if number_format is None else number_format
+
+    def held(sections: Sections, n_held: int) -> Sections:
+        return quantise_sections(scale_sections(sections, words, n_held), words)[0]
+
+    def in_single_precision(sections: Sections) -> Sections:
+        return _in_single_precision(sections, max_gain_db)
+
+    sections = design_sections(
+        power,
+        target.n_sections,
+        sample_rate_hz=rate,
+        max_gain_db=max_gain_db,
+        rounded=in_single_precision if number_format is None else None,
+        held=None if target.number_format == "float64" else held,
+        lowest_held_hz=lowest_pole_hz(rate, words, LOWEST_HZ),
+    )
+    if not sections.is_stable:
+        raise InvalidOption(
+            f"number_format: at {target.sample_rate_hz:g} Hz the poles that {target.number_format} can hold "
+            "are not stable; use more fraction bits or a lower sample rate",
+            "target.number_format",
+        )
+    quantised = scaling = None
+    if number_format is not None:
+        quantised = quantise_sections(sections, number_format)[1].times(HELD_SIGNS[target.denominator])
+        scaling = fixed_point.sections_scaling(sections, number_format)
+    gain_db = 20 * float(np.log10(max(largest_gain(sections), 1e-30)))
+    return Realised(
+        target.sample_rate_hz,
+        None,
+        sections,
+        quantised,
+        scaling,
+        sections.at_design_rate(),
+        gain_db,
+        target.denominator,
+    )
+
+
+def _in_single_precision(sections: Sections, max_gain_db: float | GainCurve) -> Sections:
+    """Each coefficient rounded by itself, under the ceiling if the poles stay inside the unit circle."""
+    rows = sections.rows.astype(np.float32).astype(np.float64)
+    single = Sections(rows, sections.sample_rate_hz)
+    if single.is_stable:
+        excess, _ = largest_excess(single, max_gain_db)
+        rows[-1, :3] = (rows[-1, :3] / max(excess, 1.0)).astype(np.float32)
+    return single
+
+
+def _fir(
+    conditions: Sequence[PathSpectra],
+    reference_psd: NDArray[np.floating],
+    target: Target,
+    number_format: NumberFormat | None,
+    taps: NDArray[np.floating] | None,
+    max_gain_db: float | GainCurve,
+) -> Realised:
+    if taps is not None and target.keeps(len(taps)):
+        found = np.asarray(taps, np.float64)
+    else:
+        found = design_fir(
+            conditions,
+            reference_psd,
+            target.n_taps,
+            sample_rate_hz=target.sample_rate_hz,
+            max_gain_db=max_gain_db,
+        )
+    quantised = scaling = None
+    if target.number_format == "float32":
+        found = found.astype(np.float32).astype(np.float64)
+    if number_format is not None:
+        quantised = fixed_point.quantise_taps(found, number_format)
+        found = quantised.values
+        scaling = fixed_point.taps_scaling(found, number_format)
+    response = at_design_rate(found, target.sample_rate_hz)
+    # On frequencies as far apart as the design grid's, up to half the rate.
+    largest = np.abs(np.fft.rfft(found, round(target.sample_rate_hz / BIN_HZ))).max()
+    gain_db = 20 * float(np.log10(max(largest, 1e-30)))
+    return Realised(target.sample_rate_hz, found, None, quantised, scaling, response, gain_db)

@@ -1,0 +1,511 @@
+"""One ear's paths from its probe recordings, and the figures by which the calibration is judged.
+
+How much noise an estimate of S holds can be read off the estimate itself: a secondary path is short, so what lies
+in the middle of a long window's response is noise, and noise is spread evenly over all of its lags. The coherence
+cannot say it: on measured ears most of what it leaves unexplained is the primary path's long tail, which two states
+that heard the same probe have in common and which cancels in S.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from measurement.denoise import Denoised, denoise
+from measurement.estimate import (
+    REGULARISATION,
+    DriveTake,
+    PathEstimate,
+    ProbeState,
+    Take,
+    feedback_response,
+    onto_design_grid,
+    paths_of_states,
+    probe_states,
+    secondary_transfer,
+    squared_magnitude,
+    unexplained_power,
+    window_starts,
+)
+from measurement.hum import find_hum
+from measurement.prior import PathPrior, held_power
+from measurement.tail_power import tail_power
+from synthesis.backends.path_level import MAX_LEVEL_DIFFERENCE_DB, level_db
+from synthesis.conventions import COHERENCE_FLOOR, DESIGN_N_FFT, SAMPLE_RATE_HZ
+from synthesis.errors import InvalidPaths
+from synthesis.octave_bands import AMP_BANDS, WIDE_BANDS, band_membership
+from synthesis.prediction import columns
+from synthesis.support_statistics import delay_samples
+
+Real = NDArray[np.floating]
+Complex = NDArray[np.complexfloating]
+
+WINDOW = 8192
+MAX_N_WINDOWS = 64
+"""Per take, where a number is asked for."""
+
+MAX_TOTAL_WINDOWS = 2048
+"""Of all takes together where none is: half a second of computing."""
+
+MIN_SAMPLES = 3072
+"""Of a take: 64 ms, three windows of the shortest kind."""
+
+MAX_SAMPLES = 60 * SAMPLE_RATE_HZ
+"""Of a take: a minute is fifteen times what training uses."""
+
+TAIL_SHARE, SECONDARY_SHARE = 0.8, 0.7
+"""Of the primary path's tail, where no prior says which share of it the estimate lacks, and of the secondary path's
+variance, as they add to the sound with the filter: right in the mean over 15 persons (`studies/predictions`)."""
+
+MAX_UNCERTAINTY = 1.0
+"""Unknown over known power of a band: where a probe says nothing, the quotients have no meaning."""
+
+PRIMARY_TAPS, SECONDARY_TAPS = 8192, 2048
+_TAIL_FROM = SECONDARY_TAPS * 7 // 8
+TAIL_BANDS = tuple(n for n in AMP_BANDS if n >= 26)
+"""From 400 Hz: below, ears themselves ring for so long."""
+
+TAIL_OVER_NOISE = 4.0
+"""6 dB. Less is noise, not a tail."""
+
+SILENT_DB = -30.0
+"""Power of a window of x or of a drive below that of its loudest one."""
+
+_LATE = slice(SECONDARY_TAPS, WINDOW * 7 // 8)
+"""Lags where the primary path still rings and the secondary does not."""
+
+MEDIAN_ERROR, N_ERRORS = 1.2533 * 1.4826, 2.0
+"""Standard error of a median of n values over their median absolute deviation, times the
+root of n; and how many."""
+
+_EQUAL = 1e-6
+_SHARE_OF_SINE = 0.01
+_SINE_TOLERANCE = 0.02
+_TINY = float(np.finfo(np.float64).tiny)
+
+
+class Windows(NamedTuple):
+    """The parts of a take that are used: `n` windows of `length` samples, equally spaced from sample `first` on."""
+
+    length: int
+    first: int
+    n: int
+
+
+@dataclass(frozen=True, eq=False)
+class Calibration:
+    """Of one ear; all arrays float64.
+
+    measured: paths [8192] and [2048] and the coherence per bin [16385], by what the takes alone say: figures and
+    verdicts are of these. estimate: with a prior the posterior mean and variance, else `measured`. secondary:
+    that of the estimate, freed from measurement noise where the windows are long enough to measure it.
+    coherence, noise_reduction_ceiling_db, secondary_snr_db: per band of the 23 from 50 Hz to 8 kHz; the ceiling
+    is -10 log10(1 - coherence), the SNR is that of the measured secondary path. clipped_share: the largest
+    share of a signal's samples that stand at its extremes, and clipped_in: that signal. lead_samples: delay of
+    the primary less that of the secondary.
+    tail_db: energy of the secondary's last eighth over all of it, median over the bands from 400 Hz to 8 kHz, -120
+    where it is not above the noise. noise_share: power of the estimate's noise over its own, of the
+    primary and the secondary path, and tail_share: that of what arrives too late for the windows, in the 23 bands,
+    [2, 23] and [23]; where the probe does not repeat, what is unexplained counts as both. state_levels_db: of
+    several states with a gain (drives: 1), each gain and the level of its secondary path over that of all;
+    has_opposite_signs: whether two of these have opposite signs. gain_change_db: by how much, at least, the primary
+    path's late lags are louder in another state than in the silent one, as if a microphone's gain had changed.
+    silent_share: largest share of a take that is silent beside the rest, and silent_in: its signal.
+    acausal_shares: of the energy of the primary path, what lies before zero, and of the path from e to x.
+    distortion_db: power that x does not explain in a state with a gain beyond what it does not in the silent one,
+    over that of the loudspeaker's sound, at least: median of the 23 bands less two standard
+    errors. hum_hz: tones that
+    do not follow the paths (`hum`).
+    window, n_frames: samples of a window, and windows that were pooled in the state with fewest. uncertainty: power
+    that the estimate does not know over the power that it knows, of the primary path, where it includes sound
+    that x does not hear and that no filter takes away, and of the secondary path, in the 31
+    bands from 20 Hz to 20 kHz, [2, 31]; None where the probe does not repeat from one state to the other. feedback:
+    from the loudspeaker to the outer microphone, [2048], where there were drives.
+    """
+
+    measured: PathEstimate
+    estimate: PathEstimate
+    secondary: Real
+    coherence: Real
+    noise_reduction_ceiling_db: Real
+    secondary_snr_db: Real
+    clipped_share: float
+    clipped_in: str
+    lead_samples: float
+    tail_db: float
+    noise_share: Real
+    tail_share: Real
+    state_levels_db: list[tuple[float, float]]
+    has_opposite_signs: bool
+    gain_change_db: float
+    silent_share: float
+    silent_in: str
+    acausal_shares: tuple[float, float]
+    distortion_db: float
+    hum_hz: list[float]
+    window: int
+    n_frames: int
+    uncertainty: Real | None
+    feedback: Real | None = None
+
+
+def plan_windows(n_samples: int, n_windows: int = MAX_N_WINDOWS) -> Windows:
+    """At most n_windows windows of 8192 samples after the first 8192, overlapping by half at most; shorter ones in
+    short takes."""
+    length = min(WINDOW, 1 << ((n_samples // 3).bit_length() - 1))
+    room = n_samples - 2 * length
+    return Windows(length, length, min(n_windows, 1 + 2 * room // length))
+
+
+@np.errstate(all="ignore")  # levels that overflow are refused by `_check_estimate` and `_checked`
+def calibrate(
+    takes: Sequence[Take],
+    n_windows: int | None = None,
+    windows: Windows | None = None,
+    prior: PathPrior | None = None,
+    drives: Sequence[DriveTake] = (),
+    clipped_shares: Mapping[str, float] = MappingProxyType({}),
+) -> Calibration:
+    """Estimate both paths of one ear and measure how good the takes were.
+
+    takes: signals [n], at least MIN_SAMPLES each; the shortest decides which windows are used, unless `windows` is
+    given. n_windows: of each take; None for all that overlap by half, MAX_TOTAL_WINDOWS together. prior: None for
+    the paper's regularised estimate. drives: of the loudspeaker alone, in place of takes with a gain, or besides.
+    clipped_shares: of signals as they were recorded, where they were resampled since; by names such as `take 0, x`.
+    Raises InvalidPaths (field `takes`) for takes too short, too long, silent or
+    not finite, whose states do not differ, or whose levels lie so far apart that float32 cannot hold what follows,
+    and InvalidOption where a state is missing.
+    """
+    heard = {f"take {n}, {name}": each for n, take in enumerate(takes) for name, each in _heard(take)}
+    played = {f"drive {n}, drive": take.drive for n, take in enumerate(drives)}
+    _check(
+        heard
+        | played
+        | {f"drive {n}, {name}": each for n, take in enumerate(drives) for name, each in _heard(take)}
+    )
+    errors = [*(take.error for take in takes), *(each.error for each in drives)]
+    n_takes, shortest = len(takes) + len(drives), min(error.shape[-1] for error in errors)
+    cut = windows or plan_windows(shortest, n_windows or max(MAX_TOTAL_WINDOWS // n_takes, 1))
+    exact = [Take(take.gain, take.reference.astype(np.float64), take.error.astype(np.float64)) for take in takes]
+    exact_drives = [
+        DriveTake(*(signal.astype(np.float64) for signal in (each.drive, each.reference, each.error)))
+        for each in drives
+    ]
+    states = probe_states(
+        exact,
+        window=cut.length,
+        n_offsets=cut.n,
+        first_sample=cut.first,
+        last_sample=shortest,
+        drives=exact_drives,
+    )
+    measured = paths_of_states(states, primary_taps=PRIMARY_TAPS, secondary_taps=SECONDARY_TAPS)
+    _check_estimate(measured)
+    noise = measured.secondary_noise
+    wide_unexplained = _band_uncertainty(states, measured)
+    scored = columns(AMP_BANDS)
+    unexplained = wide_unexplained[scored]
+    share, where = max(
+        (max(clipped_share(each), clipped_shares.get(name, 0.0)), name) for name, each in heard.items()
+    )
+    probes = {name: signal for name, signal in heard.items() if name.endswith("x")} | played
+    silent_share, silent_in = max((_silent_share(signal), name) for name, signal in probes.items())
+    padded_secondary = np.pad(measured.secondary, (0, PRIMARY_TAPS - SECONDARY_TAPS))
+    primary_delay, secondary_delay = delay_samples(np.stack((measured.primary, padded_secondary)))
+    estimate = measured
+    if prior is not None:
+        estimate = paths_of_states(states, primary_taps=PRIMARY_TAPS, secondary_taps=SECONDARY_TAPS, prior=prior)
+        _check_estimate(estimate)
+    clean = Denoised(estimate.secondary, np.ones(1))
+    if cut.length == WINDOW:
+        clean = denoise(estimate.secondary, estimate.secondary_noise)
+    variance_share = _variance_share(estimate, clean)
+    tail = _tail_share(exact, states, cut, shortest, estimate)
+    tail_share = (unexplained if tail is None else tail[scored]).clip(0, 1)
+    primary_noise = unexplained if tail is None else np.maximum(unexplained - tail_share, 0)
+    missing = TAIL_SHARE if prior is None else _missing_share(prior)
+    calibration = Calibration(
+        measured=measured,
+        estimate=estimate,
+        secondary=clean.response,
+        coherence=1 / (1 + unexplained),
+        noise_reduction_ceiling_db=_level_db(1 + 1 / np.maximum(unexplained, 1e-12)),
+        secondary_snr_db=_secondary_snr_db(measured.secondary, noise),
+        clipped_share=share,
+        clipped_in=where,
+        lead_samples=float(primary_delay - secondary_delay),
+        tail_db=_tail_db(measured.secondary, noise),
+        noise_share=np.stack((primary_noise / states[0].n_frames, variance_share[scored])),
+        tail_share=tail_share,
+        state_levels_db=_state_levels_db(states),
+        has_opposite_signs=_have_opposite_signs(states),
+        gain_change_db=_gain_change_db(states[: -1 if drives else None], cut.length, repeats=tail is not None),
+        silent_share=silent_share,
+        silent_in=silent_in,
+        acausal_shares=_acausal_shares(states[0]),
+        distortion_db=_distortion_db(states),
+        hum_hz=find_hum(exact),
+        window=cut.length,
+        n_frames=min(state.n_frames for state in states),
+        uncertainty=None
+        if tail is None
+        else np.stack(
+            (missing * tail + np.maximum(wide_unexplained - tail, 0), SECONDARY_SHARE * variance_share)
+        ).clip(0, MAX_UNCERTAINTY),
+        feedback=_feedback(exact_drives, cut, shortest) if drives else None,
+    )
+    return _checked(calibration)
+
+
+def _feedback(drives: Sequence[DriveTake], cut: Windows, last_sample: int) -> Real:
+    return feedback_response(
+        drives,
+        window=cut.length,
+        n_offsets=cut.n,
+        first_sample=cut.first,
+        last_sample=last_sample,
+        n_taps=SECONDARY_TAPS,
+    )
+
+
+def clipped_share(signal: Real) -> float:
+    """Share of the samples of a signal [n] that stand at its largest or its smallest value, beyond one each.
+
+    A sine or a sweep stands there by itself, with up to 1 % of its samples in 16 bits: of a signal with its crest
+    factor only what exceeds that counts.
+    """
+    reached = 0
+    for one_way in (signal, -signal):
+        top = one_way.max()
+        if top > 0:
+            reached += int((one_way >= top * (1 - _EQUAL)).sum()) - 1
+    share = reached / signal.shape[-1]
+    peak = np.abs(signal).max()
+    is_sine = peak > 0 and abs(np.sqrt(np.mean((signal / peak) ** 2)) - np.sqrt(0.5)) < _SINE_TOLERANCE
+    return max(share - _SHARE_OF_SINE, 0.0) if is_sine else share
+
+
+def _level_db(power_ratio: Real | float) -> Real:
+    level: Real = 10 * np.log10(np.maximum(power_ratio, _TINY))
+    return level
+
+
+def _secondary_snr_db(secondary: Real, noise: Real) -> Real:
+    """Power of the estimate over that of as many lags of noise, per band [23]."""
+    membership = band_membership(AMP_BANDS, DESIGN_N_FFT)
+    power, floor = (
+        squared_magnitude(np.fft.rfft(each, n=DESIGN_N_FFT)) @ membership for each in (secondary, noise)
+    )
+    floor = floor * (secondary.shape[-1] / noise.shape[-1])
+    return _level_db(power / np.maximum(floor, 1e-12 * power.max()))
+
+
+def _band_uncertainty(states: Sequence[ProbeState], estimate: PathEstimate) -> Real:
+    """Unexplained over explained power at the error microphone under the probes' own spectrum, per band [31]."""
+    membership = band_membership(WIDE_BANDS, DESIGN_N_FFT)
+    primary = np.fft.rfft(estimate.primary, n=DESIGN_N_FFT)
+    explained = onto_design_grid(states[0].reference_power) * squared_magnitude(primary)
+    known = estimate.coherence.clip(COHERENCE_FLOOR, 1)
+    uncertainty: Real = ((1 - known) / known * explained) @ membership / np.maximum(explained @ membership, _TINY)
+    return uncertainty
+
+
+def _tail_db(secondary: Real, noise: Real) -> float:
+    """As `Calibration.tail_db`."""
+    membership = band_membership(TAIL_BANDS, DESIGN_N_FFT)
+    late = secondary[_TAIL_FROM:]
+    # Tapered: else low frequencies, where ears ring, leak into the other bands.
+    tail, floor = (
+        squared_magnitude(np.fft.rfft(each * np.hanning(len(each)), n=DESIGN_N_FFT)) @ membership
+        for each in (late, noise)
+    )
+    excess = np.maximum(tail - TAIL_OVER_NOISE * len(late) / len(noise) * floor, 0)
+    power = squared_magnitude(np.fft.rfft(secondary, n=DESIGN_N_FFT)) @ membership
+    return float(np.median(_level_db(np.maximum(excess / np.maximum(power, _TINY), 1e-12))))
+
+
+def _state_levels_db(states: Sequence[ProbeState]) -> list[tuple[float, float]]:
+    """As `Calibration.state_levels_db`, by least squares over the bins from 100 Hz to 4 kHz."""
+    if len(states) < 3:
+        return []
+    frequency = np.linspace(0, SAMPLE_RATE_HZ / 2, states[0].transfer.shape[-1])
+    inside = (frequency >= 100) & (frequency <= 4000)
+    whole = secondary_transfer(states)[inside]
+    energy = np.maximum(np.sum(squared_magnitude(whole)), _TINY)
+    own = [(state.gain, secondary_transfer((states[0], state))[inside]) for state in states[1:]]
+    return [(gain, float(2 * _level_db(np.abs(np.vdot(whole, each)) / energy))) for gain, each in own]
+
+
+def _acausal_shares(silent: ProbeState) -> tuple[float, float]:
+    """As `Calibration.acausal_shares`."""
+
+    def share(cross: Complex, power: Real) -> float:
+        response = np.fft.irfft(cross / np.maximum(power + REGULARISATION * power.max(), _TINY))
+        energy = np.square(response)
+        return float(energy[len(energy) // 2 :].sum() / max(energy.sum(), _TINY))
+
+    return share(silent.cross, silent.reference_power), share(silent.cross.conj(), silent.error_power)
+
+
+def _distortion_db(states: Sequence[ProbeState]) -> float:
+    """As `Calibration.distortion_db`; of the loudest state.
+
+    What the silent state leaves unexplained is noise or the primary path's tail: the one stays as it is in the
+    other state, the other goes with the level of x. Whichever is more is taken off.
+    """
+    silent, *played = states
+    membership = band_membership(AMP_BANDS, 2 * (silent.transfer.shape[-1] - 1))
+    before, silent_power = unexplained_power(silent) / silent.n_frames, silent.reference_power / silent.n_frames
+    levels = []
+    for each in played:
+        power, left = each.reference_power / each.n_frames, unexplained_power(each) / each.n_frames
+        expected = np.maximum(before, before / np.maximum(silent_power, _TINY) * power)
+        heard = squared_magnitude(each.gain * secondary_transfer((silent, each))) * power
+        excess = (left - expected) @ membership / np.maximum(heard @ membership, _TINY)
+        median = np.median(excess)
+        error = MEDIAN_ERROR * np.median(np.abs(excess - median)) / np.sqrt(len(excess))
+        levels.append(float(_level_db(median - N_ERRORS * error)))
+    return max(levels)
+
+
+def _have_opposite_signs(states: Sequence[ProbeState]) -> bool:
+    """Of the secondary paths by each state."""
+    found = [secondary_transfer((states[0], each)) for each in states[1:]]
+    norms = [np.linalg.norm(each) for each in found]
+    first, size = found[0], norms[0]
+    return any(np.vdot(first, each).real < -0.5 * size * norm for each, norm in zip(found, norms, strict=True))
+
+
+def _gain_change_db(states: Sequence[ProbeState], window: int, repeats: bool) -> float:
+    """As `Calibration.gain_change_db`: noise lowers one of two quotients of the late lags and raises the other.
+
+    A probe that repeats leaks alike from window to window in both states. Otherwise what leaks has something in
+    common by chance, the more the fewer bands rule the sum. A gain changes all bands alike, so what counts is then
+    what exceeds the standard error over the bands.
+    """
+    if window < WINDOW:
+        return 0.0
+    membership = band_membership(WIDE_BANDS, _LATE.stop - _LATE.start)
+    silent, *played = (np.fft.rfft(np.fft.irfft(each.transfer)[_LATE]) for each in states)
+    own = squared_magnitude(silent) @ membership
+    least = [0.0]
+    for each in played:
+        common, other = (silent.conj() * each).real @ membership, squared_magnitude(each) @ membership
+        if common.sum() > 0:
+            quotients = [with_error_db(common, own), with_error_db(other, common)]
+            margins = [0.0 if repeats else error for _, error in quotients]
+            low, high = (
+                pick(db + way * error for (db, _), error in zip(quotients, margins, strict=True))
+                for pick, way in ((min, -1), (max, 1))
+            )
+            least.append(float(max(low, 0) + min(high, 0)))
+    return max(least, key=abs)
+
+
+def with_error_db(numerator: Real, denominator: Real) -> tuple[float, float]:
+    """Level of a quotient of sums over bands, and its standard error by the jackknife."""
+    whole = numerator.sum() / max(denominator.sum(), _TINY)
+    left = (numerator.sum() - numerator) / np.maximum(denominator.sum() - denominator, _TINY)
+    levels = _level_db(np.square(left.clip(0)))
+    spread = float(levels.std() * np.sqrt(len(levels) - 1))
+    return float(_level_db(whole**2)), spread
+
+
+def _silent_share(signal: Real) -> float:
+    """Of the windows of a signal, those far below the loudest."""
+    n = max(len(signal) // MIN_SAMPLES, 1)
+    power = np.mean(np.square(signal[: n * MIN_SAMPLES].reshape(n, -1), dtype=np.float64), -1)
+    return float(np.mean(power < 10 ** (SILENT_DB / 10) * power.max()))
+
+
+def _variance_share(estimate: PathEstimate, clean: Denoised) -> Real:
+    """Variance of the denoised secondary path over its power, per band from 20 Hz to 20 kHz [31]."""
+    membership = band_membership(WIDE_BANDS, DESIGN_N_FFT)
+    variance, noise = estimate.secondary_variance, estimate.secondary_noise
+    if variance is None:
+        variance = squared_magnitude(np.fft.rfft(noise, n=DESIGN_N_FFT)) * (SECONDARY_TAPS / noise.shape[-1])
+    power = squared_magnitude(np.fft.rfft(clean.response, n=DESIGN_N_FFT))
+    share: Real = (clean.kept_share * variance) @ membership / np.maximum(power @ membership, _TINY)
+    return share
+
+
+def _tail_share(
+    takes: Sequence[Take], states: Sequence[ProbeState], cut: Windows, last_sample: int, estimate: PathEstimate
+) -> Real | None:
+    """Power of the primary path that no window holds over that of its estimate, per band from 20 Hz to 20 kHz [31];
+    None where the probe does not repeat."""
+    starts = window_starts(cut.length, cut.n, cut.first, last_sample)
+    tail = tail_power(takes, states, window=cut.length, first_samples=starts)
+    if tail is None:
+        return None
+    membership = band_membership(WIDE_BANDS, DESIGN_N_FFT)
+    primary = squared_magnitude(np.fft.rfft(estimate.primary, n=DESIGN_N_FFT)) @ membership
+    share: Real = (onto_design_grid(tail) @ membership) / np.maximum(primary, _TINY)
+    return share
+
+
+def _missing_share(prior: PathPrior) -> Real:
+    """Of what windows leave unexplained, the share that the estimate lacks, per band [31].
+
+    The rest leaks out of the windows and is in the estimate: at 250 Hz, where measured ears have little tail, it is
+    the larger part.
+    """
+    membership = band_membership(WIDE_BANDS, DESIGN_N_FFT)
+    missing, held = (
+        onto_design_grid(power) @ membership for power in (prior.primary.tail_variance, held_power(prior.primary))
+    )
+    share: Real = missing / np.maximum(missing + held, _TINY)
+    return share
+
+
+def _heard(take: Take | DriveTake) -> tuple[tuple[str, Real], tuple[str, Real]]:
+    return ("x", take.reference), ("e", take.error)
+
+
+def _check(signals: Mapping[str, Real]) -> None:
+    for where, signal in signals.items():
+        if not MIN_SAMPLES <= signal.shape[-1] <= MAX_SAMPLES:
+            raise InvalidPaths(
+                f"{where}: it has {signal.shape[-1]} samples; record {MIN_SAMPLES} to {MAX_SAMPLES}", "takes"
+            )
+        if not np.isfinite(signal).all():
+            raise InvalidPaths(f"{where}: it holds NaN or infinity; send finite samples", "takes")
+        if not signal.any():
+            raise InvalidPaths(f"{where}: it is silent; check what is connected and record again", "takes")
+
+
+def _check_estimate(estimate: PathEstimate) -> None:
+    for name, response in (("primary", estimate.primary), ("secondary", estimate.secondary)):
+        if not np.abs(np.fft.rfft(response, n=DESIGN_N_FFT)).max() < np.finfo(np.float32).max:
+            raise InvalidPaths(
+                f"takes: their {name} path is too large for float32; scale x and e to similar levels", "takes"
+            )
+    if not estimate.secondary.any():
+        raise InvalidPaths(
+            "takes: the states do not differ; make sure that the loudspeaker plays in takes with a gain", "takes"
+        )
+    difference_db = level_db(estimate.primary) - level_db(estimate.secondary)
+    if not abs(difference_db) <= MAX_LEVEL_DIFFERENCE_DB:
+        raise InvalidPaths(
+            f"takes: the levels of their primary and secondary path differ by {abs(difference_db):.0f} dB, which "
+            "no earphone explains; record all takes at the same microphone gains, and send them in one unit",
+            "takes",
+        )
+
+
+def _checked(calibration: Calibration) -> Calibration:
+    """The same, if float32 holds all of its figures; else InvalidPaths."""
+    figures = [each for each in vars(calibration).values() if isinstance(each, float | np.ndarray)]
+    figures.append(np.array(calibration.state_levels_db))
+    if not all(np.isfinite(np.asarray(each, np.float32)).all() for each in figures):
+        raise InvalidPaths(
+            "takes: the levels of their signals are too far apart to compute with; record all takes at the same "
+            "microphone gains, and send them in one unit",
+            "takes",
+        )
+    return calibration

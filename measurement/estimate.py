@@ -1,0 +1,322 @@
+"""Acoustic paths from recordings of two probe states (Eqs. 1-2), in NumPy.
+
+With the control filter replaced by a known gain g, the error microphone hears e_g = (p - g s) * x. So
+
+    P = H_{e0,x},        S = (H_{e0,x} - H_{eg,x}) / g,
+
+where H_{e,x} is the Hann-windowed cross-spectrum of x and e, pooled over recordings and window positions and
+divided by the equally pooled autospectrum of x. That quotient is regularised, or with a prior (`path_prior`)
+replaced by the posterior mean under what other listeners' paths have in common.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from measurement.denoise import noise_lags
+from measurement.prior import (
+    TAIL_SHARE,
+    PathPrior,
+    kept_noise_share,
+    posterior,
+    primary_noise,
+    secondary_noise,
+    smoothed,
+)
+from synthesis.conventions import N_BINS, SAMPLE_RATE_HZ
+from synthesis.errors import InvalidOption, InvalidPaths
+
+Real = NDArray[np.floating]
+Complex = NDArray[np.complexfloating]
+
+REGULARISATION = 1e-6
+"""Of the pooled reference autospectrum, over its maximum."""
+
+_TINY = float(np.finfo(np.float64).tiny)
+
+
+@dataclass(frozen=True, eq=False)
+class Take:
+    """One recording of one probe state: gain g (0: loudspeaker silent), reference x and error e, real [..., n].
+
+    Each take has its own reference, because a real earphone never records two states at once.
+    """
+
+    gain: float
+    reference: Real
+    error: Real
+
+
+@dataclass(frozen=True, eq=False)
+class DriveTake:
+    """One recording while the loudspeaker plays a known signal and nothing else: drive, reference x = f * drive and
+    error e = s * drive, real [..., n]. It gives the secondary and the feedback path directly."""
+
+    drive: Real
+    reference: Real
+    error: Real
+
+
+@dataclass(frozen=True, eq=False)
+class PathEstimate:
+    """What a calibration knows: causal impulse responses [..., taps] and the coherence of x and e_0 per bin.
+
+    coherence: magnitude-squared, 0 to 1, [..., 16385], interpolated linearly onto the design grid.
+    primary_variance, secondary_variance: expected |error|^2 of each path per bin of the design grid, in the paths'
+    own unit squared, [..., 16385]; None for an estimate without a prior (`measurement.prior`). secondary_noise:
+    what the secondary's estimate holds at lags without a response (`measurement.denoise`).
+    """
+
+    primary: Real
+    secondary: Real
+    coherence: Real
+    secondary_noise: Real
+    primary_variance: Real | None = None
+    secondary_variance: Real | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class ProbeState:
+    """Spectra of one probe state, pooled over its takes and windows, on the window's grid, [..., window // 2 + 1].
+
+    transfer: H_{e,x}. coherence: magnitude-squared, of x and e, 0 to 1; that of few windows is biased upwards, to 1
+    for a single one. cross, reference_power, error_power: sums of X* E, |X|^2 and |E|^2 over the windows. n_frames:
+    how many were pooled.
+    """
+
+    gain: float
+    transfer: Complex
+    coherence: Real
+    cross: Complex
+    reference_power: Real
+    error_power: Real
+    n_frames: int
+
+
+def estimate_paths(
+    takes: Sequence[Take],
+    *,
+    window: int = 8192,
+    primary_taps: int = 8192,
+    secondary_taps: int = 2048,
+    n_offsets: int = 6,
+    first_sample: int = 8192,
+    last_sample: int = 4 * SAMPLE_RATE_HZ,
+    regularisation: float = REGULARISATION,
+    prior: PathPrior | None = None,
+) -> PathEstimate:
+    """Estimate both paths from takes of at least one state with gain 0 and one without (Eqs. 1-2).
+
+    window: samples of the Hann window; `n_offsets` windows start equally spaced in
+    [first_sample, last_sample - window]. Several non-zero gains are pooled after division by their own gain.
+    Without a prior the pooled autospectrum is regularised by `regularisation` times its maximum.
+    Raises InvalidPaths for takes too short or not finite, InvalidOption where a state is missing.
+    """
+    states = probe_states(
+        takes,
+        window=window,
+        n_offsets=n_offsets,
+        first_sample=first_sample,
+        last_sample=last_sample,
+        regularisation=regularisation,
+    )
+    return paths_of_states(states, primary_taps=primary_taps, secondary_taps=secondary_taps, prior=prior)
+
+
+def probe_states(
+    takes: Sequence[Take],
+    *,
+    window: int = 8192,
+    n_offsets: int = 6,
+    first_sample: int = 8192,
+    last_sample: int = 4 * SAMPLE_RATE_HZ,
+    regularisation: float = REGULARISATION,
+    drives: Sequence[DriveTake] = (),
+) -> tuple[ProbeState, ...]:
+    """The pooled spectra of each state, gain 0 first, then ascending, then that of the drives; arguments and errors
+    as `estimate_paths`, but that drives may take the place of takes with a gain.
+
+    The state of the drives is what a gain of one would have given: P - S, of the P that the silent state has.
+    """
+    offsets = _offsets(takes, window, n_offsets, first_sample, last_sample, has_drives=bool(drives))
+    gains = [0.0, *sorted({take.gain for take in takes} - {0.0})]
+    states = [_pooled([t for t in takes if t.gain == gain], offsets, window, regularisation) for gain in gains]
+    if drives:
+        states.append(_driven(states[0], drives, offsets, window, regularisation))
+    return tuple(states)
+
+
+def feedback_response(
+    drives: Sequence[DriveTake], *, window: int, n_offsets: int, first_sample: int, last_sample: int, n_taps: int
+) -> Real:
+    """The feedback path, loudspeaker to outer microphone: causal response [n_taps]."""
+    offsets = window_starts(window, n_offsets, first_sample, last_sample)
+    heard = _pooled([Take(1.0, each.drive, each.reference) for each in drives], offsets, window, REGULARISATION)
+    return _causal_response(heard.transfer, n_taps)
+
+
+def paths_of_states(
+    states: Sequence[ProbeState],
+    *,
+    primary_taps: int = 8192,
+    secondary_taps: int = 2048,
+    prior: PathPrior | None = None,
+) -> PathEstimate:
+    """Causal responses of both paths from the states of `probe_states`; with a prior their posterior means."""
+    coherence = onto_design_grid(states[0].coherence)
+    if prior is None:
+        transfer = secondary_transfer(states)
+        return PathEstimate(
+            primary=_causal_response(states[0].transfer, primary_taps),
+            secondary=_causal_response(transfer, secondary_taps),
+            coherence=coherence,
+            secondary_noise=noise_lags(np.fft.irfft(transfer)),
+        )
+    quotients = [each.cross / np.maximum(each.reference_power, _TINY) for each in states]
+    noises = [primary_noise(each.reference_power, unexplained_power(each), each.n_frames) for each in states]
+    gains = [each.gain for each in states[1:]]
+    secondary = np.mean([(quotients[0] - q) / gain for q, gain in zip(quotients[1:], gains, strict=True)], axis=0)
+    # The silent state is part of every difference, the others each of their own.
+    silent_share, shares = np.mean([1 / gain for gain in gains]), [1 / (gain * len(gains)) for gain in gains]
+    bound = silent_share**2 * noises[0]
+    for share, noise in zip(shares, noises[1:], strict=True):
+        bound = bound + share**2 * noise
+    window = 2 * (secondary.shape[-1] - 1)
+    silent = states[0]
+    per_frame = TAIL_SHARE * unexplained_power(silent) / np.maximum(silent.reference_power, _TINY)
+    of_primary = posterior(
+        prior.primary,
+        quotients[0],
+        noises[0],
+        kept=kept_noise_share(window, primary_taps),
+        max_tail=smoothed(per_frame),
+    )
+    of_secondary = posterior(
+        prior.secondary,
+        secondary,
+        secondary_noise(secondary, bound),
+        kept=kept_noise_share(window, secondary_taps),
+    )
+    return PathEstimate(
+        primary=_causal_response(of_primary.mean, primary_taps),
+        secondary=_causal_response(of_secondary.mean, secondary_taps),
+        coherence=coherence,
+        secondary_noise=noise_lags(np.fft.irfft(of_secondary.mean)),
+        primary_variance=onto_design_grid(of_primary.variance),
+        secondary_variance=onto_design_grid(of_secondary.variance),
+    )
+
+
+def secondary_transfer(states: Sequence[ProbeState]) -> Complex:
+    """S on the window's grid, [..., window // 2 + 1]: the mean over the states with a gain (Eq. 2)."""
+    silent, *driven = states
+    transfer: Complex = np.mean([(silent.transfer - each.transfer) / each.gain for each in driven], axis=0)
+    return transfer
+
+
+def onto_design_grid(spectrum: Real) -> Real:
+    """Linear interpolation over frequency of real [..., bins] onto the design grid's 16385 bins."""
+    position = np.arange(N_BINS) * ((spectrum.shape[-1] - 1) / (N_BINS - 1))
+    lower = np.minimum(position.astype(np.intp), spectrum.shape[-1] - 2)
+    fraction = position - lower
+    dense: Real = (1 - fraction) * spectrum[..., lower] + fraction * spectrum[..., lower + 1]
+    return dense
+
+
+def squared_magnitude(spectrum: Complex) -> Real:
+    """|X|^2 without the square root that `abs` takes: real, same shape."""
+    power: Real = spectrum.real**2 + spectrum.imag**2
+    return power
+
+
+def _offsets(
+    takes: Sequence[Take], window: int, n_offsets: int, first: int, last: int, *, has_drives: bool = False
+) -> list[int]:
+    """First samples of the windows, after the takes were checked."""
+    gains = sorted({take.gain for take in takes})
+    if 0 not in gains or (len(gains) < 2 and not has_drives):
+        raise InvalidOption(
+            f"takes: their gains are {gains}; record at least one take with gain 0 and one with another gain",
+            field="takes",
+        )
+    for number, take in enumerate(takes):
+        for name, signal in (("reference", take.reference), ("error", take.error)):
+            if signal.shape[-1] < last:
+                raise InvalidPaths(
+                    f"take {number}, {name}: it has {signal.shape[-1]} samples; record at least {last}",
+                    field="takes",
+                )
+            if not np.isfinite(signal).all():
+                raise InvalidPaths(
+                    f"take {number}, {name}: it holds NaN or infinity; send finite samples", field="takes"
+                )
+    if not 0 <= first <= last - window:
+        raise InvalidOption(f"window: {window} samples are too many; use at most {last - first}", field="window")
+    return window_starts(window, n_offsets, first, last)
+
+
+def window_starts(window: int, n_windows: int, first_sample: int, last_sample: int) -> list[int]:
+    """First samples of `n_windows` equally spaced windows."""
+    return [round(each) for each in np.linspace(first_sample, last_sample - window, n_windows).tolist()]
+
+
+def _pooled(takes: Sequence[Take], offsets: Sequence[int], window: int, regularisation: float) -> ProbeState:
+    """One state's takes, all of the same gain."""
+    hann = np.hanning(window + 1)[:-1]
+    # Scalars that the first window's arrays broadcast.
+    cross: Complex = np.zeros((), complex)
+    reference_power: Real = np.zeros(())
+    error_power: Real = np.zeros(())
+    for take in takes:
+        for offset in offsets:
+            frame = slice(offset, offset + window)
+            reference = np.fft.rfft(hann * take.reference[..., frame])
+            error = np.fft.rfft(hann * take.error[..., frame])
+            cross = cross + reference.conj() * error
+            reference_power = reference_power + squared_magnitude(reference)
+            error_power = error_power + squared_magnitude(error)
+    floor = regularisation * reference_power.max(-1, keepdims=True)
+    coherence = squared_magnitude(cross) / np.maximum(reference_power * error_power, _TINY)
+    return ProbeState(
+        gain=takes[0].gain,
+        transfer=cross / np.maximum(reference_power + floor, _TINY),
+        coherence=coherence.clip(0, 1),
+        cross=cross,
+        reference_power=reference_power,
+        error_power=error_power,
+        n_frames=len(takes) * len(offsets),
+    )
+
+
+def _driven(
+    silent: ProbeState, drives: Sequence[DriveTake], offsets: Sequence[int], window: int, regularisation: float
+) -> ProbeState:
+    """The state of a gain of one from takes of the loudspeaker alone."""
+    own = _pooled([Take(1.0, each.drive, each.error) for each in drives], offsets, window, regularisation)
+    cross = silent.cross / np.maximum(silent.reference_power, _TINY) * own.reference_power - own.cross
+    explained = squared_magnitude(cross) / np.maximum(own.reference_power, _TINY)
+    return replace(
+        own,
+        transfer=silent.transfer - own.transfer,
+        cross=cross,
+        error_power=explained + unexplained_power(own),
+    )
+
+
+def unexplained_power(state: ProbeState) -> Real:
+    """What the reference does not explain of the error's power, summed over the windows."""
+    explained = squared_magnitude(state.cross) / np.maximum(state.reference_power, _TINY)
+    unexplained: Real = np.maximum(state.error_power - explained, 0)
+    return unexplained
+
+
+def _causal_response(transfer: Complex, n_taps: int) -> Real:
+    """Samples 0 to n_taps - 1 of the inverse transform, zero-padded where the window is shorter."""
+    whole = np.fft.irfft(transfer)[..., :n_taps]
+    response = np.zeros((*whole.shape[:-1], n_taps))
+    response[..., : whole.shape[-1]] = whole
+    return response

@@ -1,0 +1,625 @@
+"""Recordings and measured responses from the files that measurement programs write.
+
+    .wav .flac .aif .aiff .ogg   samples; the first channel of a recording is the outer microphone, the second the
+    .rf64 .w64 .caf              error microphone
+    .csv .txt .frd .dat          numbers in columns that the head names: samples; time and samples; frequency with
+                                 level and phase, or with real and imaginary part (`text_tables`, `table_columns`)
+    .npz .npy                    NumPy arrays
+    .mat                         MATLAB 5 variables
+    .ita                         ITA-Toolbox audio objects, by channel name
+
+`read` leaves samples as they are. `recording` and `paths` bring them to 48 kHz; what was changed is said in notes.
+"""
+
+from __future__ import annotations
+
+import re
+import zipfile
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from fractions import Fraction
+from pathlib import Path
+from typing import IO, Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from measurement.calibration import clipped_share
+from measurement.files import resampling, table_columns
+from measurement.files.errors import FileError
+from measurement.files.resampling import Response, check_rate, common_delay
+from measurement.files.text_tables import rate_of, read_table
+from measurement.files.wav_length import what_is_missing
+from synthesis.conventions import SAMPLE_RATE_HZ
+
+AUDIO = (".wav", ".flac", ".aif", ".aiff", ".ogg", ".rf64", ".w64", ".caf")
+TEXT = (".csv", ".txt", ".frd", ".dat")
+MIN_SECONDS, ENOUGH_SECONDS, MAX_SECONDS = 0.064, 4.0, 60.0
+"""Of a recording."""
+MAX_VALUES = 25_000_000
+"""Numbers that a file may hold: two minutes of four channels at 48 kHz."""
+_ITA = "ITA_TOOLBOX_AUDIO_OBJECT"
+_ALIASES = {
+    "primary": ("p", "pz", "pz1", "ptf", "pri", "hp", "primarypath"),
+    "secondary": ("s", "sz", "sz1", "s1", "sec", "hs", "secondarypath"),
+    "feedback": ("f", "fz", "fz1", "fb", "hf", "feedbackpath"),
+}
+_RATE_NAMES = (
+    *("fs", "sr", "rate", "fsamp", "fsample", "fsampling", "samplerate", "samplingrate", "samplefrequency"),
+    *("samplingfrequency", "samplefreq", "samplingfreq", "abtastrate"),
+)
+_INTERVAL_NAMES = ("dt", "ts", "sampleinterval", "samplinginterval", "sampleperiod", "samplingperiod")
+_FREQUENCY_NAMES = ("f", "freq", "freqs", "frequency", "frequencies", "freqvector", "frequencyvector", "faxis")
+_SELECTED = re.compile(r"(?P<file>.+)#(?P<channel>[^#]+)", re.DOTALL)
+
+
+@dataclass(frozen=True, eq=False)
+class Measurement:
+    """What a file holds.
+
+    Attributes
+    ----------
+    file : Path
+    channels : dict of str to ndarray
+        Samples, float64 [n], or one-sided spectra, complex128 [n / 2 + 1], by name.
+    rate_hz : float or None
+        Sample rate; None if nothing states it.
+    start_s : float
+        Time of the first sample.
+    notes : tuple of str
+        What was done to the file's contents.
+    comment, labels
+        What an .ita file says of itself and of each channel.
+    """
+
+    file: Path
+    channels: dict[str, NDArray[Any]]
+    rate_hz: float | None
+    start_s: float = 0.0
+    notes: tuple[str, ...] = field(default=())
+    comment: str = ""
+    labels: Mapping[str, str] = field(default_factory=dict)
+
+    def channel(self, *names: str) -> NDArray[Any]:
+        """Find a channel by name.
+
+        Parameters
+        ----------
+        *names : str
+            In lower case; of a path also the usual abbreviations, as `pz`, are found.
+
+        Returns
+        -------
+        ndarray
+            The channel, or the only one that the file has.
+
+        Raises
+        ------
+        FileError
+            If none has such a name, several have, or the only one is called as another path.
+        """
+        return self.channels[self.name_of(*names)]
+
+    def name_of(self, *names: str) -> str:
+        """The name of the channel that `channel` finds."""
+        exact = [name for name in self.channels if name.lower() in names]
+        other = {alias for name in names for alias in _ALIASES.get(name, ())}
+        found = exact or [name for name in self.channels if _plain(name) in other]
+        if len(found) == 1:
+            return found[0]
+        if len(self.channels) == 1:
+            (only,) = self.channels
+            called = next((path for path in _ALIASES if _plain(only).startswith(path)), None)
+            if called is None or called in names or not set(names) & set(_ALIASES):
+                return only
+        raise FileError(
+            f"{self.file}: it holds {_listed(self.channels)}; name one of them {' or '.join(names)}, or use a file "
+            f"with that channel alone, or {self.file.name}#{next(reversed(self.channels))}"
+        )
+
+    def select(self, channel: str) -> str:
+        """The name of the channel that `FILE#CHANNEL` means: a name, letter case aside, or a number from 1.
+
+        Raises
+        ------
+        FileError
+            If there is none.
+        """
+        by_name = {name.lower().replace(" ", ""): name for name in self.channels}
+        wanted = channel.strip().lower().replace(" ", "")
+        if wanted in by_name:
+            return by_name[wanted]
+        if wanted.isdecimal() and 1 <= int(wanted) <= len(self.channels):
+            return list(self.channels)[int(wanted) - 1]
+        raise FileError(
+            f"{self.file}: it has no channel {channel}; use one of {_listed(self.channels)}, or a number from 1 to "
+            f"{len(self.channels)}"
+        )
+
+    def response(self, name: str) -> Response:
+        """A channel as an impulse response.
+
+        Raises
+        ------
+        FileError
+            If nothing states the sample rate, or it is none from which can be resampled.
+        """
+        what = f"{self.file}#{name}" if len(self.channels) > 1 else str(self.file)
+        values = self.channels[name]
+        if np.iscomplexobj(values):
+            values = np.fft.irfft(values)
+        if self.rate_hz is None:
+            raise _no_rate(self.file)
+        check_rate(self.file, self.rate_hz)
+        return Response(what, values, self.rate_hz, self.start_s)
+
+
+def _plain(name: str) -> str:
+    return re.sub(r"[\W_]", "", name.lower())
+
+
+def _listed(names: Mapping[str, Any]) -> str:
+    first = list(names)[:12]
+    return ", ".join(first) + (f" and {len(names) - 12} more" if len(names) > 12 else "")
+
+
+def _no_rate(file: Path) -> FileError:
+    return FileError(
+        f"{file}: it does not say its sample rate; give --rate (of `prime-anc export`: --file-rate), for example "
+        "--rate 48000, or store it in the file as sample_rate"
+    )
+
+
+def read(file: Path, rate_hz: float | None = None) -> Measurement:
+    """Read all channels of a file.
+
+    Parameters
+    ----------
+    file : Path
+    rate_hz : float, optional
+        Sample rate of a file that does not say its own.
+
+    Returns
+    -------
+    Measurement
+        At the file's own rate.
+
+    Raises
+    ------
+    FileError
+        For a file that is missing, unreadable, too large, empty or not finite, or that does not make clear what it
+        holds.
+    """
+    if not file.is_file():
+        raise FileError(f"{file}: there is no such file")
+    kind = file.suffix.lower()
+    readers = dict.fromkeys(AUDIO, _audio) | dict.fromkeys(TEXT, _text)
+    readers |= {".npz": _numpy, ".npy": _numpy, ".mat": _matlab, ".ita": _ita}
+    if kind == ".sofa":
+        raise FileError(
+            f"{file}: SOFA files are not read; save the impulse responses and the rate, for example in Python: "
+            "sofa = sofar.read_sofa(file); numpy.savez('paths.npz', h=sofa.Data_IR, "
+            "sample_rate=sofa.Data_SamplingRate), and name one as paths.npz#h[1,2]"
+        )
+    if kind not in readers:
+        raise FileError(f"{file}: {kind or 'no extension'} is not known; use {', '.join(readers)}")
+    found = readers[kind](file)
+    for name, values in found.channels.items():
+        if values.ndim != 1 or not values.size:
+            raise FileError(f"{file}: {name} has the shape {values.shape}; a row of samples is needed")
+        if not np.isfinite(values).all():
+            raise FileError(f"{file}: {name} holds NaN or infinity; export it again")
+    if found.rate_hz is None and rate_hz is not None:
+        return replace(found, rate_hz=rate_hz, notes=(*found.notes, f"taken for samples at {rate_hz:g} Hz"))
+    return found
+
+
+def split_channel(file: Path) -> tuple[Path, str | None]:
+    """The file and the channel of `FILE#CHANNEL`; a file whose own name has a `#` is that file."""
+    match = _SELECTED.fullmatch(str(file))
+    if match is None or file.is_file():
+        return file, None
+    return Path(match["file"]), match["channel"]
+
+
+def response(file: Path, *names: str, rate_hz: float | None = None) -> tuple[Response, tuple[str, ...]]:
+    """Read one impulse response.
+
+    Parameters
+    ----------
+    file : Path
+        Or `FILE#CHANNEL`.
+    *names : str
+        Of the channel, where the file has several and none is named.
+    rate_hz : float, optional
+        Sample rate of a file that does not say its own.
+
+    Returns
+    -------
+    response : Response
+        At its own rate.
+    notes : tuple of str
+
+    Raises
+    ------
+    FileError
+    """
+    file, channel = split_channel(file)
+    found = read(file, rate_hz)
+    name = found.name_of(*names) if channel is None else found.select(channel)
+    if not found.channels[name].any():
+        raise _silent(file, name)
+    return found.response(name), found.notes
+
+
+def _silent(file: Path, name: str) -> FileError:
+    return FileError(f"{file}: {name} is silent; check the microphone and record again")
+
+
+def paths_at_48_khz(responses: Mapping[str, Response]) -> tuple[dict[str, NDArray[np.float64]], tuple[str, ...]]:
+    """Bring the paths of an ear to 48 kHz.
+
+    Parameters
+    ----------
+    responses : mapping of str to Response
+        `primary` and `secondary`, which are delayed alike if they begin before zero, and `feedback`, which is not.
+
+    Returns
+    -------
+    samples : dict of str to ndarray
+    notes : tuple of str
+
+    Raises
+    ------
+    FileError
+    """
+    delays = dict.fromkeys(responses, 0)
+    if both := [name for name in responses if name != "feedback"]:
+        delays |= dict.fromkeys(both, common_delay([responses[name] for name in both]))
+    found = {name: resampling.at_48_khz(each, delays[name]) for name, each in responses.items()}
+    notes = [
+        f"{name} path: {_resampled_from(each.rate_hz)}"
+        for name, each in responses.items()
+        if each.rate_hz != SAMPLE_RATE_HZ
+    ]
+    if any(delays.values()):
+        notes.append(
+            f"primary and secondary path: both delayed by {max(delays.values())} samples, for they begin before zero"
+        )
+    return found, tuple(notes)
+
+
+def _resampled_from(rate_hz: float) -> str:
+    note = f"resampled from {rate_hz:g} to {SAMPLE_RATE_HZ} Hz"
+    return note if rate_hz > SAMPLE_RATE_HZ else f"{note}; it holds nothing above {rate_hz / 2:g} Hz"
+
+
+@dataclass(frozen=True, eq=False)
+class Recording:
+    """What the channels in use of a recording hold.
+
+    Attributes
+    ----------
+    signals : list of ndarray
+        Samples at 48 kHz, float64, [n] each.
+    clipped_shares : list of float
+        Share of each signal's samples that are clipped, as recorded.
+    notes : tuple of str
+        What was done to the file's contents.
+    """
+
+    signals: list[NDArray[np.float64]]
+    clipped_shares: list[float]
+    notes: tuple[str, ...]
+
+
+MICROPHONES = ("outer microphone", "error microphone")
+DRIVEN = ("loudspeaker's signal", *MICROPHONES)
+
+
+def recording(file: Path, meanings: Sequence[str] = MICROPHONES) -> Recording:
+    """Read the first channels of a recording.
+
+    Parameters
+    ----------
+    file : Path
+        A sound file, or another of those that `read` knows.
+    meanings : sequence of str
+        What the channels in use are, in their order; further ones are ignored.
+
+    Returns
+    -------
+    Recording
+        One signal for each meaning.
+
+    Raises
+    ------
+    FileError
+        As `read`; and for too few channels, a silent one, or a recording that is too short or too long.
+    """
+    found = read(file)
+    n_found, order = len(found.channels), ", ".join(meanings)
+    if n_found < len(meanings):
+        has = "one channel" if n_found == 1 else f"{n_found} channels"
+        raise FileError(f"{file}: it has {has}; record {len(meanings)} in one file, in this order: {order}")
+    used = dict(list(found.channels.items())[: len(meanings)])
+    if any(map(np.iscomplexobj, used.values())):
+        raise FileError(f"{file}: it holds a frequency response; a recording is needed")
+    for name, each in used.items():
+        if not each.any():
+            raise _silent(file, name)
+    clipped_shares = [clipped_share(each) for each in used.values()]  # which resampling hides
+    found = signals_at_48_khz(replace(found, channels=used))
+    signals, notes = list(found.channels.values()), found.notes
+    seconds = len(signals[0]) / SAMPLE_RATE_HZ
+    if not MIN_SECONDS <= seconds <= MAX_SECONDS:
+        raise _wrong_length(file, seconds)
+    if seconds < ENOUGH_SECONDS:
+        notes = (*notes, f"it lasts only {_lasting(seconds)} for low frequencies and less noise")
+    if n_found > len(meanings):
+        notes = (*notes, f"of {n_found} channels the first are taken for {order}")
+    return Recording(signals, clipped_shares, notes)
+
+
+def _wrong_length(file: Path, seconds: float) -> FileError:
+    return FileError(f"{file}: it lasts {_lasting(seconds)}")
+
+
+def _lasting(seconds: float) -> str:
+    return f"{round(seconds, 2):g} s; record {ENOUGH_SECONDS:.0f} to {MAX_SECONDS:.0f} s"
+
+
+def signals_at_48_khz(found: Measurement) -> Measurement:
+    """Bring a recording to 48 kHz by a polyphase filter (scipy.signal.resample_poly).
+
+    Raises
+    ------
+    FileError
+        If nothing states the sample rate, or it is none from which can be resampled.
+    """
+    if found.rate_hz is None:
+        raise FileError(f"{found.file}: it does not say its sample rate; store it as sample_rate, or save a WAV")
+    check_rate(found.file, found.rate_hz)
+    if found.rate_hz == SAMPLE_RATE_HZ:
+        return found
+    from scipy.signal import resample_poly
+
+    ratio = Fraction(SAMPLE_RATE_HZ / found.rate_hz).limit_denominator(4096)
+    resampled = {
+        name: resample_poly(values, ratio.numerator, ratio.denominator) for name, values in found.channels.items()
+    }
+    return replace(found, channels=resampled, notes=(*found.notes, _resampled_from(found.rate_hz)))
+
+
+def _audio(file: Path) -> Measurement:
+    import soundfile
+
+    with file.open("rb") as opened:
+        missing = what_is_missing(opened, file.stat().st_size)
+    if missing:
+        raise FileError(f"{file}: {missing}; it was cut off: copy or record it again")
+    try:
+        about = soundfile.info(file)
+        if about.duration > MAX_SECONDS:  # before hours of samples fill the memory
+            raise _wrong_length(file, about.duration)
+        _check_size(file, about.frames * about.channels)
+        samples, rate_hz = soundfile.read(file, dtype="float64", always_2d=True)
+    except (soundfile.LibsndfileError, RuntimeError, TypeError) as error:
+        raise FileError(f"{file}: it is no readable audio file ({error}); export it as WAV or FLAC") from error
+    if len(samples) < about.frames:
+        raise FileError(
+            f"{file}: its header promises {about.frames} samples, the file holds {len(samples)}; it was cut off: "
+            "copy or record it again"
+        )
+    if not len(samples):
+        raise FileError(f"{file}: it holds no samples; record again")
+    names = [f"channel {n + 1}" for n in range(samples.shape[1])]
+    return Measurement(file, dict(zip(names, samples.T, strict=True)), float(rate_hz))
+
+
+def _check_size(file: Path, n_values: int) -> None:
+    """Raises FileError before more is read than fits the memory."""
+    if n_values > MAX_VALUES:
+        raise FileError(f"{file}: it holds {n_values} numbers; save the responses alone, at most {MAX_VALUES}")
+
+
+def _text(file: Path) -> Measurement:
+    found = table_columns.channels(file, read_table(file))
+    return Measurement(file, dict(found.by_name), found.rate_hz, found.start_s, found.notes)
+
+
+def _numpy(file: Path) -> Measurement:
+    try:
+        _check_size(file, sum(map(_declared, _array_streams(file))))
+        loaded = np.load(file, allow_pickle=False)
+        arrays = (
+            {"samples": loaded} if isinstance(loaded, np.ndarray) else {name: loaded[name] for name in loaded.files}
+        )
+    except FileError:
+        raise
+    except (OSError, ValueError, EOFError, SyntaxError, zipfile.BadZipFile, zlib.error, NotImplementedError,
+            RuntimeError) as error:  # fmt: skip
+        raise FileError(f"{file}: it is no readable NumPy file ({error})") from error
+    return _from_arrays(file, arrays)
+
+
+def _array_streams(file: Path) -> Iterator[IO[bytes]]:
+    """The arrays of a .npz, or a .npy, to be read from their start."""
+    if zipfile.is_zipfile(file):
+        with zipfile.ZipFile(file) as archive:
+            for name in archive.namelist():
+                with archive.open(name) as stream:
+                    yield stream
+    else:
+        with file.open("rb") as stream:
+            yield stream
+
+
+def _declared(stream: IO[bytes]) -> int:
+    """Numbers that an array's head declares."""
+    major, _ = np.lib.format.read_magic(stream)
+    read_head = np.lib.format.read_array_header_1_0 if major == 1 else np.lib.format.read_array_header_2_0
+    shape, _, dtype = read_head(stream)
+    # Wide elements, such as strings, count as the memory that they take.
+    return int(np.prod([float(n) for n in shape])) * max(1, dtype.itemsize // 8)
+
+
+def _matlab(file: Path) -> Measurement:
+    variables = _loadmat(file)
+    if _ITA in variables:
+        return _ita(file)
+    return _from_arrays(file, {name: each for name, each in variables.items() if not name.startswith("__")})
+
+
+def _from_arrays(file: Path, arrays: Mapping[str, Any]) -> Measurement:
+    """Rows of numbers by name. Of an array with several dimensions the longest is time, and the others, counted
+    from 1, are in the channel's name: h[2], h[1,2]."""
+    channels: dict[str, NDArray[Any]] = {}
+    scalars: dict[str, float] = {}
+    for name, given in arrays.items():
+        values = np.asarray(given)
+        if values.dtype.kind not in "fiuc":
+            continue
+        if values.size == 1:
+            scalars[name] = float(np.real(values.reshape(())))
+        elif values.size:
+            channels |= _rows(name, values)
+    if not channels:
+        raise FileError(f"{file}: it holds no row of numbers; found {', '.join(arrays) or 'nothing'}")
+    rates = {name: rate for name, value in scalars.items() if (rate := _rate(name, value)) is not None}
+    if len(set(rates.values())) > 1:
+        raise FileError(f"{file}: {', '.join(rates)} state different sample rates; keep one")
+    others = {name: value for name, value in scalars.items() if name not in rates}
+    if others and not rates:
+        first = next(iter(others))
+        raise FileError(
+            f"{file}: it has no sample_rate, and {first} = {others[first]:g} is unknown; store the rate as "
+            f"sample_rate, and leave {first} out"
+        )
+    notes = tuple(f"not used: {name} = {value:g}" for name, value in others.items())
+    rate_hz = next(iter(rates.values()), None)
+    return _with_spectra(Measurement(file, channels, rate_hz, 0.0, notes))
+
+
+def _rows(name: str, values: NDArray[Any]) -> dict[str, NDArray[Any]]:
+    """The rows of an array along its longest dimension, of several as long the last."""
+    kind = np.complex128 if np.iscomplexobj(values) else np.float64
+    along = values.ndim - 1 - int(np.argmax(values.shape[::-1]))
+    rows = np.moveaxis(values, along, -1)
+    if rows.size == rows.shape[-1]:
+        return {name: rows.reshape(-1).astype(kind)}
+    kept = rows.reshape([n for n in rows.shape[:-1] if n > 1] + [rows.shape[-1]])
+    return {
+        f"{name}[{','.join(str(n + 1) for n in place)}]": kept[place].astype(kind)
+        for place in np.ndindex(kept.shape[:-1])
+    }
+
+
+def _rate(name: str, value: float) -> float | None:
+    """The sample rate that a number of this name states, or None."""
+    plain = _plain(name)
+    unit = next((unit for unit in ("khz", "hz") if plain.endswith(unit)), "")
+    stem = plain.removesuffix(unit)
+    if stem in _RATE_NAMES or plain in _RATE_NAMES:
+        return value * (1000 if unit == "khz" else 1)
+    if plain in _INTERVAL_NAMES:
+        return rate_of(value)
+    return None
+
+
+def _with_spectra(found: Measurement) -> Measurement:
+    """Spectra of all frequencies, not only those from 0 Hz to Nyquist, halved; an array of frequencies beside
+    spectra as their rate."""
+    channels = dict(found.channels)
+    spectra = {name: each for name, each in channels.items() if np.iscomplexobj(each)}
+    if not spectra:
+        return found
+    axes = [name for name in channels if _plain(name) in _FREQUENCY_NAMES and name not in spectra]
+    rate_hz = found.rate_hz
+    for name, each in spectra.items():
+        n = len(each)
+        if n > 2 and np.allclose(each[1:], each[:0:-1].conj(), atol=1e-9 * float(np.abs(each).max())):
+            each = each[: n // 2 + 1]
+        if n > 2 and abs(each[0].imag) > 1e-6 * float(np.abs(each).max()):
+            raise FileError(
+                f"{found.file}: {name} is complex at 0 Hz, hence no spectrum from 0 Hz to half the sample rate; save "
+                "impulse responses"
+            )
+        for axis in axes:
+            hz = channels[axis]
+            step = np.diff(hz)
+            if len(hz) != n or hz[0] != 0 or np.ptp(step) > 1e-3 * abs(step[0]):
+                raise FileError(
+                    f"{found.file}: {axis} does not run evenly from 0 Hz for each bin of {name}; save impulse responses"
+                )
+            top_hz = float(hz[-1]) * (2 if len(each) == n else n / (n - 1))
+            if rate_hz is not None and abs(top_hz - rate_hz) > 1e-3 * rate_hz:
+                raise FileError(
+                    f"{found.file}: {axis} ends at {hz[-1]:g} Hz, which does not fit the sample rate of {rate_hz:g} "
+                    "Hz; save impulse responses"
+                )
+            rate_hz = top_hz if rate_hz is None else rate_hz
+        channels[name] = each
+    for axis in axes:
+        del channels[axis]
+    return replace(found, channels=channels, rate_hz=rate_hz)
+
+
+def _ita(file: Path) -> Measurement:
+    audio = _loadmat(file).get(_ITA)
+    if audio is None or not all(hasattr(audio, name) for name in ("data", "channelNames", "samplingRate")):
+        raise FileError(f"{file}: it holds no {_ITA} with data, channelNames and samplingRate")
+    names = [str(name) for name in np.atleast_1d(audio.channelNames)]
+    data = np.asarray(audio.data)
+    if data.ndim == 1:
+        data = data[:, None]
+    if data.shape[1] != len(names):
+        raise FileError(f"{file}: {data.shape[1]} channels but {len(names)} names")
+    if data.dtype.kind not in "fiuc" or not isinstance(audio.samplingRate, int | float):
+        raise FileError(f"{file}: its data or its samplingRate, {audio.samplingRate!r}, are no numbers")
+    kind = np.complex128 if np.iscomplexobj(data) else np.float64
+    columns = {name: each.astype(kind) for name, each in zip(names, data.T, strict=True)}
+    found = Measurement(file, columns, float(audio.samplingRate))
+    rows = np.atleast_1d(np.asarray(getattr(audio, "channelUserData", ()), object))
+    # As many as channels, or it is not known whose they are.
+    labels = {
+        name: str(np.atleast_1d(row)[-1]).strip()
+        for name, row in zip(names, rows if len(rows) == len(names) else [()] * len(names), strict=True)
+        if np.size(row)
+    }
+    return replace(found, comment=str(getattr(audio, "comment", "")), labels=labels)
+
+
+def _loadmat(file: Path) -> dict[str, Any]:
+    from scipy.io import loadmat
+
+    _check_size(file, _unpacked_size(file) // 8)
+    # The parser meets damaged files with whatever it trips over.
+    try:
+        variables: dict[str, Any] = loadmat(str(file), appendmat=False, squeeze_me=True, struct_as_record=False)
+    except Exception as error:
+        raise FileError(
+            f"{file}: it is no readable MATLAB 5 file ({type(error).__name__}: {error}); save it with -v7"
+        ) from error
+    return variables
+
+
+def _unpacked_size(file: Path) -> int:
+    """Bytes that the elements of a MATLAB 5 file hold once they are decompressed, counted up to what is too much."""
+    content = file.read_bytes() if file.stat().st_size <= 8 * MAX_VALUES else b""
+    size, place = file.stat().st_size, 128
+    order: Literal["big", "little"] = "big" if content[126:128] == b"MI" else "little"
+    while place + 8 <= len(content) and size <= 8 * MAX_VALUES:
+        kind, n_bytes = (int.from_bytes(content[place + n : place + n + 4], order) for n in (0, 4))
+        if kind == 15:  # miCOMPRESSED
+            unpacked = zlib.decompressobj()
+            rest: bytes = content[place + 8 : place + 8 + n_bytes]
+            while rest and size <= 8 * MAX_VALUES:
+                try:
+                    size += len(unpacked.decompress(rest, 1 << 20))
+                except zlib.error:
+                    break  # the parser says what is wrong
+                rest = unpacked.unconsumed_tail
+        place += 8 + n_bytes
+    return size

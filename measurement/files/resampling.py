@@ -1,0 +1,197 @@
+"""Responses at any rate, from any start, as samples at 48 kHz from time zero.
+
+A response of samples h[m] at rate r, the first at time t0, is
+
+    g[n] = r / 48000 sum_m h[m] k(n / 48000 - t0 - m / r),
+
+with a windowed sinc k whose cut-off is the lower of both Nyquist frequencies. The factor keeps its transfer function:
+without it a response at 44.1 kHz comes out 0.7 dB too loud, one at 192 kHz 12 dB too quiet.
+
+The sinc is symmetric, so a response that begins with large samples comes out with others before zero. A filter cannot
+have them, and in a loop they cannot be delayed: there the causal response is taken whose transfer function is nearest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from measurement.files.errors import FileError
+from synthesis.conventions import SAMPLE_RATE_HZ
+
+Float64 = NDArray[np.float64]
+
+RATES_HZ = (4000.0, 768_000.0)
+N_CROSSINGS = 32
+"""Zeros of the sinc on either side."""
+_KAISER_BETA = 7.0
+"""Of the sinc's window: 70 dB of stop-band attenuation."""
+MAX_DELAY = 1024
+"""Samples by which paths that were measured from before zero are delayed at most."""
+MAX_LOST = 1e-5
+"""Share of a response's energy that may lie before zero."""
+MAX_CUT = 1e-4
+"""Share of the energy that may lie where no request can hold it."""
+MAX_RESPONSE_SAMPLES = 32_768
+N_FITTED = 1024
+"""Samples of a response's beginning that are fitted where the sinc would reach before zero."""
+
+
+@dataclass(frozen=True, eq=False)
+class Response:
+    """Samples of an impulse response; what: file and channel, for messages; start_s: time of the first one."""
+
+    what: str
+    samples: Float64
+    rate_hz: float
+    start_s: float = 0.0
+
+
+def check_rate(file: Path | str, rate_hz: float) -> None:
+    """Raises FileError for a rate from which nothing is resampled."""
+    if not RATES_HZ[0] <= rate_hz <= RATES_HZ[1]:
+        raise FileError(f"{file}: its sample rate is {rate_hz:g} Hz; use {RATES_HZ[0]:g} to {RATES_HZ[1]:g} Hz")
+
+
+def common_delay(paths: Sequence[Response]) -> int:
+    """Find the delay of primary and secondary path that keeps what was measured before time zero.
+
+    It changes no filter, because e = p * x - s * w * x is only delayed by it.
+
+    Parameters
+    ----------
+    paths : sequence of Response
+
+    Returns
+    -------
+    int
+        In samples at 48 kHz; 0 if neither path begins before zero.
+
+    Raises
+    ------
+    FileError
+        If more of a path than noise lies further than `MAX_DELAY` samples before zero.
+    """
+    return max(_needed_delay(path) for path in paths)
+
+
+def at_48_khz(response: Response, delay: int = 0) -> Float64:
+    """Bring a response to 48 kHz, with the same transfer function below the lower Nyquist frequency.
+
+    Parameters
+    ----------
+    response : Response
+    delay : int
+        In samples at 48 kHz.
+
+    Returns
+    -------
+    ndarray
+        From time zero, at most 32768 samples.
+
+    Raises
+    ------
+    FileError
+        If too much of the response lies before zero, or beyond 32768 samples.
+    """
+    late = replace(response, start_s=response.start_s + delay / SAMPLE_RATE_HZ)
+    shifted = _resampled(late, MAX_DELAY)
+    lost = _lost(shifted[:MAX_DELAY], shifted)
+    samples = shifted[MAX_DELAY:]
+    n_early = round(max(0.0, -late.start_s * late.rate_hz))
+    early = _lost(late.samples[:n_early], late.samples)
+    if early > 100 * MAX_CUT:
+        raise _before_zero(late, early)
+    if early < MAX_LOST < lost:
+        samples = _fitted(late)
+    beyond = _lost(samples[MAX_RESPONSE_SAMPLES:], samples)
+    if beyond > MAX_CUT:
+        raise FileError(
+            f"{response.what}: the response lasts {len(samples)} samples and {100 * beyond:.2g} % of its energy lie "
+            f"beyond {MAX_RESPONSE_SAMPLES}; window it"
+        )
+    return samples[:MAX_RESPONSE_SAMPLES]
+
+
+def _resampled(response: Response, delay: int) -> Float64:
+    """g[n - delay] for all n from 0 to the response's end; exact where nothing but whole samples change."""
+    ratio = SAMPLE_RATE_HZ / response.rate_hz
+    offset = response.start_s * SAMPLE_RATE_HZ + delay
+    samples = np.asarray(response.samples, np.float64)
+    if ratio == 1 and abs(offset - round(offset)) < 1e-3:
+        whole = round(offset)
+        return np.concatenate((np.zeros(whole), samples)) if whole >= 0 else samples[-whole:]
+    cutoff = min(1.0, ratio)  # of the samples' own Nyquist frequency
+    width = N_CROSSINGS / cutoff
+    n_out = max(0, int(np.ceil(offset + (len(samples) - 1 + width) * ratio)) + 1)
+    place = (np.arange(n_out) - offset) / ratio  # in samples of the response
+    nearest = np.floor(place).astype(np.int64)
+    reach = int(np.ceil(width))
+    padded = np.concatenate((np.zeros(reach), samples, np.zeros(reach + 1)))
+    found = np.zeros(n_out)
+    for step in range(1 - reach, reach + 1):
+        index = nearest + step
+        distance = place - index
+        window = np.i0(_KAISER_BETA * np.sqrt(np.clip(1 - (distance / width) ** 2, 0, None))) / np.i0(_KAISER_BETA)
+        inside = (np.abs(distance) < width) & (index >= -reach) & (index <= len(samples) + reach)
+        kernel = np.where(inside, cutoff * np.sinc(cutoff * distance) * window, 0)
+        found += kernel * padded[np.clip(index + reach, 0, len(padded) - 1)]
+    return found / ratio
+
+
+def _lost(before: Float64, samples: Float64) -> float:
+    total = float(samples @ samples)
+    return float(before @ before) / total if total else 0.0
+
+
+def _needed_delay(path: Response) -> int:
+    """Samples at 48 kHz from the first one above the noise to time zero."""
+    samples = np.asarray(path.samples, np.float64)
+    time = (path.start_s + np.arange(len(samples)) / path.rate_hz) * SAMPLE_RATE_HZ
+    noise = samples[time < -MAX_DELAY]
+    if _lost(noise, samples) > 100 * MAX_CUT:
+        raise _before_zero(path, _lost(noise, samples))
+    near = (time >= -MAX_DELAY) & (time < 0)
+    energy = np.cumsum(samples[near] ** 2)
+    floor = 2 * float(np.mean(noise**2)) if len(noise) else 0.0
+    audible = energy > MAX_LOST * float(samples @ samples) + floor * np.arange(1, len(energy) + 1)
+    return int(np.ceil(-time[near][audible][0])) if audible.any() else 0
+
+
+def _before_zero(path: Response, share: float) -> FileError:
+    return FileError(
+        f"{path.what}: {100 * share:.2g} % of its energy lies before time zero; cut both paths at the same time, just "
+        "before they begin"
+    )
+
+
+def _fitted(response: Response) -> Float64:
+    """The causal response g that minimises sum_k v_k |G_k - H_k|^2, by Toeplitz normal equations on a grid that both
+    rates share. The weight v falls towards the lower Nyquist frequency and is small beyond it; the error is about
+    -50 dB. Only the beginning needs it: the sinc of all later samples ends after zero."""
+    from scipy.linalg import solve_toeplitz
+
+    n_head = int((N_FITTED / SAMPLE_RATE_HZ - response.start_s) * response.rate_hz)
+    head = np.where(np.arange(len(response.samples)) < n_head, response.samples, 0)
+    tail = _resampled(replace(response, samples=response.samples - head), 0)
+    n_taps = 4 * N_FITTED
+    ratio = Fraction(SAMPLE_RATE_HZ / response.rate_hz).limit_denominator(4096)
+    factor = 2 * int(np.ceil(4 * n_taps / ratio.numerator))
+    n_new, n_old = factor * ratio.numerator, factor * ratio.denominator
+    frequency = np.arange(n_new // 2 + 1) / n_new * SAMPLE_RATE_HZ
+    own = np.fft.rfft(head[:n_head], n_old)[: len(frequency)]
+    target = np.zeros(len(frequency), np.complex128)
+    target[: len(own)] = own * np.exp(-2j * np.pi * frequency[: len(own)] * response.start_s)
+    top = min(response.rate_hz, SAMPLE_RATE_HZ) / 2
+    weight = 10 ** np.clip(-6 * (frequency / top - 0.7) / 0.3, -6, 0)
+    taps = solve_toeplitz(np.fft.irfft(weight, n_new)[:n_taps], np.fft.irfft(weight * target, n_new)[:n_taps])
+    found = np.zeros(max(n_taps, len(tail)))
+    found[: len(tail)] = tail
+    found[:n_taps] += taps
+    rest = np.cumsum(found[::-1] ** 2)[::-1]
+    return found[rest > 1e-9 * rest[0]]

@@ -1,0 +1,390 @@
+"""Tables of numbers from text: what separates their cells, how numbers are written, and what the head says.
+
+Before the numbers stand comments and a head. A line among the numbers that is neither numbers nor a comment is an
+error with its line number, for a sample that is left out shifts all that follow.
+"""
+
+from __future__ import annotations
+
+import codecs
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from measurement.files.errors import FileError
+
+MAX_BYTES = 40_000_000
+
+_MINUS = dict.fromkeys(map(ord, "\u2010\u2011\u2012\u2013\u2014\u2212\ufe63\uff0d"), "-")
+_GROUPS = "'\u2019\u00a0\u2009\u202f "
+"""What separates thousands, beside the point or comma that is not the decimal one."""
+_COMMENT = re.compile(r"\*|#|//|;|%|!")
+_SPREADSHEET_ERROR = re.compile(r"#\S*[!?]|#(N/?[AVD]|NV)", re.IGNORECASE)
+_NUMERIC = re.compile(rf'[\d\s.,;"+\-eEdD{_GROUPS}]*\d[\d\s.,;"+\-eEdD{_GROUPS}]*')
+_MISSING = re.compile(
+    r"[+-]?(nan|inf(inity)?|n/?a|null|none|nil|error|missing|-+|\?+|#.*|[\d.,].*|[oil][.,]\d.*)", re.IGNORECASE
+)
+_RATE = re.compile(
+    r"(?:sampl\w*[ _-]?(?:rate|freq\w*)|\bfs|\bsr|abtastrate|control filter at)\s*(?:[(\[]?(k?hz)[)\]]?)?"
+    r"[\s:=,;]*(?:of\s|is\s)?\s*([\d.,]*\d(?:e[+]?\d+)?)\s*(k?hz)?",
+    re.IGNORECASE,
+)
+
+
+def _pattern(decimal: str) -> re.Pattern[str]:
+    group = "," if decimal == "." else "."
+    thousands = rf"\d{{1,3}}(?:(?P<group>[{group}{_GROUPS}])\d{{3}})(?:(?P=group)\d{{3}})*"
+    return re.compile(rf"[+-]?(?:(?:{thousands}|\d+)(?:[{decimal}]\d*)?|[{decimal}]\d+)(?:[eEdD][+-]?\d+)?")
+
+
+_PATTERNS = {decimal: _pattern(decimal) for decimal in ".,"}
+
+
+@dataclass(frozen=True)
+class Layout:
+    """How a table is written: what separates its cells (None: white space), and its decimal sign."""
+
+    separator: str | None
+    decimal: str
+
+    def cells(self, line: str) -> list[str]:
+        """The cells of a line; one empty cell behind the last separator is none."""
+        found = [cell.strip().strip('"').strip() for cell in line.strip(" ").split(self.separator)]
+        return found[:-1] if self.separator and len(found) > 1 and not found[-1] else found
+
+    def numbers(self, line: str) -> list[float] | None:
+        """The numbers of a line, or None if a cell is no finite number."""
+        found = [self.number(cell) for cell in self.cells(line)]
+        return None if not found or None in found else found  # type: ignore[return-value]  # no None is left
+
+    def number(self, cell: str) -> float | None:
+        """The number of a cell, or None."""
+        match = _PATTERNS[self.decimal].fullmatch(cell)
+        if match is None:
+            return None
+        plain = cell.replace(match["group"], "") if match["group"] else cell
+        value = float(plain.replace(self.decimal, ".").translate({ord("d"): "e", ord("D"): "e"}))
+        return value if np.isfinite(value) else None
+
+
+@dataclass(frozen=True, eq=False)
+class Table:
+    """Numbers in columns, and what stands before them.
+
+    Attributes
+    ----------
+    values : ndarray of float64, shape (rows, columns)
+    names : tuple of str
+        Of the columns; empty without a head.
+    rate_hz : float or None
+        Sample rate that the head states.
+    start_s : float
+        Time of the first sample that the head states.
+    notes : tuple of str
+    """
+
+    values: NDArray[np.float64]
+    names: tuple[str, ...]
+    rate_hz: float | None
+    start_s: float
+    notes: tuple[str, ...]
+
+
+def read_table(file: Path) -> Table:
+    """Read a table of numbers from a text file.
+
+    Parameters
+    ----------
+    file : Path
+        In UTF-8, UTF-16 or, without a byte order mark, any other code that agrees with ASCII.
+
+    Returns
+    -------
+    Table
+
+    Raises
+    ------
+    FileError
+        If there are no numbers, a cell among them is none, rows have different widths, or a comma may be a decimal
+        sign as well as a separator.
+    """
+    lines = _lines(file)
+    numeric = [n for n, line in enumerate(lines) if line.strip() and _NUMERIC.fullmatch(line)]
+    if not numeric:
+        raise FileError(f"{file}: it holds no numbers; export one number a line, or columns of numbers")
+    heading = list(enumerate(lines[: numeric[0]], 1))
+    layout = _layout(file, [lines[n] for n in numeric], [line for _, line in heading])
+    rows: list[list[float]] = []
+    for number, line in enumerate(lines[numeric[0] :], numeric[0] + 1):
+        if not line.strip() or _is_comment_among_numbers(line):
+            continue
+        found = layout.numbers(line)
+        if found is None:
+            raise _unreadable(file, number, line)
+        if rows and len(found) != len(rows[0]):
+            raise FileError(
+                f"{file}, line {number}: it has {len(found)} numbers, the first row has {len(rows[0])}; "
+                "export the table again"
+            )
+        rows.append(found)
+    width = len(rows[0])
+    for number, line in heading:
+        if not _is_comment(line) and "//" not in line and _is_broken_row(layout, line, width):
+            raise _unreadable(file, number, line)
+    if width == 1 and len(rows) > 16 and rows[0][0] == len(rows) - 1:
+        raise FileError(
+            f"{file}, line {numeric[0] + 1}: {rows[0][0]:g} is how many numbers follow, no sample; remove the line"
+        )
+    said = _Head([line for _, line in heading], layout)
+    values = np.array(rows)
+    if said.n_samples is not None and width == 1 and len(rows) != said.n_samples:
+        raise FileError(
+            f"{file}: its head states {said.n_samples} samples, but {len(rows)} follow; export it again"
+        )
+    notes: tuple[str, ...] = ()
+    if said.peak is not None:
+        values = values * abs(said.peak)
+        notes = (f"normalised, hence multiplied by the peak value that the head states, {abs(said.peak):g}",)
+    return Table(values, _names(heading, layout, width), said.rate_hz, said.start_s, notes)
+
+
+def _lines(file: Path) -> list[str]:
+    if file.stat().st_size > MAX_BYTES:
+        raise FileError(f"{file}: it has more than {MAX_BYTES // 1_000_000} MB of text; save it as WAV")
+    content = file.read_bytes()
+    marks = {codecs.BOM_UTF8: "utf-8-sig", codecs.BOM_UTF32_LE: "utf-32", codecs.BOM_UTF32_BE: "utf-32"}
+    marks |= {codecs.BOM_UTF16_LE: "utf-16", codecs.BOM_UTF16_BE: "utf-16"}
+    encoding = next((name for mark, name in marks.items() if content.startswith(mark)), "utf-8")
+    if encoding == "utf-8" and b"\0" in content[:64]:
+        encoding = "utf-16-be" if content[:1] == b"\0" else "utf-16-le"
+    try:
+        text = content.decode(encoding)
+    except UnicodeDecodeError:
+        if encoding != "utf-8":
+            raise FileError(f"{file}: it is no readable text; save it as UTF-8") from None
+        text = content.decode("cp1252", errors="replace")
+    if "\0" in text:
+        raise FileError(f"{file}: it is no readable text; save it as UTF-8")
+    # \v, \f and the like separate no lines, as an editor counts them.
+    return re.split(r"\r\n|\r|\n", text.translate(_MINUS).replace("\ufeff", ""))
+
+
+def _unreadable(file: Path, number: int, line: str) -> FileError:
+    return FileError(
+        f"{file}, line {number}: {line.strip()[:60]!r} is no number, and leaving it out would shift what follows; "
+        "write the number, or begin a comment with #"
+    )
+
+
+def _is_comment(line: str) -> bool:
+    return bool(_COMMENT.match(line.strip())) and not _SPREADSHEET_ERROR.fullmatch(line.strip())
+
+
+def _is_comment_among_numbers(line: str) -> bool:
+    """Whether a line that begins as a comment holds words: a number, or asterisks in its place, may be a sample."""
+    text = _COMMENT.sub("", line.strip(), count=1)
+    return _is_comment(line) and any(map(str.isalpha, text)) and not _NUMERIC.fullmatch(text)
+
+
+def _is_broken_row(layout: Layout, line: str, width: int) -> bool:
+    """Whether a line before the numbers seems to be the first of them, with an unreadable cell."""
+    cells = [cell for cell in layout.cells(line) if cell]
+    if width == 1:
+        return len(cells) == 1 and bool(_MISSING.fullmatch(cells[0]))
+    return len(cells) == width and any(
+        layout.number(cell) is not None or _MISSING.fullmatch(cell) for cell in cells
+    )
+
+
+def _layout(file: Path, lines: Sequence[str], heading: Sequence[str]) -> Layout:
+    """The layout in which all numeric lines can be read, or that in which most can."""
+    candidates = list(_candidates(lines))
+    n_read = []
+    for layout in candidates:
+        rows = [layout.numbers(line) for line in lines]
+        widths = [len(row) for row in rows if row is not None]
+        n_read.append(max(map(widths.count, set(widths)), default=0))
+    possible = [layout for layout, n in zip(candidates, n_read, strict=True) if n == len(lines)]
+    if len(possible) > 1:
+        clear = possible if possible[0].separator == possible[1].separator else _clear(possible, lines, heading)
+        if len(clear) != 1:
+            raise FileError(
+                f"{file}: its commas may be decimal signs or separators, as in {lines[0].strip()[:40]!r}; write "
+                "decimal points, or separate columns by semicolons"
+            )
+        possible = clear
+    return possible[0] if possible else candidates[int(np.argmax(n_read))]
+
+
+def _candidates(lines: Sequence[str]) -> Iterator[Layout]:
+    """Layouts that the signs in the numeric lines allow."""
+    text = "\n".join(lines)
+    has_comma, has_point = "," in text, "." in text
+    decimals = ",." if has_comma and has_point else "," if has_comma else "."
+    if ";" in text:
+        separators: tuple[str | None, ...] = (";",)
+    elif has_comma and not re.search(r",(?=[^\s])", text):  # each is followed by a space: none is decimal
+        yield Layout(",", ".")
+        return
+    elif "\t" in text:
+        separators = ("\t",) if not re.search(r"\S +\S", text) else ("\t", None)
+    else:
+        separators = (None,)
+        if has_comma:
+            yield Layout(",", ".")
+    for separator in separators:
+        yield from (Layout(separator, decimal) for decimal in decimals)
+    if has_comma != has_point:  # several groups of thousands
+        yield Layout(separators[0], "." if has_comma else ",")
+
+
+def _clear(possible: Sequence[Layout], lines: Sequence[str], heading: Sequence[str]) -> list[Layout]:
+    """Of layouts that take commas for separators and for decimal signs, those that the numbers or the head bear
+    out: 0,0028 is a decimal, and in -3,-4 the comma separates."""
+    by_comma = [layout for layout in possible if layout.separator == ","]
+    others = [layout for layout in possible if layout.separator != "," and layout.decimal == ","]
+    width = len(by_comma[0].cells(lines[0])) if by_comma else 0
+    fractions = re.findall(r",\s*([+-]?[\d]+(?:[eEdD][+-]?\d+)?)", "\n".join(lines))
+    for line in heading:
+        cells = by_comma[0].cells(line) if width else []
+        if len(cells) == width and all(re.match(r"[^\W\d_]", cell) for cell in cells):
+            return by_comma
+    if any("." in line for line in lines) or any(each[0] in "+-" for each in fractions):
+        return by_comma
+    if any(re.match(r"0\d|\d{6}|\d+[eEdD]", each) for each in fractions):
+        return others
+    return [*by_comma, *others]
+
+
+class _Head:
+    """What the lines before the numbers state as numbers."""
+
+    def __init__(self, lines: Sequence[str], layout: Layout) -> None:
+        self.rate_hz: float | None = None
+        self.start_s = 0.0
+        self.n_samples: int | None = None
+        self.peak: float | None = None
+        is_normalised = any("ir is normalised" in line.lower() for line in lines)
+        for line in lines:
+            stated, _, meaning = line.partition("//")
+            # REW writes 2.08e-05 // Sample interval (seconds), with the locale's decimal sign.
+            number = layout.number(stated.strip())
+            if number is None:
+                number = _plain(stated.strip())
+            meaning = meaning.lower()
+            if number is None or not meaning:
+                match = _RATE.search(line)
+                rate = _plain(match[2]) if match else None
+                if match and rate is not None:
+                    self.rate_hz = rate * (1000 if "khz" in (match[1] or match[3] or "").lower() else 1)
+            elif "sample interval" in meaning:
+                self.rate_hz = rate_of(number)
+            elif "start time" in meaning:
+                self.start_s = number
+            elif "response length" in meaning:
+                self.n_samples = round(number)
+            elif is_normalised and "peak value" in meaning:
+                self.peak = number
+
+
+def rate_of(interval_s: float) -> float:
+    """The sample rate of an interval, a whole number where it is nearly one; 0 if there is none."""
+    rate_hz = 1 / interval_s if interval_s > 1e-9 else 0.0
+    return float(round(rate_hz)) if abs(rate_hz - round(rate_hz)) < 1e-5 * rate_hz else rate_hz
+
+
+def _plain(text: str) -> float | None:
+    """A number in a sentence: with a decimal point or comma, or groups of thousands."""
+    found = [layout.number(text) for layout in (Layout(None, "."), Layout(None, ","))]
+    return next((each for each in found if each is not None), None)
+
+
+def _names(heading: Sequence[tuple[int, str]], layout: Layout, width: int) -> tuple[str, ...]:
+    """The last line before the numbers that has as many names as there are columns; a comment only if it holds the
+    name of a quantity."""
+    for _, line in reversed(heading):
+        if "//" in line.strip()[2:]:
+            continue
+        is_comment = _is_comment(line)
+        text = _COMMENT.sub("", line.strip(), count=1).strip(" ") if is_comment else line.strip(" \r\n")
+        if width == 1 and re.search(r"\d", text):  # a remark: it holds a number, which no name of samples does
+            continue
+        for cells in _splits(text, layout) if is_comment else (*_splits(text, layout), [text.strip()]):
+            if len(cells) == width and (not is_comment or any(map(quantity, cells))):
+                if any(cells) and (width > 1 or quantity(cells[0]) or not is_comment):
+                    return tuple(cells)
+                break
+    return ()
+
+
+def _splits(text: str, layout: Layout) -> Iterator[list[str]]:
+    """Ways to take a line apart into names, the table's own first."""
+    for separator in (layout.separator, ";", "\t", ","):
+        if separator and separator in text:
+            yield [cell.strip().strip('"').strip() for cell in text.strip("\n").split(separator)]
+    yield re.split(r"\s{2,}|\t", text.strip())
+    yield [each.strip() for each in re.findall(r"[^\s,;(\[]+(?:\s*[(\[][^)\]]*[)\]])?", text)]
+
+
+_STEMS = {
+    "coherence": ("coh", "koh", "coer", "γ", "gamma", "msc", "когер", "コヒーレンス", "相干"),
+    "phase": ("phas", "fase", "faza", "faze", "fáz", "phi", "φ", "фаз", "位相", "相位", "angle", "winkel", "vaihe"),
+    "imaginary": ("imag", "immag", "мним", "虚部"),
+    "real": ("real", "reell", "réel", "reel", "вещ", "действ", "実部", "实部"),
+    "frequency": ("freq", "fréq", "frek", "frec", "hertz", "частот", "周波数", "频率", "頻率", "주파수", "częst",
+                  "czest", "taaj", "omega", "ω"),
+    "time": ("time", "zeit", "temps", "tiemp", "tempo", "czas", "врем", "時間", "时间", "aika"),
+    "level": ("spl", "level", "pegel", "niveau", "nivel", "livel", "nivå", "niva", "taso", "poziom", "уров",
+              "レベル", "声压级"),
+    "magnitude": ("mag", "betrag", "ampl", "gain", "abs", "modul", "módul", "verst", "ampi", "амплит", "модул",
+                  "усил", "振幅", "幅"),
+    "other": ("delay", "laufzeit", "thd", "distort", "klirr", "excess", "uncert"),
+    "index": ("index", "idx", "row", "zeile", "unnamed", "number", "nummer", "номер", "番号", "序号"),
+}  # fmt: skip
+_EXACT = {
+    "imaginary": ("im",),
+    "real": ("re",),
+    "phase": ("ph", "arg", "deg", "degrees"),
+    "frequency": ("f", "hz", "khz"),
+    "time": ("t", "ms", "tid", "sec", "second", "seconds", "sekunden"),
+    "level": ("db", "dbfs"),
+    "magnitude": ("h", "lin"),
+    "index": ("n", "no", "nr", "i", "k", "sample", "samples", "bin", "line", "point", "id"),
+}
+_UNITS = {
+    "dB": ("db", "dbfs", "dbspl", "дб"),
+    "linear": ("lin", "linear", "linéaire", "lineal", "lineare", "pa", "v", "mv", "abs", "ratio", "линейная"),
+    "degrees": ("deg", "degree", "degrees", "°", "grad", "gradi", "grados", "degré", "degrés", "градусы", "градус",
+                "град", "度"),
+    "radians": ("rad", "radian", "radians", "radiant", "radianes", "radianti", "рад", "радиан", "радианы", "弧度"),
+    "kHz": ("khz", "кгц"),
+    "Hz": ("hz", "гц", "hertz"),
+    "ms": ("ms", "мс", "msec"),
+    "us": ("us", "µs", "μs", "usec"),
+}  # fmt: skip
+
+
+def quantity(name: str) -> str:
+    """What a column's name says it holds: one of `_STEMS`, or nothing.
+
+    Names are those that programs write in English and other languages; letter case and units aside.
+    """
+    words = _words(name)
+    for kind, stems in _STEMS.items():
+        if any(word.startswith(stems) for word in words):
+            return kind
+    return next((kind for kind, exact in _EXACT.items() if any(word in exact for word in words)), "")
+
+
+def unit(name: str) -> str:
+    """The unit that a column's name states: one of `_UNITS`, or nothing."""
+    words = _words(name)
+    return next((kind for kind, known in _UNITS.items() if any(word in known for word in words)), "")
+
+
+def _words(name: str) -> list[str]:
+    return re.findall(r"°|[^\W\d_]+", name.lower().replace("\u2126", "ω"))

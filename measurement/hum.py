@@ -1,0 +1,110 @@
+"""Tones that both microphones hear alike without the sound's having gone from one to the other: mains hum.
+
+A tone from outside reaches the error microphone through the paths, which at neighbouring frequencies are nearly the
+same. One that enters both channels by a cable or a supply does not, but is as coherent, and the estimate takes it
+for a path. So with the transfer H of x to e at the tone, and H_-, H_+ below and above it, it is hum where
+
+    |H - (H_- + H_+) / 2| > (MIN_DEVIATION + N_ERRORS s) |H_- + H_+| / 2 + |H_+ - H_-|,
+
+s the standard error of H by the noise beside the tone. Each probe state is judged by itself: a primary path of one
+is like hum, that less the loudspeaker's path is not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from measurement.estimate import Take, squared_magnitude
+from synthesis.conventions import SAMPLE_RATE_HZ
+
+Real = NDArray[np.floating]
+
+MAX_FRAME, MIN_FRAME, MIN_FRAMES = 65_536, 8192, 6
+HOPS = 4
+"""In a frame."""
+MIN_PROMINENCE = 5.0
+"""Power of a tone over that of its neighbours, in the median frame of either microphone."""
+MIN_DEVIATION, N_ERRORS = 0.25, 3.0
+MIN_COHERENCE = 0.5
+"""Of the neighbours: below, the path there is not known."""
+RANGE_HZ = (30.0, 1200.0)
+"""Mains hum and its harmonics; above, narrow notches of ears would be taken for tones."""
+NEAR, FAR = 4, 12
+"""Bins from a tone to its neighbours: a Hann window's line is four bins wide."""
+
+_TINY = float(np.finfo(np.float64).tiny)
+
+
+def find_hum(takes: Sequence[Take]) -> list[float]:
+    """Find the tones that are in both microphones but do not follow the path between them.
+
+    Parameters
+    ----------
+    takes : sequence of Take
+        Recordings of any states, each [n].
+
+    Returns
+    -------
+    list of float
+        Frequencies in Hz, ascending; none where the takes are too short to tell a tone from its neighbours.
+    """
+    found: set[float] = set()
+    for gain in {take.gain for take in takes}:
+        found |= _find_in_state([take for take in takes if take.gain == gain])
+    return sorted(found)
+
+
+def _find_in_state(takes: Sequence[Take]) -> set[float]:
+    shortest = min(take.error.shape[-1] for take in takes)
+    longest_frame = int(shortest / (1 + (MIN_FRAMES - 1) / HOPS))
+    frame = min(MAX_FRAME, 1 << max(longest_frame.bit_length() - 1, 0))
+    if frame < MIN_FRAME:
+        return set()
+    window = np.hanning(frame + 1)[:-1]
+    last = round(RANGE_HZ[1] * frame / SAMPLE_RATE_HZ) + FAR + 1
+    x, e = (
+        np.concatenate([np.fft.rfft(_frames(each, frame) * window)[:, :last] for each in signals])
+        for signals in ([take.reference for take in takes], [take.error for take in takes])
+    )
+    power_x, power_e, cross = squared_magnitude(x), squared_magnitude(e), x.conj() * e
+    ratio = cross / np.maximum(power_x, _TINY)
+    own = np.median(ratio.real, 0) + 1j * np.median(ratio.imag, 0)
+    crosses, powers = _neighbours(cross), _neighbours(power_x)
+    low, high = (each / np.maximum(power, _TINY) for each, power in zip(crosses, powers, strict=True))
+    middle = np.abs(low + high) / 2
+    explained = squared_magnitude(crosses.sum(0)) / np.maximum(powers.sum(0), _TINY)
+    coherence = explained / np.maximum(_neighbours(power_e).sum(0), _TINY)
+    typical_x, typical_e = np.median(power_x, 0), np.median(power_e, 0)
+    prominence = np.minimum(
+        *(each / np.maximum(np.median(_around(each), 0), _TINY) for each in (typical_x, typical_e))
+    )
+    is_tone = (prominence > MIN_PROMINENCE) & (typical_x >= np.max(_around(typical_x, 1, NEAR - 1), 0))
+    n_independent = max(len(x) * 2 / HOPS, 1.0)
+    error = np.sqrt((1 - coherence).clip(0) / np.maximum(coherence * prominence * n_independent, _TINY))
+    limit = (MIN_DEVIATION + N_ERRORS * error) * middle + np.abs(high - low)
+    hz = np.arange(last) * (SAMPLE_RATE_HZ / frame)
+    inside = (hz >= RANGE_HZ[0]) & (hz <= RANGE_HZ[1]) & (coherence > MIN_COHERENCE)
+    return {float(each) for each in hz[inside & is_tone & (np.abs(own - (low + high) / 2) > limit)]}
+
+
+def _frames(signal: Real, length: int) -> Real:
+    """Windows that overlap, [n, length]."""
+    frames: Real = np.lib.stride_tricks.sliding_window_view(signal, length)[:: length // HOPS]
+    return frames
+
+
+def _around(values: Real, near: int = NEAR, far: int = FAR) -> Real:
+    """The bins from `near` to `far` on either side of each, [2 (far - near + 1), n]."""
+    padded = np.pad(values, far, mode="edge")
+    n = len(values)
+    shifts = [sign * by for sign in (-1, 1) for by in range(near, far + 1)]
+    return np.stack([padded[far + by : far + by + n] for by in shifts])
+
+
+def _neighbours(values: NDArray[np.inexact]) -> NDArray[np.inexact]:
+    """Sums over frames and over the bins below and above each bin, [2, n]."""
+    around = _around(values.sum(0))
+    return around.reshape(2, -1, around.shape[-1]).sum(1)

@@ -1,0 +1,545 @@
+"""What a filter does on the ear, from recordings with it off and on, and what is off if that was not promised.
+
+With the filter W running, e = (P' - S' W) * x, where P' and S' are the paths as they are now. The transfer from x
+to e is estimated in both states, so that
+
+    D = H_off - H_on = S' W
+
+is the loudspeaker's part, to be compared with Y = S W, the part that was designed. Y is played through the same
+windows, x filtered by s * w, so that their bias is the same in both. The secondary path that differs by a gain g
+and a delay tau, D = g Y exp(-j omega tau), is found by weighted least squares; a negative gain is a reversed
+polarity. What is left of D / Y by bands tells a leak, which takes the loudspeaker's low frequencies, from another
+fit.
+
+Through a feedback path F the outer microphone hears the loudspeaker too, x = m (1 + W F) for the sound m that it
+records: then Y = (S - P F) W, and levels are of e beside x.
+
+The wearer may move: recordings are cut into blocks, and every figure is a median over these.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from measurement.calibration import clipped_share, with_error_db
+from measurement.checks import MAX_CLIPPED_SHARE
+from synthesis.backends.base import Complex64, Float32, Prediction
+from synthesis.backends.methods import spectrum
+from synthesis.conventions import DESIGN_N_FFT, SAMPLE_RATE_HZ
+from synthesis.errors import InvalidOption
+from synthesis.interruption import check_interruption
+from synthesis.octave_bands import AMP_BANDS, NR_BANDS, band_membership, nominal_hz
+
+Real = NDArray[np.floating]
+Complex = NDArray[np.complexfloating]
+
+WINDOW = 8192
+HOP = WINDOW // 4
+FIRST_SAMPLE = 4096
+"""Before it, the paths still play what came before the recording."""
+MIN_SAMPLES = FIRST_SAMPLE + 4 * WINDOW
+FRAMES_PER_BLOCK = 16
+"""0.8 s: long enough for the lowest band, short beside a movement."""
+
+INDEPENDENT = 0.4
+"""Share of windows a quarter apart that are independent."""
+
+FIT_HZ = (100.0, 6000.0)
+"""Where gain and delay are fitted: below, the loudspeaker's level follows the fit; above, little is played."""
+MAX_DELAY_SAMPLES = 64
+FINENESS = 16
+"""Steps of the search for the delay, in a sample."""
+MODEL_ERROR = 0.01
+"""Power of D that no gain and delay explain, over the explained: keeps loud bins from deciding alone."""
+
+LEVEL_OFF_DB = 0.4
+DELAY_OFF_SAMPLES = 0.25
+NOT_RUNNING_GAIN = 0.1
+LEAK_DB = -2.0
+"""Loudspeaker's level from 50 to 160 Hz relative to 500 Hz to 2 kHz."""
+LEAK_BANDS, MIDDLE_BANDS = range(17, 23), range(27, 34)
+REFIT_SHARE = 0.08
+"""Power of D, or of H_off, that the paths given leave unexplained, mean of the bands: 11 dB below them."""
+UNRELATED = 0.3
+"""Coherence of x and e without the filter, median of the bands, below which nothing else can be said; noise of two
+sources reaches 0.15."""
+WORSE_DB = 2.0
+"""Measured below predicted noise reduction by more than this, and the interval, is remarked upon."""
+BETTER_DB = 6.0
+"""Measured above what the paths allow by more than this, and the interval, is not to be believed: noise in the
+estimated paths lowers what they allow."""
+ERROR_GAIN_DB = -0.5
+"""Of e with the filter on: below, a microphone's gain changed. Of 540 right verifications none is below -0.1; with
+e 6 dB lower, all with the same noise in both states."""
+MOST_DB = 60.0
+"""Of measured noise reduction, whatever the paths are now: measured ears reach 30 dB."""
+NEAR_GAIN_DB, NEAR_DELAY_SAMPLES = 0.6, 0.4
+"""Of the secondary path, within which a filter trimmed for it is no better than on the path that was sent."""
+HOWL_DB = 20.0
+"""By which a few bins, 6 Hz apart, rise above what they and their neighbours were without the filter; 12 with the
+same noise in both states, whatever is wrong, 17 with two recordings."""
+HOWL_BAND_DB, HOWL_BANDS, HOWL_SHARE = 10.0, 3, 0.1
+"""By which up to so many bands become louder, one with this share of what is heard: more are a wrong filter."""
+NEIGHBOURS = 65
+"""Bins."""
+FOREIGN_GAIN_DB = 0.3
+"""Largest |W| of a prediction and of the filter: the same to 1e-3 dB if both belong together."""
+FOREIGN_BANDS_DB = 7.0
+"""Root mean square over the bands of a prediction less that from the paths as sent: without the coherence that the
+design had it reaches 6.2 dB (240 designs), of two persons it is 8 in the median."""
+
+CODES = {
+    "as_predicted": "The filter does what was predicted.",
+    "level_off": "The loudspeaker plays louder or quieter than when it was measured.",
+    "delay_off": "The loudspeaker's sound arrives later or earlier than when it was measured.",
+    "polarity_off": "The loudspeaker's polarity is reversed.",
+    "leak": "The loudspeaker's low frequencies are missing: the earphone leaks.",
+    "refit": "The paths differ by more than a gain and a delay: the earphone sits differently, or the sound comes "
+    "from elsewhere.",
+    "not_running": "The loudspeaker plays nothing of the filter's output.",
+    "howling": "A narrow band is much louder with the filter on.",
+    "unrelated": "Without the filter the error microphone hears little of what the outer one hears.",
+    "clipping": "Too many samples of x, or of e without the filter, stand at their largest or smallest value.",
+    "implausible_reduction": "Far more is measured than these paths allow: something changed between the takes.",
+    "foreign_prediction": "The prediction that was sent is not that of this filter.",
+}
+"""Codes of a diagnosis, and what they mean."""
+
+
+@dataclass(frozen=True, eq=False)
+class Recording:
+    """One recording of both microphones at 48 kHz, real [n]: reference x and error e. clipped_share: of both before
+    they were resampled, by name."""
+
+    is_on: bool
+    x: Real
+    e: Real
+    clipped_share: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Deviation:
+    """One entry of a diagnosis. code: of CODES. by: how much, in dB (`level_off`, `leak`), samples (`delay_off`),
+    dB of amplification (`howling`) or of noise reduction (`refit`, `as_predicted`, `implausible_reduction`); None
+    where there is no amount."""
+
+    code: str
+    detail: str
+    by: float | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Verification:
+    """What was measured.
+
+    noise_reduction_db: per band from 50 Hz to 8 kHz, float64 [23]; mean_noise_reduction_db: over 21 of them;
+    amplification_db as in a prediction. interval_db: half-width of the 80 % interval of the mean. gain_db,
+    delay_samples, is_inverted: the secondary path now over the one that was designed for. band_gain_db: |D / Y| per
+    band, [23]. unexplained_share: of D's power, what gain and delay do not explain, mean of the fitted bands;
+    primary_share: the same of H_off, what the primary path given does not explain. error_gain_db: by how much, at
+    least, e is quieter with the filter on than H_off and the loudspeaker's part make it, at most 0. coherence: of
+    x and e without the filter, median of the bands. clipped_share: as of a calibration, but for e
+    with the filter on, where 16
+    bits leave few values. n_blocks: of the state that has fewer. howl_db, howl_hz: what of e has risen by itself, 0
+    where nothing has.
+    """
+
+    noise_reduction_db: NDArray[np.float64]
+    mean_noise_reduction_db: float
+    amplification_db: float
+    interval_db: float
+    gain_db: float
+    delay_samples: float
+    is_inverted: bool
+    is_running: bool
+    band_gain_db: NDArray[np.float64]
+    unexplained_share: float
+    primary_share: float
+    error_gain_db: float
+    coherence: float
+    clipped_share: float
+    n_blocks: int
+    howl_db: float
+    howl_hz: float
+
+
+def verify(
+    recordings: Sequence[Recording],
+    taps: Float32,
+    primary: Float32 | Complex64,
+    secondary: Float32 | Complex64,
+    feedback: Float32 | Complex64 | None = None,
+) -> Verification:
+    """Measure what the filter (e = d - s * w * x) does and how the paths differ from those given.
+
+    feedback: loudspeaker to outer microphone, if it is heard there.
+
+    Raises InvalidOption where a state is missing, or a recording is too short or without sound.
+    """
+    off, on = ([each for each in recordings if each.is_on is is_on] for is_on in (False, True))
+    for name, state in (("off", off), ("on", on)):
+        if not state:
+            raise InvalidOption(f"takes: none has the state {name}; record one", "takes")
+    response = np.fft.rfft(taps.astype(np.float64), DESIGN_N_FFT)
+    heard_back = np.zeros_like(response) if feedback is None else spectrum(feedback)
+    played = np.fft.irfft(response * (spectrum(secondary) - spectrum(primary) * heard_back))
+    disturbance = np.fft.irfft(spectrum(primary))
+    blocks_off = [block for each in off for block in _blocks(each, disturbance)]
+    blocks_on = [block for each in on for block in _blocks(each, played)]
+
+    transfer_off = _median([each.transfer for each in blocks_off])
+    noise_off, noise_on = (_median([each.unexplained for each in blocks]) for blocks in (blocks_off, blocks_on))
+    noise = noise_off + noise_on
+    fits = [_fit(transfer_off - each.transfer, each.designed, noise) for each in blocks_on]
+    gain, delay = float(np.median([each[0] for each in fits])), float(np.median([each[1] for each in fits]))
+    difference = transfer_off - _median([each.transfer for each in blocks_on])
+    designed = _median([each.designed for each in blocks_on])
+    band_gain, unexplained = _by_bands(difference, designed, noise, gain, delay)
+    expected_off = _median([each.designed for each in blocks_off])
+    _, primary_share = _by_bands(transfer_off, expected_off, noise_off, 1.0, 0.0)
+
+    left = transfer_off - gain * designed * _turned(designed, delay)
+    transfer_on = transfer_off - difference
+    loop = gain * (response * heard_back)[:: DESIGN_N_FFT // WINDOW] * _turned(difference, delay)
+    levels_off = np.array([_level_db(each, np.ones(len(loop))) for each in blocks_off])
+    levels_on = np.array([_level_db(each, np.abs(1 + loop) ** 2) for each in blocks_on])
+    reduction = np.median(levels_off, 0) - np.median(levels_on, 0)
+    n_scored = len(NR_BANDS)
+    errors = [_median_error(each[:, :n_scored].mean(1)) for each in (levels_off, levels_on)]
+    interval_db = 1.2816 * np.hypot(errors[0], errors[1])
+    return Verification(
+        noise_reduction_db=reduction,
+        mean_noise_reduction_db=float(reduction[:n_scored].mean()),
+        amplification_db=float(np.maximum(-reduction, 0).mean()),
+        interval_db=float(interval_db),
+        gain_db=20 * float(np.log10(max(abs(gain), 1e-6))),
+        delay_samples=delay,
+        is_inverted=gain < 0,
+        is_running=abs(gain) >= NOT_RUNNING_GAIN,
+        band_gain_db=20 * np.log10(np.maximum(band_gain, 1e-6)),
+        unexplained_share=unexplained,
+        primary_share=primary_share,
+        error_gain_db=_error_gain_db(transfer_off, left, transfer_on),
+        coherence=_coherence(transfer_off, noise_off),
+        clipped_share=max(
+            max(clipped_share(getattr(one, name)), one.clipped_share.get(name, 0.0))
+            for one in recordings
+            for name in (("x",) if one.is_on else ("x", "e"))
+        ),
+        n_blocks=min(len(blocks_off), len(blocks_on)),
+        **_howl(blocks_off, blocks_on, reduction),
+    )
+
+
+def foreign_prediction(own: Prediction, bands_db: Real, max_gain_db: float | None) -> Deviation | None:
+    """Whether a prediction is not that of the filter: its bands [23] and, if known, its largest |W|, beside the
+    filter's own prediction for the paths that were sent."""
+    apart_db = float(np.sqrt(np.mean((bands_db - own.noise_reduction_db) ** 2)))
+    if max_gain_db is not None and abs(max_gain_db - own.max_gain_db) > FOREIGN_GAIN_DB:
+        text = (
+            f"`prediction` is of a filter whose largest |W| is {max_gain_db:.1f} dB, not {own.max_gain_db:.1f} dB"
+        )
+    elif apart_db > FOREIGN_BANDS_DB:
+        text = f"the bands of `prediction` are {apart_db:.0f} dB away from those of this filter on these paths"
+    else:
+        return None
+    return Deviation("foreign_prediction", f"{text}: send that of this filter and ear, or none")
+
+
+def diagnose(found: Verification, predicted_mean_db: float, possible_db: float = np.inf) -> list[Deviation]:
+    """What is off, the gravest first; `as_predicted` alone if nothing is. possible_db: noise
+    reduction on the paths as they are now (`path_now`), if they were known without errors."""
+    behind_db = found.mean_noise_reduction_db - predicted_mean_db
+    exchanged = "; or the takes `off` and `on` are exchanged" if found.mean_noise_reduction_db < 0 else ""
+    if found.coherence < UNRELATED:
+        text = f"with the filter off x and e have a coherence of {found.coherence:.2f}: look for a dead microphone "
+        text += f"or a wrong channel, play noise, no sweep, and louder, and record again{exchanged}"
+        return [Deviation("unrelated", text)]
+    howling = (
+        f"e is {found.howl_db:.0f} dB louder at {found.howl_hz:.0f} Hz with the filter on: switch it off; if it "
+    )
+    howling += "howls, design with `feedback` or improve the seal; if another sound was heard, record again"
+    if found.howl_db > HOWL_DB:
+        return [Deviation("howling", howling, found.howl_db)]
+    if not found.is_running:
+        text = "the error microphone hears nothing of the filter's output: check that it runs, and its channels"
+        return [Deviation("not_running", text)]
+    if found.clipped_share > MAX_CLIPPED_SHARE:
+        text = f"{100 * found.clipped_share:.3g} % of the samples of a recording stand at its largest or smallest "
+        return [Deviation("clipping", text + "value: lower the level or the microphone's gain and record again")]
+    deviations = []
+    if found.is_inverted:
+        text = "the loudspeaker plays with the opposite sign: load the trimmed filter, or send the other `sign`"
+        deviations.append(Deviation("polarity_off", text + exchanged))
+    low, middle = (
+        float(np.median([found.band_gain_db[n - AMP_BANDS[0]] for n in bands]))
+        for bands in (LEAK_BANDS, MIDDLE_BANDS)
+    )
+    is_leaking = low - middle < LEAK_DB
+    if is_leaking:
+        text = f"50 to 160 Hz are {middle - low:.1f} dB quieter than 500 Hz to 2 kHz: reseat, then measure again"
+        deviations.append(Deviation("leak", text, low - middle))
+    if abs(found.gain_db) > LEVEL_OFF_DB:
+        more = "louder" if found.gain_db > 0 else "quieter"
+        text = f"the secondary path is {abs(found.gain_db):.2f} dB {more} than measured: load the trimmed filter"
+        deviations.append(Deviation("level_off", text, found.gain_db))
+    if abs(found.delay_samples) > DELAY_OFF_SAMPLES:
+        more = "later" if found.delay_samples > 0 else "earlier"
+        late = f"{abs(found.delay_samples):.2f} samples {more}"
+        text = f"the loudspeaker is heard {late} than measured: load the trimmed filter"
+        deviations.append(Deviation("delay_off", text, found.delay_samples))
+    if (found.unexplained_share > REFIT_SHARE and not is_leaking) or found.primary_share > REFIT_SHARE:
+        text = "the paths are others than those sent: check that these are of this ear and that x is the outer "
+        text += "microphone, and calibrate again as the earphone sits now"
+        deviations.append(Deviation("refit", text, behind_db))
+    if found.error_gain_db < ERROR_GAIN_DB and not deviations:
+        text = f"e is at least {-found.error_gain_db:.1f} dB quieter with the filter on than the "
+        text += "loudspeaker's part of it "
+        text += "explains: check that no microphone's gain changed between the takes, and record again"
+        return [Deviation("implausible_reduction", text, -found.error_gain_db)]
+    is_known = found.primary_share <= REFIT_SHARE and (_is_as_sent(found) or found.unexplained_share <= REFIT_SHARE)
+    most_db = possible_db + found.interval_db + BETTER_DB if is_known else MOST_DB
+    if found.mean_noise_reduction_db > most_db:
+        text = f"{found.mean_noise_reduction_db:.1f} dB are measured where these paths allow {possible_db:.1f} dB: "
+        text += "check that no gain and no channel changed between the takes, and record again"
+        return [Deviation("implausible_reduction", text, found.mean_noise_reduction_db - possible_db)]
+    if not deviations and found.howl_db:
+        return [Deviation("howling", howling, found.howl_db)]
+    if not deviations:
+        text = f"measured {found.mean_noise_reduction_db:.1f} dB, predicted {predicted_mean_db:.1f} dB"
+        if behind_db < -(WORSE_DB + found.interval_db):
+            text += (
+                ": the paths are as measured, so what remains is noise that the outer microphone does not hear, or "
+            )
+            text += "the round-off of a filter in fixed point"
+        deviations.append(Deviation("as_predicted", text, behind_db))
+    return deviations
+
+
+def shifted_taps(taps: Float32, found: Verification) -> Float32:
+    """The filter with the gain, delay and polarity of the secondary path undone; what would have to play before its
+    input is lost."""
+    n_fft = 16 * len(taps)
+    gain = 10 ** (-found.gain_db / 20) * (-1 if found.is_inverted else 1)
+    omega = 2 * np.pi / n_fft * np.arange(n_fft // 2 + 1)
+    turned = np.fft.rfft(taps.astype(np.float64), n_fft) * np.exp(1j * omega * found.delay_samples)
+    shifted: Float32 = (gain * np.fft.irfft(turned)[: len(taps)]).astype(np.float32)
+    return shifted
+
+
+def path_now(path: Float32 | Complex64, found: Verification) -> Float32 | Complex64:
+    """A path from the loudspeaker as it is now: as sent, unless it is off by more than a trim mends."""
+    return path if _is_as_sent(found) else path_found(path, found)
+
+
+def _is_as_sent(found: Verification) -> bool:
+    distance = max(abs(found.gain_db) / NEAR_GAIN_DB, abs(found.delay_samples) / NEAR_DELAY_SAMPLES)
+    return distance < 1 and not found.is_inverted
+
+
+def path_found(path: Float32 | Complex64, found: Verification) -> Complex64:
+    """A path from the loudspeaker with the gain, delay and polarity that were found, on the design grid."""
+    return changed_path(path, found.gain_db, found.delay_samples, found.is_inverted)
+
+
+def changed_path(
+    path: Float32 | Complex64, gain_db: float, delay_samples: float, is_inverted: bool = False
+) -> Complex64:
+    """Change a path by a gain, a delay and a polarity.
+
+    Parameters
+    ----------
+    path : ndarray
+        Impulse response, or spectrum on the design grid.
+    gain_db, delay_samples : float
+        Gain in dB and delay in samples at 48 kHz, fractions included.
+    is_inverted : bool
+        Whether the polarity is reversed.
+
+    Returns
+    -------
+    ndarray
+        Spectrum on the design grid, complex64 [16385].
+    """
+    response = spectrum(path)
+    gain = 10 ** (gain_db / 20) * (-1 if is_inverted else 1)
+    omega = np.pi * np.arange(len(response)) / (len(response) - 1)
+    return (gain * response * np.exp(-1j * omega * delay_samples)).astype(np.complex64)
+
+
+@dataclass(frozen=True, eq=False)
+class _Block:
+    """transfer: of x to e; designed: of x to p * x or s * w * x, as the windows see it; unexplained: power of e
+    that x does not explain, over that of x, for the mean of this block; powers: of x and e; [bins]."""
+
+    transfer: Complex
+    designed: Complex
+    unexplained: Real
+    powers: tuple[Real, Real]
+
+
+def _blocks(recording: Recording, response: Real) -> list[_Block]:
+    check_interruption()
+    x, e = (np.asarray(each, np.float64) for each in (recording.x, recording.e))
+    if len(x) < MIN_SAMPLES or len(x) != len(e):
+        raise InvalidOption(f"takes: {len(x)} and {len(e)} samples; record at least {MIN_SAMPLES} of both", "takes")
+    if not (x.any() and e.any()):
+        raise InvalidOption("takes: a recording of x or e is silent; check the channels", "takes")
+    spectra = [_frames(each) for each in (x, e, _convolved(x, response))]
+    n_frames = len(spectra[0])
+    n_blocks = max(1, n_frames // FRAMES_PER_BLOCK)
+    return [_block(*(each[part] for each in spectra)) for part in np.array_split(np.arange(n_frames), n_blocks)]
+
+
+def _frames(signal: Real) -> Complex:
+    starts = np.arange(FIRST_SAMPLE, len(signal) - WINDOW + 1, HOP)
+    windows = np.lib.stride_tricks.sliding_window_view(signal, WINDOW)[starts]
+    return np.fft.rfft(windows * np.hanning(WINDOW))
+
+
+def _block(x: Complex, e: Complex, y: Complex) -> _Block:
+    power = np.sum(np.abs(x) ** 2, 0) + 1e-12 * np.sum(np.abs(x) ** 2) / x.shape[-1] + 1e-300
+    transfer = np.sum(x.conj() * e, 0) / power
+    n_free = max(INDEPENDENT * len(x), 1.0)
+    unexplained = np.sum(np.abs(e - transfer * x) ** 2, 0) / power / n_free
+    heard = np.sum(np.abs(e) ** 2, 0)
+    designed = np.sum(x.conj() * y, 0) / power
+    return _Block(transfer, designed, _smoothed(unexplained), (power / len(x), heard / len(x)))
+
+
+def _level_db(block: _Block, outside: Real) -> Real:
+    """Of e over x, per band. outside: power of the sound from outside over that of x, [bins]."""
+    membership = band_membership(AMP_BANDS, WINDOW)
+    power, heard = block.powers
+    level: Real = 10 * np.log10((heard @ membership) / ((power * outside) @ membership) + 1e-30)
+    return level
+
+
+def _howl(off: Sequence[_Block], on: Sequence[_Block], reduction: NDArray[np.float64]) -> dict[str, float]:
+    """`howl_db` and `howl_hz`: of a tone, even where x hears it too and each state has a noise level of its
+    own; or of a band."""
+    (x_off, e_off), (x_on, e_on) = (np.mean([each.powers for each in blocks], 0) for blocks in (off, on))
+    hz = np.arange(len(x_off)) * (SAMPLE_RATE_HZ / WINDOW)
+    inside = (hz >= nominal_hz(AMP_BANDS[0])) & (hz <= nominal_hz(AMP_BANDS[-1]))
+    level = np.median(x_on[inside] / x_off[inside])
+    before, after = (10 * np.log10(_smoothed(each, 3) + 1e-300) for each in (level * e_off, e_on))
+    risen = after - before
+    alone = np.min([risen, risen - _neighbours(risen), after - _neighbours(before)], 0) * inside
+    if alone.max() > HOWL_DB:
+        return {"howl_db": float(alone.max()), "howl_hz": float(hz[np.argmax(alone)])}
+    loudest = int(np.argmin(reduction))
+    heard = e_on @ band_membership(AMP_BANDS, WINDOW)
+    if 1 <= np.sum(reduction < -HOWL_BAND_DB) <= HOWL_BANDS and heard[loudest] > HOWL_SHARE * heard.sum():
+        return {"howl_db": float(-reduction[loudest]), "howl_hz": nominal_hz(AMP_BANDS[loudest])}
+    return {"howl_db": 0.0, "howl_hz": 0.0}
+
+
+def _neighbours(values: Real) -> Real:
+    """Median about each bin."""
+    padded = np.pad(values, NEIGHBOURS // 2, mode="edge")
+    median: Real = np.median(np.lib.stride_tricks.sliding_window_view(padded, NEIGHBOURS), -1)
+    return median
+
+
+def _fit(difference: Complex, designed: Complex, noise: Real) -> tuple[float, float]:
+    """Gain, negative for a reversed polarity, and delay in samples of D against Y."""
+    weight = _weight(designed, noise)
+    match = weight * difference * designed.conj()
+    energy = np.sum(weight * np.abs(designed) ** 2)
+    correlation = np.fft.irfft(match, WINDOW * FINENESS) * WINDOW * FINENESS / 2
+    reach = MAX_DELAY_SAMPLES * FINENESS
+    # D conj(Y) has the phase -omega tau: its inverse transform peaks at tau.
+    near = np.concatenate((correlation[-reach:], correlation[: reach + 1]))
+    best = int(np.argmax(np.abs(near)))
+    shift = 0.0
+    if 0 < best < len(near) - 1:
+        before, here, after = near[best - 1 : best + 2]
+        curvature = before - 2 * here + after
+        shift = 0.5 * float((before - after) / curvature) if curvature else 0.0
+    delay = (best - reach + shift) / FINENESS
+    omega = 2 * np.pi / WINDOW * np.arange(len(match))
+    gain = float(np.sum((match * np.exp(1j * omega * delay)).real) / max(energy, 1e-300))
+    return gain, delay
+
+
+def _weight(designed: Complex, noise: Real) -> Real:
+    """Of each bin: the inverse of the error's power, in the band of the fit."""
+    frequency = np.arange(len(designed)) * (SAMPLE_RATE_HZ / WINDOW)
+    inside = (frequency >= FIT_HZ[0]) & (frequency <= FIT_HZ[1])
+    error = noise + MODEL_ERROR * np.abs(designed) ** 2
+    weight: Real = inside / np.maximum(error, 1e-300)
+    return weight
+
+
+def _by_bands(
+    difference: Complex, designed: Complex, noise: Real, gain: float, delay: float
+) -> tuple[NDArray[np.float64], float]:
+    """|D / Y| per band, and the share of D's power that gain and delay do not explain, less the noise's."""
+    membership = band_membership(AMP_BANDS, WINDOW)
+    power = np.abs(designed) ** 2 @ membership + 1e-300
+    band_gain = np.abs((difference * designed.conj() * _turned(designed, delay).conj()) @ membership) / power
+    rest = np.abs(difference - gain * designed * _turned(designed, delay)) ** 2 - noise
+    explained = gain**2 * power + 1e-300
+    share = (rest @ membership) / explained
+    inside = [n - AMP_BANDS[0] for n in AMP_BANDS if FIT_HZ[0] <= nominal_hz(n) <= FIT_HZ[1] / 1.5]
+    return band_gain, float(np.mean(np.clip(share[inside], 0, 1)))
+
+
+def _error_gain_db(off: Complex, left: Complex, on: Complex) -> float:
+    """As `Verification.error_gain_db`. left: what gain and delay say is left of `off`.
+
+    Of the quotients <left, on> / <left, left> and <on, on> / <left, on> errors lower the first and raise the
+    second, so that a gain of one lies between them. A leak raises both.
+    """
+    membership = band_membership(NR_BANDS, WINDOW)
+    level = np.abs(off) ** 2 @ membership + 1e-300
+    own, common, other = (
+        product @ membership / level for product in (np.abs(left) ** 2, (left.conj() * on).real, np.abs(on) ** 2)
+    )
+    if common.sum() <= 0:
+        return 0.0
+    highest = max(sum(with_error_db(*each)) for each in ((common, own), (other, common)))
+    return float(min(highest, 0.0))
+
+
+def _coherence(transfer: Complex, noise: Real) -> float:
+    """Median over the bands; noise: variance of the transfer of a block."""
+    membership = band_membership(NR_BANDS, WINDOW)
+    explained, unexplained = np.abs(transfer) ** 2 @ membership, INDEPENDENT * FRAMES_PER_BLOCK * noise @ membership
+    return float(np.median(explained / np.maximum(explained + unexplained, 1e-300)))
+
+
+def _turned(designed: Complex, delay: float) -> Complex:
+    return np.exp(-2j * np.pi / WINDOW * delay * np.arange(len(designed)))
+
+
+def _median(values: Sequence[Any]) -> Any:
+    """Over blocks; of complex numbers, of both parts."""
+    stacked = np.stack(values)
+    if np.iscomplexobj(stacked):
+        return np.median(stacked.real, 0) + 1j * np.median(stacked.imag, 0)
+    return np.median(stacked, 0)
+
+
+def _median_error(values: Real) -> float:
+    """Standard error of a median, from the median absolute deviation."""
+    spread = 1.4826 * float(np.median(np.abs(values - np.median(values))))
+    return 1.2533 * spread / np.sqrt(len(values))
+
+
+def _smoothed(power: Real, n_bins: int = 19) -> Real:
+    """Mean over an odd number of bins."""
+    padded = np.pad(power, n_bins // 2, mode="edge")
+    smooth: Real = np.convolve(padded, np.full(n_bins, 1 / n_bins), "valid")
+    return smooth
+
+
+def _convolved(x: Real, response: Real) -> Real:
+    """The start of response * x, as long as x."""
+    n = 1 << int(len(x) + len(response) - 1).bit_length()
+    return np.fft.irfft(np.fft.rfft(x, n) * np.fft.rfft(response, n), n)[: len(x)]

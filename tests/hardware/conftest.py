@@ -1,0 +1,51 @@
+"""Paths that realisations are designed for: a smooth simulated ear, and measured ears."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from hardware.residual_power import PathSpectra
+from synthesis.conventions import DESIGN_N_FFT, N_BINS
+from training.datasets.noise import read_noise, reference_psd
+from training.datasets.pandar import read_pandar
+
+
+def simulated(seed: int = 0) -> PathSpectra:
+    """A low-pass primary and a high-pass secondary path with a few resonances, in impulse responses of 600
+    samples."""
+    random = np.random.default_rng(seed)
+    time = np.arange(600)
+    primary = sum(
+        random.standard_normal() * np.exp(-time / decay) * np.cos(2 * np.pi * hz / 48_000 * time)
+        for hz, decay in ((60, 200), (300, 90), (1500, 30), (4000, 12))
+    )
+    secondary = np.exp(-time / 8) * np.cos(2 * np.pi * 900 / 48_000 * time) + 0.3 * np.exp(-time / 60) * np.cos(
+        2 * np.pi * 120 / 48_000 * time
+    )
+    secondary = np.diff(np.concatenate(([0.0, 0.0], secondary[:-1])))
+    return PathSpectra(*(np.fft.rfft(each, DESIGN_N_FFT) for each in (primary, secondary)))
+
+
+@pytest.fixture
+def condition() -> PathSpectra:
+    """One simulated ear."""
+    return simulated()
+
+
+@pytest.fixture
+def pink() -> np.ndarray:
+    """A reference spectrum that falls by 3 dB an octave."""
+    return 1 / np.maximum(np.arange(N_BINS), 10.0)
+
+
+@pytest.fixture(scope="session")
+def measured(measured_data: Path) -> tuple[list[PathSpectra], np.ndarray]:
+    """True paths of six measured ears, three left and three right, and the recordings' mean spectrum."""
+    pairs = [each for each in read_pandar(measured_data).pairs if each.condition == "original"]
+    noise = reference_psd(read_noise(measured_data / "noise"))
+    chosen = pairs[::5]
+    return [
+        PathSpectra(np.fft.rfft(each.primary, DESIGN_N_FFT), np.fft.rfft(each.secondary, DESIGN_N_FFT))
+        for each in chosen
+    ], noise

@@ -1,0 +1,67 @@
+"""Short filters: better than cut ones, the same at other rates, within their ceiling."""
+
+import numpy as np
+import pytest
+
+from hardware.residual_power import PathSpectra
+from hardware.short_fir import at_design_rate, design_fir
+from synthesis.conventions import DESIGN_N_FFT
+from synthesis.errors import InvalidOption, InvalidPaths
+from synthesis.octave_bands import NR_BANDS, band_membership
+
+
+def reduction_db(condition: PathSpectra, psd: np.ndarray, taps: np.ndarray, rate: int = 48_000) -> float:
+    """Mean over the bands from 50 Hz to 5 kHz."""
+    membership = band_membership(NR_BANDS, DESIGN_N_FFT)
+    residual = condition.primary - condition.secondary * at_design_rate(taps, rate)
+    powers = [(psd * np.abs(each) ** 2) @ membership for each in (condition.primary, residual)]
+    return float(np.mean(10 * np.log10(powers[0] / powers[1])))
+
+
+@pytest.mark.parametrize("n_taps", [512, 1024])
+def test_taps_designed_for_their_number_beat_taps_cut_to_it(measured, n_taps):
+    conditions, noise = measured
+    for each in conditions[:2]:
+        long = design_fir([each], noise, 2048)
+        short = design_fir([each], noise, n_taps)
+        assert len(short) == n_taps
+        assert reduction_db(each, noise, short) > reduction_db(each, noise, long[:n_taps]) + 3
+
+
+@pytest.mark.parametrize(("rate", "loss_db"), [(16_000, 4.0), (44_100, 1.5), (96_000, 1.5)])
+def test_taps_for_same_time_do_as_well_at_any_rate(condition, pink, rate, loss_db):
+    """But for what W cannot play above half of a low one."""
+    own = design_fir([condition], pink, 240)
+    other = design_fir([condition], pink, round(240 * rate / 48_000), sample_rate_hz=rate)
+    found, expected = reduction_db(condition, pink, other, rate), reduction_db(condition, pink, own)
+    assert found == pytest.approx(expected, abs=loss_db)
+
+
+@pytest.mark.parametrize("rate", [8000, 11_025, 48_000, 96_000])
+def test_response_is_that_of_taps(rate):
+    taps = np.random.default_rng(0).standard_normal(300)
+    found = at_design_rate(taps, rate)
+    frequency_hz = np.fft.rfftfreq(DESIGN_N_FFT, 1 / 48_000)
+    expected = np.polynomial.polynomial.polyval(np.exp(-2j * np.pi * frequency_hz / rate), taps)
+    np.testing.assert_allclose(found, np.where(frequency_hz <= rate / 2, expected, 0), atol=1e-8)
+
+
+@pytest.mark.parametrize("ceiling_db", [-6.0, 3.0])
+def test_the_ceiling_holds_between_the_bins_too(condition, pink, ceiling_db):
+    assert 20 * np.log10(np.abs(np.fft.rfft(design_fir([condition], pink, 256), 1 << 18)).max()) > ceiling_db
+    taps = design_fir([condition], pink, 256, max_gain_db=ceiling_db)
+    assert 20 * np.log10(np.abs(np.fft.rfft(taps, 1 << 18)).max()) <= ceiling_db + 0.01
+
+
+def test_what_cannot_be_designed_is_refused(condition, pink):
+    with pytest.raises(InvalidOption, match="use 1 to 4096"):
+        design_fir([condition], pink, 5000)
+    constant = PathSpectra(condition.primary, np.fft.rfft(np.ones(DESIGN_N_FFT)))
+    with pytest.raises(InvalidPaths, match="secondary: it has no power"):
+        design_fir([constant], pink, 64)
+
+
+def test_taps_are_zero_where_loudspeaker_plays_above_their_rate(condition, pink):
+    frequency_hz = np.fft.rfftfreq(DESIGN_N_FFT, 1 / 48_000)
+    high = PathSpectra(condition.primary, np.where(frequency_hz > 5000, condition.secondary, 0))
+    assert not design_fir([high], pink, 64, sample_rate_hz=8000).any()

@@ -1,0 +1,235 @@
+"""Responses as text, in the ways that programs, spreadsheets and countries write them."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from measurement.files.errors import FileError
+from measurement.files.measurements import response
+
+HZ = np.arange(1, 4097) * 48_000 / 8192
+DELAY = 10
+LEVEL = -6.02 - 10 * np.log10(1 + (HZ / 6000) ** 2)
+PHASE = np.angle(np.exp(-2j * np.pi * HZ * DELAY / 48_000 - 1j * np.arctan(HZ / 6000)))
+COHERENCE = np.clip(1 - HZ / 50_000, 0, 1)
+SAMPLES = np.round(0.1 * np.exp(-np.arange(300) / 40) * np.random.default_rng(3).standard_normal(300), 6)
+
+
+def write(
+    file: Path,
+    columns: list[Any],
+    head: str = "",
+    separator: str = ",",
+    decimal: str = ".",
+    digits: int = 6,
+    **text: str,
+) -> None:
+    """A table; text: `encoding`, `minus`."""
+    rows = [
+        separator.join(f"{cell:.{digits}f}".replace(".", decimal) for cell in row)
+        for row in zip(*columns, strict=True)
+    ]
+    content = ((head + "\n") if head else "") + "\n".join(rows) + "\n"
+    file.write_bytes(content.replace("-", text.get("minus", "-")).encode(text.get("encoding", "utf-8")))
+
+
+def samples(file: Path, **options: float) -> np.ndarray:
+    """The response that the file holds."""
+    return response(file, **options)[0].samples
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "utf-16-le", "utf-16-be", "utf-32"])
+@pytest.mark.parametrize("minus", ["-", "\u2212", "\u2013", "\uff0d"])
+def test_encodings_and_minus_signs_keep_samples(tmp_path: Path, encoding: str, minus: str):
+    write(tmp_path / "a.csv", [SAMPLES], encoding=encoding, minus=minus)
+    np.testing.assert_array_equal(samples(tmp_path / "a.csv", rate_hz=48_000), SAMPLES)
+
+
+@pytest.mark.parametrize(
+    "cell", ["n/a", "NaN", "inf", "1e999", "#N/A", "#REF!", "*****", "--", "0.1.2", "O.1", "abc"]
+)
+@pytest.mark.parametrize("line", [1, 4, 300])
+def test_unreadable_line_is_named(tmp_path: Path, cell: str, line: int):
+    lines = list(map(str, SAMPLES))
+    lines[line - 1] = cell
+    (tmp_path / "a.csv").write_text("\n".join(lines))
+    if line == 1 and cell in ("abc", "*****"):  # a name, or the end of a comment
+        assert len(samples(tmp_path / "a.csv", rate_hz=48_000)) == 299
+        return
+    with pytest.raises(FileError, match=f"a.csv, line {line}: "):
+        samples(tmp_path / "a.csv", rate_hz=48_000)
+
+
+@pytest.mark.parametrize("row", ["100,x,3", "100,-5", "100,-5,", "100,-5,3,4"])
+def test_broken_row_of_columns_is_named(tmp_path: Path, row: str):
+    write(tmp_path / "a.csv", [HZ, LEVEL, PHASE], "freq_hz,level_db,phase_rad")
+    lines = (tmp_path / "a.csv").read_text().splitlines()
+    for place in (1, 50):
+        (tmp_path / "b.csv").write_text("\n".join([*lines[:place], row, *lines[place + 1 :]]))
+        with pytest.raises(FileError, match="line "):
+            samples(tmp_path / "b.csv")
+
+
+@pytest.mark.parametrize("comment", ["*", "#", "//", ";", "%"])
+def test_comments_are_no_samples(tmp_path: Path, comment: str):
+    lines = [
+        f"{comment} measured at 20 degrees",
+        *map(str, SAMPLES[:100]),
+        f"{comment} half",
+        *map(str, SAMPLES[100:]),
+    ]
+    (tmp_path / "a.txt").write_text("\n".join(lines))
+    np.testing.assert_array_equal(samples(tmp_path / "a.txt", rate_hz=48_000), SAMPLES)
+
+
+@pytest.mark.parametrize(
+    ("head", "columns"),
+    [
+        ("Freq(Hz) SPL(dB) Phase(degrees)", (HZ, LEVEL, np.rad2deg(PHASE))),
+        ("* Freq(Hz) SPL(dB) Phase(degrees)", (HZ, LEVEL, np.rad2deg(PHASE))),
+        ("Frequency (Hz), Magnitude (dB), Phase (deg), Coherence", (HZ, LEVEL, np.rad2deg(PHASE), COHERENCE)),
+        ("Frequenz [kHz];Pegel [dB];Phase [°]", (HZ / 1000, LEVEL, np.rad2deg(PHASE))),
+        ("Fréquence (Hz);Niveau (dB);Phase (rad)", (HZ, LEVEL, PHASE)),
+        ("Частота, Гц\tУровень, дБ\tФаза, град", (HZ, LEVEL, np.rad2deg(PHASE))),
+        ("周波数 レベル 位相", (HZ, LEVEL, np.rad2deg(PHASE))),
+        ("phase_rad,freq_Hz,mag_dB", (PHASE, HZ, LEVEL)),
+        ("f,Re,Im", (HZ, 10 ** (LEVEL / 20) * np.cos(PHASE), 10 ** (LEVEL / 20) * np.sin(PHASE))),
+        (
+            "frequency;imaginary;real",
+            (HZ, 10 ** (LEVEL / 20) * np.sin(PHASE), 10 ** (LEVEL / 20) * np.cos(PHASE)),
+        ),
+        ("frequency,magnitude_linear,phase_deg", (HZ, 10 ** (LEVEL / 20), np.rad2deg(PHASE))),
+        ("frequency,magnitude,phase", (HZ, 10 ** (LEVEL / 20), PHASE)),
+        (",freq,level,phase", (np.arange(4096.0), HZ, LEVEL, np.rad2deg(PHASE))),
+        ("row,freq,level,phase", (np.arange(4096.0), HZ, LEVEL, np.rad2deg(PHASE))),
+        ("omega (rad/s),level_db,phase_rad", (HZ * 2 * np.pi, LEVEL, PHASE)),
+        ("", (HZ, LEVEL, np.rad2deg(PHASE))),
+        ("", (np.arange(4096.0), HZ, LEVEL, np.rad2deg(PHASE))),
+        ("", (HZ, LEVEL, PHASE)),
+        ("", (HZ, LEVEL, np.rad2deg(PHASE), COHERENCE)),
+    ],
+)
+def test_head_says_what_columns_are(tmp_path: Path, head: str, columns: tuple[Any, ...]):
+    separator = next((each for each in (";", "\t", ",") if each in head), " " if head else ",")
+    if "Гц" in head:
+        separator = "\t"
+    write(tmp_path / "a.txt", list(columns), head, separator)
+    found = samples(tmp_path / "a.txt")
+    expected = np.fft.irfft(np.r_[10 ** (LEVEL[0] / 20), 10 ** (LEVEL / 20) * np.exp(1j * PHASE)])
+    assert np.linalg.norm(found - expected) < 0.01 * np.linalg.norm(expected)
+
+
+@pytest.mark.parametrize(
+    ("head", "columns", "message"),
+    [
+        ("freq_hz,spl_db,spl_offaxis_db", (HZ, LEVEL, LEVEL - 3), "2 columns of level"),
+        ("freq,level,coherence", (HZ, LEVEL, COHERENCE), "no phase"),
+        ("freq,real,level", (HZ, PHASE, LEVEL), "no phase"),
+        ("freq,level,phase,phase", (HZ, LEVEL, PHASE, PHASE), "2 columns of phase"),
+        ("freq,phase", (HZ, PHASE), "no level"),
+        ("level,phase", (LEVEL, PHASE), "no frequency"),
+        ("", (HZ, LEVEL, LEVEL - 3 + 0.1 * PHASE), "third column is no phase"),
+        ("", (HZ, LEVEL, COHERENCE), "third column is no phase"),
+        ("", (HZ, np.cos(PHASE), np.sin(PHASE)), "real and imaginary"),
+        ("", (np.arange(9000.0), np.cos(np.arange(9000)), np.sin(np.arange(9000))), "row numbers"),
+        ("", (np.arange(300.0), SAMPLES), "row numbers"),
+        ("", (HZ, LEVEL), "without phase"),
+        ("", (HZ, LEVEL, PHASE, LEVEL), "name"),
+        ("freq_khz,level,phase_deg", (HZ, LEVEL, PHASE), "covers"),
+        ("freq,level,phase", (HZ / 1000, LEVEL, PHASE), "covers"),
+        ("freq,level,phase", (HZ, LEVEL, 0 * PHASE), "0 everywhere"),
+        ("freq,level,phase", (HZ[::-1], LEVEL, PHASE), "do not rise"),
+        ("dB", (SAMPLES,), "only column"),
+        ("frequency", (HZ,), "only column"),
+    ],
+)
+def test_columns_in_doubt_are_refused(tmp_path: Path, head: str, columns: tuple[Any, ...], message: str):
+    write(tmp_path / "a.csv", list(columns), head)
+    with pytest.raises(FileError, match=message):
+        samples(tmp_path / "a.csv", rate_hz=48_000)
+
+
+@pytest.mark.parametrize("separator", [";", "\t", " ", "; "])
+def test_decimal_commas_are_read(tmp_path: Path, separator: str):
+    write(tmp_path / "point.csv", [HZ, LEVEL, PHASE])
+    write(tmp_path / "comma.csv", [HZ, LEVEL, PHASE], separator=separator, decimal=",")
+    np.testing.assert_array_equal(samples(tmp_path / "point.csv"), samples(tmp_path / "comma.csv"))
+    write(tmp_path / "one.csv", [SAMPLES], decimal=",")
+    np.testing.assert_array_equal(samples(tmp_path / "one.csv", rate_hz=48_000), SAMPLES)
+
+
+@pytest.mark.parametrize(
+    ("separator", "decimal", "group"), [(";", ",", "."), ("\t", ".", ","), (";", ",", "\u00a0"), (";", ".", "'")]
+)
+def test_groups_of_thousands_are_read(tmp_path: Path, separator: str, decimal: str, group: str):
+    write(tmp_path / "plain.csv", [HZ, LEVEL, PHASE], digits=2)
+    swapped = str.maketrans({",": group, ".": decimal})
+    rows = [
+        separator.join(f"{cell:,.2f}".translate(swapped) for cell in row)
+        for row in zip(HZ, LEVEL, PHASE, strict=True)
+    ]
+    (tmp_path / "grouped.csv").write_text("\n".join(rows))
+    np.testing.assert_array_equal(samples(tmp_path / "plain.csv"), samples(tmp_path / "grouped.csv"))
+
+
+def test_doubtful_commas_are_refused(tmp_path: Path):
+    (tmp_path / "a.csv").write_text("1,25\n2,50\n1,75\n3,10\n" + "1,10\n" * 20)
+    with pytest.raises(FileError, match="commas may be decimal"):
+        samples(tmp_path / "a.csv", rate_hz=48_000)
+
+
+@pytest.mark.parametrize("decimal", [".", ","])
+@pytest.mark.parametrize("start", [-240.0, -240.25, 0.0, 3.5])
+def test_rew_interval_and_start_are_obeyed(tmp_path: Path, decimal: str, start: float):
+    head = [
+        "* Impulse Response data saved by REW V5.31",
+        "* IR is not normalised",
+        "0.1 // Peak value before normalisation",
+        f"{len(SAMPLES)} // Response length",
+        f"{1 / 44_100:.14e} // Sample interval (seconds)".replace(".", decimal),
+        f"{start / 44_100:.14f} // Start time (seconds)".replace(".", decimal),
+        "* Data start",
+    ]
+    write(tmp_path / "a.txt", [SAMPLES], "\n".join(head), decimal=decimal)
+    found, _ = response(tmp_path / "a.txt")
+    assert (found.rate_hz, found.start_s) == (44_100, pytest.approx(start / 44_100, abs=1e-12))
+    np.testing.assert_array_equal(found.samples, SAMPLES)
+    text = (tmp_path / "a.txt").read_text()
+    (tmp_path / "short.txt").write_text("\n".join(text.splitlines()[:-5]))
+    with pytest.raises(FileError, match="states 300 samples, but 295 follow"):
+        samples(tmp_path / "short.txt")
+    (tmp_path / "scaled.txt").write_text(text.replace("IR is not normalised", "IR is normalised"))
+    np.testing.assert_allclose(samples(tmp_path / "scaled.txt"), 0.1 * SAMPLES)
+
+
+@pytest.mark.parametrize(
+    ("line", "rate"),
+    [
+        ("# fs = 44100", 44_100),
+        ("% Sample rate: 44.1 kHz", 44_100),
+        ("Sampling frequency (Hz): 96000", 96_000),
+        ("# control filter at 96000 Hz, e = d - s * w * x", 96_000),
+        ("0 // Sample interval (seconds)", 0),
+    ],
+)
+def test_rate_in_head_is_obeyed(tmp_path: Path, line: str, rate: float):
+    write(tmp_path / "a.txt", [SAMPLES], line)
+    if not rate:
+        with pytest.raises(FileError, match="sample rate is 0 Hz"):
+            samples(tmp_path / "a.txt")
+        return
+    assert response(tmp_path / "a.txt")[0].rate_hz == rate
+
+
+def test_times_give_rate_and_start(tmp_path: Path):
+    for scale, head in ((1, "time,response"), (1000, "Zeit (ms);Druck")):
+        separator = ";" if ";" in head else ","
+        write(tmp_path / "a.csv", [scale * (np.arange(300) - 5.5) / 44_100, SAMPLES], head, separator, digits=9)
+        found, _ = response(tmp_path / "a.csv")
+        assert found.rate_hz == 44_100
+        assert found.start_s * 44_100 == pytest.approx(-5.5, abs=1e-3)
+    write(tmp_path / "a.csv", [np.r_[0:150, 200:350] / 44_100, SAMPLES], "time,response", digits=9)
+    with pytest.raises(FileError, match="not evenly spaced"):
+        samples(tmp_path / "a.csv")

@@ -1,0 +1,80 @@
+"""Takes of measured ears, as the six windows that an estimate reads: the faults of a calibration can be put in."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from measurement.calibration import Windows
+from measurement.estimate import Take
+from tests.oracles import measured, path_estimation
+
+GAIN = path_estimation.GAIN
+FRAMES = Windows(8192, 0, 6)
+"""How takes that hold the six windows and nothing else are cut."""
+
+Array = np.ndarray
+Change = Callable[[Array], Array]
+
+
+@dataclass(frozen=True, eq=False)
+class Probes:
+    """References of both states: frames [n_probes * 6, window], and their spectra with the 8192 samples before."""
+
+    frames: Array
+    spectra: Array
+
+    @classmethod
+    def of(cls, noises: Array, window: int = 8192) -> "Probes":
+        """The frames of recordings [n_probes, n]."""
+        past = measured.N_PRIMARY
+        starts = path_estimation.frame_starts(window)
+        blocks = [noise[start - past : start + window] for noise in noises for start in starts]
+        return cls(path_estimation.cut(noises, window), np.fft.rfft(blocks))
+
+    def heard(self, path: Array) -> Array:
+        """The frames through a path of up to 8192 samples."""
+        n = measured.N_PRIMARY + self.frames.shape[-1]
+        return np.fft.irfft(self.spectra * np.fft.rfft(path, n), n)[:, measured.N_PRIMARY :]
+
+
+@dataclass(frozen=True)
+class Fault:
+    """What is done to the secondary path, and to what either microphone hears: whole takes [n_probes, n]."""
+
+    secondary: Change = field(default=lambda s: s)
+    error: Change = field(default=lambda e: e)
+
+
+def frames_of(
+    probes: Probes, primary: Array, secondary: Array, fault: Fault, gain: float = GAIN
+) -> tuple[Array, Array, Array]:
+    """(x, e_0, e_g), frames [n_probes * 6, window]."""
+    disturbance, control = probes.heard(primary), probes.heard(fault.secondary(secondary))
+    shape, takes = probes.frames.shape, (-1, 6 * probes.frames.shape[-1])
+    errors = [
+        fault.error(each.reshape(takes)).reshape(shape) for each in (disturbance, disturbance - gain * control)
+    ]
+    return probes.frames, *errors
+
+
+def noisy(error: Array, snr_db: float) -> Array:
+    """With white noise so far below each take; the same for the same take, and another for another."""
+    rng = np.random.default_rng(np.abs(error[0, :4]).view(np.uint64))
+    level = 10 ** (-snr_db / 20) * np.sqrt((error**2).mean(-1, keepdims=True))
+    return error + level * rng.standard_normal(error.shape)
+
+
+def takes_of(
+    probes: Probes, primary: Array, secondary: Array, fault: Fault | None = None, gain: float = GAIN
+) -> list[Take]:
+    """Takes of both states, to be cut as FRAMES."""
+    x, *errors = (
+        each.reshape(-1, 6 * each.shape[-1])
+        for each in frames_of(probes, primary, secondary, fault or Fault(), gain)
+    )
+    return [
+        Take(state, reference, error)
+        for state, rows in zip((0.0, gain), errors, strict=True)
+        for reference, error in zip(x, rows, strict=True)
+    ]

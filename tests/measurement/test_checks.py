@@ -1,0 +1,359 @@
+"""The verdict on calibrations of measured ears: all pass, and each fault put into each of them is named."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import pytest
+from scipy.signal import butter, fftconvolve, lfilter, resample_poly
+
+from measurement.calibration import Calibration, Windows, calibrate
+from measurement.checks import _OF_RECORDINGS, REASONS, Verdict, judge
+from measurement.estimate import PathEstimate, Take
+from measurement.prior import learn_path_prior
+from synthesis.plausibility import PLAUSIBILITY, SupportPrior
+from synthesis.support_statistics import learn_support_statistics
+from tests.measurement.probe_takes import FRAMES, Fault, Probes, noisy, takes_of
+from tests.oracles import measured
+
+Array = np.ndarray
+
+
+@pytest.fixture(scope="module")
+def noises(measured_data: Path) -> Array:
+    """The eight recordings."""
+    return measured.read_noises(measured_data)
+
+
+@pytest.fixture(scope="module")
+def probes(noises: Array) -> Probes:
+    """Their six windows each."""
+    return Probes.of(noises)
+
+
+@pytest.fixture(scope="module")
+def support(ears: list[measured.MeasuredEar]) -> SupportPrior:
+    """Of all ears, as the default model's."""
+    return support_of(ears)
+
+
+def support_of(ears: list[measured.MeasuredEar]) -> SupportPrior:
+    primary, secondary = (
+        np.array([getattr(ear, name) for ear in ears]) for name in ("estimated_primary", "estimated_secondary")
+    )
+    return SupportPrior(learn_support_statistics(primary, secondary))
+
+
+Judge = Callable[..., list[Verdict]]
+
+
+@pytest.fixture(scope="module")
+def verdicts(ears: list[measured.MeasuredEar], probes: Probes, support: SupportPrior) -> Judge:
+    """Every ear's verdict with a fault, or of every few."""
+
+    def judged(fault: Fault, stride: int = 1) -> list[Verdict]:
+        takes = [takes_of(probes, ear.primary, ear.secondary, fault) for ear in ears[::stride]]
+        return [judge(calibrate(each, windows=FRAMES), support) for each in takes]
+
+    return judged
+
+
+def named(verdict: Verdict) -> set[str]:
+    """The codes of the reasons."""
+    return {reason.code for reason in verdict.reasons}
+
+
+def clipped(error: Array, sigmas: float) -> Array:
+    limit = sigmas * np.sqrt((error**2).mean(-1, keepdims=True))
+    return np.clip(error, -limit, limit)
+
+
+def later(secondary: Array, n_samples: int) -> Array:
+    return np.pad(secondary, (n_samples, 0))[: len(secondary)]
+
+
+def leaking(secondary: Array) -> Array:
+    return lfilter(*butter(2, 500, "highpass", fs=48_000), secondary)
+
+
+def ringing(secondary: Array) -> Array:
+    """With a decay of 60 ms, 20 dB below, as in a small hard box."""
+    n = len(secondary)
+    tail = np.random.default_rng(2).standard_normal(n) * np.exp(-np.arange(n) / 3000)
+    return secondary + 0.1 * np.linalg.norm(secondary) / np.linalg.norm(tail) * tail
+
+
+def test_every_clean_ear_passes(verdicts: Judge) -> None:
+    found = verdicts(Fault())
+    assert len(found) == 30
+    for verdict in found:
+        assert verdict.passed, verdict
+        assert not verdict.not_judged
+        assert verdict.explanation is not None
+        assert verdict.explanation.distance < 60
+        assert verdict.noise_cost_db < 0.1
+
+
+def test_a_probe_that_is_silent_in_places_is_no_mistake(ears: list[measured.MeasuredEar], noises: Array) -> None:
+    """One recording with next to nothing above 2 kHz: what the takes do not say, the support's prior does."""
+    support_ears, left_out = ears[4:], ears[:4:2]
+    support = support_of(support_ears)
+    names = [str(n // 2) for n in range(len(support_ears))]
+    prior = learn_path_prior([e.primary for e in support_ears], [e.secondary for e in support_ears], names)
+    dull = Probes.of(lfilter(*butter(4, 2000, fs=48_000), noises[:1]))
+    reverse = Fault(secondary=np.negative)
+    for ear in left_out:
+        for fault, is_right in ((Fault(), True), (reverse, False)):
+            takes = takes_of(dull, ear.primary, ear.secondary, fault)
+            verdict = judge(calibrate(takes, windows=FRAMES, prior=prior), support)
+            found = named(verdict) & set(PLAUSIBILITY)
+            assert (not found) == is_right, (found, fault)
+
+
+def parts_of(noise: Array, ear: measured.MeasuredEar, starts: tuple[int, int], on_gain_db: float = 0) -> list[Take]:
+    """Six seconds of one recording from another place on in each state, the second at another microphone's gain."""
+    takes = []
+    for start, gain, gain_db in ((starts[0], 0.0, 0.0), (starts[1], 0.35, on_gain_db)):
+        x = np.roll(noise, -start)[: 6 * 48_000]
+        path = ear.primary - gain * np.pad(ear.secondary, (0, len(ear.primary) - len(ear.secondary)))
+        heard = noisy(fftconvolve(x, path)[: len(x)][None], 40)[0]
+        takes.append(Take(gain, x, 10 ** (gain_db / 20) * heard))
+    return takes
+
+
+def test_two_parts_of_one_recording_are_no_change_of_gain(
+    ears: list[measured.MeasuredEar], noises: Array, support: SupportPrior
+) -> None:
+    """What leaks out of the windows is then another noise in each state, of which few bands decide."""
+    for noise in noises[[2, 5]]:  # coffee shop and storm
+        for ear in ears[1::3]:
+            verdict = judge(calibrate(parts_of(noise, ear, (0, 240_000))), support)
+            assert "microphone_gain" not in named(verdict), verdict
+
+
+def test_a_gain_is_seen_to_change_between_two_different_noises(
+    ears: list[measured.MeasuredEar], support: SupportPrior
+) -> None:
+    noise = 0.05 * np.random.default_rng(3).standard_normal(12 * 48_000)
+    for ear in ears[4::12]:
+        verdict = judge(calibrate(parts_of(noise, ear, (0, 288_000), on_gain_db=4.0)), support)
+        assert "microphone_gain" in named(verdict), verdict
+
+
+def in_16_bits(error: Array) -> Array:
+    """With a tenth of full scale at its peak."""
+    step = np.abs(error).max(-1, keepdims=True) / 3277
+    return step * np.round(error / step)
+
+
+def test_an_ear_recorded_in_16_bits_passes(verdicts: Judge) -> None:
+    assert all(verdict.passed for verdict in verdicts(Fault(error=in_16_bits), 3))
+
+
+@pytest.mark.parametrize(
+    ("fault", "code", "beside", "stride"),
+    [
+        # Of a fault that comes in sizes the smallest is put into every third ear.
+        # What else may be named: what clipping adds is noise, what a leak takes away at low frequencies no longer
+        # stands above it, and what rings on for long enough is found where only noise should be.
+        (Fault(error=partial(clipped, sigmas=5)), "clipping", {"low_snr"}, 3),
+        (Fault(error=partial(clipped, sigmas=3)), "clipping", {"low_snr"}, 6),
+        (Fault(error=partial(clipped, sigmas=2)), "clipping", {"low_snr"}, 6),
+        (Fault(error=partial(noisy, snr_db=0)), "low_snr", {"implausible_paths"}, 6),
+        (Fault(secondary=np.negative), "implausible_polarity", set(), 3),
+        (Fault(secondary=lambda s: s / 2), "implausible_level", set(), 3),
+        (Fault(secondary=lambda s: 10 * s), "implausible_level", set(), 6),
+        (Fault(secondary=partial(later, n_samples=1)), "implausible_delay", {"late_secondary"}, 3),
+        (Fault(secondary=partial(later, n_samples=8)), "implausible_delay", {"late_secondary"}, 6),
+        (Fault(secondary=partial(later, n_samples=48)), "implausible_delay", {"late_secondary"}, 6),
+        (Fault(secondary=leaking), "implausible_leak", {"low_snr"}, 3),
+        (Fault(secondary=ringing), "truncated_tail", {"low_snr"}, 3),
+    ],
+    ids=[
+        *("clipped at 5 sigma", "clipped at 3 sigma", "clipped at 2 sigma", "0 dB SNR", "reversed", "halved"),
+        *("ten times louder", "1 sample late", "8 samples late", "48 samples late", "leak", "rings on"),
+    ],
+)
+def test_each_fault_is_named(verdicts: Judge, fault: Fault, code: str, beside: set[str], stride: int) -> None:
+    for verdict in verdicts(fault, stride):
+        assert code in named(verdict), verdict
+        assert named(verdict) <= {code} | beside, verdict
+
+
+def test_two_faults_are_both_named(verdicts: Judge) -> None:
+    for verdict in verdicts(Fault(secondary=lambda s: -later(s, 24)), stride=6):
+        assert named(verdict) == {"late_secondary", "implausible_delay", "implausible_polarity"}
+
+
+def test_noise_that_costs_little_is_no_reason(verdicts: Judge) -> None:
+    """At 30 dB the filters lose 0.0 to 0.1 dB."""
+    for verdict in verdicts(Fault(error=partial(noisy, snr_db=30)), stride=3):
+        assert verdict.passed, verdict
+        assert 0.01 < verdict.noise_cost_db < 0.3
+
+
+def test_without_statistics_the_paths_are_not_compared(ears: list[measured.MeasuredEar], probes: Probes) -> None:
+    for fault, codes in (
+        (Fault(secondary=np.negative), set()),
+        (Fault(secondary=partial(later, n_samples=8)), {"late_secondary"}),
+    ):
+        for ear in ears[::6]:
+            verdict = judge(calibrate(takes_of(probes, ear.primary, ear.secondary, fault), windows=FRAMES), None)
+            assert named(verdict) == codes
+            assert [each.code for each in verdict.not_judged] == list(PLAUSIBILITY)
+            assert verdict.explanation is None
+
+
+@pytest.mark.parametrize("window", [2048, 4096])
+def test_takes_too_short_for_a_window_are_named(
+    ears: list[measured.MeasuredEar], noises: Array, support: SupportPrior, window: int
+) -> None:
+    probes = Probes.of(noises, window)
+    for ear in ears[::6]:
+        takes = takes_of(probes, ear.primary, ear.secondary)
+        assert "truncated_tail" in named(judge(calibrate(takes, windows=Windows(window, 0, 6)), support))
+
+
+def calibration(**changes: object) -> Calibration:
+    """One that passes by a wide margin, but for the changes."""
+    bands = np.full((23,), 40.0)
+    secondary = np.zeros(2048)
+    secondary[5] = 1.0
+    estimate = PathEstimate(np.ones(8192), secondary, np.ones(16_385), np.zeros(3072))
+    good = Calibration(
+        measured=estimate,
+        estimate=estimate,
+        secondary=secondary,
+        coherence=bands / 41,
+        noise_reduction_ceiling_db=bands,
+        secondary_snr_db=bands,
+        clipped_share=0.0,
+        clipped_in="take 0, x",
+        lead_samples=0.0,
+        tail_db=-80.0,
+        noise_share=np.zeros((2, 23)),
+        tail_share=np.zeros(23),
+        state_levels_db=[],
+        has_opposite_signs=False,
+        gain_change_db=0.0,
+        silent_share=0.0,
+        silent_in="take 0, x",
+        acausal_shares=(0.0, 1.0),
+        distortion_db=-90.0,
+        hum_hz=[],
+        window=8192,
+        n_frames=48,
+        uncertainty=None,
+    )
+    return replace(good, **changes)  # type: ignore[arg-type]
+
+
+def like_it() -> SupportPrior:
+    estimate = calibration().measured
+    return SupportPrior(learn_support_statistics(estimate.primary[None], estimate.secondary[None]))
+
+
+@pytest.mark.parametrize(
+    ("changes", "code"),
+    [
+        ({"clipped_share": 5.1e-4}, "clipping"),
+        ({"n_frames": 5}, "few_windows"),
+        ({"silent_share": 0.51}, "silent_take"),
+        ({"gain_change_db": -0.71}, "microphone_gain"),
+        ({"acausal_shares": (0.06, 0.01)}, "exchanged_channels"),
+        ({"distortion_db": -31.0}, "distortion"),
+        ({"hum_hz": [50.0]}, "hum"),
+        ({"lead_samples": -5.0}, "late_secondary"),
+        ({"window": 4096}, "truncated_tail"),
+        ({"tail_db": -59.0}, "truncated_tail"),
+        ({"state_levels_db": [(0.35, 0.6), (0.7, -0.5)]}, "inconsistent_gains"),
+    ],
+)
+def test_each_limit_has_a_near_side_and_a_far_side(changes: dict[str, object], code: str) -> None:
+    verdict = judge(calibration(**changes), like_it())
+    assert named(verdict) == {code}
+    within = {
+        "clipped_share": 4.9e-4,
+        "n_frames": 6,
+        "silent_share": 0.49,
+        "gain_change_db": -0.69,
+        "acausal_shares": (0.06, 0.02),
+        "distortion_db": -33.0,
+        "hum_hz": [],
+        "lead_samples": -4.0,
+        "window": 8192,
+        "tail_db": -61.0,
+        "state_levels_db": [(0.35, 0.5), (0.7, -0.4)],
+    }
+    assert judge(calibration(**{name: within[name] for name in changes}), like_it()).passed
+
+
+def test_low_snr_says_what_it_costs_and_where() -> None:
+    """Noise of both paths together against what is left without it: as much costs 3 dB, 99 times that 20 dB."""
+    noise, tail = np.zeros((2, 23)), np.full(23, 0.007)
+    noise[0, [0, 13]], noise[1, [0, 14, 22]] = [0.004, 0.99], [0.006, 0.99, 9.0]
+    changes = {"noise_share": noise, "tail_share": tail}
+    verdict = judge(calibration(**changes), like_it())
+    assert verdict.noise_cost_db == pytest.approx((3.01 + 2 * 20) / 21, abs=0.01)
+    (reason,) = verdict.reasons
+    assert reason.code == "low_snr"
+    assert "costs 2.0 dB" in reason.detail
+    assert "most of it at 50, 1000, 1250 Hz" in reason.detail
+    assert "dead microphone" not in reason.detail
+    unrelated = judge(calibration(coherence=np.full(23, 0.1), **changes), like_it())
+    assert "dead microphone" in unrelated.reasons[0].detail
+
+
+def test_traits_of_noise_are_not_judged() -> None:
+    noisy = {"secondary_snr_db": np.full((23,), 5.0), "noise_share": np.full((2, 23), 0.3)}
+    verdict = judge(calibration(lead_samples=-100.0, **noisy), like_it())
+    assert named(verdict) == {"low_snr"}
+    assert {each.code for each in verdict.not_judged} == set(REASONS) - _OF_RECORDINGS
+
+
+def sampled(take: Take, up: int, down: int) -> Take:
+    return Take(take.gain, resample_poly(take.reference, up, down), resample_poly(take.error, up, down))
+
+
+@pytest.mark.parametrize(("up", "down"), [(160, 147), (147, 160)], ids=["48 as 44.1", "44.1 as 48"])
+def test_wrong_rate_is_named_either_way(
+    ears: list[measured.MeasuredEar], noises: Array, up: int, down: int
+) -> None:
+    support, noise = support_of(ears[2:]), 0.05 * np.random.default_rng(4).standard_normal(6 * 48_000)
+    for ear in ears[:2]:
+        takes = [sampled(each, up, down) for each in parts_of(noise, ear, (0, 0))]
+        assert named(judge(calibrate(takes), support)) == {"implausible_sample_rate"}
+
+
+def test_exchange_is_named_alone(ears: list[measured.MeasuredEar], support: SupportPrior) -> None:
+    noise = 0.05 * np.random.default_rng(4).standard_normal(6 * 48_000)
+    for ear in ears[::12]:
+        takes = [Take(each.gain, each.error, each.reference) for each in parts_of(noise, ear, (0, 0))]
+        assert named(judge(calibrate(takes), support)) == {"exchanged_channels"}
+
+
+@pytest.mark.parametrize("hz", [50, 60])
+def test_hum_is_named_and_outside_tones_are_not(
+    ears: list[measured.MeasuredEar], support: SupportPrior, hz: int
+) -> None:
+    noise = 0.05 * np.random.default_rng(4).standard_normal(6 * 48_000)
+    time = np.arange(noise.size) / 48_000
+    hum = 0.005 * sum(np.sin(2 * np.pi * n * hz * time) / n for n in (1, 3, 5))
+    for ear in ears[::12]:
+        right = parts_of(noise, ear, (0, 0))
+        wrong = [Take(each.gain, each.reference + hum, each.error + hum) for each in right]
+        assert "hum" in named(judge(calibrate(wrong), support))
+        outside = parts_of(noise + hum, ear, (0, 0))
+        assert judge(calibrate(outside), support).passed
+
+
+def test_a_loudspeaker_that_saturates_is_named(ears: list[measured.MeasuredEar], support: SupportPrior) -> None:
+    x = 0.05 * np.random.default_rng(4).standard_normal(6 * 48_000)
+    most = 2 * 0.35 * x.std()
+    for ear in ears[::12]:
+        off, _ = parts_of(x, ear, (0, 0))
+        played = fftconvolve(most * np.tanh(0.35 * x / most), ear.secondary)[: x.size]
+        on = noisy((fftconvolve(x, ear.primary)[: x.size] - played)[None], 40)[0]
+        assert "distortion" in named(judge(calibrate([off, Take(0.35, x, on)]), support))

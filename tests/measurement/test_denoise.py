@@ -1,0 +1,86 @@
+"""Secondary estimates freed from noise: the twin agrees, noise goes, and what is no noise stays."""
+
+import numpy as np
+import pytest
+
+from measurement.denoise import EARLY_NOISE, N_BANDS, denoise, denoised, split_into_bands
+from synthesis.conventions import DESIGN_N_FFT
+from tests.oracles import denoising as oracle
+from tests.oracles import measured
+
+N_TAPS = 1024
+
+
+def decay(seed: int) -> np.ndarray:
+    """Ends the sooner the higher the frequency: 100 Hz in 200 samples, 5 kHz in 20."""
+    lag, levels = np.arange(N_TAPS), 10 ** (np.random.default_rng(seed).normal(0, 0.1, 2))
+    low = 0.2 * np.cos(2 * np.pi * 100 * lag / 48_000) * np.exp(-lag / 200)
+    return levels[0] * low + levels[1] * np.cos(2 * np.pi * 5000 * lag / 48_000) * np.exp(-lag / 20)
+
+
+def white(level: float, seed: int, n: int = N_TAPS) -> np.ndarray:
+    return level * np.random.default_rng(seed).standard_normal(n)
+
+
+def error_db(found: np.ndarray, truth: np.ndarray) -> float:
+    return float(10 * np.log10(np.sum((np.asarray(found) - truth) ** 2) / np.sum(truth**2)))
+
+
+def test_the_bands_add_up_to_what_was_split_and_each_holds_its_own() -> None:
+    responses = np.stack([white(1.0, seed) for seed in range(3)])
+    bands = split_into_bands(responses)
+    assert bands.shape == (3, N_BANDS, 4 * N_TAPS)
+    whole = np.pad(responses, ((0, 0), (0, 3 * N_TAPS)))
+    np.testing.assert_allclose(bands.sum(1), whole, rtol=0, atol=1e-13)  # rounding of float64 transforms
+    np.testing.assert_allclose(bands[1], oracle.bands(responses[1]), atol=1e-13)
+    tone = np.cos(2 * np.pi * 1000 * np.arange(N_TAPS) / 48_000)
+    power = (split_into_bands(tone) ** 2).sum(-1)
+    assert int(power.argmax()) == 2  # the centres are 62.5, 250, 1000, 4000, 16000 Hz
+    assert float(power[2] / power.sum()) > 0.99
+
+
+def test_the_twin_agrees_on_a_batch_and_noise_falls() -> None:
+    truths = [decay(1), decay(2)]
+    noisy = [
+        truth + white(level, seed) for seed, (truth, level) in enumerate(zip(truths, (0.003, 0.03), strict=True))
+    ]
+    noises = [white(0.003, 5, 1500), white(0.03, 6, 1500)]
+    found = denoised(np.stack(noisy), np.stack(noises))
+    for each, before, noise, truth in zip(found, noisy, noises, truths, strict=True):
+        expected = oracle.denoised(before, noise)
+        np.testing.assert_allclose(each, expected, atol=1e-12)  # rounding, over a gain of at most one
+        assert error_db(each, truth) < error_db(before, truth) - 6
+
+
+def test_the_share_of_the_error_that_is_left_is_foretold() -> None:
+    """Noise as Hann windows leave it, EARLY_NOISE times as much in early lags. Where the power about a lag scatters
+    above the noise's, that counts as taken from the response: too much is said rather than too little."""
+    truth, level = decay(4), 0.01
+    noisy = [truth + white(np.sqrt(EARLY_NOISE) * level, seed) for seed in range(12)]
+    found = [denoise(each, white(level, seed + 100, 1500)) for seed, each in enumerate(noisy)]
+    errors = ([each.response - truth for each in found], [each - truth for each in noisy])
+    after, before = (np.mean(np.abs(np.fft.rfft(each, DESIGN_N_FFT)) ** 2, 0) for each in errors)
+    said = np.mean([each.kept_share for each in found], 0)
+    for low_hz, high_hz in ((20, 60), (500, 2000), (3000, 8000), (12_000, 20_000)):
+        part = slice(*(round(hz * DESIGN_N_FFT / 48_000) for hz in (low_hz, high_hz)))
+        share = after[part].sum() / before[part].sum()
+        assert 0.8 * share < said[part].mean() < 4 * share + 0.1
+
+
+def test_without_noise_nothing_changes_and_silence_stays_silent() -> None:
+    response = decay(3)[None]
+    np.testing.assert_allclose(denoised(response, np.zeros((1, 1500))), response, rtol=0, atol=1e-13)
+    assert not denoised(0 * response, np.zeros((1, 1500))).any()
+    assert not denoised(0 * response, white(1.0, 1, 1500)[None]).any()
+
+
+@pytest.mark.measured
+def test_a_measured_ear_is_as_the_twin_says_and_keeps_its_lags(ears: list[measured.MeasuredEar]) -> None:
+    """Noise 40 dB below the path takes a tenth of its error with it, and the path itself stays."""
+    truth = ears[4].secondary[: measured.N_SECONDARY]
+    level = 0.01 * np.sqrt(np.mean(truth**2))
+    noisy, noise = truth + white(level, 7, truth.size), white(level, 8, 3072)
+    found = denoised(noisy, noise)
+    np.testing.assert_allclose(found, oracle.denoised(noisy, noise), atol=1e-12 * np.abs(truth).max())
+    assert error_db(noisy, truth) == pytest.approx(-40, abs=0.3)
+    assert error_db(found, truth) < -46

@@ -1,0 +1,176 @@
+"""Two-state calibration (Eqs. 1-2): known paths come back, and the twin agrees."""
+
+import numpy as np
+import pytest
+from scipy.signal import fftconvolve
+
+from measurement.estimate import PathEstimate, Take, estimate_paths
+from synthesis.errors import InvalidOption, InvalidPaths
+from tests.oracles import measured
+from tests.oracles import path_estimation as oracle
+from tests.synthesis.cases import relative_error
+
+N = 4 * 48_000
+GAIN = 0.35
+
+
+def convolved(x: np.ndarray, h: np.ndarray) -> np.ndarray:
+    """h * x, as long as x, along the last axis; the calibration's frames start after the onset."""
+    return fftconvolve(x, np.broadcast_to(h, (*x.shape[:-1], h.shape[-1])), axes=-1)[..., : x.shape[-1]]
+
+
+def takes_of(
+    x: np.ndarray, primary: np.ndarray, secondary: np.ndarray, gain: float = GAIN, x_g: np.ndarray | None = None
+) -> list[Take]:
+    """Noise-free takes of both states for each reference row of x; the second state may have its own x_g."""
+    x_g = x if x_g is None else x_g
+    silent = [Take(0.0, row, convolved(row, primary)) for row in x]
+    driven = [
+        Take(
+            gain,
+            row,
+            convolved(row, primary) - gain * convolved(row, secondary),
+        )
+        for row in x_g
+    ]
+    return silent + driven
+
+
+@pytest.fixture(scope="module")
+def short_paths() -> tuple[np.ndarray, np.ndarray]:
+    """A primary of 40 and a secondary of 24 samples."""
+    rng = np.random.default_rng(3)
+    return rng.standard_normal(40) * np.exp(-np.arange(40) / 8), rng.standard_normal(24) * np.exp(
+        -np.arange(24) / 5
+    )
+
+
+@pytest.fixture(scope="module")
+def white() -> np.ndarray:
+    """Four independent references."""
+    return 0.05 * np.random.default_rng(4).standard_normal((4, N))
+
+
+@pytest.mark.parametrize("window", [4096, 8192])
+def test_equals_the_twin_with_a_reference_of_its_own_for_each_state(
+    window: int, short_paths: tuple[np.ndarray, np.ndarray], white: np.ndarray
+) -> None:
+    primary, secondary = short_paths
+    x, x_g = white[:2], white[2:]
+    found = estimate_paths(takes_of(x, primary, secondary, x_g=x_g), window=window)
+    frames = [
+        oracle.cut(each, window)
+        for each in (
+            x,
+            convolved(x, primary),
+            x_g,
+            convolved(x_g, primary) - GAIN * convolved(x_g, secondary),
+        )
+    ]
+    p, s = oracle.two_states(*frames, GAIN, (8192, 2048))
+    # The same sums over the same frames in float64, in another order.
+    assert relative_error(found.primary, p) < 1e-12
+    assert relative_error(found.secondary, s) < 1e-12
+    np.testing.assert_allclose(found.coherence, oracle.coherence(*frames[:2], measured.N_BINS), atol=1e-11)
+
+
+def test_equals_the_twin_on_measured_ears(ears: list[measured.MeasuredEar], measured_data) -> None:  # type: ignore[no-untyped-def]
+    chosen = [ears[0], ears[7]]
+    x = measured.read_noises(measured_data)[:, :N]
+    # One reference for both ears: errors are batched, [2, n].
+    takes = []
+    for gain in (0.0, GAIN):
+        for row in x:
+            error = np.stack([convolved(row, ear.primary) - gain * convolved(row, ear.secondary) for ear in chosen])
+            takes.append(Take(gain, row, error))
+    found = estimate_paths(takes)
+    for row, ear in enumerate(chosen):
+        # Full convolution here, frames with their history there; S divides a difference by 0.35 and by
+        # reference spectra that span 60 dB, which costs six digits of float64's sixteen.
+        assert relative_error(found.primary[row], ear.estimated_primary) < 1e-9
+        assert relative_error(found.secondary[row], ear.estimated_secondary) < 1e-9
+        np.testing.assert_allclose(found.coherence[row], ear.coherence, atol=1e-9)
+
+
+@pytest.mark.parametrize("own_reference", [False, True], ids=["one reference", "each state its own"])
+def test_recovers_short_paths_from_noise_free_takes(
+    own_reference: bool, short_paths: tuple[np.ndarray, np.ndarray], white: np.ndarray
+) -> None:
+    primary, secondary = short_paths
+    takes = takes_of(white[:2], primary, secondary, x_g=white[2:] if own_reference else None)
+    found = estimate_paths(takes)
+    # A frame also hears what came up to 40 samples before it: an error of the order of the paths' length over the
+    # window (1 % for these), averaged over 12 frames. It cancels in the difference of two states that share x.
+    assert relative_error(found.primary[:64], np.pad(primary, (0, 24))) < 0.01
+    assert relative_error(found.secondary[:64], np.pad(secondary, (0, 40))) < (0.05 if own_reference else 0.01)
+
+
+def test_sign_and_gain_of_the_second_state_are_accounted_for(
+    short_paths: tuple[np.ndarray, np.ndarray], white: np.ndarray
+) -> None:
+    primary, secondary = short_paths
+    estimates = [estimate_paths(takes_of(white[:1], primary, secondary, gain)).secondary for gain in (0.35, -0.8)]
+    np.testing.assert_allclose(estimates[0], estimates[1], rtol=0, atol=1e-12)
+
+
+def test_several_gains_agree_where_the_paths_do(
+    short_paths: tuple[np.ndarray, np.ndarray], white: np.ndarray
+) -> None:
+    primary, secondary = short_paths
+    both = takes_of(white[:1], primary, secondary) + takes_of(white[:1], primary, secondary, 0.9)[1:]
+    np.testing.assert_allclose(
+        estimate_paths(both).secondary,
+        estimate_paths(takes_of(white[:1], primary, secondary)).secondary,
+        rtol=0,
+        atol=1e-12,
+    )
+
+
+def test_coherence_tells_the_share_of_unrelated_noise(white: np.ndarray) -> None:
+    x = np.concatenate([white, np.random.default_rng(5).permuted(white, axis=-1)])
+    noise = 0.05 * np.random.default_rng(6).standard_normal(x.shape)
+    takes = [Take(0.0, a, a + b) for a, b in zip(x, noise, strict=True)]
+    takes.append(Take(GAIN, *(x[0],) * 2))
+    found = estimate_paths(takes).coherence
+    assert found.shape == (16_385,)
+    assert 0 <= found.min() <= found.max() <= 1
+    # Equal powers: c = 1/2; 48 frames bias it by (1 - c)^2 / 48 = 0.005, and its mean over bins scatters by 0.002.
+    assert found.mean() == pytest.approx(0.505, abs=0.01)
+
+
+@pytest.mark.parametrize(("window", "taps"), [(4096, 4096), (16_384, 8192)])
+def test_responses_are_cut_or_padded_to_their_taps(window: int, taps: int, white: np.ndarray) -> None:
+    found = estimate_paths(takes_of(white[:1], np.array([1.0]), np.array([1.0])), window=window)
+    assert isinstance(found, PathEstimate)
+    assert (found.primary.shape, found.secondary.shape, found.coherence.shape) == ((8192,), (2048,), (16_385,))
+    assert not found.primary[taps:].any()
+
+
+def refused(*changes: object, **options: int) -> tuple[str, str | None]:
+    """Message and field of the refusal of takes of 200,000 samples, `changes` to the attributes of the first."""
+    silent = Take(0.0, np.ones(N), np.ones(N))
+    takes = [silent, Take(GAIN, np.ones(N), np.ones(N))]
+    if changes:
+        takes = list(changes)  # type: ignore[arg-type]
+    with pytest.raises((InvalidPaths, InvalidOption)) as caught:
+        estimate_paths(takes, **options)
+    return str(caught.value), caught.value.field
+
+
+def test_bad_takes_are_named() -> None:
+    good = Take(GAIN, np.ones(N), np.ones(N))
+    message, field = refused(good, good)
+    assert (field, message) == (
+        "takes",
+        "takes: their gains are [0.35]; record at least one take with gain 0 and one with another gain",
+    )
+    message, field = refused(Take(0.0, np.ones(N), np.ones(N)))
+    assert "their gains are [0.0]" in message
+    message, field = refused(Take(0.0, np.ones(N), np.ones(100)), good)
+    assert (field, message) == ("takes", "take 0, error: it has 100 samples; record at least 192000")
+    spoilt = np.ones(N)
+    spoilt[5] = np.nan
+    message, field = refused(Take(0.0, np.ones(N), np.ones(N)), Take(GAIN, spoilt, np.ones(N)))
+    assert message.startswith("take 1, reference: it holds NaN")
+    message, field = refused(window=190_000)
+    assert (field, message) == ("window", "window: 190000 samples are too many; use at most 183808")

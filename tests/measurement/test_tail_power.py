@@ -1,0 +1,60 @@
+"""The tail of a primary path that no window holds, with and without noise at the error microphone."""
+
+import numpy as np
+import pytest
+from scipy.signal import fftconvolve
+
+from measurement.estimate import Take, probe_states, window_starts
+from measurement.tail_power import tail_power
+
+WINDOW, N_WINDOWS, LAST = 1024, 180, 100_000
+HELD = 256
+"""Samples of the early response, which is over in a few: the longer it is, the more of it leaks out of a window."""
+
+
+def takes(snr_db: float | None = None, *, repeats: bool = True) -> list[Take]:
+    """White noise through a primary path whose tail, 20 dB below, begins after three windows."""
+    rng = np.random.default_rng(7)
+    primary = np.zeros(4 * WINDOW)
+    primary[:HELD] = rng.standard_normal(HELD) * np.exp(-np.arange(HELD) / 8)
+    tail = rng.standard_normal(WINDOW)
+    primary[3 * WINDOW :] = 0.1 * np.linalg.norm(primary) * tail / np.linalg.norm(tail)
+    secondary = rng.standard_normal(HELD) * np.exp(-np.arange(HELD) / 8)
+    found, x = [], rng.standard_normal(LAST)
+    for gain in (0.0, 0.5):
+        if not repeats:
+            x = rng.standard_normal(LAST)
+        error = fftconvolve(x, primary)[:LAST] - gain * fftconvolve(x, secondary)[:LAST]
+        if snr_db is not None:
+            error = error + np.std(error) * 10 ** (-snr_db / 20) * rng.standard_normal(LAST)
+        found.append(Take(gain, x, error))
+    return found
+
+
+def found_tail(recorded: list[Take]) -> tuple[np.ndarray | None, float]:
+    """The tail and, over all bins, what the silent state leaves unexplained, both over |P|^2."""
+    first = 4 * WINDOW
+    states = probe_states(recorded, window=WINDOW, n_offsets=N_WINDOWS, first_sample=first, last_sample=LAST)
+    silent = states[0]
+    unexplained = silent.error_power - np.abs(silent.cross) ** 2 / silent.reference_power
+    starts = window_starts(WINDOW, N_WINDOWS, first, LAST)
+    share = float(unexplained.sum() / (np.abs(silent.cross) ** 2 / silent.reference_power).sum())
+    return tail_power(recorded, states, window=WINDOW, first_samples=starts), share
+
+
+@pytest.mark.parametrize("snr_db", [None, 20, 10])
+def test_the_tail_is_told_apart_from_the_microphone_s_noise(snr_db: float | None) -> None:
+    recorded = takes(snr_db)
+    tail, unexplained = found_tail(recorded)
+    assert tail is not None
+    rng = np.random.default_rng(7)
+    known = np.sum((rng.standard_normal(HELD) * np.exp(-np.arange(HELD) / 8)) ** 2)
+    # White probe: the mean over bins is the tail's energy. 180 windows that overlap scatter by a few per cent where
+    # the noise is as strong as the tail.
+    assert tail.mean() == pytest.approx(0.01 * known, rel=0.15)
+    if snr_db == 10:
+        assert unexplained > 0.08
+
+
+def test_nothing_is_said_where_the_probe_does_not_repeat() -> None:
+    assert found_tail(takes(repeats=False))[0] is None

@@ -1,0 +1,208 @@
+"""Recordings with the filter off and on, simulated on random paths: what changed is found, and by how much."""
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+import torch
+
+from measurement.verify import (
+    CODES,
+    MIN_SAMPLES,
+    Recording,
+    Verification,
+    diagnose,
+    path_found,
+    shifted_taps,
+    verify,
+)
+from synthesis.errors import InvalidOption
+from synthesis.octave_bands import AMP_BANDS, band_membership
+from synthesis.paths import AcousticPaths
+from synthesis.wiener import design_wmmse
+from tests.synthesis.cases import random_case
+
+N = 6 * 48_000
+NOTHING = np.zeros(1)
+CASE = random_case(n_cases=1, n_fft=32_768, seed=4)
+PRIMARY, SECONDARY = (np.fft.irfft(each[0])[:400] for each in (CASE.primary, CASE.secondary))
+SECONDARY = np.convolve(SECONDARY, [0.25, 0.5, 0.25])  # without Nyquist, where no half sample can be shifted
+GIVEN = PRIMARY.astype(np.float32), SECONDARY.astype(np.float32)
+PATHS = AcousticPaths(*(torch.from_numpy(np.fft.rfft(each, 32_768)[None]) for each in (PRIMARY, SECONDARY)))
+TAPS = design_wmmse(PATHS, CASE.psd())[0].float().numpy()
+
+Change = Callable[[np.ndarray], np.ndarray]
+
+
+def convolved(x: np.ndarray, h: np.ndarray) -> np.ndarray:
+    n = 2**20
+    return np.fft.irfft(np.fft.rfft(x, n) * np.fft.rfft(h, n), n)[: len(x)]
+
+
+def delayed(secondary: np.ndarray, samples: float) -> np.ndarray:
+    n = 4096
+    turned = np.fft.rfft(secondary, n) * np.exp(-2j * np.pi * samples / n * np.arange(n // 2 + 1))
+    return np.fft.irfft(turned, n)
+
+
+def leaking(secondary: np.ndarray, corner_hz: float = 150.0) -> np.ndarray:
+    n = 65_536
+    f = np.fft.rfftfreq(n, 1 / 48_000)
+    return np.fft.irfft(np.fft.rfft(secondary, n) * (1j * f / (corner_hz + 1j * f)), n)[:8000]
+
+
+def recordings(
+    secondary: np.ndarray,
+    primary: np.ndarray = PRIMARY,
+    n: int = N,
+    noise: float = 0.01,
+    seed: int = 0,
+    feedback: np.ndarray = NOTHING,
+) -> list[Recording]:
+    """Different white noise in each state, and noise of the error microphone 40 dB below it."""
+    rng = np.random.default_rng(seed)
+    found = []
+    for is_on in (False, True):
+        x = rng.standard_normal(n + 8192)
+        e = convolved(x, primary)
+        if is_on:
+            loop = np.fft.rfft(np.convolve(TAPS, feedback), 2**20)
+            x = np.fft.irfft(np.fft.rfft(x, 2**20) / (1 + loop))[: len(x)]
+            e = e - convolved(convolved(x, TAPS.astype(float)), secondary)
+        e = e + noise * rng.standard_normal(len(e))
+        found.append(Recording(is_on, x[8192:].astype(np.float32), e[8192:].astype(np.float32)))
+    return found
+
+
+def measured(change: Change) -> Verification:
+    return verify(recordings(change(SECONDARY)), TAPS, *GIVEN)
+
+
+def codes(found: Verification, predicted_db: float | None = None) -> list[str]:
+    predicted_db = found.mean_noise_reduction_db if predicted_db is None else predicted_db
+    return [each.code for each in diagnose(found, predicted_db)]
+
+
+@pytest.mark.parametrize(
+    ("change", "gain_db", "delay", "is_inverted", "expected"),
+    [
+        (lambda s: s, 0, 0, False, ["as_predicted"]),
+        (lambda s: s * 10**0.05, 1, 0, False, ["level_off"]),
+        (lambda s: s * 10**-0.05, -1, 0, False, ["level_off"]),
+        (lambda s: np.pad(s, (1, 0)), 0, 1, False, ["delay_off"]),
+        (lambda s: s[1:], 0, -1, False, ["delay_off"]),
+        (lambda s: delayed(s, 0.4), 0, 0.4, False, ["delay_off"]),
+        (lambda s: -s, 0, 0, True, ["polarity_off"]),
+        (lambda s: -1.3 * np.pad(s, (2, 0)), 2.28, 2, True, ["polarity_off", "level_off", "delay_off"]),
+    ],
+)
+def test_gain_delay_and_polarity(
+    change: Change, gain_db: float, delay: float, is_inverted: bool, expected: list[str]
+) -> None:
+    found = measured(change)
+    assert found.gain_db == pytest.approx(gain_db, abs=0.1)
+    assert found.delay_samples == pytest.approx(delay, abs=0.05)
+    assert found.is_inverted is is_inverted
+    assert codes(found) == expected
+
+
+def test_a_loudspeaker_that_the_outer_microphone_hears() -> None:
+    """Played 1 dB too loud and a sample late; the loop's gain is up to -3 dB."""
+    rng = np.random.default_rng(7)
+    feedback = np.pad(rng.standard_normal(300) * np.exp(-np.arange(300) / 40), (20, 0))
+    feedback *= 10**-0.15 / np.abs(np.fft.rfft(TAPS, 2**16) * np.fft.rfft(feedback, 2**16)).max()
+    secondary, heard = (10**0.05 * np.pad(each, (1, 0)) for each in (SECONDARY, feedback))
+    takes = recordings(secondary, feedback=heard)
+    found = verify(takes, TAPS, *GIVEN, feedback.astype(np.float32))
+    assert (found.gain_db, found.delay_samples) == pytest.approx((1, 1), abs=0.05)
+    primary, response, played, loop = (
+        np.fft.rfft(each, 2**16) for each in (PRIMARY, TAPS, secondary, np.convolve(TAPS, heard))
+    )
+    after = np.abs(primary - played * response / (1 + loop)) ** 2 + 1e-4
+    membership = band_membership(AMP_BANDS, 2**16)
+    expected = 10 * np.log10((np.abs(primary) ** 2 + 1e-4) @ membership / (after @ membership))
+    np.testing.assert_allclose(found.noise_reduction_db[3:], expected[3:], atol=0.3)
+    unaware = verify(takes, TAPS, *GIVEN)  # as if nothing came back
+    assert np.abs(unaware.noise_reduction_db - expected).max() > 2
+
+
+def test_the_measured_bands_are_those_of_the_paths() -> None:
+    found = measured(lambda s: s * 10**0.1)
+    n_fft = 32_768
+    response, primary, secondary = (np.fft.rfft(each, n_fft) for each in (TAPS, PRIMARY, SECONDARY * 10**0.1))
+    f = np.arange(n_fft // 2 + 1) * (48_000 / n_fft)
+    expected = []
+    for n in AMP_BANDS:
+        inside = (f >= 10 ** (n / 10 - 0.05)) & (f < 10 ** (n / 10 + 0.05))
+        left = np.sum(np.abs(primary - secondary * response)[inside] ** 2) + 1e-4 * inside.sum()
+        expected.append(10 * np.log10((np.sum(np.abs(primary[inside]) ** 2) + 1e-4 * inside.sum()) / left))
+    # 140 and more independent bins above 200 Hz, a few below.
+    np.testing.assert_allclose(found.noise_reduction_db[6:], expected[6:], atol=1.0)
+    assert found.mean_noise_reduction_db == pytest.approx(np.mean(expected[:21]), abs=0.5)
+    assert 0 < found.interval_db < 1
+
+
+def test_a_leak_another_fit_and_silence() -> None:
+    assert codes(measured(leaking)) == ["leak"]
+    rng = np.random.default_rng(5)
+    other = SECONDARY + 0.5 * np.convolve(SECONDARY, rng.standard_normal(40))[: len(SECONDARY)]
+    assert "refit" in codes(measured(lambda s: other))
+    assert codes(measured(lambda s: 0 * s)) == ["not_running"]
+    elsewhere = verify(recordings(SECONDARY, primary=np.roll(PRIMARY, 3)), TAPS, *GIVEN)
+    assert codes(elsewhere, 25.0) == ["refit"]
+    assert {"as_predicted", *codes(elsewhere, 25.0)} <= set(CODES)
+
+
+def test_noise_that_the_outer_microphone_does_not_hear_is_no_change_of_the_paths() -> None:
+    found = verify(recordings(SECONDARY, noise=0.3), TAPS, *GIVEN)
+    (entry,) = diagnose(found, found.mean_noise_reduction_db + 5)
+    assert entry.code == "as_predicted"
+    assert "noise" in entry.detail
+
+
+def test_one_bad_block_does_not_matter() -> None:
+    takes = recordings(SECONDARY * 10**0.05)
+    takes[1].e[100_000:110_000] *= 30
+    found = verify(takes, TAPS, *GIVEN)
+    assert found.gain_db == pytest.approx(1, abs=0.1)
+    assert found.n_blocks > 4
+
+
+def test_what_was_found_can_be_undone() -> None:
+    found = measured(lambda s: -1.2 * s[1:])
+    now = np.fft.irfft(path_found(SECONDARY.astype(np.float32), found))
+    expected = np.pad(-1.2 * SECONDARY[1:], (0, 8))
+    np.testing.assert_allclose(now[: len(expected)], expected, atol=0.02)
+    restored = np.convolve(shifted_taps(TAPS, found), -1.2 * SECONDARY[1:])
+    # 0.05 samples and 0.1 dB of error, and what falls off at the end.
+    wanted = np.convolve(TAPS, SECONDARY)[: len(restored)]
+    assert np.linalg.norm(restored - wanted) < 0.05 * np.linalg.norm(wanted)
+
+
+@pytest.mark.parametrize("fault", ["no on", "short", "unequal", "silent"])
+def test_recordings_that_tell_nothing(fault: str) -> None:
+    takes = recordings(SECONDARY, n=MIN_SAMPLES)
+    off, on = takes
+    if fault == "no on":
+        takes = [off, off]
+    elif fault == "short":
+        takes = [off, Recording(True, on.x[:-1], on.e[:-1])]
+    elif fault == "unequal":
+        takes = [off, Recording(True, on.x, on.e[:-1])]
+    else:
+        takes = [off, Recording(True, on.x, 0 * on.e)]
+    with pytest.raises(InvalidOption):
+        verify(takes, TAPS, *GIVEN)
+
+
+def test_a_microphone_turned_down_is_not_as_predicted() -> None:
+    """6 dB in the take with the filter on look like as much noise reduction."""
+    rng = np.random.default_rng(9)
+    x, noise = rng.standard_normal(4 * 48_000), 0.01 * rng.standard_normal((2, 4 * 48_000))
+    primary = PRIMARY + 0.1 * np.linalg.norm(PRIMARY) / np.sqrt(len(PRIMARY)) * rng.standard_normal(len(PRIMARY))
+    given = primary.astype(np.float32), GIVEN[1]
+    e = convolved(x, primary)
+    left = e - convolved(convolved(x, TAPS.astype(float)), SECONDARY)
+    off, on = Recording(False, x, e + noise[0]), left + noise[1]
+    for gain, expected in ((1.0, "as_predicted"), (0.5, "implausible_reduction")):
+        assert codes(verify([off, Recording(True, x, gain * on)], TAPS, *given)) == [expected]
