@@ -10,7 +10,8 @@ COPY pyproject.toml setup.py constraints.txt README.md LICENSE ./
 COPY scripts/install.sh scripts/
 COPY synthesis synthesis/
 COPY model_store model_store/
-COPY measurement.files measurement.files/
+COPY hardware hardware/
+COPY measurement measurement/
 COPY cli cli/
 COPY workbench workbench/
 COPY service service/

@@ -1,4 +1,4 @@
-"""What hardware asks of a control filter, from the data files beside this module (`hardware/*.toml`).
+"""What hardware asks of a control filter, from the data files beside this module (`target_data/*.toml`).
 
 A file states form, limits, number format and rate, each with the public document that it was read from. `generic`
 is no particular device.
@@ -35,7 +35,7 @@ class Target:
 def targets() -> dict[str, Target]:
     """All targets by name."""
     found = {}
-    for file in sorted(files(__package__).joinpath("hardware").iterdir(), key=lambda each: each.name):
+    for file in sorted(files(__package__).joinpath("target_data").iterdir(), key=lambda each: each.name):
         if file.name.endswith(".toml"):
             values = tomllib.loads(file.read_text(encoding="utf-8"))
             found[values["name"]] = Target(

@@ -22,10 +22,7 @@ which in general is neither causal nor bounded. A filter is designed in five ste
 `backends` runs them behind one interface of NumPy arrays: `reference` (this code), `cpu`, `cuda`. `wiener` is the
 least-squares reference (Eq. 7). The rest is in NumPy:
 
-- `path_estimation`: paths from recordings (Eqs. 1-2), given statistics of earlier listeners' paths (`path_prior`)
 - `unknown_bands`: bands of which a measurement says nothing
-- `denoising`: removes measurement noise from a secondary path
-- `calibration`, `calibration_verdict`: how far the paths can be trusted
 - `plausibility`: which mistake explains paths that are unlike those of a model's support, the listeners that it was
   trained on (`support_statistics`)
 

@@ -16,6 +16,8 @@ with suppress(ImportError):  # it is missing where only the tests that need a GP
     )
     hypothesis.settings.load_profile("alike")
 
+pytest_plugins = ["tests.measured_ears"]
+
 SLOW = (
     "service/test_ray_serve.py", "training/test_run", "benchmarks/test_commands.py", "reliability/",
     "training/test_studies.py", "training/test_packed_run.py", "synthesis/backends/cuda/",

@@ -9,7 +9,9 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
 CONTRACTS = ROOT / "pyproject.toml"
-PACKAGES = ("synthesis", "model_store", "service", "training", "benchmarks", "prime_anc_client")
+PACKAGES = (
+    "synthesis", "hardware", "measurement", "model_store", "service", "training", "benchmarks", "prime_anc_client",
+)  # fmt: skip
 LOADS_LIBRARY = ROOT / "synthesis" / "backends" / "cpu"
 SYNTHESIS = sorted(file for file in (ROOT / "synthesis").rglob("*.py") if LOADS_LIBRARY not in file.parents)
 

@@ -24,7 +24,7 @@ export function rateOf(view) {
   return rate >= 3000 && rate <= 768000 ? rate : RATE;
 }
 
-// What a WAV file lacks of what its head promises, as `file_formats.wav_length` finds it; else null.
+// What a WAV file lacks of what its head promises, as `measurement.files.wav_length` finds it; else null.
 export function whatIsMissing(view) {
   if (!isWav(view)) return null;
   const isUnknown = (length) => length >= 0x7ffff000, promised = view.getUint32(4, true);

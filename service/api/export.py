@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 from starlette.responses import Response
 
+from hardware import filter_files
 from hardware.realise import Realised, realise
 from hardware.residual_power import PathSpectra
-from measurement.files import filter_files
 from service.api.call import JSON, Call, timed_response
 from service.api.design import paths_of
 from service.api.json_answers import loop_document, prediction_document, with_times

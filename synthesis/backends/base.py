@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,6 +22,9 @@ from synthesis.generator_config import GeneratorConfig
 from synthesis.plausibility import Comparison, SupportPrior
 from synthesis.prediction import Prediction
 from synthesis.profiles import MAX_UPDATES, PROFILES
+
+if TYPE_CHECKING:
+    from measurement.prior import PathPrior
 
 Float32 = NDArray[np.float32]
 Complex64 = NDArray[np.complex64]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from time import perf_counter
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 import torch
@@ -34,6 +34,9 @@ from synthesis.paths import AcousticPaths
 from synthesis.prediction import not_finite, predict
 from synthesis.synthesizer import Synthesizer
 from synthesis.unknown_bands import unknown_bands
+
+if TYPE_CHECKING:
+    from measurement.prior import PathPrior
 
 Answer = TypeVar("Answer")
 

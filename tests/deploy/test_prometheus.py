@@ -58,7 +58,8 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServiceProcess
     scores = Scores(held_out={f"k={n}": {"noise_reduction_db": 20.0} for n in range(4)})
     checkpoint = replace(checkpoint, manifest=checkpoint.manifest.model_copy(update={"scores": scores}))
     store.publish("default", checkpoint)
-    with started_service(store.root, "--device", "cpu", "--threads", "1", "--recheck-s", "1") as service:
+    options = ("--device", "cpu", "--threads", "1", "--recheck-s", "1", "--fallback-margin-db", "1000")
+    with started_service(store.root, *options) as service:
         yield service
 
 

@@ -466,7 +466,7 @@ def test_a_unix_socket(store_folder: Path, program: Program, ear: DesignInput) -
         command = [sys.executable, "-m", "service", "--uds", str(address), "--device", "cpu", "--threads", "1"]
         with log.open("w") as written:
             service = subprocess.Popen(
-                [*command, "--store", str(store_folder), "--model", "ears"],
+                [*command, "--store", str(store_folder), "--model", "ears", "--fallback-margin-db", "1000"],
                 stderr=written,
                 env=os.environ | {"OMP_NUM_THREADS": "1"},
             )

