@@ -20,7 +20,8 @@ from benchmarks.ears import Ears, taps_of
 from benchmarks.results import Row
 from benchmarks.timing import Turn, summary, take_turns
 from model_store.store import ModelStore
-from synthesis.backends import Backend, DesignOptions, create_backend
+from synthesis.backends import create_backend
+from synthesis.types import Backend, DesignOptions
 
 N_UPDATES = (0, 1, 3)
 SOLVER = "solve_toeplitz"

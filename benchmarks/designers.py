@@ -9,7 +9,7 @@ from scipy.linalg import solve_toeplitz
 
 from benchmarks.ears import Ears, taps_of
 from benchmarks.timing import Times
-from synthesis.backends import Backend, DesignOptions, Float32, ModelParameters
+from synthesis.types import Backend, DesignOptions, Float32, ModelParameters
 
 CORE_STAGES = ("path_ratio", "generate", "reconstruct", "refine")
 N_TAPS, N_FFT = 2048, 32_768
@@ -53,8 +53,7 @@ class ToeplitzSolver:
     """
 
     def __init__(self, ears: Ears) -> None:
-        first = ears.estimated[0]
-        primary, secondary = (np.fft.rfft(each, N_FFT) for each in (first.primary, first.secondary))
+        primary, secondary = (np.fft.rfft(each, N_FFT) for each in ears.pairs[0])
         self._column = np.fft.irfft(np.abs(secondary) ** 2, N_FFT)[:N_TAPS]
         self._column[0] *= 1 + 1e-4
         self._rhs = np.fft.irfft(secondary.conj() * primary, N_FFT)[:N_TAPS]

@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 
 from prime_anc_client import wire
-from synthesis.backends import Backend, Design, DesignInput, Float32
 from synthesis.errors import SynthesisError, answer_or_raise
+from synthesis.types import Backend, Design, Float32, Paths, Problem
 from training.datasets import open_dataset
 from training.datasets.noise import read_noise, simulated_noise
 from training.measurements import Measurements
@@ -63,8 +63,8 @@ class Ears:
     """
 
     names: tuple[str, ...]
-    estimated: list[DesignInput]
-    true: list[DesignInput]
+    estimated: list[Problem]
+    true: list[Problem]
     data: dict[str, Any]
 
     @classmethod
@@ -76,13 +76,14 @@ class Ears:
         return cls(
             names=tuple(f"{measurements.pairs[i].listener}/{measurements.pairs[i].ear}" for i in places),
             estimated=[
-                DesignInput(_float32(estimates.primary[i]), _float32(estimates.secondary[i]), reference_psd=psd)
+                Problem(
+                    (Paths(_float32(estimates.primary[i]), _float32(estimates.secondary[i])),), reference_psd=psd
+                )
                 for i in places
             ],
             true=[
-                DesignInput(
-                    _float32(measurements.pairs[i].primary),
-                    _float32(measurements.pairs[i].secondary),
+                Problem(
+                    (Paths(_float32(measurements.pairs[i].primary), _float32(measurements.pairs[i].secondary)),),
                     reference_psd=psd,
                 )
                 for i in places
@@ -101,14 +102,20 @@ class Ears:
         """Number of ears."""
         return len(self.names)
 
-    def batch(self, number: int, size: int) -> list[DesignInput]:
+    def batch(self, number: int, size: int) -> list[Problem]:
         """The ears of round `number`: each round begins one ear further on and wraps around."""
         return [self.estimated[(number + offset) % len(self)] for offset in range(size)]
+
+    @property
+    def pairs(self) -> list[tuple[Float32, Float32]]:
+        """Estimated primary and secondary path of each ear."""
+        conditions = [each.conditions[0] for each in self.estimated]
+        return [(each.primary.real, each.secondary.real) for each in conditions]
 
     @cached_property
     def bodies(self) -> list[bytes]:
         """A binary request body of each ear's impulse responses."""
-        return [wire.encode(each.primary, each.secondary) for each in self.estimated]
+        return [wire.encode(*pair) for pair in self.pairs]
 
     def quality(self, backend: Backend, taps: list[Float32]) -> dict[str, float]:
         """Noise reduction (mean and worst ear) and amplification of one filter per ear on the true paths."""

@@ -31,8 +31,8 @@ from benchmarks.reliability.service_process import started_service
 from benchmarks.results import Row
 from benchmarks.timing import summary
 from prime_anc_client import wire
-from synthesis.backends import Complex64, Float32
 from synthesis.conventions import DESIGN_N_FFT, SAMPLE_RATE_HZ
+from synthesis.types import Complex64, Float32
 
 BINARY, JSON = "application/octet-stream", "application/json"
 WARM_UP, CHUNK = 20, 50
@@ -99,12 +99,11 @@ def run(options: argparse.Namespace) -> None:
 
 def request_kinds(ears: Ears, k: int) -> dict[str, list[bytes]]:
     """Complete requests for every ear, by kind of body; each asks for an answer of the same media type."""
-    responses = [(each.primary, each.secondary) for each in ears.estimated]
-    spectra = [tuple(np.fft.rfft(each, DESIGN_N_FFT).astype(np.complex64) for each in pair) for pair in responses]
+    spectra = [tuple(np.fft.rfft(each, DESIGN_N_FFT).astype(np.complex64) for each in pair) for pair in ears.pairs]
     return {
-        "binary, impulse responses": [request(wire.encode(*pair), BINARY, k) for pair in responses],
+        "binary, impulse responses": [request(wire.encode(*pair), BINARY, k) for pair in ears.pairs],
         "binary, spectra": [request(wire.encode(*pair), BINARY, k) for pair in spectra],
-        "JSON, impulse responses": [request(json_body(*pair), JSON, k) for pair in responses],
+        "JSON, impulse responses": [request(json_body(*pair), JSON, k) for pair in ears.pairs],
         "JSON, spectra in base64": [request(json_body(*pair), JSON, k) for pair in spectra],
     }
 

@@ -25,7 +25,8 @@ from benchmarks.core import N_UPDATES, add_model_options
 from benchmarks.ears import taps_of
 from benchmarks.results import Row
 from model_store.store import ModelStore
-from synthesis.backends import DesignOptions, create_backend
+from synthesis.backends import create_backend
+from synthesis.types import DesignOptions
 
 N_COMMONEST = 6
 N_PROFILED = 20

@@ -18,7 +18,7 @@ import orjson
 from cli import inputs, tables
 from cli.service import Service, connect
 from measurement.files.errors import FileError
-from synthesis.backends.methods import METHODS
+from synthesis.methods import METHODS
 
 Json = dict[str, Any]
 

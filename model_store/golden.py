@@ -13,9 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from model_store.errors import GoldenMismatch
-from synthesis.backends.base import Backend, DesignInput, DesignOptions, Float32, ModelParameters
 from synthesis.conventions import N_BINS, N_TAPS
 from synthesis.errors import SynthesisError, answer_or_raise
+from synthesis.types import Backend, DesignOptions, Float32, ModelParameters, Paths, Problem
 
 PRIMARY_SAMPLES = 8192
 SECONDARY_SAMPLES = 2048
@@ -91,7 +91,7 @@ class GoldenCase:
         return GoldenCase(*question, *designs)
 
     @property
-    def ear(self) -> DesignInput:
+    def ear(self) -> Problem:
         """What is designed for."""
         return _ear(self.primary, self.secondary, self.coherence)
 
@@ -116,7 +116,7 @@ class GoldenCase:
         return self.compare(taps, refined_taps, tolerance)
 
 
-def _designs(backend: Backend, ear: DesignInput) -> tuple[Float32, Float32]:
+def _designs(backend: Backend, ear: Problem) -> tuple[Float32, Float32]:
     """Taps [2048] before and after one update; raises the error that the backend answers with."""
     found = []
     for n_updates in (0, 1):
@@ -142,5 +142,5 @@ def _relative_error(found: Float32, golden: Float32) -> float:
     return float(np.linalg.norm(found - exact) / np.linalg.norm(exact))
 
 
-def _ear(primary: Float32, secondary: Float32, coherence: Float32) -> DesignInput:
-    return DesignInput(primary, secondary, coherence, max_gain_db=NO_CEILING_DB)
+def _ear(primary: Float32, secondary: Float32, coherence: Float32) -> Problem:
+    return Problem((Paths(primary, secondary, coherence),), max_gain_db=NO_CEILING_DB)

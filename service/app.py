@@ -32,7 +32,7 @@ from service.api.workbench import add_workbench
 from service.engine.engine import Engine, choose_device
 from service.engine.wiener_fallback import WienerFallback
 from service.engine.work_share import WorkShare
-from service.errors import Problem
+from service.errors import HttpProblem
 from service.observability.metrics import Metrics
 from service.observability.tracing import Tracing
 from service.settings import Settings
@@ -143,7 +143,7 @@ async def _routing_problem(request: Request, error: Exception) -> Response:
         routes = [each for each in matching if is_heard(each, service, is_management(request.scope))]
         if allowed := ", ".join(sorted({method for route in routes for method in route.methods})):
             detail = f"this address does not answer {request.method}; use {allowed}"
-            problem = Problem("method-not-allowed", detail, headers={"Allow": allowed})
+            problem = HttpProblem("method-not-allowed", detail, headers={"Allow": allowed})
     service.metrics.count("", "", problem.status, problem.code)
     return problem_response(problem, request.url.path)
 

@@ -24,7 +24,7 @@ from service.admission.admission import MANAGEMENT, Gate
 from service.api.call import Service, server_timing
 from service.api.routes import ROUTES
 from service.engine.types import Refused
-from service.errors import Problem, to_problem
+from service.errors import HttpProblem, to_problem
 from service.settings import Settings
 
 LINGER_S = 1.0
@@ -47,7 +47,7 @@ _REASONS = {
 }
 _FRAMING = re.compile(rb"\n(content-length|transfer-encoding|upgrade)[ \t]*:([^\r\n]*)", re.IGNORECASE)
 _UPGRADE = re.compile(rb"\r\nupgrade[ \t]*:[^\r\n]*", re.IGNORECASE)
-_MALFORMED = Problem("malformed-request", "this is not a well-formed HTTP/1.1 request")
+_MALFORMED = HttpProblem("malformed-request", "this is not a well-formed HTTP/1.1 request")
 
 _logger = logging.getLogger("uvicorn.error.connection")
 _logger.setLevel(logging.ERROR)  # malformed requests are counted, not logged: anybody could fill the disk
@@ -75,9 +75,9 @@ class ConnectionGuard(asyncio.Protocol):
     """
 
     settings: Settings
-    on_refusal: Callable[[Problem], None]
+    on_refusal: Callable[[HttpProblem], None]
     """Called with each problem of the connection itself."""
-    refusal_for_load: Callable[[bytes], Problem | None]
+    refusal_for_load: Callable[[bytes], HttpProblem | None]
     """Given a head: the problem for which its request is refused at once, if any."""
 
     def __init__(self, **options: Any) -> None:
@@ -98,7 +98,7 @@ class ConnectionGuard(asyncio.Protocol):
         self._inner.connection_made(_LingeringTransport(transport, self))  # type: ignore[arg-type]
         limit = self.settings.max_connections
         if len(self._inner.connections) > limit and not self._is_management:
-            self.refuse(Problem("too-many-connections", f"{limit} connections are open; try again later"))
+            self.refuse(HttpProblem("too-many-connections", f"{limit} connections are open; try again later"))
         else:
             self._start_timer()
 
@@ -155,7 +155,7 @@ class ConnectionGuard(asyncio.Protocol):
         if end == 3 or end > limit:
             self._head = data
             if len(data) > limit:
-                self.refuse(Problem("headers-too-large", f"the request's head is longer than {limit} bytes"))
+                self.refuse(HttpProblem("headers-too-large", f"the request's head is longer than {limit} bytes"))
             return b""
         head, rest = data[:end], data[end:]
         self._stop_timer()
@@ -163,11 +163,11 @@ class ConnectionGuard(asyncio.Protocol):
             self._unanswered.popleft()
         try:
             if len(self._unanswered) > MAX_PIPELINED:
-                raise Problem(
+                raise HttpProblem(
                     "overloaded", f"{MAX_PIPELINED} requests wait for their answers; wait for those first"
                 )
             head, self._body_left = _framed(head)
-        except Problem as problem:
+        except HttpProblem as problem:
             self.refuse(problem)
             return b""
         self._is_dropping = self._is_refused_for_load(head)
@@ -208,11 +208,11 @@ class ConnectionGuard(asyncio.Protocol):
                 self._loop.call_later(LINGER_S, self._transport.close)
         elif self._head and not self._is_answering():
             limit_s = self.settings.receive_timeout_s
-            self.refuse(Problem("too-slow", f"the request's head was not complete after {limit_s:g} s"))
+            self.refuse(HttpProblem("too-slow", f"the request's head was not complete after {limit_s:g} s"))
         elif not self._is_answering():
             self._transport.close()
 
-    def refuse(self, problem: Problem) -> None:
+    def refuse(self, problem: HttpProblem) -> None:
         """Answer instead of the application and close; further bytes are discarded."""
         if self._is_refused or self._transport.is_closing():
             return
@@ -225,13 +225,13 @@ class ConnectionGuard(asyncio.Protocol):
             return
         self._answer_and_close(problem)
 
-    def _answer_and_close(self, problem: Problem) -> None:
+    def _answer_and_close(self, problem: HttpProblem) -> None:
         self._is_refused = True
         self._answer(problem, [(b"connection", b"close")])
         self._transport.write_eof()
         self._loop.call_later(LINGER_S, self._transport.close)
 
-    def _answer(self, problem: Problem, headers: list[tuple[bytes, bytes]]) -> None:
+    def _answer(self, problem: HttpProblem, headers: list[tuple[bytes, bytes]]) -> None:
         response = problem.response()
         lines = [b"HTTP/1.1 %d %s" % (problem.status, _REASONS[problem.status])]
         lines += [name + b": " + value for name, value in (*headers, *response.raw_headers)]
@@ -260,7 +260,7 @@ class _LingeringTransport:
 
 
 def _framed(head: bytes) -> tuple[bytes, int]:
-    """The head for uvicorn, and the length of its body; Problem if the head is ambiguous.
+    """The head for uvicorn, and the length of its body; HttpProblem if the head is ambiguous.
 
     Each line ends in CR LF, none continues another, and there is at most one Content-Length: a proxy in front must
     find the same beginning of the next request.
@@ -277,7 +277,9 @@ def _framed(head: bytes) -> tuple[bytes, int]:
     if codings:
         if lengths or len(codings) > 1 or codings[0].lower() != b"chunked":
             raise _MALFORMED
-        raise Problem("length-required", "chunked bodies are not supported; declare the length in Content-Length")
+        raise HttpProblem(
+            "length-required", "chunked bodies are not supported; declare the length in Content-Length"
+        )
     if b"upgrade" in framing:
         head = _UPGRADE.sub(b"", head)
     if not lengths:
@@ -301,7 +303,7 @@ class LoadShedder:
             f"{route.method} {route.path}".encode(): route.path for route in ROUTES if route.gate is Gate.DESIGN
         }
 
-    def __call__(self, head: bytes) -> Problem | None:
+    def __call__(self, head: bytes) -> HttpProblem | None:
         """Why the request with this head is refused for load, if it is."""
         began, service = perf_counter(), self._service
         if service.engine.is_idle or service.engine.readiness.draining:
@@ -317,7 +319,7 @@ class LoadShedder:
             return None
         try:
             service.admission.reject_if_overloaded(Headers(raw=headers), began)
-        except Problem:
+        except HttpProblem:
             return None
         except Refused as refused:
             problem = to_problem(refused)
@@ -331,7 +333,9 @@ class LoadShedder:
 
 
 def guarded(
-    settings: Settings, on_refusal: Callable[[Problem], None], refusal_for_load: Callable[[bytes], Problem | None]
+    settings: Settings,
+    on_refusal: Callable[[HttpProblem], None],
+    refusal_for_load: Callable[[bytes], HttpProblem | None],
 ) -> type[ConnectionGuard]:
     """The class with these settings; on_refusal, refusal_for_load: see ConnectionGuard."""
     members = {

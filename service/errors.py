@@ -1,4 +1,4 @@
-"""Problem documents (RFC 9457), and the only mapping from errors of other packages to HTTP statuses."""
+"""HttpProblem documents (RFC 9457), and the only mapping from errors of other packages to HTTP statuses."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ replaces a checkpoint."""
 
 
 @dataclass(eq=False)
-class Problem(Exception):
+class HttpProblem(Exception):
     """An error that a client is told about (RFC 9457).
 
     code: key of PROBLEMS. detail: what is wrong and what to do; it names no file, address or other detail of this
@@ -114,7 +114,7 @@ def retry_after(wait_s: float) -> dict[str, str]:
     return {"Retry-After": str(max(math.ceil(wait_s), 1))}
 
 
-def to_problem(error: Exception) -> Problem | None:
+def to_problem(error: Exception) -> HttpProblem | None:
     """The problem for a known error; None for an unexpected one, which is a defect of the service.
 
     An invalid name is reported as an unknown model, since nothing can be published under it. Other errors of the
@@ -122,33 +122,33 @@ def to_problem(error: Exception) -> Problem | None:
     that divides by zero, overflows or meets a singular matrix was given paths that it cannot compute with.
     """
     field = getattr(error, "field", None)
-    if isinstance(error, Problem):
+    if isinstance(error, HttpProblem):
         return error
     if isinstance(error, Refused):
         headers = None if error.retry_after_s is None else retry_after(error.retry_after_s)
-        return Problem(error.code, error.detail, error.field, headers)
+        return HttpProblem(error.code, error.detail, error.field, headers)
     if isinstance(error, Interrupted):
-        return Problem("deadline-passed", str(error))
+        return HttpProblem("deadline-passed", str(error))
     if isinstance(error, InvalidPaths):
-        return Problem("unusable-paths", str(error), field)
+        return HttpProblem("unusable-paths", str(error), field)
     if isinstance(error, InvalidOption):
-        return Problem("invalid-field", str(error), field)
+        return HttpProblem("invalid-field", str(error), field)
     if isinstance(error, NonFiniteFilter):
-        return Problem("no-finite-filter", str(error), field)
+        return HttpProblem("no-finite-filter", str(error), field)
     if isinstance(error, UnknownModel | InvalidName):
-        return Problem("unknown-model", "no such model or version is published; see GET /models", "model")
+        return HttpProblem("unknown-model", "no such model or version is published; see GET /models", "model")
     if isinstance(error, ModelStoreError):
-        return Problem(
+        return HttpProblem(
             "model-unavailable", "the checkpoint or the store cannot be read; contact the operator", "model"
         )
     if isinstance(error, ArithmeticError | np.linalg.LinAlgError) and _is_numerical(error):
-        return Problem(
+        return HttpProblem(
             "unusable-paths",
             "nothing can be computed from these numbers: a level is out of all proportion, or a path is a constant "
             "or a pure tone; send what was measured, in its own unit",
         )
     if isinstance(error, MemoryError) or (isinstance(error, OSError) and error.errno == errno.ENOMEM):
-        return Problem("overloaded", "there is not enough memory for this request; retry later, or send less")
+        return HttpProblem("overloaded", "there is not enough memory for this request; retry later, or send less")
     return None
 
 

@@ -22,7 +22,7 @@ from service.admission.admission import MANAGEMENT
 from service.api.call import Service
 from service.api.dispatch import DirectDispatch
 from service.connection_guard import LoadShedder, guarded
-from service.errors import Problem
+from service.errors import HttpProblem
 from service.settings import Settings
 
 logger = logging.getLogger(__name__)
@@ -131,7 +131,7 @@ def server(app: FastAPI, settings: Settings) -> uvicorn.Server:
     service: Service = app.state.service
     _allow_files(settings.max_connections + SPARE_FILES)
 
-    def refused(problem: Problem) -> None:
+    def refused(problem: HttpProblem) -> None:
         service.metrics.count("", "", problem.status, problem.code)
 
     def traced(head: bytes) -> None:

@@ -15,10 +15,10 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from synthesis.backends.base import Complex64, Condition, Float32, Loop
-from synthesis.backends.methods import spectrum
 from synthesis.conventions import DESIGN_N_FFT, N_TAPS, SAMPLE_RATE_HZ
 from synthesis.interruption import check_interruption
+from synthesis.methods import spectrum
+from synthesis.types import Complex64, Float32, Loop, Paths
 
 N_FFT = 4 * DESIGN_N_FFT
 """Points at which a loop is followed: 0.37 Hz apart."""
@@ -43,7 +43,7 @@ def loop_gain(taps: Float32 | Float64, feedback: Float32 | Complex64) -> Complex
     return _response(taps) * _fine(feedback)
 
 
-def loop_of(conditions: Sequence[Condition], gain_of: Callable[[Float32 | Complex64], Complex128]) -> Loop | None:
+def loop_of(conditions: Sequence[Paths], gain_of: Callable[[Float32 | Complex64], Complex128]) -> Loop | None:
     """The worst loop that a filter closes; None without a feedback path. gain_of: L of a path."""
     loops = [judge_loop(gain_of(each.feedback)) for each in conditions if each.feedback is not None]
     return worst_loop(loops) if loops else None

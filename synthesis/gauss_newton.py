@@ -33,10 +33,10 @@ import torch
 from torch import Tensor
 
 from synthesis.fir_wiener import DRIVE_LIMIT
-from synthesis.octave_bands import AMP_BANDS, NR_BANDS
+from synthesis.octave_bands import AMP_BANDS, NR_BANDS, columns
 from synthesis.path_ratio import regularised_ratio
 from synthesis.paths import AcousticPaths
-from synthesis.prediction import HIGH_BANDS, columns
+from synthesis.prediction import HIGH_BANDS
 from synthesis.profiles import (
     BUDGET,
     CONVERGED,

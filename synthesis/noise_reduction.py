@@ -15,9 +15,9 @@ from torch import Tensor
 
 from synthesis.conventions import COHERENCE_FLOOR
 from synthesis.errors import InvalidOption
-from synthesis.octave_bands import AMP_BANDS, NR_BANDS, WIDE_BANDS
+from synthesis.octave_bands import AMP_BANDS, NR_BANDS, WIDE_BANDS, columns
 from synthesis.paths import AcousticPaths
-from synthesis.prediction import END_OF_RESPONSE, HIGH_BANDS, LATE_FROM_SAMPLES, LOW_BANDS, SILENCE, columns
+from synthesis.prediction import END_OF_RESPONSE, HIGH_BANDS, LATE_FROM_SAMPLES, LOW_BANDS, SILENCE
 from synthesis.spectra import band_matrix, squared_magnitude
 
 

@@ -39,6 +39,11 @@ def nominal_hz(n: int) -> float:
     return round(_NOMINAL_DECADE[n % 10] * 10.0 ** (n // 10), 6)
 
 
+def columns(bands: tuple[int, ...]) -> slice:
+    """The columns of adjacent bands among the 31 of WIDE_BANDS."""
+    return slice(bands[0] - WIDE_BANDS[0], bands[-1] - WIDE_BANDS[0] + 1)
+
+
 @cache
 def band_membership(bands: tuple[int, ...], n_fft: int) -> NDArray[np.float64]:
     """Membership of the bins of an n_fft-point grid in bands: 0/1, [n_fft // 2 + 1, n_bands].

@@ -27,8 +27,6 @@ pink, pooled and single recordings as probes, no noise at the error microphone a
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -36,6 +34,7 @@ from numpy.typing import NDArray
 from synthesis.conventions import SAMPLE_RATE_HZ
 from synthesis.errors import NonFiniteFilter
 from synthesis.octave_bands import AMP_BANDS, NR_BANDS, WIDE_BANDS, centre_hz
+from synthesis.types import Prediction
 
 Real = NDArray[np.floating]
 
@@ -75,67 +74,6 @@ NATURAL_SPREAD = 2.0
 
 PLAUSIBLE_RANGE = 100.0
 """Largest factor between an expected uncertainty and the support's typical one: 20 dB either way."""
-
-Basis = Literal["coherence", "model"]
-
-
-@dataclass(frozen=True, eq=False)
-class Prediction:
-    """Predicted effect of a filter at one ear; positive noise reductions are quieter.
-
-    basis: source of the uncertainty, which is the calibration's coherence or the model's support listeners.
-    band_reduction_db: per band from 20 Hz to 20 kHz, float32 [31]; mean_noise_reduction_db: over the 21 bands from
-    50 Hz to 5 kHz. amplification_db: mean over the 23 bands from 50 Hz to 8 kHz of how much louder they become,
-    >= 0; wide_amplification_db: over all 31. out_of_band_low_db (17.8 to 44.7 Hz) and out_of_band_high_db (8.9 to
-    22.4 kHz): change of level, positive is louder. level_reduction_db, a_weighted_level_reduction_db: of the
-    reference noise from 20 Hz to 20 kHz. interval_db: half-width about the mean noise reduction in which the true
-    one lies nine times in ten. gain_sensitivity_db, delay_sensitivity_db: loss of mean noise reduction
-    where the secondary path is 1 dB or one sample off, the worse of both directions. uncertainty_cost_db: mean
-    noise reduction that is missing because this measurement is not better. max_gain_db:
-    largest |W|. control_rms: RMS of the loudspeaker signal w * x, in the unit of x. nominal_noise_reduction_db: the
-    mean without what the model supposes to be unknown, by which filters for the same paths are compared.
-    unknown_bands: of which the measurement of a condition says nothing. conditions: each of several, over which the
-    other figures are then weighted means, and the largest of max_gain_db and control_rms.
-    """
-
-    basis: Basis
-    band_reduction_db: NDArray[np.float32]
-    mean_noise_reduction_db: float
-    interval_db: float
-    amplification_db: float
-    wide_amplification_db: float
-    out_of_band_low_db: float
-    out_of_band_high_db: float
-    level_reduction_db: float
-    a_weighted_level_reduction_db: float
-    gain_sensitivity_db: float
-    delay_sensitivity_db: float
-    uncertainty_cost_db: float
-    max_gain_db: float
-    control_rms: float
-    nominal_noise_reduction_db: float
-    unknown_bands: tuple[int, ...] = ()
-    conditions: tuple[ConditionPrediction, ...] = ()
-
-    @property
-    def noise_reduction_db(self) -> NDArray[np.float32]:
-        """Per band from 50 Hz to 8 kHz: [23]."""
-        return self.band_reduction_db[columns(AMP_BANDS)]
-
-
-@dataclass(frozen=True, eq=False)
-class ConditionPrediction:
-    """Effect of a filter in one of several conditions. left_out: of a filter designed on the other conditions, if
-    that was asked for."""
-
-    label: str
-    prediction: Prediction
-    left_out: Prediction | None = None
-
-
-def columns(bands: tuple[int, ...]) -> slice:
-    """The columns of adjacent bands among the 31 of WIDE_BANDS."""
-    return slice(bands[0] - WIDE_BANDS[0], bands[-1] - WIDE_BANDS[0] + 1)
 
 
 def a_weight(frequency_hz: Real) -> Real:

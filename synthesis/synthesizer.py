@@ -8,8 +8,6 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from synthesis.backends.base import DEFAULT_MAX_GAIN_DB, METHODS, DesignOptions
-from synthesis.backends.methods import STARTS
 from synthesis.conventions import DESIGN_N_FFT, N_BINS
 from synthesis.errors import InvalidPaths, NonFiniteFilter
 from synthesis.estimate_uncertainty import uncertainty_given
@@ -18,11 +16,13 @@ from synthesis.fir_wiener import CEILING_SHARPNESS, drive_ceiling, fir_wiener, s
 from synthesis.gauss_newton import GaussNewtonState, Refinement
 from synthesis.generator import Generator
 from synthesis.generator_config import NEPER_PER_DB
+from synthesis.methods import METHODS, STARTS
 from synthesis.minimum_phase import minimum_phase_fir
 from synthesis.noise_reduction import Prediction, predict
 from synthesis.path_ratio import floored_log, log_base_magnitude, regularised_ratio
 from synthesis.paths import AcousticPaths
 from synthesis.profiles import MAX_UPDATES, PROFILES, on_design_grid
+from synthesis.types import DEFAULT_MAX_GAIN_DB, DesignOptions
 from synthesis.wiener import design_wmmse
 
 __all__ = ["DEFAULT_MAX_GAIN_DB", "METHODS", "PathRatio", "Synthesizer", "extract_features", "synthesize_fir"]

@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from synthesis.backends.base import Condition
-from synthesis.backends.methods import spectrum
 from synthesis.conventions import DESIGN_N_FFT, N_BINS
+from synthesis.methods import spectrum
 from synthesis.octave_bands import WIDE_BANDS, edges_hz
 from synthesis.support_statistics import first_bins
+from synthesis.types import Paths
 
 UNHEARD = 0.06
 """Mean coherence of a band below which its estimate is noise. Of 73 bands that single recordings at 20 to 40 dB SNR
@@ -30,7 +30,7 @@ _EDGES = first_bins((*(edges_hz(n)[0] for n in WIDE_BANDS), edges_hz(WIDE_BANDS[
 _LEAST_SUM = UNHEARD * np.diff(_EDGES)
 
 
-def unknown_bands(condition: Condition) -> NDArray[np.bool_]:
+def unknown_bands(condition: Paths) -> NDArray[np.bool_]:
     """Find the bands of which a measurement says nothing.
 
     Parameters
@@ -52,7 +52,7 @@ def unknown_bands(condition: Condition) -> NDArray[np.bool_]:
     return unknown
 
 
-def quiet_db(condition: Condition, taps: NDArray[np.floating]) -> NDArray[np.float64] | None:
+def quiet_db(condition: Paths, taps: NDArray[np.floating]) -> NDArray[np.float64] | None:
     """Compute a ceiling on |W| that keeps unknown bands from becoming louder.
 
     Parameters

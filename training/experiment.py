@@ -23,6 +23,7 @@ from synthesis.backends import create_backend
 from synthesis.conventions import N_TAPS
 from synthesis.errors import SynthesisError
 from synthesis.octave_bands import nominal_hz
+from synthesis.types import Backend, Paths, Problem
 from training.checkpoints import make_checkpoint, mean_figures, model_name
 from training.config import Configuration
 from training.data import Data, open_data
@@ -36,7 +37,7 @@ from training.methods import (
     Designer,
     Support,
     chosen_methods,
-    ear_of,
+    measured_paths,
     train_generators,
 )
 from training.report import write_report
@@ -177,7 +178,7 @@ def score_method(
         if not filters:
             continue
         scores = score(measurements.pairs[index], torch.stack([each.taps for each in filters]))
-        ear = ear_of(measurements, index)
+        paths = measured_paths(measurements, index)
         for made, scored in zip(filters, scores, strict=True):
             yield {
                 **labels,
@@ -187,7 +188,7 @@ def score_method(
                 "profile": made.profile,
                 "paths": "true" if method.true_paths else "estimated",
                 **figure_columns(scored),
-                **predictions(predictor, ear, made.taps),
+                **predictions(predictor, paths, made.taps),
                 "core_ms": made.core_ms,
                 "device": device,
             }
@@ -217,12 +218,12 @@ def figure_columns(score: Score) -> Row:
     return values | {f"band_{nominal_hz(n):g}_db": value for n, value in zip(SCORED_BANDS, bands, strict=True)}
 
 
-def predictions(predictor: Any, ear: Any, taps: torch.Tensor) -> Row:
+def predictions(predictor: Backend, paths: Paths, taps: torch.Tensor) -> Row:
     """Predicted figures, with the coherence and without; none of filters that the core cannot hold."""
     if taps.shape != (N_TAPS,):
         return {}
-    asked = [ear, type(ear)(ear.primary, ear.secondary)]
-    informed, blind = predictor.predict(asked, [taps.float().numpy()] * 2)
+    problems = [Problem((paths,)), Problem((Paths(paths.primary, paths.secondary),))]
+    informed, blind = predictor.predict(problems, [taps.float().numpy()] * 2)
     if isinstance(informed, SynthesisError) or isinstance(blind, SynthesisError):
         return {}
     return {

@@ -17,21 +17,15 @@ import torch
 from torch import Tensor
 
 from hardware.realise import Target
-from synthesis.backends import (
-    DEFAULT_MAX_GAIN_DB,
-    Backend,
-    DesignInput,
-    DesignOptions,
-    ModelParameters,
-    create_backend,
-)
-from synthesis.backends.methods import STARTS
+from synthesis.backends import create_backend
 from synthesis.errors import answer_or_raise
 from synthesis.gauss_newton import refine
 from synthesis.generator import Generator
 from synthesis.generator_config import GeneratorConfig, Realisation
+from synthesis.methods import STARTS
 from synthesis.paths import AcousticPaths, ControlFilter
 from synthesis.profiles import PROFILES, profile_for_resolution
+from synthesis.types import DEFAULT_MAX_GAIN_DB, Backend, DesignOptions, ModelParameters, Paths, Problem
 from training.baselines.adaptive import FxLms, FxNlms, WeightedFxLms
 from training.baselines.conditioning_controls import PathIndependentCorrection, ShuffledPhase
 from training.baselines.e2e_cfg import E2eCfg
@@ -87,7 +81,7 @@ class Designer(Protocol):
 class Served:
     """A method that the service offers, designed by the compiled core.
 
-    parameters: of the model. method: one of `synthesis.backends.METHODS`. max_gain_db: ceiling of its own filter;
+    parameters: of the model. method: one of `synthesis.methods.METHODS`. max_gain_db: ceiling of its own filter;
     updates of the `fast` profile have the service's default, the paper's have none.
     """
 
@@ -101,12 +95,13 @@ class Served:
 
     def filters(self, measurements: Measurements, index: int, updates: Updates) -> Iterator[Filter]:
         """As `Designer.filters`."""
-        ear = ear_of(measurements, index)
+        paths = measured_paths(measurements, index)
         for profile, k in (("", 0), *updates):
             name = profile_for_resolution(profile or "fast", measurements.window)
             ceiling_db = self.max_gain_db if not k else DEFAULT_MAX_GAIN_DB if profile == "fast" else np.inf
             options = DesignOptions(self.method, k, name)
-            design = answer_or_raise(self._backend.design([replace(ear, max_gain_db=ceiling_db)], options)[0])
+            problem = Problem((paths,), max_gain_db=ceiling_db)
+            design = answer_or_raise(self._backend.design([problem], options)[0])
             core_ms = sum(design.times_ms.get(stage, 0.0) for stage in TIMED_STAGES)
             yield Filter(torch.from_numpy(design.taps), k, profile, core_ms)
 
@@ -297,11 +292,11 @@ def progress_line(name: str, every: int = 250) -> ReportUpdate:
     return show
 
 
-def ear_of(measurements: Measurements, index: int) -> DesignInput:
+def measured_paths(measurements: Measurements, index: int) -> Paths:
     """A measured pair as a client would send it."""
     estimates = measurements.estimates
     values = (estimates.primary[index], estimates.secondary[index], estimates.coherence[index])
-    return DesignInput(*(each.numpy().astype(np.float32) for each in values))
+    return Paths(*(each.numpy().astype(np.float32) for each in values))
 
 
 @dataclass(frozen=True)

@@ -34,7 +34,7 @@ from benchmarks.reliability.traffic import ANSWER_BYTES, Connection
 from model_store.golden import GoldenCase
 from model_store.store import ModelStore
 from prime_anc_client import Take, wire
-from synthesis.backends.methods import STARTS
+from synthesis.methods import STARTS
 
 HEADER_BYTES = 32
 FLOATS = tuple(

@@ -73,7 +73,8 @@ class Overload(Outcome):
     statuses: dict[int, int] = field(default_factory=dict)
     recovered: dict[str, Any] = field(default_factory=dict)
     kinds: dict[str, dict[str, Any]] = field(default_factory=dict)
-    """With `--mixed`, by kind: `share`, how much of its part of the capacity was served; statuses and times."""
+    """With `--mixed`, by kind: `share`, requests served per second over those that many clients in turn are served;
+    statuses and times."""
 
     def judge_shares(self) -> None:
         """Add to the mistakes which kinds were served too little."""
@@ -139,16 +140,18 @@ async def run_mixed(target: Target, for_s: float, n_alone: int, outcome: Overloa
     alone, draw = tallies()
     await closed_loop_of(port, draw, n_alone)
     began = time.perf_counter()
-    await closed_loop_of(port, tallies()[1], 4 * n_alone, N_MANY)
-    outcome.capacity_per_s = 4 * n_alone / (time.perf_counter() - began)
+    many, draw = tallies()
+    await closed_loop_of(port, draw, 4 * n_alone, N_MANY)
+    took_s = time.perf_counter() - began
+    outcome.capacity_per_s = 4 * n_alone / took_s
     log(f"{N_MANY} clients: {outcome.capacity_per_s:.1f}/s")
     loaded, draw = tallies()
     await open_loop_of(port, draw, OVERLOAD * outcome.capacity_per_s, for_s)
     for name, tally in loaded.items():
         outcome.mistakes += tally.mistakes
-        served = tally.statuses[200] / max(tally.statuses.total(), 1)
+        served_per_s, capacity_per_s = tally.statuses[200] / for_s, many[name].statuses[200] / took_s
         outcome.kinds[name] = {
-            "share": OVERLOAD * served,
+            "share": served_per_s / max(capacity_per_s, 1 / took_s),
             "statuses": dict(tally.statuses),
             "unloaded": alone[name].accepted(),
             "accepted": tally.accepted(),

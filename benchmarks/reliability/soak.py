@@ -37,7 +37,7 @@ from model_store.golden import GoldenCase
 from model_store.store import ModelStore
 from service.api.binary_codec import encode_conditions
 from service.api.paths import PathsOfCondition
-from synthesis.backends.methods import STARTS
+from synthesis.methods import STARTS
 
 ODD_ACCEPT = "application/openmetrics-text;version=zz"
 SAMPLE_EVERY, MIN_SAMPLES = 10_000, 20

@@ -11,7 +11,7 @@ from enum import Enum
 from starlette.datastructures import Headers
 
 from service.admission.keys import Keys, Quotas
-from service.errors import Problem
+from service.errors import HttpProblem
 from service.settings import MAX_DEADLINE_MS, MIN_DEADLINE_MS, Settings
 
 MANAGEMENT = "is_management"
@@ -50,10 +50,10 @@ class BodyMemoryLimit:
         self._max_bytes = max_bytes
 
     def reserve(self, n_bytes: int) -> None:
-        """Count a body; Problem `overloaded` where there is no room for it."""
+        """Count a body; HttpProblem `overloaded` where there is no room for it."""
         if self.n_bytes + n_bytes > self._max_bytes:
             detail = f"the bodies of other requests take {self.n_bytes} of {self._max_bytes} bytes; try again later"
-            raise Problem("overloaded", detail)
+            raise HttpProblem("overloaded", detail)
         self.n_bytes += n_bytes
 
 
@@ -117,7 +117,7 @@ class Admission:
         }
 
     def admit(self, headers: Headers, gate: Gate, began: float, is_management: bool) -> Admitted:
-        """Admit a request, or raise Problem or Refused. began: when its handling started (`perf_counter`).
+        """Admit a request, or raise HttpProblem or Refused. began: when its handling started (`perf_counter`).
         is_management: whether it was received by the management listener."""
         if gate is Gate.OPEN:
             return Admitted()
@@ -140,7 +140,7 @@ class Admission:
 
     def reject_if_overloaded(self, headers: Headers, began: float) -> None:
         """Raise Refused for a design that the engine cannot make in time, before anything else of it is judged but
-        its key and its deadline, whose Problem is raised where they are wrong."""
+        its key and its deadline, whose HttpProblem is raised where they are wrong."""
         self._keys.holder(headers)
         policy = self.policies[Gate.DESIGN]
         policy.reject_if_overloaded(began + deadline_s(headers, policy.deadline_ms))
@@ -153,7 +153,7 @@ class Admission:
     def _require_operator(self, headers: Headers, is_management: bool) -> None:
         """Without management keys only requests to the management listener may manage models."""
         if not self._management_keys.are_required and not is_management:
-            raise Problem(
+            raise HttpProblem(
                 "unauthorised",
                 "no management key is set up; ask the operator to set management-keys",
                 headers={"WWW-Authenticate": "Bearer"},
@@ -162,14 +162,16 @@ class Admission:
 
 
 def declared_length(headers: Headers, limit: int) -> int:
-    """Bytes of the body, which must be declared and at most `limit`; Problem otherwise."""
+    """Bytes of the body, which must be declared and at most `limit`; HttpProblem otherwise."""
     declared = headers.get("content-length")
     if declared is None or "transfer-encoding" in headers:
-        raise Problem("length-required", "the body has no Content-Length; declare its length and do not chunk it")
+        raise HttpProblem(
+            "length-required", "the body has no Content-Length; declare its length and do not chunk it"
+        )
     if not (declared.isascii() and declared.isdigit()):
-        raise Problem("malformed-request", f"Content-Length: {declared[:40]!a} is not a whole number")
+        raise HttpProblem("malformed-request", f"Content-Length: {declared[:40]!a} is not a whole number")
     if len(declared) > 18 or int(declared) > limit:
-        raise Problem("too-large", f"the body has {declared[:18]} bytes; send at most {limit}")
+        raise HttpProblem("too-large", f"the body has {declared[:18]} bytes; send at most {limit}")
     return int(declared)
 
 
@@ -179,10 +181,12 @@ def deadline_s(headers: Headers, default_ms: float) -> float:
     if not given:
         return default_ms / 1e3
     if len(given) > 1:
-        raise Problem("invalid-field", f"{DEADLINE_HEADER}: the header is repeated; send it once", DEADLINE_HEADER)
+        raise HttpProblem(
+            "invalid-field", f"{DEADLINE_HEADER}: the header is repeated; send it once", DEADLINE_HEADER
+        )
     value = float(given[0]) if _DECIMAL.fullmatch(given[0]) else -1.0
     if not MIN_DEADLINE_MS <= value <= MAX_DEADLINE_MS:
-        raise Problem(
+        raise HttpProblem(
             "out-of-range",
             f"{DEADLINE_HEADER}: {given[0][:40]!a} is not a number from {MIN_DEADLINE_MS:g} to {MAX_DEADLINE_MS:g}",
             DEADLINE_HEADER,

@@ -14,7 +14,7 @@ from time import monotonic
 
 from starlette.datastructures import Headers
 
-from service.errors import Problem, retry_after
+from service.errors import HttpProblem, retry_after
 
 logger = logging.getLogger(__name__)
 
@@ -49,7 +49,7 @@ class Keys:
     def holder(self, headers: Headers) -> str | None:
         """The digest of the known key in `Authorization: Bearer`; None where no keys are required.
 
-        Raises Problem `unauthorised`. Only digests are kept and compared, so neither memory nor timing tells a key.
+        Raises HttpProblem `unauthorised`. Only digests are kept and compared, so neither memory nor timing tells a key.
         """
         if not self.are_required:
             return None
@@ -61,7 +61,7 @@ class Keys:
         if scheme.lower() == "bearer" and digest in self._digests:
             return digest
         wrong = "the key is not known" if scheme else "the request has no key"
-        raise Problem(
+        raise HttpProblem(
             "unauthorised",
             f"{wrong}; send Authorization: Bearer with a key that the operator gave you",
             headers={"WWW-Authenticate": "Bearer"},
@@ -109,7 +109,7 @@ class Quotas:
         """When a key's bucket is full again; what is missing until then has been taken."""
 
     def take(self, key: str, n: int = 1, held: int = 0) -> None:
-        """Take `n` tokens, of which this request `held` some already, or give those back and raise Problem.
+        """Take `n` tokens, of which this request `held` some already, or give those back and raise HttpProblem.
 
         More tokens than a bucket holds wait for a full one, and overdraw it.
         """
@@ -119,7 +119,7 @@ class Quotas:
         full_at = self._full_at[key] = max(self._full_at.get(key, now) - held / self._per_s, now)
         wait_s = full_at - now + (min(n, self._burst) - self._burst) / self._per_s
         if wait_s > 1e-9:
-            raise Problem(
+            raise HttpProblem(
                 "over-quota",
                 f"this key is limited to {self._per_s:g} requests per second and bursts of {self._burst}; wait for "
                 "Retry-After",

@@ -14,7 +14,7 @@ from ipaddress import ip_address
 from starlette.datastructures import Headers
 from starlette.types import Scope
 
-from service.errors import Problem
+from service.errors import HttpProblem
 
 
 def refuse_foreign(scope: Scope, headers: Headers, allowed_hosts: Collection[str]) -> None:
@@ -31,7 +31,7 @@ def refuse_foreign(scope: Scope, headers: Headers, allowed_hosts: Collection[str
 
     Raises
     ------
-    Problem
+    HttpProblem
         `cross-site`: for a foreign `Origin`, a `Sec-Fetch-Site` of `cross-site` and, over loopback, a foreign
         `Host`.
     """
@@ -41,13 +41,13 @@ def refuse_foreign(scope: Scope, headers: Headers, allowed_hosts: Collection[str
     own = {each.lower() for each in hosts}
     is_foreign = origin is not None and site != "same-origin" and origin.partition("://")[2].lower() not in own
     if site == "cross-site" or is_foreign:
-        raise Problem(
+        raise HttpProblem(
             "cross-site",
             "the page of another site sent this request; send it from the service's own page or from a program, "
             "without Origin",
         )
     if _is_loopback(scope) and not all(_is_local(_name(each), allowed_hosts) for each in hosts):
-        raise Problem(
+        raise HttpProblem(
             "cross-site",
             f"Host: {', '.join(hosts)[:80]!a} is not a name of this service; call it by its address, or ask the "
             "operator to add the name to allowed-hosts",

@@ -23,11 +23,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from service.api.paths import N_UNCERTAINTY, Path, PathsOfCondition, check_condition, check_rate, is_spectrum
+from service.api.paths import N_UNCERTAINTY, PathsOfCondition, check_condition, check_rate, is_spectrum
 from service.api.request_types import naming
-from service.errors import Problem
-from synthesis.backends.base import MAX_CONDITIONS, Float32
+from service.errors import HttpProblem
 from synthesis.conventions import N_BINS, SAMPLE_RATE_HZ
+from synthesis.types import MAX_CONDITIONS, Float32, Path
 
 MAGIC = b"PRME"
 VERSION = 1
@@ -42,10 +42,10 @@ HEADER_BYTES = _HEADER.size
 
 
 def decode(body: bytes | bytearray) -> list[PathsOfCondition]:
-    """Read a binary body; Problem 400 if it is malformed, 422 if its numbers are unusable. The arrays are views of
+    """Read a binary body; HttpProblem 400 if it is malformed, 422 if its numbers are unusable. The arrays are views of
     the body, not copies."""
     if len(body) < HEADER_BYTES:
-        raise Problem(
+        raise HttpProblem(
             "bad-length",
             f"the body has {len(body)} bytes; the header alone has {HEADER_BYTES}; send the whole body",
         )
@@ -53,20 +53,20 @@ def decode(body: bytes | bytearray) -> list[PathsOfCondition]:
         body
     )
     if magic != MAGIC:
-        raise Problem("bad-magic", f"the body starts with {magic!a}; start it with {MAGIC!a}")
+        raise HttpProblem("bad-magic", f"the body starts with {magic!a}; start it with {MAGIC!a}")
     if version != VERSION:
-        raise Problem("bad-version", f"version {version} is not supported; send version {VERSION}")
+        raise HttpProblem("bad-version", f"version {version} is not supported; send version {VERSION}")
     is_joint = bool(flags & CONDITIONS)
     known = IMPULSE_RESPONSES | COHERENCE | CONDITIONS | FEEDBACK | UNCERTAINTY
     if flags & ~known or any(reserved) or is_joint != bool(n_conditions):
-        raise Problem(
+        raise HttpProblem(
             "bad-flags",
             f"flags {flags:#06x}, {n_conditions} conditions, reserved bytes {reserved.hex()}: set no flag bits "
             "except 0 to 4, and a number of conditions only with bit 2",
         )
     if n_conditions > MAX_CONDITIONS:
         found = f"conditions: {n_conditions} conditions; send 1 to {MAX_CONDITIONS}"
-        raise Problem("out-of-range", found, "conditions")
+        raise HttpProblem("out-of-range", found, "conditions")
     element = np.dtype("<f4" if flags & IMPULSE_RESPONSES else "<c8")
     n_coherence = 0
     if flags & COHERENCE:
@@ -79,7 +79,7 @@ def decode(body: bytes | bytearray) -> list[PathsOfCondition]:
     n_reals = n_coherence + n_uncertainty
     expected = HEADER_BYTES + 4 * n_weights + n_pairs * (element.itemsize * n_elements + 4 * n_reals)
     if len(body) != expected:
-        raise Problem(
+        raise HttpProblem(
             "bad-length",
             f"the body has {len(body)} bytes instead of {expected}: {n_pairs} times {n_primary} + {n_secondary} + "
             f"{n_feedback} elements of {element.itemsize} bytes and {n_reals} of 4, {n_weights} weights and a "
@@ -87,7 +87,7 @@ def decode(body: bytes | bytearray) -> list[PathsOfCondition]:
         )
     found_sum = zlib.crc32(memoryview(body)[HEADER_BYTES:])
     if found_sum != checksum:
-        raise Problem(
+        raise HttpProblem(
             "bad-checksum",
             f"the payload has the CRC-32 {found_sum:#010x}, but its header has {checksum:#010x}; send it again",
         )

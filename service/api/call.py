@@ -20,13 +20,13 @@ from service.api.query_options import read_options
 from service.engine.engine import Engine
 from service.engine.types import DesignAnswer, EvaluationAnswer
 from service.engine.work_share import WorkShare
-from service.errors import Problem
+from service.errors import HttpProblem
 from service.observability.metrics import Metrics
 from service.observability.tracing import Tracing
 from service.settings import Settings
-from synthesis.backends.base import Complex64, DesignInput, Float32
 from synthesis.conventions import STAGES
 from synthesis.errors import answer_or_raise
+from synthesis.types import Complex64, Float32, Problem
 
 JSON = "application/json"
 BINARY = "application/octet-stream"
@@ -93,14 +93,14 @@ class Call(Request):
         qualities = {media_type: _quality(accept, media_type) for media_type in offered}
         best = max(offered, key=lambda media_type: qualities[media_type])
         if qualities[best] <= 0:
-            raise Problem(
+            raise HttpProblem(
                 "not-acceptable",
                 f"Accept: {accept[:80]!a} excludes the available media types; accept {' or '.join(offered)}",
             )
         return best
 
     def body_type(self, accepted: tuple[str, ...] = (JSON, BINARY)) -> str:
-        """The media type of the body, "" if not given; Problem if it is not accepted, or for any
+        """The media type of the body, "" if not given; HttpProblem if it is not accepted, or for any
         Content-Encoding."""
         self.refuse_encoding()
         given = self.headers.get("content-type", "")
@@ -110,22 +110,22 @@ class Call(Request):
         named = [[each.strip() for each in parameter.split("=", 1)] for parameter in parameters]
         if media_type not in accepted or any(name == "charset" and value not in _UTF_8 for name, *value in named):
             expected = " or ".join(filter(None, accepted))
-            raise Problem(
+            raise HttpProblem(
                 "unsupported-media-type", f"Content-Type: {given[:80]!a} is not supported; send {expected}"
             )
         return media_type
 
     def refuse_encoding(self) -> None:
-        """Problem for any Content-Encoding."""
+        """HttpProblem for any Content-Encoding."""
         encoding = self.headers.get("content-encoding")
         if encoding is not None:
-            raise Problem(
+            raise HttpProblem(
                 "unsupported-encoding",
                 f"Content-Encoding: {encoding[:40]!a} is not supported; send the body uncompressed",
             )
 
     async def receive_body(self) -> bytearray:
-        """The whole body; Problem if it is not complete within the service's limit or by the deadline. Decoding
+        """The whole body; HttpProblem if it is not complete within the service's limit or by the deadline. Decoding
         begins."""
         within_s = self.service.settings.receive_timeout_s
         left_s = max(self.due - perf_counter(), 0.0)
@@ -141,7 +141,7 @@ class Call(Request):
         except TimeoutError:
             await asyncio.sleep(random.uniform(0, LATE_TOLD_WITHIN_S))
             told = f"{within_s:g} s" if within_s <= left_s else f"the {left_s:.3g} s left before its deadline"
-            raise Problem(
+            raise HttpProblem(
                 "too-slow",
                 f"the body of {self.admitted.n_body_bytes} bytes was not complete after {told}; send it faster",
                 headers={"Connection": "close"},
@@ -157,7 +157,7 @@ class Call(Request):
                 raise ClientDisconnect
             body += message.get("body", b"")
             if len(body) > n_bytes:
-                raise Problem(
+                raise HttpProblem(
                     "too-large",
                     f"the body is longer than the {n_bytes} bytes of its Content-Length; declare its full length",
                 )
@@ -182,7 +182,7 @@ class Call(Request):
     async def evaluate(
         self,
         model: str | None,
-        inputs: Sequence[DesignInput],
+        inputs: Sequence[Problem],
         taps: Sequence[Float32 | Complex64],
         *,
         is_continued: bool = False,

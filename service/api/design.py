@@ -15,7 +15,7 @@ from service.api import binary_codec
 from service.api import json_answers as answers
 from service.api.call import BINARY, JSON, Call, timed_response
 from service.api.json_answers import Answered
-from service.api.paths import Path, PathsOfCondition, check_effect, joint_input, resolved_profile
+from service.api.paths import PathsOfCondition, check_effect, joint_input, resolved_profile
 from service.api.query_options import (
     BINARY_OPTIONS,
     DEFAULT_UPDATES,
@@ -39,17 +39,11 @@ from service.api.request_types import (
 from service.api.warnings import collect_warnings, negated_filter
 from service.engine.types import DesignAnswer
 from service.engine.work import work_of
-from service.errors import Problem, to_problem
-from synthesis.backends.base import (
-    DEFAULT_GAIN_MARGIN_DB,
-    DEFAULT_PHASE_MARGIN_DEG,
-    DesignInput,
-    DesignOptions,
-    Float32,
-)
+from service.errors import HttpProblem, to_problem
 from synthesis.errors import SynthesisError, answer_or_raise
 from synthesis.feedback import loop_gain, loop_of
 from synthesis.latency import with_latency
+from synthesis.types import DEFAULT_GAIN_MARGIN_DB, DEFAULT_PHASE_MARGIN_DEG, DesignOptions, Float32, Path, Problem
 
 if TYPE_CHECKING:
     from service.api.open_inference_codec import InferenceParameters
@@ -67,10 +61,10 @@ class DesignRequest:
     options: DesignOptions
     sign: Sign
     sent: Sequence[Path]
-    input: DesignInput
+    input: Problem
 
     async def answered(self, call: Call) -> Answered:
-        """The engine's design; raises SynthesisError, Problem `over-quota` and whatever `Engine.design` raises."""
+        """The engine's design; raises SynthesisError, HttpProblem `over-quota` and whatever `Engine.design` raises."""
         call.charge(work_of(self.options))
         engine = call.service.engine
         (answer,) = await engine.design(self.model, self.options, [self.input], call.due, call.disconnected)
@@ -203,31 +197,31 @@ async def _design_items(call: Call, items: list[object], query: Options) -> Resp
     call.design_method = methods[0] if len(set(methods)) == 1 else ""
     call.decoded()
     outcomes = await _all_items(call, requested)
-    refusals = [each for each in outcomes if isinstance(each, Problem) and each.status == 503]
-    if refusals and all(isinstance(each, Problem) for each in outcomes):
+    refusals = [each for each in outcomes if isinstance(each, HttpProblem) and each.status == 503]
+    if refusals and all(isinstance(each, HttpProblem) for each in outcomes):
         raise refusals[0]
     content, times = answers.items_json(outcomes, call)
     call.observe(times, [each.answer for each in outcomes if isinstance(each, Answered)])
     for method, outcome in zip(methods, outcomes, strict=True):
-        service.metrics.count_item(method, outcome.code if isinstance(outcome, Problem) else "ok")
+        service.metrics.count_item(method, outcome.code if isinstance(outcome, HttpProblem) else "ok")
     return timed_response(content, times)
 
 
-def _item(document: object, query: Options) -> DesignRequest | Problem:
+def _item(document: object, query: Options) -> DesignRequest | HttpProblem:
     try:
         return _from_json(document, query)
     except Exception as error:
         return _known_problem(error)
 
 
-async def _all_items(call: Call, requested: list[DesignRequest | Problem]) -> list[Answered | Problem]:
+async def _all_items(call: Call, requested: list[DesignRequest | HttpProblem]) -> list[Answered | HttpProblem]:
     """One engine call for each group of items with the same model and options; the calls run concurrently."""
     groups: dict[tuple[str | None, DesignOptions], list[int]] = {}
     for place, request in enumerate(requested):
         if isinstance(request, DesignRequest):
             groups.setdefault((request.model, request.options), []).append(place)
-    outcomes: dict[int, Answered | Problem] = {
-        place: each for place, each in enumerate(requested) if isinstance(each, Problem)
+    outcomes: dict[int, Answered | HttpProblem] = {
+        place: each for place, each in enumerate(requested) if isinstance(each, HttpProblem)
     }
     # Shared by all groups: only one task may receive from the connection.
     disconnection = asyncio.ensure_future(call.disconnected())
@@ -254,7 +248,7 @@ async def _all_items(call: Call, requested: list[DesignRequest | Problem]) -> li
     return [outcomes[place] for place in range(len(requested))]
 
 
-def _known_problem(error: Exception) -> Problem:
+def _known_problem(error: Exception) -> HttpProblem:
     """The problem document of a known error; an unexpected error is raised again."""
     problem = to_problem(error)
     if problem is None:

@@ -20,7 +20,7 @@ from service.api.call import JSON, NO_SNIFFING, Call, Service, server_timing
 from service.api.openapi import problem_responses
 from service.api.routes import Route, is_v2
 from service.engine.types import ClientDisconnected, Refused
-from service.errors import Problem, to_problem
+from service.errors import HttpProblem, to_problem
 
 logger = logging.getLogger(__name__)
 
@@ -103,24 +103,24 @@ def is_heard(route: Route, service: Service, from_management: bool) -> bool:
     return not is_apart or route.heard_on in ("both", "management" if from_management else "clients")
 
 
-def unknown_address() -> Problem:
+def unknown_address() -> HttpProblem:
     """The problem `not-found`."""
-    return Problem("not-found", "there is nothing at this address; see /openapi.json")
+    return HttpProblem("not-found", "there is nothing at this address; see /openapi.json")
 
 
-def problem_response(problem: Problem, path: str) -> Response:
+def problem_response(problem: HttpProblem, path: str) -> Response:
     """A problem in the format of the route."""
     return open_inference.problem_response(problem) if is_v2(path) else problem.response()
 
 
-def as_problem(error: Exception, request: Request, service: Service) -> Problem:
+def as_problem(error: Exception, request: Request, service: Service) -> HttpProblem:
     """The problem that the client receives. Unexpected errors are logged; the client learns no details."""
     problem = to_problem(error)
     if problem is None:
         service.metrics.count_defect()
-        problem = Problem(
+        problem = HttpProblem(
             "internal-error", "the service failed unexpectedly; ask its operator, whose log has the cause"
         )
-    if problem.status >= 500 and not isinstance(error, Problem | Refused):
+    if problem.status >= 500 and not isinstance(error, HttpProblem | Refused):
         logger.error("%s %s: %s", request.method, request.url.path, problem.code, exc_info=error)
     return problem

@@ -19,12 +19,12 @@ from service.api.paths import check_effect, joint_input
 from service.api.request_types import ExportBody, ExportConditionsBody, read_paths
 from service.api.warnings import collect_warnings, unlike_filter
 from service.engine.work import work_of
-from service.errors import Problem
-from synthesis.backends.methods import spectrum
+from service.errors import HttpProblem
 from synthesis.conventions import DESIGN_N_FFT, N_TAPS
 from synthesis.feedback import loop_of
 from synthesis.gain_curve import TOLERANCE_DB, ceiling_db, excess_db
 from synthesis.latency import with_latency
+from synthesis.methods import spectrum
 
 
 async def export(call: Call) -> Response:
@@ -52,7 +52,7 @@ async def export(call: Call) -> Response:
         if excess > TOLERANCE_DB:
             found = f"max_gain_db: `fir`, which these taps keep, is {excess:.1f} dB above it"
             what = "design it under this ceiling, or leave max_gain_db out"
-            raise Problem("invalid-field", f"{found}; {what}", "max_gain_db")
+            raise HttpProblem("invalid-field", f"{found}; {what}", "max_gain_db")
     call.decoded()
     conditions = [
         PathSpectra(spectrum(each.primary), spectrum(each.secondary), each.weight)
@@ -67,7 +67,7 @@ async def export(call: Call) -> Response:
         found = (
             f"fir: {target.number_format} rounds all taps to zero; use more fraction bits, or send a louder filter"
         )
-        raise Problem("invalid-field", found, "fir")
+        raise HttpProblem("invalid-field", found, "fir")
     loop = loop_of(with_latency(given).conditions, lambda feedback: spectrum(feedback) * realised.response)
     response = realised.response.astype(np.complex64)
     full, own = await call.evaluate(read.model, [given, given], [taps, response], is_continued=True)

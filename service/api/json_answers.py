@@ -16,12 +16,11 @@ from service.api.answer_types import BAND_CENTRE_HZ
 from service.api.call import Call, Times
 from service.api.request_types import Sign
 from service.engine.types import DesignAnswer
-from service.errors import Problem
-from synthesis.backends.base import Float32, Loop, Prediction
+from service.errors import HttpProblem
 from synthesis.conventions import SAMPLE_RATE_HZ
 from synthesis.errors import InvalidPaths
 from synthesis.octave_bands import nominal_hz
-from synthesis.prediction import ConditionPrediction
+from synthesis.types import ConditionPrediction, Float32, Loop, Prediction
 
 NO_EFFECT_DB = 0.01
 """In every band."""
@@ -71,7 +70,7 @@ def loop_document(loop: Loop | None) -> dict[str, Any]:
     return {} if loop is None else {"loop": asdict(loop)}
 
 
-def items_json(outcomes: Sequence[Answered | Problem], call: Call) -> tuple[bytes, Times]:
+def items_json(outcomes: Sequence[Answered | HttpProblem], call: Call) -> tuple[bytes, Times]:
     """The JSON answer to several requests, and their total times.
 
     Decode, encode and total are the same for all items. A problem has no times.
@@ -79,7 +78,7 @@ def items_json(outcomes: Sequence[Answered | Problem], call: Call) -> tuple[byte
     began = perf_counter()
     encoded = [_item_json(each) for each in outcomes]
     ended = perf_counter()
-    stages = [None if isinstance(each, Problem) else each.answer.design.times_ms for each, _ in encoded]
+    stages = [None if isinstance(each, HttpProblem) else each.answer.design.times_ms for each, _ in encoded]
     bodies = [
         body if own is None else joined(body, call.spent_ms(own, began, ended))
         for (_, body), own in zip(encoded, stages, strict=True)
@@ -88,12 +87,12 @@ def items_json(outcomes: Sequence[Answered | Problem], call: Call) -> tuple[byte
     return b'{"items":[' + b",".join(bodies) + b"]}", times
 
 
-def _item_json(outcome: Answered | Problem) -> tuple[Answered | Problem, bytes]:
+def _item_json(outcome: Answered | HttpProblem) -> tuple[Answered | HttpProblem, bytes]:
     """One item with its JSON; a problem in its place if a figure is not finite."""
     try:
-        return outcome, dumped(outcome.document() if isinstance(outcome, Problem) else design_document(outcome))
+        return outcome, dumped(outcome.document() if isinstance(outcome, HttpProblem) else design_document(outcome))
     except InvalidPaths as error:
-        problem = Problem("unusable-paths", str(error))
+        problem = HttpProblem("unusable-paths", str(error))
         return problem, dumped(problem.document())
 
 

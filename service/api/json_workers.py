@@ -21,7 +21,7 @@ from service.api import json_parsing
 from service.api.json_parsing import UnreadableJson
 from service.engine.types import Disconnected
 from service.engine.waiting import done_in_time
-from service.errors import Problem
+from service.errors import HttpProblem
 
 logger = logging.getLogger(__name__)
 
@@ -53,7 +53,7 @@ class JsonWorkerPool:
         process dies gives up at a future that was cancelled, and the ones behind that would wait for ever."""
 
     async def parse(self, body: bytes | bytearray | memoryview, due: float, disconnected: Disconnected) -> object:
-        """`json_parsing.parse`; Problem if the body is invalid, if parsing is not done by `due` (`perf_counter`
+        """`json_parsing.parse`; HttpProblem if the body is invalid, if parsing is not done by `due` (`perf_counter`
         seconds; `deadline-passed`) or if too many bodies wait (`overloaded`). ClientDisconnected if the client
         disconnects."""
         try:
@@ -61,18 +61,18 @@ class JsonWorkerPool:
                 return json_parsing.parse(body)
             return await self._in_worker(bytes(body), due, disconnected)
         except UnreadableJson as error:
-            raise Problem(error.code, error.detail) from None
+            raise HttpProblem(error.code, error.detail) from None
 
     async def _in_worker(self, body: bytes, due: float, disconnected: Disconnected) -> object:
         if self.n_waiting >= MAX_WAITING:
-            raise Problem(
+            raise HttpProblem(
                 "overloaded", f"{self.n_waiting} long JSON bodies are waiting; retry later, or send binary"
             )
         parsing = asyncio.ensure_future(self._parsed(body))
         self.n_waiting += 1
         try:
             if not await done_in_time(parsing, due, disconnected):
-                raise Problem(
+                raise HttpProblem(
                     "deadline-passed", "the deadline passed while long JSON was being parsed; send binary"
                 )
             return await parsing

@@ -10,7 +10,7 @@ from starlette.responses import Response
 from model_store.store import ModelVersion
 from service.api.call import JSON, Call, Service, json_response
 from service.api.json_answers import model_document
-from service.errors import Problem
+from service.errors import HttpProblem
 
 
 async def list_models(call: Call) -> Response:
@@ -48,7 +48,7 @@ async def reload_models(call: Call) -> Response:
     _negotiate_unread(call)
     models = call.service.engine.models
     if failed := await models.reload():
-        raise Problem(
+        raise HttpProblem(
             "model-unavailable",
             f"{len(failed)} model references could not be loaded; their previous versions stay in use; see the "
             "service's log for the reason",

@@ -14,13 +14,13 @@ from service.api.call import BINARY, JSON, Call, Service, json_response, timed_r
 from service.api.open_inference_codec import EXTENSIONS, HEADER_LENGTH, INPUT_RANK, OUTPUT, PLATFORM
 from service.api.query_options import read_options
 from service.api.request_types import validated
-from service.errors import Problem
+from service.errors import HttpProblem
 from synthesis.conventions import N_TAPS
 
 PREFIX = "/v2"
 
 
-def problem_response(problem: Problem) -> Response:
+def problem_response(problem: HttpProblem) -> Response:
     """A problem in the protocol's format: one text that starts with the stable code."""
     plain = problem.response()
     headers = {name: value for name, value in plain.headers.items() if not name.startswith("content-")}

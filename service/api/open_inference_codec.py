@@ -38,7 +38,7 @@ from service.api.call import Call, Times
 from service.api.design import DesignRequest, make_request
 from service.api.json_answers import Answered, dumped, prediction_document, refinement_document
 from service.api.json_parsing import LongList
-from service.api.paths import Path, PathsOfCondition, check_condition, check_together
+from service.api.paths import PathsOfCondition, check_condition, check_together
 from service.api.query_options import DEFAULT_UPDATES
 from service.api.request_types import (
     DesignFields,
@@ -51,10 +51,10 @@ from service.api.request_types import (
     narrow,
     numbers,
 )
-from service.errors import Problem
-from synthesis.backends.base import DEFAULT_MAX_GAIN_DB, MAX_CONDITIONS, Float32
+from service.errors import HttpProblem
 from synthesis.conventions import N_TAPS
 from synthesis.profiles import MAX_UPDATES
+from synthesis.types import DEFAULT_MAX_GAIN_DB, MAX_CONDITIONS, Float32, Path
 
 HEADER_LENGTH = "Inference-Header-Content-Length"
 EXTENSIONS = ("binary_tensor_data", "parameters")
@@ -224,11 +224,11 @@ class InferenceError(TypedDict):
 
 
 def json_length(header: str | None, n_bytes: int) -> int:
-    """Length of the JSON object in the body, in bytes; Problem if the header is invalid."""
+    """Length of the JSON object in the body, in bytes; HttpProblem if the header is invalid."""
     if header is None:
         return n_bytes
     if not (header.isascii() and header.isdigit() and len(header) <= 18 and int(header) <= n_bytes):
-        raise Problem(
+        raise HttpProblem(
             "malformed-request",
             f"{HEADER_LENGTH}: {header[:40]!a} is not a whole number up to the body's {n_bytes} bytes",
         )
@@ -236,12 +236,14 @@ def json_length(header: str | None, n_bytes: int) -> int:
 
 
 def design_request(request: InferenceRequest, attached: memoryview, model: str) -> DesignRequest:
-    """The design that a request asks for, or Problem. attached: the bytes after the JSON object, which are copied.
+    """The design that a request asks for, or HttpProblem. attached: the bytes after the JSON object, which are copied.
     model: the reference in the URL."""
     tensors: dict[str, Float32] = {}
     for place, tensor in enumerate(request.inputs):
         if tensor.name in tensors:
-            raise Problem("invalid-field", f"inputs: {tensor.name} is repeated; send it once", f"inputs.{place}")
+            raise HttpProblem(
+                "invalid-field", f"inputs: {tensor.name} is repeated; send it once", f"inputs.{place}"
+            )
         size = tensor.parameters.binary_data_size
         if size is None:
             tensors[tensor.name] = _from_json(tensor, f"inputs.{place}")
@@ -249,13 +251,13 @@ def design_request(request: InferenceRequest, attached: memoryview, model: str) 
             tensors[tensor.name] = _from_bytes(tensor, attached[:size], f"inputs.{place}")
             attached = attached[size:]
     if len(attached):
-        raise Problem(
+        raise HttpProblem(
             "bad-length",
             f"the body has {len(attached)} bytes more than the sum of binary_data_size; correct one of them",
         )
     for name in REQUIRED:
         if name not in tensors:
-            raise Problem("missing-field", f"inputs: {name} is missing; send it", "inputs")
+            raise HttpProblem("missing-field", f"inputs: {name} is missing; send it", "inputs")
     n_conditions = _n_conditions(request.inputs)
     psd, conditions = tensors.get("reference_psd"), []
     for n, weight in enumerate(tensors.get("weight", np.ones(n_conditions or 1, np.float32)).tolist()):
@@ -274,7 +276,7 @@ def design_request(request: InferenceRequest, attached: memoryview, model: str) 
 
 
 def _n_conditions(inputs: Sequence[InferenceInput]) -> int:
-    """The number in front of the shapes, 0 if there is none; Problem where the shapes disagree."""
+    """The number in front of the shapes, 0 if there is none; HttpProblem where the shapes disagree."""
     numbers = {
         each.name: each.shape[0] if len(each.shape) > INPUT_RANK[each.name] else 0
         for each in inputs
@@ -282,27 +284,27 @@ def _n_conditions(inputs: Sequence[InferenceInput]) -> int:
     }
     n = numbers["primary"]
     if n > MAX_CONDITIONS:
-        raise Problem("out-of-range", f"inputs: {n} conditions; send 1 to {MAX_CONDITIONS}", "inputs")
+        raise HttpProblem("out-of-range", f"inputs: {n} conditions; send 1 to {MAX_CONDITIONS}", "inputs")
     if set(numbers.values()) != {n}:
         found = ", ".join(f"{name} {each}" for name, each in numbers.items())
-        raise Problem(
+        raise HttpProblem(
             "invalid-field", f"inputs: conditions in front of the shapes: {found}; send as many", "inputs"
         )
     weights = [each.shape[0] for each in inputs if each.name == "weight"]
     if weights and weights[0] != max(n, 1):
-        raise Problem("invalid-field", f"inputs: {weights[0]} weights for {max(n, 1)} conditions", "inputs")
+        raise HttpProblem("invalid-field", f"inputs: {weights[0]} weights for {max(n, 1)} conditions", "inputs")
     return n
 
 
 def _n_elements(tensor: InferenceInput, field: str) -> int:
-    """Number of elements; Problem if the shape is not valid for this input."""
+    """Number of elements; HttpProblem if the shape is not valid for this input."""
     shape = tensor.shape
     rank = INPUT_RANK[tensor.name]
     ranks = (rank, rank + 1) if tensor.name in PER_CONDITION else (rank,)
     if len(shape) not in ranks or min(shape) < 1 or (rank == 2 and shape[-1] != 2):
         expected = "[bins, 2] or [conditions, bins, 2]" if rank == 2 else "[bins] or [conditions, bins]"
         expected = "[conditions]" if tensor.name == "weight" else expected
-        raise Problem("invalid-field", f"{field}.shape: {shape} is invalid; send {expected}", f"{field}.shape")
+        raise HttpProblem("invalid-field", f"{field}.shape: {shape} is invalid; send {expected}", f"{field}.shape")
     return math.prod(shape)
 
 
@@ -311,7 +313,7 @@ def _from_json(tensor: InferenceInput, field: str) -> Float32:
     n = _n_elements(tensor, field)
     data, field = tensor.data, f"{field}.data"
     if data is None:
-        raise Problem(
+        raise HttpProblem(
             "missing-field", f"{field}: neither data nor binary_data_size is given; send one of them", field
         )
     if isinstance(data, LongList) and data.values is not None and data.values.shape == tuple(tensor.shape):
@@ -319,7 +321,7 @@ def _from_json(tensor: InferenceInput, field: str) -> Float32:
     else:
         values = numbers(data, field)
     if len(values) != n:
-        raise Problem("invalid-field", f"{field}: {len(values)} numbers, but shape has {n}", field)
+        raise HttpProblem("invalid-field", f"{field}: {len(values)} numbers, but shape has {n}", field)
     return narrow(values, np.float32, field)
 
 
@@ -327,11 +329,11 @@ def _from_bytes(tensor: InferenceInput, data: memoryview, field: str) -> Float32
     """Little-endian float32, copied: behind a JSON object of any length they need not lie on a multiple of four."""
     n = _n_elements(tensor, field)
     if tensor.data is not None:
-        raise Problem(
+        raise HttpProblem(
             "invalid-field", f"{field}: there are both data and binary_data_size; send one of them", field
         )
     if tensor.parameters.binary_data_size != 4 * n or len(data) != 4 * n:
-        raise Problem(
+        raise HttpProblem(
             "bad-length",
             f"{field}: a binary_data_size of {tensor.parameters.binary_data_size} and {len(data)} bytes for the "
             f"{n} numbers of shape; send 4 bytes for each",

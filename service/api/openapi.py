@@ -38,7 +38,7 @@ from service.api.request_types import (
 from service.api.warnings import WARNINGS
 from service.calibration.takes import CalibrationBody
 from service.calibration.verify_body import VerifyBody
-from service.errors import PROBLEM_MEDIA_TYPE, PROBLEMS, RETRY_AFTER_S, Problem
+from service.errors import PROBLEM_MEDIA_TYPE, PROBLEMS, RETRY_AFTER_S, HttpProblem
 from service.settings import MAX_DEADLINE_MS, MIN_DEADLINE_MS, Settings
 from synthesis.profiles import MAX_UPDATES
 
@@ -132,7 +132,7 @@ def problem_responses(codes: str, is_v2: bool = False) -> Responses:
         if response["description"] != title:
             response["description"] += "; " + title[0].lower() + title[1:]
         detail = "what is wrong and what to do"
-        example = {"error": f"{code}: {detail}"} if is_v2 else Problem(code, detail).document()
+        example = {"error": f"{code}: {detail}"} if is_v2 else HttpProblem(code, detail).document()
         response["content"][media_type]["examples"][code] = {"value": example}
         if code in RETRY_AFTER_S:
             response["headers"]["Retry-After"] = {"schema": {"type": "integer"}, "description": "Seconds"}

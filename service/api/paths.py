@@ -1,27 +1,26 @@
 """The paths of a request, and what is given per bin beside them: checks, and the way to the design grid.
 
-For every request format. Each check raises a Problem that names the field.
+For every request format. Each check raises a HttpProblem that names the field.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from service.errors import Problem
-from synthesis.backends.base import Complex64, Condition, DesignInput, Float32
-from synthesis.backends.methods import spectrum
+from service.errors import HttpProblem
 from synthesis.backends.path_level import MAX_LEVEL_DIFFERENCE_DB, level_db
 from synthesis.conventions import DESIGN_N_FFT, MAX_TOTAL_PSD, MIN_TOTAL_PSD, N_BINS, N_TAPS, SAMPLE_RATE_HZ
 from synthesis.errors import InvalidPaths
 from synthesis.gain_curve import GainCurve
+from synthesis.methods import spectrum
 from synthesis.octave_bands import WIDE_BANDS
 from synthesis.prediction import END_OF_RESPONSE
 from synthesis.profiles import profile_for_resolution
+from synthesis.types import Complex64, Float32, Path, Paths, Problem
 
 GRIDS = (4096, 8192, 16_384, 32_768, 65_536)
 """Numbers of points of the Fourier grids that a spectrum may use."""
@@ -44,14 +43,9 @@ are accepted."""
 
 _N_BINS = tuple(n_fft // 2 + 1 for n_fft in GRIDS)
 
-Path = Float32 | Complex64
-"""One acoustic path as it was sent: complex64 is a one-sided spectrum, float32 a causal impulse response."""
-
-Resampled = TypeVar("Resampled", bound=Condition)
-
 
 class PathsOfCondition(NamedTuple):
-    """One condition as it was sent; fields as of `Condition`."""
+    """One condition as it was sent; fields as of `Paths`."""
 
     primary: Path
     secondary: Path
@@ -65,7 +59,7 @@ class PathsOfCondition(NamedTuple):
 def check_rate(rate: float) -> None:
     """The sample rate must be 48 kHz."""
     if rate != SAMPLE_RATE_HZ:
-        raise Problem(
+        raise HttpProblem(
             "wrong-rate", f"sample_rate: {rate} Hz is not supported; send {SAMPLE_RATE_HZ} Hz", "sample_rate"
         )
 
@@ -74,7 +68,7 @@ def check_finite(values: NDArray[Any], field: str) -> None:
     """After the cast to float32 there must be no NaN or infinity."""
     finite = np.isfinite(values)
     if not finite.all():
-        raise Problem(
+        raise HttpProblem(
             "unusable-paths" if field.startswith(("primary", "secondary", "feedback")) else "invalid-field",
             f"{field}: {int((~finite).sum())} values are NaN or infinite in float32, the first at index "
             f"{int(np.argmin(finite))}; send finite numbers",
@@ -88,19 +82,19 @@ def check_path(path: Path, name: str, part: str | None = None) -> None:
     if is_spectrum(path):
         check_n_bins(len(path), field)
     elif not 1 <= len(path) <= MAX_RESPONSE_SAMPLES:
-        raise Problem(
+        raise HttpProblem(
             "unusable-paths",
             f"{field}: an impulse response of {len(path)} samples; send 1 to {MAX_RESPONSE_SAMPLES}",
             field,
         )
     check_finite(path, field)
     if not path.any():
-        raise Problem("unusable-paths", f"{name}: the path is zero everywhere; check the measurement", name)
+        raise HttpProblem("unusable-paths", f"{name}: the path is zero everywhere; check the measurement", name)
     if is_spectrum(path) and path.imag[[0, -1]].any():
         imaginary, largest = np.abs(path.imag[[0, -1]]), np.abs(path).max()
         if imaginary.max() > MAX_IMAGINARY * largest:
             place = 0 if imaginary[0] > imaginary[1] else len(path) - 1
-            raise Problem(
+            raise HttpProblem(
                 "unusable-paths",
                 f"{field}: bin {place}, at {'0 Hz' if place == 0 else 'Nyquist'}, has an imaginary part of "
                 f"{path.imag[place]:.3g}, which no impulse response has; send bins 0 to n_fft / 2 of its transform",
@@ -116,7 +110,7 @@ def is_spectrum(path: NDArray[Any]) -> bool:
 def check_n_bins(n_bins: int, field: str) -> None:
     """A one-sided spectrum must have n_fft / 2 + 1 bins of one of GRIDS."""
     if n_bins not in _N_BINS:
-        raise Problem(
+        raise HttpProblem(
             "unusable-paths",
             f"{field}: a spectrum of {n_bins} bins; send n_fft / 2 + 1 bins of a power-of-two grid from {GRIDS[0]} "
             f"to {GRIDS[-1]}: {', '.join(map(str, _N_BINS))}",
@@ -127,7 +121,7 @@ def check_n_bins(n_bins: int, field: str) -> None:
 def check_pair(primary: Path, other: Path, name: str = "secondary") -> None:
     """Two spectra must have the same grid. name: of the other path."""
     if is_spectrum(primary) and is_spectrum(other) and len(primary) != len(other):
-        raise Problem(
+        raise HttpProblem(
             "unequal-grids",
             f"{name}: {len(other)} bins, but primary has {len(primary)}; send both on the same grid",
             name,
@@ -135,7 +129,7 @@ def check_pair(primary: Path, other: Path, name: str = "secondary") -> None:
 
 
 def check_condition(sent: PathsOfCondition) -> None:
-    """What holds for the numbers of one condition, however they were sent; Problem names the field."""
+    """What holds for the numbers of one condition, however they were sent; HttpProblem names the field."""
     check_path(sent.primary, "primary")
     check_path(sent.secondary, "secondary")
     check_pair(sent.primary, sent.secondary)
@@ -146,7 +140,7 @@ def check_condition(sent: PathsOfCondition) -> None:
     if sent.uncertainty is not None:
         check_uncertainty(sent.uncertainty)
     if not 0 < sent.weight < np.inf:
-        raise Problem("out-of-range", f"weight: {sent.weight} is not a number above 0", "weight")
+        raise HttpProblem("out-of-range", f"weight: {sent.weight} is not a number above 0", "weight")
 
 
 def n_grid_bins(primary: Path, secondary: Path) -> int:
@@ -157,7 +151,7 @@ def n_grid_bins(primary: Path, secondary: Path) -> int:
 def check_grid(values: Float32, n_bins: int, field: str) -> None:
     """A quantity per bin must have the grid of the request."""
     if len(values) != n_bins:
-        raise Problem(
+        raise HttpProblem(
             "unequal-grids",
             f"{field}: {len(values)} bins; send {n_bins}, the grid of the spectra (the design grid of {N_BINS} "
             "bins if both paths are impulse responses)",
@@ -189,11 +183,11 @@ def check_uncertainty(uncertainty: Float32) -> None:
     """An uncertainty has 62 finite values, none negative."""
     if len(uncertainty) != N_UNCERTAINTY:
         found = f"uncertainty: {len(uncertainty)} values; send {N_UNCERTAINTY}, as /calibrate answers them"
-        raise Problem("invalid-field", found, "uncertainty")
+        raise HttpProblem("invalid-field", found, "uncertainty")
     check_finite(uncertainty, "uncertainty")
     if float(uncertainty.min()) < 0:
         found = f"uncertainty: {float(uncertainty.min()):.4g} is negative; send ratios of powers"
-        raise Problem("out-of-range", found, "uncertainty")
+        raise HttpProblem("out-of-range", found, "uncertainty")
 
 
 def check_coherence(coherence: Float32) -> None:
@@ -201,7 +195,9 @@ def check_coherence(coherence: Float32) -> None:
     check_finite(coherence, "coherence")
     low, high = float(coherence.min()), float(coherence.max())
     if low < 0 or high > 1:
-        raise Problem("out-of-range", f"coherence: values from {low:.4g} to {high:.4g}; send 0 to 1", "coherence")
+        raise HttpProblem(
+            "out-of-range", f"coherence: values from {low:.4g} to {high:.4g}; send 0 to 1", "coherence"
+        )
 
 
 def check_reference_psd(psd: Float32) -> None:
@@ -212,9 +208,9 @@ def check_reference_psd(psd: Float32) -> None:
         found = (
             f"reference_psd: its power is {total:.3g}; scale it, which changes no filter, to {MIN_TOTAL_PSD:g} to "
         )
-        raise Problem("out-of-range", f"{found}{MAX_TOTAL_PSD:g}", "reference_psd")
+        raise HttpProblem("out-of-range", f"{found}{MAX_TOTAL_PSD:g}", "reference_psd")
     if float(psd.min()) < 0 or not psd.any():
-        raise Problem(
+        raise HttpProblem(
             "out-of-range",
             f"reference_psd: values from {float(psd.min()):.4g} to {float(psd.max()):.4g}; send a mean square per "
             "bin, nowhere negative and not all zero",
@@ -225,20 +221,20 @@ def check_reference_psd(psd: Float32) -> None:
 def check_taps(taps: Float32) -> None:
     """A filter must have 2048 finite taps."""
     if len(taps) != N_TAPS:
-        raise Problem("invalid-field", f"fir: {len(taps)} taps; send {N_TAPS}", "fir")
+        raise HttpProblem("invalid-field", f"fir: {len(taps)} taps; send {N_TAPS}", "fir")
     check_finite(taps, "fir")
 
 
 def check_some_taps(taps: Float32) -> None:
     """A filter that is verified, or in whose place another is designed, must do something."""
     if not taps.any():
-        raise Problem("invalid-field", "fir: all taps are zero; send the filter of a design", "fir")
+        raise HttpProblem("invalid-field", "fir: all taps are zero; send the filter of a design", "fir")
 
 
-def check_effect(taps: Float32, ear: DesignInput, *, may_be_none: bool = False) -> None:
+def check_effect(taps: Float32, problem: Problem, *, may_be_none: bool = False) -> None:
     """What a filter makes the loudspeaker play must be of the noise's order. may_be_none: or far below it."""
     filtered = np.fft.rfft(taps.astype(np.float64), DESIGN_N_FFT)
-    for each in ear.conditions:
+    for each in problem.conditions:
         heard_db = level_db(each.primary)
         if abs(level_db(each.secondary) - heard_db) > MAX_LEVEL_DIFFERENCE_DB:
             continue  # the paths themselves are refused
@@ -247,7 +243,7 @@ def check_effect(taps: Float32, ear: DesignInput, *, may_be_none: bool = False) 
         effect_db = level_db(played) - heard_db
         if not effect_db <= MAX_EFFECT_DB or (effect_db < -MAX_EFFECT_DB and not may_be_none):
             word = "below" if effect_db < 0 else "above"
-            raise Problem(
+            raise HttpProblem(
                 "out-of-range",
                 f"fir: what the loudspeaker plays of it is {abs(effect_db):.0f} dB {word} the noise on these "
                 "paths; send the taps of a design, in its scale, and the paths that they were designed for",
@@ -260,33 +256,31 @@ def joint_input(
     reference_psd: Float32 | None,
     max_gain_db: float | GainCurve,
     **options: Any,
-) -> DesignInput:
-    """A `DesignInput` from all conditions that one filter shall serve, on the design grid. They have been checked.
-    options: further fields of `DesignInput`.
+) -> Problem:
+    """A `Problem` from all conditions that one filter shall serve, on the design grid. They have been checked.
+    options: further fields of `Problem`.
 
     Raises InvalidPaths if a spectrum's impulse response is too long for the design grid, with the condition's name
     where there are several.
     """
     options |= {"max_gain_db": max_gain_db, "reference_psd": None if reference_psd is None else _psd(reference_psd)}
     if len(conditions) == 1:
-        return _resampled(DesignInput, conditions[0], **options)
-    first, *others = enumerate(conditions)
-    own = _named(DesignInput, *first, **options)
-    return replace(own, others=tuple(_named(Condition, *each) for each in others))
+        return Problem((_resampled(conditions[0]),), **options)
+    return Problem(tuple(_named(*each) for each in enumerate(conditions)), **options)
 
 
-def _named(kind: type[Resampled], n: int, sent: PathsOfCondition, **options: Any) -> Resampled:
+def _named(n: int, sent: PathsOfCondition) -> Paths:
     """As `_resampled`, of one condition among several."""
     try:
-        return _resampled(kind, sent, **options)
+        return _resampled(sent)
     except InvalidPaths as error:
         name = f"conditions.{n}"
         raise InvalidPaths(f"{name}: {error}", f"{name}.{error.field}") from None
 
 
-def _resampled(kind: type[Resampled], sent: PathsOfCondition, **options: Any) -> Resampled:
-    """One condition on the design grid. options: further fields."""
-    return kind(
+def _resampled(sent: PathsOfCondition) -> Paths:
+    """One condition on the design grid."""
+    return Paths(
         _path(sent.primary, "primary"),
         _path(sent.secondary, "secondary"),
         None if sent.coherence is None else _coherence(sent.coherence),
@@ -294,7 +288,6 @@ def _resampled(kind: type[Resampled], sent: PathsOfCondition, **options: Any) ->
         feedback=None if sent.feedback is None else _path(sent.feedback, "feedback"),
         weight=sent.weight,
         label=sent.label,
-        **options,
     )
 
 

@@ -17,16 +17,16 @@ from service.api.request_types import (
     curve_of_text,
 )
 from service.calibration.takes import MAX_N_WINDOWS
-from service.errors import Problem
-from synthesis.backends.base import (
+from service.errors import HttpProblem
+from synthesis.gain_curve import GainCurve
+from synthesis.methods import METHODS
+from synthesis.profiles import MAX_UPDATES
+from synthesis.types import (
     DEFAULT_GAIN_MARGIN_DB,
     DEFAULT_MAX_GAIN_DB,
     DEFAULT_PHASE_MARGIN_DEG,
     MAX_LATENCY_SAMPLES,
 )
-from synthesis.backends.methods import METHODS
-from synthesis.gain_curve import GainCurve
-from synthesis.profiles import MAX_UPDATES
 
 SYNTHESIZE_OPTIONS = ("leave_one_out",)
 REFINE_OPTIONS = QUERY_OPTIONS
@@ -71,20 +71,20 @@ class Options(NamedTuple):
 
 @lru_cache(64)  # clients send the same options again and again
 def read_options(query: bytes, allowed: tuple[str, ...], default_updates: int) -> Options:
-    """Read the query string; Problem for an option that is unknown, repeated or invalid."""
+    """Read the query string; HttpProblem for an option that is unknown, repeated or invalid."""
     given: dict[str, str] = {}
     for name, value in parse_qsl(query.decode("latin-1"), keep_blank_values=True):
         if name not in allowed:
             expected = ", ".join(allowed) or "none"
             is_field = name in BINARY_OPTIONS and allowed in (SYNTHESIZE_OPTIONS, REFINE_OPTIONS)
             remedy = "make it a field of the JSON body" if is_field else f"use one of: {expected}"
-            raise Problem(
+            raise HttpProblem(
                 "unknown-field",
                 f"the query option {name[:40]!a} is unknown here; {remedy}",
                 ascii(name[:40])[1:-1],
             )
         if name in given:
-            raise Problem("invalid-field", f"{name}: the query option is repeated; send it once", name)
+            raise HttpProblem("invalid-field", f"{name}: the query option is repeated; send it once", name)
         given[name] = value
     return Options(
         k=_whole("k", given["k"], 0, MAX_UPDATES) if "k" in given else default_updates,
@@ -104,7 +104,7 @@ def read_options(query: bytes, allowed: tuple[str, ...], default_updates: int) -
 
 def _choice(name: str, value: str, choices: tuple[str, ...]) -> str:
     if value not in choices:
-        raise Problem(
+        raise HttpProblem(
             "invalid-field", f"{name}: {value[:40]!a} does not exist; use one of {', '.join(choices)}", name
         )
     return value
@@ -112,12 +112,12 @@ def _choice(name: str, value: str, choices: tuple[str, ...]) -> str:
 
 def _whole(name: str, text: str, low: int, high: int) -> int:
     if not (text.isascii() and text.isdigit() and len(text) <= 3 and low <= int(text) <= high):
-        raise Problem("out-of-range", f"{name}: {text[:40]!a} is not a whole number from {low} to {high}", name)
+        raise HttpProblem("out-of-range", f"{name}: {text[:40]!a} is not a whole number from {low} to {high}", name)
     return int(text)
 
 
 def _number(name: str, text: str, high: float) -> float:
     value = float(text) if _DECIMAL.fullmatch(text) else math.nan
     if not 0 <= value <= high:
-        raise Problem("out-of-range", f"{name}: {text[:40]!a} is not a number from 0 to {high:g}", name)
+        raise HttpProblem("out-of-range", f"{name}: {text[:40]!a} is not a number from 0 to {high:g}", name)
     return value

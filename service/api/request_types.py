@@ -1,7 +1,7 @@
 """The JSON bodies of designs and evaluations; these types validate them and generate their OpenAPI schema.
 
 pydantic validates the object; lists of up to 32,769 numbers in it were already converted to arrays
-(`json_parsing`). Every error is a Problem that names the field at fault.
+(`json_parsing`). Every error is a HttpProblem that names the field at fault.
 """
 
 from __future__ import annotations
@@ -24,21 +24,21 @@ from hardware.second_order_sections import MAX_SECTIONS
 from hardware.short_fir import MAX_TAPS
 from service.api import paths
 from service.api.json_parsing import LongList, shortened
-from service.api.paths import Path
-from service.errors import Problem
-from synthesis.backends.base import (
+from service.errors import HttpProblem
+from synthesis.conventions import N_TAPS, SAMPLE_RATE_HZ
+from synthesis.errors import InvalidOption
+from synthesis.gain_curve import MAX_POINTS, GainCurve, highest_db, lowest_db
+from synthesis.methods import METHODS
+from synthesis.profiles import PROFILES
+from synthesis.types import (
     DEFAULT_GAIN_MARGIN_DB,
     DEFAULT_MAX_GAIN_DB,
     DEFAULT_PHASE_MARGIN_DEG,
     MAX_CONDITIONS,
     MAX_LATENCY_SAMPLES,
     Float32,
+    Path,
 )
-from synthesis.backends.methods import METHODS
-from synthesis.conventions import N_TAPS, SAMPLE_RATE_HZ
-from synthesis.errors import InvalidOption
-from synthesis.gain_curve import MAX_POINTS, GainCurve, highest_db, lowest_db
-from synthesis.profiles import PROFILES
 
 if TYPE_CHECKING:
     Method: TypeAlias = str
@@ -76,15 +76,15 @@ class StrictModel(BaseModel):
 
 
 def numbers(values: object, field: str) -> np.ndarray[Any, np.dtype[np.float64]]:
-    """A list of JSON numbers as float64; Problem for anything else, booleans and strings included."""
+    """A list of JSON numbers as float64; HttpProblem for anything else, booleans and strings included."""
     if type(values) is list:
         values = LongList(values)
     if not isinstance(values, LongList):
-        raise Problem("invalid-field", f"{field}: {shown(values)} is not a list of numbers", field)
+        raise HttpProblem("invalid-field", f"{field}: {shown(values)} is not a list of numbers", field)
     if values.not_a_number is not None:
         index, text = values.not_a_number
         detail = f"{field}: {_ascii(text)} at index {index} is not a number"
-        raise Problem("invalid-field", detail, field)
+        raise HttpProblem("invalid-field", detail, field)
     assert values.values is not None
     return values.values
 
@@ -125,13 +125,13 @@ def _path(value: object, info: ValidationInfo) -> Path:
     assert name is not None
     forms = ({"real", "imag"}, {"complex64"}, {"impulse_response"})
     if not isinstance(value, dict):
-        raise Problem("invalid-field", f"{name}: {shown(value)} is not a path; send {_FORMS}", name)
+        raise HttpProblem("invalid-field", f"{name}: {shown(value)} is not a path; send {_FORMS}", name)
     if set(value) not in forms:
         unknown = sorted(set(value) - set().union(*forms))
         code = "unknown-field" if unknown else "missing-field" if set(value) < forms[0] else "invalid-field"
         field = f"{name}.{_shown_name(unknown[0])}" if unknown else name
         keys = ", ".join(ascii(key) for key in sorted(value)[:5]) or "no fields"
-        raise Problem(code, f"{name}: the path has {keys}; send {_FORMS}", field)
+        raise HttpProblem(code, f"{name}: the path has {keys}; send {_FORMS}", field)
     if "impulse_response" in value:
         field = f"{name}.impulse_response"
         path: Path = narrow(numbers(value["impulse_response"], field), np.float32, field)
@@ -143,7 +143,7 @@ def _path(value: object, info: ValidationInfo) -> Path:
         real = numbers(value["real"], f"{name}.real")
         imag = numbers(value["imag"], f"{name}.imag")
         if len(real) != len(imag):
-            raise Problem(
+            raise HttpProblem(
                 "unequal-grids",
                 f"{name}: {len(real)} real parts but {len(imag)} imaginary ones; send as many of each",
                 f"{name}.imag",
@@ -158,20 +158,20 @@ _FORMS = 'one of {"real", "imag"}, {"complex64"}, {"impulse_response"}'
 
 
 def base64_bytes(text: object, field: str) -> bytes:
-    """The bytes that base64 text stands for; Problem for anything else."""
+    """The bytes that base64 text stands for; HttpProblem for anything else."""
     if not isinstance(text, str):
-        raise Problem("invalid-field", f"{field}: {shown(text)} is not text; send base64", field)
+        raise HttpProblem("invalid-field", f"{field}: {shown(text)} is not text; send base64", field)
     try:
         return base64.b64decode(text, validate=True)
     except (binascii.Error, ValueError) as error:
-        raise Problem("invalid-field", f"{field}: the text is not base64", field) from error
+        raise HttpProblem("invalid-field", f"{field}: the text is not base64", field) from error
 
 
 def _from_base64(text: object, field: str) -> Path:
     """Little-endian interleaved complex64 from base64."""
     data = base64_bytes(text, field)
     if len(data) % 8:
-        raise Problem(
+        raise HttpProblem(
             "invalid-field", f"{field}: {len(data)} bytes are not a whole number of bins of 8 bytes", field
         )
     return np.frombuffer(data, "<c8")
@@ -180,7 +180,7 @@ def _from_base64(text: object, field: str) -> Path:
 def _rate(value: object) -> int:
     """48 kHz, as a JSON number."""
     if type(value) not in (int, float):
-        raise Problem(
+        raise HttpProblem(
             "invalid-field", f"sample_rate: {shown(value)} is not a number; send {SAMPLE_RATE_HZ}", "sample_rate"
         )
     paths.check_rate(value)  # type: ignore[arg-type]
@@ -188,12 +188,12 @@ def _rate(value: object) -> int:
 
 
 def ceiling(value: object) -> float | GainCurve:
-    """A number, or an object of two lists; Problem for anything else."""
+    """A number, or an object of two lists; HttpProblem for anything else."""
     if isinstance(value, dict):
         if value.keys() != {"frequency_hz", "gain_db"}:
             unknown = sorted(value.keys() - {"frequency_hz", "gain_db"})
             field = f"max_gain_db.{_shown_name(unknown[0])}" if unknown else "max_gain_db"
-            raise Problem(
+            raise HttpProblem(
                 "unknown-field" if unknown else "missing-field",
                 'max_gain_db: send a number, or {"frequency_hz": [..], "gain_db": [..]} and nothing else',
                 field,
@@ -201,7 +201,7 @@ def ceiling(value: object) -> float | GainCurve:
         points = (numbers(value[name], f"max_gain_db.{name}").tolist() for name in ("frequency_hz", "gain_db"))
         return in_range(GainCurve(*map(tuple, points)))
     if type(value) not in (int, float):
-        raise Problem(
+        raise HttpProblem(
             "invalid-field",
             f'max_gain_db: {shown(value)} is neither a number nor {{"frequency_hz": [..], "gain_db": [..]}}; send '
             "one of them",
@@ -211,9 +211,9 @@ def ceiling(value: object) -> float | GainCurve:
 
 
 def in_range(max_gain_db: float | GainCurve) -> float | GainCurve:
-    """The ceiling; Problem where it leaves MAX_GAIN_RANGE_DB, or where its curve ends below any sound."""
+    """The ceiling; HttpProblem where it leaves MAX_GAIN_RANGE_DB, or where its curve ends below any sound."""
     if isinstance(max_gain_db, GainCurve) and max_gain_db.frequency_hz[-1] < MIN_CURVE_END_HZ:
-        raise Problem(
+        raise HttpProblem(
             "out-of-range",
             f"max_gain_db: the curve ends at {max_gain_db.frequency_hz[-1]:g} Hz and would be held from there on; "
             f"send frequencies in Hz, not kHz, up to {MIN_CURVE_END_HZ:g} Hz at least",
@@ -222,7 +222,9 @@ def in_range(max_gain_db: float | GainCurve) -> float | GainCurve:
     low, high = MAX_GAIN_RANGE_DB
     for value in (lowest_db(max_gain_db), highest_db(max_gain_db)):
         if not low <= value <= high:
-            raise Problem("out-of-range", f"max_gain_db: {value:g} dB; send {low:g} to {high:g} dB", "max_gain_db")
+            raise HttpProblem(
+                "out-of-range", f"max_gain_db: {value:g} dB; send {low:g} to {high:g} dB", "max_gain_db"
+            )
     return max_gain_db
 
 
@@ -232,7 +234,7 @@ def curve_of_text(text: str) -> float | GainCurve:
     if not all(len(pair) == len(pairs[0]) <= 2 and all(map(_DECIMAL.fullmatch, pair)) for pair in pairs) or (
         len(pairs[0]) == 1 and len(pairs) > 1
     ):
-        raise Problem(
+        raise HttpProblem(
             "out-of-range" if len(pairs) == 1 == len(pairs[0]) else "invalid-field",
             f"max_gain_db: {text[:40]!a} is neither a number of dB nor pairs of Hz and dB such as 100:12,1000:24; "
             "send one of them",
@@ -368,12 +370,12 @@ class ConditionBody(PathPair):
 
 
 def _conditions(value: object) -> list[ConditionBody]:
-    """1 to 16 conditions; Problem names the one that is at fault."""
+    """1 to 16 conditions; HttpProblem names the one that is at fault."""
     if not isinstance(value, list | LongList):
-        raise Problem("invalid-field", f"conditions: {shown(value)} is not a list of conditions", "conditions")
+        raise HttpProblem("invalid-field", f"conditions: {shown(value)} is not a list of conditions", "conditions")
     if not 1 <= len(value) <= MAX_CONDITIONS:
         found = f"conditions: {len(value)} conditions; send 1 to {MAX_CONDITIONS}"
-        raise Problem("out-of-range", found, "conditions")
+        raise HttpProblem("out-of-range", found, "conditions")
     assert isinstance(value, list)  # a LongList is longer
     read = []
     for n, each in enumerate(value):
@@ -384,13 +386,13 @@ def _conditions(value: object) -> list[ConditionBody]:
 
 @contextmanager
 def naming(prefix: str, label: object = None) -> Iterator[None]:
-    """Puts the name of a condition before every Problem raised inside."""
+    """Puts the name of a condition before every HttpProblem raised inside."""
     try:
         yield
-    except Problem as problem:
+    except HttpProblem as problem:
         name = prefix + (f" ({_shown_name(label)})" if isinstance(label, str) and label else "")
         field = prefix if problem.field is None else f"{prefix}.{problem.field}"
-        raise Problem(problem.code, f"{name}: {problem.detail}", field) from None
+        raise HttpProblem(problem.code, f"{name}: {problem.detail}", field) from None
 
 
 class JointBody(CommonBody):
@@ -402,7 +404,7 @@ class JointBody(CommonBody):
     """In place of `primary` and `secondary`."""
 
     def check(self) -> None:
-        """Check every condition; Problem names the one that is at fault."""
+        """Check every condition; HttpProblem names the one that is at fault."""
         for n, each in enumerate(self.conditions):
             with naming(f"conditions.{n}", each.label):
                 each.check_paths(self.reference_psd)
@@ -451,7 +453,7 @@ class FilterField(CommonBody):
         """Check what the other fields need, and the filter."""
         super().check()
         if self.fir is None:
-            raise Problem("missing-field", "fir: null is not a filter; send 2048 taps", "fir")
+            raise HttpProblem("missing-field", "fir: null is not a filter; send 2048 taps", "fir")
         paths.check_taps(self.fir)
 
 
@@ -481,7 +483,7 @@ class ExportTarget(StrictModel):
     SigmaDSP: `words`, and the files `c` and `csv`, have a1 and a2 negated."""
 
     def as_target(self) -> Target:
-        """For `realise`; Problem where the number format does not exist, or a size is that of the other form."""
+        """For `realise`; HttpProblem where the number format does not exist, or a size is that of the other form."""
         unused: dict[str, object] = {"n_taps": N_TAPS}
         if self.form == "fir":
             unused = {"n_sections": DEFAULT_SECTIONS, "denominator": "subtracted"}
@@ -490,7 +492,7 @@ class ExportTarget(StrictModel):
         try:
             return Target(self.form, *size, float(self.sample_rate), self.number_format, self.denominator)
         except InvalidOption as error:
-            raise Problem("invalid-field", str(error), error.field) from None
+            raise HttpProblem("invalid-field", str(error), error.field) from None
 
 
 class ExportFields(FilterField):
@@ -531,29 +533,29 @@ def items_of(document: object) -> list[object] | None:
         return None
     if others := document.keys() - {"items"}:
         name = _shown_name(min(others))
-        raise Problem(
+        raise HttpProblem(
             "unknown-field", f"{name}: no other field may stand beside items; put it into each item", name
         )
     items = document["items"]
     if not isinstance(items, list | LongList):
-        raise Problem("invalid-field", f"items: {shown(items)} is not a list of requests", "items")
+        raise HttpProblem("invalid-field", f"items: {shown(items)} is not a list of requests", "items")
     if not 1 <= len(items) <= MAX_ITEMS:
-        raise Problem("out-of-range", f"items: {len(items)} requests; send 1 to {MAX_ITEMS}", "items")
+        raise HttpProblem("out-of-range", f"items: {len(items)} requests; send 1 to {MAX_ITEMS}", "items")
     assert isinstance(items, list)  # a LongList is longer than MAX_ITEMS
     return items
 
 
 def refuse_unused(fields: object, defaults: Mapping[str, object], why: str, place: str = "") -> None:
-    """Problem for the first of some fields that have no effect, unless it has its default: some clients always send
+    """HttpProblem for the first of some fields that have no effect, unless it has its default: some clients always send
     all. why: they have none, and what to do. place: of the fields in the request."""
     for name, default in defaults.items():
         if getattr(fields, name) != default:
             name = place + name
-            raise Problem("invalid-field", f"{name}: it has no effect {why}, or leave {name} out", name)
+            raise HttpProblem("invalid-field", f"{name}: it has no effect {why}, or leave {name} out", name)
 
 
 def read_object(kind: type[Body], document: object) -> Body:
-    """Validate one request, or raise Problem."""
+    """Validate one request, or raise HttpProblem."""
     if isinstance(document, dict):
         for field in (ANSWER_FIELDS - kind.model_fields.keys()) & document.keys():
             del document[field]
@@ -569,28 +571,30 @@ def read_paths(document: object, one: type[OneBody], several: type[SeveralBody])
 
 
 def validated(kind: type[Model], document: object) -> Model:
-    """A JSON object as `kind`; the first of pydantic's errors as a Problem."""
+    """A JSON object as `kind`; the first of pydantic's errors as a HttpProblem."""
     if not isinstance(document, dict):
-        raise Problem("invalid-field", f"{shown(document)} is not a JSON object; send one")
+        raise HttpProblem("invalid-field", f"{shown(document)} is not a JSON object; send one")
     try:
         return kind.model_validate(document)
     except ValidationError as error:
         raise _as_problem(error.errors(include_url=False)[0], kind) from None
 
 
-def _as_problem(error: ErrorDetails, kind: type[BaseModel]) -> Problem:
+def _as_problem(error: ErrorDetails, kind: type[BaseModel]) -> HttpProblem:
     field = ".".join(str(part) for part in error["loc"])
     if error["type"] == "missing":
-        return Problem("missing-field", f"{field}: the field is missing; send it", field)
+        return HttpProblem("missing-field", f"{field}: the field is missing; send it", field)
     if error["type"] == "extra_forbidden":
         name = _shown_name(field)
-        return Problem("unknown-field", f"{name}: the field is unknown; {_remedy(field, kind)}", name)
+        return HttpProblem("unknown-field", f"{name}: the field is unknown; {_remedy(field, kind)}", name)
     code = "out-of-range" if error["type"] in _RANGE_ERRORS else "invalid-field"
     message = error["msg"].removeprefix("Value error, ")
     if message.startswith(f"{field}: "):  # of a SynthesisError, which names its field and the remedy
-        return Problem(code, message, field)
+        return HttpProblem(code, message, field)
     # Lower only the first letter: the rest may quote a value.
-    return Problem(code, f"{field}: {shown(error['input'])} is invalid: {message[:1].lower()}{message[1:]}", field)
+    return HttpProblem(
+        code, f"{field}: {shown(error['input'])} is invalid: {message[:1].lower()}{message[1:]}", field
+    )
 
 
 def _remedy(unknown: str, kind: type[BaseModel]) -> str:

@@ -41,7 +41,7 @@ from service.api.query_options import BINARY_OPTIONS, CALIBRATION_OPTIONS
 from service.api.request_types import DesignBody
 from service.calibration import take_codec
 from service.calibration.takes import CalibrationBody
-from service.errors import Problem
+from service.errors import HttpProblem
 
 _ANY = "malformed-request method-not-allowed too-slow headers-too-large internal-error too-many-connections "
 _ANY += "cross-site "
@@ -104,7 +104,7 @@ def is_v2(path: str) -> bool:
 
 
 def _design_answer() -> Json:
-    both = {"items": [examples.DESIGN, Problem("unusable-paths", "what is wrong", "primary").document()]}
+    both = {"items": [examples.DESIGN, HttpProblem("unusable-paths", "what is wrong", "primary").document()]}
     headers = ("X-Model-Digest", "X-Refine-Applied", "X-Predicted-NR-dB", "X-Predicted-AMP-dB", "X-Warnings")
     answer = json_answer(
         (answer_types.Design, answer_types.DesignAnswers),

@@ -23,12 +23,12 @@ from service.api.json_answers import BAND_CENTRE_HZ, with_times
 from service.api.paths import PathsOfCondition, check_effect, joint_input, resolved_profile
 from service.api.request_types import read_object
 from service.calibration.verify_body import VerifyBody
-from synthesis.backends.base import DesignInput, DesignOptions, Float32
 from synthesis.conventions import DESIGN_N_FFT
 from synthesis.errors import answer_or_raise
 from synthesis.latency import with_latency
 from synthesis.octave_bands import WIDE_BANDS
 from synthesis.profiles import FAST
+from synthesis.types import DesignOptions, Float32, Problem
 
 BEYOND_A_TRIM = {"howling", "not_running", "leak", "refit", "unrelated", "clipping", "implausible_reduction"}
 """Findings that no gain and delay put right: measure again."""
@@ -49,21 +49,25 @@ async def verify_filter(call: Call) -> Response:
     )
     latency = float(read.latency_samples)
     used = with_latency(joint_input([paths], read.reference_psd, float("inf"), latency_samples=latency))
+    (known,) = used.conditions
     direction = -1 if read.sign == "plus" else 1
     taps = direction * read.fir
     check_effect(taps, used)
     call.decoded()
     found = await call.service.verifications.run(
-        lambda: verify(read.takes, taps, used.primary, used.secondary, used.feedback), call.due, call.disconnected
+        lambda: verify(read.takes, taps, known.primary, known.secondary, known.feedback),
+        call.due,
+        call.disconnected,
     )
     # No more can be taken away than on the paths as they are now, known without errors.
     certain = replace(
-        used,
-        secondary=path_now(used.secondary, found),
-        feedback=None if used.feedback is None else path_now(used.feedback, found),
+        known,
+        secondary=path_now(known.secondary, found),
+        feedback=None if known.feedback is None else path_now(known.feedback, found),
         uncertainty=np.zeros((2, len(WIDE_BANDS)), np.float32),
     )
-    answer, bound = await call.evaluate(read.model, [used, certain], [taps, taps], is_continued=True)
+    both = [used, replace(used, conditions=(certain,))]
+    answer, bound = await call.evaluate(read.model, both, [taps, taps], is_continued=True)
     own = answer.prediction
     bands, mean = own.noise_reduction_db, own.mean_noise_reduction_db
     foreign = None
@@ -91,13 +95,15 @@ async def verify_filter(call: Call) -> Response:
 
 
 async def _trim(
-    call: Call, model: str | None, options: DesignOptions, used: DesignInput, taps: Float32, found: Verification
+    call: Call, model: str | None, options: DesignOptions, used: Problem, taps: Float32, found: Verification
 ) -> dict[str, Any]:
     """The filter for the secondary path as it is now: shifted, or designed anew if that is clearly better."""
     shifted = shifted_taps(taps, found)
     loudest_db = 20 * float(np.log10(np.abs(np.fft.rfft(shifted, DESIGN_N_FFT)).max()))
-    feedback = None if used.feedback is None else path_found(used.feedback, found)
-    now = replace(used, secondary=path_found(used.secondary, found), feedback=feedback, max_gain_db=loudest_db)
+    (known,) = used.conditions
+    feedback = None if known.feedback is None else path_found(known.feedback, found)
+    changed = replace(known, secondary=path_found(known.secondary, found), feedback=feedback)
+    now = replace(used, conditions=(changed,), max_gain_db=loudest_db)
     designs = await call.service.engine.design(
         model, options, [now], call.due, call.disconnected, is_continued=True
     )

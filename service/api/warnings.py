@@ -7,13 +7,13 @@ from itertools import combinations
 
 import numpy as np
 
-from service.api.paths import Path, is_spectrum
+from service.api.paths import is_spectrum
 from service.engine.types import Replaced
-from synthesis.backends.base import DesignInput, Loop, Prediction
 from synthesis.conventions import DESIGN_N_FFT, N_BINS, SAMPLE_RATE_HZ
-from synthesis.octave_bands import AMP_BANDS, NR_BANDS, WIDE_BANDS, band_membership, nominal_hz
+from synthesis.octave_bands import AMP_BANDS, NR_BANDS, WIDE_BANDS, band_membership, columns, nominal_hz
 from synthesis.plausibility import PLAUSIBILITY, Finding
-from synthesis.prediction import HIGH_BANDS, LOW_BANDS, SILENCE, columns
+from synthesis.prediction import HIGH_BANDS, LOW_BANDS, SILENCE
+from synthesis.types import Loop, Path, Prediction, Problem
 
 WARNINGS = {
     "generator_replaced": "The generator's filter was not finite, or its noise reduction was clearly lower than "
@@ -87,7 +87,7 @@ _TO_OUTER = "; rumble or hiss may be heard; lower max_gain_db there, or check th
 
 def collect_warnings(
     sent: Sequence[Path],
-    used: DesignInput,
+    used: Problem,
     prediction: Prediction,
     replaced: Replaced | None = None,
     ceiling_cost_db: float | None = None,
@@ -156,22 +156,22 @@ def _of_conditions(prediction: Prediction, find: Callable[[Prediction], str | No
     return "; ".join(named) or None
 
 
-def _no_coherence(used: DesignInput) -> str | None:
+def _no_coherence(used: Problem) -> str | None:
     without = [n for n, each in enumerate(used.conditions) if each.coherence is None and each.uncertainty is None]
     if not without:
         return None
-    where = f" for conditions {', '.join(map(str, without))}" if used.others else ""
+    where = f" for conditions {', '.join(map(str, without))}" if len(used.conditions) > 1 else ""
     return f"no coherence was sent{where}: send the coherence and the uncertainty that /calibrate answers"
 
 
-def _low_coherence(used: DesignInput, prediction: Prediction) -> str | None:
+def _low_coherence(used: Problem, prediction: Prediction) -> str | None:
     for n, each in enumerate(used.conditions):
         if each.coherence is not None and (mean := float(each.coherence[_SCORED].mean())) < UNRELATED:
-            where = f"conditions.{n}: " if used.others else ""
+            where = f"conditions.{n}: " if len(used.conditions) > 1 else ""
             cause = "look for a dead microphone or a wrong channel"
             return f"{where}the mean is {mean:.2f} where noise is reduced: {cause}"
     cost_db = prediction.uncertainty_cost_db
-    allowed_db = COSTLY_COHERENCE_DB if used.uncertainty is None else COSTLY_UNCERTAINTY_DB
+    allowed_db = COSTLY_COHERENCE_DB if used.conditions[0].uncertainty is None else COSTLY_UNCERTAINTY_DB
     if prediction.basis != "coherence" or cost_db <= allowed_db:
         return None
     return (
@@ -185,7 +185,7 @@ def _resampled(sent: Sequence[Path]) -> str | None:
     return f"{n_bins[0]} bins were sent, {N_BINS} are used" if n_bins else None
 
 
-def _perfect(used: DesignInput) -> str | None:
+def _perfect(used: Problem) -> str | None:
     if any(
         each.coherence is not None and 1 - float(each.coherence[_SCORED].astype(np.float64).mean()) < PERFECT
         for each in used.conditions
@@ -251,7 +251,7 @@ def _little(prediction: Prediction) -> str | None:
     return f"the mean is {round(mean, 1) + 0.0:.1f} dB" + (", worse than no filter" if mean < -NO_EFFECT_DB else "")
 
 
-def _causes(used: DesignInput, ceiling_cost_db: float, margins_cost_db: float) -> str:
+def _causes(used: Problem, ceiling_cost_db: float, margins_cost_db: float) -> str:
     """What leaves little noise reduction, as far as the request tells, and what to do."""
     found = []
     if used.latency_samples > LONG_LATENCY_SAMPLES:
@@ -265,7 +265,7 @@ def _causes(used: DesignInput, ceiling_cost_db: float, margins_cost_db: float) -
     return ": " + ("; ".join(found) or "look for latency, a leak or exchanged paths, and measure again")
 
 
-def _n_silent_bands(used: DesignInput) -> int:
+def _n_silent_bands(used: Problem) -> int:
     if used.reference_psd is None:
         return 0
     power = used.reference_psd.astype(np.float64) @ band_membership(WIDE_BANDS, DESIGN_N_FFT)
@@ -273,7 +273,7 @@ def _n_silent_bands(used: DesignInput) -> int:
     return int(silent[columns(NR_BANDS)].sum())
 
 
-def _sent_twice(used: DesignInput) -> Iterator[Finding]:
+def _sent_twice(used: Problem) -> Iterator[Finding]:
     """Conditions with the same paths as an earlier one."""
     for (n, one), (m, other) in combinations(enumerate(used.conditions), 2):
         if np.array_equal(one.primary, other.primary) and np.array_equal(one.secondary, other.secondary):
@@ -283,7 +283,7 @@ def _sent_twice(used: DesignInput) -> Iterator[Finding]:
             yield Finding("identical_paths", detail)
 
 
-def _counted_twice(used: DesignInput, code: str) -> str:
+def _counted_twice(used: Problem, code: str) -> str:
     if code != "implausible_delay" or not used.latency_samples:
         return ""
     return f"; latency_samples adds {used.latency_samples:g}, which must not count the same delay again"

@@ -17,9 +17,9 @@ from model_store.store import ModelVersion
 from service.api.binary_codec import encode
 from service.api.json_answers import BAND_CENTRE_HZ, dumped, model_document
 from service.calibration.takes import DriveRecording, ProbeTake, Recordings
-from synthesis.backends.base import Float32, ModelParameters
 from synthesis.conventions import DESIGN_N_FFT, SAMPLE_RATE_HZ
 from synthesis.plausibility import Finding
+from synthesis.types import Float32, ModelParameters
 
 
 @dataclass(frozen=True, eq=False)

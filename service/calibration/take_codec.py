@@ -17,7 +17,7 @@ import numpy as np
 
 from service.api.paths import check_rate
 from service.calibration.takes import MAX_TAKES, ProbeTake, check_takes
-from service.errors import Problem
+from service.errors import HttpProblem
 
 MAGIC = b"PRMT"
 VERSION = 1
@@ -28,36 +28,36 @@ HEADER_BYTES = _HEADER.size
 
 
 def decode(body: bytes | bytearray) -> list[ProbeTake]:
-    """Read a binary body, or raise Problem: 400 where it is malformed, 422 where its numbers are unusable.
+    """Read a binary body, or raise HttpProblem: 400 where it is malformed, 422 where its numbers are unusable.
 
     The arrays are views of the body.
     """
     if len(body) < HEADER_BYTES:
-        raise Problem("bad-length", f"the body has {len(body)} bytes, less than a header of {HEADER_BYTES}")
+        raise HttpProblem("bad-length", f"the body has {len(body)} bytes, less than a header of {HEADER_BYTES}")
     magic, version, flags, n_takes, rate, checksum, reserved = _HEADER.unpack_from(body)
     if magic != MAGIC:
-        raise Problem("bad-magic", f"the body begins with {magic!a}; send {MAGIC!a}")
+        raise HttpProblem("bad-magic", f"the body begins with {magic!a}; send {MAGIC!a}")
     if version != VERSION:
-        raise Problem("bad-version", f"version {version} is not known; send {VERSION}")
+        raise HttpProblem("bad-version", f"version {version} is not known; send {VERSION}")
     if flags or any(reserved):
-        raise Problem(
+        raise HttpProblem(
             "bad-flags", f"the flags are {flags:#06x} and the reserved bytes {reserved.hex()}; send zeros only"
         )
     table_end = HEADER_BYTES + _ROW.size * n_takes
     if n_takes > MAX_TAKES or len(body) < table_end:
-        raise Problem(
+        raise HttpProblem(
             "bad-length",
             f"{len(body)} bytes hold no table of {n_takes} takes of {_ROW.size} bytes; send at most {MAX_TAKES}",
         )
     rows = [_ROW.unpack_from(body, HEADER_BYTES + _ROW.size * number) for number in range(n_takes)]
     expected = table_end + sum(8 * n_samples for _, n_samples, _ in rows)
     if len(body) != expected:
-        raise Problem("bad-length", f"the body has {len(body)} bytes; its header declares {expected}")
+        raise HttpProblem("bad-length", f"the body has {len(body)} bytes; its header declares {expected}")
     found = zlib.crc32(memoryview(body)[HEADER_BYTES:])
     if found != checksum:
-        raise Problem("bad-checksum", f"the payload has CRC-32 {found:#010x}; {checksum:#010x} is declared")
+        raise HttpProblem("bad-checksum", f"the payload has CRC-32 {found:#010x}; {checksum:#010x} is declared")
     if any(any(zeros) for _, _, zeros in rows):
-        raise Problem("bad-flags", "the table of takes has reserved bytes that are not zero; send zeros")
+        raise HttpProblem("bad-flags", "the table of takes has reserved bytes that are not zero; send zeros")
     check_rate(rate)
     takes, place = [], table_end
     for gain, n_samples, _ in rows:

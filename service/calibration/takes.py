@@ -15,8 +15,8 @@ from service.api.json_parsing import LongList
 from service.api.paths import check_finite
 from service.api.request_types import RateField, Sign, StrictModel, base64_bytes, narrow, numbers, shown, validated
 from service.calibration.wav import read_wav
-from service.errors import Problem
-from synthesis.backends.base import Float32
+from service.errors import HttpProblem
+from synthesis.types import Float32
 
 MAX_TAKES = 64
 """Eight recordings in each of eight states."""
@@ -55,13 +55,13 @@ class Recordings(NamedTuple):
 
 
 def check_takes(takes: Sequence[ProbeTake | DriveRecording]) -> None:
-    """What holds for takes however they were sent; Problem names the take."""
+    """What holds for takes however they were sent; HttpProblem names the take."""
     if not 2 <= len(takes) <= MAX_TAKES:
-        raise Problem("out-of-range", f"takes: there are {len(takes)}; send 2 to {MAX_TAKES}", "takes")
+        raise HttpProblem("out-of-range", f"takes: there are {len(takes)}; send 2 to {MAX_TAKES}", "takes")
     for number, take in enumerate(takes):
         field = f"takes.{number}"
         if isinstance(take, ProbeTake) and take.gain != 0 and not MIN_GAIN <= abs(take.gain) <= MAX_GAIN:
-            raise Problem(
+            raise HttpProblem(
                 "out-of-range",
                 f"{field}.gain: {take.gain} is neither 0 nor of a magnitude from {MIN_GAIN:g} to {MAX_GAIN:g}; "
                 "send the factor that stood in place of the control filter",
@@ -70,9 +70,9 @@ def check_takes(takes: Sequence[ProbeTake | DriveRecording]) -> None:
         signals = {name: getattr(take, name) for name in take._fields if name not in ("gain", "clipped_share")}
         if len({len(signal) for signal in signals.values()}) > 1:
             found = " and ".join(f"{name} has {len(signal)} samples" for name, signal in signals.items())
-            raise Problem("invalid-field", f"{field}: {found}; send as many of each", field)
+            raise HttpProblem("invalid-field", f"{field}: {found}; send as many of each", field)
         if not MIN_SAMPLES <= len(take.x) <= MAX_SAMPLES:
-            raise Problem(
+            raise HttpProblem(
                 "out-of-range",
                 f"{field}: there are {len(take.x)} samples; send {MIN_SAMPLES} to {MAX_SAMPLES}",
                 field,
@@ -82,7 +82,7 @@ def check_takes(takes: Sequence[ProbeTake | DriveRecording]) -> None:
         source, *heard = signals
         for name in heard:
             if _are_same(signals[source][:MIN_SAMPLES], signals[name][:MIN_SAMPLES]):
-                raise Problem(
+                raise HttpProblem(
                     "invalid-field",
                     f"{field}: {source} and {name} are the same signal: send the outer microphone as x, the error "
                     "microphone as e, and as drive what the loudspeaker plays",
@@ -91,7 +91,7 @@ def check_takes(takes: Sequence[ProbeTake | DriveRecording]) -> None:
     gains = {take.gain for take in takes if isinstance(take, ProbeTake)}
     has_drive = any(isinstance(take, DriveRecording) for take in takes)
     if 0 not in gains or (len(gains) < 2 and not has_drive):
-        raise Problem(
+        raise HttpProblem(
             "invalid-field",
             f"takes: the gains are {sorted(gains)[:8]}; send 0 and another, or a take with drive",
             "takes",
@@ -108,9 +108,9 @@ def _are_same(one: Float32, other: Float32) -> bool:
 def _takes(value: object) -> list[ProbeTake | DriveRecording]:
     """The takes of a JSON body."""
     if not isinstance(value, list):
-        raise Problem("invalid-field", f"takes: {shown(value)} is not a list of takes", "takes")
+        raise HttpProblem("invalid-field", f"takes: {shown(value)} is not a list of takes", "takes")
     if len(value) > MAX_TAKES:
-        raise Problem("out-of-range", f"takes: there are {len(value)}; send 2 to {MAX_TAKES}", "takes")
+        raise HttpProblem("out-of-range", f"takes: there are {len(value)}; send 2 to {MAX_TAKES}", "takes")
     takes = [_take(each, f"takes.{number}") for number, each in enumerate(value)]
     check_takes(takes)
     return takes
@@ -118,21 +118,21 @@ def _takes(value: object) -> list[ProbeTake | DriveRecording]:
 
 def _take(value: object, field: str) -> ProbeTake | DriveRecording:
     if not isinstance(value, dict):
-        raise Problem("invalid-field", f"{field}: {shown(value)} is not {_MEMBERS}", field)
+        raise HttpProblem("invalid-field", f"{field}: {shown(value)} is not {_MEMBERS}", field)
     kind = DriveRecording if "drive" in value else ProbeTake
     *needed, optional = kind._fields
     for name in needed:
         if name not in value:
-            raise Problem("missing-field", f"{field}: {name} is missing; send {_MEMBERS}", f"{field}.{name}")
+            raise HttpProblem("missing-field", f"{field}: {name} is missing; send {_MEMBERS}", f"{field}.{name}")
     if unknown := sorted(set(value) - set(kind._fields)):
-        raise Problem("unknown-field", f"{field}: {shown(unknown[0])} is not known; send {_MEMBERS}", field)
+        raise HttpProblem("unknown-field", f"{field}: {shown(unknown[0])} is not known; send {_MEMBERS}", field)
     clipped = read_clipped_share(value.get(optional), [name for name in needed if name != "gain"], field)
     if kind is DriveRecording:
         drive, x, e = (read_signal(value[name], f"{field}.{name}") for name in needed)
         return DriveRecording(drive, x, e, clipped)
     if type(value["gain"]) not in (int, float):
         found = shown(value["gain"])
-        raise Problem("invalid-field", f"{field}.gain: {found} is not a number", f"{field}.gain")
+        raise HttpProblem("invalid-field", f"{field}.gain: {found} is not a number", f"{field}.gain")
     try:
         gain = float(value["gain"])
     except OverflowError:
@@ -159,30 +159,30 @@ def read_clipped_share(value: object, signals: Sequence[str], field: str) -> dic
 
     Raises
     ------
-    Problem
+    HttpProblem
         It is no such object.
     """
     given = {} if value is None else value
     if not isinstance(given, dict) or not given.keys() <= set(signals):
-        raise Problem(
+        raise HttpProblem(
             "invalid-field",
             f"{field}.clipped_share: {shown(value)} is not an object with some of {', '.join(signals)}",
             f"{field}.clipped_share",
         )
     for name, share in given.items():
         if type(share) not in (int, float) or not 0 <= share <= 1:
-            raise Problem(
+            raise HttpProblem(
                 "out-of-range", f"{field}.clipped_share.{name}: send a share from 0 to 1", f"{field}.clipped_share"
             )
     return given
 
 
 def read_signal(value: object, field: str) -> Float32:
-    """One of the three forms of a signal; Problem names the field."""
+    """One of the three forms of a signal; HttpProblem names the field."""
     if isinstance(value, list | LongList):
         signal: Float32 = narrow(numbers(value, field), np.float32, field)
         if signal.ndim != 1:
-            raise Problem("invalid-field", f"{field}: there are lists in the list; send numbers", field)
+            raise HttpProblem("invalid-field", f"{field}: there are lists in the list; send numbers", field)
         return signal
     if isinstance(value, dict) and len(value) == 1:
         ((kind, text),) = value.items()
@@ -191,10 +191,12 @@ def read_signal(value: object, field: str) -> Float32:
         if kind == "float32":
             data = base64_bytes(text, f"{field}.float32")
             if len(data) % 4:
-                raise Problem("invalid-field", f"{field}: {len(data)} bytes are no whole samples of 4 bytes", field)
+                raise HttpProblem(
+                    "invalid-field", f"{field}: {len(data)} bytes are no whole samples of 4 bytes", field
+                )
             return np.frombuffer(data, "<f4")
     expected = 'a list of numbers, {"float32"} or {"wav"}'
-    raise Problem("invalid-field", f"{field}: {shown(value)} is not {expected}", field)
+    raise HttpProblem("invalid-field", f"{field}: {shown(value)} is not {expected}", field)
 
 
 _MEMBERS = '{"gain", "x", "e"} or {"drive", "x", "e"}'
@@ -284,6 +286,6 @@ class CalibrationBody(StrictModel):
 
 
 def read_calibration(document: object) -> Recordings:
-    """Validate a JSON body, or raise Problem."""
+    """Validate a JSON body, or raise HttpProblem."""
     read = validated(CalibrationBody, document)
     return Recordings(read.takes, read.model, read.sign, read.n_windows)

@@ -17,35 +17,35 @@ from service.calibration.takes import (
     read_clipped_share,
     read_signal,
 )
-from service.errors import Problem
+from service.errors import HttpProblem
 from synthesis.octave_bands import AMP_BANDS
 
 _MEMBERS = '{"state", "x", "e"}'
 
 
 def _recordings(value: object) -> list[Recording]:
-    """2 to 64 takes, at least one of each state; Problem names the take."""
+    """2 to 64 takes, at least one of each state; HttpProblem names the take."""
     if not isinstance(value, list) or not 2 <= len(value) <= MAX_TAKES:
-        raise Problem("out-of-range", f"takes: send a list of 2 to {MAX_TAKES} takes", "takes")
+        raise HttpProblem("out-of-range", f"takes: send a list of 2 to {MAX_TAKES} takes", "takes")
     found = [_recording(each, f"takes.{number}") for number, each in enumerate(value)]
     for is_on, name in ((False, "off"), (True, "on")):
         if all(each.is_on is not is_on for each in found):
-            raise Problem("invalid-field", f"takes: none has the state {name}; record one", "takes")
+            raise HttpProblem("invalid-field", f"takes: none has the state {name}; record one", "takes")
     return found
 
 
 def _recording(value: object, field: str) -> Recording:
     if not isinstance(value, dict) or set(value) - {"clipped_share"} != {"state", "x", "e"}:
-        raise Problem("invalid-field", f"{field}: send {_MEMBERS}", field)
+        raise HttpProblem("invalid-field", f"{field}: send {_MEMBERS}", field)
     if value["state"] not in ("off", "on"):
-        raise Problem("invalid-field", f"{field}.state: send off or on", f"{field}.state")
+        raise HttpProblem("invalid-field", f"{field}.state: send off or on", f"{field}.state")
     x, e = (read_signal(value[name], f"{field}.{name}") for name in ("x", "e"))
     if len(x) != len(e):
         found = f"x has {len(x)} samples and e has {len(e)}"
-        raise Problem("invalid-field", f"{field}: {found}; send as many of both", field)
+        raise HttpProblem("invalid-field", f"{field}: {found}; send as many of both", field)
     if not MIN_SAMPLES <= len(x) <= MAX_SAMPLES:
         found = f"there are {len(x)} samples; send {MIN_SAMPLES} to {MAX_SAMPLES}"
-        raise Problem("out-of-range", f"{field}: {found}", field)
+        raise HttpProblem("out-of-range", f"{field}: {found}", field)
     for name, signal in (("x", x), ("e", e)):
         check_finite(signal, f"{field}.{name}")
     clipped = read_clipped_share(value.get("clipped_share"), ("x", "e"), field)
@@ -61,7 +61,7 @@ def _prediction(value: object) -> dict[str, Any] | None:
     mean = value.get("mean_noise_reduction_db") if isinstance(value, dict) else None
     is_whole = isinstance(bands, list) and len(bands) == len(AMP_BANDS)
     if not is_whole or not all(type(each) in (int, float) and abs(each) < 1e3 for each in (*bands, mean)):  # type: ignore[misc]
-        raise Problem(
+        raise HttpProblem(
             "invalid-field",
             f"prediction: send that of /refine or /evaluate, with its {len(AMP_BANDS)} bands and their mean",
             "prediction",

@@ -9,34 +9,34 @@ import soundfile
 
 from measurement.files.wav_length import what_is_missing
 from service.api.paths import check_rate
-from service.errors import Problem
-from synthesis.backends.base import Float32
+from service.errors import HttpProblem
+from synthesis.types import Float32
 
 SUBTYPES = ("PCM_16", "PCM_24", "PCM_32", "FLOAT", "DOUBLE")
 
 
 def read_wav(data: bytes, field: str) -> Float32:
-    """Samples, full scale 1: [n]; Problem where this is no whole mono WAV file at 48 kHz."""
+    """Samples, full scale 1: [n]; HttpProblem where this is no whole mono WAV file at 48 kHz."""
     # Other formats that libsndfile knows are not taken.
     if len(data) < 12 or data[:4] != b"RIFF" or data[8:12] != b"WAVE":
-        raise Problem("invalid-field", f"{field}: this is not a WAV file; send one", field)
+        raise HttpProblem("invalid-field", f"{field}: this is not a WAV file; send one", field)
     if missing := what_is_missing(io.BytesIO(data), len(data)):
-        raise Problem("invalid-field", f"{field}: the WAV file is cut off: {missing}; send all of it", field)
+        raise HttpProblem("invalid-field", f"{field}: the WAV file is cut off: {missing}; send all of it", field)
     try:
         with soundfile.SoundFile(io.BytesIO(data)) as file:
             check_rate(file.samplerate)
             if file.channels != 1:
-                raise Problem(
+                raise HttpProblem(
                     "invalid-field", f"{field}: the WAV file has {file.channels} channels; send one", field
                 )
             if file.subtype not in SUBTYPES:
-                raise Problem(
+                raise HttpProblem(
                     "invalid-field",
                     f"{field}: samples of type {file.subtype} are not read; send 16, 24 or 32 bits, or floats",
                     field,
                 )
             samples = file.read(dtype="float64" if file.subtype == "DOUBLE" else "float32")
     except (soundfile.SoundFileError, OSError) as error:
-        raise Problem("invalid-field", f"{field}: the WAV file is damaged; send a whole one", field) from error
+        raise HttpProblem("invalid-field", f"{field}: the WAV file is damaged; send a whole one", field) from error
     with np.errstate(over="ignore"):  # what does not fit becomes infinite and is refused with the rest
         return samples.astype(np.float32, copy=False)

@@ -24,10 +24,11 @@ from service.engine.types import DesignAnswer, Disconnected, EvaluationAnswer, R
 from service.engine.waiting import GRACE_S, done_in_time
 from service.engine.wiener_fallback import WienerFallback
 from synthesis.backends import backend_class
-from synthesis.backends.base import METHODS, Complex64, DesignInput, DesignOptions, Float32
 from synthesis.errors import DeviceLost, Interrupted, SynthesisError
 from synthesis.interruption import interruptible
+from synthesis.methods import METHODS
 from synthesis.profiles import PROFILES
+from synthesis.types import Complex64, DesignOptions, Float32, Problem
 
 logger = logging.getLogger(__name__)
 
@@ -202,7 +203,7 @@ class Engine:
         self,
         model: str | None,
         options: DesignOptions,
-        inputs: Sequence[DesignInput],
+        inputs: Sequence[Problem],
         due: float = math.inf,
         disconnected: Disconnected | None = None,
         *,
@@ -228,7 +229,7 @@ class Engine:
     async def evaluate(
         self,
         model: str | None,
-        inputs: Sequence[DesignInput],
+        inputs: Sequence[Problem],
         taps: Sequence[Float32 | Complex64],
         due: float = math.inf,
         disconnected: Disconnected | None = None,

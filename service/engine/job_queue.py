@@ -18,8 +18,8 @@ from typing import Any
 from service.engine.types import Refused
 from service.engine.waiting import LONGEST_WAIT_S, raise_if_unwanted
 from service.engine.work import work_of
-from synthesis.backends.base import DesignOptions
 from synthesis.profiles import FAST
+from synthesis.types import DesignOptions
 
 PLANNED = 0.4
 """Fraction of the time to a deadline that estimated work may fill while any worker is busy: four designs in five

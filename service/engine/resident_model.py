@@ -13,10 +13,10 @@ from model_store.store import ModelStore, ModelVersion
 from service.engine.types import DesignAnswer, EvaluationAnswer, Replaced
 from service.engine.wiener_fallback import WienerFallback, is_worth_designing, merit_db, rivals
 from synthesis.backends import create_backend
-from synthesis.backends.base import Backend, Complex64, Design, DesignInput, DesignOptions, Float32
 from synthesis.errors import DeviceLost, Interrupted, SynthesisError
 from synthesis.plausibility import Comparison, Finding, find_implausible
 from synthesis.profiles import MAX_UPDATES
+from synthesis.types import Backend, Complex64, Design, DesignOptions, Float32, Problem
 
 logger = logging.getLogger(__name__)
 
@@ -108,7 +108,7 @@ class ResidentModel:
     def _new_backend(self) -> Backend:
         return create_backend(self._device, self.parameters)
 
-    def design(self, inputs: Sequence[DesignInput], options: DesignOptions) -> Answers:
+    def design(self, inputs: Sequence[Problem], options: DesignOptions) -> Answers:
         """Design all ears as one batch, in order; doubtful filters of the generator are compared with Wiener
         filters.
 
@@ -122,7 +122,7 @@ class ResidentModel:
             for each, ear in zip(self._designed(inputs, options), inputs, strict=True)
         ]
 
-    def _designed(self, inputs: Sequence[DesignInput], options: DesignOptions) -> Answers:
+    def _designed(self, inputs: Sequence[Problem], options: DesignOptions) -> Answers:
         with_wmmse = options.method == "prime" and self._fallback.below_db == math.inf
         designs = self.backend.design(inputs, replace(options, with_wmmse=with_wmmse))
         answers = [self._answer(each, options.method, options) for each in designs]
@@ -164,7 +164,7 @@ class ResidentModel:
         return answers
 
     def evaluate(
-        self, ears: Sequence[tuple[DesignInput, Float32 | Complex64]], options: None = None
+        self, ears: Sequence[tuple[Problem, Float32 | Complex64]], options: None = None
     ) -> list[EvaluationAnswer | SynthesisError]:
         """Predict the effect of given filters, each as of `Backend.predict`, on estimated paths; options is not
         used."""
@@ -178,7 +178,7 @@ class ResidentModel:
             for each, (ear, _) in zip(predictions, ears, strict=True)
         ]
 
-    def _implausible(self, ear: DesignInput, comparison: Comparison | None = None) -> tuple[Finding, ...]:
+    def _implausible(self, ear: Problem, comparison: Comparison | None = None) -> tuple[Finding, ...]:
         """Of each condition, with its name where there are several. comparison: of the only one, if it is known."""
         found = []
         for number, condition in enumerate(ear.conditions):

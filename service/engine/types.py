@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 from model_store.store import ModelVersion
-from synthesis.backends.base import Design, Prediction
 from synthesis.plausibility import Finding
+from synthesis.types import Design, Prediction
 
 Disconnected = Callable[[], Awaitable[object]]
 """Awaitable that returns when the client has disconnected."""

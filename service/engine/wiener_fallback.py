@@ -19,10 +19,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from service.engine.types import Replaced
-from synthesis.backends.base import UPDATES_BRING_DB, WMMSE_TOLERANCE_DB, Design, DesignInput
 from synthesis.errors import NonFiniteFilter, SynthesisError
-from synthesis.octave_bands import AMP_BANDS
-from synthesis.prediction import columns
+from synthesis.octave_bands import AMP_BANDS, columns
+from synthesis.types import UPDATES_BRING_DB, WMMSE_TOLERANCE_DB, Design, Problem
 
 ALLOWED_LOUDER_DB = 3.0
 """By which a Wiener filter's loudest band may exceed the generator's at no cost."""
@@ -55,7 +54,7 @@ class WienerFallback:
             return True
         return own.wmmse.nominal_noise_reduction_db - own_db > self.margin_db - WMMSE_TOLERANCE_DB
 
-    def reason_to_replace(self, ear: DesignInput, own: Design | SynthesisError, wiener: Design) -> Replaced | None:
+    def reason_to_replace(self, ear: Problem, own: Design | SynthesisError, wiener: Design) -> Replaced | None:
         """Why the Wiener filter is the better answer, if it is."""
         if isinstance(own, SynthesisError):
             return "not_finite"
@@ -72,7 +71,7 @@ def rivals(n_updates: int) -> Iterator[tuple[str, int]]:
 
 
 def is_worth_designing(
-    method: str, n_updates: int, ear: DesignInput, own: Design | SynthesisError, best: Design | None
+    method: str, n_updates: int, ear: Problem, own: Design | SynthesisError, best: Design | None
 ) -> bool:
     """Whether to design one of `rivals` too. best: the best before it, if there is any."""
     if method == "fir_wiener":
@@ -83,7 +82,7 @@ def is_worth_designing(
     return behind_db < UPDATES_BRING_DB
 
 
-def merit_db(ear: DesignInput, design: Design, own: Design | SynthesisError) -> float:
+def merit_db(ear: Problem, design: Design, own: Design | SynthesisError) -> float:
     """Predicted noise reduction, without what the model supposes to be unknown; with a latency, less the cost of a
     loudest band, from 50 Hz to 8 kHz, that is louder than that of the generator's filter `own`."""
     mean_db = design.prediction.nominal_noise_reduction_db

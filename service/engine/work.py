@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from hardware.realise import Target
-from synthesis.backends.base import DesignOptions
+from synthesis.types import DesignOptions
 
 FEEDBACK_WORK = 8
 """Of each feedback path of each filter: loops are followed on a fine grid, and again for each trial of a limit."""

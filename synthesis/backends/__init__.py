@@ -1,47 +1,15 @@
-"""One seam between the method and the processor.
+"""Processors that design filters.
 
-`base` says what a backend takes and gives. `reference` is the method itself in torch, which training
-differentiates and tests run in float64; `cpu` is compiled and releases Python's lock; `cuda` replays recorded
-graphs. Nothing here imports torch before a backend that needs it is asked for.
+`reference` is the method itself in torch, which training differentiates and tests run in float64; `cpu` is compiled
+and releases Python's lock; `cuda` replays recorded graphs. Nothing here imports torch before a backend that needs
+it is requested.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-from synthesis.backends.base import (
-    DEFAULT_MAX_GAIN_DB,
-    Backend,
-    Complex64,
-    Condition,
-    Design,
-    DesignInput,
-    DesignOptions,
-    Float32,
-    ModelParameters,
-    Prediction,
-    RefinementRecord,
-)
-from synthesis.backends.methods import METHODS
-from synthesis.gain_curve import GainCurve
-
-__all__ = [
-    "DEFAULT_MAX_GAIN_DB",
-    "METHODS",
-    "Backend",
-    "Complex64",
-    "Condition",
-    "Design",
-    "DesignInput",
-    "DesignOptions",
-    "Float32",
-    "GainCurve",
-    "ModelParameters",
-    "Prediction",
-    "RefinementRecord",
-    "backend_class",
-    "create_backend",
-]
+from synthesis.types import Backend, ModelParameters
 
 
 def backend_class(device: str) -> type[Backend]:

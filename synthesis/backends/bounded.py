@@ -11,18 +11,6 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from synthesis.backends.base import (
-    DEFAULT_MAX_GAIN_DB,
-    WMMSE_TOLERANCE_DB,
-    Backend,
-    Complex64,
-    Design,
-    DesignInput,
-    DesignOptions,
-    Float32,
-    ModelParameters,
-    Prediction,
-)
 from synthesis.backends.cpu import CpuBackend
 from synthesis.backends.path_level import at_unit_level, level_db
 from synthesis.conventions import DESIGN_N_FFT
@@ -33,6 +21,18 @@ from synthesis.interruption import check_interruption
 from synthesis.latency import with_latency
 from synthesis.octave_bands import WIDE_BANDS
 from synthesis.profiles import FAST, FINE
+from synthesis.types import (
+    DEFAULT_MAX_GAIN_DB,
+    WMMSE_TOLERANCE_DB,
+    Backend,
+    Complex64,
+    Design,
+    DesignOptions,
+    Float32,
+    ModelParameters,
+    Prediction,
+    Problem,
+)
 from synthesis.unknown_bands import quiet_db, unknown_bands
 
 Answer = TypeVar("Answer")
@@ -69,60 +69,61 @@ class BoundedBackend:
         """What finds a filter under its ceiling for every backend."""
         return self.inner if isinstance(self.inner, CpuBackend) else CpuBackend(self._parameters)
 
-    def design(self, inputs: Sequence[DesignInput], options: DesignOptions) -> list[Design | SynthesisError]:
+    def design(self, problems: Sequence[Problem], options: DesignOptions) -> list[Design | SynthesisError]:
         """As `Backend.design`; `Design.ceiling_cost_db` says what a ceiling has cost."""
-        ears, faults = _at_unit_level(inputs)
-        found = self._bounded(list(ears.values()), options) if ears else []
-        return _in_order(ears, found, faults)
+        posed, faults = _at_unit_level(problems)
+        found = self._bounded(list(posed.values()), options) if posed else []
+        return _in_order(posed, found, faults)
 
     def predict(
-        self, inputs: Sequence[DesignInput], taps: Sequence[Float32 | Complex64]
+        self, problems: Sequence[Problem], taps: Sequence[Float32 | Complex64]
     ) -> list[Prediction | SynthesisError]:
         """As `Backend.predict`; for filters given by their responses the core does it."""
         has_responses = any(np.iscomplexobj(each) for each in taps)
-        found = self._predicted((self._core if has_responses else self.inner).predict, inputs, taps)
+        found = self._predicted((self._core if has_responses else self.inner).predict, problems, taps)
         return [
-            _with_unknown(ear, each) if isinstance(each, Prediction) else each
-            for ear, each in zip(inputs, found, strict=True)
+            _with_unknown(problem, each) if isinstance(each, Prediction) else each
+            for problem, each in zip(problems, found, strict=True)
         ]
 
-    def evaluate(self, inputs: Sequence[DesignInput], taps: Sequence[Float32]) -> list[Prediction | SynthesisError]:
+    def evaluate(self, problems: Sequence[Problem], taps: Sequence[Float32]) -> list[Prediction | SynthesisError]:
         """As `Backend.evaluate`."""
-        return self._predicted(self.inner.evaluate, inputs, taps)
+        return self._predicted(self.inner.evaluate, problems, taps)
 
-    def _bounded(self, ears: Sequence[DesignInput], options: DesignOptions) -> list[Design | SynthesisError]:
-        loose = [replace(ear, max_gain_db=max(_loose_db(ear), highest_db(ear.max_gain_db))) for ear in ears]
+    def _bounded(self, posed: Sequence[Problem], options: DesignOptions) -> list[Design | SynthesisError]:
+        loose = [
+            replace(problem, max_gain_db=max(_loose_db(problem), highest_db(problem.max_gain_db)))
+            for problem in posed
+        ]
         designs = self.inner.design(loose, options)
-        for place, (ear, design) in enumerate(zip(ears, designs, strict=True)):
+        for place, (problem, design) in enumerate(zip(posed, designs, strict=True)):
             if isinstance(design, SynthesisError):
                 continue
-            prediction = _with_unknown(ear, design.prediction)
+            prediction = _with_unknown(problem, design.prediction)
             is_named = prediction is not design.prediction
             if is_named:
                 designs[place] = design = replace(design, prediction=prediction)
-            if _is_above(ear, design):
-                designs[place] = self._limited(ear, loose[place], design, options.profile)
-            elif is_named and _quiet_db(with_latency(ear), design.taps) is not None:
-                found = self._limited(ear, loose[place], design, options.profile)
+            if _is_above(problem, design):
+                designs[place] = self._limited(problem, loose[place], design, options.profile)
+            elif is_named and _quiet_db(with_latency(problem), design.taps) is not None:
+                found = self._limited(problem, loose[place], design, options.profile)
                 designs[place] = replace(found, ceiling_cost_db=0.0) if isinstance(found, Design) else found
             elif (
                 design.wmmse is not None
-                and design.wmmse.max_gain_db > lowest_db(ear.max_gain_db) + TOLERANCE_DB - WMMSE_TOLERANCE_DB
+                and design.wmmse.max_gain_db > lowest_db(problem.max_gain_db) + TOLERANCE_DB - WMMSE_TOLERANCE_DB
             ):
                 designs[place] = replace(design, wmmse=None)  # under the ceiling it is another filter
         return designs
 
-    def _limited(
-        self, ear: DesignInput, loose: DesignInput, design: Design, profile: str
-    ) -> Design | SynthesisError:
-        """The best filter below the ear's ceiling, with what it costs and takes. profile: of its updates."""
+    def _limited(self, problem: Problem, loose: Problem, design: Design, profile: str) -> Design | SynthesisError:
+        """The best filter below the problem's ceiling, with what it costs and takes. profile: of its updates."""
         began = perf_counter()
-        limit_db = ceiling_db(ear.max_gain_db, DESIGN_N_FFT)
-        delayed = with_latency(ear)
+        limit_db = ceiling_db(problem.max_gain_db, DESIGN_N_FFT)
+        delayed = with_latency(problem)
         profile = FINE.name if profile == FINE.name else FAST.name
         taps = design.taps
         try:
-            if _is_above(ear, design):
+            if _is_above(problem, design):
                 taps = self._core.limit_gain(replace(delayed, max_gain_db=np.inf), taps, limit_db, profile)
             for _ in range(QUIET_ROUNDS):
                 check_interruption()
@@ -137,7 +138,7 @@ class BoundedBackend:
             loop = design.loop
             feedbacks = [each.feedback for each in delayed.conditions if each.feedback is not None]
             if loop is not None:
-                taps = with_margins(taps, feedbacks, ear.min_gain_margin_db, ear.min_phase_margin_deg)
+                taps = with_margins(taps, feedbacks, problem.min_gain_margin_db, problem.min_phase_margin_deg)
         except SynthesisError as error:
             return error
         if loop is not None:
@@ -159,57 +160,57 @@ class BoundedBackend:
 
     def _predicted(
         self,
-        predict: Callable[[Sequence[DesignInput], Sequence[Any]], list[Prediction | SynthesisError]],
-        inputs: Sequence[DesignInput],
+        predict: Callable[[Sequence[Problem], Sequence[Any]], list[Prediction | SynthesisError]],
+        problems: Sequence[Problem],
         taps: Sequence[Float32 | Complex64],
     ) -> list[Prediction | SynthesisError]:
-        ears, faults = _at_unit_level([replace(ear, max_gain_db=DEFAULT_MAX_GAIN_DB) for ear in inputs])
-        found = predict(list(ears.values()), [taps[place] for place in ears]) if ears else []
-        return _in_order(ears, found, faults)
+        posed, faults = _at_unit_level([replace(problem, max_gain_db=DEFAULT_MAX_GAIN_DB) for problem in problems])
+        found = predict(list(posed.values()), [taps[place] for place in posed]) if posed else []
+        return _in_order(posed, found, faults)
 
 
-def _quiet_db(ear: DesignInput, taps: Float32) -> NDArray[np.float64] | None:
-    """The lowest `quiet_db` of all conditions; None if none has one. ear: its latency is in its paths."""
-    found = [limit_db for each in ear.conditions if (limit_db := quiet_db(each, taps)) is not None]
+def _quiet_db(problem: Problem, taps: Float32) -> NDArray[np.float64] | None:
+    """The lowest `quiet_db` of all conditions; None if none has one. problem: its latency is in its paths."""
+    found = [limit_db for each in problem.conditions if (limit_db := quiet_db(each, taps)) is not None]
     return np.min(found, axis=0) if found else None
 
 
-def _with_unknown(ear: DesignInput, prediction: Prediction) -> Prediction:
+def _with_unknown(problem: Problem, prediction: Prediction) -> Prediction:
     """The prediction, which names the bands that any condition leaves unknown."""
-    found = {n for each in ear.conditions for n in np.flatnonzero(unknown_bands(each)).tolist()}
+    found = {n for each in problem.conditions for n in np.flatnonzero(unknown_bands(each)).tolist()}
     return replace(prediction, unknown_bands=tuple(WIDE_BANDS[n] for n in sorted(found))) if found else prediction
 
 
-def _at_unit_level(inputs: Sequence[DesignInput]) -> tuple[dict[int, DesignInput], dict[int, SynthesisError]]:
-    """The ears that can be designed for, and what is wrong with the others, by place."""
-    ears: dict[int, DesignInput] = {}
+def _at_unit_level(problems: Sequence[Problem]) -> tuple[dict[int, Problem], dict[int, SynthesisError]]:
+    """The problems that can be designed for, and what is wrong with the others, by place."""
+    posed: dict[int, Problem] = {}
     faults: dict[int, SynthesisError] = {}
-    for place, ear in enumerate(inputs):
+    for place, problem in enumerate(problems):
         try:
-            ears[place] = at_unit_level(ear)
+            posed[place] = at_unit_level(problem)
         except SynthesisError as error:
             faults[place] = error
-    return ears, faults
+    return posed, faults
 
 
 def _in_order(
-    ears: dict[int, DesignInput], answers: Sequence[Answer | SynthesisError], faults: dict[int, SynthesisError]
+    posed: dict[int, Problem], answers: Sequence[Answer | SynthesisError], faults: dict[int, SynthesisError]
 ) -> list[Answer | SynthesisError]:
-    found: dict[int, Answer | SynthesisError] = dict(zip(ears, answers, strict=True))
+    found: dict[int, Answer | SynthesisError] = dict(zip(posed, answers, strict=True))
     return [each for _, each in sorted((found | faults).items())]
 
 
-def _loose_db(ear: DesignInput) -> float:
-    """The default ceiling, or by as much above it as the secondary path is quieter than an ear's."""
-    quieter_db = max(level_db(each.primary) - level_db(each.secondary) for each in ear.conditions)
+def _loose_db(problem: Problem) -> float:
+    """The default ceiling, or by as much above it as the secondary path is quieter than an problem's."""
+    quieter_db = max(level_db(each.primary) - level_db(each.secondary) for each in problem.conditions)
     is_quiet = LOUDEST_PRIMARY_DB < quieter_db < np.inf
     return DEFAULT_MAX_GAIN_DB + (quieter_db - LOUDEST_PRIMARY_DB if is_quiet else 0.0)
 
 
-def _is_above(ear: DesignInput, design: Design) -> bool:
+def _is_above(problem: Problem, design: Design) -> bool:
     """Whether the filter exceeds its ceiling; its response is computed only if the largest |W| leaves that open."""
-    if not design.prediction.max_gain_db > lowest_db(ear.max_gain_db) + TOLERANCE_DB:
+    if not design.prediction.max_gain_db > lowest_db(problem.max_gain_db) + TOLERANCE_DB:
         return False
-    if not isinstance(ear.max_gain_db, GainCurve):
+    if not isinstance(problem.max_gain_db, GainCurve):
         return True
-    return excess_db(design.taps, ceiling_db(ear.max_gain_db, DESIGN_N_FFT)) > TOLERANCE_DB
+    return excess_db(design.taps, ceiling_db(problem.max_gain_db, DESIGN_N_FFT)) > TOLERANCE_DB

@@ -8,32 +8,27 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from typing import TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 
-from synthesis.backends.base import Condition, DesignInput
 from synthesis.backends.conditions import named
 from synthesis.errors import InvalidPaths
+from synthesis.types import Path, Paths, Problem
 
 MAX_LEVEL_DIFFERENCE_DB = 100.0
 """Between the paths of one condition. Of measured ears both are within 20 dB; an amplifier or a converter between
 the loudspeaker signal and the loudspeaker may add or take 60."""
 
-Paths = TypeVar("Paths", bound=Condition)
-Path = NDArray[np.float32] | NDArray[np.complex64]
 
-
-def at_unit_level(ear: DesignInput) -> DesignInput:
-    """The same ear with the paths of all conditions times one power of two, which rounds nothing.
+def at_unit_level(problem: Problem) -> Problem:
+    """The same problem with the paths of all conditions times one power of two, which rounds nothing.
 
     It brings the geometric mean of the levels of the first condition's paths to between -3 and 3 dB. Paths that are
     all zero or not finite are left to the backend, which refuses them. Raises InvalidPaths for a pair whose levels
     differ by more than MAX_LEVEL_DIFFERENCE_DB, and for a feedback path that far above their ratio: W F is then of
     that level.
     """
-    levels_db = [(level_db(each.primary), level_db(each.secondary)) for each in ear.conditions]
+    levels_db = [(level_db(each.primary), level_db(each.secondary)) for each in problem.conditions]
     for n, (primary_db, secondary_db) in enumerate(levels_db):
         difference_db = primary_db - secondary_db
         if math.isfinite(difference_db) and abs(difference_db) > MAX_LEVEL_DIFFERENCE_DB:
@@ -47,8 +42,8 @@ def at_unit_level(ear: DesignInput) -> DesignInput:
                 "earphone explains; measure both with the same microphone and send both in its unit",
                 name,
             )
-            raise named(error, ear, n)
-        feedback = ear.conditions[n].feedback
+            raise named(error, problem, n)
+        feedback = problem.conditions[n].feedback
         loop_db = -math.inf if feedback is None else level_db(feedback) + difference_db
         if loop_db > MAX_LEVEL_DIFFERENCE_DB and math.isfinite(difference_db):
             error = InvalidPaths(
@@ -56,14 +51,14 @@ def at_unit_level(ear: DesignInput) -> DesignInput:
                 "earphone explains; measure it with the same microphones and send all paths in their units",
                 "feedback",
             )
-            raise named(error, ear, n)
+            raise named(error, problem, n)
     mean_db = sum(levels_db[0]) / 2
     if not math.isfinite(mean_db):
-        return ear
+        return problem
     exponent = -round(mean_db / (20 * math.log10(2)))
     if exponent == 0:
-        return ear
-    return replace(_scaled(ear, exponent), others=tuple(_scaled(each, exponent) for each in ear.others))
+        return problem
+    return replace(problem, conditions=tuple(_scaled(each, exponent) for each in problem.conditions))
 
 
 def level_db(path: Path) -> float:

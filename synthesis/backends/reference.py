@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from time import perf_counter
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 import torch
@@ -13,26 +13,26 @@ from torch import Tensor
 
 from measurement.prior import PathPrior
 from synthesis import noise_reduction
-from synthesis.backends.base import (
-    Complex64,
-    Condition,
-    Design,
-    DesignInput,
-    DesignOptions,
-    Float32,
-    ModelParameters,
-    Prediction,
-    RefinementRecord,
-)
 from synthesis.backends.conditions import ConditionsBackend, Filter, named, shares
-from synthesis.backends.methods import STARTS
 from synthesis.conventions import DESIGN_N_FFT, N_BINS
 from synthesis.errors import InvalidPaths, SynthesisError
 from synthesis.gauss_newton import Refinement
 from synthesis.generator import Generator
+from synthesis.methods import STARTS
 from synthesis.paths import AcousticPaths
 from synthesis.prediction import not_finite, predict
 from synthesis.synthesizer import Synthesizer
+from synthesis.types import (
+    Complex64,
+    Design,
+    DesignOptions,
+    Float32,
+    ModelParameters,
+    Paths,
+    Prediction,
+    Problem,
+    RefinementRecord,
+)
 from synthesis.unknown_bands import unknown_bands
 
 if TYPE_CHECKING:
@@ -99,10 +99,10 @@ class ReferenceBackend(ConditionsBackend):
         self._band_uncertainty = parameters.band_uncertainty
         self.support = parameters.support
 
-    def _design(self, inputs: Sequence[DesignInput], options: DesignOptions) -> list[Design | SynthesisError]:
+    def _design(self, inputs: Sequence[Problem], options: DesignOptions) -> list[Design | SynthesisError]:
         """A path that is not finite, all zero or too long is InvalidPaths in its place."""
         with torch.inference_mode():
-            if len(inputs) > 1 and any(unknown_bands(each).any() for each in inputs):
+            if len(inputs) > 1 and any(unknown_bands(each.conditions[0]).any() for each in inputs):
                 return [each for ear in inputs for each in self._design([ear], options)]
             ears = _Ears(inputs, self.synthesizer)
             if not ears.places:
@@ -116,7 +116,7 @@ class ReferenceBackend(ConditionsBackend):
                 options.profile,
                 ears.max_gain_db,
                 ears.reference_psd,
-                unknown=_unknown_of(inputs, ears.paths),
+                unknown=_unknown_of([each.conditions[0] for each in inputs], ears.paths),
             )
             clock.mark("refine")
             predictions = self._predictions(ears, refinement.taps)
@@ -130,19 +130,17 @@ class ReferenceBackend(ConditionsBackend):
             ]
             return ears.in_order(answers)
 
-    def _joint_filter(self, ear: DesignInput, options: DesignOptions) -> Filter:
+    def _joint_filter(self, ear: Problem, options: DesignOptions) -> Filter:
         return joint_filter(self.synthesizer, ear, options)
 
-    def _predict(self, inputs: Sequence[DesignInput], taps: Sequence[Float32]) -> list[Prediction | SynthesisError]:
+    def _predict(self, inputs: Sequence[Problem], taps: Sequence[Float32]) -> list[Prediction | SynthesisError]:
         return self._predict_given(inputs, taps, paths_are_exact=False)
 
-    def _evaluate(
-        self, inputs: Sequence[DesignInput], taps: Sequence[Float32]
-    ) -> list[Prediction | SynthesisError]:
+    def _evaluate(self, inputs: Sequence[Problem], taps: Sequence[Float32]) -> list[Prediction | SynthesisError]:
         return self._predict_given(inputs, taps, paths_are_exact=True)
 
     def _predict_given(
-        self, inputs: Sequence[DesignInput], taps: Sequence[Float32], *, paths_are_exact: bool
+        self, inputs: Sequence[Problem], taps: Sequence[Float32], *, paths_are_exact: bool
     ) -> list[Prediction | SynthesisError]:
         with torch.inference_mode():
             ears = _Ears(inputs, self.synthesizer)
@@ -177,13 +175,13 @@ class ReferenceBackend(ConditionsBackend):
         return answers
 
 
-def joint_filter(synthesizer: Synthesizer, ear: DesignInput, options: DesignOptions) -> Filter:
+def joint_filter(synthesizer: Synthesizer, ear: Problem, options: DesignOptions) -> Filter:
     """One filter for all conditions of an ear by torch's operators, on the synthesizer's device.
 
     Raises InvalidPaths, which names the condition, and NonFiniteFilter.
     """
     with torch.inference_mode():
-        alone = [replace(ear, **_paths_of(each), others=()) for each in ear.conditions]
+        alone = [replace(ear, conditions=(each,)) for each in ear.conditions]
         ears = _Ears(alone, synthesizer)
         for n, fault in sorted(ears.faults.items()):
             raise named(fault, ear, n)
@@ -207,14 +205,10 @@ def joint_filter(synthesizer: Synthesizer, ear: DesignInput, options: DesignOpti
         return _to_float32(refinement.taps[0]), _record(refinement, 0), dict(clock.times_ms)
 
 
-def _unknown_of(conditions: Sequence[Condition], paths: AcousticPaths) -> Tensor | None:
+def _unknown_of(conditions: Sequence[Paths], paths: AcousticPaths) -> Tensor | None:
     """Bands of which nothing is known, [n_conditions, 31]; None if there are none."""
     found = np.stack([unknown_bands(each) for each in conditions])
     return torch.from_numpy(found).to(paths.primary.device) if found.any() else None
-
-
-def _paths_of(condition: Condition) -> dict[str, Any]:
-    return {"primary": condition.primary, "secondary": condition.secondary, "coherence": condition.coherence}
 
 
 def _initial_filter(
@@ -250,7 +244,7 @@ class _Ears:
     max_gain_db: Tensor
     reference_psd: Tensor
 
-    def __init__(self, inputs: Sequence[DesignInput], synthesizer: Synthesizer) -> None:
+    def __init__(self, inputs: Sequence[Problem], synthesizer: Synthesizer) -> None:
         psd = synthesizer.reference_psd
         self.faults: dict[int, SynthesisError] = {}
         self._n_inputs = len(inputs)
@@ -258,7 +252,7 @@ class _Ears:
         for place, each in enumerate(inputs):
             try:
                 paths[place] = AcousticPaths(
-                    _spectrum("primary", each.primary, psd), _spectrum("secondary", each.secondary, psd)
+                    *(_spectrum(name, getattr(each.conditions[0], name), psd) for name in ("primary", "secondary"))
                 ).validate()
             except SynthesisError as error:
                 self.faults[place] = error
@@ -267,9 +261,10 @@ class _Ears:
             return
         ears = [inputs[place] for place in self.places]
         self.paths = AcousticPaths.stack(list(paths.values()))
-        self.coherence = [None if ear.coherence is None else _tensor(ear.coherence, psd)[None] for ear in ears]
-        self.uncertainty = [ear.uncertainty for ear in ears]
-        self.resembles = [ear.resembles for ear in ears]
+        given = [ear.conditions[0] for ear in ears]
+        self.coherence = [None if each.coherence is None else _tensor(each.coherence, psd)[None] for each in given]
+        self.uncertainty = [each.uncertainty for each in given]
+        self.resembles = [each.resembles for each in given]
         self.max_gain_db = psd.new_tensor([[ear.max_gain_db] for ear in ears])
         self.reference_psd = torch.stack(
             [psd if ear.reference_psd is None else _tensor(ear.reference_psd, psd) for ear in ears]

@@ -19,10 +19,10 @@ from service.api.paths import resolved_profile
 from service.engine.resident_model import ResidentModel
 from service.engine.types import DesignAnswer
 from service.engine.wiener_fallback import WienerFallback
-from synthesis.backends.base import Complex64, DesignInput, DesignOptions, Float32
 from synthesis.conventions import DESIGN_N_FFT, N_BINS, N_TAPS
 from synthesis.errors import answer_or_raise
 from synthesis.octave_bands import NR_BANDS, WIDE_BANDS, band_membership
+from synthesis.types import Complex64, DesignOptions, Float32, Paths, Problem
 from tests.cases.conftest import Command, read_design
 
 Array = NDArray[np.float64]
@@ -114,11 +114,12 @@ def systems() -> Iterator[Any]:
 SYSTEMS = list(systems())
 
 
-def profile_of(ear: DesignInput) -> str:
-    return resolved_profile("fast", (ear.primary, ear.secondary))
+def profile_of(ear: Problem) -> str:
+    (paths,) = ear.conditions
+    return resolved_profile("fast", (paths.primary, paths.secondary))
 
 
-def designed(model: ResidentModel, ear: DesignInput, method: str, k: int) -> DesignAnswer:
+def designed(model: ResidentModel, ear: Problem, method: str, k: int) -> DesignAnswer:
     (answer,) = model.design([ear], DesignOptions(method, k, profile_of(ear)))
     assert isinstance(answer, DesignAnswer)
     return answer
@@ -135,11 +136,12 @@ def wmmse_taps(primary: Array, secondary: Array, psd: Array) -> Array:
     return solve_toeplitz(column, rhs)
 
 
-def reduction_db(ear: DesignInput, taps: NDArray[np.floating], psd: Array) -> Array:
+def reduction_db(ear: Problem, taps: NDArray[np.floating], psd: Array) -> Array:
     """Of each of the 31 bands, in float64."""
     p, s = (
         np.fft.rfft(each.astype(float), DESIGN_N_FFT) if each.dtype.kind == "f" else each.astype(complex)
-        for each in (ear.primary, ear.secondary)
+        for paths in ear.conditions
+        for each in (paths.primary, paths.secondary)
     )
     left = p - s * np.fft.rfft(taps.astype(float), DESIGN_N_FFT)
     before, after = ((psd * np.abs(each) ** 2) @ MEMBERSHIP for each in (p, left))
@@ -149,8 +151,8 @@ def reduction_db(ear: DesignInput, taps: NDArray[np.floating], psd: Array) -> Ar
 @pytest.mark.parametrize(("primary", "secondary"), SYSTEMS)
 def test_foreign_systems_are_predicted_exactly(primary: Array, secondary: Array, model: ResidentModel) -> None:
     psd = model.parameters.reference_psd.astype(float)
-    ear = DesignInput(primary.astype(np.float32), secondary.astype(np.float32))
-    direct = wmmse_taps(ear.primary.astype(float), ear.secondary.astype(float), psd)
+    ear = Problem((Paths(primary.astype(np.float32), secondary.astype(np.float32)),))
+    direct = wmmse_taps(primary.astype(np.float32).astype(float), secondary.astype(np.float32).astype(float), psd)
     least_db = reduction_db(ear, direct, psd)[SCORED].mean()
     served = reduction_db(ear, designed(model, ear, "wmmse", 0).design.taps, psd)[SCORED].mean()
     for k in (1, 3):
@@ -175,8 +177,10 @@ def test_padded_or_transformed_paths_are_the_same(primary: Array, secondary: Arr
     """A transform rounds, and the updates of a filter of 40 dB make up to 0.03 dB of that."""
     psd = model.parameters.reference_psd.astype(float)
     pair = [each.astype(np.float32) for each in (primary, secondary)]
-    sent = DesignInput(pair[0], pair[1])
-    longer, spectra = (DesignInput(change(pair[0]), change(pair[1])) for change in (padded_path, transformed_path))
+    sent = Problem((Paths(pair[0], pair[1]),))
+    longer, spectra = (
+        Problem((Paths(change(pair[0]), change(pair[1])),)) for change in (padded_path, transformed_path)
+    )
     plain, padded, transformed = (
         answer_or_raise(model.backend.design([each], DesignOptions("prime", 1, profile_of(each)))[0])
         for each in (sent, longer, spectra)
@@ -201,7 +205,7 @@ def test_unknown_bands_are_kept_quiet(
     known: dict[str, Any] = {"coherence": np.where(heard, 0.999, 0).astype(np.float32)}
     if by == "uncertainty":
         known = {by: np.where(unknown, 30, 1e-4).astype(np.float32) * np.ones((2, 1), np.float32)}
-    ear = DesignInput(primary.astype(np.float32), secondary.astype(np.float32), **known)
+    ear = Problem((Paths(primary.astype(np.float32), secondary.astype(np.float32), **known),))
     answer = designed(model, ear, "prime", k)
     named = np.isin(WIDE_BANDS, answer.design.prediction.unknown_bands)
     np.testing.assert_array_equal(named, unknown)

@@ -20,7 +20,7 @@ import pytest
 from benchmarks.reliability.service_process import ServiceProcess, started_service
 from model_store.store import ModelStore
 from service.api import binary_codec as wire
-from service.errors import Problem
+from service.errors import HttpProblem
 from service.settings import Settings
 from tests.service import models
 from tests.service.program import PATIENT
@@ -260,7 +260,7 @@ def test_who_sheds_goes_on_being_asked(replicas: list[ServiceProcess], port: int
 
 
 def test_a_body_that_is_too_large_is_refused_in_the_service_s_words(port: int) -> None:
-    problem = Problem("too-large", "")
+    problem = HttpProblem("too-large", "")
     limits = {name: Settings.model_fields[name].default for name in ("max_body_bytes", "max_calibration_bytes")}
     for path, n_bytes in zip(("/refine", "/calibrate"), (limit + 1 for limit in limits.values()), strict=True):
         connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)

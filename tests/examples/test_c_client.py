@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from prime_anc_client import Client
-from synthesis.backends.base import DesignInput
+from synthesis.types import Paths
 from tests.prime_anc_client.relay import relayed
 from tests.service.program import Program
 
@@ -39,7 +39,7 @@ def refine(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def files(tmp_path: Path, ear: DesignInput) -> list[Path]:
+def files(tmp_path: Path, ear: Paths) -> list[Path]:
     """Both paths, and where the filter is to go."""
     paths = [tmp_path / name for name in ("primary.f32", "secondary.f32", "fir.f32")]
     ear.primary.astype("<f4").tofile(paths[0])
@@ -92,7 +92,7 @@ def test_it_compiles_without_a_warning(compiler: str, tmp_path: Path) -> None:
 
 
 def test_the_filters_are_those_of_the_python_client_over_one_connection(
-    refine: Path, program: Program, files: list[Path], ear: DesignInput, tmp_path: Path
+    refine: Path, program: Program, files: list[Path], ear: Paths, tmp_path: Path
 ) -> None:
     other = tmp_path / "other.f32"
     with relayed(program.port) as (port, accepted):
@@ -110,7 +110,7 @@ def test_the_filters_are_those_of_the_python_client_over_one_connection(
 
 
 def test_a_coherence_is_sent_and_warnings_are_said(
-    refine: Path, program: Program, files: list[Path], ear: DesignInput, tmp_path: Path
+    refine: Path, program: Program, files: list[Path], ear: Paths, tmp_path: Path
 ) -> None:
     assert ear.coherence is not None
     coherence, other = tmp_path / "coherence.f32", tmp_path / "other.f32"

@@ -5,11 +5,11 @@ import torch
 from numpy.typing import NDArray
 
 from model_store import Checkpoint, GoldenCase, Manifest, Scores
-from synthesis.backends.base import ModelParameters
 from synthesis.backends.reference import model_parameters
 from synthesis.conventions import N_BINS
 from synthesis.generator import Generator
 from synthesis.generator_config import GeneratorConfig
+from synthesis.types import ModelParameters
 
 Float32 = NDArray[np.float32]
 SMALL = GeneratorConfig.prime_log(n_channels=8, dilations=(1, 2), n_points=32, realisation="minimum_phase")

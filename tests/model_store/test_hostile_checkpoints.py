@@ -20,11 +20,11 @@ from model_store import Checkpoint, CorruptCheckpoint, ModelStore
 from model_store.checkpoint import GENERATOR, GOLDEN, MANIFEST_KEY
 from model_store.store import BUNDLED_ROOT
 from synthesis.backends import create_backend
-from synthesis.backends.base import Design, DesignInput, DesignOptions
 from synthesis.errors import InvalidOption, SynthesisError
 from synthesis.generator_config import GeneratorConfig
 from synthesis.plausibility import find_implausible
 from synthesis.support_statistics import SupportStatistics
+from synthesis.types import Design, DesignOptions, Paths, Problem
 from tests.model_store import cases
 
 VALUES = (0, -1, 1e-320, 3e38, math.nan, 1e9)
@@ -93,7 +93,7 @@ def written(manifest: dict[str, Any], arrays: Arrays) -> bytes:
 def is_sound(checkpoint: Checkpoint) -> bool:
     """Whether all that a model makes is finite, or an error of its own."""
     primary, secondary, coherence = cases.ear(7)
-    ear = DesignInput(primary, secondary, coherence)
+    ear = Problem((Paths(primary, secondary, coherence),))
     for design in create_backend("cpu", checkpoint.parameters).design([ear], DesignOptions(n_updates=1)):
         if isinstance(design, Design):
             figures = [design.taps, design.prediction.noise_reduction_db, design.prediction.interval_db]

@@ -32,16 +32,16 @@ from prime_anc_client import (
     UnusablePaths,
 )
 from prime_anc_client.calibration import Sign
-from synthesis.backends.base import DesignInput
 from synthesis.conventions import N_BINS
 from synthesis.synthesizer import Synthesizer
+from synthesis.types import Paths
 from tests.prime_anc_client.relay import answering, relayed
 from tests.service.api.test_design import assert_same_filter, library_paths
 from tests.service.bodies import spectra
 from tests.service.program import Program
 
 
-def test_the_filter_is_the_library_s(client: Client, default_model: Synthesizer, ear: DesignInput) -> None:
+def test_the_filter_is_the_library_s(client: Client, default_model: Synthesizer, ear: Paths) -> None:
     paths = library_paths(ear)
     plain = client.synthesize(ear.primary, ear.secondary, method="ratio_base")
     assert plain.taps.dtype == np.float32
@@ -52,7 +52,7 @@ def test_the_filter_is_the_library_s(client: Client, default_model: Synthesizer,
     assert (plain.n_applied, refined.n_applied) == (0, int(expected.n_applied[0]))
 
 
-def test_options_reach_the_design(client: Client, ear: DesignInput) -> None:
+def test_options_reach_the_design(client: Client, ear: Paths) -> None:
     default = client.refine(ear.primary, ear.secondary)
     assert default.n_applied == 3
     assert "prediction_from_model" in default.warnings
@@ -70,7 +70,7 @@ def test_options_reach_the_design(client: Client, ear: DesignInput) -> None:
 
 @pytest.mark.parametrize("kind", ["impulse responses", "spectra"])
 def test_a_reference_spectrum_reaches_the_design(
-    client: Client, default_model: Synthesizer, ear: DesignInput, kind: str
+    client: Client, default_model: Synthesizer, ear: Paths, kind: str
 ) -> None:
     psd = np.geomspace(1e-12, 1e-4, N_BINS)  # blue, where the model's own is pink
     p, s = (ear.primary, ear.secondary) if kind == "impulse responses" else spectra(ear)
@@ -85,7 +85,7 @@ def test_a_reference_spectrum_reaches_the_design(
     assert np.abs(found.taps + expected).max() < 0.1 * np.abs(plain.taps + expected).max()
 
 
-def test_items_are_what_each_would_be_alone(client: Client, ear: DesignInput) -> None:
+def test_items_are_what_each_would_be_alone(client: Client, ear: Paths) -> None:
     """Filters of a batch differ from those of single designs by rounding."""
     psd = np.geomspace(1e-4, 1e-12, N_BINS)
     items = [
@@ -123,9 +123,7 @@ def test_items_are_what_each_would_be_alone(client: Client, ear: DesignInput) ->
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf, 1e39])
 @pytest.mark.parametrize("name", ["primary", "secondary", "coherence", "reference_psd", "max_gain_db", "spectra"])
-def test_an_item_that_is_not_finite_is_refused_alone(
-    client: Client, ear: DesignInput, name: str, value: float
-) -> None:
+def test_an_item_that_is_not_finite_is_refused_alone(client: Client, ear: Paths, name: str, value: float) -> None:
     """The other ear gets its filter, and the refusal is the one that the item would have got alone."""
     given: dict[str, Any] = {"primary": ear.primary, "secondary": ear.secondary}
     if name == "spectra":
@@ -147,7 +145,7 @@ def test_an_item_that_is_not_finite_is_refused_alone(
     assert name == "max_gain_db" or "at index 5" in bad.detail
 
 
-def test_numbers_may_be_numpy_s(client: Client, ear: DesignInput) -> None:
+def test_numbers_may_be_numpy_s(client: Client, ear: Paths) -> None:
     for gain_db in (np.float32(12.5), np.float64(12.5), np.int64(12), np.float32(1e-5)):
         alone = client.synthesize(ear.primary, ear.secondary, max_gain_db=gain_db, deadline_ms=np.float32(1e5 / 3))
         (found,) = client.synthesize_items([Item(ear.primary, ear.secondary, max_gain_db=gain_db)])
@@ -155,7 +153,7 @@ def test_numbers_may_be_numpy_s(client: Client, ear: DesignInput) -> None:
         assert np.abs(found.taps - alone.taps).max() < 1e-3 * np.abs(alone.taps).max()
 
 
-def test_one_filter_for_several_conditions(client: Client, ear: DesignInput) -> None:
+def test_one_filter_for_several_conditions(client: Client, ear: Paths) -> None:
     one = client.refine_conditions([Condition(ear.primary, ear.secondary, ear.coherence)], k=1)
     expected = client.refine(ear.primary, ear.secondary, coherence=ear.coherence, k=1)
     np.testing.assert_array_equal(one.taps, expected.taps)
@@ -178,7 +176,7 @@ def test_one_filter_for_several_conditions(client: Client, ear: DesignInput) -> 
     assert refused.value.field == "conditions.2.secondary"
 
 
-def test_a_filter_is_verified_on_the_ear(client: Client, ear: DesignInput) -> None:
+def test_a_filter_is_verified_on_the_ear(client: Client, ear: Paths) -> None:
     taps = client.refine(ear.primary, ear.secondary, k=1).taps
     rng, recorded = np.random.default_rng(2), []
     for w in (np.zeros(1), taps):
@@ -197,7 +195,7 @@ def test_a_filter_is_verified_on_the_ear(client: Client, ear: DesignInput) -> No
         client.verify(taps, [Recording([0.0], [0.0, 1.0])], recorded[1], ear.primary, ear.secondary)
 
 
-def test_too_many_items_are_refused(client: Client, ear: DesignInput) -> None:
+def test_too_many_items_are_refused(client: Client, ear: Paths) -> None:
     with pytest.raises(UnusablePaths) as refused:
         client.refine_items([Item(ear.primary[:8], ear.secondary[:8])] * 17)
     assert refused.value.field == "items"
@@ -205,7 +203,7 @@ def test_too_many_items_are_refused(client: Client, ear: DesignInput) -> None:
         client.synthesize_items([Item(ear.primary)])
 
 
-def test_a_design_has_its_prediction_in_bands(client: Client, ear: DesignInput) -> None:
+def test_a_design_has_its_prediction_in_bands(client: Client, ear: Paths) -> None:
     design = client.refine(ear.primary, ear.secondary, k=1, coherence=ear.coherence)
     found = design.prediction
     assert found.band_centre_hz[[0, 1, -1]].tolist() == [50, 63, 8000]
@@ -217,7 +215,7 @@ def test_a_design_has_its_prediction_in_bands(client: Client, ear: DesignInput) 
 
 
 @pytest.mark.parametrize("sign", ["minus", "plus"])
-def test_a_design_is_evaluated_and_exported_in_its_sign(client: Client, ear: DesignInput, sign: Sign) -> None:
+def test_a_design_is_evaluated_and_exported_in_its_sign(client: Client, ear: Paths, sign: Sign) -> None:
     design = client.refine(ear.primary, ear.secondary, k=1, coherence=ear.coherence, sign=sign)
     paths = ear.primary, ear.secondary
     again = client.evaluate(design, *paths, coherence=ear.coherence)
@@ -241,28 +239,28 @@ def test_a_design_is_evaluated_and_exported_in_its_sign(client: Client, ear: Des
         client.evaluate(design, *paths, coherense=ear.coherence)  # type: ignore[call-arg]
 
 
-def test_figures_are_numbers(client: Client, ear: DesignInput) -> None:
+def test_figures_are_numbers(client: Client, ear: Paths) -> None:
     design = client.refine(ear.primary, ear.secondary, k=1)
     assert np.isfinite([design.noise_reduction_db, design.amplification_db]).all()
     assert {"decode", "queue", "core", "total"} <= set(design.timings_ms)
     assert design.timings_ms["core"] <= design.timings_ms["total"]
 
 
-def test_spectra_are_taken_too(client: Client, ear: DesignInput) -> None:
+def test_spectra_are_taken_too(client: Client, ear: Paths) -> None:
     reference = client.synthesize(ear.primary, ear.secondary).taps
     found = client.synthesize(*spectra(ear)).taps
     # The spectra were rounded to float32; the ratio of two of them amplifies that.
     assert np.abs(found - reference).max() < 1e-3 * np.abs(reference).max()
 
 
-def test_the_connection_is_kept(program: Program, ear: DesignInput) -> None:
+def test_the_connection_is_kept(program: Program, ear: Paths) -> None:
     with relayed(program.port) as (port, accepted), Client(f"http://127.0.0.1:{port}") as client:
         for _ in range(5):
             client.synthesize(ear.primary, ear.secondary)
         assert len(accepted) == 1
 
 
-def test_a_connection_that_broke_is_made_anew(program: Program, ear: DesignInput) -> None:
+def test_a_connection_that_broke_is_made_anew(program: Program, ear: Paths) -> None:
     with relayed(program.port) as (port, accepted), Client(f"http://127.0.0.1:{port}") as client:
         first = client.synthesize(ear.primary, ear.secondary)
         accepted[0].shutdown(socket.SHUT_RDWR)
@@ -270,7 +268,7 @@ def test_a_connection_that_broke_is_made_anew(program: Program, ear: DesignInput
         assert len(accepted) == 2
 
 
-def test_refusals_are_exceptions(client: Client, ear: DesignInput) -> None:
+def test_refusals_are_exceptions(client: Client, ear: Paths) -> None:
     with pytest.raises(UnusablePaths) as silent:
         client.synthesize(np.zeros(8), ear.secondary)
     assert (silent.value.code, silent.value.field) == ("unusable-paths", "primary")
@@ -304,7 +302,7 @@ def test_nobody_there_is_said_once_patience_is_over(tmp_path: Path) -> None:
     gc.collect()
 
 
-def test_a_service_that_does_not_listen_yet_is_waited_for(program: Program, ear: DesignInput) -> None:
+def test_a_service_that_does_not_listen_yet_is_waited_for(program: Program, ear: Paths) -> None:
     port, started = free_port(), threading.Event()
 
     def start() -> None:
@@ -401,13 +399,13 @@ def test_an_answer_that_does_not_come_in_time() -> None:
             client.synthesize([1.0], [1.0])
 
 
-def test_a_service_that_has_just_been_started_is_waited_for(store_folder: Path, ear: DesignInput) -> None:
+def test_a_service_that_has_just_been_started_is_waited_for(store_folder: Path, ear: Paths) -> None:
     with Program(store_folder) as program, Client(program.address, retry_for_s=60) as client:
         assert client.synthesize(ear.primary, ear.secondary).taps.any()
         assert client.is_ready()
 
 
-def test_waiting_has_a_bound(store_folder: Path, ear: DesignInput) -> None:
+def test_waiting_has_a_bound(store_folder: Path, ear: Paths) -> None:
     """The service asks for a minute; a client that gives it less says at once that it will not wait."""
     with Program(store_folder, "--model", "missing") as program:
         program.logged("(UnknownModel)")
@@ -418,7 +416,7 @@ def test_waiting_has_a_bound(store_folder: Path, ear: DesignInput) -> None:
         assert time.monotonic() - began < 30
 
 
-def test_retries_are_bounded_by_time_not_by_number(store_folder: Path, ear: DesignInput) -> None:
+def test_retries_are_bounded_by_time_not_by_number(store_folder: Path, ear: Paths) -> None:
     """What the service asks to wait, a minute, is made a second on the way, or nothing."""
     asked: list[bytes] = []
 
@@ -441,14 +439,14 @@ def test_retries_are_bounded_by_time_not_by_number(store_folder: Path, ear: Desi
             assert len(asked) == n_asked + 1
 
 
-def test_a_connection_that_always_breaks_is_given_up(program: Program, ear: DesignInput) -> None:
+def test_a_connection_that_always_breaks_is_given_up(program: Program, ear: Paths) -> None:
     with relayed(program.port, answer=lambda _: b"") as (port, accepted):
         with Client(f"http://127.0.0.1:{port}", retry_for_s=2.0) as client, pytest.raises(NotReached):
             client.synthesize(ear.primary, ear.secondary)
         assert 2 <= len(accepted) <= 4  # at once, then after a second each
 
 
-def test_a_key_is_sent(store_folder: Path, ear: DesignInput) -> None:
+def test_a_key_is_sent(store_folder: Path, ear: Paths) -> None:
     keys = ("sesame", "сезам")
     digests = ",".join(f'"{hashlib.sha256(key.encode()).hexdigest()}"' for key in keys)
     with Program(store_folder, "--api-keys", f"[{digests}]") as program:
@@ -460,7 +458,7 @@ def test_a_key_is_sent(store_folder: Path, ear: DesignInput) -> None:
                 assert client.synthesize(ear.primary, ear.secondary).taps.any()
 
 
-def test_a_unix_socket(store_folder: Path, program: Program, ear: DesignInput) -> None:
+def test_a_unix_socket(store_folder: Path, program: Program, ear: Paths) -> None:
     with tempfile.TemporaryDirectory() as folder:  # short: a socket's name has 107 bytes
         address, log = Path(folder) / "anc", Path(folder) / "log"
         command = [sys.executable, "-m", "service", "--uds", str(address), "--device", "cpu", "--threads", "1"]

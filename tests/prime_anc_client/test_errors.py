@@ -1,15 +1,15 @@
-"""Problem documents become exceptions, and so does what is none."""
+"""HttpProblem documents become exceptions, and so does what is none."""
 
 import pytest
 
 from prime_anc_client import errors
 from prime_anc_client.errors import Refused, from_answer
-from service.errors import PROBLEMS, Problem
+from service.errors import PROBLEMS, HttpProblem
 
 
 @pytest.mark.parametrize("code", PROBLEMS)
 def test_every_problem_is_told_whole(code: str) -> None:
-    problem = Problem(code, "found this, expected that", "primary.real")
+    problem = HttpProblem(code, "found this, expected that", "primary.real")
     found = from_answer(problem.status, bytes(problem.response().body))
     assert (found.status, found.code, found.detail, found.field) == (
         problem.status,

@@ -7,28 +7,28 @@ import numpy as np
 
 from service.api import json_parsing
 from service.api.request_types import PathsBody, read_object
-from service.errors import Problem
-from synthesis.backends.base import DesignInput
+from service.errors import HttpProblem
 from synthesis.conventions import DESIGN_N_FFT
+from synthesis.types import Paths
 
 Json = dict[str, Any]
 Body = TypeVar("Body", bound=PathsBody)
 
 
 def load_json(body: bytes | bytearray) -> object:
-    """Parse a body as the service does, or raise Problem."""
+    """Parse a body as the service does, or raise HttpProblem."""
     try:
         return json_parsing.parse(body)
     except json_parsing.UnreadableJson as error:
-        raise Problem(error.code, error.detail) from None
+        raise HttpProblem(error.code, error.detail) from None
 
 
 def read_json(kind: type[Body], body: bytes | bytearray) -> Body:
-    """Parse and validate a body, or raise Problem."""
+    """Parse and validate a body, or raise HttpProblem."""
     return read_object(kind, load_json(body))
 
 
-def as_responses(ear: DesignInput, **more: object) -> Json:
+def as_responses(ear: Paths, **more: object) -> Json:
     """A JSON request with impulse responses."""
     return {
         "primary": {"impulse_response": ear.primary.tolist()},
@@ -38,19 +38,19 @@ def as_responses(ear: DesignInput, **more: object) -> Json:
     }
 
 
-def spectra(ear: DesignInput, n_fft: int = DESIGN_N_FFT) -> tuple[np.ndarray, np.ndarray]:
+def spectra(ear: Paths, n_fft: int = DESIGN_N_FFT) -> tuple[np.ndarray, np.ndarray]:
     """The ear's paths as complex64 spectra."""
     primary, secondary = (np.fft.rfft(each, n_fft).astype(np.complex64) for each in (ear.primary, ear.secondary))
     return primary, secondary
 
 
-def as_lists(ear: DesignInput, n_fft: int = DESIGN_N_FFT, **more: object) -> Json:
+def as_lists(ear: Paths, n_fft: int = DESIGN_N_FFT, **more: object) -> Json:
     """A JSON request with spectra as lists of numbers."""
     primary, secondary = ({"real": each.real.tolist(), "imag": each.imag.tolist()} for each in spectra(ear, n_fft))
     return {"primary": primary, "secondary": secondary, "sample_rate": 48_000, **more}
 
 
-def as_base64(ear: DesignInput, n_fft: int = DESIGN_N_FFT, **more: object) -> Json:
+def as_base64(ear: Paths, n_fft: int = DESIGN_N_FFT, **more: object) -> Json:
     """A JSON request with spectra in base64."""
     primary, secondary = ({"complex64": base64.b64encode(each.tobytes()).decode()} for each in spectra(ear, n_fft))
     return {"primary": primary, "secondary": secondary, "sample_rate": 48_000, **more}

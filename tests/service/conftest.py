@@ -12,8 +12,8 @@ from fastapi import FastAPI
 from model_store.store import ModelStore
 from service.app import create_app
 from service.settings import Settings
-from synthesis.backends.base import DesignInput
 from synthesis.backends.reference import build_synthesizer
+from synthesis.types import Paths
 from tests.service import models
 from tests.service.program import Program
 
@@ -81,10 +81,10 @@ def connected(app: FastAPI) -> httpx.AsyncClient:
 
 
 @pytest.fixture
-def ear() -> DesignInput:
+def ear() -> Paths:
     """One ear's impulse responses and coherence."""
     primary, secondary = models.responses(7)
-    return DesignInput(primary.numpy(), secondary.numpy(), models.coherence(7).numpy())
+    return Paths(primary.numpy(), secondary.numpy(), models.coherence(7).numpy())
 
 
 @pytest.fixture

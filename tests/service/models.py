@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -14,11 +15,12 @@ from model_store.manifest import Manifest
 from model_store.store import ModelVersion
 from service.engine.resident_model import ResidentModel
 from service.engine.wiener_fallback import WienerFallback
-from synthesis.backends import DesignInput, create_backend
+from synthesis.backends import create_backend
 from synthesis.backends.reference import model_parameters
 from synthesis.conventions import N_BINS
 from synthesis.generator import Generator
 from synthesis.generator_config import GeneratorConfig
+from synthesis.types import Paths, Problem
 
 N_PRIMARY, N_SECONDARY = 1024, 512
 
@@ -50,11 +52,16 @@ def coherence(seed: int) -> torch.Tensor:
     return 0.97 + 0.029 * torch.rand(N_BINS, generator=torch.Generator().manual_seed(seed))
 
 
-def ear(seed: int, is_coherence_known: bool = True) -> DesignInput:
+def problem(seed: int, is_coherence_known: bool = True, **limits: Any) -> Problem:
+    """A problem of the one condition of `ear`; limits as of `Problem`."""
+    return Problem((ear(seed, is_coherence_known),), **limits)
+
+
+def ear(seed: int, is_coherence_known: bool = True) -> Paths:
     """One ear's impulse responses, and its coherence."""
     primary, secondary = responses(seed)
     known = coherence(seed).numpy() if is_coherence_known else None
-    return DesignInput(primary.numpy(), secondary.numpy(), known)
+    return Paths(primary.numpy(), secondary.numpy(), known)
 
 
 def checkpoint(seed: int, std: float = 0.05) -> Checkpoint:

@@ -10,8 +10,8 @@ import pytest
 from starlette.datastructures import Headers
 
 from service.admission.origin import refuse_foreign
-from service.errors import PROBLEMS, Problem
-from synthesis.backends.base import DesignInput
+from service.errors import PROBLEMS, HttpProblem
+from synthesis.types import Paths
 from tests.service.bodies import as_responses
 from tests.service.program import Program
 
@@ -43,7 +43,7 @@ def management(program: Program) -> str:
 
 @pytest.mark.parametrize("headers", FOREIGN)
 def test_foreign_requests_are_refused(
-    program: Program, management: str, ear: DesignInput, headers: dict[str, str]
+    program: Program, management: str, ear: Paths, headers: dict[str, str]
 ) -> None:
     body, kind = orjson.dumps(as_responses(ear)), {"Content-Type": "application/json"}
     for answer in (
@@ -70,7 +70,7 @@ def test_foreign_requests_are_refused(
     ],
 )
 def test_own_page_and_programs_are_served(
-    program: Program, management: str, ear: DesignInput, headers: dict[str, str]
+    program: Program, management: str, ear: Paths, headers: dict[str, str]
 ) -> None:
     kind = {"Content-Type": "application/json"}
     content = orjson.dumps(as_responses(ear))
@@ -94,5 +94,5 @@ def test_infer_asks_for_content_type(program: Program) -> None:
 def test_host_is_free_beyond_loopback(server: tuple[str, int | None] | None) -> None:
     scope = {"type": "http", "server": server}
     refuse_foreign(scope, Headers({"host": "anc.example.org"}), ())
-    with pytest.raises(Problem):
+    with pytest.raises(HttpProblem):
         refuse_foreign(scope, Headers({"host": "anc.example.org", "origin": "https://other.example.org"}), ())

@@ -12,8 +12,8 @@ from service.app import create_app
 from service.calibration.takes import CalibrationBody
 from service.errors import PROBLEMS
 from service.settings import Settings
-from synthesis.backends.methods import METHODS
 from synthesis.conventions import STAGES
+from synthesis.methods import METHODS
 from synthesis.plausibility import PLAUSIBILITY
 
 TEXT = (Path(__file__).parents[2] / "docs" / "http-api.md").read_text(encoding="utf-8")

@@ -10,8 +10,8 @@ import pytest
 import torch
 
 from service.api import binary_codec as wire
-from synthesis.backends.base import DesignInput
 from synthesis.synthesizer import Synthesizer
+from synthesis.types import Paths
 from tests.service.api.test_design import library_paths
 from tests.service.bodies import as_responses
 from tests.service.program import Program
@@ -39,7 +39,7 @@ def assert_near(found: np.ndarray, expected: np.ndarray) -> None:
 
 
 @pytest.mark.parametrize("k", [0, 1])
-def test_the_filter_is_the_librarys(program: Program, default_model: Synthesizer, ear: DesignInput, k: int) -> None:
+def test_the_filter_is_the_librarys(program: Program, default_model: Synthesizer, ear: Paths, k: int) -> None:
     expected = default_model.design(library_paths(ear), k).taps[0].numpy()
     body = wire.encode(ear.primary, ear.secondary)
     answer = httpx.post(f"{program.address}/refine?k={k}", content=body, headers=BINARY, timeout=60)
@@ -48,7 +48,7 @@ def test_the_filter_is_the_librarys(program: Program, default_model: Synthesizer
 
 
 def test_ears_asked_for_together_are_what_each_would_be_alone(
-    program: Program, default_model: Synthesizer, ear: DesignInput
+    program: Program, default_model: Synthesizer, ear: Paths
 ) -> None:
     expected = default_model.design(library_paths(ear), 1).taps[0].numpy()
     body = orjson.dumps({"items": [as_responses(ear)] * 9})  # one more than the middle batch holds

@@ -20,8 +20,9 @@ from model_store.store import ModelStore
 from service.api import binary_codec as wire
 from service.api.json_workers import SHORT_BYTES
 from service.errors import PROBLEM_MEDIA_TYPE, TYPE_PREFIX
-from synthesis.backends.base import METHODS, DesignInput
+from synthesis.methods import METHODS
 from synthesis.synthesizer import Synthesizer
+from synthesis.types import Paths
 from tests.service import models
 from tests.service.api.test_design import assert_same_filter, library_paths
 from tests.service.bodies import as_responses
@@ -59,7 +60,7 @@ def assert_raw_problem(received: bytes, status: int, code: str) -> None:
     assert orjson.loads(body)["type"] == TYPE_PREFIX + code
 
 
-def test_the_filter_is_the_library_s(program: Program, default_model: Synthesizer, ear: DesignInput) -> None:
+def test_the_filter_is_the_library_s(program: Program, default_model: Synthesizer, ear: Paths) -> None:
     expected = default_model.design(library_paths(ear), 1).taps
     with httpx.Client(base_url=program.address) as client:
         for _ in range(2):  # twice on one connection
@@ -72,7 +73,7 @@ def test_the_filter_is_the_library_s(program: Program, default_model: Synthesize
 
 
 @pytest.mark.skipif(not Path("/proc/self/maps").exists(), reason="Linux says which libraries a process has loaded")
-def test_refused_request_changes_no_other_answer(program: Program, ear: DesignInput) -> None:
+def test_refused_request_changes_no_other_answer(program: Program, ear: Paths) -> None:
     """The hostile one has paths of one frequency, on a finer grid than the other's, and no room below its ceiling."""
     refused = {
         "primary": {"impulse_response": [1, -1] * 16_384},
@@ -92,7 +93,7 @@ def test_refused_request_changes_no_other_answer(program: Program, ear: DesignIn
     assert designed() == before
 
 
-def test_no_answer_on_a_cpu_needs_torch(program: Program, ear: DesignInput) -> None:
+def test_no_answer_on_a_cpu_needs_torch(program: Program, ear: Paths) -> None:
     """Nor SciPy, from the start to the last answer: designs by each method, evaluations, calibrations."""
     body = as_responses(ear)
     with httpx.Client(base_url=program.address, timeout=60) as client:
@@ -151,7 +152,7 @@ def test_a_large_head_is_refused_however_it_comes(program: Program) -> None:
     assert httpx.get(f"{program.address}/health/live", headers={"X": "y" * 3000}).status_code == 200
 
 
-def test_a_body_does_not_count_as_head(program: Program, ear: DesignInput) -> None:
+def test_a_body_does_not_count_as_head(program: Program, ear: Paths) -> None:
     """Sent byte by byte where head and body meet, on one connection, twice."""
     body = wire.encode(ear.primary, ear.secondary)
     head = b"POST /synthesize HTTP/1.1\r\nHost: x\r\nContent-Type: application/octet-stream\r\n"
@@ -166,14 +167,14 @@ def test_what_is_not_http_is_refused(program: Program) -> None:
     assert_raw_problem(exchange(program.port, b"\x16\x03\x01 hello\r\n\r\n"), 400, "malformed-request")
 
 
-def test_nothing_of_the_requests_is_logged(program: Program, ear: DesignInput) -> None:
+def test_nothing_of_the_requests_is_logged(program: Program, ear: Paths) -> None:
     n_lines = len(program.log)
     httpx.post(f"{program.address}/synthesize", content=orjson.dumps(as_responses(ear)), headers=JSON_BODY)
     time.sleep(0.1)
     assert len(program.log) == n_lines
 
 
-def test_who_has_gone_is_not_designed_for(program: Program, ear: DesignInput) -> None:
+def test_who_has_gone_is_not_designed_for(program: Program, ear: Paths) -> None:
     """Forty ask for up to eight updates, few of them as many, and hang up while most of them wait."""
     body = wire.encode(ear.primary, ear.secondary)
     head = b"POST /refine?k=%d HTTP/1.1\r\nHost: x\r\n"
@@ -211,9 +212,7 @@ def started_by(pid: int) -> list[int]:
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_it_stops_when_told_and_answers_what_it_has_taken(
-    store_folder: Path, ear: DesignInput, number: int
-) -> None:
+def test_it_stops_when_told_and_answers_what_it_has_taken(store_folder: Path, ear: Paths, number: int) -> None:
     """All its processes are told, as by Ctrl-C in a terminal or by a supervisor."""
     program = Program(store_folder)
     assert httpx.get(f"{program.address}/health/live").status_code == 200
@@ -257,7 +256,7 @@ def test_told_twice_it_does_not_wait(store_folder: Path) -> None:
 
 
 @pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="needs Linux's /proc")
-def test_no_process_outlives_a_service_that_is_killed(store_folder: Path, ear: DesignInput) -> None:
+def test_no_process_outlives_a_service_that_is_killed(store_folder: Path, ear: Paths) -> None:
     program = Program(store_folder)
     program.wait_until_ready()
     long = orjson.dumps(as_responses(ear)) + b" " * SHORT_BYTES
@@ -270,7 +269,7 @@ def test_no_process_outlives_a_service_that_is_killed(store_folder: Path, ear: D
     wait_for(lambda: not any(Path(f"/proc/{child}").exists() for child in started))
 
 
-def test_sighup_lets_a_new_version_take_over(tmp_path: Path, ear: DesignInput) -> None:
+def test_sighup_lets_a_new_version_take_over(tmp_path: Path, ear: Paths) -> None:
     store = ModelStore(tmp_path, include_bundled=False)
     store.publish("ears", models.checkpoint(1))
     program = Program(tmp_path)
@@ -284,7 +283,7 @@ def test_sighup_lets_a_new_version_take_over(tmp_path: Path, ear: DesignInput) -
     assert program.stop() == -signal.SIGTERM
 
 
-def test_a_drain_answers_says_not_ready_and_closes_connections(store_folder: Path, ear: DesignInput) -> None:
+def test_a_drain_answers_says_not_ready_and_closes_connections(store_folder: Path, ear: Paths) -> None:
     program = Program(store_folder, "--drain-s", "4")
     program.wait_until_ready()
     content = orjson.dumps(as_responses(ear))

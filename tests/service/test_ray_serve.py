@@ -15,9 +15,9 @@ import pytest
 
 from model_store.store import ModelStore
 from service.api import binary_codec as wire
-from synthesis.backends.base import DesignInput
 from synthesis.backends.reference import build_synthesizer
 from synthesis.synthesizer import Synthesizer
+from synthesis.types import Paths
 from tests.service import models
 from tests.service.api.test_design import assert_same_filter, library_paths
 
@@ -76,7 +76,7 @@ def address(tmp_path: Path) -> Iterator[str]:
 
 
 @pytest.mark.timeout(900)
-def test_a_replica_on_a_cluster_designs_the_same_filters(address: str, ear: DesignInput) -> None:
+def test_a_replica_on_a_cluster_designs_the_same_filters(address: str, ear: Paths) -> None:
     synthesizer: Synthesizer = build_synthesizer(models.checkpoint(1).parameters)
     with httpx.Client(base_url=address, timeout=60) as client:
         given_up = time.monotonic() + 120

@@ -15,7 +15,7 @@ import pytest
 
 from service.api import binary_codec as wire
 from service.settings import Settings
-from synthesis.backends.base import DesignInput
+from synthesis.types import Paths
 from tests.service.api.test_problems import assert_problem, assert_serving
 from tests.service.bodies import as_responses
 
@@ -88,7 +88,7 @@ async def test_a_pickle_is_no_body(client: httpx.AsyncClient, tmp_path: Path, pa
 
 
 @pytest.mark.anyio
-async def test_there_are_no_multipart_bodies(client: httpx.AsyncClient, ear: DesignInput) -> None:
+async def test_there_are_no_multipart_bodies(client: httpx.AsyncClient, ear: Paths) -> None:
     files = {"primary": b"x", "secondary": b"y"}
     for path in ("/synthesize", "/refine", "/evaluate", "/calibrate", "/v2/models/ears/infer"):
         answer = await client.post(path, files=files)
@@ -128,7 +128,7 @@ def watched() -> Iterator[list[str]]:
     ],
 )  # fmt: skip
 async def test_no_text_of_a_request_is_opened(
-    client: httpx.AsyncClient, ear: DesignInput, settings: Settings, text: str
+    client: httpx.AsyncClient, ear: Paths, settings: Settings, text: str
 ) -> None:
     """Neither as a model's name, in each place that one may stand in, nor anywhere else."""
     binary = wire.encode(ear.primary, ear.secondary)

@@ -25,7 +25,7 @@ from service import server as service_server
 from service.api import binary_codec as wire
 from service.api.call import LATE_TOLD_WITHIN_S
 from service.settings import Settings
-from synthesis.backends.base import DesignInput
+from synthesis.types import Paths
 from tests.service.bodies import as_responses
 from tests.service.conftest import started
 from tests.service.program import Program
@@ -238,7 +238,7 @@ def test_the_operator_has_a_listener_apart(program: Program, management: str) ->
     assert refused.status_code == 404
 
 
-def test_keys_are_rotated_while_the_service_runs(program: Program, keys_file: Path, ear: DesignInput) -> None:
+def test_keys_are_rotated_while_the_service_runs(program: Program, keys_file: Path, ear: Paths) -> None:
     body = wire.encode(ear.primary, ear.secondary)
 
     def ask(key: str) -> int:
@@ -328,7 +328,7 @@ UPGRADES = {
 
 @pytest.mark.parametrize("offer", UPGRADES.values(), ids=UPGRADES)
 @pytest.mark.parametrize("parts", [1, 2, 3], ids=["in one piece", "body apart", "body in pieces"])
-def test_an_offer_to_upgrade_is_passed_over(program: Program, ear: DesignInput, offer: bytes, parts: int) -> None:
+def test_an_offer_to_upgrade_is_passed_over(program: Program, ear: Paths, offer: bytes, parts: int) -> None:
     """As Java's client and `curl --http2` make one with every request."""
     body = wire.encode(ear.primary, ear.secondary)
     head = HEAD + FIRST + b"Accept: application/octet-stream\r\nContent-Length: %d\r\n" % len(body)
@@ -354,7 +354,7 @@ def test_no_tunnel_is_made(program: Program) -> None:
 
 
 def test_who_hangs_up_on_two_requests_at_once_makes_no_defect(
-    program: Program, management: str, ear: DesignInput
+    program: Program, management: str, ear: Paths
 ) -> None:
     body = wire.encode(ear.primary, ear.secondary)
     request = HEAD + FIRST + b"Content-Length: %d\r\n\r\n" % len(body) + body
@@ -385,7 +385,7 @@ def test_few_requests_wait_behind_one_another(program: Program) -> None:
 
 
 def test_what_cannot_be_made_in_time_is_refused_from_its_head(
-    program: Program, management: str, ear: DesignInput
+    program: Program, management: str, ear: Paths
 ) -> None:
     """While many designs wait, and before the body is there; the connection goes on as after any answer."""
     body = wire.encode(ear.primary, ear.secondary)

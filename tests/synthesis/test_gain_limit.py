@@ -5,15 +5,14 @@ import pytest
 from scipy.linalg import solve_toeplitz
 
 from model_store.store import DEFAULT_ROOT, ModelStore
-from synthesis.backends import DesignInput
-from synthesis.backends.base import Condition
 from synthesis.backends.cpu import CpuBackend
-from synthesis.backends.methods import projected_ratio
 from synthesis.conventions import DESIGN_N_FFT, N_TAPS, SAMPLE_RATE_HZ
 from synthesis.gain_curve import GainCurve, ceiling_db
+from synthesis.methods import projected_ratio
 from synthesis.octave_bands import NR_BANDS, WIDE_BANDS, band_membership
 from synthesis.profiles import FAST
 from synthesis.starting_weight import fir_wiener
+from synthesis.types import Paths, Problem
 from tests.oracles import gauss_newton as oracle
 from tests.oracles.spectra import collected
 from tests.synthesis.cases import Case, random_case
@@ -39,8 +38,8 @@ def limited(
 ) -> np.ndarray:
     first, *others = [[each.astype(np.complex64) for each in pair] for pair in pairs]
     weight, *rest = weights or [1.0] * len(pairs)
-    conditions = tuple(Condition(*each, weight=own) for each, own in zip(others, rest, strict=True))
-    ear = DesignInput(*first, reference_psd=psd.astype(np.float32), weight=weight, others=conditions)
+    conditions = tuple(Paths(*each, weight=own) for each, own in zip(others, rest, strict=True))
+    ear = Problem((Paths(*first, weight=weight), *conditions), reference_psd=psd.astype(np.float32))
     return CORE.limit_gain(ear, taps.astype(np.float32), ceiling_db(max_gain_db, DESIGN_N_FFT))
 
 

@@ -1,7 +1,6 @@
 """Long work ends between two steps once its caller wants no more of it."""
 
 from collections.abc import Callable
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -9,35 +8,35 @@ import pytest
 from hardware.realise import Target, realise
 from hardware.residual_power import PathSpectra
 from measurement.verify import Recording, verify
-from synthesis.backends import DesignOptions, create_backend
-from synthesis.backends.base import Condition
-from synthesis.backends.methods import spectrum
+from synthesis.backends import create_backend
 from synthesis.errors import Interrupted
 from synthesis.feedback import with_margins
 from synthesis.interruption import check_interruption, interruptible
+from synthesis.methods import spectrum
+from synthesis.types import DesignOptions, Problem
 from tests.service import models
 
-EAR = models.ear(1)
+PATHS = models.ear(1)
 TAPS = np.random.default_rng(0).standard_normal(2048).astype(np.float32) / 100
 LOUD = np.float32(100) * TAPS[:64]
 
 
 def realised(target: Target) -> object:
-    paths = PathSpectra(spectrum(EAR.primary), spectrum(EAR.secondary), 1.0)
+    paths = PathSpectra(spectrum(PATHS.primary), spectrum(PATHS.secondary), 1.0)
     return realise([paths], np.ones(16_385), target)
 
 
 def verified() -> object:
     x, e = np.random.default_rng(1).standard_normal((2, 40_000))
     takes = [Recording(is_on, x, e) for is_on in (False, True, True)]
-    return verify(takes, TAPS, EAR.primary, EAR.secondary, None)
+    return verify(takes, TAPS, PATHS.primary, PATHS.secondary, None)
 
 
 def each_left_out() -> object:
     """A design for three conditions, each of which is left out in turn."""
-    more = tuple(Condition(each.primary, each.secondary) for each in (models.ear(2), models.ear(3)))
+    problem = Problem(tuple(models.ear(seed) for seed in (1, 2, 3)))
     backend = create_backend("cpu", models.checkpoint(1).parameters)
-    (found,) = backend.design([replace(EAR, others=more)], DesignOptions(leave_one_out=True, n_conditions=3))
+    (found,) = backend.design([problem], DesignOptions(leave_one_out=True, n_conditions=3))
     if isinstance(found, Interrupted):
         raise found
     return found

@@ -5,24 +5,24 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from synthesis.backends import Condition, DesignInput
 from synthesis.conventions import DESIGN_N_FFT
 from synthesis.errors import InvalidOption
 from synthesis.latency import with_latency
+from synthesis.types import Paths, Problem
 from tests.model_store import cases
 
 
-def ear(seed: int = 1) -> DesignInput:
-    return DesignInput(*cases.ear(seed))
+def ear(seed: int = 1) -> Paths:
+    return Paths(*cases.ear(seed))
 
 
 def test_whole_samples_shift_the_response() -> None:
     plain = ear()
     feedback = plain.secondary[:40]
-    later = Condition(plain.primary, 2 * plain.secondary, feedback=feedback, label="loose")
-    found = with_latency(replace(plain, latency_samples=5.0, feedback=feedback, others=(later,)))
+    later = Paths(plain.primary, 2 * plain.secondary, feedback=feedback, label="loose")
+    found = with_latency(Problem((replace(plain, feedback=feedback), later), latency_samples=5.0))
     assert found.latency_samples == 0
-    assert found.others[0].label == "loose"
+    assert found.conditions[1].label == "loose"
     for before, after in zip((plain, later), found.conditions, strict=True):
         assert after.primary is before.primary
         shifted = np.fft.irfft(after.secondary)
@@ -34,18 +34,18 @@ def test_whole_samples_shift_the_response() -> None:
 
 def test_fractions_are_delays_of_sines() -> None:
     plain = ear()
-    found = with_latency(replace(plain, latency_samples=0.3)).secondary
+    found = with_latency(Problem((plain,), latency_samples=0.3)).conditions[0].secondary
     ratio = found / np.fft.rfft(plain.secondary, DESIGN_N_FFT)
     angle = -2 * np.pi * 0.3 * np.arange(len(ratio)) / DESIGN_N_FFT
     np.testing.assert_allclose(ratio, np.exp(1j * angle), atol=1e-4)  # complex64, where |S| is 40 dB down too
 
 
 def test_none_is_the_input_itself() -> None:
-    plain = ear()
+    plain = Problem((ear(),))
     assert with_latency(plain) is plain
 
 
 @pytest.mark.parametrize("latency", [-0.1, 1024.5, float("nan")])
 def test_what_is_no_latency(latency: float) -> None:
     with pytest.raises(InvalidOption):
-        with_latency(replace(ear(), latency_samples=latency))
+        with_latency(Problem((ear(),), latency_samples=latency))

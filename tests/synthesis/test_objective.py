@@ -7,16 +7,16 @@ import pytest
 import torch
 
 from model_store.store import DEFAULT_ROOT, ModelStore
-from synthesis.backends import Condition, Design, DesignInput, DesignOptions
 from synthesis.backends.conditions import shares
 from synthesis.backends.cpu import CpuBackend
 from synthesis.backends.cpu.backend import _core_profile
-from synthesis.backends.methods import spectrum
 from synthesis.conventions import DESIGN_N_FFT
+from synthesis.methods import spectrum
 from synthesis.objective import objective
 from synthesis.octave_bands import NR_BANDS, WIDE_BANDS, band_membership
 from synthesis.profiles import FINE, SILENCE
 from synthesis.spectra import collected
+from synthesis.types import Design, DesignOptions, Paths, Problem
 from tests.model_store import cases
 
 STRIDE = DESIGN_N_FFT // FINE.n_fft
@@ -31,7 +31,7 @@ def backend() -> CpuBackend:
     return backend
 
 
-def log_ratios(ear: DesignInput, taps: np.ndarray) -> np.ndarray:
+def log_ratios(ear: Problem, taps: np.ndarray) -> np.ndarray:
     """ln(E / D) of each condition and band on the grid of the profile `fine`."""
     membership = band_membership(WIDE_BANDS, FINE.n_fft)
     power = collected(torch.from_numpy(PARAMETERS.reference_psd.astype(np.float64)), STRIDE).numpy()
@@ -45,8 +45,7 @@ def log_ratios(ear: DesignInput, taps: np.ndarray) -> np.ndarray:
 
 @pytest.mark.parametrize("n_conditions", [1, 4])
 def test_objective_equals_core(backend: CpuBackend, n_conditions: int) -> None:
-    first, *others = (Condition(*cases.ear(seed), weight=1 + seed % 3) for seed in range(n_conditions))
-    ear = DesignInput(first.primary, first.secondary, weight=first.weight, others=tuple(others))
+    ear = Problem(tuple(Paths(*cases.ear(seed)[:2], weight=1 + seed % 3) for seed in range(n_conditions)))
     (design,) = backend.design([ear], DesignOptions("fir_wiener", 2, FINE.name))
     assert isinstance(design, Design), design
     levels = log_ratios(ear, design.taps)

@@ -17,11 +17,11 @@ from synthesis.prediction import (
     N_SUMS,
     NATURAL_SPREAD,
     RESPONSE_LENGTHS,
-    Prediction,
     a_weight,
     expected_uncertainty,
     predict,
 )
+from synthesis.types import Prediction
 from tests.oracles import noise_reduction as oracle
 from tests.oracles.octave_bands import band_sums as oracle_band_sums
 

@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 import torch
 
-from synthesis.backends.methods import STARTS
 from synthesis.conventions import DESIGN_N_FFT
 from synthesis.errors import InvalidOption, InvalidPaths, NonFiniteFilter
 from synthesis.fir_wiener import drive_ceiling, starting_weight
 from synthesis.gauss_newton import TapObjective
 from synthesis.generator import Generator
 from synthesis.generator_config import GeneratorConfig
+from synthesis.methods import STARTS
 from synthesis.paths import AcousticPaths
 from synthesis.profiles import FAST
 from synthesis.synthesizer import DEFAULT_MAX_GAIN_DB, METHODS, PathRatio, Synthesizer

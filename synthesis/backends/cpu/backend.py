@@ -13,20 +13,6 @@ from time import perf_counter
 import numpy as np
 from numpy.typing import NDArray
 
-from synthesis.backends.base import (
-    MAX_CONDITIONS,
-    UPDATES_BRING_DB,
-    WMMSE_TOLERANCE_DB,
-    Complex64,
-    Design,
-    DesignInput,
-    DesignOptions,
-    Float32,
-    ModelParameters,
-    Prediction,
-    RefinementRecord,
-    WmmsePrediction,
-)
 from synthesis.backends.conditions import ConditionsBackend, Filter, named, shares
 from synthesis.backends.cpu.layout import core_parameters
 from synthesis.backends.cpu.library import (
@@ -38,14 +24,29 @@ from synthesis.backends.cpu.library import (
     address,
     core,
 )
-from synthesis.backends.methods import STARTS
 from synthesis.conventions import DESIGN_N_FFT, N_BINS, N_TAPS
 from synthesis.errors import InvalidPaths, NonFiniteFilter, SynthesisError
 from synthesis.gain_curve import TOLERANCE_DB
+from synthesis.methods import STARTS
 from synthesis.octave_bands import WIDE_BANDS
 from synthesis.plausibility import Comparison
 from synthesis.prediction import not_finite
 from synthesis.profiles import FAST, FINE, PROFILES, VERDICTS, RefinementProfile, on_design_grid
+from synthesis.types import (
+    MAX_CONDITIONS,
+    UPDATES_BRING_DB,
+    WMMSE_TOLERANCE_DB,
+    Complex64,
+    Design,
+    DesignOptions,
+    Float32,
+    ModelParameters,
+    Paths,
+    Prediction,
+    Problem,
+    RefinementRecord,
+    WmmsePrediction,
+)
 from synthesis.unknown_bands import unknown_bands
 
 _NATIVE, _START_GIVEN = {"prime": 0, "ratio_base": 1, "wmmse": 2}, 3
@@ -82,38 +83,36 @@ class CpuBackend(ConditionsBackend):
         if getattr(self, "_model", None):
             self._core.prime_model_free(self._model)
 
-    def _design(self, inputs: Sequence[DesignInput], options: DesignOptions) -> list[Design | SynthesisError]:
+    def _design(self, inputs: Sequence[Problem], options: DesignOptions) -> list[Design | SynthesisError]:
         return [self._design_ear(each, options) for each in inputs]
 
     def _predict(
-        self, inputs: Sequence[DesignInput], taps: Sequence[Float32 | Complex64]
+        self, inputs: Sequence[Problem], taps: Sequence[Float32 | Complex64]
     ) -> list[Prediction | SynthesisError]:
         """As `Backend.predict`; a filter may also be its response on the design grid, complex64 [16385]."""
         return [self._predict_ear(*each, is_true=False) for each in zip(inputs, taps, strict=True)]
 
-    def _evaluate(
-        self, inputs: Sequence[DesignInput], taps: Sequence[Float32]
-    ) -> list[Prediction | SynthesisError]:
+    def _evaluate(self, inputs: Sequence[Problem], taps: Sequence[Float32]) -> list[Prediction | SynthesisError]:
         return [self._predict_ear(*each, is_true=True) for each in zip(inputs, taps, strict=True)]
 
-    def _design_ear(self, ear: DesignInput, options: DesignOptions) -> Design | SynthesisError:
+    def _design_ear(self, ear: Problem, options: DesignOptions) -> Design | SynthesisError:
         try:
             with self._workspace() as workspace:
                 result, start_ms = self._run_design(workspace, ear, options)
                 taps, record = _read_filter(result)
-                prediction = _read_prediction(ear, result.figures, is_true=False)
+                prediction = _read_prediction(ear.conditions[0], result.figures, is_true=False)
         except SynthesisError as error:
             return error
         wmmse, comparison = _read_rival(result), self._read_comparison(result.explanation)
         times_ms = _read_times(result, start_ms)
         return Design(taps, record, prediction, times_ms, wmmse=wmmse, comparison=comparison)
 
-    def _joint_filter(self, ear: DesignInput, options: DesignOptions) -> Filter:
+    def _joint_filter(self, ear: Problem, options: DesignOptions) -> Filter:
         with self._workspace(len(ear.conditions)) as workspace:
             result, start_ms = self._run_design(workspace, ear, options)
             return *_read_filter(result), _read_times(result, start_ms)
 
-    def _run_design(self, workspace: int, ear: DesignInput, options: DesignOptions) -> tuple[Result, float | None]:
+    def _run_design(self, workspace: int, ear: Problem, options: DesignOptions) -> tuple[Result, float | None]:
         """Run the core for one filter. Returns its result, which has a prediction and judges the paths only if
         there is a single condition; and the milliseconds spent on the first taps, None if the core computes them.
         """
@@ -133,22 +132,20 @@ class CpuBackend(ConditionsBackend):
         _raise_if_unusable(fault, ear)
         return result, start_ms
 
-    def _predict_ear(
-        self, ear: DesignInput, taps: Float32 | Complex64, is_true: bool
-    ) -> Prediction | SynthesisError:
+    def _predict_ear(self, ear: Problem, taps: Float32 | Complex64, is_true: bool) -> Prediction | SynthesisError:
         result, response = Result(), None
         if np.iscomplexobj(taps):
             response = np.ascontiguousarray(taps, np.complex64)
         else:
             _write_taps(result, taps.real)
         try:
-            given = _Given(replace(ear, others=()), np.ones(1))
+            given = _Given(replace(ear, conditions=ear.conditions[:1]), np.ones(1))
             with self._workspace() as workspace:
                 fault = self._core.prime_predict(
                     self._model, workspace, given.inputs, is_true, address(response), byref(result)
                 )
                 _raise_if_unusable(fault, ear)
-                return _read_prediction(ear, result.figures, is_true=is_true)
+                return _read_prediction(ear.conditions[0], result.figures, is_true=is_true)
         except (InvalidPaths, NonFiniteFilter) as error:
             return error
 
@@ -169,7 +166,7 @@ class CpuBackend(ConditionsBackend):
         return None if explanation.is_primary_delay_off else Comparison(found.likeness, explanation)
 
     def limit_gain(
-        self, ear: DesignInput, taps: Float32, limit_db: NDArray[np.float64], profile: str = FAST.name
+        self, ear: Problem, taps: Float32, limit_db: NDArray[np.float64], profile: str = FAST.name
     ) -> Float32:
         """The best filter that keeps a ceiling on |W|, [2048]; see core/ceiling.h.
 
@@ -215,7 +212,7 @@ class _Given:
     """An ear's conditions as the core reads them. inputs: structures that point into arrays, which live as long as
     this object. has_unknown: whether a condition has bands of which nothing is known."""
 
-    def __init__(self, ear: DesignInput, weights: NDArray[np.float64]) -> None:
+    def __init__(self, ear: Problem, weights: NDArray[np.float64]) -> None:
         """weights: of the conditions, of sum one. Raises InvalidPaths for paths of a wrong shape, ValueError for
         other arrays of a wrong shape or more than MAX_CONDITIONS."""
         if len(weights) > MAX_CONDITIONS:
@@ -242,7 +239,7 @@ class _Given:
             self.inputs[n] = Input(*map(address, arrays), *numbers)
 
 
-def _raise_if_unusable(fault: int, ear: DesignInput) -> None:
+def _raise_if_unusable(fault: int, ear: Problem) -> None:
     """Raise InvalidPaths if the core has refused a path."""
     if fault:
         condition, which = divmod(fault - 1, 2)
@@ -263,11 +260,11 @@ def _read_taps(result: Result) -> Float32:
     return taps
 
 
-def _read_prediction(ear: DesignInput, figures: Figures, *, is_true: bool) -> Prediction:
+def _read_prediction(paths: Paths, figures: Figures, *, is_true: bool) -> Prediction:
     """Raises NonFiniteFilter."""
     if not figures.is_finite:
         raise not_finite()
-    is_known = is_true or ear.coherence is not None or ear.uncertainty is not None
+    is_known = is_true or paths.coherence is not None or paths.uncertainty is not None
     bands = np.array(figures.bands, np.float32)
     return Prediction("coherence" if is_known else "model", bands, *figures.others)
 

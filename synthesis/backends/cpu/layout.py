@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from synthesis.backends.base import ModelParameters
 from synthesis.backends.cpu.library import Parameters, Support, address
 from synthesis.conventions import N_BINS, SAMPLE_RATE_HZ
 from synthesis.errors import InvalidOption
@@ -21,6 +20,7 @@ from synthesis.octave_bands import WIDE_BANDS
 from synthesis.plausibility import LATER, SupportPrior
 from synthesis.starting_weight import log_grid, terms_at_unit_magnitude
 from synthesis.support_statistics import N_TRAITS, PRIMARY_EDGES_HZ, SECONDARY_EDGES_HZ, first_bins
+from synthesis.types import ModelParameters
 
 Float64 = NDArray[np.float64]
 

@@ -8,25 +8,26 @@ from contextlib import contextmanager
 import numpy as np
 import torch
 
-from synthesis.backends.base import (
-    Design,
-    DesignInput,
-    DesignOptions,
-    Float32,
-    ModelParameters,
-    Prediction,
-    RefinementRecord,
-)
 from synthesis.backends.conditions import ConditionsBackend, Filter
 from synthesis.backends.cuda.buffers import BASES
 from synthesis.backends.cuda.graphs import GIVEN, RECORDED_METHODS, BatchGraphs
 from synthesis.backends.cuda.stage_clock import StageClock
 from synthesis.backends.cuda.stages import Stages
-from synthesis.backends.methods import STARTS
 from synthesis.backends.reference import joint_filter
 from synthesis.errors import DeviceLost, NonFiniteFilter, SynthesisError
+from synthesis.methods import STARTS
 from synthesis.prediction import not_finite, predict
 from synthesis.profiles import MAX_UPDATES, PROFILES, VERDICTS
+from synthesis.types import (
+    Design,
+    DesignOptions,
+    Float32,
+    ModelParameters,
+    Path,
+    Prediction,
+    Problem,
+    RefinementRecord,
+)
 
 CAPTURE_SIZES = (1, 8, 32)
 """A batch runs in the smallest of these that fits it; the other rows are unused."""
@@ -64,7 +65,7 @@ class CudaBackend(ConditionsBackend):
                 for batch in self._batches.values():
                     batch.record(*_all_keys())
 
-    def _design(self, inputs: Sequence[DesignInput], options: DesignOptions) -> list[Design | SynthesisError]:
+    def _design(self, inputs: Sequence[Problem], options: DesignOptions) -> list[Design | SynthesisError]:
         """Up to 32 ears; DeviceLost where the GPU has failed."""
         method = options.method if options.method in RECORDED_METHODS else GIVEN
         start, update = ((stage, method, options.profile) for stage in ("start", "update"))
@@ -77,7 +78,7 @@ class CudaBackend(ConditionsBackend):
                 batch.solve_wmmse(len(inputs))
             elif start_of := STARTS.get(options.method):
                 rows = [row for row in range(len(inputs)) if row not in faults]
-                batch.write_start(rows, [start_of(inputs[row].primary, inputs[row].secondary) for row in rows])
+                batch.write_start(rows, [start_of(*_pair(inputs[row])) for row in rows])
             batch.run(*start)
             self._clock.mark("generate")
             for _ in range(options.n_updates):
@@ -97,18 +98,16 @@ class CudaBackend(ConditionsBackend):
             answers.append(Design(taps[row].copy(), record, prediction, dict(times_ms)))
         return answers
 
-    def _joint_filter(self, ear: DesignInput, options: DesignOptions) -> Filter:
+    def _joint_filter(self, ear: Problem, options: DesignOptions) -> Filter:
         """By torch operators, which are not captured."""
         with self._on_device():
             return joint_filter(self._stages.synthesizer, ear, options)
 
-    def _predict(self, inputs: Sequence[DesignInput], taps: Sequence[Float32]) -> list[Prediction | SynthesisError]:
+    def _predict(self, inputs: Sequence[Problem], taps: Sequence[Float32]) -> list[Prediction | SynthesisError]:
         """Up to 32 ears; DeviceLost where the GPU has failed."""
         return self._predict_given(inputs, taps, _bases(inputs))
 
-    def _evaluate(
-        self, inputs: Sequence[DesignInput], taps: Sequence[Float32]
-    ) -> list[Prediction | SynthesisError]:
+    def _evaluate(self, inputs: Sequence[Problem], taps: Sequence[Float32]) -> list[Prediction | SynthesisError]:
         """Up to 32 ears; DeviceLost where the GPU has failed."""
         return self._predict_given(inputs, taps, ["exact"] * len(inputs))
 
@@ -118,7 +117,7 @@ class CudaBackend(ConditionsBackend):
         return self._stages.nbytes() + sum(batch.nbytes for batch in self._batches.values())
 
     def _predict_given(
-        self, inputs: Sequence[DesignInput], taps: Sequence[Float32], bases: Sequence[str]
+        self, inputs: Sequence[Problem], taps: Sequence[Float32], bases: Sequence[str]
     ) -> list[Prediction | SynthesisError]:
         with self._on_device():
             batch = self._batch(len(inputs))
@@ -133,7 +132,7 @@ class CudaBackend(ConditionsBackend):
         ]
 
     def _prediction(
-        self, ear: DesignInput, taps: Float32, sums: Float32, row: int, basis: str
+        self, ear: Problem, taps: Float32, sums: Float32, row: int, basis: str
     ) -> Prediction | NonFiniteFilter:
         if not np.isfinite(taps).all():
             return not_finite()
@@ -141,8 +140,8 @@ class CudaBackend(ConditionsBackend):
             sums[BASES.index(basis), row],
             self._band_uncertainty,
             has_coherence=basis == "coherence",
-            uncertainty=ear.uncertainty,
-            resembles=ear.resembles is not False,
+            uncertainty=ear.conditions[0].uncertainty,
+            resembles=ear.conditions[0].resembles is not False,
             is_true=basis == "exact",
         )
 
@@ -151,7 +150,7 @@ class CudaBackend(ConditionsBackend):
             raise ValueError(f"inputs: {n_ears} ears were given; give 1 to {self.max_batch}")
         return self._batches[next(size for size in CAPTURE_SIZES if size >= n_ears)]
 
-    def _load(self, batch: BatchGraphs, inputs: Sequence[DesignInput]) -> dict[int, SynthesisError]:
+    def _load(self, batch: BatchGraphs, inputs: Sequence[Problem]) -> dict[int, SynthesisError]:
         """Copy the ears to the device; returns the errors by row."""
         self._clock.start()
         faults: dict[int, SynthesisError] = dict(batch.inputs.write(inputs))
@@ -194,8 +193,12 @@ def _all_keys() -> list[tuple[str, ...]]:
     return [("decode",), *designs, *(("predict", basis) for basis in BASES)]
 
 
-def _bases(inputs: Sequence[DesignInput]) -> list[str]:
-    return ["model" if ear.coherence is None else "coherence" for ear in inputs]
+def _pair(ear: Problem) -> tuple[Path, Path]:
+    return ear.conditions[0].primary, ear.conditions[0].secondary
+
+
+def _bases(inputs: Sequence[Problem]) -> list[str]:
+    return ["model" if ear.conditions[0].coherence is None else "coherence" for ear in inputs]
 
 
 def _record(history: Float32, n_applied: int, stopped: int, n_updates: int) -> RefinementRecord:

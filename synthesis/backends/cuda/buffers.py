@@ -8,12 +8,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from synthesis.backends.base import DEFAULT_MAX_GAIN_DB, Complex64, DesignInput, Float32
 from synthesis.conventions import DESIGN_N_FFT, N_BINS, N_TAPS
 from synthesis.errors import InvalidPaths
 from synthesis.paths import AcousticPaths
 from synthesis.prediction import N_SUMS
 from synthesis.profiles import MAX_UPDATES
+from synthesis.types import DEFAULT_MAX_GAIN_DB, Complex64, Float32, Problem
 
 BASES = ("model", "coherence", "exact")
 """Where the uncertainty of a prediction comes from: the support listeners, a coherence, or there is none."""
@@ -61,14 +61,15 @@ class BatchInputs:
         """Both paths of all rows."""
         return AcousticPaths(self.primary, self.secondary)
 
-    def write(self, inputs: Sequence[DesignInput]) -> dict[int, InvalidPaths]:
+    def write(self, inputs: Sequence[Problem]) -> dict[int, InvalidPaths]:
         """Fill the first rows and upload them; returns the reason for each row whose paths do not fit the grid."""
         faults: dict[int, InvalidPaths] = {}
         end = self._ends[2]
         for row, ear in enumerate(inputs):
+            (paths,) = ear.conditions
             try:
-                self._write_path(0, row, "primary", ear.primary)
-                self._write_path(1, row, "secondary", ear.secondary)
+                self._write_path(0, row, "primary", paths.primary)
+                self._write_path(1, row, "secondary", paths.secondary)
             except InvalidPaths as error:
                 faults[row] = error
             self._max_gain_db[row] = ear.max_gain_db
@@ -76,8 +77,8 @@ class BatchInputs:
                 self._psd[row] = self._model_psd if ear.reference_psd is None else ear.reference_psd
                 self._has_model_psd[row] = ear.reference_psd is None
                 end = max(end, self._ends[3])
-            if ear.coherence is not None:
-                self._coherence[row] = ear.coherence
+            if paths.coherence is not None:
+                self._coherence[row] = paths.coherence
                 end = self._ends[4]
         # One copy, up to the last part that has changed: most ears have neither a noise nor a coherence.
         self.block[:end].copy_(self._staged[:end], non_blocking=True)

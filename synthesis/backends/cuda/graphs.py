@@ -41,7 +41,7 @@ def capture(function: Function, pool: Any) -> Function:
 
 RECORDED_METHODS = ("prime", "ratio_base")
 GIVEN = "given"
-"""Stands for methods whose initial filter is made on the host: WMMSE and `synthesis.backends.methods`."""
+"""Stands for methods whose initial filter is made on the host: WMMSE and `synthesis.methods`."""
 
 
 class BatchGraphs:

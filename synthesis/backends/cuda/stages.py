@@ -9,11 +9,11 @@ import torch
 from torch import Tensor
 
 from synthesis import noise_reduction
-from synthesis.backends.base import ModelParameters
 from synthesis.backends.cuda.buffers import BatchInputs, BatchOutputs
 from synthesis.backends.reference import build_synthesizer
 from synthesis.conventions import N_TAPS
 from synthesis.profiles import MAX_UPDATES
+from synthesis.types import ModelParameters
 from synthesis.wiener import design_wmmse
 
 Update = Callable[[], None]

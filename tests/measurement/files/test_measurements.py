@@ -12,7 +12,7 @@ from scipy.io import savemat
 from measurement.files.errors import FileError
 from measurement.files.measurements import read, recording, response
 from service.calibration.wav import read_wav
-from service.errors import Problem
+from service.errors import HttpProblem
 
 SAMPLES = np.random.default_rng(0).standard_normal(4800)
 
@@ -169,7 +169,7 @@ def test_cut_wav_is_refused(tmp_path: Path, cut: bytes, message: str):
     (tmp_path / "a.wav").write_bytes(cut)
     with pytest.raises(FileError, match=message):
         recording(tmp_path / "a.wav")
-    with pytest.raises(Problem, match="cut off"):
+    with pytest.raises(HttpProblem, match="cut off"):
         read_wav(cut, "takes.0.x.wav")
 
 

@@ -11,7 +11,7 @@ import pytest
 from starlette.datastructures import Headers
 
 from service.admission.keys import LOOK_EVERY_S, Keys, Quotas
-from service.errors import Problem
+from service.errors import HttpProblem
 
 
 class Clock:
@@ -35,7 +35,7 @@ def from_holder_of(key: str, scheme: str = "Bearer") -> Headers:
 def is_known(keys: Keys, key: str) -> bool:
     try:
         return keys.holder(from_holder_of(key)) == digest(key)
-    except Problem as problem:
+    except HttpProblem as problem:
         return {"unauthorised": False}[problem.code]
 
 
@@ -50,7 +50,7 @@ def test_a_digest_is_no_key() -> None:
     assert is_known(keys, "open sesame")
     for key in ("", "open", digest("open sesame"), "open sesame "[:-2]):
         assert not is_known(keys, key)
-    with pytest.raises(Problem) as refused:
+    with pytest.raises(HttpProblem) as refused:
         keys.holder(from_holder_of("open sesame", scheme="Basic"))
     assert "open sesame" not in refused.value.detail
 
@@ -61,7 +61,7 @@ def test_who_sends_two_keys_has_none(others: str) -> None:
     keys = Keys([digest("open sesame")], None)
     headers = [(b"authorization", each.encode()) for each in ("Bearer open sesame", others)]
     for sent in (headers, headers[::-1]):
-        with pytest.raises(Problem) as refused:
+        with pytest.raises(HttpProblem) as refused:
             keys.holder(Headers(raw=sent))
         assert refused.value.code == "unauthorised"
 
@@ -142,7 +142,7 @@ def n_taken(quotas: Quotas, key: str, n_tries: int) -> int:
     """How many of so many requests at one moment are let through."""
     taken = 0
     for _ in range(n_tries):
-        with suppress(Problem):
+        with suppress(HttpProblem):
             quotas.take(key)
             taken += 1
     return taken
@@ -169,7 +169,7 @@ def test_the_refusal_says_when_to_come_back() -> None:
     clock = Clock()
     quotas = Quotas(per_s=0.1, burst=1, clock=clock)
     quotas.take("key")
-    with pytest.raises(Problem) as refused:
+    with pytest.raises(HttpProblem) as refused:
         quotas.take("key")
     assert refused.value.code == "over-quota"
     assert refused.value.headers == {"Retry-After": "10"}
@@ -181,7 +181,7 @@ def test_a_request_for_several_takes_as_many() -> None:
     clock = Clock()
     quotas = Quotas(per_s=1.0, burst=20, clock=clock)
     quotas.take("key", 16)
-    with pytest.raises(Problem) as refused:
+    with pytest.raises(HttpProblem) as refused:
         quotas.take("key", 16)
     assert refused.value.headers == {"Retry-After": "12"}
     assert n_taken(quotas, "key", 9) == 4  # a refusal costs nothing
@@ -195,7 +195,7 @@ def test_what_it_holds_already_counts_once_and_is_given_back() -> None:
     quotas.take("key")
     quotas.take("key", 16, held=1)
     quotas.take("key")
-    with pytest.raises(Problem) as refused:
+    with pytest.raises(HttpProblem) as refused:
         quotas.take("key", 16, held=1)
     assert refused.value.headers == {"Retry-After": "12"}
     clock.now_s += 12  # as was advised

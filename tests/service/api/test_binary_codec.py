@@ -8,7 +8,7 @@ import pytest
 
 from service.api import binary_codec as wire
 from service.api.paths import PathsOfCondition
-from service.errors import Problem
+from service.errors import HttpProblem
 from synthesis.conventions import N_BINS
 
 PRIMARY = np.arange(1, 6, dtype=np.float32)
@@ -56,7 +56,7 @@ def test_an_uncertainty_follows_all_else() -> None:
         assert paths.uncertainty is not None
         assert np.array_equal(paths.uncertainty, uncertainty)
         assert (paths.coherence is None) == (more is None)
-    with pytest.raises(Problem, match="is negative"):
+    with pytest.raises(HttpProblem, match="is negative"):
         wire.decode(wire.encode(PRIMARY, SECONDARY, uncertainty=-uncertainty))
 
 
@@ -121,7 +121,7 @@ NAN = struct.pack("<8f", *[1.0] * 6, np.nan, 1.0)
     ],
 )
 def test_each_fault_has_its_problem(body: bytes, code: str, status: int) -> None:
-    with pytest.raises(Problem) as refused:
+    with pytest.raises(HttpProblem) as refused:
         wire.decode(body)
     assert (refused.value.code, refused.value.status) == (code, status)
 
@@ -130,5 +130,5 @@ def test_any_flipped_bit_is_noticed() -> None:
     for bit in range(8 * len(GOOD)):
         body = bytearray(GOOD)
         body[bit // 8] ^= 1 << bit % 8
-        with pytest.raises(Problem):
+        with pytest.raises(HttpProblem):
             wire.decode(body)

@@ -11,7 +11,7 @@ from fastapi import FastAPI
 from service.api import binary_codec
 from service.api.paths import PathsOfCondition
 from service.engine.job_queue import LatencyEstimator
-from synthesis.backends.base import DesignInput
+from synthesis.types import Paths
 from tests.service import models
 from tests.service.bodies import as_base64, as_responses
 
@@ -19,7 +19,7 @@ Json = dict[str, Any]
 BINARY = {"Content-Type": "application/octet-stream"}
 
 
-def condition(ear: DesignInput, **more: object) -> Json:
+def condition(ear: Paths, **more: object) -> Json:
     body = as_responses(ear, **more)
     del body["sample_rate"]
     return body
@@ -30,7 +30,7 @@ def joint(*conditions: Json, **more: object) -> Json:
 
 
 @pytest.fixture
-def two() -> list[DesignInput]:
+def two() -> list[Paths]:
     return [models.ear(1), models.ear(2)]
 
 
@@ -41,7 +41,7 @@ async def refined(client: httpx.AsyncClient, body: Json, query: str = "") -> Jso
     return found
 
 
-async def test_one_condition_is_the_plain_request(client: httpx.AsyncClient, ear: DesignInput) -> None:
+async def test_one_condition_is_the_plain_request(client: httpx.AsyncClient, ear: Paths) -> None:
     plain, alone = [
         await refined(client, body) for body in (as_responses(ear), joint(condition(ear, label="worn", weight=3)))
     ]
@@ -50,7 +50,7 @@ async def test_one_condition_is_the_plain_request(client: httpx.AsyncClient, ear
     assert "loop" not in alone
 
 
-async def test_every_condition_is_predicted(client: httpx.AsyncClient, two: list[DesignInput]) -> None:
+async def test_every_condition_is_predicted(client: httpx.AsyncClient, two: list[Paths]) -> None:
     body = joint(condition(two[0], label="closed", weight=2), condition(two[1], label="pressed"))
     found = await refined(client, body)
     closed, pressed = found["prediction"]["conditions"]
@@ -70,7 +70,7 @@ async def test_every_condition_is_predicted(client: httpx.AsyncClient, two: list
     assert first["left_out_noise_reduction_db"] == pytest.approx(expected, abs=1e-3)
 
 
-async def test_the_binary_form_gives_the_same_filter(client: httpx.AsyncClient, two: list[DesignInput]) -> None:
+async def test_the_binary_form_gives_the_same_filter(client: httpx.AsyncClient, two: list[Paths]) -> None:
     feedback = (0.02 * np.exp(-np.arange(len(two[0].secondary)) / 9)).astype(np.float32)
     sent = [PathsOfCondition(each.primary, each.secondary, None, feedback, n + 1.0) for n, each in enumerate(two)]
     query = "&latency_samples=1.5&min_gain_margin_db=8&min_phase_margin_deg=40&leave_one_out=false"
@@ -88,7 +88,7 @@ async def test_the_binary_form_gives_the_same_filter(client: httpx.AsyncClient, 
     np.testing.assert_array_equal(np.frombuffer(answer.content, "<f4"), np.float32(expected["fir"]))
 
 
-async def test_the_loop_is_stated(client: httpx.AsyncClient, ear: DesignInput) -> None:
+async def test_the_loop_is_stated(client: httpx.AsyncClient, ear: Paths) -> None:
     shape = np.exp(-np.arange(64) / 6) * np.cos(np.arange(64) / 5)
     feedback = {"feedback": {"impulse_response": (0.3 * shape).tolist()}}
     found = await refined(client, as_responses(ear, **feedback))
@@ -106,7 +106,7 @@ async def test_the_loop_is_stated(client: httpx.AsyncClient, ear: DesignInput) -
     assert silent["loop"]["gain_margin_db"] > 60
 
 
-async def test_a_latency_lowers_the_noise_reduction(client: httpx.AsyncClient, ear: DesignInput) -> None:
+async def test_a_latency_lowers_the_noise_reduction(client: httpx.AsyncClient, ear: Paths) -> None:
     reached = [
         (await refined(client, as_responses(ear, latency_samples=each)))["prediction"]["mean_noise_reduction_db"]
         for each in (0, 8.5, 24)  # the paths have a few samples to spare
@@ -114,7 +114,7 @@ async def test_a_latency_lowers_the_noise_reduction(client: httpx.AsyncClient, e
     assert reached[0] > reached[1] > reached[2]
 
 
-async def test_items_may_have_conditions(client: httpx.AsyncClient, two: list[DesignInput]) -> None:
+async def test_items_may_have_conditions(client: httpx.AsyncClient, two: list[Paths]) -> None:
     pair = joint(*map(condition, two))
     answer = await client.post("/refine?k=1", json={"items": [as_responses(two[0]), pair]})
     first, second = answer.json()["items"]
@@ -178,7 +178,7 @@ async def test_an_error_tells_the_label(client: httpx.AsyncClient) -> None:
     assert answer.json()["detail"].startswith("conditions.1 (pressed): primary")
 
 
-async def test_a_feedback_of_another_grid_is_refused(client: httpx.AsyncClient, ear: DesignInput) -> None:
+async def test_a_feedback_of_another_grid_is_refused(client: httpx.AsyncClient, ear: Paths) -> None:
     feedback = as_base64(ear, 8192)["secondary"]
     answer = await client.post("/refine", json=as_base64(ear, 4096, feedback=feedback))
     assert answer.status_code == 422
@@ -186,7 +186,7 @@ async def test_a_feedback_of_another_grid_is_refused(client: httpx.AsyncClient, 
 
 
 async def test_the_open_inference_protocol_has_a_further_dimension(
-    client: httpx.AsyncClient, two: list[DesignInput]
+    client: httpx.AsyncClient, two: list[Paths]
 ) -> None:
     spectra = [np.fft.rfft([getattr(each, name) for each in two], 4096) for name in ("primary", "secondary")]
     inputs = [
@@ -214,7 +214,7 @@ async def test_the_open_inference_protocol_has_a_further_dimension(
 
 
 @pytest.mark.parametrize("place", [6, 24, 28])
-async def test_what_the_binary_header_must_not_say(client: httpx.AsyncClient, ear: DesignInput, place: int) -> None:
+async def test_what_the_binary_header_must_not_say(client: httpx.AsyncClient, ear: Paths, place: int) -> None:
     body = bytearray(binary_codec.encode(ear.primary, ear.secondary))
     body[place] |= 32
     answer = await client.post("/refine", content=bytes(body), headers=BINARY)

@@ -14,12 +14,12 @@ from model_store.store import ModelStore
 from service.api import binary_codec as wire
 from service.api.warnings import WARNINGS
 from service.settings import Settings
-from synthesis.backends.base import DesignInput
 from synthesis.backends.reference import build_synthesizer
 from synthesis.conventions import N_BINS, STAGES
 from synthesis.octave_bands import AMP_BANDS, nominal_hz
 from synthesis.paths import AcousticPaths
 from synthesis.synthesizer import METHODS, Synthesizer
+from synthesis.types import Paths
 from tests.service import models
 from tests.service.bodies import as_base64, as_lists, as_responses, spectra
 
@@ -30,7 +30,7 @@ SAME_FLOAT32 = 3e-3
 """Of the largest tap: the service's stages for a CPU against the library's, on float32 systems of condition 1e4."""
 
 
-def library_paths(ear: DesignInput) -> AcousticPaths:
+def library_paths(ear: Paths) -> AcousticPaths:
     """The ear as the library takes it."""
     return AcousticPaths.from_impulse_responses(
         torch.from_numpy(ear.primary)[None], torch.from_numpy(ear.secondary)[None]
@@ -61,7 +61,7 @@ async def ask_binary(client: httpx.AsyncClient, path: str, body: bytes) -> httpx
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("k", [0, 2])
 async def test_the_filter_is_the_library_s(
-    client: httpx.AsyncClient, default_model: Synthesizer, ear: DesignInput, method: str, k: int
+    client: httpx.AsyncClient, default_model: Synthesizer, ear: Paths, method: str, k: int
 ) -> None:
     answer = await ask(client, f"/refine?k={k}", as_responses(ear, method=method))
     expected = default_model.design(library_paths(ear), k, method=method)
@@ -79,7 +79,7 @@ async def test_the_filter_is_the_library_s(
 
 @pytest.mark.parametrize("profile", ["fast", "fine", "paper"])
 async def test_the_profile_is_the_one_asked_for(
-    client: httpx.AsyncClient, default_model: Synthesizer, ear: DesignInput, profile: str
+    client: httpx.AsyncClient, default_model: Synthesizer, ear: Paths, profile: str
 ) -> None:
     answer = await ask(client, f"/refine?k=1&profile={profile}", as_responses(ear))
     assert_same_filter(answer["fir"], default_model.design(library_paths(ear), 1, profile=profile).taps)
@@ -87,7 +87,7 @@ async def test_the_profile_is_the_one_asked_for(
 
 @pytest.mark.parametrize(("n_samples", "profile"), [(4096, "fast"), (4097, "fine")])
 async def test_fast_updates_follow_the_responses_length(
-    client: httpx.AsyncClient, default_model: Synthesizer, ear: DesignInput, n_samples: int, profile: str
+    client: httpx.AsyncClient, default_model: Synthesizer, ear: Paths, n_samples: int, profile: str
 ) -> None:
     """Neither zeros at the end nor the grid of a spectrum count."""
     reverberation = np.random.default_rng(3).standard_normal(n_samples) * np.exp(-np.arange(n_samples) / 1000)
@@ -105,7 +105,7 @@ async def test_fast_updates_follow_the_responses_length(
 
 
 async def test_refine_makes_three_updates_unless_told_and_synthesize_none(
-    client: httpx.AsyncClient, ear: DesignInput
+    client: httpx.AsyncClient, ear: Paths
 ) -> None:
     assert (await ask(client, "/refine", as_responses(ear)))["refinement"]["requested"] == 3
     refinement = (await ask(client, "/synthesize", as_responses(ear)))["refinement"]
@@ -115,9 +115,7 @@ async def test_refine_makes_three_updates_unless_told_and_synthesize_none(
     assert refinement["step_scale"] == refinement["pcg_residual"] == []
 
 
-async def test_options_reach_the_design(
-    client: httpx.AsyncClient, default_model: Synthesizer, ear: DesignInput
-) -> None:
+async def test_options_reach_the_design(client: httpx.AsyncClient, default_model: Synthesizer, ear: Paths) -> None:
     psd = models.reference_psd().flip(0) + 1e-9
     answer = await ask(client, "/refine?k=1", as_responses(ear, reference_psd=psd.tolist()))
     expected = default_model.design(library_paths(ear), 1, reference_psd=psd)
@@ -131,7 +129,7 @@ CURVE = {"frequency_hz": [50, 500, 5000], "gain_db": [-10, -3, -6]}
 
 @pytest.mark.parametrize("max_gain_db", [-5, CURVE])
 async def test_every_form_of_request_has_its_ceiling_kept(
-    client: httpx.AsyncClient, ear: DesignInput, max_gain_db: float | dict[str, list[float]]
+    client: httpx.AsyncClient, ear: Paths, max_gain_db: float | dict[str, list[float]]
 ) -> None:
     text, limit_db = "-5", np.full(N_BINS, -5.0)
     if isinstance(max_gain_db, dict):
@@ -148,7 +146,7 @@ async def test_every_form_of_request_has_its_ceiling_kept(
     np.testing.assert_allclose(np.frombuffer(binary.content, "<f4"), found["fir"], atol=1e-6)
 
 
-async def test_plus_negates(client: httpx.AsyncClient, ear: DesignInput) -> None:
+async def test_plus_negates(client: httpx.AsyncClient, ear: Paths) -> None:
     minus = await ask(client, "/synthesize", as_responses(ear))
     plus = await ask(client, "/synthesize", as_responses(ear, sign="plus"))
     assert plus["fir"] == [-tap for tap in minus["fir"]]
@@ -156,7 +154,7 @@ async def test_plus_negates(client: httpx.AsyncClient, ear: DesignInput) -> None
     assert plus["prediction"] == minus["prediction"]
 
 
-async def test_json_and_binary_agree_bit_by_bit(client: httpx.AsyncClient, ear: DesignInput) -> None:
+async def test_json_and_binary_agree_bit_by_bit(client: httpx.AsyncClient, ear: Paths) -> None:
     query = "k=1&model=other&method=prime&sign=plus&max_gain_db=20"
     answer = await ask_binary(client, f"/refine?{query}", wire.encode(ear.primary, ear.secondary, ear.coherence))
     assert ear.coherence is not None
@@ -173,7 +171,7 @@ async def test_json_and_binary_agree_bit_by_bit(client: httpx.AsyncClient, ear: 
     assert float(answer.headers["x-predicted-amp-db"]) == pytest.approx(prediction["amplification_db"], abs=1e-3)
 
 
-async def test_every_form_of_the_same_paths_gives_one_filter(client: httpx.AsyncClient, ear: DesignInput) -> None:
+async def test_every_form_of_the_same_paths_gives_one_filter(client: httpx.AsyncClient, ear: Paths) -> None:
     reference = np.array((await ask(client, "/synthesize", as_responses(ear)))["fir"])
     bodies = [as_lists(ear), as_base64(ear), as_lists(ear, 4096), as_base64(ear, 65_536)]
     filters = [(await ask(client, "/synthesize", body))["fir"] for body in bodies]
@@ -185,7 +183,7 @@ async def test_every_form_of_the_same_paths_gives_one_filter(client: httpx.Async
 
 
 async def test_the_prediction_is_the_library_s(
-    client: httpx.AsyncClient, default_model: Synthesizer, ear: DesignInput
+    client: httpx.AsyncClient, default_model: Synthesizer, ear: Paths
 ) -> None:
     assert ear.coherence is not None
     paths = library_paths(ear)
@@ -206,9 +204,7 @@ async def test_the_prediction_is_the_library_s(
 
 
 @pytest.mark.parametrize("sign", ["minus", "plus"])
-async def test_evaluating_a_design_gives_its_prediction(
-    client: httpx.AsyncClient, ear: DesignInput, sign: str
-) -> None:
+async def test_evaluating_a_design_gives_its_prediction(client: httpx.AsyncClient, ear: Paths, sign: str) -> None:
     design = await ask(client, "/refine?k=1", as_responses(ear, sign=sign))
     evaluation = await ask(client, "/evaluate", as_responses(ear, sign=sign, fir=design["fir"]))
     assert set(evaluation) == {"prediction", "warnings", "timings_ms"}
@@ -230,7 +226,7 @@ async def test_evaluating_a_design_gives_its_prediction(
     ],
 )
 async def test_times_name_every_stage_and_make_none_up(
-    client: httpx.AsyncClient, ear: DesignInput, method: str, absent: set[str]
+    client: httpx.AsyncClient, ear: Paths, method: str, absent: set[str]
 ) -> None:
     content = orjson.dumps(as_responses(ear, method=method))
     answer = await client.post("/refine?k=1", content=content, headers={"Content-Type": "application/json"})
@@ -246,7 +242,7 @@ async def test_times_name_every_stage_and_make_none_up(
         assert float(spent) == pytest.approx(times[name], abs=1e-4)
 
 
-async def test_warnings_have_documented_codes(client: httpx.AsyncClient, ear: DesignInput) -> None:
+async def test_warnings_have_documented_codes(client: httpx.AsyncClient, ear: Paths) -> None:
     def codes(document: dict[str, Any]) -> list[str]:
         return [each["code"] for each in document["warnings"]]
 
@@ -268,7 +264,7 @@ async def test_warnings_have_documented_codes(client: httpx.AsyncClient, ear: De
 
 
 async def test_a_model_is_chosen_by_name_and_by_version(
-    client: httpx.AsyncClient, ear: DesignInput, settings: Settings
+    client: httpx.AsyncClient, ear: Paths, settings: Settings
 ) -> None:
     store = ModelStore(settings.store)
     for reference, version in ((None, 2), ("ears", 2), ("ears@1", 1), ("ears@2", 2), ("other", 1)):
@@ -280,7 +276,7 @@ async def test_a_model_is_chosen_by_name_and_by_version(
 
 
 async def test_two_requests_at_once_get_their_own_answers(client: httpx.AsyncClient) -> None:
-    ears = [DesignInput(*(each.numpy() for each in models.responses(seed))) for seed in range(20, 28)]
+    ears = [Paths(*(each.numpy() for each in models.responses(seed))) for seed in range(20, 28)]
     alone = [(await ask(client, "/refine?k=1", as_responses(ear)))["fir"] for ear in ears]
     together = await asyncio.gather(*(ask(client, "/refine?k=1", as_responses(ear)) for ear in ears))
     for found, expected in zip(together, alone, strict=True):  # they may share a batch, which rounds differently

@@ -16,7 +16,7 @@ from service.api.call import Service
 from service.api.json_workers import SHORT_BYTES
 from service.calibration import take_codec
 from service.settings import Settings
-from synthesis.backends.base import DesignInput
+from synthesis.types import Paths
 from tests.service import models
 from tests.service.bodies import as_lists, as_responses
 from tests.service.conftest import started
@@ -71,7 +71,7 @@ async def wait_until(condition: Callable[[], bool]) -> None:
             await asyncio.sleep(0.005)
 
 
-async def test_behind_other_long_json(app: FastAPI, service: Service, ear: DesignInput) -> None:
+async def test_behind_other_long_json(app: FastAPI, service: Service, ear: Paths) -> None:
     workers = service.json_workers
     await asyncio.wrap_future(workers._submit(b"0"))  # the process has started
     assert workers._pool is not None
@@ -91,7 +91,7 @@ async def test_behind_other_long_json(app: FastAPI, service: Service, ear: Desig
     assert 'prime_requests_total{code="client-gone",endpoint="/refine",method="",status="499"} 3.0' in text
 
 
-async def test_for_a_model_to_be_loaded(app: FastAPI, service: Service, ear: DesignInput) -> None:
+async def test_for_a_model_to_be_loaded(app: FastAPI, service: Service, ear: Paths) -> None:
     models_, hindered = service.engine.models, threading.Event()
     models_._loader.submit(hindered.wait, LONG_S)
     clients = [Client(app, "/refine", orjson.dumps(as_responses(ear, model="other"))) for _ in range(2)]

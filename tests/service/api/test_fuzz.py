@@ -17,7 +17,7 @@ from service.api.design import DesignRequest
 from service.api.json_parsing import parse, shortened
 from service.api.request_types import DesignBody, EvaluateBody, validated
 from service.calibration.takes import read_calibration
-from service.errors import PROBLEMS, Problem
+from service.errors import PROBLEMS, HttpProblem
 from tests.service.bodies import load_json, read_json
 
 SCALARS = (
@@ -40,10 +40,10 @@ BODIES = st.fixed_dictionaries(
 
 
 def outcome(read: Callable[[], Any]) -> Any:
-    """What was read, or the Problem that refused it; anything else that is raised fails the test."""
+    """What was read, or the HttpProblem that refused it; anything else that is raised fails the test."""
     try:
         return read()
-    except Problem as problem:
+    except HttpProblem as problem:
         return problem
 
 
@@ -57,7 +57,7 @@ def assert_usable(*arrays: Any) -> None:
 @given(body=BODIES | VALUES, kind=st.sampled_from([DesignBody, EvaluateBody]))
 def test_json(body: Any, kind: type[DesignBody] | type[EvaluateBody]) -> None:
     read = outcome(lambda: read_json(kind, orjson.dumps(body)))
-    if isinstance(read, Problem):
+    if isinstance(read, HttpProblem):
         assert 400 <= read.status < 500
         assert orjson.loads(read.response().body)["detail"] == read.detail
     else:
@@ -82,7 +82,7 @@ def test_binary(header: tuple[Any, ...], n_conditions: int, payload: bytes, is_s
     checksum = zlib.crc32(payload) if is_sealed else 7
     body = struct.pack("<4sHHIIIIH6s", *header, checksum, n_conditions, bytes(6)) + payload
     paths = outcome(lambda: wire.decode(body))
-    if isinstance(paths, Problem):
+    if isinstance(paths, HttpProblem):
         assert paths.status in (400, 422)
     else:
         for each in paths:
@@ -137,7 +137,7 @@ def test_binary_of_any_numbers(primary: list[float], cut: int, flip: int | None)
 def test_takes_in_json(body: Any) -> None:
     """All too short: none is ever good."""
     refused = outcome(lambda: read_calibration(parse(orjson.dumps(body))))
-    assert isinstance(refused, Problem)
+    assert isinstance(refused, HttpProblem)
     assert 400 <= refused.status < 500
     assert orjson.loads(refused.response().body)["detail"] == refused.detail
 
@@ -187,7 +187,7 @@ def test_inference_requests(document: Any, attached: bytes, shift: int | None) -
         return open_inference.design_request(asked, memoryview(body)[end:], "ears")
 
     found = outcome(read)
-    assert isinstance(found, Problem)  # no legal grid is so small
+    assert isinstance(found, HttpProblem)  # no legal grid is so small
     assert found.status in (400, 422)
     assert found.code in PROBLEMS
 
@@ -218,7 +218,7 @@ def test_inference_requests_of_any_numbers(values: list[float], cut: int, flip: 
         return open_inference.design_request(asked, memoryview(body)[len(head) :], "ears")
 
     found = outcome(read)
-    if isinstance(found, Problem):
+    if isinstance(found, HttpProblem):
         assert found.status in (400, 422)
         assert cut or flip is not None or not np.isfinite(spectrum).all() or not spectrum.any()
     else:

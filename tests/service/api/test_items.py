@@ -13,9 +13,9 @@ from fastapi import FastAPI
 
 from service.app import create_app
 from service.engine.engine import Engine
-from service.errors import Problem, retry_after
+from service.errors import HttpProblem, retry_after
 from service.settings import Settings
-from synthesis.backends.base import DesignInput
+from synthesis.types import Paths
 from tests.service import models
 from tests.service.api.test_design import SAME_FLOAT32, ask
 from tests.service.api.test_problems import assert_problem
@@ -29,9 +29,9 @@ JSON_BODY = {"Content-Type": "application/json"}
 
 
 @pytest.fixture
-def ears() -> list[DesignInput]:
+def ears() -> list[Paths]:
     """A left and a right one."""
-    return [DesignInput(*(each.numpy() for each in models.responses(seed))) for seed in (31, 32)]
+    return [Paths(*(each.numpy() for each in models.responses(seed))) for seed in (31, 32)]
 
 
 def options_of(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, int]]:
@@ -49,7 +49,7 @@ def options_of(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> list[tuple[An
 
 @pytest.mark.parametrize("path", ["/synthesize", "/refine?k=3", "/refine?k=2&profile=paper"])
 async def test_both_ears_equal_two_single_calls(
-    app: FastAPI, client: httpx.AsyncClient, ears: list[DesignInput], path: str, monkeypatch: pytest.MonkeyPatch
+    app: FastAPI, client: httpx.AsyncClient, ears: list[Paths], path: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     requests = [as_responses(ears[0], sign="plus"), as_responses(ears[1], max_gain_db=20)]
     alone = [await ask(client, path, each) for each in requests]
@@ -70,7 +70,7 @@ async def test_both_ears_equal_two_single_calls(
 
 
 async def test_items_of_other_resolutions_are_not_designed_on_one_grid(
-    app: FastAPI, client: httpx.AsyncClient, ears: list[DesignInput], monkeypatch: pytest.MonkeyPatch
+    app: FastAPI, client: httpx.AsyncClient, ears: list[Paths], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     late = np.pad(ears[1].primary, (0, 5000 - len(ears[1].primary)))
     late[-1] = 0.01 * np.abs(late).max()
@@ -88,7 +88,7 @@ async def test_items_of_other_resolutions_are_not_designed_on_one_grid(
         assert np.abs(np.subtract(item["fir"], fir)).max() <= SAME_FLOAT32 * np.abs(fir).max()
 
 
-async def test_each_item_has_an_outcome_of_its_own(client: httpx.AsyncClient, ears: list[DesignInput]) -> None:
+async def test_each_item_has_an_outcome_of_its_own(client: httpx.AsyncClient, ears: list[Paths]) -> None:
     good = as_responses(ears[0])
     bad: list[tuple[object, str, str | None]] = [
         (good | {"sample_rate": 44_100}, "wrong-rate", "sample_rate"),
@@ -112,7 +112,7 @@ async def test_each_item_has_an_outcome_of_its_own(client: httpx.AsyncClient, ea
 
 
 async def test_items_that_differ_in_model_or_method_are_grouped(
-    app: FastAPI, client: httpx.AsyncClient, ears: list[DesignInput], monkeypatch: pytest.MonkeyPatch
+    app: FastAPI, client: httpx.AsyncClient, ears: list[Paths], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     changes: list[dict[str, str]] = [{}, {"method": "wmmse"}, {"model": "other"}, {"method": "wmmse"}, {}]
     items = [as_responses(ears[place % 2], **change) for place, change in enumerate(changes)]
@@ -142,21 +142,19 @@ async def test_unusable_lists(client: httpx.AsyncClient, body: object, code: str
     assert_problem(await client.post("/refine", content=orjson.dumps(body), headers=JSON_BODY), code, field)
 
 
-async def test_sixteen_items_are_taken(client: httpx.AsyncClient, ears: list[DesignInput]) -> None:
+async def test_sixteen_items_are_taken(client: httpx.AsyncClient, ears: list[Paths]) -> None:
     answer = await ask(client, "/synthesize", {"items": [as_responses(ears[0])] * 16})
     assert len(answer["items"]) == 16
     assert all(len(each["fir"]) == 2048 for each in answer["items"])
 
 
-async def test_several_answers_are_json(client: httpx.AsyncClient, ears: list[DesignInput]) -> None:
+async def test_several_answers_are_json(client: httpx.AsyncClient, ears: list[Paths]) -> None:
     content = orjson.dumps({"items": [as_responses(ears[0])]})
     headers = JSON_BODY | {"Accept": "application/octet-stream"}
     assert_problem(await client.post("/refine", content=content, headers=headers), "not-acceptable")
 
 
-async def test_a_request_that_is_shed_whole_says_when_to_come_back(
-    settings: Settings, ears: list[DesignInput]
-) -> None:
+async def test_a_request_that_is_shed_whole_says_when_to_come_back(settings: Settings, ears: list[Paths]) -> None:
     app = create_app(settings)
     content = orjson.dumps({"items": [as_responses(ear) for ear in ears]})
     async with connected(app) as client:  # without its lifespan it never begins to load
@@ -177,10 +175,10 @@ async def test_a_request_that_is_shed_whole_says_when_to_come_back(
 
 
 async def test_items_that_are_wrong_do_not_keep_the_others_from_coming_back(
-    app: FastAPI, client: httpx.AsyncClient, ears: list[DesignInput], monkeypatch: pytest.MonkeyPatch
+    app: FastAPI, client: httpx.AsyncClient, ears: list[Paths], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def shed(*asked: Any) -> None:
-        raise Problem("overloaded", "found too much to do, expected less", headers=retry_after(7))
+        raise HttpProblem("overloaded", "found too much to do, expected less", headers=retry_after(7))
 
     monkeypatch.setattr(app.state.service.engine, "design", shed)
     items = [*map(as_responses, ears), as_responses(ears[0]) | {"sample_rate": 1}]
@@ -189,7 +187,7 @@ async def test_items_that_are_wrong_do_not_keep_the_others_from_coming_back(
     assert answer.headers["retry-after"] == "7"
 
 
-async def test_each_item_counts_against_the_key_s_quota(settings: Settings, ears: list[DesignInput]) -> None:
+async def test_each_item_counts_against_the_key_s_quota(settings: Settings, ears: list[Paths]) -> None:
     quota = {"api_keys": (hashlib.sha256(b"key").hexdigest(),), "quota_per_s": 1e-3, "quota_burst": 6}
     several = orjson.dumps({"items": [as_responses(ears[0])] * 3 + [{}]})
     async with started(settings.model_copy(update=quota)) as app, connected(app) as client:
@@ -206,7 +204,7 @@ async def test_each_item_counts_against_the_key_s_quota(settings: Settings, ears
         assert [(await ask(alone)).status_code for _ in range(3)] == [200, 200, 429]
 
 
-async def test_items_are_counted_by_their_outcome(app: FastAPI, ears: list[DesignInput]) -> None:
+async def test_items_are_counted_by_their_outcome(app: FastAPI, ears: list[Paths]) -> None:
     before = await scraped(app)
     items = [as_responses(ears[0]), as_responses(ears[1]), as_responses(ears[0], model="nobody"), {}]
     async with connected(app) as client:

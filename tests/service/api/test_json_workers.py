@@ -18,7 +18,7 @@ from service.api import json_workers
 from service.api.json_parsing import LongList
 from service.api.json_workers import SHORT_BYTES, JsonWorkerPool
 from service.engine.types import ClientDisconnected
-from service.errors import Problem
+from service.errors import HttpProblem
 
 pytestmark = pytest.mark.anyio
 
@@ -64,7 +64,7 @@ async def test_short_bodies_start_no_process() -> None:
 
 @pytest.mark.parametrize("body", [b"{" * (SHORT_BYTES + 1), b"[" + b"{}," * SHORT_BYTES + b"1]", b"{"])
 async def test_what_is_no_request_is_refused_alike(pool: JsonWorkerPool, body: bytes) -> None:
-    with pytest.raises(Problem) as refused:
+    with pytest.raises(HttpProblem) as refused:
         await read(pool, body)
     assert refused.value.code in ("malformed-json", "invalid-field")
     assert_numbers(await read(pool))
@@ -112,7 +112,7 @@ async def test_nobody_waits_beyond_a_deadline_or_for_nobody(pool: JsonWorkerPool
     (worker,) = pool._workers
     assert worker.pid is not None
     os.kill(worker.pid, signal.SIGSTOP)
-    with pytest.raises(Problem) as refused:
+    with pytest.raises(HttpProblem) as refused:
         await read(pool, within_s=0.05)
     assert refused.value.code == "deadline-passed"
     hung_up = asyncio.Event()
@@ -143,7 +143,7 @@ async def test_who_waits_behind_a_client_that_hung_up_is_answered_though_the_wor
 async def test_few_bodies_wait(pool: JsonWorkerPool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(json_workers, "MAX_WAITING", 2)
     found = await asyncio.gather(*(read(pool) for _ in range(4)), return_exceptions=True)
-    refused = [each for each in found if isinstance(each, Problem)]
+    refused = [each for each in found if isinstance(each, HttpProblem)]
     assert [each.code for each in refused] == ["overloaded"] * 2
 
 

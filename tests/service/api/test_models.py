@@ -13,7 +13,7 @@ from jsonschema import Draft202012Validator
 from model_store.store import ModelStore
 from service.app import create_app
 from service.settings import Settings
-from synthesis.backends.base import DesignInput
+from synthesis.types import Paths
 from tests.service import models
 from tests.service.api.test_problems import assert_problem
 from tests.service.bodies import as_responses
@@ -58,7 +58,7 @@ async def test_a_client_s_key_is_no_operator_s(client: httpx.AsyncClient, path: 
 
 @pytest.mark.parametrize("path", ["/models/ears/load", "/models/reload"])
 async def test_operator_replaces_failed_model(
-    client: httpx.AsyncClient, app: FastAPI, ear: DesignInput, path: str
+    client: httpx.AsyncClient, app: FastAPI, ear: Paths, path: str
 ) -> None:
     engine = app.state.service.engine
     with models.damaged(engine.models.default, 1.0):
@@ -102,7 +102,7 @@ async def test_a_body_that_nobody_needs_is_held_to_the_same_rules(client: httpx.
 
 
 async def test_a_new_version_takes_over_when_told(
-    app: FastAPI, client: httpx.AsyncClient, store: ModelStore, ear: DesignInput
+    app: FastAPI, client: httpx.AsyncClient, store: ModelStore, ear: Paths
 ) -> None:
     async def serving() -> str:
         headers = JSON_BODY | {"Authorization": "Bearer client"}

@@ -13,7 +13,7 @@ import pytest
 from jsonschema import Draft202012Validator
 
 from service.errors import PROBLEMS
-from synthesis.backends.base import DesignInput
+from synthesis.types import Paths
 from tests.service.api.test_design import ask
 from tests.service.bodies import as_base64, spectra
 
@@ -28,7 +28,7 @@ def pairs(spectrum: np.ndarray) -> np.ndarray:
     return spectrum.astype("<c8").view("<f4").reshape(-1, 2)
 
 
-def as_json(ear: DesignInput, n_fft: int = 4096, **parameters: object) -> Json:
+def as_json(ear: Paths, n_fft: int = 4096, **parameters: object) -> Json:
     """A request whose tensors are flat lists."""
     return {
         "parameters": parameters,
@@ -51,7 +51,7 @@ def as_bytes(tensors: dict[str, np.ndarray], **members: object) -> tuple[bytes, 
     return head + attached, headers
 
 
-def paths_of(ear: DesignInput, n_fft: int = 32_768) -> dict[str, np.ndarray]:
+def paths_of(ear: Paths, n_fft: int = 32_768) -> dict[str, np.ndarray]:
     return {name: pairs(each) for name, each in zip(("primary", "secondary"), spectra(ear, n_fft), strict=True)}
 
 
@@ -72,7 +72,7 @@ def assert_error(answer: httpx.Response, code: str) -> None:
     assert answer.status_code == PROBLEMS[code][0]
 
 
-async def test_the_filter_is_that_of_refine(client: httpx.AsyncClient, ear: DesignInput) -> None:
+async def test_the_filter_is_that_of_refine(client: httpx.AsyncClient, ear: Paths) -> None:
     options = {"method": "ratio_base", "sign": "plus", "max_gain_db": 20}
     expected = await ask(client, "/refine?k=2&profile=paper", as_base64(ear, 4096, **options))
     found = await infer(client, as_json(ear, k=2, profile="paper", **options) | {"id": "42"})
@@ -97,12 +97,12 @@ async def test_the_filter_is_that_of_refine(client: httpx.AsyncClient, ear: Desi
     assert all(isinstance(each, str | int | float | bool) for each in parameters.values())
 
 
-async def test_three_updates_unless_told(client: httpx.AsyncClient, ear: DesignInput) -> None:
+async def test_three_updates_unless_told(client: httpx.AsyncClient, ear: Paths) -> None:
     (output,) = (await infer(client, as_json(ear)))["outputs"]
     assert output["parameters"]["refinement.requested"] == 3
 
 
-async def test_numbers_in_rows_and_bytes_give_the_same_filter(client: httpx.AsyncClient, ear: DesignInput) -> None:
+async def test_numbers_in_rows_and_bytes_give_the_same_filter(client: httpx.AsyncClient, ear: Paths) -> None:
     expected = (await infer(client, as_json(ear, k=1)))["outputs"][0]["data"]
     rows = as_json(ear, k=1)
     for tensor in rows["inputs"]:
@@ -122,7 +122,7 @@ async def test_numbers_in_rows_and_bytes_give_the_same_filter(client: httpx.Asyn
 )
 async def test_taps_come_as_bytes_where_they_are_asked_for(
     client: httpx.AsyncClient,
-    ear: DesignInput,
+    ear: Paths,
     request_wide: bool | None,
     of_the_output: bool | None,
     is_binary: bool,
@@ -146,7 +146,7 @@ async def test_taps_come_as_bytes_where_they_are_asked_for(
     assert np.array_equal(np.frombuffer(answer.content[n_json:], "<f4"), expected)
 
 
-async def test_optional_tensors_reach_the_design(client: httpx.AsyncClient, ear: DesignInput) -> None:
+async def test_optional_tensors_reach_the_design(client: httpx.AsyncClient, ear: Paths) -> None:
     assert ear.coherence is not None
     psd = np.linspace(2e-9, 1e-9, 16_385, dtype=np.float32)
     tensors = paths_of(ear) | {"coherence": ear.coherence, "reference_psd": psd}
@@ -157,7 +157,7 @@ async def test_optional_tensors_reach_the_design(client: httpx.AsyncClient, ear:
     assert output["parameters"]["prediction.basis"] == "coherence"
 
 
-async def test_a_version_is_chosen_by_the_address(client: httpx.AsyncClient, ear: DesignInput) -> None:
+async def test_a_version_is_chosen_by_the_address(client: httpx.AsyncClient, ear: Paths) -> None:
     first = await infer(client, as_json(ear, k=0), "/v2/models/ears/versions/1/infer")
     second = await infer(client, as_json(ear, k=0), "/v2/models/ears/versions/2/infer")
     assert (first["model_version"], second["model_version"]) == ("1", "2")
@@ -185,7 +185,7 @@ async def test_metadata_and_health(client: httpx.AsyncClient) -> None:
         assert (await client.get(f"{path}/ready")).json() == {"name": "ears", "ready": True}
 
 
-async def test_real_answers_hold_to_the_schemas(client: httpx.AsyncClient, ear: DesignInput) -> None:
+async def test_real_answers_hold_to_the_schemas(client: httpx.AsyncClient, ear: Paths) -> None:
     components = (await client.get("/openapi.json")).json()["components"]
     answers = {
         "InferenceServer": (await client.get("/v2")).json(),
@@ -208,7 +208,7 @@ def changed(request: Json, place: int, **members: object) -> Json:
     return request | {"inputs": [tensor if i == place else each for i, each in enumerate(request["inputs"])]}
 
 
-async def test_what_is_expected_is_spelt_as_it_must_be(client: httpx.AsyncClient, ear: DesignInput) -> None:
+async def test_what_is_expected_is_spelt_as_it_must_be(client: httpx.AsyncClient, ear: Paths) -> None:
     content = orjson.dumps(changed(as_json(ear), 0, datatype="fp32"))
     answer = await client.post(URL, content=content, headers={"Content-Type": "application/json"})
     assert answer.json()["error"] == "invalid-field: inputs.0.datatype: 'fp32' is invalid: input should be 'FP32'"
@@ -248,22 +248,20 @@ async def test_what_is_expected_is_spelt_as_it_must_be(client: httpx.AsyncClient
     ],
 )
 async def test_refusals_take_the_protocol_s_form(
-    client: httpx.AsyncClient, ear: DesignInput, change: Any, code: str
+    client: httpx.AsyncClient, ear: Paths, change: Any, code: str
 ) -> None:
     content = orjson.dumps(change(as_json(ear)))
     assert_error(await client.post(URL, content=content, headers={"Content-Type": "application/json"}), code)
 
 
 @pytest.mark.parametrize("length", ["x", "-1", "", "1e3", "99999999", "9" * 30])
-async def test_an_unusable_header_length(client: httpx.AsyncClient, ear: DesignInput, length: str) -> None:
+async def test_an_unusable_header_length(client: httpx.AsyncClient, ear: Paths, length: str) -> None:
     body, headers = as_bytes(paths_of(ear))
     answer = await client.post(URL, content=body, headers=headers | {"Inference-Header-Content-Length": length})
     assert_error(answer, "malformed-request")
 
 
-async def test_bytes_that_are_too_few_too_many_or_not_announced(
-    client: httpx.AsyncClient, ear: DesignInput
-) -> None:
+async def test_bytes_that_are_too_few_too_many_or_not_announced(client: httpx.AsyncClient, ear: Paths) -> None:
     body, headers = as_bytes(paths_of(ear))
     for spoilt in (body[:-4], body + b"1234"):
         assert_error(await client.post(URL, content=spoilt, headers=headers), "bad-length")
@@ -291,6 +289,6 @@ async def test_addresses(client: httpx.AsyncClient, method: str, path: str, code
     assert_error(await client.request(method, path, headers={"Content-Type": "application/json"}), code)
 
 
-async def test_an_unknown_model_is_not_asked(client: httpx.AsyncClient, ear: DesignInput) -> None:
+async def test_an_unknown_model_is_not_asked(client: httpx.AsyncClient, ear: Paths) -> None:
     content, headers = orjson.dumps(as_json(ear)), {"Content-Type": "application/json"}
     assert_error(await client.post("/v2/models/nobody/infer", content=content, headers=headers), "unknown-model")

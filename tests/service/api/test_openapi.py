@@ -15,7 +15,7 @@ from openapi_spec_validator import OpenAPIV31SpecValidator
 from service.api.routes import ROUTES
 from service.api.warnings import WARNINGS
 from service.errors import PROBLEMS
-from synthesis.backends.base import DesignInput
+from synthesis.types import Paths
 from tests.service.bodies import as_responses
 
 pytestmark = pytest.mark.anyio
@@ -124,7 +124,7 @@ async def test_the_examples_are_requests_that_work(client: httpx.AsyncClient, do
 
 
 async def test_real_answers_hold_to_the_schemas(
-    client: httpx.AsyncClient, document: dict[str, Any], ear: DesignInput
+    client: httpx.AsyncClient, document: dict[str, Any], ear: Paths
 ) -> None:
     assert ear.coherence is not None
     design = await client.post(

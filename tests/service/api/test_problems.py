@@ -21,8 +21,8 @@ from service.api import binary_codec as wire
 from service.app import create_app
 from service.errors import PROBLEM_MEDIA_TYPE, PROBLEMS, TYPE_PREFIX
 from service.settings import Settings
-from synthesis.backends.base import DesignInput
 from synthesis.synthesizer import METHODS
+from synthesis.types import Paths
 from tests.service.bodies import as_responses
 from tests.service.conftest import connected
 
@@ -46,7 +46,7 @@ def assert_problem(answer: httpx.Response, code: str, field: str | None = None) 
     assert "tmp" not in answer.text
 
 
-async def assert_serving(client: httpx.AsyncClient, ear: DesignInput) -> None:
+async def assert_serving(client: httpx.AsyncClient, ear: Paths) -> None:
     """The service still designs."""
     answer = await client.post("/synthesize", content=orjson.dumps(as_responses(ear)), headers=JSON_BODY)
     assert answer.status_code == 200
@@ -91,7 +91,7 @@ async def assert_serving(client: httpx.AsyncClient, ear: DesignInput) -> None:
     ],
 )
 async def test_unusable_values(
-    client: httpx.AsyncClient, ear: DesignInput, path: str, change: dict[str, Any], code: str, field: str | None
+    client: httpx.AsyncClient, ear: Paths, path: str, change: dict[str, Any], code: str, field: str | None
 ) -> None:
     content = orjson.dumps(as_responses(ear, **change))
     assert_problem(await client.post(path, content=content, headers=JSON_BODY), code, field)
@@ -124,7 +124,7 @@ async def test_bodies_under_way_are_bounded_in_memory(app: FastAPI, client: http
     assert memory.n_bytes == 0
 
 
-async def test_what_would_be_cut_off_is_refused(client: httpx.AsyncClient, ear: DesignInput) -> None:
+async def test_what_would_be_cut_off_is_refused(client: httpx.AsyncClient, ear: Paths) -> None:
     late = np.zeros(65_536)
     late[[0, 40_000]] = 1.0
     spectrum = np.fft.rfft(late).astype(np.complex64)
@@ -137,7 +137,7 @@ async def test_what_would_be_cut_off_is_refused(client: httpx.AsyncClient, ear: 
 
 
 async def test_a_secondary_path_that_no_band_holds_gives_a_filter_that_does_nothing(
-    client: httpx.AsyncClient, ear: DesignInput
+    client: httpx.AsyncClient, ear: Paths
 ) -> None:
     """All its energy is at Nyquist."""
     silent = np.zeros(16_385, np.complex64)
@@ -151,7 +151,7 @@ async def test_a_secondary_path_that_no_band_holds_gives_a_filter_that_does_noth
 
 @pytest.mark.parametrize("method", METHODS)
 async def test_numbers_too_large_to_be_squared_are_no_paths(
-    client: httpx.AsyncClient, ear: DesignInput, method: str
+    client: httpx.AsyncClient, ear: Paths, method: str
 ) -> None:
     content = orjson.dumps(as_responses(ear, method=method, primary={"impulse_response": [3e38] * 8}))
     assert_problem(await client.post("/refine", content=content, headers=JSON_BODY), "unusable-paths", "primary")
@@ -166,7 +166,7 @@ async def test_numbers_too_large_to_be_squared_are_no_paths(
         (b"[]", "invalid-field"),
     ],
 )
-async def test_unreadable_json(client: httpx.AsyncClient, ear: DesignInput, content: bytes, code: str) -> None:
+async def test_unreadable_json(client: httpx.AsyncClient, ear: Paths, content: bytes, code: str) -> None:
     assert_problem(await client.post("/synthesize", content=content, headers=JSON_BODY), code)
     await assert_serving(client, ear)
 
@@ -181,7 +181,7 @@ async def test_unreadable_json(client: httpx.AsyncClient, ear: DesignInput, cont
         (lambda body: body[:-1] + bytes([body[-1] ^ 1]), "bad-checksum"),
     ],
 )
-async def test_malformed_binary(client: httpx.AsyncClient, ear: DesignInput, damage: Any, code: str) -> None:
+async def test_malformed_binary(client: httpx.AsyncClient, ear: Paths, damage: Any, code: str) -> None:
     body = damage(wire.encode(ear.primary, ear.secondary))
     assert_problem(await client.post("/refine", content=body, headers=BINARY_BODY), code)
     await assert_serving(client, ear)
@@ -203,9 +203,7 @@ async def test_malformed_binary(client: httpx.AsyncClient, ear: DesignInput, dam
         (JSON_BODY | {"Content-Length": "-5"}, "malformed-request"),
     ],
 )
-async def test_unusable_headers(
-    client: httpx.AsyncClient, ear: DesignInput, headers: dict[str, str], code: str
-) -> None:
+async def test_unusable_headers(client: httpx.AsyncClient, ear: Paths, headers: dict[str, str], code: str) -> None:
     content = orjson.dumps(as_responses(ear))
     assert_problem(await client.post("/synthesize", content=content, headers=headers), code)
     await assert_serving(client, ear)
@@ -223,14 +221,14 @@ async def test_unusable_headers(
     ],
 )
 async def test_the_answer_takes_the_form_that_is_liked_best(
-    client: httpx.AsyncClient, ear: DesignInput, accept: str, media_type: str
+    client: httpx.AsyncClient, ear: Paths, accept: str, media_type: str
 ) -> None:
     content = orjson.dumps(as_responses(ear))
     answer = await client.post("/synthesize", content=content, headers=JSON_BODY | {"Accept": accept})
     assert answer.headers["content-type"] == media_type
 
 
-async def test_a_body_without_a_declared_length_is_not_read(client: httpx.AsyncClient, ear: DesignInput) -> None:
+async def test_a_body_without_a_declared_length_is_not_read(client: httpx.AsyncClient, ear: Paths) -> None:
 
     async def chunked() -> AsyncIterator[bytes]:
         yield b"{}"
@@ -240,7 +238,7 @@ async def test_a_body_without_a_declared_length_is_not_read(client: httpx.AsyncC
 
 
 async def test_a_body_longer_than_declared_is_refused(
-    client: httpx.AsyncClient, settings: Settings, ear: DesignInput
+    client: httpx.AsyncClient, settings: Settings, ear: Paths
 ) -> None:
     content = b" " * (settings.max_body_bytes + 1)
     answer = await client.post("/synthesize", content=content, headers=JSON_BODY | {"Content-Length": "10"})
@@ -256,7 +254,7 @@ async def test_a_field_in_the_query_is_sent_to_the_body(client: httpx.AsyncClien
 
 
 @pytest.mark.parametrize("text", ["nan", "inf", "1e1", "1_0", "+10", " 10", "٣", "0x1", "", "61", "-21", "true"])
-async def test_numbers_in_a_query_are_plain(client: httpx.AsyncClient, ear: DesignInput, text: str) -> None:
+async def test_numbers_in_a_query_are_plain(client: httpx.AsyncClient, ear: Paths, text: str) -> None:
     body = wire.encode(ear.primary, ear.secondary)
     answer = await client.post("/synthesize", content=body, headers=BINARY_BODY, params={"max_gain_db": text})
     assert_problem(answer, "out-of-range", "max_gain_db")
@@ -264,7 +262,7 @@ async def test_numbers_in_a_query_are_plain(client: httpx.AsyncClient, ear: Desi
 
 @pytest.mark.parametrize("text", [repr(10 / 3), repr(-0.1 - 0.2), "0.00000000000000000001"])
 async def test_a_number_may_have_as_many_places_as_a_float(
-    client: httpx.AsyncClient, ear: DesignInput, text: str
+    client: httpx.AsyncClient, ear: Paths, text: str
 ) -> None:
     body = wire.encode(ear.primary, ear.secondary)
     answer = await client.post("/synthesize", content=body, headers=BINARY_BODY, params={"max_gain_db": text})
@@ -273,7 +271,7 @@ async def test_a_number_may_have_as_many_places_as_a_float(
     assert (await client.post("/synthesize", content=body, headers=headers)).status_code == 200
 
 
-async def test_evaluate_speaks_json_alone(client: httpx.AsyncClient, ear: DesignInput) -> None:
+async def test_evaluate_speaks_json_alone(client: httpx.AsyncClient, ear: Paths) -> None:
     body = wire.encode(ear.primary, ear.secondary)
     assert_problem(await client.post("/evaluate", content=body, headers=BINARY_BODY), "unsupported-media-type")
     headers = JSON_BODY | {"Accept": "application/octet-stream"}
@@ -313,7 +311,7 @@ async def test_an_unknown_model_is_not_shown(client: httpx.AsyncClient, referenc
     assert_problem(await client.get(f"/models/{reference}"), "unknown-model", "model")
 
 
-async def test_keys(settings: Settings, ear: DesignInput) -> None:
+async def test_keys(settings: Settings, ear: Paths) -> None:
     digest = hashlib.sha256(b"open sesame").hexdigest()
     app = create_app(settings.model_copy(update={"api_keys": (digest,)}))
     content = orjson.dumps(as_responses(ear))
@@ -338,7 +336,7 @@ async def test_keys(settings: Settings, ear: DesignInput) -> None:
             assert (await client.get(path)).status_code == 200
 
 
-async def test_what_cannot_be_answered_in_time_is_shed_at_once(settings: Settings, ear: DesignInput) -> None:
+async def test_what_cannot_be_answered_in_time_is_shed_at_once(settings: Settings, ear: Paths) -> None:
     app = create_app(settings)
     content = orjson.dumps(as_responses(ear))
     async with app.router.lifespan_context(app), connected(app) as client:
@@ -362,20 +360,20 @@ async def test_what_cannot_be_answered_in_time_is_shed_at_once(settings: Setting
 @pytest.mark.parametrize(
     "value", ["", "0", "0.5", "-5", "+5", "1e3", "nan", "inf", "1_000", " ٣", "60001", "5ms", "0x10", "99999999"]
 )
-async def test_a_deadline_is_a_plain_number(client: httpx.AsyncClient, ear: DesignInput, value: str) -> None:
+async def test_a_deadline_is_a_plain_number(client: httpx.AsyncClient, ear: Paths, value: str) -> None:
     headers = {name.encode(): text.encode() for name, text in (JSON_BODY | {"X-Deadline-Ms": value}).items()}
     content = orjson.dumps(as_responses(ear))
     answer = await client.post("/synthesize", content=content, headers=headers)
     assert_problem(answer, "out-of-range", "X-Deadline-Ms")
 
 
-async def test_a_deadline_is_given_once(client: httpx.AsyncClient, ear: DesignInput) -> None:
+async def test_a_deadline_is_given_once(client: httpx.AsyncClient, ear: Paths) -> None:
     headers = [("Content-Type", "application/json"), ("X-Deadline-Ms", "500"), ("X-Deadline-Ms", "500")]
     answer = await client.post("/synthesize", content=orjson.dumps(as_responses(ear)), headers=headers)
     assert_problem(answer, "invalid-field", "X-Deadline-Ms")
 
 
-async def test_a_key_has_a_quota_of_its_own(settings: Settings, ear: DesignInput) -> None:
+async def test_a_key_has_a_quota_of_its_own(settings: Settings, ear: Paths) -> None:
     digests = tuple(hashlib.sha256(key).hexdigest() for key in (b"one", b"two"))
     quota = {"api_keys": digests, "quota_per_s": 1e-3, "quota_burst": 2}
     app = create_app(settings.model_copy(update=quota))
@@ -396,7 +394,7 @@ async def test_a_key_has_a_quota_of_its_own(settings: Settings, ear: DesignInput
             assert (await client.get(path, headers={"Authorization": "Bearer one"})).status_code == 200
 
 
-async def test_quota_charges_by_work(settings: Settings, ear: DesignInput) -> None:
+async def test_quota_charges_by_work(settings: Settings, ear: Paths) -> None:
     """A design for many conditions costs its key several plain ones, whoever else asks."""
     quota = {"api_keys": (hashlib.sha256(b"one").hexdigest(),), "quota_per_s": 1e-3, "quota_burst": 10}
     app = create_app(settings.model_copy(update=quota))
@@ -430,7 +428,7 @@ async def test_a_look_into_the_store_counts_as_a_request(settings: Settings, pat
 
 
 async def test_when_the_default_model_is_missing(
-    settings: Settings, ear: DesignInput, caplog: pytest.LogCaptureFixture
+    settings: Settings, ear: Paths, caplog: pytest.LogCaptureFixture
 ) -> None:
     app = create_app(settings.model_copy(update={"model": "missing"}))
     content = orjson.dumps(as_responses(ear))
@@ -446,7 +444,7 @@ async def test_when_the_default_model_is_missing(
     assert "UnknownModel" in caplog.text
 
 
-async def test_before_the_default_model_is_loaded(settings: Settings, ear: DesignInput) -> None:
+async def test_before_the_default_model_is_loaded(settings: Settings, ear: Paths) -> None:
     """Without its lifespan the application never begins to load: it answers as it does while it loads."""
     app = create_app(settings)
     content = orjson.dumps(as_responses(ear))
@@ -459,7 +457,7 @@ async def test_before_the_default_model_is_loaded(settings: Settings, ear: Desig
 
 
 async def test_a_damaged_checkpoint_is_unavailable_and_the_others_go_on(
-    settings: Settings, ear: DesignInput, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    settings: Settings, ear: Paths, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     good = ModelStore(settings.store)
     store = ModelStore(tmp_path, include_bundled=False)
@@ -487,7 +485,7 @@ async def test_a_damaged_checkpoint_is_unavailable_and_the_others_go_on(
 
 
 async def test_a_defect_is_logged_and_says_nothing_outside(
-    app: FastAPI, client: httpx.AsyncClient, ear: DesignInput, caplog: pytest.LogCaptureFixture
+    app: FastAPI, client: httpx.AsyncClient, ear: Paths, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Whatever it is: here the engine's queue has gone."""
     engine, content = app.state.service.engine, orjson.dumps(as_responses(ear))

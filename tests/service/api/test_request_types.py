@@ -8,9 +8,9 @@ import pytest
 
 from service.api.json_parsing import UnreadableJson, parse
 from service.api.request_types import DesignBody, EvaluateBody
-from service.errors import Problem
-from synthesis.backends.base import DesignInput
+from service.errors import HttpProblem
 from synthesis.conventions import N_BINS
+from synthesis.types import Paths
 from tests.service.bodies import Json, as_base64, as_lists, as_responses, read_json, spectra
 
 RESPONSE = {"impulse_response": [1.0, 0.5]}
@@ -23,7 +23,7 @@ def changed(**fields: object) -> bytes:
     return orjson.dumps(GOOD | fields)
 
 
-def test_the_three_forms_of_a_path_hold_the_same_numbers(ear: DesignInput) -> None:
+def test_the_three_forms_of_a_path_hold_the_same_numbers(ear: Paths) -> None:
     primary, secondary = spectra(ear)
     for form in (as_lists, as_base64):
         read = read_json(DesignBody, orjson.dumps(form(ear)))
@@ -60,7 +60,7 @@ def test_whole_numbers_are_numbers() -> None:
     "text", [b"", b"{", b"{'a': 1}", b"nonsense", b'{"a": NaN}', b'{"a": 1e999}', b"\xff\xfe{}"]
 )
 def test_what_is_not_json_is_malformed(text: bytes) -> None:
-    with pytest.raises(Problem) as refused:
+    with pytest.raises(HttpProblem) as refused:
         read_json(DesignBody, text)
     assert (refused.value.code, refused.value.status) == ("malformed-json", 400)
 
@@ -69,7 +69,7 @@ def test_what_is_not_json_is_malformed(text: bytes) -> None:
 @pytest.mark.parametrize("place", [b"[1.0, 0.5]", b"48000"])
 def test_no_nan_or_infinity_is_json(number: bytes, place: bytes) -> None:
     text = orjson.dumps(GOOD).replace(b"[1.0,0.5]", b"[1.0, 0.5]").replace(place, b"[%s]" % number, 1)
-    with pytest.raises(Problem) as refused:
+    with pytest.raises(HttpProblem) as refused:
         read_json(DesignBody, text)
     assert refused.value.status == 400
 
@@ -128,7 +128,7 @@ def test_no_nan_or_infinity_is_json(number: bytes, place: bytes) -> None:
     ],
 )
 def test_each_fault_names_its_field(fields: Json, code: str, field: str) -> None:
-    with pytest.raises(Problem) as refused:
+    with pytest.raises(HttpProblem) as refused:
         read_json(DesignBody, changed(**fields))
     assert (refused.value.code, refused.value.field) == (code, field)
     assert refused.value.status == 422
@@ -150,7 +150,7 @@ def test_each_fault_names_its_field(fields: Json, code: str, field: str) -> None
     ],
 )
 def test_a_fault_says_what_to_do(fields: Json, detail: str) -> None:
-    with pytest.raises(Problem) as refused:
+    with pytest.raises(HttpProblem) as refused:
         read_json(DesignBody, changed(**fields))
     assert refused.value.detail == detail
 
@@ -163,7 +163,7 @@ def test_what_is_no_number_in_json_is_named(value: bytes) -> None:
 
 
 def test_a_choice_says_what_there_is() -> None:
-    with pytest.raises(Problem) as refused:
+    with pytest.raises(HttpProblem) as refused:
         read_json(DesignBody, changed(method="PRIME"))
     assert refused.value.detail.startswith("method: 'PRIME' is invalid")
     assert "'ratio_base'" in refused.value.detail
@@ -171,23 +171,23 @@ def test_a_choice_says_what_there_is() -> None:
 
 @pytest.mark.parametrize("field", sorted(GOOD))
 def test_each_needed_field_is_missed(field: str) -> None:
-    with pytest.raises(Problem) as refused:
+    with pytest.raises(HttpProblem) as refused:
         read_json(DesignBody, orjson.dumps({name: GOOD[name] for name in GOOD if name != field}))
     assert (refused.value.code, refused.value.field) == ("missing-field", field)
 
 
 @pytest.mark.parametrize("document", [[], "text", 3, None, True])
 def test_a_body_is_an_object(document: Any) -> None:
-    with pytest.raises(Problem) as refused:
+    with pytest.raises(HttpProblem) as refused:
         read_json(DesignBody, orjson.dumps(document))
     assert refused.value.status == 422
 
 
-def test_quantities_per_bin_lie_on_the_spectra_grid(ear: DesignInput) -> None:
+def test_quantities_per_bin_lie_on_the_spectra_grid(ear: Paths) -> None:
     body = as_lists(ear, 4096, coherence=[0.5] * 2049, reference_psd=[1.0] * 2049)
     read = read_json(DesignBody, orjson.dumps(body))
     assert read.coherence.shape == read.reference_psd.shape == (2049,)
-    with pytest.raises(Problem) as refused:
+    with pytest.raises(HttpProblem) as refused:
         read_json(DesignBody, orjson.dumps(body | {"coherence": [0.5] * N_BINS}))
     assert (refused.value.code, refused.value.field) == ("unequal-grids", "coherence")
 
@@ -202,7 +202,7 @@ def test_quantities_per_bin_lie_on_the_spectra_grid(ear: DesignInput) -> None:
     ],
 )
 def test_a_filter_brought_along_has_2048_finite_taps(fir: object, code: str) -> None:
-    with pytest.raises(Problem) as refused:
+    with pytest.raises(HttpProblem) as refused:
         read_json(EvaluateBody, changed(fir=fir))
     assert (refused.value.code, refused.value.field) == (code, "fir")
     assert np.array_equal(read_json(EvaluateBody, changed(fir=[0.5] * 2048)).fir, np.full(2048, 0.5))

@@ -7,8 +7,8 @@ import pytest
 import tritonclient.http as triton
 from tritonclient.utils import InferenceServerException
 
-from synthesis.backends.base import DesignInput
 from synthesis.synthesizer import Synthesizer
+from synthesis.types import Paths
 from tests.service.api.test_design import library_paths
 from tests.service.api.test_open_inference import pairs
 from tests.service.bodies import spectra
@@ -27,7 +27,7 @@ HEADERS = {"Content-Type": "application/json"}
 """The client sends none of its own, and the service asks for one where nothing is in binary."""
 
 
-def inputs_of(ear: DesignInput, is_binary: bool, n_fft: int = 32_768) -> list[triton.InferInput]:
+def inputs_of(ear: Paths, is_binary: bool, n_fft: int = 32_768) -> list[triton.InferInput]:
     found = []
     for name, spectrum in zip(("primary", "secondary"), spectra(ear, n_fft), strict=True):
         tensor = triton.InferInput(name, [len(spectrum), 2], "FP32")
@@ -51,7 +51,7 @@ def test_health_and_metadata(client: triton.InferenceServerClient) -> None:
 def test_the_filter_is_the_library_s(
     client: triton.InferenceServerClient,
     default_model: Synthesizer,
-    ear: DesignInput,
+    ear: Paths,
     asks_in_binary: bool,
     answers_in_binary: bool | None,
 ) -> None:
@@ -73,13 +73,13 @@ def test_the_filter_is_the_library_s(
     assert result.get_response()["model_version"] == "2"
 
 
-def test_both_ways_of_asking_agree_bit_by_bit(client: triton.InferenceServerClient, ear: DesignInput) -> None:
+def test_both_ways_of_asking_agree_bit_by_bit(client: triton.InferenceServerClient, ear: Paths) -> None:
     asked = [inputs_of(ear, is_binary, 4096) for is_binary in (True, False)]
     found = [client.infer("ears", each, headers=dict(HEADERS)).as_numpy("fir") for each in asked]
     assert np.array_equal(*found)
 
 
-def test_errors_are_the_client_s_own(client: triton.InferenceServerClient, ear: DesignInput) -> None:
+def test_errors_are_the_client_s_own(client: triton.InferenceServerClient, ear: Paths) -> None:
     with pytest.raises(InferenceServerException) as refused:
         client.infer("ears", inputs_of(ear, True), parameters={"k": 9})
     assert refused.value.status() == "422"

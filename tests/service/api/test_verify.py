@@ -10,7 +10,7 @@ import httpx
 import numpy as np
 import pytest
 
-from synthesis.backends.base import DesignInput
+from synthesis.types import Paths
 from tests.oracles.measured import read_ears
 from tests.service.bodies import as_responses
 from training.datasets.simulated import simulate_listeners
@@ -25,7 +25,7 @@ def signal(values: np.ndarray) -> Json:
 
 
 def takes(
-    ear: DesignInput, fir: list[float], change: float = 1.0, delay: int = 0, feedback: np.ndarray = NOTHING
+    ear: Paths, fir: list[float], change: float = 1.0, delay: int = 0, feedback: np.ndarray = NOTHING
 ) -> list[Json]:
     """White noise through the ear's paths; those from the loudspeaker have changed by a factor and a delay."""
     found, rng = [], np.random.default_rng(1)
@@ -44,7 +44,7 @@ def takes(
 
 
 @pytest.fixture
-async def design(client: httpx.AsyncClient, ear: DesignInput) -> Json:
+async def design(client: httpx.AsyncClient, ear: Paths) -> Json:
     found: Json = (await client.post("/refine?k=2", json=as_responses(ear))).json()
     return found
 
@@ -56,9 +56,7 @@ async def verified(client: httpx.AsyncClient, body: Json) -> Json:
     return found
 
 
-async def test_a_filter_that_does_what_was_predicted(
-    client: httpx.AsyncClient, ear: DesignInput, design: Json
-) -> None:
+async def test_a_filter_that_does_what_was_predicted(client: httpx.AsyncClient, ear: Paths, design: Json) -> None:
     body = as_responses(ear, fir=design["fir"], takes=takes(ear, design["fir"]), prediction=design["prediction"])
     found = await verified(client, body)
     assert [each["code"] for each in found["diagnosis"]] == ["as_predicted"]
@@ -73,7 +71,7 @@ async def test_a_filter_that_does_what_was_predicted(
     assert again["predicted_noise_reduction_db"] == pytest.approx(predicted, abs=1e-3)
 
 
-async def test_the_outer_microphone_may_hear_the_loudspeaker(client: httpx.AsyncClient, ear: DesignInput) -> None:
+async def test_the_outer_microphone_may_hear_the_loudspeaker(client: httpx.AsyncClient, ear: Paths) -> None:
     feedback = np.pad(0.2 * np.asarray(ear.secondary), (30, 0))[: len(ear.secondary)]
     body = as_responses(ear, feedback=feedback.tolist())
     body["feedback"] = {"impulse_response": body["feedback"]}
@@ -88,7 +86,7 @@ async def test_the_outer_microphone_may_hear_the_loudspeaker(client: httpx.Async
 
 
 async def test_a_trimmed_filter_does_what_the_one_for_the_changed_path_does(
-    client: httpx.AsyncClient, ear: DesignInput, design: Json
+    client: httpx.AsyncClient, ear: Paths, design: Json
 ) -> None:
     changed = takes(ear, design["fir"], -1.2, 2)
     found = await verified(client, as_responses(ear, fir=design["fir"], takes=changed))
@@ -114,7 +112,7 @@ async def test_a_late_loudspeaker_costs_no_more_than_the_delay_itself(client: ht
     """Shifting a filter of long paths to be earlier cuts its beginning off: one designed anew, as `/refine` does
     it, is the better answer. It must not play louder, since the ceiling of the filter sent is not known."""
     pair = simulate_listeners(1).pairs[0]
-    ear = DesignInput(pair.primary.astype(np.float32), pair.secondary[:2048].astype(np.float32))
+    ear = Paths(pair.primary.astype(np.float32), pair.secondary[:2048].astype(np.float32))
     design = (await client.post("/refine?k=3", json=as_responses(ear, max_gain_db=20))).json()
     changed = takes(ear, design["fir"], delay=1)
     trim = (await verified(client, as_responses(ear, fir=design["fir"], takes=changed)))["trim"]
@@ -125,7 +123,7 @@ async def test_a_late_loudspeaker_costs_no_more_than_the_delay_itself(client: ht
     assert reached["max_gain_db"] < 20.3
 
 
-async def test_the_sign_of_the_chain(client: httpx.AsyncClient, ear: DesignInput, design: Json) -> None:
+async def test_the_sign_of_the_chain(client: httpx.AsyncClient, ear: Paths, design: Json) -> None:
     recorded = takes(ear, design["fir"])
     negated = (-np.array(design["fir"])).tolist()
     found = await verified(client, as_responses(ear, fir=negated, takes=recorded, sign="plus"))
@@ -133,7 +131,7 @@ async def test_the_sign_of_the_chain(client: httpx.AsyncClient, ear: DesignInput
     np.testing.assert_allclose(found["trim"]["fir"], negated, atol=0.02 * max(map(abs, negated)))
 
 
-async def test_a_filter_that_does_not_run(client: httpx.AsyncClient, ear: DesignInput, design: Json) -> None:
+async def test_a_filter_that_does_not_run(client: httpx.AsyncClient, ear: Paths, design: Json) -> None:
     found = await verified(client, as_responses(ear, fir=design["fir"], takes=takes(ear, design["fir"], 0.0)))
     assert [each["code"] for each in found["diagnosis"]] == ["not_running"]
     assert found["trim"] is None
@@ -152,9 +150,7 @@ async def test_a_filter_that_does_not_run(client: httpx.AsyncClient, ear: Design
         ({"fir": [0.0] * 3}, "fir"),
     ],
 )
-async def test_what_is_wrong_is_named(
-    client: httpx.AsyncClient, ear: DesignInput, change: Json, field: str
-) -> None:
+async def test_what_is_wrong_is_named(client: httpx.AsyncClient, ear: Paths, change: Json, field: str) -> None:
     one = {"x": signal(np.ones(40_000)), "e": signal(np.ones(40_000))}
     good = as_responses(ear, fir=[0.5] * 2048, takes=[one | {"state": state} for state in ("off", "on")])
     answer = await client.post("/verify", json=good | change)
@@ -162,7 +158,7 @@ async def test_what_is_wrong_is_named(
     assert answer.json()["field"] == field
 
 
-async def test_one_state_alone_tells_nothing(client: httpx.AsyncClient, ear: DesignInput) -> None:
+async def test_one_state_alone_tells_nothing(client: httpx.AsyncClient, ear: Paths) -> None:
     one = {"state": "off", "x": signal(np.ones(40_000)), "e": signal(np.ones(40_000))}
     answer = await client.post("/verify", json=as_responses(ear, fir=[0.5] * 2048, takes=[one, one]))
     assert answer.status_code == 422

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from service.api.workbench import FOLDER
-from synthesis.backends.methods import METHODS
+from synthesis.methods import METHODS
 
 pytestmark = pytest.mark.anyio
 

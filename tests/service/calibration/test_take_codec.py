@@ -8,7 +8,7 @@ import pytest
 
 from service.calibration import take_codec
 from service.calibration.takes import ProbeTake
-from service.errors import Problem
+from service.errors import HttpProblem
 
 RNG = np.random.default_rng(1)
 TAKES = [
@@ -75,7 +75,7 @@ def test_layout_byte_by_byte() -> None:
     ],
 )
 def test_every_wrong_body_is_refused_by_name(body: bytes, code: str) -> None:
-    with pytest.raises(Problem) as caught:
+    with pytest.raises(HttpProblem) as caught:
         take_codec.decode(body)
     assert caught.value.code == code
 
@@ -90,6 +90,6 @@ def test_mutated_bodies_are_read_or_refused() -> None:
             struct.pack_into("<I", body, 16, zlib.crc32(bytes(body[32:])))
         try:
             takes = take_codec.decode(bytes(body))
-        except Problem:
+        except HttpProblem:
             continue
         assert all(np.isfinite(take.gain) for take in takes)

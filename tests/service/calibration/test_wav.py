@@ -10,7 +10,7 @@ import pytest
 from scipy.io import wavfile
 
 from service.calibration.wav import read_wav
-from service.errors import Problem
+from service.errors import HttpProblem
 
 GUID = bytes.fromhex("000000001000800000aa00389b71")
 """What follows the format's tag in an extensible header."""
@@ -71,7 +71,7 @@ GOOD = written(SAMPLES.astype(np.float32))
     ],
 )
 def test_what_is_not_is_refused_by_name(data: bytes, code: str) -> None:
-    with pytest.raises(Problem) as caught:
+    with pytest.raises(HttpProblem) as caught:
         read_wav(data, "takes.0.x.wav")
     assert caught.value.code == code
 
@@ -85,7 +85,7 @@ def test_a_file_of_empty_chunks_costs_next_to_nothing(is_in_front: bool) -> None
     tracemalloc.start()
     try:
         read_wav(data, "x")
-    except Problem:
+    except HttpProblem:
         assert is_in_front  # libsndfile looks for the samples for a while
     _, peak_bytes = tracemalloc.get_traced_memory()
     tracemalloc.stop()
@@ -101,6 +101,6 @@ def test_mutated_files_are_read_or_refused() -> None:
         try:
             read_wav(bytes(data), "x")
             outcomes["read"] += 1
-        except Problem:
+        except HttpProblem:
             outcomes["refused"] += 1
     assert min(outcomes["read"], outcomes["refused"]) > 100  # and nothing else was raised

@@ -5,7 +5,6 @@ import threading
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,10 +18,12 @@ from service.engine.job_queue import Job, LatencyEstimator
 from service.engine.resident_model import ResidentModel
 from service.engine.types import ClientDisconnected, DesignAnswer, EvaluationAnswer, Refused
 from service.errors import to_problem
-from synthesis.backends import METHODS, DesignOptions
 from synthesis.errors import DeviceLost, Interrupted, SynthesisError
 from synthesis.interruption import check_interruption
+from synthesis.methods import METHODS
 from synthesis.profiles import PROFILES
+from synthesis.types import DesignOptions
+from tests.problems import changed
 from tests.service import models
 from tests.service.engine.conftest import only, running
 
@@ -53,20 +54,20 @@ async def occupied(engine: Engine) -> AsyncIterator[None]:
 
 
 async def test_ears_asked_for_together_are_answered_in_order(engine: Engine) -> None:
-    ears = [models.ear(seed, seed % 2 == 0) for seed in range(5)]
+    ears = [models.problem(seed, seed % 2 == 0) for seed in range(5)]
     together = await engine.design(None, K1, ears)
     for ear, found in zip(ears, together, strict=True):
         assert isinstance(found, DesignAnswer)
         alone = only(await engine.design(None, K1, [ear]))
         np.testing.assert_array_equal(found.design.taps, alone.design.taps)
-        assert found.design.prediction.basis == ("model" if ear.coherence is None else "coherence")
+        assert found.design.prediction.basis == ("model" if ear.conditions[0].coherence is None else "coherence")
         assert (found.method, found.n_requested, found.replaced_because) == ("prime", 1, None)
         assert found.model == engine.models.versions()[0]
 
 
 async def test_one_ear_s_fault_is_its_own(engine: Engine) -> None:
-    good = models.ear(1)
-    too_large = replace(good, primary=np.full(8, 3e38, np.float32))
+    good = models.problem(1)
+    too_large = changed(good, primary=np.full(8, 3e38, np.float32))
     first, second, third = await engine.design(None, K0, [good, too_large, good])
     assert isinstance(first, DesignAnswer)
     assert isinstance(second, SynthesisError)
@@ -75,7 +76,7 @@ async def test_one_ear_s_fault_is_its_own(engine: Engine) -> None:
 
 
 async def test_an_evaluation_is_the_design_s_own_prediction(engine: Engine) -> None:
-    ears = [models.ear(1), models.ear(2, is_coherence_known=False)]
+    ears = [models.problem(1), models.problem(2, is_coherence_known=False)]
     designs = await engine.design(None, K1, ears)
     taps = [each.design.taps for each in designs if isinstance(each, DesignAnswer)]
     for evaluated, designed in zip(await engine.evaluate(None, ears, taps), designs, strict=True):
@@ -92,7 +93,7 @@ async def test_an_evaluation_is_the_design_s_own_prediction(engine: Engine) -> N
 )
 async def test_an_unknown_model_is_refused(engine: Engine, reference: str, error: type[Exception]) -> None:
     with pytest.raises(error):
-        await engine.design(reference, K0, [models.ear(1)])
+        await engine.design(reference, K0, [models.problem(1)])
     assert engine.n_queued == 0
 
 
@@ -105,13 +106,13 @@ async def test_ears_are_spread_over_the_workers(engine: Engine, monkeypatch: pyt
         return design(*arguments)
 
     monkeypatch.setattr(ResidentModel, "design", meeting)
-    assert len(await engine.design(None, K0, [models.ear(seed) for seed in range(6)])) == 6
+    assert len(await engine.design(None, K0, [models.problem(seed) for seed in range(6)])) == 6
     assert not both.broken
 
 
 async def test_the_loop_goes_on_while_the_workers_design(engine: Engine) -> None:
     async with occupied(engine):
-        waiting = asyncio.ensure_future(engine.design(None, K0, [models.ear(1)]))
+        waiting = asyncio.ensure_future(engine.design(None, K0, [models.problem(1)]))
         for _ in range(100):
             await asyncio.sleep(0)
         assert not engine.is_idle
@@ -123,14 +124,14 @@ async def test_the_loop_goes_on_while_the_workers_design(engine: Engine) -> None
 async def test_what_still_waits_when_it_is_due_is_given_up_then(engine: Engine) -> None:
     async with occupied(engine):
         with pytest.raises(Refused) as refused:
-            await engine.design(None, K0, [models.ear(1)], due=time.perf_counter() + 0.3)
+            await engine.design(None, K0, [models.problem(1)], due=time.perf_counter() + 0.3)
     assert refused.value.code == "deadline-passed"
-    only(await engine.design(None, K0, [models.ear(1)]))
+    only(await engine.design(None, K0, [models.problem(1)]))
 
 
 async def test_everybody_is_answered_however_short_the_deadlines(engine: Engine) -> None:
     """Also who is let in by an idle worker, and due before that one has woken."""
-    ear = models.ear(1)
+    ear = models.problem(1)
     asked = (engine.design(None, K0, [ear], time.perf_counter() + 2e-5 * n) for n in range(300))
     async with asyncio.timeout(60):
         answers = await asyncio.gather(*asked, return_exceptions=True)
@@ -140,11 +141,11 @@ async def test_everybody_is_answered_however_short_the_deadlines(engine: Engine)
 async def test_a_deadline_cuts_the_updates_and_says_so(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(engine._queue, "_latency", LatencyEstimator())
     options = DesignOptions(n_updates=8)
-    whole = only(await engine.design(None, options, [models.ear(1)]))
+    whole = only(await engine.design(None, options, [models.problem(1)]))
     assert whole.design.refinement.stopped != "deadline"
     for _ in range(100):  # as if all updates took nine seconds and the rest one
         engine._queue._latency.observe(options, 1, 10.0, 9.0)
-    answer = only(await engine.design(None, options, [models.ear(1)], time.perf_counter() + 5.0))
+    answer = only(await engine.design(None, options, [models.problem(1)], time.perf_counter() + 5.0))
     refinement = answer.design.refinement
     assert answer.n_requested == 8
     assert 0 < refinement.applied < 8  # `most_updates` has tests of its own
@@ -155,7 +156,7 @@ async def test_a_deadline_cuts_the_updates_and_says_so(engine: Engine, monkeypat
 async def test_who_goes_away_frees_his_place(engine: Engine) -> None:
     gone = asyncio.Event()
     async with occupied(engine):
-        ears = [models.ear(1)] * 3
+        ears = [models.problem(1)] * 3
         waiting = [asyncio.ensure_future(engine.design(None, K0, ears, disconnected=gone.wait)) for _ in range(3)]
         cancelled = asyncio.ensure_future(engine.design(None, K1, ears))
         while engine.n_queued < 4:
@@ -191,7 +192,7 @@ def endless(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
 
 async def test_disconnect_frees_worker(engine: Engine, endless: threading.Event) -> None:
     gone = asyncio.Event()
-    asking = asyncio.ensure_future(engine.design(None, LONG, [models.ear(1)], disconnected=gone.wait))
+    asking = asyncio.ensure_future(engine.design(None, LONG, [models.problem(1)], disconnected=gone.wait))
     await asyncio.to_thread(endless.wait)
     gone.set()
     with pytest.raises(ClientDisconnected):
@@ -203,7 +204,7 @@ async def test_disconnect_frees_worker(engine: Engine, endless: threading.Event)
 async def test_deadline_ends_running_design(engine: Engine, endless: threading.Event) -> None:
     """Also where nobody watches it, and with a problem that names the deadline."""
     for options in (DesignOptions("projected_ratio", 1), LONG):
-        (found,) = await engine.design(None, options, [models.ear(1)], time.perf_counter() + 0.1)
+        (found,) = await engine.design(None, options, [models.problem(1)], time.perf_counter() + 0.1)
         assert isinstance(found, Interrupted)
         problem = to_problem(found)
         assert problem is not None
@@ -219,7 +220,7 @@ async def test_interrupted_time_is_learned(
     monkeypatch.setattr(engine._queue, "_latency", LatencyEstimator())
     kind = DesignOptions("ratio_base", n_conditions=3)
     before_s = engine._queue._latency.start_s(kind)
-    await engine.design(None, kind, [models.ear(1)], time.perf_counter() + 0.3)
+    await engine.design(None, kind, [models.problem(1)], time.perf_counter() + 0.3)
     assert engine._queue._latency.start_s(kind) > before_s
 
 
@@ -232,9 +233,9 @@ async def test_a_full_memory_sheds_a_batch_and_the_next_one_is_designed(
     with monkeypatch.context() as while_full:
         while_full.setattr(ResidentModel, "design", full)
         with pytest.raises(Refused, match="not enough memory") as refused:
-            await engine.design(None, K0, [models.ear(1)] * 2)
+            await engine.design(None, K0, [models.problem(1)] * 2)
         assert refused.value.code == "overloaded"
-    assert len(await engine.design(None, K0, [models.ear(1)] * 2)) == 2
+    assert len(await engine.design(None, K0, [models.problem(1)] * 2)) == 2
 
 
 async def test_a_defect_is_raised_where_the_design_was_asked_for(
@@ -246,8 +247,8 @@ async def test_a_defect_is_raised_where_the_design_was_asked_for(
     with monkeypatch.context() as while_broken:
         while_broken.setattr(ResidentModel, "design", broken)
         with pytest.raises(ZeroDivisionError):
-            await engine.design(None, K0, [models.ear(1)])
-    only(await engine.design(None, K0, [models.ear(1)]))
+            await engine.design(None, K0, [models.problem(1)])
+    only(await engine.design(None, K0, [models.problem(1)]))
 
 
 async def test_the_time_of_every_design_is_known_before_anybody_asks(store_folder: Path) -> None:
@@ -268,7 +269,7 @@ async def test_the_time_of_every_design_is_known_before_anybody_asks(store_folde
         engine.models.default.design = fail  # type: ignore[method-assign, assignment]
         for _ in range(2):
             with pytest.raises(Refused) as refused:
-                await engine.design(None, K0, [models.ear(1)])
+                await engine.design(None, K0, [models.problem(1)])
             assert refused.value.code == "not-ready"
         await lost.wait()
         assert engine.is_device_lost
@@ -295,14 +296,14 @@ async def test_a_gpu_that_fails_while_a_model_is_loaded_ends_the_process(
 async def test_nothing_is_designed_before_it_is_ready(store_folder: Path) -> None:
     engine = Engine(ModelStore(store_folder, include_bundled=False), models.DEVICE, default_model="ears")
     with pytest.raises(Refused) as refused:
-        await engine.design(None, K0, [models.ear(1)])
+        await engine.design(None, K0, [models.problem(1)])
     assert refused.value.code == "not-ready"
 
 
 async def test_closing_finishes_what_runs_and_refuses_what_waits(store_folder: Path) -> None:
     async with running(ModelStore(store_folder, include_bundled=False), n_threads=1) as engine:
         async with occupied(engine):
-            waiting = asyncio.ensure_future(engine.design(None, K0, [models.ear(1)]))
+            waiting = asyncio.ensure_future(engine.design(None, K0, [models.problem(1)]))
             await asyncio.sleep(0)
             closing = asyncio.ensure_future(engine.close())
             with pytest.raises(Refused) as refused:

@@ -13,7 +13,7 @@ from service.engine import job_queue
 from service.engine.job_queue import BUSY_LOOP_S, N_REMEMBERED, PLANNED, Batch, Job, JobQueue, LatencyEstimator
 from service.engine.types import Refused
 from service.engine.work import work_of
-from synthesis.backends import DesignOptions
+from synthesis.types import DesignOptions
 
 pytestmark = pytest.mark.anyio
 

@@ -13,7 +13,7 @@ from service.engine import engine as engine_module
 from service.engine import readiness as readiness_module
 from service.engine.engine import Engine
 from service.engine.types import Refused
-from synthesis.backends import DesignOptions
+from synthesis.types import DesignOptions
 from tests.service import models
 from tests.service.engine.conftest import only, running
 from tests.service.engine.test_engine import occupied
@@ -36,7 +36,7 @@ async def test_a_slow_service_is_not_ready_but_designs(engine: Engine) -> None:
     assert await engine.readiness.check() == "slow"
     assert not engine.ready
     assert engine.readiness.golden_s > 0
-    only(await engine.design(None, K0, [models.ear(1)]))
+    only(await engine.design(None, K0, [models.problem(1)]))
     engine.readiness.budget_s = 1e6
     assert await engine.readiness.check() == "passed"
     assert engine.ready
@@ -48,12 +48,12 @@ async def test_wrong_filters_are_not_delivered(engine: Engine) -> None:
     with models.damaged(model, 1.0):  # a bit that has flipped in memory, for all that the golden case can tell
         assert await engine.readiness.check() == "failed"
         with pytest.raises(Refused) as refused:
-            await engine.design(None, K0, [models.ear(1)])
+            await engine.design(None, K0, [models.problem(1)])
         assert refused.value.code == "not-ready"
         with pytest.raises(Refused):
             engine.require_live()
     assert await engine.readiness.check() == "passed"
-    only(await engine.design(None, K0, [models.ear(1)]))
+    only(await engine.design(None, K0, [models.problem(1)]))
 
 
 async def test_failed_check_rebuilds_backend(engine: Engine) -> None:
@@ -73,12 +73,12 @@ async def test_another_model_that_goes_wrong_is_retired(engine: Engine) -> None:
         assert await engine.readiness.check() == "passed"
     assert [each.name for each in engine.models.versions()] == ["ears"]
     assert engine.ready
-    only(await engine.design("other", K0, [models.ear(1)]))  # loaded anew, and right
+    only(await engine.design("other", K0, [models.problem(1)]))  # loaded anew, and right
 
 
 async def test_a_check_comes_before_a_long_queue(engine: Engine) -> None:
     async with occupied(engine):
-        waiting = asyncio.ensure_future(engine.design(None, K0, [models.ear(1)] * 40))
+        waiting = asyncio.ensure_future(engine.design(None, K0, [models.problem(1)] * 40))
         await asyncio.sleep(0)
         checking = asyncio.ensure_future(engine.readiness.check())
         await asyncio.sleep(0)
@@ -117,7 +117,7 @@ async def test_one_of_several_workers_that_hangs_is_noticed(
             return go_on.wait(60) and design(*arguments)
 
         model.design = hang  # type: ignore[method-assign]
-        hanging = asyncio.ensure_future(engine.design(None, K0, [models.ear(1)]))
+        hanging = asyncio.ensure_future(engine.design(None, K0, [models.problem(1)]))
         assert await asyncio.to_thread(begun.wait, 60)
         await asyncio.sleep(0.06)
         assert engine.ready
@@ -130,4 +130,4 @@ async def test_one_of_several_workers_that_hangs_is_noticed(
         engine.drain()
         with pytest.raises(Refused, match="shutting down"):
             engine.require_ready()
-        only(await engine.design(None, K0, [models.ear(1)]))
+        only(await engine.design(None, K0, [models.problem(1)]))

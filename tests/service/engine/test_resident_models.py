@@ -19,7 +19,7 @@ from model_store.store import ModelStore
 from service.engine.engine import Engine
 from service.engine.job_queue import RecentTimes
 from service.engine.types import DesignAnswer, Refused
-from synthesis.backends import DesignOptions
+from synthesis.types import DesignOptions
 from tests.service import models
 from tests.service.engine.conftest import only, running
 
@@ -71,7 +71,7 @@ def damage(store: ModelStore, reference: str) -> None:
 
 async def asked(engine: Engine, *references: str | None) -> list[tuple[str, int]]:
     """The versions that designs come from."""
-    answers = [only(await engine.design(each, K0, [models.ear(1)])) for each in references]
+    answers = [only(await engine.design(each, K0, [models.problem(1)])) for each in references]
     return [(each.model.name, each.model.version) for each in answers]
 
 
@@ -96,7 +96,7 @@ async def test_a_retired_model_finishes_its_designs_and_is_freed(
     kept = [weakref.ref(each) for each in (old, old.backend)]
     del old
     designs = [
-        asyncio.create_task(engine.design(None, DesignOptions(n_updates=3), [models.ear(1)])) for _ in range(8)
+        asyncio.create_task(engine.design(None, DesignOptions(n_updates=3), [models.problem(1)])) for _ in range(8)
     ]
     await asyncio.sleep(0)
     store.publish("ears", checkpoints[1])
@@ -155,7 +155,7 @@ async def test_who_cannot_wait_for_a_load_finds_the_model_there_later(
     if is_load_known:
         engine.models._load_s.observe(60.0)
     with pytest.raises(Refused) as refused:
-        await engine.design("other", K0, [models.ear(1)], perf_counter() + 0.2)
+        await engine.design("other", K0, [models.problem(1)], perf_counter() + 0.2)
     assert refused.value.code == code
     assert refused.value.retry_after_s is not None
     assert engine.models.find("other") is None

@@ -11,9 +11,10 @@ from model_store.store import BUNDLED_ROOT, ModelStore
 from service.engine.resident_model import ResidentModel
 from service.engine.types import DesignAnswer
 from service.engine.wiener_fallback import LOUDER_COSTS_DB, WienerFallback, merit_db
-from synthesis.backends import Design, DesignInput, DesignOptions
 from synthesis.errors import InvalidPaths, NonFiniteFilter, SynthesisError
+from synthesis.types import Design, DesignOptions, Paths, Problem
 from tests.oracles import measured
+from tests.problems import one
 from tests.service import models
 
 K0 = DesignOptions()
@@ -38,7 +39,7 @@ def nr_db(answer: DesignAnswer | SynthesisError) -> float:
 # An update repairs much of what bad weights do; what is not a number stays none.
 @pytest.mark.parametrize(("reason", "n_updates"), [("not_finite", 0), ("not_finite", 1), ("predicted_worse", 0)])
 def test_what_fails_is_replaced_by_the_wiener_filter(model: ResidentModel, reason: str, n_updates: int) -> None:
-    ears, options = [models.ear(seed) for seed in range(3)], DesignOptions(n_updates=n_updates)
+    ears, options = [models.problem(seed) for seed in range(3)], DesignOptions(n_updates=n_updates)
     if reason == "predicted_worse":
         failing = models.resident(models.checkpoint(1, std=30.0), USUAL)  # as one that was badly trained
         answers = failing.design(ears, options)
@@ -56,7 +57,7 @@ def test_what_fails_is_replaced_by_the_wiener_filter(model: ResidentModel, reaso
 
 def test_one_ear_s_failure_is_its_own(model: ResidentModel) -> None:
     """Of two ears in a batch only one is doubted; the other keeps the generator's filter."""
-    ears = [models.ear(1), models.ear(2)]
+    ears = [models.problem(1), models.problem(2)]
     own = [each for each in model.backend.design(ears, K0) if isinstance(each, Design)]
     limit_db = np.mean([each.prediction.mean_noise_reduction_db for each in own])
     doubting = models.resident(models.checkpoint(1), WienerFallback(float(limit_db), -100.0))
@@ -68,7 +69,7 @@ def test_one_ear_s_failure_is_its_own(model: ResidentModel) -> None:
 
 @pytest.mark.parametrize("margin_db", [0.0, 100.0])
 def test_who_has_all_compared_gets_the_better_of_two(model: ResidentModel, margin_db: float) -> None:
-    ears = [models.ear(1), models.ear(2)]
+    ears = [models.problem(1), models.problem(2)]
     comparing = models.resident(models.checkpoint(1), WienerFallback(np.inf, margin_db))
     rivals = comparing.design(ears, DesignOptions("wmmse"))
     own = [each for each in comparing.backend.design(ears, K0) if isinstance(each, Design)]
@@ -84,12 +85,12 @@ def test_a_rival_that_cannot_win_is_not_designed(
     comparing = models.resident(models.checkpoint(1), WienerFallback(np.inf, margin_db))
     found, design = [], comparing.backend.design
 
-    def recorded(inputs: list[DesignInput], options: DesignOptions) -> list[Design | SynthesisError]:
+    def recorded(problems: list[Problem], options: DesignOptions) -> list[Design | SynthesisError]:
         found.append(options.method)
-        return design(inputs, options)
+        return design(problems, options)
 
     monkeypatch.setattr(comparing.backend, "design", recorded)
-    comparing.design([models.ear(1)], DesignOptions(n_updates=1))
+    comparing.design([models.problem(1)], DesignOptions(n_updates=1))
     assert found == methods
 
 
@@ -97,12 +98,12 @@ def test_a_rival_that_cannot_win_is_not_designed(
 def test_whichever_filter_answers_keeps_the_ceiling(std: float) -> None:
     model = models.resident(models.checkpoint(1, std=std), WienerFallback(np.inf, 0.0))
     for options in (K0, DesignOptions(n_updates=2)):
-        (answer,) = model.design([replace(models.ear(1), max_gain_db=-10.0)], options)
+        (answer,) = model.design([models.problem(1, max_gain_db=-10.0)], options)
         assert whole(answer).design.prediction.max_gain_db <= -10 + 0.05
 
 
 def test_where_no_method_has_a_filter_the_generator_s_error_stands(model: ResidentModel) -> None:
-    huge = replace(models.ear(1), primary=np.full(8, 3e38, np.float32))
+    huge = Problem((replace(models.ear(1), primary=np.full(8, 3e38, np.float32)),))
     (answer,) = model.design([huge], K0)
     assert isinstance(answer, SynthesisError)
     assert not USUAL.is_doubtful(InvalidPaths("primary: too many bins", "primary"))
@@ -110,7 +111,7 @@ def test_where_no_method_has_a_filter_the_generator_s_error_stands(model: Reside
 
 def test_other_methods_have_no_fallback() -> None:
     failing = models.resident(models.checkpoint(1, std=30.0), WienerFallback(np.inf, -100.0))
-    (answer,) = failing.design([models.ear(1)], DesignOptions("ratio_base"))
+    (answer,) = failing.design([models.problem(1)], DesignOptions("ratio_base"))
     assert (whole(answer).replaced_because, whole(answer).method) == (None, "ratio_base")
 
 
@@ -126,9 +127,9 @@ def test_both_rivals_are_considered(model: ResidentModel, n_updates: int) -> Non
     poor = models.resident(models.checkpoint(1, std=30.0), USUAL)
     for each in (model, poor):
         for answer, *rivals in zip(
-            each.design([models.ear(seed) for seed in range(3)], DesignOptions(n_updates=n_updates)),
+            each.design([models.problem(seed) for seed in range(3)], DesignOptions(n_updates=n_updates)),
             *(
-                model.design([models.ear(seed) for seed in range(3)], DesignOptions("wmmse", updates))
+                model.design([models.problem(seed) for seed in range(3)], DesignOptions("wmmse", updates))
                 for updates in (0, n_updates)
             ),
             strict=True,
@@ -141,12 +142,12 @@ def test_an_ear_with_a_latency_has_a_third_rival(margin_db: float, monkeypatch: 
     comparing = models.resident(models.checkpoint(1), WienerFallback(np.inf, margin_db))
     found, design = [], comparing.backend.design
 
-    def recorded(inputs: list[DesignInput], options: DesignOptions) -> list[Design | SynthesisError]:
-        found.append((options.method, options.n_updates, len(inputs)))
-        return design(inputs, options)
+    def recorded(problems: list[Problem], options: DesignOptions) -> list[Design | SynthesisError]:
+        found.append((options.method, options.n_updates, len(problems)))
+        return design(problems, options)
 
     monkeypatch.setattr(comparing.backend, "design", recorded)
-    ears = [models.ear(1), replace(models.ear(1), latency_samples=3.0)]
+    ears = [models.problem(1), models.problem(1, latency_samples=3.0)]
     first, late = (whole(each) for each in comparing.design(ears, DesignOptions(n_updates=1)))
     assert found[-1] == ("fir_wiener", 1, 1)
     assert (first.method, late.method == "prime") == ("prime" if margin_db > 0 else "wmmse", margin_db > 0)
@@ -154,8 +155,8 @@ def test_an_ear_with_a_latency_has_a_third_rival(margin_db: float, monkeypatch: 
 
 def test_with_a_latency_a_louder_band_costs_noise_reduction(model: ResidentModel) -> None:
     """By how much more than allowed a rival's loudest scored band exceeds the generator's, or 0 dB."""
-    (own,) = (each.design for each in map(whole, model.design([models.ear(1)], K0)))
-    ear = replace(models.ear(1), latency_samples=0.5)
+    (own,) = (each.design for each in map(whole, model.design([models.problem(1)], K0)))
+    ear = models.problem(1, latency_samples=0.5)
 
     def with_band(nr_db: float, band: int) -> Design:
         bands = np.full(31, 10.0, np.float32)
@@ -170,7 +171,7 @@ def test_with_a_latency_a_louder_band_costs_noise_reduction(model: ResidentModel
             assert found_db == pytest.approx(mean_db - LOUDER_COSTS_DB * beyond_db, abs=1e-5)
     roaring = with_band(-30, 4)
     assert merit_db(ear, roaring, with_band(5, 4)) < mean_db
-    assert merit_db(ear, roaring, NonFiniteFilter("")) == merit_db(models.ear(1), roaring, own) == mean_db
+    assert merit_db(ear, roaring, NonFiniteFilter("")) == merit_db(models.problem(1), roaring, own) == mean_db
     assert merit_db(ear, with_band(-30, 27), own) == mean_db  # 10 kHz
 
 
@@ -181,7 +182,7 @@ def test_no_latency_buys_noise_reduction_with_a_band_that_roars(measured_data: P
     store = ModelStore(BUNDLED_ROOT)
     model = ResidentModel.load(store, store.resolve("default"), models.DEVICE, USUAL)
     ears = [
-        DesignInput(
+        one(
             *(each.astype(np.float32) for each in (case.estimated_primary, case.estimated_secondary)),
             case.coherence.astype(np.float32),
             latency_samples=n_samples,
@@ -206,7 +207,7 @@ def test_few_measured_ears_need_it(measured_data: Path, n_updates: int) -> None:
     n_replaced = 0
     for case in measured.measured_ears(measured_data):
         paths = [each.astype(np.float32) for each in (case.estimated_primary, case.estimated_secondary)]
-        ear = DesignInput(*paths, case.coherence.astype(np.float32))
+        ear = Problem((Paths(*paths, case.coherence.astype(np.float32)),))
         (answer,) = model.design([ear], DesignOptions(n_updates=n_updates))
         n_replaced += whole(answer).replaced_because is not None
     assert n_replaced <= 2

@@ -16,8 +16,8 @@ from service.app import create_app
 from service.engine.engine import Engine
 from service.observability.metrics import Metrics
 from service.settings import Settings
-from synthesis.backends import DesignInput
 from synthesis.conventions import STAGES
+from synthesis.types import Paths
 from tests.service import models
 from tests.service.bodies import as_responses
 from tests.service.conftest import connected
@@ -51,7 +51,7 @@ async def test_stage_labels_are_the_stages(app: FastAPI) -> None:
     assert all(name.startswith("prime_") for name in names)
 
 
-async def test_a_design_is_observed_once_everywhere(app: FastAPI, ear: DesignInput) -> None:
+async def test_a_design_is_observed_once_everywhere(app: FastAPI, ear: Paths) -> None:
     before = await scraped(app)
     async with connected(app) as client:
         content = orjson.dumps(as_responses(ear, method="ratio_base"))
@@ -78,7 +78,7 @@ async def test_a_design_is_observed_once_everywhere(app: FastAPI, ear: DesignInp
     )
 
 
-async def test_refusals_are_counted_by_their_code(app: FastAPI, ear: DesignInput) -> None:
+async def test_refusals_are_counted_by_their_code(app: FastAPI, ear: Paths) -> None:
     before = await scraped(app)
     async with connected(app) as client:
         await client.post("/refine?k=99", content=b"{}", headers=JSON_BODY)
@@ -139,7 +139,7 @@ async def test_a_version_that_is_none_gets_the_plain_form(app: FastAPI, accept: 
     assert answer.headers["content-type"].startswith("text/plain; version=0.0.4")
 
 
-async def test_predictions_stand_beside_the_scores_of_their_model(tmp_path: Path, ear: DesignInput) -> None:
+async def test_predictions_stand_beside_the_scores_of_their_model(tmp_path: Path, ear: Paths) -> None:
     checkpoint = models.checkpoint(1)
     scores = Scores(held_out={"prime-log": {"noise_reduction_db": 20.0}, "k=1": {"noise_reduction_db": 21.0}})
     checkpoint = replace(checkpoint, manifest=checkpoint.manifest.model_copy(update={"scores": scores}))

@@ -12,8 +12,8 @@ import pytest
 from service.app import create_app
 from service.observability.tracing import JsonFormatter, trace_id
 from service.settings import Settings
-from synthesis.backends import DesignInput
 from synthesis.conventions import STAGES
+from synthesis.types import Paths
 from tests.service.bodies import as_responses
 from tests.service.conftest import connected
 
@@ -69,9 +69,7 @@ def collector() -> Iterator[Collector]:
 
 
 @pytest.mark.parametrize("made_up", [f"00-{'0' * 32}-{PARENT}-01", f"00-{TRACE}-{'0' * 16}-01"])
-async def test_a_trace_of_zeros_is_none(
-    settings: Settings, ear: DesignInput, collector: Collector, made_up: str
-) -> None:
+async def test_a_trace_of_zeros_is_none(settings: Settings, ear: Paths, collector: Collector, made_up: str) -> None:
     """W3C Trace Context, 3.2.2.3 and 3.2.2.4."""
     app = create_app(settings.model_copy(update={"otlp_endpoint": collector.url}))
     async with app.router.lifespan_context(app), connected(app) as client:
@@ -82,7 +80,7 @@ async def test_a_trace_of_zeros_is_none(
 
 
 async def test_a_request_is_one_trace_with_a_span_for_each_stage(
-    settings: Settings, ear: DesignInput, collector: Collector
+    settings: Settings, ear: Paths, collector: Collector
 ) -> None:
     app = create_app(settings.model_copy(update={"otlp_endpoint": collector.url}))
     async with app.router.lifespan_context(app), connected(app) as client:
@@ -112,7 +110,7 @@ async def test_a_request_is_one_trace_with_a_span_for_each_stage(
 
 
 async def test_a_defect_s_line_names_the_trace(
-    settings: Settings, ear: DesignInput, monkeypatch: pytest.MonkeyPatch
+    settings: Settings, ear: Paths, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     app = create_app(settings.model_copy(update={"log_format": "json"}))
     written = io.StringIO()

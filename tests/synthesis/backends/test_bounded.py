@@ -8,21 +8,14 @@ import numpy as np
 import pytest
 
 from model_store.store import DEFAULT_ROOT, ModelStore
-from synthesis.backends import (
-    METHODS,
-    Backend,
-    Design,
-    DesignInput,
-    DesignOptions,
-    GainCurve,
-    Prediction,
-    create_backend,
-)
-from synthesis.backends.base import DEFAULT_MAX_GAIN_DB
+from synthesis.backends import create_backend
 from synthesis.conventions import DESIGN_N_FFT, N_TAPS
 from synthesis.errors import InvalidPaths, SynthesisError
-from synthesis.gain_curve import ceiling_db
+from synthesis.gain_curve import GainCurve, ceiling_db
+from synthesis.methods import METHODS
+from synthesis.types import DEFAULT_MAX_GAIN_DB, Backend, Design, DesignOptions, Prediction, Problem
 from tests.oracles import measured
+from tests.problems import changed, one
 from tests.synthesis.cases import Case, random_case, relative_error
 
 PARAMETERS = ModelStore(DEFAULT_ROOT).load("default").parameters
@@ -36,14 +29,14 @@ def backend(request: pytest.FixtureRequest) -> Backend:
 
 
 @pytest.fixture(scope="module")
-def simulated() -> list[DesignInput]:
+def simulated() -> list[Problem]:
     return inputs_of(random_case(n_cases=2, n_fft=DESIGN_N_FFT, seed=6))
 
 
-def inputs_of(case: Case, every: int = 1) -> list[DesignInput]:
+def inputs_of(case: Case, every: int = 1) -> list[Problem]:
     coherence = np.linspace(0.999, 0.99, case.n_bins).astype(np.float32)
     return [
-        DesignInput(np.fft.irfft(p)[:8192].astype(np.float32), np.fft.irfft(s)[:2048].astype(np.float32), coherence)
+        one(np.fft.irfft(p)[:8192].astype(np.float32), np.fft.irfft(s)[:2048].astype(np.float32), coherence)
         for p, s in zip(case.primary[::every], case.secondary[::every], strict=True)
     ]
 
@@ -61,7 +54,7 @@ def excess_db(taps: np.ndarray, max_gain_db: float | GainCurve) -> float:
 @pytest.mark.parametrize("n_updates", [0, 2])
 @pytest.mark.parametrize("method", METHODS)
 def test_every_method_keeps_its_ceiling(
-    method: str, n_updates: int, simulated: list[DesignInput], backend: Backend
+    method: str, n_updates: int, simulated: list[Problem], backend: Backend
 ) -> None:
     for max_gain_db in (0.0, CURVE):
         bound = [replace(ear, max_gain_db=max_gain_db) for ear in simulated]
@@ -75,7 +68,7 @@ def test_every_method_keeps_its_ceiling(
             assert predicted.mean_noise_reduction_db == design.prediction.mean_noise_reduction_db
 
 
-def test_what_wmmse_would_do_is_not_told_where_it_exceeds_the_ceiling(simulated: list[DesignInput]) -> None:
+def test_what_wmmse_would_do_is_not_told_where_it_exceeds_the_ceiling(simulated: list[Problem]) -> None:
     cpu, options = create_backend("cpu", PARAMETERS), DesignOptions(with_wmmse=True)
     (usual, *_) = designs(cpu.design(simulated, options))
     assert usual.wmmse is not None
@@ -85,7 +78,7 @@ def test_what_wmmse_would_do_is_not_told_where_it_exceeds_the_ceiling(simulated:
         assert (design.wmmse is not None) == is_told
 
 
-def test_a_design_says_what_the_ceiling_costs(simulated: list[DesignInput], backend: Backend) -> None:
+def test_a_design_says_what_the_ceiling_costs(simulated: list[Problem], backend: Backend) -> None:
     (usual, *_), (bound, *_), (loose, *_) = (
         designs(backend.design([replace(simulated[0], max_gain_db=each)], DesignOptions("wmmse")))
         for each in (DEFAULT_MAX_GAIN_DB, -6.0, np.inf)
@@ -98,7 +91,7 @@ def test_a_design_says_what_the_ceiling_costs(simulated: list[DesignInput], back
     assert lost_db > 1
 
 
-def test_a_curve_binds_where_it_is_low(simulated: list[DesignInput], backend: Backend) -> None:
+def test_a_curve_binds_where_it_is_low(simulated: list[Problem], backend: Backend) -> None:
     """Where it is above the filter's gain throughout it costs nothing, wherever it is lowest."""
     (usual,) = designs(backend.design(simulated[:1], DesignOptions("wmmse")))
     response_db = 20 * np.log10(np.abs(np.fft.rfft(usual.taps, DESIGN_N_FFT)) + 1e-30)
@@ -115,14 +108,15 @@ def test_a_curve_binds_where_it_is_low(simulated: list[DesignInput], backend: Ba
 @pytest.mark.parametrize("factor", [1e-30, 1e-15, 1e12, 1e30])
 @pytest.mark.parametrize("method", METHODS)
 def test_a_factor_of_both_paths_changes_nothing(
-    method: str, factor: float, simulated: list[DesignInput], backend: Backend
+    method: str, factor: float, simulated: list[Problem], backend: Backend
 ) -> None:
     # Without a ceiling: whether one binds hangs on rounding, and from the projected ratio's 40 dB one update leads
     # anywhere.
     usual_ears = [replace(ear, max_gain_db=float("inf")) for ear in simulated]
     scaled = [
-        replace(ear, primary=times(ear.primary, factor), secondary=times(ear.secondary, factor))
+        changed(ear, primary=times(paths.primary, factor), secondary=times(paths.secondary, factor))
         for ear in usual_ears
+        for paths in ear.conditions
     ]
     options = DesignOptions(method, 0 if method == "projected_ratio" else 1)
     for found, usual in zip(
@@ -142,9 +136,9 @@ def times(path: np.ndarray, factor: float) -> np.ndarray:
 
 @pytest.mark.parametrize("factor", [1e-19, 1e-10, 1e10, 1e18])
 def test_levels_that_cannot_be_are_that_ear_s_fault(
-    factor: float, simulated: list[DesignInput], backend: Backend
+    factor: float, simulated: list[Problem], backend: Backend
 ) -> None:
-    absurd = replace(simulated[0], primary=times(simulated[0].primary, factor))
+    absurd = changed(simulated[0], primary=times(simulated[0].conditions[0].primary, factor))
     taps = np.eye(1, N_TAPS, dtype=np.float32)[0]
     for answers in (
         backend.design([simulated[1], absurd, simulated[0]], DesignOptions()),
@@ -169,7 +163,7 @@ def test_a_ceiling_is_searched_on_the_grid_of_the_updates(measured_data: Path) -
     """Of whole measured responses, which vary within a bin of the coarser grid."""
     backend = create_backend("cpu", PARAMETERS)
     whole = [
-        DesignInput(*(each[:8192].astype(np.float32) for each in pair), max_gain_db=12.0)
+        one(*(each[:8192].astype(np.float32) for each in pair), max_gain_db=12.0)
         for pair in list(measured.read_ears(measured_data).values())[::6]
     ]
     means = {}

@@ -8,13 +8,16 @@ import pytest
 import torch
 
 from model_store.store import DEFAULT_ROOT, ModelStore
-from synthesis.backends import METHODS, Condition, Design, DesignInput, DesignOptions, Prediction, create_backend
+from synthesis.backends import create_backend
 from synthesis.backends.conditions import ConditionsBackend
 from synthesis.backends.reference import ReferenceBackend, model_parameters
 from synthesis.errors import InvalidOption, InvalidPaths, SynthesisError
 from synthesis.feedback import judge_loop, loop_gain
 from synthesis.generator import Generator
+from synthesis.methods import METHODS
+from synthesis.types import Design, DesignOptions, Paths, Prediction, Problem
 from tests.model_store import cases
+from tests.problems import changed
 from tests.synthesis.cases import relative_error
 
 _DEFAULT = ModelStore(DEFAULT_ROOT).load("default").parameters
@@ -43,11 +46,10 @@ def backend(request: pytest.FixtureRequest) -> ConditionsBackend:
     return BACKENDS[request.param]()
 
 
-def several(n: int, **changes: object) -> DesignInput:
+def several(n: int, **changes: object) -> Problem:
     """An ear in n conditions."""
-    first, *others = (Condition(*cases.ear(seed), weight=1 + seed % 3, label=f"fit {seed}") for seed in range(n))
-    ear = DesignInput(first.primary, first.secondary, first.coherence, label=first.label, weight=first.weight)
-    return replace(ear, others=tuple(others), **changes)  # type: ignore[arg-type]
+    own = (Paths(*cases.ear(seed), weight=1 + seed % 3, label=f"fit {seed}") for seed in range(n))
+    return Problem(tuple(own), **changes)  # type: ignore[arg-type]
 
 
 def designed(answer: Design | SynthesisError) -> Design:
@@ -77,8 +79,8 @@ def test_the_filter_for_four_conditions_is_the_twins(backend: ConditionsBackend,
 @pytest.mark.parametrize("method", METHODS)
 def test_equal_conditions_are_one(backend: ConditionsBackend, method: str) -> None:
     primary, secondary, coherence = cases.ear(5)
-    one = DesignInput(primary, secondary, coherence)
-    three = replace(one, others=(Condition(primary, secondary, coherence, weight=2.5),) * 2)
+    one = Problem((Paths(primary, secondary, coherence),))
+    three = Problem(one.conditions + (Paths(primary, secondary, coherence, weight=2.5),) * 2)
     options = DesignOptions(method, 2)
     alone, joint = (designed(each) for each in backend.design([one, three], options))
     assert relative_error(joint.taps, alone.taps) < 5e-3  # rounding of single precision, as between backends
@@ -94,7 +96,7 @@ def test_the_prediction_is_each_conditions_own(backend: ConditionsBackend) -> No
     design = designed(backend.design([ear], K3)[0])
     parts = [each.prediction for each in design.prediction.conditions]
     for condition, part in zip(ear.conditions, parts, strict=True):
-        alone = DesignInput(condition.primary, condition.secondary, condition.coherence)
+        alone = Problem((Paths(condition.primary, condition.secondary, condition.coherence),))
         (expected,) = backend.predict([alone], [design.taps])
         assert isinstance(expected, Prediction)
         np.testing.assert_allclose(part.noise_reduction_db, expected.noise_reduction_db, atol=1e-3)
@@ -110,7 +112,9 @@ def test_the_prediction_is_each_conditions_own(backend: ConditionsBackend) -> No
 def test_a_joint_filter_serves_all_better_than_one_of_them(backend: ConditionsBackend) -> None:
     ear = several(3)
     joint = designed(backend.design([ear], K3)[0]).prediction
-    (first,) = backend.predict([ear], [designed(backend.design([replace(ear, others=())], K3)[0]).taps])
+    (first,) = backend.predict(
+        [ear], [designed(backend.design([replace(ear, conditions=ear.conditions[:1])], K3)[0]).taps]
+    )
     assert isinstance(first, Prediction)
     worst = [min(each.prediction.mean_noise_reduction_db for each in one.conditions) for one in (joint, first)]
     assert worst[0] > worst[1] + 1
@@ -120,9 +124,9 @@ def test_what_is_left_out_is_not_designed_for(backend: ConditionsBackend) -> Non
     ear = several(3)
     found = designed(backend.design([ear], replace(K3, leave_one_out=True))[0]).prediction.conditions
     first, second, third = ear.conditions
-    rest = DesignInput(first.primary, first.secondary, first.coherence, weight=first.weight, others=(third,))
+    rest = Problem((first, third))
     taps = designed(backend.design([rest], K3)[0]).taps
-    (expected,) = backend.predict([DesignInput(second.primary, second.secondary, second.coherence)], [taps])
+    (expected,) = backend.predict([Problem((Paths(second.primary, second.secondary, second.coherence),))], [taps])
     assert isinstance(expected, Prediction)
     left_out = found[1].left_out
     assert left_out is not None
@@ -133,8 +137,8 @@ def test_what_is_left_out_is_not_designed_for(backend: ConditionsBackend) -> Non
 
 def test_a_latency_is_a_delay_of_the_secondary_path(backend: ConditionsBackend) -> None:
     primary, secondary, coherence = cases.ear(4)
-    ear = DesignInput(primary, secondary, coherence)
-    delayed = replace(ear, secondary=np.concatenate((np.zeros(3, np.float32), secondary)))
+    ear = Problem((Paths(primary, secondary, coherence),))
+    delayed = changed(ear, secondary=np.concatenate((np.zeros(3, np.float32), secondary)))
     late, expected = (designed(each) for each in backend.design([replace(ear, latency_samples=3.0), delayed], K3))
     assert relative_error(late.taps, expected.taps) < 5e-3
     assert late.prediction.mean_noise_reduction_db == pytest.approx(
@@ -149,7 +153,8 @@ def test_margins_hold_in_every_loop(backend: ConditionsBackend) -> None:
     ear = several(2)
     shape = np.exp(-np.arange(64) / 6) * np.cos(np.arange(64) / 5)
     loud, soft = (np.float32(level) * shape.astype(np.float32) for level in (0.3, 0.01))
-    ear = replace(ear, feedback=loud, others=(replace(ear.others[0], feedback=soft),))
+    first, second = ear.conditions
+    ear = Problem((replace(first, feedback=loud), replace(second, feedback=soft)))
     open_loop = designed(backend.design([several(2)], K3)[0])
     assert judge_loop(loop_gain(open_loop.taps, loud)).gain_margin_db < 6  # or this shows nothing
     design = designed(backend.design([ear], K3)[0])
@@ -158,7 +163,7 @@ def test_margins_hold_in_every_loop(backend: ConditionsBackend) -> None:
     assert design.loop.gain_margin_db >= 6
     assert design.loop.phase_margin_deg >= 30
     assert design.loop.loss_db > 0
-    harmless = replace(ear, feedback=soft)
+    harmless = changed(ear, feedback=soft)
     design = designed(backend.design([harmless], K3)[0])
     assert design.loop is not None
     assert design.loop.loss_db == 0
@@ -167,10 +172,10 @@ def test_margins_hold_in_every_loop(backend: ConditionsBackend) -> None:
 
 def test_an_error_names_its_condition(backend: ConditionsBackend) -> None:
     ear = several(3)
-    broken = replace(ear.others[1], secondary=np.full(8, np.nan, np.float32))
-    too_long = replace(ear.others[1], primary=np.ones(40_000, np.float32))
+    broken = replace(ear.conditions[2], secondary=np.full(8, np.nan, np.float32))
+    too_long = replace(ear.conditions[2], primary=np.ones(40_000, np.float32))
     for condition, field in ((broken, "conditions.2.secondary"), (too_long, "conditions.2.primary")):
-        answer, good = backend.design([replace(ear, others=(ear.others[0], condition)), ear], K3)
+        answer, good = backend.design([replace(ear, conditions=(*ear.conditions[:2], condition)), ear], K3)
         assert isinstance(answer, InvalidPaths)
         assert answer.field == field
         assert "conditions.2 (fit 2)" in str(answer)
@@ -183,10 +188,10 @@ def test_an_error_names_its_condition(backend: ConditionsBackend) -> None:
         ({"weight": 0.0}, "conditions.0.weight"),
         ({"weight": float("nan")}, "conditions.0.weight"),
         ({"latency_samples": 1025.0}, "latency_samples"),
-        ({"others": several(17).others[:1] * 16}, "conditions"),
+        ({"conditions": several(17).conditions}, "conditions"),
     ],
 )
 def test_what_makes_no_design_is_refused(backend: ConditionsBackend, change: dict[str, object], field: str) -> None:
-    (answer,) = backend.design([replace(several(2), **change)], K3)  # type: ignore[arg-type]
+    (answer,) = backend.design([changed(several(2), **change)], K3)
     assert isinstance(answer, InvalidOption)
     assert answer.field == field

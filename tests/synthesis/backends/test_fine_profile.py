@@ -7,11 +7,12 @@ import pytest
 import torch
 
 from model_store.store import BUNDLED_ROOT, ModelStore
-from synthesis.backends import Design, DesignInput, DesignOptions, create_backend
+from synthesis.backends import create_backend
 from synthesis.noise_reduction import predict
 from synthesis.octave_bands import WIDE_BANDS
 from synthesis.paths import AcousticPaths
 from synthesis.profiles import profile_for_resolution
+from synthesis.types import Design, DesignOptions, Paths, Problem
 from tests.oracles import measured
 
 WINDOW = 32_768
@@ -38,7 +39,7 @@ def test_a_long_window_is_served_no_worse_than_by_the_paper(
     reached: dict[str, list[float]] = {name: [] for name in options}
     for primary, secondary in list(measured.read_ears(measured_data).values())[::3]:
         p, s, coherence = measured.calibrate(noises, primary, secondary, WINDOW, n_samples)
-        ear = DesignInput(p.astype(np.float32), s.astype(np.float32), coherence.astype(np.float32))
+        ear = Problem((Paths(p.astype(np.float32), s.astype(np.float32), coherence.astype(np.float32)),))
         truth = AcousticPaths.from_impulse_responses(
             torch.from_numpy(primary)[None], torch.from_numpy(secondary)[None]
         )

@@ -5,17 +5,18 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from synthesis.backends import Condition, DesignInput
 from synthesis.backends.path_level import MAX_LEVEL_DIFFERENCE_DB, at_unit_level, level_db
 from synthesis.errors import InvalidPaths
+from synthesis.types import Paths, Problem
+from tests.problems import changed, one
 
 RNG = np.random.default_rng(1)
 PRIMARY = (RNG.standard_normal(300) * np.exp(-np.arange(300) / 40)).astype(np.float32)
 SECONDARY = (0.2 * RNG.standard_normal(100) * np.exp(-np.arange(100) / 20)).astype(np.float32)
 
 
-def ear(factor: float = 1.0, primary_factor: float = 1.0) -> DesignInput:
-    return DesignInput(
+def ear(factor: float = 1.0, primary_factor: float = 1.0) -> Problem:
+    return one(
         (PRIMARY * np.float64(factor * primary_factor)).astype(np.float32),
         (SECONDARY * np.float64(factor)).astype(np.float32),
     )
@@ -31,17 +32,17 @@ def test_a_response_and_its_spectrum_have_one_level() -> None:
 @pytest.mark.parametrize("factor", [1e-30, 1e-12, 0.3, 1.0, 1e9, 1e30])
 def test_any_factor_leads_to_the_same_ear(factor: float) -> None:
     """But for a last power of two, where a factor is none: 1.5 dB of slack at its edges."""
-    found = at_unit_level(ear(factor))
+    (found,) = at_unit_level(ear(factor)).conditions
     mean_db = (level_db(found.primary) + level_db(found.secondary)) / 2
     assert abs(mean_db) < 3.02
-    same = at_unit_level(ear())
+    (same,) = at_unit_level(ear()).conditions
     ratio = found.primary[np.abs(PRIMARY).argmax()] / same.primary[np.abs(PRIMARY).argmax()]
     for own, expected in ((found.primary, same.primary), (found.secondary, same.secondary)):
         np.testing.assert_allclose(own, ratio * expected, rtol=1e-5, atol=1e-6 * np.abs(expected).max())
 
 
 def test_a_power_of_two_changes_no_bit() -> None:
-    small, usual = at_unit_level(ear(2.0**-90)), at_unit_level(ear())
+    (small,), (usual,) = (at_unit_level(ear(factor)).conditions for factor in (2.0**-90, 1.0))
     np.testing.assert_array_equal(small.primary, usual.primary)
     np.testing.assert_array_equal(small.secondary, usual.secondary)
 
@@ -50,11 +51,11 @@ def test_spectra_and_further_conditions_are_scaled_alike() -> None:
     spectra = [
         np.fft.rfft(each, 32_768).astype(np.complex64) * np.complex64(1e-20) for each in (PRIMARY, SECONDARY)
     ]
-    other = Condition(spectra[0] * np.complex64(2), spectra[1], weight=3.0, label="pressed")
-    found = at_unit_level(DesignInput(*spectra, others=(other,)))
+    other = Paths(spectra[0] * np.complex64(2), spectra[1], weight=3.0, label="pressed")
+    found, second = at_unit_level(Problem((Paths(*spectra), other))).conditions
     assert found.primary.dtype == np.complex64
-    np.testing.assert_array_equal(found.others[0].primary, 2 * found.primary)
-    assert (found.others[0].weight, found.others[0].label) == (3.0, "pressed")
+    np.testing.assert_array_equal(second.primary, 2 * found.primary)
+    assert (second.weight, second.label) == (3.0, "pressed")
 
 
 @pytest.mark.parametrize(("factor", "word"), [(1e-10, "below"), (1e-19, "below"), (1e18, "above")])
@@ -66,32 +67,32 @@ def test_levels_that_no_earphone_explains_are_refused(factor: float, word: str) 
         at_unit_level(ear(1 / factor, factor))
     assert caught.value.field == "secondary"
     unusual = ear(primary_factor=factor)
-    two = replace(ear(), others=(Condition(unusual.primary, unusual.secondary),))
+    two = Problem(ear().conditions + unusual.conditions)
     with pytest.raises(InvalidPaths, match=r"conditions\.1") as caught:
         at_unit_level(two)
     assert caught.value.field == "conditions.1.primary"
 
 
 def test_absurd_feedback_level_is_refused() -> None:
-    usual = ear()
+    (usual,) = ear().conditions
     for factor in (1e-30, 1.0, 100.0):
-        at_unit_level(replace(usual, feedback=np.float32(factor) * usual.secondary))
+        at_unit_level(Problem((replace(usual, feedback=np.float32(factor) * usual.secondary),)))
     loud = np.float32(1e18) * usual.secondary
     with pytest.raises(InvalidPaths, match="feedback: its level is") as caught:
-        at_unit_level(replace(usual, feedback=loud))
+        at_unit_level(Problem((replace(usual, feedback=loud),)))
     assert caught.value.field == "feedback"
     with pytest.raises(InvalidPaths) as caught:
-        at_unit_level(replace(usual, others=(Condition(usual.primary, usual.secondary, feedback=loud),)))
+        at_unit_level(Problem((usual, replace(usual, feedback=loud))))
     assert caught.value.field == "conditions.1.feedback"
 
 
 def test_an_unusual_amplifier_is_let_pass() -> None:
-    found = at_unit_level(ear(primary_factor=10 ** ((MAX_LEVEL_DIFFERENCE_DB - 20) / 20)))
+    (found,) = at_unit_level(ear(primary_factor=10 ** ((MAX_LEVEL_DIFFERENCE_DB - 20) / 20))).conditions
     assert np.isfinite(found.primary).all()
 
 
 def test_what_has_no_level_is_left_to_the_backend() -> None:
-    silent = replace(ear(), secondary=np.zeros(10, np.float32))
+    silent = changed(ear(), secondary=np.zeros(10, np.float32))
     assert at_unit_level(silent) is silent
-    broken = replace(ear(), primary=np.full(10, np.nan, np.float32))
+    broken = changed(ear(), primary=np.full(10, np.nan, np.float32))
     assert at_unit_level(broken) is broken

@@ -7,16 +7,18 @@ import pytest
 import torch
 
 from synthesis import noise_reduction
-from synthesis.backends import METHODS, DesignInput, DesignOptions, Prediction, create_backend
-from synthesis.backends.base import Design
+from synthesis.backends import create_backend
 from synthesis.backends.reference import ReferenceBackend, build_generator, build_synthesizer, model_parameters
 from synthesis.conventions import DESIGN_N_FFT, N_BINS
 from synthesis.errors import InvalidPaths, NonFiniteFilter
 from synthesis.generator import Generator
 from synthesis.generator_config import GeneratorConfig
+from synthesis.methods import METHODS
 from synthesis.paths import AcousticPaths
 from synthesis.prediction import predict
+from synthesis.types import Design, DesignOptions, Paths, Prediction, Problem
 from tests.model_store import cases
+from tests.problems import changed
 from tests.synthesis.cases import relative_error
 
 CONFIGS = {
@@ -32,9 +34,9 @@ def backend() -> ReferenceBackend:
     return ReferenceBackend(cases.parameters(1, CONFIGS["prime-log"]), torch.float64)
 
 
-def ear(seed: int) -> DesignInput:
+def ear(seed: int) -> Problem:
     primary, secondary, coherence = cases.ear(seed)
-    return DesignInput(primary, secondary, coherence=coherence)
+    return Problem((Paths(primary, secondary, coherence=coherence),))
 
 
 def designed(answer: object) -> Design:
@@ -71,14 +73,15 @@ def test_parameters_make_the_synthesizer_that_they_came_from() -> None:
 def test_a_batch_is_designed_and_predicted_as_the_synthesizer_does(
     backend: ReferenceBackend, method: str, n_updates: int
 ) -> None:
-    ears = [ear(1), replace(ear(2), coherence=None), replace(ear(3), max_gain_db=6.0)]
+    ears = [ear(1), changed(ear(2), coherence=None), replace(ear(3), max_gain_db=6.0)]
     found = [designed(each) for each in backend.design(ears, DesignOptions(method, n_updates, "fine"))]
     own = backend.synthesizer
     for each, answer in zip(ears, found, strict=True):
-        responses = (torch.from_numpy(path)[None].double() for path in (each.primary, each.secondary))
+        (own_paths,) = each.conditions
+        responses = (torch.from_numpy(path)[None].double() for path in (own_paths.primary, own_paths.secondary))
         paths = AcousticPaths.from_impulse_responses(*responses)
         refined = own.design(paths, n_updates, method=method, profile="fine", max_gain_db=each.max_gain_db)
-        coherence = None if each.coherence is None else torch.from_numpy(each.coherence)[None].double()
+        coherence = None if own_paths.coherence is None else torch.from_numpy(own_paths.coherence)[None].double()
         assert answer.taps.dtype == np.float32
         assert relative_error(answer.taps, refined.taps[0]) < 1e-6  # rounded to float32
         assert answer.refinement.applied == int(refined.n_applied[0])
@@ -114,14 +117,14 @@ def test_an_ear_of_its_own_noise_is_designed_for_that_noise(backend: ReferenceBa
 
 def test_one_ears_fault_is_its_own(backend: ReferenceBackend) -> None:
     good = ear(6)
-    nan = good.primary * np.float32(np.nan)
+    nan = good.conditions[0].primary * np.float32(np.nan)
     faulty = [
-        replace(good, primary=nan),
+        changed(good, primary=nan),
         good,
-        replace(good, secondary=np.zeros(8, np.float32)),
-        replace(good, primary=np.ones(DESIGN_N_FFT + 1, np.float32)),
-        replace(good, primary=np.ones(N_BINS - 1, np.complex64)),
-        replace(good, coherence=good.coherence * np.float32(np.nan)),
+        changed(good, secondary=np.zeros(8, np.float32)),
+        changed(good, primary=np.ones(DESIGN_N_FFT + 1, np.float32)),
+        changed(good, primary=np.ones(N_BINS - 1, np.complex64)),
+        changed(good, coherence=good.conditions[0].coherence * np.float32(np.nan)),
     ]
     answers = backend.design(faulty, DesignOptions())
     kinds = [InvalidPaths, Design, InvalidPaths, InvalidPaths, InvalidPaths, NonFiniteFilter]
@@ -133,7 +136,7 @@ def test_one_ears_fault_is_its_own(backend: ReferenceBackend) -> None:
 
 
 def test_a_filter_brought_along_is_predicted_on_estimates_and_evaluated_on_truth(backend: ReferenceBackend) -> None:
-    ears = [ear(7), replace(ear(8), coherence=None)]
+    ears = [ear(7), changed(ear(8), coherence=None)]
     designs = [designed(each) for each in backend.design(ears, DesignOptions(n_updates=1))]
     taps = [each.taps for each in designs]
     for prediction, design in zip(backend.predict(ears, taps), designs, strict=True):
@@ -141,7 +144,7 @@ def test_a_filter_brought_along_is_predicted_on_estimates_and_evaluated_on_truth
         np.testing.assert_allclose(
             prediction.noise_reduction_db, design.prediction.noise_reduction_db, rtol=0, atol=1e-4
         )
-    exact = replace(ears[0], coherence=np.ones(N_BINS, np.float32))
+    exact = changed(ears[0], coherence=np.ones(N_BINS, np.float32))
     (evaluated,), (certain,) = backend.evaluate(ears[:1], taps[:1]), backend.predict([exact], taps[:1])
     assert isinstance(evaluated, Prediction)
     assert isinstance(certain, Prediction)

@@ -12,11 +12,13 @@ from pathlib import Path
 import numpy as np
 
 from model_store.store import DEFAULT_ROOT, ModelStore
-from synthesis.backends import METHODS, DesignInput, DesignOptions, GainCurve, create_backend
-from synthesis.backends.base import Condition
+from synthesis.backends import create_backend
 from synthesis.backends.cpu import library
 from synthesis.conventions import DESIGN_N_FFT, N_BINS, N_TAPS
+from synthesis.gain_curve import GainCurve
+from synthesis.methods import METHODS
 from synthesis.profiles import PROFILES
+from synthesis.types import DesignOptions, Paths, Problem
 
 Draw = Callable[[np.random.Generator, int], np.ndarray]
 
@@ -76,25 +78,25 @@ def _psd(rng: np.random.Generator) -> np.ndarray | None:
     return (values * rng.choice([1.0, 1e-30, 1e30])).astype(np.float32)
 
 
-def corpus(seed: int, n: int) -> Iterator[tuple[DesignInput, DesignOptions]]:
+def corpus(seed: int, n: int) -> Iterator[tuple[Problem, DesignOptions]]:
     """`n` designs over paths, lengths, levels, methods, profiles, conditions and ceilings."""
     rng = np.random.default_rng(seed)
     with np.errstate(all="ignore"):
         for _ in range(n):
             n_others = int(rng.choice([0] * 12 + [1, 2, 15]))
             level = rng.choice(LEVELS)
-            others = tuple(Condition(*_pair(rng, level)) for _ in range(n_others))
+            others = tuple(Paths(*_pair(rng, level)) for _ in range(n_others))
             coherence, uncertainty = None, None
             if rng.random() < 0.3:
                 coherence = rng.random(N_BINS).astype(np.float32)
             elif rng.random() < 0.3:
                 uncertainty = rng.random((2, 31)).astype(np.float32)
             ceiling = CEILINGS[rng.integers(len(CEILINGS))]
-            ear = DesignInput(
-                *_pair(rng, level), coherence, _psd(rng), ceiling, uncertainty=uncertainty, others=others
+            ear = Problem(
+                (Paths(*_pair(rng, level), coherence, uncertainty=uncertainty), *others), _psd(rng), ceiling
             )
             if rng.random() < 0.1:
-                ear = DesignInput(*TONES, max_gain_db=-20.0)
+                ear = Problem((Paths(*TONES),), max_gain_db=-20.0)
             method, profile = METHODS[rng.integers(len(METHODS))], list(PROFILES)[rng.integers(len(PROFILES))]
             with_wmmse = bool(rng.random() < 0.3)
             yield ear, DesignOptions(method, int(rng.integers(4)), profile, with_wmmse=with_wmmse)

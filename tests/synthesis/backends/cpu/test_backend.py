@@ -14,8 +14,6 @@ import torch
 
 from model_store.golden import GOLDEN_TOLERANCE
 from model_store.store import DEFAULT_ROOT, ModelStore
-from synthesis.backends import METHODS, Design, DesignInput, DesignOptions, Float32, ModelParameters, Prediction
-from synthesis.backends.base import MAX_CONDITIONS, UPDATES_BRING_DB, WMMSE_TOLERANCE_DB, Condition
 from synthesis.backends.cpu import CpuBackend, library
 from synthesis.backends.cpu.backend import _Given, _read_prediction
 from synthesis.backends.cpu.build import LEVELS, library_file, machine
@@ -23,9 +21,23 @@ from synthesis.backends.reference import ReferenceBackend
 from synthesis.conventions import DESIGN_N_FFT, N_BINS
 from synthesis.errors import InvalidOption, InvalidPaths, NonFiniteFilter
 from synthesis.generator_config import GeneratorConfig
+from synthesis.methods import METHODS
 from synthesis.plausibility import find_implausible
 from synthesis.prediction import predict
+from synthesis.types import (
+    MAX_CONDITIONS,
+    UPDATES_BRING_DB,
+    WMMSE_TOLERANCE_DB,
+    Design,
+    DesignOptions,
+    Float32,
+    ModelParameters,
+    Paths,
+    Prediction,
+    Problem,
+)
 from tests.model_store import cases
+from tests.problems import changed, one
 from tests.synthesis.cases import HOPELESS, Case, hopeless, random_case, relative_error
 
 LOG = GeneratorConfig.prime_log()
@@ -41,14 +53,12 @@ def pair(parameters: ModelParameters) -> Pair:
     return CpuBackend(parameters), ReferenceBackend(parameters, torch.float64)
 
 
-def inputs_of(case: Case, every: int = 1, *, with_coherence: bool = True) -> list[DesignInput]:
+def inputs_of(case: Case, every: int = 1, *, with_coherence: bool = True) -> list[Problem]:
     position = np.linspace(-1, 1, case.n_bins)
     coherence = (1 - 0.3 * position**4).astype(np.float32)
     coherence[100] = 0  # a bin that knows nothing
     return [
-        DesignInput(
-            primary.astype(np.complex64), secondary.astype(np.complex64), coherence if with_coherence else None
-        )
+        one(primary.astype(np.complex64), secondary.astype(np.complex64), coherence if with_coherence else None)
         for primary, secondary in zip(case.primary[::every], case.secondary[::every], strict=True)
     ]
 
@@ -151,7 +161,8 @@ def test_unknown_bands_are_treated_as_by_the_reference(
     for low_hz, high_hz in ((0, 120), (3000, 24_000)):
         coherence = np.where((hz >= low_hz) & (hz < high_hz), 0, 0.999).astype(np.float32)
         ear, *others = inputs_of(measured_case, 9, with_coherence=False)[:n_conditions]
-        ear = replace(ear, coherence=coherence, others=tuple(others))
+        conditions = (changed(ear, coherence=coherence), *others)
+        ear = Problem(tuple(paths for each in conditions for paths in each.conditions))
         found, expected = (
             designs(each.design([ear], DesignOptions("prime", n_updates)))[0] for each in (core, reference)
         )
@@ -168,8 +179,8 @@ def test_what_wmmse_would_do_comes_along(n_updates: int, measured_case: Case, bu
     for ears in (
         plain,
         inputs_of(measured_case, every=10, with_coherence=False),
-        [replace(each, uncertainty=unsure) for each in plain],
-        [replace(each, reference_psd=np.linspace(2, 1, len(each.coherence)).astype(np.float32)) for each in plain],
+        [changed(each, uncertainty=unsure) for each in plain],
+        [replace(each, reference_psd=np.linspace(2, 1, N_BINS).astype(np.float32)) for each in plain],
     ):
         alone = designs(own.design(ears, DesignOptions("prime", n_updates)))
         found = designs(own.design(ears, DesignOptions("prime", n_updates, with_wmmse=True)))
@@ -190,7 +201,7 @@ def test_what_wmmse_would_do_comes_along(n_updates: int, measured_case: Case, bu
 def test_where_wmmse_is_not_found_it_is_not_told(bundled: Pair) -> None:
     """Of paths that are noise as long as the design grid a smoothed symbol says nothing."""
     noise = np.random.default_rng(1).standard_normal((2, DESIGN_N_FFT)).astype(np.float32)
-    (design,) = designs(bundled[0].design([DesignInput(*noise)], DesignOptions(with_wmmse=True)))
+    (design,) = designs(bundled[0].design([Problem((Paths(*noise),))], DesignOptions(with_wmmse=True)))
     assert design.wmmse is None
 
 
@@ -220,7 +231,8 @@ def test_impulse_responses_and_their_spectra_give_one_filter(bundled: Pair) -> N
     primary, secondary, coherence = cases.ear(2)
     spectra = (np.fft.rfft(each, DESIGN_N_FFT).astype(np.complex64) for each in (primary, secondary))
     answers = bundled[0].design(
-        [DesignInput(primary, secondary, coherence), DesignInput(*spectra, coherence)], DesignOptions("prime", 1)
+        [Problem((Paths(primary, secondary, coherence),)), Problem((Paths(*spectra, coherence),))],
+        DesignOptions("prime", 1),
     )
     first, second = designs(answers)
     assert relative_error(first.taps, second.taps) < 5e-3  # rounding of the spectra, by the same condition
@@ -241,10 +253,13 @@ def test_the_core_judges_measurements_as_numpy_does(measured_case: Case, bundled
     (core, _), parameters = bundled, BUNDLED.parameters
     for each in inputs_of(measured_case, 5):
         for pair in mistaken(
-            *(np.fft.irfft(path)[:8192].astype(np.float32) for path in (each.primary, each.secondary))
+            *(
+                np.fft.irfft(path)[:8192].astype(np.float32)
+                for path in (each.conditions[0].primary, each.conditions[0].secondary)
+            )
         ):
             for paths in (pair, tuple(np.fft.rfft(path, DESIGN_N_FFT).astype(np.complex64) for path in pair)):
-                found = designs(core.design([DesignInput(*paths)], DesignOptions("ratio_base")))[0].comparison
+                found = designs(core.design([Problem((Paths(*paths),))], DesignOptions("ratio_base")))[0].comparison
                 expected = parameters.support.explain(*paths)
                 n_left += found is None  # also where the primary path may be late, which NumPy judges
                 if found is None:
@@ -268,12 +283,12 @@ def test_the_core_s_figures_follow_from_its_sums(measured_case: Case, bundled: P
         {"uncertainty": rng.uniform(0, 0.01, (2, 31)).astype(np.float32)},
     )
     for more, is_true in product(({}, *known), (False, True)):
-        result, given = library.Result(), replace(ear, **more)
+        result, given = library.Result(), changed(ear, **more)
         result.taps[0] = 0.5
         arguments = _Given(given, np.ones(1)).inputs, is_true, None, byref(result)
         with core._workspace() as workspace:
             assert core._core.prime_predict(core._model, workspace, *arguments) == 0
-        found = _read_prediction(given, result.figures, is_true=is_true)
+        found = _read_prediction(given.conditions[0], result.figures, is_true=is_true)
         options = {"has_coherence": "coherence" in more, "uncertainty": more.get("uncertainty"), "is_true": is_true}
         expected = predict(np.array(result.sums), BUNDLED.parameters.band_uncertainty, **options)
         assert found.basis == expected.basis
@@ -298,7 +313,7 @@ def test_true_paths_leave_nothing_unknown(simulated: Case, bundled: Pair) -> Non
 @pytest.mark.parametrize("name", HOPELESS)
 def test_hopeless_paths_end_as_the_references_do(name: str, simulated: Case, bundled: Pair) -> None:
     paths, single = hopeless(name, simulated)[:1].to(torch.float32), ReferenceBackend(BUNDLED.parameters)
-    ear = DesignInput(paths.primary[0].numpy(), paths.secondary[0].numpy())
+    ear = Problem((Paths(paths.primary[0].numpy(), paths.secondary[0].numpy()),))
     for method in METHODS:
         (found,), (expected,) = (each.design([ear], DesignOptions(method, 2)) for each in bundled)
         assert isinstance(found, Design | NonFiniteFilter)
@@ -313,9 +328,10 @@ def test_hopeless_paths_end_as_the_references_do(name: str, simulated: Case, bun
 
 def test_a_fault_is_one_ears_own(simulated: Case, bundled: Pair) -> None:
     good = inputs_of(simulated)[0]
-    short, long = replace(good, primary=good.primary[:100]), replace(good, secondary=np.ones(40_000, np.float32))
-    not_finite = replace(good, primary=np.full_like(good.primary, np.nan))
-    silent = replace(good, secondary=np.zeros(100, np.float32))
+    paths = good.conditions[0]
+    short, long = changed(good, primary=paths.primary[:100]), changed(good, secondary=np.ones(40_000, np.float32))
+    not_finite = changed(good, primary=np.full_like(paths.primary, np.nan))
+    silent = changed(good, secondary=np.zeros(100, np.float32))
     first, second, third, fourth, last = bundled[0].design([short, long, not_finite, silent, good], DesignOptions())
     assert isinstance(first, InvalidPaths)
     assert first.field == "primary"
@@ -331,7 +347,7 @@ def test_a_fault_is_one_ears_own(simulated: Case, bundled: Pair) -> None:
 @pytest.mark.parametrize("level", [1e20, 1e30])
 def test_paths_too_large_to_be_squared_have_no_finite_filter(level: float, simulated: Case, bundled: Pair) -> None:
     (good, _) = inputs_of(simulated)
-    ear = replace(good, primary=np.array([0, level, level / 3], np.float32))
+    ear = changed(good, primary=np.array([0, level, level / 3], np.float32))
     for method in ("prime", "ratio_base"):
         (answer,) = bundled[0].design([ear], DesignOptions(method, 1))
         assert isinstance(answer, NonFiniteFilter), method
@@ -376,12 +392,12 @@ def test_core_gets_no_model_beyond_bounds(broken: Callable[[ModelParameters], Mo
         {"uncertainty": np.zeros((2, 30), np.float32)},
         {"coherence": np.ones(N_BINS - 1, np.float32)},
         {"reference_psd": np.ones(N_BINS + 1, np.float32)},
-        {"others": (Condition(*cases.ear(1)[:2]),) * MAX_CONDITIONS},
+        {"conditions": (Paths(*cases.ear(1)[:2]),) * (MAX_CONDITIONS + 1)},
     ],
     ids=["uncertainty", "coherence", "reference_psd", "conditions"],
 )
 def test_core_gets_no_ear_beyond_bounds(changes: dict[str, object], bundled: Pair) -> None:
-    ear = replace(DesignInput(*cases.ear(2)[:2]), **changes)
+    ear = changed(one(*cases.ear(2)[:2]), **changes)
     with pytest.raises(ValueError, match="expected"):
         bundled[0].limit_gain(ear, np.zeros(2048, np.float32), np.zeros(N_BINS))
 

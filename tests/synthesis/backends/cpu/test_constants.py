@@ -18,9 +18,9 @@ from synthesis import (
     toeplitz,
     wiener,
 )
-from synthesis.backends.base import MAX_CONDITIONS
 from synthesis.backends.cpu import build
 from synthesis.octave_bands import AMP_BANDS, NR_BANDS, WIDE_BANDS
+from synthesis.types import MAX_CONDITIONS
 
 METHOD = {
     **dict.fromkeys(("SAMPLE_RATE_HZ", "N_TAPS", "DESIGN_N_FFT", "N_BINS"), conventions),

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 from model_store.store import DEFAULT_ROOT, ModelStore
-from synthesis.backends import Design, DesignInput, DesignOptions
 from synthesis.backends.bounded import BoundedBackend
 from synthesis.backends.cpu import CpuBackend
 from synthesis.errors import NonFiniteFilter, SynthesisError
 from synthesis.generator_config import GeneratorConfig
+from synthesis.types import Design, DesignOptions, Paths, Problem
 from tests.model_store import cases
 from tests.synthesis.backends.cpu.hostile import corpus
 
@@ -76,9 +76,9 @@ def test_used_workspace_designs_as_fresh(config: GeneratorConfig | None, n_desig
 def test_failed_workspace_is_thrown_away() -> None:
     core = CpuBackend(BUNDLED)
     primary, secondary, _ = cases.ear(1)
-    (design,) = core.design([DesignInput(primary, secondary)], DesignOptions())
+    (design,) = core.design([Problem((Paths(primary, secondary),))], DesignOptions())
     assert isinstance(design, Design)
     assert len(core._workspaces) == 1
-    loud = DesignInput(primary * np.float32(1e25), secondary)
+    loud = Problem((Paths(primary * np.float32(1e25), secondary),))
     assert isinstance(core.design([loud], DesignOptions(n_updates=1))[0], NonFiniteFilter)
     assert not core._workspaces

@@ -1,18 +1,17 @@
 """`CudaBackend` on a CPU over the same buffers, and on a GPU as it serves, against the reference."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 import torch
 
-from synthesis.backends.base import Backend, Design, DesignInput, DesignOptions, ModelParameters, Prediction
 from synthesis.backends.cuda import CudaBackend, graphs
 from synthesis.backends.cuda.graphs import BatchGraphs
 from synthesis.backends.reference import ReferenceBackend
 from synthesis.conventions import DESIGN_N_FFT, N_BINS
 from synthesis.errors import DeviceLost, InvalidPaths, NonFiniteFilter
 from synthesis.generator_config import GeneratorConfig
+from synthesis.types import Backend, Design, DesignOptions, ModelParameters, Paths, Prediction, Problem
+from tests.problems import changed
 from tests.synthesis.backends.cuda.taped import capture_on_tape
 from tests.synthesis.cases import example_parameters, random_case, relative_error
 
@@ -32,20 +31,20 @@ def backend(parameters: ModelParameters) -> CudaBackend:
     return CudaBackend(parameters, "cuda" if torch.cuda.is_available() else "cpu")
 
 
-def ears() -> list[DesignInput]:
+def ears() -> list[Problem]:
     """Spectra; responses with a coherence and a ceiling; spectra with a noise of their own."""
     case = random_case(n_cases=3, n_fft=DESIGN_N_FFT)
     primary, secondary = case.primary.astype(np.complex64), case.secondary.astype(np.complex64)
     responses = (np.fft.irfft(each[1])[:300].astype(np.float32) for each in (primary, secondary))
     coherence = np.full(N_BINS, 0.9, np.float32)
     return [
-        DesignInput(primary[0], secondary[0]),
-        DesignInput(*responses, coherence=coherence, max_gain_db=12.0),
-        DesignInput(primary[2], secondary[2], reference_psd=np.full(N_BINS, 1e-3, np.float32)),
+        Problem((Paths(primary[0], secondary[0]),)),
+        Problem((Paths(*responses, coherence=coherence),), max_gain_db=12.0),
+        Problem((Paths(primary[2], secondary[2]),), reference_psd=np.full(N_BINS, 1e-3, np.float32)),
     ]
 
 
-def designs(backend: Backend, inputs: list[DesignInput], options: DesignOptions) -> list[Design]:
+def designs(backend: Backend, inputs: list[Problem], options: DesignOptions) -> list[Design]:
     answers = backend.design(inputs, options)
     assert all(isinstance(each, Design) for each in answers)
     return answers  # type: ignore[return-value]
@@ -122,8 +121,8 @@ def test_an_ear_is_the_same_whatever_lies_beside_it_and_was_there_before(backend
 
 def test_one_ears_fault_is_its_own(backend: CudaBackend) -> None:
     good = ears()[0]
-    long = replace(good, secondary=np.zeros(DESIGN_N_FFT + 1, np.float32))
-    loud = replace(good, primary=good.primary * np.float32(1e25))
+    long = changed(good, secondary=np.zeros(DESIGN_N_FFT + 1, np.float32))
+    loud = changed(good, primary=good.conditions[0].primary * np.float32(1e25))
     answers = backend.design([long, good, loud], DesignOptions("prime", 1))
     assert [type(each) for each in answers] == [InvalidPaths, Design, NonFiniteFilter]
     with pytest.raises(ValueError, match="33 ears were given; give 1 to 32"):
@@ -132,7 +131,7 @@ def test_one_ears_fault_is_its_own(backend: CudaBackend) -> None:
 
 def test_without_a_solution_wmmse_fails_for_that_ear_alone(backend: CudaBackend) -> None:
     good = ears()[0]
-    spoilt = replace(good, secondary=good.secondary * np.float32(np.nan))
+    spoilt = changed(good, secondary=good.conditions[0].secondary * np.float32(np.nan))
     answers = backend.design([good, spoilt], DesignOptions("wmmse"))
     assert [type(each) for each in answers] == [Design, NonFiniteFilter]
 

@@ -1,0 +1,290 @@
+"""The types of a design: paths, problem, options, result. Arrays are NumPy's, whatever processor computes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from synthesis.errors import InvalidOption, SynthesisError
+from synthesis.gain_curve import GainCurve
+from synthesis.generator_config import GeneratorConfig
+from synthesis.methods import METHODS
+from synthesis.octave_bands import AMP_BANDS, columns
+from synthesis.plausibility import Comparison, SupportPrior
+from synthesis.profiles import MAX_UPDATES, PROFILES
+
+if TYPE_CHECKING:
+    from measurement.prior import PathPrior
+
+Float32 = NDArray[np.float32]
+Complex64 = NDArray[np.complex64]
+
+# A one-sided spectrum on the design grid, complex64 [16385], or a causal impulse response at 48 kHz, float32
+# [1 to 32768].
+Path = Float32 | Complex64
+
+# Below 50 Hz, where the secondary path rolls off, good filters reach 24 to 38 dB.
+DEFAULT_MAX_GAIN_DB = 30.0
+
+MAX_CONDITIONS = 16
+MAX_LATENCY_SAMPLES = 1024.0
+DEFAULT_GAIN_MARGIN_DB, DEFAULT_PHASE_MARGIN_DEG = 6.0, 30.0
+
+# Updates never brought a Wiener filter that was predicted this far below the generator's to 0.5 dB above it (24
+# probes, 30 measured ears).
+UPDATES_BRING_DB = 1.0
+
+# Bound on the error of a WmmsePrediction. The largest in 660 calibrations of 30 measured ears, half of them noisy,
+# was 0.035 dB.
+WMMSE_TOLERANCE_DB = 0.1
+
+Basis = Literal["coherence", "model"]
+
+
+@dataclass(frozen=True, eq=False)
+class ModelParameters:
+    """The numbers of a checkpoint."""
+
+    config: GeneratorConfig
+    # float32 arrays under the names of the torch module's state dict.
+    weights: Mapping[str, Float32]
+    # Mean square per bin of the reference noise, float32 [16385].
+    reference_psd: Float32
+    # As of `estimate_uncertainty`, float32 [2, 31].
+    band_uncertainty: Float32
+    # Statistics of the paths of the persons that the model was trained on; None if published without them.
+    path_prior: PathPrior | None = None
+    support: SupportPrior | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Paths:
+    """Acoustic paths of one condition (a seating, a direction, a way of wearing), and what is known of them.
+
+    All numbers are finite, and no path is all zero.
+    """
+
+    # Outer to error microphone.
+    primary: Path
+    # Loudspeaker to error microphone.
+    secondary: Path
+    # Magnitude-squared coherence of the calibration, 0 to 1, float32 [16385]; None if unknown.
+    coherence: Float32 | None = None
+    # Per band from 20 Hz to 20 kHz, unknown over known power of the primary (row 0) and the secondary path (row 1):
+    # float32 [2, 31], >= 0; replaces the coherence.
+    uncertainty: Float32 | None = field(default=None, kw_only=True)
+    # Loudspeaker to outer microphone; None: the loudspeaker is not audible there.
+    feedback: Path | None = field(default=None, kw_only=True)
+    # Whether the model's support has such paths, so that its uncertainty holds for them; None: not judged yet.
+    resembles: bool | None = field(default=None, kw_only=True)
+    # Above 0, relative to other conditions.
+    weight: float = field(default=1.0, kw_only=True)
+    # Names the condition in answers and errors.
+    label: str = field(default="", kw_only=True)
+
+
+@dataclass(frozen=True, eq=False)
+class Problem:
+    """What one filter is designed for."""
+
+    # 1 to MAX_CONDITIONS conditions, all of which the filter serves.
+    conditions: tuple[Paths, ...]
+    # Mean square per bin of the noise to design for, float32 [16385]; None: the model's reference noise.
+    reference_psd: Float32 | None = None
+    # Ceiling on |W|; infinity: none.
+    max_gain_db: float | GainCurve = DEFAULT_MAX_GAIN_DB
+    # Delay of the signal chain that the secondary paths do not contain, 0 to 1024, fractions included.
+    latency_samples: float = 0.0
+    # Smallest margins of the loop through any feedback path.
+    min_gain_margin_db: float = DEFAULT_GAIN_MARGIN_DB
+    min_phase_margin_deg: float = DEFAULT_PHASE_MARGIN_DEG
+
+
+@dataclass(frozen=True)
+class DesignOptions:
+    """How a filter is designed."""
+
+    # A name in METHODS.
+    method: str = "prime"
+    # Gauss-Newton updates, 0 to 8.
+    n_updates: int = 0
+    # A name in PROFILES.
+    profile: str = "fast"
+    # With several conditions, also predict for each what a filter designed on the others does there.
+    leave_one_out: bool = False
+    # Conditions of each problem, and those with a feedback path: only for estimates of how long a design takes.
+    n_conditions: int = 1
+    n_feedbacks: int = 0
+    # Also predict roughly what WMMSE would do; ignored where that is as much work as another design.
+    with_wmmse: bool = False
+
+    def __post_init__(self) -> None:
+        """Raise InvalidOption for an unknown method or profile, or a number of updates outside its range."""
+        if self.method not in METHODS:
+            raise InvalidOption(
+                f"method: {self.method!r} does not exist; use one of {', '.join(METHODS)}", "method"
+            )
+        if self.profile not in PROFILES:
+            known = ", ".join(PROFILES)
+            raise InvalidOption(f"profile: {self.profile!r} does not exist; use one of {known}", "profile")
+        if not 0 <= self.n_updates <= MAX_UPDATES:
+            raise InvalidOption(f"k: {self.n_updates} updates were requested; use 0 to {MAX_UPDATES}", "k")
+
+
+@dataclass(frozen=True)
+class Loop:
+    """The loop that the filter closes through the feedback path; with several conditions, the worst of each figure."""
+
+    stable: bool
+    # How much louder the loop may become before it howls.
+    gain_margin_db: float
+    # Distance of the loop's phase from -1 where its gain is one; 180 where it never is.
+    phase_margin_deg: float
+    # Largest |W F|, and where.
+    peak_db: float
+    peak_hz: float
+    # Mean noise reduction that the margins cost.
+    loss_db: float = 0.0
+
+
+@dataclass(frozen=True)
+class RefinementRecord:
+    """Record of the Gauss-Newton updates of one filter."""
+
+    # Updates that changed the filter.
+    applied: int
+    # `budget` (all requested updates were applied), `converged` (the best trial step lowered J by less than
+    # 1e-5 max(|J|, 1)) or `no_decrease` (no trial step lowered J).
+    stopped: str
+    # J before the first and after each applied update, applied + 1 values.
+    objective: list[float]
+    # Accepted fraction of each step.
+    step_scale: list[float]
+    # Relative residual of each step's linear system.
+    pcg_residual: list[float]
+
+
+class WmmsePrediction(NamedTuple):
+    """What WMMSE would do, within WMMSE_TOLERANCE_DB, without updates and with as many as the design has; the
+    latter is not computed where UPDATES_BRING_DB rules out that they help."""
+
+    # As of `Prediction`, the higher of both.
+    nominal_noise_reduction_db: float
+    # Largest |W|, the higher of both.
+    max_gain_db: float
+
+
+@dataclass(frozen=True, eq=False)
+class Prediction:
+    """Predicted effect of a filter; positive noise reductions are quieter.
+
+    With several conditions, weighted means over them, and the largest of max_gain_db and control_rms.
+    """
+
+    # Source of the uncertainty: the calibration, or the model's support listeners.
+    basis: Basis
+    # Per band from 20 Hz to 20 kHz, float32 [31].
+    band_reduction_db: Float32
+    # Mean over the 21 bands from 50 Hz to 5 kHz.
+    mean_noise_reduction_db: float
+    # Half-width about the mean noise reduction in which the true one lies nine times in ten.
+    interval_db: float
+    # Mean over the 23 bands from 50 Hz to 8 kHz of how much louder they become, >= 0.
+    amplification_db: float
+    # The same over all 31 bands.
+    wide_amplification_db: float
+    # Change of level from 17.8 to 44.7 Hz and from 8.9 to 22.4 kHz; positive is louder.
+    out_of_band_low_db: float
+    out_of_band_high_db: float
+    # Of the reference noise from 20 Hz to 20 kHz.
+    level_reduction_db: float
+    a_weighted_level_reduction_db: float
+    # Loss of mean noise reduction where the secondary path is 1 dB or one sample off, the worse of both directions.
+    gain_sensitivity_db: float
+    delay_sensitivity_db: float
+    # Mean noise reduction that is missing because this measurement is not better.
+    uncertainty_cost_db: float
+    # Largest |W|.
+    max_gain_db: float
+    # RMS of the loudspeaker signal w * x, in the unit of x.
+    control_rms: float
+    # The mean without what the model supposes to be unknown, by which filters for the same paths are compared.
+    nominal_noise_reduction_db: float
+    # Bands of which the measurement of a condition says nothing.
+    unknown_bands: tuple[int, ...] = ()
+    # One for each of several conditions.
+    conditions: tuple[ConditionPrediction, ...] = ()
+
+    @property
+    def noise_reduction_db(self) -> Float32:
+        """Per band from 50 Hz to 8 kHz: [23]."""
+        return self.band_reduction_db[columns(AMP_BANDS)]
+
+
+@dataclass(frozen=True, eq=False)
+class ConditionPrediction:
+    """Effect of a filter in one of several conditions."""
+
+    label: str
+    prediction: Prediction
+    # Of a filter designed on the other conditions, if requested.
+    left_out: Prediction | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Design:
+    """One control filter, its updates and its prediction."""
+
+    # float32 [2048] for e = d - s * w * x.
+    taps: Float32
+    refinement: RefinementRecord
+    # With a feedback path, of the closed loop.
+    prediction: Prediction
+    # Milliseconds per stage (`conventions.STAGES`) of the whole batch; without stages that were not timed.
+    times_ms: dict[str, float] = field(default_factory=dict)
+    # Only with a feedback path.
+    loop: Loop | None = None
+    # Predicted noise reduction that the requested ceiling on |W| costs, compared with the default ceiling; None if
+    # the filter was below it anyway.
+    ceiling_cost_db: float | None = None
+    # Prediction of WMMSE for the same problem; None if not computed.
+    wmmse: WmmsePrediction | None = None
+    # Of the paths with the support's; None if not computed.
+    comparison: Comparison | None = None
+
+
+class Backend(Protocol):
+    """One model on one kind of processor. Returned arrays belong to the caller: later calls do not change them."""
+
+    # `reference`, `cpu` or `cuda`.
+    name: str
+    # Largest number of problems in one call.
+    max_batch: int
+    # Whether several threads may call at the same time.
+    is_thread_safe: bool
+
+    def design(self, problems: Sequence[Problem], options: DesignOptions) -> list[Design | SynthesisError]:
+        """Design a filter for each problem and predict its effect; results are in the order of `problems`.
+
+        A problem whose design fails has the error in its place: NonFiniteFilter if its filter or prediction is not
+        finite. The others are not affected.
+        """
+        ...
+
+    def predict(
+        self, problems: Sequence[Problem], taps: Sequence[Float32 | Complex64]
+    ) -> list[Prediction | SynthesisError]:
+        """Predict the effect of existing filters on estimated paths.
+
+        A filter is its taps, float32 [2048], or, for what `create_backend` returns, its response on the design
+        grid, complex64 [16385]: of sections, of another rate, of any length.
+        """
+        ...
+
+    def evaluate(self, problems: Sequence[Problem], taps: Sequence[Float32]) -> list[Prediction | SynthesisError]:
+        """As `predict`, but on true paths: they have no uncertainty, and any coherence is ignored."""
+        ...
