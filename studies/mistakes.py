@@ -21,13 +21,14 @@ from measurement.calibration import Calibration, calibrate
 from measurement.checks import judge
 from measurement.estimate import Take
 from model_store.store import BUNDLED_ROOT, ModelStore
-from studies import run
-from synthesis.backends import DesignInput, DesignOptions, create_backend
+from studies import problem, run
+from synthesis.backends import create_backend
 from synthesis.conventions import SAMPLE_RATE_HZ
 from synthesis.errors import SynthesisError, answer_or_raise
 from synthesis.plausibility import SupportPrior, find_implausible
 from synthesis.support_statistics import learn_support_statistics
-from training.datasets.mistakes import PATH_MISTAKES, REQUEST_MISTAKES, TAKE_MISTAKES, Paths, Real, Takes
+from synthesis.types import DesignOptions
+from training.datasets.mistakes import PATH_MISTAKES, REQUEST_MISTAKES, TAKE_MISTAKES, Real, Responses, Takes
 from training.datasets.noise import TARGET_RMS, NoiseSet, pink_noise, white_noise
 from training.datasets.path_pairs import PathDataset, PathPair
 from training.measurements import priors_of_others
@@ -44,7 +45,7 @@ def probe_signals(noise: NoiseSet) -> dict[str, Real]:
     return {name: x[None, :N] for name, x in single.items()} | {"pool": noise.signals[: noise.n_recordings : 2, :N]}
 
 
-def record(probes: Real, paths: Paths, snr_db: float, seed: Sequence[int], driven: Real | None = None) -> Takes:
+def record(probes: Real, paths: Responses, snr_db: float, seed: Sequence[int], driven: Real | None = None) -> Takes:
     """Both states of each probe; `driven`: primary path while the loudspeaker plays, if another one."""
     takes, rng = [], np.random.default_rng(seed)
     for x in probes:
@@ -66,10 +67,9 @@ def rows_of(n: int, pairs: Sequence[PathPair], noise: NoiseSet, kinds: Sequence[
     own, probes = (pair.primary, pair.secondary), probe_signals(noise)
 
     def reached_db(found: Calibration) -> float:
-        given = (found.estimate.primary, found.secondary, found.estimate.coherence)
-        ear, truth = (DesignInput(*(each.astype(np.float32) for each in paths)) for paths in (given, own))
-        taps = answer_or_raise(backend.design([ear], DesignOptions("prime", 1))[0]).taps
-        return answer_or_raise(backend.evaluate([truth], [taps])[0]).mean_noise_reduction_db
+        measured = problem(found.estimate.primary, found.secondary, found.estimate.coherence)
+        taps = answer_or_raise(backend.design([measured], DesignOptions("prime", 1))[0]).taps
+        return answer_or_raise(backend.evaluate([problem(*own)], [taps])[0]).mean_noise_reduction_db
 
     def judged(name: str, takes: Takes) -> Row:
         try:

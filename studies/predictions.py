@@ -20,15 +20,15 @@ from joblib import Parallel, delayed
 
 from measurement.calibration import Calibration, calibrate
 from measurement.prior import PathPrior
-from studies import run
+from studies import problem, run
 from studies.mistakes import record
-from synthesis.backends import Backend, DesignInput, DesignOptions, ModelParameters, create_backend
+from synthesis.backends import create_backend
 from synthesis.conventions import SAMPLE_RATE_HZ
 from synthesis.errors import answer_or_raise
 from synthesis.generator import Generator
 from synthesis.generator_config import GeneratorConfig
-from synthesis.octave_bands import NR_BANDS, nominal_hz
-from synthesis.prediction import columns
+from synthesis.octave_bands import NR_BANDS, columns, nominal_hz
+from synthesis.types import Backend, DesignOptions, ModelParameters, Paths, Problem
 from training.data import SNRS_DB, support_noises
 from training.datasets.noise import NoiseSet, pink_noise, white_noise
 from training.datasets.path_pairs import PathDataset
@@ -70,17 +70,17 @@ def known_to(split: Split, dataset: PathDataset, noise: NoiseSet) -> tuple[Backe
     return create_backend("cpu", ModelParameters(generator.config, weights, *learned)), prior
 
 
-def inputs_of(found: Calibration) -> Iterator[tuple[str, int, DesignInput]]:
+def inputs_of(found: Calibration) -> Iterator[tuple[str, int, Problem]]:
     """Requests that a client may make of an answer of `/calibrate`: all of it, without its uncertainty, paths alone
     of several lengths."""
     given = (found.estimate.primary, found.secondary, found.estimate.coherence)
     primary, secondary, coherence = (each.astype(np.float32) for each in given)
     if found.uncertainty is not None:
         known = found.uncertainty.astype(np.float32)
-        yield "uncertainty", len(primary), DesignInput(primary, secondary, coherence, uncertainty=known)
-    yield "coherence", len(primary), DesignInput(primary, secondary, coherence)
+        yield "uncertainty", len(primary), Problem((Paths(primary, secondary, coherence, uncertainty=known),))
+    yield "coherence", len(primary), problem(primary, secondary, coherence)
     for n in LENGTHS:
-        yield "model", n, DesignInput(primary[:n], secondary[:n])
+        yield "model", n, problem(primary[:n], secondary[:n])
 
 
 def rows_of_fold(split: Split, dataset: PathDataset, noise: NoiseSet, quick: bool) -> list[Row]:
@@ -97,7 +97,7 @@ def rows_of_fold(split: Split, dataset: PathDataset, noise: NoiseSet, quick: boo
                 for snr_db in SNRS_DB if seconds == EVERY_SNR_AT_S else SNRS_DB[turn : turn + 1]:
                     cut, paths = signals[:, : round(seconds * SAMPLE_RATE_HZ)], (pair.primary, pair.secondary)
                     takes = record(cut, paths, snr_db or NO_NOISE_DB, [split.index, number])
-                    truth = DesignInput(*(path.astype(np.float32) for path in paths))
+                    truth = problem(*paths)
                     case: Row = {"kind": "single" if probe in single else probe}
                     case |= {"snr_db": snr_db or "none", "seconds": seconds}
                     for basis, n_taps, asked in inputs_of(calibrate(takes, prior=prior)):
@@ -106,7 +106,7 @@ def rows_of_fold(split: Split, dataset: PathDataset, noise: NoiseSet, quick: boo
     return rows
 
 
-def errors_of(backend: Backend, asked: DesignInput, truth: DesignInput) -> Row:
+def errors_of(backend: Backend, asked: Problem, truth: Problem) -> Row:
     """Predicted less scored noise reduction, in the mean and in each band."""
     design = answer_or_raise(backend.design([asked], DesignOptions("fir_wiener", 1, "fast"))[0])
     score = answer_or_raise(backend.evaluate([truth], [design.taps])[0])

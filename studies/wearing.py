@@ -16,10 +16,11 @@ import numpy as np
 import pandas as pd
 
 from model_store.store import BUNDLED_ROOT, ModelStore
-from studies import run
-from synthesis.backends import Condition, Design, DesignInput, DesignOptions, Float32, create_backend
+from studies import problem, run
+from synthesis.backends import create_backend
 from synthesis.errors import answer_or_raise
 from synthesis.feedback import judge_loop, loop_gain, worst_loop
+from synthesis.types import Design, DesignOptions, Float32, Problem
 from training.datasets.noise import NoiseSet
 from training.datasets.pandar import read_directions, read_handling
 from training.datasets.path_pairs import DatasetError, PathDataset, PathPair
@@ -37,22 +38,20 @@ SNR_DB = 40.0
 PRESSED, CLOSED = "101", "102"
 
 
-def condition(pair: PathPair) -> Condition:
+def true_paths(pair: PathPair, latency_samples: float = 0.0) -> Problem:
     """True paths of a pair."""
-    return Condition(pair.primary.astype(np.float32), pair.secondary.astype(np.float32))
+    return problem(pair.primary, pair.secondary, latency_samples=latency_samples)
 
 
-def design(conditions: Sequence[Condition], leave_one_out: bool = False) -> Design:
-    """One filter for all conditions."""
-    first = conditions[0]
-    ear = DesignInput(first.primary, first.secondary, first.coherence, others=tuple(conditions[1:]))
-    return answer_or_raise(BACKEND.design([ear], replace(OPTIONS, leave_one_out=leave_one_out))[0])
+def design(problems: Sequence[Problem], leave_one_out: bool = False) -> Design:
+    """One filter for the conditions of all problems."""
+    joint = Problem(tuple(each.conditions[0] for each in problems))
+    return answer_or_raise(BACKEND.design([joint], replace(OPTIONS, leave_one_out=leave_one_out))[0])
 
 
 def score(taps: Float32, pairs: Sequence[PathPair]) -> np.ndarray:
     """Mean noise reduction on each pair's true paths, dB."""
-    ears = [DesignInput(each.primary, each.secondary) for each in map(condition, pairs)]
-    found = BACKEND.evaluate(ears, [taps] * len(ears))
+    found = BACKEND.evaluate([true_paths(pair) for pair in pairs], [taps] * len(pairs))
     return np.array([answer_or_raise(each).mean_noise_reduction_db for each in found])
 
 
@@ -75,7 +74,7 @@ def of_directions(directions: Sequence[PathPair]) -> Iterator[Row]:
         n_different = n_all // n_given if name == "all around" else n_all
         for start in np.unique(np.linspace(0, n_different, N_STARTS, endpoint=False).astype(int)).tolist():
             given = spread(start, n_given, n_all, SHARES[name])
-            taps = design([condition(directions[n]) for n in given]).taps
+            taps = design([true_paths(directions[n]) for n in given]).taps
             yield {"case": "directions", "given": f"{n_given} {name}", **left_out(taps, given, directions)}
 
 
@@ -84,8 +83,8 @@ def of_predictions(directions: Sequence[PathPair], noise: NoiseSet) -> Iterator[
     for n_given in (3, 4, 6):
         pairs = [directions[n] for n in spread(0, n_given, len(directions))]
         found = simulate_calibration(pairs, noise, snr_db=SNR_DB)
-        values = (found.primary, found.secondary, found.coherence)
-        measured = [Condition(*(each[n].numpy().astype(np.float32) for each in values)) for n in range(n_given)]
+        values = (found.primary.numpy(), found.secondary.numpy(), found.coherence.numpy())
+        measured = [problem(*(each[n] for each in values)) for n in range(n_given)]
         told = [each.left_out for each in design(measured, leave_one_out=True).prediction.conditions]
         said = np.array([each.mean_noise_reduction_db for each in told if each is not None])
         done = [score(design(measured[:n] + measured[n + 1 :]).taps, [pair])[0] for n, pair in enumerate(pairs)]
@@ -97,11 +96,11 @@ def of_wearing(cases: dict[str, PathPair]) -> Iterator[Row]:
     """Closed, pressed, and both; and the loops that each filter closes in all ways of wearing."""
     worn = [cases[CLOSED], cases[PRESSED]]
     for name, pairs in {"closed": worn[:1], "pressed": worn[1:], "closed and pressed": worn}.items():
-        scores = score(design([condition(each) for each in pairs]).taps, worn)
+        scores = score(design([true_paths(each) for each in pairs]).taps, worn)
         yield {"case": "worn", "given": name, "closed_db": scores[0], "pressed_db": scores[1]}
     feedbacks = [each.feedback.astype(np.float32) for each in cases.values() if each.feedback is not None]
     for each in cases.values():
-        taps = design([condition(each)]).taps
+        taps = design([true_paths(each)]).taps
         loop = worst_loop([judge_loop(loop_gain(taps, feedback)) for feedback in feedbacks])
         yield {"case": "loop", "given": f"{each.label}, {each.fit}", "gain_margin_db": loop.gain_margin_db}
 
@@ -112,11 +111,10 @@ def of_latency(own: Sequence[PathPair], persons: Sequence[PathPair], noise: Nois
     for pair in own:
         found = simulate_calibration([pair], noise, snr_db=SNR_DB, prior=priors[pair.listener])
         values = (found.primary, found.secondary, found.coherence)
-        ears.append(DesignInput(*(each[0].numpy().astype(np.float32) for each in values)))
+        ears.append(problem(*(each[0].numpy() for each in values)))
     for latency in LATENCIES:
         late = [replace(ear, latency_samples=latency) for ear in ears]
-        truths = [DesignInput(*(p.astype(np.float32) for p in (pair.primary, pair.secondary))) for pair in own]
-        truths = [replace(truth, latency_samples=latency) for truth in truths]
+        truths = [true_paths(pair, latency) for pair in own]
         for method in ("prime", "fir_wiener", "wmmse"):
             made = BACKEND.design(late, replace(OPTIONS, method=method))
             scores = BACKEND.evaluate(truths, [answer_or_raise(each).taps for each in made])

@@ -85,8 +85,18 @@ class Objective:
     def of_items(self, true: Any, taps: Tensor, correction: Tensor, drawn: Tensor, n_fft: int) -> Tensor:
         """L of each item, [batch].
 
-        true: `TruePaths` of the batch. taps: [batch, 2048]. correction: Delta, [batch, any number of points]. drawn: from `draw`, on the taps'
-        device. n_fft: grid of W.
+        Parameters
+        ----------
+        true
+            `TruePaths` of the batch.
+        taps
+            [batch, 2048].
+        correction
+            Delta, [batch, any number of points].
+        drawn
+            From `draw`, on the taps' device.
+        n_fft
+            Grid of W.
         """
         config = self.config
         response = torch.fft.rfft(taps, n=n_fft)

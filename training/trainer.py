@@ -1,8 +1,9 @@
 """Train generators, one or several at once: state, load, train loop.
 
-`GeneratorGroup` stacks the weights of several generators: `torch.func.vmap` turns the one generator's operations into
-batched ones. A convolution would become a grouped one, for which fast kernels exist only in some shapes; here it becomes
-a batched matrix product of unfolded rows, with channels last, so that rows stay aligned whatever the number of bins.
+`GeneratorGroup` stacks the weights of several generators: `torch.func.vmap` turns the one generator's operations
+into batched ones. A convolution would become a grouped one, for which fast kernels exist only in some shapes; here
+it becomes a batched matrix product of unfolded rows, with channels last, so that rows stay aligned whatever the
+number of bins.
 """
 
 from __future__ import annotations
@@ -25,7 +26,8 @@ from synthesis.conventions import DESIGN_N_FFT
 from synthesis.generator import Generator
 from synthesis.generator_config import GeneratorConfig
 from synthesis.paths import AcousticPaths
-from synthesis.synthesizer import DEFAULT_MAX_GAIN_DB, Synthesizer
+from synthesis.synthesizer import Synthesizer
+from synthesis.types import DEFAULT_MAX_GAIN_DB
 from training.config import TrainingConfig
 from training.objective import Objective
 from training.training_set import TrainingSet

@@ -14,15 +14,16 @@ import pytest
 import torch
 
 from model_store.store import ModelStore
-from synthesis.backends import DesignOptions, create_backend
+from synthesis.backends import create_backend
 from synthesis.errors import answer_or_raise
+from synthesis.types import DesignOptions, Problem
 from tests.training.conftest import ROOT, command
 from training import data as data_module
 from training.config import Configuration
 from training.data import Data, open_data
 from training.datasets.noise import simulated_noise
 from training.experiment import Task, list_tasks, score_method, support_of
-from training.methods import GROUPS, METHODS, Designed, Served, chosen_methods, ear_of
+from training.methods import GROUPS, METHODS, Designed, Served, chosen_methods, measured_paths
 from training.rows import by_split, read_rows
 from training.run_splits import main, parse
 from training.scoring import TimeDomainScore
@@ -71,7 +72,9 @@ def test_published_model_makes_the_scored_filters(finished):
         i for i, pair in enumerate(measurements.pairs) if (pair.listener, pair.ear) == (row.listener, row.ear)
     )
     backend = create_backend("cpu", store.load(reference).parameters)
-    design = answer_or_raise(backend.design([ear_of(measurements, index)], DesignOptions("prime", 1))[0])
+    design = answer_or_raise(
+        backend.design([Problem((measured_paths(measurements, index),))], DesignOptions("prime", 1))[0]
+    )
     assert design.prediction.mean_noise_reduction_db == pytest.approx(row.predicted_noise_reduction_db, abs=0.05)
 
 

@@ -18,7 +18,7 @@ from torch import Tensor
 from hardware.realise import Target, realise
 from hardware.residual_power import PathSpectra
 from synthesis.paths import AcousticPaths, ControlFilter
-from synthesis.synthesizer import DEFAULT_MAX_GAIN_DB
+from synthesis.types import DEFAULT_MAX_GAIN_DB
 from training.baselines.wmmse import support_estimates
 from training.training_set import TrainingSet
 

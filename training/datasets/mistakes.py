@@ -13,7 +13,7 @@ from synthesis.conventions import SAMPLE_RATE_HZ
 from training.simulated_calibration import PROBE_GAIN
 
 Real = NDArray[np.floating]
-Paths = tuple[Real, Real]
+Responses = tuple[Real, Real]
 Takes = list[Take]
 
 
@@ -62,7 +62,7 @@ SECONDARY: dict[str, Callable[[Real], Real]] = {
     **{f"{n} sample{'s' * (n > 1)} late": lambda s, n=n: later(s, n) for n in (1, 2, 4)},
     "secondary 30 dB too quiet": lambda s: s * 10**-1.5,
 }  # fmt: skip
-REQUEST_MISTAKES: dict[str, Callable[[Paths, Paths], Paths]] = {
+REQUEST_MISTAKES: dict[str, Callable[[Responses, Responses], Responses]] = {
     "right": lambda own, other: own,
     "secondary inverted": lambda own, other: (own[0], -own[1]),
     "primary inverted": lambda own, other: (-own[0], own[1]),
