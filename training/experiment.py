@@ -135,8 +135,9 @@ def support_of(data: Data, task: Task) -> Support:
 
 def score_task(data: Data, task: Task, support: Support, designer: Designer) -> Iterator[Row]:
     """Rows of a fitted method, in every way that its held-out listeners are calibrated."""
+    labels: Row = {}
     if task.split is None:
-        listeners, fold, labels = (task.listener or "",), data.everybody, {}
+        listeners, fold = tuple(each for each in data.dataset.listeners if each == task.listener), data.everybody
     else:
         split = data.splits[task.split]
         listeners, fold = data.queries(split), data.fold(split)

@@ -349,6 +349,10 @@ def _fixed(fit: Callable[[TrainingSet, Tensor], Baseline]) -> Method:
     return Method(lambda s: Designed(fit(s.standard()[0], s.psd)), rests_on="split")
 
 
+def _pcg(n_iterations: int) -> Method:
+    return Method(lambda s: Designed(WmmsePcg(s.psd.cpu(), n_iterations)))
+
+
 def _shuffled_phase(s: Support) -> Designer:
     pool = s.measurements.paths(s.measurements.indices(s.query))
     return Designed(ShuffledPhase(s.generator("prime"), pool, seed=s.seed))
@@ -399,7 +403,7 @@ METHODS: Mapping[str, Method] = {
     "prime_shuffled_phase": Method(_shuffled_phase, rests_on="seed", needs_generator=True),
     "prime_path_independent": Method(_path_independent, rests_on="seed", needs_generator=True),
     "wmmse": _served("wmmse"),
-    **{f"wmmse_pcg_{2**n}": Method(lambda s, n=n: Designed(WmmsePcg(s.psd.cpu(), 2**n))) for n in range(5, 12)},
+    **{f"wmmse_pcg_{n_iterations}": _pcg(n_iterations) for n_iterations in (32, 64, 128, 256, 512, 1024, 2048)},
     **{name: method for name, method in ON_HARDWARE.items() if not name.endswith("_shared")},
     "iterative_fir": Method(lambda s: Designed(IterativeFir(s.psd.cpu()))),
     "fxlms": _adaptive(FxLms()),

@@ -341,7 +341,7 @@ def paper_results(section: Section, differences: bool) -> dict[Any, Any]:
     dataset = "pandar" if section.dataset == "simulated" else section.dataset
     own = table[(table.dataset == dataset) & (table.conditions == section.conditions)]
     own = own[own.minus_method.notna() == differences]
-    found = {}
+    found: dict[Any, Any] = {}
     for line in own.to_dict("records"):
         first = Design(line["method"], int(line["k"]), line["profile"])
         if differences:
@@ -502,7 +502,9 @@ def by_recording(rows: pd.DataFrame) -> str:
     case = ["split", "listener", "ear", "probe", "snr_db"]
     columns = ["noise_reduction_db", "amplification_db", "predicted_noise_reduction_db"]
     means = rows.groupby([*DESIGN, *case], dropna=False)[columns].mean()
-    cases = {as_design(key): own.droplevel(DESIGN).reset_index() for key, own in means.groupby(level=DESIGN)}
+    cases = {
+        as_design(key): own.reset_index(DESIGN, drop=True).reset_index() for key, own in means.groupby(level=DESIGN)
+    }
     lines: dict[tuple[str, str], dict[str, object]] = {}
     for design, own in cases.items():
         for probe, snr, chosen in probe_groups(own):

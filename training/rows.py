@@ -162,7 +162,8 @@ class RunFolder:
         if rows.empty:
             raise RunError(f"{self.folder}: no task is finished; repeat the command and let one finish")
         now = {str(split): list(listeners) for split, listeners in held_out.items()}
-        rows.attrs = {**self.record(), "held_out": earlier | now}
+        for name, value in (self.record() | {"held_out": earlier | now}).items():
+            rows.attrs[name] = value
         write_parquet(file, rows)
         return rows
 

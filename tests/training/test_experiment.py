@@ -72,9 +72,8 @@ def test_published_model_makes_the_scored_filters(finished):
         i for i, pair in enumerate(measurements.pairs) if (pair.listener, pair.ear) == (row.listener, row.ear)
     )
     backend = create_backend("cpu", store.load(reference).parameters)
-    design = answer_or_raise(
-        backend.design([Problem((measured_paths(measurements, index),))], DesignOptions("prime", 1))[0]
-    )
+    problem = Problem((measured_paths(measurements, index),))
+    design = answer_or_raise(backend.design([problem], DesignOptions("prime", 1))[0])
     assert design.prediction.mean_noise_reduction_db == pytest.approx(row.predicted_noise_reduction_db, abs=0.05)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -47,6 +48,20 @@ def _edited(change: Callable[[float, Real, Real], tuple[float, Real, Real]]) -> 
     ]
 
 
+def _in_secondary(change: Callable[[Real], Real]) -> Callable[[Responses, Responses], Responses]:
+    return lambda own, other: (own[0], change(own[1]))
+
+
+def _declared(factor: float) -> Callable[[Takes], Takes]:
+    return _edited(lambda gain, reference, error: (factor * gain, reference, error))
+
+
+def _turned(level_db: float) -> Callable[[Takes], Takes]:
+    """A microphone whose sensitivity changes between both states."""
+    factor = 10 ** (level_db / 20)
+    return _edited(lambda gain, reference, error: (gain, reference, (factor if gain else 1) * error))
+
+
 def _hiss(signal: Real) -> Real:
     """The noise of a converter alone."""
     return 5e-6 * np.random.default_rng(1).standard_normal(signal.size)
@@ -57,9 +72,9 @@ def _ended(signal: Real) -> Real:
 
 
 SECONDARY: dict[str, Callable[[Real], Real]] = {
-    **{f"{kind} leak, {hz} Hz": lambda s, order=order, hz=hz: high_passed(s, order, float(hz))
+    **{f"{kind} leak, {hz} Hz": partial(high_passed, order=order, cutoff_hz=float(hz))
        for order, kind in ((1, "first-order"), (2, "second-order")) for hz in (200, 300)},
-    **{f"{n} sample{'s' * (n > 1)} late": lambda s, n=n: later(s, n) for n in (1, 2, 4)},
+    **{f"{n} sample{'s' * (n > 1)} late": partial(later, n_samples=n) for n in (1, 2, 4)},
     "secondary 30 dB too quiet": lambda s: s * 10**-1.5,
 }  # fmt: skip
 REQUEST_MISTAKES: dict[str, Callable[[Responses, Responses], Responses]] = {
@@ -73,7 +88,7 @@ REQUEST_MISTAKES: dict[str, Callable[[Responses, Responses], Responses]] = {
     "primary 200 dB too quiet": lambda own, other: (own[0] * 1e-10, own[1]),
     "paths swapped": lambda own, other: (own[1], own[0]),
     "another person's secondary": lambda own, other: (own[0], other[1]),
-    **{name: lambda own, other, f=f: (own[0], f(own[1])) for name, f in SECONDARY.items()},
+    **{name: _in_secondary(change) for name, change in SECONDARY.items()},
     "primary 16 samples late": lambda own, other: (later(own[0], 16), own[1]),
     "44.1 kHz as 48 kHz": lambda own, other: (read_as_48_khz(own[0]), read_as_48_khz(own[1])),
     "both times -1e-3": lambda own, other: (-1e-3 * own[0], -1e-3 * own[1]),
@@ -83,9 +98,8 @@ PATH_MISTAKES = {name: REQUEST_MISTAKES[name] for name in (
     "right", "secondary inverted", *SECONDARY, "primary 16 samples late", "44.1 kHz as 48 kHz",
 )} | {"ringing": lambda own, other: (own[0], ringing(own[1]))}  # fmt: skip
 TAKE_MISTAKES: dict[str, Callable[[Takes], Takes]] = {
-    **{f"declared gain x {f:g}": _edited(lambda g, x, e, f=f: (f * g, x, e)) for f in (0.1, 0.5, 2, 10, 100)},
-    **{f"microphone turned by {db:+g} dB": _edited(lambda g, x, e, f=10 ** (db / 20): (g, x, (f if g else 1) * e))
-       for db in (-3, -1, 1, 3)},
+    **{f"declared gain x {factor:g}": _declared(factor) for factor in (0.1, 0.5, 2, 10, 100)},
+    **{f"microphone turned by {level_db:+g} dB": _turned(level_db) for level_db in (-3, -1, 1, 3)},
     "states swapped": _edited(lambda g, x, e: (PROBE_GAIN - g, x, e)),
     "channels swapped": _edited(lambda g, x, e: (g, e, x)),
     "dead outer microphone": _edited(lambda g, x, e: (g, _hiss(x), e)),
