@@ -241,10 +241,11 @@ def trails(designs: Iterable[Design]) -> list[list[Design]]:
     present = updated | single
     wanted = [each for each in TRAILS if each in present or (each[0], "") in single] or sorted(present)
     chosen = list(dict.fromkeys((method, "" if (method, "") in single else profile) for method, profile in wanted))
-    return [
+    lines = [
         [design for design in ordered if design.method == method and design.profile in ("", profile)]
         for method, profile in chosen[:N_TRAILS]
     ]
+    return sorted(lines, key=lambda line: in_order([other[-1] for other in lines]).index(line[-1]))
 
 
 def style(method: str) -> tuple[str, str]:

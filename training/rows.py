@@ -201,14 +201,16 @@ def read_rows(run: Path) -> pd.DataFrame:
 
 
 def by_split(rows: pd.DataFrame) -> pd.DataFrame:
-    """Rows with a split each.
+    """Return rows with a split each, without `attrs`, which pandas would copy at every step of a report.
 
     An untrained design has rows once per listener. They enter each split whose held-out listeners all have them, so
     that every method's mean of a split is taken over the same cases.
     """
     held_out = {int(split): set(listeners) for split, listeners in rows.attrs["held_out"].items()}
+    rows = rows.copy()
+    rows.attrs = {}
     if "split" not in rows:
-        rows = rows.assign(split=np.nan)
+        rows["split"] = np.nan
     fitted = rows["split"].notna()
     parts = [rows[fitted]]
     for _, own in rows[~fitted].groupby("method", sort=False):
@@ -272,6 +274,8 @@ def read_parquet(file: Path) -> pd.DataFrame:
     try:
         opened = pq.ParquetFile(file)
         rows: pd.DataFrame = opened.read().to_pandas()
+    except FileNotFoundError as error:
+        raise RunError(f"{file}: does not exist; give the folder of a run, or its rows.parquet") from error
     except (OSError, pa.ArrowException) as error:
         reason = str(error).partition("\n")[0]
         raise RunError(

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from training import figures
 from training.datasets.noise import simulated_noise
 from training.datasets.simulated import simulate_listeners
 from training.measurements import Measurements
@@ -30,6 +31,12 @@ def command(folder: Path, *options: str) -> list[str]:
 def measurements() -> Measurements:
     """Three simulated listeners, calibrated with simulated noises."""
     return Measurements.calibrate(simulate_listeners(3, 0), simulated_noise(0), window=8192, conditions="original")
+
+
+@pytest.fixture
+def no_figures(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A report of tables alone."""
+    monkeypatch.setattr(figures, "draw", lambda *given: None)
 
 
 @dataclass(frozen=True)

@@ -77,6 +77,7 @@ def test_published_model_makes_the_scored_filters(finished):
     assert design.prediction.mean_noise_reduction_db == pytest.approx(row.predicted_noise_reduction_db, abs=0.05)
 
 
+@pytest.mark.usefixtures("no_figures")
 def test_repeated_command_runs_nothing(finished, capsys):
     done = finished.folder / "out" / "rows" / "prime-log" / "split00-seed0.parquet"
     before = done.stat().st_mtime_ns
@@ -100,6 +101,7 @@ sys.exit(run_splits.main(sys.argv[1:]))
 """
 
 
+@pytest.mark.usefixtures("no_figures")
 def test_killed_run_resumes_from_its_state(finished, tmp_path, capsys):
     """SIGKILL after the first state: the second start goes on from there and ends as an unbroken run."""
     arguments = command(tmp_path, "--methods", "wmmse,prime-log")
@@ -122,6 +124,7 @@ def test_killed_run_resumes_from_its_state(finished, tmp_path, capsys):
     pd.testing.assert_frame_equal(found, expected, check_like=True)
 
 
+@pytest.mark.usefixtures("no_figures")
 def test_processes_give_the_same_rows(finished, tmp_path):
     assert main(command(tmp_path, "--methods", "wmmse", "--workers", "2")) == 0
     found, expected = (read_rows(each / "out") for each in (tmp_path, finished.folder))
@@ -129,6 +132,7 @@ def test_processes_give_the_same_rows(finished, tmp_path):
     assert found.noise_reduction_db.tolist() == expected.noise_reduction_db.tolist()
 
 
+@pytest.mark.usefixtures("no_figures")
 def test_finished_file_starts_another_run(finished, tmp_path, capsys):
     """Rows of a file count as finished; without the store the models are not needed."""
     file = finished.folder / "out" / "rows.parquet"
@@ -254,10 +258,15 @@ def test_every_untrained_method_scores_a_listener(tmp_path, monkeypatch):
         assert np.isfinite([row["noise_reduction_db"] for row in rows]).all(), name
 
 
-def test_controls_train_the_generator_they_need(tmp_path, capsys):
-    assert main(command(tmp_path, "--methods", "prime_path_independent", "--updates", "1")) == 0
-    assert set(read_rows(tmp_path / "out").method) == {"prime", "prime_path_independent"}
-    assert capsys.readouterr().out.count("trains 1 with") == 1
+@pytest.mark.usefixtures("no_figures")
+def test_every_trained_method_scores_a_split(tmp_path, monkeypatch, capsys):
+    """In one update; methods made of the standard generator find it trained."""
+    monkeypatch.setattr(data_module, "QUICK_QUERIES", 1)
+    assert main(command(tmp_path, "--methods", "fitted,generators", "--updates", "1")) == 0
+    rows = read_rows(tmp_path / "out")
+    assert set(rows.method) == {*GROUPS["fitted"], *GROUPS["generators"]} == set(METHODS) - set(GROUPS["untrained"])
+    assert np.isfinite(rows.noise_reduction_db).all()
+    assert capsys.readouterr().out.count("trains 1 with") == len(GROUPS["generators"])
 
 
 def test_protocol_by_recording_holds_out_both(monkeypatch, tmp_path, capsys):
