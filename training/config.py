@@ -95,7 +95,7 @@ class Configuration(BaseModel):
     split: NonNegativeInt | None = Field(None, description="run only this split, counted from 0")
     support: PositiveInt | None = Field(None, description="number of support listeners (default: as in the paper)")
     updates: PositiveInt | None = Field(
-        None, description="training updates of generators, controls and E2E-CFG (default: as configured for each)"
+        None, description="training updates of every trained method (default: as configured for each)"
     )
     window: int = Field(description="calibration window in samples")
     regularisation: float = Field(

@@ -29,8 +29,8 @@ from synthesis.types import DEFAULT_MAX_GAIN_DB, Backend, DesignOptions, ModelPa
 from training.baselines.adaptive import FxLms, FxNlms, WeightedFxLms
 from training.baselines.conditioning_controls import PathIndependentCorrection, ShuffledPhase
 from training.baselines.e2e_cfg import E2eCfg
-from training.baselines.fomaml import Fomaml
-from training.baselines.generative import GenerativeFixedFilter
+from training.baselines.fomaml import N_POOLED_UPDATES, Fomaml
+from training.baselines.generative import N_UPDATES, GenerativeFixedFilter
 from training.baselines.iterative_fir import IterativeFir
 from training.baselines.output_controls import OUTPUT_CONTROLS, OutputControl
 from training.baselines.realised import IndividualRealisation, SupportSharedRealisation
@@ -353,6 +353,32 @@ def _pcg(n_iterations: int) -> Method:
     return Method(lambda s: Designed(WmmsePcg(s.psd.cpu(), n_iterations)))
 
 
+def _fomaml(s: Support) -> Designer:
+    n_updates = s.data.configuration.updates or N_POOLED_UPDATES
+    return Designed(
+        Fomaml.fit(
+            s.standard()[0],
+            s.psd,
+            seed=s.seed,
+            n_pooled_updates=n_updates,
+            n_meta_updates=n_updates // 2,
+            progress=progress_line(s.name),
+        )
+    )
+
+
+def _generative(s: Support) -> Designer:
+    return Designed(
+        GenerativeFixedFilter.fit(
+            s.standard()[0],
+            s.psd,
+            seed=s.seed,
+            n_updates=s.data.configuration.updates or N_UPDATES,
+            progress=progress_line(s.name),
+        )
+    )
+
+
 def _shuffled_phase(s: Support) -> Designer:
     pool = s.measurements.paths(s.measurements.indices(s.query))
     return Designed(ShuffledPhase(s.generator("prime"), pool, seed=s.seed))
@@ -385,18 +411,9 @@ METHODS: Mapping[str, Method] = {
     **{name: _served(name) for name in STARTS},
     "wmmse_shared": _fixed(SupportSharedWmmse.fit),
     **{name: method for name, method in ON_HARDWARE.items() if name.endswith("_shared")},
-    "fomaml": Method(
-        lambda s: Designed(Fomaml.fit(s.standard()[0], s.psd, seed=s.seed, progress=progress_line(s.name))),
-        TO_THREE,
-        "split",
-    ),
+    "fomaml": Method(_fomaml, TO_THREE, "split"),
     "selective": _fixed(SelectiveFixedFilter.fit),
-    "generative": Method(
-        lambda s: Designed(
-            GenerativeFixedFilter.fit(s.standard()[0], s.psd, seed=s.seed, progress=progress_line(s.name))
-        ),
-        rests_on="seed",
-    ),
+    "generative": Method(_generative, rests_on="seed"),
     "e2e_cfg": _network(E2eCfg.fit),
     **{name: _generator(name, recipe) for name, recipe in RECIPES.items()},
     **{name: _network(OutputControl.fit, control=name) for name in OUTPUT_CONTROLS},
