@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cli.service import Service
-from cli.tables import loop_text, unrepeated
+from cli.tables import loop_text
 
 Json = dict[str, Any]
 
@@ -134,7 +134,7 @@ def _page(service: Service, paths: Json, options: Json, own: Json, rival: Json, 
     )
     warnings = "".join(
         f'<p class="warning"><b>{html.escape(each["code"])}</b>: {html.escape(each["detail"])}</p>'
-        for each in unrepeated(own["warnings"])
+        for each in own["warnings"]
     )
     taps = base64.b64encode(np.asarray(own["fir"], "<f4").tobytes()).decode()
     model = own["model"]

@@ -60,14 +60,9 @@ def loop_text(found: Mapping[str, Any]) -> str:
     )
 
 
-def unrepeated(found: Iterable[Mapping[str, str]]) -> list[Mapping[str, str]]:
-    """Warnings or findings without those that repeat one under its former name."""
-    return list({each["detail"]: each for each in reversed(list(found))}.values())[::-1]
-
-
 def findings(found: Iterable[Mapping[str, str]], word: str = "warning") -> None:
     """Warnings or findings, one a line, on standard error."""
-    for each in unrepeated(found):
+    for each in found:
         click.echo(f"{word}: {each['code']}: {each['detail']}", err=True)
 
 

@@ -36,9 +36,6 @@ REASONS = {
 }
 """Every code and what it means."""
 
-FORMER_CODES = {"implausible_polarity": "wrong_polarity", "implausible_leak": "leak"}
-"""Code -> what it was called in the version before."""
-
 MAX_CLIPPED_SHARE = 5e-4
 """Ears recorded in 16 bits reach 0.6e-4 at -40 dBFS and 4.4e-4 at -60; clipped at 5 sigma 18e-4 and more, at 4
 sigma 78e-4."""

@@ -9,7 +9,7 @@ from contextlib import suppress
 from pydantic import ValidationError
 from pydantic_settings import SettingsError
 
-from service.settings import KEYS, Settings, without_former_names
+from service.settings import KEYS, Settings
 
 
 def main(arguments: list[str]) -> int:
@@ -18,7 +18,7 @@ def main(arguments: list[str]) -> int:
     # SIGHUP would end the process; until the server handles it, there are no models to reload.
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:
-        settings = Settings(_cli_parse_args=without_former_names(arguments))  # type: ignore[call-arg]
+        settings = Settings(_cli_parse_args=arguments)  # type: ignore[call-arg]
     except ValidationError as error:
         for each in error.errors(include_url=False):
             name = "-".join(str(part) for part in each["loc"]).replace("_", "-")

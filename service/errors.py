@@ -48,12 +48,10 @@ PROBLEMS: dict[str, tuple[int, str]] = {
     "unusable-paths": (422, "No filter can be designed for these paths"),
     "no-finite-filter": (422, "The designed filter is not finite"),
     "over-quota": (429, "The quota of this key is exceeded"),
-    "headers-too-large": (431, "The request's headers are too large"),
     "internal-error": (500, "Internal error"),
     "not-ready": (503, "The service is not ready"),
     "overloaded": (503, "The deadline cannot be met"),
     "deadline-passed": (503, "The deadline has passed"),
-    "too-many-connections": (503, "Too many connections are open"),
     "model-unavailable": (503, "The model cannot be loaded"),
 }
 """Every problem: stable code -> (status, title)."""
@@ -63,7 +61,6 @@ RETRY_AFTER_S = {
     "not-ready": 2,
     "overloaded": 1,
     "deadline-passed": 1,
-    "too-many-connections": 1,
     "model-unavailable": 60,
 }
 """`Retry-After` in seconds if there is no estimate: typical times of a warm-up, of a queue, and of an operator who
@@ -152,7 +149,10 @@ def to_problem(error: Exception) -> HttpProblem | None:
     return None
 
 
+_NUMERICAL = ("synthesis.", "hardware.", "measurement.")
+
+
 def _is_numerical(error: Exception) -> bool:
-    """Whether an error was raised below the package `synthesis`, which only computes with what it is given."""
+    """Whether an error was raised below a package that only computes with what it is given."""
     frames = traceback.walk_tb(error.__traceback__)
-    return any(str(frame.f_globals.get("__name__")).startswith("synthesis.") for frame, _ in frames)
+    return any(str(frame.f_globals.get("__name__")).startswith(_NUMERICAL) for frame, _ in frames)

@@ -10,6 +10,7 @@ import signal
 import socket
 import sys
 from contextlib import suppress
+from copy import copy
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -21,8 +22,6 @@ from uvicorn.config import STARTUP_FAILURE
 from service.admission.admission import MANAGEMENT
 from service.api.call import Service
 from service.api.dispatch import DirectDispatch
-from service.connection_guard import LoadShedder, guarded
-from service.errors import HttpProblem
 from service.settings import Settings
 
 logger = logging.getLogger(__name__)
@@ -70,10 +69,12 @@ class OperatedServer(uvicorn.Server):
     async def _listen_for_management(self, host: str, port: int) -> None:
         """A second listener of the same server, whose requests carry a mark that no client can set."""
         state = self.lifespan.state | {MANAGEMENT: True}
+        config = copy(self.config)
+        config.limit_concurrency = None  # clients' connections do not keep the operator out
 
         def protocol() -> asyncio.Protocol:
-            kind: Any = self.config.http_protocol_class
-            made: asyncio.Protocol = kind(config=self.config, server_state=self.server_state, app_state=state)
+            kind: Any = config.http_protocol_class
+            made: asyncio.Protocol = kind(config=config, server_state=self.server_state, app_state=state)
             return made
 
         try:
@@ -130,22 +131,17 @@ def server(app: FastAPI, settings: Settings) -> uvicorn.Server:
     running requests are finished at the end."""
     service: Service = app.state.service
     _allow_files(settings.max_connections + SPARE_FILES)
-
-    def refused(problem: HttpProblem) -> None:
-        service.metrics.count("", "", problem.status, problem.code)
-
-    def traced(head: bytes) -> None:
-        """Every request has a trace, so the application answers it."""
-
-    shedder = traced if service.tracing else LoadShedder(service)
-    options: dict[str, Any] = {"http": guarded(settings, refused, shedder), "loop": "uvloop"}
-    options |= {"ws": "none", "lifespan": "on"}
     return OperatedServer(
         uvicorn.Config(
             app if service.tracing else DirectDispatch(app),
             host=settings.host,
             port=settings.port,
             uds=None if settings.uds is None else str(settings.uds),
+            http="httptools",
+            loop="uvloop",
+            ws="none",
+            lifespan="on",
+            limit_concurrency=settings.max_connections + 1,  # uvicorn refuses at its limit, not beyond it
             log_level=settings.log_level,
             log_config=None,
             access_log=False,
@@ -153,7 +149,6 @@ def server(app: FastAPI, settings: Settings) -> uvicorn.Server:
             proxy_headers=False,  # nothing here depends on the client's address
             timeout_keep_alive=settings.keep_alive_s,
             timeout_graceful_shutdown=settings.shutdown_s,
-            **options,
         ),
         service,
     )

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import logging
 import math
 import os
 import re
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import Field, StringConstraints
-from pydantic_settings import BaseSettings, InitSettingsSource, PydanticBaseSettingsSource, SettingsConfigDict
-
-logger = logging.getLogger(__name__)
+from pydantic_settings import BaseSettings, SettingsConfigDict
 
 _CPU = Path("/sys/devices/system/cpu")
 _QUOTA = Path("/sys/fs/cgroup/cpu.max")
@@ -24,12 +21,6 @@ KeyDigest = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
 
 KEYS = ("api_keys", "management_keys")
 """Settings that hold digests of keys."""
-
-RENAMED = {"net_below_db": "fallback_below_db", "net_margin_db": "fallback_margin_db"}
-"""Former name -> current name; former names are accepted for one version."""
-
-REMOVED = ("design_process", "json_processes")
-"""Settings without effect, which are accepted for one version."""
 
 
 class Settings(BaseSettings):
@@ -77,8 +68,6 @@ class Settings(BaseSettings):
     """Largest request body; sixteen calibration answers sent as items are 11 MB."""
     max_calibration_bytes: int = Field(64 * 2**20, ge=1024)
     """Largest body with recordings; sixteen takes of four seconds are 33 MB in base64."""
-    max_header_bytes: int = Field(16_384, ge=512)
-    """Largest request head."""
     api_keys: tuple[KeyDigest, ...] = ()
     """SHA-256 digests (hexadecimal) of API keys; none: no key is needed."""
     management_keys: tuple[KeyDigest, ...] = ()
@@ -96,9 +85,9 @@ class Settings(BaseSettings):
     quota_burst: int = Field(20, ge=1, le=1_000_000)
     """Designs that a key may ask for in a burst."""
     receive_timeout_s: float = Field(10.0, gt=0, le=3600)
-    """Seconds allowed for receiving a request's head, and again for its body."""
+    """Seconds allowed for receiving a request's body."""
     max_connections: int = Field(4096, ge=1, le=1_000_000)
-    """Open connections; further ones get 503."""
+    """Open connections; while there are more, requests are answered 503."""
     keep_alive_s: int = Field(30, ge=1)
     """Seconds after which an idle connection is closed."""
     ready_budget_ms: float = Field(1000.0, gt=0)
@@ -121,53 +110,6 @@ class Settings(BaseSettings):
     def n_threads(self) -> int:
         """Design threads to start on a CPU."""
         return min(self.threads or physical_cores(), len(processors()))
-
-    @classmethod
-    def settings_customise_sources(
-        cls,
-        settings_cls: type[BaseSettings],
-        init_settings: PydanticBaseSettingsSource,
-        env_settings: PydanticBaseSettingsSource,
-        dotenv_settings: PydanticBaseSettingsSource,
-        file_secret_settings: PydanticBaseSettingsSource,
-    ) -> tuple[PydanticBaseSettingsSource, ...]:
-        """Precedence: arguments, then environment variables, then environment variables with former names."""
-        former = InitSettingsSource(settings_cls, _from_former_names())
-        return init_settings, env_settings, former
-
-
-def _from_former_names() -> dict[str, Any]:
-    """Settings that environment variables give under a former name, under the current one."""
-    given = {name: os.environ.get(f"PRIME_{name.upper()}") for name in (*RENAMED, *REMOVED)}
-    for name, value in given.items():
-        if value is not None:
-            warn_of_former_name(f"PRIME_{name.upper()}", RENAMED.get(name))
-    return {RENAMED[name]: value for name, value in given.items() if value is not None and name in RENAMED}
-
-
-def without_former_names(arguments: list[str]) -> list[str]:
-    """The command line with former option names replaced by current ones; logs a warning for each."""
-    found: list[str] = []
-    remaining = iter(arguments)
-    for argument in remaining:
-        option, equals, value = argument.partition("=")
-        name = option.removeprefix("--").replace("-", "_")
-        if name in RENAMED:
-            warn_of_former_name(option, RENAMED[name])
-            found.append("--" + RENAMED[name].replace("_", "-") + equals + value)
-        elif name in REMOVED:
-            warn_of_former_name(option, None)
-            if not equals:
-                next(remaining, None)
-        else:
-            found.append(argument)
-    return found
-
-
-def warn_of_former_name(name: str, now: str | None) -> None:
-    """Log that a setting was renamed, or has no effect."""
-    advice = f"use {now} instead" if now else "it has no effect; remove it"
-    logger.warning("The setting %s is deprecated: %s", name, advice)
 
 
 def processors() -> set[int]:

@@ -22,8 +22,8 @@ from measurement.checks import judge
 from measurement.estimate import Take
 from model_store.store import BUNDLED_ROOT, ModelStore
 from studies import problem, run
-from synthesis.backends import create_backend
 from synthesis.conventions import SAMPLE_RATE_HZ
+from synthesis.design import Model, design, predict_all
 from synthesis.errors import SynthesisError, answer_or_raise
 from synthesis.plausibility import SupportPrior, find_implausible
 from synthesis.support_statistics import learn_support_statistics
@@ -59,7 +59,7 @@ def record(probes: Real, paths: Responses, snr_db: float, seed: Sequence[int], d
 
 def rows_of(n: int, pairs: Sequence[PathPair], noise: NoiseSet, kinds: Sequence[str]) -> list[Row]:
     """All rows of one ear."""
-    pair, backend = pairs[n], create_backend("cpu", ModelStore(BUNDLED_ROOT).load("default").parameters)
+    pair, model = pairs[n], Model.on("cpu", ModelStore(BUNDLED_ROOT).load("default").parameters)
     others = [each for each in pairs if each.listener != pair.listener]
     prior, known = priors_of_others(pairs)[pair.listener], simulate_calibration(others, noise)
     support = SupportPrior(learn_support_statistics(known.primary.numpy(), known.secondary.numpy()))
@@ -68,8 +68,8 @@ def rows_of(n: int, pairs: Sequence[PathPair], noise: NoiseSet, kinds: Sequence[
 
     def reached_db(found: Calibration) -> float:
         measured = problem(found.estimate.primary, found.secondary, found.estimate.coherence)
-        taps = answer_or_raise(backend.design([measured], DesignOptions("prime", 1))[0]).taps
-        return answer_or_raise(backend.evaluate([problem(*own)], [taps])[0]).mean_noise_reduction_db
+        taps = design(measured, DesignOptions("prime", 1), model).taps
+        return answer_or_raise(predict_all([problem(*own)], [taps], model, is_true=True)[0]).mean_noise_reduction_db
 
     def judged(name: str, takes: Takes) -> Row:
         try:

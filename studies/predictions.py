@@ -22,13 +22,13 @@ from measurement.calibration import Calibration, calibrate
 from measurement.prior import PathPrior
 from studies import problem, run
 from studies.mistakes import record
-from synthesis.backends import create_backend
 from synthesis.conventions import SAMPLE_RATE_HZ
+from synthesis.design import Model, design, predict_all
 from synthesis.errors import answer_or_raise
 from synthesis.generator import Generator
 from synthesis.generator_config import GeneratorConfig
 from synthesis.octave_bands import NR_BANDS, columns, nominal_hz
-from synthesis.types import Backend, DesignOptions, ModelParameters, Paths, Problem
+from synthesis.types import DesignOptions, ModelParameters, Paths, Problem
 from training.data import SNRS_DB, support_noises
 from training.datasets.noise import NoiseSet, pink_noise, white_noise
 from training.datasets.path_pairs import PathDataset
@@ -52,7 +52,7 @@ def folds_of(dataset: PathDataset, noise: NoiseSet) -> list[Split]:
     return with_recordings(splits, noise.names[: noise.n_recordings])
 
 
-def known_to(split: Split, dataset: PathDataset, noise: NoiseSet) -> tuple[Backend, PathPrior]:
+def known_to(split: Split, dataset: PathDataset, noise: NoiseSet) -> tuple[Model, PathPrior]:
     """An untrained model, and the prior, of a fold's other persons and recordings."""
     support = replace(dataset, pairs=dataset.of(split.support))
     measured = Measurements.calibrate(
@@ -67,7 +67,7 @@ def known_to(split: Split, dataset: PathDataset, noise: NoiseSet) -> tuple[Backe
     weights = {name: each.numpy() for name, each in generator.state_dict().items()}
     psd, uncertainty = measured.reference_psd, measured.support_uncertainty(split.support)
     learned = psd.float().numpy(), uncertainty.float().numpy(), prior
-    return create_backend("cpu", ModelParameters(generator.config, weights, *learned)), prior
+    return Model.on("cpu", ModelParameters(generator.config, weights, *learned)), prior
 
 
 def inputs_of(found: Calibration) -> Iterator[tuple[str, int, Problem]]:
@@ -85,7 +85,7 @@ def inputs_of(found: Calibration) -> Iterator[tuple[str, int, Problem]]:
 
 def rows_of_fold(split: Split, dataset: PathDataset, noise: NoiseSet, quick: bool) -> list[Row]:
     """All rows of the persons and recordings that a fold leaves out."""
-    backend, prior = known_to(split, dataset, noise)
+    model, prior = known_to(split, dataset, noise)
     recorded = noise.of(split.query_recordings).signals
     single = dict(zip(split.query_recordings, recorded[:, None], strict=True))
     probes = {"white": white_noise(1)[None], "pink": pink_noise(1)[None], "pool": recorded} | single
@@ -102,19 +102,19 @@ def rows_of_fold(split: Split, dataset: PathDataset, noise: NoiseSet, quick: boo
                     case |= {"snr_db": snr_db or "none", "seconds": seconds}
                     for basis, n_taps, asked in inputs_of(calibrate(takes, prior=prior)):
                         case |= {"basis": basis, "n_taps": n_taps}
-                        rows.append(case | errors_of(backend, asked, truth))
+                        rows.append(case | errors_of(model, asked, truth))
     return rows
 
 
-def errors_of(backend: Backend, asked: Problem, truth: Problem) -> Row:
+def errors_of(model: Model, asked: Problem, truth: Problem) -> Row:
     """Predicted less scored noise reduction, in the mean and in each band."""
-    design = answer_or_raise(backend.design([asked], DesignOptions("fir_wiener", 1, "fast"))[0])
-    score = answer_or_raise(backend.evaluate([truth], [design.taps])[0])
-    said, found = (each.band_reduction_db[columns(NR_BANDS)] for each in (design.prediction, score))
+    made = design(asked, DesignOptions("fir_wiener", 1, "fast"), model)
+    score = answer_or_raise(predict_all([truth], [made.taps], model, is_true=True)[0])
+    predicted, found = (each.band_reduction_db[columns(NR_BANDS)] for each in (made.prediction, score))
     return {
-        "error_db": design.prediction.mean_noise_reduction_db - score.mean_noise_reduction_db,
-        "interval_db": design.prediction.interval_db,
-        **dict(zip(BANDS, (said - found).tolist(), strict=True)),
+        "error_db": made.prediction.mean_noise_reduction_db - score.mean_noise_reduction_db,
+        "interval_db": made.prediction.interval_db,
+        **dict(zip(BANDS, (predicted - found).tolist(), strict=True)),
     }
 
 

@@ -17,7 +17,7 @@ import pandas as pd
 
 from model_store.store import BUNDLED_ROOT, ModelStore
 from studies import problem, run
-from synthesis.backends import create_backend
+from synthesis.design import Model, design, design_all, predict_all
 from synthesis.errors import answer_or_raise
 from synthesis.feedback import judge_loop, loop_gain, worst_loop
 from synthesis.types import Design, DesignOptions, Float32, Problem
@@ -29,7 +29,7 @@ from training.simulated_calibration import simulate_calibration
 
 Row = dict[str, object]
 OPTIONS = DesignOptions("prime", 3, "fine")
-BACKEND = create_backend("cpu", ModelStore(BUNDLED_ROOT).load("default").parameters)
+MODEL = Model.on("cpu", ModelStore(BUNDLED_ROOT).load("default").parameters)
 N_GIVEN = (1, 2, 3, 4, 6, 8, 12)
 SHARES = {"all around": 1.0, "front half": 0.5, "one quarter": 0.25}  # of the circle
 N_STARTS = 6
@@ -43,15 +43,15 @@ def true_paths(pair: PathPair, latency_samples: float = 0.0) -> Problem:
     return problem(pair.primary, pair.secondary, latency_samples=latency_samples)
 
 
-def design(problems: Sequence[Problem], leave_one_out: bool = False) -> Design:
+def joint(problems: Sequence[Problem], leave_one_out: bool = False) -> Design:
     """One filter for the conditions of all problems."""
-    joint = Problem(tuple(each.conditions[0] for each in problems))
-    return answer_or_raise(BACKEND.design([joint], replace(OPTIONS, leave_one_out=leave_one_out))[0])
+    posed = Problem(tuple(each.conditions[0] for each in problems))
+    return design(posed, replace(OPTIONS, leave_one_out=leave_one_out), MODEL)
 
 
 def score(taps: Float32, pairs: Sequence[PathPair]) -> np.ndarray:
     """Mean noise reduction on each pair's true paths, dB."""
-    found = BACKEND.evaluate([true_paths(pair) for pair in pairs], [taps] * len(pairs))
+    found = predict_all([true_paths(pair) for pair in pairs], [taps] * len(pairs), MODEL, is_true=True)
     return np.array([answer_or_raise(each).mean_noise_reduction_db for each in found])
 
 
@@ -74,7 +74,7 @@ def of_directions(directions: Sequence[PathPair]) -> Iterator[Row]:
         n_different = n_all // n_given if name == "all around" else n_all
         for start in np.unique(np.linspace(0, n_different, N_STARTS, endpoint=False).astype(int)).tolist():
             given = spread(start, n_given, n_all, SHARES[name])
-            taps = design([true_paths(directions[n]) for n in given]).taps
+            taps = joint([true_paths(directions[n]) for n in given]).taps
             yield {"case": "directions", "given": f"{n_given} {name}", **left_out(taps, given, directions)}
 
 
@@ -85,9 +85,9 @@ def of_predictions(directions: Sequence[PathPair], noise: NoiseSet) -> Iterator[
         found = simulate_calibration(pairs, noise, snr_db=SNR_DB)
         values = (found.primary.numpy(), found.secondary.numpy(), found.coherence.numpy())
         measured = [problem(*(each[n] for each in values)) for n in range(n_given)]
-        told = [each.left_out for each in design(measured, leave_one_out=True).prediction.conditions]
+        told = [each.left_out for each in joint(measured, leave_one_out=True).prediction.conditions]
         said = np.array([each.mean_noise_reduction_db for each in told if each is not None])
-        done = [score(design(measured[:n] + measured[n + 1 :]).taps, [pair])[0] for n, pair in enumerate(pairs)]
+        done = [score(joint(measured[:n] + measured[n + 1 :]).taps, [pair])[0] for n, pair in enumerate(pairs)]
         row = {"predicted_db": said.mean(), "scored_db": np.mean(done), "error_db": np.abs(said - done).mean()}
         yield {"case": "leave one out", "given": f"{n_given} all around", **row}
 
@@ -96,11 +96,11 @@ def of_wearing(cases: dict[str, PathPair]) -> Iterator[Row]:
     """Closed, pressed, and both; and the loops that each filter closes in all ways of wearing."""
     worn = [cases[CLOSED], cases[PRESSED]]
     for name, pairs in {"closed": worn[:1], "pressed": worn[1:], "closed and pressed": worn}.items():
-        scores = score(design([true_paths(each) for each in pairs]).taps, worn)
+        scores = score(joint([true_paths(each) for each in pairs]).taps, worn)
         yield {"case": "worn", "given": name, "closed_db": scores[0], "pressed_db": scores[1]}
     feedbacks = [each.feedback.astype(np.float32) for each in cases.values() if each.feedback is not None]
     for each in cases.values():
-        taps = design([true_paths(each)]).taps
+        taps = joint([true_paths(each)]).taps
         loop = worst_loop([judge_loop(loop_gain(taps, feedback)) for feedback in feedbacks])
         yield {"case": "loop", "given": f"{each.label}, {each.fit}", "gain_margin_db": loop.gain_margin_db}
 
@@ -116,8 +116,8 @@ def of_latency(own: Sequence[PathPair], persons: Sequence[PathPair], noise: Nois
         late = [replace(ear, latency_samples=latency) for ear in ears]
         truths = [true_paths(pair, latency) for pair in own]
         for method in ("prime", "fir_wiener", "wmmse"):
-            made = BACKEND.design(late, replace(OPTIONS, method=method))
-            scores = BACKEND.evaluate(truths, [answer_or_raise(each).taps for each in made])
+            made = design_all(late, replace(OPTIONS, method=method), MODEL)
+            scores = predict_all(truths, [answer_or_raise(each).taps for each in made], MODEL, is_true=True)
             reductions = [answer_or_raise(each).mean_noise_reduction_db for each in scores]
             louder = [max(-answer_or_raise(each).noise_reduction_db.min(), 0) for each in scores]
             row = {

@@ -18,11 +18,11 @@ from joblib import Parallel, delayed, parallel_config
 
 from model_store.manifest import Scores
 from model_store.store import ModelStore
-from synthesis.backends import create_backend
 from synthesis.conventions import N_TAPS
+from synthesis.design import Model, predict_all
 from synthesis.errors import SynthesisError
 from synthesis.octave_bands import nominal_hz
-from synthesis.types import Backend, Paths, Problem
+from synthesis.types import Paths, Problem
 from training.checkpoints import make_checkpoint, mean_figures, model_name
 from training.config import Configuration
 from training.data import Data, open_data
@@ -168,7 +168,7 @@ def score_method(
     labels
         Columns that all rows share.
     """
-    method, predictor = METHODS[name], create_backend("cpu", support.untrained())
+    method, model = METHODS[name], Model.on("cpu", support.untrained())
     device = f"{device_name(torch.device('cpu'))}, {torch.get_num_threads()} threads"
     updates = method.updates
     if measurements.probe is not None and updates:
@@ -188,7 +188,7 @@ def score_method(
                 "profile": made.profile,
                 "paths": "true" if method.true_paths else "estimated",
                 **figure_columns(scored),
-                **predictions(predictor, paths, made.taps),
+                **predictions(model, paths, made.taps),
                 "core_ms": made.core_ms,
                 "device": device,
             }
@@ -218,12 +218,12 @@ def figure_columns(score: Score) -> Row:
     return values | {f"band_{nominal_hz(n):g}_db": value for n, value in zip(SCORED_BANDS, bands, strict=True)}
 
 
-def predictions(predictor: Backend, paths: Paths, taps: torch.Tensor) -> Row:
+def predictions(model: Model, paths: Paths, taps: torch.Tensor) -> Row:
     """Predicted figures, with the coherence and without; none of filters that the core cannot hold."""
     if taps.shape != (N_TAPS,):
         return {}
     problems = [Problem((paths,)), Problem((Paths(paths.primary, paths.secondary),))]
-    informed, blind = predictor.predict(problems, [taps.float().numpy()] * 2)
+    informed, blind = predict_all(problems, [taps.float().numpy()] * 2, model)
     if isinstance(informed, SynthesisError) or isinstance(blind, SynthesisError):
         return {}
     return {

@@ -17,15 +17,14 @@ import torch
 from torch import Tensor
 
 from hardware.realise import Target
-from synthesis.backends import create_backend
-from synthesis.errors import answer_or_raise
+from synthesis.design import Model, design
 from synthesis.gauss_newton import refine
 from synthesis.generator import Generator
 from synthesis.generator_config import GeneratorConfig, Realisation
 from synthesis.methods import STARTS
 from synthesis.paths import AcousticPaths, ControlFilter
 from synthesis.profiles import PROFILES, profile_for_resolution
-from synthesis.types import DEFAULT_MAX_GAIN_DB, Backend, DesignOptions, ModelParameters, Paths, Problem
+from synthesis.types import DEFAULT_MAX_GAIN_DB, DesignOptions, ModelParameters, Paths, Problem
 from training.baselines.adaptive import FxLms, FxNlms, WeightedFxLms
 from training.baselines.conditioning_controls import PathIndependentCorrection, ShuffledPhase
 from training.baselines.e2e_cfg import E2eCfg
@@ -90,8 +89,8 @@ class Served:
     max_gain_db: float = np.inf
 
     @cached_property
-    def _backend(self) -> Backend:
-        return create_backend("cpu", self.parameters)
+    def _model(self) -> Model:
+        return Model.on("cpu", self.parameters)
 
     def filters(self, measurements: Measurements, index: int, updates: Updates) -> Iterator[Filter]:
         """As `Designer.filters`."""
@@ -100,10 +99,9 @@ class Served:
             name = profile_for_resolution(profile or "fast", measurements.window)
             ceiling_db = self.max_gain_db if not k else DEFAULT_MAX_GAIN_DB if profile == "fast" else np.inf
             options = DesignOptions(self.method, k, name)
-            problem = Problem((paths,), max_gain_db=ceiling_db)
-            design = answer_or_raise(self._backend.design([problem], options)[0])
-            core_ms = sum(design.times_ms.get(stage, 0.0) for stage in TIMED_STAGES)
-            yield Filter(torch.from_numpy(design.taps), k, profile, core_ms)
+            made = design(Problem((paths,), max_gain_db=ceiling_db), options, self._model)
+            core_ms = sum(made.times_ms.get(stage, 0.0) for stage in TIMED_STAGES)
+            yield Filter(torch.from_numpy(made.taps), k, profile, core_ms)
 
 
 class Baseline(Protocol):

@@ -163,6 +163,11 @@ class Admission:
 
 def declared_length(headers: Headers, limit: int) -> int:
     """Bytes of the body, which must be declared and at most `limit`; HttpProblem otherwise."""
+    if "upgrade" in headers:  # uvicorn's parser skips the body then
+        raise HttpProblem(
+            "malformed-request",
+            "the body of a request that offers an Upgrade is not read; send plain HTTP/1.1 without the header",
+        )
     declared = headers.get("content-length")
     if declared is None or "transfer-encoding" in headers:
         raise HttpProblem(

@@ -444,8 +444,6 @@ class Finding(TypedDict):
 
     code: Annotated[str, WithJsonSchema({"enum": list(REASONS)})]
     detail: str
-    formerly: NotRequired[str]
-    """What the code was called in the version before."""
 
 
 @_documented

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from time import perf_counter
@@ -13,12 +12,11 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from model_store.store import ModelStore
+from model_store.store import ModelStore, ModelVersion
 from service.admission.admission import Admission, Admitted
 from service.api.json_workers import JsonWorkerPool
 from service.api.query_options import read_options
 from service.engine.engine import Engine
-from service.engine.types import DesignAnswer, EvaluationAnswer
 from service.engine.work_share import WorkShare
 from service.errors import HttpProblem
 from service.observability.metrics import Metrics
@@ -26,17 +24,13 @@ from service.observability.tracing import Tracing
 from service.settings import Settings
 from synthesis.conventions import STAGES
 from synthesis.errors import answer_or_raise
-from synthesis.types import Complex64, Float32, Problem
+from synthesis.types import Complex64, Design, Evaluation, Float32, Problem
 
 JSON = "application/json"
 BINARY = "application/octet-stream"
 NO_SNIFFING = {"X-Content-Type-Options": "nosniff"}
 
 CORE_STAGES = ("path_ratio", "generate", "reconstruct", "refine")
-
-LATE_TOLD_WITHIN_S = 0.5
-"""Answers to late bodies are delayed by a random time up to this, so that a thousand slow senders that started
-together do not delay other requests. The socket stays open longer (`connection_guard.LINGER_S`)."""
 
 _UTF_8 = (["utf-8"], ['"utf-8"'])
 
@@ -74,7 +68,7 @@ class Call(Request):
         self.admitted: Admitted
         self.design_method = ""
         self.times_ms: Times = {}
-        self.designs: Sequence[DesignAnswer] = ()
+        self.designs: Sequence[tuple[ModelVersion, Design]] = ()
         self._decode_ms = 0.0
 
     @property
@@ -139,7 +133,6 @@ class Call(Request):
                 finally:
                     start_timer.cancel()
         except TimeoutError:
-            await asyncio.sleep(random.uniform(0, LATE_TOLD_WITHIN_S))
             told = f"{within_s:g} s" if within_s <= left_s else f"the {left_s:.3g} s left before its deadline"
             raise HttpProblem(
                 "too-slow",
@@ -182,14 +175,14 @@ class Call(Request):
     async def evaluate(
         self,
         model: str | None,
-        inputs: Sequence[Problem],
+        problems: Sequence[Problem],
         taps: Sequence[Float32 | Complex64],
         *,
         is_continued: bool = False,
-    ) -> list[EvaluationAnswer]:
-        """`Engine.evaluate`; raises the first ear's SynthesisError, if there is one."""
+    ) -> list[Evaluation]:
+        """`Engine.evaluate`; raises the first SynthesisError, if there is one."""
         found = await self.service.engine.evaluate(
-            model, inputs, taps, self.due, self.disconnected, is_continued=is_continued
+            model, problems, taps, self.due, self.disconnected, is_continued=is_continued
         )
         return [answer_or_raise(each) for each in found]
 
@@ -213,7 +206,7 @@ class Call(Request):
         times["total"] = 1e3 * (now - self.began)
         return times
 
-    def observe(self, times_ms: Times, designs: Sequence[DesignAnswer] = ()) -> None:
+    def observe(self, times_ms: Times, designs: Sequence[tuple[ModelVersion, Design]] = ()) -> None:
         """Take the times of an answer into the metrics and the trace, and its designs into the metrics."""
         self.times_ms, self.designs = times_ms, designs
         if self.service.tracing is not None:

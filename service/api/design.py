@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from starlette.responses import Response
 
+from model_store.store import ModelVersion
 from service.api import binary_codec
 from service.api import json_answers as answers
 from service.api.call import BINARY, JSON, Call, timed_response
@@ -37,13 +38,20 @@ from service.api.request_types import (
     refuse_unused,
 )
 from service.api.warnings import collect_warnings, negated_filter
-from service.engine.types import DesignAnswer
 from service.engine.work import work_of
 from service.errors import HttpProblem, to_problem
 from synthesis.errors import SynthesisError, answer_or_raise
 from synthesis.feedback import loop_gain, loop_of
 from synthesis.latency import with_latency
-from synthesis.types import DEFAULT_GAIN_MARGIN_DB, DEFAULT_PHASE_MARGIN_DEG, DesignOptions, Float32, Path, Problem
+from synthesis.types import (
+    DEFAULT_GAIN_MARGIN_DB,
+    DEFAULT_PHASE_MARGIN_DEG,
+    Design,
+    DesignOptions,
+    Float32,
+    Path,
+    Problem,
+)
 
 if TYPE_CHECKING:
     from service.api.open_inference_codec import InferenceParameters
@@ -67,22 +75,22 @@ class DesignRequest:
         """The engine's design; raises SynthesisError, HttpProblem `over-quota` and whatever `Engine.design` raises."""
         call.charge(work_of(self.options))
         engine = call.service.engine
-        (answer,) = await engine.design(self.model, self.options, [self.input], call.due, call.disconnected)
-        return self.with_warnings(answer_or_raise(answer))
+        model, (design,) = await engine.design(self.model, self.options, [self.input], call.due, call.disconnected)
+        return self.with_warnings(model, answer_or_raise(design))
 
-    def with_warnings(self, answer: DesignAnswer) -> Answered:
-        """The engine's answer with the request's sign and the warnings."""
+    def with_warnings(self, model: ModelVersion, design: Design) -> Answered:
+        """The engine's design with the request's sign and the warnings."""
         warnings = collect_warnings(
             self.sent,
             self.input,
-            answer.design.prediction,
-            answer.replaced_because,
-            answer.design.ceiling_cost_db,
-            answer.implausible,
-            answer.design.loop,
+            design.prediction,
+            design.replaced_because,
+            design.ceiling_cost_db,
+            design.implausible,
+            design.loop,
         )
-        taps = -answer.design.taps if self.sign == "plus" else answer.design.taps
-        return Answered(answer, self.sign, taps, warnings, self.input.latency_samples)
+        taps = -design.taps if self.sign == "plus" else design.taps
+        return Answered(model, design, self.sign, taps, warnings, self.input.latency_samples)
 
 
 async def synthesize(call: Call) -> Response:
@@ -118,25 +126,25 @@ async def _design(call: Call, options: tuple[str, ...], default_updates: int) ->
     if answer_type == BINARY:
         return _binary_answer(call, answered)
     content, times = answers.design_json(answered, call)
-    call.observe(times, [answered.answer])
+    call.observe(times, [(answered.model, answered.design)])
     return timed_response(content, times)
 
 
 def _binary_answer(call: Call, answered: Answered) -> Response:
     """The taps, and headers with some of the fields of the JSON answer."""
     began = perf_counter()
-    answer, prediction = answered.answer, answered.answer.design.prediction
+    design, prediction = answered.design, answered.design.prediction
     content = binary_codec.encode_taps(answered.taps)
     headers = {
-        "X-Model-Digest": answer.model.digest,
-        "X-Refine-Applied": str(answer.design.refinement.applied),
+        "X-Model-Digest": answered.model.digest,
+        "X-Refine-Applied": str(design.refinement.applied),
         "X-Predicted-NR-dB": f"{prediction.mean_noise_reduction_db:.4f}",
         "X-Predicted-AMP-dB": f"{prediction.amplification_db:.4f}",
     }
     if answered.warnings:
         headers["X-Warnings"] = ", ".join([each["code"] for each in answered.warnings])
-    times = call.spent_ms(answer.design.times_ms, began)
-    call.observe(times, [answer])
+    times = call.spent_ms(design.times_ms, began)
+    call.observe(times, [(answered.model, design)])
     return timed_response(content, times, BINARY, **headers)
 
 
@@ -201,7 +209,7 @@ async def _design_items(call: Call, items: list[object], query: Options) -> Resp
     if refusals and all(isinstance(each, HttpProblem) for each in outcomes):
         raise refusals[0]
     content, times = answers.items_json(outcomes, call)
-    call.observe(times, [each.answer for each in outcomes if isinstance(each, Answered)])
+    call.observe(times, [(each.model, each.design) for each in outcomes if isinstance(each, Answered)])
     for method, outcome in zip(methods, outcomes, strict=True):
         service.metrics.count_item(method, outcome.code if isinstance(outcome, HttpProblem) else "ok")
     return timed_response(content, times)
@@ -229,17 +237,17 @@ async def _all_items(call: Call, requested: list[DesignRequest | HttpProblem]) -
     async def design(model: str | None, options: DesignOptions, places: list[int]) -> None:
         group = [each for place in places if isinstance(each := requested[place], DesignRequest)]
         try:
-            found = await call.service.engine.design(
+            used, designs = await call.service.engine.design(
                 model, options, [each.input for each in group], call.due, lambda: asyncio.shield(disconnection)
             )
         except Exception as error:
             outcomes.update(dict.fromkeys(places, _known_problem(error)))
             return
-        for place, request, answer in zip(places, group, found, strict=True):
+        for place, request, answer in zip(places, group, designs, strict=True):
             if isinstance(answer, SynthesisError):
                 outcomes[place] = _known_problem(answer)
             else:
-                outcomes[place] = request.with_warnings(answer)
+                outcomes[place] = request.with_warnings(used, answer)
 
     try:
         await asyncio.gather(*(design(*group, places) for group, places in groups.items()))

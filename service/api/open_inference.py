@@ -85,7 +85,7 @@ async def infer(call: Call) -> Response:
     call.decoded()
     answered = await wanted.answered(call)
     content, json_length, times = codec.encode_answer(asked, answered, call)
-    call.observe(times, [answered.answer])
+    call.observe(times, [(answered.model, answered.design)])
     if json_length is None:
         return timed_response(content, times)
     return timed_response(content, times, BINARY, **{HEADER_LENGTH: str(json_length)})

@@ -43,8 +43,7 @@ from service.calibration import take_codec
 from service.calibration.takes import CalibrationBody
 from service.errors import HttpProblem
 
-_ANY = "malformed-request method-not-allowed too-slow headers-too-large internal-error too-many-connections "
-_ANY += "cross-site "
+_ANY = "malformed-request method-not-allowed too-slow internal-error cross-site "
 _CLIENT = "unauthorised over-quota not-acceptable model-unavailable "
 _BODY = (
     _ANY + "malformed-json unauthorised unknown-model not-acceptable length-required too-large "

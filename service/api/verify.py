@@ -104,10 +104,10 @@ async def _trim(
     feedback = None if known.feedback is None else path_found(known.feedback, found)
     changed = replace(known, secondary=path_found(known.secondary, found), feedback=feedback)
     now = replace(used, conditions=(changed,), max_gain_db=loudest_db)
-    designs = await call.service.engine.design(
+    _, (design,) = await call.service.engine.design(
         model, options, [now], call.due, call.disconnected, is_continued=True
     )
-    own = answer_or_raise(designs[0]).design
+    own = answer_or_raise(design)
     (answer,) = await call.evaluate(model, [now], [shifted], is_continued=True)
     best, reached_db = shifted, answer.prediction.mean_noise_reduction_db
     if own.prediction.mean_noise_reduction_db > reached_db + REDESIGN_MARGIN_DB:

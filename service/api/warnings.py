@@ -8,12 +8,11 @@ from itertools import combinations
 import numpy as np
 
 from service.api.paths import is_spectrum
-from service.engine.types import Replaced
 from synthesis.conventions import DESIGN_N_FFT, N_BINS, SAMPLE_RATE_HZ
 from synthesis.octave_bands import AMP_BANDS, NR_BANDS, WIDE_BANDS, band_membership, columns, nominal_hz
 from synthesis.plausibility import PLAUSIBILITY, Finding
 from synthesis.prediction import HIGH_BANDS, LOW_BANDS, SILENCE
-from synthesis.types import Loop, Path, Prediction, Problem
+from synthesis.types import Loop, Path, Prediction, Problem, Replaced
 
 WARNINGS = {
     "generator_replaced": "The generator's filter was not finite, or its noise reduction was clearly lower than "
@@ -35,7 +34,6 @@ WARNINGS = {
     "amplification": "A band from 50 Hz to 8 kHz is predicted to become louder by more than 1 dB.",
     "outer_band_louder": "A band from 20 to 40 Hz or from 10 to 20 kHz is predicted to become louder; by more than "
     "1 dB, or, below 50 Hz, at all.",
-    "out_of_band_louder": "The former name of `outer_band_louder`, sent beside it.",
     "little_noise_reduction": "The predicted mean noise reduction is below 3 dB.",
     "negated_filter": "The evaluated filter amplifies, and its negative would reduce the noise.",
     "unlike_filter": "The realised filter is predicted to be more than 3 dB better than the one that was exported, "
@@ -116,7 +114,6 @@ def collect_warnings(
         "margins_bind": _margins(costs_db[1]),
         "amplification": louder and louder + _TO_LOUDER,
         "outer_band_louder": outer,
-        "out_of_band_louder": outer,
         "little_noise_reduction": little and little + _causes(used, *costs_db),
     }
     warnings = [{"code": code, "detail": detail} for code, detail in found.items() if detail is not None]

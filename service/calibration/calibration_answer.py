@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from measurement.calibration import Calibration, calibrate
-from measurement.checks import FORMER_CODES, Verdict, judge
+from measurement.checks import Verdict, judge
 from measurement.estimate import DriveTake, Take
 from model_store.store import ModelVersion
 from service.api.binary_codec import encode
@@ -164,9 +164,7 @@ def verdict_document(judged: JudgedCalibration) -> dict[str, Any]:
 
 
 def _findings(findings: Sequence[Finding]) -> list[dict[str, str]]:
-    """Findings, with what a code was called in the version before."""
-    former = [{"formerly": FORMER_CODES[each.code]} if each.code in FORMER_CODES else {} for each in findings]
-    return [{"code": each.code, "detail": each.detail} | name for each, name in zip(findings, former, strict=True)]
+    return [{"code": each.code, "detail": each.detail} for each in findings]
 
 
 def _spectrum(response: Float32) -> dict[str, str]:

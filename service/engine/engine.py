@@ -20,15 +20,14 @@ from service.engine.job_queue import Batch, Job, JobQueue, stopping
 from service.engine.readiness import STALLED_AFTER_S, Readiness
 from service.engine.resident_model import ResidentModel
 from service.engine.resident_models import ResidentModels
-from service.engine.types import DesignAnswer, Disconnected, EvaluationAnswer, Refused
+from service.engine.types import Designed, Disconnected, Refused
 from service.engine.waiting import GRACE_S, done_in_time
-from service.engine.wiener_fallback import WienerFallback
 from synthesis.backends import backend_class
 from synthesis.errors import DeviceLost, Interrupted, SynthesisError
 from synthesis.interruption import interruptible
 from synthesis.methods import METHODS
 from synthesis.profiles import PROFILES
-from synthesis.types import Complex64, DesignOptions, Float32, Problem
+from synthesis.types import Complex64, Design, DesignOptions, Evaluation, Fallback, Float32, Problem
 
 logger = logging.getLogger(__name__)
 
@@ -77,19 +76,19 @@ class Engine:
         *,
         default_model: str = "default",
         n_threads: int = 1,
-        fallback: WienerFallback | None = None,
+        fallback: Fallback | None = None,
         max_resident_models: int = 4,
         ready_budget_s: float = 1.0,
         recheck_s: float = 15.0,
     ) -> None:
-        """device: as for `create_backend`. max_resident_models: at least 2. ready_budget_s, recheck_s: of
+        """device: as for `Model.on`. max_resident_models: at least 2. ready_budget_s, recheck_s: of
         `Readiness`."""
         self.device = device
         self.models = ResidentModels(
             store,
             device,
             default_model,
-            fallback or WienerFallback(),
+            fallback or Fallback(),
             max_resident_models,
         )
         self.models.on_device_lost = self._lose_device
@@ -173,7 +172,9 @@ class Engine:
     async def _seed_latency_estimates(self, model: ResidentModel) -> None:
         """Run each method and each profile once, so that latency estimates exist before the first request."""
         for options in [*map(DesignOptions, METHODS), *(DesignOptions("prime", 1, each) for each in PROFILES)]:
-            await self._run(Job(model.design, options, [model.golden_input], math.inf, self._loop.create_future()))
+            await self._run(
+                Job(model.design, options, [model.golden_problem], math.inf, self._loop.create_future())
+            )
 
     async def started(self) -> None:
         """Wait until the default model was loaded or failed to load."""
@@ -203,13 +204,13 @@ class Engine:
         self,
         model: str | None,
         options: DesignOptions,
-        inputs: Sequence[Problem],
+        problems: Sequence[Problem],
         due: float = math.inf,
         disconnected: Disconnected | None = None,
         *,
         is_continued: bool = False,
-    ) -> list[DesignAnswer | SynthesisError]:
-        """Design filters for one or more ears with the same options; answers are in the order of `inputs`.
+    ) -> Designed:
+        """Design filters for one or more problems with the same options.
 
         model: name, name@version or alias in the store; None: the default model. due: deadline in `perf_counter`
         seconds; if there is not enough time for all updates, fewer are applied (`stopped`: `deadline`).
@@ -218,30 +219,30 @@ class Engine:
         whose first part was long: it comes before other jobs and is not refused for load.
 
         Raises Refused (`not-ready`, `overloaded`, `deadline-passed`, `model-unavailable`), UnknownModel and
-        InvalidName. An ear whose design fails has the SynthesisError in its place.
+        InvalidName. A problem whose design fails has the SynthesisError in its place.
         """
         resident = self._sound_default()
         if model is not None:
             resident = await self.models.model(model, due, disconnected)
-        job = Job(resident.design, options, inputs, due, self._loop.create_future())
-        return await self._run(job, disconnected, is_continued=is_continued)
+        job = Job(resident.design, options, problems, due, self._loop.create_future())
+        return Designed(resident.version, await self._run(job, disconnected, is_continued=is_continued))
 
     async def evaluate(
         self,
         model: str | None,
-        inputs: Sequence[Problem],
+        problems: Sequence[Problem],
         taps: Sequence[Float32 | Complex64],
         due: float = math.inf,
         disconnected: Disconnected | None = None,
         *,
         is_continued: bool = False,
-    ) -> list[EvaluationAnswer | SynthesisError]:
-        """Predict the effect of existing filters, each as of `Backend.predict`; otherwise as for `design`."""
+    ) -> list[Evaluation | SynthesisError]:
+        """Predict the effect of existing filters, each as for `predict_all`; otherwise as for `design`."""
         resident = self._sound_default()
         if model is not None:
             resident = await self.models.model(model, due, disconnected)
-        ears = list(zip(inputs, taps, strict=True))
-        job = Job(resident.evaluate, None, ears, due, self._loop.create_future())
+        given = list(zip(problems, taps, strict=True))
+        job = Job(resident.evaluate, None, given, due, self._loop.create_future())
         return await self._run(job, disconnected, is_continued=is_continued)
 
     async def _run(
@@ -342,12 +343,10 @@ def _device_lost() -> Refused:
 
 def _refine_s(answers: list[Any] | Exception) -> float | None:
     """Seconds that the updates of a batch took; None if any ear failed: such times do not enter the estimates."""
-    if isinstance(answers, Exception) or not all(
-        isinstance(each, DesignAnswer | EvaluationAnswer) for each in answers
-    ):
+    if isinstance(answers, Exception) or not all(isinstance(each, Design | Evaluation) for each in answers):
         return None
     first = answers[0]
-    return first.design.times_ms.get("refine", 0.0) / 1e3 if isinstance(first, DesignAnswer) else 0.0
+    return first.times_ms.get("refine", 0.0) / 1e3 if isinstance(first, Design) else 0.0
 
 
 def _deliver(batch: Batch, answers: list[Any] | Exception) -> None:
@@ -366,19 +365,18 @@ def _completed(answer: Any, job: Job, batch: Batch) -> Any:
     """The answer with the time in the queue, and with the number of requested updates if the deadline allowed
     fewer."""
     queue_ms = 1e3 * (batch.began - job.since)
-    if isinstance(answer, EvaluationAnswer):
+    if isinstance(answer, Design | Evaluation):
         answer.times_ms["queue"] = queue_ms
-    if not isinstance(answer, DesignAnswer):
+    if not isinstance(answer, Design):
         return answer
-    answer.design.times_ms["queue"] = queue_ms
     assert job.options is not None
     assert batch.options is not None
     if batch.options.n_updates == job.options.n_updates:
         return answer
-    design, refinement = answer.design, answer.design.refinement
+    refinement = answer.refinement
     if refinement.stopped == "budget":
-        design = replace(design, refinement=replace(refinement, stopped="deadline"))
-    return replace(answer, n_requested=job.options.n_updates, design=design)
+        refinement = replace(refinement, stopped="deadline")
+    return replace(answer, n_requested=job.options.n_updates, refinement=refinement)
 
 
 def _fail(job: Job, error: Exception) -> None:

@@ -59,9 +59,6 @@ class EngineCollector(Collector):
         for state, n_bytes in _device_memory(engine.device).items():
             device.add_metric([state], n_bytes)
         yield device
-        # Kept for one version: designs no longer run in a process of their own.
-        yield GaugeMetricFamily("prime_design_process_memory_bytes", "Deprecated: always 0.", 0)
-        yield CounterMetricFamily("prime_design_process_deaths", "Deprecated: always 0.", 0)
 
 
 def _device_memory(device: str) -> dict[str, int]:

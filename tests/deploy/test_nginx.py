@@ -43,6 +43,7 @@ def configured(folder: Path, port: int, replicas: tuple[int, ...]) -> list[str]:
         text = "user root;\n" + text
     for number, replica in enumerate(replicas):
         text = text.replace(f"server 127.0.0.1:{8000 + number} ", f"server 127.0.0.1:{replica} ")
+    text = text.replace("client_header_timeout 10s", "client_header_timeout 1s")
     (folder / "nginx.conf").write_text(text.replace("listen 127.0.0.1:8080", f"listen 127.0.0.1:{port}"))
     return [nginx(), "-p", str(folder), "-c", str(folder / "nginx.conf")]
 
@@ -275,6 +276,40 @@ def test_a_body_that_is_too_large_is_refused_in_the_service_s_words(port: int) -
         ]
         assert all(str(limit) in found["detail"] for limit in limits.values())
         connection.close()
+
+
+def raw(port: int, *parts: bytes) -> bytes:
+    """What comes back for bytes that are sent as they are, until nginx closes."""
+    with socket.create_connection(("127.0.0.1", port), timeout=60) as connection:
+        for part in parts:
+            connection.sendall(part)
+        return b"".join(iter(lambda: connection.recv(65_536), b""))
+
+
+def test_heads_are_limited(port: int, replicas: list[ServiceProcess]) -> None:
+    """Too large, endless and slow ones end at nginx."""
+    head = b"POST /refine HTTP/1.1\r\nHost: x\r\n"
+    before = sum(n_counted(each, b'endpoint="/refine"') for each in replicas)
+    assert raw(port, head + b"X: " + b"y" * 17_000 + b"\r\n\r\n").startswith(b"HTTP/1.1 400 ")
+    many = b"".join(b"X-%d: %s\r\n" % (number, b"y" * 1000) for number in range(70))
+    assert raw(port, head + many + b"\r\n").startswith(b"HTTP/1.1 400 ")
+    slow = raw(port, head)
+    assert not slow or slow.startswith(b"HTTP/1.1 408 ")
+    assert sum(n_counted(each, b'endpoint="/refine"') for each in replicas) == before
+
+
+def test_upgrade_offers_and_chunks_are_served(port: int) -> None:
+    """A bare replica refuses both; nginx passes on a plain request of known length."""
+    primary, secondary = (each.numpy() for each in models.responses(7))
+    body = wire.encode(primary, secondary)
+    head = b"POST /synthesize HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/octet-stream\r\n"
+    offer = b"Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAMAAABk\r\n"
+    closing_head = head + b"Connection: close\r\n"
+    chunked = closing_head + b"Transfer-Encoding: chunked\r\n\r\n%x\r\n" % len(body) + body + b"\r\n0\r\n\r\n"
+    with socket.create_connection(("127.0.0.1", port), timeout=60) as connection:
+        connection.sendall(head + offer + b"Content-Length: %d\r\n\r\n" % len(body) + body)
+        assert connection.recv(65_536).startswith(b"HTTP/1.1 200 ")
+    assert raw(port, chunked).startswith(b"HTTP/1.1 200 ")
 
 
 def test_a_calibration_may_be_longer_than_a_request(port: int) -> None:

@@ -34,9 +34,7 @@ JSON_BODY = {"Content-Type": "application/json"}
 @pytest.fixture(scope="module")
 def program(store_folder: Path) -> Iterator[Program]:
     """One that is ready, for all tests that leave it running."""
-    with Program(
-        store_folder, "--max-header-bytes", "4096", "--max-body-bytes", "1000000", "--fallback-margin-db", "1000"
-    ) as program:
+    with Program(store_folder, "--max-body-bytes", "1000000", "--fallback-margin-db", "1000") as program:
         program.wait_until_ready()
         yield program
 
@@ -135,23 +133,6 @@ def test_a_chunked_body_is_refused(program: Program) -> None:
     connection.close()
 
 
-def test_a_large_head_is_refused_however_it_comes(program: Program) -> None:
-    line = b"GET /health/live HTTP/1.1\r\nHost: x\r\n"
-    many = b"".join(b"X-%d: %s\r\n" % (number, b"y" * 100) for number in range(100))
-    heads = (
-        (line + b"X: " + b"y" * 5000 + b"\r\n\r\n",),  # one long field
-        (line + many + b"\r\n",),  # many short ones
-        (line, b"X: " + b"y" * 3000, b"y" * 3000, b"y" * 100_000),  # one that never ends
-        (b"GET /" + b"y" * 5000 + b" HTTP/1.1\r\nHost: x\r\n\r\n",),  # a long address
-        (
-            b"POST /synthesize HTTP/1.1\r\nContent-Length: 9\r\nX: " + b"y" * 5000 + b"\r\n\r\n123456789",
-        ),  # and a body
-    )
-    for parts in heads:
-        assert_raw_problem(exchange(program.port, *parts), 431, "headers-too-large")
-    assert httpx.get(f"{program.address}/health/live", headers={"X": "y" * 3000}).status_code == 200
-
-
 def test_a_body_does_not_count_as_head(program: Program, ear: Paths) -> None:
     """Sent byte by byte where head and body meet, on one connection, twice."""
     body = wire.encode(ear.primary, ear.secondary)
@@ -164,7 +145,7 @@ def test_a_body_does_not_count_as_head(program: Program, ear: Paths) -> None:
 
 
 def test_what_is_not_http_is_refused(program: Program) -> None:
-    assert_raw_problem(exchange(program.port, b"\x16\x03\x01 hello\r\n\r\n"), 400, "malformed-request")
+    assert exchange(program.port, b"\x16\x03\x01 hello\r\n\r\n").startswith(b"HTTP/1.1 400 ")
 
 
 def test_nothing_of_the_requests_is_logged(program: Program, ear: Paths) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
-from service.settings import Settings, physical_cores, without_former_names
+from service.settings import Settings, physical_cores
 
 DIGEST = "ab" * 32
 
@@ -62,22 +62,6 @@ def test_threads_default_to_the_physical_cores_and_are_never_more_than_there_are
     monkeypatch.setattr("service.settings.processors", lambda: {0, 1, 4, 5})
     assert Settings(threads=3).n_threads() == 3
     assert Settings(threads=64).n_threads() == 4
-
-
-def test_former_names_are_taken_for_one_version(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    arguments = ["--net-below-db", "7", "--design-process", "true", "--json-processes=2", "--net-margin-db=1"]
-    found = without_former_names([*arguments, "--port", "9000"])
-    assert found == ["--fallback-below-db", "7", "--fallback-margin-db=1", "--port", "9000"]
-    assert caplog.text.count("is deprecated") == 4
-    assert Settings(_cli_parse_args=found).fallback_below_db == 7
-    monkeypatch.setenv("PRIME_NET_BELOW_DB", "8")
-    monkeypatch.setenv("PRIME_JSON_PROCESSES", "1")
-    assert Settings().fallback_below_db == 8
-    assert "PRIME_JSON_PROCESSES" in caplog.text
-    monkeypatch.setenv("PRIME_FALLBACK_BELOW_DB", "9")
-    assert Settings().fallback_below_db == 9
 
 
 @pytest.mark.parametrize(

@@ -14,8 +14,7 @@ import pytest
 import torch
 
 from model_store.store import ModelStore
-from synthesis.backends import create_backend
-from synthesis.errors import answer_or_raise
+from synthesis.design import Model, design
 from synthesis.types import DesignOptions, Problem
 from tests.training.conftest import ROOT, command
 from training import data as data_module
@@ -71,10 +70,10 @@ def test_published_model_makes_the_scored_filters(finished):
     index = next(
         i for i, pair in enumerate(measurements.pairs) if (pair.listener, pair.ear) == (row.listener, row.ear)
     )
-    backend = create_backend("cpu", store.load(reference).parameters)
+    model = Model.on("cpu", store.load(reference).parameters)
     problem = Problem((measured_paths(measurements, index),))
-    design = answer_or_raise(backend.design([problem], DesignOptions("prime", 1))[0])
-    assert design.prediction.mean_noise_reduction_db == pytest.approx(row.predicted_noise_reduction_db, abs=0.05)
+    made = design(problem, DesignOptions("prime", 1), model)
+    assert made.prediction.mean_noise_reduction_db == pytest.approx(row.predicted_noise_reduction_db, abs=0.05)
 
 
 @pytest.mark.usefixtures("no_figures")

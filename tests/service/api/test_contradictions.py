@@ -24,7 +24,7 @@ pytestmark = pytest.mark.anyio
 Array = np.ndarray
 Json = dict[str, Any]
 
-EAR = ModelStore("none").load("default").golden.ear
+EAR = ModelStore("none").load("default").golden
 P, S = (np.asarray(path, np.float64) for path in (EAR.primary, EAR.secondary))
 RNG = np.random.default_rng(3)
 N_FFT = 8192

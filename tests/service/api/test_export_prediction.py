@@ -23,8 +23,8 @@ pytestmark = pytest.mark.anyio
 Json = dict[str, Any]
 
 BUNDLED = ModelStore("none").load("default")
-P = np.asarray(BUNDLED.golden.ear.primary, np.float32)
-S = np.asarray(BUNDLED.golden.ear.secondary, np.float32) / np.float32(300)
+P = np.asarray(BUNDLED.golden.primary, np.float32)
+S = np.asarray(BUNDLED.golden.secondary, np.float32) / np.float32(300)
 """A quiet loudspeaker's, so that ceilings leave 80 dB between them."""
 PSD = BUNDLED.parameters.reference_psd.astype(np.float64)
 FREQUENCY_HZ = np.fft.rfftfreq(32_768, 1 / 48_000)
