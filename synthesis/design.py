@@ -1,8 +1,14 @@
-"""The method: from the paths of an ear to its control filter and what it does, top to bottom.
+"""The method, top to bottom: from the paths of an ear to its control filter and the effect of that.
 
-`design` takes one problem and `design_all` a batch, in these steps: unit level, latency, first taps and Gauss-Newton
-updates, margins of the loop, ceiling on |W| and unknown bands, prediction, comparison with Wiener filters. A
-problem's error stands in the place of its result and affects no other.
+`design` solves one problem and `design_all` a batch, in these steps:
+
+1. `_posed`: paths at unit level, unknown bands, latency in the paths
+2. `_drafted`: first taps and Gauss-Newton updates, by the model's backend
+3. `_finished`: margins of the loop, prediction, and where the filter exceeds its ceiling or makes an unknown band
+   louder, `_limited`: the best filter that does not
+4. `_replace_doubtful`: the better of the generator's filter and Wiener filters
+
+An error stands in the place of its problem's result and affects no other.
 """
 
 from __future__ import annotations
@@ -59,21 +65,21 @@ from synthesis.types import (
 )
 from synthesis.unknown_bands import quiet_db, unknown_bands
 
-# Between the levels of primary and secondary path. Measured ears have both within 20 dB; an amplifier or a converter
-# between the loudspeaker signal and the loudspeaker may add or take 60.
+# Largest difference between the levels of primary and secondary path. Measured ears have both within 20 dB; an
+# amplifier or a converter between the loudspeaker signal and the loudspeaker may add or take 60.
 MAX_LEVEL_DIFFERENCE_DB = 100.0
 
-# Of the primary path's level over the secondary's. 30 measured ears have -12 to 5 dB.
+# Largest level of the primary path over the secondary path of an ear: 30 measured ears have -12 to 5 dB.
 LOUDEST_PRIMARY_DB = 12.0
 
-# In each round a ceiling is put on the unknown bands that the one before has made louder.
+# Each round puts a ceiling on the unknown bands that the filter before makes louder.
 QUIET_ROUNDS = 4
 
-# Of the whole filter, where no ceiling has kept unknown bands quiet.
+# Where no ceiling keeps unknown bands quiet, the whole filter is halved up to so many times.
 QUIET_HALVINGS = 24
 
-# By which a Wiener filter's loudest band may exceed the generator's at no cost, and the cost of each dB beyond, in dB
-# of noise reduction: `wmmse` makes bands up to 36 dB louder for which a latency leaves no time (`studies/wearing`).
+# With a latency, `wmmse` makes bands up to 36 dB louder for which there is no time (`studies/wearing`). A Wiener
+# filter's loudest band may exceed the generator's by the first; each dB beyond costs the second in noise reduction.
 ALLOWED_LOUDER_DB = 3.0
 LOUDER_COSTS_DB = 0.3
 
@@ -161,7 +167,7 @@ def predict_all(
     backend = model.core if any(np.iscomplexobj(each) for each in taps) else model.backend
     posed = _each(partial(_posed, model=model), problems)
     found = _predicted(posed, taps, backend, is_true)
-    return found if is_true else _each(_with_unknown, problems, found)
+    return found if is_true else _each(_with_unknown, posed, found)
 
 
 def implausible(
@@ -196,14 +202,14 @@ def implausible(
 def _designed(
     problems: Sequence[Problem], options: DesignOptions, model: Model, with_wmmse: bool = False
 ) -> list[Design | SynthesisError]:
-    """One design each, without the fallback."""
+    """Design each without the fallback."""
     posed = _each(partial(_posed, model=model), problems)
     drafts = _drafted(posed, options, model, with_wmmse)
     return _each(partial(_finished, options=options, model=model), problems, posed, drafts)
 
 
 def _posed(problem: Problem, model: Model) -> Problem:
-    """What is designed for: the problem at unit level, judged, with its latency in the paths."""
+    """Pose the problem as it is solved: at unit level, judged, with unknown bands and the latency in its paths."""
     conditions = problem.conditions
     if not 1 <= len(conditions) <= MAX_CONDITIONS:
         raise InvalidOption(f"conditions: there are {len(conditions)}; give 1 to {MAX_CONDITIONS}", "conditions")
@@ -212,19 +218,18 @@ def _posed(problem: Problem, model: Model) -> Problem:
             field = f"conditions.{n}.weight"
             raise InvalidOption(f"{field}: {each.weight} is not a number above 0", field)
     problem = at_unit_level(problem)
-    support = model.parameters.support
-    if support is not None and not (model.backend.judges_paths and _is_plain(problem)):
-        # Before the latency changes the paths.
-        problem = replace(problem, conditions=tuple(_judged(each, support) for each in problem.conditions))
+    # Before the latency changes the paths; a backend that judges plain ones does so itself.
+    support = None if model.backend.judges_paths and _is_plain(problem) else model.parameters.support
+    problem = replace(problem, conditions=tuple(_judged(each, support) for each in problem.conditions))
     return with_latency(problem) if problem.latency_samples else problem
 
 
 def _drafted(
     posed: Sequence[Problem | SynthesisError], options: DesignOptions, model: Model, with_wmmse: bool = False
 ) -> list[Draft | SynthesisError]:
-    """First taps and updates, for all problems in one call, under a ceiling that good filters hardly reach."""
+    """Make first taps and update them, for all problems at once, under a ceiling that good filters hardly reach."""
     loose = [
-        replace(each, max_gain_db=max(_loose_db(each), highest_db(each.max_gain_db)))
+        replace(each, max_gain_db=max(_loose_db(each), _extremes_db(each.max_gain_db)[1]))
         for each in posed
         if isinstance(each, Problem)
     ]
@@ -236,7 +241,7 @@ def _drafted(
 
 
 def _finished(problem: Problem, posed: Problem, draft: Draft, *, options: DesignOptions, model: Model) -> Design:
-    """The design of a draft: margins, ceiling and unknown bands, prediction."""
+    """Make a design of a draft: margins, prediction, ceiling and unknown bands."""
     taps, prediction, times_ms = draft.taps, draft.prediction, draft.times_ms
     began = perf_counter()
     taps, loop = _with_margins(posed, taps, model)
@@ -266,7 +271,7 @@ def _finished(problem: Problem, posed: Problem, draft: Draft, *, options: Design
 
 
 def _with_margins(problem: Problem, taps: Float32, model: Model) -> tuple[Float32, Loop | None]:
-    """The taps with the margins of the loop that the problem asks for, and the loop with what they cost."""
+    """Give the taps the requested margins of the loop; also return the loop, with what they cost."""
     feedbacks = _feedbacks(problem)
     if not feedbacks:
         return taps, None
@@ -280,7 +285,7 @@ def _with_margins(problem: Problem, taps: Float32, model: Model) -> tuple[Float3
 
 
 def _with_left_out(problem: Problem, whole: Prediction, options: DesignOptions, model: Model) -> Prediction:
-    """The prediction, in each condition also of a filter that was designed on the others."""
+    """Predict in each condition also a filter that was designed on the others."""
     conditions = list(whole.conditions)
     for n, paths in enumerate(problem.conditions):
         check_interruption()
@@ -293,7 +298,7 @@ def _with_left_out(problem: Problem, whole: Prediction, options: DesignOptions, 
 
 
 def _limited(posed: Problem, loose: Design, profile: str, model: Model, *, is_above: bool) -> Design:
-    """The best filter below the ceiling that keeps unknown bands quiet, with what that costs and takes.
+    """Find the best filter below the ceiling that keeps unknown bands quiet, and what that costs and takes.
 
     is_above: whether `loose` exceeds the ceiling; else it only makes unknown bands louder.
     """
@@ -524,10 +529,12 @@ def _scaled(path: Path, exponent: int) -> Path:
     return scaled
 
 
-def _judged(paths: Paths, support: SupportPrior) -> Paths:
-    """The paths, and whether the support has such ones where nothing else tells what is unknown of them."""
-    is_known = paths.coherence is not None or paths.uncertainty is not None
-    if is_known or paths.resembles is not None or not _is_usable(paths):
+def _judged(paths: Paths, support: SupportPrior | None) -> Paths:
+    """The paths with their unknown bands or, where nothing tells what is unknown, whether the support has such."""
+    if paths.coherence is not None or paths.uncertainty is not None:
+        unknown = unknown_bands(paths)
+        return replace(paths, unknown=unknown) if unknown.any() else paths
+    if support is None or paths.resembles is not None or not _is_usable(paths):
         return paths
     return replace(paths, resembles=support.resembles(paths.primary, paths.secondary))
 
@@ -593,10 +600,12 @@ def _joined(problem: Problem, found: Sequence[Prediction | SynthesisError]) -> P
     return mean_prediction(predictions, problem.shares, [each.label for each in problem.conditions])
 
 
-def _with_unknown(problem: Problem, prediction: Prediction) -> Prediction:
+def _with_unknown(posed: Problem, prediction: Prediction) -> Prediction:
     """The prediction, which names the bands that any condition leaves unknown."""
-    found = {n for each in problem.conditions for n in np.flatnonzero(unknown_bands(each)).tolist()}
-    return replace(prediction, unknown_bands=tuple(WIDE_BANDS[n] for n in sorted(found))) if found else prediction
+    unknown = [each.unknown for each in posed.conditions if each.unknown is not None]
+    if not unknown:
+        return prediction
+    return replace(prediction, unknown_bands=tuple(np.array(WIDE_BANDS)[np.any(unknown, axis=0)].tolist()))
 
 
 def _quiet_db(posed: Problem, taps: Float32) -> NDArray[np.float64] | None:
@@ -614,7 +623,7 @@ def _loose_db(posed: Problem) -> float:
 
 def _is_above(max_gain_db: float | GainCurve, made: Design) -> bool:
     """Whether the filter exceeds its ceiling; its response is computed only if the largest |W| leaves that open."""
-    if not made.prediction.max_gain_db > lowest_db(max_gain_db) + TOLERANCE_DB:
+    if not made.prediction.max_gain_db > _extremes_db(max_gain_db)[0] + TOLERANCE_DB:
         return False
     if not isinstance(max_gain_db, GainCurve):
         return True
@@ -623,7 +632,16 @@ def _is_above(max_gain_db: float | GainCurve, made: Design) -> bool:
 
 def _is_below(max_gain_db: float | GainCurve, wmmse: WmmsePrediction | None) -> bool:
     """Whether WMMSE keeps the ceiling, and so is what was predicted."""
-    return wmmse is not None and wmmse.max_gain_db <= lowest_db(max_gain_db) + TOLERANCE_DB - WMMSE_TOLERANCE_DB
+    if wmmse is None:
+        return False
+    return wmmse.max_gain_db <= _extremes_db(max_gain_db)[0] + TOLERANCE_DB - WMMSE_TOLERANCE_DB
+
+
+def _extremes_db(max_gain_db: float | GainCurve) -> tuple[float, float]:
+    """Lowest and highest value of a ceiling."""
+    if isinstance(max_gain_db, GainCurve):
+        return lowest_db(max_gain_db), highest_db(max_gain_db)
+    return max_gain_db, max_gain_db
 
 
 def _batches(n_items: int, backend: Backend) -> Iterator[slice]:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from synthesis.errors import InvalidOption, SynthesisError
 from synthesis.gain_curve import GainCurve
 from synthesis.generator_config import GeneratorConfig
-from synthesis.methods import METHODS
+from synthesis.methods import METHODS, Path
 from synthesis.octave_bands import AMP_BANDS, columns
 from synthesis.plausibility import Comparison, Finding, SupportPrior
 from synthesis.profiles import MAX_UPDATES, PROFILES
@@ -23,10 +23,6 @@ if TYPE_CHECKING:
 
 Float32 = NDArray[np.float32]
 Complex64 = NDArray[np.complex64]
-
-# A one-sided spectrum on the design grid, complex64 [16385], or a causal impulse response at 48 kHz, float32
-# [1 to 32768].
-Path = Float32 | Complex64
 
 # Below 50 Hz, where the secondary path rolls off, good filters reach 24 to 38 dB.
 DEFAULT_MAX_GAIN_DB = 30.0
@@ -81,8 +77,11 @@ class Paths:
     uncertainty: Float32 | None = field(default=None, kw_only=True)
     # Loudspeaker to outer microphone; None: the loudspeaker is not audible there.
     feedback: Path | None = field(default=None, kw_only=True)
-    # Whether the model's support has such paths, so that its uncertainty holds for them; None: not judged yet.
+    # Whether the model's support has such paths, so that its uncertainty holds for them; None: not judged. Set by a
+    # design.
     resembles: bool | None = field(default=None, kw_only=True)
+    # Bands of which the measurement says nothing, bool [31]; None: none. Set by a design.
+    unknown: NDArray[np.bool_] | None = field(default=None, kw_only=True)
     # Above 0, relative to other conditions.
     weight: float = field(default=1.0, kw_only=True)
     # Names the condition in answers and errors.

@@ -20,11 +20,11 @@ from service.engine.job_queue import Batch, Job, JobQueue, stopping
 from service.engine.readiness import STALLED_AFTER_S, Readiness
 from service.engine.resident_model import ResidentModel
 from service.engine.resident_models import ResidentModels
-from service.engine.types import Designed, Disconnected, Refused
+from service.engine.types import Designs, Disconnected, Refused
 from service.engine.waiting import GRACE_S, done_in_time
+from synthesis import interruption
 from synthesis.backends import backend_class
 from synthesis.errors import DeviceLost, Interrupted, SynthesisError
-from synthesis.interruption import interruptible
 from synthesis.methods import METHODS
 from synthesis.profiles import PROFILES
 from synthesis.types import Complex64, Design, DesignOptions, Evaluation, Fallback, Float32, Problem
@@ -32,12 +32,12 @@ from synthesis.types import Complex64, Design, DesignOptions, Evaluation, Fallba
 logger = logging.getLogger(__name__)
 
 
+# Added to the process's niceness for the workers: if cores are scarce, the event loop, whose work is short, comes
+# first.
 NICENESS = 5
-"""Added to that of the process for the workers: if cores are scarce, the event loop, whose work is short, comes
-first."""
 
+# Expected work above which a running job's connection is watched; shorter work ends before that is worth it.
 WATCHED_FROM_S = 0.02
-"""Expected work above which a running job's connection is watched; shorter work is done before that is worth it."""
 
 
 def choose_device(name: str) -> str:
@@ -63,9 +63,9 @@ def choose_device(name: str) -> str:
 class Engine:
     """Designs filters in worker threads. Its coroutines run in the event loop that called `start`.
 
-    A thread-safe backend (CPU) has `n_threads` workers, each of which designs one ear at a time: the compiled core
-    releases Python's lock, and the ears of one call are spread over the workers. Any other backend (GPU) has one
-    worker, which designs batches of up to `max_batch` ears, also from different calls. Models are loaded in a
+    A thread-safe backend (CPU) has `n_threads` workers, each of which solves one problem at a time: the compiled core
+    releases Python's lock, and the problems of one call are spread over the workers. Any other backend (GPU) has one
+    worker, which solves batches of up to `max_batch` problems, also from different calls. Models are loaded in a
     separate thread (`ResidentModels`).
     """
 
@@ -81,8 +81,25 @@ class Engine:
         ready_budget_s: float = 1.0,
         recheck_s: float = 15.0,
     ) -> None:
-        """device: as for `Model.on`. max_resident_models: at least 2. ready_budget_s, recheck_s: of
-        `Readiness`."""
+        """Create an engine that has yet to be started.
+
+        Parameters
+        ----------
+        store
+            Published models.
+        device
+            As for `Model.on`.
+        default_model
+            Name, name@version or alias of the model that requests without one get.
+        n_threads
+            Workers of a thread-safe backend.
+        fallback
+            When Wiener filters replace the generator's; None: by default.
+        max_resident_models
+            At least 2.
+        ready_budget_s, recheck_s
+            As for `Readiness`.
+        """
         self.device = device
         self.models = ResidentModels(
             store,
@@ -104,14 +121,14 @@ class Engine:
             every_s=recheck_s,
         )
         self._tasks: list[asyncio.Task[None]] = []
+        # Whether the GPU has failed in a way that only a new process can recover from.
         self.is_device_lost = False
-        """Whether the GPU has failed in a way that only a new process can recover from."""
+        # Calls that are waiting or running.
         self.n_queued = 0
-        """Number of calls that are waiting or running."""
-        self.on_batch: Callable[[int], None] = lambda n_ears: None
-        """Called in a worker with the number of ears of each finished batch."""
+        # Called in a worker with the number of problems of each finished batch.
+        self.on_batch: Callable[[int], None] = lambda n_problems: None
+        # Called once, in any thread. By default: SIGTERM to this process, which its supervisor restarts.
         self.on_device_lost: Callable[[], None] = lambda: os.kill(os.getpid(), signal.SIGTERM)
-        """Called once, in any thread. By default: SIGTERM to this process, which its supervisor restarts."""
 
     @property
     def ready(self) -> bool:
@@ -209,23 +226,46 @@ class Engine:
         disconnected: Disconnected | None = None,
         *,
         is_continued: bool = False,
-    ) -> Designed:
+    ) -> Designs:
         """Design filters for one or more problems with the same options.
 
-        model: name, name@version or alias in the store; None: the default model. due: deadline in `perf_counter`
-        seconds; if there is not enough time for all updates, fewer are applied (`stopped`: `deadline`).
-        disconnected: gives an awaitable that returns when the client has disconnected; ears that no worker has
-        begun are then dropped, and ClientDisconnected is raised. is_continued: for the second part of a request,
-        whose first part was long: it comes before other jobs and is not refused for load.
+        Parameters
+        ----------
+        model
+            Name, name@version or alias in the store; None: the default model.
+        options
+            Of all designs.
+        problems
+            What to design for.
+        due
+            Deadline in `perf_counter` seconds; if there is not enough time for all updates, fewer are applied
+            (`stopped`: `deadline`).
+        disconnected
+            Gives an awaitable that returns when the client has disconnected; problems that no worker has begun are
+            then dropped.
+        is_continued
+            Whether this is the second part of a request, whose first part was long: it comes before other jobs and
+            is not refused for load.
 
-        Raises Refused (`not-ready`, `overloaded`, `deadline-passed`, `model-unavailable`), UnknownModel and
-        InvalidName. A problem whose design fails has the SynthesisError in its place.
+        Returns
+        -------
+        Designs
+            With a SynthesisError in the place of each design that failed.
+
+        Raises
+        ------
+        Refused
+            `not-ready`, `overloaded`, `deadline-passed` or `model-unavailable`.
+        UnknownModel, InvalidName
+            For another model than the store has.
+        ClientDisconnected
+            If nobody waits any more.
         """
         resident = self._sound_default()
         if model is not None:
             resident = await self.models.model(model, due, disconnected)
         job = Job(resident.design, options, problems, due, self._loop.create_future())
-        return Designed(resident.version, await self._run(job, disconnected, is_continued=is_continued))
+        return Designs(resident.version, await self._run(job, disconnected, is_continued=is_continued))
 
     async def evaluate(
         self,
@@ -255,7 +295,7 @@ class Engine:
         self.n_queued += 1
         try:
             # A short job that a worker takes at once needs neither a timeout nor a watch on the connection.
-            if job.had_to_wait or job.ear_s * len(job.ears) > WATCHED_FROM_S:
+            if job.had_to_wait or job.problem_s * len(job.problems) > WATCHED_FROM_S:
                 in_time = await done_in_time(job.answer, job.due, disconnected)
                 if not in_time and job.n_taken:
                     in_time = await done_in_time(job.answer, job.due + GRACE_S, disconnected)
@@ -317,9 +357,10 @@ class Engine:
         while (batch := self._queue.take()) is not None:
             answers: list[Any] | Exception
             try:
-                batch.check()
-                with interruptible(batch.check):
-                    answers = batch.run(batch.ears, batch.options)
+                if batch.has_waited:
+                    batch.check()
+                interruption.check.set(batch.check)
+                answers = batch.run(batch.problems, batch.options)
             except Interrupted as error:
                 answers = [error] * len(batch.places)
             except MemoryError:
@@ -329,6 +370,7 @@ class Engine:
                 self._lose_device(error)
             except Exception as error:
                 answers = error
+            interruption.check.set(None)  # or the batch would stay in memory
             if not isinstance(answers, Exception) and any(isinstance(each, Interrupted) for each in answers):
                 self._queue.interrupted(batch)
             else:
@@ -357,8 +399,8 @@ def _deliver(batch: Batch, answers: list[Any] | Exception) -> None:
         return
     for (job, place), answer in zip(batch.places, answers, strict=True):
         job.answers[place] = _completed(answer, job, batch)
-        if len(job.answers) == len(job.ears) and not job.answer.done():
-            job.answer.set_result([job.answers[number] for number in range(len(job.ears))])
+        if len(job.answers) == len(job.problems) and not job.answer.done():
+            job.answer.set_result([job.answers[number] for number in range(len(job.problems))])
 
 
 def _completed(answer: Any, job: Job, batch: Batch) -> Any:

@@ -13,7 +13,7 @@ from synthesis.types import Design
 Disconnected = Callable[[], Awaitable[object]]
 
 
-class Designed(NamedTuple):
+class Designs(NamedTuple):
     """Designs of one call, in the order of its problems, and the model that made them."""
 
     model: ModelVersion

@@ -18,6 +18,7 @@ from synthesis.errors import InvalidPaths, SynthesisError
 from synthesis.gauss_newton import Refinement
 from synthesis.generator import Generator
 from synthesis.methods import STARTS
+from synthesis.octave_bands import WIDE_BANDS
 from synthesis.paths import AcousticPaths
 from synthesis.prediction import not_finite, predict
 from synthesis.synthesizer import Synthesizer
@@ -31,7 +32,6 @@ from synthesis.types import (
     Problem,
     RefinementRecord,
 )
-from synthesis.unknown_bands import unknown_bands
 
 if TYPE_CHECKING:
     from measurement.prior import PathPrior
@@ -165,7 +165,7 @@ class ReferenceBackend:
 
 def is_simple(problem: Problem) -> bool:
     """Whether a problem is one condition of which every band is known, so that it may be one of a batch."""
-    return len(problem.conditions) == 1 and not unknown_bands(problem.conditions[0]).any()
+    return len(problem.conditions) == 1 and problem.conditions[0].unknown is None
 
 
 def draft_all(
@@ -204,7 +204,8 @@ def joint_draft(synthesizer: Synthesizer, problem: Problem, options: DesignOptio
         weights = torch.tensor(problem.shares).to(psd)
         clock = _Clock(psd.device)
         taps = _initial_filter(synthesizer, given, options.method, clock, weights)
-        unknown = np.stack([unknown_bands(each) for each in problem.conditions])
+        none = np.zeros(len(WIDE_BANDS), bool)
+        unknown = np.stack([none if each.unknown is None else each.unknown for each in problem.conditions])
         refinement = synthesizer.refine(
             given.paths,
             taps,

@@ -104,7 +104,7 @@ def with_last_layer(parameters: ModelParameters, value: float) -> ModelParameter
 def damaged(model: ResidentModel, value: float = np.nan) -> Iterator[None]:
     """For a while the last layer's weights are others, as where memory is broken: a new backend does not help.
 
-    Designed by the reference, for the CPU's core bounds a correction that is not a number.
+    Designs by the reference, for the CPU's core bounds a correction that is not a number.
     """
     whole, parameters = model.model, model.parameters
     model.parameters = with_last_layer(parameters, value)

@@ -85,7 +85,7 @@ def slide(page: Any, name: str, value: float) -> None:
 
 def wait_until_drawn(page: Any) -> None:
     """The last request is answered."""
-    wait_for(page, "#status", "Designed and drawn")
+    wait_for(page, "#status", "Designs and drawn")
     page.wait_for_load_state("networkidle")
 
 
@@ -257,7 +257,7 @@ def test_files_that_cannot_be_used_are_named(page: Any, tmp_path: Path):
         ("cut.flac", "it was cut off"),
     ):
         page.set_input_files("#files", [tmp_path / name])
-        assert "Designed" not in wait_for(page, "#status", message)
+        assert "Designs" not in wait_for(page, "#status", message)
 
 
 def test_designs_are_kept_exported_and_restored(page: Any, tmp_path: Path):

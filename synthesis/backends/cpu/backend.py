@@ -45,7 +45,6 @@ from synthesis.types import (
     RefinementRecord,
     WmmsePrediction,
 )
-from synthesis.unknown_bands import unknown_bands
 
 _NATIVE, _START_GIVEN = {"prime": 0, "ratio_base": 1, "wmmse": 2}, 3
 """The core's numbers for the methods that it computes itself, and for taps of `STARTS`, which it only refines."""
@@ -116,7 +115,7 @@ class CpuBackend:
         except SynthesisError as error:
             return error
         times_ms = _read_times(result, start_ms)
-        comparison = self._read_comparison(result.explanation) if is_single else None
+        comparison = self._comparison(result.explanation) if is_single else None
         return Draft(taps, record, times_ms, prediction, _read_rival(result) if is_single else None, comparison)
 
     def _predict(self, problem: Problem, taps: Float32 | Complex64, is_true: bool) -> Prediction | SynthesisError:
@@ -136,21 +135,11 @@ class CpuBackend:
         except (InvalidPaths, NonFiniteFilter) as error:
             return error
 
-    def _read_comparison(self, found: PathExplanation) -> Comparison | None:
+    def _comparison(self, found: PathExplanation) -> Comparison | None:
         if self._support is None or math.isnan(found.distance):
             return None
-        explanation = self._support.explanation(
-            found.distance,
-            found.score,
-            bool(found.is_reversed),
-            found.change,
-            found.fit,
-            found.level,
-            found.delay,
-            found.primary_delay,
-        )
-        # A late primary path is rare, and left to `SupportPrior.explain`.
-        return None if explanation.is_primary_delay_off else Comparison(found.likeness, explanation)
+        numbers = found.distance, found.score, bool(found.is_reversed), found.change, found.fit
+        return Comparison(found.likeness, (*numbers, found.level, found.delay, found.primary_delay))
 
     def limit_gain(
         self, problem: Problem, taps: Float32, limit_db: NDArray[np.float64], profile: str = FAST.name
@@ -222,7 +211,7 @@ class _Given:
         n_conditions = len(problem.conditions)
         if n_conditions > MAX_CONDITIONS:
             raise ValueError(f"{n_conditions} conditions were given; {MAX_CONDITIONS} at most are expected")
-        shares = problem.shares.tolist()
+        shares = problem.shares.tolist() if n_conditions > 1 else [1.0]
         # What `inputs` points into.
         self._arrays: list[NDArray[np.generic] | None] = []
         # Whether a condition has bands of which nothing is known.
@@ -237,9 +226,8 @@ class _Given:
                 raise problem.named(error, n) from None
             coherence = None if paths.coherence is None else _float32(paths.coherence, N_BINS)
             uncertainty = None if paths.uncertainty is None else _float32(paths.uncertainty, 2, len(WIDE_BANDS))
-            unknown = unknown_bands(paths)
-            self.has_unknown |= bool(unknown.any())
-            arrays = primary, secondary, coherence, psd, uncertainty, unknown
+            self.has_unknown |= paths.unknown is not None
+            arrays = primary, secondary, coherence, psd, uncertainty, paths.unknown
             self._arrays += arrays
             resembles = -1 if paths.resembles is None else paths.resembles
             numbers = n_primary, n_secondary, resembles, problem.max_gain_db, shares[n]
