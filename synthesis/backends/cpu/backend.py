@@ -1,4 +1,4 @@
-"""The backend `cpu`: calls the compiled core, one ear per call, without holding Python's lock."""
+"""The backend `cpu`: calls the compiled core, one problem per call, without holding Python's lock."""
 
 from __future__ import annotations
 

@@ -10,9 +10,9 @@ import torch
 
 from synthesis.backends.cuda.buffers import BASES
 from synthesis.backends.cuda.graphs import GIVEN, RECORDED_METHODS, BatchGraphs
-from synthesis.backends.cuda.stage_clock import StageClock
 from synthesis.backends.cuda.stages import Stages
 from synthesis.backends.reference import draft_all
+from synthesis.backends.stage_clock import StageClock
 from synthesis.errors import DeviceLost, NonFiniteFilter, SynthesisError
 from synthesis.methods import STARTS
 from synthesis.prediction import not_finite, predict

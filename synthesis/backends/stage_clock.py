@@ -8,7 +8,7 @@ import torch
 
 
 class StageClock:
-    """Splits the time since `start` into stages; each `mark` ends one. For one thread.
+    """Splits the time since its creation, or since `start`, into stages, each of which a `mark` ends. For one thread.
 
     On a GPU the marks are CUDA events in the current stream, for the last of which `times_ms` waits.
     """
@@ -18,6 +18,7 @@ class StageClock:
         self._events: list[torch.cuda.Event] = []
         self._readings: list[float] = []
         self._stages: list[str] = []
+        self._read()
 
     def start(self) -> None:
         """Begin the first stage of a new design."""
