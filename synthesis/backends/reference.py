@@ -10,7 +10,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from measurement.prior import PathPrior
 from synthesis import noise_reduction
 from synthesis.backends.stage_clock import StageClock
 from synthesis.conventions import DESIGN_N_FFT, N_BINS
