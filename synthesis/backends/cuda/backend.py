@@ -28,8 +28,8 @@ from synthesis.types import (
     RefinementRecord,
 )
 
+# A batch runs in the smallest of these that fits it; the other rows are unused.
 CAPTURE_SIZES = (1, 8, 32)
-"""A batch runs in the smallest of these that fits it; the other rows are unused."""
 
 
 class CudaBackend:

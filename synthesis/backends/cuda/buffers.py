@@ -15,8 +15,8 @@ from synthesis.prediction import N_SUMS
 from synthesis.profiles import MAX_UPDATES
 from synthesis.types import DEFAULT_MAX_GAIN_DB, Complex64, Float32, Problem
 
+# Where the uncertainty of a prediction comes from: the support listeners, a coherence, or there is none.
 BASES = ("model", "coherence", "exact")
-"""Where the uncertainty of a prediction comes from: the support listeners, a coherence, or there is none."""
 
 
 class BatchInputs:
