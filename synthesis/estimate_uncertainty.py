@@ -11,11 +11,12 @@ import torch
 from torch import Tensor
 
 from synthesis import prediction
+from synthesis.arrays import squared_magnitude
 from synthesis.noise_reduction import band_sums, band_uncertainty
 from synthesis.octave_bands import WIDE_BANDS
 from synthesis.paths import AcousticPaths
 from synthesis.prediction import LATE_FROM_SAMPLES, POWERS
-from synthesis.spectra import band_matrix, squared_magnitude
+from synthesis.spectra import band_matrix
 
 SMALLEST_SHARE = 1e-6
 """-60 dB: a response with a smaller late share was cut, and a smaller uncertainty is not credible."""

@@ -3,10 +3,10 @@
 import torch
 from torch import Tensor
 
+from synthesis.arrays import floored_log
 from synthesis.conventions import SAMPLE_RATE_HZ
 from synthesis.generator_config import N_FEATURES
 from synthesis.minimum_phase import minimum_phase_response
-from synthesis.path_ratio import floored_log
 from synthesis.paths import AcousticPaths
 
 N_CHANNELS = N_FEATURES

@@ -3,6 +3,7 @@
 import torch
 from torch import Tensor, nn
 
+from synthesis.log_grid import log_grid
 from synthesis.spectra import frequencies_hz
 
 
@@ -29,11 +30,7 @@ class LinearFrequencyGrid(nn.Module):
 
 
 class LogFrequencyGrid(nn.Module):
-    """n_points frequencies equally spaced in log f from low_hz to high_hz.
-
-    Acoustic paths and the scored bands have about as much detail in every octave, but a linear grid has half of its
-    bins in the topmost one.
-    """
+    """`log_grid` as tensors. They follow from the arguments, so they are kept out of the checkpoint."""
 
     points_hz: Tensor
     pooling: Tensor
@@ -41,24 +38,17 @@ class LogFrequencyGrid(nn.Module):
     fraction: Tensor
 
     def __init__(self, n_fft: int, n_points: int, low_hz: float, high_hz: float) -> None:
-        """The matrices follow from the arguments, so they are kept out of the checkpoint."""
+        """Copy the grid."""
         super().__init__()
+        grid = log_grid(n_fft, n_points, low_hz, high_hz)
         self.n_points = n_points
-        frequency = frequencies_hz(n_fft)
-        step = torch.log(torch.tensor(high_hz / low_hz, dtype=torch.float64)) / (n_points - 1)
-        position = torch.log(frequency.clamp_min(frequency[1] / 2) / low_hz) / step  # bins, in points
-        inside = position.clamp(0, n_points - 1)
-        lower = inside.floor().clamp_max(n_points - 2).long()
-        self.register_buffer("lower", lower, persistent=False)
-        self.register_buffer("fraction", (inside - lower).float(), persistent=False)
-
-        # A hat of one point's half-width on either side; where that is narrower than the bin spacing (below
-        # about 27 Hz) it may meet no bin, so it is never narrower than the bins are apart.
-        points = low_hz * torch.exp(step * torch.arange(n_points, dtype=torch.float64))
-        self.register_buffer("points_hz", points.float(), persistent=False)
-        half_width = torch.maximum(points * torch.expm1(step), frequency[1])
-        hats = (1 - (frequency[:, None] - points).abs() / half_width).clamp_min(0)
-        self.register_buffer("pooling", (hats / hats.sum(0)).float(), persistent=False)
+        for name, values in (
+            ("points_hz", grid.points_hz),
+            ("pooling", grid.pooling.T),
+            ("fraction", grid.fraction),
+        ):
+            self.register_buffer(name, torch.from_numpy(values.astype("float32")), persistent=False)
+        self.register_buffer("lower", torch.from_numpy(grid.lower.copy()), persistent=False)
 
     def pool(self, channels: Tensor) -> Tensor:
         """Weighted means around each point: [batch, n_channels, n_bins] -> [batch, n_channels, n_points]."""

@@ -32,6 +32,7 @@ from functools import cache
 import torch
 from torch import Tensor
 
+from synthesis.arrays import squared_magnitude
 from synthesis.fir_wiener import DRIVE_LIMIT
 from synthesis.octave_bands import AMP_BANDS, NR_BANDS, columns
 from synthesis.path_ratio import regularised_ratio
@@ -55,7 +56,7 @@ from synthesis.profiles import (
     VERDICTS,
     RefinementProfile,
 )
-from synthesis.spectra import band_matrix, collected, squared_magnitude
+from synthesis.spectra import band_matrix, collected
 from synthesis.toeplitz import solve_toeplitz
 
 

@@ -13,8 +13,11 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-from synthesis import starting_weight
+from synthesis import fir_wiener as finite
+from synthesis.arrays import floored_log
 from synthesis.conventions import DESIGN_N_FFT, N_TAPS
+from synthesis.generator_config import GeneratorConfig
+from synthesis.log_grid import log_grid
 
 # A one-sided spectrum on the design grid, complex64 [16385], or a causal impulse response at 48 kHz, float32
 # [1 to 32768].
@@ -33,8 +36,18 @@ def projected_ratio(primary: Path, secondary: Path) -> NDArray[np.float64]:
 
 
 def fir_wiener(primary: Path, secondary: Path) -> NDArray[np.float64]:
-    """The finite Wiener filter under its starting weight: `prime-log` before training."""
-    return starting_weight.fir_wiener(spectrum(primary), spectrum(secondary))
+    """Return the finite Wiener filter under its starting weight: `prime-log` before training.
+
+    The loudspeaker's ceiling above 9 kHz is part of it, a request's ceiling is not.
+    """
+    config = GeneratorConfig.prime_log()
+    grid = log_grid(config.n_fft, config.n_points, config.low_hz, config.high_hz)
+    paths = np.stack([spectrum(path)[None, :: DESIGN_N_FFT // config.n_fft] for path in (primary, secondary)])
+    log_paths = (floored_log(np.abs(paths)) @ grid.pooling.T).swapaxes(0, 1)
+    log_weight, log_penalty = grid.spread(finite.starting_weight(log_paths, grid.points_hz)).swapaxes(0, 1)
+    log_ceiling = grid.spread(finite.drive_ceiling(log_paths, grid.points_hz))
+    taps: NDArray[np.float64] = finite.fir_wiener(paths[0], paths[1], log_weight, log_penalty, log_ceiling).value[0]
+    return taps
 
 
 STARTS: dict[str, Callable[[Path, Path], NDArray[np.float64]]] = {

@@ -13,12 +13,13 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from synthesis.arrays import squared_magnitude
 from synthesis.conventions import COHERENCE_FLOOR
 from synthesis.errors import InvalidOption
 from synthesis.octave_bands import AMP_BANDS, NR_BANDS, WIDE_BANDS, columns
 from synthesis.paths import AcousticPaths
 from synthesis.prediction import END_OF_RESPONSE, HIGH_BANDS, LATE_FROM_SAMPLES, LOW_BANDS, SILENCE
-from synthesis.spectra import band_matrix, squared_magnitude
+from synthesis.spectra import band_matrix
 
 
 @dataclass(frozen=True)

@@ -6,11 +6,11 @@ from typing import get_args
 import torch
 from torch import Tensor
 
+from synthesis.arrays import floored_log, squared_magnitude
 from synthesis.conventions import SAMPLE_RATE_HZ
 from synthesis.errors import InvalidOption
 from synthesis.generator_config import Base
 from synthesis.paths import AcousticPaths
-from synthesis.spectra import squared_magnitude
 
 REGULARISATION = 1e-4
 """epsilon_S over the largest |S|."""
@@ -21,9 +21,6 @@ HELD_HIGH_HZ = 9000.0
 steep (on measured earphones 33 dB more at 0 Hz than at 25 Hz), and its minimum-phase response longer than 2048
 taps."""
 
-MAGNITUDE_FLOOR = 1e-6
-"""Smallest magnitude inside a logarithm, over the path's largest: -120 dB keeps dead bands finite."""
-
 
 def regularised_ratio(paths: AcousticPaths) -> Tensor:
     """W_reg = P S* / (|S|^2 + eps^2), eps = 1e-4 max |S| (Eq. 4): complex [batch, n_bins]."""
@@ -31,12 +28,6 @@ def regularised_ratio(paths: AcousticPaths) -> Tensor:
     power = squared_magnitude(secondary)
     epsilon_squared = REGULARISATION**2 * power.amax(-1, keepdim=True)
     return paths.primary * secondary.conj() / (power + epsilon_squared)
-
-
-def floored_log(magnitude: Tensor) -> Tensor:
-    """Natural log of magnitudes [..., n_bins], floored 120 dB below each row's largest."""
-    floor = MAGNITUDE_FLOOR * magnitude.amax(-1, keepdim=True)
-    return torch.log(torch.maximum(magnitude, floor).clamp_min(torch.finfo(magnitude.dtype).tiny))
 
 
 def log_base_magnitude(w_reg: Tensor, base: Base) -> Tensor:

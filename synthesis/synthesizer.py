@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from synthesis.arrays import floored_log
 from synthesis.conventions import DESIGN_N_FFT, N_BINS
 from synthesis.errors import InvalidPaths, NonFiniteFilter
 from synthesis.estimate_uncertainty import uncertainty_given
@@ -19,7 +20,7 @@ from synthesis.generator_config import NEPER_PER_DB
 from synthesis.methods import METHODS, STARTS
 from synthesis.minimum_phase import minimum_phase_fir
 from synthesis.noise_reduction import Prediction, predict
-from synthesis.path_ratio import floored_log, log_base_magnitude, regularised_ratio
+from synthesis.path_ratio import log_base_magnitude, regularised_ratio
 from synthesis.paths import AcousticPaths
 from synthesis.profiles import MAX_UPDATES, PROFILES, on_design_grid
 from synthesis.types import DEFAULT_MAX_GAIN_DB, DesignOptions
@@ -73,7 +74,8 @@ def synthesize_fir(
     ceiling = grid.spread(drive_ceiling(log_paths, grid.points_hz))
     if log_ceiling is not None:
         ceiling = ceiling.clamp_max(log_ceiling) if log_ceiling.ndim == 0 else torch.minimum(ceiling, log_ceiling)
-    return fir_wiener(_on_generator_grid(generator, paths), log_weight, log_penalty, ceiling, shares).value
+    coarse = _on_generator_grid(generator, paths)
+    return fir_wiener(coarse.primary, coarse.secondary, log_weight, log_penalty, ceiling, shares).value
 
 
 class Synthesizer(nn.Module):

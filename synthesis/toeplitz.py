@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import torch
-from torch import Tensor
+from array_api_compat import array_namespace, device
 
+from synthesis.arrays import Array
 from synthesis.conjugate_gradients import Solution, conjugate_gradients
 from synthesis.minimum_phase import minimum_phase_response
 
@@ -15,21 +15,20 @@ TAPER = 4.0
 class SymmetricToeplitz:
     """T[m, n] = t[|m - n|], applied through a circulant of twice the size: two 2n-point transforms."""
 
-    def __init__(self, first_column: Tensor) -> None:
-        """first_column: real [batch, n]."""
+    def __init__(self, first_column: Array) -> None:
+        """Prepare the operator; first_column: real [..., n]."""
         self.first_column = first_column
-        n = first_column.shape[-1]
-        embedding = torch.cat(
-            (first_column, torch.zeros_like(first_column[..., :1]), first_column[..., 1:].flip(-1)), dim=-1
-        )
-        self._n = n
+        self._xp = xp = array_namespace(first_column)
+        mirrored = xp.flip(first_column[..., 1:], axis=-1)
+        embedding = xp.concat((first_column, xp.zeros_like(first_column[..., :1]), mirrored), axis=-1)
+        self._n = first_column.shape[-1]
         # The embedding is even, so its transform is real; dropping the rounding keeps T exactly symmetric.
-        self._spectrum = torch.fft.rfft(embedding).real
+        self._spectrum = xp.fft.rfft(embedding).real
 
-    def __matmul__(self, vector: Tensor) -> Tensor:
-        """T v for real [batch, n] vectors."""
-        product = torch.fft.irfft(self._spectrum * torch.fft.rfft(vector, n=2 * self._n), n=2 * self._n)
-        return product[..., : self._n]
+    def __matmul__(self, vector: Array) -> Array:
+        """Return T v for real vectors [..., n]."""
+        fft, n = self._xp.fft, self._n
+        return fft.irfft(self._spectrum * fft.rfft(vector, n=2 * n), n=2 * n)[..., :n]
 
 
 class GohbergSemencul:
@@ -44,55 +43,75 @@ class GohbergSemencul:
     of 2, several at 1; four iterations at 4 end at a lower objective than 16 with Strang's circulant.
     """
 
-    def __init__(self, symbol: Tensor, n: int, taper: float = TAPER) -> None:
-        """symbol: real, positive, one-sided, [batch, n_bins], of at least 2n points. n: the matrix's size. taper:
-        in nepers, the more the steeper the symbol is."""
+    def __init__(self, symbol: Array, n: int, taper: float = TAPER) -> None:
+        """Prepare the operator.
+
+        Parameters
+        ----------
+        symbol
+            Real, positive, one-sided, [..., n_bins], of at least 2n points.
+        n
+            Size of the matrix.
+        taper
+            Nepers, more for a steeper symbol.
+        """
+        self._xp = xp = array_namespace(symbol)
         polynomial = generating_polynomial(symbol, n, taper)
         self._n = n
         # 1 / F holds a[k] / sqrt(a[0]), so that no division is left. b is a reversed, so its spectrum needs no
         # transform: B[k] = (-1)^k (conj A[k] - a[0]).
-        self._forward = torch.fft.rfft(polynomial, n=2 * n)
-        self._backward = self._forward.conj() - polynomial[..., :1]
+        self._forward = xp.fft.rfft(polynomial, n=2 * n)
+        self._backward = xp.conj(self._forward) - polynomial[..., :1]
         self._backward[..., 1::2] *= -1
 
-    def __matmul__(self, vector: Tensor) -> Tensor:
-        """About T^-1 v for real [batch, n] vectors."""
-        n = self._n
-        spectrum = torch.fft.rfft(vector, n=2 * n)
+    def __matmul__(self, vector: Array) -> Array:
+        """Return about T^-1 v for real vectors [..., n]."""
+        xp, n = self._xp, self._n
+        spectrum = xp.fft.rfft(vector, n=2 * n)
         # L^T is a correlation, L a convolution; in between, what falls outside the n samples is dropped.
-        correlations = torch.fft.irfft(
-            torch.stack((self._forward.conj() * spectrum, self._backward.conj() * spectrum)), n=2 * n
-        )
-        forward, backward = torch.fft.rfft(correlations[..., :n], n=2 * n)
-        return torch.fft.irfft(self._forward * forward - self._backward * backward, n=2 * n)[..., :n]
+        both = xp.stack((xp.conj(self._forward) * spectrum, xp.conj(self._backward) * spectrum))
+        correlations = xp.fft.irfft(both, n=2 * n)[..., :n]
+        forward, backward = xp.fft.rfft(correlations, n=2 * n)
+        return xp.fft.irfft(self._forward * forward - self._backward * backward, n=2 * n)[..., :n]
 
 
-def generating_polynomial(symbol: Tensor, n: int, taper: float = TAPER) -> Tensor:
-    """Of `GohbergSemencul`: a[k] e^(-taper k / n) / sqrt(a[0]), real [batch, n]."""
-    factor = minimum_phase_response(0.5 * torch.log(symbol))
-    decay = torch.exp(torch.arange(n, dtype=symbol.dtype, device=symbol.device) * (-taper / n))
-    return torch.fft.irfft(1 / factor)[..., :n] * decay
+def generating_polynomial(symbol: Array, n: int, taper: float = TAPER) -> Array:
+    """Return a[k] e^(-taper k / n) / sqrt(a[0]) of `GohbergSemencul`, real [..., n]."""
+    xp = array_namespace(symbol)
+    decay = xp.exp(xp.arange(n, dtype=symbol.dtype, device=device(symbol)) * (-taper / n))
+    return xp.fft.irfft(minimum_phase_response(-0.5 * xp.log(symbol)))[..., :n] * decay
 
 
 def solve_toeplitz(
-    symbol: Tensor,
-    matched: Tensor,
+    symbol: Array,
+    matched: Array,
     n: int,
     *,
     n_iterations: int,
     tolerance: float = 1e-6,
     preconditioned: bool = True,
 ) -> Solution:
-    """Solve T x = b by conjugate gradients, T and b given by their spectra: both are the first n samples of the
-    inverse transforms, T's of its first column.
+    """Solve T x = b by conjugate gradients, T and b given by their spectra.
 
-    symbol: real, positive, one-sided, [batch, n_bins], of at least 2n points; matched: complex [batch, n_bins].
-    preconditioned: by `GohbergSemencul`.
+    Both are the first n samples of the inverse transforms, T's of its first column.
+
+    Parameters
+    ----------
+    symbol
+        Of T: real, positive, one-sided, [..., n_bins], of at least 2n points.
+    matched
+        Of b: complex [..., n_bins].
+    n
+        Size of the system.
+    n_iterations, tolerance
+        As for `conjugate_gradients`.
+    preconditioned
+        By `GohbergSemencul`.
     """
-    column, rhs = torch.fft.irfft(torch.stack((symbol.to(matched.dtype), matched)))[..., :n]
+    fft = array_namespace(symbol, matched).fft
     return conjugate_gradients(
-        SymmetricToeplitz(column),
-        rhs,
+        SymmetricToeplitz(fft.irfft(symbol)[..., :n]),
+        fft.irfft(matched)[..., :n],
         GohbergSemencul(symbol, n) if preconditioned else None,
         n_iterations=n_iterations,
         tolerance=tolerance,

@@ -5,10 +5,11 @@ import torch
 from scipy.linalg import solve_toeplitz
 from torch import Tensor
 
+from synthesis.arrays import squared_magnitude
 from synthesis.conventions import N_TAPS
 from synthesis.octave_bands import NR_BANDS
 from synthesis.paths import AcousticPaths
-from synthesis.spectra import band_matrix, squared_magnitude
+from synthesis.spectra import band_matrix
 
 REGULARISATION = 1e-4
 """lambda over the sum of w |S|^2."""

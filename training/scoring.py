@@ -14,11 +14,12 @@ from numpy.typing import NDArray
 from scipy.fft import next_fast_len
 from torch import Tensor
 
+from synthesis.arrays import squared_magnitude
 from synthesis.conventions import N_TAPS, SAMPLE_RATE_HZ
 from synthesis.noise_reduction import level_db
 from synthesis.octave_bands import AMP_BANDS, NR_BANDS, WIDE_BANDS
 from synthesis.prediction import HIGH_BANDS, LOW_BANDS
-from synthesis.spectra import band_matrix, squared_magnitude
+from synthesis.spectra import band_matrix
 from training.datasets.noise import BLOCK_SAMPLES, N_BLOCKS, SCORED_FROM_SAMPLES, NoiseSet
 from training.datasets.path_pairs import MAX_PATH_SAMPLES, PathPair
 

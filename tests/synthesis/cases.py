@@ -156,3 +156,8 @@ def example_parameters(config: GeneratorConfig) -> ModelParameters:
         with torch.no_grad():
             generator.head[-1].get_parameter("weight").normal_(std=0.05)
     return model_parameters(generator, torch.full((N_BINS,), 1e-4), torch.full((2, 31), 0.1))
+
+
+def both(paths: AcousticPaths) -> tuple[torch.Tensor, torch.Tensor]:
+    """Primary and secondary spectra."""
+    return paths.primary, paths.secondary

@@ -6,6 +6,7 @@ import torch
 from scipy.linalg import matmul_toeplitz
 
 from synthesis import fir_wiener as module
+from synthesis.arrays import floored_log
 from synthesis.fir_wiener import (
     DRIVE_LIMIT,
     HIGH_EDGE_HZ,
@@ -17,9 +18,8 @@ from synthesis.fir_wiener import (
 )
 from synthesis.frequency_grid import LogFrequencyGrid
 from synthesis.generator_config import GeneratorConfig
-from synthesis.path_ratio import floored_log
 from tests.oracles import fir_wiener as oracle
-from tests.synthesis.cases import Case, random_case, relative_error
+from tests.synthesis.cases import Case, both, random_case, relative_error
 
 CONFIG = GeneratorConfig.prime_log()
 N_FFT = CONFIG.n_fft
@@ -60,7 +60,7 @@ def logs(*terms: np.ndarray) -> list[torch.Tensor]:
 
 
 def design(case: Case, weight: np.ndarray, penalty: np.ndarray) -> np.ndarray:
-    return fir_wiener(case.paths(), *logs(weight, penalty)).value.numpy()
+    return fir_wiener(*both(case.paths()), *logs(weight, penalty)).value.numpy()
 
 
 def pooled(case: Case) -> tuple[torch.Tensor, LogFrequencyGrid]:
@@ -91,7 +91,7 @@ def test_it_is_the_least_squares_solution_over_2048_taps(case: Case) -> None:
 def test_under_a_ceiling_the_penalty_is_raised_and_the_rest_bent(case: Case) -> None:
     weight, penalty = smooth_terms(case)
     ceiling = np.stack([np.geomspace(top, 0.1, case.n_bins) for top in (10.0, 1.0, 0.5)])
-    found = fir_wiener(case.paths(), *logs(weight, penalty, ceiling)).value
+    found = fir_wiener(*both(case.paths()), *logs(weight, penalty, ceiling)).value
     for row, (p, s, v, pen, c) in enumerate(
         zip(case.primary, case.secondary, weight, penalty, ceiling, strict=True)
     ):
@@ -102,7 +102,7 @@ def test_under_a_ceiling_the_penalty_is_raised_and_the_rest_bent(case: Case) -> 
 
 def test_on_measured_ears_four_iterations_come_near_the_minimum(coarse_case: Case, dtype: torch.dtype) -> None:
     log_weight, log_penalty, _ = starting_terms(coarse_case)
-    found = fir_wiener(coarse_case.paths(dtype), log_weight.to(dtype), log_penalty.to(dtype))
+    found = fir_wiener(*both(coarse_case.paths(dtype)), log_weight.to(dtype), log_penalty.to(dtype))
     assert found.value.dtype == dtype
     assert found.value.shape == (30, 2048)
     # Measured: 0.036 in the median, 0.043 on the worst ear.
@@ -118,19 +118,20 @@ def test_on_measured_ears_four_iterations_come_near_the_minimum(coarse_case: Cas
 
 def test_float32_follows_float64_on_measured_ears(coarse_case: Case) -> None:
     terms = starting_terms(coarse_case)
-    expected = fir_wiener(coarse_case.paths(), *terms).value
-    found = fir_wiener(coarse_case.paths(torch.float32), *(each.float() for each in terms)).value
+    expected = fir_wiener(*both(coarse_case.paths()), *terms).value
+    found = fir_wiener(*both(coarse_case.paths(torch.float32)), *(each.float() for each in terms)).value
     # The damping bounds the condition to 1e4, which multiplies float32's 6e-8. Measured: 4e-4.
     assert relative_error(found, expected) < 1e-3
 
 
 def test_one_ear_alone_is_the_ear_in_a_batch(coarse_case: Case) -> None:
     terms, paths = starting_terms(coarse_case), coarse_case.paths()
-    together = fir_wiener(paths, *terms).value
+    together = fir_wiener(*both(paths), *terms).value
     for item in (0, 13):
         one = slice(item, item + 1)
         assert (
-            relative_error(fir_wiener(paths[one], *(each[one] for each in terms)).value[0], together[item]) < 1e-11
+            relative_error(fir_wiener(*both(paths[one]), *(each[one] for each in terms)).value[0], together[item])
+            < 1e-11
         )
 
 
@@ -157,7 +158,7 @@ def test_above_the_scored_bands_the_loudspeaker_stays_below_the_disturbance(coar
 
     def played(ceiling: torch.Tensor | None) -> torch.Tensor:
         # With more weight there a filter would play into what nothing causal can cancel.
-        taps = fir_wiener(paths, log_weight + 10 * above, log_penalty, ceiling).value
+        taps = fir_wiener(*both(paths), log_weight + 10 * above, log_penalty, ceiling).value
         return (torch.fft.rfft(taps, n=N_FFT) * paths.secondary).abs()[:, above].square().sum(-1)
 
     # Measured: at most 0.46 with the ceiling, at least 0.70 without.
@@ -186,7 +187,7 @@ def test_derivatives_are_those_of_finite_differences(coarse_case: Case) -> None:
 
     def loss(shift: float) -> torch.Tensor:
         moved = [each + shift * change for each, change in zip(terms, direction, strict=True)]
-        return (fir_wiener(paths, *moved).value * target).sum()
+        return (fir_wiener(*both(paths), *moved).value * target).sum()
 
     gradients = torch.autograd.grad(loss(0.0), terms)
     slope = sum(float((g * d).sum()) for g, d in zip(gradients, direction, strict=True))

@@ -8,10 +8,9 @@ from model_store.store import DEFAULT_ROOT, ModelStore
 from synthesis.backends.cpu import CpuBackend
 from synthesis.conventions import DESIGN_N_FFT, N_TAPS, SAMPLE_RATE_HZ
 from synthesis.gain_curve import GainCurve, ceiling_db
-from synthesis.methods import projected_ratio
+from synthesis.methods import fir_wiener, projected_ratio
 from synthesis.octave_bands import NR_BANDS, WIDE_BANDS, band_membership
 from synthesis.profiles import FAST
-from synthesis.starting_weight import fir_wiener
 from synthesis.types import Paths, Problem
 from tests.oracles import gauss_newton as oracle
 from tests.oracles.spectra import collected

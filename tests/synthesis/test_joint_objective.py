@@ -14,7 +14,7 @@ from synthesis.wiener import design_wmmse
 from tests.oracles import fir_wiener as wiener_oracle
 from tests.oracles import joint_objective as oracle
 from tests.oracles import toeplitz as toeplitz_oracle
-from tests.synthesis.cases import SMALL_N_TAPS, Case, relative_error
+from tests.synthesis.cases import SMALL_N_TAPS, Case, both, relative_error
 from tests.synthesis.test_gauss_newton import EXACT, SILENCE_ATOL, base_taps, linearised, on_grid, problems, value
 
 SHARES = np.array([0.5, 0.3, 0.2])
@@ -115,7 +115,7 @@ def test_the_wiener_filters_are_those_of_the_summed_systems(small_case: Case) ->
     log_weight, log_penalty = (
         torch.randn(3, paths.n_bins, dtype=torch.float64, generator=generator) - shift for shift in (0.0, 4.0)
     )
-    found = fir_wiener(paths, log_weight, log_penalty, shares=shares)
+    found = fir_wiener(*both(paths), log_weight, log_penalty, shares=shares)
     systems = [
         wiener_oracle.system(p, s, v, q, 2048)
         for p, s, v, q in zip(

@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 import torch
 
+from synthesis.arrays import floored_log
 from synthesis.errors import InvalidOption
-from synthesis.path_ratio import floored_log, log_base_magnitude, regularised_ratio
+from synthesis.path_ratio import log_base_magnitude, regularised_ratio
 from synthesis.paths import AcousticPaths
 from tests.oracles import path_ratio as oracle
 from tests.synthesis.cases import Case

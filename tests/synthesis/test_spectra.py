@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 import torch
 
-from synthesis.spectra import collected, complex_exponential, squared_magnitude
+from synthesis.arrays import complex_exponential, squared_magnitude
+from synthesis.spectra import collected
 from tests.oracles import spectra as oracle
 
 

@@ -10,7 +10,7 @@ from synthesis.path_ratio import log_base_magnitude, regularised_ratio
 from synthesis.paths import AcousticPaths
 from synthesis.profiles import FAST
 from synthesis.spectra import collected
-from synthesis.toeplitz import TAPER, GohbergSemencul, SymmetricToeplitz
+from synthesis.toeplitz import TAPER, GohbergSemencul, SymmetricToeplitz, solve_toeplitz
 from tests.oracles import toeplitz as oracle
 from tests.synthesis.cases import Case
 
@@ -109,3 +109,13 @@ def test_on_measured_ears_the_taper_keeps_the_inverse_positive_definite(measured
     # Measured: 0.97; without a taper 17 of 30 are indefinite.
     assert max(largest[TAPER]) < 1
     assert sum(each >= 1 for each in largest[0.0]) >= 10
+
+
+def test_arrays_of_numpy_give_the_same() -> None:
+    frequency = np.linspace(0, 1, 1025)
+    symbol = 1e-3 + np.exp(-6 * frequency) * (1.1 + np.cos(9 * np.pi * frequency))
+    matched = np.fft.rfft(np.random.default_rng(3).standard_normal(256), 2048)
+    found = solve_toeplitz(symbol, matched, 256, n_iterations=4)
+    expected = solve_toeplitz(torch.from_numpy(symbol), torch.from_numpy(matched), 256, n_iterations=4)
+    np.testing.assert_allclose(found.value, expected.value.numpy(), rtol=0, atol=1e-12 * np.abs(found.value).max())
+    assert found.n_iterations == expected.n_iterations.item()

@@ -22,10 +22,11 @@ import torch
 from scipy.signal import butter, sosfilt
 from torch import Tensor, nn
 
+from synthesis.arrays import squared_magnitude
 from synthesis.conventions import DESIGN_N_FFT, SAMPLE_RATE_HZ
 from synthesis.octave_bands import AMP_BANDS, edges_hz
 from synthesis.paths import AcousticPaths
-from synthesis.spectra import frequencies_hz, squared_magnitude
+from synthesis.spectra import frequencies_hz
 from synthesis.wiener import design_shared_wmmse
 from training.baselines.iterative_fir import PAPER_OBJECTIVE
 from training.baselines.network_training import Designed, FilterNetwork, NetworkMethod, train_network

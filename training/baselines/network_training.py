@@ -14,10 +14,11 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from synthesis.arrays import floored_log
 from synthesis.conventions import DESIGN_N_FFT
 from synthesis.features import path_features
 from synthesis.generator_config import Base
-from synthesis.path_ratio import floored_log, log_base_magnitude, regularised_ratio
+from synthesis.path_ratio import log_base_magnitude, regularised_ratio
 from synthesis.paths import AcousticPaths, ControlFilter
 from training.config import TrainingConfig
 from training.objective import Objective

@@ -17,11 +17,11 @@ from typing import Self
 import torch
 from torch import Tensor, nn
 
+from synthesis.arrays import floored_log
 from synthesis.conventions import DESIGN_N_FFT, N_TAPS
 from synthesis.generator import Generator
 from synthesis.generator_config import NEPER_PER_DB, GeneratorConfig
 from synthesis.minimum_phase import minimum_phase_response
-from synthesis.path_ratio import floored_log
 from synthesis.paths import AcousticPaths
 from training.baselines.network_training import (
     N_STATISTICS,

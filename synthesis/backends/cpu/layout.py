@@ -15,10 +15,11 @@ from numpy.typing import ArrayLike, NDArray
 from synthesis.backends.cpu.library import Parameters, Support
 from synthesis.conventions import N_BINS, SAMPLE_RATE_HZ
 from synthesis.errors import InvalidOption
+from synthesis.fir_wiener import between_edges, drive_ceiling, starting_weight
 from synthesis.generator_config import NEPER_PER_DB, GeneratorConfig
+from synthesis.log_grid import LogGrid, log_grid
 from synthesis.octave_bands import WIDE_BANDS
 from synthesis.plausibility import LATER, SupportPrior
-from synthesis.starting_weight import log_grid, terms_at_unit_magnitude
 from synthesis.support_statistics import N_TRAITS, PRIMARY_EDGES_HZ, SECONDARY_EDGES_HZ, first_bins
 from synthesis.types import ModelParameters
 
@@ -48,14 +49,18 @@ def core_parameters(model: ModelParameters) -> tuple[Parameters, list[NDArray[np
     """
     config = model.config
     is_linear = config.kind == "prime"
-    points_hz, pool, position = _linear_grid(config) if is_linear else log_grid(config)
+    points_hz, pool, lower, fraction = (
+        _linear_grid(config)
+        if is_linear
+        else log_grid(config.n_fft, config.n_points, config.low_hz, config.high_hz)
+    )
     n_bins = config.n_fft // 2 + 1
     frequency = np.linspace(-1, 1, n_bins) if is_linear else pool @ np.linspace(-1, 1, n_bins)
     first = np.zeros(0) if is_linear else (pool != 0).argmax(1)
     count = np.zeros(0) if is_linear else (pool != 0).sum(1)
     weights = [] if is_linear else [pool[j, a : a + n] for j, (a, n) in enumerate(zip(first, count, strict=True))]
-    lower, fraction = position
-    start = terms_at_unit_magnitude(points_hz)
+    at_unit_magnitude = np.zeros((1, 2, len(points_hz)))
+    start_weight, start_penalty = starting_weight(at_unit_magnitude, points_hz)[0]
     arrays: dict[str, NDArray[np.generic]] = {
         "dilations": np.array(config.dilations, np.int32),
         "weights": _layers(model),
@@ -65,7 +70,10 @@ def core_parameters(model: ModelParameters) -> tuple[Parameters, list[NDArray[np
         "pool_weights": np.concatenate([*weights, np.zeros(1)]).astype(np.float32),
         "fraction": fraction.astype(np.float32),
         "frequency": frequency.astype(np.float32),
-        **{name: values.astype(np.float32) for name, values in start.items()},
+        "start_weight": start_weight.astype(np.float32),
+        "start_penalty": start_penalty.astype(np.float32),
+        "start_ceiling": drive_ceiling(at_unit_magnitude, points_hz)[0].astype(np.float32),
+        "start_average": between_edges(points_hz).astype(np.float32),
         "reference_psd": _shaped("reference_psd", model.reference_psd, np.float32, N_BINS),
         "band_uncertainty": _shaped("band_uncertainty", model.band_uncertainty, np.float64, 2, len(WIDE_BANDS)),
     }
@@ -139,7 +147,8 @@ def _is_finite(values: NDArray[np.generic]) -> bool:
     return bool(np.isfinite(values).all())
 
 
-def _linear_grid(config: GeneratorConfig) -> tuple[Float64, Float64, tuple[Float64, Float64]]:
+def _linear_grid(config: GeneratorConfig) -> LogGrid:
+    """Every bin is a point, which needs neither pooling nor spreading."""
     frequency = np.fft.rfftfreq(config.n_fft, 1 / SAMPLE_RATE_HZ)
     none = np.zeros(0)
-    return np.maximum(frequency, frequency[1] / 2), none, (none, none)
+    return LogGrid(np.maximum(frequency, frequency[1] / 2), none, none.astype(np.intp), none)

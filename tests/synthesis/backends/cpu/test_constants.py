@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from synthesis import (
+    arrays,
     conventions,
     features,
     fir_wiener,
@@ -24,7 +25,7 @@ from synthesis.types import MAX_CONDITIONS
 
 METHOD = {
     **dict.fromkeys(("SAMPLE_RATE_HZ", "N_TAPS", "DESIGN_N_FFT", "N_BINS"), conventions),
-    **dict.fromkeys(("HELD_LOW_HZ", "HELD_HIGH_HZ", "MAGNITUDE_FLOOR"), path_ratio),
+    **dict.fromkeys(("HELD_LOW_HZ", "HELD_HIGH_HZ"), path_ratio),
     **dict.fromkeys(("PHASE_FLOOR", "AUDIBLE_HZ"), features),
     **dict.fromkeys(("TEMPERATURE", "SUFFICIENT_DECREASE", "DAMPING_FLOOR", "LEAST_CEILING"), profiles),
     **dict.fromkeys(("MOST_CEILING", "MAX_UPDATES", "SILENCE", "UNKNOWN_WEIGHT", "LOUDEST_UNKNOWN"), profiles),
@@ -32,6 +33,8 @@ METHOD = {
     **dict.fromkeys(("NATURAL_SPREAD", "PLAUSIBLE_RANGE"), prediction),
     **dict.fromkeys(("SURPRISE", "CONVINCING", "REALIGN_BEYOND", "MAX_DISTANCE"), plausibility),
     "TAPER": toeplitz,
+    "MAGNITUDE_FLOOR": arrays,
+    "TINY": arrays,
     "CEILING_SHARPNESS": fir_wiener,
     "DRIVE_LIMIT": fir_wiener,
     "COHERENCE_FLOOR": noise_reduction,
@@ -52,7 +55,6 @@ RENAMED = {
     "MAX_CONDITIONS": MAX_CONDITIONS,
     "INTERVAL_UNCERTAINTY_DB": prediction.INTERVAL_DB["uncertainty"],
     "INTERVAL_COHERENCE_DB": prediction.INTERVAL_DB["coherence"],
-    "TINY": 2.0**-126,
 }
 
 

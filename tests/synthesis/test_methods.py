@@ -5,13 +5,10 @@ import pytest
 import torch
 
 from synthesis.conventions import DESIGN_N_FFT
-from synthesis.frequency_grid import LogFrequencyGrid
 from synthesis.generator import Generator
 from synthesis.generator_config import GeneratorConfig
-from synthesis.path_ratio import MAGNITUDE_FLOOR
+from synthesis.methods import fir_wiener
 from synthesis.paths import AcousticPaths
-from synthesis.starting_weight import MAGNITUDE_FLOOR as FLOOR
-from synthesis.starting_weight import fir_wiener, log_grid
 from synthesis.synthesizer import extract_features, synthesize_fir
 from tests.synthesis.cases import Case, random_case, relative_error
 
@@ -41,13 +38,3 @@ def test_it_is_the_untrained_generator_s_filter() -> None:
 @pytest.mark.measured
 def test_it_is_so_on_measured_ears(measured_case: Case) -> None:
     assert_it_is_the_untrained_generator_s(measured_case)
-
-
-def test_the_grid_is_the_generator_s() -> None:
-    points_hz, pooling, (lower, fraction) = log_grid(CONFIG)
-    grid = LogFrequencyGrid(CONFIG.n_fft, CONFIG.n_points, CONFIG.low_hz, CONFIG.high_hz)
-    np.testing.assert_allclose(points_hz, grid.points_hz.numpy(), rtol=1e-6)
-    np.testing.assert_allclose(pooling.T, grid.pooling.numpy(), atol=1e-6)
-    np.testing.assert_array_equal(lower, grid.lower.numpy())
-    np.testing.assert_allclose(fraction, grid.fraction.numpy(), atol=1e-6)
-    assert FLOOR == MAGNITUDE_FLOOR

@@ -1,0 +1,41 @@
+"""What the array API leaves open, for functions that run on NumPy and on torch arrays alike."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from array_api_compat import array_namespace, is_torch_namespace
+
+# Smallest magnitude inside a logarithm, over the path's largest: -120 dB keeps dead bands finite.
+MAGNITUDE_FLOOR = 1e-6
+# Smallest magnitude inside a logarithm: single precision's least normal number, in double precision too.
+TINY = 2.0**-126
+
+# A real or complex array of NumPy or torch. Functions that take several take them of one kind, and return that kind.
+Array = Any
+
+
+def complex_exponential(exponent: Array) -> Array:
+    """Exponential of a complex array, several times faster than torch's own on a CPU."""
+    xp = array_namespace(exponent)
+    if is_torch_namespace(xp):
+        return xp.polar(xp.exp(exponent.real), exponent.imag)
+    return xp.exp(exponent)
+
+
+def squared_magnitude(spectrum: Array) -> Array:
+    """|X|^2 without the square root that `abs` takes, by which its derivative divides: real, same shape."""
+    return spectrum.real**2 + spectrum.imag**2
+
+
+def softplus(value: Array) -> Array:
+    """ln(1 + e^x), a smooth maximum of zero and x."""
+    xp = array_namespace(value)
+    return xp.logaddexp(xp.zeros_like(value), value)
+
+
+def floored_log(magnitude: Array) -> Array:
+    """Natural log of magnitudes [..., n_bins], floored 120 dB below each row's largest."""
+    xp = array_namespace(magnitude)
+    floor = MAGNITUDE_FLOOR * xp.max(magnitude, axis=-1, keepdims=True)
+    return xp.log(xp.clip(xp.maximum(magnitude, floor), min=TINY))
