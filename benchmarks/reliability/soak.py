@@ -35,8 +35,7 @@ from benchmarks.reliability.service_process import Target, target_for
 from benchmarks.reliability.traffic import PATIENT, Connection, design_request, is_filter, request
 from model_store.golden import GoldenCase
 from model_store.store import ModelStore
-from service.api.binary_codec import encode_conditions
-from service.api.paths import PathsOfCondition
+from prime_anc_client import wire
 from synthesis.methods import STARTS
 
 ODD_ACCEPT = "application/openmetrics-text;version=zz"
@@ -86,12 +85,12 @@ def _conditions_request(golden: GoldenCase, n: int, more: str = "") -> bytes:
     """n conditions (at most three) with a latency and feedback paths. more: options."""
     primary, secondary = np.asarray(golden.primary), np.asarray(golden.secondary)
     conditions = [
-        PathsOfCondition(primary, gain * secondary, None, np.float32(0.01) * secondary, weight)
+        wire.paths(primary, gain * secondary, feedback=np.float32(0.01) * secondary) | {"weight": weight}
         for gain, weight in ((np.float32(1), 2.0), (np.float32(0.8), 1.0), (np.float32(1.2), 1.0))[:n]
     ]
-    binary = "application/octet-stream"
-    headers = {"Content-Type": binary, "Accept": binary, **PATIENT}
-    return request("POST", f"/refine?k=1&latency_samples=1.5{more}", encode_conditions(conditions), headers)
+    body = wire.encode_request({"sample_rate": 48_000, "conditions": conditions, "latency_samples": 1.5})
+    headers = {"Content-Type": wire.MEDIA_TYPE, "Accept": "application/octet-stream", **PATIENT}
+    return request("POST", f"/refine?k=1{more}", body, headers)
 
 
 @dataclass

@@ -20,7 +20,7 @@ import yaml
 from benchmarks.reliability.service_process import ServiceProcess, started_service
 from model_store.manifest import Scores
 from model_store.store import ModelStore
-from service.api import binary_codec as wire
+from prime_anc_client import wire
 from service.calibration import take_codec
 from tests.deploy.test_monitoring import DASHBOARDS, PROMETHEUS, promtool, targets
 from tests.service import models
@@ -130,7 +130,7 @@ def ask_for_designs(service: ServiceProcess) -> None:
     takes = take_codec.encode(recordings([noise], primary, secondary))
     asked = (("/refine?k=0", body, 200), ("/synthesize", body, 200), ("/refine?k=99", body, 422))
     for path, body, status in (*asked, ("/calibrate", takes, 200)):
-        assert service.ask("POST", path, body, {"Content-Type": "application/octet-stream"})[0] == status
+        assert service.ask("POST", path, body, {"Content-Type": "application/x-safetensors"})[0] == status
 
 
 def panels() -> list[tuple[str, str]]:

@@ -64,7 +64,7 @@ def test_the_calibration_is_the_service_s(client: Client, program: Program, take
     answer = httpx.post(
         f"{program.address}/calibrate",
         content=take_codec.encode([ProbeTake(*take) for take in takes]),
-        headers={"Content-Type": "application/octet-stream"},
+        headers={"Content-Type": "application/x-safetensors"},
     ).json()
     for name, n in (("primary", 8192), ("secondary", 2048)):
         path = getattr(found, name)

@@ -3,9 +3,8 @@
 import numpy as np
 import pytest
 
-from prime_anc_client import Take
+from prime_anc_client import Take, wire
 from prime_anc_client.wire import document, encode, encode_json, encode_takes
-from service.api import binary_codec as wire
 from service.api import json_parsing
 from service.api.request_types import DesignBody, read_object
 from service.calibration import take_codec

@@ -5,27 +5,18 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from service.api import json_parsing
-from service.api.request_types import PathsBody, read_object
-from service.errors import HttpProblem
+from service.api.reading import as_document, parse_json
+from service.api.request_types import CommonBody, validated
 from synthesis.conventions import DESIGN_N_FFT
 from synthesis.types import Paths
 
 Json = dict[str, Any]
-Body = TypeVar("Body", bound=PathsBody)
-
-
-def load_json(body: bytes | bytearray) -> object:
-    """Parse a body as the service does, or raise HttpProblem."""
-    try:
-        return json_parsing.parse(body)
-    except json_parsing.UnreadableJson as error:
-        raise HttpProblem(error.code, error.detail) from None
+Body = TypeVar("Body", bound=CommonBody)
 
 
 def read_json(kind: type[Body], body: bytes | bytearray) -> Body:
-    """Parse and validate a body, or raise HttpProblem."""
-    return read_object(kind, load_json(body))
+    """Parse and validate a body as the service does, or raise HttpProblem."""
+    return validated(kind, as_document(parse_json(body), kind))
 
 
 def as_responses(ear: Paths, **more: object) -> Json:

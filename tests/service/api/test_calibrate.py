@@ -28,8 +28,8 @@ from scipy.signal import butter, sosfilt
 from measurement.denoise import denoised
 from measurement.estimate import Take, estimate_paths
 from model_store.store import ModelStore
+from prime_anc_client import wire
 from service.admission.admission import N_LARGEST_CALIBRATIONS, Gate
-from service.api import binary_codec as wire
 from service.app import create_app
 from service.calibration import take_codec
 from service.calibration.takes import ProbeTake
@@ -58,7 +58,7 @@ from training.simulated_calibration import simulate_calibration
 pytestmark = pytest.mark.anyio
 
 JSON_BODY = {"Content-Type": "application/json"}
-BINARY_BODY = {"Content-Type": "application/octet-stream"}
+BINARY_BODY = {"Content-Type": "application/x-safetensors"}
 N_SAMPLES = 4 * 48_000
 LIMIT = 2**22
 

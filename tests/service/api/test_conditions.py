@@ -16,7 +16,7 @@ from tests.service import models
 from tests.service.bodies import as_base64, as_responses
 
 Json = dict[str, Any]
-BINARY = {"Content-Type": "application/octet-stream"}
+BINARY = {"Content-Type": "application/x-safetensors"}
 
 
 def condition(ear: Paths, **more: object) -> Json:

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from model_store.store import ModelStore
-from service.api import binary_codec as wire
+from prime_anc_client import wire
 from service.api.warnings import WARNINGS
 from service.settings import Settings
 from synthesis.backends.reference import build_synthesizer

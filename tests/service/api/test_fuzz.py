@@ -11,7 +11,7 @@ import orjson
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from service.api import binary_codec as wire
+from prime_anc_client import wire
 from service.api import open_inference_codec as open_inference
 from service.api.design import DesignRequest
 from service.api.json_parsing import parse, shortened

@@ -22,7 +22,7 @@ from tests.service.conftest import started
 pytestmark = [pytest.mark.anyio, pytest.mark.filterwarnings("ignore::RuntimeWarning")]
 
 JSON_BODY = {"Content-Type": "application/json"}
-BINARY_BODY = {"Content-Type": "application/octet-stream", "Accept": "application/json"}
+BINARY_BODY = {"Content-Type": "application/x-safetensors", "Accept": "application/json"}
 N_MUTANTS = 60
 """Of each binary form."""
 

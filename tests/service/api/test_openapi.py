@@ -108,7 +108,7 @@ async def test_the_binary_examples_are_bodies_that_are_read(
     for path, status in expected.items():
         content = document["paths"][path]["post"]["requestBody"]["content"]["application/octet-stream"]
         for example in content["examples"].values():
-            body, headers = bytes.fromhex(example["value"]), {"Content-Type": "application/octet-stream"}
+            body, headers = bytes.fromhex(example["value"]), {"Content-Type": "application/x-safetensors"}
             if "infer" in path:
                 headers["Inference-Header-Content-Length"] = str(body.rindex(b"}") + 1)
             answer = await client.post(path.format(name="ears"), content=body, headers=headers)

@@ -16,8 +16,8 @@ import pytest
 from fastapi import FastAPI
 
 from model_store.store import ModelStore
+from prime_anc_client import wire
 from service.admission.admission import BODIES_BYTES, Gate
-from service.api import binary_codec as wire
 from service.app import create_app
 from service.errors import PROBLEM_MEDIA_TYPE, PROBLEMS, TYPE_PREFIX
 from service.settings import Settings
@@ -29,7 +29,7 @@ from tests.service.conftest import connected
 pytestmark = pytest.mark.anyio
 
 JSON_BODY = {"Content-Type": "application/json"}
-BINARY_BODY = {"Content-Type": "application/octet-stream"}
+BINARY_BODY = {"Content-Type": "application/x-safetensors"}
 
 
 def assert_problem(answer: httpx.Response, code: str, field: str | None = None) -> None:
