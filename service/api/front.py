@@ -13,6 +13,7 @@ from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 from starlette.responses import Response
+from starlette.routing import Match
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from service.admission.admission import MANAGEMENT, Gate
@@ -124,7 +125,7 @@ class Front:
 
     def _problem(self, error: Exception, scope: Scope, request_id: str) -> HttpProblem:
         """The problem that the client receives. Unexpected errors are logged; the client learns no details."""
-        problem = _routing_problem(error, scope["method"]) or to_problem(error)
+        problem = _routing_problem(error, scope) or to_problem(error)
         if problem is None:
             self._service.metrics.count_defect()
             problem = HttpProblem(
@@ -136,7 +137,7 @@ class Front:
         return problem
 
 
-def _routing_problem(error: Exception, method: str) -> HttpProblem | None:
+def _routing_problem(error: Exception, scope: Scope) -> HttpProblem | None:
     """What FastAPI itself refuses: a body of another type, an unknown address, a method that it does not answer."""
     if isinstance(error, RequestValidationError):
         first = error.errors()[0]
@@ -144,8 +145,14 @@ def _routing_problem(error: Exception, method: str) -> HttpProblem | None:
     if isinstance(error, HTTPException):
         if error.status_code != 405:
             return unknown_address()
-        allowed = (error.headers or {}).get("Allow", "")
-        detail = f"this address does not answer {method}; use {allowed}"
+        routes = scope["app"].router.routes
+        methods = [
+            method
+            for method in ("GET", "HEAD", "POST")
+            if any(route.matches({**scope, "method": method})[0] is Match.FULL for route in routes)
+        ]
+        allowed = ", ".join(methods)
+        detail = f"this address does not answer {scope['method']}; use {allowed}"
         return HttpProblem("method-not-allowed", detail, headers={"Allow": allowed})
     return None
 

@@ -30,14 +30,13 @@ from typing import Annotated, Any, Literal, NotRequired
 import numpy as np
 import orjson
 from pydantic import BeforeValidator, ConfigDict, Field, WithJsonSchema, with_config
-from pydantic.json_schema import SkipJsonSchema
 from typing_extensions import TypedDict
 
 from service.api.answer_types import Taps
 from service.api.design import Wanted, wanted
 from service.api.json_answers import Answered, dumped, prediction_document, refinement_document
 from service.api.numbers import narrow, numbers
-from service.api.options import DesignOptions, StrictModel, ceiling, curve_of_text
+from service.api.options import Absent, DesignOptions, StrictModel, ceiling, curve_of_text
 from service.api.request_types import DesignItem, validated
 from service.api.visit import Times, Visit
 from service.errors import HttpProblem
@@ -71,7 +70,7 @@ def _ceiling(value: object) -> object:
 class InputParameters(StrictModel):
     """Parameters of an input."""
 
-    binary_data_size: int | SkipJsonSchema[None] = Field(default=None, ge=0)
+    binary_data_size: Absent[Annotated[int, Field(ge=0)]] = None
     """Bytes of this tensor after the JSON object."""
 
 
@@ -89,7 +88,7 @@ class InferenceInput(StrictModel):
 class OutputParameters(StrictModel):
     """Parameters of the output."""
 
-    binary_data: bool | SkipJsonSchema[None] = None
+    binary_data: Absent[bool] = None
     """Whether the taps follow the JSON object in binary; default: `binary_data_output`."""
 
 
@@ -112,9 +111,9 @@ class InferenceParameters(DesignOptions):
 class InferenceRequest(StrictModel):
     """The JSON object of an inference request."""
 
-    id: str | SkipJsonSchema[None] = Field(default=None, max_length=1024)
+    id: Absent[Annotated[str, Field(max_length=1024)]] = None
     """Returned with the answer."""
-    model_name: str | SkipJsonSchema[None] = None
+    model_name: Absent[str] = None
     """Ignored: the URL names the model."""
     parameters: InferenceParameters = Field(default_factory=InferenceParameters)
     inputs: list[InferenceInput] = Field(min_length=2, max_length=len(INPUT_RANK))

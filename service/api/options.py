@@ -9,13 +9,14 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import lru_cache
-from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
+from functools import lru_cache, reduce
+from operator import or_
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Optional, TypeAlias, TypeVar, get_args
 from urllib.parse import parse_qsl
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, GetCoreSchemaHandler, WithJsonSchema
 from pydantic.fields import FieldInfo
-from pydantic.json_schema import SkipJsonSchema
+from pydantic_core import CoreSchema
 
 from measurement.calibration import MAX_N_WINDOWS
 from service.api.numbers import numbers, shown, shown_name
@@ -47,7 +48,7 @@ DEFAULT_UPDATES = 3
 
 # float() would also accept "1_0", " 3" and non-ASCII digits. 40 decimal places exceed any shortest float.
 _DECIMAL = re.compile(r"-?[0-9]{1,5}(\.[0-9]{1,40})?")
-_WHOLE = re.compile(r"[0-9]{1,3}")
+_WHOLE = re.compile(r"-?[0-9]{1,3}")
 
 # JSON numbers become single-precision floats in generated clients, not decimal objects.
 Number = Annotated[float, Field(json_schema_extra={"format": "float"})]
@@ -58,6 +59,19 @@ def _without_absent(schema: dict[str, Any]) -> None:
     for name, field in schema.get("properties", {}).items():
         if "default" in field and (field["default"] is None or (name == "sample_rate" and not field["default"])):
             del field["default"]
+
+
+class _NotNull:
+    """Validates and documents an optional field as its type alone: absent fields have no null."""
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        kinds = [each for each in get_args(source) if each is not type(None)]
+        return handler.generate_schema(reduce(or_, kinds))
+
+
+T = TypeVar("T")
+# A field that may be absent, which is None then.
+Absent = Annotated[Optional[T], _NotNull()]  # noqa: UP045  # a TypeVar is substituted here alone
 
 
 class StrictModel(BaseModel):
@@ -183,7 +197,7 @@ class Options(StrictModel):
 class ModelOptions(Options):
     """Options of every request."""
 
-    model: Annotated[str | SkipJsonSchema[None], BeforeValidator(_model)] = None
+    model: Annotated[Absent[str], BeforeValidator(_model)] = None
     """`name` (its latest version), `name@version`, an alias, or the `model` of an answer; default: the service's
     default model."""
     sign: Sign = "minus"
@@ -231,7 +245,7 @@ class DesignOptions(SynthesisOptions):
 class CalibrationOptions(ModelOptions):
     """Options of a calibration."""
 
-    n_windows: int | SkipJsonSchema[None] = Field(None, ge=1, le=MAX_N_WINDOWS)
+    n_windows: Absent[Annotated[int, Field(ge=1, le=MAX_N_WINDOWS)]] = None
     """Windows of 8192 samples that are read of each take, overlapping by half at most; without it all of them."""
 
 

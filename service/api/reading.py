@@ -16,9 +16,8 @@ from starlette.responses import Response
 
 from service.admission.admission import MAX_JSON_BYTES, json_too_large
 from service.api import tensors
-from service.api.numbers import shown
 from service.api.options import with_query
-from service.api.request_types import ignoring_answers
+from service.api.request_types import present
 from service.api.visit import JSON, visit_of
 from service.errors import HttpProblem
 
@@ -75,12 +74,10 @@ def body_type(route: APIRoute) -> type[BaseModel]:
 
 def as_document(document: object, kind: type[BaseModel]) -> Document:
     """A body without fields of answers that it has no use for; HttpProblem if it is no object."""
-    if not isinstance(document, dict):
-        raise HttpProblem("invalid-field", f"{shown(document)} is not a JSON object; send one")
-    ignoring_answers(document, kind)
-    if not document:
+    fields = present(document, kind)
+    if not fields:
         raise HttpProblem("missing-field", "the body is empty; send the fields of the request")
-    return document
+    return fields
 
 
 def refuse_type(headers: Headers, accepted: tuple[str, ...]) -> str:

@@ -21,7 +21,6 @@ from pydantic import (
     WrapValidator,
     model_validator,
 )
-from pydantic.json_schema import SkipJsonSchema
 from pydantic_core import ErrorDetails
 
 from hardware.filter_files import KINDS as FILE_KINDS
@@ -31,6 +30,7 @@ from hardware.short_fir import MAX_TAPS
 from service.api import paths
 from service.api.numbers import base64_bytes, narrow, numbers, shown, shown_name
 from service.api.options import (
+    Absent,
     CeilingOptions,
     DesignOptions,
     LatencyOptions,
@@ -53,22 +53,22 @@ ANSWER_FIELDS = frozenset(
 # Largest number of requests in one body.
 MAX_ITEMS = 16
 
-_RANGE_ERRORS = {"greater_than_equal", "less_than_equal", "greater_than", "less_than"}
+_RANGE_ERRORS = {"greater_than_equal", "less_than_equal", "greater_than", "less_than", "too_short", "too_long"}
 _FORMS = 'one of {"real", "imag"}, {"complex64"}, {"impulse_response"}'
 
 
 class Spectrum(StrictModel):
     """A path in one of three forms: `real` and `imag`, `complex64`, or `impulse_response`."""
 
-    real: list[Number] | SkipJsonSchema[None] = None
+    real: Absent[list[Number]] = None
     """Real parts of a one-sided spectrum."""
-    imag: list[Number] | SkipJsonSchema[None] = None
+    imag: Absent[list[Number]] = None
     """Imaginary parts, as many."""
-    complex64: str | SkipJsonSchema[None] = None
+    complex64: Absent[str] = None
     """Base64 of little-endian interleaved complex64."""
-    impulse_response: list[Number] | SkipJsonSchema[None] = Field(
-        None, min_length=1, max_length=paths.MAX_RESPONSE_SAMPLES
-    )
+    impulse_response: Absent[
+        Annotated[list[Number], Field(min_length=1, max_length=paths.MAX_RESPONSE_SAMPLES)]
+    ] = None
     """At 48 kHz."""
 
 
@@ -302,7 +302,7 @@ class DesignItem(JointBody, DesignOptions):
 def _item(value: object, handler: Any) -> Any:
     """A request, or the problem that stands for it in the answer."""
     try:
-        return handler(ignoring_answers(value))
+        return handler(present(value, DesignItem))
     except ValidationError as error:
         return as_problem(error.errors(include_url=False)[0], DesignItem)
     except HttpProblem as problem:
@@ -314,9 +314,9 @@ class SynthesisBody(SynthesisItem):
 
     sample_rate: RateField = 0
     """Hz. Required but with `items`, each of which has its own."""
-    items: list[Annotated[SynthesisItem, WrapValidator(_item)]] | SkipJsonSchema[None] = Field(
-        None, min_length=1, max_length=MAX_ITEMS
-    )
+    items: Absent[
+        Annotated[list[Annotated[SynthesisItem, WrapValidator(_item)]], Field(min_length=1, max_length=MAX_ITEMS)]
+    ] = None
     """Several requests, for example both ears, in place of all other fields. Each is validated, designed and
     answered independently."""
 
@@ -332,9 +332,9 @@ class DesignBody(DesignItem):
 
     sample_rate: RateField = 0
     """Hz. Required but with `items`, each of which has its own."""
-    items: list[Annotated[DesignItem, WrapValidator(_item)]] | SkipJsonSchema[None] = Field(
-        None, min_length=1, max_length=MAX_ITEMS
-    )
+    items: Absent[
+        Annotated[list[Annotated[DesignItem, WrapValidator(_item)]], Field(min_length=1, max_length=MAX_ITEMS)]
+    ] = None
     """Several requests, for example both ears, in place of all other fields. Each is validated, designed and
     answered independently."""
 
@@ -410,7 +410,7 @@ class ExportBody(FilterField, JointBody, CeilingOptions):
     """Body of `/export`."""
 
     target: ExportTarget
-    file: Literal[FILE_KINDS] | SkipJsonSchema[None] = None  # type: ignore[valid-type]
+    file: Absent[Literal[FILE_KINDS]] = None  # type: ignore[valid-type]
     """The answer is this file instead of JSON."""
 
     def check(self) -> None:
@@ -448,20 +448,36 @@ def refuse_unused(fields: object, defaults: Mapping[str, object], why: str, plac
             raise HttpProblem("invalid-field", f"{name}: it has no effect {why}, or leave {name} out", name)
 
 
-def ignoring_answers(document: object, kind: type[BaseModel] = DesignItem) -> object:
-    """A request without fields of answers that it has no use for."""
-    if isinstance(document, dict):
-        for field in (ANSWER_FIELDS - kind.model_fields.keys()) & document.keys():
-            del document[field]
-    return document
+def present(document: object, kind: type[BaseModel] | None = None) -> dict[str, Any]:
+    """Read an object's fields.
+
+    Parameters
+    ----------
+    document
+        Of a request.
+    kind
+        Of the request: fields of answers that it has no use for are left out; None: of a part of a request.
+
+    Returns
+    -------
+    dict
+        The fields that are not null.
+
+    Raises
+    ------
+    HttpProblem
+        It is no object.
+    """
+    if not isinstance(document, dict):
+        raise HttpProblem("invalid-field", f"{shown(document)} is not a JSON object; send one")
+    ignored = frozenset() if kind is None else ANSWER_FIELDS - kind.model_fields.keys()
+    return {name: value for name, value in document.items() if value is not None and name not in ignored}
 
 
 def validated(kind: type[Model], document: object) -> Model:
     """An object as `kind`; the first of pydantic's errors as an HttpProblem."""
-    if not isinstance(document, dict):
-        raise HttpProblem("invalid-field", f"{shown(document)} is not a JSON object; send one")
     try:
-        return kind.model_validate(document)
+        return kind.model_validate(present(document))
     except ValidationError as error:
         raise as_problem(error.errors(include_url=False)[0], kind) from None
 

@@ -9,11 +9,10 @@ from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 from pydantic import Field, PlainValidator
-from pydantic.json_schema import SkipJsonSchema
 
 from measurement.calibration import MAX_SAMPLES, MIN_SAMPLES
 from service.api.numbers import base64_bytes, check_finite, narrow, numbers, shown
-from service.api.options import CalibrationOptions, Number, StrictModel
+from service.api.options import Absent, CalibrationOptions, Number, StrictModel
 from service.api.request_types import RateField
 from service.calibration.wav import read_wav
 from service.errors import HttpProblem
@@ -194,9 +193,9 @@ _MEMBERS = '{"gain", "x", "e"} or {"drive", "x", "e"}'
 class Signal(StrictModel):
     """A signal in one of two forms."""
 
-    float32: str | SkipJsonSchema[None] = None
+    float32: Absent[str] = None
     """Base64 of little-endian float32."""
-    wav: str | SkipJsonSchema[None] = None
+    wav: Absent[str] = None
     """Base64 of a mono WAV file at 48 kHz: 16, 24 or 32 bits, or floats."""
 
 
@@ -208,23 +207,23 @@ Share = Annotated[Number, Field(ge=0, le=1)]
 class ClippedShare(StrictModel):
     """Share of each signal's samples at its extremes before it was resampled to 48 kHz."""
 
-    drive: Share | SkipJsonSchema[None] = None
-    x: Share | SkipJsonSchema[None] = None
-    e: Share | SkipJsonSchema[None] = None
+    drive: Absent[Share] = None
+    x: Absent[Share] = None
+    e: Absent[Share] = None
 
 
 class Take(StrictModel):
     """A recording: with `gain`, or with `drive` in its place."""
 
-    gain: Annotated[Number, Field(ge=-MAX_GAIN, le=MAX_GAIN)] | SkipJsonSchema[None] = None
+    gain: Absent[Annotated[Number, Field(ge=-MAX_GAIN, le=MAX_GAIN)]] = None
     """0, or of a magnitude from 1e-6 to 1000: what stood in place of the control filter."""
-    drive: SignalField | SkipJsonSchema[None] = None
+    drive: Absent[SignalField] = None
     """What the loudspeaker plays alone."""
     x: SignalField
     """Reference microphone."""
     e: SignalField
     """Error microphone."""
-    clipped_share: ClippedShare | SkipJsonSchema[None] = None
+    clipped_share: Absent[ClippedShare] = None
 
 
 class CalibrationBody(CalibrationOptions):

@@ -5,12 +5,11 @@ from __future__ import annotations
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, PlainValidator
-from pydantic.json_schema import SkipJsonSchema
 
 from measurement.calibration import MAX_SAMPLES
 from measurement.verify import MIN_SAMPLES, Recording
 from service.api.numbers import check_finite
-from service.api.options import StrictModel
+from service.api.options import Absent, StrictModel
 from service.api.paths import check_some_taps
 from service.api.request_types import EvaluateBody
 from service.calibration.takes import MAX_TAKES, ClippedShare, SignalField, read_clipped_share, read_signal
@@ -76,7 +75,7 @@ class VerifyTake(StrictModel):
     """Reference microphone."""
     e: SignalField
     """Error microphone."""
-    clipped_share: ClippedShare | SkipJsonSchema[None] = None
+    clipped_share: Absent[ClippedShare] = None
 
 
 class VerifyBody(EvaluateBody):

@@ -53,7 +53,7 @@ async def ask(client: httpx.AsyncClient, path: str, body: object) -> dict[str, A
 
 async def ask_binary(client: httpx.AsyncClient, path: str, body: bytes) -> httpx.Response:
     """POST a binary body, expect a binary answer."""
-    answer = await client.post(path, content=body, headers={"Content-Type": BINARY, "Accept": BINARY})
+    answer = await client.post(path, content=body, headers={"Content-Type": wire.MEDIA_TYPE, "Accept": BINARY})
     assert answer.status_code == 200, answer.text
     return answer
 

@@ -12,15 +12,14 @@ from fastapi import FastAPI
 from starlette.types import Message
 
 from service.admission.admission import Gate
-from service.api.call import Service
 from service.api.json_workers import SHORT_BYTES
-from service.calibration import take_codec
+from service.api.visit import Service
 from service.settings import Settings
 from synthesis.types import Paths
 from tests.service import models
 from tests.service.bodies import as_lists, as_responses
 from tests.service.conftest import started
-from tests.service.recordings import recordings
+from tests.service.recordings import encoded, recordings
 
 pytestmark = pytest.mark.anyio
 
@@ -109,8 +108,8 @@ async def test_behind_other_calibrations(app: FastAPI, service: Service) -> None
     memory = service.admission.policies[Gate.CALIBRATION].memory
     calibrations._worker.submit(hindered.wait, LONG_S)
     noise = np.random.default_rng(0).standard_normal(N_SAMPLES)
-    body = take_codec.encode(recordings([noise], *(each.numpy() for each in models.responses(7))))
-    clients = [Client(app, "/calibrate", body, "application/octet-stream") for _ in range(2)]
+    body = encoded(recordings([noise], *(each.numpy() for each in models.responses(7))))
+    clients = [Client(app, "/calibrate", body, "application/x-safetensors") for _ in range(2)]
     await wait_until(lambda: len(calibrations._waiting) == 2)
     clients[0].hung_up.set()
     await wait_until(lambda: (len(calibrations._waiting), memory.n_bytes) == (1, len(body)))
