@@ -12,7 +12,7 @@ from starlette.responses import Response
 
 from model_store.store import ModelVersion
 from service.api import answer_types, examples
-from service.api.documentation import ANY_CODES, CLIENT_CODES, OPERATOR_CODES, described
+from service.api.documentation import ANY_CODES, CLIENT_CODES, OPERATOR_CODES, described, problem_responses
 from service.api.json_answers import model_document
 from service.api.reading import refuse_encoding
 from service.api.visit import JSON, Service, answer_type, visit_of
@@ -143,7 +143,12 @@ async def ready(request: Request) -> Response:
 
 
 @router.head("/metrics", include_in_schema=False)
-@router.get("/metrics", response_class=PlainTextResponse, summary="Metrics for Prometheus")
+@router.get(
+    "/metrics",
+    response_class=PlainTextResponse,
+    summary="Metrics for Prometheus",
+    responses=problem_responses(ANY_CODES),
+)
 async def metrics(request: Request) -> Response:
     """Metrics in the Prometheus format that the scraper prefers."""
     content, media_type = visit_of(request).service.metrics.exposition(request.headers.get("accept", ""))

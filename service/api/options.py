@@ -54,7 +54,7 @@ _WHOLE = re.compile(r"-?[0-9]{1,3}")
 Number = Annotated[float, Field(json_schema_extra={"format": "float"})]
 
 
-def _without_absent(schema: dict[str, Any]) -> None:
+def without_absent(schema: dict[str, Any]) -> None:
     """Take away defaults that stand for an absent field, which are no values of it."""
     for name, field in schema.get("properties", {}).items():
         if "default" in field and (field["default"] is None or (name == "sample_rate" and not field["default"])):
@@ -82,7 +82,7 @@ class StrictModel(BaseModel):
         extra="forbid",
         frozen=True,
         use_attribute_docstrings=True,
-        json_schema_extra=_without_absent,
+        json_schema_extra=without_absent,
     )
 
 

@@ -14,6 +14,7 @@ from typing import Annotated, Any, Literal, Self, TypeVar
 import numpy as np
 from pydantic import (
     BaseModel,
+    ConfigDict,
     Field,
     PlainValidator,
     ValidationError,
@@ -38,6 +39,7 @@ from service.api.options import (
     Number,
     StrictModel,
     SynthesisOptions,
+    without_absent,
 )
 from service.errors import HttpProblem
 from synthesis.conventions import N_TAPS, SAMPLE_RATE_HZ
@@ -57,8 +59,16 @@ _RANGE_ERRORS = {"greater_than_equal", "less_than_equal", "greater_than", "less_
 _FORMS = 'one of {"real", "imag"}, {"complex64"}, {"impulse_response"}'
 
 
+def _with_both_parts(schema: dict[str, Any]) -> None:
+    without_absent(schema)
+    schema["dependentRequired"] = {"real": ["imag"], "imag": ["real"]}
+    schema["minProperties"] = 1
+
+
 class Spectrum(StrictModel):
     """A path in one of three forms: `real` and `imag`, `complex64`, or `impulse_response`."""
+
+    model_config = ConfigDict(json_schema_extra=_with_both_parts)
 
     real: Absent[list[Number]] = None
     """Real parts of a one-sided spectrum."""

@@ -3,8 +3,10 @@
 import base64
 from typing import Any, TypeVar
 
+import httpx
 import numpy as np
 
+from prime_anc_client import wire
 from service.api.reading import as_document, parse_json
 from service.api.request_types import CommonBody, validated
 from synthesis.conventions import DESIGN_N_FFT
@@ -17,6 +19,25 @@ Body = TypeVar("Body", bound=CommonBody)
 def read_json(kind: type[Body], body: bytes | bytearray) -> Body:
     """Parse and validate a body as the service does, or raise HttpProblem."""
     return validated(kind, as_document(parse_json(body), kind))
+
+
+def packed(value: Any) -> Any:
+    """A request with arrays in the places of base64 and of long lists."""
+    if isinstance(value, dict):
+        if value.keys() == {"float32"}:
+            return np.frombuffer(base64.b64decode(value["float32"]), "<f4")
+        return {name: packed(each) for name, each in value.items()}
+    if isinstance(value, list):
+        if len(value) > 64 and set(map(type, value)) <= {int, float}:
+            return np.array(value)
+        return list(map(packed, value))
+    return value
+
+
+async def post_packed(client: httpx.AsyncClient, path: str, body: Json) -> httpx.Response:
+    """Send a request as tensors."""
+    headers = {"Content-Type": wire.MEDIA_TYPE}
+    return await client.post(path, content=wire.encode_request(packed(body)), headers=headers)
 
 
 def as_responses(ear: Paths, **more: object) -> Json:

@@ -18,7 +18,6 @@ import pytest
 
 from model_store.store import ModelStore
 from prime_anc_client import wire
-from service.api.json_workers import SHORT_BYTES
 from service.errors import PROBLEM_MEDIA_TYPE, TYPE_PREFIX
 from synthesis.methods import METHODS
 from synthesis.synthesizer import Synthesizer
@@ -234,20 +233,6 @@ def test_told_twice_it_does_not_wait(store_folder: Path) -> None:
         program.logged("(Waiting for connections to close)")
         assert program.process.poll() is None
         program.stop(signal.SIGINT)
-
-
-@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="needs Linux's /proc")
-def test_no_process_outlives_a_service_that_is_killed(store_folder: Path, ear: Paths) -> None:
-    program = Program(store_folder)
-    program.wait_until_ready()
-    long = orjson.dumps(as_responses(ear)) + b" " * SHORT_BYTES
-    assert (
-        httpx.post(f"{program.address}/synthesize", content=long, headers=JSON_BODY, timeout=60).status_code == 200
-    )
-    started = started_by(program.process.pid)
-    assert started  # the worker for long JSON
-    program.stop(signal.SIGKILL)
-    wait_for(lambda: not any(Path(f"/proc/{child}").exists() for child in started))
 
 
 def test_sighup_lets_a_new_version_take_over(tmp_path: Path, ear: Paths) -> None:

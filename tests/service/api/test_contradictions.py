@@ -17,6 +17,7 @@ from model_store.store import ModelStore
 from service.settings import Settings
 from studies.mistakes.simulate import high_passed, later, read_as_48_khz
 from synthesis.support_statistics import path_traits
+from tests.service.bodies import post_packed
 from tests.service.conftest import started
 
 pytestmark = pytest.mark.anyio
@@ -24,7 +25,7 @@ pytestmark = pytest.mark.anyio
 Array = np.ndarray
 Json = dict[str, Any]
 
-EAR = ModelStore("none").load("default").golden.ear
+EAR = ModelStore("none").load("default").golden
 P, S = (np.asarray(path, np.float64) for path in (EAR.primary, EAR.secondary))
 RNG = np.random.default_rng(3)
 N_FFT = 8192
@@ -228,7 +229,7 @@ def test_there_are_thirty_and_the_ear_is_plausible() -> None:
 
 async def codes(client: httpx.AsyncClient, address: str, body: Json) -> list[str]:
     """Code of the problem, or those of the warnings and of the verdict's reasons."""
-    answer = await client.post(f"/{address}", json=body)
+    answer = await post_packed(client, f"/{address}", body)
     document = answer.json()
     if answer.status_code != 200:
         assert answer.status_code == 422, document
@@ -314,7 +315,7 @@ FIR = {"form": "fir"}
     ],
 )
 async def test_the_field_at_fault_is_named(client: httpx.AsyncClient, address: str, body: Json, field: str) -> None:
-    answer = await client.post(f"/{address}", json=body)
+    answer = await post_packed(client, f"/{address}", body)
     problem = answer.json()["items"][0] if "items" in body else answer.json()
     assert (problem.get("status"), problem.get("field")) == (422, field), problem
     assert problem["detail"].startswith(f"{field}: ") or "complex64" in field
@@ -409,12 +410,12 @@ async def test_what_is_no_verification(
 ) -> None:
     body = verifying(design, heard)
     assert await codes(client, "verify", body) == [expected]
-    assert (await client.post("/verify", json=body)).json()["trim"] is None
+    assert (await post_packed(client, "/verify", body)).json()["trim"] is None
 
 
 async def test_exchanged_takes_of_a_verification_are_named(client: httpx.AsyncClient, design: Json) -> None:
     body = verifying(design)
     off, on = body["takes"]
     body["takes"] = [off | {"state": "on"}, on | {"state": "off"}]
-    found = (await client.post("/verify", json=body)).json()["diagnosis"]
+    found = (await post_packed(client, "/verify", body)).json()["diagnosis"]
     assert any("takes `off` and `on` are exchanged" in each["detail"] for each in found)

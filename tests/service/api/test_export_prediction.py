@@ -16,6 +16,7 @@ from fastapi import FastAPI
 from cli.inputs import exported_fields
 from model_store.store import ModelStore
 from service.settings import Settings
+from tests.service.bodies import post_packed
 from tests.service.conftest import started
 
 pytestmark = pytest.mark.anyio
@@ -23,8 +24,8 @@ pytestmark = pytest.mark.anyio
 Json = dict[str, Any]
 
 BUNDLED = ModelStore("none").load("default")
-P = np.asarray(BUNDLED.golden.ear.primary, np.float32)
-S = np.asarray(BUNDLED.golden.ear.secondary, np.float32) / np.float32(300)
+P = np.asarray(BUNDLED.golden.primary, np.float32)
+S = np.asarray(BUNDLED.golden.secondary, np.float32) / np.float32(300)
 """A quiet loudspeaker's, so that ceilings leave 80 dB between them."""
 PSD = BUNDLED.parameters.reference_psd.astype(np.float64)
 FREQUENCY_HZ = np.fft.rfftfreq(32_768, 1 / 48_000)
@@ -43,7 +44,7 @@ async def app(tmp_path_factory: pytest.TempPathFactory, anyio_backend: str) -> A
 
 
 async def ask(client: httpx.AsyncClient, path: str, body: Json) -> Json:
-    answer = await client.post(path, json=body)
+    answer = await post_packed(client, path, body)
     assert answer.status_code == 200, answer.text
     found: Json = answer.json()
     return found
