@@ -160,7 +160,8 @@ def encode_takes(given: Sequence[Take | DriveTake], **options: Any) -> bytes:
 
 
 def _signals_of(take: Take | DriveTake) -> dict[str, ArrayLike]:
-    return {name: each for name, each in take._asdict().items() if name != "gain"}
+    drive = {"drive": take.drive} if isinstance(take, DriveTake) else {}
+    return {"x": take.x, "e": take.e, **drive}
 
 
 def signals(name: str, **given: ArrayLike) -> dict[str, NDArray[Any]]:

@@ -89,7 +89,10 @@ class Front:
                     (b"x-content-type-options", b"nosniff"),
                     (b"x-request-id", request_id.encode()),
                 ]
-            await send(message)
+            try:
+                await send(message)
+            except RuntimeError as error:  # of a closed connection, of which uvicorn tells only the newest request
+                raise ClientDisconnect from error
 
         try:
             self._admit(scope, headers, visit)

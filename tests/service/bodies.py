@@ -26,6 +26,8 @@ def packed(value: Any) -> Any:
     if isinstance(value, dict):
         if value.keys() == {"float32"}:
             return np.frombuffer(base64.b64decode(value["float32"]), "<f4")
+        if value.keys() == {"complex64"}:
+            return np.frombuffer(base64.b64decode(value["complex64"]), "<c8")
         return {name: packed(each) for name, each in value.items()}
     if isinstance(value, list):
         if len(value) > 64 and set(map(type, value)) <= {int, float}:
