@@ -17,6 +17,7 @@ COMMANDS = {
     "train": "updates per second and time per model",
     "scaling": "cost against taps, batch and number of updates",
     "trace": "operators and kernels of a design, counted",
+    "walk": "files that a served request enters, and moves between them",
 }
 
 

@@ -20,8 +20,8 @@ from benchmarks.ears import Ears, taps_of
 from benchmarks.results import Row
 from benchmarks.timing import Turn, summary, take_turns
 from model_store.store import ModelStore
-from synthesis.backends import create_backend
-from synthesis.types import Backend, DesignOptions
+from synthesis.design import Model, design_all
+from synthesis.types import DesignOptions
 
 N_UPDATES = (0, 1, 3)
 SOLVER = "solve_toeplitz"
@@ -54,11 +54,11 @@ def run(options: argparse.Namespace) -> None:
     ears = ears_module.load(options)
     store = ModelStore(options.store) if options.store else ModelStore()
     parameters = store.load(options.model).parameters
-    backends = {device: create_backend(device, parameters)}
+    models = {device: Model.on(device, parameters)}
     if options.reference:
-        backends["reference"] = create_backend("reference", parameters)
+        models["reference"] = Model.on("reference", parameters)
     if options.prime:
-        backends[f"{device}, prime untrained"] = create_backend(device, untrained(parameters, "prime"))
+        models[f"{device}, prime untrained"] = Model.on(device, untrained(parameters, "prime"))
     rows: list[Row] = []
     settings = {"rounds": n_rounds, "model": str(store.resolve(options.model))}
     file = results.folder_for(options.out, described) / "core.json"
@@ -71,20 +71,20 @@ def run(options: argparse.Namespace) -> None:
 
     contenders: dict[str, Turn] = {SOLVER: ToeplitzSolver(ears)}
     quality: dict[str, dict[str, float]] = {}
-    for name, backend in backends.items():
+    for name, model in models.items():
         for k in N_UPDATES:
-            designer = BackendDesigner(backend, ears, k)
+            designer = BackendDesigner(model, ears, k)
             contenders[f"{name} k={k}"] = designer
-            quality[f"{name} k={k}"] = ears.quality(backend, designer.all_taps())
+            quality[f"{name} k={k}"] = ears.quality(model, designer.all_taps())
     take_turns(contenders, 1 if options.quick else WARM_UP_ROUNDS)
     add(summarised(take_turns(contenders, n_rounds), quality, 1))
-    for name, backend in backends.items():
-        if not backend.is_thread_safe:  # then batches are what several requests at once become
-            batch = {f"{name} k={k}": BackendDesigner(backend, ears, k, backend.max_batch) for k in N_UPDATES}
+    for name, model in models.items():
+        if not model.backend.is_thread_safe:  # then batches are what several requests at once become
+            batch = {f"{name} k={k}": BackendDesigner(model, ears, k, model.backend.max_batch) for k in N_UPDATES}
             take_turns(batch, 1)
             found = take_turns(batch, max(2, n_rounds // LARGE_BATCH_SHARE))
-            add(summarised(found, quality, backend.max_batch))
-    add([throughput(backends[device], ears, n, n_rounds) for n in sorted({1, described["cores"]})])
+            add(summarised(found, quality, model.backend.max_batch))
+    add([throughput(models[device], ears, n, n_rounds) for n in sorted({1, described["cores"]})])
 
 
 def summarised(
@@ -106,14 +106,14 @@ def summarised(
     ]
 
 
-def throughput(backend: Backend, ears: Ears, n_threads: int, n_rounds: int) -> Row:
+def throughput(model: Model, ears: Ears, n_threads: int, n_rounds: int) -> Row:
     """Designs (k = 1) per second: by several threads with one ear each, or by one thread in batches."""
-    batch = 1 if backend.is_thread_safe else backend.max_batch
-    n_threads = n_threads if backend.is_thread_safe else 1
+    batch = 1 if model.backend.is_thread_safe else model.backend.max_batch
+    n_threads = n_threads if model.backend.is_thread_safe else 1
     n_calls, options = 2 * n_rounds, DesignOptions(n_updates=1)
 
     def design(number: int) -> None:
-        taps_of(backend.design(ears.batch(number, batch), options))
+        taps_of(design_all(ears.batch(number, batch), options, model))
 
     with ThreadPoolExecutor(n_threads) as pool:
         list(pool.map(design, range(n_threads)))
@@ -121,7 +121,7 @@ def throughput(backend: Backend, ears: Ears, n_threads: int, n_rounds: int) -> R
         list(pool.map(design, range(n_calls)))
         seconds = perf_counter() - began
     return {
-        "designer": f"{backend.name} k=1, {n_threads} threads",
+        "designer": f"{model.backend.name} k=1, {n_threads} threads",
         "batch": batch,
         "designs_per_s": n_calls * batch / seconds,
     }

@@ -9,7 +9,8 @@ from scipy.linalg import solve_toeplitz
 
 from benchmarks.ears import Ears, taps_of
 from benchmarks.timing import Times
-from synthesis.types import Backend, DesignOptions, Float32, ModelParameters
+from synthesis.design import Model, design_all
+from synthesis.types import DesignOptions, Float32, ModelParameters
 
 CORE_STAGES = ("path_ratio", "generate", "reconstruct", "refine")
 N_TAPS, N_FFT = 2048, 32_768
@@ -23,15 +24,15 @@ def core_ms(times: Times) -> float:
 class BackendDesigner:
     """A backend, called as the service calls it: arrays in, arrays out, without a socket or a queue."""
 
-    def __init__(self, backend: Backend, ears: Ears, n_updates: int, batch: int = 1) -> None:
-        self.backend, self._ears, self._batch = backend, ears, batch
+    def __init__(self, model: Model, ears: Ears, n_updates: int, batch: int = 1) -> None:
+        self.model, self._ears, self._batch = model, ears, batch
         self._options = DesignOptions(n_updates=n_updates)
 
     def __call__(self, number: int) -> Times:
         """The stages of round `number`, `core` and `total` (the whole call)."""
         inputs = self._ears.batch(number, self._batch)
         began = perf_counter()
-        designs = self.backend.design(inputs, self._options)
+        designs = design_all(inputs, self._options, self.model)
         total = 1e3 * (perf_counter() - began)
         taps_of(designs)
         times = dict(designs[0].times_ms)  # type: ignore[union-attr]
@@ -41,7 +42,7 @@ class BackendDesigner:
         """The filter of every ear, designed in batches of the size that is timed."""
         found: list[Float32] = []
         for first in range(0, len(self._ears), self._batch):
-            found += taps_of(self.backend.design(self._ears.batch(first, self._batch), self._options))
+            found += taps_of(design_all(self._ears.batch(first, self._batch), self._options, self.model))
         return found[: len(self._ears)]
 
 

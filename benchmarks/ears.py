@@ -12,8 +12,9 @@ from typing import Any
 import numpy as np
 
 from prime_anc_client import wire
+from synthesis.design import Model, predict_all
 from synthesis.errors import SynthesisError, answer_or_raise
-from synthesis.types import Backend, Design, Float32, Paths, Problem
+from synthesis.types import Design, Float32, Paths, Problem
 from training.datasets import open_dataset
 from training.datasets.noise import read_noise, simulated_noise
 from training.measurements import Measurements
@@ -117,16 +118,9 @@ class Ears:
         """A binary request body of each ear's impulse responses."""
         return [wire.encode(*pair) for pair in self.pairs]
 
-    def quality(self, backend: Backend, taps: list[Float32]) -> dict[str, float]:
+    def quality(self, model: Model, taps: list[Float32]) -> dict[str, float]:
         """Noise reduction (mean and worst ear) and amplification of one filter per ear on the true paths."""
-        found = [
-            prediction
-            for first in range(0, len(self), backend.max_batch)
-            for prediction in backend.evaluate(
-                self.true[first : first + backend.max_batch], taps[first : first + backend.max_batch]
-            )
-        ]
-        scored = [answer_or_raise(each) for each in found]
+        scored = [answer_or_raise(each) for each in predict_all(self.true, taps, model, is_true=True)]
         reductions = [each.mean_noise_reduction_db for each in scored]
         return {
             "noise_reduction_db": float(np.mean(reductions)),

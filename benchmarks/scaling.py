@@ -23,7 +23,7 @@ from benchmarks.ears import Ears
 from benchmarks.results import Row
 from benchmarks.timing import Times, Turn, summary, take_turns
 from model_store.store import ModelStore
-from synthesis.backends import create_backend
+from synthesis.design import Model
 from synthesis.gauss_newton import refine
 from synthesis.paths import AcousticPaths
 from synthesis.profiles import FAST, MAX_UPDATES
@@ -47,17 +47,21 @@ def run(options: argparse.Namespace) -> None:
     n_rounds = 2 if options.quick else options.rounds
     ears = ears_module.load(options)
     store = ModelStore(options.store) if options.store else ModelStore()
-    backend = create_backend(device, store.load(options.model).parameters)
+    model = Model.on(device, store.load(options.model).parameters)
 
     def chosen(values: Sequence[int]) -> Sequence[int]:
         return values[:: len(values) - 1] if options.quick and len(values) > 1 else values
 
-    batches = BATCHES[:1] if backend.is_thread_safe else BATCHES  # a thread-safe backend designs one after another
+    batches = (
+        BATCHES[:1] if model.backend.is_thread_safe else BATCHES
+    )  # a thread-safe backend designs one after another
     axes: Mapping[tuple[str, str], Mapping[int, Turn]] = {
         ("taps", "reference"): {n: one_update(ears, n) for n in chosen(N_TAPS)},
         ("taps", "solve_toeplitz"): {n: solve(n) for n in chosen(N_TAPS)},
-        ("batch", backend.name): {n: BackendDesigner(backend, ears, 1, n) for n in chosen(batches)},
-        ("updates", backend.name): {k: BackendDesigner(backend, ears, k) for k in chosen(range(MAX_UPDATES + 1))},
+        ("batch", model.backend.name): {n: BackendDesigner(model, ears, 1, n) for n in chosen(batches)},
+        ("updates", model.backend.name): {
+            k: BackendDesigner(model, ears, k) for k in chosen(range(MAX_UPDATES + 1))
+        },
     }
     rows: list[Row] = []
     for (axis, by), turns in axes.items():

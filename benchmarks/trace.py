@@ -25,7 +25,7 @@ from benchmarks.core import N_UPDATES, add_model_options
 from benchmarks.ears import taps_of
 from benchmarks.results import Row
 from model_store.store import ModelStore
-from synthesis.backends import create_backend
+from synthesis.design import Model, design_all
 from synthesis.types import DesignOptions
 
 N_COMMONEST = 6
@@ -49,14 +49,14 @@ def run(options: argparse.Namespace) -> None:
     parameters = store.load(options.model).parameters
     counted = N_UPDATES[:2] if options.quick else N_UPDATES
     rows: list[Row] = []
-    reference = create_backend("reference", parameters)
+    reference = Model.on("reference", parameters)
     for k in counted:
-        call = partial(reference.design, ears.batch(0, 1), DesignOptions(n_updates=k))
+        call = partial(design_all, ears.batch(0, 1), DesignOptions(n_updates=k), reference)
         rows.append({"backend": "reference", "k": k, **operators(call)})
     if device == "cuda":
-        cuda = create_backend("cuda", parameters)
+        cuda = Model.on("cuda", parameters)
         for k in counted:
-            call = partial(cuda.design, ears.batch(0, 1), DesignOptions(n_updates=k))
+            call = partial(design_all, ears.batch(0, 1), DesignOptions(n_updates=k), cuda)
             taps_of(call())  # records the graphs
             rows.append({"backend": "cuda", "k": k, **kernels(call)})
     for row in rows:

@@ -56,7 +56,7 @@ def ear(file: Path, side: str = "left", rate_hz: float | None = None) -> tuple[J
             raise FileError(
                 f"{file}: it has no {' and no '.join(missing)}; give the file that `prime-anc calibrate` wrote"
             )
-        return {name: document[name] for name in PATH_FIELDS if name in document}, ()
+        return {name: document[name] for name in PATH_FIELDS if name in document}, _remarks(file, document)
     found = measurements.read(file, rate_hz)
     if len(found.channels) == 1:
         raise FileError(f"{file}: it has one channel; name each path's file with --primary and --secondary")
@@ -76,6 +76,21 @@ def ear(file: Path, side: str = "left", rate_hz: float | None = None) -> tuple[J
     if rest:
         notes.append(f"not used: {', '.join(rest[:8])}{' and more' if len(rest) > 8 else ''}")
     return fields, tuple(notes)
+
+
+def _remarks(file: Path, document: Json) -> tuple[str, ...]:
+    """What a user should know of a JSON measurement. Raises FileError if it states another rate than 48 kHz."""
+    for name, value in document.items():
+        rate_hz = measurements.stated_rate(name, value) if isinstance(value, int | float) else None
+        if rate_hz not in (None, SAMPLE_RATE_HZ):
+            raise FileError(
+                f"{file}: its {name} states {rate_hz:g} Hz; a JSON measurement is at 48000 Hz, so save a WAV"
+            )
+    verdict = document.get("verdict")
+    if isinstance(verdict, dict) and verdict.get("passed") is False:
+        reasons = ", ".join(str(each.get("code")) for each in verdict.get("reasons", ()) if isinstance(each, dict))
+        return (f"this calibration did not pass{f' ({reasons})' if reasons else ''}; measure again",)
+    return ()
 
 
 def separate(rate_hz: float | None = None, **files: Path | None) -> tuple[Json, tuple[str, ...]]:

@@ -78,8 +78,9 @@ class ResidualPower:
         def sums(values: NDArray[np.generic]) -> NDArray[np.generic]:
             return np.add.reduceat(values, first, axis=-1)[..., :-1]
 
-        total = (power @ band_membership(WIDE_BANDS, DESIGN_N_FFT)).sum(-1).mean()
-        if not total > 0:
+        totals = (power @ band_membership(WIDE_BANDS, DESIGN_N_FFT)).sum(-1)
+        total = totals.mean()
+        if not (totals > 0).all():
             raise InvalidPaths("primary: it has no power where the reference has any; measure it again", "primary")
         a, d = sums(power) / total, sums(psd * np.abs(secondary) ** 2) / total
         if not d.sum() * total > ROUNDING * psd.sum():

@@ -33,8 +33,8 @@ N_PLACES, SPREAD = 6, 0.2
 """A section is added at so many frequencies, evenly per octave and moved by up to so many nepers."""
 ADDED_STEPS, N_TRIED, TRIED_STEPS = 3, 3, 6
 """Of the places, on half of the sub-bands; then of the better ones."""
-FINE_STEPS, LAST_STEPS = 10, 40
-"""On all sub-bands: before another section is added, and of the last one."""
+FINE_STEPS = 12
+"""On all sub-bands, after each section: as many for the last one, so that what n sections reach is a start of n + 1."""
 SETTLED, LOOK_EVERY = 1e-3, 10
 """Steps end when so many of them have lowered no row's J by so much, 0.004 dB."""
 START_QUALITY = 1.5
@@ -108,9 +108,13 @@ def design_sections(
     """
 
     power = power.below(sample_rate_hz / 2)
+    peaks: list[tuple[float, float]] = []  # where |W| exceeded its ceiling, and by how much
 
     def new_fit(power: ResidualPower, n: int, lowest_hz: float) -> _Fit:
-        return _Fit(power, n, sample_rate_hz, max_gain_db, lowest_hz)
+        fit = _Fit(power, n, sample_rate_hz, max_gain_db, lowest_hz)
+        for peak in peaks:
+            fit.lower_ceiling(*peak)
+        return fit
 
     def one_more_each_time(lowest_hz: float) -> tuple[_Fit, Real]:
         random, coarse_power = np.random.default_rng(0), power.halved()
@@ -121,7 +125,12 @@ def design_sections(
             rows = coarse.steps(rows[:N_TRIED], TRIED_STEPS, CEILING_WEIGHT)
             # Beside the best of them what fewer sections reached, or the coarse sub-bands might lose it.
             rows = np.concatenate((rows[:1], fit.with_one_more(best, 1, random)))
-            rows = fit.steps(rows, LAST_STEPS if n == n_sections else FINE_STEPS, CEILING_WEIGHT)
+            rows = fit.steps(rows, FINE_STEPS, CEILING_WEIGHT)
+            excess, at_hz = largest_excess(fit.realise(rows[0]), max_gain_db)
+            if excess > MAX_EXCESS:  # before more sections are added, which would rely on it
+                peaks.append((at_hz, excess))
+                fit.lower_ceiling(at_hz, excess)
+                rows = fit.steps(rows, CORRECTION_STEPS, CEILING_WEIGHT)
             best = rows[:1]
         return fit, rows
 
@@ -137,7 +146,7 @@ def design_sections(
         free = unknowns
         fit, unknowns = one_more_each_time(lowest_held_hz)
         aim = min(aim, objective(power, _corrected(fit, unknowns[:1], max_gain_db)))
-        moved = fit.steps(fit.within(free), LAST_STEPS, CEILING_WEIGHT)
+        moved = fit.steps(fit.within(free), FINE_STEPS, CEILING_WEIGHT)
         unknowns = np.concatenate((unknowns[:1], moved, unknowns[1:]))
     # All at once; where that costs something, one after the other, from one of the rows or the next.
     best = _corrected(fit, unknowns[:1], max_gain_db, held)
@@ -158,8 +167,7 @@ def _corrected(fit: _Fit, unknowns: Real, max_gain_db: float | GainCurve, held: 
         excess, at_hz = largest_excess(found, max_gain_db)
         if excess < MAX_EXCESS or n_left == 0:
             break
-        fit.watch(at_hz)
-        fit.ceiling /= excess
+        fit.lower_ceiling(at_hz, excess)
         unknowns = fit.steps(unknowns.copy(), CORRECTION_STEPS, CEILING_WEIGHT)
     return _turned_down(found, max_gain_db, held)
 
@@ -229,6 +237,11 @@ class _Fit:
         self.level = float(np.median(np.abs(power.optimum[:, centres < 0.5 * sample_rate_hz])))
         self.held = Sections(np.empty((0, 6)), sample_rate_hz)
         self.before: Complex = np.ones(len(self.frequency), complex)
+
+    def lower_ceiling(self, frequency_hz: float, excess: float) -> None:
+        """Lower the ceiling by the factor by which |W| exceeded it at a frequency, and hold it there too."""
+        self.watch(frequency_hz)
+        self.ceiling /= excess
 
     def watch(self, frequency_hz: float) -> None:
         """Hold the ceiling at one more frequency: a resonance may lie between the others."""

@@ -102,6 +102,8 @@ def design_fir(
         mean = symbol[audible].mean() or 1.0
         symbol = symbol + mean * (PENALTY + extra)
         matched = (weight * played.conj() * primary[:, : len(audible_hz)]).sum(0)
+        if not (np.isfinite(symbol).all() and np.isfinite(matched).all()):
+            raise np.linalg.LinAlgError("the normal equations of the taps are not finite")
         taps = solve_toeplitz(at_lags(symbol, symbol[-1]), at_lags(matched, 0.0))
         response = to_bins(taps)
         excess = np.abs(response) / ceiling

@@ -35,8 +35,8 @@ from measurement.estimate import (
 from measurement.hum import find_hum
 from measurement.prior import PathPrior, held_power
 from measurement.tail_power import tail_power
-from synthesis.backends.path_level import MAX_LEVEL_DIFFERENCE_DB, level_db
 from synthesis.conventions import COHERENCE_FLOOR, DESIGN_N_FFT, SAMPLE_RATE_HZ
+from synthesis.design import MAX_LEVEL_DIFFERENCE_DB, level_db
 from synthesis.errors import InvalidPaths
 from synthesis.octave_bands import AMP_BANDS, WIDE_BANDS, band_membership, columns
 from synthesis.support_statistics import delay_samples
@@ -182,11 +182,8 @@ def calibrate(
     """
     heard = {f"take {n}, {name}": each for n, take in enumerate(takes) for name, each in _heard(take)}
     played = {f"drive {n}, drive": take.drive for n, take in enumerate(drives)}
-    _check(
-        heard
-        | played
-        | {f"drive {n}, {name}": each for n, take in enumerate(drives) for name, each in _heard(take)}
-    )
+    heard_of_drives = {f"drive {n}, {name}": each for n, take in enumerate(drives) for name, each in _heard(take)}
+    _check(heard | played | heard_of_drives)
     errors = [*(take.error for take in takes), *(each.error for each in drives)]
     n_takes, shortest = len(takes) + len(drives), min(error.shape[-1] for error in errors)
     cut = windows or plan_windows(shortest, n_windows or max(MAX_TOTAL_WINDOWS // n_takes, 1))
@@ -210,7 +207,8 @@ def calibrate(
     scored = columns(AMP_BANDS)
     unexplained = wide_unexplained[scored]
     share, where = max(
-        (max(clipped_share(each), clipped_shares.get(name, 0.0)), name) for name, each in heard.items()
+        (max(clipped_share(each), clipped_shares.get(name, 0.0)), name)
+        for name, each in (heard | heard_of_drives).items()
     )
     probes = {name: signal for name, signal in heard.items() if name.endswith("x")} | played
     silent_share, silent_in = max((_silent_share(signal), name) for name, signal in probes.items())

@@ -3,8 +3,8 @@
     store = ModelStore(folder)
     version = store.publish("pandar-prime-log-split03-seed1", checkpoint)
     checkpoint = store.load("default")            # or "name@version", or an alias
-    backend = create_backend("cpu", checkpoint.parameters)
-    checkpoint.golden.check(backend)              # this machine designs the filter that was published
+    model = Model.on("cpu", checkpoint.parameters)
+    checkpoint.golden.check(model)                # this machine designs the filter that was published
 
 A checkpoint explains itself: its manifest holds the generator's configuration, what it was trained on and how it
 scored. Only safetensors and JSON are read, so loading runs nothing from the file.

@@ -14,8 +14,9 @@ from numpy.typing import NDArray
 
 from model_store.errors import GoldenMismatch
 from synthesis.conventions import N_BINS, N_TAPS
-from synthesis.errors import SynthesisError, answer_or_raise
-from synthesis.types import Backend, DesignOptions, Float32, ModelParameters, Paths, Problem
+from synthesis.design import Model, design
+from synthesis.errors import SynthesisError
+from synthesis.types import DesignOptions, Float32, ModelParameters, Paths, Problem
 
 PRIMARY_SAMPLES = 8192
 SECONDARY_SAMPLES = 2048
@@ -87,13 +88,13 @@ class GoldenCase:
             _padded("secondary", secondary, SECONDARY_SAMPLES),
             coherence.astype(np.float32),
         )
-        designs = _designs(ReferenceBackend(parameters, torch.float64), _ear(*question))
+        designs = _designs(Model(parameters, ReferenceBackend(parameters, torch.float64)), _problem(*question))
         return GoldenCase(*question, *designs)
 
     @property
-    def ear(self) -> Problem:
+    def problem(self) -> Problem:
         """What is designed for."""
-        return _ear(self.primary, self.secondary, self.coherence)
+        return _problem(self.primary, self.secondary, self.coherence)
 
     def arrays(self) -> dict[str, Float32]:
         """The five arrays by name, as they are stored."""
@@ -107,22 +108,19 @@ class GoldenCase:
                 raise GoldenMismatch(quantity, error, tolerance)
         return found
 
-    def check(self, backend: Backend, tolerance: float = GOLDEN_TOLERANCE) -> GoldenErrors:
-        """Design with the backend, without and with one update, and compare; where it fails, the error is NaN."""
+    def check(self, model: Model, tolerance: float = GOLDEN_TOLERANCE) -> GoldenErrors:
+        """Design with the model, without and with one update, and compare; where it fails, the error is NaN."""
         try:
-            taps, refined_taps = _designs(backend, self.ear)
+            taps, refined_taps = _designs(model, self.problem)
         except SynthesisError:
             taps = refined_taps = np.full(N_TAPS, np.nan, np.float32)
         return self.compare(taps, refined_taps, tolerance)
 
 
-def _designs(backend: Backend, ear: Problem) -> tuple[Float32, Float32]:
-    """Taps [2048] before and after one update; raises the error that the backend answers with."""
-    found = []
-    for n_updates in (0, 1):
-        (answer,) = backend.design([ear], DesignOptions(n_updates=n_updates))
-        found.append(answer_or_raise(answer).taps)
-    return found[0], found[1]
+def _designs(model: Model, problem: Problem) -> tuple[Float32, Float32]:
+    """Taps [2048] before and after one update; raises SynthesisError."""
+    taps, refined_taps = (design(problem, DesignOptions(n_updates=n), model).taps for n in (0, 1))
+    return taps, refined_taps
 
 
 def _padded(name: str, response: NDArray[np.floating], n_samples: int) -> Float32:
@@ -142,5 +140,5 @@ def _relative_error(found: Float32, golden: Float32) -> float:
     return float(np.linalg.norm(found - exact) / np.linalg.norm(exact))
 
 
-def _ear(primary: Float32, secondary: Float32, coherence: Float32) -> Problem:
+def _problem(primary: Float32, secondary: Float32, coherence: Float32) -> Problem:
     return Problem((Paths(primary, secondary, coherence),), max_gain_db=NO_CEILING_DB)

@@ -39,7 +39,7 @@ from model_store.golden import GoldenErrors
 from model_store.manifest import Manifest
 from model_store.names import MAX_VERSION, Reference, check_name, is_name, parse_reference, version_of
 from model_store.storage import FolderStorage, Storage, is_url, storage_at
-from synthesis.backends import create_backend
+from synthesis.design import Model
 
 DEFAULT_ROOT = Path(__file__).parent / "checkpoints"
 BUNDLED_ROOT = Path(str(files("model_store"))) / "bundled"
@@ -147,7 +147,7 @@ class ModelStore:
 
     def _check(self, name: str, data: bytes) -> None:
         loaded = Checkpoint.from_bytes(data, name)
-        loaded.golden.check(create_backend("reference", loaded.parameters))
+        loaded.golden.check(Model.on("reference", loaded.parameters))
 
     def _next_version(self, name: str) -> int:
         taken = [each.version for bundled in (False, True) for each in self._versions(name, bundled)]
@@ -251,7 +251,7 @@ class ModelStore:
     def verify(self, reference: str) -> GoldenErrors:
         """Load, and design the golden case as a CPU serves it; errors as `load`, and GoldenMismatch."""
         checkpoint = self.load(reference)
-        return checkpoint.golden.check(create_backend("cpu", checkpoint.parameters))
+        return checkpoint.golden.check(Model.on("cpu", checkpoint.parameters))
 
     def list(self) -> list[ModelVersion]:
         """Every sound version, by name, then ascending; `broken` has the others."""

@@ -23,11 +23,11 @@ from service.api.openapi import TITLE, add_document, description
 from service.api.visit import Service
 from service.api.workbench import add_workbench
 from service.engine.engine import Engine, choose_device
-from service.engine.wiener_fallback import WienerFallback
 from service.engine.work_share import WorkShare
 from service.observability.metrics import Metrics
 from service.observability.tracing import Tracing
 from service.settings import Settings
+from synthesis.types import Fallback
 
 logger = logging.getLogger(__name__)
 
@@ -46,7 +46,7 @@ def create_app(settings: Settings) -> FastAPI:
         choose_device(settings.device),
         default_model=settings.model,
         n_threads=settings.n_threads(),
-        fallback=WienerFallback(settings.fallback_below_db, settings.fallback_margin_db),
+        fallback=Fallback(settings.fallback_below_db, settings.fallback_margin_db),
         max_resident_models=settings.max_resident_models,
         ready_budget_s=settings.ready_budget_ms / 1e3,
         recheck_s=settings.recheck_s,

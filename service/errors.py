@@ -146,7 +146,10 @@ def to_problem(error: Exception) -> HttpProblem | None:
     return None
 
 
+_NUMERICAL = ("synthesis.", "hardware.", "measurement.")
+
+
 def _is_numerical(error: Exception) -> bool:
-    """Whether an error was raised below the package `synthesis`, which only computes with what it is given."""
+    """Whether an error was raised below a package that only computes with what it is given."""
     frames = traceback.walk_tb(error.__traceback__)
-    return any(str(frame.f_globals.get("__name__")).startswith("synthesis.") for frame, _ in frames)
+    return any(str(frame.f_globals.get("__name__")).startswith(_NUMERICAL) for frame, _ in frames)

@@ -1,7 +1,7 @@
 """Lets the caller end long work between its steps.
 
-The caller wraps the work in `interruptible` and says what decides, for example a deadline: this package reads no
-clock. Long work calls `check_interruption` between its steps, each of which is short.
+The caller sets `check`, or wraps the work in `interruptible`, and so says what decides, for example a deadline: this
+package reads no clock. Long work calls `check_interruption` between its steps, each of which is short.
 """
 
 from __future__ import annotations
@@ -10,27 +10,28 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 
-_check: ContextVar[Callable[[], None] | None] = ContextVar("check", default=None)
+# What decides: it raises `Interrupted` if nobody wants the result any more, and is called often, so it must be fast.
+check: ContextVar[Callable[[], None] | None] = ContextVar("check", default=None)
 
 
 @contextmanager
-def interruptible(check: Callable[[], None]) -> Iterator[None]:
+def interruptible(decide: Callable[[], None]) -> Iterator[None]:
     """Make work in the block, and in this thread, interruptible.
 
     Parameters
     ----------
-    check
-        Raises `Interrupted` if nobody wants the result any more; it is called often, so it must be fast.
+    decide
+        As `check`.
     """
-    token = _check.set(check)
+    token = check.set(decide)
     try:
         yield
     finally:
-        _check.reset(token)
+        check.reset(token)
 
 
 def check_interruption() -> None:
     """Raise `Interrupted` if the caller's check does; do nothing outside `interruptible`."""
-    check = _check.get()
-    if check is not None:
-        check()
+    decide = check.get()
+    if decide is not None:
+        decide()

@@ -17,7 +17,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 from itertools import product
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -182,10 +182,12 @@ def _primary_delay_limit(sd_samples: float) -> float:
 
 
 class Comparison(NamedTuple):
-    """Two paths with each other, and with the support's. likeness: squared cosine between both, as of vectors."""
+    """Two paths with each other and with the support's, as a backend finds them."""
 
+    # Squared cosine between both, as of vectors.
     likeness: float
-    explanation: Explanation
+    # Arguments of `SupportPrior.explanation`.
+    explained: tuple[Any, ...]
 
 
 class SupportPrior:
@@ -352,7 +354,10 @@ def _compared(
     """With the support's."""
     if prior is None:
         return ()
-    explanation = comparison.explanation if comparison else prior.explain(primary, secondary)
+    explanation = None if comparison is None else prior.explanation(*comparison.explained)
+    if explanation is None or explanation.is_primary_delay_off:
+        # A late primary path is rare, and no backend looks for it.
+        explanation = prior.explain(primary, secondary)
     if explanation.distance > MAX_DISTANCE:
         exchanged = prior.explain(secondary, primary)
         is_ear = exchanged.distance <= MAX_DISTANCE and not exchanged.is_primary_delay_off

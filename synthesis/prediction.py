@@ -27,6 +27,9 @@ pink, pooled and single recordings as probes, no noise at the error microphone a
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
+from dataclasses import fields, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,7 +37,7 @@ from numpy.typing import NDArray
 from synthesis.conventions import SAMPLE_RATE_HZ
 from synthesis.errors import NonFiniteFilter
 from synthesis.octave_bands import AMP_BANDS, NR_BANDS, WIDE_BANDS, centre_hz
-from synthesis.types import Prediction
+from synthesis.types import ConditionPrediction, Prediction
 
 Real = NDArray[np.floating]
 
@@ -58,6 +61,9 @@ HIGH_BANDS = tuple(n for n in WIDE_BANDS if n > AMP_BANDS[-1])
 
 LATE_FROM_SAMPLES = 2048
 """What arrives so late after the reference is hardly the ear's response but estimation error."""
+
+# Fields of a prediction of which the largest over conditions is given instead of the mean.
+LARGEST = ("max_gain_db", "control_rms")
 
 COHERENCE_SHARE = 0.8
 MODEL_BOUND = 2.0
@@ -218,6 +224,37 @@ def expected_uncertainty(disturbance: Real, late: Real, n_samples: float, learne
 
 def _at_length(n_samples: float, values: tuple[float, ...]) -> float:
     return float(np.interp(math.log2(max(n_samples, 1)), _LOG_LENGTHS, values))
+
+
+def mean_prediction(found: Sequence[Prediction], shares: NDArray[np.float64], labels: Sequence[str]) -> Prediction:
+    """Join the predictions of several conditions.
+
+    Parameters
+    ----------
+    found
+        One for each condition.
+    shares
+        Weights of the conditions, of sum one.
+    labels
+        Names of the conditions.
+
+    Returns
+    -------
+    Prediction
+        Weighted means, and of LARGEST the largest; `found` is in its `conditions`.
+    """
+    made: dict[str, Any] = {}
+    for each in fields(Prediction):
+        values = [getattr(one, each.name) for one in found]
+        if each.name in LARGEST:
+            made[each.name] = max(values)
+        elif isinstance(values[0], float):
+            made[each.name] = float(np.dot(shares, values))
+        elif isinstance(values[0], np.ndarray):
+            made[each.name] = np.tensordot(shares, np.stack(values), 1).astype(values[0].dtype)
+    if len({one.basis for one in found}) > 1:  # the weaker basis
+        made["basis"] = "model"
+    return replace(found[0], **made, conditions=tuple(map(ConditionPrediction, labels, found)))
 
 
 def not_finite() -> NonFiniteFilter:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
@@ -12,9 +13,9 @@ from numpy.typing import NDArray
 from synthesis.errors import InvalidOption, SynthesisError
 from synthesis.gain_curve import GainCurve
 from synthesis.generator_config import GeneratorConfig
-from synthesis.methods import METHODS
+from synthesis.methods import METHODS, Path
 from synthesis.octave_bands import AMP_BANDS, columns
-from synthesis.plausibility import Comparison, SupportPrior
+from synthesis.plausibility import Comparison, Finding, SupportPrior
 from synthesis.profiles import MAX_UPDATES, PROFILES
 
 if TYPE_CHECKING:
@@ -22,10 +23,6 @@ if TYPE_CHECKING:
 
 Float32 = NDArray[np.float32]
 Complex64 = NDArray[np.complex64]
-
-# A one-sided spectrum on the design grid, complex64 [16385], or a causal impulse response at 48 kHz, float32
-# [1 to 32768].
-Path = Float32 | Complex64
 
 # Below 50 Hz, where the secondary path rolls off, good filters reach 24 to 38 dB.
 DEFAULT_MAX_GAIN_DB = 30.0
@@ -43,6 +40,7 @@ UPDATES_BRING_DB = 1.0
 WMMSE_TOLERANCE_DB = 0.1
 
 Basis = Literal["coherence", "model"]
+Replaced = Literal["not_finite", "predicted_worse"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,8 +77,11 @@ class Paths:
     uncertainty: Float32 | None = field(default=None, kw_only=True)
     # Loudspeaker to outer microphone; None: the loudspeaker is not audible there.
     feedback: Path | None = field(default=None, kw_only=True)
-    # Whether the model's support has such paths, so that its uncertainty holds for them; None: not judged yet.
+    # Whether the model's support has such paths, so that its uncertainty holds for them; None: not judged. Set by a
+    # design.
     resembles: bool | None = field(default=None, kw_only=True)
+    # Bands of which the measurement says nothing, bool [31]; None: none. Set by a design.
+    unknown: NDArray[np.bool_] | None = field(default=None, kw_only=True)
     # Above 0, relative to other conditions.
     weight: float = field(default=1.0, kw_only=True)
     # Names the condition in answers and errors.
@@ -103,6 +104,24 @@ class Problem:
     min_gain_margin_db: float = DEFAULT_GAIN_MARGIN_DB
     min_phase_margin_deg: float = DEFAULT_PHASE_MARGIN_DEG
 
+    @property
+    def shares(self) -> NDArray[np.float64]:
+        """Weights of the conditions, of sum one."""
+        weights = np.array([each.weight for each in self.conditions])
+        return weights / weights.sum()
+
+    def name_of(self, n: int) -> str:
+        """What answers and errors call a condition."""
+        label = self.conditions[n].label
+        return f"conditions.{n}" + (f" ({label})" if label else "")
+
+    def named(self, error: SynthesisError, n: int) -> SynthesisError:
+        """The error of one condition, which it names where there are several."""
+        if len(self.conditions) == 1:
+            return error
+        field = f"conditions.{n}" + (f".{error.field}" if error.field else "")
+        return type(error)(f"{self.name_of(n)}: {error}", field)
+
 
 @dataclass(frozen=True)
 class DesignOptions:
@@ -119,8 +138,6 @@ class DesignOptions:
     # Conditions of each problem, and those with a feedback path: only for estimates of how long a design takes.
     n_conditions: int = 1
     n_feedbacks: int = 0
-    # Also predict roughly what WMMSE would do; ignored where that is as much work as another design.
-    with_wmmse: bool = False
 
     def __post_init__(self) -> None:
         """Raise InvalidOption for an unknown method or profile, or a number of updates outside its range."""
@@ -241,17 +258,56 @@ class Design:
 
     # float32 [2048] for e = d - s * w * x.
     taps: Float32
+    # Its `stopped` may also be `deadline`, if a deadline allowed fewer updates than were requested.
     refinement: RefinementRecord
     # With a feedback path, of the closed loop.
     prediction: Prediction
     # Milliseconds per stage (`conventions.STAGES`) of the whole batch; without stages that were not timed.
     times_ms: dict[str, float] = field(default_factory=dict)
+    # Method of the filter: a Wiener filter's where that replaced the generator's.
+    method: str = "prime"
+    # Updates that were requested.
+    n_requested: int = 0
     # Only with a feedback path.
     loop: Loop | None = None
     # Predicted noise reduction that the requested ceiling on |W| costs, compared with the default ceiling; None if
     # the filter was below it anyway.
     ceiling_cost_db: float | None = None
     # Prediction of WMMSE for the same problem; None if not computed.
+    wmmse: WmmsePrediction | None = None
+    # Why a Wiener filter replaced the generator's, if it did.
+    replaced_because: Replaced | None = None
+    # What is wrong with the paths beside those of the model's support.
+    implausible: tuple[Finding, ...] = ()
+
+
+class Evaluation(NamedTuple):
+    """Predicted effect of a given filter."""
+
+    prediction: Prediction
+    # As of `Design`.
+    times_ms: dict[str, float]
+    # What is wrong with the paths beside those of the model's support.
+    implausible: tuple[Finding, ...]
+
+
+@dataclass(frozen=True)
+class Fallback:
+    """When a Wiener filter replaces the generator's, besides where that is not finite."""
+
+    # Predicted noise reduction below which the generator's filter is compared; infinite: always.
+    below_db: float = math.inf
+    # How much better a Wiener filter must be.
+    margin_db: float = 0.5
+
+
+class Draft(NamedTuple):
+    """First taps after their updates, before margins and ceiling; with one condition, also its open-loop prediction."""
+
+    taps: Float32
+    refinement: RefinementRecord
+    times_ms: dict[str, float]
+    prediction: Prediction | None = None
     wmmse: WmmsePrediction | None = None
     # Of the paths with the support's; None if not computed.
     comparison: Comparison | None = None
@@ -266,25 +322,27 @@ class Backend(Protocol):
     max_batch: int
     # Whether several threads may call at the same time.
     is_thread_safe: bool
+    # Whether it finds out by itself whether a single condition's paths resemble the support's.
+    judges_paths: bool
 
-    def design(self, problems: Sequence[Problem], options: DesignOptions) -> list[Design | SynthesisError]:
-        """Design a filter for each problem and predict its effect; results are in the order of `problems`.
+    def __init__(self, parameters: ModelParameters) -> None: ...
 
-        A problem whose design fails has the error in its place: NonFiniteFilter if its filter or prediction is not
-        finite. The others are not affected.
+    def draft(
+        self, problems: Sequence[Problem], options: DesignOptions, with_wmmse: bool
+    ) -> list[Draft | SynthesisError]:
+        """Design and update one filter for all conditions of each problem.
+
+        Latency, feedback and margins are ignored; `max_gain_db` is a number, and kept approximately. with_wmmse:
+        whether to predict WMMSE too, which a backend omits where that is as much work as another design. An error
+        stands in the place of its problem: NonFiniteFilter if a filter or its prediction is not finite.
         """
         ...
 
     def predict(
-        self, problems: Sequence[Problem], taps: Sequence[Float32 | Complex64]
+        self, problems: Sequence[Problem], taps: Sequence[Float32 | Complex64], is_true: bool
     ) -> list[Prediction | SynthesisError]:
-        """Predict the effect of existing filters on estimated paths.
+        """Predict the open-loop effect of existing filters, one for each of several single conditions.
 
-        A filter is its taps, float32 [2048], or, for what `create_backend` returns, its response on the design
-        grid, complex64 [16385]: of sections, of another rate, of any length.
+        Arguments are as of `design.predict_all`.
         """
-        ...
-
-    def evaluate(self, problems: Sequence[Problem], taps: Sequence[Float32]) -> list[Prediction | SynthesisError]:
-        """As `predict`, but on true paths: they have no uncertainty, and any coherence is ignored."""
         ...

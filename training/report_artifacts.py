@@ -15,8 +15,8 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from synthesis.backends import create_backend
 from synthesis.backends.reference import build_synthesizer, model_parameters
+from synthesis.design import Model, design_all
 from synthesis.errors import answer_or_raise
 from synthesis.generator import Generator
 from synthesis.generator_config import GeneratorConfig
@@ -24,7 +24,7 @@ from synthesis.methods import STARTS
 from synthesis.octave_bands import WIDE_BANDS
 from synthesis.paths import AcousticPaths
 from synthesis.profiles import profile_for_resolution
-from synthesis.types import Backend, DesignOptions, Paths, Problem
+from synthesis.types import DesignOptions, Paths, Problem
 from training.checkpoints import has_model, load_model
 from training.datasets.splits import Split
 from training.evaluation import Method, Updates
@@ -68,7 +68,7 @@ def write_core_times(data: RunData, methods: tuple[str, ...], splits: list[Split
     ][:N_TIMED_EARS]
     ears = [measurements.paths([index]).to(torch.float32, data.device) for index in originals]
     untrained = model_parameters(Generator(GeneratorConfig.prime_log()), psd, torch.zeros(2, len(WIDE_BANDS)))
-    backend = create_backend(data.device.type, untrained)
+    backend = Model.on(data.device.type, untrained)
     update_ms: dict[tuple[str, int], float] = {}
     for name in (each for each in methods if each not in done):
         task = Task(name, split=splits[0].index, seed=0)
@@ -81,7 +81,7 @@ def write_core_times(data: RunData, methods: tuple[str, ...], splits: list[Split
         elif name in GENERATORS:
             if not has_model(data, task):
                 continue
-            own = create_backend(data.device.type, load_model(data, task).parameters)
+            own = Model.on(data.device.type, load_model(data, task).parameters)
             start_ms = _backend_ms(own, ears, DesignOptions())
         else:
             found = _method(data, task, psd)
@@ -116,7 +116,7 @@ def _method(data: RunData, task: Task, psd: Tensor) -> tuple[Method, tuple[Updat
 
 
 def _backend_ms(
-    backend: Backend, ears: list[AcousticPaths], options: DesignOptions, stages: tuple[str, ...] = DESIGN_STAGES
+    backend: Model, ears: list[AcousticPaths], options: DesignOptions, stages: tuple[str, ...] = DESIGN_STAGES
 ) -> float:
     """Mean over ears of the median over calls, of some stages' time."""
     times = []
@@ -124,7 +124,7 @@ def _backend_ms(
         given = Problem((Paths(ear.primary[0].cpu().numpy(), ear.secondary[0].cpu().numpy()),))
         calls = []
         for _ in range(N_CALLS):
-            design = answer_or_raise(backend.design([given], options)[0])
+            design = answer_or_raise(design_all([given], options, backend)[0])
             calls.append(sum(design.times_ms.get(stage, 0.0) for stage in stages))
         times.append(statistics.median(calls))
     return statistics.mean(times)

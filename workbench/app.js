@@ -1,7 +1,7 @@
 // The page's state, and what happens when somebody changes it.
 
-import { N_FFT, RATE, clippedShare, curve, decibel, groupDelay, hertz, power, rfft, sectionsResponse } from "./dsp.js";
-import { rateOf, whatIsMissing } from "./wav.js";
+import { N_FFT, N_ZEROS, RATE, clippedShare, curve, decibel, groupDelay, hertz, power, resampledResponse, rfft, sectionsResponse } from "./dsp.js";
+import { CUT, promisedLength, rateOf, whatIsMissing } from "./wav.js";
 import { draw, forgetColors } from "./plot.js";
 import { Player, render, responses } from "./audio.js";
 import { encoded } from "./tensors.js";
@@ -12,6 +12,7 @@ const SLIDERS = ["k", "ceiling", "latency", "sections", "volume"], CHOICES = ["m
 const LATENCIES = [0, 1, 2, 4, 8, 16, 32];
 const REST_MS = 80; // without a new setting, after which the Wiener filter and the sound follow
 const MAX_RESPONSE = 32768; // samples that a request takes
+const MAX_LOST = 1e-5; // share of a response's energy that may lie before zero, as in measurement.files.resampling
 const N_GAIN = 16384; // transform of 2048 taps for drawing
 
 const state = {
@@ -339,21 +340,26 @@ async function takeFiles(files) {
     try {
       if (/\.json$/i.test(file.name)) takeDocument(file.name, JSON.parse(await file.text()));
       else {
-        const { sound, clippedShares } = await decoded(file);
+        const { recorded, sound, clippedShares } = await decoded(file);
         if (sound.numberOfChannels >= 2) addTake(file.name, sound, clippedShares);
         else {
           checkHeard(sound, 1);
           const kind = ["primary", "secondary", "feedback"].find((name) => file.name.toLowerCase().includes(name));
           if (!kind) throw new Error("it has one channel: record outer and error microphone in one stereo file, or name an impulse response primary or secondary");
-          separate[kind] = responseOf(sound);
+          separate[kind] = recorded;
         }
       }
     } catch (error) {
       say(`${file.name}: ${error.message}`, true);
     }
   }
-  if (separate.primary && separate.secondary) addEar({ label: "impulse responses", sign: "minus", ...separate });
-  else if (Object.keys(separate).length) say("Drop the primary and the secondary impulse response together.", true);
+  if (separate.primary && separate.secondary) {
+    try {
+      addEar({ label: "impulse responses", sign: "minus", ...responsesOf(separate) });
+    } catch (error) {
+      say(error.message, true);
+    }
+  } else if (Object.keys(separate).length) say("Drop the primary and the secondary impulse response together.", true);
 }
 
 const MAX_SECONDS = 60, MAX_BYTES = 200e6;
@@ -367,23 +373,22 @@ async function decoded(file) {
   if (file.size > MAX_BYTES) throw new Error(`it has ${Math.round(file.size / 1e6)} MB; cut it to 4 to ${MAX_SECONDS} s`);
   const bytes = await file.arrayBuffer();
   const missing = whatIsMissing(new DataView(bytes));
-  if (missing) throw new Error(`${missing}; it was cut off: copy or record it again`);
+  if (missing) throw new Error(missing);
   const rate = rateOf(new DataView(bytes));
-  let sound;
+  const decodedAt = (hz) => new OfflineAudioContext(1, 1, hz).decodeAudioData(bytes.slice(0)); // it takes what it is given
+  let recorded;
   try {
-    sound = await new OfflineAudioContext(1, 1, rate).decodeAudioData(bytes);
+    recorded = await decodedAt(rate);
   } catch {
     throw new Error("it is no readable audio file, or holds no samples; export it as WAV or FLAC");
   }
-  if (sound.duration > MAX_SECONDS) throw tooLong(sound.duration);
-  if (rate === RATE) return { sound, clippedShares: [] };
+  if (recorded.duration > MAX_SECONDS) throw tooLong(recorded.duration);
+  const promised = promisedLength(new DataView(bytes));
+  if (recorded.length < promised) throw new Error(`its header promises ${promised} samples, the file holds ${recorded.length}; ${CUT}`);
+  if (rate === RATE) return { recorded, sound: recorded, clippedShares: [] };
   say(`${file.name}: resampled from ${rate} to ${RATE} Hz.`);
-  const clippedShares = Array.from({ length: sound.numberOfChannels }, (_, i) => clippedShare(sound.getChannelData(i)));
-  const context = new OfflineAudioContext(sound.numberOfChannels, Math.round(sound.duration * RATE), RATE);
-  const source = new AudioBufferSourceNode(context, { buffer: sound });
-  source.connect(context.destination);
-  source.start();
-  return { sound: await context.startRendering(), clippedShares };
+  const clippedShares = Array.from({ length: recorded.numberOfChannels }, (_, i) => clippedShare(recorded.getChannelData(i)));
+  return { recorded, sound: await decodedAt(RATE), clippedShares };
 }
 
 function checkHeard(sound, nUsed) {
@@ -392,12 +397,24 @@ function checkHeard(sound, nUsed) {
   }
 }
 
-// Samples of an impulse response, as long as a request takes it.
-function responseOf(sound) {
-  const samples = sound.getChannelData(0), kept = samples.slice(0, MAX_RESPONSE);
+// Impulse responses at 48 kHz, as long as a request takes them. Resampled, a response reaches before zero; delaying
+// the primary and the secondary path alike by what is needed keeps that and changes no filter.
+function responsesOf(recorded) {
   const energy = (values) => values.reduce((sum, value) => sum + value * value, 0);
-  if (energy(samples.subarray(MAX_RESPONSE)) > 1e-4 * energy(samples)) throw new Error(`the response lasts ${samples.length} samples; window it to ${MAX_RESPONSE}`);
-  return kept;
+  const late = Object.entries(recorded).map(([name, sound]) => {
+    const margin = sound.sampleRate === RATE ? 0 : Math.ceil(N_ZEROS * Math.max(1, RATE / sound.sampleRate));
+    return { name, margin, samples: resampledResponse(sound.getChannelData(0), sound.sampleRate, margin) };
+  });
+  const paths = late.filter(({ name }) => name !== "feedback");
+  const isKept = (delay) => paths.every(({ samples, margin }) => energy(samples.subarray(0, Math.max(0, margin - delay))) <= MAX_LOST * energy(samples));
+  let delay = 0;
+  while (!isKept(delay) && paths.some(({ margin }) => margin > delay)) delay++;
+  return Object.fromEntries(late.map(({ name, margin, samples }) => {
+    const own = name === "feedback" ? 0 : delay, begun = new Float32Array(samples.length - margin + own);
+    begun.set(samples.subarray(Math.max(0, margin - own)), Math.max(0, own - margin));
+    if (energy(begun.subarray(MAX_RESPONSE)) > 1e-4 * energy(begun)) throw new Error(`the ${name} response lasts ${begun.length} samples; window it to ${MAX_RESPONSE}`);
+    return [name, begun.slice(0, MAX_RESPONSE)];
+  }));
 }
 
 // Which signals the first channels of a recording are.

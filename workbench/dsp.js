@@ -118,6 +118,27 @@ const SHAPES = {
   street: (hz) => (1 + 6 * Math.exp(-(((hz - 90) / 30) ** 2))) / Math.max(hz, 80) ** 0.8,
 };
 
+export const N_ZEROS = 32;
+
+// A response at another rate as samples at RATE from time zero, so many samples late, with the same transfer function
+// below the lower Nyquist frequency: measurement.files.resampling's windowed sinc, N_ZEROS on either side.
+export function resampledResponse(samples, rate, delay) {
+  const ratio = RATE / rate, cutoff = Math.min(1, ratio), width = N_ZEROS / cutoff;
+  if (ratio === 1) { const late = new Float32Array(samples.length + delay); late.set(samples, delay); return late; }
+  const found = new Float32Array(Math.ceil((samples.length + width) * ratio) + delay);
+  for (let n = 0; n < found.length; n++) {
+    const place = (n - delay) / ratio;
+    const first = Math.max(0, Math.ceil(place - width)), last = Math.min(samples.length - 1, Math.floor(place + width));
+    let sum = 0;
+    for (let i = first; i <= last; i++) {
+      const distance = place - i, angle = Math.PI * cutoff * distance, taper = Math.cos(Math.PI * distance / width / 2);
+      sum += samples[i] * (angle ? Math.sin(angle) / angle : 1) * taper * taper;
+    }
+    found[n] = sum * cutoff / ratio;
+  }
+  return found;
+}
+
 // Share of samples at the extremes, as the service's `clipped_share` counts them: resampling hides it.
 export function clippedShare(samples) {
   let high = 0, low = 0, energy = 0;

@@ -2,6 +2,8 @@
 
 import { RATE } from "./dsp.js";
 
+export const CUT = "it was cut off: copy or record it again";
+
 const text = (view, place) => String.fromCharCode(...Array.from({ length: 4 }, (_, i) => view.getUint8(place + i)));
 
 function isWav(view) { return view.byteLength >= 12 && text(view, 0) === "RIFF" && text(view, 8) === "WAVE"; }
@@ -24,21 +26,32 @@ export function rateOf(view) {
   return rate >= 3000 && rate <= 768000 ? rate : RATE;
 }
 
-// What a WAV file lacks of what its head promises, as `measurement.files.wav_length` finds it; else null.
+// What is wrong with the lengths in a WAV file's head, as `measurement.files.wav_length` finds it; else null.
 export function whatIsMissing(view) {
   if (!isWav(view)) return null;
   const isUnknown = (length) => length >= 0x7ffff000, promised = view.getUint32(4, true);
   let block = 1;
   for (const [name, place, length] of chunks(view)) {
     const held = view.byteLength - place;
-    if (name === "fmt " && Math.min(length, held) >= 16) block = view.getUint16(place + 12, true);
+    if (name === "fmt " && Math.min(length, held) >= 16) {
+      const [code, channels, bits] = [0, 2, 14].map((at) => view.getUint16(place + at, true));
+      const [rate, perSecond] = [4, 8].map((at) => view.getUint32(place + at, true));
+      block = view.getUint16(place + 12, true);
+      if ((code === 1 || code === 3) && perSecond && perSecond !== rate * block && (8 * perSecond) % (channels * bits) === 0) return `its header states ${rate} Hz, and ${perSecond} bytes in a second; export it again`;
+    }
     if (name !== "data") continue;
     if (isUnknown(length)) return null;
-    if (length > held) return `its header promises ${length} bytes of samples, the file holds ${held}`;
-    if (length === 0 && held > 0) return `its header promises no samples, the file holds ${held} bytes`;
-    if (block && length % block) return `it ends within a sample: ${length} bytes of samples are no multiple of ${block}`;
-    if (!isUnknown(promised) && promised > view.byteLength - 8 + length % 2) return `its header promises ${promised + 8} bytes, the file holds ${view.byteLength}`;
+    if (length > held) return `its header promises ${length} bytes of samples, the file holds ${held}; ${CUT}`;
+    if (length === 0 && held > 0) return `its header promises no samples, the file holds ${held} bytes; ${CUT}`;
+    if (block && length % block) return `it ends within a sample: ${length} bytes of samples are no multiple of ${block}; ${CUT}`;
+    if (!isUnknown(promised) && promised > view.byteLength - 8 + length % 2) return `its header promises ${promised + 8} bytes, the file holds ${view.byteLength}; ${CUT}`;
     return null;
   }
-  return `its header promises ${promised + 8} bytes, the file holds ${view.byteLength} and no samples`;
+  return `its header promises ${promised + 8} bytes, the file holds ${view.byteLength} and no samples; ${CUT}`;
+}
+
+// Samples of each channel that a FLAC file promises; 0 for others, and where it does not say.
+export function promisedLength(view) {
+  if (view.byteLength < 26 || text(view, 0) !== "fLaC") return 0;
+  return (view.getUint8(21) & 15) * 2 ** 32 + view.getUint32(22);
 }

@@ -29,7 +29,9 @@ from measurement.calibration import clipped_share
 from measurement.files import resampling, table_columns
 from measurement.files.errors import FileError
 from measurement.files.resampling import Response, check_rate, common_delay
-from measurement.files.text_tables import rate_of, read_table
+from measurement.files.table_columns import is_noncausal
+from measurement.files.table_heads import rate_of
+from measurement.files.text_tables import is_no_response, read_table
 from measurement.files.wav_length import what_is_missing
 from synthesis.conventions import SAMPLE_RATE_HZ
 
@@ -51,6 +53,11 @@ _RATE_NAMES = (
 )
 _INTERVAL_NAMES = ("dt", "ts", "sampleinterval", "samplinginterval", "sampleperiod", "samplingperiod")
 _FREQUENCY_NAMES = ("f", "freq", "freqs", "frequency", "frequencies", "freqvector", "frequencyvector", "faxis")
+_TIME_NAMES = ("t", "time", "times", "timevector", "taxis", "timeaxis")
+_SHIFT_NAMES = ("t0", "start", "starttime", "starts", "offset", "delay", "shift", "latency")
+_SCALE_NAMES = ("scale", "scaling", "scalefactor", "factor", "sensitivity", "calibration")
+_FULL_SCALE = 1 - 2**-14
+_LOSSY = ("IMA_ADPCM", "MS_ADPCM", "GSM610", "VORBIS", "OPUS", "MPEG_LAYER_III")
 _SELECTED = re.compile(r"(?P<file>.+)#(?P<channel>[^#]+)", re.DOTALL)
 
 
@@ -147,12 +154,27 @@ class Measurement:
         """
         what = f"{self.file}#{name}" if len(self.channels) > 1 else str(self.file)
         values = self.channels[name]
+        if is_no_response(name):
+            raise FileError(f"{what}: its name says that it is no impulse response; save the samples of one")
         if np.iscomplexobj(values):
             values = np.fft.irfft(values)
+            if is_noncausal(values):
+                raise FileError(
+                    f"{what}: its spectrum is that of a response before time zero; save impulse responses, or spectra "
+                    "from 0 Hz on with exp(-j w t0) for a delay t0"
+                )
+        elif self.file.suffix.lower() in AUDIO and _is_clipped(values):
+            raise FileError(f"{what}: it is clipped at full scale; export it with less gain, or as floating point")
         if self.rate_hz is None:
             raise _no_rate(self.file)
         check_rate(self.file, self.rate_hz)
         return Response(what, values, self.rate_hz, self.start_s)
+
+
+def _is_clipped(values: NDArray[Any]) -> bool:
+    """Whether several samples are at full scale, and none beyond it as in floating point."""
+    magnitudes = np.abs(values)
+    return bool(magnitudes.max() <= 1 and np.sum(magnitudes >= _FULL_SCALE) > 1)
 
 
 def _plain(name: str) -> str:
@@ -210,9 +232,13 @@ def read(file: Path, rate_hz: float | None = None) -> Measurement:
             raise FileError(f"{file}: {name} has the shape {values.shape}; a row of samples is needed")
         if not np.isfinite(values).all():
             raise FileError(f"{file}: {name} holds NaN or infinity; export it again")
-    if found.rate_hz is None and rate_hz is not None:
-        return replace(found, rate_hz=rate_hz, notes=(*found.notes, f"taken for samples at {rate_hz:g} Hz"))
-    return found
+    if rate_hz is None or rate_hz == found.rate_hz:
+        return found
+    if found.rate_hz is not None:
+        return replace(
+            found, notes=(*found.notes, f"it states {found.rate_hz:g} Hz, so {rate_hz:g} Hz is not used")
+        )
+    return replace(found, rate_hz=rate_hz, notes=(*found.notes, f"taken for samples at {rate_hz:g} Hz"))
 
 
 def split_channel(file: Path) -> tuple[Path, str | None]:
@@ -398,7 +424,7 @@ def _audio(file: Path) -> Measurement:
     with file.open("rb") as opened:
         missing = what_is_missing(opened, file.stat().st_size)
     if missing:
-        raise FileError(f"{file}: {missing}; it was cut off: copy or record it again")
+        raise FileError(f"{file}: {missing}")
     try:
         about = soundfile.info(file)
         if about.duration > MAX_SECONDS:  # before hours of samples fill the memory
@@ -415,7 +441,8 @@ def _audio(file: Path) -> Measurement:
     if not len(samples):
         raise FileError(f"{file}: it holds no samples; record again")
     names = [f"channel {n + 1}" for n in range(samples.shape[1])]
-    return Measurement(file, dict(zip(names, samples.T, strict=True)), float(rate_hz))
+    lossy = (f"its code, {about.subtype}, changes samples; record WAV or FLAC",) if about.subtype in _LOSSY else ()
+    return Measurement(file, dict(zip(names, samples.T, strict=True)), float(rate_hz), notes=lossy)
 
 
 def _check_size(file: Path, n_values: int) -> None:
@@ -425,8 +452,9 @@ def _check_size(file: Path, n_values: int) -> None:
 
 
 def _text(file: Path) -> Measurement:
-    found = table_columns.channels(file, read_table(file))
-    return Measurement(file, dict(found.by_name), found.rate_hz, found.start_s, found.notes)
+    table = read_table(file)
+    found = table_columns.channels(file, table)
+    return Measurement(file, dict(found.by_name), found.rate_hz, found.start_s, (*table.notes, *found.notes))
 
 
 def _numpy(file: Path) -> Measurement:
@@ -477,17 +505,23 @@ def _from_arrays(file: Path, arrays: Mapping[str, Any]) -> Measurement:
     from 1, are in the channel's name: h[2], h[1,2]."""
     channels: dict[str, NDArray[Any]] = {}
     scalars: dict[str, float] = {}
+    unused: list[str] = []
     for name, given in arrays.items():
         values = np.asarray(given)
+        if values.dtype.kind == "U" and values.size == 1 and stated_rate(name, 1.0) is not None:
+            try:
+                values = np.array(float(values.reshape(())[()]))
+            except ValueError:
+                raise FileError(f"{file}: {name} is {str(values)!r}, no number; store the rate in hertz") from None
         if values.dtype.kind not in "fiuc":
-            continue
-        if values.size == 1:
+            unused.append(name)
+        elif values.size == 1:
             scalars[name] = float(np.real(values.reshape(())))
         elif values.size:
             channels |= _rows(name, values)
     if not channels:
         raise FileError(f"{file}: it holds no row of numbers; found {', '.join(arrays) or 'nothing'}")
-    rates = {name: rate for name, value in scalars.items() if (rate := _rate(name, value)) is not None}
+    rates = {name: rate for name, value in scalars.items() if (rate := stated_rate(name, value)) is not None}
     if len(set(rates.values())) > 1:
         raise FileError(f"{file}: {', '.join(rates)} state different sample rates; keep one")
     others = {name: value for name, value in scalars.items() if name not in rates}
@@ -497,9 +531,41 @@ def _from_arrays(file: Path, arrays: Mapping[str, Any]) -> Measurement:
             f"{file}: it has no sample_rate, and {first} = {others[first]:g} is unknown; store the rate as "
             f"sample_rate, and leave {first} out"
         )
-    notes = tuple(f"not used: {name} = {value:g}" for name, value in others.items())
+    for name, value in others.items():
+        if (_plain(name) in _SHIFT_NAMES and value) or (_plain(name) in _SCALE_NAMES and value != 1):
+            raise FileError(
+                f"{file}: it is not known what {name} = {value:g} does to the samples; apply it, and leave it out"
+            )
+    notes = (
+        *(f"not used: {name} = {value:g}" for name, value in others.items()),
+        *([f"not used: {', '.join(unused)}"] if unused else []),
+    )
     rate_hz = next(iter(rates.values()), None)
-    return _with_spectra(Measurement(file, channels, rate_hz, 0.0, notes))
+    return _with_spectra(_with_times(Measurement(file, channels, rate_hz, 0.0, notes)))
+
+
+def _with_times(found: Measurement) -> Measurement:
+    """An array of times beside samples as their rate and start."""
+    times = [name for name, each in found.channels.items() if _plain(name) in _TIME_NAMES and _is_axis(each)]
+    if not times or len(found.channels) == 1:
+        return found
+    channels = {name: each for name, each in found.channels.items() if name not in times}
+    seconds = found.channels[times[0]]
+    rate_hz = rate_of(float(seconds[-1] - seconds[0]) / (len(seconds) - 1))
+    if found.rate_hz is not None and abs(rate_hz - found.rate_hz) > 1e-3 * found.rate_hz:
+        raise FileError(
+            f"{found.file}: {times[0]} rises {rate_hz:g} times in a second, which does not fit the sample rate of "
+            f"{found.rate_hz:g} Hz; keep one"
+        )
+    return replace(found, channels=channels, rate_hz=found.rate_hz or rate_hz, start_s=float(seconds[0]))
+
+
+def _is_axis(values: NDArray[Any]) -> bool:
+    """Whether numbers rise evenly, as times and frequencies do."""
+    if np.iscomplexobj(values) or len(values) < 3:
+        return False
+    step = np.diff(values)
+    return bool(step[0] > 0 and np.ptp(step) <= 1e-3 * step[0])
 
 
 def _rows(name: str, values: NDArray[Any]) -> dict[str, NDArray[Any]]:
@@ -516,7 +582,7 @@ def _rows(name: str, values: NDArray[Any]) -> dict[str, NDArray[Any]]:
     }
 
 
-def _rate(name: str, value: float) -> float | None:
+def stated_rate(name: str, value: float) -> float | None:
     """The sample rate that a number of this name states, or None."""
     plain = _plain(name)
     unit = next((unit for unit in ("khz", "hz") if plain.endswith(unit)), "")
@@ -533,9 +599,15 @@ def _with_spectra(found: Measurement) -> Measurement:
     spectra as their rate."""
     channels = dict(found.channels)
     spectra = {name: each for name, each in channels.items() if np.iscomplexobj(each)}
+    axes = [
+        name
+        for name, each in channels.items()
+        if _plain(name) in _FREQUENCY_NAMES
+        and name not in spectra
+        and (len(_plain(name)) > 1 or bool((np.diff(each) > 0).all()))
+    ]
     if not spectra:
-        return found
-    axes = [name for name in channels if _plain(name) in _FREQUENCY_NAMES and name not in spectra]
+        return _without_axes(found, axes)
     rate_hz = found.rate_hz
     for name, each in spectra.items():
         n = len(each)
@@ -564,6 +636,20 @@ def _with_spectra(found: Measurement) -> Measurement:
     for axis in axes:
         del channels[axis]
     return replace(found, channels=channels, rate_hz=rate_hz)
+
+
+def _without_axes(found: Measurement, axes: Sequence[str]) -> Measurement:
+    """Samples without the frequencies that lie beside them; raises FileError if the samples are values at those."""
+    rest = {name: each for name, each in found.channels.items() if name not in axes}
+    if not axes or not rest:
+        return found
+    for name, each in rest.items():
+        if len(each) == len(found.channels[axes[0]]):
+            raise FileError(
+                f"{found.file}: {name} seems to hold values at the frequencies of {axes[0]}, but is not complex; "
+                "save impulse responses"
+            )
+    return replace(found, channels=rest, notes=(*found.notes, *(f"not used: {name}" for name in axes)))
 
 
 def _ita(file: Path) -> Measurement:

@@ -5,6 +5,7 @@ The head decides. Without one, only what the numbers leave no doubt about is rea
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,7 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from measurement.files.errors import FileError
-from measurement.files.text_tables import Table, quantity, rate_of, unit
+from measurement.files.table_heads import rate_of
+from measurement.files.text_tables import Table, is_no_response, quantity, unit
 from synthesis.conventions import SAMPLE_RATE_HZ
 
 Float64 = NDArray[np.float64]
@@ -25,6 +27,28 @@ INTERPOLATED = f"interpolated to {N_SPECTRUM_BINS} frequencies, held below the f
 _SMALL_ANGLE = 3.15
 """Radians: a phase that stays within it up to 8 kHz is not in degrees."""
 _SPECTRAL = ("level", "magnitude", "phase", "real", "imaginary")
+_LARGEST_LEVEL_DB = 200.0
+"""Beyond any level in air, re 20 micropascals."""
+_SAFELY_LINEAR = 4.0
+"""Largest of positive numbers without a unit that are taken for linear: levels in dB would rise higher."""
+_LEAST_DELAY_S = 50e-6
+"""Shortest delay of a path: a phase whose unit is not stated and that would mean less in degrees is in doubt."""
+_LAST_BAND_HZ = 7800.0
+_ROWS_PER_OCTAVE = 11.0
+_FINE_STEP_HZ = 25.0
+"""Rows that are further apart leave out what a path does between them."""
+_ALTERED = re.compile(
+    r"conj|negat|\bminus|^-|invers|invert|recipr|^1 ?/|\bstd\b|deviat|abweich|\berr(or)?\b|\bdelta\b|\bdiff|toler",
+)
+_ALTERED_LEVEL = re.compile(
+    r"atten|atténu|atenua|affaibl|loss|dämpf|daempf|isolat|perte|pérdida|perdita|затух|減衰|%|percent|prozent"
+    r"|\blog|\bln\b|neper|\bnp\b|\bbels?\b|[(\[]b[)\]]|\bmdb\b|\bcdb\b"
+)
+_ALTERED_PHASE = re.compile(
+    r"\blag|nacheil|retard|excess|\bmin|cycle|turn|revol|umdreh|\bpi\b|π|mrad|milli|\bgons?\b|%|percent"
+)
+_POWER = re.compile(r"power|energ|leistung|squar|quadr|psd|\^ ?2|²")
+"""Words of a name by which a column is not the level or phase itself; `_POWER`: unless it is in dB."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,7 +74,7 @@ def channels(file: Path, table: Table) -> Channels:
     columns = dict(enumerate(table.values.T))
     spectral = [n for n, kind in enumerate(kinds) if kind in _SPECTRAL]
     if len(names) == 1:
-        if kinds[0] not in ("", "index", "magnitude") or unit(names[0]) == "dB":
+        if kinds[0] not in ("", "index", "magnitude") or is_no_response(names[0]):
             raise FileError(f"{file}: its only column is {names[0]!r}; export samples, or a frequency beside them")
         return Channels({names[0]: columns[0]}, table.rate_hz, table.start_s)
     if "time" in kinds:
@@ -148,6 +172,13 @@ def _timed(file: Path, table: Table, names: tuple[str, ...], kinds: list[str]) -
     if abs(samples - round(samples)) <= max(1e-3, 2 * late.std()):
         samples = round(samples)
     counting = [n for n, kind in enumerate(kinds) if kind == "index" and _counts(table.values[:, n])]
+    if altered := [each for n, each in enumerate(names) if n != place and is_no_response(each)]:
+        raise FileError(f"{file}: {altered[0]!r} is no impulse response; export the samples of one")
+    if table.rate_hz is not None and abs(table.rate_hz - rate_hz) > 1e-3 * rate_hz:
+        raise FileError(
+            f"{file}: its head states {table.rate_hz:g} Hz, but its times are {1e6 * interval:.4g} microseconds apart; "
+            "export it again"
+        )
     found = {names[n]: table.values[:, n] for n in range(len(names)) if n != place and n not in counting}
     notes = ("samples at times of a column", *_unused(names, counting))
     return Channels(found, float(rate_hz), float(samples) / float(rate_hz), notes)
@@ -172,23 +203,63 @@ def _spectrum(file: Path, table: Table, names: tuple[str, ...], kinds: list[str]
     frequency = frequency * _hertz(name["frequency"])
     if not _rises(frequency) or frequency[0] < 0:
         raise FileError(f"{file}: its frequencies do not rise; sort the rows")
-    if frequency[0] > 100 or frequency[-1] < 5000:
+    if frequency[0] > 100 or frequency[-1] < _LAST_BAND_HZ:
         raise FileError(
             f"{file}: it covers {frequency[0]:g} to {frequency[-1]:g} Hz; export at least 50 Hz to 8 kHz, or name "
             "the unit in the head"
         )
+    _check_steps(file, frequency)
+    for kind, column in name.items():
+        _check_unaltered(file, kind, column)
     if wanted[0] == "real":
         magnitude, angle = np.hypot(first, second), np.unwrap(np.arctan2(second, first))
         said = "real and imaginary part"
     else:
         magnitude, is_level = _magnitude(file, name["level"], first)
-        angle, is_radians = _angle(file, name["phase"], second)
+        angle, is_radians = _angle(file, name["phase"], frequency, second)
         said = f"{'level' if is_level else 'linear magnitude'} and phase{' in radians' if is_radians else ''}"
     used = [n for found in places.values() for n in found]
     rest = [n for n in range(len(names)) if n not in used]
     samples = np.fft.irfft(_interpolated(frequency, magnitude, angle))
+    if is_noncausal(samples):
+        raise FileError(
+            f"{file}: its phase rises with frequency, as if sound came before it was played; export the phase of "
+            "exp(-j w t0) for a delay t0, and measure from before the sound"
+        )
     notes = (f"{said} {INTERPOLATED}", *_unused(names, rest))
     return Channels({"response": samples}, float(SAMPLE_RATE_HZ), notes=notes)
+
+
+def is_noncausal(samples: Float64) -> bool:
+    """Whether a response that is periodic, as a spectrum's is, has much of its energy before time zero."""
+    late = samples[-(len(samples) // 8) :]
+    return bool(late @ late > 0.25 * (samples @ samples))
+
+
+def _check_steps(file: Path, frequency: Float64) -> None:
+    """Raises FileError for rows that lie too far apart."""
+    used = frequency[(frequency >= 100) & (frequency <= 8000)]
+    if len(used) < 2:
+        used = frequency
+    allowed = np.maximum(_FINE_STEP_HZ, used[:-1] * (2 ** (1 / _ROWS_PER_OCTAVE) - 1))
+    if (wide := np.diff(used) > allowed).any():
+        first = used[:-1][wide][0]
+        raise FileError(
+            f"{file}: between {first:g} and {used[1:][wide][0]:g} Hz it has no row; export at least 12 rows for each "
+            "octave, or the impulse response"
+        )
+
+
+def _check_unaltered(file: Path, kind: str, name: str) -> None:
+    """Raises FileError for a column whose name says that it is something else than the quantity itself."""
+    text = name.lower().replace("_", " ").strip()
+    own = {"level": _ALTERED_LEVEL, "phase": _ALTERED_PHASE}.get(kind)
+    is_power = kind == "level" and unit(name) != "dB" and _POWER.search(text)
+    if _ALTERED.search(text) or (own and own.search(text)) or is_power:
+        raise FileError(
+            f"{file}: {name!r} is not the {kind} of a response itself; export frequency, level in dB and phase in "
+            "degrees"
+        )
 
 
 def _hertz(name: str) -> float:
@@ -201,25 +272,33 @@ def _magnitude(file: Path, name: str, values: Float64) -> tuple[Float64, bool]:
     """The magnitude, and whether the column holds levels in dB."""
     stated, is_named_level = unit(name), quantity(name) == "level"
     if stated != "dB":
-        is_linear = bool((values >= 0).all() and values.max() < 20)
-        if stated == "linear" or (is_linear and not is_named_level):
-            if (values < 0).any():
+        is_positive = bool((values >= 0).all())
+        if stated == "linear" or (is_positive and values.max() <= _SAFELY_LINEAR and not is_named_level):
+            if not is_positive:
                 raise FileError(f"{file}: {name!r} holds negative numbers; a linear magnitude has none")
             return values, False
-        if is_linear:
+        # Levels above 0 dB throughout are sound pressure levels.
+        if is_positive and (not is_named_level or values.min() < 1):
             raise FileError(
                 f"{file}: {name!r} may be linear or in dB; name the unit in the head, level_dB or linear"
             )
+    if values.max() > _LARGEST_LEVEL_DB:
+        raise FileError(
+            f"{file}: {name!r} holds {values.max():g}, which is no level in dB; name the unit in the head"
+        )
     return 10 ** (values / 20), True
 
 
-def _angle(file: Path, name: str, values: Float64) -> tuple[Float64, bool]:
+def _angle(file: Path, name: str, frequency: Float64, values: Float64) -> tuple[Float64, bool]:
     """The phase in radians, unwrapped, and whether the column holds radians."""
     stated, largest = unit(name), float(np.abs(values).max())
     if not largest:
         raise FileError(f"{file}: its phase is 0 everywhere; export the phase that was measured")
     if stated not in ("degrees", "radians"):
-        if _SMALL_ANGLE < largest < 90:
+        unwrapped = np.unwrap(np.deg2rad(values))
+        delay_s = abs(unwrapped[-1] - unwrapped[0]) / (2 * np.pi * (frequency[-1] - frequency[0]))
+        is_flat = largest > _SMALL_ANGLE and np.abs(np.diff(values)).max() < 180 and delay_s < _LEAST_DELAY_S
+        if largest <= 1 or _SMALL_ANGLE < largest < 90 or is_flat:
             raise FileError(
                 f"{file}: {name!r} may be in degrees or in radians; name the unit in the head, phase_deg or phase_rad"
             )

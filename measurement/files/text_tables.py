@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from measurement.files.errors import FileError
+from measurement.files.table_heads import read_head
 
 MAX_BYTES = 40_000_000
 
@@ -28,17 +29,20 @@ _NUMERIC = re.compile(rf'[\d\s.,;"+\-eEdD{_GROUPS}]*\d[\d\s.,;"+\-eEdD{_GROUPS}]
 _MISSING = re.compile(
     r"[+-]?(nan|inf(inity)?|n/?a|null|none|nil|error|missing|-+|\?+|#.*|[\d.,].*|[oil][.,]\d.*)", re.IGNORECASE
 )
-_RATE = re.compile(
-    r"(?:sampl\w*[ _-]?(?:rate|freq\w*)|\bfs|\bsr|abtastrate|control filter at)\s*(?:[(\[]?(k?hz)[)\]]?)?"
-    r"[\s:=,;]*(?:of\s|is\s)?\s*([\d.,]*\d(?:e[+]?\d+)?)\s*(k?hz)?",
+
+
+_ANOTHER = re.compile(
+    r"(?:(?:channel|ch|kanal|canal|response|ir|data|column) ?[\w.]{0,3}|left|right|links|rechts|primary.*|secondary.*"
+    r"|feedback.*|[psf](?:z|_hat)?)[:=]?",
     re.IGNORECASE,
 )
+"""A comment among numbers that names what follows."""
 
 
 def _pattern(decimal: str) -> re.Pattern[str]:
     group = "," if decimal == "." else "."
-    thousands = rf"\d{{1,3}}(?:(?P<group>[{group}{_GROUPS}])\d{{3}})(?:(?P=group)\d{{3}})*"
-    return re.compile(rf"[+-]?(?:(?:{thousands}|\d+)(?:[{decimal}]\d*)?|[{decimal}]\d+)(?:[eEdD][+-]?\d+)?")
+    thousands = rf"[1-9]\d{{0,2}}(?:(?P<group>[{group}{_GROUPS}])\d{{3}})(?:(?P=group)\d{{3}})*(?:[{decimal}]\d*)?"
+    return re.compile(rf"[+-]?(?:{thousands}|(?:\d+(?:[{decimal}]\d*)?|[{decimal}]\d+)(?:[eEdD][+-]?\d+)?)")
 
 
 _PATTERNS = {decimal: _pattern(decimal) for decimal in ".,"}
@@ -119,8 +123,18 @@ def read_table(file: Path) -> Table:
     heading = list(enumerate(lines[: numeric[0]], 1))
     layout = _layout(file, [lines[n] for n in numeric], [line for _, line in heading])
     rows: list[list[float]] = []
+    blocks: list[int] = []
+    comments = [line for _, line in heading]
+    is_within = False
     for number, line in enumerate(lines[numeric[0] :], numeric[0] + 1):
         if not line.strip() or _is_comment_among_numbers(line):
+            if rows and _ANOTHER.fullmatch(_COMMENT.sub("", line.strip()).strip()):
+                raise FileError(
+                    f"{file}, line {number}: {line.strip()!r} begins another response; save one in each file, or as "
+                    "columns"
+                )
+            comments += [line] if line.strip() else []
+            is_within &= bool(line.strip())
             continue
         found = layout.numbers(line)
         if found is None:
@@ -131,25 +145,37 @@ def read_table(file: Path) -> Table:
                 "export the table again"
             )
         rows.append(found)
+        blocks = [*blocks[:-1], blocks[-1] + 1] if is_within else [*blocks, 1]
+        is_within = True
     width = len(rows[0])
     for number, line in heading:
         if not _is_comment(line) and "//" not in line and _is_broken_row(layout, line, width):
             raise _unreadable(file, number, line)
-    if width == 1 and len(rows) > 16 and rows[0][0] == len(rows) - 1:
-        raise FileError(
-            f"{file}, line {numeric[0] + 1}: {rows[0][0]:g} is how many numbers follow, no sample; remove the line"
-        )
-    said = _Head([line for _, line in heading], layout)
     values = np.array(rows)
+    if width == 1:
+        _check_column(file, values[:, 0], numeric[0] + 1, blocks)
+    said = read_head(file, comments, layout.number, float(np.abs(values).max()), len(rows))
     if said.n_samples is not None and width == 1 and len(rows) != said.n_samples:
         raise FileError(
             f"{file}: its head states {said.n_samples} samples, but {len(rows)} follow; export it again"
         )
-    notes: tuple[str, ...] = ()
-    if said.peak is not None:
-        values = values * abs(said.peak)
-        notes = (f"normalised, hence multiplied by the peak value that the head states, {abs(said.peak):g}",)
-    return Table(values, _names(heading, layout, width), said.rate_hz, said.start_s, notes)
+    return Table(values * said.scale, _names(heading, layout, width), said.rate_hz, said.start_s, said.notes)
+
+
+def _check_column(file: Path, values: NDArray[np.float64], line: int, blocks: Sequence[int]) -> None:
+    """Raises FileError for a column that begins with its length or rate, or that holds several responses."""
+    rest = float(np.abs(values[2:]).max(initial=0))
+    first = values[0]
+    if len(values) > 16 and (first == len(values) - 1 or (first >= 16 and first % 1 == 0 and first > 1000 * rest)):
+        raise FileError(
+            f"{file}, line {line}: {first:g} is how many numbers follow, or their rate, no sample; remove the line, "
+            "and give the rate with --rate"
+        )
+    if 1 < len(blocks) <= 64 and blocks[0] > 16 and len(set(blocks)) == 1:
+        raise FileError(
+            f"{file}: it holds {len(blocks)} blocks of {blocks[0]} numbers; save one response in each file, or as "
+            "columns"
+        )
 
 
 def _lines(file: Path) -> list[str]:
@@ -260,49 +286,6 @@ def _clear(possible: Sequence[Layout], lines: Sequence[str], heading: Sequence[s
     return [*by_comma, *others]
 
 
-class _Head:
-    """What the lines before the numbers state as numbers."""
-
-    def __init__(self, lines: Sequence[str], layout: Layout) -> None:
-        self.rate_hz: float | None = None
-        self.start_s = 0.0
-        self.n_samples: int | None = None
-        self.peak: float | None = None
-        is_normalised = any("ir is normalised" in line.lower() for line in lines)
-        for line in lines:
-            stated, _, meaning = line.partition("//")
-            # REW writes 2.08e-05 // Sample interval (seconds), with the locale's decimal sign.
-            number = layout.number(stated.strip())
-            if number is None:
-                number = _plain(stated.strip())
-            meaning = meaning.lower()
-            if number is None or not meaning:
-                match = _RATE.search(line)
-                rate = _plain(match[2]) if match else None
-                if match and rate is not None:
-                    self.rate_hz = rate * (1000 if "khz" in (match[1] or match[3] or "").lower() else 1)
-            elif "sample interval" in meaning:
-                self.rate_hz = rate_of(number)
-            elif "start time" in meaning:
-                self.start_s = number
-            elif "response length" in meaning:
-                self.n_samples = round(number)
-            elif is_normalised and "peak value" in meaning:
-                self.peak = number
-
-
-def rate_of(interval_s: float) -> float:
-    """The sample rate of an interval, a whole number where it is nearly one; 0 if there is none."""
-    rate_hz = 1 / interval_s if interval_s > 1e-9 else 0.0
-    return float(round(rate_hz)) if abs(rate_hz - round(rate_hz)) < 1e-5 * rate_hz else rate_hz
-
-
-def _plain(text: str) -> float | None:
-    """A number in a sentence: with a decimal point or comma, or groups of thousands."""
-    found = [layout.number(text) for layout in (Layout(None, "."), Layout(None, ","))]
-    return next((each for each in found if each is not None), None)
-
-
 def _names(heading: Sequence[tuple[int, str]], layout: Layout, width: int) -> tuple[str, ...]:
     """The last line before the numbers that has as many names as there are columns; a comment only if it holds the
     name of a quantity."""
@@ -351,12 +334,12 @@ _EXACT = {
     "phase": ("ph", "arg", "deg", "degrees"),
     "frequency": ("f", "hz", "khz"),
     "time": ("t", "ms", "tid", "sec", "second", "seconds", "sekunden"),
-    "level": ("db", "dbfs"),
+    "level": ("db", "dbfs", "dbspl", "dbv", "dbu", "dbpa"),
     "magnitude": ("h", "lin"),
     "index": ("n", "no", "nr", "i", "k", "sample", "samples", "bin", "line", "point", "id"),
 }
 _UNITS = {
-    "dB": ("db", "dbfs", "dbspl", "дб"),
+    "dB": ("db", "dbfs", "dbspl", "dbv", "dbu", "dbpa", "дб"),
     "linear": ("lin", "linear", "linéaire", "lineal", "lineare", "pa", "v", "mv", "abs", "ratio", "линейная"),
     "degrees": ("deg", "degree", "degrees", "°", "grad", "gradi", "grados", "degré", "degrés", "градусы", "градус",
                 "град", "度"),
@@ -366,6 +349,24 @@ _UNITS = {
     "ms": ("ms", "мс", "msec"),
     "us": ("us", "µs", "μs", "usec"),
 }  # fmt: skip
+
+
+_DERIVED = (
+    *(
+        "step",
+        "sprung",
+        "power",
+        "leistung",
+        "energ",
+        "squared",
+        "quadrat",
+        "envelope",
+        "hüll",
+        "schroeder",
+        "decay",
+    ),
+    *("etc", "psd", "spectrum", "spektrum", "magnitude", "betrag", "phase", "coherence", "kohärenz", "imag"),
+)
 
 
 def quantity(name: str) -> str:
@@ -378,6 +379,12 @@ def quantity(name: str) -> str:
         if any(word.startswith(stems) for word in words):
             return kind
     return next((kind for kind, exact in _EXACT.items() if any(word in exact for word in words)), "")
+
+
+def is_no_response(name: str) -> bool:
+    """Whether a name, of a column or an array, says that it holds no samples, but something derived from them."""
+    words = _words(name)
+    return unit(name) == "dB" or "|" in name or any(word.startswith(_DERIVED) for word in words)
 
 
 def unit(name: str) -> str:

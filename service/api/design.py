@@ -13,6 +13,7 @@ import numpy as np
 from fastapi import APIRouter, Body, Request
 from starlette.responses import Response
 
+from model_store.store import ModelVersion
 from service.api import answer_types, examples
 from service.api import json_answers as answers
 from service.api.documentation import BODY_CODES, DESIGN_CODES, described
@@ -30,7 +31,6 @@ from service.api.request_types import (
 )
 from service.api.visit import JSON, TAPS, Visit, answer_type, disconnected, timed_response, visit_of
 from service.api.warnings import collect_warnings, negated_filter
-from service.engine.types import DesignAnswer, EvaluationAnswer
 from service.engine.work import work_of
 from service.errors import HttpProblem, to_problem
 from synthesis.errors import SynthesisError, answer_or_raise
@@ -40,7 +40,9 @@ from synthesis.types import (
     DEFAULT_GAIN_MARGIN_DB,
     DEFAULT_PHASE_MARGIN_DEG,
     Complex64,
+    Design,
     DesignOptions,
+    Evaluation,
     Float32,
     Path,
     Problem,
@@ -66,20 +68,19 @@ class Wanted:
     # With the paths on the design grid.
     problem: Problem
 
-    def answered(self, answer: DesignAnswer) -> Answered:
-        """The engine's answer with the request's sign and the warnings."""
-        design = answer.design
+    def answered(self, model: ModelVersion, design: Design) -> Answered:
+        """The engine's design with the request's sign and the warnings."""
         warnings = collect_warnings(
             self.sent,
             self.problem,
             design.prediction,
-            answer.replaced_because,
+            design.replaced_because,
             design.ceiling_cost_db,
-            answer.implausible,
+            design.implausible,
             design.loop,
         )
         taps = -design.taps if self.sign == "plus" else design.taps
-        return Answered(answer, self.sign, taps, warnings, self.problem.latency_samples)
+        return Answered(model, design, self.sign, taps, warnings, self.problem.latency_samples)
 
 
 def wanted(body: SynthesisItem | DesignItem) -> Wanted:
@@ -134,10 +135,10 @@ async def designed(request: Request, asked: Wanted) -> Answered:
     """
     visit = visit_of(request)
     visit.charge(work_of(asked.options))
-    (answer,) = await visit.service.engine.design(
+    model, (design,) = await visit.service.engine.design(
         asked.model, asked.options, [asked.problem], visit.due, partial(disconnected, request)
     )
-    return asked.answered(answer_or_raise(answer))
+    return asked.answered(model, answer_or_raise(design))
 
 
 _FORMS: dict[str, Any] = {
@@ -193,25 +194,25 @@ async def _design(request: Request, body: SynthesisBody | DesignBody) -> Respons
     if media_type == TAPS:
         return _taps_alone(visit, answered)
     content, times = answers.design_json(answered, visit)
-    visit.observe(times, [answered.answer])
+    visit.observe(times, [(answered.model, answered.design)])
     return timed_response(content, times)
 
 
 def _taps_alone(visit: Visit, answered: Answered) -> Response:
     """The taps, and headers with some of the fields of the JSON answer."""
     began = perf_counter()
-    answer, prediction = answered.answer, answered.answer.design.prediction
+    design, prediction = answered.design, answered.design.prediction
     content = answered.taps.astype("<f4", copy=False).tobytes()
     headers = {
-        "X-Model-Digest": answer.model.digest,
-        "X-Refine-Applied": str(answer.design.refinement.applied),
+        "X-Model-Digest": answered.model.digest,
+        "X-Refine-Applied": str(design.refinement.applied),
         "X-Predicted-NR-dB": f"{prediction.mean_noise_reduction_db:.4f}",
         "X-Predicted-AMP-dB": f"{prediction.amplification_db:.4f}",
     }
     if answered.warnings:
         headers["X-Warnings"] = ", ".join([each["code"] for each in answered.warnings])
-    times = visit.spent_ms(answer.design.times_ms, began)
-    visit.observe(times, [answer])
+    times = visit.spent_ms(design.times_ms, began)
+    visit.observe(times, [(answered.model, design)])
     return timed_response(content, times, TAPS, **headers)
 
 
@@ -233,7 +234,7 @@ async def _design_items(request: Request, items: Sequence[SynthesisItem | Design
     if refusals and all(isinstance(each, HttpProblem) for each in outcomes):
         raise refusals[0]
     content, times = answers.items_json(outcomes, visit)
-    visit.observe(times, [each.answer for each in outcomes if isinstance(each, Answered)])
+    visit.observe(times, [(each.model, each.design) for each in outcomes if isinstance(each, Answered)])
     for method, outcome in zip(methods, outcomes, strict=True):
         visit.service.metrics.count_item(method, outcome.code if isinstance(outcome, HttpProblem) else "ok")
     return timed_response(content, times)
@@ -264,7 +265,7 @@ async def _all_items(request: Request, asked: list[Wanted | HttpProblem]) -> lis
     async def design(model: str | None, options: DesignOptions, places: list[int]) -> None:
         group = [each for place in places if isinstance(each := asked[place], Wanted)]
         try:
-            found = await visit.service.engine.design(
+            used, found = await visit.service.engine.design(
                 model, options, [each.problem for each in group], visit.due, lambda: asyncio.shield(disconnection)
             )
         except Exception as error:
@@ -272,7 +273,7 @@ async def _all_items(request: Request, asked: list[Wanted | HttpProblem]) -> lis
             return
         for place, each, answer in zip(places, group, found, strict=True):
             outcomes[place] = (
-                _known_problem(answer) if isinstance(answer, SynthesisError) else each.answered(answer)
+                _known_problem(answer) if isinstance(answer, SynthesisError) else each.answered(used, answer)
             )
 
     try:
@@ -297,7 +298,7 @@ async def evaluated(
     taps: Sequence[Float32 | Complex64],
     *,
     is_continued: bool = False,
-) -> list[EvaluationAnswer]:
+) -> list[Evaluation]:
     """`Engine.evaluate`; raises the first ear's SynthesisError, if there is one."""
     visit = visit_of(request)
     found = await visit.service.engine.evaluate(

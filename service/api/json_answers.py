@@ -15,12 +15,11 @@ from service.api import answer_types
 from service.api.answer_types import BAND_CENTRE_HZ
 from service.api.options import Sign
 from service.api.visit import Times, Visit
-from service.engine.types import DesignAnswer
 from service.errors import HttpProblem
 from synthesis.conventions import SAMPLE_RATE_HZ
 from synthesis.errors import InvalidPaths
 from synthesis.octave_bands import nominal_hz
-from synthesis.types import ConditionPrediction, Float32, Loop, Prediction
+from synthesis.types import ConditionPrediction, Design, Float32, Loop, Prediction
 
 NO_EFFECT_DB = 0.01
 """In every band."""
@@ -34,7 +33,8 @@ Warnings = Sequence[Mapping[str, str]]
 class Answered:
     """A design with its warnings. taps: with the sign of the request. latency_samples: as asked for."""
 
-    answer: DesignAnswer
+    model: ModelVersion
+    design: Design
     sign: Sign
     taps: Float32
     warnings: Warnings
@@ -43,25 +43,25 @@ class Answered:
 
 def design_json(answered: Answered, visit: Visit) -> tuple[bytes, Times]:
     """The JSON answer to a design. Taps are written so that reading them as float32 gives the same bits."""
-    return with_times(design_document(answered), answered.answer.design.times_ms, visit)
+    return with_times(design_document(answered), answered.design.times_ms, visit)
 
 
 def design_document(answered: Answered) -> dict[str, Any]:
     """The JSON answer to a design, without its times."""
-    answer = answered.answer
+    design = answered.design
     document: dict[str, Any] = {  # the times are appended to the encoded rest
         "fir": answered.taps,
         "sample_rate": SAMPLE_RATE_HZ,
         "sign": answered.sign,
-        "method": answer.method,
-        "model": model_document(answer.model),
-        "refinement": refinement_document(answer),
-        "prediction": prediction_document(answer.design.prediction),
+        "method": design.method,
+        "model": model_document(answered.model),
+        "refinement": refinement_document(design),
+        "prediction": prediction_document(design.prediction),
         "warnings": answered.warnings,
     }
     if answered.latency_samples:
         document["latency_samples"] = answered.latency_samples
-    document |= loop_document(answer.design.loop)
+    document |= loop_document(design.loop)
     return document
 
 
@@ -78,7 +78,7 @@ def items_json(outcomes: Sequence[Answered | HttpProblem], visit: Visit) -> tupl
     began = perf_counter()
     encoded = [_item_json(each) for each in outcomes]
     ended = perf_counter()
-    stages = [None if isinstance(each, HttpProblem) else each.answer.design.times_ms for each, _ in encoded]
+    stages = [None if isinstance(each, HttpProblem) else each.design.times_ms for each, _ in encoded]
     bodies = [
         body if own is None else joined(body, visit.spent_ms(own, began, ended))
         for (_, body), own in zip(encoded, stages, strict=True)
@@ -113,9 +113,9 @@ def model_document(version: ModelVersion) -> answer_types.Model:
     return {"name": version.name, "version": version.version, "digest": version.digest}
 
 
-def refinement_document(answer: DesignAnswer) -> answer_types.Refinement:
+def refinement_document(design: Design) -> answer_types.Refinement:
     """The `refinement` of an answer."""
-    return {"requested": answer.n_requested, **asdict(answer.design.refinement)}  # type: ignore[typeddict-item]
+    return {"requested": design.n_requested, **asdict(design.refinement)}  # type: ignore[typeddict-item]
 
 
 def prediction_document(prediction: Prediction) -> answer_types.Prediction:

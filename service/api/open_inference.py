@@ -226,7 +226,7 @@ async def infer(request: Request, body: InferenceBody, name: Name) -> Response:
     visit.decoded()
     answered = await designed(request, asked)
     content, json_length, times = codec.encode_answer(body, answered, visit)
-    visit.observe(times, [answered.answer])
+    visit.observe(times, [(answered.model, answered.design)])
     if json_length is None:
         return timed_response(content, times)
     return timed_response(content, times, TAPS, **{HEADER_LENGTH: str(json_length)})

@@ -352,7 +352,7 @@ def _from_bytes(tensor: InferenceInput, data: memoryview, field: str) -> Float32
 
 def encode_answer(request: InferenceRequest, answered: Answered, visit: Visit) -> tuple[bytes, int | None, Times]:
     """The body of the answer, the length of the JSON object in it where taps follow it, and the times."""
-    began, design, model = perf_counter(), answered.answer.design, answered.answer.model
+    began, design, model = perf_counter(), answered.design, answered.model
     output: dict[str, Any] = {"name": OUTPUT, "datatype": "FP32", "shape": [N_TAPS]}
     document = {"model_name": model.name, "model_version": str(model.version), "outputs": [output]}
     if request.id is not None:
@@ -373,17 +373,17 @@ def encode_answer(request: InferenceRequest, answered: Answered, visit: Visit) -
 def _parameters(answered: Answered, times: Times) -> dict[str, Any]:
     """What the JSON answer of `/refine` says besides the taps. The protocol's parameters are single values: names
     are dotted, and lists are written as JSON text."""
-    answer = answered.answer
+    design = answered.design
     found: dict[str, Any] = {
-        "method": answer.method,
+        "method": design.method,
         "sign": answered.sign,
-        "digest": answer.model.digest,
+        "digest": answered.model.digest,
         "warnings": ", ".join(each["code"] for each in answered.warnings),
     }
-    found |= _dotted("refinement", refinement_document(answer))
-    found |= _dotted("prediction", prediction_document(answer.design.prediction))
-    if answer.design.loop is not None:
-        found |= _dotted("loop", asdict(answer.design.loop))
+    found |= _dotted("refinement", refinement_document(design))
+    found |= _dotted("prediction", prediction_document(design.prediction))
+    if design.loop is not None:
+        found |= _dotted("loop", asdict(design.loop))
     return found | _dotted("timings_ms", times)
 
 

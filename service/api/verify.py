@@ -125,10 +125,10 @@ async def _trim(
     changed = replace(known, secondary=path_found(known.secondary, found), feedback=feedback)
     now = replace(used, conditions=(changed,), max_gain_db=loudest_db)
     visit = visit_of(request)
-    designs = await visit.service.engine.design(
+    _, (design,) = await visit.service.engine.design(
         model, options, [now], visit.due, partial(disconnected, request), is_continued=True
     )
-    own = answer_or_raise(designs[0]).design
+    own = answer_or_raise(design)
     (answer,) = await evaluated(request, model, [now], [shifted], is_continued=True)
     best, reached_db = shifted, answer.prediction.mean_noise_reduction_db
     if own.prediction.mean_noise_reduction_db > reached_db + REDESIGN_MARGIN_DB:

@@ -9,16 +9,16 @@ from time import perf_counter
 from starlette.requests import Request
 from starlette.responses import Response
 
-from model_store.store import ModelStore
+from model_store.store import ModelStore, ModelVersion
 from service.admission.admission import Admission, Admitted
 from service.engine.engine import Engine
-from service.engine.types import DesignAnswer
 from service.engine.work_share import WorkShare
 from service.errors import HttpProblem
 from service.observability.metrics import Metrics
 from service.observability.tracing import Tracing
 from service.settings import Settings
 from synthesis.conventions import STAGES
+from synthesis.types import Design
 
 JSON = "application/json"
 TAPS = "application/octet-stream"
@@ -57,7 +57,7 @@ class Visit:
     # For the metrics, which count once the answer is written.
     design_method: str = ""
     times_ms: Times = field(default_factory=dict)
-    designs: Sequence[DesignAnswer] = ()
+    designs: Sequence[tuple[ModelVersion, Design]] = ()
 
     @property
     def due(self) -> float:
@@ -94,7 +94,7 @@ class Visit:
         times["total"] = 1e3 * (now - self.began)
         return times
 
-    def observe(self, times_ms: Times, designs: Sequence[DesignAnswer] = ()) -> None:
+    def observe(self, times_ms: Times, designs: Sequence[tuple[ModelVersion, Design]] = ()) -> None:
         """Take the times of an answer into the metrics and the trace, and its designs into the metrics."""
         self.times_ms, self.designs = times_ms, designs
         if self.service.tracing is not None:

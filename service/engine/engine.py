@@ -20,25 +20,24 @@ from service.engine.job_queue import Batch, Job, JobQueue, stopping
 from service.engine.readiness import STALLED_AFTER_S, Readiness
 from service.engine.resident_model import ResidentModel
 from service.engine.resident_models import ResidentModels
-from service.engine.types import DesignAnswer, Disconnected, EvaluationAnswer, Refused
+from service.engine.types import Designs, Disconnected, Refused
 from service.engine.waiting import GRACE_S, done_in_time
-from service.engine.wiener_fallback import WienerFallback
+from synthesis import interruption
 from synthesis.backends import backend_class
 from synthesis.errors import DeviceLost, Interrupted, SynthesisError
-from synthesis.interruption import interruptible
 from synthesis.methods import METHODS
 from synthesis.profiles import PROFILES
-from synthesis.types import Complex64, DesignOptions, Float32, Problem
+from synthesis.types import Complex64, Design, DesignOptions, Evaluation, Fallback, Float32, Problem
 
 logger = logging.getLogger(__name__)
 
 
+# Added to the process's niceness for the workers: if cores are scarce, the event loop, whose work is short, comes
+# first.
 NICENESS = 5
-"""Added to that of the process for the workers: if cores are scarce, the event loop, whose work is short, comes
-first."""
 
+# Expected work above which a running job's connection is watched; shorter work ends before that is worth it.
 WATCHED_FROM_S = 0.02
-"""Expected work above which a running job's connection is watched; shorter work is done before that is worth it."""
 
 
 def choose_device(name: str) -> str:
@@ -64,9 +63,9 @@ def choose_device(name: str) -> str:
 class Engine:
     """Designs filters in worker threads. Its coroutines run in the event loop that called `start`.
 
-    A thread-safe backend (CPU) has `n_threads` workers, each of which designs one ear at a time: the compiled core
-    releases Python's lock, and the ears of one call are spread over the workers. Any other backend (GPU) has one
-    worker, which designs batches of up to `max_batch` ears, also from different calls. Models are loaded in a
+    A thread-safe backend (CPU) has `n_threads` workers, each of which solves one problem at a time: the compiled core
+    releases Python's lock, and the problems of one call are spread over the workers. Any other backend (GPU) has one
+    worker, which solves batches of up to `max_batch` problems, also from different calls. Models are loaded in a
     separate thread (`ResidentModels`).
     """
 
@@ -77,19 +76,36 @@ class Engine:
         *,
         default_model: str = "default",
         n_threads: int = 1,
-        fallback: WienerFallback | None = None,
+        fallback: Fallback | None = None,
         max_resident_models: int = 4,
         ready_budget_s: float = 1.0,
         recheck_s: float = 15.0,
     ) -> None:
-        """device: as for `create_backend`. max_resident_models: at least 2. ready_budget_s, recheck_s: of
-        `Readiness`."""
+        """Create an engine that has yet to be started.
+
+        Parameters
+        ----------
+        store
+            Published models.
+        device
+            As for `Model.on`.
+        default_model
+            Name, name@version or alias of the model that requests without one get.
+        n_threads
+            Workers of a thread-safe backend.
+        fallback
+            When Wiener filters replace the generator's; None: by default.
+        max_resident_models
+            At least 2.
+        ready_budget_s, recheck_s
+            As for `Readiness`.
+        """
         self.device = device
         self.models = ResidentModels(
             store,
             device,
             default_model,
-            fallback or WienerFallback(),
+            fallback or Fallback(),
             max_resident_models,
         )
         self.models.on_device_lost = self._lose_device
@@ -105,14 +121,14 @@ class Engine:
             every_s=recheck_s,
         )
         self._tasks: list[asyncio.Task[None]] = []
+        # Whether the GPU has failed in a way that only a new process can recover from.
         self.is_device_lost = False
-        """Whether the GPU has failed in a way that only a new process can recover from."""
+        # Calls that are waiting or running.
         self.n_queued = 0
-        """Number of calls that are waiting or running."""
-        self.on_batch: Callable[[int], None] = lambda n_ears: None
-        """Called in a worker with the number of ears of each finished batch."""
+        # Called in a worker with the number of problems of each finished batch.
+        self.on_batch: Callable[[int], None] = lambda n_problems: None
+        # Called once, in any thread. By default: SIGTERM to this process, which its supervisor restarts.
         self.on_device_lost: Callable[[], None] = lambda: os.kill(os.getpid(), signal.SIGTERM)
-        """Called once, in any thread. By default: SIGTERM to this process, which its supervisor restarts."""
 
     @property
     def ready(self) -> bool:
@@ -173,7 +189,9 @@ class Engine:
     async def _seed_latency_estimates(self, model: ResidentModel) -> None:
         """Run each method and each profile once, so that latency estimates exist before the first request."""
         for options in [*map(DesignOptions, METHODS), *(DesignOptions("prime", 1, each) for each in PROFILES)]:
-            await self._run(Job(model.design, options, [model.golden_input], math.inf, self._loop.create_future()))
+            await self._run(
+                Job(model.design, options, [model.golden_problem], math.inf, self._loop.create_future())
+            )
 
     async def started(self) -> None:
         """Wait until the default model was loaded or failed to load."""
@@ -203,45 +221,68 @@ class Engine:
         self,
         model: str | None,
         options: DesignOptions,
-        inputs: Sequence[Problem],
+        problems: Sequence[Problem],
         due: float = math.inf,
         disconnected: Disconnected | None = None,
         *,
         is_continued: bool = False,
-    ) -> list[DesignAnswer | SynthesisError]:
-        """Design filters for one or more ears with the same options; answers are in the order of `inputs`.
+    ) -> Designs:
+        """Design filters for one or more problems with the same options.
 
-        model: name, name@version or alias in the store; None: the default model. due: deadline in `perf_counter`
-        seconds; if there is not enough time for all updates, fewer are applied (`stopped`: `deadline`).
-        disconnected: gives an awaitable that returns when the client has disconnected; ears that no worker has
-        begun are then dropped, and ClientDisconnected is raised. is_continued: for the second part of a request,
-        whose first part was long: it comes before other jobs and is not refused for load.
+        Parameters
+        ----------
+        model
+            Name, name@version or alias in the store; None: the default model.
+        options
+            Of all designs.
+        problems
+            What to design for.
+        due
+            Deadline in `perf_counter` seconds; if there is not enough time for all updates, fewer are applied
+            (`stopped`: `deadline`).
+        disconnected
+            Gives an awaitable that returns when the client has disconnected; problems that no worker has begun are
+            then dropped.
+        is_continued
+            Whether this is the second part of a request, whose first part was long: it comes before other jobs and
+            is not refused for load.
 
-        Raises Refused (`not-ready`, `overloaded`, `deadline-passed`, `model-unavailable`), UnknownModel and
-        InvalidName. An ear whose design fails has the SynthesisError in its place.
+        Returns
+        -------
+        Designs
+            With a SynthesisError in the place of each design that failed.
+
+        Raises
+        ------
+        Refused
+            `not-ready`, `overloaded`, `deadline-passed` or `model-unavailable`.
+        UnknownModel, InvalidName
+            For another model than the store has.
+        ClientDisconnected
+            If nobody waits any more.
         """
         resident = self._sound_default()
         if model is not None:
             resident = await self.models.model(model, due, disconnected)
-        job = Job(resident.design, options, inputs, due, self._loop.create_future())
-        return await self._run(job, disconnected, is_continued=is_continued)
+        job = Job(resident.design, options, problems, due, self._loop.create_future())
+        return Designs(resident.version, await self._run(job, disconnected, is_continued=is_continued))
 
     async def evaluate(
         self,
         model: str | None,
-        inputs: Sequence[Problem],
+        problems: Sequence[Problem],
         taps: Sequence[Float32 | Complex64],
         due: float = math.inf,
         disconnected: Disconnected | None = None,
         *,
         is_continued: bool = False,
-    ) -> list[EvaluationAnswer | SynthesisError]:
-        """Predict the effect of existing filters, each as of `Backend.predict`; otherwise as for `design`."""
+    ) -> list[Evaluation | SynthesisError]:
+        """Predict the effect of existing filters, each as for `predict_all`; otherwise as for `design`."""
         resident = self._sound_default()
         if model is not None:
             resident = await self.models.model(model, due, disconnected)
-        ears = list(zip(inputs, taps, strict=True))
-        job = Job(resident.evaluate, None, ears, due, self._loop.create_future())
+        given = list(zip(problems, taps, strict=True))
+        job = Job(resident.evaluate, None, given, due, self._loop.create_future())
         return await self._run(job, disconnected, is_continued=is_continued)
 
     async def _run(
@@ -254,7 +295,7 @@ class Engine:
         self.n_queued += 1
         try:
             # A short job that a worker takes at once needs neither a timeout nor a watch on the connection.
-            if job.had_to_wait or job.ear_s * len(job.ears) > WATCHED_FROM_S:
+            if job.had_to_wait or job.problem_s * len(job.problems) > WATCHED_FROM_S:
                 in_time = await done_in_time(job.answer, job.due, disconnected)
                 if not in_time and job.n_taken:
                     in_time = await done_in_time(job.answer, job.due + GRACE_S, disconnected)
@@ -316,9 +357,10 @@ class Engine:
         while (batch := self._queue.take()) is not None:
             answers: list[Any] | Exception
             try:
-                batch.check()
-                with interruptible(batch.check):
-                    answers = batch.run(batch.ears, batch.options)
+                if batch.has_waited:
+                    batch.check()
+                interruption.check.set(batch.check)
+                answers = batch.run(batch.problems, batch.options)
             except Interrupted as error:
                 answers = [error] * len(batch.places)
             except MemoryError:
@@ -328,6 +370,7 @@ class Engine:
                 self._lose_device(error)
             except Exception as error:
                 answers = error
+            interruption.check.set(None)  # or the batch would stay in memory
             if not isinstance(answers, Exception) and any(isinstance(each, Interrupted) for each in answers):
                 self._queue.interrupted(batch)
             else:
@@ -342,12 +385,10 @@ def _device_lost() -> Refused:
 
 def _refine_s(answers: list[Any] | Exception) -> float | None:
     """Seconds that the updates of a batch took; None if any ear failed: such times do not enter the estimates."""
-    if isinstance(answers, Exception) or not all(
-        isinstance(each, DesignAnswer | EvaluationAnswer) for each in answers
-    ):
+    if isinstance(answers, Exception) or not all(isinstance(each, Design | Evaluation) for each in answers):
         return None
     first = answers[0]
-    return first.design.times_ms.get("refine", 0.0) / 1e3 if isinstance(first, DesignAnswer) else 0.0
+    return first.times_ms.get("refine", 0.0) / 1e3 if isinstance(first, Design) else 0.0
 
 
 def _deliver(batch: Batch, answers: list[Any] | Exception) -> None:
@@ -358,27 +399,26 @@ def _deliver(batch: Batch, answers: list[Any] | Exception) -> None:
         return
     for (job, place), answer in zip(batch.places, answers, strict=True):
         job.answers[place] = _completed(answer, job, batch)
-        if len(job.answers) == len(job.ears) and not job.answer.done():
-            job.answer.set_result([job.answers[number] for number in range(len(job.ears))])
+        if len(job.answers) == len(job.problems) and not job.answer.done():
+            job.answer.set_result([job.answers[number] for number in range(len(job.problems))])
 
 
 def _completed(answer: Any, job: Job, batch: Batch) -> Any:
     """The answer with the time in the queue, and with the number of requested updates if the deadline allowed
     fewer."""
     queue_ms = 1e3 * (batch.began - job.since)
-    if isinstance(answer, EvaluationAnswer):
+    if isinstance(answer, Design | Evaluation):
         answer.times_ms["queue"] = queue_ms
-    if not isinstance(answer, DesignAnswer):
+    if not isinstance(answer, Design):
         return answer
-    answer.design.times_ms["queue"] = queue_ms
     assert job.options is not None
     assert batch.options is not None
     if batch.options.n_updates == job.options.n_updates:
         return answer
-    design, refinement = answer.design, answer.design.refinement
+    refinement = answer.refinement
     if refinement.stopped == "budget":
-        design = replace(design, refinement=replace(refinement, stopped="deadline"))
-    return replace(answer, n_requested=job.options.n_updates, design=design)
+        refinement = replace(refinement, stopped="deadline")
+    return replace(answer, n_requested=job.options.n_updates, refinement=refinement)
 
 
 def _fail(job: Job, error: Exception) -> None:

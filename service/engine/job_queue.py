@@ -1,6 +1,6 @@
 """The queue of jobs for the workers: admitted by deadline, taken in order of arrival, removed if no longer wanted.
 
-How long designs take is learned from every design.
+The queue learns from every design how long designs take.
 """
 
 from __future__ import annotations
@@ -21,22 +21,22 @@ from service.engine.work import work_of
 from synthesis.profiles import FAST
 from synthesis.types import DesignOptions
 
+# Fraction of the time to a deadline that estimated work may fill while any worker is busy: four designs in five keep
+# to the estimates.
 PLANNED = 0.4
-"""Fraction of the time to a deadline that estimated work may fill while any worker is busy: four designs in five
-keep to the estimates."""
 
+# A design waits up to this long for the event loop in 99 of 100 cases while that competes with all workers for the
+# cores, so work that takes the last free worker, or waits for one, needs this time too. On two cores shared with the
+# clients, at three times the capacity and with a deadline of twice the unloaded 99th percentile, the answers' 99th
+# percentile is 0.99 to 1.05 of the deadline; without this time 2.2 to 2.5, and about as many designs are accepted.
 BUSY_LOOP_S = 4e-3
-"""What a design waits for the event loop at most, in 99 of 100 cases, while that competes with all workers for the
-cores. Work that takes the last free worker, or waits for one, needs this time too. On two cores shared with the
-clients, at three times the capacity and with a deadline of twice the unloaded 99th percentile, that of the answers
-is 0.99 to 1.05 of it; without this time 2.2 to 2.5, and about as many designs are accepted."""
 
+# Times that an estimate is made from: enough for a quantile, few enough to follow a change of load.
 N_REMEMBERED = 15
-"""Number of times that an estimate is made from."""
 
+# Quantile of the times that is the estimate: above the median, to keep deadlines; below the maximum, to ignore rare
+# stalls.
 QUANTILE = 0.8
-"""Quantile of the times that is the estimate: above the median, to keep deadlines; below the maximum, to ignore
-rare stalls."""
 
 
 class RecentTimes:
@@ -44,8 +44,8 @@ class RecentTimes:
 
     def __init__(self) -> None:
         self._times: deque[float] = deque(maxlen=N_REMEMBERED)
+        # 0 while nothing is known.
         self.expected_s = 0.0
-        """0 while nothing is known."""
 
     def observe(self, spent_s: float) -> None:
         """Add a time."""
@@ -64,56 +64,58 @@ class RecentTimes:
 
 
 class LatencyEstimator:
-    """Seconds of a worker that one ear takes.
+    """Estimates the seconds of a worker that one problem takes.
 
-    The time has two parts: one Gauss-Newton update, by profile and number of conditions; and all the rest, by what
-    else it depends on. So a few observations serve every number of updates. A kind that was not observed is
-    expected to take what the nearest one took, in proportion to `work_of`; 0 while there is none. Not locked.
+    The time has two parts: one Gauss-Newton update, by profile and number of conditions; and all the rest, by the
+    other options. So a few observations serve every number of updates. A kind that was not observed is expected to
+    take as long as the nearest one, in proportion to `work_of`; 0 while there is none. Not locked.
     """
 
     def __init__(self) -> None:
         self._start: dict[DesignOptions | None, RecentTimes] = {}
         self._update: dict[DesignOptions | None, RecentTimes] = {}
 
-    def observe(self, options: DesignOptions | None, n_ears: int, total_s: float, refine_s: float | None) -> None:
+    def observe(
+        self, options: DesignOptions | None, n_problems: int, total_s: float, refine_s: float | None
+    ) -> None:
         """Learn from one call of the backend.
 
         Parameters
         ----------
         options
             Of the designs; None for evaluations.
-        n_ears
-            Number of ears of the call.
+        n_problems
+            Number of problems of the call.
         total_s, refine_s
             Time of the call, and that part of it in which the filters (not those of `leave_one_out`) were updated;
             None if it is not known.
         """
         if options is not None and options.n_updates and refine_s is not None:
-            _observe(self._update, _update(options), refine_s / options.n_updates / n_ears)
+            _observe(self._update, _update(options), refine_s / options.n_updates / n_problems)
             total_s -= refine_s
-        _observe(self._start, _start(options), total_s / n_ears)
+        _observe(self._start, _start(options), total_s / n_problems)
 
     def knows(self, options: DesignOptions | None) -> bool:
         """Whether the start of these options was observed."""
         return _start(options) in self._start
 
     def start_s(self, options: DesignOptions | None) -> float:
-        """Of one ear without updates, or of one evaluation."""
+        """Estimate one problem without updates, or one evaluation."""
         return _expected_s(self._start, _start(options))
 
     def shortest_start_s(self) -> float:
-        """Of the kind that takes the least, among those that are known."""
+        """Estimate the known kind that takes the least time."""
         return min((each.expected_s for each in self._start.values()), default=0.0)
 
     def expected_s(self, options: DesignOptions | None) -> float:
-        """Of one ear with all updates."""
+        """Estimate one problem with all updates."""
         if options is None:
             return self.start_s(None)
         return self.start_s(options) + options.n_updates * _expected_s(self._update, _update(options))
 
-    def most_updates(self, options: DesignOptions, ear_s: float) -> int:
-        """The most updates, up to those of the options, that `ear_s` for each ear leave time for."""
-        spare_s, update_s = ear_s - self.start_s(options), _expected_s(self._update, _update(options))
+    def most_updates(self, options: DesignOptions, problem_s: float) -> int:
+        """Count the updates, up to those of the options, for which `problem_s` for each problem leave time."""
+        spare_s, update_s = problem_s - self.start_s(options), _expected_s(self._update, _update(options))
         if options.n_updates * update_s <= spare_s:
             return options.n_updates
         return max(int(spare_s / update_s), 0) if update_s else 0
@@ -127,8 +129,8 @@ class LatencyEstimator:
                 del self._start[_start(options)]
 
 
+# By kind of work, None for evaluations.
 Times = dict[DesignOptions | None, RecentTimes]
-"""By kind of work, None for evaluations."""
 
 
 def _observe(times: Times, kind: DesignOptions | None, spent_s: float) -> None:
@@ -136,7 +138,7 @@ def _observe(times: Times, kind: DesignOptions | None, spent_s: float) -> None:
 
 
 def _expected_s(times: Times, kind: DesignOptions | None) -> float:
-    """Of a kind that was observed, or in proportion to its work from the nearest one, of the same method if
+    """Estimate a kind from its times, or in proportion to its work from the nearest one, of the same method if
     possible."""
     if kind in times:
         return times[kind].expected_s
@@ -156,7 +158,7 @@ def _expected_s(times: Times, kind: DesignOptions | None) -> float:
 
 @lru_cache(maxsize=1024)
 def _start(options: DesignOptions | None) -> DesignOptions | None:
-    """What the time before the updates, and of the prediction, depends on: with `leave_one_out` all options."""
+    """Options on which the time before the updates, and of the prediction, depends: with `leave_one_out` all."""
     if options is None or options.leave_one_out:
         return options
     return replace(options, n_updates=0, profile=FAST.name)
@@ -164,66 +166,67 @@ def _start(options: DesignOptions | None) -> DesignOptions | None:
 
 @lru_cache(maxsize=1024)
 def _update(options: DesignOptions) -> DesignOptions:
+    """Options on which the time of an update depends."""
     return DesignOptions(profile=options.profile, n_conditions=options.n_conditions)
 
 
 @dataclass(eq=False)
 class Job:
-    """The ears of one call of the engine.
+    """The problems of one call of the engine."""
 
-    run: called with some of `ears` and the options; returns an answer for each, in order. options: None for
-    evaluations. due: deadline in `perf_counter` seconds. answer: a future of the event loop. had_to_wait: whether
-    all workers were busy on arrival. n_taken: ears that workers have begun. answers: those finished so far, by
-    index in `ears`; `answer` is set once all are there.
-    """
-
+    # Called with some of `problems` and the options; returns a result for each, in order.
     run: Callable[..., list[Any]]
+    # None for evaluations.
     options: DesignOptions | None
-    ears: Sequence[Any]
+    problems: Sequence[Any]
+    # Deadline in `perf_counter` seconds.
     due: float
+    # A future of the event loop, set once all of `answers` are there.
     answer: asyncio.Future[list[Any]]
     since: float = field(default_factory=perf_counter)
+    # Whether all workers were busy on arrival.
     had_to_wait: bool = False
+    # Problems that workers have begun.
     n_taken: int = 0
+    # Results so far, by index in `problems`.
     answers: dict[int, Any] = field(default_factory=dict)
-    ear_s: float = 0.0
-    """Expected time per ear, seconds."""
+    # Expected seconds of each problem.
+    problem_s: float = 0.0
+    # Whether nobody waits for the answer any more.
     is_abandoned: bool = False
-    """Whether nobody waits for the answer any more."""
 
     @property
     def n_left(self) -> int:
-        """Number of ears that no worker has begun."""
-        return len(self.ears) - self.n_taken
+        """Number of problems that no worker has begun."""
+        return len(self.problems) - self.n_taken
 
 
 @dataclass(eq=False)
 class Batch:
-    """Ears that one worker designs in one call.
-
-    places: each ear as its job and its index in that job's `ears`. options: with as many updates as the deadlines
-    allow.
-    """
+    """Problems that one worker takes in one call."""
 
     run: Callable[..., list[Any]]
+    # With as many updates as the deadlines allow.
     options: DesignOptions | None
+    # Each problem as its job and its index in that job's `problems`.
     places: list[tuple[Job, int]]
     began: float = field(default_factory=perf_counter)
 
-    def check(self) -> None:
-        """Raise Interrupted if nobody waits for any of its ears any more."""
-        raise_if_unwanted([job for job, _ in self.places])
+    def __post_init__(self) -> None:
+        # What `run` is called with.
+        self.problems = [job.problems[place] for job, place in self.places]
+        # Whether any had to wait for a worker, so that its client may have gone.
+        self.has_waited = any(job.had_to_wait or place for job, place in self.places)
 
-    @property
-    def ears(self) -> list[Any]:
-        """The ears to pass to `run`."""
-        return [job.ears[place] for job, place in self.places]
+    def check(self) -> None:
+        """Raise Interrupted if nobody waits for any of its problems any more."""
+        raise_if_unwanted([job for job, _ in self.places])
 
 
 class JobQueue:
     """Jobs in order of arrival. The event loop puts them in, `n_workers` threads take them out.
 
-    A batch has up to `max_batch` ears with the same model and options, of one or several jobs.
+    A batch has up to `max_batch` problems with the same model and options, of one or several jobs.
     """
 
     def __init__(self, n_workers: int, max_batch: int) -> None:
@@ -233,11 +236,11 @@ class JobQueue:
         self._changed = Condition()
         self._jobs: deque[Job] = deque()
         self._waiting_s = 0.0
+        # Start and expected end of each worker's batch, by thread id.
         self._running: dict[int, tuple[float, float]] = {}
-        """Thread id -> start and expected end of its batch."""
         self._is_closed = False
+        # Called in a worker with each job that is dropped because its deadline has passed.
         self.on_late: Callable[[Job], None] = lambda job: None
-        """Called in a worker with each job that is dropped because its deadline has passed."""
 
     @property
     def is_idle(self) -> bool:
@@ -275,7 +278,7 @@ class JobQueue:
             if self._is_closed:
                 raise stopping()
             job.had_to_wait = self.is_busy
-            start_s = self._latency.start_s(job.options) * self._n_rounds(len(job.ears))
+            start_s = self._latency.start_s(job.options) * self._n_rounds(len(job.problems))
             try:
                 self._require_time(self.backlog_s(), start_s, job.due)
             except Refused:
@@ -285,10 +288,10 @@ class JobQueue:
                 if self._latency.knows(job.options):
                     self._latency.forget_slowest(job.options)
                     raise
-            job.ear_s = self._latency.expected_s(job.options)
-            self._waiting_s += job.ear_s * job.n_left
+            job.problem_s = self._latency.expected_s(job.options)
+            self._waiting_s += job.problem_s * job.n_left
             self._jobs.append(job)
-            self._changed.notify(len(job.ears))
+            self._changed.notify(len(job.problems))
 
     def put_first(self, job: Job) -> None:
         """Put a job at the head of the queue, whatever the load."""
@@ -297,10 +300,10 @@ class JobQueue:
                 raise stopping()
             job.had_to_wait = self.is_busy
             self._jobs.appendleft(job)
-            self._changed.notify(len(job.ears))
+            self._changed.notify(len(job.problems))
 
     def take(self) -> Batch | None:
-        """In a worker: wait for a batch and take it; None if the queue is closed."""
+        """Wait in a worker for a batch and take it; None if the queue is closed."""
         with self._changed:
             while True:
                 while self._jobs and not self._jobs[0].n_taken and self._jobs[0].due <= perf_counter():
@@ -313,13 +316,15 @@ class JobQueue:
                     return None
                 self._changed.wait()
             batch = self._batch()
-            ear_s = self._latency.expected_s(batch.options)
-            self._running[get_ident()] = batch.began, batch.began + ear_s * len(batch.places)
+            problem_s = self._latency.expected_s(batch.options)
+            self._running[get_ident()] = batch.began, batch.began + problem_s * len(batch.places)
             return batch
 
     def done(self, batch: Batch, refine_s: float | None) -> None:
-        """In the worker: its batch is finished. refine_s: time of its updates; None: do not use its times in
-        estimates."""
+        """Learn in the worker from its finished batch.
+
+        refine_s: time of its updates; None: do not use its times in estimates.
+        """
         with self._changed:
             del self._running[get_ident()]
             if refine_s is not None:
@@ -327,15 +332,15 @@ class JobQueue:
                 self._latency.observe(batch.options, len(batch.places), spent_s, refine_s)
 
     def interrupted(self, batch: Batch) -> None:
-        """In the worker: nobody waited for its batch any more, which would have taken longer still."""
+        """Learn in the worker from a batch for which nobody waited any more: it would have taken longer still."""
         with self._changed:
             del self._running[get_ident()]
-            ear_s = (perf_counter() - batch.began) / len(batch.places)
-            if ear_s > self._latency.start_s(batch.options):
-                self._latency.observe(batch.options, len(batch.places), ear_s * len(batch.places), None)
+            spent_s = perf_counter() - batch.began
+            if spent_s > len(batch.places) * self._latency.start_s(batch.options):
+                self._latency.observe(batch.options, len(batch.places), spent_s, None)
 
     def withdraw(self, job: Job) -> None:
-        """Remove the ears of a job that no worker has begun."""
+        """Remove the problems of a job that no worker has begun."""
         with self._changed:
             if job in self._jobs:
                 self._remove(job)
@@ -350,7 +355,7 @@ class JobQueue:
             return left
 
     def _batch(self) -> Batch:
-        """The next ears of the first job, and of other jobs with the same model and options."""
+        """Take the next problems of the first job, and of other jobs with the same model and options."""
         first = self._jobs[0]
         places: list[tuple[Job, int]] = []
         for job in self._jobs:
@@ -369,19 +374,19 @@ class JobQueue:
                 options = replace(options, n_updates=n_updates)
         for job, _ in places:
             job.n_taken += 1
-            self._waiting_s -= job.ear_s
+            self._waiting_s -= job.problem_s
             if not job.n_left:
                 self._jobs.remove(job)
         self._settle()
         return Batch(first.run, options, places)
 
-    def _n_rounds(self, n_ears: int) -> int:
-        """Consecutive calls per worker if `n_ears` ears are spread over all workers."""
-        return math.ceil(n_ears / (self.n_workers * self.max_batch))
+    def _n_rounds(self, n_problems: int) -> int:
+        """Count the consecutive calls per worker if so many problems are spread over all workers."""
+        return math.ceil(n_problems / (self.n_workers * self.max_batch))
 
     def _remove(self, job: Job) -> None:
         self._jobs.remove(job)
-        self._waiting_s -= job.ear_s * job.n_left
+        self._waiting_s -= job.problem_s * job.n_left
         self._settle()
 
     def _settle(self) -> None:

@@ -22,8 +22,8 @@ from service.engine.job_queue import RecentTimes
 from service.engine.resident_model import ResidentModel
 from service.engine.types import Disconnected, Refused
 from service.engine.waiting import done_in_time
-from service.engine.wiener_fallback import WienerFallback
 from synthesis.errors import DeviceLost
+from synthesis.types import Fallback
 
 logger = logging.getLogger(__name__)
 
@@ -44,7 +44,7 @@ class ResidentModels:
         store: ModelStore,
         device: str,
         default_model: str,
-        fallback: WienerFallback,
+        fallback: Fallback,
         max_resident: int,
     ) -> None:
         """max_resident: at least 2. One more is in memory while it is loaded."""

@@ -1,63 +1,45 @@
-"""Answers and errors of the engine."""
+"""Results and errors of the engine."""
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
-from typing import Literal
+from typing import NamedTuple
 
 from model_store.store import ModelVersion
-from synthesis.plausibility import Finding
-from synthesis.types import Design, Prediction
+from synthesis.errors import SynthesisError
+from synthesis.types import Design
 
+# Awaitable that returns when the client has disconnected.
 Disconnected = Callable[[], Awaitable[object]]
-"""Awaitable that returns when the client has disconnected."""
-
-Replaced = Literal["not_finite", "predicted_worse"]
 
 
-@dataclass(frozen=True, eq=False)
-class DesignAnswer:
-    """One ear's filter, with its model and method.
-
-    method: method of the filter, a Wiener filter's if the fallback replaced the generator's. n_requested: requested
-    number of updates. design: its `refinement.stopped` may also be `deadline`, if the deadline allowed only fewer
-    updates; its `times_ms` include `queue`. replaced_because: why the fallback replaced the filter, if it did.
-    implausible: what is wrong with the paths beside those of the model's support.
-    """
+class Designs(NamedTuple):
+    """Designs of one call, in the order of its problems, and the model that made them."""
 
     model: ModelVersion
-    method: str
-    n_requested: int
-    design: Design
-    replaced_because: Replaced | None = None
-    implausible: tuple[Finding, ...] = ()
-
-
-@dataclass(frozen=True, eq=False)
-class EvaluationAnswer:
-    """Predicted effect of a given filter.
-
-    times_ms as in `Design`, with `queue`; implausible as in `DesignAnswer`.
-    """
-
-    model: ModelVersion
-    prediction: Prediction
-    times_ms: dict[str, float]
-    implausible: tuple[Finding, ...] = ()
+    designs: list[Design | SynthesisError]
 
 
 class Refused(Exception):
-    """Work that the engine refuses, or did not begin in time.
-
-    code: `not-ready`, `overloaded`, `deadline-passed`, `model-unavailable`, `unknown-model` or `default-model`, as
-    in the problem documents. detail: what is wrong and what to do, without file names. retry_after_s: estimated
-    time until a retry can succeed, if known.
-    """
+    """Work that the engine refuses, or did not begin in time."""
 
     def __init__(
         self, code: str, detail: str, *, field: str | None = None, retry_after_s: float | None = None
     ) -> None:
+        """Create the error.
+
+        Parameters
+        ----------
+        code
+            `not-ready`, `overloaded`, `deadline-passed`, `model-unavailable`, `unknown-model` or `default-model`, as
+            in the problem documents.
+        detail
+            What is wrong and what to do, without file names.
+        field
+            The offending field of the request, if there is one.
+        retry_after_s
+            Estimated time until a retry can succeed, if known.
+        """
         super().__init__(detail)
         self.code = code
         self.detail = detail

@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
-from typing import Any
+from typing import Any, get_args
 
 from prometheus_client import CollectorRegistry, Counter, Histogram, Info, ProcessCollector, Summary
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, choose_encoder, generate_latest
 
+from model_store.store import ModelVersion
 from service.engine.engine import Engine
-from service.engine.types import DesignAnswer
-from service.engine.wiener_fallback import REASONS
 from service.observability.engine_collector import EngineCollector
 from synthesis.conventions import STAGES
 from synthesis.profiles import MAX_UPDATES
+from synthesis.types import Design, Replaced
 
 TIME_BUCKETS_S = tuple(50e-6 * 1.5**step for step in range(30))
 """50 us to 6.4 s in steps of 1.5: a design takes from tenths of a millisecond on a GPU to tens of them on a CPU."""
@@ -83,7 +83,7 @@ class Metrics:
             ["reason"],
             registry=self.registry,
         )
-        for reason in REASONS:  # start at 0, so that the first one is an increase
+        for reason in get_args(Replaced):  # start at 0, so that the first one is an increase
             self._replaced.labels(reason)
         # Two sums over the same designs: their difference is the drift, over any time and any set of replicas.
         self._judged = Summary(
@@ -102,34 +102,34 @@ class Metrics:
     def _histogram(self, name: str, text: str, buckets: Sequence[float]) -> Histogram:
         return Histogram(name, text, buckets=tuple(buckets), registry=self.registry)
 
-    def observe(self, times_ms: Mapping[str, float | None], designs: Sequence[DesignAnswer]) -> None:
+    def observe(self, times_ms: Mapping[str, float | None], designs: Sequence[tuple[ModelVersion, Design]]) -> None:
         """The times of one answered request, and its designs. None is a stage that was not timed apart, and is not
         observed."""
         for name, spent in times_ms.items():
             if spent is not None:
                 self._times[name].observe(spent / 1e3)
         for each in designs:
-            self._observe_design(each)
+            self._observe_design(*each)
 
     def observe_calibration(self, total_ms: float) -> None:
         """Time of one answered calibration."""
         self._calibration.observe(total_ms / 1e3)
 
-    def _observe_design(self, answer: DesignAnswer) -> None:
+    def _observe_design(self, model: ModelVersion, design: Design) -> None:
         """Figures of one design that was delivered; those of the model's own generator beside its scores."""
-        predicted_db = answer.design.prediction.mean_noise_reduction_db
-        n_applied = answer.design.refinement.applied
+        predicted_db = design.prediction.mean_noise_reduction_db
+        n_applied = design.refinement.applied
         self._noise_reduction.observe(predicted_db)
         self._applied.observe(n_applied)
-        if answer.replaced_because is not None:
-            self._child(self._replaced, answer.replaced_because).inc()
-        if answer.method != "prime":
+        if design.replaced_because is not None:
+            self._child(self._replaced, design.replaced_because).inc()
+        if design.method != "prime":
             return
-        scored_db = self._models.scored_noise_reduction_db(answer.model, n_applied)
+        scored_db = self._models.scored_noise_reduction_db(model, n_applied)
         if scored_db is not None:
             # Prometheus's rate() needs sums that never fall, so negative figures count as 0 dB.
-            self._child(self._judged, answer.model.name, "predicted").observe(max(predicted_db, 0.0))
-            self._child(self._judged, answer.model.name, "scored").observe(max(scored_db, 0.0))
+            self._child(self._judged, model.name, "predicted").observe(max(predicted_db, 0.0))
+            self._child(self._judged, model.name, "scored").observe(max(scored_db, 0.0))
 
     def count(self, endpoint: str, method: str, status: int, code: str) -> None:
         """One request that was answered. method: of the design, empty where none was named."""

@@ -39,7 +39,7 @@ from studies.mistakes.simulate import (
     probe_signals,
     record,
 )
-from synthesis.backends import create_backend
+from synthesis.design import Model, design_all, predict_all
 from synthesis.errors import SynthesisError, answer_or_raise
 from synthesis.octave_bands import NR_BANDS
 from synthesis.plausibility import (
@@ -52,7 +52,7 @@ from synthesis.plausibility import (
     find_implausible,
 )
 from synthesis.support_statistics import learn_support_statistics
-from synthesis.types import Backend, DesignOptions, ModelParameters, Paths, Problem
+from synthesis.types import DesignOptions, ModelParameters, Paths, Problem
 from training.datasets import open_dataset
 from training.datasets.noise import NoiseSet, read_noise, simulated_noise
 from training.datasets.path_pairs import DatasetError, PathPair
@@ -100,7 +100,7 @@ def rows_of(
 ) -> list[dict[str, object]]:
     """All rows of one ear. further: probes of right measurements only."""
     pair, other = pairs[number], other_ear(number, pairs)
-    (support, prior), backend = supports[pair.listener], create_backend("cpu", parameters)
+    (support, prior), backend = supports[pair.listener], Model.on("cpu", parameters)
     own, foreign = (pair.primary, pair.secondary), (other.primary, other.secondary)
     labels: dict[str, object] = {"ear": pair.name, "listener": pair.listener}
     silent = calibrate(record(probes["white"], *own, WITHOUT_NOISE_DB, np.random.default_rng(number)), prior=prior)
@@ -164,13 +164,13 @@ def paths_of(calibration: Calibration) -> Responses:
     return calibration.estimate.primary, calibration.secondary
 
 
-def noise_reduction_db(backend: Backend, calibration: Calibration, pair: PathPair) -> float:
+def noise_reduction_db(backend: Model, calibration: Calibration, pair: PathPair) -> float:
     """Of the filter for a calibration, on the true paths."""
     primary, secondary = (each.astype(np.float32) for each in paths_of(calibration))
     estimated = Problem((Paths(primary, secondary, calibration.estimate.coherence.astype(np.float32)),))
-    design = answer_or_raise(backend.design([estimated], DesignOptions("prime", 1))[0])
+    design = answer_or_raise(design_all([estimated], DesignOptions("prime", 1), backend)[0])
     truth = Problem((Paths(pair.primary.astype(np.float32), pair.secondary.astype(np.float32)),))
-    score = answer_or_raise(backend.evaluate([truth], [design.taps])[0])
+    score = answer_or_raise(predict_all([truth], [design.taps], backend, is_true=True)[0])
     return float(np.mean(score.noise_reduction_db[: len(NR_BANDS)]))
 
 

@@ -30,13 +30,13 @@ from scipy.signal import fftconvolve
 from measurement.calibration import Calibration, calibrate
 from measurement.estimate import Take
 from measurement.prior import PathPrior
-from synthesis.backends import create_backend
 from synthesis.backends.reference import model_parameters
 from synthesis.conventions import SAMPLE_RATE_HZ
+from synthesis.design import Model, design_all, predict_all
 from synthesis.errors import SynthesisError
 from synthesis.generator import Generator
 from synthesis.octave_bands import NR_BANDS, columns, nominal_hz
-from synthesis.types import Backend, DesignOptions, Paths, Prediction, Problem
+from synthesis.types import DesignOptions, Paths, Prediction, Problem
 from training.datasets import open_dataset
 from training.datasets.noise import NoiseSet, read_noise, simulated_noise
 from training.datasets.path_pairs import DatasetError, PathDataset, PathPair
@@ -83,7 +83,7 @@ def folds_of(dataset: PathDataset, noise: NoiseSet, n_folds: int) -> list[Split]
 class Known(NamedTuple):
     """What a fold's support has taught."""
 
-    backend: Backend
+    model: Model
     prior: PathPrior
 
 
@@ -101,9 +101,7 @@ def known_to(split: Split, dataset: PathDataset, noise: NoiseSet) -> Known:
     assert prior is not None  # `priors_of_others` would have refused a single ear
     generator = Generator(GENERATORS["prime-log"].layout(dataset.n_fft))
     uncertainty = measured.support_uncertainty(split.support)
-    return Known(
-        create_backend("cpu", model_parameters(generator, measured.reference_psd, uncertainty, prior)), prior
-    )
+    return Known(Model.on("cpu", model_parameters(generator, measured.reference_psd, uncertainty, prior)), prior)
 
 
 def probes_of(split: Split, noise: NoiseSet, seconds: float) -> dict[str, Real]:
@@ -147,10 +145,10 @@ def rows_of_case(case: dict[str, object], pair: PathPair, takes: list[Take], kno
     """One calibration's rows."""
     truth = Problem((Paths(pair.primary.astype(np.float32), pair.secondary.astype(np.float32)),))
     for basis, n_taps, asked in inputs_of(calibrate(takes, prior=known.prior)):
-        (design,) = known.backend.design([asked], OPTIONS)
+        (design,) = design_all([asked], OPTIONS, known.model)
         if isinstance(design, SynthesisError):
             raise design
-        (score,) = known.backend.evaluate([truth], [design.taps])
+        (score,) = predict_all([truth], [design.taps], known.model, is_true=True)
         assert isinstance(score, Prediction)
         said, found = (each.band_reduction_db[BANDS] for each in (design.prediction, score))
         yield case | {

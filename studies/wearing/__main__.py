@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from model_store.store import BUNDLED_ROOT, ModelStore
 from studies.wearing.signal_chain import late_designs, looped_designs
-from synthesis.backends import create_backend
+from synthesis.design import Model, design_all, predict_all
 from synthesis.errors import answer_or_raise
 from synthesis.types import Design, DesignOptions, Float32, Paths, Prediction, Problem
 from training.datasets.noise import NoiseSet, read_noise
@@ -51,14 +51,14 @@ class Designer:
     """
 
     def __init__(self, n_updates: int) -> None:
-        self._backend = create_backend("cpu", ModelStore(BUNDLED_ROOT).load("default").parameters)
+        self._backend = Model.on("cpu", ModelStore(BUNDLED_ROOT).load("default").parameters)
         self.n_updates = n_updates
         self._options = DesignOptions(method="prime", n_updates=n_updates, profile="fine")
 
     def design(self, conditions: Sequence[Paths], leave_one_out: bool = False) -> Design:
         """One filter for all conditions."""
         problem = Problem(tuple(conditions))
-        (found,) = self._backend.design([problem], replace(self._options, leave_one_out=leave_one_out))
+        (found,) = design_all([problem], replace(self._options, leave_one_out=leave_one_out), self._backend)
         return answer_or_raise(found)
 
     def score(self, taps: Float32, pairs: Sequence[PathPair]) -> NDArray[np.float64]:
@@ -68,7 +68,9 @@ class Designer:
     def predicted(self, taps: Float32, pairs: Sequence[PathPair]) -> list[Prediction]:
         """What the taps do on each pair's true paths."""
         ears = [Problem((Paths(each.primary, each.secondary),)) for each in map(condition, pairs)]
-        return [answer_or_raise(each) for each in self._backend.evaluate(ears, [taps] * len(ears))]
+        return [
+            answer_or_raise(each) for each in predict_all(ears, [taps] * len(ears), self._backend, is_true=True)
+        ]
 
 
 def condition(pair: PathPair, weight: float = 1.0) -> Paths:

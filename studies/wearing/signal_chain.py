@@ -10,14 +10,13 @@ import torch
 
 from model_store.store import BUNDLED_ROOT, ModelStore
 from service.engine.resident_model import ResidentModel
-from service.engine.types import DesignAnswer
-from service.engine.wiener_fallback import WienerFallback
+from synthesis.design import design_all, predict_all
 from synthesis.errors import answer_or_raise
 from synthesis.feedback import judge_loop, loop_gain, worst_loop
 from synthesis.gauss_newton import refine
 from synthesis.paths import AcousticPaths
 from synthesis.profiles import FINE
-from synthesis.types import DesignOptions, Float32, Paths, Problem
+from synthesis.types import Design, DesignOptions, Fallback, Float32, Paths, Problem
 from training.datasets.noise import NoiseSet
 from training.datasets.path_pairs import PathPair
 from training.measurements import priors_of_others
@@ -35,7 +34,7 @@ def late_designs(persons: Sequence[PathPair], noise: NoiseSet, n_updates: int) -
     """What the service and each of its methods answer at each latency, and updates that weigh the loudest bands
     more; ears calibrated under the other persons' prior, scored on true paths."""
     store = ModelStore(BUNDLED_ROOT)
-    model = ResidentModel.load(store, store.resolve("default"), "cpu", WienerFallback())
+    model = ResidentModel.load(store, store.resolve("default"), "cpu", Fallback())
     for side in ("left", "right"):
         own = [pair for pair in persons if pair.ear == side]
         measured = list(_calibrated(own, persons, noise))
@@ -43,7 +42,7 @@ def late_designs(persons: Sequence[PathPair], noise: NoiseSet, n_updates: int) -
             ears = [replace(ear, latency_samples=latency) for ear in measured]
             truths = [replace(_truth(pair), latency_samples=latency) for pair in own]
             for name, taps in _late(model, ears, n_updates):
-                scores = [answer_or_raise(each) for each in model.backend.evaluate(truths, taps)]
+                scores = [answer_or_raise(each) for each in predict_all(truths, taps, model.model, is_true=True)]
                 louder = np.maximum([-each.noise_reduction_db.min() for each in scores], 0)
                 yield {
                     "ear": side,
@@ -61,9 +60,9 @@ def _late(model: ResidentModel, ears: Sequence[Problem], n_updates: int) -> Iter
     options = DesignOptions(n_updates=n_updates, profile=FINE.name)
     yield "service", [_taps(each) for each in model.design(ears, options)]
     for method in METHODS:
-        found = model.backend.design(ears, replace(options, method=method))
+        found = design_all(ears, replace(options, method=method), model.model)
         yield method, [answer_or_raise(each).taps for each in found]
-    starts = [answer_or_raise(each).taps for each in model.backend.design(ears, replace(options, n_updates=0))]
+    starts = [answer_or_raise(each).taps for each in design_all(ears, replace(options, n_updates=0), model.model)]
     for weight in RISK_WEIGHTS:
         yield f"prime, risk weight {weight:g}", _refined(model, ears, starts, n_updates, weight)
 
@@ -80,8 +79,8 @@ def _truth(pair: PathPair) -> Problem:
 
 
 def _taps(answer: object) -> Float32:
-    assert isinstance(answer, DesignAnswer)
-    return answer.design.taps
+    assert isinstance(answer, Design)
+    return answer.taps
 
 
 def _refined(
@@ -108,12 +107,12 @@ def _refined(
 def looped_designs(cases: Sequence[PathPair], n_updates: int) -> Iterator[Row]:
     """The worst of the loops that a filter for one way of wearing closes in all of them."""
     store = ModelStore(BUNDLED_ROOT)
-    backend = ResidentModel.load(store, store.resolve("default"), "cpu", WienerFallback()).backend
+    model = ResidentModel.load(store, store.resolve("default"), "cpu", Fallback()).model
     for side in ("left", "right"):
         own = [pair for pair in cases if pair.ear == side]
         feedbacks = [pair.feedback.astype(np.float32) for pair in own if pair.feedback is not None]
-        designs = backend.design(
-            [_truth(pair) for pair in own], DesignOptions(n_updates=n_updates, profile=FINE.name)
+        designs = design_all(
+            [_truth(pair) for pair in own], DesignOptions(n_updates=n_updates, profile=FINE.name), model
         )
         for pair, found in zip(own, designs, strict=True):
             design = answer_or_raise(found)

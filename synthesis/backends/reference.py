@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from time import perf_counter
 from typing import TYPE_CHECKING, TypeVar
@@ -12,32 +12,30 @@ import torch
 from torch import Tensor
 
 from synthesis import noise_reduction
-from synthesis.backends.conditions import ConditionsBackend, Filter, named, shares
 from synthesis.conventions import DESIGN_N_FFT, N_BINS
 from synthesis.errors import InvalidPaths, SynthesisError
 from synthesis.gauss_newton import Refinement
 from synthesis.generator import Generator
 from synthesis.methods import STARTS
+from synthesis.octave_bands import WIDE_BANDS
 from synthesis.paths import AcousticPaths
 from synthesis.prediction import not_finite, predict
 from synthesis.synthesizer import Synthesizer
 from synthesis.types import (
     Complex64,
-    Design,
     DesignOptions,
+    Draft,
     Float32,
     ModelParameters,
-    Paths,
     Prediction,
     Problem,
     RefinementRecord,
 )
-from synthesis.unknown_bands import unknown_bands
 
 if TYPE_CHECKING:
     from measurement.prior import PathPrior
 
-Answer = TypeVar("Answer")
+Result = TypeVar("Result")
 
 
 def build_generator(parameters: ModelParameters) -> Generator:
@@ -77,15 +75,16 @@ def model_parameters(
     )
 
 
-class ReferenceBackend(ConditionsBackend):
-    """`Backend` by torch's operators, all ears of a call side by side.
+class ReferenceBackend:
+    """`Backend` by torch's operators, single conditions side by side.
 
-    Answers are rounded to float32 whatever the precision inside. Holds no state between calls.
+    Results are rounded to float32 whatever the precision inside. Holds no state between calls.
     """
 
     name = "reference"
     max_batch = 32
     is_thread_safe = True
+    judges_paths = False
 
     def __init__(
         self,
@@ -93,186 +92,201 @@ class ReferenceBackend(ConditionsBackend):
         dtype: torch.dtype = torch.float32,
         device: torch.device | str = "cpu",
     ) -> None:
-        """dtype: torch.float32 or torch.float64, of everything between input and answer."""
+        """dtype: torch.float32 or torch.float64, of everything between input and result."""
         self.synthesizer = build_synthesizer(parameters, dtype, device)
         self._band_uncertainty = parameters.band_uncertainty
-        self.support = parameters.support
 
-    def _design(self, inputs: Sequence[Problem], options: DesignOptions) -> list[Design | SynthesisError]:
-        """A path that is not finite, all zero or too long is InvalidPaths in its place."""
+    def draft(
+        self, problems: Sequence[Problem], options: DesignOptions, with_wmmse: bool
+    ) -> list[Draft | SynthesisError]:
+        """As `Backend.draft`; never predicts WMMSE."""
+        return draft_all(self.synthesizer, problems, options, lambda simple: self._draft(simple, options))
+
+    def predict(
+        self, problems: Sequence[Problem], taps: Sequence[Float32 | Complex64], is_true: bool
+    ) -> list[Prediction | SynthesisError]:
+        """As `Backend.predict`."""
         with torch.inference_mode():
-            if len(inputs) > 1 and any(unknown_bands(each.conditions[0]).any() for each in inputs):
-                return [each for ear in inputs for each in self._design([ear], options)]
-            ears = _Ears(inputs, self.synthesizer)
-            if not ears.places:
-                return ears.in_order([])
-            clock = _Clock(ears.paths.primary.device)
-            taps = _initial_filter(self.synthesizer, ears, options.method, clock)
+            given = _Conditions(problems, self.synthesizer)
+            if not given.places:
+                return given.in_order([])
+            filters = torch.tensor(np.stack([taps[place] for place in given.places])).to(given.reference_psd)
+            return given.in_order(self._predictions(given, filters, is_true))
+
+    def _draft(self, problems: Sequence[Problem], options: DesignOptions) -> list[Draft | SynthesisError]:
+        """Of `is_simple` problems; a path that is not finite, all zero or too long is InvalidPaths in its place."""
+        with torch.inference_mode():
+            given = _Conditions(problems, self.synthesizer)
+            if not given.places:
+                return given.in_order([])
+            clock = _Clock(given.paths.primary.device)
+            taps = _initial_filter(self.synthesizer, given, options.method, clock)
             refinement = self.synthesizer.refine(
-                ears.paths,
-                taps,
-                options.n_updates,
-                options.profile,
-                ears.max_gain_db,
-                ears.reference_psd,
-                unknown=_unknown_of([each.conditions[0] for each in inputs], ears.paths),
+                given.paths, taps, options.n_updates, options.profile, given.max_gain_db, given.reference_psd
             )
             clock.mark("refine")
-            predictions = self._predictions(ears, refinement.taps)
+            predictions = self._predictions(given, refinement.taps)
             clock.mark("predict")
             filters = refinement.taps.float().cpu().numpy()
-            answers = [
+            drafts = [
                 prediction
                 if isinstance(prediction, SynthesisError)
-                else Design(filters[item].copy(), _record(refinement, item), prediction, dict(clock.times_ms))
+                else Draft(filters[item].copy(), _record(refinement, item), dict(clock.times_ms), prediction)
                 for item, prediction in enumerate(predictions)
             ]
-            return ears.in_order(answers)
-
-    def _joint_filter(self, ear: Problem, options: DesignOptions) -> Filter:
-        return joint_filter(self.synthesizer, ear, options)
-
-    def _predict(self, inputs: Sequence[Problem], taps: Sequence[Float32]) -> list[Prediction | SynthesisError]:
-        return self._predict_given(inputs, taps, paths_are_exact=False)
-
-    def _evaluate(self, inputs: Sequence[Problem], taps: Sequence[Float32]) -> list[Prediction | SynthesisError]:
-        return self._predict_given(inputs, taps, paths_are_exact=True)
-
-    def _predict_given(
-        self, inputs: Sequence[Problem], taps: Sequence[Float32], *, paths_are_exact: bool
-    ) -> list[Prediction | SynthesisError]:
-        with torch.inference_mode():
-            ears = _Ears(inputs, self.synthesizer)
-            if not ears.places:
-                return ears.in_order([])
-            filters = torch.tensor(np.stack([taps[place] for place in ears.places])).to(ears.reference_psd)
-            return ears.in_order(self._predictions(ears, filters, paths_are_exact=paths_are_exact))
+            return given.in_order(drafts)
 
     def _predictions(
-        self, ears: _Ears, taps: Tensor, *, paths_are_exact: bool = False
+        self, given: _Conditions, taps: Tensor, is_true: bool = False
     ) -> list[Prediction | SynthesisError]:
-        """One for each ear of `ears`, NonFiniteFilter where its taps or figures are not finite."""
-        answers: list[Prediction | SynthesisError] = []
-        for item, coherence in enumerate(ears.coherence):
+        """One for each condition, NonFiniteFilter where its taps or figures are not finite."""
+        results: list[Prediction | SynthesisError] = []
+        for item, coherence in enumerate(given.coherence):
             own = slice(item, item + 1)
             sums = noise_reduction.band_sums(
-                ears.paths[own], taps[own], ears.reference_psd[own], coherence, is_true=paths_are_exact
+                given.paths[own], taps[own], given.reference_psd[own], coherence, is_true=is_true
             )
             if not bool(torch.isfinite(taps[own]).all()):
-                answers.append(not_finite())
+                results.append(not_finite())
                 continue
-            answers.append(
+            results.append(
                 predict(
                     sums[0].double().cpu().numpy(),
                     self._band_uncertainty,
                     has_coherence=coherence is not None,
-                    uncertainty=ears.uncertainty[item],
-                    resembles=ears.resembles[item] is not False,
-                    is_true=paths_are_exact,
+                    uncertainty=given.uncertainty[item],
+                    resembles=given.resembles[item] is not False,
+                    is_true=is_true,
                 )
             )
-        return answers
+        return results
 
 
-def joint_filter(synthesizer: Synthesizer, ear: Problem, options: DesignOptions) -> Filter:
-    """One filter for all conditions of an ear by torch's operators, on the synthesizer's device.
+def is_simple(problem: Problem) -> bool:
+    """Whether a problem is one condition of which every band is known, so that it may be one of a batch."""
+    return len(problem.conditions) == 1 and problem.conditions[0].unknown is None
 
-    Raises InvalidPaths, which names the condition, and NonFiniteFilter.
+
+def draft_all(
+    synthesizer: Synthesizer,
+    problems: Sequence[Problem],
+    options: DesignOptions,
+    draft_batch: Callable[[list[Problem]], list[Draft | SynthesisError]],
+) -> list[Draft | SynthesisError]:
+    """Draft all `is_simple` problems as one batch and each other one by `joint_draft`; results are in order."""
+    simple = [n for n, each in enumerate(problems) if is_simple(each)]
+    found = dict(zip(simple, draft_batch([problems[n] for n in simple]) if simple else [], strict=True))
+    for n, problem in enumerate(problems):
+        if n not in found:
+            try:
+                found[n] = joint_draft(synthesizer, problem, options)
+            except SynthesisError as error:
+                found[n] = error
+    return [found[n] for n in range(len(problems))]
+
+
+def joint_draft(synthesizer: Synthesizer, problem: Problem, options: DesignOptions) -> Draft:
+    """Design one filter for all conditions of a problem by torch's operators, on the synthesizer's device.
+
+    Raises
+    ------
+    InvalidPaths
+        Which names the condition.
+    NonFiniteFilter
+        If the filter is not finite.
     """
     with torch.inference_mode():
-        alone = [replace(ear, conditions=(each,)) for each in ear.conditions]
-        ears = _Ears(alone, synthesizer)
-        for n, fault in sorted(ears.faults.items()):
-            raise named(fault, ear, n)
-        psd, max_gain_db = ears.reference_psd[:1], ears.max_gain_db[:1]
-        weights = torch.tensor(shares(ear)).to(psd)
+        given = _Conditions([replace(problem, conditions=(each,)) for each in problem.conditions], synthesizer)
+        for n, fault in sorted(given.faults.items()):
+            raise problem.named(fault, n)
+        psd, max_gain_db = given.reference_psd[:1], given.max_gain_db[:1]
+        weights = torch.tensor(problem.shares).to(psd)
         clock = _Clock(psd.device)
-        taps = _initial_filter(synthesizer, ears, options.method, clock, weights)
+        taps = _initial_filter(synthesizer, given, options.method, clock, weights)
+        none = np.zeros(len(WIDE_BANDS), bool)
+        unknown = np.stack([none if each.unknown is None else each.unknown for each in problem.conditions])
         refinement = synthesizer.refine(
-            ears.paths,
+            given.paths,
             taps,
             options.n_updates,
             options.profile,
             max_gain_db,
             psd,
             weights,
-            _unknown_of(ear.conditions, ears.paths),
+            torch.from_numpy(unknown).to(psd.device) if unknown.any() else None,
         )
         clock.mark("refine")
         if not bool(torch.isfinite(refinement.taps).all()):
             raise not_finite()
-        return _to_float32(refinement.taps[0]), _record(refinement, 0), dict(clock.times_ms)
-
-
-def _unknown_of(conditions: Sequence[Paths], paths: AcousticPaths) -> Tensor | None:
-    """Bands of which nothing is known, [n_conditions, 31]; None if there are none."""
-    found = np.stack([unknown_bands(each) for each in conditions])
-    return torch.from_numpy(found).to(paths.primary.device) if found.any() else None
+        return Draft(_to_float32(refinement.taps[0]), _record(refinement, 0), dict(clock.times_ms))
 
 
 def _initial_filter(
-    model: Synthesizer, ears: _Ears, method: str, clock: _Clock, weights: Tensor | None = None
+    model: Synthesizer, given: _Conditions, method: str, clock: _Clock, weights: Tensor | None = None
 ) -> Tensor:
     """Taps [batch, 2048] before any update; stages that a method does not have are not timed. weights: the `shares`
-    of `Synthesizer`, where the ears are one's conditions."""
+    of `Synthesizer`, where the conditions are one problem's."""
     if method in STARTS or method == "wmmse":
-        psd = ears.reference_psd if weights is None else ears.reference_psd[:1]
-        taps = model.initial_filter(ears.paths, method, ears.max_gain_db, psd, weights)
+        psd = given.reference_psd if weights is None else given.reference_psd[:1]
+        taps = model.initial_filter(given.paths, method, given.max_gain_db, psd, weights)
         clock.mark("generate")
         return taps
-    ratio = model.path_ratio(ears.paths)
+    ratio = model.path_ratio(given.paths)
     clock.mark("path_ratio")
     correction = None
     if method == "prime":
         correction = model.generate(ratio.features)
         clock.mark("generate")
-    limit = ears.max_gain_db if weights is None else ears.max_gain_db[:1]
-    taps = model.reconstruct(ears.paths, ratio, correction, limit, weights)
+    limit = given.max_gain_db if weights is None else given.max_gain_db[:1]
+    taps = model.reconstruct(given.paths, ratio, correction, limit, weights)
     clock.mark("reconstruct")
     return taps
 
 
-class _Ears:
-    """Inputs on the model's device and in its precision, without those that no filter can be designed for.
+class _Conditions:
+    """Single conditions on the model's device and in its precision, without unusable ones."""
 
-    places: of the ears that are left, in `inputs`. coherence: [1, 16385] each, or None. max_gain_db: [batch, 1];
-    reference_psd: [batch, 16385].
-    """
-
-    paths: AcousticPaths
+    # float [batch, 1].
     max_gain_db: Tensor
+    # float [batch, 16385].
     reference_psd: Tensor
+    paths: AcousticPaths
 
-    def __init__(self, inputs: Sequence[Problem], synthesizer: Synthesizer) -> None:
+    def __init__(self, problems: Sequence[Problem], synthesizer: Synthesizer) -> None:
         psd = synthesizer.reference_psd
         self.faults: dict[int, SynthesisError] = {}
-        self._n_inputs = len(inputs)
+        self._n_problems = len(problems)
         paths: dict[int, AcousticPaths] = {}
-        for place, each in enumerate(inputs):
+        for place, each in enumerate(problems):
+            (known,) = each.conditions
             try:
                 paths[place] = AcousticPaths(
-                    *(_spectrum(name, getattr(each.conditions[0], name), psd) for name in ("primary", "secondary"))
+                    _spectrum("primary", known.primary, psd), _spectrum("secondary", known.secondary, psd)
                 ).validate()
             except SynthesisError as error:
                 self.faults[place] = error
+        # Of the conditions that are left, in `problems`.
         self.places = list(paths)
         if not paths:
             return
-        ears = [inputs[place] for place in self.places]
+        left = [problems[place] for place in self.places]
+        conditions = [each.conditions[0] for each in left]
         self.paths = AcousticPaths.stack(list(paths.values()))
-        given = [ear.conditions[0] for ear in ears]
-        self.coherence = [None if each.coherence is None else _tensor(each.coherence, psd)[None] for each in given]
-        self.uncertainty = [each.uncertainty for each in given]
-        self.resembles = [each.resembles for each in given]
-        self.max_gain_db = psd.new_tensor([[ear.max_gain_db] for ear in ears])
+        # float [1, 16385] each, or None.
+        self.coherence = [
+            None if each.coherence is None else _tensor(each.coherence, psd)[None] for each in conditions
+        ]
+        self.uncertainty = [each.uncertainty for each in conditions]
+        self.resembles = [each.resembles for each in conditions]
+        self.max_gain_db = psd.new_tensor([[each.max_gain_db] for each in left])
         self.reference_psd = torch.stack(
-            [psd if ear.reference_psd is None else _tensor(ear.reference_psd, psd) for ear in ears]
+            [psd if each.reference_psd is None else _tensor(each.reference_psd, psd) for each in left]
         )
 
-    def in_order(self, answers: Sequence[Answer]) -> list[Answer | SynthesisError]:
-        """One answer for each input: those of `places`, and the faults of the others."""
-        found: dict[int, Answer | SynthesisError] = dict(zip(self.places, answers, strict=True))
-        return [(found | self.faults)[place] for place in range(self._n_inputs)]
+    def in_order(self, results: Sequence[Result]) -> list[Result | SynthesisError]:
+        """One result for each problem: those of `places`, and the faults of the others."""
+        found: dict[int, Result | SynthesisError] = dict(zip(self.places, results, strict=True))
+        return [(found | self.faults)[place] for place in range(self._n_problems)]
 
 
 class _Clock:

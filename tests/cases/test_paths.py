@@ -17,12 +17,11 @@ from cli import tables
 from model_store.store import ModelStore
 from service.api.paths import resolved_profile
 from service.engine.resident_model import ResidentModel
-from service.engine.types import DesignAnswer
-from service.engine.wiener_fallback import WienerFallback
 from synthesis.conventions import DESIGN_N_FFT, N_BINS, N_TAPS
+from synthesis.design import design_all
 from synthesis.errors import answer_or_raise
 from synthesis.octave_bands import NR_BANDS, WIDE_BANDS, band_membership
-from synthesis.types import Complex64, DesignOptions, Float32, Paths, Problem
+from synthesis.types import Complex64, Design, DesignOptions, Fallback, Float32, Paths, Problem
 from tests.cases.conftest import Command, read_design
 
 Array = NDArray[np.float64]
@@ -34,7 +33,7 @@ SCORED = slice(WIDE_BANDS.index(NR_BANDS[0]), WIDE_BANDS.index(NR_BANDS[-1]) + 1
 @pytest.fixture(scope="module")
 def model() -> ResidentModel:
     store = ModelStore()
-    return ResidentModel.load(store, store.resolve("default"), "cpu", WienerFallback())
+    return ResidentModel.load(store, store.resolve("default"), "cpu", Fallback())
 
 
 def responses(case: str, names: tuple[str, str]) -> list[Array]:
@@ -119,9 +118,9 @@ def profile_of(ear: Problem) -> str:
     return resolved_profile("fast", (paths.primary, paths.secondary))
 
 
-def designed(model: ResidentModel, ear: Problem, method: str, k: int) -> DesignAnswer:
+def designed(model: ResidentModel, ear: Problem, method: str, k: int) -> Design:
     (answer,) = model.design([ear], DesignOptions(method, k, profile_of(ear)))
-    assert isinstance(answer, DesignAnswer)
+    assert isinstance(answer, Design)
     return answer
 
 
@@ -154,11 +153,11 @@ def test_foreign_systems_are_predicted_exactly(primary: Array, secondary: Array,
     ear = Problem((Paths(primary.astype(np.float32), secondary.astype(np.float32)),))
     direct = wmmse_taps(primary.astype(np.float32).astype(float), secondary.astype(np.float32).astype(float), psd)
     least_db = reduction_db(ear, direct, psd)[SCORED].mean()
-    served = reduction_db(ear, designed(model, ear, "wmmse", 0).design.taps, psd)[SCORED].mean()
+    served = reduction_db(ear, designed(model, ear, "wmmse", 0).taps, psd)[SCORED].mean()
     for k in (1, 3):
         answer = designed(model, ear, "prime", k)
-        reached = reduction_db(ear, answer.design.taps, psd)
-        found = answer.design.prediction
+        reached = reduction_db(ear, answer.taps, psd)
+        found = answer.prediction
         assert abs(found.mean_noise_reduction_db - reached[SCORED].mean()) < 0.3
         assert (reached > np.minimum(found.band_reduction_db, 0) - 1).all()
         assert answer.replaced_because or reached[SCORED].mean() > max(least_db, served) - 0.5
@@ -182,7 +181,7 @@ def test_padded_or_transformed_paths_are_the_same(primary: Array, secondary: Arr
         Problem((Paths(change(pair[0]), change(pair[1])),)) for change in (padded_path, transformed_path)
     )
     plain, padded, transformed = (
-        answer_or_raise(model.backend.design([each], DesignOptions("prime", 1, profile_of(each)))[0])
+        answer_or_raise(design_all([each], DesignOptions("prime", 1, profile_of(each)), model.model)[0])
         for each in (sent, longer, spectra)
     )
     np.testing.assert_array_equal(padded.taps, plain.taps)
@@ -207,10 +206,10 @@ def test_unknown_bands_are_kept_quiet(
         known = {by: np.where(unknown, 30, 1e-4).astype(np.float32) * np.ones((2, 1), np.float32)}
     ear = Problem((Paths(primary.astype(np.float32), secondary.astype(np.float32), **known),))
     answer = designed(model, ear, "prime", k)
-    named = np.isin(WIDE_BANDS, answer.design.prediction.unknown_bands)
+    named = np.isin(WIDE_BANDS, answer.prediction.unknown_bands)
     np.testing.assert_array_equal(named, unknown)
     psd = model.parameters.reference_psd.astype(float)
-    assert (reduction_db(ear, answer.design.taps, psd)[unknown] > -1.05).all()
+    assert (reduction_db(ear, answer.taps, psd)[unknown] > -1.05).all()
 
 
 def test_unknown_bands_are_printed_in_one_line(capsys: pytest.CaptureFixture[str]) -> None:

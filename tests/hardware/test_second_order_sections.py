@@ -11,6 +11,7 @@ from hardware.second_order_sections import (
     design_sections,
     largest_excess,
     largest_gain,
+    objective,
 )
 
 
@@ -88,3 +89,26 @@ def test_on_measured_ears_eight_sections_leave_little_to_a_long_filter(measured)
         assert sections.is_stable
     assert np.mean(reduction) > 19.8  # 20.3; the starts' spread moves it by tenths
     assert max(louder) < 3.0
+
+
+@pytest.mark.parametrize("ceiling_db", [np.inf, 12.0, 3.0])
+def test_more_sections_never_lose(condition, pink, ceiling_db):
+    """Nor where the ceiling binds, which more sections meet with other filters. 0.001 dB is rounding."""
+    power = ResidualPower.of([condition], pink)
+    left = [objective(power, design_sections(power, n, max_gain_db=ceiling_db)) for n in range(1, 9)]
+    assert 10 / np.log(10) * np.diff(left).max() < 0.001
+
+
+def test_more_sections_never_lose_on_ears(measured):
+    conditions, noise = measured
+    for each, ceiling_db in zip(conditions[::2], (np.inf, 25.0, 21.0), strict=True):
+        power = ResidualPower.of([each], noise)
+        left = [objective(power, design_sections(power, n, max_gain_db=ceiling_db)) for n in range(5, 9)]
+        assert 10 / np.log(10) * np.diff(left).max() < 0.05
+
+
+def test_loose_ceiling_changes_nothing(condition, pink):
+    power = ResidualPower.of([condition], pink)
+    free = design_sections(power, 4)
+    loose_db = 20 * np.log10(largest_gain(free)) + 0.1
+    np.testing.assert_array_equal(design_sections(power, 4, max_gain_db=loose_db).rows, free.rows)

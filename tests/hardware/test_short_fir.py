@@ -5,6 +5,7 @@ import pytest
 
 from hardware.residual_power import PathSpectra
 from hardware.short_fir import at_design_rate, design_fir
+from service.errors import to_problem
 from synthesis.conventions import DESIGN_N_FFT
 from synthesis.errors import InvalidOption, InvalidPaths
 from synthesis.octave_bands import NR_BANDS, band_membership
@@ -65,3 +66,16 @@ def test_taps_are_zero_where_loudspeaker_plays_above_their_rate(condition, pink)
     frequency_hz = np.fft.rfftfreq(DESIGN_N_FFT, 1 / 48_000)
     high = PathSpectra(condition.primary, np.where(frequency_hz > 5000, condition.secondary, 0))
     assert not design_fir([high], pink, 64, sample_rate_hz=8000).any()
+
+
+def test_condition_without_sound_is_refused(condition, pink):
+    """Beside one that has sound, too; and what numerical code raises is told as the paths' fault."""
+    above_all_bands = np.fft.rfft([1.0, -1.0] * (DESIGN_N_FFT // 2))
+    with pytest.raises(InvalidPaths, match="primary: it has no power"):
+        design_fir([condition, PathSpectra(above_all_bands, condition.secondary)], pink, 64, sample_rate_hz=8000)
+    broken = PathSpectra(condition.primary, np.full_like(condition.secondary, np.nan))
+    with pytest.raises((np.linalg.LinAlgError, InvalidPaths)) as raised:
+        design_fir([condition, broken], pink, 64)
+    problem = to_problem(raised.value)
+    assert problem is not None
+    assert problem.code == "unusable-paths"

@@ -218,6 +218,19 @@ def test_drives_give_the_secondary_and_the_feedback_path() -> None:
         calibrate([silent])
 
 
+def test_clipping_of_drives_is_seen() -> None:
+    """In what the microphones heard, before and after resampling; what was played is known, clipped or not."""
+    rng = np.random.default_rng(8)
+    outside, drive = rng.standard_normal((2, 4 * 48_000))
+    silent, heard = Take(0.0, outside, 0.5 * outside), 0.1 * drive
+    clipped = np.clip(heard, -heard.std(), heard.std())
+    assert calibrate([silent], drives=[DriveTake(drive, heard, heard)]).clipped_share < 1e-4
+    found = calibrate([silent], drives=[DriveTake(drive, clipped, heard)])
+    assert (found.clipped_in, found.clipped_share > 0.1) == ("drive 0, x", True)
+    found = calibrate([silent], drives=[DriveTake(drive, heard, heard)], clipped_shares={"drive 0, e": 0.2})
+    assert (found.clipped_in, found.clipped_share) == ("drive 0, e", 0.2)
+
+
 def test_what_an_estimate_lacks_is_told_from_what_leaks_out_of_its_windows() -> None:
     """A resonance at 250 Hz rings within the windows, a tail above 1 kHz outlasts them: both are left unexplained,
     but the estimate holds the former."""

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from measurement.prior import learn_path_prior
 from model_store import Checkpoint, CorruptCheckpoint, GoldenMismatch, ModelStore
 from model_store.store import BUNDLED_ROOT
-from synthesis.backends.reference import ReferenceBackend
+from synthesis.design import Model
 from synthesis.generator_config import GeneratorConfig
 from tests.model_store import cases
 
@@ -203,7 +203,7 @@ def test_odd_manifest_is_refused(checkpoint: Checkpoint, odd: Callable[[dict[str
 
 
 def test_the_golden_case_of_another_generator_is_not_met(checkpoint: Checkpoint) -> None:
-    own, other = (ReferenceBackend(each) for each in (checkpoint.parameters, cases.parameters(seed=99)))
+    own, other = (Model.on("reference", each) for each in (checkpoint.parameters, cases.parameters(seed=99)))
     assert checkpoint.golden.check(own).taps < 1e-4
     with pytest.raises(GoldenMismatch, match="in taps"):
         checkpoint.golden.check(other)

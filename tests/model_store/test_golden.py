@@ -7,6 +7,7 @@ import torch
 
 from model_store import GOLDEN_TOLERANCE, Checkpoint, GoldenCase, GoldenMismatch
 from synthesis.backends.reference import ReferenceBackend, model_parameters
+from synthesis.design import Model
 from synthesis.errors import InvalidPaths
 from synthesis.generator_config import GeneratorConfig
 from tests.model_store import cases
@@ -19,7 +20,9 @@ LAST_BIAS = "head.2.bias"
 
 def test_the_float64_reference_meets_its_own_answer(checkpoint: Checkpoint) -> None:
     """Nothing is left: taps are rounded to float32 on either side."""
-    errors = checkpoint.golden.check(ReferenceBackend(checkpoint.parameters, torch.float64))
+    errors = checkpoint.golden.check(
+        Model(checkpoint.parameters, ReferenceBackend(checkpoint.parameters, torch.float64))
+    )
     assert (errors.taps, errors.refined_taps) == (0, 0)
 
 
@@ -63,17 +66,17 @@ def test_a_changed_weight_or_reference_is_noticed(checkpoint: Checkpoint) -> Non
     bias = parameters.weights[LAST_BIAS] + np.float32(0.1)
     changed = replace(parameters, weights={**parameters.weights, LAST_BIAS: bias})
     with pytest.raises(GoldenMismatch, match="in taps"):
-        checkpoint.golden.check(ReferenceBackend(changed))
+        checkpoint.golden.check(Model.on("reference", changed))
     louder = parameters.reference_psd.copy()
     louder[400:2000] *= 1e6
     with pytest.raises(GoldenMismatch, match="in refined_taps"):
-        checkpoint.golden.check(ReferenceBackend(replace(parameters, reference_psd=louder)))
+        checkpoint.golden.check(Model.on("reference", replace(parameters, reference_psd=louder)))
 
 
 def test_a_backend_that_finds_no_filter_fails_the_check(checkpoint: Checkpoint) -> None:
     weights = {**checkpoint.parameters.weights, LAST_BIAS: np.full(1, np.nan, np.float32)}
     with pytest.raises(GoldenMismatch, match="nan in taps"):
-        checkpoint.golden.check(ReferenceBackend(replace(checkpoint.parameters, weights=weights)))
+        checkpoint.golden.check(Model.on("reference", replace(checkpoint.parameters, weights=weights)))
 
 
 def test_the_ear_must_be_one_that_can_be_designed_for(checkpoint: Checkpoint) -> None:
@@ -91,7 +94,9 @@ def test_the_ear_must_be_one_that_can_be_designed_for(checkpoint: Checkpoint) ->
 
 
 def test_it_is_checked_on_the_backends_device(checkpoint: Checkpoint, device: torch.device) -> None:
-    errors = checkpoint.golden.check(ReferenceBackend(checkpoint.parameters, device=device))
+    errors = checkpoint.golden.check(
+        Model(checkpoint.parameters, ReferenceBackend(checkpoint.parameters, device=device))
+    )
     assert max(errors.taps, errors.refined_taps) < GOLDEN_TOLERANCE
 
 
@@ -104,8 +109,8 @@ def test_float32_has_room_to_spare_on_measured_ears(measured_data: Path, kind: s
     psd = torch.from_numpy(reference_psd(noise))
     parameters = model_parameters(cases.generator(1, config), psd, torch.zeros(2, 31))
     estimate = simulate_calibration(read_pandar(measured_data).pairs[5:6], noise)
-    backend = ReferenceBackend(parameters)
+    model = Model.on("reference", parameters)
     for question in zip(estimate.primary, estimate.secondary, estimate.coherence, strict=True):
         golden = GoldenCase.make(parameters, *(each.numpy() for each in question))
-        errors = golden.check(backend)
+        errors = golden.check(model)
         assert max(errors.taps, errors.refined_taps) < GOLDEN_TOLERANCE / 3

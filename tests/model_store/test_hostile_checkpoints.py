@@ -19,7 +19,7 @@ from measurement.estimate import Take
 from model_store import Checkpoint, CorruptCheckpoint, ModelStore
 from model_store.checkpoint import GENERATOR, GOLDEN, MANIFEST_KEY
 from model_store.store import BUNDLED_ROOT
-from synthesis.backends import create_backend
+from synthesis.design import Model, design_all
 from synthesis.errors import InvalidOption, SynthesisError
 from synthesis.generator_config import GeneratorConfig
 from synthesis.plausibility import find_implausible
@@ -94,7 +94,7 @@ def is_sound(checkpoint: Checkpoint) -> bool:
     """Whether all that a model makes is finite, or an error of its own."""
     primary, secondary, coherence = cases.ear(7)
     ear = Problem((Paths(primary, secondary, coherence),))
-    for design in create_backend("cpu", checkpoint.parameters).design([ear], DesignOptions(n_updates=1)):
+    for design in design_all([ear], DesignOptions(n_updates=1), Model.on("cpu", checkpoint.parameters)):
         if isinstance(design, Design):
             figures = [design.taps, design.prediction.noise_reduction_db, design.prediction.interval_db]
             if not all(np.isfinite(each).all() for each in figures):

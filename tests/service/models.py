@@ -14,20 +14,19 @@ from model_store.golden import GoldenCase
 from model_store.manifest import Manifest
 from model_store.store import ModelVersion
 from service.engine.resident_model import ResidentModel
-from service.engine.wiener_fallback import WienerFallback
-from synthesis.backends import create_backend
 from synthesis.backends.reference import model_parameters
 from synthesis.conventions import N_BINS
+from synthesis.design import Model
 from synthesis.generator import Generator
 from synthesis.generator_config import GeneratorConfig
-from synthesis.types import Paths, Problem
+from synthesis.types import Fallback, ModelParameters, Paths, Problem
 
 N_PRIMARY, N_SECONDARY = 1024, 512
 
 DEVICE = "cpu"
 """What the tests of the engine run on."""
 
-NO_FALLBACK = WienerFallback(below_db=-np.inf)
+NO_FALLBACK = Fallback(below_db=-np.inf)
 
 
 def responses(seed: int) -> tuple[torch.Tensor, torch.Tensor]:
@@ -87,23 +86,29 @@ def checkpoint(seed: int, std: float = 0.05) -> Checkpoint:
     return Checkpoint(manifest, parameters, golden)
 
 
-def resident(checkpoint: Checkpoint, fallback: WienerFallback = NO_FALLBACK) -> ResidentModel:
+def resident(checkpoint: Checkpoint, fallback: Fallback = NO_FALLBACK) -> ResidentModel:
     """A model that comes from no store."""
     version = ModelVersion("ears", 1, Path(), "sha256:" + "0" * 64)
     return ResidentModel(version, checkpoint, DEVICE, fallback)
+
+
+def with_last_layer(parameters: ModelParameters, value: float) -> ModelParameters:
+    """The numbers with others in the generator's last layer."""
+    weights = dict(parameters.weights)
+    name = max(each for each in weights if each.startswith("head") and each.endswith("weight"))
+    weights[name] = np.full_like(weights[name], value)
+    return replace(parameters, weights=weights)
 
 
 @contextmanager
 def damaged(model: ResidentModel, value: float = np.nan) -> Iterator[None]:
     """For a while the last layer's weights are others, as where memory is broken: a new backend does not help.
 
-    Designed by the reference, for the CPU's core bounds a correction that is not a number.
+    Designs by the reference, for the CPU's core bounds a correction that is not a number.
     """
-    whole, parameters = model.backend, model.parameters
-    weights = dict(parameters.weights)
-    name = max(each for each in weights if each.startswith("head") and each.endswith("weight"))
-    weights[name] = np.full_like(weights[name], value)
-    model.parameters = replace(parameters, weights=weights)
-    model.backend = create_backend("reference", model.parameters)
+    whole, parameters = model.model, model.parameters
+    model.parameters = with_last_layer(parameters, value)
+    model.use(Model.on("reference", model.parameters))
     yield
-    model.backend, model.parameters = whole, parameters
+    model.parameters = parameters
+    model.use(whole)

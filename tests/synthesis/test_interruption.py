@@ -8,7 +8,7 @@ import pytest
 from hardware.realise import Target, realise
 from hardware.residual_power import PathSpectra
 from measurement.verify import Recording, verify
-from synthesis.backends import create_backend
+from synthesis.design import Model, design_all
 from synthesis.errors import Interrupted
 from synthesis.feedback import with_margins
 from synthesis.interruption import check_interruption, interruptible
@@ -35,8 +35,8 @@ def verified() -> object:
 def each_left_out() -> object:
     """A design for three conditions, each of which is left out in turn."""
     problem = Problem(tuple(models.ear(seed) for seed in (1, 2, 3)))
-    backend = create_backend("cpu", models.checkpoint(1).parameters)
-    (found,) = backend.design([problem], DesignOptions(leave_one_out=True, n_conditions=3))
+    backend = Model.on("cpu", models.checkpoint(1).parameters)
+    (found,) = design_all([problem], DesignOptions(leave_one_out=True, n_conditions=3), backend)
     if isinstance(found, Interrupted):
         raise found
     return found

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 import soundfile
-from scipy.signal import lfilter, welch
+from scipy.signal import lfilter, resample, welch
 
 from benchmarks.reliability.service_process import started_service
 
@@ -85,7 +85,7 @@ def slide(page: Any, name: str, value: float) -> None:
 
 def wait_until_drawn(page: Any) -> None:
     """The last request is answered."""
-    wait_for(page, "#status", "Designed and drawn")
+    wait_for(page, "#status", "Designs and drawn")
     page.wait_for_load_state("networkidle")
 
 
@@ -199,20 +199,65 @@ def test_recordings_are_calibrated(page: Any, tmp_path: Path):
     wait_for(page, "#figures", "Mean noise reduction")
 
 
+def test_responses_at_any_rate_keep_level_and_delay(page: Any, tmp_path: Path):
+    """As `prime-anc design` reads them: the same transfer functions, whatever the rate of each file."""
+    decay, time = np.exp(-np.arange(400) / 40), np.arange(400)
+    responses = {
+        "primary": decay * np.sin(time / 7),
+        "secondary": decay * np.sin(time / 3) ** 2,
+        "feedback": decay / 50,
+    }
+    responses["feedback"][:40] = 0
+    rates = {"primary": 44_100, "secondary": 48_000, "feedback": 192_000}
+    for name, response in responses.items():
+        samples = resample(np.pad(response, (0, 400)), 800 * rates[name] // 48_000) * 48_000 / rates[name]
+        soundfile.write(tmp_path / f"{name}.wav", samples, rates[name], subtype="FLOAT")
+    page.set_input_files("#files", [tmp_path / f"{name}.wav" for name in responses])
+    wait_for(page, "#figures", "Mean noise reduction")
+    for name, response in responses.items():
+        ear = f"window.workbench.state.ears.at(-1).{name}"
+        found = np.array(page.evaluate(f"Array.from({ear})"))
+        spectra = [np.fft.rfft(each, 8192)[10:1366] for each in (found, response)]
+        assert np.linalg.norm(spectra[0] - spectra[1]) < 0.05 * np.linalg.norm(spectra[1])
+
+
+def test_clipping_is_judged_as_recorded(page: Any, tmp_path: Path):
+    """In a take of the loudspeaker alone too, at a rate that the browser resamples."""
+    random = np.random.default_rng(0)
+    decay = np.exp(-np.arange(400) / 40)
+    for name in ("off", "drive"):
+        played = 0.05 * random.standard_normal(5 * 44_100)
+        heard = lfilter(decay * 0.1, 1, played)
+        clipped = np.clip(heard, -heard.std(), heard.std())
+        takes = np.stack([played, heard] if name == "off" else [played, clipped, heard], 1)
+        soundfile.write(tmp_path / f"{name}.flac", takes, 44_100, subtype="PCM_24")
+    page.set_input_files("#files", [tmp_path / "off.flac", tmp_path / "drive.flac"])
+    wait_for(page, "#recording-rows", "drive.flac")
+    page.click("#calibrate")
+    wait_for(page, "#verdict", "clipping: drive 0, x")
+
+
 def test_files_that_cannot_be_used_are_named(page: Any, tmp_path: Path):
     soundfile.write(tmp_path / "mono.wav", np.ones(4800) * 0.1, 48_000)
     (tmp_path / "broken.wav").write_bytes(b"RIFF")
     soundfile.write(tmp_path / "silent.wav", np.stack([np.ones(4800), np.zeros(4800)], 1), 48_000)
     with soundfile.SoundFile(tmp_path / "hours.wav", "w", 8000, 2, "PCM_U8") as file:
         file.write(np.zeros((70 * 8000, 2)))
+    for name in ("cut.wav", "cut.flac"):
+        noise = 0.1 * np.random.default_rng(0).standard_normal((2 * 48_000, 2))
+        soundfile.write(tmp_path / name, noise, 48_000, subtype="PCM_24")
+        whole = (tmp_path / name).read_bytes()
+        (tmp_path / name).write_bytes(whole[: len(whole) // 2])
     for name, message in (
         ("mono.wav", "one channel"),
         ("broken.wav", "no readable audio"),
         ("silent.wav", "channel 2 is silent"),
         ("hours.wav", "it lasts 70 s"),
+        ("cut.wav", "the file holds"),
+        ("cut.flac", "it was cut off"),
     ):
         page.set_input_files("#files", [tmp_path / name])
-        assert "Designed" not in wait_for(page, "#status", message)
+        assert "Designs" not in wait_for(page, "#status", message)
 
 
 def test_designs_are_kept_exported_and_restored(page: Any, tmp_path: Path):

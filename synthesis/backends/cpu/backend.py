@@ -13,7 +13,6 @@ from time import perf_counter
 import numpy as np
 from numpy.typing import NDArray
 
-from synthesis.backends.conditions import ConditionsBackend, Filter, named, shares
 from synthesis.backends.cpu.layout import core_parameters
 from synthesis.backends.cpu.library import (
     Figures,
@@ -21,7 +20,6 @@ from synthesis.backends.cpu.library import (
     PathExplanation,
     Profile,
     Result,
-    address,
     core,
 )
 from synthesis.conventions import DESIGN_N_FFT, N_BINS, N_TAPS
@@ -37,8 +35,8 @@ from synthesis.types import (
     UPDATES_BRING_DB,
     WMMSE_TOLERANCE_DB,
     Complex64,
-    Design,
     DesignOptions,
+    Draft,
     Float32,
     ModelParameters,
     Paths,
@@ -47,7 +45,6 @@ from synthesis.types import (
     RefinementRecord,
     WmmsePrediction,
 )
-from synthesis.unknown_bands import unknown_bands
 
 _NATIVE, _START_GIVEN = {"prime": 0, "ratio_base": 1, "wmmse": 2}, 3
 """The core's numbers for the methods that it computes itself, and for taps of `STARTS`, which it only refines."""
@@ -55,19 +52,19 @@ _NATIVE, _START_GIVEN = {"prime": 0, "ratio_base": 1, "wmmse": 2}, 3
 _STAGES = ("decode", "path_ratio", "generate", "reconstruct", "refine", "predict")
 
 
-class CpuBackend(ConditionsBackend):
+class CpuBackend:
     """`Backend` for a CPU: float32, no torch. Any number of threads may call at once; each call takes a workspace
     of about 6 MB, which is kept for later calls."""
 
     name = "cpu"
     max_batch = 1024
     is_thread_safe = True
-    judges_plain = True
+    judges_paths = True
 
     def __init__(self, parameters: ModelParameters) -> None:
         """Load the core and give it a copy of the model. Raises RuntimeError if the core cannot be loaded."""
         self._core = core()
-        self.support = parameters.support
+        self._support = parameters.support
         given, arrays = core_parameters(parameters)
         self._model = self._core.prime_model_create(byref(given))
         del arrays  # until here: `given` points into them
@@ -83,107 +80,104 @@ class CpuBackend(ConditionsBackend):
         if getattr(self, "_model", None):
             self._core.prime_model_free(self._model)
 
-    def _design(self, inputs: Sequence[Problem], options: DesignOptions) -> list[Design | SynthesisError]:
-        return [self._design_ear(each, options) for each in inputs]
+    def draft(
+        self, problems: Sequence[Problem], options: DesignOptions, with_wmmse: bool
+    ) -> list[Draft | SynthesisError]:
+        """As `Backend.draft`: one call of the core for each problem."""
+        return [self._draft(each, options, with_wmmse) for each in problems]
 
-    def _predict(
-        self, inputs: Sequence[Problem], taps: Sequence[Float32 | Complex64]
+    def predict(
+        self, problems: Sequence[Problem], taps: Sequence[Float32 | Complex64], is_true: bool
     ) -> list[Prediction | SynthesisError]:
         """As `Backend.predict`; a filter may also be its response on the design grid, complex64 [16385]."""
-        return [self._predict_ear(*each, is_true=False) for each in zip(inputs, taps, strict=True)]
+        return [self._predict(*each, is_true) for each in zip(problems, taps, strict=True)]
 
-    def _evaluate(self, inputs: Sequence[Problem], taps: Sequence[Float32]) -> list[Prediction | SynthesisError]:
-        return [self._predict_ear(*each, is_true=True) for each in zip(inputs, taps, strict=True)]
-
-    def _design_ear(self, ear: Problem, options: DesignOptions) -> Design | SynthesisError:
+    def _draft(self, problem: Problem, options: DesignOptions, with_wmmse: bool) -> Draft | SynthesisError:
+        """The core's result has a prediction, and judges the paths, only of a single condition."""
+        conditions, result, start_ms = problem.conditions, Result(), None
+        is_single = len(conditions) == 1
+        method = _NATIVE.get(options.method, _START_GIVEN)
+        margin_db = UPDATES_BRING_DB + WMMSE_TOLERANCE_DB if with_wmmse and is_single else math.nan
         try:
-            with self._workspace() as workspace:
-                result, start_ms = self._run_design(workspace, ear, options)
+            given = _Given(problem)
+            profile = (self._finest if given.has_unknown else self._profiles)[options.profile]
+            if start := STARTS.get(options.method):
+                began = perf_counter()
+                starts = [start(each.primary, each.secondary) for each in conditions]
+                _write_taps(result, np.tensordot(problem.shares, starts, 1))
+                start_ms = 1e3 * (perf_counter() - began)
+            arguments = len(conditions), method, byref(profile), options.n_updates, margin_db, byref(result)
+            with self._workspace(len(conditions)) as workspace:
+                fault = self._core.prime_design(self._model, workspace, given.inputs, *arguments)
+                _raise_if_unusable(fault, problem)
                 taps, record = _read_filter(result)
-                prediction = _read_prediction(ear.conditions[0], result.figures, is_true=False)
+                prediction = _read_prediction(conditions[0], result.figures, False) if is_single else None
         except SynthesisError as error:
             return error
-        wmmse, comparison = _read_rival(result), self._read_comparison(result.explanation)
         times_ms = _read_times(result, start_ms)
-        return Design(taps, record, prediction, times_ms, wmmse=wmmse, comparison=comparison)
+        comparison = self._comparison(result.explanation) if is_single else None
+        return Draft(taps, record, times_ms, prediction, _read_rival(result) if is_single else None, comparison)
 
-    def _joint_filter(self, ear: Problem, options: DesignOptions) -> Filter:
-        with self._workspace(len(ear.conditions)) as workspace:
-            result, start_ms = self._run_design(workspace, ear, options)
-            return *_read_filter(result), _read_times(result, start_ms)
-
-    def _run_design(self, workspace: int, ear: Problem, options: DesignOptions) -> tuple[Result, float | None]:
-        """Run the core for one filter. Returns its result, which has a prediction and judges the paths only if
-        there is a single condition; and the milliseconds spent on the first taps, None if the core computes them.
-        """
-        method = _NATIVE.get(options.method, _START_GIVEN)
-        conditions, result, start_ms = ear.conditions, Result(), None
-        weights = shares(ear)
-        given = _Given(ear, weights)
-        profile = (self._finest if given.has_unknown else self._profiles)[options.profile]
-        if start := STARTS.get(options.method):
-            began = perf_counter()
-            starts = [start(each.primary, each.secondary) for each in conditions]
-            _write_taps(result, np.tensordot(weights, starts, 1))
-            start_ms = 1e3 * (perf_counter() - began)
-        margin_db = UPDATES_BRING_DB + WMMSE_TOLERANCE_DB if options.with_wmmse else math.nan
-        arguments = len(conditions), method, byref(profile), options.n_updates, margin_db, byref(result)
-        fault = self._core.prime_design(self._model, workspace, given.inputs, *arguments)
-        _raise_if_unusable(fault, ear)
-        return result, start_ms
-
-    def _predict_ear(self, ear: Problem, taps: Float32 | Complex64, is_true: bool) -> Prediction | SynthesisError:
+    def _predict(self, problem: Problem, taps: Float32 | Complex64, is_true: bool) -> Prediction | SynthesisError:
         result, response = Result(), None
         if np.iscomplexobj(taps):
             response = np.ascontiguousarray(taps, np.complex64)
         else:
             _write_taps(result, taps.real)
         try:
-            given = _Given(replace(ear, conditions=ear.conditions[:1]), np.ones(1))
+            given = _Given(problem)
             with self._workspace() as workspace:
                 fault = self._core.prime_predict(
-                    self._model, workspace, given.inputs, is_true, address(response), byref(result)
+                    self._model, workspace, given.inputs, is_true, _address(response), byref(result)
                 )
-                _raise_if_unusable(fault, ear)
-                return _read_prediction(ear.conditions[0], result.figures, is_true=is_true)
+                _raise_if_unusable(fault, problem)
+                return _read_prediction(problem.conditions[0], result.figures, is_true)
         except (InvalidPaths, NonFiniteFilter) as error:
             return error
 
-    def _read_comparison(self, found: PathExplanation) -> Comparison | None:
-        if self.support is None or math.isnan(found.distance):
+    def _comparison(self, found: PathExplanation) -> Comparison | None:
+        if self._support is None or math.isnan(found.distance):
             return None
-        explanation = self.support.explanation(
-            found.distance,
-            found.score,
-            bool(found.is_reversed),
-            found.change,
-            found.fit,
-            found.level,
-            found.delay,
-            found.primary_delay,
-        )
-        # A late primary path is rare, and left to `SupportPrior.explain`.
-        return None if explanation.is_primary_delay_off else Comparison(found.likeness, explanation)
+        numbers = found.distance, found.score, bool(found.is_reversed), found.change, found.fit
+        return Comparison(found.likeness, (*numbers, found.level, found.delay, found.primary_delay))
 
     def limit_gain(
-        self, ear: Problem, taps: Float32, limit_db: NDArray[np.float64], profile: str = FAST.name
+        self, problem: Problem, taps: Float32, limit_db: NDArray[np.float64], profile: str = FAST.name
     ) -> Float32:
-        """The best filter that keeps a ceiling on |W|, [2048]; see core/ceiling.h.
+        """Find the best filter that keeps a ceiling on |W| (core/ceiling.h).
 
-        taps: what the search starts from. limit_db: the ceiling per bin of the design grid, [16385]; the result
-        exceeds it by at most TOLERANCE_DB. profile: `fast` or `fine`, on whose grid the search runs. The ear's
-        latency and feedback are ignored.
+        Parameters
+        ----------
+        problem
+            Its latency, feedback and own ceiling are ignored.
+        taps
+            What the search starts from.
+        limit_db
+            The ceiling per bin of the design grid, [16385].
+        profile
+            `fast` or `fine`, on whose grid the search runs.
+
+        Returns
+        -------
+        Float32
+            Taps, [2048]; |W| exceeds the ceiling by at most TOLERANCE_DB.
+
+        Raises
+        ------
+        InvalidPaths, NonFiniteFilter
+            For unusable paths, or if the search fails.
         """
         result = Result()
         _write_taps(result, taps)
-        weights, inverse = shares(ear), _float32(10 ** (-limit_db / 20), N_BINS)
-        given = _Given(ear, weights)
+        inverse = _float32(10 ** (-limit_db / 20), N_BINS)
+        given = _Given(replace(problem, max_gain_db=math.inf))
+        n_conditions = len(problem.conditions)
         max_excess = 10 ** (TOLERANCE_DB / 2 / 20)
-        with self._workspace(len(weights)) as workspace:
+        with self._workspace(n_conditions) as workspace:
             name = FINE.name if given.has_unknown else profile
-            arguments = byref(self._profiles[name]), address(inverse), max_excess, byref(result)
-            fault = self._core.prime_limit_gain(self._model, workspace, given.inputs, len(weights), *arguments)
-            _raise_if_unusable(fault, ear)
+            arguments = byref(self._profiles[name]), _address(inverse), max_excess, byref(result)
+            fault = self._core.prime_limit_gain(self._model, workspace, given.inputs, n_conditions, *arguments)
+            _raise_if_unusable(fault, problem)
             return _read_taps(result)
 
     @contextmanager
@@ -209,43 +203,49 @@ class CpuBackend(ConditionsBackend):
 
 
 class _Given:
-    """An ear's conditions as the core reads them. inputs: structures that point into arrays, which live as long as
-    this object. has_unknown: whether a condition has bands of which nothing is known."""
+    """A problem's conditions as the core reads them."""
 
-    def __init__(self, ear: Problem, weights: NDArray[np.float64]) -> None:
-        """weights: of the conditions, of sum one. Raises InvalidPaths for paths of a wrong shape, ValueError for
-        other arrays of a wrong shape or more than MAX_CONDITIONS."""
-        if len(weights) > MAX_CONDITIONS:
-            raise ValueError(f"{len(weights)} conditions were given; {MAX_CONDITIONS} at most are expected")
+    def __init__(self, problem: Problem) -> None:
+        """Raise InvalidPaths for paths of a wrong shape, ValueError for other arrays of a wrong shape or more than
+        MAX_CONDITIONS conditions."""
+        n_conditions = len(problem.conditions)
+        if n_conditions > MAX_CONDITIONS:
+            raise ValueError(f"{n_conditions} conditions were given; {MAX_CONDITIONS} at most are expected")
+        shares = problem.shares.tolist() if n_conditions > 1 else [1.0]
+        # What `inputs` points into.
         self._arrays: list[NDArray[np.generic] | None] = []
+        # Whether a condition has bands of which nothing is known.
         self.has_unknown = False
-        self.inputs = (Input * len(weights))()
-        psd = None if ear.reference_psd is None else _float32(ear.reference_psd, N_BINS)
-        for n, (condition, share) in enumerate(zip(ear.conditions, weights.tolist(), strict=True)):
+        self.inputs = (Input * n_conditions)()
+        psd = None if problem.reference_psd is None else _float32(problem.reference_psd, N_BINS)
+        for n, paths in enumerate(problem.conditions):
             try:
-                primary, n_primary = _core_path(condition.primary, "primary")
-                secondary, n_secondary = _core_path(condition.secondary, "secondary")
+                primary, n_primary = _core_path(paths.primary, "primary")
+                secondary, n_secondary = _core_path(paths.secondary, "secondary")
             except InvalidPaths as error:
-                raise named(error, ear, n) from None
-            coherence = None if condition.coherence is None else _float32(condition.coherence, N_BINS)
-            known = condition.uncertainty
-            uncertainty = None if known is None else _float32(known, 2, len(WIDE_BANDS))
-            unknown = unknown_bands(condition)
-            self.has_unknown |= bool(unknown.any())
-            arrays = primary, secondary, coherence, psd, uncertainty, unknown
+                raise problem.named(error, n) from None
+            coherence = None if paths.coherence is None else _float32(paths.coherence, N_BINS)
+            uncertainty = None if paths.uncertainty is None else _float32(paths.uncertainty, 2, len(WIDE_BANDS))
+            self.has_unknown |= paths.unknown is not None
+            arrays = primary, secondary, coherence, psd, uncertainty, paths.unknown
             self._arrays += arrays
-            resembles = -1 if condition.resembles is None else condition.resembles
-            numbers = n_primary, n_secondary, resembles, ear.max_gain_db, share
-            self.inputs[n] = Input(*map(address, arrays), *numbers)
+            resembles = -1 if paths.resembles is None else paths.resembles
+            numbers = n_primary, n_secondary, resembles, problem.max_gain_db, shares[n]
+            self.inputs[n] = Input(*map(_address, arrays), *numbers)
 
 
-def _raise_if_unusable(fault: int, ear: Problem) -> None:
+def _address(values: NDArray[np.generic] | None) -> int | None:
+    """Where an array lies; the caller keeps it alive."""
+    return None if values is None else int(values.__array_interface__["data"][0])
+
+
+def _raise_if_unusable(fault: int, problem: Problem) -> None:
     """Raise InvalidPaths if the core has refused a path."""
     if fault:
         condition, which = divmod(fault - 1, 2)
         name = ("primary", "secondary")[which]
         message = f"{name}: all values are zero, or one is NaN or infinite; measure the path again"
-        raise named(InvalidPaths(message, name), ear, condition)
+        raise problem.named(InvalidPaths(message, name), condition)
 
 
 def _write_taps(result: Result, taps: NDArray[np.floating]) -> None:
@@ -260,7 +260,7 @@ def _read_taps(result: Result) -> Float32:
     return taps
 
 
-def _read_prediction(paths: Paths, figures: Figures, *, is_true: bool) -> Prediction:
+def _read_prediction(paths: Paths, figures: Figures, is_true: bool) -> Prediction:
     """Raises NonFiniteFilter."""
     if not figures.is_finite:
         raise not_finite()

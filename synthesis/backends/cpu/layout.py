@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from synthesis.backends.cpu.library import Parameters, Support, address
+from synthesis.backends.cpu.library import Parameters, Support
 from synthesis.conventions import N_BINS, SAMPLE_RATE_HZ
 from synthesis.errors import InvalidOption
 from synthesis.generator_config import NEPER_PER_DB, GeneratorConfig
@@ -83,7 +83,7 @@ def core_parameters(model: ModelParameters) -> tuple[Parameters, list[NDArray[np
         n_points=len(points_hz),
         n_blocks=len(config.dilations),
         bound=config.bound_db * NEPER_PER_DB,
-        **{name: address(values) for name, values in arrays.items()},
+        **{name: values.ctypes.data for name, values in arrays.items()},
         support=support,
     )
     return structure, [*arrays.values(), *support_arrays]
@@ -106,7 +106,7 @@ def _support(prior: SupportPrior | None) -> tuple[Support, list[NDArray[np.gener
         delay_samples=prior.statistics.delay_samples,
         level_limit=prior.level_limit_db * NEPER_PER_DB,
         delay_limit=prior.delay_limit_samples,
-        **{name: address(values) for name, values in arrays.items()},
+        **{name: values.ctypes.data for name, values in arrays.items()},
     )
     return structure, list(arrays.values())
 

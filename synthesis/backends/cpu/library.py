@@ -8,9 +8,6 @@ from ctypes import POINTER, Structure, c_double, c_float, c_int, c_int32, c_void
 from functools import cache
 from pathlib import Path
 
-import numpy as np
-from numpy.typing import NDArray
-
 from synthesis.backends.cpu.build import LEVELS, compile_core, library_file, machine
 from synthesis.conventions import N_TAPS
 from synthesis.octave_bands import WIDE_BANDS
@@ -179,8 +176,3 @@ def _load() -> ctypes.CDLL:
     if (found := library.prime_init()) != ABI:
         raise RuntimeError(f"{file.name} is of version {found}, not {ABI}; install the package again")
     return library
-
-
-def address(values: NDArray[np.generic] | None) -> int | None:
-    """Where an array lies; the caller keeps it alive."""
-    return None if values is None else int(values.__array_interface__["data"][0])

@@ -8,22 +8,21 @@ from contextlib import contextmanager
 import numpy as np
 import torch
 
-from synthesis.backends.conditions import ConditionsBackend, Filter
 from synthesis.backends.cuda.buffers import BASES
 from synthesis.backends.cuda.graphs import GIVEN, RECORDED_METHODS, BatchGraphs
 from synthesis.backends.cuda.stage_clock import StageClock
 from synthesis.backends.cuda.stages import Stages
-from synthesis.backends.reference import joint_filter
+from synthesis.backends.reference import draft_all
 from synthesis.errors import DeviceLost, NonFiniteFilter, SynthesisError
 from synthesis.methods import STARTS
 from synthesis.prediction import not_finite, predict
 from synthesis.profiles import MAX_UPDATES, PROFILES, VERDICTS
 from synthesis.types import (
-    Design,
+    Complex64,
     DesignOptions,
+    Draft,
     Float32,
     ModelParameters,
-    Path,
     Prediction,
     Problem,
     RefinementRecord,
@@ -33,7 +32,7 @@ CAPTURE_SIZES = (1, 8, 32)
 """A batch runs in the smallest of these that fits it; the other rows are unused."""
 
 
-class CudaBackend(ConditionsBackend):
+class CudaBackend:
     """One model on a GPU, for one thread at a time: its buffers are shared by all calls.
 
     Everything runs on a stream of its own and is captured when the backend is created. In `times_ms`, `decode` is
@@ -46,13 +45,12 @@ class CudaBackend(ConditionsBackend):
     name = "cuda"
     max_batch = CAPTURE_SIZES[-1]
     is_thread_safe = False
-    knows_unknown = False
+    judges_paths = False
 
     def __init__(self, parameters: ModelParameters, device: str | torch.device = "cuda") -> None:
         """device: on a CPU the stages are called instead of captured, over the same buffers."""
         self.device = torch.device(device)
         self._band_uncertainty = parameters.band_uncertainty
-        self.support = parameters.support
         use_full_float32()
         self._on_gpu = self.device.type == "cuda"
         self._stream = torch.cuda.Stream(self.device) if self._on_gpu else None
@@ -65,83 +63,84 @@ class CudaBackend(ConditionsBackend):
                 for batch in self._batches.values():
                     batch.record(*_all_keys())
 
-    def _design(self, inputs: Sequence[Problem], options: DesignOptions) -> list[Design | SynthesisError]:
-        """Up to 32 ears; DeviceLost where the GPU has failed."""
+    def draft(
+        self, problems: Sequence[Problem], options: DesignOptions, with_wmmse: bool
+    ) -> list[Draft | SynthesisError]:
+        """As `Backend.draft`, up to 32 problems; never predicts WMMSE. Raises DeviceLost where the GPU has failed.
+
+        Several conditions and unknown bands go by operators that are not captured.
+        """
+        with self._on_device():
+            return draft_all(
+                self._stages.synthesizer, problems, options, lambda simple: self._draft(simple, options)
+            )
+
+    def predict(
+        self, problems: Sequence[Problem], taps: Sequence[Float32 | Complex64], is_true: bool
+    ) -> list[Prediction | SynthesisError]:
+        """As `Backend.predict`, up to 32 conditions. Raises DeviceLost where the GPU has failed."""
+        bases = ["exact"] * len(problems) if is_true else _bases(problems)
+        filters = [each.real for each in taps]
+        with self._on_device():
+            batch = self._batch(len(problems))
+            batch.record(("decode",), *(("predict", basis) for basis in set(bases)))
+            faults = self._load(batch, problems)
+            batch.outputs.write_taps(filters)
+            self._run_predictions(batch, bases)
+            sums = batch.outputs.fetch()[-1]
+        return [
+            faults.get(row) or self._prediction(problems[row], filters[row], sums, row, basis)
+            for row, basis in enumerate(bases)
+        ]
+
+    def _draft(self, problems: Sequence[Problem], options: DesignOptions) -> list[Draft | SynthesisError]:
         method = options.method if options.method in RECORDED_METHODS else GIVEN
         start, update = ((stage, method, options.profile) for stage in ("start", "update"))
-        bases = _bases(inputs)
-        with self._on_device():
-            batch = self._batch(len(inputs))
-            batch.record(("decode",), start, update, *(("predict", basis) for basis in set(bases)))
-            faults = self._load(batch, inputs)
-            if options.method == "wmmse":
-                batch.solve_wmmse(len(inputs))
-            elif start_of := STARTS.get(options.method):
-                rows = [row for row in range(len(inputs)) if row not in faults]
-                batch.write_start(rows, [start_of(*_pair(inputs[row])) for row in rows])
-            batch.run(*start)
-            self._clock.mark("generate")
-            for _ in range(options.n_updates):
-                batch.run(*update)
-            self._clock.mark("refine")
-            self._run_predictions(batch, bases)
-            taps, history, n_applied, stopped, sums = batch.outputs.fetch()
-            times_ms = self._clock.times_ms()
-
-        answers: list[Design | SynthesisError] = []
+        bases = _bases(problems)
+        batch = self._batch(len(problems))
+        batch.record(("decode",), start, update, *(("predict", basis) for basis in set(bases)))
+        faults = self._load(batch, problems)
+        if options.method == "wmmse":
+            batch.solve_wmmse(len(problems))
+        elif start_of := STARTS.get(options.method):
+            rows = [row for row in range(len(problems)) if row not in faults]
+            pairs = [(each.primary, each.secondary) for row in rows for each in problems[row].conditions]
+            batch.write_start(rows, [start_of(*pair) for pair in pairs])
+        batch.run(*start)
+        self._clock.mark("generate")
+        for _ in range(options.n_updates):
+            batch.run(*update)
+        self._clock.mark("refine")
+        self._run_predictions(batch, bases)
+        taps, history, n_applied, stopped, sums = batch.outputs.fetch()
+        times_ms = self._clock.times_ms()
+        drafts: list[Draft | SynthesisError] = []
         for row, basis in enumerate(bases):
-            prediction = faults.get(row) or self._prediction(inputs[row], taps[row], sums, row, basis)
+            prediction = faults.get(row) or self._prediction(problems[row], taps[row], sums, row, basis)
             if isinstance(prediction, SynthesisError):
-                answers.append(prediction)
+                drafts.append(prediction)
                 continue
             record = _record(history[row], int(n_applied[row]), int(stopped[row]), options.n_updates)
-            answers.append(Design(taps[row].copy(), record, prediction, dict(times_ms)))
-        return answers
-
-    def _joint_filter(self, ear: Problem, options: DesignOptions) -> Filter:
-        """By torch operators, which are not captured."""
-        with self._on_device():
-            return joint_filter(self._stages.synthesizer, ear, options)
-
-    def _predict(self, inputs: Sequence[Problem], taps: Sequence[Float32]) -> list[Prediction | SynthesisError]:
-        """Up to 32 ears; DeviceLost where the GPU has failed."""
-        return self._predict_given(inputs, taps, _bases(inputs))
-
-    def _evaluate(self, inputs: Sequence[Problem], taps: Sequence[Float32]) -> list[Prediction | SynthesisError]:
-        """Up to 32 ears; DeviceLost where the GPU has failed."""
-        return self._predict_given(inputs, taps, ["exact"] * len(inputs))
+            drafts.append(Draft(taps[row].copy(), record, dict(times_ms), prediction))
+        return drafts
 
     @property
     def nbytes(self) -> int:
         """Bytes of weights and buffers on the device, without the graphs' own memory."""
         return self._stages.nbytes() + sum(batch.nbytes for batch in self._batches.values())
 
-    def _predict_given(
-        self, inputs: Sequence[Problem], taps: Sequence[Float32], bases: Sequence[str]
-    ) -> list[Prediction | SynthesisError]:
-        with self._on_device():
-            batch = self._batch(len(inputs))
-            batch.record(("decode",), *(("predict", basis) for basis in set(bases)))
-            faults = self._load(batch, inputs)
-            batch.outputs.write_taps(taps)
-            self._run_predictions(batch, bases)
-            sums = batch.outputs.fetch()[-1]
-        return [
-            faults.get(row) or self._prediction(inputs[row], taps[row], sums, row, basis)
-            for row, basis in enumerate(bases)
-        ]
-
     def _prediction(
-        self, ear: Problem, taps: Float32, sums: Float32, row: int, basis: str
+        self, problem: Problem, taps: Float32, sums: Float32, row: int, basis: str
     ) -> Prediction | NonFiniteFilter:
         if not np.isfinite(taps).all():
             return not_finite()
+        (paths,) = problem.conditions
         return predict(
             sums[BASES.index(basis), row],
             self._band_uncertainty,
             has_coherence=basis == "coherence",
-            uncertainty=ear.conditions[0].uncertainty,
-            resembles=ear.conditions[0].resembles is not False,
+            uncertainty=paths.uncertainty,
+            resembles=paths.resembles is not False,
             is_true=basis == "exact",
         )
 
@@ -150,10 +149,10 @@ class CudaBackend(ConditionsBackend):
             raise ValueError(f"inputs: {n_ears} ears were given; give 1 to {self.max_batch}")
         return self._batches[next(size for size in CAPTURE_SIZES if size >= n_ears)]
 
-    def _load(self, batch: BatchGraphs, inputs: Sequence[Problem]) -> dict[int, SynthesisError]:
-        """Copy the ears to the device; returns the errors by row."""
+    def _load(self, batch: BatchGraphs, problems: Sequence[Problem]) -> dict[int, SynthesisError]:
+        """Copy the conditions to the device; returns the errors by row."""
         self._clock.start()
-        faults: dict[int, SynthesisError] = dict(batch.inputs.write(inputs))
+        faults: dict[int, SynthesisError] = dict(batch.inputs.write(problems))
         if batch.inputs.holds_responses:
             batch.run("decode")
         self._clock.mark("decode")
@@ -193,12 +192,8 @@ def _all_keys() -> list[tuple[str, ...]]:
     return [("decode",), *designs, *(("predict", basis) for basis in BASES)]
 
 
-def _pair(ear: Problem) -> tuple[Path, Path]:
-    return ear.conditions[0].primary, ear.conditions[0].secondary
-
-
-def _bases(inputs: Sequence[Problem]) -> list[str]:
-    return ["model" if ear.conditions[0].coherence is None else "coherence" for ear in inputs]
+def _bases(problems: Sequence[Problem]) -> list[str]:
+    return ["model" if each.conditions[0].coherence is None else "coherence" for each in problems]
 
 
 def _record(history: Float32, n_applied: int, stopped: int, n_updates: int) -> RefinementRecord:

@@ -177,3 +177,79 @@ def test_wav_of_unknown_length_is_read(tmp_path: Path):
     """As programs write it into a pipe."""
     (tmp_path / "a.wav").write_bytes(WHOLE[:4] + b"\xff" * 4 + WHOLE[8:40] + b"\xff" * 4 + WHOLE[44:])
     assert len(recording(tmp_path / "a.wav").signals[0]) == len(SAMPLES)
+
+
+@pytest.mark.parametrize("name", ["a.aiff", "a.w64", "a.caf", "a.rf64", "big.wav", "long.wav"])
+def test_cut_container_is_refused(tmp_path: Path, name: str):
+    form = {"big.wav": {"endian": "BIG"}, "long.wav": {"format": "RF64"}}.get(name, {})
+    soundfile.write(tmp_path / name, 0.1 * SAMPLES, 48_000, subtype="PCM_24", **form)
+    whole = (tmp_path / name).read_bytes()
+    np.testing.assert_allclose(response(tmp_path / name)[0].samples, 0.1 * SAMPLES, atol=1e-6)
+    (tmp_path / name).write_bytes(whole[:-3000])
+    with pytest.raises(FileError, match="cut off"):
+        response(tmp_path / name)
+
+
+def test_contradicting_wav_rate_is_refused(tmp_path: Path):
+    (tmp_path / "a.wav").write_bytes(WHOLE[:24] + (44_100).to_bytes(4, "little") + WHOLE[28:])
+    with pytest.raises(FileError, match="states 44100 Hz, and 192000 bytes in a second"):
+        recording(tmp_path / "a.wav")
+
+
+def test_clipped_response_is_refused(tmp_path: Path):
+    soundfile.write(tmp_path / "a.wav", SAMPLES, 48_000, subtype="PCM_16")
+    with pytest.raises(FileError, match="clipped at full scale"):
+        response(tmp_path / "a.wav")
+    soundfile.write(tmp_path / "a.wav", SAMPLES, 48_000, subtype="FLOAT")
+    np.testing.assert_allclose(response(tmp_path / "a.wav")[0].samples, SAMPLES, atol=1e-6)
+
+
+def test_lossy_code_is_said(tmp_path: Path):
+    soundfile.write(tmp_path / "a.ogg", 0.1 * np.stack([SAMPLES] * 2, 1), 48_000)
+    assert any("VORBIS" in note for note in recording(tmp_path / "a.ogg").notes)
+
+
+TIMES = (np.arange(4800) - 48) / 48_000
+
+
+@pytest.mark.parametrize(
+    ("arrays", "rate_hz", "start_s"),
+    [
+        ({"primary": SAMPLES, "fs": "48000"}, 48_000, 0),
+        ({"primary": SAMPLES, "t": TIMES}, 48_000, -0.001),
+        ({"primary": SAMPLES, "f": np.linspace(0, 24_000, 2401), "fs": 48_000}, 48_000, 0),
+    ],
+)
+def test_axes_and_texts_beside_arrays(tmp_path: Path, arrays: dict[str, Any], rate_hz: float, start_s: float):
+    for name, save in (
+        ("a.npz", lambda file: np.savez(file, **arrays)),
+        ("a.mat", lambda file: savemat(file, arrays)),
+    ):
+        save(tmp_path / name)
+        found, _ = response(tmp_path / name, "primary", rate_hz=44_100)
+        assert (found.rate_hz, found.start_s) == (rate_hz, pytest.approx(start_s))
+        np.testing.assert_array_equal(found.samples, SAMPLES)
+        assert set(read(tmp_path / name).channels) == {"primary"}
+
+
+@pytest.mark.parametrize(
+    ("arrays", "message"),
+    [
+        ({"primary": SAMPLES, "t": TIMES, "fs": 44_100}, "does not fit the sample rate"),
+        ({"primary": SAMPLES, "fs": "fast"}, "no number"),
+        ({"primary": SAMPLES, "fs": 48_000, "t0": -0.001}, "t0 = -0.001"),
+        ({"primary": SAMPLES, "fs": 48_000, "scale": 0.5}, "scale = 0.5"),
+        ({"primary": np.abs(SAMPLES), "freq": np.arange(4800.0)}, "not complex"),
+        ({"primary_db": SAMPLES, "fs": 48_000}, "no impulse response"),
+        ({"primary": np.fft.rfft(SAMPLES[:99] * 0.9 ** np.arange(99)).conj(), "fs": 48_000}, "before time zero"),
+    ],
+)
+def test_arrays_in_doubt_are_refused(tmp_path: Path, arrays: dict[str, Any], message: str):
+    np.savez(tmp_path / "a.npz", **arrays)
+    with pytest.raises(FileError, match=message):
+        response(tmp_path / "a.npz", "primary")
+
+
+def test_given_rate_that_is_not_used_is_said(tmp_path: Path):
+    np.savez(tmp_path / "a.npz", primary=SAMPLES, fs=48_000)
+    assert response(tmp_path / "a.npz", rate_hz=44_100)[1] == ("it states 48000 Hz, so 44100 Hz is not used",)

@@ -142,6 +142,26 @@ def test_head_says_what_columns_are(tmp_path: Path, head: str, columns: tuple[An
         ("freq,level,phase", (HZ, LEVEL, 0 * PHASE), "0 everywhere"),
         ("freq,level,phase", (HZ[::-1], LEVEL, PHASE), "do not rise"),
         ("dB", (SAMPLES,), "only column"),
+        ("step response", (SAMPLES,), "only column"),
+        ("|H|", (np.abs(SAMPLES),), "only column"),
+        ("freq,level_db,phase_lag_deg", (HZ, LEVEL, -np.rad2deg(PHASE)), "not the phase"),
+        ("freq,level_db,minimum phase (deg)", (HZ, LEVEL, np.rad2deg(PHASE)), "not the phase"),
+        ("freq,level_db,phase (turns)", (HZ, LEVEL, PHASE / (2 * np.pi)), "not the phase"),
+        ("freq,level_db,phase_mrad", (HZ, LEVEL, 1000 * PHASE), "not the phase"),
+        ("freq,insertion loss (dB),phase_deg", (HZ, -LEVEL, np.rad2deg(PHASE)), "not the level"),
+        ("freq,magnitude_percent,phase_deg", (HZ, 50 + LEVEL, np.rad2deg(PHASE)), "not the level"),
+        ("freq,|H|^2,phase_rad", (HZ, 10 ** (LEVEL / 10), PHASE), "not the level"),
+        ("freq,log10 magnitude,phase_rad", (HZ, LEVEL / 20, PHASE), "not the level"),
+        ("freq,real,-imag", (HZ, np.cos(PHASE), -np.sin(PHASE)), "not the imag"),
+        ("freq,real,imag", (HZ, np.cos(PHASE), -np.sin(PHASE)), "phase rises with frequency"),
+        ("freq,level_db,phase_deg", (HZ, LEVEL, -np.rad2deg(PHASE)), "phase rises with frequency"),
+        ("freq,magnitude,phase_deg", (HZ, 100 * 10 ** (LEVEL / 20), np.rad2deg(PHASE)), "may be linear or in dB"),
+        ("freq,gain,phase_deg", (HZ, 6 + 4 * np.cos(HZ), np.rad2deg(PHASE)), "may be linear or in dB"),
+        ("freq,level,phase_deg", (HZ, np.rad2deg(PHASE) + 190, LEVEL), "no level in dB"),
+        ("freq,level,phase", (HZ, LEVEL, 1.5 * np.unwrap(PHASE) - 90), "degrees or in radians"),
+        ("freq,level,phase", (HZ, LEVEL, PHASE / np.pi), "degrees or in radians"),
+        ("freq,level_db,phase_deg", (HZ[::60], LEVEL[::60], PHASE[::60]), "it has no row"),
+        ("freq,level_db,phase_deg", (HZ[:1000], LEVEL[:1000], PHASE[:1000]), "covers"),
         ("frequency", (HZ,), "only column"),
     ],
 )
@@ -221,6 +241,80 @@ def test_rate_in_head_is_obeyed(tmp_path: Path, line: str, rate: float):
             samples(tmp_path / "a.txt")
         return
     assert response(tmp_path / "a.txt")[0].rate_hz == rate
+
+
+@pytest.mark.parametrize(
+    ("line", "rate"),
+    [
+        ("# Abtastrate: 48.000 Hz", 48_000),
+        ("# sample rate: 44,100 Hz", 44_100),
+        ("# sampling rate 44 100 Hz", 44_100),
+        ("Sampling Frequency [kHz];44,1", 44_100),
+        ("# Fréquence d'échantillonnage : 96000 Hz", 96_000),
+        ("# Частота дискретизации: 44,1 кГц", 44_100),
+        ("# サンプリング周波数: 48000", 48_000),
+        ("# dt = 2.0833333e-05", 48_000),
+        ("# sampling interval: 20.833333 us", 48_000),
+    ],
+)
+@pytest.mark.parametrize("place", [0, 150, 300])  # a comment in the middle parts no blocks
+def test_rate_is_read_in_any_language(tmp_path: Path, line: str, rate: float, place: int):
+    lines = list(map(str, SAMPLES))
+    if place and not line.startswith("#"):
+        return
+    (tmp_path / "a.txt").write_text("\n".join([*lines[:place], line, *lines[place:]]))
+    found, _ = response(tmp_path / "a.txt", rate_hz=32_000)
+    assert found.rate_hz == rate
+    np.testing.assert_array_equal(found.samples, SAMPLES)
+
+
+@pytest.mark.parametrize(
+    ("lines", "message"),
+    [
+        (["# sample rate: 48000", "# fs = 44100", *map(str, SAMPLES)], "several sample rates"),
+        (["48000", *map(str, SAMPLES)], "line 1: 48000 is how many"),
+        (["300", "48000", *map(str, SAMPLES)], "line 1: 300 is how many"),
+        ([*map(str, SAMPLES), "", *map(str, -SAMPLES)], "2 blocks of 300"),
+        (["# P", *map(str, SAMPLES), "# S", *map(str, SAMPLES[:99])], "line 302: '# S' begins another"),
+        (["* IR is the min phase version", "# fs 48000", *map(str, SAMPLES)], "minimum-phase"),
+        (["* IR is normalised", "# fs 48000", *map(str, SAMPLES)], "by what it is normalised"),
+        (["# fs 44100", "time,response", *(f"{n / 48000:.9f},{x}" for n, x in enumerate(SAMPLES))], "states 44100"),
+    ],
+)
+def test_contradictions_are_refused(tmp_path: Path, lines: list[str], message: str):
+    (tmp_path / "a.txt").write_text("\n".join(lines))
+    with pytest.raises(FileError, match=message):
+        samples(tmp_path / "a.txt", rate_hz=48_000)
+
+
+def test_start_in_comment_is_obeyed(tmp_path: Path):
+    write(tmp_path / "a.txt", [SAMPLES], "# fs = 48000\n# start time: -1.5 ms\n# gain: 20 dB")
+    found, notes = response(tmp_path / "a.txt")
+    assert found.start_s == pytest.approx(-0.0015)
+    assert any("not used: gain: 20 dB" in note for note in notes)
+
+
+def test_rew_in_another_language_is_read(tmp_path: Path):
+    """By the order of its lines; normalised where the largest sample is 1."""
+    head = [
+        "* Impulsantwort, gespeichert von REW",
+        "0,25 // Spitzenwert vor Normalisierung",
+        "7 // Spitzenindex",
+        f"{len(SAMPLES)} // Länge der Antwort",
+        "2,26757369614512E-5 // Abtastintervall (Sekunden)",
+        "-0,001 // Startzeit (Sekunden)",
+    ]
+    peak = np.abs(SAMPLES).max()
+    write(tmp_path / "a.txt", [SAMPLES / peak], "\n".join(head), decimal=",", digits=9)
+    found, _ = response(tmp_path / "a.txt")
+    assert (found.rate_hz, found.start_s) == (44_100, pytest.approx(-0.001))
+    np.testing.assert_allclose(found.samples, 0.25 * SAMPLES / peak, atol=1e-8)
+
+
+@pytest.mark.parametrize("digits", [3, 4])
+def test_three_decimals_are_no_thousands(tmp_path: Path, digits: int):
+    write(tmp_path / "a.csv", [SAMPLES], digits=digits)
+    np.testing.assert_allclose(samples(tmp_path / "a.csv", rate_hz=48_000), SAMPLES, atol=0.51 * 10.0**-digits)
 
 
 def test_times_give_rate_and_start(tmp_path: Path):

@@ -3,8 +3,8 @@
 import numpy as np
 
 from service.api.warnings import collect_warnings
-from synthesis.backends import create_backend
 from synthesis.conventions import N_BINS
+from synthesis.design import Model, predict_all
 from synthesis.errors import answer_or_raise
 from synthesis.types import Paths, Problem
 from tests.model_store import cases
@@ -13,7 +13,7 @@ from tests.model_store import cases
 def test_the_condition_that_was_not_heard_is_named() -> None:
     response, good = np.ones(1, np.float32), np.full(N_BINS, 0.9, np.float32)
     ear = Problem((Paths(response, response, good), Paths(response, response, 0.01 * good)))
-    backend = create_backend("cpu", cases.checkpoint(1).parameters)
-    silent = answer_or_raise(backend.predict([ear], [np.zeros(2048, np.float32)])[0])
+    backend = Model.on("cpu", cases.checkpoint(1).parameters)
+    silent = answer_or_raise(predict_all([ear], [np.zeros(2048, np.float32)], backend)[0])
     (detail,) = [each["detail"] for each in collect_warnings((), ear, silent) if each["code"] == "low_coherence"]
     assert detail.startswith("conditions.1: the mean is 0.01")

@@ -9,7 +9,8 @@ import pytest
 
 from model_store.store import ModelStore
 from service.engine.engine import Engine
-from service.engine.types import DesignAnswer
+from service.engine.types import Designs
+from synthesis.types import Design
 from tests.service import models
 
 
@@ -31,8 +32,8 @@ async def engine(store_folder: Path, anyio_backend: str) -> AsyncIterator[Engine
         yield engine
 
 
-def only(answers: list[Any]) -> DesignAnswer:
+def only(answers: Designs | list[Any]) -> Design:
     """The one design among the answers."""
-    (answer,) = answers
-    assert isinstance(answer, DesignAnswer)
+    (answer,) = answers.designs if isinstance(answers, Designs) else answers
+    assert isinstance(answer, Design)
     return answer

@@ -16,13 +16,13 @@ from model_store.store import ModelStore
 from service.engine.engine import Engine, choose_device
 from service.engine.job_queue import Job, LatencyEstimator
 from service.engine.resident_model import ResidentModel
-from service.engine.types import ClientDisconnected, DesignAnswer, EvaluationAnswer, Refused
+from service.engine.types import ClientDisconnected, Refused
 from service.errors import to_problem
 from synthesis.errors import DeviceLost, Interrupted, SynthesisError
 from synthesis.interruption import check_interruption
 from synthesis.methods import METHODS
 from synthesis.profiles import PROFILES
-from synthesis.types import DesignOptions
+from synthesis.types import Design, DesignOptions, Evaluation
 from tests.problems import changed
 from tests.service import models
 from tests.service.engine.conftest import only, running
@@ -55,35 +55,35 @@ async def occupied(engine: Engine) -> AsyncIterator[None]:
 
 async def test_ears_asked_for_together_are_answered_in_order(engine: Engine) -> None:
     ears = [models.problem(seed, seed % 2 == 0) for seed in range(5)]
-    together = await engine.design(None, K1, ears)
+    version, together = await engine.design(None, K1, ears)
     for ear, found in zip(ears, together, strict=True):
-        assert isinstance(found, DesignAnswer)
+        assert isinstance(found, Design)
         alone = only(await engine.design(None, K1, [ear]))
-        np.testing.assert_array_equal(found.design.taps, alone.design.taps)
-        assert found.design.prediction.basis == ("model" if ear.conditions[0].coherence is None else "coherence")
+        np.testing.assert_array_equal(found.taps, alone.taps)
+        assert found.prediction.basis == ("model" if ear.conditions[0].coherence is None else "coherence")
         assert (found.method, found.n_requested, found.replaced_because) == ("prime", 1, None)
-        assert found.model == engine.models.versions()[0]
+        assert version == engine.models.versions()[0]
 
 
 async def test_one_ear_s_fault_is_its_own(engine: Engine) -> None:
     good = models.problem(1)
     too_large = changed(good, primary=np.full(8, 3e38, np.float32))
-    first, second, third = await engine.design(None, K0, [good, too_large, good])
-    assert isinstance(first, DesignAnswer)
+    _, (first, second, third) = await engine.design(None, K0, [good, too_large, good])
+    assert isinstance(first, Design)
     assert isinstance(second, SynthesisError)
-    assert isinstance(third, DesignAnswer)
-    np.testing.assert_array_equal(first.design.taps, third.design.taps)
+    assert isinstance(third, Design)
+    np.testing.assert_array_equal(first.taps, third.taps)
 
 
 async def test_an_evaluation_is_the_design_s_own_prediction(engine: Engine) -> None:
     ears = [models.problem(1), models.problem(2, is_coherence_known=False)]
-    designs = await engine.design(None, K1, ears)
-    taps = [each.design.taps for each in designs if isinstance(each, DesignAnswer)]
+    _, designs = await engine.design(None, K1, ears)
+    taps = [each.taps for each in designs if isinstance(each, Design)]
     for evaluated, designed in zip(await engine.evaluate(None, ears, taps), designs, strict=True):
-        assert isinstance(evaluated, EvaluationAnswer)
-        assert isinstance(designed, DesignAnswer)
+        assert isinstance(evaluated, Evaluation)
+        assert isinstance(designed, Design)
         np.testing.assert_allclose(
-            evaluated.prediction.noise_reduction_db, designed.design.prediction.noise_reduction_db, atol=0.01
+            evaluated.prediction.noise_reduction_db, designed.prediction.noise_reduction_db, atol=0.01
         )
         assert {"queue", "predict"} <= set(evaluated.times_ms)
 
@@ -97,16 +97,22 @@ async def test_an_unknown_model_is_refused(engine: Engine, reference: str, error
     assert engine.n_queued == 0
 
 
+def default(engine: Engine) -> ResidentModel:
+    model = engine.models.default
+    assert model is not None
+    return model
+
+
 async def test_ears_are_spread_over_the_workers(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     """Two at a time: a design waits here until another one runs."""
-    both, design = threading.Barrier(2), ResidentModel.design
+    both, design = threading.Barrier(2), default(engine).design
 
     def meeting(*arguments: Any) -> Any:
         both.wait(30)
         return design(*arguments)
 
-    monkeypatch.setattr(ResidentModel, "design", meeting)
-    assert len(await engine.design(None, K0, [models.problem(seed) for seed in range(6)])) == 6
+    monkeypatch.setattr(default(engine), "design", meeting)
+    assert len((await engine.design(None, K0, [models.problem(seed) for seed in range(6)])).designs) == 6
     assert not both.broken
 
 
@@ -117,7 +123,7 @@ async def test_the_loop_goes_on_while_the_workers_design(engine: Engine) -> None
             await asyncio.sleep(0)
         assert not engine.is_idle
         assert engine.n_queued == 1
-    assert only(await waiting).design.times_ms["queue"] > 0
+    assert only(await waiting).times_ms["queue"] > 0
     assert (engine.is_idle, engine.n_queued) == (True, 0)
 
 
@@ -142,11 +148,11 @@ async def test_a_deadline_cuts_the_updates_and_says_so(engine: Engine, monkeypat
     monkeypatch.setattr(engine._queue, "_latency", LatencyEstimator())
     options = DesignOptions(n_updates=8)
     whole = only(await engine.design(None, options, [models.problem(1)]))
-    assert whole.design.refinement.stopped != "deadline"
+    assert whole.refinement.stopped != "deadline"
     for _ in range(100):  # as if all updates took nine seconds and the rest one
         engine._queue._latency.observe(options, 1, 10.0, 9.0)
     answer = only(await engine.design(None, options, [models.problem(1)], time.perf_counter() + 5.0))
-    refinement = answer.design.refinement
+    refinement = answer.refinement
     assert answer.n_requested == 8
     assert 0 < refinement.applied < 8  # `most_updates` has tests of its own
     assert refinement.stopped == "deadline"
@@ -177,7 +183,7 @@ LONG = DesignOptions(n_updates=1, leave_one_out=True, n_conditions=16, n_feedbac
 
 
 @pytest.fixture
-def endless(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
+def endless(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> threading.Event:
     """Designs go on until they are interrupted; set once one has begun."""
     begun = threading.Event()
 
@@ -186,7 +192,7 @@ def endless(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
         while True:
             check_interruption()
 
-    monkeypatch.setattr(ResidentModel, "design", design)
+    monkeypatch.setattr(default(engine), "design", design)
     return begun
 
 
@@ -204,7 +210,7 @@ async def test_disconnect_frees_worker(engine: Engine, endless: threading.Event)
 async def test_deadline_ends_running_design(engine: Engine, endless: threading.Event) -> None:
     """Also where nobody watches it, and with a problem that names the deadline."""
     for options in (DesignOptions("projected_ratio", 1), LONG):
-        (found,) = await engine.design(None, options, [models.problem(1)], time.perf_counter() + 0.1)
+        _, (found,) = await engine.design(None, options, [models.problem(1)], time.perf_counter() + 0.1)
         assert isinstance(found, Interrupted)
         problem = to_problem(found)
         assert problem is not None
@@ -231,11 +237,11 @@ async def test_a_full_memory_sheds_a_batch_and_the_next_one_is_designed(
         raise MemoryError
 
     with monkeypatch.context() as while_full:
-        while_full.setattr(ResidentModel, "design", full)
+        while_full.setattr(default(engine), "design", full)
         with pytest.raises(Refused, match="not enough memory") as refused:
             await engine.design(None, K0, [models.problem(1)] * 2)
         assert refused.value.code == "overloaded"
-    assert len(await engine.design(None, K0, [models.problem(1)] * 2)) == 2
+    assert len((await engine.design(None, K0, [models.problem(1)] * 2)).designs) == 2
 
 
 async def test_a_defect_is_raised_where_the_design_was_asked_for(
@@ -245,7 +251,7 @@ async def test_a_defect_is_raised_where_the_design_was_asked_for(
         raise ZeroDivisionError
 
     with monkeypatch.context() as while_broken:
-        while_broken.setattr(ResidentModel, "design", broken)
+        while_broken.setattr(default(engine), "design", broken)
         with pytest.raises(ZeroDivisionError):
             await engine.design(None, K0, [models.problem(1)])
     only(await engine.design(None, K0, [models.problem(1)]))

@@ -66,7 +66,7 @@ async def test_ears_are_taken_one_by_one_in_order_of_arrival() -> None:
     for owner, place in ((first, 0), (first, 1), (second, 0)):
         batch = taken(queue)
         assert batch.places == [(owner, place)]
-        assert batch.ears == [owner.ears[place]]
+        assert batch.problems == [owner.problems[place]]
         queue.done(batch, None)
     assert not queue.is_busy
 

@@ -60,10 +60,10 @@ async def test_failed_check_rebuilds_backend(engine: Engine) -> None:
     model = engine.models.default
     assert model is not None
     with models.damaged(model, 1.0):
-        spoilt = model.backend
-    model.backend = spoilt  # the checkpoint's numbers are whole
+        spoilt = model.model
+    model.use(spoilt)  # the checkpoint's numbers are whole
     assert await engine.readiness.check() == "passed"
-    assert model.backend is not spoilt
+    assert model.model is not spoilt
     engine.require_live()
 
 
@@ -84,7 +84,7 @@ async def test_a_check_comes_before_a_long_queue(engine: Engine) -> None:
         await asyncio.sleep(0)
     assert await checking == "passed"
     assert not waiting.done()
-    assert len(await waiting) == 40
+    assert len((await waiting).designs) == 40
 
 
 async def test_a_worker_that_hangs_is_not_ready_until_it_is_back(

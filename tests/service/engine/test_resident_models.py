@@ -18,7 +18,7 @@ from model_store.checkpoint import Checkpoint
 from model_store.store import ModelStore
 from service.engine.engine import Engine
 from service.engine.job_queue import RecentTimes
-from service.engine.types import DesignAnswer, Refused
+from service.engine.types import Refused
 from synthesis.types import DesignOptions
 from tests.service import models
 from tests.service.engine.conftest import only, running
@@ -71,7 +71,8 @@ def damage(store: ModelStore, reference: str) -> None:
 
 async def asked(engine: Engine, *references: str | None) -> list[tuple[str, int]]:
     """The versions that designs come from."""
-    answers = [only(await engine.design(each, K0, [models.problem(1)])) for each in references]
+    answers = [await engine.design(each, K0, [models.problem(1)]) for each in references]
+    assert all(only(each) for each in answers)
     return [(each.model.name, each.model.version) for each in answers]
 
 
@@ -93,7 +94,7 @@ async def test_a_retired_model_finishes_its_designs_and_is_freed(
     old = engine.models.default
     assert old is not None
     before = old.version
-    kept = [weakref.ref(each) for each in (old, old.backend)]
+    kept = [weakref.ref(each) for each in (old, old.model)]
     del old
     designs = [
         asyncio.create_task(engine.design(None, DesignOptions(n_updates=3), [models.problem(1)])) for _ in range(8)
@@ -103,8 +104,9 @@ async def test_a_retired_model_finishes_its_designs_and_is_freed(
     store.set_alias("live", "ears@2")
     assert await engine.models.reload() == []
     assert await asked(engine, None) == [("ears", 2)]
-    for answers in await asyncio.gather(*designs):
-        assert all(isinstance(each, DesignAnswer) and each.model == before for each in answers)
+    for answer in await asyncio.gather(*designs):
+        assert only(answer)
+        assert answer.model == before
     designs.clear()
     await asked(engine, None, None)  # each worker has something else in hand
     given_up = perf_counter() + 10

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from model_store.store import BUNDLED_ROOT, ModelStore
-from synthesis.backends import create_backend
+from synthesis.design import Model, design_all
 from synthesis.noise_reduction import predict
 from synthesis.octave_bands import WIDE_BANDS
 from synthesis.paths import AcousticPaths
@@ -27,7 +27,7 @@ def test_a_long_window_is_served_no_worse_than_by_the_paper(
     noises = measured.read_noises(measured_data)
     psd = torch.from_numpy(measured.reference_psd(noises))
     store = ModelStore(BUNDLED_ROOT)
-    backend = create_backend("reference", store.load("default").parameters)
+    backend = Model.on("reference", store.load("default").parameters)
     suited = profile_for_resolution(profile, n_samples)
     assert suited == "fine"
     options = {
@@ -44,7 +44,7 @@ def test_a_long_window_is_served_no_worse_than_by_the_paper(
             torch.from_numpy(primary)[None], torch.from_numpy(secondary)[None]
         )
         for name, each in options.items():
-            (answer,) = backend.design([ear], each)
+            (answer,) = design_all([ear], each, backend)
             assert isinstance(answer, Design)
             certain = torch.zeros(len(WIDE_BANDS), dtype=torch.float64)
             found = predict(truth, torch.from_numpy(answer.taps).double()[None], psd, uncertainty=certain)

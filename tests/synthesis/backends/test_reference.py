@@ -7,16 +7,16 @@ import pytest
 import torch
 
 from synthesis import noise_reduction
-from synthesis.backends import create_backend
 from synthesis.backends.reference import ReferenceBackend, build_generator, build_synthesizer, model_parameters
 from synthesis.conventions import DESIGN_N_FFT, N_BINS
+from synthesis.design import Model, design_all, predict_all
 from synthesis.errors import InvalidPaths, NonFiniteFilter
 from synthesis.generator import Generator
 from synthesis.generator_config import GeneratorConfig
 from synthesis.methods import METHODS
 from synthesis.paths import AcousticPaths
 from synthesis.prediction import predict
-from synthesis.types import Design, DesignOptions, Paths, Prediction, Problem
+from synthesis.types import Design, DesignOptions, Draft, Paths, Prediction, Problem
 from tests.model_store import cases
 from tests.problems import changed
 from tests.synthesis.cases import relative_error
@@ -29,9 +29,10 @@ CONFIGS = {
 
 
 @pytest.fixture(scope="module")
-def backend() -> ReferenceBackend:
+def model() -> Model:
     """Random weights, in float64."""
-    return ReferenceBackend(cases.parameters(1, CONFIGS["prime-log"]), torch.float64)
+    parameters = cases.parameters(1, CONFIGS["prime-log"])
+    return Model(parameters, ReferenceBackend(parameters, torch.float64))
 
 
 def ear(seed: int) -> Problem:
@@ -71,12 +72,13 @@ def test_parameters_make_the_synthesizer_that_they_came_from() -> None:
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("n_updates", [0, 2])
 def test_a_batch_is_designed_and_predicted_as_the_synthesizer_does(
-    backend: ReferenceBackend, method: str, n_updates: int
+    model: Model, method: str, n_updates: int
 ) -> None:
     ears = [ear(1), changed(ear(2), coherence=None), replace(ear(3), max_gain_db=6.0)]
-    found = [designed(each) for each in backend.design(ears, DesignOptions(method, n_updates, "fine"))]
-    own = backend.synthesizer
+    found = model.backend.draft(ears, DesignOptions(method, n_updates, "fine"), False)
+    own = model.backend.synthesizer
     for each, answer in zip(ears, found, strict=True):
+        assert isinstance(answer, Draft)
         (own_paths,) = each.conditions
         responses = (torch.from_numpy(path)[None].double() for path in (own_paths.primary, own_paths.secondary))
         paths = AcousticPaths.from_impulse_responses(*responses)
@@ -92,6 +94,7 @@ def test_a_batch_is_designed_and_predicted_as_the_synthesizer_does(
         assert isinstance(expected, Prediction)
         same_figures(answer.prediction, expected)
         assert answer.prediction.basis == ("model" if coherence is None else "coherence")
+    assert isinstance(found[0], Draft)
     assert set(found[0].times_ms) <= {"path_ratio", "generate", "reconstruct", "refine", "predict"}
     assert all(each >= 0 for each in found[0].times_ms.values())
 
@@ -106,16 +109,16 @@ def same_figures(found: Prediction, expected: Prediction) -> None:
             )
 
 
-def test_an_ear_of_its_own_noise_is_designed_for_that_noise(backend: ReferenceBackend) -> None:
+def test_an_ear_of_its_own_noise_is_designed_for_that_noise(model: Model) -> None:
     plain = ear(5)
     own = replace(plain, reference_psd=cases.reference_psd()[::-1].copy())
     given = replace(plain, reference_psd=cases.reference_psd())
-    first, second, third = (designed(x) for x in backend.design([plain, own, given], DesignOptions(n_updates=1)))
+    first, second, third = (designed(x) for x in design_all([plain, own, given], DesignOptions(n_updates=1), model))
     assert relative_error(third.taps, first.taps) < 1e-6
     assert relative_error(second.taps, first.taps) > 2e-5
 
 
-def test_one_ears_fault_is_its_own(backend: ReferenceBackend) -> None:
+def test_one_ears_fault_is_its_own(model: Model) -> None:
     good = ear(6)
     nan = good.conditions[0].primary * np.float32(np.nan)
     faulty = [
@@ -126,33 +129,36 @@ def test_one_ears_fault_is_its_own(backend: ReferenceBackend) -> None:
         changed(good, primary=np.ones(N_BINS - 1, np.complex64)),
         changed(good, coherence=good.conditions[0].coherence * np.float32(np.nan)),
     ]
-    answers = backend.design(faulty, DesignOptions())
+    answers = design_all(faulty, DesignOptions(), model)
     kinds = [InvalidPaths, Design, InvalidPaths, InvalidPaths, InvalidPaths, NonFiniteFilter]
     assert [type(each) for each in answers] == kinds
     assert [getattr(each, "field", None) for each in answers[2:5]] == ["secondary", "primary", "primary"]
-    alone = designed(backend.design([good], DesignOptions())[0])
+    alone = designed(design_all([good], DesignOptions(), model)[0])
     assert relative_error(designed(answers[1]).taps, alone.taps) < 1e-6
-    assert [type(each) for each in backend.design(faulty[:1], DesignOptions())] == [InvalidPaths]
+    assert [type(each) for each in design_all(faulty[:1], DesignOptions(), model)] == [InvalidPaths]
 
 
-def test_a_filter_brought_along_is_predicted_on_estimates_and_evaluated_on_truth(backend: ReferenceBackend) -> None:
+def test_a_filter_brought_along_is_predicted_on_estimates_and_evaluated_on_truth(model: Model) -> None:
     ears = [ear(7), changed(ear(8), coherence=None)]
-    designs = [designed(each) for each in backend.design(ears, DesignOptions(n_updates=1))]
+    designs = [designed(each) for each in design_all(ears, DesignOptions(n_updates=1), model)]
     taps = [each.taps for each in designs]
-    for prediction, design in zip(backend.predict(ears, taps), designs, strict=True):
+    for prediction, design in zip(predict_all(ears, taps, model), designs, strict=True):
         assert isinstance(prediction, Prediction)
         np.testing.assert_allclose(
             prediction.noise_reduction_db, design.prediction.noise_reduction_db, rtol=0, atol=1e-4
         )
     exact = changed(ears[0], coherence=np.ones(N_BINS, np.float32))
-    (evaluated,), (certain,) = backend.evaluate(ears[:1], taps[:1]), backend.predict([exact], taps[:1])
+    (evaluated,), (certain,) = (
+        predict_all(ears[:1], taps[:1], model, is_true=True),
+        predict_all([exact], taps[:1], model),
+    )
     assert isinstance(evaluated, Prediction)
     assert isinstance(certain, Prediction)
     np.testing.assert_allclose(evaluated.noise_reduction_db, certain.noise_reduction_db, rtol=0, atol=1e-4)
     broken = taps[0] * np.float32(np.inf)
-    assert [type(each) for each in backend.predict(ears, [broken, taps[1]])] == [NonFiniteFilter, Prediction]
+    assert [type(each) for each in predict_all(ears, [broken, taps[1]], model)] == [NonFiniteFilter, Prediction]
 
 
 def test_an_unknown_device_is_named() -> None:
     with pytest.raises(ValueError, match="'tpu' does not exist; use cpu, cuda or reference"):
-        create_backend("tpu", cases.parameters(1))
+        Model.on("tpu", cases.parameters(1))

@@ -12,13 +12,13 @@ from pathlib import Path
 import numpy as np
 
 from model_store.store import DEFAULT_ROOT, ModelStore
-from synthesis.backends import create_backend
 from synthesis.backends.cpu import library
 from synthesis.conventions import DESIGN_N_FFT, N_BINS, N_TAPS
+from synthesis.design import Model, design_all, predict_all
 from synthesis.gain_curve import GainCurve
 from synthesis.methods import METHODS
 from synthesis.profiles import PROFILES
-from synthesis.types import DesignOptions, Paths, Problem
+from synthesis.types import DesignOptions, Fallback, Paths, Problem
 
 Draw = Callable[[np.random.Generator, int], np.ndarray]
 
@@ -78,7 +78,7 @@ def _psd(rng: np.random.Generator) -> np.ndarray | None:
     return (values * rng.choice([1.0, 1e-30, 1e30])).astype(np.float32)
 
 
-def corpus(seed: int, n: int) -> Iterator[tuple[Problem, DesignOptions]]:
+def corpus(seed: int, n: int) -> Iterator[tuple[Problem, DesignOptions, Fallback | None]]:
     """`n` designs over paths, lengths, levels, methods, profiles, conditions and ceilings."""
     rng = np.random.default_rng(seed)
     with np.errstate(all="ignore"):
@@ -98,19 +98,19 @@ def corpus(seed: int, n: int) -> Iterator[tuple[Problem, DesignOptions]]:
             if rng.random() < 0.1:
                 ear = Problem((Paths(*TONES),), max_gain_db=-20.0)
             method, profile = METHODS[rng.integers(len(METHODS))], list(PROFILES)[rng.integers(len(PROFILES))]
-            with_wmmse = bool(rng.random() < 0.3)
-            yield ear, DesignOptions(method, int(rng.integers(4)), profile, with_wmmse=with_wmmse)
+            fallback = Fallback() if rng.random() < 0.3 else None
+            yield ear, DesignOptions(method, int(rng.integers(4)), profile), fallback
 
 
 def main(compiled: Path, n: int) -> None:
     """Design, predict and evaluate with the core in that file, whatever comes out."""
     library._compiled = lambda level: compiled
-    backend = create_backend("cpu", ModelStore(DEFAULT_ROOT).load("default").parameters)
-    for ear, options in corpus(1, n):
-        backend.design([ear], options)
+    model = Model.on("cpu", ModelStore(DEFAULT_ROOT).load("default").parameters)
+    for ear, options, fallback in corpus(1, n):
+        design_all([ear], options, model, fallback)
         taps = [np.ones(N_TAPS, np.float32)]
-        backend.predict([ear], taps)
-        backend.evaluate([ear], taps)
+        predict_all([ear], taps, model)
+        predict_all([ear], taps, model, is_true=True)
 
 
 if __name__ == "__main__":

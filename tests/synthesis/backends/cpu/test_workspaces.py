@@ -8,12 +8,13 @@ import numpy as np
 import pytest
 
 from model_store.store import DEFAULT_ROOT, ModelStore
-from synthesis.backends.bounded import BoundedBackend
 from synthesis.backends.cpu import CpuBackend
+from synthesis.design import Model, design_all
 from synthesis.errors import NonFiniteFilter, SynthesisError
 from synthesis.generator_config import GeneratorConfig
-from synthesis.types import Design, DesignOptions, Paths, Problem
+from synthesis.types import DesignOptions, Draft
 from tests.model_store import cases
+from tests.problems import one
 from tests.synthesis.backends.cpu.hostile import corpus
 
 BUNDLED = ModelStore(DEFAULT_ROOT).load("default").parameters
@@ -67,18 +68,18 @@ def bits(found: object) -> object:
 )
 def test_used_workspace_designs_as_fresh(config: GeneratorConfig | None, n_designs: int) -> None:
     parameters = BUNDLED if config is None else cases.parameters(3, config)
-    used, fresh = (BoundedBackend(kind(parameters), parameters) for kind in (KeepingBackend, ForgettingBackend))
-    for number, (ear, options) in enumerate(corpus(2, n_designs)):
-        (found,), (expected,) = used.design([ear], options), fresh.design([ear], options)
+    used, fresh = (Model(parameters, kind(parameters)) for kind in (KeepingBackend, ForgettingBackend))
+    for number, (problem, options, fallback) in enumerate(corpus(2, n_designs)):
+        (found,), (expected,) = (design_all([problem], options, model, fallback) for model in (used, fresh))
         assert bits(found) == bits(expected), (number, options)
 
 
 def test_failed_workspace_is_thrown_away() -> None:
     core = CpuBackend(BUNDLED)
     primary, secondary, _ = cases.ear(1)
-    (design,) = core.design([Problem((Paths(primary, secondary),))], DesignOptions())
-    assert isinstance(design, Design)
+    (draft,) = core.draft([one(primary, secondary)], DesignOptions(), False)
+    assert isinstance(draft, Draft)
     assert len(core._workspaces) == 1
-    loud = Problem((Paths(primary * np.float32(1e25), secondary),))
-    assert isinstance(core.design([loud], DesignOptions(n_updates=1))[0], NonFiniteFilter)
+    loud = one(primary * np.float32(1e25), secondary)
+    assert isinstance(core.draft([loud], DesignOptions(n_updates=1), False)[0], NonFiniteFilter)
     assert not core._workspaces

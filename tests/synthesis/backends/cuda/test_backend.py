@@ -6,11 +6,11 @@ import torch
 
 from synthesis.backends.cuda import CudaBackend, graphs
 from synthesis.backends.cuda.graphs import BatchGraphs
-from synthesis.backends.reference import ReferenceBackend
 from synthesis.conventions import DESIGN_N_FFT, N_BINS
+from synthesis.design import Model, design_all, predict_all
 from synthesis.errors import DeviceLost, InvalidPaths, NonFiniteFilter
 from synthesis.generator_config import GeneratorConfig
-from synthesis.types import Backend, Design, DesignOptions, ModelParameters, Paths, Prediction, Problem
+from synthesis.types import DesignOptions, Draft, ModelParameters, Paths, Prediction, Problem
 from tests.problems import changed
 from tests.synthesis.backends.cuda.taped import capture_on_tape
 from tests.synthesis.cases import example_parameters, random_case, relative_error
@@ -22,13 +22,18 @@ def parameters() -> ModelParameters:
 
 
 @pytest.fixture(scope="module")
-def reference(parameters: ModelParameters) -> ReferenceBackend:
-    return ReferenceBackend(parameters)
+def reference(parameters: ModelParameters) -> Model:
+    return Model.on("reference", parameters)
 
 
 @pytest.fixture(scope="module")
-def backend(parameters: ModelParameters) -> CudaBackend:
-    return CudaBackend(parameters, "cuda" if torch.cuda.is_available() else "cpu")
+def model(parameters: ModelParameters) -> Model:
+    return on_gpu(parameters)
+
+
+def on_gpu(parameters: ModelParameters) -> Model:
+    """On a CPU where there is no GPU."""
+    return Model(parameters, CudaBackend(parameters, "cuda" if torch.cuda.is_available() else "cpu"))
 
 
 def ears() -> list[Problem]:
@@ -44,9 +49,9 @@ def ears() -> list[Problem]:
     ]
 
 
-def designs(backend: Backend, inputs: list[Problem], options: DesignOptions) -> list[Design]:
-    answers = backend.design(inputs, options)
-    assert all(isinstance(each, Design) for each in answers)
+def designs(model: Model, inputs: list[Problem], options: DesignOptions) -> list[Draft]:
+    answers = model.backend.draft(inputs, options, False)
+    assert all(isinstance(each, Draft) for each in answers)
     return answers  # type: ignore[return-value]
 
 
@@ -70,10 +75,8 @@ def assert_same_prediction(found: Prediction, expected: Prediction) -> None:
     ],
     ids=lambda each: f"{each.method}-{each.n_updates}-{each.profile}",
 )
-def test_designs_are_the_references(
-    options: DesignOptions, backend: CudaBackend, reference: ReferenceBackend
-) -> None:
-    for found, expected in zip(designs(backend, ears(), options), designs(reference, ears(), options), strict=True):
+def test_designs_are_the_references(options: DesignOptions, model: Model, reference: Model) -> None:
+    for found, expected in zip(designs(model, ears(), options), designs(reference, ears(), options), strict=True):
         assert relative_error(found.taps[None], expected.taps[None]) < 5e-3
         assert found.refinement.stopped == expected.refinement.stopped
         assert found.refinement.applied == expected.refinement.applied
@@ -88,67 +91,69 @@ def test_designs_are_the_references(
 
 def test_designs_of_prime_are_the_references() -> None:
     parameters = example_parameters(GeneratorConfig.prime(n_fft=4096))
-    backends = CudaBackend(parameters, "cuda" if torch.cuda.is_available() else "cpu"), ReferenceBackend(parameters)
-    for found, expected in zip(*(designs(each, ears()[:1], DesignOptions()) for each in backends), strict=True):
+    both = on_gpu(parameters), Model.on("reference", parameters)
+    for found, expected in zip(*(designs(each, ears()[:1], DesignOptions()) for each in both), strict=True):
         assert relative_error(found.taps[None], expected.taps[None]) < 1e-3
         assert_same_prediction(found.prediction, expected.prediction)
 
 
-def test_given_filters_are_predicted_and_evaluated(backend: CudaBackend, reference: ReferenceBackend) -> None:
+def test_given_filters_are_predicted_and_evaluated(model: Model, reference: Model) -> None:
     taps = [each.taps for each in designs(reference, ears(), DesignOptions())]
-    for method in ("predict", "evaluate"):
-        answers = [getattr(each, method)(ears(), taps) for each in (backend, reference)]
+    for is_true in (False, True):
+        answers = [predict_all(ears(), taps, each, is_true=is_true) for each in (model, reference)]
         for found, expected in zip(*answers, strict=True):
             assert_same_prediction(found, expected)
     with_noise = [taps[0], np.full_like(taps[1], np.nan), taps[2]]
-    answers = backend.predict(ears(), with_noise)
+    answers = predict_all(ears(), with_noise, model)
     assert isinstance(answers[1], NonFiniteFilter)
     assert [isinstance(each, Prediction) for each in answers] == [True, False, True]
 
 
-def test_an_ear_is_the_same_whatever_lies_beside_it_and_was_there_before(backend: CudaBackend) -> None:
+def test_an_ear_is_the_same_whatever_lies_beside_it_and_was_there_before(model: Model) -> None:
     """Batches of other sizes run in other buffers, rows that are not used hold what they held."""
     plain, with_coherence, with_noise = ears()
     options = DesignOptions("prime", 1)
-    beside = designs(backend, [with_coherence, with_noise, plain], options)[2]
-    designs(backend, [with_noise, with_coherence] * 5, options)
-    in_turn = [designs(backend, inputs, options) for inputs in ([plain], [plain] * 8, [plain] * 9)]
+    beside = designs(model, [with_coherence, with_noise, plain], options)[2]
+    designs(model, [with_noise, with_coherence] * 5, options)
+    in_turn = [designs(model, inputs, options) for inputs in ([plain], [plain] * 8, [plain] * 9)]
     for answers in in_turn:
         for each in answers:
             assert relative_error(each.taps[None], beside.taps[None]) < 1e-4
             assert each.prediction.basis == "model"
 
 
-def test_one_ears_fault_is_its_own(backend: CudaBackend) -> None:
+def test_one_ears_fault_is_its_own(model: Model) -> None:
     good = ears()[0]
     long = changed(good, secondary=np.zeros(DESIGN_N_FFT + 1, np.float32))
     loud = changed(good, primary=good.conditions[0].primary * np.float32(1e25))
-    answers = backend.design([long, good, loud], DesignOptions("prime", 1))
-    assert [type(each) for each in answers] == [InvalidPaths, Design, NonFiniteFilter]
-    with pytest.raises(ValueError, match="33 ears were given; give 1 to 32"):
-        backend.design([good] * 33, DesignOptions())
+    answers = model.backend.draft([long, good, loud], DesignOptions("prime", 1), False)
+    assert [type(each) for each in answers] == [InvalidPaths, Draft, NonFiniteFilter]
 
 
-def test_without_a_solution_wmmse_fails_for_that_ear_alone(backend: CudaBackend) -> None:
+def test_any_number_is_designed_in_batches(model: Model) -> None:
+    good = ears()[0]
+    found = design_all([good] * 33, DesignOptions(), model)
+    assert relative_error(found[32].taps[None], found[0].taps[None]) < 1e-4
+
+
+def test_without_a_solution_wmmse_fails_for_that_ear_alone(model: Model) -> None:
     good = ears()[0]
     spoilt = changed(good, secondary=good.conditions[0].secondary * np.float32(np.nan))
-    answers = backend.design([good, spoilt], DesignOptions("wmmse"))
-    assert [type(each) for each in answers] == [Design, NonFiniteFilter]
+    answers = model.backend.draft([good, spoilt], DesignOptions("wmmse"), False)
+    assert [type(each) for each in answers] == [Draft, NonFiniteFilter]
 
 
 @pytest.fixture
-def recorded(parameters: ModelParameters, monkeypatch: pytest.MonkeyPatch) -> CudaBackend:
+def recorded(parameters: ModelParameters, monkeypatch: pytest.MonkeyPatch) -> Model:
     """On a CPU, its stages captured on tape before anything is designed."""
     monkeypatch.setattr(graphs, "capture", capture_on_tape)
     own = CudaBackend(parameters, "cpu")
     for batch in own._batches.values():
         batch._pool = "on tape"
-    return own
+    return Model(parameters, own)
 
 
-def test_recorded_stages_replay_for_one_ear_after_another(
-    recorded: CudaBackend, reference: ReferenceBackend
-) -> None:
+def test_recorded_stages_replay_for_one_ear_after_another(recorded: Model, reference: Model) -> None:
     for options in (DesignOptions("prime", 2), DesignOptions("wmmse", 1), DesignOptions("prime", 0)):
         for ear in (*ears(), ears()[0]):
             (found,), (expected,) = (designs(each, [ear], options) for each in (recorded, reference))
@@ -157,8 +162,8 @@ def test_recorded_stages_replay_for_one_ear_after_another(
             assert_same_prediction(found.prediction, expected.prediction)
 
 
-def test_a_moved_buffer_is_noticed(backend: CudaBackend) -> None:
-    batch = BatchGraphs(backend._stages, 1)
+def test_a_moved_buffer_is_noticed(model: Model) -> None:
+    batch = BatchGraphs(model.backend._stages, 1)
     batch.record(("decode",))
     batch.start = batch.start.clone()
     with pytest.raises(AssertionError, match="moved"):
@@ -176,12 +181,12 @@ def test_errors_of_a_gpu_are_told_apart(
     error: type[Exception],
     expected: type[Exception],
     message: str,
-    backend: CudaBackend,
+    model: Model,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def fail(*key: str) -> None:
         raise error("out of reach")
 
-    monkeypatch.setattr(backend._batches[1], "run", fail)
+    monkeypatch.setattr(model.backend._batches[1], "run", fail)
     with pytest.raises(expected, match=message):
-        backend.design(ears()[:1], DesignOptions())
+        design_all(ears()[:1], DesignOptions(), model)

@@ -1,19 +1,20 @@
-"""What every backend has in common: paths of any scale, ceilings that are kept."""
+"""What every model has in common: paths of any scale, ceilings that are kept."""
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from model_store.store import DEFAULT_ROOT, ModelStore
-from synthesis.backends import create_backend
 from synthesis.conventions import DESIGN_N_FFT, N_TAPS
+from synthesis.design import Model, design_all, predict_all
 from synthesis.errors import InvalidPaths, SynthesisError
 from synthesis.gain_curve import GainCurve, ceiling_db
 from synthesis.methods import METHODS
-from synthesis.types import DEFAULT_MAX_GAIN_DB, Backend, Design, DesignOptions, Prediction, Problem
+from synthesis.types import DEFAULT_MAX_GAIN_DB, Design, DesignOptions, Fallback, Prediction, Problem
 from tests.oracles import measured
 from tests.problems import changed, one
 from tests.synthesis.cases import Case, random_case, relative_error
@@ -24,8 +25,8 @@ FINE = 4 * DESIGN_N_FFT
 
 
 @pytest.fixture(scope="module", params=["cpu", "reference"])
-def backend(request: pytest.FixtureRequest) -> Backend:
-    return create_backend(request.param, PARAMETERS)
+def model(request: pytest.FixtureRequest) -> Model:
+    return Model.on(request.param, PARAMETERS)
 
 
 @pytest.fixture(scope="module")
@@ -54,33 +55,34 @@ def excess_db(taps: np.ndarray, max_gain_db: float | GainCurve) -> float:
 @pytest.mark.parametrize("n_updates", [0, 2])
 @pytest.mark.parametrize("method", METHODS)
 def test_every_method_keeps_its_ceiling(
-    method: str, n_updates: int, simulated: list[Problem], backend: Backend
+    method: str, n_updates: int, simulated: list[Problem], model: Model
 ) -> None:
     for max_gain_db in (0.0, CURVE):
         bound = [replace(ear, max_gain_db=max_gain_db) for ear in simulated]
         for ear, design in zip(
-            bound, designs(backend.design(bound, DesignOptions(method, n_updates))), strict=True
+            bound, designs(design_all(bound, DesignOptions(method, n_updates), model)), strict=True
         ):
             # The curve itself may lie below its value within a bin by what half a bin's slope is: 0.05 dB here.
             assert excess_db(design.taps, max_gain_db) < 0.1
-            (predicted,) = backend.predict([ear], [design.taps])
+            (predicted,) = predict_all([ear], [design.taps], model)
             assert isinstance(predicted, Prediction)
             assert predicted.mean_noise_reduction_db == design.prediction.mean_noise_reduction_db
 
 
 def test_what_wmmse_would_do_is_not_told_where_it_exceeds_the_ceiling(simulated: list[Problem]) -> None:
-    cpu, options = create_backend("cpu", PARAMETERS), DesignOptions(with_wmmse=True)
-    (usual, *_) = designs(cpu.design(simulated, options))
+    cpu = Model.on("cpu", PARAMETERS)
+    told = partial(design_all, options=DesignOptions(), model=cpu, fallback=Fallback(margin_db=np.inf))
+    (usual, *_) = designs(told(simulated))
     assert usual.wmmse is not None
     for above_db, is_told in ((0.2, True), (-0.2, False)):
         ear = replace(simulated[0], max_gain_db=usual.wmmse.max_gain_db + above_db)
-        (design,) = designs(cpu.design([ear], options))
+        (design,) = designs(told([ear]))
         assert (design.wmmse is not None) == is_told
 
 
-def test_a_design_says_what_the_ceiling_costs(simulated: list[Problem], backend: Backend) -> None:
+def test_a_design_says_what_the_ceiling_costs(simulated: list[Problem], model: Model) -> None:
     (usual, *_), (bound, *_), (loose, *_) = (
-        designs(backend.design([replace(simulated[0], max_gain_db=each)], DesignOptions("wmmse")))
+        designs(design_all([replace(simulated[0], max_gain_db=each)], DesignOptions("wmmse"), model))
         for each in (DEFAULT_MAX_GAIN_DB, -6.0, np.inf)
     )
     assert usual.ceiling_cost_db is None
@@ -91,15 +93,15 @@ def test_a_design_says_what_the_ceiling_costs(simulated: list[Problem], backend:
     assert lost_db > 1
 
 
-def test_a_curve_binds_where_it_is_low(simulated: list[Problem], backend: Backend) -> None:
+def test_a_curve_binds_where_it_is_low(simulated: list[Problem], model: Model) -> None:
     """Where it is above the filter's gain throughout it costs nothing, wherever it is lowest."""
-    (usual,) = designs(backend.design(simulated[:1], DesignOptions("wmmse")))
+    (usual,) = designs(design_all(simulated[:1], DesignOptions("wmmse"), model))
     response_db = 20 * np.log10(np.abs(np.fft.rfft(usual.taps, DESIGN_N_FFT)) + 1e-30)
     low_from = int(np.flatnonzero(response_db > response_db.max() - 3)[-1]) * 48_000 / DESIGN_N_FFT
     assert low_from < 20_000
     quiet_db = float(response_db[int(21_000 * DESIGN_N_FFT / 48_000) :].max())
     curve = GainCurve([20_000, 21_000], [float(response_db.max()) + 1, quiet_db + 1])
-    (bound,) = designs(backend.design([replace(simulated[0], max_gain_db=curve)], DesignOptions("wmmse")))
+    (bound,) = designs(design_all([replace(simulated[0], max_gain_db=curve)], DesignOptions("wmmse"), model))
     if excess_db(usual.taps, curve) < 0:
         np.testing.assert_array_equal(bound.taps, usual.taps)
     assert excess_db(bound.taps, curve) < 0.1
@@ -108,7 +110,7 @@ def test_a_curve_binds_where_it_is_low(simulated: list[Problem], backend: Backen
 @pytest.mark.parametrize("factor", [1e-30, 1e-15, 1e12, 1e30])
 @pytest.mark.parametrize("method", METHODS)
 def test_a_factor_of_both_paths_changes_nothing(
-    method: str, factor: float, simulated: list[Problem], backend: Backend
+    method: str, factor: float, simulated: list[Problem], model: Model
 ) -> None:
     # Without a ceiling: whether one binds hangs on rounding, and from the projected ratio's 40 dB one update leads
     # anywhere.
@@ -120,7 +122,7 @@ def test_a_factor_of_both_paths_changes_nothing(
     ]
     options = DesignOptions(method, 0 if method == "projected_ratio" else 1)
     for found, usual in zip(
-        *(designs(backend.design(each, options)) for each in (scaled, usual_ears)), strict=True
+        *(designs(design_all(each, options, model)) for each in (scaled, usual_ears)), strict=True
     ):
         # A factor that is no power of two rounds the paths: 6e-8, times a condition of 1e4.
         assert relative_error(found.taps, usual.taps) < 6e-3
@@ -135,41 +137,41 @@ def times(path: np.ndarray, factor: float) -> np.ndarray:
 
 
 @pytest.mark.parametrize("factor", [1e-19, 1e-10, 1e10, 1e18])
-def test_levels_that_cannot_be_are_that_ear_s_fault(
-    factor: float, simulated: list[Problem], backend: Backend
-) -> None:
+def test_levels_that_cannot_be_are_that_ear_s_fault(factor: float, simulated: list[Problem], model: Model) -> None:
     absurd = changed(simulated[0], primary=times(simulated[0].conditions[0].primary, factor))
     taps = np.eye(1, N_TAPS, dtype=np.float32)[0]
     for answers in (
-        backend.design([simulated[1], absurd, simulated[0]], DesignOptions()),
-        backend.predict([simulated[1], absurd, simulated[0]], [taps] * 3),
-        backend.evaluate([simulated[1], absurd, simulated[0]], [taps] * 3),
+        design_all([simulated[1], absurd, simulated[0]], DesignOptions(), model),
+        predict_all([simulated[1], absurd, simulated[0]], [taps] * 3, model),
+        predict_all([simulated[1], absurd, simulated[0]], [taps] * 3, model, is_true=True),
     ):
         assert [isinstance(each, InvalidPaths) for each in answers] == [False, True, False]
-    (alone,) = backend.design([absurd], DesignOptions())
+    (alone,) = design_all([absurd], DesignOptions(), model)
     assert "which no earphone explains" in str(alone)
 
 
 @pytest.mark.measured
 def test_measured_ears_keep_the_default_ceiling(measured_case: Case, measured_data: Path) -> None:
-    backend = create_backend("cpu", PARAMETERS)
+    model = Model.on("cpu", PARAMETERS)
     for method, n_updates in (("prime", 1), ("wmmse", 0), ("projected_ratio", 1)):
-        for design in designs(backend.design(inputs_of(measured_case), DesignOptions(method, n_updates))):
+        for design in designs(design_all(inputs_of(measured_case), DesignOptions(method, n_updates), model)):
             assert excess_db(design.taps, DEFAULT_MAX_GAIN_DB) < 0.1
 
 
 @pytest.mark.measured
 def test_a_ceiling_is_searched_on_the_grid_of_the_updates(measured_data: Path) -> None:
     """Of whole measured responses, which vary within a bin of the coarser grid."""
-    backend = create_backend("cpu", PARAMETERS)
+    model = Model.on("cpu", PARAMETERS)
     whole = [
         one(*(each[:8192].astype(np.float32) for each in pair), max_gain_db=12.0)
         for pair in list(measured.read_ears(measured_data).values())[::6]
     ]
     means = {}
     for profile in ("fast", "fine"):
-        taps = [each.taps for each in designs(backend.design(whole, DesignOptions(n_updates=3, profile=profile)))]
+        taps = [
+            each.taps for each in designs(design_all(whole, DesignOptions(n_updates=3, profile=profile), model))
+        ]
         assert max(excess_db(each, 12.0) for each in taps) < 0.1
-        scores = backend.evaluate(whole, taps)
+        scores = predict_all(whole, taps, model, is_true=True)
         means[profile] = np.mean([each.mean_noise_reduction_db for each in scores if isinstance(each, Prediction)])
     assert means["fine"] > means["fast"] + 2  # measured on 15 ears: 26.0 and 22.6 dB

@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from synthesis.backends.path_level import MAX_LEVEL_DIFFERENCE_DB, at_unit_level, level_db
+from synthesis.design import MAX_LEVEL_DIFFERENCE_DB, at_unit_level, level_db
 from synthesis.errors import InvalidPaths
 from synthesis.types import Paths, Problem
 from tests.problems import changed, one

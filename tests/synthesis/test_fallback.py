@@ -1,0 +1,211 @@
+"""The Wiener fallback: it replaces what fails, lets pass what works, and hides no damaged model."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from model_store.errors import GoldenMismatch
+from model_store.store import BUNDLED_ROOT, ModelStore
+from synthesis.design import LOUDER_COSTS_DB, Model, _is_doubtful, _merit_db, design_all
+from synthesis.errors import InvalidPaths, NonFiniteFilter, SynthesisError
+from synthesis.types import Design, DesignOptions, Draft, Fallback, Problem
+from tests.oracles import measured
+from tests.problems import one
+from tests.service import models
+
+K0 = DesignOptions()
+USUAL = Fallback()
+
+
+@pytest.fixture(scope="module")
+def model() -> Model:
+    """An ordinary model."""
+    return trained()
+
+
+def trained(std: float = 0.05) -> Model:
+    """A model; one of large weights is as one that was badly trained."""
+    return Model.on(models.DEVICE, models.checkpoint(1, std).parameters)
+
+
+def damaged(model: Model) -> Model:
+    """The model with weights that are no numbers, by the reference: the core bounds such a correction."""
+    return Model.on("reference", models.with_last_layer(model.parameters, np.nan))
+
+
+def whole(answer: Design | SynthesisError) -> Design:
+    assert isinstance(answer, Design)
+    return answer
+
+
+def nr_db(answer: Design | SynthesisError) -> float:
+    return whole(answer).prediction.mean_noise_reduction_db
+
+
+# An update repairs much of what bad weights do; what is not a number stays none.
+@pytest.mark.parametrize(("reason", "n_updates"), [("not_finite", 0), ("not_finite", 1), ("predicted_worse", 0)])
+def test_failing_filter_is_replaced(model: Model, reason: str, n_updates: int) -> None:
+    problems, options = [models.problem(seed) for seed in range(3)], DesignOptions(n_updates=n_updates)
+    failing = trained(std=30.0) if reason == "predicted_worse" else damaged(model)
+    found = design_all(problems, options, failing, USUAL)
+    expected = design_all(problems, replace(options, method="wmmse"), model, USUAL)
+    for answer, rival in zip(map(whole, found), map(whole, expected), strict=True):
+        assert (answer.replaced_because, answer.method) == (reason, "wmmse")
+        np.testing.assert_allclose(answer.taps, rival.taps, atol=1e-3 * np.abs(rival.taps).max())
+        assert rival.replaced_because is None
+
+
+def test_only_doubtful_problem_is_compared(model: Model) -> None:
+    """Of two in a batch only one is doubted; the other keeps the generator's filter."""
+    problems = [models.problem(1), models.problem(2)]
+    limit_db = np.mean([nr_db(each) for each in design_all(problems, K0, model)])
+    both = [whole(each) for each in design_all(problems, K0, model, Fallback(float(limit_db), -100.0))]
+    assert {each.replaced_because for each in both} == {None, "predicted_worse"}
+    assert both[0].times_ms == both[1].times_ms  # those of the batch, with the comparison
+    assert {"path_ratio", "generate", "reconstruct"} < set(both[0].times_ms)
+
+
+@pytest.mark.parametrize("margin_db", [0.0, 100.0])
+def test_better_of_two_answers(model: Model, margin_db: float) -> None:
+    problems = [models.problem(1), models.problem(2)]
+    found = design_all(problems, K0, model, Fallback(np.inf, margin_db))
+    for answer, own, rival in zip(
+        found, design_all(problems, K0, model), design_all(problems, DesignOptions("wmmse"), model), strict=True
+    ):
+        assert (whole(answer).replaced_because is not None) == (nr_db(rival) - nr_db(own) > margin_db)
+
+
+Call = tuple[str, int, int]
+
+
+def recorded(monkeypatch: pytest.MonkeyPatch) -> tuple[Model, list[Call]]:
+    """A model, and for each call of its backend the method, updates and number of problems."""
+    model, calls = trained(), list[Call]()
+    draft = model.backend.draft
+
+    def noted(problems: list[Problem], options: DesignOptions, with_wmmse: bool) -> list[Draft | SynthesisError]:
+        calls.append((options.method, options.n_updates, len(problems)))
+        return draft(problems, options, with_wmmse)
+
+    monkeypatch.setattr(model.backend, "draft", noted)
+    return model, calls
+
+
+@pytest.mark.parametrize(("margin_db", "methods"), [(100.0, ["prime"]), (-100.0, ["prime", "wmmse", "wmmse"])])
+def test_rival_that_cannot_win_is_not_designed(
+    margin_db: float, methods: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model, calls = recorded(monkeypatch)
+    design_all([models.problem(1)], DesignOptions(n_updates=1), model, Fallback(np.inf, margin_db))
+    assert [method for method, *_ in calls] == methods
+
+
+@pytest.mark.parametrize("std", [1.0, 30.0])
+def test_whichever_filter_answers_keeps_the_ceiling(std: float) -> None:
+    for options in (K0, DesignOptions(n_updates=2)):
+        problems = [models.problem(1, max_gain_db=-10.0)]
+        (answer,) = design_all(problems, options, trained(std), Fallback(np.inf, 0.0))
+        assert whole(answer).prediction.max_gain_db <= -10 + 0.05
+
+
+def test_where_no_method_has_a_filter_the_generator_s_error_stands(model: Model) -> None:
+    huge = Problem((replace(models.ear(1), primary=np.full(8, 3e38, np.float32)),))
+    (answer,) = design_all([huge], K0, model, USUAL)
+    assert isinstance(answer, SynthesisError)
+    assert not _is_doubtful(InvalidPaths("primary: too many bins", "primary"), USUAL)
+
+
+def test_other_methods_have_no_fallback() -> None:
+    problems, options = [models.problem(1)], DesignOptions("ratio_base")
+    (answer,) = design_all(problems, options, trained(std=30.0), Fallback(np.inf, -100.0))
+    assert (whole(answer).replaced_because, whole(answer).method) == (None, "ratio_base")
+
+
+def test_golden_case_shows_damaged_model(model: Model) -> None:
+    golden = models.checkpoint(1).golden
+    golden.check(model)
+    with pytest.raises(GoldenMismatch):
+        golden.check(damaged(model))
+
+
+@pytest.mark.parametrize("n_updates", [0, 2])
+def test_both_rivals_are_considered(model: Model, n_updates: int) -> None:
+    """Whatever the generator gives, the answer is within the margin of the best of three."""
+    problems = [models.problem(seed) for seed in range(3)]
+    rivals = [design_all(problems, DesignOptions("wmmse", each), model) for each in (0, n_updates)]
+    for own in (model, trained(std=30.0)):
+        found = design_all(problems, DesignOptions(n_updates=n_updates), own, USUAL)
+        for answer, *others in zip(found, *rivals, strict=True):
+            assert nr_db(answer) >= max(map(nr_db, others)) - USUAL.margin_db - 1e-3
+
+
+@pytest.mark.parametrize("margin_db", [100.0, -100.0])
+def test_latency_adds_third_rival(margin_db: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    model, calls = recorded(monkeypatch)
+    problems = [models.problem(1), models.problem(1, latency_samples=3.0)]
+    found = design_all(problems, DesignOptions(n_updates=1), model, Fallback(np.inf, margin_db))
+    first, late = map(whole, found)
+    assert calls[-1] == ("fir_wiener", 1, 1)
+    assert (first.method, late.method == "prime") == ("prime" if margin_db > 0 else "wmmse", margin_db > 0)
+
+
+def test_with_a_latency_a_louder_band_costs_noise_reduction(model: Model) -> None:
+    """By how much more than allowed a rival's loudest scored band exceeds the generator's, or 0 dB."""
+    own = whole(design_all([models.problem(1)], K0, model)[0])
+    late = models.problem(1, latency_samples=0.5)
+
+    def with_band(nr_db: float, band: int) -> Design:
+        bands = np.full(31, 10.0, np.float32)
+        bands[band] = nr_db
+        return replace(own, prediction=replace(own.prediction, band_reduction_db=bands))
+
+    mean_db = own.prediction.mean_noise_reduction_db
+    for band in (4, 26):  # 50 Hz, 8 kHz
+        for own_db, nr_db, beyond_db in ((5, -2.9, 0), (5, -8, 5), (-6, -8, 0), (-6, -19, 10)):
+            found_db = _merit_db(with_band(nr_db, band), with_band(own_db, band), late, 0.5)
+            # Bands are float32.
+            assert found_db == pytest.approx(mean_db - LOUDER_COSTS_DB * beyond_db, abs=1e-5)
+    roaring = with_band(-30, 4)
+    assert _merit_db(roaring, with_band(5, 4), late, 0.5) < mean_db
+    for other, problem in ((NonFiniteFilter(""), late), (own, models.problem(1))):
+        assert _merit_db(roaring, other, problem, 0.5) == mean_db
+    assert _merit_db(with_band(-30, 27), own, late, 0.5) == mean_db  # 10 kHz
+    assert _merit_db(own, own, late, 0.5) == mean_db + 0.5
+
+
+@pytest.mark.measured
+@pytest.mark.parametrize("n_samples", [2.0, 4.0])
+def test_no_latency_buys_noise_reduction_with_a_band_that_roars(measured_data: Path, n_samples: float) -> None:
+    """WMMSE makes single bands of these ears louder by 18 dB at two samples, by 30 dB at four."""
+    model = Model.on(models.DEVICE, ModelStore(BUNDLED_ROOT).load("default").parameters)
+    ears = [
+        one(
+            *(each.astype(np.float32) for each in (case.estimated_primary, case.estimated_secondary)),
+            case.coherence.astype(np.float32),
+            latency_samples=n_samples,
+        )
+        for case in measured.measured_ears(measured_data)
+    ]
+    options = DesignOptions(n_updates=3)
+    served, roaring = (
+        np.stack([whole(each).prediction.noise_reduction_db for each in design_all(ears, asked, model, USUAL)])
+        for asked in (options, replace(options, method="wmmse"))
+    )
+    assert served.min() > -13 > -17 > roaring.min()
+    assert served[:, :21].mean() > roaring[:, :21].mean() - 0.5
+
+
+@pytest.mark.measured
+@pytest.mark.parametrize("n_updates", [0, 1])
+def test_few_measured_ears_need_it(measured_data: Path, n_updates: int) -> None:
+    """Estimated from all recordings: the generator's filter is the answer for 28 of 30 ears at least."""
+    model = Model.on(models.DEVICE, ModelStore(BUNDLED_ROOT).load("default").parameters)
+    n_replaced = 0
+    for case in measured.measured_ears(measured_data):
+        paths = [each.astype(np.float32) for each in (case.estimated_primary, case.estimated_secondary)]
+        problem = one(*paths, case.coherence.astype(np.float32))
+        (answer,) = design_all([problem], DesignOptions(n_updates=n_updates), model, USUAL)
+        n_replaced += whole(answer).replaced_because is not None
+    assert n_replaced <= 2
