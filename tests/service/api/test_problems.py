@@ -351,8 +351,9 @@ async def test_what_cannot_be_answered_in_time_is_shed_at_once(settings: Setting
     content = orjson.dumps(as_responses(ear))
     async with app.router.lifespan_context(app), connected(app) as client:
         await app.state.service.engine.started()
-        alone = await client.post("/refine?k=8", content=content, headers=JSON_BODY)
-        in_time = {"X-Deadline-Ms": f"{3 * alone.json()['timings_ms']['total']:.3f}"}
+        alone = [await client.post("/refine?k=8", content=content, headers=JSON_BODY) for _ in range(5)]
+        fastest_ms = min(each.json()["timings_ms"]["total"] for each in alone)  # the first one is slow
+        in_time = {"X-Deadline-Ms": f"{3 * fastest_ms:.3f}"}
         answers = await asyncio.gather(
             *(client.post("/refine?k=8", content=content, headers=JSON_BODY | in_time) for _ in range(40))
         )
