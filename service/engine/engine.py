@@ -384,7 +384,7 @@ def _device_lost() -> Refused:
 
 
 def _refine_s(answers: list[Any] | Exception) -> float | None:
-    """Seconds that the updates of a batch took; None if any ear failed: such times do not enter the estimates."""
+    """Seconds that the updates of a batch took; None if any problem failed: such times do not enter the estimates."""
     if isinstance(answers, Exception) or not all(isinstance(each, Design | Evaluation) for each in answers):
         return None
     first = answers[0]

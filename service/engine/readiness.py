@@ -22,11 +22,11 @@ logger = logging.getLogger(__name__)
 
 Verdict = Literal["passed", "slow", "failed", "stalled"]
 
+# A check counts as slow if all tries are slow, so that a short disturbance of the machine does not matter.
 N_TRIES = 3
-"""A check counts as slow if all tries are slow, so that a short disturbance of the machine does not matter."""
 
+# A worker that takes longer for a design is considered to hang.
 STALLED_AFTER_S = 30.0
-"""A worker that takes longer for a design is considered to hang."""
 
 
 class Readiness:
@@ -47,13 +47,13 @@ class Readiness:
         self.budget_s = budget_s
         self._every_s = every_s
         self._n_rounds = 0
+        # Result of the last check of the default model.
         self.verdict: Verdict = "passed"
-        """Result of the last check of the default model."""
+        # Seconds that its golden design took.
         self.golden_s = 0.0
-        """Seconds that its golden design took."""
         self.n_checks: Counter[str] = Counter(passed=0, slow=0, failed=0, stalled=0)
+        # Whether the service is shutting down.
         self.draining = False
-        """Whether the service is shutting down."""
 
     async def watch(self) -> None:
         """Check now and then, until cancelled."""

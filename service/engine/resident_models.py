@@ -27,8 +27,8 @@ from synthesis.types import Fallback
 
 logger = logging.getLogger(__name__)
 
+# Requests that may wait for models to be loaded, whatever their deadlines: each keeps its body in memory.
 MAX_WAITING = 64
-"""Requests that may wait for models to be loaded, whatever their deadlines: each keeps its body in memory."""
 
 
 class ResidentModels:
@@ -54,12 +54,12 @@ class ResidentModels:
         self.default_model = default_model
         self.n_loads: Counter[str] = Counter(loaded=0, failed=0)
         self.last_load_s = 0.0
+        # The default model; None until it is loaded. It stays in memory.
         self.default: ResidentModel | None = None
-        """The default model; None until it is loaded. It stays in memory."""
+        # Whether the default model could not be loaded and none is in its place.
         self.default_failed = False
-        """Whether the default model could not be loaded and none is in its place."""
+        # Called in the event loop if the GPU fails while a model is loaded.
         self.on_device_lost: Callable[[DeviceLost], None] = lambda error: None
-        """Called in the event loop if the GPU fails while a model is loaded."""
         self._max_resident = max_resident
         self._models: OrderedDict[ModelVersion, ResidentModel] = OrderedDict()  # the least recently used first
         self._versions: dict[str, ModelVersion] = {}  # by reference, also of models that were unloaded to make room

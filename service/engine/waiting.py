@@ -12,13 +12,13 @@ from typing import Any, Protocol
 from service.engine.types import ClientDisconnected, Disconnected
 from synthesis.errors import Interrupted
 
+# Expected wait above which work is refused, however late its deadline: who comes with most of the time left must
+# not fill a queue in which others, whose body took long to read, would be too late. One piece of work may wait for
+# each worker, however long the work before it is expected to take.
 LONGEST_WAIT_S = 0.5
-"""Expected wait above which work is refused, however late its deadline: who comes with most of the time left must
-not fill a queue in which others, whose body took long to read, would be too late. One piece of work may wait for
-each worker, however long the work before it is expected to take."""
 
+# Time after its deadline in which work that has begun may notice it; then the request is answered without it.
 GRACE_S = 0.25
-"""After its deadline work that has begun may take to notice it; then the request is answered without it."""
 
 
 class Awaited(Protocol):

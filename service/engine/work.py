@@ -5,10 +5,10 @@ from __future__ import annotations
 from hardware.realise import Target
 from synthesis.types import DesignOptions
 
+# Work of each feedback path of each filter: loops are followed on a fine grid, and again for each trial of a limit.
 FEEDBACK_WORK = 8
-"""Of each feedback path of each filter: loops are followed on a fine grid, and again for each trial of a limit."""
+# Sections that are fitted in one unit of work; twice as many take four times as long.
 SECTIONS_PER_WORK = 8
-"""Sections that are fitted in one unit; twice as many take four times as long."""
 
 
 def work_of(request: DesignOptions | Target) -> float:

@@ -40,10 +40,10 @@ class WorkShare:
         """
         self.kind = kind
         self._worker = ThreadPoolExecutor(1, kind)
+        # Waiting and running work, each with its amount.
         self._waiting: dict[Future[Any], float] = {}
-        """Waiting and running work, with the amount that it is."""
+        # Times per amount of work.
         self._times = RecentTimes()
-        """Per amount of work."""
 
     def reject_if_overloaded(self, due: float, work: float = 1.0) -> None:
         """Refuse work that would wait too long.

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from time import perf_counter
 from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
@@ -12,6 +11,7 @@ import torch
 from torch import Tensor
 
 from synthesis import noise_reduction
+from synthesis.backends.stage_clock import StageClock
 from synthesis.conventions import DESIGN_N_FFT, N_BINS
 from synthesis.errors import InvalidPaths, SynthesisError
 from synthesis.gauss_newton import Refinement
@@ -119,7 +119,7 @@ class ReferenceBackend:
             given = _Conditions(problems, self.synthesizer)
             if not given.places:
                 return given.in_order([])
-            clock = _Clock(given.paths.primary.device)
+            clock = StageClock(given.paths.primary.device)
             taps = _initial_filter(self.synthesizer, given, options.method, clock)
             refinement = self.synthesizer.refine(
                 given.paths, taps, options.n_updates, options.profile, given.max_gain_db, given.reference_psd
@@ -131,7 +131,7 @@ class ReferenceBackend:
             drafts = [
                 prediction
                 if isinstance(prediction, SynthesisError)
-                else Draft(filters[item].copy(), _record(refinement, item), dict(clock.times_ms), prediction)
+                else Draft(filters[item].copy(), _record(refinement, item), clock.times_ms(), prediction)
                 for item, prediction in enumerate(predictions)
             ]
             return given.in_order(drafts)
@@ -201,7 +201,7 @@ def joint_draft(synthesizer: Synthesizer, problem: Problem, options: DesignOptio
             raise problem.named(fault, n)
         psd, max_gain_db = given.reference_psd[:1], given.max_gain_db[:1]
         weights = torch.tensor(problem.shares).to(psd)
-        clock = _Clock(psd.device)
+        clock = StageClock(psd.device)
         taps = _initial_filter(synthesizer, given, options.method, clock, weights)
         none = np.zeros(len(WIDE_BANDS), bool)
         unknown = np.stack([none if each.unknown is None else each.unknown for each in problem.conditions])
@@ -218,11 +218,11 @@ def joint_draft(synthesizer: Synthesizer, problem: Problem, options: DesignOptio
         clock.mark("refine")
         if not bool(torch.isfinite(refinement.taps).all()):
             raise not_finite()
-        return Draft(_to_float32(refinement.taps[0]), _record(refinement, 0), dict(clock.times_ms))
+        return Draft(_to_float32(refinement.taps[0]), _record(refinement, 0), clock.times_ms())
 
 
 def _initial_filter(
-    model: Synthesizer, given: _Conditions, method: str, clock: _Clock, weights: Tensor | None = None
+    model: Synthesizer, given: _Conditions, method: str, clock: StageClock, weights: Tensor | None = None
 ) -> Tensor:
     """Taps [batch, 2048] before any update; stages that a method does not have are not timed. weights: the `shares`
     of `Synthesizer`, where the conditions are one problem's."""
@@ -287,25 +287,6 @@ class _Conditions:
         """One result for each problem: those of `places`, and the faults of the others."""
         found: dict[int, Result | SynthesisError] = dict(zip(self.places, results, strict=True))
         return [(found | self.faults)[place] for place in range(self._n_problems)]
-
-
-class _Clock:
-    """Milliseconds by stage, each since the stage before; waits for a GPU to finish what it was given."""
-
-    def __init__(self, device: torch.device) -> None:
-        self._device = device
-        self.times_ms: dict[str, float] = {}
-        self._last_s = self._now_s()
-
-    def mark(self, stage: str) -> None:
-        now_s = self._now_s()
-        self.times_ms[stage] = 1e3 * (now_s - self._last_s)
-        self._last_s = now_s
-
-    def _now_s(self) -> float:
-        if self._device.type == "cuda":
-            torch.cuda.synchronize(self._device)
-        return perf_counter()
 
 
 def _spectrum(name: str, path: Float32 | Complex64, like: Tensor) -> Tensor:

@@ -54,9 +54,7 @@ def excess_db(taps: np.ndarray, max_gain_db: float | GainCurve) -> float:
 
 @pytest.mark.parametrize("n_updates", [0, 2])
 @pytest.mark.parametrize("method", METHODS)
-def test_every_method_keeps_its_ceiling(
-    method: str, n_updates: int, simulated: list[Problem], model: Model
-) -> None:
+def test_every_method_keeps_ceiling(method: str, n_updates: int, simulated: list[Problem], model: Model) -> None:
     for max_gain_db in (0.0, CURVE):
         bound = [replace(ear, max_gain_db=max_gain_db) for ear in simulated]
         for ear, design in zip(
@@ -69,7 +67,7 @@ def test_every_method_keeps_its_ceiling(
             assert predicted.mean_noise_reduction_db == design.prediction.mean_noise_reduction_db
 
 
-def test_what_wmmse_would_do_is_not_told_where_it_exceeds_the_ceiling(simulated: list[Problem]) -> None:
+def test_wmmse_above_ceiling_is_not_predicted(simulated: list[Problem]) -> None:
     cpu = Model.on("cpu", PARAMETERS)
     told = partial(design_all, options=DesignOptions(), model=cpu, fallback=Fallback(margin_db=np.inf))
     (usual, *_) = designs(told(simulated))
@@ -80,7 +78,7 @@ def test_what_wmmse_would_do_is_not_told_where_it_exceeds_the_ceiling(simulated:
         assert (design.wmmse is not None) == is_told
 
 
-def test_a_design_says_what_the_ceiling_costs(simulated: list[Problem], model: Model) -> None:
+def test_ceiling_cost_is_stated(simulated: list[Problem], model: Model) -> None:
     (usual, *_), (bound, *_), (loose, *_) = (
         designs(design_all([replace(simulated[0], max_gain_db=each)], DesignOptions("wmmse"), model))
         for each in (DEFAULT_MAX_GAIN_DB, -6.0, np.inf)
@@ -93,8 +91,8 @@ def test_a_design_says_what_the_ceiling_costs(simulated: list[Problem], model: M
     assert lost_db > 1
 
 
-def test_a_curve_binds_where_it_is_low(simulated: list[Problem], model: Model) -> None:
-    """Where it is above the filter's gain throughout it costs nothing, wherever it is lowest."""
+def test_curve_binds_where_low(simulated: list[Problem], model: Model) -> None:
+    """A curve above the filter's gain throughout costs nothing, though its lowest value is below the largest gain."""
     (usual,) = designs(design_all(simulated[:1], DesignOptions("wmmse"), model))
     response_db = 20 * np.log10(np.abs(np.fft.rfft(usual.taps, DESIGN_N_FFT)) + 1e-30)
     low_from = int(np.flatnonzero(response_db > response_db.max() - 3)[-1]) * 48_000 / DESIGN_N_FFT
@@ -102,16 +100,14 @@ def test_a_curve_binds_where_it_is_low(simulated: list[Problem], model: Model) -
     quiet_db = float(response_db[int(21_000 * DESIGN_N_FFT / 48_000) :].max())
     curve = GainCurve([20_000, 21_000], [float(response_db.max()) + 1, quiet_db + 1])
     (bound,) = designs(design_all([replace(simulated[0], max_gain_db=curve)], DesignOptions("wmmse"), model))
-    if excess_db(usual.taps, curve) < 0:
-        np.testing.assert_array_equal(bound.taps, usual.taps)
-    assert excess_db(bound.taps, curve) < 0.1
+    assert excess_db(usual.taps, curve) < 0
+    assert quiet_db + 1 < usual.prediction.max_gain_db
+    np.testing.assert_array_equal(bound.taps, usual.taps)
 
 
 @pytest.mark.parametrize("factor", [1e-30, 1e-15, 1e12, 1e30])
 @pytest.mark.parametrize("method", METHODS)
-def test_a_factor_of_both_paths_changes_nothing(
-    method: str, factor: float, simulated: list[Problem], model: Model
-) -> None:
+def test_common_factor_changes_nothing(method: str, factor: float, simulated: list[Problem], model: Model) -> None:
     # Without a ceiling: whether one binds hangs on rounding, and from the projected ratio's 40 dB one update leads
     # anywhere.
     usual_ears = [replace(ear, max_gain_db=float("inf")) for ear in simulated]
@@ -137,7 +133,7 @@ def times(path: np.ndarray, factor: float) -> np.ndarray:
 
 
 @pytest.mark.parametrize("factor", [1e-19, 1e-10, 1e10, 1e18])
-def test_levels_that_cannot_be_are_that_ear_s_fault(factor: float, simulated: list[Problem], model: Model) -> None:
+def test_absurd_level_fails_alone(factor: float, simulated: list[Problem], model: Model) -> None:
     absurd = changed(simulated[0], primary=times(simulated[0].conditions[0].primary, factor))
     taps = np.eye(1, N_TAPS, dtype=np.float32)[0]
     for answers in (
@@ -151,7 +147,7 @@ def test_levels_that_cannot_be_are_that_ear_s_fault(factor: float, simulated: li
 
 
 @pytest.mark.measured
-def test_measured_ears_keep_the_default_ceiling(measured_case: Case, measured_data: Path) -> None:
+def test_measured_ears_keep_default_ceiling(measured_case: Case, measured_data: Path) -> None:
     model = Model.on("cpu", PARAMETERS)
     for method, n_updates in (("prime", 1), ("wmmse", 0), ("projected_ratio", 1)):
         for design in designs(design_all(inputs_of(measured_case), DesignOptions(method, n_updates), model)):
@@ -159,7 +155,7 @@ def test_measured_ears_keep_the_default_ceiling(measured_case: Case, measured_da
 
 
 @pytest.mark.measured
-def test_a_ceiling_is_searched_on_the_grid_of_the_updates(measured_data: Path) -> None:
+def test_ceiling_search_uses_updates_grid(measured_data: Path) -> None:
     """Of whole measured responses, which vary within a bin of the coarser grid."""
     model = Model.on("cpu", PARAMETERS)
     whole = [

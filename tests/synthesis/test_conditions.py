@@ -58,7 +58,7 @@ def designed(answer: Design | SynthesisError) -> Design:
 
 @pytest.mark.parametrize("profile", ["fast", "fine", "paper"])
 @pytest.mark.parametrize("method", METHODS)
-def test_the_filter_for_four_conditions_is_the_twins(model: Model, method: str, profile: str) -> None:
+def test_joint_filter_equals_reference(model: Model, method: str, profile: str) -> None:
     # Without a ceiling: of the paper's start for these paths it would bind.
     ear, options = several(4, max_gain_db=300.0), DesignOptions(method, 2, profile)
     found, expected = (designed(design_all([ear], options, each)[0]) for each in (model, TWIN))
@@ -76,7 +76,7 @@ def test_the_filter_for_four_conditions_is_the_twins(model: Model, method: str, 
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_equal_conditions_are_one(model: Model, method: str) -> None:
+def test_equal_conditions_count_as_one(model: Model, method: str) -> None:
     primary, secondary, coherence = cases.ear(5)
     one = Problem((Paths(primary, secondary, coherence),))
     three = Problem(one.conditions + (Paths(primary, secondary, coherence, weight=2.5),) * 2)
@@ -90,7 +90,7 @@ def test_equal_conditions_are_one(model: Model, method: str) -> None:
     assert not alone.prediction.conditions
 
 
-def test_the_prediction_is_each_conditions_own(model: Model) -> None:
+def test_prediction_of_each_condition(model: Model) -> None:
     ear = several(3)
     design = designed(design_all([ear], K3, model)[0])
     parts = [each.prediction for each in design.prediction.conditions]
@@ -108,7 +108,7 @@ def test_the_prediction_is_each_conditions_own(model: Model) -> None:
     assert again.mean_noise_reduction_db == pytest.approx(design.prediction.mean_noise_reduction_db, abs=1e-5)
 
 
-def test_a_joint_filter_serves_all_better_than_one_of_them(model: Model) -> None:
+def test_joint_filter_serves_worst_condition(model: Model) -> None:
     ear = several(3)
     joint = designed(design_all([ear], K3, model)[0]).prediction
     (first,) = predict_all(
@@ -119,7 +119,7 @@ def test_a_joint_filter_serves_all_better_than_one_of_them(model: Model) -> None
     assert worst[0] > worst[1] + 1
 
 
-def test_what_is_left_out_is_not_designed_for(model: Model) -> None:
+def test_left_out_condition_is_predicted(model: Model) -> None:
     ear = several(3)
     found = designed(design_all([ear], replace(K3, leave_one_out=True), model)[0]).prediction.conditions
     first, second, third = ear.conditions
@@ -136,7 +136,7 @@ def test_what_is_left_out_is_not_designed_for(model: Model) -> None:
     assert designed(design_all([ear], K3, model)[0]).prediction.conditions[0].left_out is None
 
 
-def test_a_latency_is_a_delay_of_the_secondary_path(model: Model) -> None:
+def test_latency_delays_secondary_path(model: Model) -> None:
     primary, secondary, coherence = cases.ear(4)
     ear = Problem((Paths(primary, secondary, coherence),))
     delayed = changed(ear, secondary=np.concatenate((np.zeros(3, np.float32), secondary)))
@@ -175,7 +175,7 @@ def test_margins_hold_in_every_loop(model: Model) -> None:
     np.testing.assert_array_equal(design.taps, open_loop.taps)
 
 
-def test_an_error_names_its_condition(model: Model) -> None:
+def test_error_names_condition(model: Model) -> None:
     ear = several(3)
     broken = replace(ear.conditions[2], secondary=np.full(8, np.nan, np.float32))
     too_long = replace(ear.conditions[2], primary=np.ones(40_000, np.float32))
@@ -196,7 +196,7 @@ def test_an_error_names_its_condition(model: Model) -> None:
         ({"conditions": several(17).conditions}, "conditions"),
     ],
 )
-def test_what_makes_no_design_is_refused(model: Model, change: dict[str, object], field: str) -> None:
+def test_invalid_problem_is_refused(model: Model, change: dict[str, object], field: str) -> None:
     (answer,) = design_all([changed(several(2), **change)], K3, model)
     assert isinstance(answer, InvalidOption)
     assert answer.field == field

@@ -103,14 +103,14 @@ def test_rival_that_cannot_win_is_not_designed(
 
 
 @pytest.mark.parametrize("std", [1.0, 30.0])
-def test_whichever_filter_answers_keeps_the_ceiling(std: float) -> None:
+def test_every_candidate_keeps_ceiling(std: float) -> None:
     for options in (K0, DesignOptions(n_updates=2)):
         problems = [models.problem(1, max_gain_db=-10.0)]
         (answer,) = design_all(problems, options, trained(std), Fallback(np.inf, 0.0))
         assert whole(answer).prediction.max_gain_db <= -10 + 0.05
 
 
-def test_where_no_method_has_a_filter_the_generator_s_error_stands(model: Model) -> None:
+def test_error_stands_without_any_filter(model: Model) -> None:
     huge = Problem((replace(models.ear(1), primary=np.full(8, 3e38, np.float32)),))
     (answer,) = design_all([huge], K0, model, USUAL)
     assert isinstance(answer, SynthesisError)
@@ -151,7 +151,7 @@ def test_latency_adds_third_rival(margin_db: float, monkeypatch: pytest.MonkeyPa
     assert (first.method, late.method == "prime") == ("prime" if margin_db > 0 else "wmmse", margin_db > 0)
 
 
-def test_with_a_latency_a_louder_band_costs_noise_reduction(model: Model) -> None:
+def test_merit_counts_louder_band(model: Model) -> None:
     """By how much more than allowed a rival's loudest scored band exceeds the generator's, or 0 dB."""
     own = whole(design_all([models.problem(1)], K0, model)[0])
     late = models.problem(1, latency_samples=0.5)
@@ -177,7 +177,7 @@ def test_with_a_latency_a_louder_band_costs_noise_reduction(model: Model) -> Non
 
 @pytest.mark.measured
 @pytest.mark.parametrize("n_samples", [2.0, 4.0])
-def test_no_latency_buys_noise_reduction_with_a_band_that_roars(measured_data: Path, n_samples: float) -> None:
+def test_late_measured_ears_have_no_loud_band(measured_data: Path, n_samples: float) -> None:
     """WMMSE makes single bands of these ears louder by 18 dB at two samples, by 30 dB at four."""
     model = Model.on(models.DEVICE, ModelStore(BUNDLED_ROOT).load("default").parameters)
     ears = [
@@ -199,7 +199,7 @@ def test_no_latency_buys_noise_reduction_with_a_band_that_roars(measured_data: P
 
 @pytest.mark.measured
 @pytest.mark.parametrize("n_updates", [0, 1])
-def test_few_measured_ears_need_it(measured_data: Path, n_updates: int) -> None:
+def test_few_measured_ears_are_replaced(measured_data: Path, n_updates: int) -> None:
     """Estimated from all recordings: the generator's filter is the answer for 28 of 30 ears at least."""
     model = Model.on(models.DEVICE, ModelStore(BUNDLED_ROOT).load("default").parameters)
     n_replaced = 0

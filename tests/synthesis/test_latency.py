@@ -16,7 +16,7 @@ def ear(seed: int = 1) -> Paths:
     return Paths(*cases.ear(seed))
 
 
-def test_whole_samples_shift_the_response() -> None:
+def test_latency_shifts_response() -> None:
     plain = ear()
     feedback = plain.secondary[:40]
     later = Paths(plain.primary, 2 * plain.secondary, feedback=feedback, label="loose")
@@ -32,7 +32,7 @@ def test_whole_samples_shift_the_response() -> None:
         np.testing.assert_allclose(np.fft.irfft(after.feedback)[5:45], feedback, atol=1e-6)
 
 
-def test_fractions_are_delays_of_sines() -> None:
+def test_fractional_latency_delays_sines() -> None:
     plain = ear()
     found = with_latency(Problem((plain,), latency_samples=0.3)).conditions[0].secondary
     ratio = found / np.fft.rfft(plain.secondary, DESIGN_N_FFT)
@@ -40,12 +40,12 @@ def test_fractions_are_delays_of_sines() -> None:
     np.testing.assert_allclose(ratio, np.exp(1j * angle), atol=1e-4)  # complex64, where |S| is 40 dB down too
 
 
-def test_none_is_the_input_itself() -> None:
+def test_no_latency_returns_problem() -> None:
     plain = Problem((ear(),))
     assert with_latency(plain) is plain
 
 
 @pytest.mark.parametrize("latency", [-0.1, 1024.5, float("nan")])
-def test_what_is_no_latency(latency: float) -> None:
+def test_invalid_latency_is_refused(latency: float) -> None:
     with pytest.raises(InvalidOption):
         with_latency(Problem((ear(),), latency_samples=latency))

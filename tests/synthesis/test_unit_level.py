@@ -22,7 +22,7 @@ def ear(factor: float = 1.0, primary_factor: float = 1.0) -> Problem:
     )
 
 
-def test_a_response_and_its_spectrum_have_one_level() -> None:
+def test_level_db_of_response_and_spectrum() -> None:
     spectrum = np.fft.rfft(PRIMARY.astype(np.float64), 32_768)
     # One-sided: 0 Hz and Nyquist count twice as much as they should, of 16385 bins.
     assert level_db(spectrum.astype(np.complex64)) == pytest.approx(level_db(PRIMARY), abs=0.01)
@@ -30,7 +30,7 @@ def test_a_response_and_its_spectrum_have_one_level() -> None:
 
 
 @pytest.mark.parametrize("factor", [1e-30, 1e-12, 0.3, 1.0, 1e9, 1e30])
-def test_any_factor_leads_to_the_same_ear(factor: float) -> None:
+def test_unit_level_removes_any_factor(factor: float) -> None:
     """But for a last power of two, where a factor is none: 1.5 dB of slack at its edges."""
     (found,) = at_unit_level(ear(factor)).conditions
     mean_db = (level_db(found.primary) + level_db(found.secondary)) / 2
@@ -41,13 +41,13 @@ def test_any_factor_leads_to_the_same_ear(factor: float) -> None:
         np.testing.assert_allclose(own, ratio * expected, rtol=1e-5, atol=1e-6 * np.abs(expected).max())
 
 
-def test_a_power_of_two_changes_no_bit() -> None:
+def test_unit_level_rounds_nothing() -> None:
     (small,), (usual,) = (at_unit_level(ear(factor)).conditions for factor in (2.0**-90, 1.0))
     np.testing.assert_array_equal(small.primary, usual.primary)
     np.testing.assert_array_equal(small.secondary, usual.secondary)
 
 
-def test_spectra_and_further_conditions_are_scaled_alike() -> None:
+def test_unit_level_scales_conditions_alike() -> None:
     spectra = [
         np.fft.rfft(each, 32_768).astype(np.complex64) * np.complex64(1e-20) for each in (PRIMARY, SECONDARY)
     ]
@@ -59,7 +59,7 @@ def test_spectra_and_further_conditions_are_scaled_alike() -> None:
 
 
 @pytest.mark.parametrize(("factor", "word"), [(1e-10, "below"), (1e-19, "below"), (1e18, "above")])
-def test_levels_that_no_earphone_explains_are_refused(factor: float, word: str) -> None:
+def test_unit_level_refuses_unequal_levels(factor: float, word: str) -> None:
     with pytest.raises(InvalidPaths, match=f"dB {word} that of the secondary path") as caught:
         at_unit_level(ear(primary_factor=factor))
     assert caught.value.field == "primary"
@@ -73,7 +73,7 @@ def test_levels_that_no_earphone_explains_are_refused(factor: float, word: str) 
     assert caught.value.field == "conditions.1.primary"
 
 
-def test_absurd_feedback_level_is_refused() -> None:
+def test_unit_level_refuses_absurd_feedback() -> None:
     (usual,) = ear().conditions
     for factor in (1e-30, 1.0, 100.0):
         at_unit_level(Problem((replace(usual, feedback=np.float32(factor) * usual.secondary),)))
@@ -86,12 +86,12 @@ def test_absurd_feedback_level_is_refused() -> None:
     assert caught.value.field == "conditions.1.feedback"
 
 
-def test_an_unusual_amplifier_is_let_pass() -> None:
+def test_unit_level_accepts_unusual_amplifier() -> None:
     (found,) = at_unit_level(ear(primary_factor=10 ** ((MAX_LEVEL_DIFFERENCE_DB - 20) / 20))).conditions
     assert np.isfinite(found.primary).all()
 
 
-def test_what_has_no_level_is_left_to_the_backend() -> None:
+def test_unit_level_leaves_unusable_paths() -> None:
     silent = changed(ear(), secondary=np.zeros(10, np.float32))
     assert at_unit_level(silent) is silent
     broken = changed(ear(), primary=np.full(10, np.nan, np.float32))

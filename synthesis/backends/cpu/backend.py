@@ -1,4 +1,4 @@
-"""The backend `cpu`: calls the compiled core, one ear per call, without holding Python's lock."""
+"""The backend `cpu`: calls the compiled core, one problem per call, without holding Python's lock."""
 
 from __future__ import annotations
 
@@ -46,8 +46,8 @@ from synthesis.types import (
     WmmsePrediction,
 )
 
+# The core's numbers for the methods that it computes itself, and for taps of `STARTS`, which it only refines.
 _NATIVE, _START_GIVEN = {"prime": 0, "ratio_base": 1, "wmmse": 2}, 3
-"""The core's numbers for the methods that it computes itself, and for taps of `STARTS`, which it only refines."""
 
 _STAGES = ("decode", "path_ratio", "generate", "reconstruct", "refine", "predict")
 

@@ -20,8 +20,8 @@ from pathlib import Path
 FOLDER = Path(__file__).parent
 SOURCES = FOLDER / "core"
 
+# By machine, the best first. v4 has AVX-512, v3 has AVX2 and fused multiply-add.
 LEVELS = {"x86_64": ("x86_64_v4", "x86_64_v3", "x86_64_v2"), "aarch64": ("generic",)}
-"""By machine, the best first. v4 has AVX-512, v3 has AVX2 and fused multiply-add."""
 
 FLAGS = (
     *("-std=gnu11", "-O3", "-fPIC", "-shared", "-s", "-fvisibility=hidden", "-fno-sanitize=all"),

@@ -16,8 +16,8 @@ from synthesis.profiles import MAX_UPDATES
 
 ABI = 11
 N_STAGES = 6
+# Numbers of `Prediction` from `mean_noise_reduction_db` on.
 N_FIGURES = 14
-"""Numbers of `Prediction` from `mean_noise_reduction_db` on."""
 
 _FloatPointer = c_void_p  # NumPy arrays give their address
 

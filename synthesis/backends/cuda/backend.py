@@ -10,9 +10,9 @@ import torch
 
 from synthesis.backends.cuda.buffers import BASES
 from synthesis.backends.cuda.graphs import GIVEN, RECORDED_METHODS, BatchGraphs
-from synthesis.backends.cuda.stage_clock import StageClock
 from synthesis.backends.cuda.stages import Stages
 from synthesis.backends.reference import draft_all
+from synthesis.backends.stage_clock import StageClock
 from synthesis.errors import DeviceLost, NonFiniteFilter, SynthesisError
 from synthesis.methods import STARTS
 from synthesis.prediction import not_finite, predict
@@ -28,8 +28,8 @@ from synthesis.types import (
     RefinementRecord,
 )
 
+# A batch runs in the smallest of these that fits it; the other rows are unused.
 CAPTURE_SIZES = (1, 8, 32)
-"""A batch runs in the smallest of these that fits it; the other rows are unused."""
 
 
 class CudaBackend:

@@ -15,12 +15,12 @@ from synthesis.prediction import N_SUMS
 from synthesis.profiles import MAX_UPDATES
 from synthesis.types import DEFAULT_MAX_GAIN_DB, Complex64, Float32, Problem
 
+# Where the uncertainty of a prediction comes from: the support listeners, a coherence, or there is none.
 BASES = ("model", "coherence", "exact")
-"""Where the uncertainty of a prediction comes from: the support listeners, a coherence, or there is none."""
 
 
 class BatchInputs:
-    """Inputs of a batch of up to `size` ears.
+    """Inputs of a batch of up to `size` conditions.
 
     One block on the host (pinned if the device is a GPU) and one on the device. `write` fills rows of the host's
     and uploads what has changed, `to_spectra` transforms impulse responses in place on the device. A row that is
@@ -31,7 +31,7 @@ class BatchInputs:
     """
 
     def __init__(self, size: int, reference_psd: Tensor) -> None:
-        """reference_psd: the model's own, [16385], for ears that bring none; its device is the batch's."""
+        """reference_psd: the model's own, [16385], for problems without one; its device is the batch's."""
         device = reference_psd.device
         row = 2 * N_BINS
         lengths = (2 * size * row, 2 * size, size, size * N_BINS, size * N_BINS)
@@ -61,26 +61,26 @@ class BatchInputs:
         """Both paths of all rows."""
         return AcousticPaths(self.primary, self.secondary)
 
-    def write(self, inputs: Sequence[Problem]) -> dict[int, InvalidPaths]:
+    def write(self, problems: Sequence[Problem]) -> dict[int, InvalidPaths]:
         """Fill the first rows and upload them; returns the reason for each row whose paths do not fit the grid."""
         faults: dict[int, InvalidPaths] = {}
         end = self._ends[2]
-        for row, ear in enumerate(inputs):
-            (paths,) = ear.conditions
+        for row, problem in enumerate(problems):
+            (paths,) = problem.conditions
             try:
                 self._write_path(0, row, "primary", paths.primary)
                 self._write_path(1, row, "secondary", paths.secondary)
             except InvalidPaths as error:
                 faults[row] = error
-            self._max_gain_db[row] = ear.max_gain_db
-            if ear.reference_psd is not None or not self._has_model_psd[row]:
-                self._psd[row] = self._model_psd if ear.reference_psd is None else ear.reference_psd
-                self._has_model_psd[row] = ear.reference_psd is None
+            self._max_gain_db[row] = problem.max_gain_db
+            if problem.reference_psd is not None or not self._has_model_psd[row]:
+                self._psd[row] = self._model_psd if problem.reference_psd is None else problem.reference_psd
+                self._has_model_psd[row] = problem.reference_psd is None
                 end = max(end, self._ends[3])
             if paths.coherence is not None:
                 self._coherence[row] = paths.coherence
                 end = self._ends[4]
-        # One copy, up to the last part that has changed: most ears have neither a noise nor a coherence.
+        # One copy, up to the last part that has changed: most problems have neither a noise nor a coherence.
         self.block[:end].copy_(self._staged[:end], non_blocking=True)
         return faults
 
@@ -112,7 +112,7 @@ class BatchInputs:
 
 
 class BatchOutputs:
-    """Outputs of a batch of up to `size` ears.
+    """Outputs of a batch of up to `size` conditions.
 
     One block on the device and one on the host, which `fetch` brings up to date. Views of the device's
     block: `taps` float32 [size, 2048]; `history` float32 [size, 3, 9], J, step scale and the solver's residual, the

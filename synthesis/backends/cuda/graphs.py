@@ -16,8 +16,8 @@ from synthesis.conventions import N_TAPS
 
 Function = Callable[[], None]
 
+# A process can capture only one graph at a time.
 _recording = threading.Lock()
-"""A process can capture only one graph at a time."""
 
 
 def capture(function: Function, pool: Any) -> Function:
@@ -40,8 +40,8 @@ def capture(function: Function, pool: Any) -> Function:
 
 
 RECORDED_METHODS = ("prime", "ratio_base")
+# Stands for methods whose initial filter is made on the host: WMMSE and `synthesis.methods`.
 GIVEN = "given"
-"""Stands for methods whose initial filter is made on the host: WMMSE and `synthesis.methods`."""
 
 
 class BatchGraphs:

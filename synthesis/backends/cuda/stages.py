@@ -34,7 +34,7 @@ class Stages:
         return self.synthesizer.initial_filter(inputs.paths, method, inputs.max_gain_db, inputs.reference_psd)
 
     def solve_wmmse(self, inputs: BatchInputs, n_ears: int) -> Tensor:
-        """Taps of the first rows, solved in float64 on the host; NaN for an ear without a solution."""
+        """Taps of the first rows, solved in float64 on the host; NaN for one without a solution."""
         solved = []
         for row in range(n_ears):
             own = slice(row, row + 1)

@@ -46,13 +46,13 @@ def designed(answer: object) -> Design:
 
 
 @pytest.mark.parametrize("config", CONFIGS.values(), ids=CONFIGS)
-def test_the_shapes_of_a_configuration_are_those_of_the_module(config: GeneratorConfig) -> None:
+def test_configuration_has_module_shapes(config: GeneratorConfig) -> None:
     generator = Generator(config)
     assert list(config.weight_shapes.items()) == [(k, tuple(v.shape)) for k, v in generator.state_dict().items()]
     assert config.n_parameters == generator.n_parameters
 
 
-def test_parameters_make_the_synthesizer_that_they_came_from() -> None:
+def test_parameters_rebuild_synthesizer() -> None:
     made = cases.parameters(3)
     state = torch.random.get_rng_state()
     synthesizer = build_synthesizer(made, torch.float64)
@@ -71,9 +71,7 @@ def test_parameters_make_the_synthesizer_that_they_came_from() -> None:
 
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("n_updates", [0, 2])
-def test_a_batch_is_designed_and_predicted_as_the_synthesizer_does(
-    model: Model, method: str, n_updates: int
-) -> None:
+def test_draft_equals_synthesizer(model: Model, method: str, n_updates: int) -> None:
     ears = [ear(1), changed(ear(2), coherence=None), replace(ear(3), max_gain_db=6.0)]
     found = model.backend.draft(ears, DesignOptions(method, n_updates, "fine"), False)
     own = model.backend.synthesizer
@@ -109,7 +107,7 @@ def same_figures(found: Prediction, expected: Prediction) -> None:
             )
 
 
-def test_an_ear_of_its_own_noise_is_designed_for_that_noise(model: Model) -> None:
+def test_reference_psd_changes_design(model: Model) -> None:
     plain = ear(5)
     own = replace(plain, reference_psd=cases.reference_psd()[::-1].copy())
     given = replace(plain, reference_psd=cases.reference_psd())
@@ -118,7 +116,7 @@ def test_an_ear_of_its_own_noise_is_designed_for_that_noise(model: Model) -> Non
     assert relative_error(second.taps, first.taps) > 2e-5
 
 
-def test_one_ears_fault_is_its_own(model: Model) -> None:
+def test_fault_fails_alone(model: Model) -> None:
     good = ear(6)
     nan = good.conditions[0].primary * np.float32(np.nan)
     faulty = [
@@ -138,7 +136,7 @@ def test_one_ears_fault_is_its_own(model: Model) -> None:
     assert [type(each) for each in design_all(faulty[:1], DesignOptions(), model)] == [InvalidPaths]
 
 
-def test_a_filter_brought_along_is_predicted_on_estimates_and_evaluated_on_truth(model: Model) -> None:
+def test_predict_all_on_estimates_and_truth(model: Model) -> None:
     ears = [ear(7), changed(ear(8), coherence=None)]
     designs = [designed(each) for each in design_all(ears, DesignOptions(n_updates=1), model)]
     taps = [each.taps for each in designs]
@@ -159,6 +157,6 @@ def test_a_filter_brought_along_is_predicted_on_estimates_and_evaluated_on_truth
     assert [type(each) for each in predict_all(ears, [broken, taps[1]], model)] == [NonFiniteFilter, Prediction]
 
 
-def test_an_unknown_device_is_named() -> None:
+def test_unknown_device_is_named() -> None:
     with pytest.raises(ValueError, match="'tpu' does not exist; use cpu, cuda or reference"):
         Model.on("tpu", cases.parameters(1))

@@ -75,7 +75,7 @@ def assert_same_prediction(found: Prediction, expected: Prediction) -> None:
     ],
     ids=lambda each: f"{each.method}-{each.n_updates}-{each.profile}",
 )
-def test_designs_are_the_references(options: DesignOptions, model: Model, reference: Model) -> None:
+def test_drafts_equal_reference(options: DesignOptions, model: Model, reference: Model) -> None:
     for found, expected in zip(designs(model, ears(), options), designs(reference, ears(), options), strict=True):
         assert relative_error(found.taps[None], expected.taps[None]) < 5e-3
         assert found.refinement.stopped == expected.refinement.stopped
@@ -89,7 +89,7 @@ def test_designs_are_the_references(options: DesignOptions, model: Model, refere
         assert set(found.times_ms) == {"decode", "generate", "refine", "predict"}
 
 
-def test_designs_of_prime_are_the_references() -> None:
+def test_prime_drafts_equal_reference() -> None:
     parameters = example_parameters(GeneratorConfig.prime(n_fft=4096))
     both = on_gpu(parameters), Model.on("reference", parameters)
     for found, expected in zip(*(designs(each, ears()[:1], DesignOptions()) for each in both), strict=True):
@@ -97,7 +97,7 @@ def test_designs_of_prime_are_the_references() -> None:
         assert_same_prediction(found.prediction, expected.prediction)
 
 
-def test_given_filters_are_predicted_and_evaluated(model: Model, reference: Model) -> None:
+def test_given_filters_are_predicted(model: Model, reference: Model) -> None:
     taps = [each.taps for each in designs(reference, ears(), DesignOptions())]
     for is_true in (False, True):
         answers = [predict_all(ears(), taps, each, is_true=is_true) for each in (model, reference)]
@@ -109,7 +109,7 @@ def test_given_filters_are_predicted_and_evaluated(model: Model, reference: Mode
     assert [isinstance(each, Prediction) for each in answers] == [True, False, True]
 
 
-def test_an_ear_is_the_same_whatever_lies_beside_it_and_was_there_before(model: Model) -> None:
+def test_draft_is_independent_of_batch(model: Model) -> None:
     """Batches of other sizes run in other buffers, rows that are not used hold what they held."""
     plain, with_coherence, with_noise = ears()
     options = DesignOptions("prime", 1)
@@ -122,7 +122,7 @@ def test_an_ear_is_the_same_whatever_lies_beside_it_and_was_there_before(model: 
             assert each.prediction.basis == "model"
 
 
-def test_one_ears_fault_is_its_own(model: Model) -> None:
+def test_fault_fails_alone(model: Model) -> None:
     good = ears()[0]
     long = changed(good, secondary=np.zeros(DESIGN_N_FFT + 1, np.float32))
     loud = changed(good, primary=good.conditions[0].primary * np.float32(1e25))
@@ -136,7 +136,7 @@ def test_any_number_is_designed_in_batches(model: Model) -> None:
     assert relative_error(found[32].taps[None], found[0].taps[None]) < 1e-4
 
 
-def test_without_a_solution_wmmse_fails_for_that_ear_alone(model: Model) -> None:
+def test_unsolved_wmmse_fails_alone(model: Model) -> None:
     good = ears()[0]
     spoilt = changed(good, secondary=good.conditions[0].secondary * np.float32(np.nan))
     answers = model.backend.draft([good, spoilt], DesignOptions("wmmse"), False)
@@ -153,7 +153,7 @@ def recorded(parameters: ModelParameters, monkeypatch: pytest.MonkeyPatch) -> Mo
     return Model(parameters, own)
 
 
-def test_recorded_stages_replay_for_one_ear_after_another(recorded: Model, reference: Model) -> None:
+def test_recorded_stages_replay(recorded: Model, reference: Model) -> None:
     for options in (DesignOptions("prime", 2), DesignOptions("wmmse", 1), DesignOptions("prime", 0)):
         for ear in (*ears(), ears()[0]):
             (found,), (expected,) = (designs(each, [ear], options) for each in (recorded, reference))
@@ -162,7 +162,7 @@ def test_recorded_stages_replay_for_one_ear_after_another(recorded: Model, refer
             assert_same_prediction(found.prediction, expected.prediction)
 
 
-def test_a_moved_buffer_is_noticed(model: Model) -> None:
+def test_moved_buffer_is_noticed(model: Model) -> None:
     batch = BatchGraphs(model.backend._stages, 1)
     batch.record(("decode",))
     batch.start = batch.start.clone()
@@ -177,7 +177,7 @@ def test_a_moved_buffer_is_noticed(model: Model) -> None:
         (torch.OutOfMemoryError, MemoryError, r"no memory left \(out of reach"),
     ],
 )
-def test_errors_of_a_gpu_are_told_apart(
+def test_gpu_errors_are_distinguished(
     error: type[Exception],
     expected: type[Exception],
     message: str,
