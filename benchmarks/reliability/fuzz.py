@@ -3,9 +3,8 @@
     python -m benchmarks.reliability.fuzz --bodies 1000000 --examples 200
 
 Binary bodies first: valid ones of every form with flipped bits, missing, doubled and inserted bytes, random header
-fields, and NaN, infinity and the limits of float32 in place of numbers; half of them get a checksum that matches
-again. Then schemathesis draws valid and invalid requests from the OpenAPI document. What must hold: no 5xx except a
-503 with Retry-After, and no NaN in an answer. Attacks by size and by shape are in `attacks`.
+fields, and NaN, infinity and the limits of float32 in place of numbers. Then schemathesis draws valid and invalid
+requests from the OpenAPI document. What must hold: no 5xx except a 503 with Retry-After, and no NaN in an answer.
 """
 
 from __future__ import annotations
