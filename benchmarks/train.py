@@ -13,9 +13,10 @@ import torch
 from benchmarks import ears as ears_module
 from benchmarks import machine, results
 from benchmarks.results import Row
+from training.config import load_config
 from training.datasets.splits import make_splits
 from training.measurements import Measurements
-from training.methods import GENERATORS, objective
+from training.methods import RECIPES, objective
 from training.trainer import GroupTrainer
 
 N_LISTENERS = 15
@@ -26,7 +27,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     """The command's options."""
     machine.add_options(parser)
     ears_module.add_options(parser)
-    parser.add_argument("--generator", choices=tuple(GENERATORS), default="prime-log")
+    parser.add_argument("--generator", choices=tuple(RECIPES), default="prime-log")
     parser.add_argument("--groups", type=int, nargs="+", default=[1], help="models trained at once")
     parser.add_argument("--updates", type=int, default=100, help="timed updates")
     parser.add_argument("--full", action="store_true", help="train whole models instead of extrapolating")
@@ -62,8 +63,10 @@ def run(options: argparse.Namespace) -> None:
 
 def train(measurements: Measurements, options: argparse.Namespace, size: int, device: torch.device) -> Row:
     """A group's rate. Its models share the first split's training set and differ in their seeds."""
-    recipe = GENERATORS[options.generator]
-    config = recipe.configuration(n_calibrations=2 if options.quick else None)
+    recipe = RECIPES[options.generator]
+    config = load_config(
+        recipe.kind, interpolation=recipe.interpolation, n_calibrations=2 if options.quick else None
+    )
     split = make_splits(measurements.dataset.listeners, 1, None, 0, measurements.dataset.name)[0]
     began = time.perf_counter()
     training_set = measurements.training_set(split.support, config, device)

@@ -1,1 +1,46 @@
-"""Experiments that answered one question each; run from a checkout as `python -m studies.NAME`, never installed."""
+"""Studies that a page's claim rests on: one script each, which writes its rows and prints their means."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from synthesis.types import Paths, Problem
+from training.datasets import open_dataset
+from training.datasets.noise import NoiseSet, read_noise, simulated_noise
+from training.datasets.path_pairs import DatasetError, PathDataset
+
+Study = Callable[[PathDataset, NoiseSet, argparse.Namespace], tuple[pd.DataFrame, pd.DataFrame]]
+"""Returns the rows to keep and the table to print."""
+
+
+def problem(*paths: NDArray[np.floating], latency_samples: float = 0.0) -> Problem:
+    """Pose the design for one condition: its primary path, its secondary path and, if measured, the coherence."""
+    return Problem((Paths(*(each.astype(np.float32) for each in paths)),), latency_samples=latency_samples)
+
+
+def run(description: str | None, study: Study, arguments: Sequence[str] | None = None) -> int:
+    """Run a study on measured or simulated ears and return the exit status of its command."""
+    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", type=Path, help="any level of the PANDAR database (default: simulated ears)")
+    parser.add_argument("--noise", type=Path, help="folder of 48-kHz noises (default: simulated)")
+    parser.add_argument("--out", type=Path, required=True, help="CSV file of the rows")
+    parser.add_argument("--workers", type=int, default=1, help="processes")
+    parser.add_argument("--quick", action="store_true", help="one ear in the shortest time")
+    request = parser.parse_args(arguments)
+    try:
+        dataset = open_dataset("pandar" if request.data else "simulated", request.data)
+        noise = read_noise(request.noise) if request.noise else simulated_noise()
+        rows, table = study(dataset, noise, request)
+    except DatasetError as error:
+        print(f"{parser.prog}: {error}", file=sys.stderr)
+        return 2
+    rows.to_csv(request.out, index=False)
+    print(table.to_string(float_format="%.2f"))
+    return 0

@@ -19,8 +19,8 @@ with suppress(ImportError):  # it is missing where only the tests that need a GP
 pytest_plugins = ["tests.measured_ears"]
 
 SLOW = (
-    "service/test_ray_serve.py", "training/test_run", "benchmarks/test_commands.py", "reliability/",
-    "training/test_studies.py", "training/test_packed_run.py", "synthesis/backends/cuda/",
+    "service/test_ray_serve.py", "training/test_experiment.py", "benchmarks/test_commands.py", "reliability/",
+    "synthesis/backends/cuda/",
 )  # fmt: skip
 """Files, by how their names begin, that are begun first: one that begins last keeps the other workers idle."""
 

@@ -1,15 +1,26 @@
-"""Training configuration: `configs/base.toml`, overlaid by the generator's own file and the command line."""
+"""The configuration of an experiment: one model that TOML files and the command line fill.
+
+`Configuration` says what runs on which data. Of a generator it holds what `configs/base.toml`, overlaid by the
+generator's own file and the command line, say of its training (`TrainingConfig`).
+"""
 
 from __future__ import annotations
 
 import tomllib
 from collections.abc import Mapping
 from importlib.resources import files
-from typing import Any, Literal
+from pathlib import Path
+from typing import Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt, PositiveInt
+
+from training.datasets.path_pairs import DatasetKind
 
 GeneratorKind = Literal["prime", "prime-log"]
+Calibration = Literal["paper", "prior"]
+Conditions = Literal["original", "all"]
+
+QUICK_UPDATES = {"prime": 12, "prime-log": 120}
 
 
 class ObjectiveConfig(BaseModel):
@@ -43,8 +54,8 @@ class TrainingConfig(BaseModel):
 
     window: int = Field(ge=256, le=65_536, multiple_of=2)
     regularisation: float = Field(ge=0, le=1)
-    calibration: Literal["paper", "prior"] = "paper"
-    conditions: Literal["original", "all"]
+    calibration: Calibration = "paper"
+    conditions: Conditions
     n_calibrations: int = Field(ge=1, le=64)
     interpolation: bool
     mixture_probability: float = Field(ge=0, le=1)
@@ -58,10 +69,112 @@ class TrainingConfig(BaseModel):
     objective: ObjectiveConfig
 
 
-def load_config(generator: GeneratorKind, **changes: Any) -> TrainingConfig:
-    """The configuration of a generator; `changes` that are not None replace single values.
+class Configuration(BaseModel):
+    """An experiment. Field names are those of the command line and of a TOML file given by `--config`."""
 
-    Raises pydantic.ValidationError for a value that is unknown or out of range.
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    dataset: DatasetKind
+    out: Path = Field(description="folder for the rows, tables and figures of this run")
+    data: Path | None = Field(
+        None,
+        description="folder of the data set (PANDAR: any folder that contains the database; index: the folder of "
+        "index.csv, or a table of another name)",
+    )
+    noise: Path | None = Field(
+        None, description="folder of noise recordings at 48 kHz, or of DEMAND (default: simulated noises)"
+    )
+    methods: str = Field(description="methods and groups of methods, comma-separated: {methods}")
+    generator: GeneratorKind = Field("prime-log", description="also sets the default window and conditions")
+    protocol: Literal["by-person", "by-recording"] = Field(
+        "by-person",
+        description="what is held out: listeners (the paper's), or listeners and half of the recordings",
+    )
+    splits: PositiveInt = Field(description="default: 10, or 1 with --quick")
+    seeds: PositiveInt = Field(description="default: 3, or 1 with --quick")
+    split: NonNegativeInt | None = Field(None, description="run only this split, counted from 0")
+    support: PositiveInt | None = Field(None, description="number of support listeners (default: as in the paper)")
+    updates: PositiveInt | None = Field(
+        None, description="training updates of every trained method (default: as configured for each)"
+    )
+    window: int = Field(description="calibration window in samples")
+    regularisation: float = Field(
+        description="regularisation of the calibration, relative to the maximum of the reference autospectrum"
+    )
+    calibration: Calibration = Field(
+        description="regularised as in the paper, or under the prior of the support's listeners (default: paper, "
+        "or prior by recording)"
+    )
+    conditions: Conditions = Field(
+        description="original measurements only, or also the three variants of the secondary path"
+    )
+    store: Path | None = Field(None, description="model store to publish trained models in (default: none)")
+    resume: Path | None = Field(None, description="Parquet file of a finished run whose rows this run starts with")
+    engine: Literal["processes", "ray"] = Field(
+        "processes", description="where tasks run: in processes of this machine or on a Ray cluster"
+    )
+    workers: PositiveInt = Field(1, description="processes, which share the cores of this machine")
+    group: PositiveInt | None = Field(
+        None, description="number of models to train together (default: all on a GPU, 1 on a CPU)"
+    )
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    quick: bool = Field(
+        False, description="few updates and two held-out listeners: half a minute on simulated data"
+    )
+
+    @classmethod
+    def load(cls, given: Mapping[str, Any]) -> Self:
+        """Complete the given values with defaults, of which some depend on other values.
+
+        Parameters
+        ----------
+        given
+            Values by field; None stands for the default.
+
+        Raises
+        ------
+        pydantic.ValidationError
+            A value is unknown or out of range, also one of a generator's training.
+        """
+        values = {name: value for name, value in given.items() if value is not None}
+        quick, generator = values.get("quick", False), values.get("generator", "prime-log")
+        names = {"window": "window", "regularisation": "regularisation", "updates": "n_updates"}
+        own = load_config(generator, **{to: values.get(name) for name, to in names.items()})
+        defaults = {
+            "methods": f"standard,{generator}",
+            "splits": 1 if quick else 10,
+            "seeds": 1 if quick else 3,
+            "window": own.window,
+            "regularisation": own.regularisation,
+            "calibration": "prior" if values.get("protocol") == "by-recording" else "paper",
+            "conditions": "original" if quick else own.conditions,
+        }
+        return cls.model_validate(defaults | values)
+
+    @property
+    def shares_estimates(self) -> bool:
+        """Whether an ear's estimates are the same in every split."""
+        return self.protocol == "by-person" and self.calibration == "paper"
+
+    def training(self, generator: GeneratorKind, **changes: Any) -> TrainingConfig:
+        """Training of a generator in this experiment; `changes` as for `load_config`."""
+        own = {
+            "window": self.window,
+            "regularisation": self.regularisation,
+            "calibration": self.calibration,
+            "n_updates": self.updates or (QUICK_UPDATES[generator] if self.quick else None),
+            "conditions": "original" if self.conditions == "original" else None,
+        }
+        return load_config(generator, **own | changes)
+
+
+def load_config(generator: GeneratorKind, **changes: Any) -> TrainingConfig:
+    """Read the training configuration of a generator; `changes` that are not None replace single values.
+
+    Raises
+    ------
+    pydantic.ValidationError
+        A value is unknown or out of range.
     """
     folder = files("training") / "configs"
     values = tomllib.loads((folder / "base.toml").read_text())

@@ -22,9 +22,8 @@ from training.config import TrainingConfig
 from training.datasets.noise import NoiseSet, reference_psd
 from training.datasets.path_pairs import DatasetError, PathDataset, PathPair
 from training.datasets.variants import secondary_variants
-from training.mixtures import draw_mixtures, order_listeners
 from training.simulated_calibration import PathEstimate, simulate_calibration
-from training.training_set import TrainingSet
+from training.training_set import TrainingSet, draw_mixtures, order_listeners
 
 VARIANT_SEED = 0
 VARIED_WINDOWS = (4096, 8192, 16_384)
@@ -72,8 +71,9 @@ class Measurements:
         priors: Mapping[str, PathPrior] | None = None,
     ) -> Measurements:
         """Simulate the calibration of every pair with all recordings. psd: None for that of `noise`."""
-        variants = [v for p in dataset.pairs for v in secondary_variants(p, VARIANT_SEED)]
-        pairs = (*dataset.pairs, *(variants if conditions == "all" else ()))
+        pairs = dataset.pairs
+        if conditions == "all":
+            pairs += tuple(v for pair in pairs for v in secondary_variants(pair, VARIANT_SEED))
         return cls(
             dataset=dataset,
             noise=noise,

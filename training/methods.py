@@ -1,274 +1,459 @@
-"""The methods by name: how each is made, what it is fitted on, and which updates follow it."""
+"""The methods of the paper by name. To add one, write its class in `training/baselines/` and its line in METHODS.
+
+A method is fitted on the support of a split (many need none) and then designs filters for single ears. What the
+service offers is designed, and updated, by the service's own core (`Served`); all else by torch (`Designed`).
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Literal
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, Literal, Protocol
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from hardware.realise import Target
+from synthesis.design import Model, design
+from synthesis.gauss_newton import refine
 from synthesis.generator import Generator
 from synthesis.generator_config import GeneratorConfig, Realisation
 from synthesis.methods import STARTS
 from synthesis.paths import AcousticPaths, ControlFilter
-from synthesis.synthesizer import DEFAULT_MAX_GAIN_DB, Synthesizer
-from training.baselines.adaptive import FxLms, FxNlms
-from training.baselines.analytic import RatioBase, Start
+from synthesis.profiles import PROFILES, profile_for_resolution
+from synthesis.types import DEFAULT_MAX_GAIN_DB, DesignOptions, ModelParameters, Paths, Problem
+from training.baselines.adaptive import FxLms, FxNlms, WeightedFxLms
 from training.baselines.conditioning_controls import PathIndependentCorrection, ShuffledPhase
-from training.baselines.e2e_cfg import STANDARD_SIZE, E2eCfg, E2eCfgSize
-from training.baselines.fomaml import Fomaml
-from training.baselines.generative import GenerativeFixedFilter
+from training.baselines.e2e_cfg import E2eCfg
+from training.baselines.fomaml import N_POOLED_UPDATES, Fomaml
+from training.baselines.generative import N_UPDATES, GenerativeFixedFilter
 from training.baselines.iterative_fir import IterativeFir
 from training.baselines.output_controls import OUTPUT_CONTROLS, OutputControl
 from training.baselines.realised import IndividualRealisation, SupportSharedRealisation
 from training.baselines.selective import SelectiveFixedFilter
-from training.baselines.wmmse import SupportSharedWmmse, Wmmse, WmmseFast, WmmsePcg
-from training.config import GeneratorKind, TrainingConfig, load_config
-from training.evaluation import Method, Updates
+from training.baselines.wmmse import SupportSharedWmmse, WmmsePcg
+from training.config import Configuration, GeneratorKind, TrainingConfig
+from training.data import Data
 from training.measurements import Measurements
 from training.objective import FrequencyDomainObjective, Objective, TimeDomainObjective
-from training.trainer import ReportUpdate
+from training.rows import PER_NOISE, RunFolder
+from training.scoring import START_SAMPLES
+from training.trainer import GroupTrainer, ReportUpdate, save_state
 from training.training_set import TrainingSet
+
+Updates = tuple[tuple[str, int], ...]
+"""Profiles and numbers of Gauss-Newton updates that get a row beside the method's own filter."""
+
+TO_THREE: Updates = tuple((profile, k) for profile in ("paper", "fast") for k in (1, 2, 3))
+TO_FOUR: Updates = tuple((profile, k) for profile in ("paper", "fast") for k in (1, 2, 3, 4))
+BY_RECORDING: Updates = (("paper", 3), ("fast", 1), ("fast", 3))
+"""In place of all, because each ear has two dozen calibrations."""
+
+TIMED_STAGES = ("path_ratio", "generate", "reconstruct", "refine")
 
 
 @dataclass(frozen=True)
-class GeneratorSetup:
-    """A generator's training: the kind's own configuration but for what is named here."""
+class Filter:
+    """A control filter after `k` updates of a profile ("" at k = 0).
+
+    taps: [2048], or [n_noises, 2048] with a filter for each noise. core_ms: time of the design, paths resident.
+    """
+
+    taps: Tensor
+    k: int
+    profile: str
+    core_ms: float
+
+
+class Designer(Protocol):
+    """A fitted method."""
+
+    def filters(self, measurements: Measurements, index: int, updates: Updates) -> Iterator[Filter]:
+        """Yield the method's own filter for a measured pair, then one for each of the updates."""
+        ...
+
+
+@dataclass(frozen=True)
+class Served:
+    """A method that the service offers, designed by the compiled core.
+
+    parameters: of the model. method: one of `synthesis.methods.METHODS`. max_gain_db: ceiling of its own filter;
+    updates of the `fast` profile have the service's default, the paper's have none.
+    """
+
+    parameters: ModelParameters
+    method: str
+    max_gain_db: float = np.inf
+
+    @cached_property
+    def _model(self) -> Model:
+        return Model.on("cpu", self.parameters)
+
+    def filters(self, measurements: Measurements, index: int, updates: Updates) -> Iterator[Filter]:
+        """As `Designer.filters`."""
+        paths = measured_paths(measurements, index)
+        for profile, k in (("", 0), *updates):
+            name = profile_for_resolution(profile or "fast", measurements.window)
+            ceiling_db = self.max_gain_db if not k else DEFAULT_MAX_GAIN_DB if profile == "fast" else np.inf
+            options = DesignOptions(self.method, k, name)
+            made = design(Problem((paths,), max_gain_db=ceiling_db), options, self._model)
+            core_ms = sum(made.times_ms.get(stage, 0.0) for stage in TIMED_STAGES)
+            yield Filter(torch.from_numpy(made.taps), k, profile, core_ms)
+
+
+class Baseline(Protocol):
+    """A way from paths to filters in torch."""
+
+    def design(self, paths: AcousticPaths) -> ControlFilter:
+        """Taps [batch, n_taps] from estimated paths."""
+        ...
+
+
+@dataclass(frozen=True)
+class Designed:
+    """A method that the service does not offer; `true_paths`: it adapts on the ear's true paths."""
+
+    method: Baseline
+    true_paths: bool = False
+
+    @torch.no_grad()
+    def filters(self, measurements: Measurements, index: int, updates: Updates) -> Iterator[Filter]:
+        """As `Designer.filters`; updates are torch's."""
+        paths = measurements.true_paths([index]) if self.true_paths else measurements.paths([index])
+        began = time.perf_counter()
+        start = self.method.design(paths).taps
+        start_ms = 1e3 * (time.perf_counter() - began)
+        yield Filter(start[0], 0, "", start_ms)
+        psd, taps, now = measurements.reference_psd.float(), start, ("", 0)
+        for profile, k in updates:
+            # One update at a time, because the schedule has no memory.
+            done = now[1] if profile == now[0] else 0
+            taps = taps if profile == now[0] else start
+            began = time.perf_counter()
+            taps = refine(
+                paths,
+                taps,
+                psd,
+                n_updates=k - done,
+                profile=PROFILES[profile_for_resolution(profile, measurements.window)],
+                max_gain_db=DEFAULT_MAX_GAIN_DB if profile == "fast" else None,
+            ).taps
+            update_ms = 1e3 * (time.perf_counter() - began) * k / (k - done)
+            now = profile, k
+            yield Filter(taps[0], k, profile, start_ms + update_ms)
+
+
+@dataclass(frozen=True)
+class ForEachNoise:
+    """Weighted FxLMS: a filter for each noise, adapted before the scored part begins."""
+
+    def filters(self, measurements: Measurements, index: int, updates: Updates) -> Iterator[Filter]:
+        """As `Designer.filters`; of original measurements alone."""
+        if measurements.pairs[index].condition == "original":
+            heard = measurements.noise.signals[:, :START_SAMPLES]
+            taps = WeightedFxLms().design_for(measurements.true_paths([index]), heard)
+            yield Filter(taps[0], 0, "", float("nan"))
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """How a generator is trained: its kind's configuration but for what is named here."""
 
     kind: GeneratorKind
     interpolation: bool | None = None
     realisation: Realisation = "fir_wiener"
 
     def layout(self, n_fft: int) -> GeneratorConfig:
-        """On a data set's Fourier grid (`prime`), or on the design grid (`prime-log`)."""
+        """Layout on a data set's Fourier grid (`prime`), or on the design grid (`prime-log`)."""
         if self.kind == "prime":
             return GeneratorConfig.prime(n_fft)
         return GeneratorConfig.prime_log(realisation=self.realisation)
 
-    def configuration(self, **changes: object) -> TrainingConfig:
-        """The kind's configuration with the command line's `changes`, those that are not None."""
-        return load_config(self.kind, **{"interpolation": self.interpolation, **changes})
-
-
-GENERATORS: Mapping[str, GeneratorSetup] = {
-    "prime": GeneratorSetup("prime"),
-    "prime_no_interpolation": GeneratorSetup("prime", interpolation=False),
-    "prime-log": GeneratorSetup("prime-log"),
-    "prime-log_no_interpolation": GeneratorSetup("prime-log", interpolation=False),
-    "prime-log_minimum_phase": GeneratorSetup("prime-log", realisation="minimum_phase"),
-}
-"""Trained, scored and published by name."""
-
-PCG_BUDGETS = (32, 64, 128, 256, 512, 1024, 2048)
-
-BOTH_PROFILES = (Updates("paper", (1, 2, 3)), Updates("fast", (1, 2, 3)))
-FOUR_UPDATES = (Updates("paper", (1, 2, 3, 4)), Updates("fast", (1, 2, 3, 4)))
-NO_UPDATES: tuple[Updates, ...] = ()
+    def training(self, configuration: Configuration) -> TrainingConfig:
+        """Training in an experiment."""
+        return configuration.training(self.kind, interpolation=self.interpolation)
 
 
 @dataclass(frozen=True)
-class GeneratorDesign:
-    """A generator as a method: what the service designs at k = 0."""
-
-    name: str
-    synthesizer: Synthesizer
-
-    def design(self, paths: AcousticPaths) -> ControlFilter:
-        """Taps [batch, 2048]; the ceiling is a part of `prime-log` and the paper's generator has none."""
-        max_gain_db = None if self.synthesizer.generator.config.kind == "prime" else DEFAULT_MAX_GAIN_DB
-        return ControlFilter(self.synthesizer.initial_filter(paths, "prime", max_gain_db))
-
-
-@dataclass(frozen=True)
-class Fitting:
+class Support:
     """What a method may be fitted with: the support of one split, never a query.
 
-    query: the held-out listeners, of whom only the shuffled-phase control reads anything, other queries' phases.
-    generator: the standard PRIME of the same split and seed, for the controls that are made of it.
+    measurements: of which only `listeners` are read. query: held-out listeners, of whom only the shuffled-phase
+    control reads anything, other queries' phases. name: METHOD/TASK, of the training's files and messages.
     """
 
+    data: Data
     measurements: Measurements
-    support: tuple[str, ...]
+    listeners: tuple[str, ...]
     query: tuple[str, ...]
     split: int
     seed: int
-    config: TrainingConfig
-    device: torch.device
-    state_file: Path
-    progress: ReportUpdate
-    generator: Generator | None = None
+    name: str
+
+    @property
+    def folder(self) -> RunFolder:
+        """Folder of the run."""
+        return RunFolder(self.data.configuration.out)
 
     @property
     def psd(self) -> Tensor:
-        """The reference power spectrum, [16385], on the device."""
-        return self.measurements.reference_psd.float().to(self.device)
+        """Reference power spectrum, [16385], on the training device."""
+        return self.measurements.reference_psd.float().to(self.data.device)
 
-    def training_set(self) -> TrainingSet:
-        """The support's cases and mixtures, as `config` wants them."""
-        return self.measurements.training_set(self.support, self.config, self.device, seed=self.split)
+    def parameters(self, generator: Generator, with_prior: bool = False) -> ModelParameters:
+        """A generator as a model of this support."""
+        uncertainty = self.measurements.support_uncertainty(self.listeners)
+        prior = self.measurements.path_prior(self.listeners) if with_prior else None
+        return ModelParameters(
+            config=generator.config,
+            weights={name: each.float().numpy().copy() for name, each in generator.state_dict().items()},
+            reference_psd=self.measurements.reference_psd.float().numpy(),
+            band_uncertainty=uncertainty.float().numpy(),
+            path_prior=prior,
+        )
 
-    def objective(self) -> Objective:
-        """Eq. 6 in the configuration's domain."""
-        return objective(self.config, self.measurements, self.device)
+    def untrained(self, layout: GeneratorConfig | None = None) -> ModelParameters:
+        """The parameters of a model whose generator is not used."""
+        return self.parameters(Generator(layout or GeneratorConfig.prime_log()))
+
+    def training_set(self, config: TrainingConfig) -> TrainingSet:
+        """Cases and mixtures of the support."""
+        return self.data.training_set(self.measurements, self.listeners, config, self.split)
+
+    def standard(self) -> tuple[TrainingSet, TrainingConfig]:
+        """Training set and configuration of `prime`, which fitted methods share."""
+        config = self.data.configuration.training("prime")
+        return self.training_set(config), config
+
+    def network_options(self) -> dict[str, Any]:
+        """Options that all trained baselines share."""
+        return {
+            "seed": self.seed,
+            "n_fft": self.data.dataset.n_fft,
+            "state_file": self.folder.state_file(self.name),
+            "progress": progress_line(self.name),
+        }
+
+    def generator(self, method: str) -> Generator:
+        """The trained generator of a method for this split and seed, trained now where it does not exist."""
+        recipe = METHODS[method].recipe
+        assert recipe is not None
+        name = f"{method}/{self.name.partition('/')[2]}"
+        layout, file = recipe.layout(self.data.dataset.n_fft), self.folder.model_file(name)
+        if not file.exists():
+            train_generators(self.data, method, [replace(self, name=name)])
+        generator = Generator(layout)
+        generator.load_state_dict(torch.load(file, weights_only=True))
+        return generator.eval().requires_grad_(False)
+
+
+def train_generators(data: Data, method: str, supports: list[Support]) -> None:
+    """Train the generators of a method for one or several supports as one program and keep their weights."""
+    recipe = METHODS[method].recipe
+    assert recipe is not None
+    config, folder = recipe.training(data.configuration), supports[0].folder
+    print(f"{supports[0].name}: trains {len(supports)} with {config.n_calibrations} calibrations", flush=True)
+    trainer = GroupTrainer(
+        config,
+        recipe.layout(data.dataset.n_fft),
+        [each.training_set(config) for each in supports],
+        objective(config, supports[0].measurements, data.device),
+        seeds=[each.seed for each in supports],
+        device=data.device,
+        state_file=folder.state_file(supports[0].name + (f"-group{len(supports)}" if supports[1:] else "")),
+    )
+    if trainer.update:
+        print(f"{supports[0].name}: continues from update {trainer.update}", flush=True)
+    for support, generator in zip(supports, trainer.train(progress_line(supports[0].name)), strict=True):
+        save_state(folder.model_file(support.name), generator.cpu().state_dict())
+    if trainer.state_file is not None:
+        trainer.state_file.unlink(missing_ok=True)
 
 
 def objective(config: TrainingConfig, measurements: Measurements, device: torch.device) -> Objective:
-    """Eq. 6 on clips or on the reference spectrum, as the configuration says."""
+    """Eq. 6 on clips or on the reference spectrum, as configured."""
     if config.objective.domain == "time":
         return TimeDomainObjective(config.objective, measurements.noise, device)
     return FrequencyDomainObjective(config.objective, measurements.reference_psd.float().to(device))
 
 
+def progress_line(name: str, every: int = 250) -> ReportUpdate:
+    """Print a line every so many updates and at the last."""
+
+    def show(update: int, n_updates: int, loss: float) -> None:
+        if update % every == 0 or update == n_updates:
+            print(f"{name}: {update}/{n_updates} updates, loss {loss:.2f}", flush=True)
+
+    return show
+
+
+def measured_paths(measurements: Measurements, index: int) -> Paths:
+    """A measured pair as a client would send it."""
+    estimates = measurements.estimates
+    values = (estimates.primary[index], estimates.secondary[index], estimates.coherence[index])
+    return Paths(*(each.numpy().astype(np.float32) for each in values))
+
+
 @dataclass(frozen=True)
-class Untrained:
-    """Designs each case from its own paths: `make` takes the reference power spectrum."""
+class Method:
+    """A line of METHODS.
 
-    make: Callable[[Tensor], Method]
-    updates: tuple[Updates, ...] = NO_UPDATES
-
-
-@dataclass(frozen=True)
-class Fitted:
-    """Fitted on a split's support, with a seed where chance has a part.
-
-    It follows the training configuration of `prime`. needs_generator: it is made of a standard PRIME.
+    fit: makes a designer of what a method may know. updates: rows beside the method's own filter. rests_on: what a
+    fit differs by; `ear` for methods that need none. needs_generator: it is made of the standard `prime`. recipe:
+    of a generator.
     """
 
-    fit: Callable[[Fitting], Method]
-    updates: tuple[Updates, ...] = NO_UPDATES
-    rests_on: Literal["split", "seed"] = "seed"
+    fit: Callable[[Support], Designer]
+    updates: Updates = ()
+    rests_on: Literal["ear", "split", "seed"] = "ear"
     needs_generator: bool = False
+    recipe: Recipe | None = None
+    true_paths: bool = False
 
 
-def _ratio_base(base: Literal["full_band", "held_band"]) -> Untrained:
-    return Untrained(lambda psd: RatioBase(base), FOUR_UPDATES)
+def _served(name: str) -> Method:
+    return Method(lambda s: Served(s.untrained(), name), TO_THREE)
 
 
-def _start(name: str) -> Untrained:
-    return Untrained(lambda psd: Start(name), BOTH_PROFILES)
+def _ratio_base(base: Literal["full_band", "held_band"]) -> Method:
+    layout = replace(GeneratorConfig.prime(), base=base)
+    return Method(lambda s: Served(s.untrained(layout), "ratio_base"), TO_FOUR)
 
 
-def _pcg(budget: int) -> Untrained:
-    return Untrained(lambda psd: WmmsePcg(psd, budget))
+def _generator(name: str, recipe: Recipe) -> Method:
+    ceiling_db = np.inf if recipe.kind == "prime" else DEFAULT_MAX_GAIN_DB
+    return Method(
+        lambda s: Served(s.parameters(s.generator(name)), "prime", ceiling_db), TO_THREE, "seed", recipe=recipe
+    )
 
 
-ON_HARDWARE: Mapping[str, Target] = {"fir_2048": Target(form="fir"), "sections_6": Target(n_sections=6)}
-"""Designed for each ear; under the name with `_shared`, for all ears of the support together."""
+def _adaptive(method: Baseline) -> Method:
+    return Method(lambda s: Designed(method, true_paths=True), true_paths=True)
 
 
-def _realised(name: str) -> Untrained:
-    return Untrained(lambda psd: IndividualRealisation(psd, ON_HARDWARE[name], name))
+def _network(fit: Callable[..., Baseline], **options: Any) -> Method:
+    def fitted(s: Support) -> Designer:
+        training_set, config = s.standard()
+        loss = objective(config, s.measurements, s.data.device)
+        return Designed(fit(training_set, loss, config, **options, **s.network_options()))
+
+    return Method(fitted, rests_on="seed")
 
 
-UNTRAINED: Mapping[str, Untrained] = {
+def _fixed(fit: Callable[[TrainingSet, Tensor], Baseline]) -> Method:
+    return Method(lambda s: Designed(fit(s.standard()[0], s.psd)), rests_on="split")
+
+
+def _pcg(n_iterations: int) -> Method:
+    return Method(lambda s: Designed(WmmsePcg(s.psd.cpu(), n_iterations)))
+
+
+def _fomaml(s: Support) -> Designer:
+    n_updates = s.data.configuration.updates or N_POOLED_UPDATES
+    return Designed(
+        Fomaml.fit(
+            s.standard()[0],
+            s.psd,
+            seed=s.seed,
+            n_pooled_updates=n_updates,
+            n_meta_updates=n_updates // 2,
+            progress=progress_line(s.name),
+        )
+    )
+
+
+def _generative(s: Support) -> Designer:
+    return Designed(
+        GenerativeFixedFilter.fit(
+            s.standard()[0],
+            s.psd,
+            seed=s.seed,
+            n_updates=s.data.configuration.updates or N_UPDATES,
+            progress=progress_line(s.name),
+        )
+    )
+
+
+def _shuffled_phase(s: Support) -> Designer:
+    pool = s.measurements.paths(s.measurements.indices(s.query))
+    return Designed(ShuffledPhase(s.generator("prime"), pool, seed=s.seed))
+
+
+def _path_independent(s: Support) -> Designer:
+    return Designed(PathIndependentCorrection.fit(s.standard()[0], s.generator("prime")))
+
+
+def _realised(target: Target, name: str) -> dict[str, Method]:
+    return {
+        name: Method(lambda s: Designed(IndividualRealisation(s.psd, target))),
+        f"{name}_shared": _fixed(lambda cases, psd: SupportSharedRealisation.fit(cases, psd, target)),
+    }
+
+
+RECIPES: Mapping[str, Recipe] = {
+    "prime_no_interpolation": Recipe("prime", interpolation=False),
+    "prime": Recipe("prime"),
+    "prime-log_no_interpolation": Recipe("prime-log", interpolation=False),
+    "prime-log_minimum_phase": Recipe("prime-log", realisation="minimum_phase"),
+    "prime-log": Recipe("prime-log"),
+}
+
+ON_HARDWARE = _realised(Target(form="fir"), "fir_2048") | _realised(Target(n_sections=6), "sections_6")
+
+METHODS: Mapping[str, Method] = {
     "ratio_base_full_band": _ratio_base("full_band"),
     "ratio_base_held_band": _ratio_base("held_band"),
-    **{name: _start(name) for name in STARTS},
-    "wmmse": Untrained(Wmmse, BOTH_PROFILES),
-    "wmmse_fast": Untrained(WmmseFast),
-    **{f"wmmse_pcg_{budget}": _pcg(budget) for budget in PCG_BUDGETS},
-    **{name: _realised(name) for name in ON_HARDWARE},
-    "iterative_fir": Untrained(IterativeFir),
-    "fxlms": Untrained(lambda psd: FxLms()),
-    "fxnlms": Untrained(lambda psd: FxNlms()),
-    "weighted_fxlms": Untrained(lambda psd: FxLms()),  # evaluated with a filter for each noise
+    **{name: _served(name) for name in STARTS},
+    "wmmse_shared": _fixed(SupportSharedWmmse.fit),
+    **{name: method for name, method in ON_HARDWARE.items() if name.endswith("_shared")},
+    "fomaml": Method(_fomaml, TO_THREE, "split"),
+    "selective": _fixed(SelectiveFixedFilter.fit),
+    "generative": Method(_generative, rests_on="seed"),
+    "e2e_cfg": _network(E2eCfg.fit),
+    **{name: _generator(name, recipe) for name, recipe in RECIPES.items()},
+    **{name: _network(OutputControl.fit, control=name) for name in OUTPUT_CONTROLS},
+    "prime_shuffled_phase": Method(_shuffled_phase, rests_on="seed", needs_generator=True),
+    "prime_path_independent": Method(_path_independent, rests_on="seed", needs_generator=True),
+    "wmmse": _served("wmmse"),
+    **{f"wmmse_pcg_{n_iterations}": _pcg(n_iterations) for n_iterations in (32, 64, 128, 256, 512, 1024, 2048)},
+    **{name: method for name, method in ON_HARDWARE.items() if not name.endswith("_shared")},
+    "iterative_fir": Method(lambda s: Designed(IterativeFir(s.psd.cpu()))),
+    "fxlms": _adaptive(FxLms()),
+    "fxnlms": _adaptive(FxNlms()),
+    PER_NOISE: Method(lambda s: ForEachNoise(), true_paths=True),
 }
-
-
-def _output_control(name: str) -> Fitted:
-    def fit(f: Fitting) -> Method:
-        return OutputControl.fit(
-            f.training_set(),
-            f.objective(),
-            f.config,
-            control=name,
-            seed=f.seed,
-            n_fft=f.measurements.dataset.n_fft,
-            state_file=f.state_file,
-            progress=f.progress,
-        )
-
-    return Fitted(fit)
-
-
-def _realised_for_all(name: str) -> Fitted:
-    return Fitted(
-        lambda f: SupportSharedRealisation.fit(f.training_set(), f.psd, ON_HARDWARE[name], f"{name}_shared"),
-        rests_on="split",
-    )
-
-
-def fit_e2e_cfg(f: Fitting, size: E2eCfgSize = STANDARD_SIZE) -> Method:
-    """E2E-CFG, in the experiment's size or another."""
-    return E2eCfg.fit(
-        f.training_set(),
-        f.objective(),
-        f.config,
-        seed=f.seed,
-        n_fft=f.measurements.dataset.n_fft,
-        size=size,
-        state_file=f.state_file,
-        progress=f.progress,
-    )
-
-
-def _shuffled_phase(f: Fitting) -> Method:
-    assert f.generator is not None
-    return ShuffledPhase(f.generator, f.measurements.paths(f.measurements.indices(f.query)), seed=f.seed)
-
-
-def _path_independent(f: Fitting) -> Method:
-    assert f.generator is not None
-    return PathIndependentCorrection.fit(f.training_set(), f.generator)
-
-
-FITTED: Mapping[str, Fitted] = {
-    "wmmse_shared": Fitted(lambda f: SupportSharedWmmse.fit(f.training_set(), f.psd), rests_on="split"),
-    **{f"{name}_shared": _realised_for_all(name) for name in ON_HARDWARE},
-    "selective": Fitted(lambda f: SelectiveFixedFilter.fit(f.training_set(), f.psd), rests_on="split"),
-    "fomaml": Fitted(
-        lambda f: Fomaml.fit(f.training_set(), f.psd, seed=f.seed, progress=f.progress),
-        BOTH_PROFILES,
-        rests_on="split",
-    ),
-    "generative": Fitted(
-        lambda f: GenerativeFixedFilter.fit(f.training_set(), f.psd, seed=f.seed, progress=f.progress)
-    ),
-    "e2e_cfg": Fitted(fit_e2e_cfg),
-    **{name: _output_control(name) for name in OUTPUT_CONTROLS},
-    "prime_shuffled_phase": Fitted(_shuffled_phase, needs_generator=True),
-    "prime_path_independent": Fitted(_path_independent, needs_generator=True),
-}
-
-NAMES = (*UNTRAINED, *FITTED, *GENERATORS)
+"""In the order of tables and legends."""
 
 GROUPS: Mapping[str, tuple[str, ...]] = {
     "standard": ("ratio_base_full_band", "ratio_base_held_band", "fir_wiener", "projected_ratio", "wmmse"),
-    "hardware": tuple(each for name in ON_HARDWARE for each in (name, f"{name}_shared")),
-    "untrained": tuple(UNTRAINED),
-    "fitted": tuple(FITTED),
-    "generators": tuple(GENERATORS),
-    "all": NAMES,
+    "hardware": tuple(ON_HARDWARE),
+    "untrained": tuple(name for name, method in METHODS.items() if method.rests_on == "ear"),
+    "fitted": tuple(name for name, each in METHODS.items() if each.rests_on != "ear" and each.recipe is None),
+    "generators": tuple(RECIPES),
+    "all": tuple(METHODS),
 }
 """Names that stand for several."""
 
 
 def chosen_methods(text: str) -> tuple[str, ...]:
-    """Method names from a comma-separated list of names and groups, in the order of NAMES.
+    """Method names from a comma-separated list of names and groups, in the order of METHODS.
 
-    A control that is made of a standard PRIME brings `prime` along. Raises ValueError for an unknown name.
+    Raises
+    ------
+    ValueError
+        A name is unknown, or there is none.
     """
     wanted: set[str] = set()
+    known = ", ".join((*GROUPS, *METHODS))
     for word in filter(None, (each.strip() for each in text.split(","))):
-        if word not in NAMES and word not in GROUPS:
-            raise ValueError(f"--methods: {word!r} does not exist; use some of {', '.join((*GROUPS, *NAMES))}")
+        if word not in METHODS and word not in GROUPS:
+            raise ValueError(f"--methods: {word!r} does not exist; use some of {known}")
         wanted.update(GROUPS.get(word, (word,)))
     if not wanted:
-        raise ValueError(f"--methods: {text!r} names none; use some of {', '.join((*GROUPS, *NAMES))}")
-    if any(name in FITTED and FITTED[name].needs_generator for name in wanted):
+        raise ValueError(f"--methods: {text!r} names none; use some of {known}")
+    if any(METHODS[name].needs_generator for name in wanted):
         wanted.add("prime")
-    return tuple(name for name in NAMES if name in wanted)
+    return tuple(name for name in METHODS if name in wanted)

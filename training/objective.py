@@ -11,6 +11,7 @@ beyond the scored ones have a margin of their own, for few filters can make them
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -67,7 +68,7 @@ class Objective:
         """What is random about the evaluation of a batch: int64 [batch, n], here n = 0."""
         return np.empty((batch_size, 0), dtype=np.int64)
 
-    def band_powers(self, true: TruePaths, taps: Tensor, response: Tensor, drawn: Tensor) -> tuple[Tensor, Tensor]:
+    def band_powers(self, true: Any, taps: Tensor, response: Tensor, drawn: Tensor) -> tuple[Tensor, Tensor]:
         """Disturbance and error power in each of `bands`, [batch, n_bands] each, floored above zero.
 
         response: spectrum of the taps on the design grid, [batch, n_bins]. drawn: from `draw`.
@@ -81,11 +82,21 @@ class Objective:
         drawn = torch.from_numpy(self.draw(taps.shape[0], rng)).to(taps.device)
         return self.of_items(true, taps, correction, drawn, n_fft).mean()
 
-    def of_items(self, true: TruePaths, taps: Tensor, correction: Tensor, drawn: Tensor, n_fft: int) -> Tensor:
+    def of_items(self, true: Any, taps: Tensor, correction: Tensor, drawn: Tensor, n_fft: int) -> Tensor:
         """L of each item, [batch].
 
-        taps: [batch, 2048]. correction: Delta, [batch, any number of points]. drawn: from `draw`, on the taps'
-        device. n_fft: grid of W.
+        Parameters
+        ----------
+        true
+            `TruePaths` of the batch.
+        taps
+            [batch, 2048].
+        correction
+            Delta, [batch, any number of points].
+        drawn
+            From `draw`, on the taps' device.
+        n_fft
+            Grid of W.
         """
         config = self.config
         response = torch.fft.rfft(taps, n=n_fft)
@@ -154,7 +165,10 @@ class FrequencyDomainObjective(Objective):
 
     def band_powers(self, true: TruePaths, taps: Tensor, response: Tensor, drawn: Tensor) -> tuple[Tensor, Tensor]:
         """Weigh |P|^2 and |P - S W|^2 with the reference spectrum; nothing is drawn."""
-        paths = AcousticPaths.from_impulse_responses(true.primary, true.secondary)
+        return self.powers(AcousticPaths.from_impulse_responses(true.primary, true.secondary), response)
+
+    def powers(self, paths: AcousticPaths, response: Tensor) -> tuple[Tensor, Tensor]:
+        """As `band_powers`, of paths on the design grid."""
         disturbance = self._psd * squared_magnitude(paths.primary)
         error = self._psd * squared_magnitude(paths.primary - paths.secondary * response)
         floor = ENERGY_FLOOR * disturbance.sum(-1, keepdim=True)

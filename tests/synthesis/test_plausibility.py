@@ -7,7 +7,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from studies.mistakes.simulate import REQUEST_MISTAKES, high_passed, later
 from synthesis.plausibility import (
     MAX_DISTANCE,
     MIN_LEVEL_DB,
@@ -20,6 +19,7 @@ from synthesis.plausibility import (
 )
 from synthesis.support_statistics import learn_support_statistics
 from tests.oracles import measured
+from training.datasets.mistakes import REQUEST_MISTAKES, high_passed, later
 
 Array = np.ndarray
 Case = tuple[SupportPrior, tuple[Array, Array], tuple[Array, Array]]

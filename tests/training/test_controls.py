@@ -12,8 +12,8 @@ from synthesis.generator_config import GeneratorConfig
 from synthesis.minimum_phase import minimum_phase_fir
 from synthesis.paths import AcousticPaths
 from training.baselines import network_training
-from training.baselines.analytic import RatioBase
 from training.baselines.conditioning_controls import PathIndependentCorrection, ShuffledPhase
+from training.baselines.iterative_fir import ratio_base
 from training.baselines.network_training import PathInputs
 from training.baselines.output_controls import OutputControl, OutputControlNetwork
 from training.baselines.wmmse import support_estimates
@@ -92,7 +92,7 @@ def test_the_papers_number_of_parameters(name, n_parameters):
 def test_an_untrained_skip_is_the_ratio_base(paths):
     """On the full grid, where the ratio base is realised too."""
     network = network_of("skip_mp", GeneratorConfig.prime())
-    assert torch.equal(network(paths).taps, RatioBase("full_band").design(paths).taps)
+    assert torch.equal(network(paths).taps, ratio_base(paths))
 
 
 def test_without_the_skip_it_starts_from_a_flat_magnitude(paths):
@@ -155,7 +155,7 @@ def test_the_first_update_meets_the_generators_draws(cases, objective):
     rng = np.random.default_rng([9, 0])
     primary, secondary, true = cases.draw(config.batch_size, config.mixture_probability, rng)
     paths = AcousticPaths.from_impulse_responses(primary, secondary)
-    taps = RatioBase("full_band").design(paths).taps
+    taps = ratio_base(paths)
     excess = torch.log(torch.fft.rfft(taps, n=32_768).abs()) - PathInputs.read(paths).log_base
     expected = objective(true, taps, excess, rng, n_fft=32_768).item()
     assert losses == [pytest.approx(expected, abs=1e-4)]

@@ -8,7 +8,7 @@ from torch import nn
 
 from synthesis.generator import Generator
 from synthesis.generator_config import GeneratorConfig
-from training.generator_group import GeneratorGroup, UnfoldedConv1d, UnfoldedProduct
+from training.trainer import GeneratorGroup, UnfoldedConv1d, UnfoldedProduct
 
 
 def fresh_generators(n_models, config):

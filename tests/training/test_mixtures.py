@@ -9,7 +9,7 @@ import torch
 
 from training.datasets.path_pairs import DatasetError, PathPair
 from training.datasets.variants import secondary_variants
-from training.mixtures import Mixture, draw_mixtures, order_listeners
+from training.training_set import Mixture, draw_mixtures, order_listeners
 
 
 def pair(number: int, ear: str = "left", gain: float = 1.0) -> PathPair:

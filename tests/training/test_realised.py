@@ -23,13 +23,13 @@ def measurements():
 
 def shared(measurements, listeners, target):
     training_set = measurements.training_set(listeners, load_config("prime", n_calibrations=1), torch.device("cpu"))
-    return SupportSharedRealisation.fit(training_set, measurements.reference_psd.float(), target, "shared")
+    return SupportSharedRealisation.fit(training_set, measurements.reference_psd.float(), target)
 
 
 @pytest.mark.parametrize("name", TARGETS)
 def test_each_ear_gets_its_own_realisation(measurements, name):
     paths, psd = measurements.paths([0, 1]), measurements.reference_psd.float()
-    taps = IndividualRealisation(psd, TARGETS[name], name).design(paths).taps
+    taps = IndividualRealisation(psd, TARGETS[name]).design(paths).taps
     for place in range(2):
         ear = PathSpectra(*(each[place].numpy().astype(complex) for each in (paths.primary, paths.secondary)))
         own = realise([ear], psd.double().numpy(), TARGETS[name], max_gain_db=30.0)
@@ -48,7 +48,7 @@ def test_the_filter_for_all_serves_those_it_was_designed_for_and_loses_to_their_
     def reduction_db(taps):
         return predict(paths, taps, psd, uncertainty=torch.zeros(31)).mean_noise_reduction_db.mean()
 
-    own = reduction_db(IndividualRealisation(psd, TARGETS[name], name).design(paths).taps)
+    own = reduction_db(IndividualRealisation(psd, TARGETS[name]).design(paths).taps)
     joint = reduction_db(common.design(paths).taps)
     of_others = reduction_db(shared(measurements, listeners[2:], TARGETS[name]).design(paths).taps)
     assert of_others < joint < own

@@ -7,7 +7,6 @@ the standard library, from the file's text.
 import csv
 import math
 import re
-import shutil
 import statistics
 from collections import defaultdict
 from pathlib import Path
@@ -16,13 +15,11 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from training.report import COLUMNS, ReportError, as_design, design_name, split_means, write_report
-from training.report.__main__ import main
-from training.report.designs import METHODS, Design, design_named, in_order
-from training.report.figures import STYLES, pareto_front, trails
-from training.report.listener_pages import smoothed_level_db
-from training.report.published import PUBLISHED, PUBLISHED_DIFFERENCES
-from training.report.rows import checked
+from training import figures
+from training.figures import STYLES, pareto_front, trails
+from training.methods import METHODS
+from training.report import by_recording, checked, in_order, main, write_report
+from training.rows import COLUMNS, Design, RunError, as_design, by_split, read_rows, split_means, write_parquet
 
 DATA = Path(__file__).parent / "data"
 HALF_DIGIT = 5.1e-4  # a table's numbers have three decimals
@@ -63,11 +60,18 @@ def derived(rows, method, *, of="wmmse", gain_db=0.0, k=0, profile="", **changes
 
 @pytest.fixture
 def rows():
-    return pd.read_csv(DATA / "pandar-prime-log.csv", keep_default_na=False, na_values=[""])
+    return read_csv()
+
+
+def read_csv(name="pandar-prime-log"):
+    rows = pd.read_csv(DATA / f"{name}.csv", keep_default_na=False, na_values=[""])
+    return rows.assign(profile=rows["profile"].fillna(""), task="task")
 
 
 def report(folder, rows):
-    rows.to_csv(folder / "cases.csv", index=False)
+    rows = rows.copy()
+    rows.attrs = {"settings": {}, "starts": [], "held_out": {}}
+    write_parquet(folder / "rows.parquet", rows)
     return write_report(folder)
 
 
@@ -75,15 +79,14 @@ def report(folder, rows):
 def plain(tmp_path_factory):
     """The report of the rows alone, with nothing beside them."""
     folder = tmp_path_factory.mktemp("plain")
-    shutil.copy(DATA / "pandar-prime-log.csv", folder / "cases.csv")
-    return folder, write_report(folder)
+    return folder, report(folder, read_csv())
 
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory):
-    """The report of an experiment with every part: the paper's methods, times, weighted FxLMS, paths."""
+    """The report of an experiment with every part: the paper's methods, times, weighted FxLMS."""
     folder = tmp_path_factory.mktemp("whole")
-    rows = pd.read_csv(DATA / "pandar-prime-log.csv", keep_default_na=False, na_values=[""])
+    rows = read_csv()
     more = [
         derived(rows, "ratio_base_full_band", of="ratio_base_full_band", gain_db=9, k=4, profile="paper"),
         derived(rows, "prime", gain_db=-4),
@@ -96,24 +99,12 @@ def whole(tmp_path_factory):
         derived(rows, "fxnlms", gain_db=-2, paths="true"),
         derived(rows, "wmmse_shared", gain_db=-12),
     ]
-    pd.concat([rows, *more]).to_csv(folder / "cases.csv", index=False)
     weighted = derived(rows[rows.condition == "original"], "weighted_fxlms", gain_db=-1, paths="true")
-    weighted.to_csv(folder / "weighted_fxlms.csv", index=False)
-    times = [("prime", 0, "", "GPU A", 0.7), ("prime", 3, "paper", "GPU A", 2.25), ("wmmse", 0, "", "CPU B", 5.0)]
-    pd.DataFrame(times, columns=["method", "k", "profile", "device", "core_ms"]).assign(n_cases=8).to_csv(
-        folder / "core_time.csv", index=False
-    )
-    impulse = np.zeros(2048)
-    impulse[3] = 0.5
-    names = ("primary", "secondary", "wmmse", "prime-log", "prime-log + GN(1)")
-    arrays = {
-        f"{who}/{ear}/{x}": impulse
-        for who in ("person-02", "person-99")
-        for ear in ("left", "right")
-        for x in names
-    }
-    np.savez(folder / "paths.npz", **arrays)
-    return folder, write_report(folder)
+    rows = pd.concat([rows, *more, weighted], ignore_index=True)
+    times = {("prime", 0): ("GPU A", 0.7), ("prime", 3): ("GPU A", 2.25), ("wmmse", 0): ("CPU B", 5.0)}
+    found = [times.get(key, (None, math.nan)) for key in zip(rows.method, rows.k, strict=True)]
+    rows["device"], rows["core_ms"] = zip(*found, strict=True)
+    return folder, report(folder, rows)
 
 
 ORIGINAL = "(pandar, original measurements, window 8192)"
@@ -133,7 +124,7 @@ def test_means_and_deviations_are_those_of_the_rows(plain, heading, conditions):
     table = table_of(plain[1], f"All designs {heading}")
     rows = text_rows()
     for method, k in {(row["method"], int(row["k"])) for row in rows}:
-        line = table[design_name(method, k)]
+        line = table[Design(method, k, "fast" if k and method == "prime-log" else "paper" if k else "").name]
         for column, title in COLUMNS.items():
             expected = expected_splits(rows, column, method, k, conditions).values()
             assert float(line[title]) == pytest.approx(statistics.mean(expected), abs=HALF_DIGIT)
@@ -201,37 +192,23 @@ def test_designs_on_true_paths_are_marked_wherever_they_stand(whole, tmp_path, r
     assert "| another (true paths) |" in report(tmp_path, pd.concat([rows[rows.method == "wmmse"], own]))
 
 
-def test_missing_parts_are_said_with_the_command_that_makes_them(plain, whole):
-    folder, text = plain
-    for name in ("core_time.csv", "weighted_fxlms.csv", "paths.npz"):
-        (line,) = [line for line in text.splitlines() if f"No `{name}`" in line]
-        assert re.search(r"`python \S.*` writes it", line)
-        assert name not in whole[1]
-    assert "Table 2. Construction and conditioning: left out" in text
-    assert not (folder / "listeners").exists()
-    assert not (folder / "quality_against_core_time.png").exists()
-    (line,) = [line for line in text.splitlines() if "Methods without rows" in line]
-    assert "fomaml" in line
-    assert "projected_ratio" not in line
-
-
-def test_all_figures_and_pages_are_drawn(whole):
-    folder, _ = whole
-    figures = {
+def test_every_figure_is_drawn(whole):
+    folder, text = whole
+    assert {file.name for file in folder.glob("*.png")} == {
         "noise_reduction_per_band.png",
         "predicted_against_scored.png",
         "gauss_newton_starts.png",
         "quality_against_core_time.png",
         "pareto.png",
     }
-    assert {file.name for file in folder.glob("*.png")} == figures
-    # person-99 was held out in no split: its page shows paths and filters all the same.
-    assert {file.name for file in (folder / "listeners").iterdir()} == {"person-02.png", "person-99.png"}
-    for file in folder.rglob("*.png"):
-        assert file.stat().st_size > 20_000, file
+    held_out = {f"{name}.png" for name in read_csv().listener.unique()}
+    assert {file.name for file in (folder / "listeners").iterdir()} == held_out
+    (line,) = [line for line in text.splitlines() if "Methods without rows" in line]
+    assert "fomaml" in line
+    assert "projected_ratio" not in line
 
 
-def test_simulated_data_says_so_in_every_title(tmp_path, rows):
+def test_simulated_data_says_so_in_every_title(tmp_path, rows, no_figures):
     rows = rows.assign(dataset="simulated", simulated=True)
     report(tmp_path, rows)
     for name in ("tables.md", "splits.md"):
@@ -279,7 +256,7 @@ def test_every_split_is_stated(plain):
 
 def test_windows_are_never_mixed(tmp_path, rows):
     """Rows of two calibration windows in one file: tables and figures of each, means of neither together."""
-    other = pd.read_csv(DATA / "pandar-prime.csv", keep_default_na=False, na_values=[""])
+    other = read_csv("pandar-prime")
     text = report(tmp_path, pd.concat([rows, other]))
     short = table_of(text, "All designs (pandar, original measurements, window 4096)")
     expected = expected_splits(text_rows("pandar-prime"), "noise_reduction_db", "wmmse")
@@ -293,14 +270,14 @@ def test_a_run_of_originals_only_has_no_other_tables(tmp_path, rows):
     text = report(tmp_path, rows[(rows.condition == "original") & (rows.k == 0)])
     assert ORIGINAL in text
     assert "mean over all conditions" not in text
-    assert "No rows with k > 0" in text
     assert not (tmp_path / "gauss_newton_starts.png").exists()
 
 
+@pytest.mark.usefixtures("no_figures")
 def test_rows_without_seeds_or_predictions_are_enough(tmp_path, rows):
     """A run of designs that nothing is drawn for and nothing predicts."""
     own = rows[(rows.method == "wmmse") & (rows.k == 0) & (rows.condition == "original")]
-    optional = ["seed", "profile", "predicted_noise_reduction_db", "predicted_blind_noise_reduction_db"]
+    optional = ["seed", "predicted_noise_reduction_db", "predicted_blind_noise_reduction_db"]
     text = report(tmp_path, own.drop(columns=optional))
     assert table_of(text, f"All designs {ORIGINAL}")["wmmse"]["seeds"] == "-"
     assert "Predicted against scored" not in text
@@ -315,7 +292,6 @@ def test_rows_without_seeds_or_predictions_are_enough(tmp_path, rows):
             "found person-23 held out and in its model's support",
         ),
         (lambda rows: rows.drop(columns="control_rms"), "found none named control_rms"),
-        (lambda rows: rows.assign(split=float("nan")), "rows without one"),
         (
             lambda rows: rows.assign(dataset=["other"] + ["pandar"] * (len(rows) - 1)),
             r"found \['other', 'pandar'\]",
@@ -324,19 +300,27 @@ def test_rows_without_seeds_or_predictions_are_enough(tmp_path, rows):
 )
 def test_rows_that_no_table_may_be_made_from_are_refused(tmp_path, capsys, rows, change, message):
     changed = change(rows)
-    with pytest.raises(ReportError, match=message):
+    with pytest.raises(RunError, match=message):
         checked(changed)
-    changed.to_csv(tmp_path / "cases.csv", index=False)
+    with pytest.raises(RunError):
+        report(tmp_path, changed)
     assert main([str(tmp_path)]) == 2
     assert capsys.readouterr().err.count("\n") == 1
 
 
-def test_the_command_prints_the_tables_and_wants_a_folder(tmp_path, capsys, rows):
+def test_command_writes_a_files_report_elsewhere(tmp_path, capsys, rows, no_figures):
     assert main([str(tmp_path)]) == 2
-    assert "cases.csv" in capsys.readouterr().err
-    rows[rows.condition == "original"].to_csv(tmp_path / "cases.csv", index=False)
-    assert main([str(tmp_path)]) == 0
-    assert capsys.readouterr().out.strip() == (tmp_path / "tables.md").read_text().strip()
+    assert "rows.parquet" in capsys.readouterr().err
+    text = report(tmp_path, rows)
+    (tmp_path / "rows.parquet").rename(tmp_path / "published.parquet")
+    assert main([str(tmp_path / "published.parquet"), str(tmp_path / "out")]) == 0
+    assert capsys.readouterr().out.strip() == text.strip() == (tmp_path / "out" / "tables.md").read_text().strip()
+
+
+@pytest.mark.parametrize("file", sorted((Path(__file__).parents[2] / "docs" / "results").glob("*.parquet")))
+def test_published_rows_can_be_reported(file):
+    rows = checked(by_split(read_rows(file)))
+    assert set(rows.method) - {"wmmse_fast"} <= set(METHODS)
 
 
 @pytest.mark.usefixtures("no_figures")
@@ -346,18 +330,10 @@ def test_the_report_says_who_taught_each_split(tmp_path, rows):
     assert "In support of split 1" not in text
 
 
-def test_paths_without_a_primary_are_refused(tmp_path, rows):
-    np.savez(tmp_path / "paths.npz", **{"person-02/left/secondary": np.ones(8)})
-    with pytest.raises(ReportError, match="no primary and secondary path of person-02, left"):
-        report(tmp_path, rows)
-
-
-def test_a_name_reads_back_as_its_design():
-    designs = [Design("prime"), *(Design(m, 2, p) for m in ("prime", "prime-log") for p in ("paper", "fast"))]
-    assert [design_named(design_name(*design)) for design in designs] == designs
-    assert design_name("prime-log", 2, "fast") == "prime-log + GN(2)"
-    assert design_name("prime-log", 2, "paper") == "prime-log + GN(2, paper)"
-    assert design_name("wmmse", 3) == "wmmse + GN(3)"
+def test_a_design_names_another_profile_than_its_methods():
+    assert Design("prime-log", 2, "fast").name == "prime-log + GN(2)"
+    assert Design("prime-log", 2, "paper").name == "prime-log + GN(2, paper)"
+    assert Design("wmmse", 3, "paper").name == "wmmse + GN(3)"
     assert as_design(("prime", 1, "paper", 7)) == Design("prime", 1, "paper")
 
 
@@ -365,21 +341,25 @@ def test_designs_come_in_the_tables_order():
     mixed = [Design("zzz"), Design("fxlms"), Design("wmmse", 3, "paper"), Design("prime"), Design("wmmse")]
     assert [design.method for design in in_order(mixed)] == ["prime", "wmmse", "wmmse", "fxlms", "zzz"]
     assert in_order(mixed)[1].k == 0
-    assert set(STYLES) <= set(METHODS)
-    assert {each.design.method for each in PUBLISHED} <= set(METHODS)
+    assert set(STYLES) - {"wmmse_fast"} <= set(METHODS)
 
 
 def test_published_numbers_agree_among_themselves():
     """The paper's stated gains are the differences of its stated means, to the digits it gives."""
-    means = {(p.dataset, p.conditions, p.design): p.noise_reduction_db for p in PUBLISHED}
+    key = ["dataset", "conditions", "method", "k"]
+    paper = pd.read_csv(Path(figures.__file__).parent / "paper.csv")
+    means = paper[paper.minus_method.isna()].set_index(key).noise_reduction_db
+    assert set(paper.method) <= set(METHODS)
     n_checked = 0
-    for each in PUBLISHED_DIFFERENCES:
-        sides = [(each.dataset, each.conditions, design) for design in (each.first, each.second)]
-        if all(side in means for side in sides):
+    for line in paper[paper.minus_method.notna()].itertuples():
+        sides = [
+            (line.dataset, line.conditions, *d) for d in ((line.method, line.k), (line.minus_method, line.minus_k))
+        ]
+        if all(side in means.index for side in sides):
             # Two means rounded to 0.01 dB at worst, and the gain itself.
-            assert means[sides[0]] - means[sides[1]] == pytest.approx(each.noise_reduction_db, abs=0.0151)
+            assert means[sides[0]] - means[sides[1]] == pytest.approx(line.noise_reduction_db, abs=0.0151)
             n_checked += 1
-    assert n_checked == len(PUBLISHED_DIFFERENCES) - 1  # no means are given for the modified conditions alone
+    assert n_checked == 10  # no means are given for the modified conditions alone
 
 
 def test_the_pareto_front_holds_what_nothing_beats():
@@ -411,21 +391,13 @@ def test_a_line_has_one_profile_and_begins_with_the_method_itself():
     assert trails([other]) == [[other]]
 
 
-def test_a_delayed_impulse_is_flat_at_its_level():
-    impulse = np.zeros(2048)
-    impulse[100] = 0.5
-    frequency, level = smoothed_level_db(impulse)
-    assert (frequency[0], 20_000 < frequency[-1] < 24_000) == (20, True)
-    # Float64 rounding of cumulated sums over 16385 bins.
-    assert level == pytest.approx(np.full(len(level), 20 * math.log10(0.5)), abs=1e-9)
-
-
 def test_means_are_taken_within_listeners_first():
     """Two ears of one listener weigh as much as one ear of another."""
     rows = pd.DataFrame(
         {
             "method": "m",
             "k": 0,
+            "profile": "",
             "split": [0, 0, 0, 1],
             "seed": 0,
             "listener": ["a", "a", "b", "a"],
@@ -436,23 +408,68 @@ def test_means_are_taken_within_listeners_first():
     assert means.noise_reduction_db.tolist() == [22.5, 40.0]
 
 
-@pytest.mark.usefixtures("no_figures")
-def test_rows_of_wearing_are_tabled_and_drawn(tmp_path, rows):
-    assert "directions, latency and loops. No `wearing.csv`" in report(tmp_path, rows)
-    kept = pd.read_csv(Path(__file__).parents[2] / "studies" / "wearing" / "rows.csv")
-    kept.to_csv(tmp_path / "wearing.csv", index=False)
-    text = report(tmp_path, rows)
-    assert "directions, latency and loops" not in text
-    assert (tmp_path / "wearing.png").stat().st_size > 10_000
-    own = kept[(kept.case == "directions") & (kept.given == "4 all around") & (kept.ear == "left")]
-    shown = next(line for line in text.splitlines() if line.startswith("| 4 all around | left |"))
-    found = [float(cell) for cell in shown[2:-2].split(" | ")[2:]]
-    expected = own.left_mean_db.mean(), own.left_worst_db.mean(), own.left_worst_db.min()
-    assert found == pytest.approx(expected, abs=HALF_DIGIT)
-    late = table_of(text, "Latency")["service"]  # the last of its lines: 16 samples
-    own = kept[(kept.case == "latency") & (kept.given == "service") & (kept.latency_samples == 16)]
-    assert float(late["NR dB"]) == pytest.approx(own.noise_reduction_db.mean(), abs=HALF_DIGIT)
-    assert float(late["at most dB"]) == pytest.approx(own.loudest_db.max(), abs=HALF_DIGIT)
-    kept.drop(columns="louder_db").to_csv(tmp_path / "wearing.csv", index=False)
-    with pytest.raises(ReportError, match=r"no column louder_db; make it with python -m studies\.wearing"):
-        report(tmp_path, rows)
+LISTENERS = ("a", "b")
+
+
+def row(method: str, listener: str, probe: str, nr_db: float, predicted_db: float, **others: object) -> dict:
+    names = ("wide_amplification_db", "out_of_band_low_db", "out_of_band_high_db", "max_gain_db", "control_rms")
+    return {
+        "method": method, "k": 0, "profile": "", "window": 8192, "split": 0, "seed": None, "listener": listener,
+        "ear": "left", "condition": "original", "fit": "normal", "dataset": "pandar", "simulated": False,
+        "probe": probe, "snr_db": None, "noise_reduction_db": nr_db, "predicted_noise_reduction_db": predicted_db,
+        "amplification_db": 0.01, "late_cut_noise_reduction_db": nr_db, "worst_high_band_db": 0.0,
+        **dict.fromkeys(names, 0.0), **others,
+    }  # fmt: skip
+
+
+@pytest.fixture
+def probed() -> pd.DataFrame:
+    own = {"seed": 0, "support": "c d", "support_recordings": "city storm"}
+    made = []
+    for probe, gains in (("white", (1.0, 2.0)), ("rain", (-4.0, 0.5)), ("wind", (1.0, 1.0))):
+        for listener, gain in zip(LISTENERS, gains, strict=True):
+            made.append(row("wmmse", listener, probe, 20.0, 19.0))
+            made.append(row("wmmse", listener, probe, 20.5, 19.0, k=3, profile="paper"))
+            # The prediction sees what is lost, and half a decibel too little of what is gained.
+            made.append(row("prime-log", listener, probe, 20.0 + gain, 18.5 + gain, **own))
+    return pd.DataFrame(made)
+
+
+def line(text: str, heading: str, probe: str) -> dict[str, str]:
+    table = text.split(f"### {heading}")[1].split("\n\n")[1].splitlines()
+    cells = [[cell.strip() for cell in each.strip("|").split("|")] for each in table]
+    (found,) = [each for each in cells[2:] if each[0] == probe]
+    return dict(zip([f"{place} {name}" for place, name in enumerate(cells[0])], found, strict=True))
+
+
+def test_gains_are_those_of_the_rows_and_each_recording_alone_is_a_case(probed: pd.DataFrame) -> None:
+    heading = "prime-log against WMMSE"
+    text = by_recording(checked(probed))
+    single = list(line(text, heading, "single recording").values())
+    # Listener a: - 4 and 1, b: 0.5 and 1. With the fallback the - 4 becomes 0.
+    assert [float(cell) for cell in single[2:7]] == pytest.approx([-0.375, -4.0, 0.625, 0.0, 25.0], abs=1e-3)
+    assert [float(cell) for cell in single[7:9]] == pytest.approx([-0.875, -4.5], abs=1e-3)
+    broad = list(line(text, heading, "broad-band").values())
+    assert [float(cell) for cell in broad[2:4]] == pytest.approx([1.5, 1.0], abs=1e-3)
+    assert [float(cell) for cell in broad[9:12]] == pytest.approx([-1.5, 1.5, 1.5], abs=1e-3)
+    figures = line(text, "NR / AMP", "white")
+    assert figures["2 prime-log"] == "21.50 / 0.010"
+
+
+def test_a_probe_that_trained_is_refused(probed: pd.DataFrame) -> None:
+    leaked = probed.assign(support_recordings=probed.support_recordings.where(probed.seed.isna(), "rain storm"))
+    with pytest.raises(RunError, match="support_recordings: found rain held out and in its model's support"):
+        checked(leaked)
+
+
+def test_the_same_case_with_another_probe_is_another_case(probed: pd.DataFrame) -> None:
+    assert len(checked(probed)) == len(probed)
+    with pytest.raises(RunError, match="cases twice"):
+        checked(probed.assign(probe="white"))
+
+
+def test_untrained_rows_enter_every_split_that_is_complete():
+    rows = pd.DataFrame({"method": "wmmse", "listener": ["a", "b"], "k": 0})
+    rows.attrs = {"held_out": {"0": ["a"], "1": ["a", "b"], "2": ["c"]}}
+    found = by_split(rows)
+    assert sorted(zip(found["split"], found.listener, strict=True)) == [(0, "a"), (1, "a"), (1, "b")]

@@ -113,8 +113,6 @@ class FxLms:
     n_taps: int = N_TAPS
     seed: int = 0
 
-    name: ClassVar[str] = "fxlms"
-    uses_true_paths: ClassVar[bool] = True
     normalised: ClassVar[bool] = False
 
     def design(self, paths: AcousticPaths) -> ControlFilter:
@@ -144,7 +142,6 @@ class FxLms:
 class FxNlms(FxLms):
     """FxLMS with each step divided by the energy of the filtered reference in the filter's delay line."""
 
-    name: ClassVar[str] = "fxnlms"
     normalised: ClassVar[bool] = True
 
 
@@ -159,9 +156,6 @@ class WeightedFxLms:
 
     schedule: Schedule = Schedule(cap_s=40.0, patience=4)
     n_taps: int = N_TAPS
-
-    name: ClassVar[str] = "weighted_fxlms"
-    uses_true_paths: ClassVar[bool] = True
 
     def design_for(self, paths: AcousticPaths, signals: Array) -> Tensor:
         """Taps [batch, n_noises, n_taps] from the TRUE paths and the noises [n_noises, n_samples]."""

@@ -43,7 +43,6 @@ class ShuffledPhase:
     generator: Generator
     pool: AcousticPaths
     seed: int = 0
-    name: str = "prime_shuffled_phase"
 
     @torch.no_grad()
     def design(self, paths: AcousticPaths) -> ControlFilter:
@@ -87,7 +86,6 @@ class PathIndependentCorrection:
 
     generator: Generator
     correction: Tensor
-    name: str = "prime_path_independent"
 
     @classmethod
     @torch.no_grad()

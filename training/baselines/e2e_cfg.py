@@ -2,12 +2,11 @@
 
 Strided convolutions turn eight path channels into tokens of 64 bins each, a Transformer encoder processes them,
 and a head computes 2048 taps from their mean and from six statistics that keep the amplitude scale. The paper gives
-the ingredients; the sizes are this project's, and `studies/sharing` tries others.
+the ingredients; the sizes are this project's.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from typing import Self
@@ -49,66 +48,48 @@ CHANNELS_READ = (
 STRIDE = 4
 KERNEL_SIZE = 9
 N_HEADS = 4
-
-
-@dataclass(frozen=True)
-class E2eCfgSize:
-    """Sizes of the network. widths: channels after each reduction of the points by four; the last is the
-    width of a token.
-
-    token_width: features that the head reads of each token, concatenated; None: it reads the mean of the tokens.
-    """
-
-    widths: tuple[int, ...] = (32, 64, 128)
-    n_layers: int = 3
-    feedforward_width: int = 256
-    head_width: int = 512
-    token_width: int | None = None
-
-
-STANDARD_SIZE = E2eCfgSize()
+N_LAYERS = 3
+# Channels after each reduction of the points by four; the last is the width of a token.
+WIDTHS = (32, 64, 128)
+FEEDFORWARD_WIDTH = 256
+HEAD_WIDTH = 512
 
 
 class E2eCfgNetwork(FilterNetwork):
     """Estimated paths -> taps. The last layer is initialised to zero, so that an untrained network outputs zero
     taps."""
 
-    def __init__(self, n_fft: int = DESIGN_N_FFT, size: E2eCfgSize = STANDARD_SIZE) -> None:
+    def __init__(self, n_fft: int = DESIGN_N_FFT) -> None:
         """n_fft: points of the Fourier grid that the paths are read on."""
         super().__init__()
         self.n_fft = n_fft
-        width = size.widths[-1]
-        stages = pairwise((len(CHANNELS_READ), *size.widths))
+        width = WIDTHS[-1]
+        stages = pairwise((len(CHANNELS_READ), *WIDTHS))
         self.stages = nn.Sequential(*(_stage(n_in, n_out) for n_in, n_out in stages))
-        n_tokens = n_fft // 2 // STRIDE ** len(size.widths) + 1
+        n_tokens = n_fft // 2 // STRIDE ** len(WIDTHS) + 1
         self.position = nn.Parameter(0.02 * torch.randn(n_tokens, width))
         # No dropout: its random state would have to be saved for resuming.
         layer = nn.TransformerEncoderLayer(
             width,
             N_HEADS,
-            size.feedforward_width,
+            FEEDFORWARD_WIDTH,
             dropout=0.0,
             activation="gelu",
             batch_first=True,
             norm_first=True,
         )
-        self.encoder = nn.TransformerEncoder(
-            layer, size.n_layers, norm=nn.LayerNorm(width), enable_nested_tensor=False
-        )
-        self.narrow = None if size.token_width is None else nn.Linear(width, size.token_width)
-        last = nn.Linear(size.head_width, N_TAPS)
+        self.encoder = nn.TransformerEncoder(layer, N_LAYERS, norm=nn.LayerNorm(width), enable_nested_tensor=False)
+        last = nn.Linear(HEAD_WIDTH, N_TAPS)
         nn.init.zeros_(last.weight)
         nn.init.zeros_(last.bias)
-        n_read = width if size.token_width is None else n_tokens * size.token_width
-        self.head = nn.Sequential(nn.Linear(n_read + N_STATISTICS, size.head_width), nn.SiLU(), last)
+        self.head = nn.Sequential(nn.Linear(width + N_STATISTICS, HEAD_WIDTH), nn.SiLU(), last)
 
     def forward(self, paths: AcousticPaths) -> Designed:
         """Taps [batch, 2048]; there is no correction to penalise."""
         inputs = PathInputs.read(paths, self.n_fft)
         channels = inputs.features[:, [CHANNELS.index(name) for name in CHANNELS_READ]]
         tokens = self.stages(channels).transpose(1, 2) + self.position
-        related = self.encoder(tokens)
-        read = related.mean(1) if self.narrow is None else self.narrow(related).flatten(1)
+        read = self.encoder(tokens).mean(1)
         with full_precision(read):
             summary = torch.cat((read.float(), inputs.statistics), -1)
             # The mean over hidden units instead of the sum: one update then changes a tap by about the learning
@@ -130,7 +111,6 @@ class E2eCfg(NetworkMethod):
         seed: int,
         n_fft: int = DESIGN_N_FFT,
         learning_rate: float = LEARNING_RATE,
-        size: E2eCfgSize = STANDARD_SIZE,
         state_file: Path | None = None,
         progress: ReportUpdate | None = None,
     ) -> Self:
@@ -140,7 +120,7 @@ class E2eCfg(NetworkMethod):
         the data set's Fourier grid.
         """
         torch.manual_seed(seed)
-        method = cls("e2e_cfg", E2eCfgNetwork(n_fft, size).to(training_set.primary_estimates.device))
+        method = cls("e2e_cfg", E2eCfgNetwork(n_fft).to(training_set.primary_estimates.device))
         own = config.model_copy(update={"learning_rate": learning_rate})
         train_network(method, training_set, objective, own, seed=seed, state_file=state_file, progress=progress)
         return method

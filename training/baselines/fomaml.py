@@ -41,7 +41,6 @@ class Fomaml:
     """
 
     taps: Tensor
-    name: str = "fomaml"
 
     @classmethod
     @torch.no_grad()
@@ -74,8 +73,8 @@ class Fomaml:
             loss = of_all or _loss_of_some(objective, support, reference_psd, np.random.default_rng([seed, update]))
             adapted = taps.expand(loss.n_ears, -1)
             if update >= n_pooled_updates:
-                adapted = adapted - INNER_STEP * loss(adapted)[1]
-            values, gradient = loss(adapted)
+                adapted = adapted - INNER_STEP * loss.value_and_gradient(adapted)[1]
+            values, gradient = loss.value_and_gradient(adapted)
             taps.grad = gradient.mean(0, keepdim=True)
             optimiser.step()
             if progress is not None:

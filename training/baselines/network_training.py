@@ -21,8 +21,7 @@ from synthesis.path_ratio import floored_log, log_base_magnitude, regularised_ra
 from synthesis.paths import AcousticPaths, ControlFilter
 from training.config import TrainingConfig
 from training.objective import Objective
-from training.precision import network_precision
-from training.trainer import STATE_EVERY_UPDATES, ReportUpdate, learning_rate, save_state
+from training.trainer import STATE_EVERY_UPDATES, ReportUpdate, learning_rate, network_precision, save_state
 from training.training_set import TrainingSet
 
 N_STATISTICS = 6

@@ -18,7 +18,7 @@ from torch import Tensor
 from hardware.realise import Target, realise
 from hardware.residual_power import PathSpectra
 from synthesis.paths import AcousticPaths, ControlFilter
-from synthesis.synthesizer import DEFAULT_MAX_GAIN_DB
+from synthesis.types import DEFAULT_MAX_GAIN_DB
 from training.baselines.wmmse import support_estimates
 from training.training_set import TrainingSet
 
@@ -32,7 +32,6 @@ class IndividualRealisation:
 
     reference_psd: Tensor
     target: Target
-    name: str
 
     def design(self, paths: AcousticPaths) -> ControlFilter:
         """Impulse responses [batch, n] from estimated paths."""
@@ -45,13 +44,12 @@ class SupportSharedRealisation:
     """The target's filter for all estimates of the support together. taps: its impulse response, [1, n]."""
 
     taps: Tensor
-    name: str
 
     @classmethod
-    def fit(cls, training_set: TrainingSet, reference_psd: Tensor, target: Target, name: str) -> Self:
+    def fit(cls, training_set: TrainingSet, reference_psd: Tensor, target: Target) -> Self:
         """One design on the support's own calibration."""
         ears = _conditions(support_estimates(training_set))
-        return cls(_response(ears, reference_psd, target)[None], name)
+        return cls(_response(ears, reference_psd, target)[None])
 
     def design(self, paths: AcousticPaths) -> ControlFilter:
         """The same taps for each of the paths: [batch, n]."""

@@ -29,7 +29,6 @@ class SelectiveFixedFilter:
 
     library: Tensor
     reference_psd: Tensor
-    name: str = "selective"
 
     @classmethod
     def fit(cls, training_set: TrainingSet, reference_psd: Tensor) -> Self:

@@ -1,4 +1,4 @@
-"""Weighted least squares (Eq. 7): for each query or shared, solved directly or by conjugate gradients."""
+"""Weighted least squares (Eq. 7) beside the service's direct solve: by conjugate gradients, and shared."""
 
 from __future__ import annotations
 
@@ -10,26 +10,9 @@ from torch import Tensor
 
 from synthesis.conjugate_gradients import conjugate_gradients
 from synthesis.paths import AcousticPaths, ControlFilter
-from synthesis.toeplitz import GohbergSemencul, SymmetricToeplitz
-from synthesis.wiener import design_shared_wmmse, design_wmmse, toeplitz_symbol, toeplitz_system, wmmse_weights
+from synthesis.toeplitz import SymmetricToeplitz
+from synthesis.wiener import design_shared_wmmse, toeplitz_system, wmmse_weights
 from training.training_set import TrainingSet
-
-FAST_ITERATIONS = 72
-FAST_TAPER = 16.0
-"""The weights end at the edges of the scored bands like a brick wall, 60 dB high; see `GohbergSemencul`. With 72
-iterations 30 measured ears come within 0.012 dB of the direct solution's noise reduction in the mean."""
-
-
-@dataclass(frozen=True)
-class Wmmse:
-    """Direct double-precision Toeplitz solve. reference_psd: mean square per bin, [n_bins], in the paths' type."""
-
-    reference_psd: Tensor
-    name: str = "wmmse"
-
-    def design(self, paths: AcousticPaths) -> ControlFilter:
-        """Taps [batch, 2048] from estimated paths."""
-        return ControlFilter(design_wmmse(paths, self.reference_psd))
 
 
 @dataclass(frozen=True)
@@ -43,39 +26,11 @@ class WmmsePcg:
     reference_psd: Tensor
     budget: int
 
-    @property
-    def name(self) -> str:
-        """`wmmse_pcg_32` and so on."""
-        return f"wmmse_pcg_{self.budget}"
-
     def design(self, paths: AcousticPaths) -> ControlFilter:
         """Taps [batch, 2048] from estimated paths."""
-        column, rhs = _single_precision_system(paths, self.reference_psd)
+        weights = wmmse_weights(self.reference_psd.to(torch.float32))
+        column, rhs = toeplitz_system(paths.to(torch.float32), weights)
         solution = conjugate_gradients(SymmetricToeplitz(column), rhs, n_iterations=self.budget)
-        return ControlFilter(solution.value.to(paths.primary.real))
-
-
-@dataclass(frozen=True)
-class WmmseFast:
-    """Single-precision conjugate gradients as the `fast` refinement runs them, behind the approximate inverse of
-    Gohberg and Semencul. reference_psd: mean square per bin, [n_bins].
-    """
-
-    reference_psd: Tensor
-    n_iterations: int = FAST_ITERATIONS
-    name: str = "wmmse_fast"
-
-    def design(self, paths: AcousticPaths) -> ControlFilter:
-        """Taps [batch, 2048] from estimated paths."""
-        column, rhs = _single_precision_system(paths, self.reference_psd)
-        preconditioner = GohbergSemencul(
-            toeplitz_symbol(paths.to(torch.float32), wmmse_weights(self.reference_psd.to(torch.float32))),
-            column.shape[-1],
-            FAST_TAPER,
-        )
-        solution = conjugate_gradients(
-            SymmetricToeplitz(column), rhs, preconditioner, n_iterations=self.n_iterations
-        )
         return ControlFilter(solution.value.to(paths.primary.real))
 
 
@@ -87,7 +42,6 @@ class SupportSharedWmmse:
     """
 
     taps: Tensor
-    name: str = "wmmse_shared"
 
     @classmethod
     def fit(cls, training_set: TrainingSet, reference_psd: Tensor) -> Self:
@@ -104,7 +58,3 @@ def support_estimates(training_set: TrainingSet) -> AcousticPaths:
     return AcousticPaths.from_impulse_responses(
         training_set.primary_estimates[0], training_set.secondary_estimates[0]
     )
-
-
-def _single_precision_system(paths: AcousticPaths, reference_psd: Tensor) -> tuple[Tensor, Tensor]:
-    return toeplitz_system(paths.to(torch.float32), wmmse_weights(reference_psd.to(torch.float32)))

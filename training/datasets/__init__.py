@@ -8,7 +8,6 @@ from training.datasets.index import read_index
 from training.datasets.pandar import read_pandar
 from training.datasets.path_pairs import DatasetError, DatasetKind, PathDataset
 from training.datasets.simulated import simulate_listeners, simulated_ten_path
-from training.datasets.ten_path import read_ten_path
 
 N_SIMULATED_LISTENERS = 23  # as many as PANDAR has persons
 
@@ -22,8 +21,8 @@ def open_dataset(
     """The data set that a command line names.
 
     Args:
-        kind: ``pandar``, ``index`` (a folder is needed), ``ten-path`` (without a folder: a simulated
-            stand-in, labelled by `is_simulated` and its notes) or ``simulated``.
+        kind: ``pandar``, ``index`` (a folder is needed), ``ten-path`` (read as an index; without a folder: a
+            simulated stand-in, labelled by `is_simulated` and its notes) or ``simulated``.
         folder: where the measurements are.
         n_listeners: how many listeners to simulate (``simulated`` only).
 
@@ -40,7 +39,7 @@ def open_dataset(
             raise DatasetError("data set index: no folder is given; give one with an index.csv")
         return read_index(folder)
     if kind == "ten-path":
-        return simulated_ten_path() if folder is None else read_ten_path(folder)
+        return simulated_ten_path() if folder is None else read_index(folder, "ten-path")
     if kind == "simulated":
         if folder is not None:
             raise DatasetError(f"data set simulated: the folder {folder} would not be read; give none")

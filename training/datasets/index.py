@@ -34,6 +34,7 @@ from measurement.files.resampling import Response
 from synthesis.conventions import SAMPLE_RATE_HZ
 from training.datasets.path_pairs import (
     DatasetError,
+    DatasetKind,
     EarSide,
     PathDataset,
     PathPair,
@@ -43,20 +44,20 @@ from training.datasets.path_pairs import (
 )
 
 INDEX_FILE = "index.csv"
-PRIMARY_TAPS = 8192
-SECONDARY_TAPS = 2048
-N_FFT = 32_768
+LENGTHS: dict[DatasetKind, tuple[int, int, int]] = {"index": (8192, 2048, 32_768), "ten-path": (2048, 2048, 8192)}
+"""Samples of a primary and a secondary path's estimate, and the points of the Fourier grid."""
 
 _EARS: dict[str, EarSide] = {"left": "left", "right": "right", "mono": "mono"}
 _REQUIRED = ("listener", "ear", "primary", "secondary")
 _COLUMNS = ("listener", "ear", "condition", "primary", "secondary", "feedback")
 
 
-def read_index(folder: str | Path) -> PathDataset:
+def read_index(folder: str | Path, name: DatasetKind = "index") -> PathDataset:
     """Read every measurement that a table lists, ordered by listener, then ear, then row.
 
     Args:
         folder: with an ``index.csv``, or the table itself.
+        name: ``index``, or ``ten-path`` for paths as short as the paper's ten.
 
     Raises:
         DatasetError: no table, a column missing or unknown, an empty table, an unknown ear, the same measurement
@@ -76,10 +77,9 @@ def read_index(folder: str | Path) -> PathDataset:
         found: dict[str, Response] = {}
         for path in ("primary", "secondary", "feedback"):
             if row.get(path):
-                name = row[path].partition("#")[0]
-                file = table.parent / name
+                file = table.parent / row[path].partition("#")[0]
                 if file not in files:
-                    contents[name] = read_bytes(file)
+                    contents[row[path].partition("#")[0]] = read_bytes(file)
                     files[file] = read_measurement(file)
                 found[path] = _response(files[file], path, ear, row[path].partition("#")[2])
         responses, said = paths_of_ear(found)
@@ -97,11 +97,11 @@ def read_index(folder: str | Path) -> PathDataset:
             )
         )
     return PathDataset(
-        name="index",
+        name=name,
         pairs=tuple(sorted(pairs, key=lambda pair: (pair.listener, pair.ear))),
-        primary_taps=PRIMARY_TAPS,
-        secondary_taps=SECONDARY_TAPS,
-        n_fft=N_FFT,
+        primary_taps=LENGTHS[name][0],
+        secondary_taps=LENGTHS[name][1],
+        n_fft=LENGTHS[name][2],
         licence="as stated by the owner of the folder",
         attribution="acoustic paths supplied by the user",
         fingerprint=fingerprint(contents.items()),

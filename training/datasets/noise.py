@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 from scipy.signal import welch
 
 from synthesis.conventions import DESIGN_N_FFT, SAMPLE_RATE_HZ
-from training.datasets.path_pairs import DatasetError, fingerprint, read_bytes
-from training.datasets.wav import read_wav
+from training.datasets.index import read_measurement
+from training.datasets.path_pairs import DatasetError, check_sample_rate, fingerprint, read_bytes
 
 N_RECORDINGS = 8
 TARGET_RMS = 0.05
@@ -98,7 +98,7 @@ def read_noise(folder: str | Path, seed: int = 0) -> NoiseSet:
     contents = []
     for name, file in files.items():
         content = read_bytes(file)
-        recordings.append(_first_channel(file, content))
+        recordings.append(_first_channel(file))
         contents.append((name, content))
     return _noise_set(tuple(files), recordings, seed, fingerprint([*contents, ("seed", str(seed).encode())]))
 
@@ -175,9 +175,11 @@ def _wav_files(folder: Path) -> list[Path]:
     return sorted(file for file in folder.iterdir() if file.suffix.lower() == ".wav" and file.is_file())
 
 
-def _first_channel(file: Path, content: bytes) -> NDArray[np.float64]:
+def _first_channel(file: Path) -> NDArray[np.float64]:
     """The first channel [n] of a WAV file, of any scale; see `read_noise` for what is refused."""
-    signal = read_wav(file, content)[:, 0]
+    found = read_measurement(file)
+    check_sample_rate(found.rate_hz or 0, str(file))
+    signal: NDArray[np.float64] = next(iter(found.channels.values()))
     if signal.size < MIN_SAMPLES:
         raise DatasetError(
             f"{file}: found {signal.size / SAMPLE_RATE_HZ:.2f} s, expected at least "

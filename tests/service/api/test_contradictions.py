@@ -15,9 +15,9 @@ from scipy.signal import fftconvolve
 
 from model_store.store import ModelStore
 from service.settings import Settings
-from studies.mistakes.simulate import high_passed, later, read_as_48_khz
 from synthesis.support_statistics import path_traits
 from tests.service.conftest import started
+from training.datasets.mistakes import high_passed, later, read_as_48_khz
 
 pytestmark = pytest.mark.anyio
 

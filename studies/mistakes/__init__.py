@@ -1,1 +1,0 @@
-"""Which mistakes of a measurement are found, and which right measurements are refused."""

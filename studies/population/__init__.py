@@ -1,1 +1,0 @@
-"""What one controller for everybody loses against a design for each listener."""

@@ -1,0 +1,150 @@
+"""How many conditions a filter needs: `python -m studies.wearing --data DIR --noise DIR --out FILE`.
+
+Filters of the bundled model (k = 3, profile `fine`) for a dummy head's directions and for ways of wearing an
+earphone, designed from true paths and scored on the true paths of conditions that no design knew; leave-one-out
+predictions from calibrations at 40 dB SNR; single ears at several latencies; loops through the feedback path.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+import numpy as np
+import pandas as pd
+
+from model_store.store import BUNDLED_ROOT, ModelStore
+from studies import problem, run
+from synthesis.design import Model, design, design_all, predict_all
+from synthesis.errors import answer_or_raise
+from synthesis.feedback import judge_loop, loop_gain, worst_loop
+from synthesis.types import Design, DesignOptions, Float32, Problem
+from training.datasets.noise import NoiseSet
+from training.datasets.pandar import read_directions, read_handling
+from training.datasets.path_pairs import DatasetError, PathDataset, PathPair
+from training.measurements import priors_of_others
+from training.simulated_calibration import simulate_calibration
+
+Row = dict[str, object]
+OPTIONS = DesignOptions("prime", 3, "fine")
+MODEL = Model.on("cpu", ModelStore(BUNDLED_ROOT).load("default").parameters)
+N_GIVEN = (1, 2, 3, 4, 6, 8, 12)
+SHARES = {"all around": 1.0, "front half": 0.5, "one quarter": 0.25}  # of the circle
+N_STARTS = 6
+LATENCIES = (0.0, 1.0, 2.0, 4.0, 8.0, 16.0)
+SNR_DB = 40.0
+PRESSED, CLOSED = "101", "102"
+
+
+def true_paths(pair: PathPair, latency_samples: float = 0.0) -> Problem:
+    """True paths of a pair."""
+    return problem(pair.primary, pair.secondary, latency_samples=latency_samples)
+
+
+def joint(problems: Sequence[Problem], leave_one_out: bool = False) -> Design:
+    """One filter for the conditions of all problems."""
+    posed = Problem(tuple(each.conditions[0] for each in problems))
+    return design(posed, replace(OPTIONS, leave_one_out=leave_one_out), MODEL)
+
+
+def score(taps: Float32, pairs: Sequence[PathPair]) -> np.ndarray:
+    """Mean noise reduction on each pair's true paths, dB."""
+    found = predict_all([true_paths(pair) for pair in pairs], [taps] * len(pairs), MODEL, is_true=True)
+    return np.array([answer_or_raise(each).mean_noise_reduction_db for each in found])
+
+
+def spread(start: int, n_given: int, n_all: int, share: float = 1.0) -> list[int]:
+    """Places of directions at equal steps over a share of the circle."""
+    return [(start + round(place * share * n_all / n_given)) % n_all for place in range(n_given)]
+
+
+def left_out(taps: Float32, given: list[int], directions: Sequence[PathPair]) -> Row:
+    """Noise reduction in the directions that were not given."""
+    scores = np.delete(score(taps, directions), given)
+    return {"left_mean_db": scores.mean(), "left_worst_db": scores.min()}
+
+
+def of_directions(directions: Sequence[PathPair]) -> Iterator[Row]:
+    """How many directions, and which."""
+    n_all = len(directions)
+    choices = [(n, "all around") for n in N_GIVEN] + [(4, name) for name in list(SHARES)[1:]]
+    for n_given, name in choices:
+        n_different = n_all // n_given if name == "all around" else n_all
+        for start in np.unique(np.linspace(0, n_different, N_STARTS, endpoint=False).astype(int)).tolist():
+            given = spread(start, n_given, n_all, SHARES[name])
+            taps = joint([true_paths(directions[n]) for n in given]).taps
+            yield {"case": "directions", "given": f"{n_given} {name}", **left_out(taps, given, directions)}
+
+
+def of_predictions(directions: Sequence[PathPair], noise: NoiseSet) -> Iterator[Row]:
+    """The leave-one-out prediction from calibrations, against what those filters do."""
+    for n_given in (3, 4, 6):
+        pairs = [directions[n] for n in spread(0, n_given, len(directions))]
+        found = simulate_calibration(pairs, noise, snr_db=SNR_DB)
+        values = (found.primary.numpy(), found.secondary.numpy(), found.coherence.numpy())
+        measured = [problem(*(each[n] for each in values)) for n in range(n_given)]
+        told = [each.left_out for each in joint(measured, leave_one_out=True).prediction.conditions]
+        said = np.array([each.mean_noise_reduction_db for each in told if each is not None])
+        done = [score(joint(measured[:n] + measured[n + 1 :]).taps, [pair])[0] for n, pair in enumerate(pairs)]
+        row = {"predicted_db": said.mean(), "scored_db": np.mean(done), "error_db": np.abs(said - done).mean()}
+        yield {"case": "leave one out", "given": f"{n_given} all around", **row}
+
+
+def of_wearing(cases: dict[str, PathPair]) -> Iterator[Row]:
+    """Closed, pressed, and both; and the loops that each filter closes in all ways of wearing."""
+    worn = [cases[CLOSED], cases[PRESSED]]
+    for name, pairs in {"closed": worn[:1], "pressed": worn[1:], "closed and pressed": worn}.items():
+        scores = score(joint([true_paths(each) for each in pairs]).taps, worn)
+        yield {"case": "worn", "given": name, "closed_db": scores[0], "pressed_db": scores[1]}
+    feedbacks = [each.feedback.astype(np.float32) for each in cases.values() if each.feedback is not None]
+    for each in cases.values():
+        taps = joint([true_paths(each)]).taps
+        loop = worst_loop([judge_loop(loop_gain(taps, feedback)) for feedback in feedbacks])
+        yield {"case": "loop", "given": f"{each.label}, {each.fit}", "gain_margin_db": loop.gain_margin_db}
+
+
+def of_latency(own: Sequence[PathPair], persons: Sequence[PathPair], noise: NoiseSet) -> Iterator[Row]:
+    """Single ears calibrated under the other persons' prior, by method and latency."""
+    priors, ears = priors_of_others(persons), []
+    for pair in own:
+        found = simulate_calibration([pair], noise, snr_db=SNR_DB, prior=priors[pair.listener])
+        values = (found.primary, found.secondary, found.coherence)
+        ears.append(problem(*(each[0].numpy() for each in values)))
+    for latency in LATENCIES:
+        late = [replace(ear, latency_samples=latency) for ear in ears]
+        truths = [true_paths(pair, latency) for pair in own]
+        for method in ("prime", "fir_wiener", "wmmse"):
+            made = design_all(late, replace(OPTIONS, method=method), MODEL)
+            scores = predict_all(truths, [answer_or_raise(each).taps for each in made], MODEL, is_true=True)
+            reductions = [answer_or_raise(each).mean_noise_reduction_db for each in scores]
+            louder = [max(-answer_or_raise(each).noise_reduction_db.min(), 0) for each in scores]
+            row = {
+                "noise_reduction_db": np.mean(reductions),
+                "louder_db": np.mean(louder),
+                "loudest_db": max(louder),
+            }
+            yield {"case": "latency", "given": f"{method}, {latency:g} samples", **row}
+
+
+def study(dataset: PathDataset, noise: NoiseSet, request: argparse.Namespace) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """All rows, and their means over starts."""
+    if request.data is None:
+        raise DatasetError("--data: directions and handling are measured; give a folder of the PANDAR database")
+    rows: list[Row] = []
+    for side in ("left",) if request.quick else ("left", "right"):
+        directions, handled, own = (
+            [pair for pair in each.pairs if pair.ear == side]
+            for each in (read_directions(request.data), read_handling(request.data), dataset)
+        )
+        found = [*of_wearing({each.label: each for each in handled}), *of_predictions(directions, noise)]
+        if not request.quick:
+            found += [*of_directions(directions), *of_latency(own, dataset.pairs, noise)]
+        rows += [{"ear": side} | row for row in found]
+    table = pd.DataFrame(rows).round(2)
+    return table, table.groupby(["case", "given", "ear"], sort=False).mean()
+
+
+if __name__ == "__main__":
+    sys.exit(run(__doc__, study))

@@ -1,0 +1,149 @@
+"""By recording, nothing of a held-out person or recording reaches what a split's training makes of its data."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from training import data as data_module
+from training.config import Configuration
+from training.data import N_SYNTHETIC, Data, query_probes, support_noises
+from training.datasets.noise import simulated_noise
+from training.datasets.path_pairs import DatasetError
+from training.datasets.simulated import simulate_listeners
+from training.datasets.splits import make_splits, with_recordings
+from training.measurements import learn_prior
+from training.methods import RECIPES, objective
+from training.simulated_calibration import simulate_calibration
+
+CPU = torch.device("cpu")
+
+
+@pytest.fixture(scope="module")
+def noise():
+    return simulated_noise(0)
+
+
+@pytest.fixture
+def opened(monkeypatch, tmp_path, noise):
+    """A function that opens data of four simulated listeners, or of given ones."""
+
+    def opened(dataset=None, noises=noise, protocol="by-recording", calibration="prior"):
+        chosen = dataset or simulate_listeners(4)
+        monkeypatch.setattr(data_module, "open_dataset", lambda *_: chosen)
+        monkeypatch.setattr(data_module, "simulated_noise", lambda: noises)
+        given = {
+            "dataset": "simulated", "out": tmp_path, "protocol": protocol, "window": 4096, "splits": 2, "support": 2,
+            "calibration": calibration, "quick": True, "device": "cpu",
+        }  # fmt: skip
+        return Data(Configuration.load(given))
+
+    return opened
+
+
+def learnt(data):
+    """All tensors that training and its constants are made of, for the first split."""
+    split = data.splits[0]
+    measurements = data.fold(split).support
+    config = RECIPES["prime-log"].training(data.configuration).model_copy(update={"n_calibrations": 3})
+    training_set = data.training_set(measurements, split.support, config, split.index)
+    made = objective(config, measurements, CPU)
+    prior = measurements.path_prior(split.support)
+    return [
+        training_set.primary_estimates,
+        training_set.secondary_estimates,
+        training_set.true.primary,
+        training_set.true.secondary,
+        measurements.reference_psd,
+        measurements.support_uncertainty(split.support),
+        torch.tensor(measurements.support_statistics(split.support).mean),
+        *map(torch.from_numpy, prior.arrays().values()),
+        *(each for each in vars(made).values() if isinstance(each, torch.Tensor)),
+    ]
+
+
+def scored(data):
+    """A held-out estimate from a held-out recording, and the spectra that score."""
+    fold, split = data.fold(data.splits[0]), data.splits[0]
+    alone = next(each for each in fold.queries if each.probe == split.query_recordings[0])
+    return alone.estimates.primary, fold.score._reference
+
+
+@pytest.mark.parametrize("calibration", ["paper", "prior"])
+def test_held_out_data_never_trains(opened, noise, calibration):
+    """Other held-out persons, recordings, white and pink: bit for bit the same training; other scores."""
+    data = opened(calibration=calibration)
+    split, dataset = data.splits[0], data.dataset
+    before, before_scored = learnt(data), scored(data)
+    strange, signals = np.random.default_rng(0), noise.signals.copy()
+    for row, name in enumerate(noise.names):
+        if name not in split.support_recordings:
+            signals[row] = 0.05 * strange.standard_normal(signals.shape[1])
+    pairs = tuple(
+        replace(pair, primary=pair.primary[::-1].copy(), secondary=2 * pair.secondary)
+        if pair.listener in split.query
+        else pair
+        for pair in dataset.pairs
+    )
+    other = opened(
+        replace(dataset, pairs=pairs, fingerprint="other"),
+        replace(noise, signals=signals, fingerprint="other"),
+        calibration=calibration,
+    )
+    after, after_scored = learnt(other), scored(other)
+    assert other.splits == data.splits
+    assert all(torch.equal(one, two) for one, two in zip(before, after, strict=True))
+    assert not any(torch.equal(one, two) for one, two in zip(before_scored, after_scored, strict=True))
+
+
+def test_support_recordings_train(opened, noise):
+    """The test above could not fail if nothing were read."""
+    data = opened()
+    before, signals = learnt(data), noise.signals.copy()
+    row = noise.names.index(data.splits[0].support_recordings[0])
+    signals[row] = 0.05 * np.random.default_rng(0).standard_normal(signals.shape[1])
+    after = learnt(opened(data.dataset, replace(noise, signals=signals, fingerprint="third")))
+    assert not torch.equal(before[0], after[0])
+    assert not torch.equal(before[4], after[4])
+
+
+def test_splits_hold_out_every_recording(opened, noise):
+    data = opened()
+    held_out = [name for split in data.splits for name in split.query_recordings]
+    assert sorted(held_out) == sorted(noise.names[:8])
+    for split in data.splits:
+        fold = data.fold(split)
+        assert {pair.listener for pair in fold.support.pairs} == set(split.support)
+        for asked in fold.queries:
+            assert {pair.listener for pair in asked.pairs} <= set(split.query)
+            assert torch.equal(asked.reference_psd, fold.support.reference_psd)
+
+
+def test_priors_know_other_listeners_alone(opened, noise):
+    """By person too: each support ear under its fellows' prior, each held-out ear under the whole support's."""
+    data = opened(protocol="by-person")
+    split, fold = data.splits[0], data.fold(data.splits[0])
+    for measurements, known in ((fold.support, split.support[1:]), (fold.queries[0], split.support)):
+        prior = learn_prior(data.dataset.of(known))
+        expected = simulate_calibration(measurements.pairs[:1], noise, window=4096, prior=prior)
+        # Several pairs at once are summed in another order.
+        torch.testing.assert_close(measurements.estimates.primary[0], expected.primary[0], rtol=0, atol=1e-9)
+        found = measurements.estimates.secondary_variance[0]
+        torch.testing.assert_close(found, expected.secondary_variance[0], rtol=1e-6, atol=0)
+
+
+def test_support_noises_and_query_probes_are_apart(noise):
+    (split,) = with_recordings(make_splits("abc", 1, n_support=1), noise.names[:8])
+    known = support_noises(noise, split.support_recordings, 0)
+    assert known.n_recordings == len(known.names) == 4 + N_SYNTHETIC
+    for name, signal in zip(split.support_recordings, known.signals, strict=False):
+        np.testing.assert_array_equal(signal, noise.signals[noise.names.index(name)])
+    probes = query_probes(noise, split)
+    assert set(probes) == {"white", "pink", "pool", "airplane_like", *split.query_recordings}
+    assert probes["pool"].names == split.query_recordings
+    for probe in probes.values():
+        assert probe.n_recordings == len(probe.signals)
+        assert not set(probe.names) & set(split.support_recordings)
+    with pytest.raises(DatasetError, match="none is named sawmill"):
+        noise.of(("white", "sawmill"))

@@ -1,0 +1,290 @@
+"""The real command, for a few updates on simulated listeners: rows, tables, published models, resumption."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+from model_store.store import ModelStore
+from synthesis.design import Model, design
+from synthesis.types import DesignOptions, Problem
+from tests.training.conftest import ROOT, command
+from training import data as data_module
+from training.config import Configuration
+from training.data import Data, open_data
+from training.datasets.noise import simulated_noise
+from training.experiment import Task, list_tasks, score_method, support_of
+from training.methods import GROUPS, METHODS, Designed, Served, chosen_methods, measured_paths
+from training.rows import by_split, read_rows
+from training.run_splits import main, parse
+from training.scoring import TimeDomainScore
+
+STATE_EVERY_UPDATES = 40
+
+
+def test_run_writes_rows_tables_and_record(finished):
+    out, printed = finished.folder / "out", finished.printed
+    rows = by_split(read_rows(out))
+    assert set(rows.method) == {"ratio_base_held_band", "wmmse", "prime-log"}
+    own = rows[rows.method == "prime-log"]
+    assert set(zip(own.k, own.profile, strict=True)) == {
+        (0, ""), *((k, profile) for k in (1, 2, 3) for profile in ("paper", "fast")),
+    }  # fmt: skip
+    # Both ears of two listeners; each design's start and its updates in both profiles.
+    assert len(rows) == 4 * ((1 + 4 + 4) + 2 * (1 + 3 + 3))
+    assert set(rows.paths) == {"estimated"}
+    assert (rows.core_ms > 0).all()
+    assert rows.predicted_blind_noise_reduction_db.notna().all()
+    assert "SIMULATED" in printed
+    assert "prime-log + GN(3)" in printed
+    assert (out / "tables.md").read_text().strip() in printed
+    for picture in ("noise_reduction_per_band", "quality_against_core_time", "listeners/simulated-001"):
+        assert (out / f"{picture}.png").stat().st_size > 10_000
+    record = json.loads((out / "run.json").read_text())
+    assert record["settings"]["simulated"]
+    (start,) = record["starts"]
+    assert set(rows.commit) == {start["environment"]["commit"]}
+
+
+def test_published_model_makes_the_scored_filters(finished):
+    """Loaded again, it repeats a row's prediction from the same estimates; its manifest has the rows' means."""
+    store, rows = ModelStore(finished.folder / "store", include_bundled=False), read_rows(finished.folder / "out")
+    own = rows[(rows.method == "prime-log") & (rows.k == 1) & (rows.profile == "fast")]
+    reference = own.checkpoint.iloc[0]
+    manifest = store.manifest(reference)
+    assert not set(manifest.support) & set(rows.listener)
+    expected = own.groupby("listener").noise_reduction_db.mean().mean()
+    held_out = manifest.scores.held_out["prime-log + GN(1)"]["noise_reduction_db"]
+    assert held_out == pytest.approx(expected, abs=1e-3)  # the rows' digits
+    assert set(own.digest) == {store.resolve(reference).digest}
+    measurements = open_data(parse(command(finished.folder))).everybody.support
+    row = own.iloc[0]
+    index = next(
+        i for i, pair in enumerate(measurements.pairs) if (pair.listener, pair.ear) == (row.listener, row.ear)
+    )
+    model = Model.on("cpu", store.load(reference).parameters)
+    problem = Problem((measured_paths(measurements, index),))
+    made = design(problem, DesignOptions("prime", 1), model)
+    assert made.prediction.mean_noise_reduction_db == pytest.approx(row.predicted_noise_reduction_db, abs=0.05)
+
+
+@pytest.mark.usefixtures("no_figures")
+def test_repeated_command_runs_nothing(finished, capsys):
+    done = finished.folder / "out" / "rows" / "prime-log" / "split00-seed0.parquet"
+    before = done.stat().st_mtime_ns
+    assert main(command(finished.folder)) == 0
+    assert "5 of 5 tasks were already finished" in capsys.readouterr().out
+    assert done.stat().st_mtime_ns == before
+    assert [each.version for each in ModelStore(finished.folder / "store", include_bundled=False).list()] == [1]
+
+
+def test_other_settings_in_the_folder_are_refused(finished, capsys):
+    assert main(command(finished.folder, "--updates", "21")) == 2
+    assert "updates: found 50, requested 21" in capsys.readouterr().err
+
+
+KILLED = f"""
+import sys
+from training import run_splits, trainer
+
+trainer.STATE_EVERY_UPDATES = {STATE_EVERY_UPDATES}
+sys.exit(run_splits.main(sys.argv[1:]))
+"""
+
+
+@pytest.mark.usefixtures("no_figures")
+def test_killed_run_resumes_from_its_state(finished, tmp_path, capsys):
+    """SIGKILL after the first state: the second start goes on from there and ends as an unbroken run."""
+    arguments = command(tmp_path, "--methods", "wmmse,prime-log")
+    environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
+    state = tmp_path / "out" / "state" / "prime-log" / "split00-seed0.pt"
+    with subprocess.Popen([sys.executable, "-c", KILLED, *arguments], env=environment) as first:
+        deadline = time.monotonic() + 240
+        while not state.exists() and first.poll() is None and time.monotonic() < deadline:
+            time.sleep(0.02)
+        os.kill(first.pid, signal.SIGKILL)
+    assert state.exists()
+    assert main(arguments) == 0
+    printed = capsys.readouterr().out
+    assert "2 of 3 tasks were already finished" in printed
+    assert f"continues from update {STATE_EVERY_UPDATES}" in printed
+    assert not state.exists()
+    varying = ["digest", "commit", "core_ms", "device"]
+    found, expected = (read_rows(each / "out").drop(columns=varying) for each in (tmp_path, finished.folder))
+    expected = expected[expected.method.isin(["wmmse", "prime-log"])].reset_index(drop=True)
+    pd.testing.assert_frame_equal(found, expected, check_like=True)
+
+
+@pytest.mark.usefixtures("no_figures")
+def test_processes_give_the_same_rows(finished, tmp_path):
+    assert main(command(tmp_path, "--methods", "wmmse", "--workers", "2")) == 0
+    found, expected = (read_rows(each / "out") for each in (tmp_path, finished.folder))
+    expected = expected[expected.method == "wmmse"]
+    assert found.noise_reduction_db.tolist() == expected.noise_reduction_db.tolist()
+
+
+@pytest.mark.usefixtures("no_figures")
+def test_finished_file_starts_another_run(finished, tmp_path, capsys):
+    """Rows of a file count as finished; without the store the models are not needed."""
+    file = finished.folder / "out" / "rows.parquet"
+    assert main(command(tmp_path, "--methods", "wmmse,fxnlms", "--resume", str(file), "--updates", "9")) == 2
+    assert "updates: found 50, requested 9" in capsys.readouterr().err
+    assert main(command(tmp_path, "--methods", "fir_wiener,prime-log", "--resume", str(file))) == 0
+    assert "1 of 3 tasks were already finished" in capsys.readouterr().out
+    assert set(read_rows(tmp_path / "out").method) == {"fir_wiener", "prime-log", "wmmse", "ratio_base_held_band"}
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--dataset", "pandar"], "no folder is given"),
+        (["--dataset", "simulated", "--noise", "/nonexistent"], "/nonexistent"),
+        (["--dataset", "simulated", "--split", "3", "--splits", "2"], "3 does not exist; use 0 to 1"),
+        (["--dataset", "simulated", "--support", "23"], "found n_support = 23"),
+        (["--dataset", "simulated", "--methods", "wmmse,primo"], "'primo' does not exist; use some of standard"),
+        (["--dataset", "simulated", "--methods", ","], "--methods: ',' names none"),
+        (["--dataset", "simulated", "--window", "4097"], "window: "),
+        (["--dataset", "simulated", "--splits", "0"], "splits: "),
+        (["--dataset", "simulated", "--resume", "/nonexistent.parquet"], "/nonexistent.parquet"),
+        (
+            ["--dataset", "simulated", "--calibration", "prior", "--methods", "weighted_fxlms"],
+            "weighted_fxlms: only by person",
+        ),
+    ],
+)
+def test_mistaken_request_is_one_line(tmp_path, capsys, options, message):
+    assert main([*options, "--out", str(tmp_path / "out")]) == 2
+    error = capsys.readouterr().err
+    assert message in error
+    assert error.count("\n") == 1
+
+
+def test_configuration_file_yields_to_options(tmp_path):
+    file = tmp_path / "run.toml"
+    file.write_text('dataset = "simulated"\nout = "elsewhere"\nquick = true\nseeds = 4\n')
+    found = parse(["--config", str(file), "--seeds", "2"])
+    assert (found.dataset, found.splits, found.seeds, found.quick) == ("simulated", 1, 2, True)
+
+
+def test_methods_keep_their_order_and_bring_their_generator():
+    assert chosen_methods("wmmse, ratio_base_full_band,wmmse") == ("ratio_base_full_band", "wmmse")
+    assert chosen_methods("all") == tuple(METHODS)
+    assert chosen_methods("prime_shuffled_phase") == ("prime", "prime_shuffled_phase")
+    assert not set(GROUPS) & set(METHODS)
+
+
+def test_recipes_differ_as_named(tmp_path):
+    configuration = Configuration.load({"dataset": "simulated", "out": tmp_path, "conditions": "all"})
+    standard, bare = (METHODS[name].recipe.training(configuration) for name in ("prime", "prime_no_interpolation"))
+    assert (standard.interpolation, bare.interpolation) == (True, False)
+    assert bare.model_copy(update={"interpolation": True}) == standard
+    assert METHODS["prime-log_minimum_phase"].recipe.layout(32_768).realisation == "minimum_phase"
+
+
+def test_tasks_of_untrained_methods_are_listeners(tmp_path):
+    """A listener's rows serve every split, and its predictions know everybody else."""
+    data = Data(Configuration.load({"dataset": "simulated", "out": tmp_path, "quick": True, "splits": 2}))
+    tasks = list_tasks(data, ("wmmse", "wmmse_shared", "prime-log"), data.splits)
+    assert [task.name for task in tasks[-4:]] == [
+        "wmmse_shared/split00", "wmmse_shared/split01", "prime-log/split00-seed0", "prime-log/split01-seed0",
+    ]  # fmt: skip
+    listeners = [task.listener for task in tasks if task.method == "wmmse"]
+    assert sorted(listeners) == sorted({name for split in data.splits for name in data.queries(split)})
+    assert listeners[0] not in support_of(data, tasks[0]).listeners
+
+
+def test_updates_by_torch_are_the_cores(measurements, tmp_path):
+    """A method that the service has not gets the updates that the service would make of its filter."""
+    data = Data(Configuration.load({"dataset": "simulated", "out": tmp_path, "quick": True}))
+    support = support_of(data, Task("fir_wiener", listener=data.dataset.listeners[0]))
+    served = METHODS["fir_wiener"].fit(support)
+    (start, *_), updates = (
+        list(served.filters(support.measurements, 0, ())),
+        (("paper", 1), ("paper", 3), ("fast", 2)),
+    )
+
+    class Given:
+        def design(self, paths):
+            return type("Filter", (), {"taps": start.taps[None]})
+
+    own, core = (list(each.filters(support.measurements, 0, updates)) for each in (Designed(Given()), served))
+    for one, other in zip(own, core, strict=True):
+        assert (one.k, one.profile) == (other.k, other.profile)
+        assert torch.linalg.norm(one.taps - other.taps) < 2e-3 * torch.linalg.norm(other.taps)
+
+
+def test_scores_see_true_paths_and_designs_do_not(measurements, tmp_path):
+    """Other true paths: the same filter, another score. Other estimates: another filter."""
+    data = Data(Configuration.load({"dataset": "simulated", "out": tmp_path, "quick": True}))
+    support = support_of(data, Task("wmmse", listener=data.dataset.listeners[0]))
+    designer, score = Served(support.untrained(), "wmmse"), TimeDomainScore(simulated_noise(0))
+
+    def row(measured):
+        listener = measured.dataset.listeners[:1]
+        return next(iter(score_method(measured, score, "wmmse", designer, support, listener, {})))
+
+    other_truth = tuple(replace(pair, primary=pair.primary[::-1].copy()) for pair in measurements.pairs)
+    estimates = replace(measurements.estimates, secondary=1.1 * measurements.estimates.secondary)
+    plain, truth = row(measurements), row(replace(measurements, pairs=other_truth))
+    changed = row(replace(measurements, estimates=estimates))
+    assert plain["control_rms"] == truth["control_rms"] != changed["control_rms"]
+    assert plain["noise_reduction_db"] != truth["noise_reduction_db"]
+
+
+def test_every_untrained_method_scores_a_listener(tmp_path, monkeypatch):
+    """One ear of one listener; the long ones in few steps."""
+    monkeypatch.setattr("training.baselines.iterative_fir.N_STEPS", 8)
+    monkeypatch.setattr("training.baselines.adaptive.VALIDATION_SAMPLES", 48_000)
+    data = Data(Configuration.load({"dataset": "simulated", "out": tmp_path, "quick": True}))
+    measurements = data.everybody.support
+    one = replace(measurements, pairs=measurements.pairs[:1], estimates=measurements.estimates.at([0]))
+    listener = one.pairs[0].listener
+    slow = {"fxlms", "fxnlms", "weighted_fxlms"}  # tested by themselves
+    for name in set(GROUPS["untrained"]) - slow:
+        support = support_of(data, Task(name, listener=listener))
+        rows = list(
+            score_method(one, data.everybody.score, name, METHODS[name].fit(support), support, (listener,), {})
+        )
+        assert len(rows) == 1 + len(METHODS[name].updates), name
+        assert np.isfinite([row["noise_reduction_db"] for row in rows]).all(), name
+
+
+@pytest.mark.usefixtures("no_figures")
+def test_every_trained_method_scores_a_split(tmp_path, monkeypatch, capsys):
+    """In one update; methods made of the standard generator find it trained."""
+    monkeypatch.setattr(data_module, "QUICK_QUERIES", 1)
+    assert main(command(tmp_path, "--methods", "fitted,generators", "--updates", "1")) == 0
+    rows = read_rows(tmp_path / "out")
+    assert set(rows.method) == {*GROUPS["fitted"], *GROUPS["generators"]} == set(METHODS) - set(GROUPS["untrained"])
+    assert np.isfinite(rows.noise_reduction_db).all()
+    assert capsys.readouterr().out.count("trains 1 with") == len(GROUPS["generators"])
+
+
+def test_protocol_by_recording_holds_out_both(monkeypatch, tmp_path, capsys):
+    monkeypatch.setattr(data_module, "SNRS_DB", (None,))
+    monkeypatch.setattr(data_module, "QUICK_QUERIES", 1)
+    options = ("--protocol", "by-recording", "--methods", "wmmse,prime-log", "--updates", "2")
+    assert main(command(tmp_path, *options)) == 0
+    assert "prime-log against WMMSE from the same estimates" in capsys.readouterr().out
+    rows = read_rows(tmp_path / "out")
+    assert not set(rows.listener) & set(rows.support.iloc[0].split())
+    assert not set(rows.probe) & set(rows.support_recordings.iloc[0].split())
+    assert rows.probe.nunique() == 8
+    # Two ears, eight probes, two methods, four designs.
+    assert len(rows) == 2 * 8 * 2 * 4
+    (version,) = ModelStore(tmp_path / "store", include_bundled=False).list()
+    assert version.name == "simulated-by-recording-prime-log-split00-seed0"
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device")
+def test_missing_gpu_is_one_line(tmp_path, capsys):
+    assert main(command(tmp_path, "--device", "cuda")) == 2
+    assert "sees no CUDA device" in capsys.readouterr().err

@@ -1,0 +1,216 @@
+"""What an experiment knows and is asked: data set, noises, splits and calibrations.
+
+Two protocols hold out different things. `by-person`, the paper's: listeners are held out, and the ten noises
+calibrate, train and score. `by-recording`: half of the recordings are held out too. Training, the constants that it
+learns and the reference spectrum know the other half and synthetic noises; held-out listeners are calibrated with
+each of `query_probes`, and scored on the recordings held out, white and pink.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cached_property, lru_cache
+from typing import Any
+
+import numpy as np
+import torch
+
+from measurement.prior import PathPrior
+from training.config import Configuration, TrainingConfig
+from training.datasets import open_dataset
+from training.datasets.noise import NoiseSet, read_noise, simulated_noise
+from training.datasets.path_pairs import fingerprint
+from training.datasets.splits import Split, make_splits, with_recordings
+from training.datasets.synthetic_noise import AIRPLANE, airplane_noise, synthetic_noise
+from training.measurements import Measurements, learn_prior, priors_of_others
+from training.scoring import TimeDomainScore
+from training.training_set import TrainingSet
+
+SPLIT_SEED = 0
+QUICK_QUERIES = 2
+N_SYNTHETIC = 16
+"""Synthetic noises that train beside the support's recordings."""
+AIRPLANE_SEED = 1
+SNRS_DB = (None, 40.0, 20.0)
+
+
+@dataclass(frozen=True)
+class Fold:
+    """One split as it is measured.
+
+    support: what training may know. queries: every way in which the held-out listeners are calibrated. score: of
+    filters on held-out listeners.
+    """
+
+    support: Measurements
+    queries: tuple[Measurements, ...]
+    score: TimeDomainScore
+
+
+class Data:
+    """Data set, noises and splits; calibrations are computed when first needed."""
+
+    def __init__(self, configuration: Configuration) -> None:
+        """Read the data.
+
+        Raises
+        ------
+        DatasetError
+            The data cannot be used.
+        ValueError
+            There is no such device.
+        """
+        self.configuration = configuration
+        self.device = choose_device(configuration.device)
+        self.dataset = open_dataset(configuration.dataset, configuration.data)
+        self.noise = read_noise(configuration.noise) if configuration.noise else simulated_noise()
+        self.splits = make_splits(
+            self.dataset.listeners, configuration.splits, configuration.support, SPLIT_SEED, self.dataset.name
+        )
+        if configuration.protocol == "by-recording":
+            recordings = self.noise.names[: self.noise.n_recordings]
+            self.splits = with_recordings(self.splits, recordings, SPLIT_SEED)
+        self._latest_fold: tuple[Split, Fold] | None = None
+        self._latest_set: tuple[object, TrainingSet] | None = None
+
+    @cached_property
+    def everybody(self) -> Fold:
+        """All listeners with all noises, each under the others' prior or none."""
+        listeners, noise = self.dataset.listeners, self.noise
+        if self.configuration.protocol == "by-recording":
+            noise = support_noises(noise, noise.names[: noise.n_recordings], SPLIT_SEED)
+        measurements = self._calibrate(listeners, noise, priors=self._priors(listeners))
+        return Fold(measurements, (measurements,), TimeDomainScore(self.noise))
+
+    def fold(self, split: Split) -> Fold:
+        """The measurements of a split; the latest are kept."""
+        if self.configuration.shares_estimates:
+            return self.everybody
+        if self._latest_fold is None or self._latest_fold[0] != split:
+            self._latest_fold = split, self._measure(split)
+        return self._latest_fold[1]
+
+    def _measure(self, split: Split) -> Fold:
+        """By recording, or under priors: the measurements differ from split to split."""
+        queries, priors = self.queries(split), self._priors(split.support)
+        learned = None if priors is None else learn_prior(self.dataset.of(split.support))
+        known = None if learned is None else dict.fromkeys(queries, learned)
+        if self.configuration.protocol == "by-person":
+            support = self._calibrate(split.support, self.noise, priors=priors)
+            asked = self._calibrate(queries, self.noise, psd=support.reference_psd, priors=known)
+            return Fold(support, (asked,), TimeDomainScore(self.noise))
+        noises = support_noises(self.noise, split.support_recordings, split.index)
+        support = self._calibrate(split.support, noises, priors=priors)
+        asked_ways = [
+            self._calibrate(
+                queries,
+                noises,
+                conditions="original",
+                psd=support.reference_psd,
+                probe=probe,
+                snr_db=snr_db,
+                priors=known,
+            )
+            for probe, noises in query_probes(self.noise, split).items()
+            for snr_db in SNRS_DB
+        ]
+        score = TimeDomainScore(self.noise.of(split.query_recordings, ("white", "pink")))
+        return Fold(support, tuple(asked_ways), score)
+
+    def _priors(self, listeners: tuple[str, ...]) -> dict[str, PathPrior] | None:
+        """For each listener the prior of the others; None for the paper's calibration."""
+        if self.configuration.calibration == "paper":
+            return None
+        return priors_of_others(self.dataset.of(listeners))
+
+    def _calibrate(
+        self, listeners: tuple[str, ...], noise: NoiseSet, *, conditions: str | None = None, **others: Any
+    ) -> Measurements:
+        return Measurements.calibrate(
+            replace(self.dataset, pairs=self.dataset.of(listeners)),
+            noise,
+            window=self.configuration.window,
+            conditions=conditions or self.configuration.conditions,
+            regularisation=self.configuration.regularisation,
+            **others,
+        )
+
+    def queries(self, split: Split) -> tuple[str, ...]:
+        """Held-out listeners of a split, a few of them in a quick run."""
+        return split.query[:QUICK_QUERIES] if self.configuration.quick else split.query
+
+    def training_set(
+        self, measurements: Measurements, support: tuple[str, ...], config: TrainingConfig, seed: int
+    ) -> TrainingSet:
+        """Cases of a support; the latest set is kept, because the seeds of a split share it."""
+        key = (id(measurements), support, config.model_dump_json(), seed)
+        if self._latest_set is None or self._latest_set[0] != key:
+            self._latest_set = key, measurements.training_set(support, config, self.device, seed=seed)
+        return self._latest_set[1]
+
+    def settings(self) -> dict[str, Any]:
+        """What decides the results of a task; not which tasks run, nor where."""
+        chosen = {
+            "protocol",
+            "window",
+            "regularisation",
+            "calibration",
+            "conditions",
+            "support",
+            "updates",
+            "quick",
+        }
+        return {
+            "dataset": self.dataset.name,
+            "data_fingerprint": self.dataset.fingerprint,
+            "simulated": self.dataset.is_simulated,
+            "noise_fingerprint": self.noise.fingerprint,
+            "simulated_noise": self.noise.is_simulated,
+            **self.configuration.model_dump(mode="json", include=chosen),
+            "training": {
+                kind: self.configuration.training(kind).model_dump(mode="json") for kind in ("prime", "prime-log")
+            },
+        }
+
+
+@lru_cache(maxsize=1)
+def open_data(configuration: Configuration) -> Data:
+    """The data of an experiment in this process: read once, calibrated once."""
+    return Data(configuration)
+
+
+def support_noises(noise: NoiseSet, recordings: tuple[str, ...], seed: int) -> NoiseSet:
+    """Noises that may train: these recordings and synthetic noises; white and pink are for scoring."""
+    parts = (noise.of(recordings), synthetic_noise(N_SYNTHETIC, seed))
+    n_samples = min(each.signals.shape[1] for each in parts)
+    return NoiseSet(
+        names=tuple(name for each in parts for name in each.names),
+        signals=np.concatenate([each.signals[:, :n_samples] for each in parts]),
+        n_recordings=sum(each.n_recordings for each in parts),
+        fingerprint=fingerprint([(each.fingerprint, b"") for each in parts]),
+        is_simulated=noise.is_simulated,
+    )
+
+
+def query_probes(noise: NoiseSet, split: Split) -> dict[str, NoiseSet]:
+    """Probes of held-out listeners: white, pink, the held-out recordings together and each alone, an airplane."""
+    held_out = split.query_recordings
+    airplane = replace(
+        noise.of(held_out[:1]), names=(AIRPLANE,), signals=airplane_noise(AIRPLANE_SEED)[None], fingerprint=AIRPLANE
+    )
+    single = {name: noise.of((name,)) for name in ("white", "pink", *held_out)}
+    pool = {"pool": noise.of(held_out)}
+    return {name: single[name] for name in ("white", "pink")} | pool | single | {AIRPLANE: airplane}
+
+
+def choose_device(name: str) -> torch.device:
+    """Device named `auto`, `cpu` or `cuda`.
+
+    Raises
+    ------
+    ValueError
+        There is no CUDA device.
+    """
+    if name == "cuda" and not torch.cuda.is_available():
+        raise ValueError("--device: torch sees no CUDA device; use cpu or auto")
+    return torch.device("cuda" if torch.cuda.is_available() and name != "cpu" else "cpu")

@@ -1,0 +1,334 @@
+"""Section 3 of the paper: for each split and method, fit on the support, score on the held-out listeners.
+
+A design sees estimated paths and its score the true ones. The exceptions are the adaptive references, which adapt
+on the true paths; their rows say so. A task is a method on one split (and seed), or, where a method needs no
+support, on one listener. Tasks whose rows exist are skipped, so that repeating a run resumes it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from itertools import groupby
+
+import pandas as pd
+import torch
+from joblib import Parallel, delayed, parallel_config
+
+from model_store.manifest import Scores
+from model_store.store import ModelStore
+from synthesis.conventions import N_TAPS
+from synthesis.design import Model, predict_all
+from synthesis.errors import SynthesisError
+from synthesis.octave_bands import nominal_hz
+from synthesis.types import Paths, Problem
+from training.checkpoints import make_checkpoint, mean_figures, model_name
+from training.config import Configuration
+from training.data import Data, open_data
+from training.datasets.splits import Split
+from training.measurements import Measurements
+from training.methods import (
+    BY_RECORDING,
+    GROUPS,
+    METHODS,
+    PER_NOISE,
+    Designer,
+    Support,
+    chosen_methods,
+    measured_paths,
+    train_generators,
+)
+from training.report import write_report
+from training.rows import Row, RunFolder, commit, device_name, environment, exclusive, rounded
+from training.scoring import SCORED_BANDS, Score, TimeDomainScore
+from training.trainer import computes_bfloat16
+
+
+@dataclass(frozen=True)
+class Task:
+    """A method on one listener, or fitted on one split's (and seed's) support and scored on its held-out
+    listeners."""
+
+    method: str
+    listener: str | None = None
+    split: int | None = None
+    seed: int | None = None
+
+    @property
+    def name(self) -> str:
+        """METHOD/LISTENER or METHOD/splitNN-seedN, the path of its rows."""
+        if self.listener is not None:
+            return f"{self.method}/{self.listener}"
+        return f"{self.method}/split{self.split:02d}" + ("" if self.seed is None else f"-seed{self.seed}")
+
+
+def run(configuration: Configuration) -> str:
+    """Run an experiment, or what is left of it, and return the text of its tables.
+
+    Raises
+    ------
+    DatasetError, RunError, ModelStoreError, ValueError, OSError
+        The configuration, the data or the environment cannot be used; the message says what is wrong.
+    """
+    methods = chosen_methods(configuration.methods)
+    data = open_data(configuration)
+    splits = chosen_splits(data, configuration.split)
+    tasks = list_tasks(data, methods, splits)
+    folder = RunFolder(configuration.out)
+    with exclusive(configuration.out):
+        if configuration.resume is not None:
+            folder.resume(configuration.resume, data.settings())
+        start = {"options": configuration.model_dump(mode="json"), "environment": environment(data.device)}
+        folder.open(data.settings(), start)
+        announce(data, methods, splits)
+        train_groups(data, tasks)
+        # Methods made of a generator come last, so that no two tasks train the same one.
+        for stage in (False, True):
+            run_tasks(configuration, [task for task in tasks if METHODS[task.method].needs_generator is stage])
+        folder.collect({split.index: data.queries(split) for split in data.splits})
+        return write_report(configuration.out)
+
+
+def run_tasks(configuration: Configuration, tasks: Sequence[Task]) -> None:
+    """Run unfinished tasks in processes, or on a Ray cluster (at RAY_ADDRESS, or started here)."""
+    folder = RunFolder(configuration.out)
+    left = [task for task in tasks if not folder.has(task.name)]
+    if len(left) < len(tasks):
+        print(f"{len(tasks) - len(left)} of {len(tasks)} tasks were already finished", flush=True)
+    backend = "loky"
+    if configuration.engine == "ray":
+        from ray.util.joblib import register_ray
+
+        register_ray()
+        backend = "ray"
+    with parallel_config(backend, n_jobs=configuration.workers):
+        finished = Parallel(return_as="generator_unordered")(
+            delayed(run_task)(configuration, task) for task in left
+        )
+        for n, message in enumerate(finished, start=1):
+            print(f"{message}; {n} of {len(left)} tasks", flush=True)
+
+
+def run_task(configuration: Configuration, task: Task) -> str:
+    """Fit a method, score it and keep its rows; a generator is published where a store is named."""
+    data, method = open_data(configuration), METHODS[task.method]
+    support = support_of(data, task)
+    designer = method.fit(support)
+    rows = list(score_task(data, task, support, designer))
+    if method.recipe is not None and configuration.store is not None:
+        rows = publish(data, task, support, rows)
+    table = rounded(pd.DataFrame(rows)).assign(commit=commit())
+    RunFolder(configuration.out).write(task.name, table)
+    return f"{task.name}: {len(table)} rows"
+
+
+def support_of(data: Data, task: Task) -> Support:
+    """What a task's method may know: the support of its split, or for a single listener everybody else."""
+    if task.split is None:
+        others = tuple(name for name in data.dataset.listeners if name != task.listener)
+        return Support(data, data.everybody.support, others, (), 0, 0, task.name)
+    split = data.splits[task.split]
+    fold = data.fold(split)
+    return Support(data, fold.support, split.support, split.query, split.index, task.seed or 0, task.name)
+
+
+def score_task(data: Data, task: Task, support: Support, designer: Designer) -> Iterator[Row]:
+    """Rows of a fitted method, in every way that its held-out listeners are calibrated."""
+    labels: Row = {}
+    if task.split is None:
+        listeners, fold = tuple(each for each in data.dataset.listeners if each == task.listener), data.everybody
+    else:
+        split = data.splits[task.split]
+        listeners, fold = data.queries(split), data.fold(split)
+        labels = {"split": task.split, "seed": task.seed, "support": " ".join(split.support)}
+        if split.support_recordings:
+            labels["support_recordings"] = " ".join(split.support_recordings)
+    for measurements in fold.queries:
+        yield from score_method(measurements, fold.score, task.method, designer, support, listeners, labels)
+
+
+def score_method(
+    measurements: Measurements,
+    score: TimeDomainScore,
+    name: str,
+    designer: Designer,
+    support: Support,
+    listeners: tuple[str, ...],
+    labels: Row,
+) -> Iterator[Row]:
+    """Yield a row for each filter of a method on each pair of some listeners.
+
+    Parameters
+    ----------
+    measurements, score
+        The listeners' calibrations, and the score on their true paths.
+    name, designer, support
+        Name in METHODS, the fitted method, and what predictions may know.
+    labels
+        Columns that all rows share.
+    """
+    method, model = METHODS[name], Model.on("cpu", support.untrained())
+    device = f"{device_name(torch.device('cpu'))}, {torch.get_num_threads()} threads"
+    updates = method.updates
+    if measurements.probe is not None and updates:
+        updates = BY_RECORDING
+    for index in measurements.indices(listeners):
+        filters = list(designer.filters(measurements, index, updates))
+        if not filters:
+            continue
+        scores = score(measurements.pairs[index], torch.stack([each.taps for each in filters]))
+        paths = measured_paths(measurements, index)
+        for made, scored in zip(filters, scores, strict=True):
+            yield {
+                **labels,
+                **case_columns(measurements, index),
+                "method": name,
+                "k": made.k,
+                "profile": made.profile,
+                "paths": "true" if method.true_paths else "estimated",
+                **figure_columns(scored),
+                **predictions(model, paths, made.taps),
+                "core_ms": made.core_ms,
+                "device": device,
+            }
+
+
+def case_columns(measurements: Measurements, index: int) -> Row:
+    """Columns that describe a case."""
+    pair = measurements.pairs[index]
+    return {
+        "dataset": measurements.dataset.name,
+        "simulated": measurements.dataset.is_simulated or measurements.noise.is_simulated,
+        "window": measurements.window,
+        "regularisation": measurements.regularisation,
+        "listener": pair.listener,
+        "ear": pair.place,
+        "condition": pair.condition,
+        "fit": pair.fit,
+        "variant": json.dumps(pair.variant, sort_keys=True),
+        **({} if measurements.probe is None else {"probe": measurements.probe, "snr_db": measurements.snr_db}),
+    }
+
+
+def figure_columns(score: Score) -> Row:
+    """Columns of the figures of a filter."""
+    values = asdict(score)
+    bands = values.pop("band_db")
+    return values | {f"band_{nominal_hz(n):g}_db": value for n, value in zip(SCORED_BANDS, bands, strict=True)}
+
+
+def predictions(model: Model, paths: Paths, taps: torch.Tensor) -> Row:
+    """Predicted figures, with the coherence and without; none of filters that the core cannot hold."""
+    if taps.shape != (N_TAPS,):
+        return {}
+    problems = [Problem((paths,)), Problem((Paths(paths.primary, paths.secondary),))]
+    informed, blind = predict_all(problems, [taps.float().numpy()] * 2, model)
+    if isinstance(informed, SynthesisError) or isinstance(blind, SynthesisError):
+        return {}
+    return {
+        "predicted_noise_reduction_db": informed.mean_noise_reduction_db,
+        "predicted_amplification_db": informed.amplification_db,
+        "predicted_blind_noise_reduction_db": blind.mean_noise_reduction_db,
+    }
+
+
+def publish(data: Data, task: Task, support: Support, rows: list[Row]) -> list[Row]:
+    """Publish a generator with its held-out scores; its rows name the checkpoint."""
+    assert task.split is not None
+    configuration = data.configuration
+    assert configuration.store is not None
+    beside = [
+        each.name for name in GROUPS["standard"] for each in untrained_tasks(data, name, data.splits[task.split])
+    ]
+    scores = Scores(held_out=mean_figures(RunFolder(configuration.out).read(beside), pd.DataFrame(rows)))
+    checkpoint = make_checkpoint(support, task.method, task.split, scores)
+    name = model_name(configuration, task.method, task.split, support.seed)
+    published = ModelStore(configuration.store).publish(name, checkpoint)
+    print(f"{task.name}: published as {published.reference}", flush=True)
+    return [row | {"checkpoint": published.reference, "digest": published.digest} for row in rows]
+
+
+def train_groups(data: Data, tasks: Sequence[Task]) -> None:
+    """Train generators of unfinished tasks as one program, `group` at a time: all on a GPU, none on a CPU."""
+    configuration = data.configuration
+    size = configuration.group or (len(tasks) if data.device.type == "cuda" and configuration.workers == 1 else 1)
+    folder = RunFolder(configuration.out)
+    own = [task for task in tasks if METHODS[task.method].recipe is not None and not folder.has(task.name)]
+    own = [task for task in own if not folder.model_file(task.name).exists()]
+
+    def related(task: Task) -> tuple[str, int | None]:
+        """Where estimates differ between splits, every split has an objective of its own."""
+        return task.method, None if configuration.shares_estimates else task.split
+
+    for _, group in groupby(own if size > 1 else [], key=related):
+        members = list(group)
+        for first in range(0, len(members), size):
+            supports = [support_of(data, task) for task in members[first : first + size]]
+            train_generators(data, members[0].method, supports)
+
+
+def list_tasks(data: Data, methods: Sequence[str], splits: Sequence[Split]) -> list[Task]:
+    """List all tasks, untrained methods first.
+
+    Raises
+    ------
+    ValueError
+        The protocol has no cases for a method.
+    """
+    if not data.configuration.shares_estimates:
+        refused = [name for name in methods if name == PER_NOISE or METHODS[name].needs_generator]
+        if refused:
+            raise ValueError(
+                f"--methods: {', '.join(refused)}: only by person and with the paper's calibration; leave them out"
+            )
+    tasks: dict[Task, None] = {}
+    for method in methods:
+        if METHODS[method].rests_on == "ear":
+            tasks.update((task, None) for split in splits for task in untrained_tasks(data, method, split))
+    for method in methods:
+        if METHODS[method].rests_on != "ear":
+            seeds = range(data.configuration.seeds) if METHODS[method].rests_on == "seed" else (None,)
+            tasks.update((Task(method, split=split.index, seed=seed), None) for split in splits for seed in seeds)
+    return list(tasks)
+
+
+def untrained_tasks(data: Data, method: str, split: Split) -> list[Task]:
+    """Tasks of an untrained method on a split's held-out listeners; a listener's serves every split."""
+    if data.configuration.shares_estimates:
+        return [Task(method, listener=name) for name in data.queries(split)]
+    return [Task(method, split=split.index)]
+
+
+def chosen_splits(data: Data, index: int | None) -> list[Split]:
+    """All splits, or only the one with this index.
+
+    Raises
+    ------
+    ValueError
+        There is no such split.
+    """
+    chosen = [split for split in data.splits if index in (None, split.index)]
+    if not chosen:
+        raise ValueError(f"--split: {index} does not exist; use 0 to {len(data.splits) - 1}")
+    return chosen
+
+
+def announce(data: Data, methods: Sequence[str], splits: Sequence[Split]) -> None:
+    """Print data, splits, device and methods."""
+    dataset = data.dataset
+    for what, is_simulated in (("paths", dataset.is_simulated), ("noises", data.noise.is_simulated)):
+        if is_simulated:
+            print(f"SIMULATED {what}: the results below are not for measured ears", flush=True)
+    print(
+        f"{dataset.name}: {len(dataset.listeners)} listeners, {len(dataset.pairs)} ears; "
+        f"{len(splits[0].support)} in support, {len(splits[0].query)} held out; "
+        f"{len(splits)} of {len(data.splits)} splits, {data.configuration.seeds} seeds, "
+        f"{device_name(data.device)}; {', '.join(methods)}",
+        flush=True,
+    )
+    for split in splits:
+        known = ", ".join((*split.support, *split.support_recordings))
+        print(f"split {split.index}: {known} in support", flush=True)
+    if not computes_bfloat16(data.device):
+        print("networks train in float32: this processor has no native bfloat16", flush=True)

@@ -1,0 +1,309 @@
+"""Figures of a run, drawn from its sections; a method has the same colour in all of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import matplotlib as mpl
+import numpy as np
+import pandas as pd
+
+mpl.use("Agg")
+import matplotlib.pyplot as plt
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter, MaxNLocator
+
+from synthesis.octave_bands import nominal_hz
+from training.report import DESIGN, Section, as_design, in_order, on_true_paths
+from training.rows import PER_NOISE, Design
+from training.scoring import SCORED_BANDS
+
+N_LINES = 7
+MAIN = (
+    Design("prime-log"), Design("prime"), Design("wmmse"), Design("ratio_base_full_band"),
+    Design("prime-log", 1, "fast"), Design("prime", 1, "paper"), Design("ratio_base_held_band"),
+    Design("wmmse", 3, "paper"), Design("e2e_cfg"), Design("fomaml"), Design("iterative_fir"),
+)  # fmt: skip
+"""Designs to show over frequency, in order of priority."""
+
+TRAILS = (
+    ("prime-log", "fast"), ("prime", "paper"), ("wmmse", "paper"), ("fir_wiener", "fast"), ("wmmse", "fast"),
+    ("prime", "fast"), ("ratio_base_full_band", "paper"), ("iterative_fir", ""), ("fxnlms", ""),
+    ("ratio_base_held_band", "fast"), ("e2e_cfg", ""), ("fomaml", ""), ("wmmse_fast", ""), ("wmmse_shared", ""),
+    ("selective", ""), ("generative", ""), ("projected_ratio", ""), ("fxlms", ""),
+)  # fmt: skip
+"""Methods and profiles to show in a figure of quality against cost, in order of priority."""
+N_TRAILS = 8
+LEAST_AMP_DB = 1e-3
+"""What a logarithmic axis shows in place of less."""
+
+# Okabe and Ito's palette, without its yellow; shape and line tell methods of one colour apart.
+BLACK, ORANGE, SKY, GREEN, BLUE, VERMILION, PURPLE = (
+    "#000000", "#E69F00", "#56B4E9", "#009E73", "#0072B2", "#D55E00", "#CC79A7",
+)  # fmt: skip
+GREY = "0.55"
+STYLES: dict[str, tuple[str, str]] = {
+    "ratio_base_full_band": (ORANGE, "v"), "ratio_base_held_band": (PURPLE, "^"), "fir_wiener": (GREEN, "h"),
+    "projected_ratio": (BLACK, "<"), "wmmse_shared": (SKY, "P"), "fomaml": (SKY, "X"), "selective": (ORANGE, "P"),
+    "generative": (PURPLE, "X"), "e2e_cfg": (BLACK, "d"), "prime": (GREEN, "o"), "prime-log": (VERMILION, "D"),
+    "wmmse": (BLUE, "s"), "wmmse_fast": (SKY, "s"), "iterative_fir": (BLACK, "*"), "fxlms": (GREY, "1"),
+    "fxnlms": (GREY, "2"),
+}  # fmt: skip
+LINES = ("-", "--", ":", "-.")
+BANDS = {f"band_{nominal_hz(n):g}_db": nominal_hz(n) for n in SCORED_BANDS}
+"""Column of the reduction in each band, and its centre in Hz."""
+
+
+def draw(found: Sequence[Section], per_noise: pd.DataFrame, folder: Path) -> None:
+    """Draw the figures of each window; those over updates and cost use the largest group of conditions.
+
+    Parameters
+    ----------
+    found
+        Sections of a run.
+    per_noise
+        Rows of the method with a filter for each noise, shown in grey over frequency.
+    folder
+        Where to write.
+    """
+    windows = sorted({section.window for section in found})
+    for window in windows:
+        own = [section for section in found if section.window == window]
+        apart = [section for section in own if section.conditions != "all"]
+        figures = {
+            "noise_reduction_per_band": plot_bands(apart, per_noise),
+            "predicted_against_scored": plot_prediction(apart[0]),
+            "gauss_newton_starts": plot_starts(own[0]),
+            "pareto": plot_pareto(own[0]),
+            "quality_against_core_time": plot_core_time(own[0]),
+        }
+        suffix = f"_window{window}" if len(windows) > 1 else ""
+        for name, figure in figures.items():
+            if figure is not None:
+                save(figure, folder / f"{name}{suffix}.png")
+        for listener in sorted(apart[0].rows.listener.unique()):
+            save(plot_listener(apart[0], listener), folder / f"listeners{suffix}" / f"{listener}.png")
+
+
+def plot_bands(groups: Sequence[Section], per_noise: pd.DataFrame) -> Figure:
+    """NR per one-third octave of the main designs, split SD shaded, a panel per group of conditions."""
+    figure, grid = _panels(len(groups), 1)
+    handles: dict[str, Any] = {}
+    for axes, section in zip(grid[:, 0], groups, strict=True):
+        means, deviations = section.means(list(BANDS))
+        same = per_noise[per_noise.condition.isin(section.rows.condition.unique())]
+        if len(same):
+            reference = Section(section.window, section.conditions, same).means(list(BANDS))[0][Design(PER_NOISE)]
+            (handles[f"{PER_NOISE} (true paths)"],) = axes.plot(BANDS.values(), reference, color=GREY, lw=2.5)
+        for design in _chosen(section):
+            mean, deviation = means[design], deviations[design].fillna(0)
+            handles[section.name(design)] = _band_line(axes, design, mean)
+            low, high, colour = mean - deviation, mean + deviation, style(design.method)[0]
+            axes.fill_between(list(BANDS.values()), low, high, color=colour, alpha=0.18, lw=0)
+        axes.set_title(section.title("Held-out listeners"), fontsize=10)
+        axes.set_ylabel("noise reduction (dB)\npositive is quieter")
+    grid[-1, 0].set_xlabel("one-third octave (Hz); grey ground: the bands that NR counts")
+    return _with_legend(figure, handles)
+
+
+def plot_prediction(section: Section) -> Figure:
+    """Predicted against scored NR, one dot per ear; with and without a coherence."""
+    titles = {
+        "predicted_noise_reduction_db": "with the calibration's coherence",
+        "predicted_blind_noise_reduction_db": "without a coherence",
+    }
+    figure, grid = _panels(len(titles), 1)
+    handles: dict[str, Any] = {}
+    for axes, (column, title) in zip(grid[:, 0], titles.items(), strict=True):
+        axes.axhline(0, color="0.4", lw=0.8, zorder=1)
+        for design in _chosen(section):
+            own = section.designs[design].dropna(subset=[column])
+            colour, marker = style(design.method)
+            error = own[column] - own.noise_reduction_db
+            face = colour if design.k == 0 else "none"
+            (line,) = axes.plot(own.noise_reduction_db, error, marker, ms=4, mfc=face, mec=colour, mew=0.7)
+            if len(own):
+                handles[section.name(design)] = line
+        axes.set(ylabel="predicted - scored NR (dB)", title=title)
+        axes.grid(color="0.92")
+    grid[-1, 0].set_xlabel("scored NR (dB)")
+    figure.suptitle(section.title("Prediction against score, an ear a dot"), fontsize=10)
+    return _with_legend(figure, handles)
+
+
+def plot_starts(section: Section) -> Figure | None:
+    """NR against the number of Gauss-Newton updates, one line per starting method, one panel per profile."""
+    profiles = sorted({design.profile for design in section.designs if design.k})
+    if not profiles:
+        return None
+    means, deviations = section.means(["noise_reduction_db"])
+    figure, grid = _panels(1, len(profiles))
+    handles: dict[str, Any] = {}
+    for axes, profile in zip(grid[0], profiles, strict=True):
+        present = dict.fromkeys(design.method for design in section.designs if design.profile == profile)
+        for method in [name for name in present if name in STYLES][:N_TRAILS] or list(present)[:N_TRAILS]:
+            line = [d for d in section.designs if d.method == method and d.profile in ("", profile)]
+            k = [design.k for design in line]
+            mean = np.array([means[design].iloc[0] for design in line])
+            deviation = np.nan_to_num([deviations[design].iloc[0] for design in line])
+            colour, marker = style(method)
+            (handles[method],) = axes.plot(k, mean, marker=marker, color=colour, ms=5, lw=1.4)
+            axes.fill_between(k, mean - deviation, mean + deviation, color=colour, alpha=0.18, lw=0)
+        axes.set(xlabel="Gauss-Newton updates K", title=f"profile {profile}")
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+        axes.grid(color="0.92")
+    grid[0, 0].set_ylabel("NR (dB), mean and SD over splits")
+    figure.suptitle(section.title("Common starts"), fontsize=10)
+    return _with_legend(figure, handles)
+
+
+def plot_core_time(section: Section) -> Figure | None:
+    """NR against core time, with the updates of a method connected, one panel per device."""
+    times = section.rows.dropna(subset=["core_ms"]).groupby(["device", *DESIGN]).core_ms.median()
+    devices = sorted(times.index.unique("device"))
+    if not devices:
+        return None
+    means, _ = section.means(["noise_reduction_db"])
+    figure, grid = _panels(1, len(devices))
+    handles: dict[str, Any] = {}
+    for axes, device in zip(grid[0], devices, strict=True):
+        core_ms = {as_design(key): value for key, value in times[device].items()}
+        for line in trails(core_ms):
+            handles |= _trail(axes, line, [(core_ms[design], means[design].iloc[0]) for design in line])
+        axes.set(xlabel="core time (ms)", title=str(device))
+        _log_axis(axes)
+    grid[0, 0].set_ylabel("NR (dB), mean over splits")
+    figure.suptitle(section.title("Quality against core time; numbers: last K"), fontsize=10)
+    return _with_legend(figure, handles)
+
+
+def plot_pareto(section: Section) -> Figure:
+    """NR against AMP and against control RMS, updates of a method joined, the Pareto front in grey."""
+    costs = {"amplification_db": "AMP (dB), 50 Hz-8 kHz", "control_rms": "control RMS (reference: 0.05)"}
+    means, _ = section.means(["noise_reduction_db", *costs])
+    fair = [design for design, own in section.designs.items() if not on_true_paths(design, own)]
+    figure, grid = _panels(1, 2)
+    handles: dict[str, Any] = {}
+    for axes, (column, title) in zip(grid[0], costs.items(), strict=True):
+        least = LEAST_AMP_DB if column == "amplification_db" else 0.0
+        points = {design: (max(mean[column], least), mean["noise_reduction_db"]) for design, mean in means.items()}
+        front = pareto_front([points[design] for design in fair])
+        axes.step(*zip(*front, strict=True), where="post", color="0.8", lw=4, zorder=0)
+        for line in trails(section.designs):
+            handles |= _trail(
+                axes, line, [points[each] for each in line], "" if line[0] in fair else " (true paths)"
+            )
+        axes.set_xlabel(title)
+        axes.grid(color="0.92")
+    _log_axis(grid[0, 0])
+    grid[0, 0].set_ylabel("NR (dB), mean over splits")
+    figure.suptitle(section.title("Numbers: last K; grey: front of all designs without true paths"), fontsize=10)
+    return _with_legend(figure, handles)
+
+
+def plot_listener(section: Section, listener: str) -> Figure:
+    """NR per band of a listener's ears, where they were held out."""
+    own = section.rows[section.rows.listener == listener]
+    ears = sorted(own.ear.unique())
+    figure, grid = _panels(1, len(ears))
+    handles: dict[str, Any] = {}
+    for axes, ear in zip(grid[0], ears, strict=True):
+        part = Section(section.window, section.conditions, own[own.ear == ear])
+        means, _ = part.means(list(BANDS))
+        for design in _chosen(part):
+            handles[part.name(design)] = _band_line(axes, design, means[design])
+        axes.set(title=f"{ear}, fit {', '.join(sorted(part.rows.fit.unique()))}", xlabel="one-third octave (Hz)")
+    grid[0, 0].set_ylabel("noise reduction (dB)")
+    figure.suptitle(section.title(f"{listener}, {own['split'].nunique()} splits held out"), fontsize=10)
+    return _with_legend(figure, handles)
+
+
+def pareto_front(points: list[tuple[float, float]]) -> list[tuple[float, float]]:
+    """The (cost, gain) points that no other point beats in both, by rising cost."""
+    front: list[tuple[float, float]] = []
+    for cost, gain in sorted(points, key=lambda point: (point[0], -point[1])):
+        if not front or gain > front[-1][1]:
+            front.append((cost, gain))
+    return front
+
+
+def trails(designs: Iterable[Design]) -> list[list[Design]]:
+    """Designs of the methods in TRAILS, each from k = 0 upwards in one profile; N_TRAILS lines at most.
+
+    A method's own filter begins both of its lines; it is a line by itself where no updates were made.
+    """
+    ordered = in_order(designs)
+    updated = {(design.method, design.profile) for design in ordered if design.k}
+    single = {(d.method, "") for d in ordered if not {(d.method, "fast"), (d.method, "paper")} & updated}
+    present = updated | single
+    wanted = [each for each in TRAILS if each in present or (each[0], "") in single] or sorted(present)
+    chosen = list(dict.fromkeys((method, "" if (method, "") in single else profile) for method, profile in wanted))
+    lines = [
+        [design for design in ordered if design.method == method and design.profile in ("", profile)]
+        for method, profile in chosen[:N_TRAILS]
+    ]
+    return sorted(lines, key=lambda line: in_order([other[-1] for other in lines]).index(line[-1]))
+
+
+def style(method: str) -> tuple[str, str]:
+    """Colour and marker of a method; a method without its own has the colour of its family."""
+    if method in STYLES:
+        return STYLES[method]
+    family = next((name for name in ("prime-log", "prime", "wmmse") if method.startswith(name)), "")
+    return (STYLES[family][0] if family else GREY), "."
+
+
+def save(figure: Figure, file: Path) -> None:
+    """Write a figure and close it."""
+    file.parent.mkdir(exist_ok=True)
+    figure.savefig(file, dpi=130)
+    plt.close(figure)
+
+
+def _chosen(section: Section) -> list[Design]:
+    present = section.designs
+    return in_order([each for each in MAIN if each in present][:N_LINES] or list(present)[:N_LINES])
+
+
+def _panels(n_rows: int, n_columns: int) -> tuple[Figure, Any]:
+    size = (max(9, 1.5 + 4.4 * n_columns), 1.5 + 4.1 * n_rows)
+    share = {"sharex": True} if n_rows > 1 else {"sharey": True}
+    return plt.subplots(n_rows, n_columns, figsize=size, squeeze=False, layout="constrained", **share)  # type: ignore
+
+
+def _with_legend(figure: Figure, handles: dict[str, Any]) -> Figure:
+    if handles:
+        figure.legend(handles.values(), handles.keys(), loc="outside lower center", ncols=4, fontsize=8)
+    return figure
+
+
+def _band_line(axes: Axes, design: Design, bands_db: pd.Series) -> Any:
+    """Reduction per one-third octave on a logarithmic axis, the bands that NR counts shaded."""
+    dashes = LINES[min(design.k, len(LINES) - 1)]
+    (line,) = axes.plot(list(BANDS.values()), bands_db, color=style(design.method)[0], ls=dashes, lw=1.4)
+    axes.axvspan(44.7, 5620, color="0.95", zorder=0)
+    axes.axhline(0, color="0.6", lw=0.8, zorder=1)
+    axes.set(xscale="log", xlim=(20, 22400), xticks=[31.5, 63, 125, 250, 500, 1000, 2000, 4000, 8000, 16000])
+    axes.minorticks_off()
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda hz, _: f"{hz / 1000:g}k" if hz >= 1000 else f"{hz:g}"))
+    return line
+
+
+def _log_axis(axes: Axes) -> None:
+    axes.set_xscale("log")
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    axes.grid(color="0.92")
+
+
+def _trail(axes: Axes, line: list[Design], points: list[tuple[float, float]], note: str = "") -> dict[str, Any]:
+    """One method's points joined, the last one's K beside it; returns the legend's entry."""
+    method, last = line[0].method, line[-1]
+    colour, marker = style(method)
+    dashes = "--" if last.profile == "paper" else "-"
+    (handle,) = axes.plot(*zip(*points, strict=True), marker=marker, color=colour, ms=6, lw=1, ls=dashes)
+    if last.k:
+        axes.annotate(str(last.k), points[-1], (5, 3), textcoords="offset points", fontsize=8, color=colour)
+    return {method + (f" + GN, {last.profile}" if last.k else "") + note: handle}

@@ -1,0 +1,602 @@
+"""Tables and figures of an experiment from its rows alone: `python -m training.report RUN [OUT]`.
+
+RUN is the folder of a run or a file like its `rows.parquet` (`docs/results/*.parquet`). `tables.md`, `splits.md` and
+the figures are written into OUT (default: the folder). From top to bottom: rows -> checked rows -> sections (one
+window, one group of conditions) -> tables -> figures.
+
+Means are the paper's: over ears, conditions and seeds within a listener, over listeners within a split, over
+splits; SD is the sample standard deviation over split means.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from measurement.estimate import REGULARISATION
+from training.methods import METHODS
+from training.rows import (
+    BROAD_BAND,
+    COLUMNS,
+    PER_NOISE,
+    Design,
+    RunError,
+    as_design,
+    by_split,
+    read_rows,
+    split_means,
+)
+
+DESIGN = ["method", "k", "profile"]
+CASE = ["listener", "ear", "condition"]
+KEY = [*DESIGN, "window", "split", "seed", *CASE, "probe", "snr_db"]
+OPTIONAL = (
+    *("seed", "probe", "snr_db", "support", "support_recordings", "paths", "core_ms", "device", "regularisation"),
+    *("predicted_noise_reduction_db", "predicted_blind_noise_reduction_db"),
+)
+LOUD_HIGH_BAND_DB = 3.0
+"""An ear counts as loud above the scored bands if a band above 8.9 kHz becomes louder by more than this."""
+FALLBACK_MARGIN_DB = 0.5
+"""The service answers with WMMSE where that is predicted to be better by more than this."""
+
+NOTE = (
+    "NR: mean over the one-third octaves 50 Hz-5 kHz. AMP: 50 Hz-8 kHz, quieter bands counted as 0 in each block. "
+    "low, high: change of level in 22.4-44.7 Hz and 8.9-22.4 kHz, positive is louder. late cut: scored with the "
+    "primary's taps from 2048 on set to zero. Means over ears, conditions and seeds within a listener, over "
+    "listeners within a split, over splits; SD: sample standard deviation over split means. cases: ears times "
+    "conditions. No listener was in its model's support. "
+    "GN(k): k updates of the `fast` profile for prime-log, of the `paper` profile for all others, unless named. "
+    "(true paths): adapted on the query's true paths, so not comparable with the other lines. "
+    "ms: median over ears. paper: 23 PANDAR persons, ten splits, three seeds, an RTX 5090."
+)
+BY_RECORDING_NOTE = (
+    "Filters are scored on the held-out recordings, white and pink. pool: the held-out recordings together; single "
+    "recording: each of them alone; airplane_like: nothing above 8 kHz; broad-band: white, pink and pool. noise: "
+    "SNR at the error microphone. Means over ears and probes within a listener, over listeners within a split, "
+    "over splits; worst ear: of all. with fallback: WMMSE where it is predicted to be better by more than "
+    f"{FALLBACK_MARGIN_DB} dB. No listener and no recording was in its model's support."
+)
+
+PAPER_COLUMNS = {
+    "noise_reduction_db": "NR", "noise_reduction_sd_db": "SD", "amplification_db": "AMP", "control_rms": "RMS",
+    "core_ms": "ms",
+}  # fmt: skip
+TABLE_1 = (
+    "prime_no_interpolation", "prime", "prime-log_no_interpolation", "prime-log_minimum_phase", "prime-log",
+    "ratio_base_full_band", "ratio_base_held_band", "fir_wiener", "projected_ratio", "fomaml", "selective",
+    "generative", "wmmse_shared", "e2e_cfg",
+)  # fmt: skip
+CONTROLS = (
+    "skip_mp", "skip_mp_phase", "no_skip_mp", "no_skip_mp_phase", "prime_shuffled_phase", "prime_path_independent",
+)  # fmt: skip
+TABLE_3 = (
+    "prime", "fir_wiener", "prime-log", "wmmse", "wmmse_fast", *(f"wmmse_pcg_{2**n}" for n in range(5, 12)),
+    "iterative_fir", "fxlms", "fxnlms",
+)  # fmt: skip
+PAPER_TABLES: tuple[tuple[str, tuple[str, ...], Callable[[Design], bool], tuple[str, ...]], ...] = (
+    (
+        "Table 1. No query updates",
+        ("noise_reduction_db", "noise_reduction_sd_db"),
+        lambda design: design.k == 0 and design.method in TABLE_1,
+        (),
+    ),
+    (
+        "Table 2. Construction and conditioning",
+        ("noise_reduction_db", "amplification_db"),
+        lambda design: design.k == 0 and design.method in ("prime", *CONTROLS),
+        CONTROLS,
+    ),
+    (
+        "Table 3. Quality and core time",
+        ("noise_reduction_db", "amplification_db", "control_rms", "core_ms"),
+        lambda design: design.method in TABLE_3 or (design.method.startswith("ratio_base") and design.k == 4),
+        (),
+    ),
+)
+"""Title, published figures shown, which designs, and methods of which one is needed."""
+
+PAIRS = (
+    (Design("prime-log"), Design("wmmse")),
+    (Design("prime-log", 1, "fast"), Design("wmmse")),
+    (Design("prime-log", 1, "fast"), Design("wmmse", 3, "paper")),
+    (Design("prime-log", 3, "fast"), Design("wmmse", 3, "paper")),
+    (Design("prime-log", 1, "fast"), Design("wmmse", 1, "fast")),
+    (Design("prime-log", 1, "fast"), Design("wmmse", 3, "fast")),
+    (Design("prime-log", 3, "fast"), Design("wmmse", 3, "fast")),
+    (Design("prime-log", 1, "fast"), Design("fir_wiener", 1, "fast")),
+    (Design("prime-log", 3, "fast"), Design("fir_wiener", 3, "fast")),
+    (Design("prime-log"), Design("fir_wiener")),
+    (Design("prime"), Design("ratio_base_full_band")),
+    (Design("prime"), Design("prime_no_interpolation")),
+    (Design("prime", 3, "paper"), Design("ratio_base_full_band", 4, "paper")),
+    (Design("skip_mp"), Design("no_skip_mp")),
+    (Design("skip_mp_phase"), Design("no_skip_mp_phase")),
+    (Design("prime"), Design("prime_shuffled_phase")),
+    (Design("prime"), Design("prime_path_independent")),
+)
+
+
+def write_report(run: Path, out: Path | None = None) -> str:
+    """Write the tables and figures of a run.
+
+    Parameters
+    ----------
+    run
+        Folder of a run, or a file like its `rows.parquet`.
+    out
+        Where to write; None: the folder of the run.
+
+    Returns
+    -------
+    str
+        The text of `tables.md`.
+
+    Raises
+    ------
+    RunError
+        There are no rows that a report can be made of.
+    """
+    from training import figures  # matplotlib takes a second
+
+    rows, out = checked(by_split(read_rows(run))), out or (run if run.is_dir() else run.parent)
+    out.mkdir(parents=True, exist_ok=True)
+    simulated = " (SIMULATED data)" if rows.simulated.any() else ""
+    dataset = rows.dataset.iloc[0]
+    if rows.probe.notna().any():
+        title = f"# {dataset}, listeners and recordings held out{simulated}"
+        text = "\n\n".join([title, BY_RECORDING_NOTE, supports(rows), by_recording(rows)]) + "\n"
+        (out / "tables.md").write_text(text)
+        return text
+    found = list(sections(rows))
+    parts = [f"# {dataset}, listeners held out{simulated}", NOTE, supports(rows), absent(rows)]
+    for section in found:
+        parts += [f"## {section.title('Tables')}", *section_tables(section)]
+    text = "\n\n".join(part for part in parts if part) + "\n"
+    (out / "tables.md").write_text(text)
+    (out / "splits.md").write_text("\n\n".join(every_split(section) for section in found) + "\n")
+    figures.draw(found, rows[rows.method == PER_NOISE], out)
+    return text
+
+
+def checked(rows: pd.DataFrame) -> pd.DataFrame:
+    """Check rows and add prediction errors and loud high bands.
+
+    Raises
+    ------
+    RunError
+        A column is missing, two rows stand for one case, the rows are of several data sets or of none, or a
+        listener or a probe was in its model's support.
+    """
+    rows = rows.assign(**{name: float("nan") for name in OPTIONAL if name not in rows})
+    required = {*KEY, "dataset", "simulated", "fit", "worst_high_band_db", *COLUMNS}
+    if missing := sorted(required.difference(rows.columns)):
+        raise RunError(f"columns: found none named {', '.join(missing)}; let the run finish a method")
+    if rows.dataset.nunique() != 1:
+        raise RunError(f"dataset: found {sorted(rows.dataset.unique())}, expected one")
+    twice = rows[rows.duplicated(KEY)]
+    if len(twice):
+        raise RunError(f"rows: found {len(twice)} cases twice, the first {dict(twice.iloc[0][KEY])}")
+    for case, known in (("listener", "support"), ("probe", "support_recordings")):
+        for name, support in rows[[case, known]].dropna().drop_duplicates().itertuples(index=False, name=None):
+            if name in re.findall(r"[\w.-]+", support):
+                raise RunError(f"{known}: found {name} held out and in its model's support ({support})")
+    error = rows.predicted_noise_reduction_db - rows.noise_reduction_db
+    return rows.assign(
+        prediction_error_db=error,
+        prediction_miss_db=error.abs(),
+        blind_miss_db=(rows.predicted_blind_noise_reduction_db - rows.noise_reduction_db).abs(),
+        loud_high_band=(rows.worst_high_band_db > LOUD_HIGH_BAND_DB).astype(float),
+    )
+
+
+@dataclass(frozen=True)
+class Section:
+    """Rows of one table: one window, one group of conditions (`all`, `original`, `modified`)."""
+
+    window: int
+    conditions: str
+    rows: pd.DataFrame
+
+    @cached_property
+    def designs(self) -> dict[Design, pd.DataFrame]:
+        """The rows of each design, in the order of METHODS."""
+        found = {as_design(key): own for key, own in self.rows.groupby(DESIGN, sort=False)}
+        return {each: found[each] for each in in_order(found)}
+
+    @property
+    def dataset(self) -> str:
+        """Name of the data set."""
+        return str(self.rows.dataset.iloc[0])
+
+    def title(self, what: str) -> str:
+        """Title with data set, conditions and calibration; it states if the data are simulated."""
+        names = ["SIMULATED data"] if self.rows.simulated.any() else []
+        names += [self.dataset] if self.dataset != "simulated" else []
+        unusual = sorted(set(self.rows.regularisation.dropna()) - {REGULARISATION})
+        calibration = f"window {self.window}" + "".join(f", regularisation {each:.0e}" for each in unusual)
+        conditions = {
+            "all": "mean over all conditions",
+            "original": "original measurements",
+            "modified": "modified secondary paths",
+        }[self.conditions]
+        return f"{what} ({', '.join([*names, conditions, calibration])})"
+
+    def name(self, design: Design) -> str:
+        """Name of a design, marked if it used the query's true paths."""
+        return design.name + (" (true paths)" if on_true_paths(design, self.designs[design]) else "")
+
+    def means(self, columns: Sequence[str]) -> tuple[dict[Design, pd.Series], dict[Design, pd.Series]]:
+        """Mean and sample SD over splits of each column, by design."""
+        grouped = split_means(self.rows, list(columns)).groupby(level=DESIGN, sort=False)
+        mean, deviation = (
+            {as_design(key): line for key, line in table.iterrows()} for table in (grouped.mean(), grouped.std())
+        )
+        return mean, deviation
+
+
+def sections(rows: pd.DataFrame) -> Iterator[Section]:
+    """Yield for each window all conditions, original and modified measurements, as far as there are such rows."""
+    for window, own in rows[rows.method != PER_NOISE].groupby("window"):
+        original = own.condition == "original"
+        groups = {"all": own, "original": own[original], "modified": own[~original]}
+        if original.all() or not original.any():
+            groups.pop("all")
+        for conditions, chosen in groups.items():
+            if len(chosen):
+                yield Section(int(str(window)), conditions, chosen)
+
+
+def in_order(designs: Iterable[Design]) -> list[Design]:
+    """Designs in the order of METHODS, then by profile and updates; other methods follow by name."""
+    known = list(METHODS)
+    return sorted(
+        designs,
+        key=lambda d: (known.index(d.method) if d.method in known else len(known), d.method, d.profile, d.k),
+    )
+
+
+def on_true_paths(design: Design, own: pd.DataFrame) -> bool:
+    """Whether a design used the query's true paths, according to its rows or its method."""
+    method = METHODS.get(design.method)
+    return bool((own.paths == "true").any()) or (method is not None and method.true_paths)
+
+
+def section_tables(section: Section) -> list[str]:
+    """All tables of a section, in order."""
+    found = [
+        *(paper_table(section, *table) for table in PAPER_TABLES),
+        starts(section),
+        pairs(section),
+        f"### {section.title('All designs')}\n\n{markdown(quality(section))}",
+        *loose_fits(section),
+        predictions(section),
+        by_each_split(section),
+    ]
+    return [part for part in found if part]
+
+
+def supports(rows: pd.DataFrame) -> str:
+    """List the support of each split; empty if nothing was trained."""
+    columns = [name for name in ("split", "support", "support_recordings") if rows[name].notna().any()]
+    found = rows[columns].dropna().drop_duplicates().sort_values("split")
+    if "support" not in columns:
+        return ""
+    return "\n".join(
+        f"- In support of split {n}: {', '.join(names)}." for n, *names in found.itertuples(index=False)
+    )
+
+
+def absent(rows: pd.DataFrame) -> str:
+    """Name the methods without rows."""
+    names = [method for method in METHODS if method not in set(rows.method)]
+    if not names:
+        return ""
+    return (
+        f"- Methods without rows: {', '.join(names)}. `python -m training.run_splits ... --methods NAME` adds them."
+    )
+
+
+def paper_table(
+    section: Section, title: str, columns: Sequence[str], holds: Callable[[Design], bool], needs: Sequence[str]
+) -> str | None:
+    """One of the paper's tables with its results and these; None if the rows have none of its designs."""
+    ours = [design for design in section.designs if holds(design)]
+    if not ours or (needs and not {design.method for design in ours} & set(needs)):
+        return None
+    theirs = paper_results(section, differences=False)
+    theirs = {design: line for design, line in theirs.items() if holds(design)}
+    shown = [name for name in columns if any(not math.isnan(line[name]) for line in theirs.values())]
+    source = "paper" if section.dataset != "simulated" else "paper's PANDAR"
+    lines = [
+        {"design": section.name(design)}
+        | {f"{source} {PAPER_COLUMNS[name]}": theirs[design][name] if design in theirs else None for name in shown}
+        for design in ours
+    ]
+    table = pd.DataFrame(lines).join(quality(section, ours).drop(columns="design"))
+    if "core_ms" in columns:
+        times = section.rows.dropna(subset=["core_ms"]).groupby([*DESIGN, "device"]).core_ms.median()
+        for device, own in times.groupby(level="device"):
+            by_design = {as_design(key): value for key, value in own.items()}
+            table[f"ms ({device})"] = [by_design.get(design) for design in ours]
+    parts = [f"### {section.title(title)}", markdown(table)]
+    if unmatched := in_order(set(theirs).difference(ours)):
+        told = ", ".join(f"{design.name} {theirs[design]['noise_reduction_db']:g}" for design in unmatched)
+        parts.append(f"In the paper's table and not in these rows (its NR, dB): {told}.")
+    return "\n\n".join(parts)
+
+
+def paper_results(section: Section, differences: bool) -> dict[Any, Any]:
+    """The paper's lines for a section, by design, or its differences by pair of designs."""
+    with (files("training") / "paper.csv").open() as file:
+        table = pd.read_csv(file, keep_default_na=True).fillna({"profile": "", "minus_profile": ""})
+    dataset = "pandar" if section.dataset == "simulated" else section.dataset
+    own = table[(table.dataset == dataset) & (table.conditions == section.conditions)]
+    own = own[own.minus_method.notna() == differences]
+    found: dict[Any, Any] = {}
+    for line in own.to_dict("records"):
+        first = Design(line["method"], int(line["k"]), line["profile"])
+        if differences:
+            found[first, Design(line["minus_method"], int(line["minus_k"]), line["minus_profile"])] = line
+        else:
+            found[first] = line
+    return found
+
+
+def quality(section: Section, designs: Sequence[Design] | None = None) -> pd.DataFrame:
+    """A line per design: means over splits, levels out of band, the worst ear, and the number of cases."""
+    means, deviations = section.means([*COLUMNS, "loud_high_band"])
+    lines = []
+    for design in section.designs if designs is None else designs:
+        own, mean = section.designs[design], means[design]
+        lines.append(
+            {
+                "design": section.name(design),
+                "NR dB": mean["noise_reduction_db"],
+                "NR SD over splits": deviations[design]["noise_reduction_db"],
+                "worst ear NR": own.noise_reduction_db.min(),
+                **{title: mean[column] for column, title in COLUMNS.items() if title != "NR dB"},
+                "loudest band above 8.9 kHz": own.worst_high_band_db.max(),
+                "ears above +3 dB there, %": 100 * mean["loud_high_band"],
+                **counts(own),
+            }
+        )
+    return pd.DataFrame(lines)
+
+
+def counts(rows: pd.DataFrame) -> dict[str, int | str]:
+    """Numbers of splits, seeds, listeners and cases behind a mean; an unfinished method may have different numbers
+    of seeds per split, and one without randomness has none."""
+    seeds = sorted(set(rows.groupby("split").seed.nunique()))
+    return {
+        "splits": rows["split"].nunique(),
+        "seeds": " to ".join(str(n or "-") for n in (seeds if len(seeds) < 2 else seeds[:: len(seeds) - 1])),
+        "listeners": rows.listener.nunique(),
+        "cases": len(rows[CASE].drop_duplicates()),
+    }
+
+
+def starts(section: Section) -> str | None:
+    """NR by number of updates, with a line for each starting method and profile."""
+    means, deviations = section.means(["noise_reduction_db"])
+    refined = in_order({Design(design.method, 0, design.profile) for design in section.designs if design.k})
+    if not refined:
+        return None
+    lines = []
+    for method, _, profile in refined:
+        line: dict[str, object] = {"start": method, "profile": profile}
+        for k in range(int(section.rows.k.max()) + 1):
+            design = Design(method, k, profile if k else "")
+            line[f"K = {k}"] = ""
+            if design in means:
+                mean, deviation = means[design].iloc[0], deviations[design].iloc[0]
+                line[f"K = {k}"] = f"{mean:.2f}" + ("" if math.isnan(deviation) else f" ± {deviation:.2f}")
+        lines.append(line | counts(section.rows[(section.rows.method == method) & (section.rows.k > 0)]))
+    title = section.title("Gauss-Newton updates from common starts: NR in dB, mean ± SD over splits")
+    return f"### {title}\n\n{markdown(pd.DataFrame(lines))}"
+
+
+def pairs(section: Section) -> str | None:
+    """Paired differences over splits, first minus second, on the cases that both have; seeds are averaged."""
+    lines = []
+    theirs = paper_results(section, differences=True)
+    for first, second in PAIRS:
+        if not {first, second} <= section.designs.keys():
+            continue
+        sides = [section.designs[each] for each in (first, second)]
+        columns = ["noise_reduction_db", "amplification_db"]
+        cases = [own.groupby(["split", *CASE])[columns].mean() for own in sides]
+        both = (cases[0] - cases[1]).dropna(how="all")
+        if both.empty:
+            continue
+        splits = both.groupby(["split", "listener"]).mean().groupby("split").mean()
+        gain, paper = splits.noise_reduction_db, theirs.get((first, second), {})
+        won = paper.get("splits_won", math.nan)
+        lines.append(
+            {
+                "first": section.name(first),
+                "second": section.name(second),
+                "NR dB": gain.mean(),
+                "SD": gain.std(),
+                "least": gain.min(),
+                "splits won": f"{(gain > 0).sum()} of {len(gain)}",
+                "AMP dB": splits.amplification_db.mean(),
+                "seeds": " / ".join(str(counts(side)["seeds"]) for side in sides),
+                "listeners": both.index.get_level_values("listener").nunique(),
+                "cases": len(both.droplevel("split").index.unique()),
+                "paper NR dB": paper.get("noise_reduction_db"),
+                "paper splits won": "" if math.isnan(won) else f"{won:g} of 10",
+            }
+        )
+    if not lines:
+        return None
+    return f"### {section.title('Paired differences over splits')}\n\n{markdown(pd.DataFrame(lines))}"
+
+
+def predictions(section: Section) -> str | None:
+    """Error of the prediction relative to the score, with and without a coherence."""
+    means, _ = section.means(["prediction_error_db", "prediction_miss_db", "blind_miss_db"])
+    lines = [
+        {
+            "design": section.name(design),
+            "predicted - scored NR dB": means[design]["prediction_error_db"],
+            "its mean size": means[design]["prediction_miss_db"],
+            "its largest": own.prediction_miss_db.max(),
+            "its mean size without coherence": means[design]["blind_miss_db"],
+            "its largest without coherence": own.blind_miss_db.max(),
+            **counts(own),
+        }
+        for design, own in section.designs.items()
+        if own.prediction_error_db.notna().any()
+    ]
+    return (
+        f"### {section.title('Predicted against scored NR')}\n\n{markdown(pd.DataFrame(lines))}" if lines else None
+    )
+
+
+def loose_fits(section: Section) -> Iterator[str]:
+    """All designs on the ears with a slightly loose fit, and on those with a loose fit."""
+    for fit in ("slightly loose", "loose"):
+        own = section.rows[section.rows.fit == fit]
+        if len(own):
+            title = section.title(
+                f"{fit.capitalize()} fit only: {', '.join(sorted(set(own.listener + ' ' + own.ear)))}"
+            )
+            yield f"### {title}\n\n{markdown(quality(Section(section.window, section.conditions, own)))}"
+
+
+def by_each_split(section: Section) -> str:
+    """NR and AMP of every design (lines) in every split (columns)."""
+    means = split_means(section.rows, ["noise_reduction_db", "amplification_db"])
+    cells = means.noise_reduction_db.map("{:.2f}".format) + " / " + means.amplification_db.map("{:.3f}".format)
+    table = cells.unstack("split").sort_index(axis=1).reindex(list(section.designs)).fillna("")
+    table.insert(0, "design", [section.name(design) for design in section.designs])
+    return f"### {section.title('NR / AMP in dB, split by split')}\n\n{markdown(table)}"
+
+
+def every_split(section: Section) -> str:
+    """All figures of every design in every split, a line each."""
+    means = split_means(section.rows, list(COLUMNS)).rename(columns=COLUMNS).reset_index()
+    place = {design: n for n, design in enumerate(section.designs)}
+    designs = [as_design(key) for key in means[DESIGN].itertuples(index=False, name=None)]
+    means.insert(0, "design", [section.name(design) for design in designs])
+    means = means.assign(place=[place[design] for design in designs]).sort_values(["split", "place"])
+    return (
+        f"## {section.title('All figures, split by split')}\n\n{markdown(means.drop(columns=[*DESIGN, 'place']))}"
+    )
+
+
+def by_recording(rows: pd.DataFrame) -> str:
+    """Tables of a run by recording: each trained method against WMMSE from the same estimates, by probe and SNR.
+
+    A single recording is a case of its own, so that a mean over single recordings weighs each of them alike.
+    """
+    case = ["split", "listener", "ear", "probe", "snr_db"]
+    columns = ["noise_reduction_db", "amplification_db", "predicted_noise_reduction_db"]
+    means = rows.groupby([*DESIGN, *case], dropna=False)[columns].mean()
+    cases = {
+        as_design(key): own.reset_index(DESIGN, drop=True).reset_index() for key, own in means.groupby(level=DESIGN)
+    }
+    lines: dict[tuple[str, str], dict[str, object]] = {}
+    for design, own in cases.items():
+        for probe, snr, chosen in probe_groups(own):
+            line = lines.setdefault((probe, snr), {"probe": probe, "noise": snr})
+            figures = (mean_over_splits(chosen, name) for name in ("noise_reduction_db", "amplification_db"))
+            line[design.name] = "{:.2f} / {:.3f}".format(*figures)
+    parts = [f"### NR / AMP in dB by probe and SNR\n\n{markdown(pd.DataFrame(lines.values()).fillna(''))}"]
+    for method in sorted(set(rows.method[rows.seed.notna()])):
+        designs = [Design(method, k, "fast" if k else "") for k in sorted(set(rows.k))]
+        parts += [against_wmmse(each, cases, case) for each in designs if {each, Design("wmmse")} <= cases.keys()]
+    return "\n\n".join(parts)
+
+
+def probe_groups(cases: pd.DataFrame) -> Iterator[tuple[str, str, pd.DataFrame]]:
+    """Yield name of the probe, SNR and cases; broad-band probes first, those without noise before noisy ones."""
+    others = (*BROAD_BAND, "airplane_like")
+    kinds = {"broad-band": cases.probe.isin(BROAD_BAND), "single recording": ~cases.probe.isin(others)}
+    kinds |= {name: cases.probe == name for name in others}
+    for name, chosen in kinds.items():
+        for snr_db, own in cases[chosen].groupby(cases.snr_db.fillna(math.inf), sort=True):
+            yield name, "none" if snr_db == math.inf else f"{snr_db:g} dB", own
+
+
+def mean_over_splits(cases: pd.DataFrame, column: str) -> float:
+    """Mean over ears and probes within a listener, listeners within a split, splits."""
+    listeners = cases.groupby(["split", "listener"])[column].mean()
+    return float(listeners.groupby(level="split").mean().mean())
+
+
+def against_wmmse(design: Design, cases: dict[Design, pd.DataFrame], case: list[str]) -> str:
+    """Differences of NR on the same estimates, with and without the fallback, and errors of the prediction."""
+    joined = cases[design].merge(cases[Design("wmmse")], on=case, suffixes=("", "_wmmse"))
+    gain = joined.noise_reduction_db - joined.noise_reduction_db_wmmse
+    replaced = joined.predicted_noise_reduction_db_wmmse > joined.predicted_noise_reduction_db + FALLBACK_MARGIN_DB
+    error = joined.predicted_noise_reduction_db - joined.noise_reduction_db
+    joined = joined.assign(
+        gain=gain, served=gain.where(~replaced, 0.0), replaced=100.0 * replaced, error=error, miss=error.abs()
+    )
+    refined = Design("wmmse", 3, "paper")
+    if refined in cases:
+        joined = joined.merge(cases[refined][[*case, "noise_reduction_db"]], on=case, suffixes=("", "_refined"))
+        joined["gain_refined"] = joined.noise_reduction_db - joined.noise_reduction_db_refined
+    lines = []
+    for probe, snr, chosen in probe_groups(joined):
+        line: dict[str, object] = {
+            "probe": probe,
+            "noise": snr,
+            "over WMMSE": mean_over_splits(chosen, "gain"),
+            "worst ear": chosen.gain.min(),
+            "with fallback": mean_over_splits(chosen, "served"),
+            "worst ear ": chosen.served.min(),
+            "replaced, %": mean_over_splits(chosen, "replaced"),
+        }
+        if "gain_refined" in chosen:
+            line["over WMMSE + GN(3)"] = mean_over_splits(chosen, "gain_refined")
+            line["worst ear  "] = chosen.gain_refined.min()
+        line |= {
+            "predicted - scored": mean_over_splits(chosen, "error"),
+            "its mean size": mean_over_splits(chosen, "miss"),
+            "its largest": chosen.miss.max(),
+            "ears": chosen[["split", "listener", "ear"]].drop_duplicates().shape[0],
+        }
+        lines.append(line)
+    return f"### {design.name} against WMMSE from the same estimates: NR in dB\n\n{markdown(pd.DataFrame(lines))}"
+
+
+def markdown(table: pd.DataFrame) -> str:
+    """A Markdown table; numbers with three decimals."""
+
+    def cell(value: object) -> str:
+        if value is None or (isinstance(value, float) and math.isnan(value)):
+            return ""
+        return f"{value:.3f}" if isinstance(value, float) else str(value)
+
+    lines = [list(map(str, table.columns)), ["---"] * len(table.columns)]
+    lines += [[cell(value) for value in row] for row in table.itertuples(index=False)]
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+
+
+def main(arguments: list[str]) -> int:
+    """Write the report and print its tables. Without usable rows, print one line and return 2."""
+    if not 1 <= len(arguments) <= 2 or {"-h", "--help"} & set(arguments):
+        print(__doc__, file=sys.stdout if {"-h", "--help"} & set(arguments) else sys.stderr)
+        return 0 if {"-h", "--help"} & set(arguments) else 2
+    run, *out = map(Path, arguments)
+    try:
+        print(write_report(run, out[0] if out else None))
+    except (RunError, OSError) as error:
+        print(f"report: {error}", file=sys.stderr)
+        return 2
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
