@@ -34,7 +34,8 @@ from prime_anc_client import wire
 from synthesis.conventions import DESIGN_N_FFT, SAMPLE_RATE_HZ
 from synthesis.types import Complex64, Float32
 
-BINARY, JSON = "application/octet-stream", "application/json"
+BINARY, JSON = wire.MEDIA_TYPE, "application/json"
+TAPS = "application/octet-stream"
 WARM_UP, CHUNK = 20, 50
 CLIENTS_PER_CORE = 4
 _LENGTH = re.compile(rb"\r\ncontent-length: (\d+)", re.IGNORECASE)
@@ -98,7 +99,7 @@ def run(options: argparse.Namespace) -> None:
 
 
 def request_kinds(ears: Ears, k: int) -> dict[str, list[bytes]]:
-    """Complete requests for every ear, by kind of body; each asks for an answer of the same media type."""
+    """Complete requests for every ear, by kind of body. Tensors ask for the taps alone, JSON for JSON."""
     spectra = [tuple(np.fft.rfft(each, DESIGN_N_FFT).astype(np.complex64) for each in pair) for pair in ears.pairs]
     return {
         "binary, impulse responses": [request(wire.encode(*pair), BINARY, k) for pair in ears.pairs],
@@ -110,7 +111,8 @@ def request_kinds(ears: Ears, k: int) -> dict[str, list[bytes]]:
 
 def request(body: bytes, media_type: str, k: int) -> bytes:
     """Head and body of a design."""
-    head = f"POST /refine?k={k} HTTP/1.1\r\nHost: service\r\nContent-Type: {media_type}\r\nAccept: {media_type}\r\n"
+    accept = TAPS if media_type == BINARY else JSON
+    head = f"POST /refine?k={k} HTTP/1.1\r\nHost: service\r\nContent-Type: {media_type}\r\nAccept: {accept}\r\n"
     return f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body
 
 

@@ -145,14 +145,9 @@ def drive_take(file: Path) -> tuple[Json, tuple[str, ...]]:
 
 def _recorded(file: Path, meanings: Sequence[str], names: Sequence[str]) -> tuple[Json, tuple[str, ...]]:
     found = measurements.recording(file, meanings)
-    fields = {name: signal(each) for name, each in zip(names, found.signals, strict=True)}
+    fields: Json = dict(zip(names, found.signals, strict=True))
     fields["clipped_share"] = dict(zip(names, found.clipped_shares, strict=True))
     return fields, tuple(f"{file}: {note}" for note in found.notes)
-
-
-def signal(samples: NDArray[np.float64]) -> Json:
-    """A signal as a request takes it."""
-    return {"float32": base64.b64encode(np.asarray(samples, "<f4").tobytes()).decode()}
 
 
 def filter_fields(file: Path, rate_hz: float | None = None) -> Json:

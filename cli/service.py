@@ -13,7 +13,8 @@ from typing import Any, Protocol
 
 import click
 import httpx
-import orjson
+
+from prime_anc_client.wire import MEDIA_TYPE, encode_request
 
 TIMEOUT_S = 120.0
 NO_SERVICE, REFUSED = 3, 1
@@ -35,8 +36,8 @@ class NoService(Failed):
 class Service(Protocol):
     """Sends requests; raises Failed for anything but status 200."""
 
-    def ask(self, path: str, body: object = None, **query: object) -> httpx.Response:
-        """POST a JSON body, or GET without one."""
+    def ask(self, path: str, body: Mapping[str, Any] | None = None, **query: object) -> httpx.Response:
+        """POST a body, whose arrays become tensors, or GET without one."""
         ...
 
 
@@ -84,7 +85,7 @@ class _Remote:
     def __init__(self, client: httpx.Client) -> None:
         self._client = client
 
-    def ask(self, path: str, body: object = None, **query: object) -> httpx.Response:
+    def ask(self, path: str, body: Mapping[str, Any] | None = None, **query: object) -> httpx.Response:
         try:
             answer = self._client.send(_request(self._client, path, body, query))
         except httpx.HTTPError as error:
@@ -99,19 +100,18 @@ class _Local:
     def __init__(self, runner: asyncio.Runner, client: httpx.AsyncClient) -> None:
         self._runner, self._client = runner, client
 
-    def ask(self, path: str, body: object = None, **query: object) -> httpx.Response:
+    def ask(self, path: str, body: Mapping[str, Any] | None = None, **query: object) -> httpx.Response:
         return _checked(self._runner.run(self._client.send(_request(self._client, path, body, query))))
 
 
 def _request(
-    client: httpx.Client | httpx.AsyncClient, path: str, body: object, query: Mapping[str, object]
+    client: httpx.Client | httpx.AsyncClient, path: str, body: Mapping[str, Any] | None, query: Mapping[str, object]
 ) -> httpx.Request:
     asked: dict[str, Any] = {name: str(value) for name, value in query.items() if value is not None}
     if body is None:
         return client.build_request("GET", path, params=asked)
-    content = orjson.dumps(body, option=orjson.OPT_SERIALIZE_NUMPY)
     return client.build_request(
-        "POST", path, content=content, params=asked, headers={"Content-Type": "application/json"}
+        "POST", path, content=encode_request(body), params=asked, headers={"Content-Type": MEDIA_TYPE}
     )
 
 

@@ -41,7 +41,7 @@ def main() -> None:
     score = TimeDomainScore(noise)
     for pair in dataset.of([options.listener or dataset.listeners[0]]):
         takes = recordings(pair, noise, options.snr_db, options.reversed)
-        calibration = post(f"{options.url}/calibrate", wire.encode_takes(takes), "application/octet-stream")
+        calibration = post(f"{options.url}/calibrate", wire.encode_takes(takes), wire.MEDIA_TYPE)
         verdict = calibration["verdict"]
         print(f"{pair.listener}, {pair.ear}: {'passed' if verdict['passed'] else 'NOT passed'}")
         for finding in verdict["reasons"]:

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from os import PathLike, fspath
-from typing import Any, Literal, NamedTuple, TypedDict, TypeVar, Unpack, overload
+from typing import Any, Literal, TypedDict, TypeVar, Unpack, overload
 
 import httpx
 import numpy as np
@@ -21,18 +21,17 @@ from prime_anc_client.errors import NotReached, Refused, UnknownAnswer, from_ans
 from prime_anc_client.transport import Transport
 from prime_anc_client.verification import Recording, Verification, read_verification
 from prime_anc_client.wire import (
+    MEDIA_TYPE,
+    RATE_HZ,
     Ceiling,
-    condition_document,
-    document,
-    encode,
-    encode_json,
-    encode_takes,
-    joint_document,
-    take_document,
-    takes_document,
+    ceiling,
+    encode_request,
+    paths,
+    signals,
 )
+from prime_anc_client.wire import takes as wire_takes
 
-_BINARY, _JSON = "application/octet-stream", "application/json"
+_JSON = "application/json"
 _DEFAULT_RETRY_S = 1.0
 _KEY = re.compile(r"[^\x00-\x20\x7f\ud800-\udfff]+")
 
@@ -62,6 +61,20 @@ class Condition:
     label: str = ""
 
 
+class DesignOptions(TypedDict, total=False):
+    """Options of a design, as the service's own table has them (docs/http-api.md); what is None is left out."""
+
+    reference_psd: ArrayLike | None
+    model: str | None
+    method: str | None
+    sign: Sign | None
+    max_gain_db: Ceiling | None
+    latency_samples: float | None
+    min_gain_margin_db: float | None
+    min_phase_margin_deg: float | None
+    leave_one_out: bool | None
+
+
 @dataclass(frozen=True, eq=False)
 class Item:
     """One ear of several in a request; the fields are the arguments of `Client.synthesize`."""
@@ -71,20 +84,13 @@ class Item:
     coherence: ArrayLike | None = None
     reference_psd: ArrayLike | None = None
     model: str | None = None
-    method: str = "prime"
+    method: str | None = None
     sign: Sign | None = None
     max_gain_db: Ceiling | None = None
     feedback: ArrayLike | None = None
-
-
-class DesignOptions(TypedDict, total=False):
-    """Further arguments of `Client.synthesize`, `refine` and `refine_conditions`, which `synthesize` explains."""
-
-    reference_psd: ArrayLike | None
-    model: str | None
-    method: str
-    sign: Sign | None
-    max_gain_db: Ceiling | None
+    latency_samples: float | None = None
+    min_gain_margin_db: float | None = None
+    min_phase_margin_deg: float | None = None
 
 
 class FilterOptions(TypedDict, total=False):
@@ -104,14 +110,14 @@ class FilterOptions(TypedDict, total=False):
 class ExportOptions(FilterOptions, total=False):
     """Further arguments of `Client.export`. max_gain_db: ceiling on |W| of what is designed anew."""
 
-    max_gain_db: float | None
+    max_gain_db: Ceiling | None
 
 
 class Client:
     """A connection to one service, kept until it is closed. Not thread-safe.
 
-    Paths and takes are sent in binary where that form holds them. Answers come in JSON, which has every figure and
-    takes 0.4 ms more than a binary answer, of about 3 ms from call to return.
+    Requests are sent as safetensors. Answers come in JSON, which has every figure and takes 0.4 ms more than a binary
+    answer, of about 3 ms from call to return.
     """
 
     def __init__(
@@ -178,15 +184,16 @@ class Client:
 
         primary, secondary: impulse responses (real, 1 to 32768 samples at 48 kHz) or one-sided spectra (complex,
         n_fft / 2 + 1 bins). coherence: per bin, 0 to 1. A calibration replaces all three. feedback: as of a
-        `Condition`. reference_psd: of the expected noise, mean square per bin; default: the model's own. It
-        is sent in JSON, which takes some milliseconds more. sign: of the signal chain; default: the calibration's,
-        else `minus`. model: `name` or `name@version`. method: `prime` or another that the service has; it refuses
-        others and names its own. max_gain_db: ceiling on |W|, a number or a curve {"frequency_hz": .., "gain_db":
-        ..}. deadline_ms: after which the answer is no longer needed.
+        `Condition`. reference_psd: of the expected noise, mean square per bin; default: the model's own. sign: of the
+        signal chain; default: the calibration's, else `minus`. model: `name` or `name@version`. method: `prime` or
+        another that the service has; it refuses others and names its own. max_gain_db: ceiling on |W|, a number or a
+        curve {"frequency_hz": .., "gain_db": ..}. latency_samples: delay of the signal chain that no secondary path
+        holds. min_gain_margin_db, min_phase_margin_deg: of the loop through the feedback path; default 6 dB and 30
+        degrees. deadline_ms: after which the answer is no longer needed.
         Raises ValueError for arrays of a wrong shape, and ClientError.
         """
-        item = Item(primary, secondary, coherence, feedback=feedback, **options)
-        return self._design("/synthesize", item, {}, deadline_ms)
+        one = Condition(primary, secondary, coherence, feedback)
+        return self._design("/synthesize", _alone(one, options), deadline_ms)
 
     def refine(
         self,
@@ -205,8 +212,8 @@ class Client:
         profile: `fine` uses a finer frequency grid than `fast`; the service chooses it by itself for responses of
         more than 4096 samples and spectra of more than 2049 bins.
         """
-        item = Item(primary, secondary, coherence, feedback=feedback, **options)
-        return self._design("/refine", item, _present(k=k, profile=profile), deadline_ms)
+        one = Condition(primary, secondary, coherence, feedback)
+        return self._design("/refine", _alone(one, options) | {"k": k, "profile": profile}, deadline_ms)
 
     def refine_conditions(
         self,
@@ -214,45 +221,29 @@ class Client:
         *,
         k: int = 3,
         profile: str = "fast",
-        leave_one_out: bool = False,
-        latency_samples: float = 0.0,
-        min_gain_margin_db: float | None = None,
-        min_phase_margin_deg: float | None = None,
         deadline_ms: float | None = None,
         **options: Unpack[DesignOptions],
     ) -> Design:
         """One filter for 1 to 16 conditions, with what it does in each.
 
-        leave_one_out: also design on all other conditions for each one. latency_samples: delay of the signal chain
-        that no secondary path holds. min_gain_margin_db, min_phase_margin_deg: of the loops through the feedback
-        paths; default 6 dB and 30 degrees. sign: default: that of the calibrations, else `minus`. The other
-        arguments are those of `refine`. Raises ValueError for arrays of a wrong shape, and ClientError.
+        leave_one_out: also design on all other conditions for each one. sign: default: that of the calibrations,
+        else `minus`. The other arguments are those of `refine`. Raises ValueError for arrays of a wrong shape, and
+        ClientError.
         """
-        items = [
-            Item(each.primary, each.secondary, each.coherence, feedback=each.feedback, **options)
-            for each in conditions
-        ]
-        paths = [_paths_of(each) for each in items]
-        signs = {each.sign for each in paths}
+        known = [_paths_of(each, options.get("sign")) for each in conditions]
+        signs = {sign for _, sign in known}
         if len(signs) > 1:
             raise ValueError("conditions: calibrations of both signs; give `sign`, or calibrate with one")
-        documents = [
-            condition_document(*own[:5], each.weight, each.label)
-            for each, own in zip(conditions, paths, strict=True)
-        ]
-        body = joint_document(
-            documents,
-            options.get("reference_psd"),
-            options.get("max_gain_db"),
-            latency_samples=latency_samples,
-            min_gain_margin_db=min_gain_margin_db,
-            min_phase_margin_deg=min_phase_margin_deg,
-            model=options.get("model"),
-            method=options.get("method"),
-            sign=next(iter(signs), "minus"),
-        )
-        updates = _present(k=k, profile=profile, leave_one_out="true" if leave_one_out else None)
-        return _parse(answers.read_design, self._post_json("/refine", body, deadline_ms, updates))
+        body = {
+            "conditions": [
+                fields | {"weight": each.weight, "label": each.label}
+                for each, (fields, _) in zip(conditions, known, strict=True)
+            ],
+            "sign": next(iter(signs), "minus"),
+            "k": k,
+            "profile": profile,
+        }
+        return self._design("/refine", _options(options) | body, deadline_ms)
 
     def synthesize_items(
         self, items: Sequence[Item], *, deadline_ms: float | None = None
@@ -260,8 +251,7 @@ class Client:
         """Design 1 to 16 filters without updates in one request; the answers are in the order of the items.
 
         A refused item is not raised but returned in its place; if all are refused for lack of time, the request
-        raises Unavailable. Sent as one JSON body, of at most 12 MiB by default. Raises ValueError for arrays of a
-        wrong shape, before anything is sent, and ClientError.
+        raises Unavailable. Raises ValueError for arrays of a wrong shape, before anything is sent, and ClientError.
         """
         return self._design_items("/synthesize", items, {}, deadline_ms)
 
@@ -269,7 +259,7 @@ class Client:
         self, items: Sequence[Item], *, k: int = 3, profile: str = "fast", deadline_ms: float | None = None
     ) -> list[Design | Refused]:
         """The same with up to `k` Gauss-Newton updates for each, 0 to 8."""
-        return self._design_items("/refine", items, _present(k=k, profile=profile), deadline_ms)
+        return self._design_items("/refine", items, {"k": k, "profile": profile}, deadline_ms)
 
     def calibrate(
         self,
@@ -282,20 +272,15 @@ class Client:
     ) -> Calibration:
         """Estimate an ear's paths from 2 to 64 takes, at least one with gain 0 and one without, and judge them.
 
-        A `DriveTake` may stand for the take without, or beside it. It gives the feedback path too, and is sent in
-        JSON.
+        A `DriveTake` may stand for the take without, or beside it. It gives the feedback path too.
 
         model: whose support listeners the paths are compared with. sign: of the signal chain that played
         the gain. n_windows: windows of 8192 samples used of each take, 1 to 64. A calibration that did not pass is
         returned too: check its verdict before using it. Raises ValueError for signals of a wrong shape, and
         ClientError.
         """
-        if any(isinstance(take, DriveTake) for take in takes):
-            body = takes_document(takes, model=model, sign=sign, n_windows=n_windows)
-            return _parse(read_calibration, self._post_json("/calibrate", body, deadline_ms))
-        options = _present(model=model, sign=sign, n_windows=n_windows)
-        probes = [take for take in takes if isinstance(take, Take)]
-        return _parse(read_calibration, self._post("/calibrate", encode_takes(probes), options, deadline_ms))
+        body = {"takes": wire_takes(takes), "model": model, "sign": sign, "n_windows": n_windows}
+        return _parse(read_calibration, self._post("/calibrate", body, deadline_ms))
 
     def evaluate(
         self,
@@ -310,7 +295,7 @@ class Client:
         `synthesize`. Raises ValueError for arrays of a wrong shape, and ClientError.
         """
         body = _filter_document(taps, primary, secondary, options)
-        return _parse(answers.read_evaluation, self._post_json("/evaluate", body, options.get("deadline_ms")))
+        return _parse(answers.read_evaluation, self._post("/evaluate", body, options.get("deadline_ms")))
 
     def verify(
         self,
@@ -328,14 +313,18 @@ class Client:
         ClientError.
         """
         body = _filter_document(taps, primary, secondary, options)
-        body["takes"] = [take_document(state, *each) for state, part in (("off", off), ("on", on)) for each in part]
+        body["takes"] = [
+            {"state": state} | signals(state, x=each.x, e=each.e)
+            for state, part in (("off", off), ("on", on))
+            for each in part
+        ]
         if isinstance(taps, Design):
             body["prediction"] = {
                 "noise_reduction_db": taps.prediction.noise_reduction_db.tolist(),
                 "mean_noise_reduction_db": taps.noise_reduction_db,
                 "max_gain_db": taps.prediction.max_gain_db,
             }
-        return _parse(read_verification, self._post_json("/verify", body, options.get("deadline_ms")))
+        return _parse(read_verification, self._post("/verify", body, options.get("deadline_ms")))
 
     @overload
     def export(
@@ -376,55 +365,38 @@ class Client:
         target: {"form": "sos", "n_sections": 6, "sample_rate": 48000, "number_format": "q1.23"} or {"form": "fir",
         "n_taps": 512, ..}; each may be left out. The rest is as in `evaluate`.
         """
-        asked = {"target": dict(target), "file": file, "max_gain_db": options.pop("max_gain_db", None)}
+        limit = ceiling(options.pop("max_gain_db", None))
         body = _filter_document(taps, primary, secondary, options)
-        body |= {name: each for name, each in asked.items() if each is not None}
-        answer = self._post_json("/export", body, options.get("deadline_ms"), accept="*/*")
+        body |= {"target": dict(target), "file": file, "max_gain_db": limit}
+        answer = self._post("/export", body, options.get("deadline_ms"), accept="*/*")
         return _parse(answers.read_realisation, answer) if file is None else answer.content
 
-    def _design(self, path: str, item: Item, options: dict[str, str], deadline_ms: float | None) -> Design:
-        paths = _paths_of(item)
-        has_binary_form = paths.feedback is None or np.shape(paths.feedback) == np.shape(paths.secondary)
-        if item.reference_psd is not None or not has_binary_form:
-            return _parse(answers.read_design, self._post_json(path, _json_item(item), deadline_ms, options))
-        asked = _present(model=item.model, method=item.method, sign=paths.sign, max_gain_db=item.max_gain_db)
-        return _parse(answers.read_design, self._post(path, encode(*paths[:5]), options | asked, deadline_ms))
+    def _design(self, path: str, body: Mapping[str, Any], deadline_ms: float | None) -> Design:
+        return _parse(answers.read_design, self._post(path, body, deadline_ms))
 
     def _design_items(
-        self, path: str, items: Sequence[Item], options: dict[str, str], deadline_ms: float | None
+        self, path: str, items: Sequence[Item], options: Mapping[str, Any], deadline_ms: float | None
     ) -> list[Design | Refused]:
-        body = {"items": [_json_item(item) for item in items]}
-        found = _parse(answers.read_items, self._post_json(path, body, deadline_ms, options))
+        requests = [{"sample_rate": RATE_HZ, **_of_item(item), **options} for item in items]
+        body = encode_request({"items": requests})
+        found = _parse(answers.read_items, self._send_body(path, body, deadline_ms, _JSON))
         if len(found) != len(items):
             raise UnknownAnswer(f"{len(found)} answers came for {len(items)} items")
         return found
 
-    def _post_json(
-        self,
-        path: str,
-        body: Mapping[str, object],
-        deadline_ms: float | None,
-        options: dict[str, str] | None = None,
-        accept: str = _JSON,
-    ) -> httpx.Response:
-        return self._post(path, encode_json(body), options or {}, deadline_ms, _JSON, accept)
-
     def _post(
-        self,
-        path: str,
-        body: bytes,
-        options: dict[str, str],
-        deadline_ms: float | None,
-        content_type: str = _BINARY,
-        accept: str = _JSON,
+        self, path: str, body: Mapping[str, Any], deadline_ms: float | None, accept: str = _JSON
     ) -> httpx.Response:
-        headers = _present(**{"X-Deadline-Ms": deadline_ms, "Content-Type": content_type, "Accept": accept})
+        return self._send_body(path, encode_request({"sample_rate": RATE_HZ, **body}), deadline_ms, accept)
+
+    def _send_body(self, path: str, body: bytes, deadline_ms: float | None, accept: str) -> httpx.Response:
+        headers = {"Content-Type": MEDIA_TYPE, "Accept": accept}
+        if deadline_ms is not None:  # without an exponent, which the service refuses
+            headers["X-Deadline-Ms"] = np.format_float_positional(float(deadline_ms), trim="-")
         if deadline_ms is None:
             deadline_ms = _RECORDINGS_DEADLINE_MS if path in ("/calibrate", "/verify") else 0.0
         timeout_s = self._timeout_s + min(max(0.0, float(deadline_ms)), _MAX_DEADLINE_MS) / 1e3
-        return self._send(
-            self._http.build_request("POST", path, content=body, params=options, headers=headers, timeout=timeout_s)
-        )
+        return self._send(self._http.build_request("POST", path, content=body, headers=headers, timeout=timeout_s))
 
     def _send(self, request: httpx.Request) -> httpx.Response:
         """The successful answer, after retries within the time limit."""
@@ -452,77 +424,55 @@ class Client:
             time.sleep(wait_s)
 
 
-class _Paths(NamedTuple):
-    primary: ArrayLike
-    secondary: ArrayLike
-    coherence: ArrayLike | None
-    uncertainty: ArrayLike | None
-    feedback: ArrayLike | None
-    sign: Sign
-
-
-def _paths_of(item: Item) -> _Paths:
-    """An item's paths and the sign of its signal chain."""
-    if isinstance(item.primary, Calibration):
-        if item.secondary is not None or item.coherence is not None:
+def _paths_of(given: Condition | Item, sign: Sign | None) -> tuple[dict[str, Any], Sign]:
+    """The fields of paths, and the sign of their signal chain."""
+    if isinstance(given.primary, Calibration):
+        if given.secondary is not None or given.coherence is not None:
             raise ValueError("secondary, coherence: a calibration holds them already; leave them out")
-        known = item.primary
-        feedback = known.feedback if item.feedback is None else item.feedback
-        measured = (known.primary, known.secondary, known.coherence, known.uncertainty, feedback)
-        return _Paths(*measured, item.sign or known.sign)
-    if item.secondary is None:
+        known = given.primary
+        feedback = known.feedback if given.feedback is None else given.feedback
+        fields = paths(known.primary, known.secondary, known.coherence, known.uncertainty, feedback)
+        return fields, sign or known.sign
+    if given.secondary is None:
         raise ValueError("secondary: it is missing; give both paths or a calibration")
-    return _Paths(item.primary, item.secondary, item.coherence, None, item.feedback, item.sign or "minus")
+    return paths(given.primary, given.secondary, given.coherence, None, given.feedback), sign or "minus"
+
+
+def _options(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Options of a design as fields of a request; TypeError for those that there are not."""
+    if unknown := options.keys() - DesignOptions.__annotations__.keys():
+        raise TypeError(f"{', '.join(sorted(unknown))}: there is no such argument")
+    psd = options.get("reference_psd")
+    arrays = {} if psd is None else {"reference_psd": np.asarray(psd)}
+    return {**options, "max_gain_db": ceiling(options.get("max_gain_db")), **arrays}
+
+
+def _alone(condition: Condition, options: Mapping[str, Any]) -> dict[str, Any]:
+    """A request about one condition."""
+    fields, sign = _paths_of(condition, options.get("sign"))
+    return _options(options) | fields | {"sign": sign}
+
+
+def _of_item(item: Item) -> dict[str, Any]:
+    """An item's request."""
+    names = DesignOptions.__annotations__.keys() & vars(item).keys()
+    fields, sign = _paths_of(item, item.sign)
+    return _options({name: getattr(item, name) for name in names}) | fields | {"sign": sign}
 
 
 def _filter_document(
     taps: ArrayLike | Design,
     primary: ArrayLike | Calibration,
     secondary: ArrayLike | None,
-    options: FilterOptions,
-) -> dict[str, object]:
-    """A filter on an ear in JSON."""
+    options: Mapping[str, Any],
+) -> dict[str, Any]:
+    """A filter on an ear."""
     if unknown := options.keys() - FilterOptions.__annotations__.keys():
         raise TypeError(f"{', '.join(sorted(unknown))}: there is no such argument")
     fir, sign = (taps.taps, taps.sign) if isinstance(taps, Design) else (taps, None)
-    sign = options.get("sign") or sign
-    item = Item(primary, secondary, options.get("coherence"), sign=sign, feedback=options.get("feedback"))
-    paths = _paths_of(item)
-    psd, model = options.get("reference_psd"), options.get("model")
-    late = {"latency_samples": options["latency_samples"]} if "latency_samples" in options else {}
-    return document(*paths[:5], psd, taps=np.asarray(fir), model=model, sign=paths.sign, **late)
-
-
-def _json_item(item: Item) -> dict[str, object]:
-    """An item in JSON."""
-    paths = _paths_of(item)
-    return document(
-        paths.primary,
-        paths.secondary,
-        paths.coherence,
-        paths.uncertainty,
-        paths.feedback,
-        item.reference_psd,
-        model=item.model,
-        method=item.method,
-        sign=paths.sign,
-        max_gain_db=item.max_gain_db,
-    )
-
-
-def _present(**options: object) -> dict[str, str]:
-    """Options that are not None, as text."""
-    return {name: _text(value) for name, value in options.items() if value is not None}
-
-
-def _text(value: object) -> str:
-    """Floats without an exponent, which the service refuses in headers and queries."""
-    if isinstance(value, Mapping):  # a ceiling over frequency
-        points = zip(*(np.atleast_1d(value[name]) for name in ("frequency_hz", "gain_db")), strict=True)
-        return ",".join(f"{_text(float(hz))}:{_text(float(db))}" for hz, db in points)
-    if isinstance(value, float | np.floating):
-        return np.format_float_positional(float(value), trim="-")
-    return str(value)
+    one = Condition(primary, secondary, options.get("coherence"), options.get("feedback"))
+    chosen = {name: options.get(name) for name in ("reference_psd", "model", "latency_samples") if name in options}
+    return _alone(one, {**chosen, "sign": options.get("sign") or sign}) | {"fir": np.asarray(fir)}
 
 
 def _is_permanent(error: httpx.TransportError) -> bool:

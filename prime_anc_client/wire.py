@@ -1,12 +1,12 @@
-"""Bodies of requests: binary (a header of 32 bytes, then float32 or complex64, all little-endian), and JSON for
-what the binary form cannot hold."""
+"""Bodies of requests: safetensors, 8 bytes of length, a JSON header, raw little-endian float32.
+
+Arrays become tensors named by their place in the request (`primary`, `conditions.0.primary`, `takes.0.x`), complex
+ones with a last dimension of real and imaginary part; what else there is, JSON text in the header.
+"""
 
 from __future__ import annotations
 
-import base64
 import json
-import struct
-import zlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -15,17 +15,103 @@ from numpy.typing import ArrayLike, NDArray
 
 from prime_anc_client.calibration import DriveTake, Take
 
-_HEADER = struct.Struct("<4sHHIIII8s")
-_TAKES_HEADER = struct.Struct("<4sHHIII12s")
-_TAKES_ROW = struct.Struct("<dI4s")
-_MAGIC, _TAKES_MAGIC, _VERSION, _RATE_HZ = b"PRME", b"PRMT", 1, 48_000
-_IMPULSE_RESPONSES, _COHERENCE, _FEEDBACK, _UNCERTAINTY = 1, 2, 8, 16
+MEDIA_TYPE = "application/x-safetensors"
 
+# Hz; the service knows no other.
+RATE_HZ = 48_000
+
+# On |W| in dB: a number, or a curve {"frequency_hz": .., "gain_db": ..}.
 Ceiling = float | Mapping[str, ArrayLike]
-"""On |W| in dB: a number, or a curve {"frequency_hz": .., "gain_db": ..}."""
 
+# In place of NaN and infinity, which JSON lacks: infinite in float32, so that the service refuses it.
 _TOO_LARGE = 1e39
-"""In place of NaN and infinity, which JSON lacks: infinite in float32, so that the service refuses it."""
+
+
+def encode_request(request: Mapping[str, Any]) -> bytes:
+    """Write a request as a body.
+
+    Parameters
+    ----------
+    request
+        As it would be in JSON, but for `numpy` arrays in the places of lists of numbers and of paths. Members that
+        are None are left out.
+
+    Returns
+    -------
+    bytes
+        Of the media type MEDIA_TYPE.
+    """
+    tensors: dict[str, NDArray[np.float32]] = {}
+    rest = _without_arrays(request, "", tensors)
+    header: dict[str, Any] = {"__metadata__": {"request": json.dumps(rest, separators=(",", ":"))}}
+    place = 0
+    for name, tensor in tensors.items():
+        header[name] = {"dtype": "F32", "shape": tensor.shape, "data_offsets": [place, place + tensor.nbytes]}
+        place += tensor.nbytes
+    text = json.dumps(header, separators=(",", ":")).encode()
+    text += b" " * (-len(text) % 8)
+    return len(text).to_bytes(8, "little") + text + b"".join(each.tobytes() for each in tensors.values())
+
+
+def _without_arrays(value: Any, place: str, tensors: dict[str, NDArray[np.float32]]) -> Any:
+    """What JSON holds of a value; its arrays are put among the tensors."""
+    inner = place + "." if place else ""
+    if isinstance(value, Mapping):
+        members = {name: each for name, each in value.items() if each is not None}
+        found = {name: _without_arrays(each, inner + name, tensors) for name, each in members.items()}
+        return {name: each for name, each in found.items() if not isinstance(members[name], np.ndarray)}
+    if isinstance(value, list | tuple):
+        return [_without_arrays(each, f"{inner}{n}", tensors) for n, each in enumerate(value)]
+    if isinstance(value, np.ndarray):
+        tensors[place] = _narrow(value)
+        return None
+    if isinstance(value, float | np.floating):
+        return float(np.nan_to_num(value, nan=_TOO_LARGE, posinf=_TOO_LARGE, neginf=-_TOO_LARGE))
+    return int(value) if isinstance(value, np.integer) else value
+
+
+@np.errstate(over="ignore")
+def _narrow(array: NDArray[Any]) -> NDArray[np.float32]:
+    """In single precision; the service refuses what becomes infinite and says where."""
+    if np.iscomplexobj(array):
+        return np.ascontiguousarray(array, "<c8").view("<f4").reshape(*array.shape, 2)
+    return np.ascontiguousarray(array, "<f4")
+
+
+def paths(
+    primary: ArrayLike,
+    secondary: ArrayLike,
+    coherence: ArrayLike | None = None,
+    uncertainty: ArrayLike | None = None,
+    feedback: ArrayLike | None = None,
+) -> dict[str, Any]:
+    """One condition's fields: impulse responses where the paths are real, one-sided spectra where they are complex.
+
+    Raises
+    ------
+    ValueError
+        Paths are of two kinds, or an array is not one-dimensional.
+    """
+    given = {
+        "primary": primary,
+        "secondary": secondary,
+        "coherence": coherence,
+        "uncertainty": uncertainty,
+        "feedback": feedback,
+    }
+    arrays = {name: vector(name, each) for name, each in given.items() if each is not None}
+    kinds = {name: np.iscomplexobj(arrays[name]) for name in ("primary", "secondary", "feedback") if name in arrays}
+    if len(set(kinds.values())) > 1:
+        raise ValueError(f"{', '.join(kinds)}: there are spectra and impulse responses; give paths of one kind")
+    return arrays
+
+
+def vector(name: str, values: ArrayLike) -> NDArray[Any]:
+    """An array of one dimension; ValueError for others."""
+    array = np.asarray(values)
+    if array.ndim != 1:
+        raise ValueError(f"{name}: the array has {array.ndim} dimensions; give one")
+    return array
 
 
 def encode(
@@ -34,174 +120,55 @@ def encode(
     coherence: ArrayLike | None = None,
     uncertainty: ArrayLike | None = None,
     feedback: ArrayLike | None = None,
+    **options: Any,
 ) -> bytes:
-    """Body of a design: impulse responses where the paths are real, one-sided spectra where they are complex.
+    """Body of a design for one condition.
 
-    feedback: as long as the secondary path. Raises ValueError for paths of two kinds and for arrays that are not
-    one-dimensional.
+    Raises
+    ------
+    ValueError
+        As `paths`.
     """
-    arrays = _arrays(primary, secondary, coherence=coherence, feedback=feedback, uncertainty=uncertainty)
-    flags = 0 if np.iscomplexobj(arrays["primary"]) else _IMPULSE_RESPONSES
-    flags |= _COHERENCE if "coherence" in arrays else 0
-    flags |= _FEEDBACK if "feedback" in arrays else 0
-    flags |= _UNCERTAINTY if "uncertainty" in arrays else 0
-    n_primary, n_secondary = len(arrays["primary"]), len(arrays["secondary"])
-    payload = b"".join(array.tobytes() for array in arrays.values())
-    header = _HEADER.pack(_MAGIC, _VERSION, flags, n_primary, n_secondary, _RATE_HZ, zlib.crc32(payload), bytes(8))
-    return header + payload
+    fields = paths(primary, secondary, coherence, uncertainty, feedback)
+    return encode_request({"sample_rate": RATE_HZ, **options, **fields})
 
 
-def document(
-    primary: ArrayLike,
-    secondary: ArrayLike,
-    coherence: ArrayLike | None = None,
-    uncertainty: ArrayLike | None = None,
-    feedback: ArrayLike | None = None,
-    reference_psd: ArrayLike | None = None,
-    max_gain_db: Ceiling | None = None,
-    taps: ArrayLike | None = None,
-    **options: object,
-) -> dict[str, object]:
-    """A request in JSON, with the options that are not None; taps: its filter. Raises ValueError as `encode`."""
-    more = {"coherence": coherence, "uncertainty": uncertainty, "reference_psd": reference_psd, "taps": taps}
-    members = _members(_arrays(primary, secondary, **more))
-    if feedback is not None:
-        members |= _feedback(primary, feedback)
-    if taps is not None:
-        members["fir"] = members.pop("taps")
-    return {"sample_rate": _RATE_HZ} | members | _options(max_gain_db, options)
-
-
-def condition_document(
-    primary: ArrayLike,
-    secondary: ArrayLike,
-    coherence: ArrayLike | None,
-    uncertainty: ArrayLike | None,
-    feedback: ArrayLike | None,
-    weight: float,
-    label: str,
-) -> dict[str, object]:
-    """One of several conditions in JSON. Raises ValueError as `encode`."""
-    members = _members(_arrays(primary, secondary, coherence=coherence, uncertainty=uncertainty))
-    if feedback is not None:
-        members |= _feedback(primary, feedback)
-    return members | {"weight": _numbers(np.asarray(weight)), "label": label}
-
-
-def joint_document(
-    conditions: Sequence[dict[str, object]],
-    reference_psd: ArrayLike | None,
-    max_gain_db: Ceiling | None,
-    **options: object,
-) -> dict[str, object]:
-    """A request for one filter that serves several conditions."""
-    psd = {} if reference_psd is None else {"reference_psd": _narrow(np.asarray(reference_psd), "<f4")}
-    head: dict[str, object] = {"sample_rate": _RATE_HZ, "conditions": list(conditions)}
-    return head | _members(psd) | _options(max_gain_db, options)
-
-
-def take_document(state: str, x: ArrayLike, e: ArrayLike) -> dict[str, object]:
-    """A recording in one state in JSON. Raises ValueError as `encode_takes`."""
-    return {"state": state} | _signal_fields(state, x=x, e=e)
-
-
-def _options(max_gain_db: Ceiling | None, options: dict[str, object]) -> dict[str, object]:
-    limit: dict[str, object] = {}
+def ceiling(max_gain_db: Ceiling | None) -> Any:
+    """A ceiling as JSON numbers."""
     if isinstance(max_gain_db, Mapping):
-        limit["max_gain_db"] = {name: _numbers(np.asarray(each)) for name, each in max_gain_db.items()}
-    elif max_gain_db is not None:
-        limit["max_gain_db"] = _numbers(np.asarray(max_gain_db))
-    return limit | {name: value for name, value in options.items() if value is not None}
+        return {name: np.asarray(each, float).tolist() for name, each in max_gain_db.items()}
+    return None if max_gain_db is None else np.asarray(max_gain_db).tolist()
 
 
-def _members(arrays: dict[str, Any]) -> dict[str, object]:
-    """Arrays as fields of a request."""
-    members: dict[str, object] = {}
-    for name, array in arrays.items():
-        if name not in ("primary", "secondary"):
-            members[name] = _numbers(array)
-        elif np.iscomplexobj(array):
-            members[name] = {"complex64": base64.b64encode(array.tobytes()).decode()}
-        else:
-            members[name] = {"impulse_response": _numbers(array)}
-    return members
+def takes(given: Sequence[Take | DriveTake]) -> list[dict[str, Any]]:
+    """The takes of a calibration.
 
-
-def _feedback(primary: ArrayLike, feedback: ArrayLike) -> dict[str, object]:
-    """The feedback path as a field; it is of the kind of the other paths."""
-    return {"feedback": _members(_arrays(primary, feedback))["secondary"]}
-
-
-def _numbers(values: NDArray[Any]) -> Any:
-    """The array as numbers that JSON can hold."""
-    return np.nan_to_num(values.astype(float), nan=_TOO_LARGE, posinf=_TOO_LARGE, neginf=-_TOO_LARGE).tolist()
-
-
-def encode_json(members: Mapping[str, object]) -> bytes:
-    """A JSON body."""
-    return json.dumps(members, separators=(",", ":")).encode()
-
-
-def _arrays(
-    primary: ArrayLike, secondary: ArrayLike, **more: ArrayLike | None
-) -> dict[str, NDArray[np.float32] | NDArray[np.complex64]]:
-    """The arrays that are given, in single precision and little-endian. Raises ValueError as `encode`."""
-    paths = {"primary": np.asarray(primary), "secondary": np.asarray(secondary)}
-    is_spectrum, other_is = (np.iscomplexobj(path) for path in paths.values())
-    if is_spectrum != other_is:
-        raise ValueError("primary, secondary: one is a spectrum and one an impulse response; give two of a kind")
-    arrays = {name: _narrow(path, "<c8" if is_spectrum else "<f4") for name, path in paths.items()}
-    arrays |= {name: _narrow(np.asarray(each), "<f4") for name, each in more.items() if each is not None}
-    for name, array in arrays.items():
-        if array.ndim != 1:
-            raise ValueError(f"{name}: the array has {array.ndim} dimensions; give one")
-    return arrays
-
-
-@np.errstate(over="ignore")
-def _narrow(array: NDArray[Any], dtype: str) -> NDArray[Any]:
-    """In single precision; the service refuses what becomes infinite and says where."""
-    return array.astype(dtype)
-
-
-def encode_takes(takes: Sequence[Take]) -> bytes:
-    """Body of a calibration without drive.
-
-    Raises ValueError for a take whose signals are not real, of one dimension and of one length.
+    Raises
+    ------
+    ValueError
+        The signals of a take are not real, of one dimension and of one length.
     """
-    rows, signals = [], []
-    for number, take in enumerate(takes):
-        x, e = _signals(f"takes.{number}", x=take.x, e=take.e).values()
-        rows.append(_TAKES_ROW.pack(take.gain, len(x), bytes(4)))
-        signals += [x.tobytes(), e.tobytes()]
-    payload = b"".join(rows + signals)
-    header = _TAKES_HEADER.pack(_TAKES_MAGIC, _VERSION, 0, len(rows), _RATE_HZ, zlib.crc32(payload), bytes(12))
-    return header + payload
+    return [
+        ({} if isinstance(each, DriveTake) else {"gain": each.gain}) | signals(f"takes.{n}", **_signals_of(each))
+        for n, each in enumerate(given)
+    ]
 
 
-def takes_document(takes: Sequence[Take | DriveTake], **options: object) -> dict[str, object]:
-    """A calibration in JSON, with the options that are not None. Raises ValueError as `encode_takes`."""
-    sent = []
-    for number, take in enumerate(takes):
-        drive = {"drive": take.drive} if isinstance(take, DriveTake) else {}
-        gain = {} if isinstance(take, DriveTake) else {"gain": _numbers(np.asarray(take.gain))}
-        sent.append(gain | _signal_fields(f"takes.{number}", x=take.x, e=take.e, **drive))
-    return {"sample_rate": _RATE_HZ, "takes": sent} | _options(None, options)
+def encode_takes(given: Sequence[Take | DriveTake], **options: Any) -> bytes:
+    """Body of a calibration. Raises ValueError as `takes`."""
+    return encode_request({"sample_rate": RATE_HZ, **options, "takes": takes(given)})
 
 
-def _signal_fields(name: str, **signals: ArrayLike) -> dict[str, object]:
-    """The signals of a recording as fields of a request."""
-    return {
-        field: {"float32": base64.b64encode(signal.tobytes()).decode()}
-        for field, signal in _signals(name, **signals).items()
-    }
+def _signals_of(take: Take | DriveTake) -> dict[str, ArrayLike]:
+    drive = {"drive": take.drive} if isinstance(take, DriveTake) else {}
+    return {"x": take.x, "e": take.e, **drive}
 
 
-def _signals(name: str, **signals: ArrayLike) -> dict[str, NDArray[Any]]:
-    """The signals of a recording in single precision."""
-    given = {field: np.asarray(signal) for field, signal in signals.items()}
-    first = given["x"]
-    if first.ndim != 1 or any(each.shape != first.shape or np.iscomplexobj(each) for each in given.values()):
-        found = ", ".join(f"{field} is {each.dtype}{list(each.shape)}" for field, each in given.items())
+def signals(name: str, **given: ArrayLike) -> dict[str, NDArray[Any]]:
+    """The signals of a recording. Raises ValueError as `takes`."""
+    arrays = {field: np.asarray(signal) for field, signal in given.items()}
+    first = arrays["x"]
+    if first.ndim != 1 or any(each.shape != first.shape or np.iscomplexobj(each) for each in arrays.values()):
+        found = ", ".join(f"{field} is {each.dtype}{list(each.shape)}" for field, each in arrays.items())
         raise ValueError(f"{name}: {found}; give real signals of the same length")
-    return {field: _narrow(each, "<f4") for field, each in given.items()}
+    return arrays

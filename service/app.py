@@ -6,32 +6,24 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from importlib.metadata import version
 from pathlib import Path
 
 from fastapi import FastAPI
+from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import compile_path
 
 from model_store.store import DEFAULT_ROOT, ModelStore
 from service.admission.admission import Admission, Gate
-from service.api.call import Service
-from service.api.dispatch import (
-    ServiceRoute,
-    as_problem,
-    is_heard,
-    is_management,
-    problem_response,
-    unknown_address,
-)
-from service.api.json_workers import JsonWorkerPool
-from service.api.openapi import TITLE, describe
-from service.api.routes import ROUTES
+from service.api import calibrate, design, export, models, open_inference, verify
+from service.api.front import Front
+from service.api.openapi import TITLE, add_document, description
+from service.api.visit import Service
 from service.api.workbench import add_workbench
 from service.engine.engine import Engine, choose_device
 from service.engine.work_share import WorkShare
-from service.errors import HttpProblem
 from service.observability.metrics import Metrics
 from service.observability.tracing import Tracing
 from service.settings import Settings
@@ -60,7 +52,6 @@ def create_app(settings: Settings) -> FastAPI:
         recheck_s=settings.recheck_s,
     )
     shares = {kind: WorkShare(kind) for kind in ("calibrations", "exports", "verifications")}
-    json_workers = JsonWorkerPool()
 
     def reject_export(due: float) -> None:
         engine.require_model()
@@ -82,43 +73,44 @@ def create_app(settings: Settings) -> FastAPI:
         yield
         await engine.close()
         await asyncio.gather(*(each.close() for each in shares.values()))
-        await json_workers.close()
         if tracing is not None:
             await asyncio.to_thread(tracing.close)  # which sends what is left
 
     app = FastAPI(
         title=TITLE,
+        version=version("prime-anc"),
+        description=description(settings),
         lifespan=lifespan,
-        openapi_url=None,  # `describe` adds it and its page
+        openapi_url=None,  # `add_document` serves it, encoded once, with its page
         docs_url=None,
         redoc_url=None,
         telemetry={"tracing": False, "metrics": False, "logs": False},  # `observability` tells of requests
         redirect_slashes=False,  # it would send clients to whichever host the request's own header names
+        generate_unique_id_function=lambda route: route.name,
+        exception_handlers={HTTPException: _pass_on, RequestValidationError: _pass_on},
     )
     tracing = _tracing(app, settings)
-    metrics = Metrics(engine, settings.commit)
-    service = Service(
+    app.state.service = service = Service(
         settings,
         store,
         engine,
         **shares,
         admission=admission,
-        json_workers=json_workers,
-        metrics=metrics,
+        metrics=Metrics(engine, settings.commit),
         tracing=tracing,
     )
-    app.state.service = service
-    is_apart = settings.management_port is not None
-    for route in ROUTES:
-        is_documented = not (is_apart and route.heard_on == "management")
-        app.router.routes += [ServiceRoute(service, route, method, is_documented) for method in route.methods]
-    needs_key = settings.api_keys or settings.api_keys_file
-    keyed = {each.operation_id for each in ROUTES if needs_key and each.gate not in (Gate.OPEN, Gate.OPERATOR)}
+    for each in (design, calibrate, export, verify, models, open_inference):
+        app.include_router(each.router)
+    app.include_router(open_inference.infer_router)
     add_workbench(app)
-    describe(app, settings, keyed, {each.operation_id for each in ROUTES if each.gate is Gate.OPERATOR})
-    app.add_exception_handler(HTTPException, _routing_problem)
-    app.add_exception_handler(Exception, _defect)
+    add_document(app, settings)
+    app.add_middleware(Front, service=service)
     return app
+
+
+async def _pass_on(request: Request, error: Exception) -> Response:
+    """Leave FastAPI's own refusals to the one place that answers errors, `Front`."""
+    raise error
 
 
 def _tracing(app: FastAPI, settings: Settings) -> Tracing | None:
@@ -131,23 +123,3 @@ def _tracing(app: FastAPI, settings: Settings) -> Tracing | None:
         except ValueError as error:
             logger.warning("The log names no traces. %s", error)
     return None
-
-
-async def _routing_problem(request: Request, error: Exception) -> Response:
-    """What the router itself refuses: an unknown address, a method that an address does not answer."""
-    assert isinstance(error, HTTPException)
-    service, problem = request.app.state.service, unknown_address()
-    if error.status_code == 405:
-        path = request.url.path
-        matching = [each for each in ROUTES if compile_path(each.path)[0].match(path)]
-        routes = [each for each in matching if is_heard(each, service, is_management(request.scope))]
-        if allowed := ", ".join(sorted({method for route in routes for method in route.methods})):
-            detail = f"this address does not answer {request.method}; use {allowed}"
-            problem = HttpProblem("method-not-allowed", detail, headers={"Allow": allowed})
-    service.metrics.count("", "", problem.status, problem.code)
-    return problem_response(problem, request.url.path)
-
-
-async def _defect(request: Request, error: Exception) -> Response:
-    """A failure outside every endpoint. The server logs it too, after this answer."""
-    return problem_response(as_problem(error, request, request.app.state.service), request.url.path)

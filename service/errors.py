@@ -22,11 +22,8 @@ TYPE_PREFIX = "urn:prime-anc:problem:"
 PROBLEMS: dict[str, tuple[int, str]] = {
     "malformed-request": (400, "The request is not well-formed HTTP"),
     "malformed-json": (400, "The body is not JSON"),
-    "bad-magic": (400, "The binary body does not start with the expected magic"),
-    "bad-version": (400, "The binary body has an unknown version"),
-    "bad-flags": (400, "The binary header sets undefined flag bits"),
+    "malformed-tensors": (400, "The body is not a safetensors file of a request"),
     "bad-length": (400, "The body's length does not match its header"),
-    "bad-checksum": (400, "The payload does not match its CRC-32"),
     "unauthorised": (401, "A valid API key is required"),
     "cross-site": (403, "The request comes from the page of another site"),
     "not-found": (404, "There is nothing at this address"),

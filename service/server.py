@@ -20,8 +20,7 @@ from fastapi import FastAPI
 from uvicorn.config import STARTUP_FAILURE
 
 from service.admission.admission import MANAGEMENT
-from service.api.call import Service
-from service.api.dispatch import DirectDispatch
+from service.api.visit import Service
 from service.settings import Settings
 
 logger = logging.getLogger(__name__)
@@ -133,7 +132,7 @@ def server(app: FastAPI, settings: Settings) -> uvicorn.Server:
     _allow_files(settings.max_connections + SPARE_FILES)
     return OperatedServer(
         uvicorn.Config(
-            app if service.tracing else DirectDispatch(app),
+            app,
             host=settings.host,
             port=settings.port,
             uds=None if settings.uds is None else str(settings.uds),

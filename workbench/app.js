@@ -1,9 +1,10 @@
 // The page's state, and what happens when somebody changes it.
 
-import { N_FFT, N_ZEROS, RATE, clippedShare, crc32, curve, decibel, groupDelay, hertz, power, resampledResponse, rfft, sectionsResponse } from "./dsp.js";
+import { N_FFT, N_ZEROS, RATE, clippedShare, curve, decibel, groupDelay, hertz, power, resampledResponse, rfft, sectionsResponse } from "./dsp.js";
 import { CUT, promisedLength, rateOf, whatIsMissing } from "./wav.js";
 import { draw, forgetColors } from "./plot.js";
 import { Player, render, responses } from "./audio.js";
+import { encoded } from "./tensors.js";
 
 const $ = (id) => document.getElementById(id);
 const KEPT_COLORS = ["--d", "--e"];
@@ -25,11 +26,10 @@ const player = new Player();
 
 // ---- requests ----
 
-async function ask(path, body, kind = "json") {
-  const isBinary = body instanceof Uint8Array;
-  const headers = { "Content-Type": isBinary ? "application/octet-stream" : "application/json" };
+async function ask(path, request, kind = "json") {
+  const headers = { "Content-Type": "application/x-safetensors" };
   if ($("key").value) headers.Authorization = `Bearer ${$("key").value}`;
-  const answer = await fetch(path, { method: "POST", headers, body: isBinary || typeof body === "string" ? body : JSON.stringify(body) });
+  const answer = await fetch(path, { method: "POST", headers, body: new Blob(encoded({ sample_rate: 48000, ...request })) });
   if (answer.status === 401) $("key-row").hidden = false;
   if (!answer.ok) {
     let detail = `status ${answer.status}`;
@@ -39,72 +39,21 @@ async function ask(path, body, kind = "json") {
   return kind === "blob" ? answer.blob() : answer.json();
 }
 
-const list = (samples) => `[${Array.from(samples, (value) => +value.toPrecision(7)).join(",")}]`;
-
-// An ear's fields as JSON text, written once.
-function fieldsOf(ear) {
-  ear.json ||= [
-    `"primary":{"impulse_response":${list(ear.primary)}}`,
-    `"secondary":{"impulse_response":${list(ear.secondary)}}`,
-    ...(ear.coherence ? [`"coherence":${list(ear.coherence)}`] : []),
-    ...(ear.feedback ? [`"feedback":{"impulse_response":${list(ear.feedback)}}`] : []),
-    ...(ear.uncertainty ? [`"uncertainty":${list(ear.uncertainty)}`] : []),
-  ].join(",");
-  return ear.json;
-}
+const PARTS = ["primary", "secondary", "coherence", "feedback", "uncertainty"];
+const fieldsOf = (ear) => Object.fromEntries(PARTS.filter((part) => ear[part]).map((part) => [part, ear[part]]));
 
 function chosenEars() {
   return $("joint").checked ? state.ears.filter((ear) => ear.used) : [state.ears[state.current]].filter(Boolean);
 }
 
-function pathsText() {
-  const ears = chosenEars();
-  if (ears.length === 1) return fieldsOf(ears[0]);
-  return `"conditions":[${ears.map((ear) => `{${fieldsOf(ear)},"label":${JSON.stringify(ear.label)}}`).join(",")}]`;
+function requestOf(options) {
+  const ears = chosenEars(), [{ sign }] = ears;
+  if (ears.some((ear) => ear.sign !== sign)) throw new Error("the measurements have different signs; calibrate all with the same sign");
+  if (ears.length === 1) return { sign, ...options, ...fieldsOf(ears[0]) };
+  return { sign, ...options, conditions: ears.map((ear) => ({ ...fieldsOf(ear), label: ear.label })) };
 }
 
-function requestText(options) {
-  const more = Object.entries({ sample_rate: 48000, sign: chosenEars()[0].sign, ...options });
-  return `{${[...more.map(([name, value]) => `"${name}":${JSON.stringify(value)}`), pathsText()].join(",")}}`;
-}
-
-// The binary body of a design, made once per choice of ears: a third of the text's size, and nothing to parse. All
-// have the lengths of the longest; null where they have different parts.
-let packed = { ears: [], body: null };
-
-function binaryBody(ears) {
-  if (packed.ears.length === ears.length && packed.ears.every((ear, i) => ear === ears[i])) return packed.body;
-  const parts = ["coherence", "feedback", "uncertainty"], has = (part) => ears.every((ear) => ear[part]);
-  packed = { ears, body: null };
-  if (parts.some((part) => !has(part) && ears.some((ear) => ear[part]))) return null;
-  const longest = (names) => Math.max(...ears.flatMap((ear) => names.map((name) => ear[name]?.length || 0)));
-  const nPrimary = longest(["primary"]), nSecondary = longest(["secondary", "feedback"]);
-  const lengths = { primary: nPrimary, secondary: nSecondary, coherence: N_FFT / 2 + 1, feedback: nSecondary, uncertainty: 62 };
-  const names = Object.keys(lengths).filter((name) => !parts.includes(name) || has(name));
-  const isJoint = ears.length > 1;
-  const values = new Float32Array((isJoint ? ears.length : 0) + ears.length * names.reduce((sum, name) => sum + lengths[name], 0));
-  let place = isJoint ? ears.length : 0;
-  values.fill(1, 0, place); // weights
-  for (const ear of ears) for (const name of names) { values.set(ear[name], place); place += lengths[name]; }
-  const body = new Uint8Array(32 + values.byteLength), head = new DataView(body.buffer);
-  body.set(new Uint8Array(values.buffer), 32);
-  body.set([80, 82, 77, 69]); // PRME
-  head.setUint16(4, 1, true);
-  head.setUint16(6, 1 + (has("coherence") ? 2 : 0) + (isJoint ? 4 : 0) + (has("feedback") ? 8 : 0) + (has("uncertainty") ? 16 : 0), true);
-  [nPrimary, nSecondary, 48000, crc32(body.subarray(32))].forEach((value, i) => head.setUint32(8 + 4 * i, value, true));
-  head.setUint16(24, isJoint ? ears.length : 0, true);
-  packed.body = body;
-  return body;
-}
-
-async function askDesign(k, options) {
-  const ears = chosenEars(), body = binaryBody(ears);
-  if (ears.some((ear) => ear.sign !== ears[0].sign)) throw new Error("the measurements have different signs; calibrate all with the same sign");
-  if (!body) return ask(`refine?k=${k}`, requestText(options));
-  const found = await ask(`refine?${new URLSearchParams({ k, sign: ears[0].sign, ...options })}`, body);
-  found.prediction.conditions?.forEach((each, i) => { each.label = ears[i].label; });
-  return found;
-}
+const askDesign = (k, options) => ask("refine", requestOf({ k: +k, ...options }));
 
 function designOptions() {
   const options = { method: $("method").value, max_gain_db: +$("ceiling").value };
@@ -492,7 +441,7 @@ function addTake(name, sound, clippedShares) {
 
 function takeFields({ state, sound, clippedShares }) {
   const names = CHANNELS[state], fields = state === "drive" ? {} : { gain: state === "on" ? +$("gain").value : 0 };
-  names.forEach((name, i) => { fields[name] = { float32: base64(sound.getChannelData(i)) }; });
+  names.forEach((name, i) => { fields[name] = sound.getChannelData(i); });
   if (clippedShares.length) fields.clipped_share = Object.fromEntries(names.map((name, i) => [name, clippedShares[i]]));
   return fields;
 }
@@ -501,7 +450,7 @@ async function calibrate() {
   say("Estimating the paths ...");
   try {
     const takes = state.takes.map(takeFields);
-    const found = await ask("calibrate", { takes, sample_rate: 48000, sign: $("sign").value });
+    const found = await ask("calibrate", { takes, sign: $("sign").value });
     const verdict = found.verdict, box = $("verdict");
     box.hidden = false;
     box.replaceChildren(Object.assign(document.createElement("p"), { textContent: verdict.passed ? "The calibration passed." : "The calibration did not pass:" }),
@@ -591,8 +540,8 @@ const target = () => ({
   sample_rate: +$("rate").value, number_format: $("format").value,
 });
 
-const exportText = (more = {}) => requestText({
-  fir: state.design.fir, target: target(), max_gain_db: +$("ceiling").value,
+const exportRequest = (more = {}) => requestOf({
+  fir: Float32Array.from(state.design.fir), target: target(), max_gain_db: +$("ceiling").value,
   ...(+$("latency").value ? { latency_samples: +$("latency").value } : {}), ...more,
 });
 
@@ -604,7 +553,7 @@ const realise = newest(async () => {
   const asked = JSON.stringify([target(), $("ceiling").value, $("latency").value]);
   if (state.realised && asked === realisedFor && state.realised.coefficients.taps?.length !== state.design.fir.length) { showLoss(); return; }
   try {
-    state.realised = await ask("export", exportText());
+    state.realised = await ask("export", exportRequest());
     realisedFor = asked;
     showLoss();
   } catch (error) {
@@ -626,7 +575,7 @@ async function download() {
   if (!state.design) { say("Design a filter first.", true); return; }
   const kind = $("file").value, suffix = { c: "h", minidsp: "txt", apo: "txt" }[kind] || kind;
   try {
-    saveFile(await ask("export", exportText({ file: kind }), "blob"), `control_filter.${suffix}`);
+    saveFile(await ask("export", exportRequest({ file: kind }), "blob"), `control_filter.${suffix}`);
     say(`Saved control_filter.${suffix}.`);
   } catch (error) {
     say(`The export failed: ${error.message}`, true);
@@ -703,7 +652,7 @@ $("latency-curve").onclick = async () => {
   const points = [];
   try {
     for (const samples of LATENCIES) {
-      const found = await ask(`refine?k=${$("k").value}`, requestText({ ...designOptions(), latency_samples: samples }));
+      const found = await ask("refine", requestOf({ k: +$("k").value, ...designOptions(), latency_samples: samples }));
       points.push([samples, found.prediction.mean_noise_reduction_db]);
       state.latencyCurve = points;
       drawLatency();

@@ -68,18 +68,6 @@ export function curve(nBins, value, perOctave = 48) {
   return points;
 }
 
-// CRC-32 of bytes (polynomial 0xedb88320), as zlib's.
-export function crc32(bytes) {
-  let sum = -1;
-  for (const byte of bytes) sum = CRC_TABLE[(sum ^ byte) & 255] ^ (sum >>> 8);
-  return (sum ^ -1) >>> 0;
-}
-
-const CRC_TABLE = Int32Array.from({ length: 256 }, (_, byte) => {
-  for (let bit = 0; bit < 8; bit++) byte = byte & 1 ? (byte >>> 1) ^ 0xedb88320 : byte >>> 1;
-  return byte;
-});
-
 // The biquads' response at bin k of the design grid.
 export function sectionsResponse(rows, hz, rate) {
   const w = -2 * Math.PI * hz / rate, c1 = Math.cos(w), s1 = Math.sin(w), c2 = Math.cos(2 * w), s2 = Math.sin(2 * w);

@@ -90,7 +90,7 @@ def _ask_until(
     outcome: HotSwap,
 ) -> None:
     connection = http.client.HTTPConnection("127.0.0.1", service.port, timeout=60)
-    headers = {"Content-Type": "application/octet-stream", "Accept": "application/octet-stream"}
+    headers = {"Content-Type": "application/x-safetensors", "Accept": "application/octet-stream"}
     while not stop.is_set():
         began = perf_counter()
         try:

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import json
 import os
 import sys
 import time
@@ -162,6 +163,7 @@ async def run_mixed(target: Target, for_s: float, n_alone: int, outcome: Overloa
 async def kinds(golden: GoldenCase, port: int) -> dict[str, tuple[bytes, int]]:
     """Requests by name, with their parts in a hundred. JSON is short: `long_json` is about the other."""
     primary, secondary = np.asarray(golden.primary)[:512], np.asarray(golden.secondary)[:256]
+    known = {"primary": primary, "secondary": secondary}
     binary = design_request(golden, "/refine?k=1")
     connection = Connection(port)
     taps = np.frombuffer((await connection.ask(binary)).body, "<f4")
@@ -171,15 +173,16 @@ async def kinds(golden: GoldenCase, port: int) -> dict[str, tuple[bytes, int]]:
     takes = wire.encode_takes([Take(0.0, noise, off), Take(0.35, noise, off - loudspeaker)])
 
     def json_request(path: str, **more: object) -> bytes:
-        body = wire.encode_json(wire.document(primary, secondary, **more))  # type: ignore[arg-type]
+        paths = {name: {"impulse_response": each.tolist()} for name, each in known.items()}
+        body = json.dumps({"sample_rate": 48_000, **paths, **more}).encode()
         return request("POST", path, body, {"Content-Type": "application/json"})
 
     return {
         "binary": (binary, 70),
         "json": (json_request("/refine?k=3"), 15),
-        "evaluate": (json_request("/evaluate", taps=taps), 5),
-        "export": (json_request("/export", taps=taps, target={"n_sections": 4}), 5),
-        "calibrate": (request("POST", "/calibrate", takes, {"Content-Type": "application/octet-stream"}), 5),
+        "evaluate": (json_request("/evaluate", fir=taps.tolist()), 5),
+        "export": (json_request("/export", fir=taps.tolist(), target={"n_sections": 4}), 5),
+        "calibrate": (request("POST", "/calibrate", takes, {"Content-Type": "application/x-safetensors"}), 5),
     }
 
 

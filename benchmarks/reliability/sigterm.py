@@ -25,7 +25,7 @@ from benchmarks.reliability.traffic import design_body, is_filter
 from model_store.checkpoint import Checkpoint
 from model_store.store import ModelStore
 
-HEADERS = {"Content-Type": "application/octet-stream", "Accept": "application/octet-stream"}
+HEADERS = {"Content-Type": "application/x-safetensors", "Accept": "application/octet-stream"}
 DRAIN_S = 0.5
 EXIT_WITHIN_S = 15.0
 

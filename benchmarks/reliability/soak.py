@@ -32,11 +32,10 @@ import numpy as np
 
 from benchmarks.reliability.command import Outcome, counted, run_command
 from benchmarks.reliability.service_process import Target, target_for
-from benchmarks.reliability.traffic import PATIENT, Connection, design_request, is_filter, request
+from benchmarks.reliability.traffic import PATIENT, Connection, design_body, design_request, is_filter, request
 from model_store.golden import GoldenCase
 from model_store.store import ModelStore
-from service.api.binary_codec import encode_conditions
-from service.api.paths import PathsOfCondition
+from prime_anc_client import wire
 from synthesis.methods import STARTS
 
 ODD_ACCEPT = "application/openmetrics-text;version=zz"
@@ -62,7 +61,7 @@ def kinds(golden: GoldenCase) -> dict[str, Kind]:
         return Kind(design_request(golden, path, PATIENT), status, weight)
 
     json_type = {"Content-Type": "application/json", **PATIENT}
-    corrupt = design_request(golden, "/synthesize", PATIENT)[:-4] + b"\1\2\3\4"
+    tensors_type = {"Content-Type": wire.MEDIA_TYPE, **PATIENT}
     return {
         "k=0": design("/refine?k=0", 200, 60),
         "k=1": design("/refine?k=1", 200, 60),
@@ -73,7 +72,7 @@ def kinds(golden: GoldenCase) -> dict[str, Kind]:
         "three conditions": Kind(_conditions_request(golden, 3, "&leave_one_out=true"), 200, 1),
         "k out of range": design("/refine?k=99", 422, 110),
         "unknown model": design("/synthesize?model=nobody", 404, 60),
-        "wrong checksum": Kind(corrupt, 400, 60),
+        "cut tensors": Kind(request("POST", "/synthesize", design_body(golden)[:-4], tensors_type), 400, 60),
         "empty items": Kind(request("POST", "/refine", _empty_items(20_000), json_type), 422, 10),
         "WAV of empty chunks": Kind(request("POST", "/calibrate", _wav_of_empty_chunks(2_000), json_type), 422, 2),
         "odd Accept": Kind(
@@ -86,12 +85,12 @@ def _conditions_request(golden: GoldenCase, n: int, more: str = "") -> bytes:
     """n conditions (at most three) with a latency and feedback paths. more: options."""
     primary, secondary = np.asarray(golden.primary), np.asarray(golden.secondary)
     conditions = [
-        PathsOfCondition(primary, gain * secondary, None, np.float32(0.01) * secondary, weight)
+        wire.paths(primary, gain * secondary, feedback=np.float32(0.01) * secondary) | {"weight": weight}
         for gain, weight in ((np.float32(1), 2.0), (np.float32(0.8), 1.0), (np.float32(1.2), 1.0))[:n]
     ]
-    binary = "application/octet-stream"
-    headers = {"Content-Type": binary, "Accept": binary, **PATIENT}
-    return request("POST", f"/refine?k=1&latency_samples=1.5{more}", encode_conditions(conditions), headers)
+    body = wire.encode_request({"sample_rate": 48_000, "conditions": conditions, "latency_samples": 1.5})
+    headers = {"Content-Type": wire.MEDIA_TYPE, "Accept": "application/octet-stream", **PATIENT}
+    return request("POST", f"/refine?k=1{more}", body, headers)
 
 
 @dataclass

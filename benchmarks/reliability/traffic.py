@@ -48,7 +48,7 @@ def request(method: str, path: str, body: bytes = b"", headers: Mapping[str, str
 
 def design_request(golden: GoldenCase, path: str, headers: Mapping[str, str] | None = None) -> bytes:
     """A design with a binary body and a binary answer."""
-    binary = {"Content-Type": "application/octet-stream", "Accept": "application/octet-stream"}
+    binary = {"Content-Type": "application/x-safetensors", "Accept": "application/octet-stream"}
     return request("POST", path, design_body(golden), binary | dict(headers or {}))
 
 

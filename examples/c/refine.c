@@ -8,7 +8,7 @@
    that is written, 2048 taps. All designs (both ears, say) go over one connection, which is kept. A 503 is asked
    again after its Retry-After, within MAX_RETRIES and MAX_WAIT_S. The exit status is 0 when every filter was
    written, 1 when one was not (standard error says why), 2 for a command line that cannot be read. The service's
-   warnings go to standard error. docs/http-api.md describes the format. A service that asks for keys needs one more
+   warnings go to standard error. docs/http-api.md describes the format, safetensors. A service that asks for keys needs one more
    line in HEAD: "Authorization: Bearer KEY\r\n". */
 
 #define _POSIX_C_SOURCE 200809L
@@ -33,12 +33,9 @@
 #endif
 
 enum {
-    SAMPLE_RATE_HZ = 48000,
     N_TAPS = 2048,
-    HEADER_BYTES = 32,
+    HEADER_BYTES = 512, /* of safetensors: 8 of length, then JSON with blanks at its end */
     N_COHERENCE = 16385, /* bins of the design grid */
-    IMPULSE_RESPONSES = 1,
-    HAS_COHERENCE = 2,
     MAX_BODY_BYTES = HEADER_BYTES + 4 * (2 * MAX_SAMPLES + N_COHERENCE),
     MAX_ANSWER_BYTES = 16384, /* head and body: a filter takes 8192 bytes, its head about 600 */
     TIMEOUT_S = 10,           /* to connect, to send, and for an answer, which may take up to twice that */
@@ -46,10 +43,10 @@ enum {
     MAX_WAIT_S = 30 /* of all waits for one filter together */
 };
 
-static const char HEAD[] = "POST /refine?k=1 HTTP/1.1\r\n"
+static const char HEAD[] = "POST /v1/refine HTTP/1.1\r\n"
                            "Host: %s%s%s:%s\r\n"
                            "Connection: keep-alive\r\n"
-                           "Content-Type: application/octet-stream\r\n"
+                           "Content-Type: application/x-safetensors\r\n"
                            "Accept: application/octet-stream\r\n"
                            "Content-Length: %lu\r\n\r\n";
 
@@ -68,18 +65,6 @@ struct answer {
 };
 
 /* --- Little-endian numbers, whatever the machine's own order. --- */
-
-static void put_u16(unsigned char *to, uint16_t value)
-{
-    to[0] = (unsigned char)(value & 0xff);
-    to[1] = (unsigned char)(value >> 8);
-}
-
-static void put_u32(unsigned char *to, uint32_t value)
-{
-    put_u16(to, (uint16_t)(value & 0xffff));
-    put_u16(to + 2, (uint16_t)(value >> 16));
-}
 
 static float get_f32(const unsigned char *from)
 {
@@ -139,18 +124,14 @@ static int write_taps(const char *name, const unsigned char *taps)
 
 /* --- The body of a request. --- */
 
-/* CRC-32 as in zlib and Ethernet (ISO-HDLC: polynomial 0x04c11db7, reflected), a bit at a time: no table. */
-static uint32_t crc32(const unsigned char *bytes, size_t n)
-{
-    uint32_t crc = 0xffffffffu;
-    int bit;
+static const char REQUEST[] = "{\\\"sample_rate\\\":48000,\\\"k\\\":1}"; /* JSON as text within JSON */
 
-    for (; n > 0; n--) {
-        crc ^= *bytes++;
-        for (bit = 0; bit < 8; bit++)
-            crc = crc >> 1 ^ (crc & 1 ? 0xedb88320u : 0);
-    }
-    return ~crc;
+/* Appends the description of a tensor of float32 to the JSON; returns its new length. */
+static size_t describe(char *json, size_t n, const char *name, size_t begin, size_t n_bytes)
+{
+    return n + (size_t)snprintf(json + n, HEADER_BYTES - n, ",\"%s\":{\"dtype\":\"F32\",\"shape\":[%lu],"
+                                "\"data_offsets\":[%lu,%lu]}", name, (unsigned long)n_bytes / 4,
+                                (unsigned long)begin, (unsigned long)(begin + n_bytes));
 }
 
 /* Reads the files behind a header; returns the bytes of the body, 0 after saying why there is none. coherence: NULL
@@ -161,7 +142,8 @@ static size_t encode(unsigned char body[MAX_BODY_BYTES + 1], const char *primary
     unsigned char *const payload = body + HEADER_BYTES;
     const size_t n_primary = read_file(primary, payload, MAX_SAMPLES);
     const size_t n_secondary = n_primary ? read_file(secondary, payload + n_primary, MAX_SAMPLES) : 0;
-    size_t n_coherence = 0;
+    size_t n_coherence = 0, n;
+    char json[HEADER_BYTES];
 
     if (!n_secondary)
         return 0;
@@ -174,14 +156,17 @@ static size_t encode(unsigned char body[MAX_BODY_BYTES + 1], const char *primary
             return 0;
         }
     }
-    memset(body, 0, HEADER_BYTES);
-    memcpy(body, "PRME", 4);
-    put_u16(body + 4, 1); /* version */
-    put_u16(body + 6, coherence ? IMPULSE_RESPONSES | HAS_COHERENCE : IMPULSE_RESPONSES);
-    put_u32(body + 8, (uint32_t)(n_primary / 4));
-    put_u32(body + 12, (uint32_t)(n_secondary / 4));
-    put_u32(body + 16, SAMPLE_RATE_HZ);
-    put_u32(body + 20, crc32(payload, n_primary + n_secondary + n_coherence));
+    n = (size_t)snprintf(json, sizeof json, "{\"__metadata__\":{\"request\":\"%s\"}", REQUEST);
+    n = describe(json, n, "primary", 0, n_primary);
+    n = describe(json, n, "secondary", n_primary, n_secondary);
+    if (coherence)
+        n = describe(json, n, "coherence", n_primary + n_secondary, n_coherence);
+    memset(body, 0, 8);
+    body[0] = (HEADER_BYTES - 8) & 0xff; /* little-endian */
+    body[1] = (HEADER_BYTES - 8) >> 8;
+    memset(body + 8, ' ', HEADER_BYTES - 8);
+    memcpy(body + 8, json, n);
+    body[8 + n] = '}';
     return HEADER_BYTES + n_primary + n_secondary + n_coherence;
 }
 

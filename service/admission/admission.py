@@ -20,6 +20,9 @@ MANAGEMENT = "is_management"
 BODIES_BYTES = 512 * 2**20
 """All bodies of designs in flight: forty of the largest, or 1600 binary ones of 16385 bins."""
 
+# Parsed in the event loop, which takes 5 ms for so many numbers. Two spectra of 16385 bins have 0.7 MB in base64.
+MAX_JSON_BYTES = 2 * 2**20
+
 DEADLINE_HEADER = "X-Deadline-Ms"
 
 # float() would also take "1_0", " 3" and other scripts' digits.
@@ -59,14 +62,13 @@ class BodyMemoryLimit:
 
 @dataclass(slots=True)
 class Admitted:
-    """A request that was admitted; a context manager that gives back its memory at the end of the block.
+    """A request that was admitted; a context manager that gives back its memory at the end of the block."""
 
-    due: its deadline (`perf_counter`, seconds). key: digest of the API key, None where none is required.
-    n_body_bytes: declared, and counted in `memory`.
-    """
-
+    # Deadline (`perf_counter`, seconds).
     due: float = math.inf
+    # Digest of the API key; None where none is required.
     key: str | None = None
+    # Declared, and counted in `memory`.
     n_body_bytes: int = 0
     memory: BodyMemoryLimit | None = None
 
@@ -134,16 +136,11 @@ class Admission:
         policy = self.policies[gate]
         due = began + deadline_s(headers, policy.deadline_ms)
         n_bytes = declared_length(headers, policy.max_bytes)
+        if n_bytes > MAX_JSON_BYTES and headers.get("content-type", "").startswith("application/json"):
+            raise json_too_large(n_bytes)
         policy.reject_if_overloaded(due)
         policy.memory.reserve(n_bytes)
         return Admitted(due, key, n_bytes, policy.memory)
-
-    def reject_if_overloaded(self, headers: Headers, began: float) -> None:
-        """Raise Refused for a design that the engine cannot make in time, before anything else of it is judged but
-        its key and its deadline, whose HttpProblem is raised where they are wrong."""
-        self._keys.holder(headers)
-        policy = self.policies[Gate.DESIGN]
-        policy.reject_if_overloaded(began + deadline_s(headers, policy.deadline_ms))
 
     def charge(self, admitted: Admitted, work: float) -> None:
         """Charge a request, which was counted as one, as so much work against the quota of its key."""
@@ -159,6 +156,15 @@ class Admission:
                 headers={"WWW-Authenticate": "Bearer"},
             )
         self._management_keys.holder(headers)
+
+
+def json_too_large(n_bytes: int) -> HttpProblem:
+    """The problem of JSON that would keep the event loop from all other requests while it is parsed."""
+    return HttpProblem(
+        "too-large",
+        f"the JSON has {n_bytes} bytes; send at most {MAX_JSON_BYTES}, with numbers in base64, or the same fields "
+        "as application/x-safetensors",
+    )
 
 
 def declared_length(headers: Headers, limit: int) -> int:

@@ -11,8 +11,9 @@ from hardware.short_fir import MAX_TAPS
 from measurement.calibration import PRIMARY_TAPS, SECONDARY_TAPS
 from measurement.checks import REASONS
 from measurement.verify import CODES
+from service.api.options import Method, Number, Sign
 from service.api.paths import N_UNCERTAINTY
-from service.api.request_types import MAX_ITEMS, Method, Sign
+from service.api.request_types import MAX_ITEMS
 from service.api.warnings import WARNINGS
 from service.errors import PROBLEMS, TYPE_PREFIX
 from synthesis.conventions import N_BINS, N_TAPS
@@ -22,21 +23,21 @@ from synthesis.profiles import MAX_UPDATES
 BAND_CENTRE_HZ = [nominal_hz(n) for n in AMP_BANDS]
 N_BANDS = len(BAND_CENTRE_HZ)
 
-_documented = with_config(ConfigDict(extra="forbid", use_attribute_docstrings=True))
+_documented = with_config(ConfigDict(use_attribute_docstrings=True))
 
 
 def _numbers(low: int, high: int | None = None) -> Any:
     """The JSON Schema of a list of numbers, which is a NumPy array until it is encoded."""
     limits = {"minItems": low, "maxItems": low if high is None else high}
-    return WithJsonSchema({"type": "array", "items": {"type": "number"}, **limits})
+    return WithJsonSchema({"type": "array", "items": {"type": "number", "format": "float"}, **limits})
 
 
 Taps = Annotated[Any, _numbers(N_TAPS)]
 PerBand = Annotated[Any, _numbers(N_BANDS)]
 PerBin = Annotated[Any, _numbers(N_BINS)]
-PerUpdate = Annotated[list[float], Field(max_length=MAX_UPDATES)]
-BandCentres = Annotated[list[float], WithJsonSchema({"const": BAND_CENTRE_HZ})]
-Time = Annotated[float | None, Field(ge=0)]
+PerUpdate = Annotated[list[Number], Field(max_length=MAX_UPDATES)]
+BandCentres = Annotated[list[Number], Field(min_length=N_BANDS, max_length=N_BANDS)]
+Time = Annotated[Number | None, Field(ge=0)]
 Updates = Annotated[int, Field(ge=0, le=MAX_UPDATES)]
 
 
@@ -58,7 +59,7 @@ class Refinement(TypedDict):
     stopped: Literal["budget", "converged", "no_decrease", "deadline"]
     """budget: all updates were applied; converged: the best trial step lowered the objective by too little;
     no_decrease: no trial step lowered it; deadline: there was no time for more."""
-    objective: Annotated[list[float], Field(min_length=1, max_length=MAX_UPDATES + 1)]
+    objective: Annotated[list[Number], Field(min_length=1, max_length=MAX_UPDATES + 1)]
     """Before and after each applied update."""
     step_scale: PerUpdate
     pcg_residual: PerUpdate
@@ -68,9 +69,9 @@ class Refinement(TypedDict):
 class OutOfBand(TypedDict):
     """Change of level outside the scored bands, dB; positive is louder."""
 
-    low: float
+    low: Number
     """17.8 to 44.7 Hz."""
-    high: float
+    high: Number
     """8.9 to 22.4 kHz."""
 
 
@@ -78,8 +79,8 @@ class OutOfBand(TypedDict):
 class LevelReduction(TypedDict):
     """Reduction of the reference noise's level from 20 Hz to 20 kHz, dB; positive is quieter."""
 
-    unweighted: float
-    a_weighted: float
+    unweighted: Number
+    a_weighted: Number
     """With the A-weighting of IEC 61672-1."""
 
 
@@ -88,9 +89,9 @@ class Sensitivity(TypedDict):
     """Loss of mean noise reduction where the secondary path is not the measured one, dB; the worse of both
     directions."""
 
-    gain_1_db: float
+    gain_1_db: Number
     """Its level is 1 dB higher or lower."""
-    delay_1_sample: float
+    delay_1_sample: Number
     """It is one sample later or earlier."""
 
 
@@ -99,10 +100,10 @@ class ConditionPrediction(TypedDict):
     """What the filter will do in one of several conditions."""
 
     label: str
-    mean_noise_reduction_db: float
-    amplification_db: float
+    mean_noise_reduction_db: Number
+    amplification_db: Number
     noise_reduction_db: PerBand
-    left_out_noise_reduction_db: NotRequired[float]
+    left_out_noise_reduction_db: NotRequired[Number]
     """Mean of a filter designed on the other conditions, with `leave_one_out`."""
 
 
@@ -111,14 +112,14 @@ class Loop(TypedDict):
     """The loop of filter and feedback path; of several conditions, the worst of each figure."""
 
     stable: bool
-    gain_margin_db: float
+    gain_margin_db: Number
     """By how much the loop may become louder before it howls; at most 120."""
-    phase_margin_deg: float
+    phase_margin_deg: Number
     """Distance of the loop's phase from -1 where its gain is one; 180 where it never is."""
-    peak_db: float
+    peak_db: Number
     """Largest loop gain |W F|."""
-    peak_hz: float
-    loss_db: float
+    peak_hz: Number
+    loss_db: Number
     """Mean noise reduction that keeping the margins costs."""
 
 
@@ -133,27 +134,27 @@ class Prediction(TypedDict):
     """Nominal one-third-octave bands."""
     noise_reduction_db: PerBand
     """Per band; positive is quieter."""
-    mean_noise_reduction_db: float
+    mean_noise_reduction_db: Number
     """Mean over the 21 bands from 50 Hz to 5 kHz."""
-    interval_db: Annotated[float, Field(ge=0)]
+    interval_db: Annotated[Number, Field(ge=0)]
     """Half-width of an interval about that mean which holds the true one in at least 80 % of cases; nine in ten of
     the listeners and recordings that it was checked on."""
-    amplification_db: float
+    amplification_db: Number
     """Mean over the 23 bands of the increase in level, dB; bands that become quieter count as 0."""
-    wide_amplification_db: float
+    wide_amplification_db: Number
     """The same over the 31 bands from 20 Hz to 20 kHz."""
     out_of_band_db: OutOfBand
     level_reduction_db: LevelReduction
     sensitivity_db: Sensitivity
-    max_gain_db: float
+    max_gain_db: Number
     """Largest |W|; -200 of a filter that is zero."""
-    control_rms: float
+    control_rms: Number
     """RMS of the loudspeaker signal, in the unit of the reference."""
-    unknown_bands_hz: list[float]
+    unknown_bands_hz: list[Number]
     """Nominal centres of the one-third-octave bands, 20 Hz to 20 kHz, of which the measurement says nothing: their
     mean coherence is below 0.06, or an uncertainty above 1. They weigh nothing in a design, which keeps them from
     becoming louder."""
-    worst_noise_reduction_db: NotRequired[float]
+    worst_noise_reduction_db: NotRequired[Number]
     """Of several conditions, the lowest mean; the other figures are weighted means over them."""
     conditions: NotRequired[list[ConditionPrediction]]
 
@@ -185,7 +186,7 @@ class Timings(TypedDict):
 
 
 @_documented
-class Design(TypedDict):
+class DesignedFilter(TypedDict, total=False):
     """The filter, its prediction and how it was made."""
 
     fir: Taps
@@ -196,7 +197,7 @@ class Design(TypedDict):
     model: Model
     refinement: Refinement
     prediction: Prediction
-    latency_samples: NotRequired[float]
+    latency_samples: NotRequired[Number]
     """As asked for, if there was one: a request about this filter sends it on."""
     loop: NotRequired[Loop]
     """With a `feedback`; the prediction is of the closed loop then."""
@@ -218,10 +219,22 @@ class ProblemDocument(TypedDict):
 
 
 @_documented
-class DesignAnswers(TypedDict):
-    """The answers to several requests, in order."""
+class ItemAnswer(DesignedFilter, total=False):
+    """A design, or the members of a problem document in its place."""
 
-    items: Annotated[list[Design | ProblemDocument], Field(min_length=1, max_length=MAX_ITEMS)]
+    type: str
+    title: str
+    status: int
+    detail: str
+    field: str
+
+
+@_documented
+class Design(DesignedFilter, total=False):
+    """A design; of a request with `items`, these alone."""
+
+    items: Annotated[list[ItemAnswer], Field(min_length=1, max_length=MAX_ITEMS)]
+    """The answers to several requests, in order."""
 
 
 @_documented
@@ -241,9 +254,9 @@ class Measured(TypedDict):
 
     band_centre_hz: BandCentres
     noise_reduction_db: PerBand
-    mean_noise_reduction_db: float
-    amplification_db: float
-    interval_db: float
+    mean_noise_reduction_db: Number
+    amplification_db: Number
+    interval_db: Number
     """Half-width of the 80 % interval of the mean, from the scatter between blocks."""
     n_blocks: Annotated[int, Field(ge=1)]
     """Of the state that has fewer."""
@@ -255,7 +268,7 @@ class DiagnosisEntry(TypedDict):
 
     code: Annotated[str, WithJsonSchema({"enum": list(CODES)})]
     detail: str
-    by: NotRequired[float]
+    by: NotRequired[Number]
     """How much: dB of `level_off`, `leak`, `refit`, `howling`, `implausible_reduction` and `as_predicted`, samples
     of `delay_off`."""
 
@@ -264,12 +277,12 @@ class DiagnosisEntry(TypedDict):
 class Trim(TypedDict):
     """The filter for the secondary path as it is now."""
 
-    gain_db: float
+    gain_db: Number
     """Of the trimmed filter over the one that was sent: the secondary path's change, undone."""
-    delay_samples: float
+    delay_samples: Number
     """The same; negative: the filter plays earlier."""
     invert: bool
-    predicted_noise_reduction_db: float
+    predicted_noise_reduction_db: Number
     fir: Taps
 
 
@@ -278,8 +291,8 @@ class Verified(TypedDict):
     """What a filter does on the ear, and what is off."""
 
     measured: Measured
-    predicted_noise_reduction_db: float
-    deviation_db: float
+    predicted_noise_reduction_db: Number
+    deviation_db: Number
     """Measured less predicted mean noise reduction."""
     band_deviation_db: PerBand
     diagnosis: Annotated[list[DiagnosisEntry], Field(min_length=1)]
@@ -352,11 +365,11 @@ class SignalScaling(TypedDict):
 
     headroom_bits: int
     """By which to shift the input down so that no node overflows, whatever the input."""
-    overflow_db: float
+    overflow_db: Number
     """Largest value of any node over a full-scale input."""
-    noise_db: float
+    noise_db: Number
     """Round-off noise at the output, RMS over full scale, with that headroom."""
-    wide_noise_db: float
+    wide_noise_db: Number
     """The same where the sections' feedback keeps the accumulator's width (double-precision biquads)."""
 
 
@@ -364,10 +377,10 @@ class SignalScaling(TypedDict):
 class Coefficients(TypedDict):
     """A realised filter: `taps`, or rows b0, b1, b2, 1, a1, a2 in `sos`."""
 
-    sample_rate: float
+    sample_rate: Number
     form: Literal["fir", "sos"]
     taps: NotRequired[Annotated[Any, _numbers(1, MAX_TAPS)]]
-    sos: NotRequired[list[list[float]]]
+    sos: NotRequired[list[list[Number]]]
     denominator: NotRequired[Literal["subtracted", "added"]]
     """What the target does with a1 and a2 of its memory: where it adds them, `words` has them negated; `sos` never."""
     number_format: NotRequired[str]
@@ -388,7 +401,7 @@ class Export(TypedDict):
     """Of the realised filter, its number format included."""
     loop: NotRequired[Loop]
     """Of the realised filter, as of a design."""
-    loss_db: float
+    loss_db: Number
     """Predicted mean noise reduction of the filter that was sent, less that of the realised one."""
     warnings: list[Warning_]
     """On the paths and the realised filter."""
@@ -450,19 +463,19 @@ class Finding(TypedDict):
 class VerdictFigures(TypedDict):
     """The figures that the verdict is based on."""
 
-    clipped_share: float
+    clipped_share: Number
     """Largest share of a signal's samples at its extremes."""
-    lead_samples: float
+    lead_samples: Number
     """Delay of the primary path minus that of the secondary path, samples."""
-    noise_cost_db: float
+    noise_cost_db: Number
     """Noise reduction that noise in the estimated paths costs, dB."""
-    level_db: float | None
+    level_db: Number | None
     """Level of the secondary path relative to the support's, dB."""
-    delay_samples: float | None
+    delay_samples: Number | None
     """Delay of the secondary path relative to the support's, samples."""
-    distance: float | None
+    distance: Number | None
     """How unlike the support's the paths are: 3 to 140 for measured ears."""
-    tail_db: float
+    tail_db: Number
     """Energy in the last eighth of the secondary path relative to its total, dB."""
     window: int
     """Samples of a window."""
@@ -488,11 +501,11 @@ class Verdict(TypedDict):
 class CalibrationTimings(TypedDict):
     """Milliseconds."""
 
-    queue: float
-    decode: float
-    estimate: float
-    encode: float
-    total: float
+    queue: Number
+    decode: Number
+    estimate: Number
+    encode: Number
+    total: Number
 
 
 @_documented

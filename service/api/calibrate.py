@@ -5,50 +5,67 @@ from __future__ import annotations
 from functools import partial
 from itertools import pairwise
 from time import perf_counter
+from typing import Annotated
 
+from fastapi import APIRouter, Body, Request
 from starlette.responses import Response
 
-from service.api.call import BINARY, Call, Service, Times, timed_response
+from service.api import answer_types, examples
+from service.api.documentation import BODY_CODES, described
 from service.api.json_answers import joined
-from service.api.query_options import CALIBRATION_OPTIONS, Options, read_options
-from service.calibration import take_codec
-from service.calibration.calibration_answer import Judge, as_binary, as_json, calibrate_recordings
-from service.calibration.takes import Recordings, read_calibration
+from service.api.reading import ReadingRoute
+from service.api.tensors import MEDIA_TYPE
+from service.api.visit import JSON, Service, Times, answer_type, disconnected, timed_response, visit_of
+from service.calibration.calibration_answer import Judge, as_json, as_tensors, calibrate_recordings
+from service.calibration.takes import CalibrationBody
+
+router = APIRouter(route_class=ReadingRoute)
 
 
-async def calibrate(call: Call) -> Response:
-    """Options are fields of a JSON body, or query parameters with a binary body. The answer, JSON or binary, is a
-    valid body for `/refine`. `multipart/form-data` is not supported."""
-    service = call.service
-    answer_type, is_binary = call.answer_type(), call.body_type() == BINARY
-    asked = read_options(call.scope["query_string"], CALIBRATION_OPTIONS if is_binary else (), 0)
-    body = await call.receive_body()
-    document = None if is_binary else await call.parse(body)
+@router.post(
+    "/calibrate",
+    response_model=answer_types.Calibration,
+    **described(
+        "Probe recordings in, paths, coherence and a verdict out",
+        BODY_CODES,
+        examples.CALIBRATION,
+        CalibrationBody,
+        ("Server-Timing", "X-Verdict"),
+        (
+            MEDIA_TYPE,
+            "The paths and their coherence as `/refine` takes them. `X-Verdict`, with this form only, holds `passed` "
+            "or the codes of the reasons.",
+        ),
+    ),
+)
+async def calibrate(
+    request: Request, body: Annotated[CalibrationBody, Body(openapi_examples=examples.CALIBRATION_BODIES)]
+) -> Response:
+    """Estimate paths from recordings and judge them. The answer, in either form, is a valid body for `/refine`."""
+    visit = visit_of(request)
+    service = visit.service
+    media_type = answer_type(request, (JSON, MEDIA_TYPE))
+    visit.decoded()
     marks = [perf_counter()]
 
     def work() -> tuple[bytes, dict[str, str]]:
         """The answer's body, without its times, and its headers."""
         marks.append(perf_counter())
-        recordings = _from_binary(body, asked) if is_binary else read_calibration(document)
+        judged = calibrate_recordings(body, partial(_model, service))
         marks.append(perf_counter())
-        judged = calibrate_recordings(recordings, partial(_model, service))
-        marks.append(perf_counter())
-        answer = as_binary(judged) if answer_type == BINARY else (as_json(judged, recordings), {})
+        answer = as_tensors(judged, body) if media_type == MEDIA_TYPE else (as_json(judged, body), {})
         marks.append(perf_counter())
         return answer
 
-    content, headers = await service.calibrations.run(work, call.due, call.disconnected)
-    stages = zip(("queue", "decode", "estimate", "encode"), pairwise(marks), strict=True)
+    content, headers = await service.calibrations.run(work, visit.due, partial(disconnected, request))
+    stages = zip(("queue", "estimate", "encode"), pairwise(marks), strict=True)
     times: Times = {name: 1e3 * (ended - began) for name, (began, ended) in stages}
-    total_ms = times["total"] = 1e3 * (perf_counter() - call.began)
+    times["decode"] = visit.decode_ms
+    total_ms = times["total"] = 1e3 * (perf_counter() - visit.began)
     service.metrics.observe_calibration(total_ms)
-    if answer_type != BINARY:
+    if media_type != MEDIA_TYPE:
         content = joined(content, times)
-    return timed_response(content, times, answer_type, **headers)
-
-
-def _from_binary(body: bytearray, asked: Options) -> Recordings:
-    return Recordings([*take_codec.decode(body)], asked.model, asked.sign, asked.n_windows)
+    return timed_response(content, times, media_type, **headers)
 
 
 def _model(service: Service, reference: str | None) -> Judge:

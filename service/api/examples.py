@@ -4,15 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
 import orjson
 
 from measurement.calibration import PRIMARY_TAPS, SECONDARY_TAPS
-from service.api import binary_codec
 from service.api.answer_types import BAND_CENTRE_HZ, N_BANDS
-from service.api.open_inference_codec import EXTENSIONS, INPUT_RANK, OUTPUT, PLATFORM, REQUIRED
-from service.calibration import take_codec
-from service.calibration.takes import ProbeTake
 from synthesis.conventions import N_BINS, N_TAPS, STAGES
 
 Json = dict[str, Any]
@@ -32,9 +27,6 @@ CONDITIONS: Json = {
     "sample_rate": 48_000,
 }
 
-_RESPONSES = [np.array(PATHS[path]["impulse_response"], np.float32) for path in ("primary", "secondary")]
-PATHS_BINARY = binary_codec.encode(_RESPONSES[0], _RESPONSES[1])
-
 EVALUATION: Json = {
     "prediction": {
         "basis": "model",
@@ -52,8 +44,8 @@ EVALUATION: Json = {
         "unknown_bands_hz": [],
     },
     "warnings": [{"code": "prediction_from_model", "detail": "no coherence was sent"}],
-    "timings_ms": dict.fromkeys(STAGES)
-    | {"decode": 0.5, "queue": 0.05, "predict": 0.4, "encode": 0.03, "core": None, "total": 1.2},
+    "timings_ms": dict.fromkeys(STAGES, 0.0)
+    | {"decode": 0.5, "queue": 0.05, "predict": 0.4, "encode": 0.03, "core": 0.0, "total": 1.2},
 }
 DESIGN: Json = {
     "fir": [0.5, 0.25] + [0.0] * (N_TAPS - 2),
@@ -76,11 +68,21 @@ DESIGN: Json = {
 }
 EVALUATE_BODY: Json = PATHS | {"fir": DESIGN["fir"]}
 
+
+def _named(**values: Json) -> Json:
+    """Examples as FastAPI takes them."""
+    return {name.replace("_", " "): {"value": value} for name, value in values.items()}
+
+
+DESIGN_BODIES = _named(impulse_responses=PATHS, both_ears={"items": [PATHS, PATHS]}, two_conditions=CONDITIONS)
+EVALUATE_BODIES = _named(a_filter=EVALUATE_BODY)
+
 VERIFY_BODY: Json = EVALUATE_BODY | {
     "takes": [
         {"state": state, "x": {"float32": "zczMPQ=="}, "e": {"float32": "zcxMPQ=="}} for state in ("off", "on")
     ]
 }
+VERIFY_BODIES = _named(two_takes_abridged=VERIFY_BODY)
 VERIFIED: Json = {
     "measured": {
         "band_centre_hz": BAND_CENTRE_HZ,
@@ -107,6 +109,7 @@ VERIFIED: Json = {
 }
 
 EXPORT_BODY: Json = EVALUATE_BODY | {"target": {"form": "sos", "n_sections": 6, "number_format": "q1.23"}}
+EXPORT_BODIES = _named(six_biquads_of_24_bits=EXPORT_BODY)
 EXPORT: Json = {
     "coefficients": {
         "sample_rate": 48_000.0,
@@ -133,12 +136,7 @@ TAKES: Json = {
     ],
     "sample_rate": 48_000,
 }
-TAKES_BINARY = take_codec.encode(
-    [
-        ProbeTake(gain, np.array(x, np.float32), np.array(e, np.float32))
-        for gain, x, e in ((0.0, [0.1, -0.5], [0.05, -0.2]), (0.35, [0.1, -0.5], [0.04, -0.1]))
-    ]
-)
+CALIBRATION_BODIES = _named(two_takes_abridged=TAKES)
 CALIBRATION: Json = {
     "primary": {"impulse_response": [0.0, 0.0, 0.0, 0.5, 0.25, -0.125] + [0.0] * (PRIMARY_TAPS - 6)},
     "secondary": {"impulse_response": [0.0, 0.9, -0.3, 0.1] + [0.0] * (SECONDARY_TAPS - 4)},
@@ -172,7 +170,7 @@ CALIBRATION: Json = {
     "timings_ms": {"queue": 0.1, "decode": 21.0, "estimate": 240.0, "encode": 2.1, "total": 320.0},
 }
 
-MODEL_DESCRIPTION: Json = _VERSION | {"resident": True, "dataset": "pandar", "split": None, "seed": 0, "scores": {}}
+MODEL_DESCRIPTION: Json = _VERSION | {"resident": True, "dataset": "pandar", "split": 3, "seed": 0, "scores": {}}
 MODEL_LIST: Json = {
     "default": "default",
     "aliases": {"live": "default@1"},
@@ -185,17 +183,17 @@ RELOADED: Json = {"resident": [_VERSION]}
 LIVE: Json = {"status": "live"}
 READY: Json = {"status": "ready", "device": "cpu", "models": [_VERSION]}
 
-INFERENCE_SERVER: Json = {"name": PLATFORM, "version": "0.1.0", "extensions": list(EXTENSIONS)}
+INFERENCE_SERVER: Json = {"name": "prime-anc", "version": "0.1.0", "extensions": ["binary_tensor_data"]}
 INFERENCE_LIVE: Json = {"live": True}
 INFERENCE_MODEL: Json = {
     "name": "default",
     "versions": ["1"],
-    "platform": PLATFORM,
+    "platform": "prime-anc",
     "inputs": [
-        {"name": name, "datatype": "FP32", "shape": [-1, 2] if rank == 2 else [-1]}
-        for name, rank in INPUT_RANK.items()
+        {"name": "primary", "datatype": "FP32", "shape": [-1, 2]},
+        {"name": "secondary", "datatype": "FP32", "shape": [-1, 2]},
     ],
-    "outputs": [{"name": OUTPUT, "datatype": "FP32", "shape": [N_TAPS]}],
+    "outputs": [{"name": "fir", "datatype": "FP32", "shape": [N_TAPS]}],
 }
 INFERENCE_MODEL_READY: Json = {"name": "default", "ready": True}
 _LEAST_BINS = 2049
@@ -206,26 +204,15 @@ INFERENCE_REQUEST: Json = {
         {"name": name, "shape": [_LEAST_BINS, 2], "datatype": "FP32", "data": [gain, 0.0] * _LEAST_BINS}
         for name, gain in (("primary", 0.5), ("secondary", 0.9))
     ],
-    "outputs": [{"name": OUTPUT}],
+    "outputs": [{"name": "fir"}],
 }
-_INFERENCE_HEADER = orjson.dumps(
-    {
-        "inputs": [
-            {"name": name, "shape": [2, 2], "datatype": "FP32", "parameters": {"binary_data_size": 16}}
-            for name in REQUIRED
-        ]
-    }
-)
-INFERENCE_BINARY = _INFERENCE_HEADER + np.array([0.5, 0, 0.25, 0, 0.9, 0, -0.3, 0], "<f4").tobytes()
-INFERENCE_BINARY_NOTE = (
-    f"At least {_LEAST_BINS} bins each. Inference-Header-Content-Length: {len(_INFERENCE_HEADER)} goes with it."
-)
+INFERENCE_BODIES = _named(two_spectra=INFERENCE_REQUEST)
 INFERENCE_ANSWER: Json = {
     "model_name": "default",
     "model_version": "1",
     "outputs": [
         {
-            "name": OUTPUT,
+            "name": "fir",
             "datatype": "FP32",
             "shape": [N_TAPS],
             "data": DESIGN["fir"],

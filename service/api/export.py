@@ -4,19 +4,24 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import asdict, replace
-from typing import Any
+from functools import partial
+from typing import Annotated, Any
 
 import numpy as np
+from fastapi import APIRouter, Body, Request
 from starlette.responses import Response
 
 from hardware import filter_files
 from hardware.realise import Realised, realise
 from hardware.residual_power import PathSpectra
-from service.api.call import JSON, Call, timed_response
-from service.api.design import paths_of
+from service.api import answer_types, examples
+from service.api.design import evaluated, sent_paths
+from service.api.documentation import BODY_CODES, described
 from service.api.json_answers import loop_document, prediction_document, with_times
-from service.api.paths import check_effect, joint_input
-from service.api.request_types import ExportBody, ExportConditionsBody, read_paths
+from service.api.paths import check_effect, joint_problem
+from service.api.reading import ReadingRoute
+from service.api.request_types import ExportBody
+from service.api.visit import JSON, TAPS, answer_type, disconnected, timed_response, visit_of
 from service.api.warnings import collect_warnings, unlike_filter
 from service.engine.work import work_of
 from service.errors import HttpProblem
@@ -26,43 +31,56 @@ from synthesis.gain_curve import TOLERANCE_DB, ceiling_db, excess_db
 from synthesis.latency import with_latency
 from synthesis.methods import spectrum
 
+router = APIRouter(route_class=ReadingRoute)
 
-async def export(call: Call) -> Response:
-    """Second-order sections or taps, designed on the objective of the updates for the hardware's number of
-    coefficients, rate and number format, and predicted again. With `file`, the answer is that file."""
-    read = read_paths(await call.read_json(), ExportBody, ExportConditionsBody)
-    if read.file is None:
-        call.answer_type((JSON,))
-    given = joint_input(
-        [paths_of(each) for each in read.conditions],
-        read.reference_psd,
-        float("inf"),
-        latency_samples=float(read.latency_samples),
-    )
-    resident = await call.service.engine.models.model(read.model, call.due, call.disconnected)
+
+@router.post(
+    "/export",
+    response_model=answer_types.Export,
+    **described(
+        "A filter as hardware runs it: biquads, fewer taps, fixed point, files",
+        BODY_CODES,
+        examples.EXPORT,
+        ExportBody,
+        ("Server-Timing",),
+        (TAPS, "With `file`, that file, in its own media type."),
+    ),
+)
+async def export(
+    request: Request, body: Annotated[ExportBody, Body(openapi_examples=examples.EXPORT_BODIES)]
+) -> Response:
+    """Design second-order sections or taps on the objective of the updates for the hardware's number of coefficients,
+    rate and number format, and predict them again. With `file`, the answer is that file."""
+    visit = visit_of(request)
+    if body.file is None:
+        answer_type(request, (JSON,))
+    conditions = body.all_conditions
+    given = joint_problem(conditions, body.reference_psd, float("inf"), latency_samples=float(body.latency_samples))
+    watch = partial(disconnected, request)
+    resident = await visit.service.engine.models.model(body.model, visit.due, watch)
     psd = resident.parameters.reference_psd if given.reference_psd is None else given.reference_psd
-    taps = -read.fir if read.sign == "plus" else read.fir
+    taps = -body.fir if body.sign == "plus" else body.fir
     if taps.any():
         check_effect(taps, given)
-    target = read.target.as_target()
+    target = body.target.as_target()
     work = work_of(target)
-    call.charge(work)
-    if target.keeps(N_TAPS) and "max_gain_db" in read.model_fields_set:
-        excess = excess_db(taps, ceiling_db(read.max_gain_db, DESIGN_N_FFT))
+    visit.charge(work)
+    if target.keeps(N_TAPS) and "max_gain_db" in body.model_fields_set:
+        excess = excess_db(taps, ceiling_db(body.max_gain_db, DESIGN_N_FFT))
         if excess > TOLERANCE_DB:
             found = f"max_gain_db: `fir`, which these taps keep, is {excess:.1f} dB above it"
             what = "design it under this ceiling, or leave max_gain_db out"
             raise HttpProblem("invalid-field", f"{found}; {what}", "max_gain_db")
-    call.decoded()
-    conditions = [
+    visit.decoded()
+    spectra = [
         PathSpectra(spectrum(each.primary), spectrum(each.secondary), each.weight)
         for each in with_latency(given).conditions
     ]
 
     def run() -> Realised:
-        return realise(conditions, psd, target, taps=taps, max_gain_db=read.max_gain_db)
+        return realise(spectra, psd, target, taps=taps, max_gain_db=body.max_gain_db)
 
-    realised = await call.service.exports.run(run, call.due, call.disconnected, work)
+    realised = await visit.service.exports.run(run, visit.due, watch, work)
     if taps.any() and not realised.response.any():
         found = (
             f"fir: {target.number_format} rounds all taps to zero; use more fraction bits, or send a louder filter"
@@ -70,30 +88,30 @@ async def export(call: Call) -> Response:
         raise HttpProblem("invalid-field", found, "fir")
     loop = loop_of(with_latency(given).conditions, lambda feedback: spectrum(feedback) * realised.response)
     response = realised.response.astype(np.complex64)
-    full, own = await call.evaluate(read.model, [given, given], [taps, response], is_continued=True)
+    full, own = await evaluated(request, body.model, [given, given], [taps, response], is_continued=True)
     # The largest |W| is that of all frequencies at the hardware's rate, not of the design grid alone.
     prediction = replace(own.prediction, max_gain_db=realised.max_gain_db)
-    if read.file is not None:
+    if body.file is not None:
         content, media_type, name = await asyncio.to_thread(
-            filter_files.write, _signed(realised, read.sign), read.file, read.sign
+            filter_files.write, _signed(realised, body.sign), body.file, body.sign
         )
         return Response(
             content, media_type=media_type, headers={"Content-Disposition": f'attachment; filename="{name}"'}
         )
     document = {
-        "coefficients": coefficients_document(_signed(realised, read.sign)),
+        "coefficients": coefficients_document(_signed(realised, body.sign)),
         "prediction": prediction_document(prediction),
         "loss_db": full.prediction.mean_noise_reduction_db - prediction.mean_noise_reduction_db,
         "warnings": collect_warnings(
-            [path for each in read.conditions for path in (each.primary, each.secondary)],
+            sent_paths(conditions),
             given,
             prediction,
             implausible=full.implausible + unlike_filter(full.prediction, prediction),
             loop=loop,
         ),
-        "sign": read.sign,
+        "sign": body.sign,
     } | loop_document(loop)
-    content, times = with_times(document, own.times_ms, call)
+    content, times = with_times(document, own.times_ms, visit)
     return timed_response(content, times)
 
 

@@ -13,8 +13,8 @@ import orjson
 from model_store.store import ModelVersion
 from service.api import answer_types
 from service.api.answer_types import BAND_CENTRE_HZ
-from service.api.call import Call, Times
-from service.api.request_types import Sign
+from service.api.options import Sign
+from service.api.visit import Times, Visit
 from service.errors import HttpProblem
 from synthesis.conventions import SAMPLE_RATE_HZ
 from synthesis.errors import InvalidPaths
@@ -41,15 +41,15 @@ class Answered:
     latency_samples: float
 
 
-def design_json(answered: Answered, call: Call) -> tuple[bytes, Times]:
+def design_json(answered: Answered, visit: Visit) -> tuple[bytes, Times]:
     """The JSON answer to a design. Taps are written so that reading them as float32 gives the same bits."""
-    return with_times(design_document(answered), answered.design.times_ms, call)
+    return with_times(design_document(answered), answered.design.times_ms, visit)
 
 
-def design_document(answered: Answered) -> answer_types.Design:
+def design_document(answered: Answered) -> dict[str, Any]:
     """The JSON answer to a design, without its times."""
     design = answered.design
-    document: answer_types.Design = {  # type: ignore[typeddict-item]  # the times are appended to the encoded rest
+    document: dict[str, Any] = {  # the times are appended to the encoded rest
         "fir": answered.taps,
         "sample_rate": SAMPLE_RATE_HZ,
         "sign": answered.sign,
@@ -61,7 +61,7 @@ def design_document(answered: Answered) -> answer_types.Design:
     }
     if answered.latency_samples:
         document["latency_samples"] = answered.latency_samples
-    document |= loop_document(design.loop)  # type: ignore[typeddict-item]
+    document |= loop_document(design.loop)
     return document
 
 
@@ -70,7 +70,7 @@ def loop_document(loop: Loop | None) -> dict[str, Any]:
     return {} if loop is None else {"loop": asdict(loop)}
 
 
-def items_json(outcomes: Sequence[Answered | HttpProblem], call: Call) -> tuple[bytes, Times]:
+def items_json(outcomes: Sequence[Answered | HttpProblem], visit: Visit) -> tuple[bytes, Times]:
     """The JSON answer to several requests, and their total times.
 
     Decode, encode and total are the same for all items. A problem has no times.
@@ -80,10 +80,10 @@ def items_json(outcomes: Sequence[Answered | HttpProblem], call: Call) -> tuple[
     ended = perf_counter()
     stages = [None if isinstance(each, HttpProblem) else each.design.times_ms for each, _ in encoded]
     bodies = [
-        body if own is None else joined(body, call.spent_ms(own, began, ended))
+        body if own is None else joined(body, visit.spent_ms(own, began, ended))
         for (_, body), own in zip(encoded, stages, strict=True)
     ]
-    times = call.spent_ms(_added([each for each in stages if each is not None]), began, ended)
+    times = visit.spent_ms(_added([each for each in stages if each is not None]), began, ended)
     return b'{"items":[' + b",".join(bodies) + b"]}", times
 
 
@@ -188,11 +188,11 @@ def _is_finite(value: Any) -> bool:
     return not isinstance(value, float | np.floating | np.ndarray) or bool(np.isfinite(value).all())
 
 
-def with_times(document: Any, engine_ms: Mapping[str, float], call: Call) -> tuple[bytes, Times]:
+def with_times(document: Any, engine_ms: Mapping[str, float], visit: Visit) -> tuple[bytes, Times]:
     """Encode, then append the times, which include that of the encoding."""
     began = perf_counter()
     body = dumped(document)
-    times = call.spent_ms(engine_ms, began)
+    times = visit.spent_ms(engine_ms, began)
     return joined(body, times), times
 
 

@@ -3,50 +3,75 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+from typing import Annotated, Any
 
+import orjson
+from fastapi import APIRouter, Path, Request
+from fastapi.responses import PlainTextResponse
 from starlette.responses import Response
 
 from model_store.store import ModelVersion
-from service.api.call import JSON, Call, Service, json_response
+from service.api import answer_types, examples
+from service.api.documentation import ANY_CODES, CLIENT_CODES, OPERATOR_CODES, described, problem_responses
 from service.api.json_answers import model_document
+from service.api.reading import refuse_encoding
+from service.api.visit import JSON, Service, answer_type, visit_of
 from service.errors import HttpProblem
 
+router = APIRouter()
 
-async def list_models(call: Call) -> Response:
-    """All published versions, and which of them are in memory."""
-    call.answer_type((JSON,))
-    return json_response(await asyncio.to_thread(_published, call.service))
-
-
-async def show_model(call: Call) -> Response:
-    """One version, the latest without `@version`."""
-    call.answer_type((JSON,))
-    service, reference = call.service, call.path_params["name"]
-
-    def described() -> dict[str, Any]:
-        return _description(service, service.store.resolve(reference))
-
-    return json_response(await asyncio.to_thread(described))
+Name = Annotated[
+    str, Path(description="`name` (its latest version), `name@version` or an alias", examples=["default"])
+]
 
 
-async def load_model(call: Call) -> Response:
-    """Resolves a name again, then loads, verifies, checks and uses that version."""
-    _negotiate_unread(call)
-    return json_response(model_document(await call.service.engine.models.load(call.path_params["name"])))
+def json_response(document: object) -> Response:
+    """A JSON response with status 200."""
+    return Response(orjson.dumps(document), media_type=JSON)
 
 
-async def unload_model(call: Call) -> Response:
-    """Unloads a version, or every resident version of a name, after running designs have finished."""
-    _negotiate_unread(call)
-    retired = call.service.engine.models.unload(call.path_params["name"])
-    return json_response({"unloaded": [model_document(version) for version in retired]})
+@router.head("/models", include_in_schema=False)
+@router.get(
+    "/models",
+    response_model=answer_types.ModelList,
+    **described("Published models, and which are in memory", CLIENT_CODES, examples.MODEL_LIST),
+)
+async def list_models(request: Request) -> Response:
+    """List all published versions, and which of them are in memory."""
+    answer_type(request, (JSON,))
+    return json_response(await asyncio.to_thread(_published, visit_of(request).service))
 
 
-async def reload_models(call: Call) -> Response:
-    """Resolves all names and aliases in use again, the default model's first."""
-    _negotiate_unread(call)
-    models = call.service.engine.models
+@router.head("/models/{name}", include_in_schema=False)
+@router.get(
+    "/models/{name}",
+    response_model=answer_types.ModelDescription,
+    **described("One published version", CLIENT_CODES + "unknown-model not-found", examples.MODEL_DESCRIPTION),
+)
+async def show_model(request: Request, name: Name) -> Response:
+    """Describe one version, the latest without `@version`."""
+    answer_type(request, (JSON,))
+    service = visit_of(request).service
+
+    def description() -> dict[str, Any]:
+        return _description(service, service.store.resolve(name))
+
+    return json_response(await asyncio.to_thread(description))
+
+
+@router.post(
+    "/models/reload",
+    response_model=answer_types.ResidentModels,
+    **described(
+        "Resolve all names and aliases again and load what they refer to",
+        OPERATOR_CODES + "model-unavailable",
+        examples.RELOADED,
+    ),
+)
+async def reload_models(request: Request) -> Response:
+    """Resolve all names and aliases in use again, the default model's first."""
+    _negotiate_unread(request)
+    models = visit_of(request).service.engine.models
     if failed := await models.reload():
         raise HttpProblem(
             "model-unavailable",
@@ -56,30 +81,84 @@ async def reload_models(call: Call) -> Response:
     return json_response({"resident": [model_document(version) for version in models.versions()]})
 
 
-async def live(call: Call) -> Response:
-    """Whether the event loop answers, and no new process is needed for right filters."""
-    call.service.engine.require_live()
+@router.post(
+    "/models/{name}/load",
+    response_model=answer_types.Model,
+    **described(
+        "Resolve a name again, then load, check and use that version",
+        OPERATOR_CODES + "unknown-model model-unavailable not-found",
+        examples.LOADED,
+    ),
+)
+async def load_model(request: Request, name: Name) -> Response:
+    """Resolve a name again, then load, verify, check and use that version."""
+    _negotiate_unread(request)
+    return json_response(model_document(await visit_of(request).service.engine.models.load(name)))
+
+
+@router.post(
+    "/models/{name}/unload",
+    response_model=answer_types.UnloadedModels,
+    **described(
+        "Unload a version, or all versions of a name, after running designs",
+        OPERATOR_CODES + "unknown-model default-model not-found",
+        examples.UNLOADED,
+    ),
+)
+async def unload_model(request: Request, name: Name) -> Response:
+    """Unload a version, or every resident version of a name, after running designs have finished."""
+    _negotiate_unread(request)
+    retired = visit_of(request).service.engine.models.unload(name)
+    return json_response({"unloaded": [model_document(version) for version in retired]})
+
+
+@router.head("/health/live", include_in_schema=False)
+@router.get(
+    "/health/live",
+    response_model=answer_types.Live,
+    **described("Whether the event loop answers, and no restart is needed", ANY_CODES + "not-ready", examples.LIVE),
+)
+async def live(request: Request) -> Response:
+    """Tell whether the event loop answers, and no new process is needed for right filters."""
+    visit_of(request).service.engine.require_live()
     return json_response({"status": "live"})
 
 
-async def ready(call: Call) -> Response:
-    """Whether the default model reproduces its golden case in time, and the service is not shutting down."""
-    engine = call.service.engine
+@router.head("/health/ready", include_in_schema=False)
+@router.get(
+    "/health/ready",
+    response_model=answer_types.Ready,
+    **described(
+        "Whether the default model is loaded and checked",
+        ANY_CODES + "not-ready model-unavailable",
+        examples.READY,
+    ),
+)
+async def ready(request: Request) -> Response:
+    """Tell whether the default model reproduces its golden case in time, and the service is not shutting down."""
+    engine = visit_of(request).service.engine
     engine.require_ready()
     models = [model_document(version) for version in engine.models.versions()]
     return json_response({"status": "ready", "device": engine.device, "models": models})
 
 
-async def metrics(call: Call) -> Response:
+@router.head("/metrics", include_in_schema=False)
+@router.get(
+    "/metrics",
+    response_class=PlainTextResponse,
+    summary="Metrics for Prometheus",
+    responses=problem_responses(ANY_CODES),
+)
+async def metrics(request: Request) -> Response:
     """Metrics in the Prometheus format that the scraper prefers."""
-    content, media_type = call.service.metrics.exposition(call.headers.get("accept", ""))
+    content, media_type = visit_of(request).service.metrics.exposition(request.headers.get("accept", ""))
     return Response(content, headers={"Content-Type": media_type})
 
 
-def _negotiate_unread(call: Call) -> None:
+def _negotiate_unread(request: Request) -> None:
     """Check the headers of an endpoint that ignores its body."""
-    call.refuse_encoding()
-    call.answer_type((JSON,))
+    refuse_encoding(request.headers)
+    answer_type(request, (JSON,))
 
 
 def _published(service: Service) -> dict[str, Any]:

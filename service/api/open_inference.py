@@ -4,20 +4,44 @@ from __future__ import annotations
 
 import asyncio
 from importlib.metadata import version
+from typing import Annotated, Any
 
 import orjson
+from fastapi import APIRouter, Body, Path, Request
+from pydantic import BaseModel
 from starlette.responses import Response
 
 from model_store.store import ModelVersion
+from service.api import examples
 from service.api import open_inference_codec as codec
-from service.api.call import BINARY, JSON, Call, Service, json_response, timed_response
+from service.api.design import designed
+from service.api.documentation import ANY_CODES, DEADLINE, problem_responses
+from service.api.models import json_response
 from service.api.open_inference_codec import EXTENSIONS, HEADER_LENGTH, INPUT_RANK, OUTPUT, PLATFORM
-from service.api.query_options import read_options
-from service.api.request_types import validated
+from service.api.options import read_query
+from service.api.reading import Document, ReadingRoute, as_document, parse_json, receive_body, refuse_type
+from service.api.visit import JSON, TAPS, Service, timed_response, visit_of
 from service.errors import HttpProblem
 from synthesis.conventions import N_TAPS
 
 PREFIX = "/v2"
+_MODEL_CODES = ANY_CODES + "unauthorised over-quota not-found unknown-model model-unavailable "
+_INFER_CODES = (
+    _MODEL_CODES
+    + "malformed-json bad-length length-required too-large unsupported-media-type unsupported-encoding "
+    "missing-field unknown-field invalid-field out-of-range unequal-grids unusable-paths no-finite-filter "
+    "not-ready overloaded deadline-passed"
+)
+_NAMED, _VERSION = "/models/{name}", "/models/{name}/versions/{version}"
+Name = Annotated[
+    str, Path(description="`name` (its latest version), `name@version` or an alias", examples=["default"])
+]
+Version = Annotated[str, Path(description="A version's number", examples=["1"])]
+
+
+def is_v2(path: str) -> bool:
+    """Whether a URL path belongs to the Open Inference Protocol."""
+    return path == PREFIX or path.startswith(PREFIX + "/")
 
 
 def problem_response(problem: HttpProblem) -> Response:
@@ -28,26 +52,88 @@ def problem_response(problem: HttpProblem) -> Response:
     return Response(content, plain.status_code, headers=headers, media_type=JSON)
 
 
-async def server(call: Call) -> Response:
-    """This server and the extensions that it supports."""
+class InferenceRoute(ReadingRoute):
+    """A route whose body is the protocol's JSON object, with binary tensors behind it."""
+
+    async def read(self, request: Request, kind: type[BaseModel]) -> Document:
+        """Read the JSON object, and put the bytes behind it beside it."""
+        # HEADER_LENGTH, not the media type, tells where binary data begin. No page of another site can send that
+        # header unasked, as it can a body without a media type.
+        refuse_type(request.headers, (JSON, TAPS, "") if HEADER_LENGTH in request.headers else (JSON, TAPS))
+        read_query(request.scope["query_string"], None)
+        body = memoryview(await receive_body(request))
+        end = codec.json_length(request.headers.get(HEADER_LENGTH), len(body))
+        request.scope["state"]["attached"] = body[end:]
+        return as_document(parse_json(body[:end]), kind)
+
+
+router = APIRouter(prefix=PREFIX)
+infer_router = APIRouter(prefix=PREFIX, route_class=InferenceRoute)
+
+
+def _described(operation: str, summary: str, codes: str, example: dict[str, Any]) -> dict[str, Any]:
+    answer = {"description": summary, "content": {JSON: {"examples": {"an answer": {"value": example}}}}}
+    responses = {200: answer, **problem_responses(codes, is_v2=True, model=codec.InferenceError)}
+    return {"operation_id": f"v2_{operation}", "summary": summary, "responses": responses}
+
+
+@router.head("", include_in_schema=False)
+@router.get(
+    "",
+    response_model=codec.InferenceServer,
+    **_described("server", "This server and its extensions", ANY_CODES, examples.INFERENCE_SERVER),
+)
+async def server(request: Request) -> Response:
+    """Describe this server and the extensions that it supports."""
     return json_response({"name": PLATFORM, "version": version("prime-anc"), "extensions": EXTENSIONS})
 
 
-async def live(call: Call) -> Response:
-    """Whether the event loop answers, and no new process is needed for right filters."""
-    call.service.engine.require_live()
+@router.head("/health/live", include_in_schema=False)
+@router.get(
+    "/health/live",
+    response_model=codec.InferenceLive,
+    **_described(
+        "live",
+        "Whether the event loop answers, and no restart is needed",
+        ANY_CODES + "not-ready",
+        examples.INFERENCE_LIVE,
+    ),
+)
+async def live(request: Request) -> Response:
+    """Tell whether the event loop answers, and no new process is needed for right filters."""
+    visit_of(request).service.engine.require_live()
     return json_response({"live": True})
 
 
-async def ready(call: Call) -> Response:
-    """Whether the service is ready for designs."""
-    call.service.engine.require_ready()
+@router.head("/health/ready", include_in_schema=False)
+@router.get(
+    "/health/ready",
+    response_model=codec.InferenceLive,
+    **_described(
+        "ready",
+        "Whether the service is ready for designs",
+        ANY_CODES + "not-ready model-unavailable",
+        examples.INFERENCE_LIVE,
+    ),
+)
+async def ready(request: Request) -> Response:
+    """Tell whether the service is ready for designs."""
+    visit_of(request).service.engine.require_ready()
     return json_response({"live": True, "ready": True})
 
 
-async def model(call: Call) -> Response:
-    """The tensors of a model; all models have the same."""
-    found, versions = await asyncio.to_thread(_published, call.service, _reference(call))
+_TENSORS_OF = "The tensors of a model"
+
+
+@router.head(_NAMED, include_in_schema=False)
+@router.get(
+    _NAMED,
+    response_model=codec.InferenceModel,
+    **_described("model", _TENSORS_OF, _MODEL_CODES, examples.INFERENCE_MODEL),
+)
+async def model(request: Request, name: Name) -> Response:
+    """Describe the tensors of a model; all models have the same."""
+    found, versions = await asyncio.to_thread(_published, visit_of(request).service, name)
     return json_response(
         {
             "name": found.name,
@@ -62,39 +148,94 @@ async def model(call: Call) -> Response:
     )
 
 
-async def model_ready(call: Call) -> Response:
-    """Whether a model is published and the service is ready."""
-    service = call.service
+@router.head(_VERSION, include_in_schema=False)
+@router.get(
+    _VERSION,
+    response_model=codec.InferenceModel,
+    **_described("model_version", _TENSORS_OF, _MODEL_CODES, examples.INFERENCE_MODEL),
+)
+async def model_version(request: Request, name: Name, version: Version) -> Response:
+    """Describe the tensors of one version of a model."""
+    return await model(request, f"{name}@{version}")
+
+
+_READY = "Whether a model is ready for inference"
+
+
+@router.head(_NAMED + "/ready", include_in_schema=False)
+@router.get(
+    _NAMED + "/ready",
+    response_model=codec.InferenceModelReady,
+    **_described("model_ready", _READY, _MODEL_CODES + "not-ready", examples.INFERENCE_MODEL_READY),
+)
+async def model_ready(request: Request, name: Name) -> Response:
+    """Tell whether a model is published and the service is ready."""
+    service = visit_of(request).service
     service.engine.require_ready()
-    found, _ = await asyncio.to_thread(_published, service, _reference(call))
+    found, _ = await asyncio.to_thread(_published, service, name)
     return json_response({"name": found.name, "ready": True})
 
 
-async def infer(call: Call) -> Response:
-    """Inputs `primary` and `secondary`, optionally `reference_psd` and `coherence`; output `fir`. Binary tensors
-    follow the JSON object."""
-    # HEADER_LENGTH, not the media type, tells where binary data begin. No page of another site can send that header
-    # unasked, as it can a body without a media type.
-    call.body_type((JSON, BINARY, "") if HEADER_LENGTH in call.headers else (JSON, BINARY))
-    read_options(call.scope["query_string"], (), 0)
-    body = memoryview(await call.receive_body())
-    end = codec.json_length(call.headers.get(HEADER_LENGTH), len(body))
-    asked = validated(codec.InferenceRequest, await call.parse(body[:end]))
-    call.design_method = asked.parameters.method
-    wanted = codec.design_request(asked, body[end:], _reference(call))
-    call.decoded()
-    answered = await wanted.answered(call)
-    content, json_length, times = codec.encode_answer(asked, answered, call)
-    call.observe(times, [(answered.model, answered.design)])
+@router.head(_VERSION + "/ready", include_in_schema=False)
+@router.get(
+    _VERSION + "/ready",
+    response_model=codec.InferenceModelReady,
+    **_described("model_ready_version", _READY, _MODEL_CODES + "not-ready", examples.INFERENCE_MODEL_READY),
+)
+async def model_ready_version(request: Request, name: Name, version: Version) -> Response:
+    """Tell whether one version of a model is published and the service is ready."""
+    return await model_ready(request, f"{name}@{version}")
+
+
+_INFER: dict[str, Any] = _described(
+    "infer", "Spectra in, filter out (Open Inference Protocol v2)", _INFER_CODES, examples.INFERENCE_ANSWER
+) | {
+    "response_model": codec.InferenceAnswer,
+    "openapi_extra": {
+        "parameters": [
+            {
+                "name": HEADER_LENGTH,
+                "in": "header",
+                "required": False,
+                "schema": {"type": "integer", "minimum": 0},
+                "description": "Bytes of the JSON object",
+            },
+            DEADLINE,
+        ],
+        "requestBody": {
+            "content": {TAPS: {"schema": {"type": "string", "format": "binary", "description": codec.__doc__}}}
+        },
+    },
+}
+_INFER["responses"][200]["headers"] = {
+    name: {"schema": {"type": "string"}} for name in (HEADER_LENGTH, "Server-Timing")
+}
+_INFER["responses"][200]["content"][TAPS] = {
+    "schema": {"type": "string", "format": "binary", "description": "The JSON object, then 2048 float32"}
+}
+InferenceBody = Annotated[codec.InferenceRequest, Body(openapi_examples=examples.INFERENCE_BODIES)]
+
+
+@infer_router.post(_NAMED + "/infer", **_INFER)
+async def infer(request: Request, body: InferenceBody, name: Name) -> Response:
+    """Design a filter for the inputs `primary` and `secondary`, optionally `reference_psd` and `coherence`; the
+    output is `fir`. Binary tensors follow the JSON object."""
+    visit = visit_of(request)
+    visit.design_method = body.parameters.method
+    asked = codec.wanted_design(body, request.scope["state"]["attached"], name)
+    visit.decoded()
+    answered = await designed(request, asked)
+    content, json_length, times = codec.encode_answer(body, answered, visit)
+    visit.observe(times, [(answered.model, answered.design)])
     if json_length is None:
         return timed_response(content, times)
-    return timed_response(content, times, BINARY, **{HEADER_LENGTH: str(json_length)})
+    return timed_response(content, times, TAPS, **{HEADER_LENGTH: str(json_length)})
 
 
-def _reference(call: Call) -> str:
-    """The model named in the URL, as a reference of the store."""
-    name, number = call.path_params["name"], call.path_params.get("version")
-    return name if number is None else f"{name}@{number}"
+@infer_router.post(_VERSION + "/infer", **_INFER | {"operation_id": "v2_infer_version"})
+async def infer_version(request: Request, body: InferenceBody, name: Name, version: Version) -> Response:
+    """Design a filter with one version of a model."""
+    return await infer(request, body, f"{name}@{version}")
 
 
 def _published(service: Service, reference: str) -> tuple[ModelVersion, list[int]]:

@@ -22,8 +22,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from contextlib import nullcontext
 from dataclasses import asdict
+from itertools import chain
 from time import perf_counter
 from typing import Annotated, Any, Literal, NotRequired
 
@@ -33,28 +33,15 @@ from pydantic import BeforeValidator, ConfigDict, Field, WithJsonSchema, with_co
 from typing_extensions import TypedDict
 
 from service.api.answer_types import Taps
-from service.api.binary_codec import encode_taps
-from service.api.call import Call, Times
-from service.api.design import DesignRequest, make_request
+from service.api.design import Wanted, wanted
 from service.api.json_answers import Answered, dumped, prediction_document, refinement_document
-from service.api.json_parsing import LongList
-from service.api.paths import PathsOfCondition, check_condition, check_together
-from service.api.query_options import DEFAULT_UPDATES
-from service.api.request_types import (
-    DesignFields,
-    Profile,
-    Sign,
-    StrictModel,
-    ceiling,
-    curve_of_text,
-    naming,
-    narrow,
-    numbers,
-)
+from service.api.numbers import narrow, numbers
+from service.api.options import Absent, DesignOptions, StrictModel, ceiling, curve_of_text
+from service.api.request_types import DesignItem, validated
+from service.api.visit import Times, Visit
 from service.errors import HttpProblem
-from synthesis.conventions import N_TAPS
-from synthesis.profiles import MAX_UPDATES
-from synthesis.types import DEFAULT_MAX_GAIN_DB, MAX_CONDITIONS, Float32, Path
+from synthesis.conventions import N_TAPS, SAMPLE_RATE_HZ
+from synthesis.types import DEFAULT_MAX_GAIN_DB, MAX_CONDITIONS, Float32
 
 HEADER_LENGTH = "Inference-Header-Content-Length"
 EXTENSIONS = ("binary_tensor_data", "parameters")
@@ -65,14 +52,14 @@ INPUT_RANK = {"primary": 2, "secondary": 2, "feedback": 2, "coherence": 1, "refe
 PER_CONDITION = ("primary", "secondary", "feedback", "coherence")
 REQUIRED = ("primary", "secondary")
 
-_NUMBERS: dict[str, Any] = {"type": "array", "items": {"type": "number"}}
+_NUMBERS: dict[str, Any] = {"type": "array", "items": {"type": "number", "format": "float"}}
 _DATA = {
-    "anyOf": [_NUMBERS, {"type": "array", "items": _NUMBERS}, {"type": "null"}],
-    "description": "Row by row, flat or in rows",
+    **_NUMBERS,
+    "description": "Row by row; rows may also be lists of their own",
 }
 
 
-_CEILING = {"type": ["number", "string"], "default": DEFAULT_MAX_GAIN_DB}
+_CEILING = {"anyOf": [{"type": "number", "format": "float"}, {"type": "string"}]}
 
 
 def _ceiling(value: object) -> object:
@@ -83,7 +70,7 @@ def _ceiling(value: object) -> object:
 class InputParameters(StrictModel):
     """Parameters of an input."""
 
-    binary_data_size: int | None = Field(default=None, ge=0)
+    binary_data_size: Absent[Annotated[int, Field(ge=0)]] = None
     """Bytes of this tensor after the JSON object."""
 
 
@@ -94,14 +81,14 @@ class InferenceInput(StrictModel):
     shape: list[int] = Field(min_length=1, max_length=3)
     """[bins, 2] of a path, [bins] of a quantity per bin; of several conditions, with their number in front."""
     datatype: Literal["FP32"]
-    parameters: InputParameters = InputParameters()
+    parameters: InputParameters = Field(default_factory=InputParameters)
     data: Annotated[Any, WithJsonSchema(_DATA)] = None
 
 
 class OutputParameters(StrictModel):
     """Parameters of the output."""
 
-    binary_data: bool | None = None
+    binary_data: Absent[bool] = None
     """Whether the taps follow the JSON object in binary; default: `binary_data_output`."""
 
 
@@ -109,19 +96,14 @@ class InferenceOutput(StrictModel):
     """The requested output."""
 
     name: Literal["fir"]
-    parameters: OutputParameters = OutputParameters()
+    parameters: OutputParameters = Field(default_factory=OutputParameters)
 
 
-class InferenceParameters(DesignFields):
-    """Parameters of the request: the options of `/refine`."""
+class InferenceParameters(DesignOptions):
+    """Parameters of the request: the options of `/refine` but the model, which the URL names."""
 
-    k: int = Field(default=DEFAULT_UPDATES, ge=0, le=MAX_UPDATES)
-    """Largest number of Gauss-Newton updates."""
-    profile: Profile = "fast"
-    sign: Sign = "minus"
     max_gain_db: Annotated[Any, BeforeValidator(_ceiling), WithJsonSchema(_CEILING)] = DEFAULT_MAX_GAIN_DB
     """Ceiling on |W| in dB: a number, or a curve as text, `frequency:gain` pairs such as `100:12,1000:24`."""
-    leave_one_out: bool = False
     binary_data_output: bool = False
     """Whether the taps follow the JSON object in binary."""
 
@@ -129,13 +111,13 @@ class InferenceParameters(DesignFields):
 class InferenceRequest(StrictModel):
     """The JSON object of an inference request."""
 
-    id: str | None = Field(default=None, max_length=1024)
+    id: Absent[Annotated[str, Field(max_length=1024)]] = None
     """Returned with the answer."""
-    model_name: str | None = None
+    model_name: Absent[str] = None
     """Ignored: the URL names the model."""
-    parameters: InferenceParameters = InferenceParameters()
+    parameters: InferenceParameters = Field(default_factory=InferenceParameters)
     inputs: list[InferenceInput] = Field(min_length=2, max_length=len(INPUT_RANK))
-    outputs: list[InferenceOutput] = Field(default=[], max_length=1)
+    outputs: list[InferenceOutput] = Field(default_factory=list, max_length=1)
 
     @property
     def wants_bytes(self) -> bool:
@@ -144,7 +126,7 @@ class InferenceRequest(StrictModel):
         return self.parameters.binary_data_output if chosen is None else chosen
 
 
-_documented = with_config(ConfigDict(extra="forbid", use_attribute_docstrings=True))
+_documented = with_config(ConfigDict(use_attribute_docstrings=True))
 
 
 @_documented
@@ -198,8 +180,8 @@ class InferenceTaps(TypedDict):
 
     name: Literal["fir"]
     datatype: Literal["FP32"]
-    shape: Annotated[list[int], WithJsonSchema({"const": [N_TAPS]})]
-    parameters: dict[str, str | float | bool]
+    shape: Annotated[list[int], Field(min_length=1, max_length=1)]
+    parameters: dict[str, Any]
     """The rest of the answer of `/refine`, with dotted names and with lists as JSON text: `method`, `sign`,
     `digest`, `warnings` (codes), `refinement.*`, `prediction.*`, `timings_ms.*`."""
     data: NotRequired[Taps]
@@ -235,9 +217,26 @@ def json_length(header: str | None, n_bytes: int) -> int:
     return int(header)
 
 
-def design_request(request: InferenceRequest, attached: memoryview, model: str) -> DesignRequest:
-    """The design that a request asks for, or HttpProblem. attached: the bytes after the JSON object, which are copied.
-    model: the reference in the URL."""
+def wanted_design(request: InferenceRequest, attached: memoryview, model: str) -> Wanted:
+    """Turn a request into a design.
+
+    Parameters
+    ----------
+    request
+        The JSON object.
+    attached
+        The bytes after it, which are copied.
+    model
+        The reference in the URL.
+
+    Raises
+    ------
+    HttpProblem
+    """
+    if request.parameters.model is not None:
+        raise HttpProblem(
+            "unknown-field", "parameters.model: the URL names the model; remove it", "parameters.model"
+        )
     tensors: dict[str, Float32] = {}
     for place, tensor in enumerate(request.inputs):
         if tensor.name in tensors:
@@ -258,21 +257,29 @@ def design_request(request: InferenceRequest, attached: memoryview, model: str) 
     for name in REQUIRED:
         if name not in tensors:
             raise HttpProblem("missing-field", f"inputs: {name} is missing; send it", "inputs")
-    n_conditions = _n_conditions(request.inputs)
-    psd, conditions = tensors.get("reference_psd"), []
-    for n, weight in enumerate(tensors.get("weight", np.ones(n_conditions or 1, np.float32)).tolist()):
-        own = {name: tensors[name].reshape(n_conditions or 1, -1)[n] for name in PER_CONDITION if name in tensors}
-        paths: dict[str, Path] = {
-            name: each.view(np.complex64) for name, each in own.items() if name != "coherence"
+    document: dict[str, Any] = request.parameters.model_dump(exclude={"binary_data_output"}, exclude_unset=True)
+    document |= {"sample_rate": SAMPLE_RATE_HZ, "model": model}
+    if "reference_psd" in tensors:
+        document["reference_psd"] = tensors["reference_psd"]
+    n = _n_conditions(request.inputs)
+    conditions = [
+        {
+            name: each if name == "coherence" else each.view(np.complex64)
+            for name in PER_CONDITION
+            if name in tensors
+            for each in [tensors[name].reshape(n or 1, -1)[place]]
         }
-        sent = PathsOfCondition(
-            paths["primary"], paths["secondary"], own.get("coherence"), paths.get("feedback"), weight
-        )
-        with naming(f"conditions.{n}") if n_conditions else nullcontext():
-            check_condition(sent)
-            check_together(sent.primary, sent.secondary, sent.coherence, psd)
-        conditions.append(sent)
-    return make_request(conditions, request.parameters, request.parameters, model, psd)
+        for place in range(n or 1)
+    ]
+    weights = tensors.get("weight")
+    if n:
+        document["conditions"] = [
+            each | ({} if weights is None else {"weight": float(weights[place])})
+            for place, each in enumerate(conditions)
+        ]
+    else:
+        document |= conditions[0]
+    return wanted(validated(DesignItem, document))
 
 
 def _n_conditions(inputs: Sequence[InferenceInput]) -> int:
@@ -316,10 +323,11 @@ def _from_json(tensor: InferenceInput, field: str) -> Float32:
         raise HttpProblem(
             "missing-field", f"{field}: neither data nor binary_data_size is given; send one of them", field
         )
-    if isinstance(data, LongList) and data.values is not None and data.values.shape == tuple(tensor.shape):
-        values = data.values.reshape(-1)
-    else:
-        values = numbers(data, field)
+    if isinstance(data, list) and data and all(type(each) is list for each in data):
+        if [len(data), *{len(each) for each in data}] != tensor.shape:
+            raise HttpProblem("invalid-field", f"{field}: the rows do not have the shape {tensor.shape}", field)
+        data = list(chain.from_iterable(data))
+    values = numbers(data, field)
     if len(values) != n:
         raise HttpProblem("invalid-field", f"{field}: {len(values)} numbers, but shape has {n}", field)
     return narrow(values, np.float32, field)
@@ -342,7 +350,7 @@ def _from_bytes(tensor: InferenceInput, data: memoryview, field: str) -> Float32
     return np.frombuffer(data, "<f4").copy()
 
 
-def encode_answer(request: InferenceRequest, answered: Answered, call: Call) -> tuple[bytes, int | None, Times]:
+def encode_answer(request: InferenceRequest, answered: Answered, visit: Visit) -> tuple[bytes, int | None, Times]:
     """The body of the answer, the length of the JSON object in it where taps follow it, and the times."""
     began, design, model = perf_counter(), answered.design, answered.model
     output: dict[str, Any] = {"name": OUTPUT, "datatype": "FP32", "shape": [N_TAPS]}
@@ -351,10 +359,10 @@ def encode_answer(request: InferenceRequest, answered: Answered, call: Call) -> 
         document["id"] = request.id
     attached = b""
     if request.wants_bytes:
-        attached = encode_taps(answered.taps)
+        attached = answered.taps.astype("<f4", copy=False).tobytes()
     else:
         output["data"] = orjson.Fragment(dumped(answered.taps))
-    times = call.spent_ms(design.times_ms, began)
+    times = visit.spent_ms(design.times_ms, began)
     output["parameters"] = _parameters(answered, times)
     if request.wants_bytes:
         output["parameters"]["binary_data_size"] = len(attached)

@@ -6,11 +6,12 @@ For every request format. Each check raises a HttpProblem that names the field.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from service.api.numbers import check_finite
 from service.errors import HttpProblem
 from synthesis.conventions import DESIGN_N_FFT, MAX_TOTAL_PSD, MIN_TOTAL_PSD, N_BINS, N_TAPS, SAMPLE_RATE_HZ
 from synthesis.design import MAX_LEVEL_DIFFERENCE_DB, level_db
@@ -21,6 +22,9 @@ from synthesis.octave_bands import WIDE_BANDS
 from synthesis.prediction import END_OF_RESPONSE
 from synthesis.profiles import profile_for_resolution
 from synthesis.types import Complex64, Float32, Path, Paths, Problem
+
+if TYPE_CHECKING:
+    from service.api.request_types import Condition
 
 GRIDS = (4096, 8192, 16_384, 32_768, 65_536)
 """Numbers of points of the Fourier grids that a spectrum may use."""
@@ -44,35 +48,11 @@ are accepted."""
 _N_BINS = tuple(n_fft // 2 + 1 for n_fft in GRIDS)
 
 
-class PathsOfCondition(NamedTuple):
-    """One condition as it was sent; fields as of `Paths`."""
-
-    primary: Path
-    secondary: Path
-    coherence: Float32 | None = None
-    feedback: Path | None = None
-    weight: float = 1.0
-    label: str = ""
-    uncertainty: Float32 | None = None
-
-
 def check_rate(rate: float) -> None:
     """The sample rate must be 48 kHz."""
     if rate != SAMPLE_RATE_HZ:
         raise HttpProblem(
             "wrong-rate", f"sample_rate: {rate} Hz is not supported; send {SAMPLE_RATE_HZ} Hz", "sample_rate"
-        )
-
-
-def check_finite(values: NDArray[Any], field: str) -> None:
-    """After the cast to float32 there must be no NaN or infinity."""
-    finite = np.isfinite(values)
-    if not finite.all():
-        raise HttpProblem(
-            "unusable-paths" if field.startswith(("primary", "secondary", "feedback")) else "invalid-field",
-            f"{field}: {int((~finite).sum())} values are NaN or infinite in float32, the first at index "
-            f"{int(np.argmin(finite))}; send finite numbers",
-            field,
         )
 
 
@@ -126,21 +106,6 @@ def check_pair(primary: Path, other: Path, name: str = "secondary") -> None:
             f"{name}: {len(other)} bins, but primary has {len(primary)}; send both on the same grid",
             name,
         )
-
-
-def check_condition(sent: PathsOfCondition) -> None:
-    """What holds for the numbers of one condition, however they were sent; HttpProblem names the field."""
-    check_path(sent.primary, "primary")
-    check_path(sent.secondary, "secondary")
-    check_pair(sent.primary, sent.secondary)
-    if sent.coherence is not None:
-        check_coherence(sent.coherence)
-    if sent.feedback is not None:
-        check_path(sent.feedback, "feedback")
-    if sent.uncertainty is not None:
-        check_uncertainty(sent.uncertainty)
-    if not 0 < sent.weight < np.inf:
-        raise HttpProblem("out-of-range", f"weight: {sent.weight} is not a number above 0", "weight")
 
 
 def n_grid_bins(primary: Path, secondary: Path) -> int:
@@ -251,8 +216,8 @@ def check_effect(taps: Float32, problem: Problem, *, may_be_none: bool = False) 
             )
 
 
-def joint_input(
-    conditions: Sequence[PathsOfCondition],
+def joint_problem(
+    conditions: Sequence[Condition],
     reference_psd: Float32 | None,
     max_gain_db: float | GainCurve,
     **options: Any,
@@ -269,7 +234,7 @@ def joint_input(
     return Problem(tuple(_named(*each) for each in enumerate(conditions)), **options)
 
 
-def _named(n: int, sent: PathsOfCondition) -> Paths:
+def _named(n: int, sent: Condition) -> Paths:
     """As `_resampled`, of one condition among several."""
     try:
         return _resampled(sent)
@@ -278,7 +243,7 @@ def _named(n: int, sent: PathsOfCondition) -> Paths:
         raise InvalidPaths(f"{name}: {error}", f"{name}.{error.field}") from None
 
 
-def _resampled(sent: PathsOfCondition) -> Paths:
+def _resampled(sent: Condition) -> Paths:
     """One condition on the design grid."""
     return Paths(
         _path(sent.primary, "primary"),

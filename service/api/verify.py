@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from functools import partial
+from typing import Annotated, Any
 
 import numpy as np
+from fastapi import APIRouter, Body, Request
 from starlette.responses import Response
 
 from measurement.verify import (
@@ -18,10 +20,13 @@ from measurement.verify import (
     shifted_taps,
     verify,
 )
-from service.api.call import JSON, Call, timed_response
+from service.api import answer_types, examples
+from service.api.design import evaluated
+from service.api.documentation import DESIGN_CODES, described
 from service.api.json_answers import BAND_CENTRE_HZ, with_times
-from service.api.paths import PathsOfCondition, check_effect, joint_input, resolved_profile
-from service.api.request_types import read_object
+from service.api.paths import check_effect, joint_problem, resolved_profile
+from service.api.reading import ReadingRoute
+from service.api.visit import JSON, answer_type, disconnected, timed_response, visit_of
 from service.calibration.verify_body import VerifyBody
 from synthesis.conventions import DESIGN_N_FFT
 from synthesis.errors import answer_or_raise
@@ -38,26 +43,41 @@ REDESIGN_MARGIN_DB = 0.3
 """By which a new filter for the changed path must be predicted to be better than the one shifted to it."""
 
 
-async def verify_filter(call: Call) -> Response:
-    """Levels with the filter off and on per band, compared with the prediction; gain, delay and polarity of the
-    secondary path against the one that was sent; a diagnosis, and the filter trimmed for gain and delay where these
-    are what is off. All figures are medians over blocks of 0.8 s."""
-    call.answer_type((JSON,))
-    read = read_object(VerifyBody, await call.read_json())
-    paths = PathsOfCondition(
-        read.primary, read.secondary, read.coherence, read.feedback, uncertainty=read.uncertainty
+router = APIRouter(route_class=ReadingRoute)
+
+
+@router.post(
+    "/verify",
+    response_model=answer_types.Verified,
+    **described(
+        "What a filter does on the ear, from recordings with it off and on",
+        DESIGN_CODES,
+        examples.VERIFIED,
+        VerifyBody,
+        ("Server-Timing",),
+    ),
+)
+async def verify_filter(
+    request: Request, body: Annotated[VerifyBody, Body(openapi_examples=examples.VERIFY_BODIES)]
+) -> Response:
+    """Compare levels with the filter off and on per band with the prediction, and gain, delay and polarity of the
+    secondary path with the one that was sent; diagnose what is off, and trim the filter for gain and delay where these
+    are. All figures are medians over blocks of 0.8 s."""
+    visit = visit_of(request)
+    answer_type(request, (JSON,))
+    latency = float(body.latency_samples)
+    used = with_latency(
+        joint_problem(body.all_conditions, body.reference_psd, float("inf"), latency_samples=latency)
     )
-    latency = float(read.latency_samples)
-    used = with_latency(joint_input([paths], read.reference_psd, float("inf"), latency_samples=latency))
     (known,) = used.conditions
-    direction = -1 if read.sign == "plus" else 1
-    taps = direction * read.fir
+    direction = -1 if body.sign == "plus" else 1
+    taps = direction * body.fir
     check_effect(taps, used)
-    call.decoded()
-    found = await call.service.verifications.run(
-        lambda: verify(read.takes, taps, known.primary, known.secondary, known.feedback),
-        call.due,
-        call.disconnected,
+    visit.decoded()
+    found = await visit.service.verifications.run(
+        lambda: verify(body.takes, taps, known.primary, known.secondary, known.feedback),
+        visit.due,
+        partial(disconnected, request),
     )
     # No more can be taken away than on the paths as they are now, known without errors.
     certain = replace(
@@ -67,20 +87,20 @@ async def verify_filter(call: Call) -> Response:
         uncertainty=np.zeros((2, len(WIDE_BANDS)), np.float32),
     )
     both = [used, replace(used, conditions=(certain,))]
-    answer, bound = await call.evaluate(read.model, both, [taps, taps], is_continued=True)
+    answer, bound = await evaluated(request, body.model, both, [taps, taps], is_continued=True)
     own = answer.prediction
     bands, mean = own.noise_reduction_db, own.mean_noise_reduction_db
     foreign = None
-    if read.prediction is not None:
-        bands, mean = np.array(read.prediction["bands"]), read.prediction["mean"]
-        foreign = foreign_prediction(own, bands, read.prediction["max_gain_db"])
+    if body.prediction is not None:
+        bands, mean = np.array(body.prediction["bands"]), body.prediction["mean"]
+        foreign = foreign_prediction(own, bands, body.prediction["max_gain_db"])
     diagnosis = diagnose(found, mean, bound.prediction.mean_noise_reduction_db)
     if foreign is not None:
         diagnosis = [foreign, *(each for each in diagnosis if each.code != "as_predicted")]
     trim = None
     if not BEYOND_A_TRIM & {each.code for each in diagnosis}:
-        profile = resolved_profile(FAST.name, (read.primary, read.secondary))
-        trim = await _trim(call, read.model, DesignOptions("prime", N_UPDATES, profile), used, taps, found)
+        profile = resolved_profile(FAST.name, (body.primary, body.secondary))
+        trim = await _trim(request, body.model, DesignOptions("prime", N_UPDATES, profile), used, taps, found)
         trim["fir"] = direction * trim["fir"]
     document = {
         "measured": measured_document(found),
@@ -90,12 +110,12 @@ async def verify_filter(call: Call) -> Response:
         "diagnosis": [_deviation_document(each) for each in diagnosis],
         "trim": trim,
     }
-    content, times = with_times(document, {}, call)
+    content, times = with_times(document, {}, visit)
     return timed_response(content, times)
 
 
 async def _trim(
-    call: Call, model: str | None, options: DesignOptions, used: Problem, taps: Float32, found: Verification
+    request: Request, model: str | None, options: DesignOptions, used: Problem, taps: Float32, found: Verification
 ) -> dict[str, Any]:
     """The filter for the secondary path as it is now: shifted, or designed anew if that is clearly better."""
     shifted = shifted_taps(taps, found)
@@ -104,11 +124,12 @@ async def _trim(
     feedback = None if known.feedback is None else path_found(known.feedback, found)
     changed = replace(known, secondary=path_found(known.secondary, found), feedback=feedback)
     now = replace(used, conditions=(changed,), max_gain_db=loudest_db)
-    _, (design,) = await call.service.engine.design(
-        model, options, [now], call.due, call.disconnected, is_continued=True
+    visit = visit_of(request)
+    _, (design,) = await visit.service.engine.design(
+        model, options, [now], visit.due, partial(disconnected, request), is_continued=True
     )
     own = answer_or_raise(design)
-    (answer,) = await call.evaluate(model, [now], [shifted], is_continued=True)
+    (answer,) = await evaluated(request, model, [now], [shifted], is_continued=True)
     best, reached_db = shifted, answer.prediction.mean_noise_reduction_db
     if own.prediction.mean_noise_reduction_db > reached_db + REDESIGN_MARGIN_DB:
         best, reached_db = own.taps, own.prediction.mean_noise_reduction_db

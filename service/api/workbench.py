@@ -9,7 +9,7 @@ from fastapi import FastAPI
 from starlette.exceptions import HTTPException
 from starlette.responses import FileResponse, HTMLResponse, Response
 
-from synthesis.methods import METHODS
+from service.api.options import DesignOptions
 
 FOLDER = Path(str(files("workbench")))
 KINDS = (".html", ".js", ".css", ".json")
@@ -17,19 +17,29 @@ KINDS = (".html", ".js", ".css", ".json")
 HEADERS = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
     "img-src 'self' data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
-    "X-Content-Type-Options": "nosniff",
     "Referrer-Policy": "no-referrer",
     "Cache-Control": "no-cache",
 }
+
+
+def with_options(page: str) -> str:
+    """Fill the page's controls from the option model: choices, ranges and defaults."""
+    for name, schema in DesignOptions.model_json_schema()["properties"].items():
+        choices = "".join(f'<option value="{each}">{each}</option>' for each in schema.get("enum", ()))
+        value = schema.get("default", "")
+        default = f'value="{value:g}"' if isinstance(value, float) else f'value="{value}"'
+        bounds = f'min="{schema.get("minimum", "")}" max="{schema.get("maximum", "")}" {default}'
+        page = page.replace(f"<!-- {name} -->", choices)
+        page = page.replace(f'data-option="{name}"', bounds).replace(f'data-default="{name}"', default)
+    return page
 
 
 def add_workbench(app: FastAPI) -> None:
     """Add the page and its files. Both are open to anybody; the requests that the page sends need keys as any
     client's."""
 
-    methods = "".join(f'<option value="{name}">{name}</option>' for name in METHODS)
     served = {each.name: each for each in FOLDER.iterdir() if each.suffix in KINDS}
-    text = (FOLDER / "index.html").read_text(encoding="utf-8").replace("<!-- methods -->", methods)
+    text = with_options((FOLDER / "index.html").read_text(encoding="utf-8"))
 
     @app.get("/", include_in_schema=False)
     async def page() -> Response:

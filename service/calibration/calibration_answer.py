@@ -14,9 +14,9 @@ from measurement.calibration import Calibration, calibrate
 from measurement.checks import Verdict, judge
 from measurement.estimate import DriveTake, Take
 from model_store.store import ModelVersion
-from service.api.binary_codec import encode
+from service.api import tensors
 from service.api.json_answers import BAND_CENTRE_HZ, dumped, model_document
-from service.calibration.takes import DriveRecording, ProbeTake, Recordings
+from service.calibration.takes import CalibrationBody, DriveRecording, ProbeTake
 from synthesis.conventions import DESIGN_N_FFT, SAMPLE_RATE_HZ
 from synthesis.plausibility import Finding
 from synthesis.types import Float32, ModelParameters
@@ -62,7 +62,7 @@ Judge = tuple[ModelVersion, ModelParameters]
 """A model with whose support a calibration is compared, and its prior."""
 
 
-def calibrate_recordings(asked: Recordings, find_model: Callable[[str | None], Judge]) -> JudgedCalibration:
+def calibrate_recordings(asked: CalibrationBody, find_model: Callable[[str | None], Judge]) -> JudgedCalibration:
     """Estimate and judge recordings, which takes some tenths of a second.
 
     Parameters
@@ -106,7 +106,7 @@ def calibrate_recordings(asked: Recordings, find_model: Callable[[str | None], J
     return JudgedCalibration(calibration, verdict, version)
 
 
-def as_json(judged: JudgedCalibration, asked: Recordings) -> bytes:
+def as_json(judged: JudgedCalibration, asked: CalibrationBody) -> bytes:
     """The JSON answer but for its times."""
     document: dict[str, Any] = {
         "primary": {"impulse_response": judged.primary},
@@ -132,13 +132,20 @@ def as_json(judged: JudgedCalibration, asked: Recordings) -> bytes:
     return dumped(document)
 
 
-def as_binary(judged: JudgedCalibration) -> tuple[bytes, dict[str, str]]:
+def as_tensors(judged: JudgedCalibration, asked: CalibrationBody) -> tuple[bytes, dict[str, str]]:
     """The binary answer, a body that `/refine` takes, and the header that stands for the verdict."""
+    found = {
+        "primary": judged.primary,
+        "secondary": judged.secondary,
+        "coherence": judged.coherence,
+        "uncertainty": None if judged.uncertainty is None else judged.uncertainty.reshape(2, -1),
+        "feedback": judged.feedback,
+    }
+    arrays = {name: array for name, array in found.items() if array is not None}
+    model = {} if asked.model is None else {"model": asked.model}
+    request = {"sample_rate": SAMPLE_RATE_HZ, "sign": asked.sign, **model}
     reasons = ", ".join(reason.code for reason in judged.verdict.reasons)
-    body = encode(
-        judged.primary, judged.secondary, judged.coherence, uncertainty=judged.uncertainty, feedback=judged.feedback
-    )
-    return body, {"X-Verdict": reasons or "passed"}
+    return tensors.encode(arrays, request), {"X-Verdict": reasons or "passed"}
 
 
 def verdict_document(judged: JudgedCalibration) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Probe recordings as requests bring them, and the JSON body that holds them."""
+"""Probe recordings as requests bring them, and the body that holds them."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from types import MappingProxyType
 from typing import Annotated, Any, NamedTuple
 
 import numpy as np
-from pydantic import BeforeValidator, Field, WithJsonSchema
+from pydantic import Field, PlainValidator
 
-from measurement.calibration import MAX_N_WINDOWS, MAX_SAMPLES, MIN_SAMPLES
-from service.api.json_parsing import LongList
-from service.api.paths import check_finite
-from service.api.request_types import RateField, Sign, StrictModel, base64_bytes, narrow, numbers, shown, validated
+from measurement.calibration import MAX_SAMPLES, MIN_SAMPLES
+from service.api.numbers import base64_bytes, check_finite, narrow, numbers, shown
+from service.api.options import Absent, CalibrationOptions, Number, StrictModel
+from service.api.request_types import RateField
 from service.calibration.wav import read_wav
 from service.errors import HttpProblem
 from synthesis.types import Float32
@@ -42,16 +42,6 @@ class DriveRecording(NamedTuple):
     x: Float32
     e: Float32
     clipped_share: Mapping[str, float] = MappingProxyType({})
-
-
-class Recordings(NamedTuple):
-    """What is asked of a calibration. model: None is the default one. n_windows: of each take;
-    None: all that overlap by half."""
-
-    takes: list[ProbeTake | DriveRecording]
-    model: str | None
-    sign: Sign
-    n_windows: int | None
 
 
 def check_takes(takes: Sequence[ProbeTake | DriveRecording]) -> None:
@@ -178,11 +168,9 @@ def read_clipped_share(value: object, signals: Sequence[str], field: str) -> dic
 
 
 def read_signal(value: object, field: str) -> Float32:
-    """One of the three forms of a signal; HttpProblem names the field."""
-    if isinstance(value, list | LongList):
+    """One of the forms of a signal; HttpProblem names the field."""
+    if isinstance(value, list | np.ndarray):
         signal: Float32 = narrow(numbers(value, field), np.float32, field)
-        if signal.ndim != 1:
-            raise HttpProblem("invalid-field", f"{field}: there are lists in the list; send numbers", field)
         return signal
     if isinstance(value, dict) and len(value) == 1:
         ((kind, text),) = value.items()
@@ -195,97 +183,61 @@ def read_signal(value: object, field: str) -> Float32:
                     "invalid-field", f"{field}: {len(data)} bytes are no whole samples of 4 bytes", field
                 )
             return np.frombuffer(data, "<f4")
-    expected = 'a list of numbers, {"float32"} or {"wav"}'
+    expected = 'a tensor, a list of numbers, {"float32"} or {"wav"}'
     raise HttpProblem("invalid-field", f"{field}: {shown(value)} is not {expected}", field)
 
 
 _MEMBERS = '{"gain", "x", "e"} or {"drive", "x", "e"}'
 
 
-def _one(name: str, description: str) -> dict[str, Any]:
-    return {
-        "type": "object",
-        "properties": {name: {"type": "string", "description": description}},
-        "required": [name],
-        "additionalProperties": False,
-    }
+class Signal(StrictModel):
+    """A signal in one of two forms."""
+
+    float32: Absent[str] = None
+    """Base64 of little-endian float32."""
+    wav: Absent[str] = None
+    """Base64 of a mono WAV file at 48 kHz: 16, 24 or 32 bits, or floats."""
 
 
-SIGNAL_SCHEMA = {
-    "oneOf": [
-        {"type": "array", "items": {"type": "number"}, "minItems": MIN_SAMPLES, "maxItems": MAX_SAMPLES},
-        _one("float32", "base64 of little-endian float32"),
-        _one("wav", "base64 of a mono WAV file at 48 kHz: 16, 24 or 32 bits, or floats"),
-    ]
-}
-_GAIN = {
-    "type": "number",
-    "minimum": -MAX_GAIN,
-    "maximum": MAX_GAIN,
-    "description": f"0, or of a magnitude from {MIN_GAIN:g} to {MAX_GAIN:g}",
-}
+_Samples = Annotated[list[Number], Field(min_length=MIN_SAMPLES, max_length=MAX_SAMPLES)]
+SignalField = _Samples | Signal
+Share = Annotated[Number, Field(ge=0, le=1)]
 
 
-def clipped_share_schema(*signals: str) -> dict[str, Any]:
-    """Schema of what `read_clipped_share` reads."""
-    share = {"type": "number", "minimum": 0, "maximum": 1}
-    return {
-        "type": "object",
-        "description": "share of each signal's samples at its extremes before it was resampled to 48 kHz",
-        "properties": dict.fromkeys(signals, share),
-        "additionalProperties": False,
-    }
+class ClippedShare(StrictModel):
+    """Share of each signal's samples at its extremes before it was resampled to 48 kHz."""
+
+    drive: Absent[Share] = None
+    x: Absent[Share] = None
+    e: Absent[Share] = None
 
 
-_TAKES = {
-    "type": "array",
-    "minItems": 2,
-    "maxItems": MAX_TAKES,
-    "items": {
-        "oneOf": [
-            {
-                "title": title,
-                "type": "object",
-                "properties": {
-                    name: schema,
-                    "x": SIGNAL_SCHEMA,
-                    "e": SIGNAL_SCHEMA,
-                    "clipped_share": clipped_share_schema(*(["drive"] if name == "drive" else []), "x", "e"),
-                },
-                "required": [name, "x", "e"],
-                "additionalProperties": False,
-            }
-            for title, name, schema in (
-                (
-                    "Take",
-                    "gain",
-                    _GAIN,
-                ),
-                ("DriveTake", "drive", SIGNAL_SCHEMA),
-            )
-        ]
-    },
-}
+class Take(StrictModel):
+    """A recording: with `gain`, or with `drive` in its place."""
+
+    gain: Absent[Annotated[Number, Field(ge=-MAX_GAIN, le=MAX_GAIN)]] = None
+    """0, or of a magnitude from 1e-6 to 1000: what stood in place of the control filter."""
+    drive: Absent[SignalField] = None
+    """What the loudspeaker plays alone."""
+    x: SignalField
+    """Reference microphone."""
+    e: SignalField
+    """Error microphone."""
+    clipped_share: Absent[ClippedShare] = None
 
 
-class CalibrationBody(StrictModel):
+class CalibrationBody(CalibrationOptions):
     """Body of `/calibrate`."""
 
-    takes: Annotated[Any, BeforeValidator(_takes), WithJsonSchema(_TAKES)]
+    takes: Annotated[
+        Any,
+        PlainValidator(
+            _takes,
+            json_schema_input_type=Annotated[list[Take], Field(min_length=2, max_length=MAX_TAKES)],
+        ),
+    ]
     """Recordings of both microphones, at least one with gain 0 (loudspeaker silent) and one without: with gain g
     the control filter is the plain factor g. x: reference microphone; e: error microphone. In place of gains, or
     besides: with `drive`, the loudspeaker plays that signal and nothing else, which gives the feedback path too."""
     sample_rate: RateField
     """Hz."""
-    model: str | None = None
-    """Whose support the paths are compared with: `name` or `name@version`; without it the default one."""
-    sign: Sign = "minus"
-    """Of the signal chain that played the probe: `minus`: e = d - s * w * x."""
-    n_windows: int | None = Field(None, ge=1, le=MAX_N_WINDOWS)
-    """Windows of 8192 samples that are read of each take, overlapping by half at most; without it all of them."""
-
-
-def read_calibration(document: object) -> Recordings:
-    """Validate a JSON body, or raise HttpProblem."""
-    read = validated(CalibrationBody, document)
-    return Recordings(read.takes, read.model, read.sign, read.n_windows)

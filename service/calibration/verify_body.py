@@ -1,22 +1,18 @@
-"""The JSON body of `/verify`: a filter, the paths that it was designed for, and recordings with it off and on."""
+"""The body of `/verify`: a filter, the paths that it was designed for, and recordings with it off and on."""
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field, WithJsonSchema
+from pydantic import Field, PlainValidator
 
 from measurement.calibration import MAX_SAMPLES
 from measurement.verify import MIN_SAMPLES, Recording
-from service.api.paths import check_finite, check_some_taps
+from service.api.numbers import check_finite
+from service.api.options import Absent, StrictModel
+from service.api.paths import check_some_taps
 from service.api.request_types import EvaluateBody
-from service.calibration.takes import (
-    MAX_TAKES,
-    SIGNAL_SCHEMA,
-    clipped_share_schema,
-    read_clipped_share,
-    read_signal,
-)
+from service.calibration.takes import MAX_TAKES, ClippedShare, SignalField, read_clipped_share, read_signal
 from service.errors import HttpProblem
 from synthesis.octave_bands import AMP_BANDS
 
@@ -71,34 +67,30 @@ def _prediction(value: object) -> dict[str, Any] | None:
     return {"bands": bands, "mean": float(mean), "max_gain_db": largest if is_known else None}  # type: ignore[arg-type]
 
 
-_TAKES = {
-    "type": "array",
-    "minItems": 2,
-    "maxItems": MAX_TAKES,
-    "items": {
-        "title": "VerifyTake",
-        "type": "object",
-        "properties": {
-            "state": {"enum": ["off", "on"]},
-            "x": SIGNAL_SCHEMA,
-            "e": SIGNAL_SCHEMA,
-            "clipped_share": clipped_share_schema("x", "e"),
-        },
-        "required": ["state", "x", "e"],
-        "additionalProperties": False,
-    },
-}
+class VerifyTake(StrictModel):
+    """A recording in one state."""
+
+    state: Literal["off", "on"]
+    x: SignalField
+    """Reference microphone."""
+    e: SignalField
+    """Error microphone."""
+    clipped_share: Absent[ClippedShare] = None
 
 
 class VerifyBody(EvaluateBody):
     """Body of `/verify`."""
 
-    takes: Annotated[Any, BeforeValidator(_recordings), WithJsonSchema(_TAKES)]
+    takes: Annotated[
+        Any,
+        PlainValidator(
+            _recordings,
+            json_schema_input_type=Annotated[list[VerifyTake], Field(min_length=2, max_length=MAX_TAKES)],
+        ),
+    ]
     """Recordings of both microphones while the noise plays, at least one with the filter `off` and one with it
     `on`. x: reference microphone; e: error microphone."""
-    prediction: Annotated[
-        Any, BeforeValidator(_prediction), WithJsonSchema({"anyOf": [{"type": "object"}, {"type": "null"}]})
-    ] = Field(None)
+    prediction: Annotated[Any, PlainValidator(_prediction, json_schema_input_type=dict[str, Any])] = None
     """That of the filter's answer; without it the filter is predicted again from the paths."""
 
     def check(self) -> None:

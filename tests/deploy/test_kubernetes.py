@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from service.admission.keys import Keys
-from service.api.routes import ROUTES
+from service.app import create_app
 from service.settings import MAX_DEADLINE_MS, Settings
 
 FOLDER = Path(__file__).resolve().parents[2] / "deploy" / "kubernetes"
@@ -69,7 +69,8 @@ def test_it_asks_for_what_the_service_has(deployment: dict[str, Any]) -> None:
     parsed = Settings(**{name.removeprefix("PRIME_").lower(): value for name, value in settings.items()})
     assert pod["terminationGracePeriodSeconds"] > parsed.drain_s + parsed.shutdown_s
     assert 1e3 * parsed.shutdown_s >= MAX_DEADLINE_MS
-    paths = {row.path for row in ROUTES if row.method == "GET"}
+    documented = create_app(Settings(device="cpu")).openapi()["paths"]
+    paths = {path for path, operations in documented.items() if "get" in operations}
     for probe in ("startupProbe", "readinessProbe", "livenessProbe"):
         assert container[probe]["httpGet"]["path"] in paths
         assert container[probe]["httpGet"]["port"] == "management"

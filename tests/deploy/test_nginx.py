@@ -19,14 +19,14 @@ import pytest
 
 from benchmarks.reliability.service_process import ServiceProcess, started_service
 from model_store.store import ModelStore
-from service.api import binary_codec as wire
+from prime_anc_client import wire
 from service.errors import HttpProblem
 from service.settings import Settings
 from tests.service import models
 from tests.service.program import PATIENT
 
 CONFIGURATION = Path(__file__).resolve().parents[2] / "deploy" / "nginx" / "nginx.conf"
-HEADERS = {"Content-Type": "application/octet-stream", "Accept": "application/octet-stream"}
+HEADERS = {"Content-Type": "application/x-safetensors", "Accept": "application/octet-stream"}
 
 
 def nginx() -> str:
@@ -302,7 +302,7 @@ def test_upgrade_offers_and_chunks_are_served(port: int) -> None:
     """A bare replica refuses both; nginx passes on a plain request of known length."""
     primary, secondary = (each.numpy() for each in models.responses(7))
     body = wire.encode(primary, secondary)
-    head = b"POST /synthesize HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/octet-stream\r\n"
+    head = b"POST /synthesize HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/x-safetensors\r\n"
     offer = b"Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAMAAABk\r\n"
     closing_head = head + b"Connection: close\r\n"
     chunked = closing_head + b"Transfer-Encoding: chunked\r\n\r\n%x\r\n" % len(body) + body + b"\r\n0\r\n\r\n"
@@ -315,7 +315,7 @@ def test_upgrade_offers_and_chunks_are_served(port: int) -> None:
 def test_a_calibration_may_be_longer_than_a_request(port: int) -> None:
     """It reaches the service, which finds that it is no recording."""
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
-    connection.request("POST", "/calibrate", bytes(12_000_000), {"Content-Type": "application/octet-stream"})
+    connection.request("POST", "/calibrate", bytes(12_000_000), {"Content-Type": "application/x-safetensors"})
     answer = connection.getresponse()
     assert (answer.status, answer.headers["Content-Type"]) == (400, "application/problem+json")
     connection.close()

@@ -20,11 +20,10 @@ import yaml
 from benchmarks.reliability.service_process import ServiceProcess, started_service
 from model_store.manifest import Scores
 from model_store.store import ModelStore
-from service.api import binary_codec as wire
-from service.calibration import take_codec
+from prime_anc_client import wire
 from tests.deploy.test_monitoring import DASHBOARDS, PROMETHEUS, promtool, targets
 from tests.service import models
-from tests.service.recordings import recordings
+from tests.service.recordings import encoded, recordings
 from tests.service.test_process import wait_for
 
 SCRAPE_S = 0.5
@@ -127,10 +126,10 @@ def ask_for_designs(service: ServiceProcess) -> None:
     primary, secondary = (each.numpy() for each in models.responses(7))
     body = wire.encode(primary, secondary)
     noise = np.random.default_rng(0).standard_normal(48_000)
-    takes = take_codec.encode(recordings([noise], primary, secondary))
+    takes = encoded(recordings([noise], primary, secondary))
     asked = (("/refine?k=0", body, 200), ("/synthesize", body, 200), ("/refine?k=99", body, 422))
     for path, body, status in (*asked, ("/calibrate", takes, 200)):
-        assert service.ask("POST", path, body, {"Content-Type": "application/octet-stream"})[0] == status
+        assert service.ask("POST", path, body, {"Content-Type": "application/x-safetensors"})[0] == status
 
 
 def panels() -> list[tuple[str, str]]:

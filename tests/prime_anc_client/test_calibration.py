@@ -10,12 +10,11 @@ from scipy.signal import fftconvolve
 
 from model_store.store import ModelStore
 from prime_anc_client import Calibration, Client, Condition, Design, DriveTake, Item, Take, UnusablePaths
-from service.calibration import take_codec
 from service.calibration.takes import ProbeTake
 from synthesis.support_statistics import learn_support_statistics
 from tests.service import models
 from tests.service.program import Program
-from tests.service.recordings import recordings
+from tests.service.recordings import encoded, recordings
 from training.datasets.noise import simulated_noise
 from training.datasets.path_pairs import PathPair
 from training.datasets.simulated import simulate_listeners
@@ -63,8 +62,8 @@ def test_the_calibration_is_the_service_s(client: Client, program: Program, take
     found = client.calibrate(takes)
     answer = httpx.post(
         f"{program.address}/calibrate",
-        content=take_codec.encode([ProbeTake(*take) for take in takes]),
-        headers={"Content-Type": "application/octet-stream"},
+        content=encoded([ProbeTake(*take) for take in takes]),
+        headers={"Content-Type": "application/x-safetensors"},
     ).json()
     for name, n in (("primary", 8192), ("secondary", 2048)):
         path = getattr(found, name)

@@ -1,90 +1,81 @@
-"""The client writes the bytes that the service's own encoder writes."""
+"""The client's bodies are read by the service as they were given, and by the safetensors library."""
+
+from typing import Any
 
 import numpy as np
 import pytest
+import safetensors.numpy
 
-from prime_anc_client import Take
-from prime_anc_client.wire import document, encode, encode_json, encode_takes
-from service.api import binary_codec as wire
-from service.api import json_parsing
-from service.api.request_types import DesignBody, read_object
-from service.calibration import take_codec
-from service.calibration.takes import ProbeTake
+from prime_anc_client import DriveTake, Take, wire
+from service.api import tensors
+from service.api.request_types import DesignBody, validated
 from synthesis.conventions import N_BINS
 
 
-@pytest.mark.parametrize("dtype", [np.float32, np.float64, np.complex64, np.complex128, np.int16, ">f4"])
-@pytest.mark.parametrize("has_coherence", [True, False])
-def test_the_bytes_are_the_service_s(dtype: str, has_coherence: bool) -> None:
-    draw = np.random.default_rng(0)
-    primary, secondary, coherence = ((9 * draw.standard_normal(n)).astype(dtype) for n in (7, 5, 3))
-    more = [np.abs(coherence)] if has_coherence else []
-    assert encode(primary, secondary, *more) == wire.encode(primary, secondary, *more)
-    known = np.linspace(0, 1, 62)
-    assert encode(primary, secondary, *more, uncertainty=known) == wire.encode(
-        primary, secondary, *more, uncertainty=known
-    )
-
-
-def test_lists_are_arrays_too() -> None:
-    assert encode([1.0, 0.5], [1.0], [0.9]) == wire.encode(*(np.array(each) for each in ([1.0, 0.5], [1.0], [0.9])))
-
-
-@pytest.mark.parametrize(
-    ("arrays", "text"),
-    [
-        (([1.0], [1.0 + 0j]), "two of a kind"),
-        (([[1.0]], [1.0]), "primary: the array has 2 dimensions"),
-        (([1.0], 1.0), "secondary: the array has 0 dimensions"),
-        (([1.0], [1.0], [[1.0]]), "coherence: the array has 2 dimensions"),
-    ],
-)
-def test_arrays_of_a_wrong_shape(arrays: tuple[list[float], ...], text: str) -> None:
-    with pytest.raises(ValueError, match=text):
-        encode(*arrays)
+def read(body: bytes) -> DesignBody:
+    return validated(DesignBody, tensors.decode(body))
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64, np.complex64, np.complex128, np.int16, ">f4"])
 @pytest.mark.parametrize("has_more", [True, False])
-def test_the_service_reads_from_json_what_was_given(dtype: str, has_more: bool) -> None:
+def test_service_reads_what_was_given(dtype: str, has_more: bool) -> None:
     """To the last bit of single precision."""
     draw = np.random.default_rng(0)
     n_bins = {"c": 2049}.get(np.dtype(dtype).kind, N_BINS)
     primary, secondary = ((9 * draw.standard_normal(2049)).astype(dtype) for _ in range(2))
     more = dict(zip(("coherence", "reference_psd"), draw.uniform(0.1, 1, (2, n_bins)), strict=True))
-    given = document(primary, secondary, **(more if has_more else {}), method="wmmse", sign="plus", model=None)
-    read = read_object(DesignBody, json_parsing.parse(encode_json(given)))
+    found = read(wire.encode(primary, secondary, **(more if has_more else {}), method="wmmse", sign="plus"))
     kind = np.complex64 if np.iscomplexobj(primary) else np.float32
-    assert np.array_equal(read.primary, primary.astype(kind))
-    assert np.array_equal(read.secondary, secondary.astype(kind))
+    assert np.array_equal(found.primary, primary.astype(kind))
+    assert np.array_equal(found.secondary, secondary.astype(kind))
     for name, values in more.items():
-        assert np.array_equal(getattr(read, name), values.astype(np.float32)) if has_more else True
-        assert has_more or getattr(read, name) is None
-    assert (read.method, read.sign, read.model) == ("wmmse", "plus", None)
+        assert np.array_equal(getattr(found, name), values.astype(np.float32)) if has_more else True
+    assert (found.method, found.sign) == ("wmmse", "plus")
 
 
-@pytest.mark.parametrize("dtype", [np.float32, np.float64, np.int16, ">f4"])
-def test_the_bytes_of_takes_are_the_service_s(dtype: str) -> None:
-    draw = np.random.default_rng(0)
-    takes = [
-        (gain, *(9 * draw.standard_normal((2, n))).astype(dtype)) for gain, n in ((0, 5), (0.35, 3), (-1.0, 0))
-    ]
-    expected = take_codec.encode([ProbeTake(*take) for take in takes])
-    assert encode_takes([Take(*take) for take in takes]) == expected
+def test_safetensors_reads_bodies() -> None:
+    primary, secondary = np.float32([1, 0.5]), np.float32([0, 1])
+    found = safetensors.numpy.load(wire.encode(primary, secondary, k=1))
+    assert np.array_equal(found["primary"], primary)
+    assert np.array_equal(found["secondary"], secondary)
+
+
+def test_service_reads_safetensors_files() -> None:
+    """Of another writer, without metadata but for the request."""
+    given = {"primary": np.float32([1, 0.5]), "conditions.0.x": np.float32([2])}
+    body = safetensors.numpy.save(given, metadata={"request": '{"k": 2}'})
+    found = tensors.decode(body)
+    assert found["k"] == 2
+    assert np.array_equal(found["primary"], given["primary"])
+    assert np.array_equal(found["conditions"][0]["x"], given["conditions.0.x"])
+    assert safetensors.numpy.load(tensors.encode(given, {"k": 2})).keys() == given.keys()
 
 
 @pytest.mark.parametrize(
-    ("take", "text"),
+    ("arrays", "text"),
     [
-        (
-            Take(0, [1.0], [1.0, 2.0]),
-            r"takes.1: x is float64\[1\], e is float64\[2\]; give real signals",
-        ),
-        (Take(0, [[1.0]], [[1.0]]), "takes.1: x is"),
-        (Take(0, 1.0, 1.0), "takes.1: x is"),
-        (Take(0, [1.0], [1j]), "takes.1: x is"),
+        (([1.0], [1.0 + 0j]), "paths of one kind"),
+        (([[1.0]], [1.0]), "primary: the array has 2 dimensions"),
+        (([1.0], 1.0), "secondary: the array has 0 dimensions"),
+        (([1.0], [1.0], [[1.0]]), "coherence: the array has 2 dimensions"),
     ],
 )
-def test_signals_of_a_wrong_shape(take: Take, text: str) -> None:
+def test_arrays_of_a_wrong_shape(arrays: tuple[Any, ...], text: str) -> None:
     with pytest.raises(ValueError, match=text):
-        encode_takes([Take(0, [1.0], [1.0]), take])
+        wire.encode(*arrays)
+
+
+def test_takes_are_read() -> None:
+    x, e, drive = np.random.default_rng(0).standard_normal((3, 5000))
+    found = tensors.decode(
+        wire.encode_takes([Take(0, x, e), Take(0.35, e, x), DriveTake(drive, x, e)], sign="plus")
+    )
+    assert [each.get("gain") for each in found["takes"]] == [0, 0.35, None]
+    assert np.array_equal(found["takes"][2]["drive"], np.float32(drive))
+    assert found["sign"] == "plus"
+
+
+@pytest.mark.parametrize("signals", [([1.0], [1.0, 2.0]), ([1j], [1.0]), ([[1.0]], [[1.0]]), (1.0, 1.0)])
+def test_signals_of_a_wrong_shape(signals: tuple[Any, Any]) -> None:
+    with pytest.raises(ValueError, match=r"takes\.1: .* give real signals"):
+        wire.encode_takes([Take(0, [1.0], [1.0]), Take(1, *signals)])

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 from scipy.signal import fftconvolve
 
+from prime_anc_client import wire
 from service.calibration.takes import ProbeTake
 
 GAIN = 0.35
@@ -27,3 +28,9 @@ def recordings(
             error += 10 ** (-snr_db / 20) * error.std() * rng.standard_normal(len(error))
             takes.append(ProbeTake(state, noise.astype(np.float32), error.astype(np.float32)))
     return takes
+
+
+def encoded(takes: Sequence[ProbeTake], sample_rate: int = 48_000) -> bytes:
+    """A body of a calibration as safetensors."""
+    sent = [{"gain": each.gain, "x": each.x, "e": each.e} for each in takes]
+    return wire.encode_request({"sample_rate": sample_rate, "takes": sent})

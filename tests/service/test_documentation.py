@@ -5,8 +5,8 @@ from pathlib import Path
 
 from measurement.checks import REASONS
 from service.api.open_inference_codec import INPUT_RANK, InferenceParameters
+from service.api.options import option_fields
 from service.api.request_types import ANSWER_FIELDS, DesignBody, EvaluateBody
-from service.api.routes import ROUTES
 from service.api.warnings import WARNINGS
 from service.app import create_app
 from service.calibration.takes import CalibrationBody
@@ -18,7 +18,8 @@ from synthesis.plausibility import PLAUSIBILITY
 
 TEXT = (Path(__file__).parents[2] / "docs" / "http-api.md").read_text(encoding="utf-8")
 
-SCHEMAS = create_app(Settings(device="cpu")).openapi()["components"]["schemas"]
+DOCUMENT = create_app(Settings(device="cpu")).openapi()
+SCHEMAS = DOCUMENT["components"]["schemas"]
 
 
 def section(title: str) -> str:
@@ -27,17 +28,35 @@ def section(title: str) -> str:
 
 
 def test_design() -> None:
-    for route in ROUTES:
-        assert f"{route.method} {route.path}" in TEXT
+    for path, operations in DOCUMENT["paths"].items():
+        for method in operations:
+            assert f"{method.upper()} {path}" in TEXT
 
 
 def test_request_fields() -> None:
     for name in {*DesignBody.model_fields, *EvaluateBody.model_fields, *ANSWER_FIELDS}:
-        assert f"`{name}`" in section("A request in JSON")
+        assert f"`{name}`" in section("A request in JSON") + section("Options")
+
+
+def test_options() -> None:
+    """The table of options has the names, ranges and defaults of the model."""
+    rows = dict(re.findall(r"^\| `(\w+)` \| (.*) \|$", section("Options"), re.MULTILINE))
+    assert set(rows) == {*option_fields(DesignBody), *option_fields(CalibrationBody)}
+    properties = DesignBody.model_json_schema()["properties"] | CalibrationBody.model_json_schema()["properties"]
+    for name, text in rows.items():
+        schema = properties[name]
+        for bound in ("minimum", "maximum"):
+            if bound in schema:
+                assert f"{schema[bound]:g}" in text, (name, bound)
+        if schema.get("default") not in (None, False):
+            default = schema["default"]
+            assert (f"`{default}`" if isinstance(default, str) else f"{default:g}") in text, name
+        for choice in schema.get("enum", ()):
+            assert f"`{choice}`" in text, (name, choice)
 
 
 def test_methods() -> None:
-    (row,) = re.findall(r"^\| `method` \| (.*) \|$", section("A request in JSON"), re.MULTILINE)
+    (row,) = re.findall(r"^\| `method` \| (.*) \|$", section("Options"), re.MULTILINE)
     assert set(METHODS) == set(re.findall(r"`(\w+)`", row))
 
 
@@ -66,7 +85,7 @@ def test_calibration() -> None:
 
 
 def test_open_inference() -> None:
-    for name in {*INPUT_RANK, *InferenceParameters.model_fields}:
+    for name in {*INPUT_RANK, *InferenceParameters.model_fields} - {"model"}:
         assert f"`{name}`" in section("Open Inference Protocol")
 
 

@@ -9,7 +9,7 @@ import orjson
 import pytest
 import torch
 
-from service.api import binary_codec as wire
+from prime_anc_client import wire
 from synthesis.synthesizer import Synthesizer
 from synthesis.types import Paths
 from tests.service.api.test_design import library_paths
@@ -22,7 +22,7 @@ pytestmark = [
     pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device"),
 ]
 
-BINARY = {"Content-Type": "application/octet-stream", "Accept": "application/octet-stream"}
+BINARY = {"Content-Type": "application/x-safetensors", "Accept": "application/octet-stream"}
 
 
 @pytest.fixture(scope="module")

@@ -17,8 +17,7 @@ import orjson
 import pytest
 
 from model_store.store import ModelStore
-from service.api import binary_codec as wire
-from service.api.json_workers import SHORT_BYTES
+from prime_anc_client import wire
 from service.errors import PROBLEM_MEDIA_TYPE, TYPE_PREFIX
 from synthesis.methods import METHODS
 from synthesis.synthesizer import Synthesizer
@@ -65,7 +64,7 @@ def test_the_filter_is_the_library_s(program: Program, default_model: Synthesize
             answer = client.post("/refine?k=1", content=orjson.dumps(as_responses(ear)), headers=JSON_BODY)
             assert answer.status_code == 200
             assert_same_filter(answer.json()["fir"], expected)
-        headers = {"Content-Type": "application/octet-stream", "Accept": "application/octet-stream"}
+        headers = {"Content-Type": "application/x-safetensors", "Accept": "application/octet-stream"}
         binary = client.post("/refine?k=1", content=wire.encode(ear.primary, ear.secondary), headers=headers)
     assert np.array_equal(np.frombuffer(binary.content, "<f4"), np.array(answer.json()["fir"], np.float32))
 
@@ -136,7 +135,7 @@ def test_a_chunked_body_is_refused(program: Program) -> None:
 def test_a_body_does_not_count_as_head(program: Program, ear: Paths) -> None:
     """Sent byte by byte where head and body meet, on one connection, twice."""
     body = wire.encode(ear.primary, ear.secondary)
-    head = b"POST /synthesize HTTP/1.1\r\nHost: x\r\nContent-Type: application/octet-stream\r\n"
+    head = b"POST /synthesize HTTP/1.1\r\nHost: x\r\nContent-Type: application/x-safetensors\r\n"
     request = head + b"Content-Length: %d\r\n\r\n" % len(body) + body
     meeting = len(request) - len(body)
     closing = b"GET /health/live HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
@@ -159,7 +158,7 @@ def test_who_has_gone_is_not_designed_for(program: Program, ear: Paths) -> None:
     """Forty ask for up to eight updates, few of them as many, and hang up while most of them wait."""
     body = wire.encode(ear.primary, ear.secondary)
     head = b"POST /refine?k=%d HTTP/1.1\r\nHost: x\r\n"
-    head += b"Content-Type: application/octet-stream\r\nContent-Length: %d\r\n\r\n"
+    head += b"Content-Type: application/x-safetensors\r\nContent-Length: %d\r\n\r\n"
     n_designed = scraped(program, "prime_refine_applied_count")
     sockets = []
     for number in range(40):
@@ -227,27 +226,13 @@ def test_told_twice_it_does_not_wait(store_folder: Path) -> None:
     program = Program(store_folder)
     program.wait_until_ready()
     with socket.create_connection(("127.0.0.1", program.port)) as waiting:
-        head = b"POST /refine HTTP/1.1\r\nHost: a\r\nContent-Type: application/octet-stream\r\n"
+        head = b"POST /refine HTTP/1.1\r\nHost: a\r\nContent-Type: application/x-safetensors\r\n"
         waiting.sendall(head + b"Content-Length: 100000\r\nExpect: 100-continue\r\n\r\n")
         assert waiting.recv(1000).startswith(b"HTTP/1.1 100")  # now the body is waited for
         program.process.send_signal(signal.SIGINT)
         program.logged("(Waiting for connections to close)")
         assert program.process.poll() is None
         program.stop(signal.SIGINT)
-
-
-@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="needs Linux's /proc")
-def test_no_process_outlives_a_service_that_is_killed(store_folder: Path, ear: Paths) -> None:
-    program = Program(store_folder)
-    program.wait_until_ready()
-    long = orjson.dumps(as_responses(ear)) + b" " * SHORT_BYTES
-    assert (
-        httpx.post(f"{program.address}/synthesize", content=long, headers=JSON_BODY, timeout=60).status_code == 200
-    )
-    started = started_by(program.process.pid)
-    assert started  # the worker for long JSON
-    program.stop(signal.SIGKILL)
-    wait_for(lambda: not any(Path(f"/proc/{child}").exists() for child in started))
 
 
 def test_sighup_lets_a_new_version_take_over(tmp_path: Path, ear: Paths) -> None:

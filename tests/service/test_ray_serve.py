@@ -14,14 +14,14 @@ import numpy as np
 import pytest
 
 from model_store.store import ModelStore
-from service.api import binary_codec as wire
+from prime_anc_client import wire
 from synthesis.backends.reference import build_synthesizer
 from synthesis.synthesizer import Synthesizer
 from synthesis.types import Paths
 from tests.service import models
 from tests.service.api.test_design import assert_same_filter, library_paths
 
-HEADERS = {"Content-Type": "application/octet-stream", "Accept": "application/octet-stream"}
+HEADERS = {"Content-Type": "application/x-safetensors", "Accept": "application/octet-stream"}
 SERVE = """
 import sys, time, ray
 from ray import serve

@@ -13,7 +13,7 @@ import httpx
 import orjson
 import pytest
 
-from service.api import binary_codec as wire
+from prime_anc_client import wire
 from service.settings import Settings
 from synthesis.types import Paths
 from tests.service.api.test_problems import assert_problem, assert_serving
@@ -22,7 +22,7 @@ from tests.service.bodies import as_responses
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = ("service", "model_store", "synthesis")
 JSON_BODY = {"Content-Type": "application/json"}
-BINARY_BODY = {"Content-Type": "application/octet-stream"}
+BINARY_BODY = {"Content-Type": "application/x-safetensors"}
 
 RUNS_WHAT_IT_READS = {
     "cPickle", "cloudpickle", "compile", "dill", "eval", "exec", "joblib", "jsonpickle", "marshal", "np.load",

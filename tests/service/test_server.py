@@ -14,8 +14,8 @@ from pathlib import Path
 import httpx
 import pytest
 
+from prime_anc_client import wire
 from service import server as service_server
-from service.api import binary_codec as wire
 from service.settings import Settings
 from synthesis.types import Paths
 from tests.service.conftest import started
@@ -82,7 +82,7 @@ def dripping(program: Program, *parts: bytes) -> tuple[bytes, float]:
         return received, time.monotonic() - began
 
 
-HEAD = b"POST /synthesize HTTP/1.1\r\nHost: x\r\nContent-Type: application/octet-stream\r\n"
+HEAD = b"POST /synthesize HTTP/1.1\r\nHost: x\r\nContent-Type: application/x-safetensors\r\n"
 FIRST = b"Authorization: Bearer first\r\n"
 
 
@@ -147,7 +147,7 @@ def test_keys_are_rotated_while_the_service_runs(program: Program, keys_file: Pa
     body = wire.encode(ear.primary, ear.secondary)
 
     def ask(key: str) -> int:
-        headers = {"Content-Type": "application/octet-stream", "Authorization": f"Bearer {key}"}
+        headers = {"Content-Type": "application/x-safetensors", "Authorization": f"Bearer {key}"}
         return httpx.post(f"{program.address}/synthesize", content=body, headers=headers).status_code
 
     assert (ask("first"), ask("second")) == (200, 401)
@@ -229,7 +229,7 @@ def test_who_hangs_up_on_two_requests_at_once_makes_no_defect(
         with socket.create_connection(("127.0.0.1", program.port), timeout=120) as connection:
             connection.sendall(request + request)
     with httpx.Client(base_url=program.address, headers={"Authorization": "Bearer first"}) as client:
-        answer = client.post("/synthesize", content=body, headers={"Content-Type": "application/octet-stream"})
+        answer = client.post("/synthesize", content=body, headers={"Content-Type": "application/x-safetensors"})
     assert answer.status_code == 200  # behind those
     metrics = httpx.get(f"{management}/metrics").text
     assert "prime_defects_total 0.0" in metrics

@@ -8,15 +8,14 @@ import numpy as np
 import pytest
 from fastapi import FastAPI
 
-from service.api import binary_codec
-from service.api.paths import PathsOfCondition
+from prime_anc_client import wire
 from service.engine.job_queue import LatencyEstimator
 from synthesis.types import Paths
 from tests.service import models
 from tests.service.bodies import as_base64, as_responses
 
 Json = dict[str, Any]
-BINARY = {"Content-Type": "application/octet-stream"}
+BINARY = {"Content-Type": "application/x-safetensors"}
 
 
 def condition(ear: Paths, **more: object) -> Json:
@@ -72,11 +71,14 @@ async def test_every_condition_is_predicted(client: httpx.AsyncClient, two: list
 
 async def test_the_binary_form_gives_the_same_filter(client: httpx.AsyncClient, two: list[Paths]) -> None:
     feedback = (0.02 * np.exp(-np.arange(len(two[0].secondary)) / 9)).astype(np.float32)
-    sent = [PathsOfCondition(each.primary, each.secondary, None, feedback, n + 1.0) for n, each in enumerate(two)]
+    sent = [
+        wire.paths(each.primary, each.secondary, feedback=feedback) | {"weight": n + 1.0}
+        for n, each in enumerate(two)
+    ]
     query = "&latency_samples=1.5&min_gain_margin_db=8&min_phase_margin_deg=40&leave_one_out=false"
-    content = binary_codec.encode_conditions(sent)
+    content = wire.encode_request({"sample_rate": 48_000, "conditions": sent})
     answer = await client.post(
-        "/refine?k=2" + query, content=content, headers=BINARY | {"Accept": BINARY["Content-Type"]}
+        "/refine?k=2" + query, content=content, headers=BINARY | {"Accept": "application/octet-stream"}
     )
     assert answer.status_code == 200, answer.text
     conditions = [
@@ -211,15 +213,6 @@ async def test_the_open_inference_protocol_has_a_further_dimension(
     for change in ({"shape": [3, 1366, 2]}, {"shape": [4098, 2]}):
         answer = await client.post("/v2/models/ears/infer", json=body | {"inputs": [inputs[0] | change, inputs[1]]})
         assert answer.status_code == 422
-
-
-@pytest.mark.parametrize("place", [6, 24, 28])
-async def test_what_the_binary_header_must_not_say(client: httpx.AsyncClient, ear: Paths, place: int) -> None:
-    body = bytearray(binary_codec.encode(ear.primary, ear.secondary))
-    body[place] |= 32
-    answer = await client.post("/refine", content=bytes(body), headers=BINARY)
-    assert answer.status_code == 400
-    assert answer.json()["type"].endswith("bad-flags")
 
 
 async def test_hostile_request_ends_at_its_deadline(app: FastAPI, client: httpx.AsyncClient) -> None:

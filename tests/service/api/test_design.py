@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from model_store.store import ModelStore
-from service.api import binary_codec as wire
+from prime_anc_client import wire
 from service.api.warnings import WARNINGS
 from service.settings import Settings
 from synthesis.backends.reference import build_synthesizer
@@ -53,7 +53,7 @@ async def ask(client: httpx.AsyncClient, path: str, body: object) -> dict[str, A
 
 async def ask_binary(client: httpx.AsyncClient, path: str, body: bytes) -> httpx.Response:
     """POST a binary body, expect a binary answer."""
-    answer = await client.post(path, content=body, headers={"Content-Type": BINARY, "Accept": BINARY})
+    answer = await client.post(path, content=body, headers={"Content-Type": wire.MEDIA_TYPE, "Accept": BINARY})
     assert answer.status_code == 200, answer.text
     return answer
 

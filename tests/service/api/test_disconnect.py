@@ -2,7 +2,6 @@
 
 import asyncio
 import threading
-import time
 from collections.abc import AsyncIterator, Callable
 
 import numpy as np
@@ -12,15 +11,13 @@ from fastapi import FastAPI
 from starlette.types import Message
 
 from service.admission.admission import Gate
-from service.api.call import Service
-from service.api.json_workers import SHORT_BYTES
-from service.calibration import take_codec
+from service.api.visit import Service
 from service.settings import Settings
 from synthesis.types import Paths
 from tests.service import models
-from tests.service.bodies import as_lists, as_responses
+from tests.service.bodies import as_responses
 from tests.service.conftest import started
-from tests.service.recordings import recordings
+from tests.service.recordings import encoded, recordings
 
 pytestmark = pytest.mark.anyio
 
@@ -71,26 +68,6 @@ async def wait_until(condition: Callable[[], bool]) -> None:
             await asyncio.sleep(0.005)
 
 
-async def test_behind_other_long_json(app: FastAPI, service: Service, ear: Paths) -> None:
-    workers = service.json_workers
-    await asyncio.wrap_future(workers._submit(b"0"))  # the process has started
-    assert workers._pool is not None
-    holding = [workers._pool.submit(time.sleep, LONG_S) for _ in range(2)]
-    body = orjson.dumps(as_lists(ear))
-    assert len(body) > SHORT_BYTES
-    clients = [Client(app, "/refine", body) for _ in range(3)]
-    await wait_until(lambda: workers.n_waiting == 3)
-    clients[0].hung_up.set()
-    await wait_until(lambda: workers.n_waiting == 2)
-    assert not holding[1].done()
-    for each in clients:
-        each.hung_up.set()
-    await asyncio.gather(*(each.asking for each in clients))
-    assert workers.n_waiting == 0
-    text = service.metrics.exposition("")[0].decode()
-    assert 'prime_requests_total{code="client-gone",endpoint="/refine",method="",status="499"} 3.0' in text
-
-
 async def test_for_a_model_to_be_loaded(app: FastAPI, service: Service, ear: Paths) -> None:
     models_, hindered = service.engine.models, threading.Event()
     models_._loader.submit(hindered.wait, LONG_S)
@@ -109,8 +86,8 @@ async def test_behind_other_calibrations(app: FastAPI, service: Service) -> None
     memory = service.admission.policies[Gate.CALIBRATION].memory
     calibrations._worker.submit(hindered.wait, LONG_S)
     noise = np.random.default_rng(0).standard_normal(N_SAMPLES)
-    body = take_codec.encode(recordings([noise], *(each.numpy() for each in models.responses(7))))
-    clients = [Client(app, "/calibrate", body, "application/octet-stream") for _ in range(2)]
+    body = encoded(recordings([noise], *(each.numpy() for each in models.responses(7))))
+    clients = [Client(app, "/calibrate", body, "application/x-safetensors") for _ in range(2)]
     await wait_until(lambda: len(calibrations._waiting) == 2)
     clients[0].hung_up.set()
     await wait_until(lambda: (len(calibrations._waiting), memory.n_bytes) == (1, len(body)))

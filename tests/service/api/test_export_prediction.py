@@ -16,6 +16,7 @@ from fastapi import FastAPI
 from cli.inputs import exported_fields
 from model_store.store import ModelStore
 from service.settings import Settings
+from tests.service.bodies import post_packed
 from tests.service.conftest import started
 
 pytestmark = pytest.mark.anyio
@@ -43,7 +44,7 @@ async def app(tmp_path_factory: pytest.TempPathFactory, anyio_backend: str) -> A
 
 
 async def ask(client: httpx.AsyncClient, path: str, body: Json) -> Json:
-    answer = await client.post(path, json=body)
+    answer = await post_packed(client, path, body)
     assert answer.status_code == 200, answer.text
     found: Json = answer.json()
     return found

@@ -1,8 +1,5 @@
 """Whatever comes in, it is read or refused: nothing else, and never with a NaN."""
 
-import pickle
-import struct
-import zlib
 from collections.abc import Callable
 from typing import Any
 
@@ -11,14 +8,15 @@ import orjson
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from service.api import binary_codec as wire
+from prime_anc_client import wire
 from service.api import open_inference_codec as open_inference
-from service.api.design import DesignRequest
-from service.api.json_parsing import parse, shortened
+from service.api import tensors
+from service.api.design import Wanted
+from service.api.reading import as_document, parse_json
 from service.api.request_types import DesignBody, EvaluateBody, validated
-from service.calibration.takes import read_calibration
+from service.calibration.takes import CalibrationBody
 from service.errors import PROBLEMS, HttpProblem
-from tests.service.bodies import load_json, read_json
+from tests.service.bodies import read_json
 
 SCALARS = (
     st.none() | st.booleans() | st.integers(-(2**63), 2**63) | st.floats(allow_nan=False) | st.text(max_size=8)
@@ -64,38 +62,39 @@ def test_json(body: Any, kind: type[DesignBody] | type[EvaluateBody]) -> None:
         assert_usable(read.primary, read.secondary, read.coherence, read.reference_psd)
 
 
-@settings(max_examples=200, deadline=None)
-@given(
-    header=st.tuples(
-        st.sampled_from([b"PRME", b"prme"]),
-        st.sampled_from([1, 1, 1, 2]),
-        st.integers(0, 16),
-        st.integers(0, 8) | st.integers(0, 2**32 - 1),
-        st.integers(0, 8),
-        st.sampled_from([48_000, 48_000, 44_100]),
-    ),
-    n_conditions=st.sampled_from([0, 0, 1, 2, 17]),
-    payload=st.binary(max_size=80),
-    is_sealed=st.booleans(),
+DESCRIPTIONS = st.fixed_dictionaries(
+    {
+        "dtype": st.just("F32") | SCALARS,
+        "shape": st.lists(st.integers(-1, 5), max_size=3) | VALUES,
+        "data_offsets": st.lists(st.integers(-1, 24), min_size=2, max_size=2) | VALUES,
+    }
 )
-def test_binary(header: tuple[Any, ...], n_conditions: int, payload: bytes, is_sealed: bool) -> None:
-    checksum = zlib.crc32(payload) if is_sealed else 7
-    body = struct.pack("<4sHHIIIIH6s", *header, checksum, n_conditions, bytes(6)) + payload
-    paths = outcome(lambda: wire.decode(body))
-    if isinstance(paths, HttpProblem):
-        assert paths.status in (400, 422)
-    else:
-        for each in paths:
-            assert_usable(each.primary, each.secondary, each.coherence, each.feedback)
-            assert each.primary.any()
-            assert each.secondary.any()
+PLACES = st.sampled_from(
+    ["primary", "secondary", "conditions.0.primary", "conditions.1.primary", "takes.0.x", "primary.0", "a..b", "0"]
+)
+HEADERS = st.dictionaries(PLACES | st.text(max_size=4), DESCRIPTIONS | VALUES, max_size=4)
+REQUESTS = st.fixed_dictionaries({"request": VALUES.map(lambda value: orjson.dumps(value).decode()) | SCALARS})
 
 
-@settings(max_examples=200, deadline=None)
+def read_tensors(body: bytes | bytearray) -> DesignBody:
+    return validated(DesignBody, as_document(tensors.decode(body), DesignBody))
+
+
+@settings(max_examples=300, deadline=None)
+@given(header=HEADERS, metadata=REQUESTS | VALUES, payload=st.binary(max_size=24), shift=st.integers(-9, 9))
+def test_binary(header: Any, metadata: Any, payload: bytes, shift: int) -> None:
+    text = orjson.dumps({"__metadata__": metadata, **header})
+    body = max(len(text) + shift, 0).to_bytes(8, "little") + text + payload
+    found = outcome(lambda: read_tensors(body))
+    assert isinstance(found, HttpProblem)  # nothing so short is a request
+    assert found.status in (400, 422)
+
+
+@settings(max_examples=300, deadline=None)
 @given(
     primary=st.lists(st.floats(width=32), min_size=1, max_size=9),
     cut=st.integers(0, 9),
-    flip=st.none() | st.integers(0, 500),
+    flip=st.none() | st.integers(0, 3000),
 )
 def test_binary_of_any_numbers(primary: list[float], cut: int, flip: int | None) -> None:
     """Well-formed bodies of any float32, NaN and infinity among them, shortened or with a bit turned over."""
@@ -104,10 +103,13 @@ def test_binary_of_any_numbers(primary: list[float], cut: int, flip: int | None)
     if flip is not None:
         body[flip % len(body)] ^= 1 << flip % 8
     is_good = cut == 0 and flip is None and np.isfinite(np.array(primary, np.float32)).all() and any(primary)
-    paths = outcome(lambda: wire.decode(body))
-    assert isinstance(paths, list) == is_good
-    if is_good:
-        assert_usable(paths[0].primary, paths[0].secondary)
+    found = outcome(lambda: read_tensors(body))
+    if isinstance(found, HttpProblem):
+        assert found.status in (400, 422)
+        assert not is_good
+    else:
+        assert not cut
+        assert_usable(found.primary, found.secondary)
 
 
 @settings(max_examples=200, deadline=None)
@@ -136,20 +138,10 @@ def test_binary_of_any_numbers(primary: list[float], cut: int, flip: int | None)
 )
 def test_takes_in_json(body: Any) -> None:
     """All too short: none is ever good."""
-    refused = outcome(lambda: read_calibration(parse(orjson.dumps(body))))
+    refused = outcome(lambda: read_json(CalibrationBody, orjson.dumps(body)))
     assert isinstance(refused, HttpProblem)
     assert 400 <= refused.status < 500
     assert orjson.loads(refused.response().body)["detail"] == refused.detail
-
-
-@settings(max_examples=200, deadline=None)
-@given(document=VALUES, n_long=st.integers(250, 300), odd=VALUES)
-def test_any_json_is_read_into_something_small(document: Any, n_long: int, odd: Any) -> None:
-    """With lists around the length from which on they are arrays."""
-    body = orjson.dumps({"a": document, "b": [1.5] * n_long, "c": [*[2] * n_long, odd]})
-    read = parse(body)
-    assert len(pickle.dumps(read)) < 50_000
-    assert isinstance(shortened(read), str)
 
 
 TENSORS = st.fixed_dictionaries(
@@ -181,10 +173,10 @@ def test_inference_requests(document: Any, attached: bytes, shift: int | None) -
     body = head + attached
     length = None if shift is None else str(len(head) + shift)
 
-    def read() -> DesignRequest:
+    def read() -> Wanted:
         end = open_inference.json_length(length, len(body))
-        asked = validated(open_inference.InferenceRequest, load_json(body[:end]))
-        return open_inference.design_request(asked, memoryview(body)[end:], "ears")
+        asked = validated(open_inference.InferenceRequest, parse_json(body[:end]))
+        return open_inference.wanted_design(asked, memoryview(body)[end:], "ears")
 
     found = outcome(read)
     assert isinstance(found, HttpProblem)  # no legal grid is so small
@@ -213,9 +205,9 @@ def test_inference_requests_of_any_numbers(values: list[float], cut: int, flip: 
     if flip is not None:
         body[flip % len(body)] ^= 1 << flip % 8
 
-    def read() -> DesignRequest:
-        asked = validated(open_inference.InferenceRequest, load_json(body[: len(head)]))
-        return open_inference.design_request(asked, memoryview(body)[len(head) :], "ears")
+    def read() -> Wanted:
+        asked = validated(open_inference.InferenceRequest, parse_json(body[: len(head)]))
+        return open_inference.wanted_design(asked, memoryview(body)[len(head) :], "ears")
 
     found = outcome(read)
     if isinstance(found, HttpProblem):

@@ -217,7 +217,7 @@ async def test_what_is_expected_is_spelt_as_it_must_be(client: httpx.AsyncClient
 @pytest.mark.parametrize(
     ("change", "code"),
     [
-        (lambda good: good | {"inputs": good["inputs"][:1]}, "invalid-field"),
+        (lambda good: good | {"inputs": good["inputs"][:1]}, "out-of-range"),
         (lambda good: good | {"inputs": [good["inputs"][0]] * 2}, "invalid-field"),
         (lambda good: good | {"inputs": [good["inputs"][0], {"name": "coherence"}]}, "missing-field"),
         (lambda good: changed(good, 1, name="reference_psd", shape=[4098]), "missing-field"),

@@ -16,8 +16,8 @@ import pytest
 from fastapi import FastAPI
 
 from model_store.store import ModelStore
-from service.admission.admission import BODIES_BYTES, Gate
-from service.api import binary_codec as wire
+from prime_anc_client import wire
+from service.admission.admission import BODIES_BYTES, MAX_JSON_BYTES, Gate
 from service.app import create_app
 from service.errors import PROBLEM_MEDIA_TYPE, PROBLEMS, TYPE_PREFIX
 from service.settings import Settings
@@ -29,7 +29,7 @@ from tests.service.conftest import connected
 pytestmark = pytest.mark.anyio
 
 JSON_BODY = {"Content-Type": "application/json"}
-BINARY_BODY = {"Content-Type": "application/octet-stream"}
+BINARY_BODY = {"Content-Type": "application/x-safetensors"}
 
 
 def assert_problem(answer: httpx.Response, code: str, field: str | None = None) -> None:
@@ -58,13 +58,15 @@ async def assert_serving(client: httpx.AsyncClient, ear: Paths) -> None:
     [
         ("/refine?k=9", {}, "out-of-range", "k"),
         ("/refine?k=-1", {}, "out-of-range", "k"),
-        ("/refine?k=3.0", {}, "out-of-range", "k"),
-        ("/refine?k=", {}, "out-of-range", "k"),
-        ("/refine?k=%D9%A3", {}, "out-of-range", "k"),
+        ("/refine?k=3.0", {}, "invalid-field", "k"),
+        ("/refine?k=", {}, "invalid-field", "k"),
+        ("/refine?k=%D9%A3", {}, "invalid-field", "k"),
         ("/refine?k=1&k=2", {}, "invalid-field", "k"),
         ("/refine?profile=slow", {}, "invalid-field", "profile"),
         ("/refine?deadline=1", {}, "unknown-field", "deadline"),
-        ("/refine?model=ears", {}, "unknown-field", "model"),
+        ("/refine?model=nobody", {}, "unknown-model", "model"),
+        ("/refine?model=ears", {"model": "other"}, "invalid-field", "model"),
+        ("/refine?k=1", {"k": 2}, "invalid-field", "k"),
         ("/synthesize?k=1", {}, "unknown-field", "k"),
         ("/synthesize", {"model": "nobody"}, "unknown-model", "model"),
         ("/synthesize", {"model": "ears@99"}, "unknown-model", "model"),
@@ -107,8 +109,11 @@ async def test_bodies_under_way_are_bounded_in_memory(app: FastAPI, client: http
         yield b"{"
         await come.wait()
 
+    media_type = "application/octet-stream" if path.startswith("/v2") else "application/x-safetensors"
+
     async def declare(n_bytes: int) -> httpx.Response:
-        return await client.post(path, content=body(), headers=JSON_BODY | {"Content-Length": str(n_bytes)})
+        headers = {"Content-Type": media_type, "Content-Length": str(n_bytes)}
+        return await client.post(path, content=body(), headers=headers)
 
     n_bytes = 12 * 2**20
     n_at_once = BODIES_BYTES // n_bytes
@@ -172,18 +177,23 @@ async def test_unreadable_json(client: httpx.AsyncClient, ear: Paths, content: b
 
 
 @pytest.mark.parametrize(
-    ("damage", "code"),
+    "damage",
     [
-        (lambda body: b"nope" + body[4:], "bad-magic"),
-        (lambda body: body[:4] + b"\x02\x00" + body[6:], "bad-version"),
-        (lambda body: body[:6] + b"\xff\xff" + body[8:], "bad-flags"),
-        (lambda body: body[:-1], "bad-length"),
-        (lambda body: body[:-1] + bytes([body[-1] ^ 1]), "bad-checksum"),
+        lambda body: b"",
+        lambda body: b"nope" + body[4:],
+        lambda body: body[:-1],
+        lambda body: body + b"\0\0\0\0",
+        lambda body: body.replace(b"F32", b"F64"),
+        lambda body: body.replace(b"data_offsets", b"data_offset5"),
+        lambda body: body.replace(b"[0,", b"[4,", 1),
+        lambda body: body.replace(b'"primary"', b'"a..imary"'),
+        lambda body: body.replace(b'"secondary"', b'"primary.0"'),
+        lambda body: body.replace(b'"request"', b'"request'),
     ],
 )
-async def test_malformed_binary(client: httpx.AsyncClient, ear: Paths, damage: Any, code: str) -> None:
+async def test_malformed_binary(client: httpx.AsyncClient, ear: Paths, damage: Any) -> None:
     body = damage(wire.encode(ear.primary, ear.secondary))
-    assert_problem(await client.post("/refine", content=body, headers=BINARY_BODY), code)
+    assert_problem(await client.post("/refine", content=body, headers=BINARY_BODY), "malformed-tensors")
     await assert_serving(client, ear)
 
 
@@ -246,11 +256,12 @@ async def test_a_body_longer_than_declared_is_refused(
     await assert_serving(client, ear)
 
 
-@pytest.mark.parametrize("endpoint", ["synthesize", "refine"])
-async def test_a_field_in_the_query_is_sent_to_the_body(client: httpx.AsyncClient, endpoint: str) -> None:
-    answer = await client.post(f"/{endpoint}?sign=plus", content=b"{}", headers=JSON_BODY)
-    assert_problem(answer, "unknown-field", "sign")
-    assert answer.json()["detail"].endswith("make it a field of the JSON body")
+async def test_long_json_is_refused(client: httpx.AsyncClient, ear: Paths) -> None:
+    content = orjson.dumps(as_responses(ear)) + b" " * MAX_JSON_BYTES
+    answer = await client.post("/refine", content=content, headers=JSON_BODY)
+    assert_problem(answer, "too-large")
+    assert "application/x-safetensors" in answer.json()["detail"]
+    await assert_serving(client, ear)
 
 
 @pytest.mark.parametrize("text", ["nan", "inf", "1e1", "1_0", "+10", " 10", "٣", "0x1", "", "61", "-21", "true"])
@@ -271,19 +282,18 @@ async def test_a_number_may_have_as_many_places_as_a_float(
     assert (await client.post("/synthesize", content=body, headers=headers)).status_code == 200
 
 
-async def test_evaluate_speaks_json_alone(client: httpx.AsyncClient, ear: Paths) -> None:
-    body = wire.encode(ear.primary, ear.secondary)
-    assert_problem(await client.post("/evaluate", content=body, headers=BINARY_BODY), "unsupported-media-type")
-    headers = JSON_BODY | {"Accept": "application/octet-stream"}
-    content = orjson.dumps(as_responses(ear, fir=[0.0] * 2048))
-    assert_problem(await client.post("/evaluate", content=content, headers=headers), "not-acceptable")
+async def test_evaluate_answers_json_alone(client: httpx.AsyncClient, ear: Paths) -> None:
+    body = wire.encode(ear.primary, ear.secondary, fir=np.zeros(2048))
+    headers = BINARY_BODY | {"Accept": "application/octet-stream"}
+    assert_problem(await client.post("/evaluate", content=body, headers=headers), "not-acceptable")
+    assert (await client.post("/evaluate", content=body, headers=BINARY_BODY)).status_code == 200
 
 
 @pytest.mark.parametrize(
     ("method", "path", "code", "allowed"),
     [
         ("GET", "/nowhere", "not-found", None),
-        ("POST", "/", "not-found", None),
+        ("POST", "/", "method-not-allowed", "GET"),
         ("POST", "/refine/", "not-found", None),  # and no redirection to the host that the request names
         ("GET", "/synthesize", "method-not-allowed", "POST"),
         ("DELETE", "/refine", "method-not-allowed", "POST"),
@@ -341,8 +351,9 @@ async def test_what_cannot_be_answered_in_time_is_shed_at_once(settings: Setting
     content = orjson.dumps(as_responses(ear))
     async with app.router.lifespan_context(app), connected(app) as client:
         await app.state.service.engine.started()
-        alone = await client.post("/refine?k=8", content=content, headers=JSON_BODY)
-        in_time = {"X-Deadline-Ms": f"{3 * alone.json()['timings_ms']['total']:.3f}"}
+        alone = [await client.post("/refine?k=8", content=content, headers=JSON_BODY) for _ in range(5)]
+        fastest_ms = min(each.json()["timings_ms"]["total"] for each in alone)  # the first one is slow
+        in_time = {"X-Deadline-Ms": f"{3 * fastest_ms:.3f}"}
         answers = await asyncio.gather(
             *(client.post("/refine?k=8", content=content, headers=JSON_BODY | in_time) for _ in range(40))
         )

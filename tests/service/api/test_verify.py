@@ -1,6 +1,5 @@
 """POST /verify: recordings with the filter off and on, a diagnosis and a trimmed filter."""
 
-import base64
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -10,6 +9,7 @@ import httpx
 import numpy as np
 import pytest
 
+from prime_anc_client import wire
 from synthesis.types import Paths
 from tests.oracles.measured import read_ears
 from tests.service.bodies import as_responses
@@ -20,8 +20,13 @@ N = 4 * 48_000
 NOTHING = np.zeros(1)
 
 
-def signal(values: np.ndarray) -> Json:
-    return {"float32": base64.b64encode(values.astype("<f4").tobytes()).decode()}
+def signal(values: np.ndarray) -> np.ndarray:
+    return values.astype(np.float32)
+
+
+async def post(client: httpx.AsyncClient, body: Json) -> httpx.Response:
+    headers = {"Content-Type": wire.MEDIA_TYPE}
+    return await client.post("/verify", content=wire.encode_request(body), headers=headers)
 
 
 def takes(
@@ -50,7 +55,7 @@ async def design(client: httpx.AsyncClient, ear: Paths) -> Json:
 
 
 async def verified(client: httpx.AsyncClient, body: Json) -> Json:
-    answer = await client.post("/verify", json=body)
+    answer = await post(client, body)
     assert answer.status_code == 200, answer.text
     found: Json = answer.json()
     return found
@@ -153,14 +158,14 @@ async def test_a_filter_that_does_not_run(client: httpx.AsyncClient, ear: Paths,
 async def test_what_is_wrong_is_named(client: httpx.AsyncClient, ear: Paths, change: Json, field: str) -> None:
     one = {"x": signal(np.ones(40_000)), "e": signal(np.ones(40_000))}
     good = as_responses(ear, fir=[0.5] * 2048, takes=[one | {"state": state} for state in ("off", "on")])
-    answer = await client.post("/verify", json=good | change)
+    answer = await post(client, good | change)
     assert answer.status_code == 422, answer.text
     assert answer.json()["field"] == field
 
 
 async def test_one_state_alone_tells_nothing(client: httpx.AsyncClient, ear: Paths) -> None:
     one = {"state": "off", "x": signal(np.ones(40_000)), "e": signal(np.ones(40_000))}
-    answer = await client.post("/verify", json=as_responses(ear, fir=[0.5] * 2048, takes=[one, one]))
+    answer = await post(client, as_responses(ear, fir=[0.5] * 2048, takes=[one, one]))
     assert answer.status_code == 422
     assert "state on" in answer.json()["detail"]
 
@@ -176,7 +181,7 @@ async def test_a_microphone_turned_down_while_a_filter_runs_is_no_quieter_loudsp
     fir = (await client.post("/refine?k=2", json=sent)).json()["fir"]
     pair = SimpleNamespace(**paths)
     off, on = takes(pair, fir)  # type: ignore[arg-type]
-    heard = np.frombuffer(base64.b64decode(on["e"]["float32"]), "<f4")
+    heard = on["e"]
     found = await verified(client, sent | {"fir": fir, "takes": [off, on | {"e": signal(0.5 * heard)}]})
     assert [each["code"] for each in found["diagnosis"]] == ["implausible_reduction"]
     assert found["trim"] is None

@@ -81,7 +81,7 @@ async def test_a_design_is_observed_once_everywhere(app: FastAPI, ear: Paths) ->
 async def test_refusals_are_counted_by_their_code(app: FastAPI, ear: Paths) -> None:
     before = await scraped(app)
     async with connected(app) as client:
-        await client.post("/refine?k=99", content=b"{}", headers=JSON_BODY)
+        await client.post("/refine?k=99", content=orjson.dumps(as_responses(ear)), headers=JSON_BODY)
         content = orjson.dumps(as_responses(ear, method="wmmse", model="nobody"))
         await client.post("/synthesize", content=content, headers=JSON_BODY)
         await client.get("/nowhere")

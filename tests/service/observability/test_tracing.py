@@ -116,17 +116,17 @@ async def test_a_defect_s_line_names_the_trace(
     written = io.StringIO()
     handler = logging.StreamHandler(written)
     handler.setFormatter(JsonFormatter())
-    logging.getLogger("service.api.dispatch").addHandler(handler)
+    logging.getLogger("service.api.front").addHandler(handler)
     async with app.router.lifespan_context(app), connected(app) as client:
         await app.state.service.engine.started()
         monkeypatch.setattr(app.state.service.engine, "design", None)  # a defect
         answer = await client.post(
             "/refine", content=orjson.dumps(as_responses(ear)), headers=JSON_BODY | TRACEPARENT
         )
-    logging.getLogger("service.api.dispatch").removeHandler(handler)
+    logging.getLogger("service.api.front").removeHandler(handler)
     assert answer.status_code == 500
     (line,) = [orjson.loads(each) for each in written.getvalue().splitlines()]
-    assert (line["level"], line["logger"], line["trace_id"]) == ("error", "service.api.dispatch", TRACE)
+    assert (line["level"], line["logger"], line["trace_id"]) == ("error", "service.api.front", TRACE)
     assert "TypeError" in line["error"]
     assert TRACE not in answer.text
     assert trace_id() == ""

@@ -1,0 +1,143 @@
+"""What the OpenAPI document says of an operation beyond its types: examples, problems, options, the binary form."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic import BaseModel
+
+from service.admission.admission import DEADLINE_HEADER
+from service.api import tensors
+from service.api.answer_types import ProblemDocument
+from service.api.options import option_fields
+from service.errors import PROBLEM_MEDIA_TYPE, PROBLEMS, RETRY_AFTER_S, HttpProblem
+from service.settings import MAX_DEADLINE_MS, MIN_DEADLINE_MS
+
+Json = dict[str, Any]
+Responses = dict[int | str, Json]
+
+ANY_CODES = "malformed-request method-not-allowed too-slow internal-error cross-site "
+CLIENT_CODES = ANY_CODES + "unauthorised over-quota not-acceptable model-unavailable "
+BODY_CODES = (
+    ANY_CODES
+    + "malformed-json malformed-tensors unauthorised unknown-model not-acceptable length-required too-large "
+    "unsupported-media-type unsupported-encoding missing-field unknown-field invalid-field out-of-range wrong-rate "
+    "unequal-grids unusable-paths overloaded over-quota deadline-passed model-unavailable not-ready "
+)
+DESIGN_CODES = BODY_CODES + "no-finite-filter "
+OPERATOR_CODES = ANY_CODES + "unauthorised not-acceptable length-required too-large unsupported-encoding "
+
+DEADLINE: Json = {
+    "name": DEADLINE_HEADER,
+    "in": "header",
+    "required": False,
+    "schema": {"type": "number", "minimum": MIN_DEADLINE_MS, "maximum": MAX_DEADLINE_MS},
+    "description": "Deadline in milliseconds from receipt. If there is not enough time for all updates, fewer are "
+    "applied (`refinement.stopped` is `deadline`); if there is not enough for any filter, the answer is 503 at once.",
+}
+
+
+def described(
+    summary: str,
+    codes: str,
+    example: Json,
+    body: type[BaseModel] | None = None,
+    headers: tuple[str, ...] = (),
+    binary_answer: tuple[str, str] | None = None,
+) -> Json:
+    """Arguments of a route for the document.
+
+    Parameters
+    ----------
+    summary
+        Of the operation.
+    codes
+        Of its problem documents.
+    example
+        Of its answer.
+    body
+        Type of its body, which may also be sent as tensors, and has options that may be query parameters.
+    headers
+        Of its answer.
+    binary_answer
+        Media type and description of another form of the answer.
+    """
+    content: Json = {"application/json": {"examples": {"an answer": {"value": example}}}}
+    if binary_answer is not None:
+        media_type, text = binary_answer
+        content[media_type] = {"schema": {"type": "string", "format": "binary", "description": text}}
+    answer = {
+        "description": summary,
+        "headers": {name: {"schema": {"type": "string"}} for name in headers},
+        "content": content,
+    }
+    arguments: Json = {"summary": summary, "responses": {200: answer, **problem_responses(codes)}}
+    if body is not None:
+        arguments["openapi_extra"] = {
+            "parameters": [*option_parameters(body), DEADLINE],
+            "requestBody": {"content": {tensors.MEDIA_TYPE: TENSORS}},
+        }
+    return arguments
+
+
+TENSORS: Json = {"schema": {"type": "string", "format": "binary", "description": tensors.__doc__}}
+
+
+def option_parameters(body: type[BaseModel]) -> list[Json]:
+    """The options of a body as query parameters, without defaults: the body's value holds where there is one."""
+    properties = body.model_json_schema()["properties"]
+    return [
+        {
+            "name": name,
+            "in": "query",
+            "required": False,
+            "schema": _single(properties[name]),
+            "description": f"As the field of the body. {properties[name].get('description', '')}",
+        }
+        for name in option_fields(body)
+    ]
+
+
+def _single(schema: Json) -> Json:
+    """The schema of a query parameter: of two forms of a value, text that may be both."""
+    if "anyOf" in schema:
+        return {"type": "string", "description": "A number, or frequency:gain pairs such as 100:12,1000:24"}
+    return {key: value for key, value in schema.items() if key not in ("description", "title", "default")}
+
+
+def problem_responses(codes: str, is_v2: bool = False, model: Any = ProblemDocument) -> Responses:
+    """Responses by status, with an example for each code.
+
+    Parameters
+    ----------
+    codes
+        Of problems, with spaces between them.
+    is_v2
+        Whether they have the Open Inference Protocol's form.
+    model
+        Type of the document.
+    """
+    responses: Responses = {}
+    for code in dict.fromkeys(codes.split()):
+        status, title = PROBLEMS[code]
+        media_type = "application/json" if is_v2 else PROBLEM_MEDIA_TYPE
+        response = responses.setdefault(
+            status,
+            {
+                "description": title,
+                "headers": {"Server-Timing": {"schema": {"type": "string"}}},
+                "content": {
+                    media_type: {"schema": {"$ref": f"#/components/schemas/{model.__name__}"}, "examples": {}}
+                },
+            },
+        )
+        if response["description"] != title:
+            response["description"] += "; " + title[0].lower() + title[1:]
+        detail = "what is wrong and what to do"
+        example = {"error": f"{code}: {detail}"} if is_v2 else HttpProblem(code, detail).document()
+        response["content"][media_type]["examples"][code] = {"value": example}
+        if code in RETRY_AFTER_S:
+            response["headers"]["Retry-After"] = {"schema": {"type": "integer"}, "description": "Seconds"}
+        if status in (401, 405):
+            response["headers"]["WWW-Authenticate" if status == 401 else "Allow"] = {"schema": {"type": "string"}}
+    return responses

@@ -1,0 +1,350 @@
+"""The options of requests, once: names, ranges, defaults and texts.
+
+Bodies in every form, query strings, the Open Inference parameters, the OpenAPI document, the command and the page
+take theirs from these models. A field added here is an option everywhere; what it does is for the code that reads it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import lru_cache, reduce
+from operator import or_
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Optional, TypeAlias, TypeVar, get_args
+from urllib.parse import parse_qsl
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, GetCoreSchemaHandler, WithJsonSchema
+from pydantic.fields import FieldInfo
+from pydantic_core import CoreSchema
+
+from measurement.calibration import MAX_N_WINDOWS
+from service.api.numbers import numbers, shown, shown_name
+from service.errors import HttpProblem
+from synthesis.gain_curve import MAX_POINTS, GainCurve, highest_db, lowest_db
+from synthesis.methods import METHODS
+from synthesis.profiles import MAX_UPDATES, PROFILES
+from synthesis.types import (
+    DEFAULT_GAIN_MARGIN_DB,
+    DEFAULT_MAX_GAIN_DB,
+    DEFAULT_PHASE_MARGIN_DEG,
+    MAX_LATENCY_SAMPLES,
+)
+
+if TYPE_CHECKING:
+    Method: TypeAlias = str
+    Profile: TypeAlias = str
+else:
+    Method = Literal[METHODS]  # of the names themselves, which type checkers cannot read from there
+    Profile = Literal[tuple(PROFILES)]
+Sign = Literal["minus", "plus"]
+
+# Of `max_gain_db`, a number or each point of a curve.
+MAX_GAIN_RANGE_DB = (-20.0, 60.0)
+# A curve that ends below the lowest band is in kHz.
+MIN_CURVE_END_HZ = 20.0
+MAX_GAIN_MARGIN_DB, MAX_PHASE_MARGIN_DEG = 60.0, 90.0
+DEFAULT_UPDATES = 3
+
+# float() would also accept "1_0", " 3" and non-ASCII digits. 40 decimal places exceed any shortest float.
+_DECIMAL = re.compile(r"-?[0-9]{1,5}(\.[0-9]{1,40})?")
+_WHOLE = re.compile(r"-?[0-9]{1,3}")
+
+# JSON numbers become single-precision floats in generated clients, not decimal objects.
+Number = Annotated[float, Field(json_schema_extra={"format": "float"})]
+
+
+def without_absent(schema: dict[str, Any]) -> None:
+    """Take away defaults that stand for an absent field, which are no values of it."""
+    for name, field in schema.get("properties", {}).items():
+        if "default" in field and (field["default"] is None or (name == "sample_rate" and not field["default"])):
+            del field["default"]
+
+
+class _NotNull:
+    """Validates and documents an optional field as its type alone: absent fields have no null."""
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        kinds = [each for each in get_args(source) if each is not type(None)]
+        return handler.generate_schema(reduce(or_, kinds))
+
+
+T = TypeVar("T")
+# A field that may be absent, which is None then.
+Absent = Annotated[Optional[T], _NotNull()]  # noqa: UP045  # a TypeVar is substituted here alone
+
+
+class StrictModel(BaseModel):
+    """A JSON object that is validated strictly and documented by its docstrings."""
+
+    model_config = ConfigDict(
+        strict=True,
+        extra="forbid",
+        frozen=True,
+        use_attribute_docstrings=True,
+        json_schema_extra=without_absent,
+    )
+
+
+@dataclass(frozen=True)
+class FromText:
+    """How the text of a query parameter becomes the value of a field."""
+
+    read: Callable[[str], object]
+
+
+def ceiling(value: object) -> float | GainCurve:
+    """Read a number, or an object of two lists.
+
+    Raises
+    ------
+    HttpProblem
+        It is neither, or out of range.
+    """
+    if isinstance(value, GainCurve):
+        return value
+    if isinstance(value, dict):
+        if value.keys() != {"frequency_hz", "gain_db"}:
+            unknown = sorted(value.keys() - {"frequency_hz", "gain_db"})
+            field = f"max_gain_db.{shown_name(unknown[0])}" if unknown else "max_gain_db"
+            raise HttpProblem(
+                "unknown-field" if unknown else "missing-field",
+                'max_gain_db: send a number, or {"frequency_hz": [..], "gain_db": [..]} and nothing else',
+                field,
+            )
+        points = (numbers(value[name], f"max_gain_db.{name}").tolist() for name in ("frequency_hz", "gain_db"))
+        return _in_range(GainCurve(*map(tuple, points)))
+    if type(value) not in (int, float):
+        raise HttpProblem(
+            "invalid-field",
+            f'max_gain_db: {shown(value)} is neither a number nor {{"frequency_hz": [..], "gain_db": [..]}}; send '
+            "one of them",
+            "max_gain_db",
+        )
+    return _in_range(float(value))  # type: ignore[arg-type]
+
+
+def _in_range(max_gain_db: float | GainCurve) -> float | GainCurve:
+    """The ceiling; HttpProblem where it leaves MAX_GAIN_RANGE_DB, or where its curve ends below any sound."""
+    if isinstance(max_gain_db, GainCurve) and max_gain_db.frequency_hz[-1] < MIN_CURVE_END_HZ:
+        raise HttpProblem(
+            "out-of-range",
+            f"max_gain_db: the curve ends at {max_gain_db.frequency_hz[-1]:g} Hz and would be held from there on; "
+            f"send frequencies in Hz, not kHz, up to {MIN_CURVE_END_HZ:g} Hz at least",
+            "max_gain_db",
+        )
+    low, high = MAX_GAIN_RANGE_DB
+    for value in (lowest_db(max_gain_db), highest_db(max_gain_db)):
+        if not low <= value <= high:
+            raise HttpProblem(
+                "out-of-range", f"max_gain_db: {value:g} dB; send {low:g} to {high:g} dB", "max_gain_db"
+            )
+    return max_gain_db
+
+
+def curve_of_text(text: str) -> float | GainCurve:
+    """Read a number, or `frequency:gain` pairs with commas between them, such as `100:12,1000:24`.
+
+    Raises
+    ------
+    HttpProblem
+        It is neither, or out of range.
+    """
+    pairs = [pair.split(":") for pair in text.split(",")]
+    if not all(len(pair) == len(pairs[0]) <= 2 and all(map(_DECIMAL.fullmatch, pair)) for pair in pairs) or (
+        len(pairs[0]) == 1 and len(pairs) > 1
+    ):
+        raise HttpProblem(
+            "out-of-range" if len(pairs) == 1 == len(pairs[0]) else "invalid-field",
+            f"max_gain_db: {text[:40]!a} is neither a number of dB nor pairs of Hz and dB such as 100:12,1000:24; "
+            "send one of them",
+            "max_gain_db",
+        )
+    if len(pairs[0]) == 1:
+        return _in_range(float(text))
+    return _in_range(GainCurve(*zip(*((float(hz), float(db)) for hz, db in pairs), strict=True)))
+
+
+def _model(value: object) -> object:
+    """`name@version` of the `model` of a design's answer; anything else as it is."""
+    if isinstance(value, dict) and set(value) == {"name", "version", "digest"}:
+        name, version = value["name"], value["version"]
+        if isinstance(name, str) and type(version) is int:
+            return f"{name}@{version}"
+    return value
+
+
+class GainCurveBody(StrictModel):
+    """A ceiling over frequency, linear in log frequency between its points and held beyond its ends."""
+
+    frequency_hz: list[Number] = Field(min_length=1, max_length=MAX_POINTS)
+    """Rising; the last at 20 Hz or above."""
+    gain_db: list[Number] = Field(min_length=1, max_length=MAX_POINTS)
+    """As many."""
+
+
+_LIMITS = dict(zip(("minimum", "maximum"), MAX_GAIN_RANGE_DB, strict=True))
+_Level = Annotated[float, WithJsonSchema({"type": "number", "format": "float", **_LIMITS})]
+CeilingField = Annotated[
+    Any, BeforeValidator(ceiling, json_schema_input_type=_Level | GainCurveBody), FromText(curve_of_text)
+]
+
+
+class Options(StrictModel):
+    """Fields that are options: each may also be a query parameter."""
+
+
+class ModelOptions(Options):
+    """Options of every request."""
+
+    model: Annotated[Absent[str], BeforeValidator(_model)] = None
+    """`name` (its latest version), `name@version`, an alias, or the `model` of an answer; default: the service's
+    default model."""
+    sign: Sign = "minus"
+    """`minus`: e = d - s * w * x. `plus`: the negated filter."""
+
+
+class LatencyOptions(ModelOptions):
+    """Options of every request about a filter."""
+
+    latency_samples: Number = Field(default=0.0, ge=0, le=MAX_LATENCY_SAMPLES)
+    """Delay of the signal chain that `secondary` does not hold, in samples, fractions included."""
+
+
+class CeilingOptions(LatencyOptions):
+    """Options of every request that designs a filter."""
+
+    max_gain_db: CeilingField = DEFAULT_MAX_GAIN_DB
+    """Ceiling on |W| in dB, which every filter keeps: a number, or a curve over frequency, linear in log frequency
+    between its points and held beyond its ends."""
+
+
+class SynthesisOptions(CeilingOptions):
+    """Options of a design without updates."""
+
+    method: Method = "prime"
+    """`prime`: the model's generator. The other methods need no training."""
+    min_gain_margin_db: Number = Field(default=DEFAULT_GAIN_MARGIN_DB, ge=0, le=MAX_GAIN_MARGIN_DB)
+    """Smallest gain margin of the loop of filter and `feedback`, if there is one."""
+    min_phase_margin_deg: Number = Field(default=DEFAULT_PHASE_MARGIN_DEG, ge=0, le=MAX_PHASE_MARGIN_DEG)
+    """Smallest phase margin of that loop."""
+    leave_one_out: bool = False
+    """Of several conditions, also predict for each what a filter designed on the others does there."""
+
+
+class DesignOptions(SynthesisOptions):
+    """Options of a design with updates."""
+
+    k: int = Field(default=DEFAULT_UPDATES, ge=0, le=MAX_UPDATES)
+    """Largest number of Gauss-Newton updates."""
+    profile: Profile = "fast"
+    """`fast`: the default. `fine`: the same on a grid with twice the points, which replaces it for responses of
+    more than 4096 samples and spectra of more than 2049 bins. `paper`: as published."""
+
+
+class CalibrationOptions(ModelOptions):
+    """Options of a calibration."""
+
+    n_windows: Absent[Annotated[int, Field(ge=1, le=MAX_N_WINDOWS)]] = None
+    """Windows of 8192 samples that are read of each take, overlapping by half at most; without it all of them."""
+
+
+def option_fields(kind: type[BaseModel]) -> dict[str, FieldInfo]:
+    """Find the fields of a body that are options.
+
+    Parameters
+    ----------
+    kind
+        The body's class: options are what it inherits from a subclass of `Options` of this module.
+    """
+    names = {
+        name
+        for base in kind.__mro__
+        if issubclass(base, Options) and base.__module__ == __name__
+        for name in base.model_fields
+    }
+    return {name: field for name, field in kind.model_fields.items() if name in names}
+
+
+@lru_cache(64)  # clients send the same options again and again
+def read_query(query: bytes, kind: type[BaseModel] | None) -> dict[str, object]:
+    """Read the options in a query string, unchecked but for their names.
+
+    Parameters
+    ----------
+    query
+        As it was sent.
+    kind
+        The body's class; None: no option is known.
+
+    Raises
+    ------
+    HttpProblem
+        An option is unknown or repeated.
+    """
+    known = {} if kind is None else option_fields(kind)
+    found: dict[str, object] = {}
+    for name, text in parse_qsl(query.decode("latin-1"), keep_blank_values=True):
+        if name not in known:
+            expected = ", ".join(known) or "none"
+            raise HttpProblem(
+                "unknown-field",
+                f"the query option {name[:40]!a} is unknown here; use one of: {expected}",
+                ascii(name[:40])[1:-1],
+            )
+        if name in found:
+            raise HttpProblem("invalid-field", f"{name}: the query option is repeated; send it once", name)
+        found[name] = _value(text, known[name])
+    return found
+
+
+def _value(text: str, field: FieldInfo) -> object:
+    """The value that a text stands for; the text itself, which validation refuses, where it stands for none."""
+    for each in field.metadata:
+        if isinstance(each, FromText):
+            return each.read(text)
+    kind = field.annotation
+    if kind is bool:
+        return {"true": True, "false": False}.get(text, text)
+    if kind is float and _DECIMAL.fullmatch(text):
+        return float(text)
+    if "int" in str(kind) and _WHOLE.fullmatch(text):
+        return int(text)
+    return text
+
+
+def with_query(document: dict[str, Any], query: bytes, kind: type[BaseModel] | None) -> dict[str, Any]:
+    """Add the options of a query string to a body, in place; in each item, where it has `items`.
+
+    Parameters
+    ----------
+    document
+        The body.
+    query, kind
+        As of `read_query`.
+
+    Raises
+    ------
+    HttpProblem
+        As `read_query`, and where the body has another value.
+    """
+    options = read_query(query, kind)
+    if options:
+        items = document.get("items")
+        for each in items if isinstance(items, list) else [document]:
+            if isinstance(each, dict):
+                _add(each, options)
+    return document
+
+
+def _add(document: dict[str, Any], options: dict[str, object]) -> None:
+    for name, value in options.items():
+        own = document.get(name, value)
+        own = ceiling(own) if isinstance(value, GainCurve) else own
+        if own != value:
+            raise HttpProblem(
+                "invalid-field",
+                f"{name}: the body has {shown(own)}, the query another value; send it once",
+                name,
+            )
+        document[name] = value
