@@ -74,8 +74,8 @@ BETTER_DB = 6.0
 """Measured above what the paths allow by more than this, and the interval, is not to be believed: noise in the
 estimated paths lowers what they allow."""
 ERROR_GAIN_DB = -0.5
-"""Of e with the filter on: below, a microphone's gain changed. Of 540 right verifications none is below -0.1; with
-e 6 dB lower, all with the same noise in both states."""
+"""Of e with the filter on: below, a microphone's gain changed. Of 60 right verifications of five ears none is below
+-0.1; with e 6 dB lower, all with the same noise in both states."""
 MOST_DB = 60.0
 """Of measured noise reduction, whatever the paths are now: measured ears reach 30 dB."""
 NEAR_GAIN_DB, NEAR_DELAY_SAMPLES = 0.6, 0.4

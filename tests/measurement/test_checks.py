@@ -306,6 +306,15 @@ def test_low_snr_says_what_it_costs_and_where() -> None:
     assert "dead microphone" in unrelated.reasons[0].detail
 
 
+@pytest.mark.parametrize(("cost_db", "found"), [(0.5, set()), (0.6, {"low_snr"})])
+def test_low_snr_begins_where_noise_costs(cost_db: float, found: set[str]) -> None:
+    noise = np.zeros((2, 23))
+    noise[0] = 0.01 * (10 ** (cost_db / 10) - 1)
+    verdict = judge(calibration(noise_share=noise, tail_share=np.full(23, 0.007)), like_it())
+    assert verdict.noise_cost_db == pytest.approx(cost_db, abs=0.01)
+    assert named(verdict) == found
+
+
 def test_traits_of_noise_are_not_judged() -> None:
     noisy = {"secondary_snr_db": np.full((23,), 5.0), "noise_share": np.full((2, 23), 0.3)}
     verdict = judge(calibration(lead_samples=-100.0, **noisy), like_it())

@@ -10,7 +10,7 @@ import pytest
 
 from model_store.store import DEFAULT_ROOT, ModelStore
 from synthesis.conventions import DESIGN_N_FFT, N_TAPS
-from synthesis.design import Model, design_all, predict_all
+from synthesis.design import Model, _loose_db, design_all, predict_all
 from synthesis.errors import InvalidPaths, SynthesisError
 from synthesis.gain_curve import GainCurve, ceiling_db
 from synthesis.methods import METHODS
@@ -89,6 +89,14 @@ def test_ceiling_cost_is_stated(simulated: list[Problem], model: Model) -> None:
     lost_db = usual.prediction.mean_noise_reduction_db - bound.prediction.mean_noise_reduction_db
     assert bound.ceiling_cost_db == pytest.approx(lost_db)
     assert lost_db > 1
+
+
+@pytest.mark.parametrize(("quieter_db", "loose_db"), [(11.9, 30.0), (20.0, 38.0), (60.0, 78.0)])
+def test_loose_ceiling_follows_quiet_loudspeakers(quieter_db: float, loose_db: float) -> None:
+    """An ear's secondary path is up to 12 dB quieter than its primary path."""
+    path = np.random.default_rng(0).standard_normal(64).astype(np.float32)
+    found = _loose_db(one(path, path * np.float32(10 ** (-quieter_db / 20))))
+    assert found == pytest.approx(loose_db, abs=1e-3)
 
 
 def test_curve_binds_where_low(simulated: list[Problem], model: Model) -> None:

@@ -19,6 +19,7 @@ from synthesis.prediction import (
     RESPONSE_LENGTHS,
     a_weight,
     expected_uncertainty,
+    mean_prediction,
     predict,
 )
 from synthesis.types import Prediction
@@ -226,3 +227,14 @@ def test_what_is_not_finite_is_refused(ear: OneEar) -> None:
         broken = sums.copy()
         broken[place] = np.nan
         assert isinstance(predict(broken, LEARNED, has_coherence=True), NonFiniteFilter)
+
+
+def test_joint_prediction_keeps_largest_levels(ear: OneEar) -> None:
+    """The loudest condition decides what the loudspeaker must play; all other figures are means."""
+    quiet = ear.predicted()
+    loud = dataclasses.replace(
+        quiet, max_gain_db=quiet.max_gain_db + 6, control_rms=4 * quiet.control_rms, amplification_db=2.0
+    )
+    joint = mean_prediction([quiet, loud], np.array([0.75, 0.25]), ["", ""])
+    assert (joint.max_gain_db, joint.control_rms) == (loud.max_gain_db, loud.control_rms)
+    assert joint.amplification_db == pytest.approx(0.75 * quiet.amplification_db + 0.25 * 2.0)
