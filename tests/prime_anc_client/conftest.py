@@ -14,5 +14,5 @@ __all__ = ["default_model", "ear", "program", "store_folder"]
 @pytest.fixture
 def client(program: Program) -> Iterator[Client]:
     """Of that program."""
-    with Client(program.address) as client:
+    with Client(program.address, timeout_s=60) as client:
         yield client
