@@ -52,6 +52,9 @@ ANSWER_FIELDS = frozenset(
     {"spectra", "bands", "verdict", "method", "refinement", "prediction", "loop", "warnings", "timings_ms"}
 )
 
+# Of one object: ten times those of the largest request, since each unknown one would be an error of its own.
+MAX_MEMBERS = 256
+
 # Largest number of requests in one body.
 MAX_ITEMS = 16
 
@@ -476,10 +479,13 @@ def present(document: object, kind: type[BaseModel] | None = None) -> dict[str, 
     Raises
     ------
     HttpProblem
-        It is no object.
+        It is no object, or has too many members.
     """
     if not isinstance(document, dict):
         raise HttpProblem("invalid-field", f"{shown(document)} is not a JSON object; send one")
+    if len(document) > MAX_MEMBERS:
+        found = f"an object has {len(document)} members; no request has more than {MAX_MEMBERS}"
+        raise HttpProblem("invalid-field", found)
     ignored = frozenset() if kind is None else ANSWER_FIELDS - kind.model_fields.keys()
     return {name: value for name, value in document.items() if value is not None and name not in ignored}
 

@@ -256,6 +256,22 @@ async def test_a_body_longer_than_declared_is_refused(
     await assert_serving(client, ear)
 
 
+@pytest.mark.parametrize(
+    "content",
+    [
+        b'{"coherence": [' + b"[]," * 600_000 + b"[]]}",
+        b'{"x": [' + b"{}," * 600_000 + b"{}]}",
+        b"{" + b",".join(b'"%d":1' % number for number in range(150_000)) + b"}",
+        b"{" + b",".join(b'"%d":1' % number for number in range(300)) + b"}",
+    ],
+)
+async def test_too_many_elements_are_refused(client: httpx.AsyncClient, ear: Paths, content: bytes) -> None:
+    answer = await client.post("/refine", content=content, headers=JSON_BODY)
+    assert_problem(answer, "invalid-field")
+    assert "more than" in answer.json()["detail"]
+    await assert_serving(client, ear)
+
+
 async def test_long_json_is_refused(client: httpx.AsyncClient, ear: Paths) -> None:
     content = orjson.dumps(as_responses(ear)) + b" " * MAX_JSON_BYTES
     answer = await client.post("/refine", content=content, headers=JSON_BODY)
