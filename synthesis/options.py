@@ -72,7 +72,11 @@ class ModelFields:
         "default model.",
         default=None,
     )
-    sign: Sign = option("`minus`: e = d - s * w * x. `plus`: the negated filter.", default="minus")
+    sign: Sign = option(
+        "What the signal chain does with the filter's output. `minus`: it subtracts, e = d - s * w * x. `plus`: it "
+        "adds, and the filter is the negated one.",
+        default="minus",
+    )
 
 
 @declares
