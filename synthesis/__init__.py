@@ -16,7 +16,7 @@ which in general is neither causal nor bounded. A filter is designed in five ste
    sum_k v_k |P_k - S_k W_k|^2 + l_k |W_k|^2, by `conjugate_gradients` on a `toeplitz` system
 4. `gauss_newton`: on the estimated paths, a few updates lower the log residual J: the mean over bands of
    ln(power of e / power of d), plus terms for the worst bands and for |W| above its ceiling (Section 3.2)
-5. `noise_reduction`: the predicted effect, given the uncertainty of the estimates (`estimate_uncertainty`)
+5. `band_sums`, `prediction`: the predicted effect, given the uncertainty of the estimates
 
 `synthesizer` joins the steps in torch, in float32 or float64, batched in the first dimension and differentiable.
 `backends` runs them behind one interface of NumPy arrays: `reference` (this code), `cpu`, `cuda`. `wiener` is the

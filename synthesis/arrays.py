@@ -28,6 +28,12 @@ def squared_magnitude(spectrum: Array) -> Array:
     return spectrum.real**2 + spectrum.imag**2
 
 
+def level_db(ratio: Array) -> Array:
+    """10 log10 of power ratios, floored at the type's smallest normal number."""
+    xp = array_namespace(ratio)
+    return 10 * xp.log10(xp.clip(ratio, min=float(xp.finfo(ratio.dtype).smallest_normal)))
+
+
 def softplus(value: Array) -> Array:
     """ln(1 + e^x), a smooth maximum of zero and x."""
     xp = array_namespace(value)

@@ -34,7 +34,7 @@ from torch import Tensor
 
 from synthesis.arrays import squared_magnitude
 from synthesis.fir_wiener import DRIVE_LIMIT
-from synthesis.octave_bands import AMP_BANDS, NR_BANDS, columns
+from synthesis.octave_bands import AMP_BANDS, NR_BANDS, band_matrix, columns
 from synthesis.path_ratio import regularised_ratio
 from synthesis.paths import AcousticPaths
 from synthesis.prediction import HIGH_BANDS
@@ -56,7 +56,7 @@ from synthesis.profiles import (
     VERDICTS,
     RefinementProfile,
 )
-from synthesis.spectra import band_matrix, collected
+from synthesis.spectra import collected
 from synthesis.toeplitz import solve_toeplitz
 
 
@@ -112,7 +112,7 @@ class TapObjective:
         bands = profile.risk_bands
         self.unknown = None if unknown is None else unknown[:, columns(bands)]
         self.risk_weight = profile.risk_weight
-        self.membership = band_matrix(bands, paths.n_fft, reference_psd.dtype, reference_psd.device)
+        self.membership = band_matrix(bands, paths.n_fft, reference_psd)
         primary_power, secondary_power = squared_magnitude(paths.primary), squared_magnitude(paths.secondary)
         power = reference_psd * primary_power
         # Keeps the weights finite if the primary path has no power in any band, or in any bin of this grid.
@@ -250,7 +250,7 @@ def _drive_ceiling(primary_power: Tensor, secondary_power: Tensor) -> Tensor:
     The ratio of the paths is taken per band; per bin it would follow the noise of the estimates.
     """
     n_fft = 2 * (primary_power.shape[-1] - 1)
-    membership = band_matrix(HIGH_BANDS, n_fft, primary_power.dtype, primary_power.device)
+    membership = band_matrix(HIGH_BANDS, n_fft, primary_power)
     primary, secondary = primary_power @ membership, secondary_power @ membership
     ratio = (primary / secondary.clamp_min(torch.finfo(primary.dtype).tiny)).sqrt()
     ceiling = (DRIVE_LIMIT * ratio).clamp(LEAST_CEILING, MOST_CEILING)
@@ -407,7 +407,7 @@ def _step_cap(paths: AcousticPaths, profile: RefinementProfile, shares: Tensor |
     has no cap."""
     if profile.step_cap is None:
         return None
-    bins = band_matrix(AMP_BANDS, paths.n_fft, paths.primary.real.dtype, paths.primary.device).sum(-1)
+    bins = band_matrix(AMP_BANDS, paths.n_fft, paths.primary.real).sum(-1)
     rms = _root_mean_square(regularised_ratio(paths), bins)
     if shares is not None:
         rms = (shares.unsqueeze(-1) * rms).sum(0, keepdim=True)

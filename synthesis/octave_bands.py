@@ -4,11 +4,15 @@ Band n has the exact mid-band frequency f_m = 10**(n / 10) Hz and the edges f_m 
 belongs to it when low <= f < high, so that adjacent bands share no bin and leave none out.
 """
 
+from collections.abc import Sequence
 from functools import cache
+from typing import Any
 
 import numpy as np
+from array_api_compat import array_namespace, is_torch_namespace
 from numpy.typing import NDArray
 
+from synthesis.arrays import Array
 from synthesis.conventions import SAMPLE_RATE_HZ
 
 NR_BANDS = tuple(range(17, 38))
@@ -55,3 +59,20 @@ def band_membership(bands: tuple[int, ...], n_fft: int) -> NDArray[np.float64]:
     membership = np.stack([(frequency >= low) & (frequency < high) for low, high in edges], axis=-1).astype(float)
     membership.flags.writeable = False
     return membership
+
+
+def band_matrix(bands: Sequence[int], n_fft: int, like: Array) -> Array:
+    """Return `band_membership` as an array of the kind, precision and device of the real `like`.
+
+    The result is shared between callers and must not be written to.
+    """
+    return _cached_band_matrix(tuple(bands), n_fft, array_namespace(like), like.dtype, str(like.device))
+
+
+@cache  # never freed: recorded CUDA graphs read the tensor in place
+def _cached_band_matrix(bands: tuple[int, ...], n_fft: int, xp: Any, dtype: Any, device: str) -> Array:
+    membership = band_membership(bands, n_fft)
+    if not is_torch_namespace(xp):
+        return membership.astype(dtype)
+    with xp.inference_mode(False):  # the first caller may be in inference mode, the next one training
+        return xp.asarray(membership.copy()).to(device, dtype)

@@ -123,11 +123,27 @@ def predict(
     is_true: bool = False,
     resembles: bool = True,
 ) -> Prediction | NonFiniteFilter:
-    """The prediction for one ear from a backend's N_SUMS numbers; an error in its place if they are not finite.
+    """Predict what one filter does for one ear.
 
-    learned: the model's T and r, [2, 31], as of `estimate_uncertainty`. has_coherence: whether the sums hold what
-    one leaves unexplained. uncertainty: u_p and u_s, [2, 31], in place of a coherence. is_true: the paths are the
-    true ones. resembles: whether the model's support has such paths; else `learned` says nothing of them.
+    Parameters
+    ----------
+    sums
+        A backend's N_SUMS numbers.
+    learned
+        The model's T and r, [2, 31], as of `band_sums.learn_uncertainty`.
+    has_coherence
+        Whether the sums hold what a coherence leaves unexplained.
+    uncertainty
+        u_p and u_s, [2, 31], in place of a coherence.
+    is_true
+        Whether the paths are the true ones.
+    resembles
+        Whether the model's support has such paths; else `learned` does not apply to them.
+
+    Returns
+    -------
+    Prediction or NonFiniteFilter
+        The error where the sums or the band figures are not finite.
     """
     sums = np.asarray(sums, np.float64)
     disturbance, residual, control, in_phase, quadrature, unexplained, late = sums[:-3].reshape(len(POWERS), -1)

@@ -1,37 +1,16 @@
-"""Small operations on spectra in torch: powers, frequencies, sums over bands and onto coarser grids."""
+"""Small operations on spectra in torch: frequencies, and sums onto coarser grids."""
 
-from collections.abc import Sequence
 from functools import cache
 
 import torch
 from torch import Tensor
 
 from synthesis.conventions import DESIGN_N_FFT, SAMPLE_RATE_HZ
-from synthesis.octave_bands import band_membership
 
 
 def frequencies_hz(n_fft: int = DESIGN_N_FFT) -> Tensor:
     """Bin frequencies in Hz of the one-sided spectrum of an `n_fft`-point transform, float64 [n_fft // 2 + 1]."""
     return torch.arange(n_fft // 2 + 1, dtype=torch.float64) * (SAMPLE_RATE_HZ / n_fft)
-
-
-def band_matrix(
-    bands: Sequence[int],
-    n_fft: int,
-    dtype: torch.dtype = torch.float64,
-    device: torch.device | str | None = None,
-) -> Tensor:
-    """Membership of bins in bands: 0/1, [n_fft // 2 + 1, n_bands]; `power @ band_matrix` sums each band.
-
-    The result is shared between callers and must not be written to.
-    """
-    return _cached_band_matrix(tuple(bands), n_fft, dtype, str(device or "cpu"))
-
-
-@cache  # never freed: recorded CUDA graphs read the tensor in place
-def _cached_band_matrix(bands: tuple[int, ...], n_fft: int, dtype: torch.dtype, device: str) -> Tensor:
-    with torch.inference_mode(False):  # the first caller may be in inference mode, the next one training
-        return torch.from_numpy(band_membership(bands, n_fft).copy()).to(dtype=dtype, device=device)
 
 
 def collected(power: Tensor, stride: int) -> Tensor:

@@ -1,4 +1,4 @@
-"""The method from start to end: path ratio, generate, reconstruct, refine, predict. Differentiable throughout."""
+"""The method from start to end: path ratio, generate, reconstruct, refine. Differentiable throughout."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from torch import Tensor, nn
 from synthesis.arrays import floored_log
 from synthesis.conventions import DESIGN_N_FFT, N_BINS
 from synthesis.errors import InvalidPaths, NonFiniteFilter
-from synthesis.estimate_uncertainty import uncertainty_given
 from synthesis.features import path_features
 from synthesis.fir_wiener import CEILING_SHARPNESS, drive_ceiling, fir_wiener, starting_weight
 from synthesis.gauss_newton import GaussNewtonState, Refinement
@@ -19,7 +18,6 @@ from synthesis.generator import Generator
 from synthesis.generator_config import NEPER_PER_DB
 from synthesis.methods import METHODS, STARTS
 from synthesis.minimum_phase import minimum_phase_fir
-from synthesis.noise_reduction import Prediction, predict
 from synthesis.options import DEFAULT_MAX_GAIN_DB
 from synthesis.path_ratio import log_base_magnitude, regularised_ratio
 from synthesis.paths import AcousticPaths
@@ -80,10 +78,10 @@ def synthesize_fir(
 
 
 class Synthesizer(nn.Module):
-    """A generator with what its filters are refined and predicted against.
+    """A generator with what its filters are refined against.
 
     Buffers: reference_psd, mean square per bin of the design grid, [16385]; band_uncertainty, [2, 31], of
-    `estimate_uncertainty.learn_uncertainty`. Paths come on the design grid of 32768 points. In every method
+    `band_sums.learn_uncertainty`. Paths come on the design grid of 32768 points. In every method
     max_gain_db is the largest |W|, a number or [batch, 1], None for no limit; reference_psd, [16385] or
     [batch, 16385], replaces the buffer. shares are the weights of conditions, [n_conditions], of sum one, for all
     of which there shall be one filter: the batch of paths is they, and that of taps is one.
@@ -195,18 +193,6 @@ class Synthesizer(nn.Module):
                 break
             found = replace(found, taps=state.result().taps)
         return found
-
-    def predict(
-        self,
-        paths: AcousticPaths,
-        taps: Tensor,
-        coherence: Tensor | None = None,
-        reference_psd: Tensor | None = None,
-    ) -> Prediction:
-        """Figures of the taps; without a coherence, with the uncertainty learned from support listeners."""
-        psd = self.reference_psd if reference_psd is None else reference_psd
-        uncertainty = uncertainty_given(paths, coherence, self.band_uncertainty, psd)
-        return predict(paths, taps, psd, uncertainty=uncertainty)
 
     def initial_filter(
         self,

@@ -47,7 +47,7 @@ class ModelParameters:
     weights: Mapping[str, Float32]
     # Mean square per bin of the reference noise, float32 [16385].
     reference_psd: Float32
-    # As of `estimate_uncertainty`, float32 [2, 31].
+    # As of `band_sums.learn_uncertainty`, float32 [2, 31].
     band_uncertainty: Float32
     # Statistics of the paths of the persons that the model was trained on; None if published without them.
     path_prior: PathPrior | None = None

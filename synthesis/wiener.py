@@ -7,9 +7,8 @@ from torch import Tensor
 
 from synthesis.arrays import squared_magnitude
 from synthesis.conventions import N_TAPS
-from synthesis.octave_bands import NR_BANDS
+from synthesis.octave_bands import NR_BANDS, band_matrix
 from synthesis.paths import AcousticPaths
-from synthesis.spectra import band_matrix
 
 REGULARISATION = 1e-4
 """lambda over the sum of w |S|^2."""
@@ -22,7 +21,7 @@ def wmmse_weights(reference_psd: Tensor) -> Tensor:
     unit mean over the bins in use, and are zero elsewhere.
     """
     n_fft = 2 * (reference_psd.shape[-1] - 1)
-    membership = band_matrix(NR_BANDS, n_fft, reference_psd.dtype, reference_psd.device)
+    membership = band_matrix(NR_BANDS, n_fft, reference_psd)
     per_bin = membership / membership.sum(0)
     weights = reference_psd * per_bin.sum(-1)
     active = membership.sum(-1) > 0

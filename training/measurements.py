@@ -14,8 +14,8 @@ from torch import Tensor
 
 from measurement.estimate import REGULARISATION
 from measurement.prior import PathPrior, learn_path_prior
+from synthesis.band_sums import learn_uncertainty
 from synthesis.conventions import DESIGN_N_FFT, SAMPLE_RATE_HZ
-from synthesis.estimate_uncertainty import learn_uncertainty
 from synthesis.paths import AcousticPaths
 from synthesis.support_statistics import SupportStatistics, learn_support_statistics
 from training.config import TrainingConfig
@@ -140,10 +140,10 @@ class Measurements:
         )
 
     def support_uncertainty(self, support: tuple[str, ...]) -> Tensor:
-        """What the support's estimates did not know, [2, 31]: see `synthesis.estimate_uncertainty`."""
+        """What the support's estimates did not know, [2, 31]: see `synthesis.band_sums`."""
         indices = self.indices(support)
         return learn_uncertainty(
-            self.paths(indices, torch.float64), self.estimates.coherence[indices], self.reference_psd
+            self.paths(indices, torch.float64).primary, self.estimates.coherence[indices], self.reference_psd
         )
 
     def support_statistics(self, support: tuple[str, ...]) -> SupportStatistics:

@@ -18,12 +18,10 @@ import torch
 from scipy.fft import next_fast_len
 from torch import Tensor
 
-from synthesis.arrays import squared_magnitude
+from synthesis.arrays import level_db, squared_magnitude
 from synthesis.conventions import N_TAPS, SAMPLE_RATE_HZ
-from synthesis.noise_reduction import level_db
-from synthesis.octave_bands import AMP_BANDS, NR_BANDS, WIDE_BANDS
+from synthesis.octave_bands import AMP_BANDS, NR_BANDS, WIDE_BANDS, band_matrix
 from synthesis.paths import AcousticPaths
-from synthesis.spectra import band_matrix
 from training.config import ObjectiveConfig
 from training.datasets.noise import NoiseSet
 from training.datasets.path_pairs import MAX_PATH_SAMPLES
@@ -126,7 +124,7 @@ class TimeDomainObjective(Objective):
         super().__init__(config)
         self._signals = torch.from_numpy(noise.signals[:, :CLIPS_FROM_SAMPLES]).float().to(device)
         self._window = torch.hann_window(STFT_N_FFT, device=device)
-        self._membership = band_matrix(self.bands, STFT_N_FFT, torch.float32, device)
+        self._membership = band_matrix(self.bands, STFT_N_FFT, self._window)
         # Bands narrower than the STFT's bins are silent in both signals and count as 0 dB.
         self._n_fft = next_fast_len(CLIP_SAMPLES + MAX_PATH_SAMPLES + N_TAPS, real=True)
 
@@ -162,7 +160,7 @@ class FrequencyDomainObjective(Objective):
         super().__init__(config)
         self._psd = reference_psd
         n_fft = 2 * (reference_psd.shape[-1] - 1)
-        self._membership = band_matrix(self.bands, n_fft, reference_psd.dtype, reference_psd.device)
+        self._membership = band_matrix(self.bands, n_fft, reference_psd)
 
     def band_powers(self, true: TruePaths, taps: Tensor, response: Tensor, drawn: Tensor) -> tuple[Tensor, Tensor]:
         """Weigh |P|^2 and |P - S W|^2 with the reference spectrum; nothing is drawn."""

@@ -14,12 +14,10 @@ from numpy.typing import NDArray
 from scipy.fft import next_fast_len
 from torch import Tensor
 
-from synthesis.arrays import squared_magnitude
+from synthesis.arrays import level_db, squared_magnitude
 from synthesis.conventions import N_TAPS, SAMPLE_RATE_HZ
-from synthesis.noise_reduction import level_db
-from synthesis.octave_bands import AMP_BANDS, NR_BANDS, WIDE_BANDS
+from synthesis.octave_bands import AMP_BANDS, NR_BANDS, WIDE_BANDS, band_matrix
 from synthesis.prediction import HIGH_BANDS, LOW_BANDS
-from synthesis.spectra import band_matrix
 from training.datasets.noise import BLOCK_SAMPLES, N_BLOCKS, SCORED_FROM_SAMPLES, NoiseSet
 from training.datasets.path_pairs import MAX_PATH_SAMPLES, PathPair
 
@@ -85,7 +83,7 @@ class TimeDomainScore:
         self._dtype = dtype
         self._reference = torch.fft.rfft(self._ready(segment), n=self._n_fft)
         self._window = torch.hann_window(STFT_N_FFT, dtype=dtype)
-        self._membership = band_matrix(SCORED_BANDS, STFT_N_FFT, dtype)
+        self._membership = band_matrix(SCORED_BANDS, STFT_N_FFT, self._window)
 
     def _ready(self, values: NDArray[np.float64]) -> Tensor:
         return torch.from_numpy(values).to(self._dtype)

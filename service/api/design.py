@@ -31,7 +31,6 @@ from service.api.request_types import (
 )
 from service.api.visit import JSON, TAPS, Visit, answer_type, disconnected, timed_response, visit_of
 from service.api.warnings import collect_warnings, negated_filter
-from service.engine.work import work_of
 from service.errors import HttpProblem, to_problem
 from synthesis.errors import SynthesisError, answer_or_raise
 from synthesis.feedback import loop_gain, loop_of
@@ -124,10 +123,9 @@ async def designed(request: Request, asked: Wanted) -> Answered:
     Raises
     ------
     SynthesisError, HttpProblem, Refused
-        As `Engine.design`; `over-quota`.
+        As `Engine.design`.
     """
     visit = visit_of(request)
-    visit.charge(work_of(asked.options))
     model, (design,) = await visit.service.engine.design(
         asked.model, asked.options, [asked.problem], visit.due, partial(disconnected, request)
     )
@@ -218,7 +216,6 @@ async def _design_items(request: Request, items: Sequence[SynthesisItem | Design
     visit = visit_of(request)
     answer_type(request, (JSON,))
     asked = [_item(each) for each in items]
-    visit.charge(sum(work_of(each.options) if isinstance(each, Wanted) else 1.0 for each in asked))
     methods = [each.options.method if isinstance(each, Wanted) else "" for each in asked]
     visit.design_method = methods[0] if len(set(methods)) == 1 else ""
     visit.decoded()

@@ -10,8 +10,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from synthesis import noise_reduction
 from synthesis.backends.stage_clock import StageClock
+from synthesis.band_sums import band_sums
 from synthesis.conventions import DESIGN_N_FFT, N_BINS
 from synthesis.errors import InvalidPaths, SynthesisError
 from synthesis.gauss_newton import Refinement
@@ -143,8 +143,13 @@ class ReferenceBackend:
         results: list[Prediction | SynthesisError] = []
         for item, coherence in enumerate(given.coherence):
             own = slice(item, item + 1)
-            sums = noise_reduction.band_sums(
-                given.paths[own], taps[own], given.reference_psd[own], coherence, is_true=is_true
+            sums = band_sums(
+                given.paths.primary[own],
+                given.paths.secondary[own],
+                taps[own],
+                given.reference_psd[own],
+                coherence,
+                is_true=is_true,
             )
             if not bool(torch.isfinite(taps[own]).all()):
                 results.append(not_finite())

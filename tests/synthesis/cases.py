@@ -6,11 +6,13 @@ import numpy as np
 import torch
 
 from synthesis.backends.reference import model_parameters
+from synthesis.band_sums import band_sums
 from synthesis.conventions import DESIGN_N_FFT, N_BINS
 from synthesis.generator import Generator
 from synthesis.generator_config import GeneratorConfig
 from synthesis.paths import AcousticPaths
-from synthesis.types import ModelParameters
+from synthesis.prediction import predict
+from synthesis.types import ModelParameters, Prediction
 
 SMALL_N_FFT = 16_384  # 2.9 Hz apart: the coarsest power of two with a bin in each of the 31 bands
 SMALL_N_TAPS = 48
@@ -36,6 +38,30 @@ class Case:
     def psd(self, dtype: torch.dtype = torch.float64, device: torch.device | str = "cpu") -> torch.Tensor:
         """The reference spectrum as a tensor."""
         return torch.from_numpy(self.reference_psd).to(device, dtype)
+
+
+def predictions(
+    paths: AcousticPaths,
+    taps: torch.Tensor,
+    reference_psd: torch.Tensor,
+    coherence: torch.Tensor | None = None,
+    learned: torch.Tensor | None = None,
+) -> list[Prediction]:
+    """Predictions of each of `taps`, from a coherence or `learn_uncertainty`; with neither, the paths are true."""
+    is_true = coherence is None and learned is None
+    sums = band_sums(paths.primary, paths.secondary, taps, reference_psd, coherence, is_true=is_true)
+    expected = np.zeros((2, 31)) if learned is None else learned.double().numpy()
+    found = [
+        predict(each, expected, has_coherence=coherence is not None, is_true=is_true)
+        for each in sums.double().numpy()
+    ]
+    assert all(isinstance(each, Prediction) for each in found)
+    return found
+
+
+def mean_reductions_db(found: list[Prediction]) -> np.ndarray:
+    """Mean noise reduction of each prediction."""
+    return np.array([each.mean_noise_reduction_db for each in found])
 
 
 def decaying_noise(rng: np.random.Generator, n_cases: int, delay: int, length: int, decay: float) -> np.ndarray:

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 import torch
 
-from synthesis.octave_bands import AMP_BANDS, NR_BANDS, WIDE_BANDS, centre_hz, edges_hz, nominal_hz
-from synthesis.spectra import band_matrix, frequencies_hz
+from synthesis.octave_bands import AMP_BANDS, NR_BANDS, WIDE_BANDS, band_matrix, centre_hz, edges_hz, nominal_hz
+from synthesis.spectra import frequencies_hz
 from tests.oracles import octave_bands as oracle
 
 # IEC 61260-1:2014, table E.1 (exact base-10 mid-band frequencies to the digits printed there) and nominal labels.
@@ -68,7 +68,7 @@ def test_edges_are_contiguous_and_geometric() -> None:
 
 @pytest.mark.parametrize("n_fft", [4096, 8192, 32_768])
 def test_a_bin_belongs_to_the_one_band_with_low_at_most_f_below_high(n_fft: int) -> None:
-    membership = band_matrix(WIDE_BANDS, n_fft).bool()
+    membership = band_matrix(WIDE_BANDS, n_fft, torch.ones(1)).bool()
     frequency = frequencies_hz(n_fft)
     inside = (frequency >= edges_hz(WIDE_BANDS[0])[0]) & (frequency < edges_hz(WIDE_BANDS[-1])[1])
     assert torch.equal(membership.sum(-1) == 1, inside)
@@ -80,7 +80,7 @@ def test_a_bin_belongs_to_the_one_band_with_low_at_most_f_below_high(n_fft: int)
 
 def test_the_matrix_sums_bands(dtype: torch.dtype) -> None:
     power = torch.rand(2, 4097, dtype=dtype)
-    found = power @ band_matrix(AMP_BANDS, 8192, dtype)
+    found = power @ band_matrix(AMP_BANDS, 8192, power)
     assert found.dtype == dtype
     for row in range(2):
         expected = oracle.band_sums(oracle.AMP_BANDS, power[row].double().numpy())
@@ -90,7 +90,8 @@ def test_the_matrix_sums_bands(dtype: torch.dtype) -> None:
 
 def test_a_matrix_first_asked_for_while_serving_can_be_differentiated_through_later() -> None:
     with torch.inference_mode():
-        band_matrix((20, 21, 22), 4096)
+        band_matrix((20, 21, 22), 4096, torch.ones(1, dtype=torch.float64))
     power = torch.rand(2, 2049, dtype=torch.float64, requires_grad=True)
-    (gradient,) = torch.autograd.grad((power @ band_matrix((20, 21, 22), 4096)).sum(), power)
-    assert torch.equal(gradient.bool(), band_matrix((20, 21, 22), 4096).sum(-1).bool().expand(2, -1))
+    membership = band_matrix((20, 21, 22), 4096, power)
+    (gradient,) = torch.autograd.grad((power @ membership).sum(), power)
+    assert torch.equal(gradient.bool(), membership.sum(-1).bool().expand(2, -1))

@@ -1,11 +1,10 @@
 """A design as a whole: its start, its precision, its batches, its refusals, and what it must not depend on."""
 
-from dataclasses import fields
-
 import numpy as np
 import pytest
 import torch
 
+from synthesis.band_sums import band_sums
 from synthesis.conventions import DESIGN_N_FFT
 from synthesis.errors import InvalidOption, InvalidPaths, NonFiniteFilter
 from synthesis.fir_wiener import drive_ceiling, starting_weight
@@ -20,7 +19,15 @@ from tests.oracles import fir_wiener as fir_wiener_oracle
 from tests.oracles import minimum_phase as minimum_phase_oracle
 from tests.oracles import path_ratio as ratio_oracle
 from tests.oracles import wiener as wiener_oracle
-from tests.synthesis.cases import HOPELESS, Case, hopeless_paths, random_case, relative_error
+from tests.synthesis.cases import (
+    HOPELESS,
+    Case,
+    hopeless_paths,
+    mean_reductions_db,
+    predictions,
+    random_case,
+    relative_error,
+)
 
 KINDS = {
     "prime": GeneratorConfig.prime(n_fft=8192),  # the coarser of its two grids, a quarter of the work
@@ -186,11 +193,12 @@ def test_float32_follows_float64_on_measured_ears(measured_case: Case, kind: str
             assert relative_error(found.taps, expected.taps) < tolerance
             assert torch.equal(found.n_applied, expected.n_applied)
             torch.testing.assert_close(found.objective.double(), expected.objective, rtol=0, atol=5e-3)
-            predicted = single.predict(paths.to(torch.float32), found.taps)
-            by_twin = twin.predict(paths, expected.taps)
+            learned = twin.band_uncertainty
+            predicted = predictions(paths.to(torch.float32), found.taps, single.reference_psd, learned=learned)
+            by_twin = predictions(paths, expected.taps, twin.reference_psd, learned=learned)
             for name in ("mean_noise_reduction_db", "amplification_db", "wide_amplification_db", "max_gain_db"):
-                levels = getattr(predicted, name).double(), getattr(by_twin, name)
-                torch.testing.assert_close(*levels, rtol=0, atol=0.01)  # hundredths of a decibel
+                levels = ([getattr(each, name) for each in some] for some in (predicted, by_twin))
+                np.testing.assert_allclose(*levels, rtol=0, atol=0.01)  # hundredths of a decibel
 
 
 @pytest.mark.parametrize("n_updates", [0, 1, 3])
@@ -258,26 +266,24 @@ def test_ill_conditioned_paths_stay_finite(method: str, design_case: Case, dtype
             assert torch.isfinite(trace[: int(applied) + 1]).all(), (name, profile)
             assert (trace[: int(applied) + 1].diff() < 0).all(), (name, profile)
         for taps in (found.taps, synthesizer.initial_filter(paths, method)):
-            prediction = synthesizer.predict(paths, taps)
-            for field in fields(prediction):
-                assert torch.isfinite(getattr(prediction, field.name)).all(), (profile, field.name)
+            sums = band_sums(paths.primary, paths.secondary, taps, synthesizer.reference_psd)
+            assert torch.isfinite(sums).all(), profile
+            # Which are refused where a figure is not finite.
+            predictions(paths, taps, synthesizer.reference_psd, learned=synthesizer.band_uncertainty)
 
 
 def test_a_better_start_than_doing_nothing_on_every_measured_ear(measured_case: Case, true_case: Case) -> None:
     """Refined on estimates, scored on true paths: every ear gains, and updates do not make the worst one worse."""
     synthesizer, paths, truth = synthesizer_for(measured_case), measured_case.paths(), true_case.paths()
     with torch.inference_mode():
-        coherent = torch.ones(len(measured_case.primary), 16_385, dtype=torch.float64)  # true paths are certain
         levels = [
-            synthesizer.predict(
-                truth, synthesizer.design(paths, k).taps, coherence=coherent
-            ).mean_noise_reduction_db
+            mean_reductions_db(predictions(truth, synthesizer.design(paths, k).taps, measured_case.psd()))
             for k in (0, 1, 3)
         ]
     # Measured, untrained: 19.2 dB at k = 0, 22.7 at 1, 23.3 at 3; worst ears 10.4, 15.5, 17.3.
     for found, mean_db, worst_db in zip(levels, (18.8, 22.4, 23.0), (10.0, 15.0, 16.8), strict=True):
-        assert found.mean().item() > mean_db
-        assert found.min().item() > worst_db
+        assert found.mean() > mean_db
+        assert found.min() > worst_db
 
 
 @pytest.mark.parametrize(
@@ -316,28 +322,13 @@ def test_taps_that_are_not_finite_are_never_returned(design_case: Case) -> None:
     assert torch.isfinite(synthesizer.design(design_case.paths(), method="ratio_base").taps).all()
 
 
-def test_predictions_say_what_they_rest_on(design_case: Case) -> None:
-    synthesizer, paths = synthesizer_for(design_case), design_case.paths()
-    taps = synthesizer.design(paths).taps
-    certain = synthesizer.predict(paths, taps, coherence=torch.ones(2, 16_385, dtype=torch.float64))
-    learned = synthesizer.predict(paths, taps)
-    # Without a coherence the 1 % learned from support listeners limits every claim to 20 dB.
-    assert learned.noise_reduction_db.max().item() < 10 * np.log10(101) + 1e-9
-    assert (certain.mean_noise_reduction_db > learned.mean_noise_reduction_db).all()
-
-
 def test_a_requests_own_reference_replaces_the_checkpoints(design_case: Case) -> None:
     synthesizer, paths = synthesizer_for(design_case), design_case.paths()
     own = torch.linspace(1, 0.1, 16_385, dtype=torch.float64)
-    taps = synthesizer.design(paths).taps
     assert torch.equal(
         synthesizer.design(paths, 1, reference_psd=design_case.psd()).taps, synthesizer.design(paths, 1).taps
     )
     assert not torch.equal(synthesizer.design(paths, 1, reference_psd=own).taps, synthesizer.design(paths, 1).taps)
-    assert (
-        synthesizer.predict(paths, taps, reference_psd=own).control_rms.min()
-        > synthesizer.predict(paths, taps).control_rms.max()
-    )
 
 
 @pytest.mark.parametrize("method", METHODS)

@@ -6,7 +6,7 @@ import torch
 
 from hardware.realise import Target, realise
 from hardware.residual_power import PathSpectra
-from synthesis.noise_reduction import predict
+from tests.synthesis.cases import mean_reductions_db, predictions
 from training.baselines.realised import IndividualRealisation, SupportSharedRealisation
 from training.config import load_config
 from training.datasets.noise import simulated_noise
@@ -46,7 +46,7 @@ def test_the_filter_for_all_serves_those_it_was_designed_for_and_loses_to_their_
     paths = measurements.paths(measurements.indices(support))
 
     def reduction_db(taps):
-        return predict(paths, taps, psd, uncertainty=torch.zeros(31)).mean_noise_reduction_db.mean()
+        return mean_reductions_db(predictions(paths, taps, psd)).mean()
 
     own = reduction_db(IndividualRealisation(psd, TARGETS[name]).design(paths).taps)
     joint = reduction_db(common.design(paths).taps)

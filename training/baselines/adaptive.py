@@ -30,9 +30,9 @@ from torch import Tensor
 
 from synthesis.conventions import DESIGN_N_FFT, N_TAPS, SAMPLE_RATE_HZ
 from synthesis.minimum_phase import minimum_phase_fir
-from synthesis.octave_bands import NR_BANDS, centre_hz, edges_hz
+from synthesis.octave_bands import NR_BANDS, band_membership, centre_hz, edges_hz
 from synthesis.paths import AcousticPaths, ControlFilter
-from synthesis.spectra import band_matrix, frequencies_hz
+from synthesis.spectra import frequencies_hz
 
 Array = NDArray[np.float64]
 Source = Callable[[int], Array]
@@ -212,7 +212,7 @@ def band_weighting(band_power: Array | None = None) -> Array:
 def _band_power(noise: Array, primary: Array) -> Array:
     """Power [21] of the disturbance that `noise` makes, per scored band."""
     _, psd = welch(noise, nperseg=DESIGN_N_FFT, detrend=False)
-    power: Array = psd * np.abs(rfft(primary, DESIGN_N_FFT)) ** 2 @ band_matrix(NR_BANDS, DESIGN_N_FFT).numpy()
+    power: Array = psd * np.abs(rfft(primary, DESIGN_N_FFT)) ** 2 @ band_membership(NR_BANDS, DESIGN_N_FFT)
     return power
 
 
@@ -258,7 +258,7 @@ class _Validation:
     def _band_power(self, path: Array) -> Array:
         settled = oaconvolve(self._heard, path, mode="valid")
         _, psd = welch(settled, nperseg=VALIDATION_N_FFT, noverlap=3 * VALIDATION_N_FFT // 4, detrend=False)
-        power: Array = psd @ band_matrix(NR_BANDS, VALIDATION_N_FFT).numpy()
+        power: Array = psd @ band_membership(NR_BANDS, VALIDATION_N_FFT)
         return power
 
 

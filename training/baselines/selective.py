@@ -9,12 +9,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Self
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from synthesis.noise_reduction import predict
+from synthesis.band_sums import band_sums
 from synthesis.octave_bands import WIDE_BANDS
 from synthesis.paths import AcousticPaths, ControlFilter
+from synthesis.prediction import predict
+from synthesis.types import Prediction
 from synthesis.wiener import design_wmmse
 from training.baselines.wmmse import support_estimates
 from training.training_set import TrainingSet
@@ -38,14 +41,16 @@ class SelectiveFixedFilter:
     def select(self, paths: AcousticPaths) -> Tensor:
         """Place in the library for each of the estimated paths: [batch]."""
         library = self.library.to(paths.primary.real)
-        # The same for every filter, so it changes no order: the estimates are taken as they are.
-        certain = library.new_zeros(len(WIDE_BANDS))
+        psd, unused = self.reference_psd.to(library), np.zeros((2, len(WIDE_BANDS)))
         places = []
         for item in range(paths.batch_size):
             one = paths[item : item + 1]
-            figures = predict(one, library, self.reference_psd.to(library), uncertainty=certain)
-            places.append(figures.mean_noise_reduction_db.argmax())
-        return torch.stack(places)
+            # Their uncertainty is the same for every filter and changes no order.
+            sums = band_sums(one.primary, one.secondary, library, psd, is_true=True).double().cpu().numpy()
+            figures = [predict(each, unused, has_coherence=False, is_true=True) for each in sums]
+            usable = [each.mean_noise_reduction_db if isinstance(each, Prediction) else -np.inf for each in figures]
+            places.append(np.argmax(usable))
+        return torch.tensor(np.array(places), device=library.device)
 
     def design(self, paths: AcousticPaths) -> ControlFilter:
         """Taps [batch, 2048] from estimated paths."""

@@ -8,9 +8,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from synthesis import noise_reduction
 from synthesis.backends.cuda.buffers import BatchInputs, BatchOutputs
 from synthesis.backends.reference import build_synthesizer
+from synthesis.band_sums import band_sums
 from synthesis.conventions import N_TAPS
 from synthesis.profiles import MAX_UPDATES
 from synthesis.types import ModelParameters
@@ -70,7 +70,7 @@ class Stages:
         """The sums that `synthesis.prediction.predict` takes, [size, N_SUMS]. basis: one of BASES."""
         coherence = inputs.coherence if basis == "coherence" else None
         is_true = basis == "exact"
-        return noise_reduction.band_sums(inputs.paths, taps, inputs.reference_psd, coherence, is_true=is_true)
+        return band_sums(inputs.primary, inputs.secondary, taps, inputs.reference_psd, coherence, is_true=is_true)
 
     def nbytes(self) -> int:
         """Memory of the weights."""

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 import torch
 
-from synthesis import noise_reduction
 from synthesis.backends.reference import ReferenceBackend, build_generator, build_synthesizer, model_parameters
 from synthesis.conventions import DESIGN_N_FFT, N_BINS
 from synthesis.design import Model, design_all, predict_all
@@ -15,11 +14,10 @@ from synthesis.generator import Generator
 from synthesis.generator_config import GeneratorConfig
 from synthesis.methods import METHODS
 from synthesis.paths import AcousticPaths
-from synthesis.prediction import predict
 from synthesis.types import Design, DesignOptions, Draft, Paths, Prediction, Problem
 from tests.model_store import cases
 from tests.problems import changed
-from tests.synthesis.cases import relative_error
+from tests.synthesis.cases import predictions, relative_error
 
 CONFIGS = {
     "prime-log": GeneratorConfig.prime_log(n_channels=8, dilations=(1, 2)),
@@ -87,9 +85,7 @@ def test_draft_equals_synthesizer(model: Model, method: str, n_updates: int) -> 
         assert answer.refinement.applied == int(refined.n_applied[0])
         assert len(answer.refinement.objective) == answer.refinement.applied + 1
         assert answer.refinement.objective == pytest.approx(refined.objective[0, : answer.refinement.applied + 1])
-        sums = noise_reduction.band_sums(paths, refined.taps, own.reference_psd, coherence)[0].numpy()
-        expected = predict(sums, own.band_uncertainty.numpy(), has_coherence=coherence is not None)
-        assert isinstance(expected, Prediction)
+        (expected,) = predictions(paths, refined.taps, own.reference_psd, coherence, own.band_uncertainty)
         same_figures(answer.prediction, expected)
         assert answer.prediction.basis == ("model" if coherence is None else "coherence")
     assert isinstance(found[0], Draft)

@@ -49,7 +49,7 @@
 /* wiener */
 #define WMMSE_REGULARISATION 1e-4
 
-/* conventions, prediction, estimate_uncertainty */
+/* conventions, prediction */
 #define COHERENCE_FLOOR 1e-4f
 #define END_OF_RESPONSE 1e-6f
 #define LATE_FROM_SAMPLES 2048

@@ -11,7 +11,6 @@ from synthesis import (
     features,
     fir_wiener,
     generator_config,
-    noise_reduction,
     path_ratio,
     plausibility,
     prediction,
@@ -37,7 +36,7 @@ METHOD = {
     "TINY": arrays,
     "CEILING_SHARPNESS": fir_wiener,
     "DRIVE_LIMIT": fir_wiener,
-    "COHERENCE_FLOOR": noise_reduction,
+    "COHERENCE_FLOOR": conventions,
     "NEPER_PER_DB": generator_config,
 }
 RENAMED = {
