@@ -24,7 +24,7 @@ and for a filter that runs, what it does on the ear, and for one that shall run 
     found = client.verify(design, [Recording(x, e)], [Recording(x_on, e_on)], calibration)
     header = client.export(design, {"n_sections": 6, "number_format": "q1.23"}, calibration, file="c")
 
-It needs NumPy and httpx and nothing else of the project.
+It needs NumPy, httpx and, of the project, the declared options (`synthesis.options`).
 """
 
 from prime_anc_client.answers import ConditionEffect, Design, Evaluation, Loop, Prediction, Realisation

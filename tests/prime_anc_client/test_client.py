@@ -88,26 +88,28 @@ def test_a_reference_spectrum_reaches_the_design(
 def test_items_are_what_each_would_be_alone(client: Client, ear: Paths) -> None:
     """Filters of a batch differ from those of single designs by rounding."""
     psd = np.geomspace(1e-4, 1e-12, N_BINS)
-    items = [
-        Item(ear.primary, ear.secondary),
-        Item(*spectra(ear), sign="plus", max_gain_db=10),
-        Item(np.zeros(8), ear.secondary),
-        Item(ear.primary, ear.secondary, coherence=ear.coherence, reference_psd=psd, model="ears@1"),
-        Item(ear.primary, ear.secondary, method="wmmse"),
-        Item(ear.primary, ear.secondary, model="nobody"),
+    measured = (ear.primary, ear.secondary)
+    arguments: list[tuple[Any, dict[str, Any]]] = [
+        (measured, {}),
+        (spectra(ear), {"sign": "plus", "max_gain_db": 10}),
+        ((np.zeros(8), ear.secondary), {}),
+        (measured, {"coherence": ear.coherence, "reference_psd": psd, "model": "ears@1"}),
+        (measured, {"method": "wmmse"}),
+        (measured, {"model": "nobody"}),
     ]
+    items = [Item(*paths, **options) for paths, options in arguments]
     for found, path, more in (
         (client.synthesize_items(items), client.synthesize, {}),
         (client.refine_items(items, k=1, profile="paper"), client.refine, {"k": 1, "profile": "paper"}),
     ):
         assert len(found) == len(items)
-        for design, item in zip(found, items, strict=True):
+        for design, (paths, options) in zip(found, arguments, strict=True):
             if isinstance(design, Refused):
                 with pytest.raises(type(design)) as refused:
-                    path(**vars(item), **more)
+                    path(*paths, **options, **more)
                 assert (refused.value.code, refused.value.field) == (design.code, design.field)
                 continue
-            alone = path(**vars(item), **more)
+            alone = path(*paths, **options, **more)
             assert isinstance(design, Design)
             assert design.taps.dtype == np.float32
             assert not design.taps.flags.writeable
