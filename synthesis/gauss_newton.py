@@ -158,9 +158,10 @@ class TapObjective:
     def normal_equations(
         self, paths: AcousticPaths, residual: Tensor, response: Tensor, band_power: Tensor
     ) -> tuple[Tensor, Tensor]:
-        """Compute the symbol of the undamped normal matrix, real, and the spectrum of the negative gradient of J,
-        complex, [batch, n_bins] each: theory (15). Their inverse transforms start with the matrix's first column and the negative
-        gradient.
+        """Compute the undamped normal equations: theory (15).
+
+        The symbol of the matrix is real, the spectrum of the negative gradient of J complex, [batch, n_bins] each.
+        Their inverse transforms start with the matrix's first column and the negative gradient.
 
         The weights vanish at 0 Hz and at Nyquist, so 2 Re sum_k over one-sided bins is n_fft times the inverse
         transform. The penalty's residual is the excess of |W| over the ceiling. Where there is one, its square is
