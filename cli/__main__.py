@@ -16,17 +16,18 @@ import click
 import orjson
 
 from cli import inputs, tables
+from cli.flags import of_design, option_flag
 from cli.service import Service, connect
 from measurement.files.errors import FileError
-from synthesis.methods import METHODS
 
 Json = dict[str, Any]
 
 NOT_PASSED = 4
 FILTER_FILES = {".wav": "wav", ".csv": "csv", ".h": "c", ".c": "c", ".mat": "mat"}
+# The filter that a design is compared with.
+WIENER = {"method": "wmmse", "k": 0, "leave_one_out": False}
 LATENCIES = (0.0, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0)
 
-SIGN = click.Choice(["minus", "plus"])
 FILE = click.Path(path_type=Path, dir_okay=False)
 Command = Callable[..., None]
 
@@ -95,11 +96,7 @@ def with_paths(command: Command) -> Command:
         show_default=True,
     )
     @click.option(*rate_options, "file_rate", type=float, help="Sample rate of files that do not say theirs, Hz.")
-    @click.option(
-        "--sign",
-        type=SIGN,
-        help="Whether the signal chain subtracts (minus) or adds (plus); default: as measured, else minus.",
-    )
+    @option_flag("sign", default="as measured, else minus")
     @click.option(
         "--weight",
         "weights",
@@ -143,30 +140,6 @@ def with_paths(command: Command) -> Command:
             tables.notes(notes)
             paths["reference_psd"] = psd
         command(paths=paths, **given, **({"file_rate": file_rate} if takes_filter else {}))
-
-    return run
-
-
-def with_design_options(command: Command) -> Command:
-    """Options of a design; the command gets `options`, fields of a request, and `k`."""
-
-    @click.option("-k", "k", type=click.IntRange(0, 8), default=3, show_default=True, help="Gauss-Newton updates.")
-    @click.option(
-        "--method",
-        default="prime",
-        show_default=True,
-        help=f"prime: the model's generator. Without training: {', '.join(METHODS[1:])}.",
-    )
-    @click.option("--max-gain-db", help="Ceiling on |W|: a number, or a file of frequency in Hz and gain in dB.")
-    @click.option("--model", help="Name of a published model.")
-    @wraps(command)
-    def run(*, k: int, method: str, max_gain_db: str | None, model: str | None, **given: Any) -> None:
-        options: Json = {"method": method}
-        if max_gain_db is not None:
-            options["max_gain_db"] = inputs.gain_limit(max_gain_db)
-        if model is not None:
-            options["model"] = model
-        command(options=options, k=k, **given)
 
     return run
 
@@ -245,14 +218,8 @@ def serve(options: Sequence[str]) -> None:
     help="Recording of the loudspeaker alone, in place of ON or besides, which gives the feedback path: channels "
     "played, outer, error.",
 )
-@click.option(
-    "--sign",
-    type=SIGN,
-    default="minus",
-    show_default=True,
-    help="Whether the signal chain subtracts (minus) or adds (plus); docs/guide.md says how to find out.",
-)
-@click.option("--model", help="Model with whose listeners the measurement is compared.")
+@option_flag("sign")
+@option_flag("model")
 @click.option("-o", "--output", type=FILE, help="File for the answer (JSON), which `design` takes.")
 @with_service
 def calibrate(
@@ -263,7 +230,7 @@ def calibrate(
     more_off: Sequence[Path],
     more_on: Sequence[Path],
     drive: Sequence[Path],
-    sign: str,
+    sign: str | None,
     model: str | None,
     output: Path | None,
     as_json: bool,
@@ -288,7 +255,7 @@ def calibrate(
         take, notes = inputs.drive_take(file)
         tables.notes(notes)
         takes.append(take)
-    body: Json = {"takes": takes, "sign": sign, "sample_rate": 48_000} | ({"model": model} if model else {})
+    body: Json = {"takes": takes, "sign": sign, "model": model, "sample_rate": 48_000}
     answer = _answer(service.ask("/calibrate", body), output, as_json)
     verdict = answer["verdict"]
     if not as_json:
@@ -306,20 +273,13 @@ def calibrate(
 
 @main.command()
 @with_paths
-@with_design_options
-@click.option("--latency", type=float, help="Samples of delay in the signal chain that the measurement lacks.")
-@click.option(
-    "--leave-one-out", is_flag=True, help="Of several EARS: also predict what one that was not measured may expect."
-)
+@of_design()
 @click.option("-o", "--output", type=FILE, help="Filter file: .json, .wav, .csv, .h, .mat.")
 @with_service
 def design(
     service: Service,
     paths: Json,
     options: Json,
-    k: int,
-    latency: float | None,
-    leave_one_out: bool,
     output: Path | None,
     as_json: bool,
 ) -> None:
@@ -327,13 +287,12 @@ def design(
 
     EARS: files of `prime-anc calibrate`, or files with a primary and a secondary channel (.npz, .mat, .ita, WAV).
     """
-    body = paths | options | ({"latency_samples": latency} if latency is not None else {})
-    left_out = {"leave_one_out": "true"} if leave_one_out else {}
-    answer = _answer(service.ask("/refine", body, k=k, **left_out), None, as_json)
+    body = paths | options
+    answer = _answer(service.ask("/refine", body), None, as_json)
     if output is not None:
         _write_filter(service, answer, paths, output)
     if not as_json:
-        rival = service.ask("/refine", body | {"method": "wmmse"}, k=0).json()
+        rival = service.ask("/refine", body | WIENER).json()
         tables.prediction(answer["prediction"], rival["prediction"])
         tables.loop(answer.get("loop"))
     tables.findings(answer["warnings"])
@@ -359,14 +318,14 @@ def evaluate(service: Service, control_filter: Path, paths: Json, file_rate: flo
 
 @main.command()
 @with_paths
-@with_design_options
+@of_design(but=("latency_samples", "leave_one_out"))
 @with_service
-def latency(service: Service, paths: Json, options: Json, k: int, as_json: bool) -> None:
+def latency(service: Service, paths: Json, options: Json, as_json: bool) -> None:
     """Show what latency costs: filters designed for 0 to 32 samples."""
     answers = []
     with click.progressbar(LATENCIES, label="designing", file=sys.stderr) as samples:
         for each in samples:
-            found = service.ask("/refine", paths | options | {"latency_samples": each}, k=k).json()["prediction"]
+            found = service.ask("/refine", paths | options | {"latency_samples": each}).json()["prediction"]
             answers.append({"latency_samples": each, "prediction": found})
     if as_json:
         _print_json(answers)
@@ -450,7 +409,7 @@ def verify(
 @click.option("--rate", type=float, help="Sample rate of the hardware, Hz.")
 @click.option("--format", "number_format", help="float32, float64, or qI.F such as q1.23.")
 @click.option("--target", "target_name", help="A known device: its form, rate and format (`prime-anc targets`).")
-@click.option("--max-gain-db", help="Ceiling on |W|: a number, or a file of frequency in Hz and gain in dB.")
+@option_flag("max_gain_db")
 @click.option(
     "--kind",
     type=click.Choice(["wav", "csv", "c", "mat", "minidsp", "apo"]),
@@ -475,7 +434,7 @@ def export(
     rate: float | None,
     number_format: str | None,
     target_name: str | None,
-    max_gain_db: str | None,
+    max_gain_db: float | Json | None,
     kind: str | None,
     outputs: Sequence[Path],
     as_json: bool,
@@ -489,7 +448,7 @@ def export(
     fields = inputs.filter_fields(control_filter, file_rate)
     body: Json = _as_verified(paths, control_filter) | fields | {"target": target}
     if max_gain_db is not None:
-        body["max_gain_db"] = inputs.gain_limit(max_gain_db)
+        body["max_gain_db"] = max_gain_db
     answered = service.ask("/export", body)
     answer = _answer(answered, None, as_json)
     for output in outputs:
@@ -542,14 +501,12 @@ def targets(as_json: bool) -> None:
 
 @main.command()
 @with_paths
-@with_design_options
+@of_design(but=("latency_samples", "leave_one_out"))
 @click.option("-o", "--output", type=FILE, default=Path("report.html"), show_default=True, help="HTML file.")
 @click.option("--url", envvar="PRIME_URL", help="URL of a running service; default: design in this process.")
 @click.option("--key", envvar="PRIME_API_KEY", help="API key of that service.")
 @click.option("--store", help="Folder or URL of further models, without --url.")
-def report(
-    paths: Json, options: Json, k: int, output: Path, url: str | None, key: str | None, store: str | None
-) -> None:
+def report(paths: Json, options: Json, output: Path, url: str | None, key: str | None, store: str | None) -> None:
     """Write a page with plots of a design.
 
     Noise reduction beside the Wiener filter's, |W|, what latency costs, the loop through a feedback path, and
@@ -558,7 +515,7 @@ def report(
     from cli.report import compose
 
     with connect(url, key, store) as service:
-        _save(output, compose(service, paths, options, k).encode())
+        _save(output, compose(service, paths, options).encode())
 
 
 @main.command()

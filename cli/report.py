@@ -37,11 +37,24 @@ polyline { fill: none; stroke-width: 1.8 } .warning { color: #8a3b00 }
 """
 
 
-def compose(service: Service, paths: Json, options: Json, k: int) -> str:
-    """The page. Raises Failed where the service refuses."""
-    leave_one_out = "true" if len(paths.get("conditions", ())) > 1 else None
-    own = service.ask("/refine", paths | options, k=k, leave_one_out=leave_one_out).json()
-    rival = service.ask("/refine", paths | options | {"method": "wmmse"}, k=0).json()
+def compose(service: Service, paths: Json, options: Json) -> str:
+    """Compose the page.
+
+    Parameters
+    ----------
+    service
+        Designs the filters.
+    paths, options
+        Fields of a request.
+
+    Raises
+    ------
+    Failed
+        The service refuses.
+    """
+    leave_one_out = len(paths.get("conditions", ())) > 1
+    own = service.ask("/refine", paths | options | {"leave_one_out": leave_one_out}).json()
+    rival = service.ask("/refine", paths | options | {"method": "wmmse", "k": 0}).json()
     both = {"designed": own, "Wiener (wmmse)": rival}
     hz = own["prediction"]["band_centre_hz"]
     reduction = {name: each["prediction"]["noise_reduction_db"] for name, each in both.items()}
@@ -49,7 +62,7 @@ def compose(service: Service, paths: Json, options: Json, k: int) -> str:
         reduction[each["label"]] = each["noise_reduction_db"]
     gain = {name: _decibels(np.fft.rfft(each["fir"], N_FFT)) for name, each in both.items()}
     curve = [
-        service.ask("/refine", paths | options | {"latency_samples": float(each)}, k=k).json()["prediction"]
+        service.ask("/refine", paths | options | {"latency_samples": float(each)}).json()["prediction"]
         for each in LATENCIES
     ]
     latency = {

@@ -35,8 +35,8 @@ logger = logging.getLogger(__name__)
 def create_app(settings: Settings) -> FastAPI:
     """The application over the store and the device that the settings name.
 
-    Raises ValueError for a device that is not there, for a file of keys that cannot be read and for a quota without
-    keys. The default model is loaded when the application starts.
+    Raises ValueError for a device that is not there and for a file of keys that cannot be read. The
+    default model is loaded when the application starts.
     """
     store = ModelStore(settings.store or DEFAULT_ROOT)
     if settings.store and isinstance(store.root, Path) and not store.root.is_dir():

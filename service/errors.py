@@ -44,7 +44,6 @@ PROBLEMS: dict[str, tuple[int, str]] = {
     "unequal-grids": (422, "Quantities on the same frequency grid differ in length"),
     "unusable-paths": (422, "No filter can be designed for these paths"),
     "no-finite-filter": (422, "The designed filter is not finite"),
-    "over-quota": (429, "The quota of this key is exceeded"),
     "internal-error": (500, "Internal error"),
     "not-ready": (503, "The service is not ready"),
     "overloaded": (503, "The deadline cannot be met"),
@@ -54,7 +53,6 @@ PROBLEMS: dict[str, tuple[int, str]] = {
 """Every problem: stable code -> (status, title)."""
 
 RETRY_AFTER_S = {
-    "over-quota": 1,
     "not-ready": 2,
     "overloaded": 1,
     "deadline-passed": 1,

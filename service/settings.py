@@ -80,10 +80,6 @@ class Settings(BaseSettings):
     """Address of the management listener."""
     management_port: int | None = Field(None, ge=0, le=65_535)
     """Port of a separate listener for metrics and model management, which the main one then does not answer."""
-    quota_per_s: float | None = Field(None, gt=0, le=1e6)
-    """Designs per second and API key, by the work that they are. Default: no limit."""
-    quota_burst: int = Field(20, ge=1, le=1_000_000)
-    """Designs that a key may ask for in a burst."""
     receive_timeout_s: float = Field(10.0, gt=0, le=3600)
     """Seconds allowed for receiving a request's body."""
     max_connections: int = Field(4096, ge=1, le=1_000_000)

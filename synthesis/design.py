@@ -39,11 +39,11 @@ from synthesis.gain_curve import TOLERANCE_DB, GainCurve, ceiling_db, excess_db,
 from synthesis.interruption import check_interruption
 from synthesis.latency import with_latency
 from synthesis.octave_bands import AMP_BANDS, WIDE_BANDS, columns
+from synthesis.options import DEFAULT_MAX_GAIN_DB
 from synthesis.plausibility import Comparison, Finding, SupportPrior, find_implausible
 from synthesis.prediction import mean_prediction
 from synthesis.profiles import FAST, FINE
 from synthesis.types import (
-    DEFAULT_MAX_GAIN_DB,
     MAX_CONDITIONS,
     UPDATES_BRING_DB,
     WMMSE_TOLERANCE_DB,

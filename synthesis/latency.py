@@ -9,7 +9,8 @@ import numpy as np
 from synthesis.conventions import DESIGN_N_FFT, N_BINS
 from synthesis.errors import InvalidOption
 from synthesis.methods import spectrum
-from synthesis.types import MAX_LATENCY_SAMPLES, Complex64, Float32, Paths, Problem
+from synthesis.options import MAX_LATENCY_SAMPLES
+from synthesis.types import Complex64, Float32, Paths, Problem
 
 
 def with_latency(problem: Problem) -> Problem:

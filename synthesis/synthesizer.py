@@ -18,10 +18,11 @@ from synthesis.generator import Generator
 from synthesis.generator_config import NEPER_PER_DB
 from synthesis.methods import METHODS, STARTS
 from synthesis.minimum_phase import minimum_phase_fir
+from synthesis.options import DEFAULT_MAX_GAIN_DB
 from synthesis.path_ratio import log_base_magnitude, regularised_ratio
 from synthesis.paths import AcousticPaths
 from synthesis.profiles import MAX_UPDATES, PROFILES, on_design_grid
-from synthesis.types import DEFAULT_MAX_GAIN_DB, DesignOptions
+from synthesis.types import DesignOptions
 from synthesis.wiener import design_wmmse
 
 __all__ = ["DEFAULT_MAX_GAIN_DB", "METHODS", "PathRatio", "Synthesizer", "extract_features", "synthesize_fir"]

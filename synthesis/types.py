@@ -11,10 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from synthesis.errors import InvalidOption, SynthesisError
-from synthesis.gain_curve import GainCurve
 from synthesis.generator_config import GeneratorConfig
 from synthesis.methods import METHODS, Path
 from synthesis.octave_bands import AMP_BANDS, columns
+from synthesis.options import DEFAULTS, ProblemFields
 from synthesis.plausibility import Comparison, Finding, SupportPrior
 from synthesis.profiles import MAX_UPDATES, PROFILES
 
@@ -24,12 +24,7 @@ if TYPE_CHECKING:
 Float32 = NDArray[np.float32]
 Complex64 = NDArray[np.complex64]
 
-# Below 50 Hz, where the secondary path rolls off, good filters reach 24 to 38 dB.
-DEFAULT_MAX_GAIN_DB = 30.0
-
 MAX_CONDITIONS = 16
-MAX_LATENCY_SAMPLES = 1024.0
-DEFAULT_GAIN_MARGIN_DB, DEFAULT_PHASE_MARGIN_DEG = 6.0, 30.0
 
 # Updates never brought a Wiener filter that was predicted this far below the generator's to 0.5 dB above it (24
 # probes, 30 measured ears).
@@ -89,20 +84,13 @@ class Paths:
 
 
 @dataclass(frozen=True, eq=False)
-class Problem:
-    """What one filter is designed for."""
+class Problem(ProblemFields):
+    """What one filter is designed for, with the options that are part of it; a ceiling may be infinite: none."""
 
     # 1 to MAX_CONDITIONS conditions, all of which the filter serves.
     conditions: tuple[Paths, ...]
     # Mean square per bin of the noise to design for, float32 [16385]; None: the model's reference noise.
     reference_psd: Float32 | None = None
-    # Ceiling on |W|; infinity: none.
-    max_gain_db: float | GainCurve = DEFAULT_MAX_GAIN_DB
-    # Delay of the signal chain that the secondary paths do not contain, 0 to 1024, fractions included.
-    latency_samples: float = 0.0
-    # Smallest margins of the loop through any feedback path.
-    min_gain_margin_db: float = DEFAULT_GAIN_MARGIN_DB
-    min_phase_margin_deg: float = DEFAULT_PHASE_MARGIN_DEG
 
     @property
     def shares(self) -> NDArray[np.float64]:
@@ -125,16 +113,16 @@ class Problem:
 
 @dataclass(frozen=True)
 class DesignOptions:
-    """How a filter is designed."""
+    """How a filter is designed: the options `method`, `profile` and `leave_one_out`, and what backends count."""
 
     # A name in METHODS.
-    method: str = "prime"
+    method: str = DEFAULTS.method
     # Gauss-Newton updates, 0 to 8.
     n_updates: int = 0
     # A name in PROFILES.
-    profile: str = "fast"
-    # With several conditions, also predict for each what a filter designed on the others does there.
-    leave_one_out: bool = False
+    profile: str = DEFAULTS.profile
+    # Only with several conditions.
+    leave_one_out: bool = DEFAULTS.leave_one_out
     # Conditions of each problem, and those with a feedback path: only for estimates of how long a design takes.
     n_conditions: int = 1
     n_feedbacks: int = 0

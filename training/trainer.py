@@ -25,9 +25,9 @@ from torch.nn.functional import pad
 from synthesis.conventions import DESIGN_N_FFT
 from synthesis.generator import Generator
 from synthesis.generator_config import GeneratorConfig
+from synthesis.options import DEFAULT_MAX_GAIN_DB
 from synthesis.paths import AcousticPaths
 from synthesis.synthesizer import Synthesizer
-from synthesis.types import DEFAULT_MAX_GAIN_DB
 from training.config import TrainingConfig
 from training.objective import Objective
 from training.training_set import TrainingSet

@@ -1,1 +1,1 @@
-"""Whether a request is taken, judged once, from its head: key, quota, deadline, load and memory."""
+"""Whether a request is taken, judged once, from its head: key, deadline, load and memory."""

@@ -10,7 +10,7 @@ from enum import Enum
 
 from starlette.datastructures import Headers
 
-from service.admission.keys import Keys, Quotas
+from service.admission.keys import Keys
 from service.errors import HttpProblem
 from service.settings import MAX_DEADLINE_MS, MIN_DEADLINE_MS, Settings
 
@@ -36,7 +36,7 @@ class Gate(Enum):
     """Who may use an address, and what is checked."""
 
     OPEN = "anybody: health, metrics, documentation"
-    CLIENT = "API key and quota"
+    CLIENT = "API key"
     DESIGN = "the same, then deadline, load and memory for a body of designs"
     EXPORT = "the same for a body of one filter, by the load of exports"
     CALIBRATION = "the same for a body of recordings, by the load of calibrations"
@@ -66,8 +66,6 @@ class Admitted:
 
     # Deadline (`perf_counter`, seconds).
     due: float = math.inf
-    # Digest of the API key; None where none is required.
-    key: str | None = None
     # Declared, and counted in `memory`.
     n_body_bytes: int = 0
     memory: BodyMemoryLimit | None = None
@@ -91,18 +89,15 @@ class BodyPolicy:
 
 
 class Admission:
-    """Checks key, quota, deadline, length, load and memory of each request."""
+    """Checks key, deadline, length, load and memory of each request."""
 
     def __init__(self, settings: Settings, reject_if_overloaded: Mapping[Gate, Callable[[float], None]]) -> None:
         """reject_if_overloaded: for each gate with a body, given a deadline, raises Refused if it cannot be met.
 
-        Raises ValueError for a file of keys that cannot be read and for a quota without keys.
+        Raises ValueError for a file of keys that cannot be read.
         """
         self._keys = Keys(settings.api_keys, settings.api_keys_file)
         self._management_keys = Keys(settings.management_keys, settings.management_keys_file)
-        if settings.quota_per_s is not None and not self._keys.are_required:
-            raise ValueError("quota-per-s: there are no API keys that it could hold for; set api-keys or no quota")
-        self._quotas = Quotas(settings.quota_per_s, settings.quota_burst)
         filters = (
             settings.max_body_bytes,
             settings.deadline_ms,
@@ -128,11 +123,9 @@ class Admission:
             if "content-length" in headers or "transfer-encoding" in headers:
                 declared_length(headers, self.policies[Gate.DESIGN].max_bytes)
             return Admitted()
-        key = self._keys.holder(headers) if self._keys.are_required else None
-        if key is not None:
-            self._quotas.take(key)
+        self._keys.require(headers)
         if gate is Gate.CLIENT:
-            return Admitted(key=key)
+            return Admitted()
         policy = self.policies[gate]
         due = began + deadline_s(headers, policy.deadline_ms)
         n_bytes = declared_length(headers, policy.max_bytes)
@@ -140,12 +133,7 @@ class Admission:
             raise json_too_large(n_bytes)
         policy.reject_if_overloaded(due)
         policy.memory.reserve(n_bytes)
-        return Admitted(due, key, n_bytes, policy.memory)
-
-    def charge(self, admitted: Admitted, work: float) -> None:
-        """Charge a request, which was counted as one, as so much work against the quota of its key."""
-        if admitted.key is not None:
-            self._quotas.take(admitted.key, round(work), held=1)
+        return Admitted(due, n_bytes, policy.memory)
 
     def _require_operator(self, headers: Headers, is_management: bool) -> None:
         """Without management keys only requests to the management listener may manage models."""
@@ -155,7 +143,7 @@ class Admission:
                 "no management key is set up; ask the operator to set management-keys",
                 headers={"WWW-Authenticate": "Bearer"},
             )
-        self._management_keys.holder(headers)
+        self._management_keys.require(headers)
 
 
 def json_too_large(n_bytes: int) -> HttpProblem:

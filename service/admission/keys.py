@@ -1,5 +1,5 @@
-"""API keys and their quotas. Of a key only the SHA-256 digest is known, from the settings and from a file that may
-change at any time."""
+"""API keys. Of a key only the SHA-256 digest is known, from the settings and from a file that may change at any
+time."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from time import monotonic
 
 from starlette.datastructures import Headers
 
-from service.errors import HttpProblem, retry_after
+from service.errors import HttpProblem
 
 logger = logging.getLogger(__name__)
 
@@ -46,20 +46,20 @@ class Keys:
         self._stamp = self._file_stamp()
         self._digests = self._from_settings | (_read(file) if file else frozenset())
 
-    def holder(self, headers: Headers) -> str | None:
-        """The digest of the known key in `Authorization: Bearer`; None where no keys are required.
+    def require(self, headers: Headers) -> None:
+        """Check the key in `Authorization: Bearer`, if keys are required.
 
         Raises HttpProblem `unauthorised`. Only digests are kept and compared, so neither memory nor timing tells a key.
         """
         if not self.are_required:
-            return None
+            return
         self._reload_if_changed()
         # Several headers are read as one (RFC 9110, 5.3), which is no key.
         scheme, _, key = ",".join(headers.getlist("authorization")).partition(" ")
         # Headers are decoded as Latin-1: this gives back the bytes that were sent, which the digest is of.
         digest = hashlib.sha256(key.strip(" \t").encode("latin-1")).hexdigest()
         if scheme.lower() == "bearer" and digest in self._digests:
-            return digest
+            return
         wrong = "the key is not known" if scheme else "the request has no key"
         raise HttpProblem(
             "unauthorised",
@@ -91,41 +91,6 @@ class Keys:
         except OSError:
             return None
         return (status.st_mtime_ns, status.st_size, status.st_ino) if status else None
-
-
-class Quotas:
-    """A bucket of `burst` tokens per key that fills at `per_s` tokens a second; one token for a plain design,
-    others by `work_of`.
-
-    Only known keys come here, so there are never more buckets than keys.
-    """
-
-    def __init__(self, per_s: float | None, burst: int, clock: Callable[[], float] = monotonic) -> None:
-        """per_s None: no limit."""
-        self._per_s = per_s
-        self._burst = burst
-        self._clock = clock
-        self._full_at: dict[str, float] = {}
-        """When a key's bucket is full again; what is missing until then has been taken."""
-
-    def take(self, key: str, n: int = 1, held: int = 0) -> None:
-        """Take `n` tokens, of which this request `held` some already, or give those back and raise HttpProblem.
-
-        More tokens than a bucket holds wait for a full one, and overdraw it.
-        """
-        if self._per_s is None:
-            return
-        now = self._clock()
-        full_at = self._full_at[key] = max(self._full_at.get(key, now) - held / self._per_s, now)
-        wait_s = full_at - now + (min(n, self._burst) - self._burst) / self._per_s
-        if wait_s > 1e-9:
-            raise HttpProblem(
-                "over-quota",
-                f"this key is limited to {self._per_s:g} requests per second and bursts of {self._burst}; wait for "
-                "Retry-After",
-                headers=retry_after(wait_s),
-            )
-        self._full_at[key] = full_at + n / self._per_s
 
 
 def _read(file: Path, may_be_empty: bool = True) -> frozenset[str]:

@@ -11,13 +11,14 @@ from hardware.short_fir import MAX_TAPS
 from measurement.calibration import PRIMARY_TAPS, SECONDARY_TAPS
 from measurement.checks import REASONS
 from measurement.verify import CODES
-from service.api.options import Method, Number, Sign
+from service.api.options import Number
 from service.api.paths import N_UNCERTAINTY
 from service.api.request_types import MAX_ITEMS
 from service.api.warnings import WARNINGS
 from service.errors import PROBLEMS, TYPE_PREFIX
 from synthesis.conventions import N_BINS, N_TAPS
 from synthesis.octave_bands import AMP_BANDS, nominal_hz
+from synthesis.options import Method, Sign
 from synthesis.profiles import MAX_UPDATES
 
 BAND_CENTRE_HZ = [nominal_hz(n) for n in AMP_BANDS]

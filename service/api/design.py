@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import partial
 from time import perf_counter
 from typing import Annotated, Any
@@ -31,14 +31,12 @@ from service.api.request_types import (
 )
 from service.api.visit import JSON, TAPS, Visit, answer_type, disconnected, timed_response, visit_of
 from service.api.warnings import collect_warnings, negated_filter
-from service.engine.work import work_of
 from service.errors import HttpProblem, to_problem
 from synthesis.errors import SynthesisError, answer_or_raise
 from synthesis.feedback import loop_gain, loop_of
 from synthesis.latency import with_latency
+from synthesis.options import DEFAULTS, ProblemFields
 from synthesis.types import (
-    DEFAULT_GAIN_MARGIN_DB,
-    DEFAULT_PHASE_MARGIN_DEG,
     Complex64,
     Design,
     DesignOptions,
@@ -48,7 +46,7 @@ from synthesis.types import (
     Problem,
 )
 
-DEFAULT_MARGINS = {"min_gain_margin_db": DEFAULT_GAIN_MARGIN_DB, "min_phase_margin_deg": DEFAULT_PHASE_MARGIN_DEG}
+DEFAULT_MARGINS = {name: getattr(DEFAULTS, name) for name in ("min_gain_margin_db", "min_phase_margin_deg")}
 
 # The JSON answer, or the taps alone.
 _ANSWERS = (JSON, TAPS)
@@ -104,14 +102,8 @@ def wanted(body: SynthesisItem | DesignItem) -> Wanted:
     n_feedbacks = sum(each.feedback is not None for each in conditions)
     if not n_feedbacks:
         refuse_unused(body, DEFAULT_MARGINS, "without a path `feedback`: send one")
-    problem = joint_problem(
-        conditions,
-        body.reference_psd,
-        body.max_gain_db,
-        latency_samples=float(body.latency_samples),
-        min_gain_margin_db=float(body.min_gain_margin_db),
-        min_phase_margin_deg=float(body.min_phase_margin_deg),
-    )
+    options_of_problem = {each.name: getattr(body, each.name) for each in fields(ProblemFields)}
+    problem = joint_problem(conditions, body.reference_psd, **options_of_problem)
     sent = sent_paths(conditions)
     k, profile = (body.k, body.profile) if isinstance(body, DesignItem) else (0, "fast")
     options = DesignOptions(
@@ -131,10 +123,9 @@ async def designed(request: Request, asked: Wanted) -> Answered:
     Raises
     ------
     SynthesisError, HttpProblem, Refused
-        As `Engine.design`; `over-quota`.
+        As `Engine.design`.
     """
     visit = visit_of(request)
-    visit.charge(work_of(asked.options))
     model, (design,) = await visit.service.engine.design(
         asked.model, asked.options, [asked.problem], visit.due, partial(disconnected, request)
     )
@@ -225,7 +216,6 @@ async def _design_items(request: Request, items: Sequence[SynthesisItem | Design
     visit = visit_of(request)
     answer_type(request, (JSON,))
     asked = [_item(each) for each in items]
-    visit.charge(sum(work_of(each.options) if isinstance(each, Wanted) else 1.0 for each in asked))
     methods = [each.options.method if isinstance(each, Wanted) else "" for each in asked]
     visit.design_method = methods[0] if len(set(methods)) == 1 else ""
     visit.decoded()
@@ -327,7 +317,7 @@ async def evaluate(
     conditions = body.all_conditions
     # The request has no ceiling, so none can be exceeded.
     problem = joint_problem(
-        conditions, body.reference_psd, float("inf"), latency_samples=float(body.latency_samples)
+        conditions, body.reference_psd, max_gain_db=float("inf"), latency_samples=body.latency_samples
     )
     taps = -body.fir if body.sign == "plus" else body.fir
     check_effect(taps, problem, may_be_none=True)

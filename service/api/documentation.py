@@ -17,12 +17,12 @@ Json = dict[str, Any]
 Responses = dict[int | str, Json]
 
 ANY_CODES = "malformed-request method-not-allowed too-slow internal-error cross-site "
-CLIENT_CODES = ANY_CODES + "unauthorised over-quota not-acceptable model-unavailable "
+CLIENT_CODES = ANY_CODES + "unauthorised not-acceptable model-unavailable "
 BODY_CODES = (
     ANY_CODES
     + "malformed-json malformed-tensors unauthorised unknown-model not-acceptable length-required too-large "
     "unsupported-media-type unsupported-encoding missing-field unknown-field invalid-field out-of-range wrong-rate "
-    "unequal-grids unusable-paths overloaded over-quota deadline-passed model-unavailable not-ready "
+    "unequal-grids unusable-paths overloaded deadline-passed model-unavailable not-ready "
 )
 DESIGN_CODES = BODY_CODES + "no-finite-filter "
 OPERATOR_CODES = ANY_CODES + "unauthorised not-acceptable length-required too-large unsupported-encoding "

@@ -64,7 +64,6 @@ async def export(
         check_effect(taps, given)
     target = body.target.as_target()
     work = work_of(target)
-    visit.charge(work)
     if target.keeps(N_TAPS) and "max_gain_db" in body.model_fields_set:
         excess = excess_db(taps, ceiling_db(body.max_gain_db, DESIGN_N_FFT))
         if excess > TOLERANCE_DB:

@@ -13,12 +13,12 @@ import orjson
 from model_store.store import ModelVersion
 from service.api import answer_types
 from service.api.answer_types import BAND_CENTRE_HZ
-from service.api.options import Sign
 from service.api.visit import Times, Visit
 from service.errors import HttpProblem
 from synthesis.conventions import SAMPLE_RATE_HZ
 from synthesis.errors import InvalidPaths
 from synthesis.octave_bands import nominal_hz
+from synthesis.options import Sign
 from synthesis.types import ConditionPrediction, Design, Float32, Loop, Prediction
 
 NO_EFFECT_DB = 0.01

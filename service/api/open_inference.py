@@ -25,7 +25,7 @@ from service.errors import HttpProblem
 from synthesis.conventions import N_TAPS
 
 PREFIX = "/v2"
-_MODEL_CODES = ANY_CODES + "unauthorised over-quota not-found unknown-model model-unavailable "
+_MODEL_CODES = ANY_CODES + "unauthorised not-found unknown-model model-unavailable "
 _INFER_CODES = (
     _MODEL_CODES
     + "malformed-json bad-length length-required too-large unsupported-media-type unsupported-encoding "

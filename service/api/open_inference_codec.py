@@ -36,12 +36,13 @@ from service.api.answer_types import Taps
 from service.api.design import Wanted, wanted
 from service.api.json_answers import Answered, dumped, prediction_document, refinement_document
 from service.api.numbers import narrow, numbers
-from service.api.options import Absent, DesignOptions, StrictModel, ceiling, curve_of_text
+from service.api.options import Absent, RefineOptions, StrictModel, ceiling, curve_of_text
 from service.api.request_types import DesignItem, validated
 from service.api.visit import Times, Visit
 from service.errors import HttpProblem
 from synthesis.conventions import N_TAPS, SAMPLE_RATE_HZ
-from synthesis.types import DEFAULT_MAX_GAIN_DB, MAX_CONDITIONS, Float32
+from synthesis.options import DEFAULT_MAX_GAIN_DB
+from synthesis.types import MAX_CONDITIONS, Float32
 
 HEADER_LENGTH = "Inference-Header-Content-Length"
 EXTENSIONS = ("binary_tensor_data", "parameters")
@@ -99,7 +100,7 @@ class InferenceOutput(StrictModel):
     parameters: OutputParameters = Field(default_factory=OutputParameters)
 
 
-class InferenceParameters(DesignOptions):
+class InferenceParameters(RefineOptions):
     """Parameters of the request: the options of `/refine` but the model, which the URL names."""
 
     max_gain_db: Annotated[Any, BeforeValidator(_ceiling), WithJsonSchema(_CEILING)] = DEFAULT_MAX_GAIN_DB

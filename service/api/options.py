@@ -1,7 +1,7 @@
-"""The options of requests, once: names, ranges, defaults and texts.
+"""The options of requests: pydantic models of what `synthesis.options` declares, and their forms in JSON and in text.
 
-Bodies in every form, query strings, the Open Inference parameters, the OpenAPI document, the command and the page
-take theirs from these models. A field added here is an option everywhere; what it does is for the code that reads it.
+Bodies in every form, query strings, the Open Inference parameters, the OpenAPI document and the page take their
+options from these models.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache, reduce
 from operator import or_
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Optional, TypeAlias, TypeVar, get_args
+from typing import Annotated, Any, Optional, TypeVar, dataclass_transform, get_args
 from urllib.parse import parse_qsl
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, GetCoreSchemaHandler, WithJsonSchema
@@ -22,29 +22,19 @@ from measurement.calibration import MAX_N_WINDOWS
 from service.api.numbers import numbers, shown, shown_name
 from service.errors import HttpProblem
 from synthesis.gain_curve import MAX_POINTS, GainCurve, highest_db, lowest_db
-from synthesis.methods import METHODS
-from synthesis.profiles import MAX_UPDATES, PROFILES
-from synthesis.types import (
-    DEFAULT_GAIN_MARGIN_DB,
+from synthesis.options import (
     DEFAULT_MAX_GAIN_DB,
-    DEFAULT_PHASE_MARGIN_DEG,
-    MAX_LATENCY_SAMPLES,
+    MAX_GAIN_RANGE_DB,
+    CeilingFields,
+    LatencyFields,
+    ModelFields,
+    SynthesisFields,
+    UpdateFields,
+    option_schemas,
 )
 
-if TYPE_CHECKING:
-    Method: TypeAlias = str
-    Profile: TypeAlias = str
-else:
-    Method = Literal[METHODS]  # of the names themselves, which type checkers cannot read from there
-    Profile = Literal[tuple(PROFILES)]
-Sign = Literal["minus", "plus"]
-
-# Of `max_gain_db`, a number or each point of a curve.
-MAX_GAIN_RANGE_DB = (-20.0, 60.0)
 # A curve that ends below the lowest band is in kHz.
 MIN_CURVE_END_HZ = 20.0
-MAX_GAIN_MARGIN_DB, MAX_PHASE_MARGIN_DEG = 60.0, 90.0
-DEFAULT_UPDATES = 3
 
 # float() would also accept "1_0", " 3" and non-ASCII digits. 40 decimal places exceed any shortest float.
 _DECIMAL = re.compile(r"-?[0-9]{1,5}(\.[0-9]{1,40})?")
@@ -74,13 +64,13 @@ T = TypeVar("T")
 Absent = Annotated[Optional[T], _NotNull()]  # noqa: UP045  # a TypeVar is substituted here alone
 
 
-class StrictModel(BaseModel):
+@dataclass_transform(frozen_default=True, kw_only_default=True, field_specifiers=(Field,))
+class StrictModel(BaseModel, frozen=True):
     """A JSON object that is validated strictly and documented by its docstrings."""
 
     model_config = ConfigDict(
         strict=True,
         extra="forbid",
-        frozen=True,
         use_attribute_docstrings=True,
         json_schema_extra=without_absent,
     )
@@ -174,6 +164,11 @@ def _model(value: object) -> object:
     return value
 
 
+def _text(name: str) -> Any:
+    """Text of an option whose form here differs from its form in a design."""
+    return Field(description=option_schemas()[name]["description"])
+
+
 class GainCurveBody(StrictModel):
     """A ceiling over frequency, linear in log frequency between its points and held beyond its ends."""
 
@@ -194,52 +189,28 @@ class Options(StrictModel):
     """Fields that are options: each may also be a query parameter."""
 
 
-class ModelOptions(Options):
+class ModelOptions(Options, ModelFields):
     """Options of every request."""
 
-    model: Annotated[Absent[str], BeforeValidator(_model)] = None
-    """`name` (its latest version), `name@version`, an alias, or the `model` of an answer; default: the service's
-    default model."""
-    sign: Sign = "minus"
-    """`minus`: e = d - s * w * x. `plus`: the negated filter."""
+    model: Annotated[Absent[str], BeforeValidator(_model), _text("model")] = None
 
 
-class LatencyOptions(ModelOptions):
+class LatencyOptions(ModelOptions, LatencyFields):
     """Options of every request about a filter."""
 
-    latency_samples: Number = Field(default=0.0, ge=0, le=MAX_LATENCY_SAMPLES)
-    """Delay of the signal chain that `secondary` does not hold, in samples, fractions included."""
 
-
-class CeilingOptions(LatencyOptions):
+class CeilingOptions(LatencyOptions, CeilingFields):
     """Options of every request that designs a filter."""
 
-    max_gain_db: CeilingField = DEFAULT_MAX_GAIN_DB
-    """Ceiling on |W| in dB, which every filter keeps: a number, or a curve over frequency, linear in log frequency
-    between its points and held beyond its ends."""
+    max_gain_db: Annotated[CeilingField, _text("max_gain_db")] = DEFAULT_MAX_GAIN_DB
 
 
-class SynthesisOptions(CeilingOptions):
+class SynthesisOptions(CeilingOptions, SynthesisFields):
     """Options of a design without updates."""
 
-    method: Method = "prime"
-    """`prime`: the model's generator. The other methods need no training."""
-    min_gain_margin_db: Number = Field(default=DEFAULT_GAIN_MARGIN_DB, ge=0, le=MAX_GAIN_MARGIN_DB)
-    """Smallest gain margin of the loop of filter and `feedback`, if there is one."""
-    min_phase_margin_deg: Number = Field(default=DEFAULT_PHASE_MARGIN_DEG, ge=0, le=MAX_PHASE_MARGIN_DEG)
-    """Smallest phase margin of that loop."""
-    leave_one_out: bool = False
-    """Of several conditions, also predict for each what a filter designed on the others does there."""
 
-
-class DesignOptions(SynthesisOptions):
+class RefineOptions(SynthesisOptions, UpdateFields):
     """Options of a design with updates."""
-
-    k: int = Field(default=DEFAULT_UPDATES, ge=0, le=MAX_UPDATES)
-    """Largest number of Gauss-Newton updates."""
-    profile: Profile = "fast"
-    """`fast`: the default. `fine`: the same on a grid with twice the points, which replaces it for responses of
-    more than 4096 samples and spectra of more than 2049 bins. `paper`: as published."""
 
 
 class CalibrationOptions(ModelOptions):

@@ -33,10 +33,10 @@ from service.api.numbers import base64_bytes, narrow, numbers, shown, shown_name
 from service.api.options import (
     Absent,
     CeilingOptions,
-    DesignOptions,
     LatencyOptions,
     ModelOptions,
     Number,
+    RefineOptions,
     StrictModel,
     SynthesisOptions,
     without_absent,
@@ -308,7 +308,7 @@ class SynthesisItem(JointBody, SynthesisOptions):
     """One of several requests in a body of `/synthesize`."""
 
 
-class DesignItem(JointBody, DesignOptions):
+class DesignItem(JointBody, RefineOptions):
     """One of several requests in a body of `/refine`."""
 
 

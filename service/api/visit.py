@@ -64,11 +64,6 @@ class Visit:
         """The deadline (`perf_counter`, seconds)."""
         return self.admitted.due
 
-    def charge(self, work: float) -> None:
-        """Charge the quota of the request's key, which was charged for one unit, for so much work (`work_of`)."""
-        if work > 1:
-            self.service.admission.charge(self.admitted, work)
-
     def decoded(self) -> None:
         """Note that decoding has ended."""
         self.decode_ms = 1e3 * (perf_counter() - self.received)

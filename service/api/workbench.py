@@ -9,7 +9,7 @@ from fastapi import FastAPI
 from starlette.exceptions import HTTPException
 from starlette.responses import FileResponse, HTMLResponse, Response
 
-from service.api.options import DesignOptions
+from service.api.options import RefineOptions
 
 FOLDER = Path(str(files("workbench")))
 KINDS = (".html", ".js", ".css", ".json")
@@ -24,7 +24,7 @@ HEADERS = {
 
 def with_options(page: str) -> str:
     """Fill the page's controls from the option model: choices, ranges and defaults."""
-    for name, schema in DesignOptions.model_json_schema()["properties"].items():
+    for name, schema in RefineOptions.model_json_schema()["properties"].items():
         choices = "".join(f'<option value="{each}">{each}</option>' for each in schema.get("enum", ()))
         value = schema.get("default", "")
         default = f'value="{value:g}"' if isinstance(value, float) else f'value="{value}"'

@@ -1,4 +1,4 @@
-"""How much work a request is, for the estimates of times and for the quotas."""
+"""How much work a request is, for the estimates of times."""
 
 from __future__ import annotations
 

@@ -118,7 +118,7 @@ def test_export_writes_sections_and_says_what_they_lose(folder: Path):
         (("design", "{}/none.npz"), 2, "no such file"),
         (("design", "{}/off.wav", "--primary", "{}/off.wav", "--secondary", "{}/on.wav"), 2, "give measurements"),
         (("calibrate", "{}/off.wav", "{}/on.wav", "--gain", "0"), 1, "gains"),
-        (("design", "{}/ear.npz", "--method", "magic"), 1, "method"),
+        (("design", "{}/ear.npz", "--method", "magic"), 2, "--method"),
         (("export", "{}/filter.json", "{}/ear.npz", "--target", "none"), 2, "does not exist"),
         (("export", "{}/filter.json", "{}/ear.npz", "--sections", "2", "-o", "{}/b.pdf"), 2, "not known"),
         (("models", "--url", "http://127.0.0.1:9"), 3, "no service answers"),

@@ -11,9 +11,10 @@ import subprocess
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -55,7 +56,7 @@ def test_nginx_accepts_its_configuration(tmp_path: Path) -> None:
 
 
 def test_the_blocks_that_are_ready_to_use_are(tmp_path: Path) -> None:
-    """TLS and the limits by client address, their comment signs taken away."""
+    """TLS, quotas and the limits by client address, their comment signs taken away."""
     command = configured(tmp_path, 8080, (8000, 8001))
     made = [tmp_path / name for name in ("key.pem", "certificate.pem")]
     openssl = shutil.which("openssl")
@@ -96,14 +97,19 @@ def two_replicas(folder: Path) -> Iterator[list[ServiceProcess]]:
 
 
 @contextmanager
-def in_front_of(replicas: list[ServiceProcess], folder: Path) -> Iterator[int]:
-    """The port of an nginx that knows nothing of them yet."""
+def in_front_of(
+    replicas: list[ServiceProcess], folder: Path, change: Callable[[str], str] = lambda text: text
+) -> Iterator[int]:
+    """The port of an nginx that knows nothing of them yet. change: what is changed in its configuration."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     folder.mkdir()
     first, second = replicas
-    process = subprocess.Popen(configured(folder, port, (first.port, second.port)))
+    command = configured(folder, port, (first.port, second.port))
+    file = folder / "nginx.conf"
+    file.write_text(change(file.read_text()))
+    process = subprocess.Popen(command)
     given_up = time.monotonic() + 240
     while time.monotonic() < given_up:
         with socket.socket() as probe:
@@ -159,6 +165,26 @@ def test_shed_request_keeps_nobody_out(port: int) -> None:
         assert hurried.status in (200, 408, 503)
         assert hurried.status != 503 or hurried.headers["Retry-After"]
     assert ask("60000").status == 200
+
+
+def test_quota_is_counted_by_key(replicas: list[ServiceProcess], tmp_path: Path) -> None:
+    def change(text: str) -> str:
+        text = re.sub(r"# (limit_req_zone \$http_auth.*|limit_req zone=keys .*)", r"\1", text)
+        return text.replace("zone=keys:10m rate=50r/s", "zone=keys:10m rate=1r/m").replace("burst=100", "burst=1")
+
+    with in_front_of(replicas, tmp_path / "nginx", change) as port:
+
+        def ask(key: str) -> tuple[int, dict[str, Any] | None]:
+            with closing(http.client.HTTPConnection("127.0.0.1", port, timeout=60)) as connection:
+                connection.request("GET", "/models", headers={"Authorization": key} if key else {})
+                answer = connection.getresponse()
+                body = json.loads(answer.read())
+            return answer.status, body
+
+        assert [ask("Bearer one")[0] for _ in range(3)] == [200, 200, 429]
+        assert ask("Bearer one")[1]["type"] == "urn:prime-anc:problem:over-quota"
+        assert ask("Bearer two")[0] == 200
+        assert [ask("")[0] for _ in range(4)] == [200] * 4
 
 
 def test_computed_request_is_not_repeated(replicas: list[ServiceProcess], port: int) -> None:

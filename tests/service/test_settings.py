@@ -43,7 +43,6 @@ def test_the_command_line_and_the_environment_say_the_same(monkeypatch: pytest.M
         {"port": 70_000},
         {"deadline_ms": 0},
         {"deadline_ms": "nan"},
-        {"quota_per_s": 0},
         {"threads": 0},
         {"api_keys": ("secret",)},
         {"max_resident_models": 1},
@@ -74,7 +73,6 @@ def test_threads_default_to_the_physical_cores_and_are_never_more_than_there_are
         ([], {"PRIME_API_KEYS": "secret"}, "api_keys"),
         (["--api-keys", "secret"], {}, "api-keys-0: the given text is refused"),
         (["--api-keys-file", "/nowhere/keys"], {}, "/nowhere/keys cannot be read"),
-        (["--quota-per-s", "5"], {}, "quota-per-s: there are no API keys"),
         (["--device", "cuda"], {"CUDA_VISIBLE_DEVICES": ""}, "no CUDA device"),
     ],
 )

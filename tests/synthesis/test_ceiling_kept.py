@@ -14,7 +14,8 @@ from synthesis.design import Model, _loose_db, design_all, predict_all
 from synthesis.errors import InvalidPaths, SynthesisError
 from synthesis.gain_curve import GainCurve, ceiling_db
 from synthesis.methods import METHODS
-from synthesis.types import DEFAULT_MAX_GAIN_DB, Design, DesignOptions, Fallback, Prediction, Problem
+from synthesis.options import DEFAULT_MAX_GAIN_DB
+from synthesis.types import Design, DesignOptions, Fallback, Prediction, Problem
 from tests.oracles import measured
 from tests.problems import changed, one
 from tests.synthesis.cases import Case, random_case, relative_error

@@ -17,8 +17,8 @@ from torch import Tensor
 
 from hardware.realise import Target, realise
 from hardware.residual_power import PathSpectra
+from synthesis.options import DEFAULT_MAX_GAIN_DB
 from synthesis.paths import AcousticPaths, ControlFilter
-from synthesis.types import DEFAULT_MAX_GAIN_DB
 from training.baselines.wmmse import support_estimates
 from training.training_set import TrainingSet
 

@@ -10,10 +10,11 @@ from torch import Tensor
 
 from synthesis.conventions import DESIGN_N_FFT, N_BINS, N_TAPS
 from synthesis.errors import InvalidPaths
+from synthesis.options import DEFAULT_MAX_GAIN_DB
 from synthesis.paths import AcousticPaths
 from synthesis.prediction import N_SUMS
 from synthesis.profiles import MAX_UPDATES
-from synthesis.types import DEFAULT_MAX_GAIN_DB, Complex64, Float32, Problem
+from synthesis.types import Complex64, Float32, Problem
 
 # Where the uncertainty of a prediction comes from: the support listeners, a coherence, or there is none.
 BASES = ("model", "coherence", "exact")

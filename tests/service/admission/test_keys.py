@@ -1,16 +1,14 @@
-"""API keys: from the settings and from a file, which may change at any time and break at any time. Quotas: so many
-requests at once, so many in the long run, each key by itself."""
+"""API keys: from the settings and from a file, which may change at any time and break at any time."""
 
 import hashlib
 import logging
 import os
-from contextlib import suppress
 from pathlib import Path
 
 import pytest
 from starlette.datastructures import Headers
 
-from service.admission.keys import LOOK_EVERY_S, Keys, Quotas
+from service.admission.keys import LOOK_EVERY_S, Keys
 from service.errors import HttpProblem
 
 
@@ -34,7 +32,8 @@ def from_holder_of(key: str, scheme: str = "Bearer") -> Headers:
 
 def is_known(keys: Keys, key: str) -> bool:
     try:
-        return keys.holder(from_holder_of(key)) == digest(key)
+        keys.require(from_holder_of(key))
+        return True
     except HttpProblem as problem:
         return {"unauthorised": False}[problem.code]
 
@@ -42,7 +41,7 @@ def is_known(keys: Keys, key: str) -> bool:
 def test_without_settings_nobody_is_asked() -> None:
     keys = Keys((), None)
     assert not keys.are_required
-    assert keys.holder(from_holder_of("")) is None
+    keys.require(from_holder_of(""))
 
 
 def test_a_digest_is_no_key() -> None:
@@ -51,7 +50,7 @@ def test_a_digest_is_no_key() -> None:
     for key in ("", "open", digest("open sesame"), "open sesame "[:-2]):
         assert not is_known(keys, key)
     with pytest.raises(HttpProblem) as refused:
-        keys.holder(from_holder_of("open sesame", scheme="Basic"))
+        keys.require(from_holder_of("open sesame", scheme="Basic"))
     assert "open sesame" not in refused.value.detail
 
 
@@ -62,7 +61,7 @@ def test_who_sends_two_keys_has_none(others: str) -> None:
     headers = [(b"authorization", each.encode()) for each in ("Bearer open sesame", others)]
     for sent in (headers, headers[::-1]):
         with pytest.raises(HttpProblem) as refused:
-            keys.holder(Headers(raw=sent))
+            keys.require(Headers(raw=sent))
         assert refused.value.code == "unauthorised"
 
 
@@ -136,83 +135,3 @@ def test_what_is_not_a_regular_file_is_refused_at_once(tmp_path: Path) -> None:
     for file in (fifo, Path("/dev/zero"), tmp_path):
         with pytest.raises(ValueError, match=r"not a regular file|cannot be read"):
             Keys((), file)
-
-
-def n_taken(quotas: Quotas, key: str, n_tries: int) -> int:
-    """How many of so many requests at one moment are let through."""
-    taken = 0
-    for _ in range(n_tries):
-        with suppress(HttpProblem):
-            quotas.take(key)
-            taken += 1
-    return taken
-
-
-def test_a_burst_then_the_rate() -> None:
-    clock = Clock()
-    quotas = Quotas(per_s=10.0, burst=5, clock=clock)
-    assert n_taken(quotas, "key", 9) == 5
-    clock.now_s += 0.25
-    assert n_taken(quotas, "key", 9) == 2
-    clock.now_s += 0.05
-    assert n_taken(quotas, "key", 9) == 1
-    clock.now_s += 1000
-    assert n_taken(quotas, "key", 9) == 5
-
-
-def test_keys_do_not_know_of_each_other() -> None:
-    quotas = Quotas(per_s=1.0, burst=2, clock=Clock())
-    assert [n_taken(quotas, key, 3) for key in ("one", "two")] == [2, 2]
-
-
-def test_the_refusal_says_when_to_come_back() -> None:
-    clock = Clock()
-    quotas = Quotas(per_s=0.1, burst=1, clock=clock)
-    quotas.take("key")
-    with pytest.raises(HttpProblem) as refused:
-        quotas.take("key")
-    assert refused.value.code == "over-quota"
-    assert refused.value.headers == {"Retry-After": "10"}
-    clock.now_s += 10
-    quotas.take("key")
-
-
-def test_a_request_for_several_takes_as_many() -> None:
-    clock = Clock()
-    quotas = Quotas(per_s=1.0, burst=20, clock=clock)
-    quotas.take("key", 16)
-    with pytest.raises(HttpProblem) as refused:
-        quotas.take("key", 16)
-    assert refused.value.headers == {"Retry-After": "12"}
-    assert n_taken(quotas, "key", 9) == 4  # a refusal costs nothing
-    clock.now_s += 16
-    quotas.take("key", 16)
-
-
-def test_what_it_holds_already_counts_once_and_is_given_back() -> None:
-    clock = Clock()
-    quotas = Quotas(per_s=1.0, burst=20, clock=clock)
-    quotas.take("key")
-    quotas.take("key", 16, held=1)
-    quotas.take("key")
-    with pytest.raises(HttpProblem) as refused:
-        quotas.take("key", 16, held=1)
-    assert refused.value.headers == {"Retry-After": "12"}
-    clock.now_s += 12  # as was advised
-    quotas.take("key")
-    quotas.take("key", 16, held=1)
-    assert n_taken(quotas, "key", 9) == 0
-
-
-def test_more_than_a_burst_waits_for_a_full_bucket_and_is_paid_for() -> None:
-    clock = Clock()
-    quotas = Quotas(per_s=1.0, burst=5, clock=clock)
-    quotas.take("key", 16)
-    clock.now_s += 11
-    assert n_taken(quotas, "key", 9) == 0
-    clock.now_s += 5
-    quotas.take("key", 16)
-
-
-def test_no_quota_is_no_limit() -> None:
-    assert n_taken(Quotas(None, 1), "key", 1000) == 1000

@@ -1,7 +1,6 @@
 """Several designs in one request: what each would have got alone, in order, designed together."""
 
 import asyncio
-import hashlib
 from dataclasses import replace
 from typing import Any
 
@@ -20,7 +19,7 @@ from tests.service import models
 from tests.service.api.test_design import SAME_FLOAT32, ask
 from tests.service.api.test_problems import assert_problem
 from tests.service.bodies import as_base64, as_responses
-from tests.service.conftest import connected, started
+from tests.service.conftest import connected
 from tests.service.observability.test_metrics import scraped, value
 
 pytestmark = pytest.mark.anyio
@@ -185,23 +184,6 @@ async def test_items_that_are_wrong_do_not_keep_the_others_from_coming_back(
     answer = await client.post("/refine", content=orjson.dumps({"items": items}), headers=JSON_BODY)
     assert_problem(answer, "overloaded")
     assert answer.headers["retry-after"] == "7"
-
-
-async def test_each_item_counts_against_the_key_s_quota(settings: Settings, ears: list[Paths]) -> None:
-    quota = {"api_keys": (hashlib.sha256(b"key").hexdigest(),), "quota_per_s": 1e-3, "quota_burst": 6}
-    several = orjson.dumps({"items": [as_responses(ears[0])] * 3 + [{}]})
-    async with started(settings.model_copy(update=quota)) as app, connected(app) as client:
-        headers = JSON_BODY | {"Authorization": "Bearer key"}
-
-        async def ask(content: bytes) -> httpx.Response:
-            return await client.post("/synthesize", content=content, headers=headers)
-
-        assert (await ask(several)).status_code == 200
-        refused = await ask(several)
-        assert_problem(refused, "over-quota")
-        assert 1000 < int(refused.headers["retry-after"]) <= 2000  # for the two that are missing
-        alone = orjson.dumps(as_responses(ears[0]))
-        assert [(await ask(alone)).status_code for _ in range(3)] == [200, 200, 429]
 
 
 async def test_items_are_counted_by_their_outcome(app: FastAPI, ears: list[Paths]) -> None:

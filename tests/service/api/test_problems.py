@@ -400,60 +400,6 @@ async def test_a_deadline_is_given_once(client: httpx.AsyncClient, ear: Paths) -
     assert_problem(answer, "invalid-field", "X-Deadline-Ms")
 
 
-async def test_a_key_has_a_quota_of_its_own(settings: Settings, ear: Paths) -> None:
-    digests = tuple(hashlib.sha256(key).hexdigest() for key in (b"one", b"two"))
-    quota = {"api_keys": digests, "quota_per_s": 1e-3, "quota_burst": 2}
-    app = create_app(settings.model_copy(update=quota))
-    content = orjson.dumps(as_responses(ear))
-    async with app.router.lifespan_context(app), connected(app) as client:
-        await app.state.service.engine.started()
-
-        async def ask(key: str) -> httpx.Response:
-            headers = JSON_BODY | {"Authorization": f"Bearer {key}"}
-            return await client.post("/synthesize", content=content, headers=headers)
-
-        assert [(await ask("one")).status_code for _ in range(2)] == [200, 200]
-        refused = await ask("one")
-        assert_problem(refused, "over-quota")
-        assert 0 < int(refused.headers["retry-after"]) <= 1000
-        assert (await ask("two")).status_code == 200
-        for path in ("/health/ready", "/v2/health/ready", "/v2/health/live"):
-            assert (await client.get(path, headers={"Authorization": "Bearer one"})).status_code == 200
-
-
-async def test_quota_charges_by_work(settings: Settings, ear: Paths) -> None:
-    """A design for many conditions costs its key several plain ones, whoever else asks."""
-    quota = {"api_keys": (hashlib.sha256(b"one").hexdigest(),), "quota_per_s": 1e-3, "quota_burst": 10}
-    app = create_app(settings.model_copy(update=quota))
-    plain = as_responses(ear)
-    condition = {name: plain[name] for name in ("primary", "secondary")}
-    async with app.router.lifespan_context(app), connected(app) as client:
-        await app.state.service.engine.started()
-
-        async def ask(body: dict[str, Any], query: str = "") -> int:
-            headers = JSON_BODY | {"Authorization": "Bearer one"}
-            answer = await client.post(f"/refine{query}", content=orjson.dumps(body), headers=headers)
-            return answer.status_code
-
-        four = {"conditions": 4 * [condition], "sample_rate": 48_000}
-        assert await ask({"items": [plain, plain]}) == 200  # 2 of 10
-        assert await ask(four, "?leave_one_out=true") == 429  # 5 * 2.5, a full bucket
-        assert await ask(four) == 200  # 4 of 10
-        assert await ask(plain | {"feedback": plain["secondary"]}) == 429  # 9
-        assert [await ask(plain) for _ in range(7)] == [200] * 6 + [429]
-
-
-@pytest.mark.parametrize("path", ["/models", "/models/ears", "/v2/models/ears", "/v2/models/ears/versions/1/ready"])
-async def test_a_look_into_the_store_counts_as_a_request(settings: Settings, path: str) -> None:
-    """Each reads manifests from the disk."""
-    quota = {"api_keys": (hashlib.sha256(b"one").hexdigest(),), "quota_per_s": 1e-3, "quota_burst": 1}
-    app = create_app(settings.model_copy(update=quota))
-    async with app.router.lifespan_context(app), connected(app) as client:
-        await app.state.service.engine.started()
-        found = [(await client.get(path, headers={"Authorization": "Bearer one"})).status_code for _ in range(2)]
-    assert found == [200, 429]
-
-
 async def test_when_the_default_model_is_missing(
     settings: Settings, ear: Paths, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -1,0 +1,90 @@
+"""Flags of the command for the options of a design, as `synthesis.options` declares them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import wraps
+from typing import Any
+
+import click
+
+from cli import inputs
+from synthesis.options import option_schemas
+
+Command = Callable[..., None]
+
+
+class GainLimit(click.ParamType):
+    """A ceiling: a number, or a file of two columns."""
+
+    name = "number or file"
+
+    def convert(self, value: Any, param: click.Parameter | None, context: click.Context | None) -> Any:
+        """Read it. Raises FileError for a file that is no table."""
+        return inputs.gain_limit(value) if isinstance(value, str) else value
+
+
+def option_flag(name: str, default: str | None = None) -> Callable[[Command], Command]:
+    """Make the flag of an option; the command gets None where it is not given.
+
+    Parameters
+    ----------
+    name
+        Of the option.
+    default
+        What the command does without it, in place of the declared default.
+    """
+    schema = option_schemas()[name]
+    text = schema["description"].replace("`", "")
+    shown = schema.get("default") if default is None else default
+    more: dict[str, Any] = {"type": _type_of(schema)}
+    if schema.get("type") == "boolean":
+        more, shown = {"is_flag": True}, None
+    if isinstance(more.get("type"), GainLimit):
+        text += " In a file: columns of frequency in Hz and gain in dB."
+    flag = f"-{name}" if len(name) == 1 else f"--{name.replace('_', '-')}"
+    return click.option(
+        flag,
+        name,
+        default=None,
+        help=text,
+        show_default=False if shown is None else str(shown),
+        **more,
+    )
+
+
+def _type_of(schema: Mapping[str, Any]) -> click.ParamType:
+    """Type of a flag's value, with its range or its choices."""
+    if "enum" in schema:
+        return click.Choice(schema["enum"])
+    if schema.get("type") == "integer":
+        return click.IntRange(schema["minimum"], schema["maximum"])
+    if schema.get("type") == "number":
+        return click.FloatRange(schema["minimum"], schema["maximum"])
+    if any("$ref" in each for each in schema.get("anyOf", ())):
+        return GainLimit()
+    return click.STRING
+
+
+def of_design(but: tuple[str, ...] = ()) -> Callable[[Command], Command]:
+    """Add a flag for each option of a design; the command gets `options`, fields of a request.
+
+    Parameters
+    ----------
+    but
+        Options that the command sets itself. `sign` has its flag among those of paths.
+    """
+    names = [name for name in option_schemas() if name not in ("sign", *but)]
+
+    def with_flags(command: Command) -> Command:
+        @wraps(command)
+        def run(**given: Any) -> None:
+            options = {name: value for name in names if (value := given.pop(name)) is not None}
+            command(options=options, **given)
+
+        flagged: Command = run
+        for name in reversed(names):
+            flagged = option_flag(name)(flagged)
+        return flagged
+
+    return with_flags

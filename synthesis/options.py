@@ -1,0 +1,159 @@
+"""The options of a design, declared once: name, type, default, range, text. A name ends with the unit.
+
+Requests in every form, the OpenAPI document, the page, the command and the Python client take theirs from the fields
+of these classes, and `Problem` takes those that a filter is designed under. Each class holds the options that some
+requests share.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import cache
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias, TypeVar, dataclass_transform, get_type_hints
+
+from pydantic import Field, create_model
+
+from synthesis.gain_curve import GainCurve
+from synthesis.methods import METHODS
+from synthesis.profiles import MAX_UPDATES, PROFILES
+
+if TYPE_CHECKING:
+    Method: TypeAlias = str
+    Profile: TypeAlias = str
+else:
+    Method = Literal[METHODS]  # the names themselves, which type checkers cannot read from there
+    Profile = Literal[tuple(PROFILES)]
+Sign = Literal["minus", "plus"]
+T = TypeVar("T")
+
+# Below 50 Hz, where the secondary path rolls off, good filters reach 24 to 38 dB.
+DEFAULT_MAX_GAIN_DB = 30.0
+# Of a number, and of each point of a curve.
+MAX_GAIN_RANGE_DB = (-20.0, 60.0)
+MAX_LATENCY_SAMPLES = 1024.0
+
+
+def option(text: str, *, default: T, low: float | None = None, high: float | None = None) -> T:
+    """Declare an option.
+
+    Parameters
+    ----------
+    text
+        What it means.
+    default
+        Its value where none is given.
+    low, high
+        Its range, ends included; None: of any value of its type.
+    """
+    # JSON numbers become single-precision floats in generated clients.
+    extra: dict[str, Any] | None = {"format": "float"} if isinstance(default, float) and low is not None else None
+    declared = Field(default=default, description=text, ge=low, le=high, json_schema_extra=extra)
+    # A factory leaves no attribute in the class, which pydantic would take for a new default in each subclass.
+    return field(default_factory=lambda: default, metadata={"declared": declared})
+
+
+@dataclass_transform(frozen_default=True, kw_only_default=True, eq_default=False, field_specifiers=(option,))
+def declares(cls: type[T]) -> type[T]:
+    """Make a frozen dataclass of options, whose annotations hold what pydantic needs to know of them."""
+    made = dataclass(frozen=True, eq=False, kw_only=True)(cls)
+    hints = get_type_hints(cls)
+    for name in cls.__annotations__:
+        declared = made.__dataclass_fields__[name].metadata["declared"]  # type: ignore[attr-defined]
+        made.__annotations__[name] = Annotated[hints[name], declared]
+    return made
+
+
+@declares
+class ModelFields:
+    """Options of every request."""
+
+    model: str | None = option(
+        "`name` (its latest version), `name@version`, an alias, or the `model` of an answer; default: the service's "
+        "default model.",
+        default=None,
+    )
+    sign: Sign = option(
+        "What the signal chain does with the filter's output. `minus`: it subtracts, e = d - s * w * x. `plus`: it "
+        "adds, and the filter is the negated one.",
+        default="minus",
+    )
+
+
+@declares
+class LatencyFields:
+    """Options of every request about a filter."""
+
+    latency_samples: float = option(
+        "Delay of the signal chain that `secondary` does not contain, in samples, fractions included.",
+        default=0.0,
+        low=0.0,
+        high=MAX_LATENCY_SAMPLES,
+    )
+
+
+@declares
+class CeilingFields:
+    """Options of every request that designs a filter."""
+
+    max_gain_db: float | GainCurve = option(
+        "Ceiling on |W| in dB, which every filter keeps: a number, or a curve over frequency, linear in log frequency "
+        "between its points and held beyond its ends.",
+        default=DEFAULT_MAX_GAIN_DB,
+    )
+
+
+@declares
+class ProblemFields(LatencyFields, CeilingFields):
+    """Options that are part of the problem that a filter is designed for."""
+
+    min_gain_margin_db: float = option(
+        "Smallest gain margin of the loop of filter and `feedback`, if there is one.",
+        default=6.0,
+        low=0.0,
+        high=60.0,
+    )
+    min_phase_margin_deg: float = option("Smallest phase margin of that loop.", default=30.0, low=0.0, high=90.0)
+
+
+@declares
+class MethodFields:
+    """Options of how a filter is designed."""
+
+    method: Method = option("`prime`: the model's generator. The other methods need no training.", default="prime")
+    leave_one_out: bool = option(
+        "Of several conditions, also predict for each what a filter designed on the others does there.",
+        default=False,
+    )
+
+
+@declares
+class UpdateFields:
+    """Options of the updates."""
+
+    k: int = option("Largest number of Gauss-Newton updates.", default=3, low=0, high=MAX_UPDATES)
+    profile: Profile = option(
+        "`fast`: the default. `fine`: the same on a grid with twice the points, which replaces it for responses of "
+        "more than 4096 samples and spectra of more than 2049 bins. `paper`: as published.",
+        default="fast",
+    )
+
+
+@declares
+class SynthesisFields(ModelFields, ProblemFields, MethodFields):
+    """Options of a design without updates."""
+
+
+@declares
+class DesignFields(SynthesisFields, UpdateFields):
+    """All options of a design."""
+
+
+DEFAULTS = DesignFields()
+
+
+@cache
+def option_schemas() -> dict[str, dict[str, Any]]:
+    """JSON schemas of all options by name: `description`, `default`, and `type`, `minimum`, `maximum`, `enum`."""
+    declared: dict[str, Any] = get_type_hints(DesignFields, include_extras=True)
+    properties: dict[str, dict[str, Any]] = create_model("Declared", **declared).model_json_schema()["properties"]
+    return properties
