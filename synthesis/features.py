@@ -1,4 +1,4 @@
-"""The twelve channels that the generator reads (Section 2.2 of the paper)."""
+"""The twelve channels that the generator reads: theory, "Features and correction"; Section 2.2 of the paper."""
 
 import torch
 from torch import Tensor

@@ -2,7 +2,7 @@
 
 The loudspeaker plays -w * m, and the outer microphone hears it: m = x - f * w * m, so that
 
-    e = d - s * w_c * x,    W_c = W / (1 + L),    L = W F.
+    e = d - s * w_c * x,    W_c = W / (1 + L),    L = W F                                theory (19).
 
 W and F are finite impulse responses, so 1 + L has no pole outside the unit circle, and by the Nyquist criterion the
 loop is stable exactly if 1 + L does not encircle 0.

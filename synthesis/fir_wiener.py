@@ -46,7 +46,7 @@ def between_edges(points_hz: Array) -> Array:
 
 
 def starting_weight(log_paths: Array, points_hz: Array) -> Array:
-    """Return the logarithms of the weight v and penalty l that a generator corrects.
+    """Return the logarithms of the weight v and penalty l that a generator corrects: theory (6), (7).
 
     v = 1 / (f |P|^2) weighs every octave alike, and in it the residual relative to the disturbance; the
     reference's spectrum cancels. It is scaled to a log mean of one for v |S|^2 between the edges.
@@ -74,7 +74,7 @@ def starting_weight(log_paths: Array, points_hz: Array) -> Array:
 
 
 def drive_ceiling(log_paths: Array, points_hz: Array) -> Array:
-    """Return the natural log of the largest |W| that keeps the loudspeaker below the disturbance.
+    """Return the natural log of the largest |W| that keeps the loudspeaker below the disturbance: theory (8).
 
     Above HIGH_EDGE_HZ, where nothing is scored and hardly anything can be cancelled, a filter may raise |S W| to
     DRIVE_LIMIT |P|; below that edge the limit rises by 24 dB in an octave.
@@ -102,7 +102,7 @@ def fir_wiener(
     log_ceiling: Array | None = None,
     shares: Array | None = None,
 ) -> Solution:
-    """Solve for the taps under a weight, a penalty and a ceiling.
+    """Solve for the taps under a weight, a penalty and a ceiling: theory (8) to (10).
 
     Parameters
     ----------
@@ -144,7 +144,7 @@ def fir_wiener(
 
 
 def below_ceiling(taps: Array, log_ceiling: Array, n_fft: int) -> Array:
-    """Bend the magnitude of the taps' response below a ceiling.
+    """Bend the magnitude of the taps' response below a ceiling: theory (10).
 
     They pass through the minimum-phase filter of magnitude 1 below the ceiling and c / |W| above it, which keeps
     them causal and, where the ceiling is not met, as they are.

@@ -1,31 +1,18 @@
 """Gauss-Newton refinement of the taps against the estimated paths (Section 3.2 of the paper).
 
-The objective is the mean log residual over the target bands (50 Hz to 5 kHz), a smooth maximum of all n_b bands as
-the risk of the worst one, and a penalty on |W| above its ceiling,
+J (`synthesis.objective`) with a penalty on |W| above its ceiling falls by damped Gauss-Newton steps: theory (13) to
+(17). With c_b = (dJ/dl_b) / E_b, r_k the reference power and f_k the Fourier vector of bin k, the normal matrix
+2 Re sum_k c_b(k) r_k |S_k|^2 f_k f_k^H is symmetric Toeplitz: one inverse transform gives its first column, another the
+right-hand side, and every product with it needs only 2 n_taps points. The sum of such matrices over conditions is
+Toeplitz too.
 
-    J(w) = mean_{50:5k} l_b + rho tau (logsumexp_b(l_b / tau) - ln n_b) + penalty,   l_b = ln(E_b / D_b),
-
-E_b and D_b being the reference-weighted residual and disturbance power of band b, rho the profile's risk weight and
-tau TEMPERATURE. With c_b = (dJ/dl_b) / E_b, r_k the reference power and f_k the Fourier vector of bin k, the normal
-matrix 2 Re sum_k c_b(k) r_k |S_k|^2 f_k f_k^H is symmetric Toeplitz: one inverse transform gives its first column,
-another the right-hand side, and every product with it needs only 2 n_taps points.
-
-One filter for several conditions t of weights v_t, which sum to one, has
-
-    J(w) = mean_{50:5k} 2 ln sum_t v_t exp(l_tb / 2)
-           + rho tau (ln sum_t v_t sum_b exp(l_tb / tau) - ln n_b) + penalty,
-
-and the sum of their normal matrices, which is Toeplitz too. Amplitudes are averaged over conditions, not decibels:
-the mean of decibels rewards serving one condition and giving up another, more so with each update. The batch
-dimension of the paths is then that of the conditions; otherwise the filters of a batch are independent.
-
-A band of which nothing is known in a condition is in neither term; UNKNOWN_WEIGHT v_t max(l_tb, 0) is added to J,
-and v_t / max(E_tb, D_tb) to the normal matrix, so that no step makes it louder unseen.
+The batch dimension of the paths is that of the conditions if they have weights; otherwise the filters of a batch are
+independent. In the matrix, an unknown band of a condition weighs v_t / max(E_tb, D_tb), so that no step makes it louder
+unseen.
 """
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from functools import cache
 
@@ -34,7 +21,8 @@ from torch import Tensor
 
 from synthesis.arrays import squared_magnitude
 from synthesis.fir_wiener import DRIVE_LIMIT
-from synthesis.octave_bands import AMP_BANDS, NR_BANDS, band_matrix, columns
+from synthesis.objective import objective
+from synthesis.octave_bands import AMP_BANDS, band_matrix, columns
 from synthesis.path_ratio import regularised_ratio
 from synthesis.paths import AcousticPaths
 from synthesis.prediction import HIGH_BANDS
@@ -51,8 +39,6 @@ from synthesis.profiles import (
     SILENCE,
     STEP_SCALES,
     SUFFICIENT_DECREASE,
-    TEMPERATURE,
-    UNKNOWN_WEIGHT,
     VERDICTS,
     RefinementProfile,
 )
@@ -111,7 +97,7 @@ class TapObjective:
         self.shares = shares
         bands = profile.risk_bands
         self.unknown = None if unknown is None else unknown[:, columns(bands)]
-        self.risk_weight = profile.risk_weight
+        self._profile, self._alone = profile, reference_psd.new_ones(1)
         self.membership = band_matrix(bands, paths.n_fft, reference_psd)
         primary_power, secondary_power = squared_magnitude(paths.primary), squared_magnitude(paths.secondary)
         power = reference_psd * primary_power
@@ -121,7 +107,7 @@ class TapObjective:
         total = torch.maximum((power @ self.membership).sum(-1, keepdim=True), SILENCE * loudest).clamp_min(tiny)
         self.weight = torch.where(total > tiny, reference_psd / total, 0.0)
         self.disturbance = (power / total) @ self.membership + SILENCE
-        self.in_target, per_octave, self.scales = _constants(bands, paths.n_bins, power.dtype, str(power.device))
+        per_octave, self.scales = _constants(paths.n_bins, power.dtype, str(power.device))
 
         self.ceiling: Tensor | None = None
         if profile.ceiling_weight > 0:
@@ -145,62 +131,37 @@ class TapObjective:
     def value(self, band_power: Tensor, response: Tensor) -> Tensor:
         """J, from E_b [..., n_bands] and W [..., n_bins]: [...]. With conditions, from [..., n_conditions, n_bands]
         and [..., 1, n_bins]: [..., 1]."""
-        log_ratio = torch.log(band_power / self.disturbance)
-        n_bands = band_power.shape[-1]
-        mean, soft_sum = self._known(log_ratio, 0.0) @ self.in_target, self._soft_sum(log_ratio)
-        if self.shares is not None:
-            amplitude = self._amplitude(log_ratio).sum(-2, keepdim=True)
-            mean = 2 * torch.where(amplitude > 0, amplitude, 1.0).log() @ self.in_target
-            soft_sum = torch.logsumexp(self.shares.log() + soft_sum, -1, keepdim=True)
-        value = mean + self.risk_weight * TEMPERATURE * (soft_sum - math.log(n_bands))
-        if self.unknown is not None:
-            louder = torch.where(self.unknown, log_ratio.clamp_min(0), 0.0).sum(-1)
-            if self.shares is not None:
-                louder = (self.shares * louder).sum(-1, keepdim=True)
-            value = value.nan_to_num(neginf=0.0) + UNKNOWN_WEIGHT * louder  # infinite if every band is unknown
+        value, _ = self._without_penalty(band_power)
         if self.ceiling is not None:
             value = value + (self.ceiling_weight * self.overshoot(response).square()).sum(-1)
         return value
 
     def band_weight(self, band_power: Tensor) -> Tensor:
         """c_b = (dJ/dl_b) / E_b, [batch, n_bands]: positive, or zero for an unknown band that is not louder."""
-        log_ratio = torch.log(band_power / self.disturbance)
-        risk = self._known(log_ratio / TEMPERATURE, -torch.inf)
-        if self.shares is None:
-            slope = self._known(self.in_target.expand_as(risk), 0.0) + self.risk_weight * torch.softmax(risk, -1)
-        else:
-            share = self.shares.unsqueeze(-1)
-            amplitude = self._amplitude(log_ratio)
-            of_mean = amplitude / torch.where(amplitude > 0, amplitude.sum(-2, keepdim=True), 1.0) * self.in_target
-            of_risk = torch.softmax((share.log() + risk).flatten(), 0).view_as(log_ratio)
-            slope = of_mean + self.risk_weight * of_risk
-        if self.unknown is not None:
-            louder = UNKNOWN_WEIGHT * self._share() * (log_ratio > 0)
-            slope = torch.where(self.unknown, louder, slope)
+        _, slope = self._without_penalty(band_power)
         return slope / band_power
+
+    def _without_penalty(self, band_power: Tensor) -> tuple[Tensor, Tensor]:
+        """J and its slopes dJ/dl_b, without the penalty on |W|."""
+        log_ratio = torch.log(band_power / self.disturbance)
+        if self.shares is not None:
+            value, slope = objective(log_ratio, self.shares, self._profile, self.unknown)
+            return value.unsqueeze(-1), slope
+        unknown = None if self.unknown is None else self.unknown.unsqueeze(-2)
+        value, slope = objective(log_ratio.unsqueeze(-2), self._alone, self._profile, unknown)
+        return value, slope.squeeze(-2)
 
     def _share(self) -> Tensor | float:
         """Weight of each condition in J, [n_conditions, 1]; 1 of a filter that has but one."""
         return 1.0 if self.shares is None else self.shares.unsqueeze(-1)
 
-    def _known(self, values: Tensor, otherwise: float) -> Tensor:
-        """The values [..., n_bands], replaced in unknown bands."""
-        return values if self.unknown is None else values.masked_fill(self.unknown, otherwise)
-
-    def _amplitude(self, log_ratio: Tensor) -> Tensor:
-        """v_t exp(l_tb / 2), zero in unknown bands."""
-        return self._known(self._share() * (log_ratio / 2).exp(), 0.0)
-
-    def _soft_sum(self, log_ratio: Tensor) -> Tensor:
-        """ln sum_b exp(l_b / tau) over known bands."""
-        return torch.logsumexp(self._known(log_ratio / TEMPERATURE, -torch.inf), -1)
-
     def normal_equations(
         self, paths: AcousticPaths, residual: Tensor, response: Tensor, band_power: Tensor
     ) -> tuple[Tensor, Tensor]:
-        """The symbol of the undamped normal matrix, real, and the spectrum of the negative gradient of J, complex,
-        [batch, n_bins] each. Their inverse transforms start with the matrix's first column and the negative
-        gradient.
+        """Compute the undamped normal equations: theory (15).
+
+        The symbol of the matrix is real, the spectrum of the negative gradient of J complex, [batch, n_bins] each.
+        Their inverse transforms start with the matrix's first column and the negative gradient.
 
         The weights vanish at 0 Hz and at Nyquist, so 2 Re sum_k over one-sided bins is n_fft times the inverse
         transform. The penalty's residual is the excess of |W| over the ceiling. Where there is one, its square is
@@ -226,21 +187,15 @@ class TapObjective:
 
 
 @cache  # never freed: recorded CUDA graphs read these tensors in place
-def _constants(
-    bands: tuple[int, ...], n_bins: int, dtype: torch.dtype, device: str
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Weights of the bands in the mean log residual, [n_bands]; weights of the bins in the penalty on |W|,
-    [n_bins]; STEP_SCALES, [3, 1, 1]."""
+def _constants(n_bins: int, dtype: torch.dtype, device: str) -> tuple[Tensor, Tensor]:
+    """Weights of the bins in the penalty on |W|, [n_bins]; STEP_SCALES, [3, 1, 1]."""
     with torch.inference_mode(False):  # the first caller may be in inference mode, the next one training
-        in_target = torch.zeros(len(bands), dtype=torch.float64)
-        in_target[bands.index(NR_BANDS[0]) : bands.index(NR_BANDS[-1]) + 1] = 1 / len(NR_BANDS)
         # Every octave has the same total weight, as in a mean over bands. 0 Hz and Nyquist are excluded so that
         # sums over one-sided bins are exact transforms.
         per_octave = torch.zeros(n_bins, dtype=torch.float64)
         per_octave[1:-1] = 1 / torch.arange(1, n_bins - 1, dtype=torch.float64)
         scales = torch.tensor(STEP_SCALES, dtype=torch.float64)[:, None, None]
-        constants = in_target, per_octave / per_octave.sum(), scales
-        return tuple(each.to(device, dtype) for each in constants)  # type: ignore[return-value]
+        return (per_octave / per_octave.sum()).to(device, dtype), scales.to(device, dtype)
 
 
 def _drive_ceiling(primary_power: Tensor, secondary_power: Tensor) -> Tensor:
@@ -298,7 +253,7 @@ class GaussNewtonState:
         self._history[:, 0, -1] = self._value
 
     def update(self) -> None:
-        """Apply one update to every item that has not stopped."""
+        """Apply one update, theory (15) to (17), to every item that has not stopped."""
         objective, profile, paths = self._objective, self._profile, self._paths
         symbol, descent = objective.normal_equations(paths, self._residual, self._response, self._band_power)
         solution = solve_toeplitz(
@@ -408,7 +363,7 @@ def _step_cap(paths: AcousticPaths, profile: RefinementProfile, shares: Tensor |
     if profile.step_cap is None:
         return None
     bins = band_matrix(AMP_BANDS, paths.n_fft, paths.primary.real).sum(-1)
-    rms = _root_mean_square(regularised_ratio(paths), bins)
+    rms = _root_mean_square(regularised_ratio(paths.primary, paths.secondary), bins)
     if shares is not None:
         rms = (shares.unsqueeze(-1) * rms).sum(0, keepdim=True)
     return _StepCap(profile.step_cap * rms, bins)
@@ -424,7 +379,7 @@ def _on_grid(paths: AcousticPaths, reference_psd: Tensor, n_fft: int) -> tuple[A
 
 
 def damped(symbol: Tensor, profile: RefinementProfile) -> Tensor:
-    """The symbol of the damped normal matrix.
+    """The symbol of the damped normal matrix: theory (16).
 
     The damping is 0.002 max(h, 1e-6) + 1e-6 in the paper, with h the mean diagonal. A Toeplitz matrix has a
     constant diagonal, the mean of its symbol over all n_fft bins; the symbol is zero at 0 Hz and at Nyquist.

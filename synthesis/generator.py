@@ -1,4 +1,4 @@
-"""The generators: convolutional networks that correct what a filter is realised from (Eq. 5).
+"""The generators: convolutional networks that correct what a filter is realised from: theory (4); paper, Eq. 5.
 
 `prime` is the paper's, on the full linear grid; it corrects the log magnitude of the ratio base, which is then
 given its minimum phase. `prime-log` is the same stack of layers on a few log-spaced frequencies; it corrects the
@@ -70,7 +70,7 @@ class Generator(nn.Module):
         return sum(each.numel() for each in self.parameters())
 
     def forward(self, pooled_features: Tensor) -> Tensor:
-        """Delta on the generator's own grid, within +-bound_db ln 10 / 20.
+        """Compute Delta, theory (4), on the generator's own grid, within +-bound_db ln 10 / 20.
 
         pooled_features: [batch, 12, grid.n_points] (`grid.pool`). Returns [batch, n_outputs, grid.n_points],
         n_outputs after N_OUTPUTS; `grid.spread` takes them to the Fourier grid.

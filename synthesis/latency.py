@@ -14,8 +14,9 @@ from synthesis.types import Complex64, Float32, Paths, Problem
 
 
 def with_latency(problem: Problem) -> Problem:
-    """The same problem with its latency in the paths that pass through the chain, secondary and feedback, where
-    S exp(-j 2 pi k d / n_fft) replaces S. Without a latency, the input itself.
+    """Put a problem's latency into the paths that pass through the chain, secondary and feedback: theory (1).
+
+    Without a latency, the input itself is returned.
 
     Raises InvalidOption for a latency outside 0 to 1024 samples.
     """

@@ -18,20 +18,16 @@ from synthesis.arrays import floored_log
 from synthesis.conventions import DESIGN_N_FFT, N_TAPS
 from synthesis.generator_config import GeneratorConfig
 from synthesis.log_grid import log_grid
+from synthesis.path_ratio import regularised_ratio
 
 # A one-sided spectrum on the design grid, complex64 [16385], or a causal impulse response at 48 kHz, float32
 # [1 to 32768].
 Path = NDArray[np.float32] | NDArray[np.complex64]
 
-REGULARISATION = 1e-4
-"""Of the path ratio, over the largest |S| (`synthesis.path_ratio`)."""
-
 
 def projected_ratio(primary: Path, secondary: Path) -> NDArray[np.float64]:
-    """Samples 0 to 2047 of the inverse transform of the regularised ratio, P S* / (|S|^2 + eps^2) (Eq. 4)."""
-    p, s = spectrum(primary), spectrum(secondary)
-    power = np.abs(s) ** 2
-    ratio = p * s.conj() / (power + REGULARISATION**2 * power.max())
+    """Return samples 0 to 2047 of the inverse transform of the regularised ratio, theory (2)."""
+    ratio = regularised_ratio(spectrum(primary), spectrum(secondary))
     return np.fft.irfft(ratio, DESIGN_N_FFT)[:N_TAPS]
 
 

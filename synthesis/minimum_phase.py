@@ -13,7 +13,7 @@ from synthesis.conventions import N_TAPS
 
 
 def minimum_phase_response(log_magnitude: Array) -> Array:
-    """Return the spectrum of a given magnitude that has minimum phase.
+    """Return the spectrum of a given magnitude that has minimum phase: mp in the theory.
 
     Parameters
     ----------
@@ -34,6 +34,6 @@ def minimum_phase_response(log_magnitude: Array) -> Array:
 
 
 def minimum_phase_fir(log_magnitude: Array, n_taps: int = N_TAPS) -> Array:
-    """Return samples 0 to n_taps - 1 of the minimum-phase impulse response, real [..., n_taps]."""
+    """Return samples 0 to n_taps - 1 of the minimum-phase response, theory (5), real [..., n_taps]."""
     xp = array_namespace(log_magnitude)
     return xp.fft.irfft(minimum_phase_response(log_magnitude))[..., :n_taps]

@@ -1,53 +1,64 @@
-"""The objective J of a control filter, from the band powers that it leaves: one definition in NumPy.
+"""The objective J of a control filter, from the band powers that it leaves, on NumPy and torch arrays alike.
 
-`/refine` minimises it over taps (`synthesis.gauss_newton` in torch, the compiled core in C, both with a ceiling's
-penalty of their own), `/export` over sections and short filters (`hardware`).
+`/refine` minimises it over taps (`synthesis.gauss_newton` and the C core, which add the penalty on |W| above a
+ceiling), `/export` over sections and short filters (`hardware`).
 """
 
 from __future__ import annotations
 
-import numpy as np
-from numpy.typing import NDArray
+from array_api_compat import array_namespace
 
-from synthesis.octave_bands import NR_BANDS, WIDE_BANDS
-from synthesis.profiles import FAST, TEMPERATURE
-
-Real = NDArray[np.float64]
-
-_IN_TARGET = np.isin(WIDE_BANDS, NR_BANDS) / len(NR_BANDS)
+from synthesis.arrays import Array
+from synthesis.octave_bands import NR_BANDS, mean_weights
+from synthesis.profiles import FAST, UNKNOWN_WEIGHT, RefinementProfile
 
 
-def objective(log_ratio: Real, shares: Real) -> tuple[Real, Real]:
-    """Evaluate J, without a ceiling's penalty, and its slopes.
+def objective(
+    log_ratio: Array, shares: Array, profile: RefinementProfile = FAST, unknown: Array | None = None
+) -> tuple[Array, Array]:
+    """Evaluate J without a ceiling's penalty, and its slopes: theory (13), (14).
 
-    For conditions t with weights v_t of sum one, and bands b,
-
-        J = mean_{b in 50:5k} 2 ln sum_t v_t exp(l_tb / 2)
-            + rho tau (ln sum_t v_t sum_{b in 20:20k} exp(l_tb / tau) - ln 31),    l_tb = ln(E_tb / D_tb),
-
-    E and D being the power at the error microphone with and without the filter. The first term averages amplitudes
-    over the conditions and decibels over the bands; the second is a smooth maximum, the risk of the worst band.
-    With one condition the first term is the mean of l_b (Section 3.2 of the paper). J is concave in E.
+    The first term averages amplitudes over the conditions and decibels over the bands: the mean of decibels rewards
+    serving one condition and giving up another. The second is a smooth maximum, the risk of the worst band. With
+    one condition the first term is the mean of l_b (Section 3.2 of the paper). J is concave in E.
 
     Parameters
     ----------
     log_ratio
-        l_tb, [..., n_conditions, 31].
+        l_tb = ln(E_tb / D_tb), [..., n_conditions, n_bands], in the profile's `risk_bands`.
     shares
-        v_t, [n_conditions].
+        v_t, [n_conditions], of sum one.
+    profile
+        Its bands and the weight of the risk.
+    unknown
+        Bands of which nothing is known, bool [..., n_conditions, n_bands]; None: none. They count only by what
+        makes them louder.
 
     Returns
     -------
     value, slope
-        J, [...], and dJ / dl_tb, [..., n_conditions, 31], all positive.
+        J, [...], and dJ / dl_tb, [..., n_conditions, n_bands]: positive, or zero in unknown bands that are not
+        louder.
     """
-    share = shares[:, None]
-    amplitude = share * np.exp(log_ratio / 2)
-    mean_amplitude = amplitude.sum(-2, keepdims=True)
-    largest = log_ratio.max((-1, -2), keepdims=True)
-    excess = share * np.exp((log_ratio - largest) / TEMPERATURE)
-    total = excess.sum((-1, -2), keepdims=True)
-    risk = TEMPERATURE * np.log(total / log_ratio.shape[-1]) + largest
-    value: Real = (2 * np.log(mean_amplitude) @ _IN_TARGET)[..., 0] + FAST.risk_weight * risk[..., 0, 0]
-    slope: Real = amplitude / mean_amplitude * _IN_TARGET + FAST.risk_weight * excess / total
+    xp = array_namespace(log_ratio, shares)
+    share, in_target = shares[:, None], mean_weights(NR_BANDS, profile.risk_bands, log_ratio)
+    n_bands = log_ratio.shape[-1]
+    known = log_ratio if unknown is None else xp.where(unknown, -xp.inf, log_ratio)
+    amplitude = share * xp.exp(known / 2)
+    mean_amplitude = xp.sum(amplitude, axis=-2, keepdims=True)
+    largest = xp.max(known, axis=(-2, -1), keepdims=True)
+    if unknown is not None:  # where every band is, both terms are zero
+        mean_amplitude = xp.where(mean_amplitude > 0, mean_amplitude, 1.0)
+        largest = xp.where(largest > -xp.inf, largest, 0.0)
+    excess = share * xp.exp(known - largest)
+    total = xp.sum(excess, axis=(-2, -1), keepdims=True)
+    if unknown is not None:
+        total = xp.where(total > 0, total, float(n_bands))
+    risk = largest + xp.log(total / n_bands)
+    value = (2 * xp.log(mean_amplitude) @ in_target)[..., 0] + profile.risk_weight * risk[..., 0, 0]
+    slope = amplitude / mean_amplitude * in_target + profile.risk_weight * excess / total
+    if unknown is not None:
+        louder = xp.where(unknown, xp.clip(log_ratio, min=0.0), 0.0)
+        value = value + UNKNOWN_WEIGHT * xp.sum(share * louder, axis=(-2, -1))
+        slope = xp.where(unknown, UNKNOWN_WEIGHT * share * (log_ratio > 0), slope)
     return value, slope

@@ -4,7 +4,7 @@ Band n has the exact mid-band frequency f_m = 10**(n / 10) Hz and the edges f_m 
 belongs to it when low <= f < high, so that adjacent bands share no bin and leave none out.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Any
 
@@ -66,13 +66,24 @@ def band_matrix(bands: Sequence[int], n_fft: int, like: Array) -> Array:
 
     The result is shared between callers and must not be written to.
     """
-    return _cached_band_matrix(tuple(bands), n_fft, array_namespace(like), like.dtype, str(like.device))
+    return _alike(band_membership, (tuple(bands), n_fft), array_namespace(like), like.dtype, str(like.device))
 
 
-@cache  # never freed: recorded CUDA graphs read the tensor in place
-def _cached_band_matrix(bands: tuple[int, ...], n_fft: int, xp: Any, dtype: Any, device: str) -> Array:
-    membership = band_membership(bands, n_fft)
+def mean_weights(chosen: tuple[int, ...], bands: tuple[int, ...], like: Array) -> Array:
+    """Return the weights of `bands` in the mean over those `chosen`, [n_bands], as `band_matrix` does."""
+    return _alike(_mean_weights, (chosen, bands), array_namespace(like), like.dtype, str(like.device))
+
+
+def _mean_weights(chosen: tuple[int, ...], bands: tuple[int, ...]) -> NDArray[np.float64]:
+    return np.isin(bands, chosen) / len(chosen)
+
+
+@cache  # never freed: recorded CUDA graphs read the tensors in place
+def _alike(
+    make: Callable[..., NDArray[np.float64]], given: tuple[Any, ...], xp: Any, dtype: Any, device: str
+) -> Array:
+    values = make(*given)
     if not is_torch_namespace(xp):
-        return membership.astype(dtype)
+        return values.astype(dtype)
     with xp.inference_mode(False):  # the first caller may be in inference mode, the next one training
-        return xp.asarray(membership.copy()).to(device, dtype)
+        return xp.asarray(values.copy()).to(device, dtype)

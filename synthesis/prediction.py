@@ -123,7 +123,7 @@ def predict(
     is_true: bool = False,
     resembles: bool = True,
 ) -> Prediction | NonFiniteFilter:
-    """Predict what one filter does for one ear.
+    """Predict what one filter does for one ear: theory (20) to (22).
 
     Parameters
     ----------
@@ -224,7 +224,7 @@ def _silence(before: Real) -> float:
 
 
 def expected_uncertainty(disturbance: Real, late: Real, n_samples: float, learned: Real) -> Real:
-    """Unknown over known power that a model expects of an estimate, per band [31].
+    """Compute the unknown over known power that a model expects of an estimate, per band [31]: theory (21), U_m / D.
 
     disturbance, late: powers [31]; n_samples: length of the primary response. learned: as in `predict`.
     """

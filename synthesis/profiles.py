@@ -8,7 +8,6 @@ from typing import Literal
 from synthesis.conventions import DESIGN_N_FFT
 from synthesis.octave_bands import AMP_BANDS, WIDE_BANDS
 
-TEMPERATURE = 1.0
 STEP_SCALES = (1.0, 0.5, 0.25)
 """Backtracking trials: the i-th is 0.5**i."""
 SUFFICIENT_DECREASE = 1e-5

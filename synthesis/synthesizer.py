@@ -43,9 +43,9 @@ class PathRatio:
 
 
 def extract_features(generator: Generator, paths: AcousticPaths) -> PathRatio:
-    """Magnitude base (Eq. 4) and pooled conditioning features of paths on the design grid."""
+    """Magnitude base, theory (3), and pooled conditioning features of paths on the design grid."""
     coarse = _on_generator_grid(generator, paths)
-    w_reg = regularised_ratio(coarse)
+    w_reg = regularised_ratio(coarse.primary, coarse.secondary)
     log_base = log_base_magnitude(w_reg, generator.config.base)
     log_paths = floored_log(torch.stack((coarse.primary, coarse.secondary), dim=1).abs())
     features = path_features(coarse, w_reg, log_base)
@@ -98,11 +98,11 @@ class Synthesizer(nn.Module):
         self.register_buffer("band_uncertainty", band_uncertainty)
 
     def path_ratio(self, paths: AcousticPaths) -> PathRatio:
-        """Magnitude base (Eq. 4) and pooled conditioning features."""
+        """Magnitude base, theory (3), and pooled conditioning features."""
         return extract_features(self.generator, paths)
 
     def generate(self, features: Tensor) -> Tensor:
-        """The corrections Delta, natural log, on the generator's own grid: [batch, n_outputs, n_points] (Eq. 5)."""
+        """The corrections Delta, natural log, on the generator's own grid: [batch, n_outputs, n_points], theory (4)."""
         correction: Tensor = self.generator(features)
         return correction
 

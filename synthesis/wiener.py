@@ -1,4 +1,4 @@
-"""Weighted minimum mean-square-error (WMMSE) design: the direct least-squares reference."""
+"""Weighted minimum mean-square-error (WMMSE) design, the direct least-squares reference: theory (11)."""
 
 import numpy as np
 import torch
@@ -63,10 +63,10 @@ def solve_direct(column: Tensor, rhs: Tensor) -> Tensor:
 def design_wmmse(
     paths: AcousticPaths, reference_psd: Tensor, n_taps: int = N_TAPS, shares: Tensor | None = None
 ) -> Tensor:
-    """Direct double-precision solve, every ear by itself: taps [batch, n_taps] in the paths' real type.
+    """Solve (11) directly in double precision, every ear by itself: taps [batch, n_taps] in the paths' real type.
 
-    shares: weights of the paths in one filter for all of them (Eq. 7, A = all of them), [n_paths]. Its normal
-    equations are the weighted sums, the regularisation included, and its taps [1, n_taps].
+    shares: weights of the paths in one filter for all of them (Eq. 7 of the paper), [n_paths]. Its normal equations
+    are the weighted sums, the regularisation included, and its taps [1, n_taps].
     """
     weights = wmmse_weights(reference_psd.to(torch.float64))
     system = toeplitz_system(paths.to(torch.float64), weights, n_taps)

@@ -13,7 +13,7 @@ from tests.synthesis.cases import Case
 
 
 def features_of(paths: AcousticPaths, base: str = "held_band") -> torch.Tensor:
-    w_reg = regularised_ratio(paths)
+    w_reg = regularised_ratio(paths.primary, paths.secondary)
     return path_features(paths, w_reg, log_base_magnitude(w_reg, base))  # type: ignore[arg-type]
 
 

@@ -30,7 +30,9 @@ move by that over the residual's share in a band, which a good filter brings to 
 
 def base_taps(paths: AcousticPaths, n_taps: int = SMALL_N_TAPS) -> torch.Tensor:
     """The held-band ratio-base FIR."""
-    return minimum_phase_fir(log_base_magnitude(regularised_ratio(paths), "held_band"), n_taps)
+    return minimum_phase_fir(
+        log_base_magnitude(regularised_ratio(paths.primary, paths.secondary), "held_band"), n_taps
+    )
 
 
 def on_grid(case: Case, profile: RefinementProfile) -> Case:
@@ -141,7 +143,7 @@ def test_an_exact_update_is_the_twins(small_case: Case, profile: RefinementProfi
     for item, problem in enumerate(problems(on_grid(small_case, profile), profile)):
         step = oracle.full_step(problem, taps[item].numpy())
         if profile.step_cap is not None:
-            base_rms = oracle.response_rms(problem, regularised_ratio(paths)[item].numpy())
+            base_rms = oracle.response_rms(problem, regularised_ratio(paths.primary, paths.secondary)[item].numpy())
             step = oracle.capped(problem, step, base_rms)
             assert profile.n_fft >= paths.n_fft  # or the base were on another grid than the problem
         expected, scale = oracle.backtrack(problem, taps[item].numpy(), step)
@@ -206,7 +208,7 @@ def test_the_papers_steps_keep_their_cap(measured_case: Case) -> None:
     found = refine(paths, start, psd, n_updates=1, profile=PAPER)
     for item, problem in enumerate(list(problems(measured_case, PAPER))[:6]):
         moved = oracle.response(found.taps[item].numpy() - start[item].numpy(), measured_case.n_bins)
-        base_rms = oracle.response_rms(problem, regularised_ratio(paths)[item].numpy())
+        base_rms = oracle.response_rms(problem, regularised_ratio(paths.primary, paths.secondary)[item].numpy())
         limit = (10 ** (1 / 20) - 1) * base_rms * found.step_scale[item, 0].item()
         assert oracle.response_rms(problem, moved) <= limit * (1 + 1e-9)
     uncapped = refine(paths, start, psd, n_updates=1, profile=replace(PAPER, step_cap=None))

@@ -42,7 +42,7 @@ def test_equals_the_hilbert_twin_on_random_magnitudes() -> None:
 
 
 def test_equals_the_hilbert_twin_on_measured_bases(measured_case: Case) -> None:
-    w_reg = regularised_ratio(measured_case.paths())
+    w_reg = regularised_ratio(measured_case.paths().primary, measured_case.paths().secondary)
     for base in ("full_band", "held_band"):
         log_base = log_base_magnitude(w_reg, base)  # type: ignore[arg-type]
         taps = minimum_phase_fir(log_base)

@@ -66,6 +66,35 @@ def test_slopes_are_derivatives() -> None:
         assert (objective(moved, share)[0] - value) / step == pytest.approx(slope[place], rel=1e-4)
 
 
+def test_unknown_bands_count_if_louder() -> None:
+    random = np.random.default_rng(1)
+    levels, share = random.uniform(-4, 2, (2, len(WIDE_BANDS))), np.array([0.7, 0.3])
+    unknown = random.random(levels.shape) < 0.3
+    value, slope = objective(levels, share, unknown=unknown)
+    step = 1e-6
+    for place in np.ndindex(levels.shape):
+        moved = levels.copy()
+        moved[place] += step
+        change = (objective(moved, share, unknown=unknown)[0] - value) / step
+        assert change == pytest.approx(slope[place], rel=1e-4, abs=1e-8)
+    loud = unknown & (levels > 0)
+    np.testing.assert_allclose(slope[unknown], (share[:, None] * loud)[unknown])
+    nothing, _ = objective(np.full((1, 31), -3.0), np.ones(1), unknown=np.ones((1, 31), bool))
+    assert nothing == 0
+
+
+def test_torch_and_numpy_objectives_agree() -> None:
+    random = np.random.default_rng(2)
+    levels, share = random.uniform(-9, 1, (4, 2, len(WIDE_BANDS))), np.array([0.6, 0.4])
+    unknown = random.random(levels.shape) < 0.2
+    for found, expected in zip(
+        objective(torch.from_numpy(levels), torch.from_numpy(share), unknown=torch.from_numpy(unknown)),
+        objective(levels, share, unknown=unknown),
+        strict=True,
+    ):
+        np.testing.assert_allclose(found, expected, rtol=1e-12)
+
+
 def test_objective_counts_worst_band() -> None:
     """A band outside 50 Hz to 5 kHz enters by the risk alone, and the more the louder it is."""
     quiet = np.full((1, len(WIDE_BANDS)), -3.0)

@@ -71,7 +71,7 @@ def measured_symbols(measured_case: Case) -> torch.Tensor:
         *(torch.from_numpy(each[:, ::stride].copy()) for each in (measured_case.primary, measured_case.secondary))
     )
     psd = collected(measured_case.psd(), stride)
-    taps = minimum_phase_fir(log_base_magnitude(regularised_ratio(paths), "held_band"))
+    taps = minimum_phase_fir(log_base_magnitude(regularised_ratio(paths.primary, paths.secondary), "held_band"))
     objective = TapObjective(paths, psd, FAST, 30.0)
     response = torch.fft.rfft(taps, n=FAST.n_fft)
     residual = paths.primary - paths.secondary * response

@@ -66,7 +66,7 @@ class IterativeFir:
 
 def ratio_base(paths: AcousticPaths) -> Tensor:
     """Minimum-phase FIR of the full-band |W_reg|, [batch, 2048]: where `prime` and the descent start."""
-    return minimum_phase_fir(log_base_magnitude(regularised_ratio(paths), "full_band"))
+    return minimum_phase_fir(log_base_magnitude(regularised_ratio(paths.primary, paths.secondary), "full_band"))
 
 
 def descend(loss: TapLoss, taps: Tensor, n_steps: int, learning_rate: float) -> Tensor:

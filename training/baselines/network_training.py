@@ -46,7 +46,7 @@ class PathInputs:
         """paths: on the design grid; a coarser grid takes every n-th bin."""
         stride = DESIGN_N_FFT // n_fft
         coarse = AcousticPaths(paths.primary[..., ::stride], paths.secondary[..., ::stride])
-        w_reg = regularised_ratio(coarse)
+        w_reg = regularised_ratio(coarse.primary, coarse.secondary)
         log_base = log_base_magnitude(w_reg, base)
         logs = torch.stack((floored_log(coarse.primary.abs()), floored_log(coarse.secondary.abs()), log_base), 1)
         statistics = torch.stack((logs.mean(-1), logs.std(-1, correction=0)), -1).flatten(1)

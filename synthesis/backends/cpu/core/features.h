@@ -1,4 +1,4 @@
-/* What the generator reads of one ear's paths: the magnitude base (Eq. 4) and twelve channels
+/* What the generator reads of one ear's paths: the magnitude base, theory (3), and twelve channels
    (synthesis/path_ratio.py, features.py). */
 #ifndef PRIME_FEATURES_H
 #define PRIME_FEATURES_H
@@ -51,7 +51,7 @@ static float phase_floor(const float *re, const float *im, int n_bins)
     return floor > TINY ? floor : TINY;
 }
 
-/* log |W_reg| from the paths' powers, W_reg = P S* / (|S|^2 + eps^2) (Eq. 4). */
+/* log |W_reg| from the paths' powers, W_reg = P S* / (|S|^2 + eps^2) theory (2), (3). */
 static void log_ratio_of(int n_bins, const float *primary_power, const float *secondary_power, float *log_ratio)
 {
     float largest = 0;

@@ -34,7 +34,6 @@
 #define DRIVE_LIMIT 0.6
 
 /* profiles */
-#define TEMPERATURE 1.0
 #define N_STEP_SCALES 3
 #define SUFFICIENT_DECREASE 1e-5
 #define DAMPING_FLOOR 1e-6

@@ -1,5 +1,5 @@
 /* What a filter does: sums over bands on the design grid, and the figures that follow from them
-   (synthesis/prediction.py). */
+   (synthesis/band_sums.py, synthesis/prediction.py): theory (20) to (22). */
 #ifndef PRIME_PREDICTION_H
 #define PRIME_PREDICTION_H
 

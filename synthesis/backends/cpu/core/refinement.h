@@ -1,5 +1,5 @@
 /* Gauss-Newton updates of one filter against the estimated paths of one or more conditions
-   (synthesis/gauss_newton.py). */
+   (synthesis/gauss_newton.py, synthesis/objective.py): theory (12) to (17). */
 #ifndef PRIME_REFINEMENT_H
 #define PRIME_REFINEMENT_H
 
@@ -101,7 +101,7 @@ static double objective_of(const refinement_profile *profile, const refinement_s
     for (int t = 0; t < s->n_conditions; t++)
         for (int b = 0; b < profile->n_bands; b++)
             if (!is_unknown(profile, &s->conditions[t], b))
-                sum += s->conditions[t].share * exp((slope[t][b] - largest) / TEMPERATURE);
+                sum += s->conditions[t].share * exp(slope[t][b] - largest);
     for (int t = 0; t < s->n_conditions; t++)
         for (int b = 0; b < profile->n_bands; b++) {
             double share = s->conditions[t].share, log_ratio = slope[t][b];
@@ -110,9 +110,9 @@ static double objective_of(const refinement_profile *profile, const refinement_s
                 continue;
             }
             double of_mean = is_target(profile, b) ? share * exp(log_ratio / 2) / amplitude[b] / NR_COUNT : 0;
-            slope[t][b] = of_mean + profile->risk_weight * share * exp((log_ratio - largest) / TEMPERATURE) / sum;
+            slope[t][b] = of_mean + profile->risk_weight * share * exp(log_ratio - largest) / sum;
         }
-    double soft_maximum = sum == 0 ? 0 : largest + TEMPERATURE * log(sum / profile->n_bands);
+    double soft_maximum = sum == 0 ? 0 : largest + log(sum / profile->n_bands);
     return mean + profile->risk_weight * soft_maximum + louder + penalty;
 }
 

@@ -1,4 +1,4 @@
-/* The weighted least-squares reference by a direct double-precision solve (synthesis/wiener.py, Eq. 7). */
+/* The weighted least-squares reference by a direct double-precision solve (synthesis/wiener.py, theory (11)). */
 #ifndef PRIME_WMMSE_H
 #define PRIME_WMMSE_H
 

@@ -26,7 +26,7 @@ METHOD = {
     **dict.fromkeys(("SAMPLE_RATE_HZ", "N_TAPS", "DESIGN_N_FFT", "N_BINS"), conventions),
     **dict.fromkeys(("HELD_LOW_HZ", "HELD_HIGH_HZ"), path_ratio),
     **dict.fromkeys(("PHASE_FLOOR", "AUDIBLE_HZ"), features),
-    **dict.fromkeys(("TEMPERATURE", "SUFFICIENT_DECREASE", "DAMPING_FLOOR", "LEAST_CEILING"), profiles),
+    **dict.fromkeys(("SUFFICIENT_DECREASE", "DAMPING_FLOOR", "LEAST_CEILING"), profiles),
     **dict.fromkeys(("MOST_CEILING", "MAX_UPDATES", "SILENCE", "UNKNOWN_WEIGHT", "LOUDEST_UNKNOWN"), profiles),
     **dict.fromkeys(("LATE_FROM_SAMPLES", "END_OF_RESPONSE", "COHERENCE_SHARE", "MODEL_BOUND"), prediction),
     **dict.fromkeys(("NATURAL_SPREAD", "PLAUSIBLE_RANGE"), prediction),
