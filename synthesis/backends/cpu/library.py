@@ -8,6 +8,7 @@ from ctypes import POINTER, Structure, byref, c_double, c_float, c_int, c_int32,
 from functools import cache
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 from synthesis import (
     arrays,
@@ -86,11 +87,10 @@ class Constants(Structure):
 def _constants() -> Constants:
     """Return the method's constants as the core takes them."""
     given = _WHOLE | _SINGLE | _DOUBLE
-    values = {
+    values: dict[str, Any] = {
         name: getattr(each, name.upper()) if isinstance(each, ModuleType) else each for name, each in given.items()
     }
-    for name, kind in _LONG.items():
-        values[name] = kind(*values[name])
+    values |= {name: kind(*values[name]) for name, kind in _LONG.items()}
     return Constants(sizes=(c_int * len(SIZES))(*SIZES), **values)
 
 
