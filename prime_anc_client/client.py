@@ -8,23 +8,22 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from os import PathLike, fspath
-from typing import Any, Literal, TypedDict, TypeVar, Unpack, overload
+from typing import Any, Literal, TypeVar, overload
 
 import httpx
 import numpy as np
 from numpy.typing import ArrayLike
 
 from prime_anc_client import answers
-from prime_anc_client.answers import Design, Evaluation, Realisation
-from prime_anc_client.calibration import Calibration, DriveTake, Sign, Take, read_calibration
+from prime_anc_client.answers import DesignResult, EvaluationResult, Realisation
+from prime_anc_client.calibration import CalibrationResult, DriveTake, Sign, Take, read_calibration
 from prime_anc_client.errors import NotReached, Refused, UnknownAnswer, from_answer
+from prime_anc_client.options import EXPORT, FILTER, REFINEMENT, SYNTHESIS, UPDATES, given, takes_options
 from prime_anc_client.transport import Transport
-from prime_anc_client.verification import Recording, Verification, read_verification
+from prime_anc_client.verification import Recording, VerificationResult, read_verification
 from prime_anc_client.wire import (
     MEDIA_TYPE,
     RATE_HZ,
-    Ceiling,
-    ceiling,
     encode_request,
     paths,
     signals,
@@ -53,7 +52,7 @@ class Condition:
     0, relative to the others.
     """
 
-    primary: ArrayLike | Calibration
+    primary: ArrayLike | CalibrationResult
     secondary: ArrayLike | None = None
     coherence: ArrayLike | None = None
     feedback: ArrayLike | None = None
@@ -61,56 +60,21 @@ class Condition:
     label: str = ""
 
 
-class DesignOptions(TypedDict, total=False):
-    """Options of a design, as the service's own table has them (docs/http-api.md); what is None is left out."""
-
-    reference_psd: ArrayLike | None
-    model: str | None
-    method: str | None
-    sign: Sign | None
-    max_gain_db: Ceiling | None
-    latency_samples: float | None
-    min_gain_margin_db: float | None
-    min_phase_margin_deg: float | None
-    leave_one_out: bool | None
-
-
-@dataclass(frozen=True, eq=False)
 class Item:
-    """One ear of several in a request; the fields are the arguments of `Client.synthesize`."""
+    """One ear of several in a request: the arguments of `Client.synthesize` or `refine`, without `k` and `profile`."""
 
-    primary: ArrayLike | Calibration
-    secondary: ArrayLike | None = None
-    coherence: ArrayLike | None = None
-    reference_psd: ArrayLike | None = None
-    model: str | None = None
-    method: str | None = None
-    sign: Sign | None = None
-    max_gain_db: Ceiling | None = None
-    feedback: ArrayLike | None = None
-    latency_samples: float | None = None
-    min_gain_margin_db: float | None = None
-    min_phase_margin_deg: float | None = None
-
-
-class FilterOptions(TypedDict, total=False):
-    """Further arguments of `Client.evaluate`, `verify` and `export`: those of `Client.synthesize`. feedback: as of
-    a `Condition`. sign: default: the design's or the calibration's, else `minus`. latency_samples: what the filter
-    was designed for."""
-
-    coherence: ArrayLike | None
-    feedback: ArrayLike | None
-    reference_psd: ArrayLike | None
-    model: str | None
-    sign: Sign | None
-    latency_samples: float
-    deadline_ms: float | None
-
-
-class ExportOptions(FilterOptions, total=False):
-    """Further arguments of `Client.export`. max_gain_db: ceiling on |W| of what is designed anew."""
-
-    max_gain_db: Ceiling | None
+    def __init__(
+        self,
+        primary: ArrayLike | CalibrationResult,
+        secondary: ArrayLike | None = None,
+        *,
+        coherence: ArrayLike | None = None,
+        feedback: ArrayLike | None = None,
+        reference_psd: ArrayLike | None = None,
+        **options: Any,
+    ) -> None:
+        self.condition = Condition(primary, secondary, coherence, feedback)
+        self.fields = given(options, SYNTHESIS) | _psd(reference_psd)
 
 
 class Client:
@@ -170,65 +134,78 @@ class Client:
         except (httpx.RequestError, UnknownAnswer):
             return False
 
+    @takes_options(SYNTHESIS)
     def synthesize(
         self,
-        primary: ArrayLike | Calibration,
+        primary: ArrayLike | CalibrationResult,
         secondary: ArrayLike | None = None,
         *,
         coherence: ArrayLike | None = None,
         feedback: ArrayLike | None = None,
+        reference_psd: ArrayLike | None = None,
         deadline_ms: float | None = None,
-        **options: Unpack[DesignOptions],
-    ) -> Design:
+        **options: Any,
+    ) -> DesignResult:
         """Design a filter without updates.
 
-        primary, secondary: impulse responses (real, 1 to 32768 samples at 48 kHz) or one-sided spectra (complex,
-        n_fft / 2 + 1 bins). coherence: per bin, 0 to 1. A calibration replaces all three. feedback: as of a
-        `Condition`. reference_psd: of the expected noise, mean square per bin; default: the model's own. sign: of the
-        signal chain; default: the calibration's, else `minus`. model: `name` or `name@version`. method: `prime` or
-        another that the service has; it refuses others and names its own. max_gain_db: ceiling on |W|, a number or a
-        curve {"frequency_hz": .., "gain_db": ..}. latency_samples: delay of the signal chain that no secondary path
-        holds. min_gain_margin_db, min_phase_margin_deg: of the loop through the feedback path; default 6 dB and 30
-        degrees. deadline_ms: after which the answer is no longer needed.
-        Raises ValueError for arrays of a wrong shape, and ClientError.
+        Parameters
+        ----------
+        primary, secondary
+            Impulse responses (real, 1 to 32768 samples at 48 kHz) or one-sided spectra (complex, n_fft / 2 + 1 bins).
+            A calibration replaces them, the coherence and the feedback path, and gives the sign.
+        coherence
+            Per bin, 0 to 1.
+        feedback
+            Loudspeaker to outer microphone, of the same kind as the other paths.
+        reference_psd
+            Of the expected noise, mean square per bin; default: the model's own.
+        deadline_ms
+            After which the answer is no longer needed.
+        **options
+            See below; those that are left out have the service's defaults.
+
+        Raises
+        ------
+        TypeError
+            There is no such option.
+        ValueError
+            An array has a wrong shape.
+        ClientError
+            The service does not answer, or refuses.
         """
         one = Condition(primary, secondary, coherence, feedback)
-        return self._design("/synthesize", _alone(one, options), deadline_ms)
+        body = _alone(one, given(options, SYNTHESIS) | _psd(reference_psd))
+        return self._design("/synthesize", body, deadline_ms)
 
+    @takes_options(REFINEMENT)
     def refine(
         self,
-        primary: ArrayLike | Calibration,
+        primary: ArrayLike | CalibrationResult,
         secondary: ArrayLike | None = None,
         *,
-        k: int = 3,
-        profile: str = "fast",
         coherence: ArrayLike | None = None,
         feedback: ArrayLike | None = None,
+        reference_psd: ArrayLike | None = None,
         deadline_ms: float | None = None,
-        **options: Unpack[DesignOptions],
-    ) -> Design:
-        """The same with up to `k` Gauss-Newton updates, 0 to 8.
-
-        profile: `fine` uses a finer frequency grid than `fast`; the service chooses it by itself for responses of
-        more than 4096 samples and spectra of more than 2049 bins.
-        """
+        **options: Any,
+    ) -> DesignResult:
+        """Design a filter with up to `k` Gauss-Newton updates. Arguments and errors are as of `synthesize`."""
         one = Condition(primary, secondary, coherence, feedback)
-        return self._design("/refine", _alone(one, options) | {"k": k, "profile": profile}, deadline_ms)
+        body = _alone(one, given(options, REFINEMENT) | _psd(reference_psd))
+        return self._design("/refine", body, deadline_ms)
 
+    @takes_options(REFINEMENT)
     def refine_conditions(
         self,
         conditions: Sequence[Condition],
         *,
-        k: int = 3,
-        profile: str = "fast",
+        reference_psd: ArrayLike | None = None,
         deadline_ms: float | None = None,
-        **options: Unpack[DesignOptions],
-    ) -> Design:
-        """One filter for 1 to 16 conditions, with what it does in each.
+        **options: Any,
+    ) -> DesignResult:
+        """Design one filter for 1 to 16 conditions, and predict what it does in each.
 
-        leave_one_out: also design on all other conditions for each one. sign: default: that of the calibrations,
-        else `minus`. The other arguments are those of `refine`. Raises ValueError for arrays of a wrong shape, and
-        ClientError.
+        Arguments and errors are as of `synthesize`; also ValueError where calibrations have both signs.
         """
         known = [_paths_of(each, options.get("sign")) for each in conditions]
         signs = {sign for _, sign in known}
@@ -239,15 +216,13 @@ class Client:
                 fields | {"weight": each.weight, "label": each.label}
                 for each, (fields, _) in zip(conditions, known, strict=True)
             ],
-            "sign": next(iter(signs), "minus"),
-            "k": k,
-            "profile": profile,
+            "sign": next(iter(signs), None),
         }
-        return self._design("/refine", _options(options) | body, deadline_ms)
+        return self._design("/refine", given(options, REFINEMENT) | _psd(reference_psd) | body, deadline_ms)
 
     def synthesize_items(
         self, items: Sequence[Item], *, deadline_ms: float | None = None
-    ) -> list[Design | Refused]:
+    ) -> list[DesignResult | Refused]:
         """Design 1 to 16 filters without updates in one request; the answers are in the order of the items.
 
         A refused item is not raised but returned in its place; if all are refused for lack of time, the request
@@ -255,129 +230,176 @@ class Client:
         """
         return self._design_items("/synthesize", items, {}, deadline_ms)
 
+    @takes_options(UPDATES)
     def refine_items(
-        self, items: Sequence[Item], *, k: int = 3, profile: str = "fast", deadline_ms: float | None = None
-    ) -> list[Design | Refused]:
-        """The same with up to `k` Gauss-Newton updates for each, 0 to 8."""
-        return self._design_items("/refine", items, {"k": k, "profile": profile}, deadline_ms)
+        self, items: Sequence[Item], *, deadline_ms: float | None = None, **options: Any
+    ) -> list[DesignResult | Refused]:
+        """The same with up to `k` Gauss-Newton updates for each."""
+        return self._design_items("/refine", items, given(options, UPDATES), deadline_ms)
 
     def calibrate(
         self,
         takes: Sequence[Take | DriveTake],
         *,
         model: str | None = None,
-        sign: Sign = "minus",
+        sign: Sign | None = None,
         n_windows: int | None = None,
         deadline_ms: float | None = None,
-    ) -> Calibration:
-        """Estimate an ear's paths from 2 to 64 takes, at least one with gain 0 and one without, and judge them.
+    ) -> CalibrationResult:
+        """Estimate an ear's paths from recordings, and judge them.
 
-        A `DriveTake` may stand for the take without, or beside it. It gives the feedback path too.
+        Parameters
+        ----------
+        takes
+            2 to 64, at least one with gain 0 and one without. A `DriveTake` may stand for the take without, or beside
+            it, and gives the feedback path too.
+        model
+            Whose support listeners the paths are compared with.
+        sign
+            Of the signal chain that played the gain; default: `minus`.
+        n_windows
+            Windows of 8192 samples used of each take; default: all.
+        deadline_ms
+            After which the answer is no longer needed.
 
-        model: whose support listeners the paths are compared with. sign: of the signal chain that played
-        the gain. n_windows: windows of 8192 samples used of each take, 1 to 64. A calibration that did not pass is
-        returned too: check its verdict before using it. Raises ValueError for signals of a wrong shape, and
-        ClientError.
+        Returns
+        -------
+        Calibration
+            Check its verdict before using it: one that did not pass is returned too.
+
+        Raises
+        ------
+        ValueError
+            A signal has a wrong shape.
+        ClientError
+            The service does not answer, or refuses.
         """
         body = {"takes": wire_takes(takes), "model": model, "sign": sign, "n_windows": n_windows}
         return _parse(read_calibration, self._post("/calibrate", body, deadline_ms))
 
+    @takes_options(FILTER)
     def evaluate(
         self,
-        taps: ArrayLike | Design,
-        primary: ArrayLike | Calibration,
+        taps: ArrayLike | DesignResult,
+        primary: ArrayLike | CalibrationResult,
         secondary: ArrayLike | None = None,
-        **options: Unpack[FilterOptions],
-    ) -> Evaluation:
+        *,
+        coherence: ArrayLike | None = None,
+        feedback: ArrayLike | None = None,
+        reference_psd: ArrayLike | None = None,
+        deadline_ms: float | None = None,
+        **options: Any,
+    ) -> EvaluationResult:
         """Predict what a filter does on these paths.
 
-        taps: float32 [2048], in the sign of the signal chain, or a design. primary, secondary, options: as in
-        `synthesize`. Raises ValueError for arrays of a wrong shape, and ClientError.
+        taps: float32 [2048], in the sign of the signal chain, or a design, which gives the sign. The rest is as in
+        `synthesize`; latency_samples: what the filter was designed for.
         """
-        body = _filter_document(taps, primary, secondary, options)
-        return _parse(answers.read_evaluation, self._post("/evaluate", body, options.get("deadline_ms")))
+        one = Condition(primary, secondary, coherence, feedback)
+        body = _with_filter(taps, one, given(options, FILTER) | _psd(reference_psd))
+        return _parse(answers.read_evaluation, self._post("/evaluate", body, deadline_ms))
 
+    @takes_options(FILTER)
     def verify(
         self,
-        taps: ArrayLike | Design,
+        taps: ArrayLike | DesignResult,
         off: Sequence[Recording],
         on: Sequence[Recording],
-        primary: ArrayLike | Calibration,
+        primary: ArrayLike | CalibrationResult,
         secondary: ArrayLike | None = None,
-        **options: Unpack[FilterOptions],
-    ) -> Verification:
-        """What a filter does on the ear, from recordings with it off and on, and what is off.
+        *,
+        coherence: ArrayLike | None = None,
+        feedback: ArrayLike | None = None,
+        reference_psd: ArrayLike | None = None,
+        deadline_ms: float | None = None,
+        **options: Any,
+    ) -> VerificationResult:
+        """Measure what a filter does on the ear, from recordings with it off and on, and what is off.
 
         taps: as in `evaluate`; a design is compared with its own prediction, taps with a new one. primary,
         secondary, options: what the filter was designed for. Raises ValueError for arrays of a wrong shape, and
         ClientError.
         """
-        body = _filter_document(taps, primary, secondary, options)
+        one = Condition(primary, secondary, coherence, feedback)
+        body = _with_filter(taps, one, given(options, FILTER) | _psd(reference_psd))
         body["takes"] = [
             {"state": state} | signals(state, x=each.x, e=each.e)
             for state, part in (("off", off), ("on", on))
             for each in part
         ]
-        if isinstance(taps, Design):
+        if isinstance(taps, DesignResult):
             body["prediction"] = {
                 "noise_reduction_db": taps.prediction.noise_reduction_db.tolist(),
                 "mean_noise_reduction_db": taps.noise_reduction_db,
                 "max_gain_db": taps.prediction.max_gain_db,
             }
-        return _parse(read_verification, self._post("/verify", body, options.get("deadline_ms")))
+        return _parse(read_verification, self._post("/verify", body, deadline_ms))
 
     @overload
     def export(
         self,
-        taps: ArrayLike | Design,
+        taps: ArrayLike | DesignResult,
         target: Mapping[str, object],
-        primary: ArrayLike | Calibration,
+        primary: ArrayLike | CalibrationResult,
         secondary: ArrayLike | None = None,
         *,
         file: None = None,
-        **options: Unpack[ExportOptions],
+        coherence: ArrayLike | None = None,
+        feedback: ArrayLike | None = None,
+        reference_psd: ArrayLike | None = None,
+        deadline_ms: float | None = None,
+        **options: Any,
     ) -> Realisation: ...
 
     @overload
     def export(
         self,
-        taps: ArrayLike | Design,
+        taps: ArrayLike | DesignResult,
         target: Mapping[str, object],
-        primary: ArrayLike | Calibration,
+        primary: ArrayLike | CalibrationResult,
         secondary: ArrayLike | None = None,
         *,
         file: FileKind,
-        **options: Unpack[ExportOptions],
+        coherence: ArrayLike | None = None,
+        feedback: ArrayLike | None = None,
+        reference_psd: ArrayLike | None = None,
+        deadline_ms: float | None = None,
+        **options: Any,
     ) -> bytes: ...
 
+    @takes_options(EXPORT)
     def export(
         self,
-        taps: ArrayLike | Design,
+        taps: ArrayLike | DesignResult,
         target: Mapping[str, object],
-        primary: ArrayLike | Calibration,
+        primary: ArrayLike | CalibrationResult,
         secondary: ArrayLike | None = None,
         *,
         file: FileKind | None = None,
-        **options: Unpack[ExportOptions],
+        coherence: ArrayLike | None = None,
+        feedback: ArrayLike | None = None,
+        reference_psd: ArrayLike | None = None,
+        deadline_ms: float | None = None,
+        **options: Any,
     ) -> Realisation | bytes:
-        """A filter as hardware runs it: its coefficients, or, with `file`, the bytes of that file.
+        """Realise a filter as hardware runs it: its coefficients, or, with `file`, the bytes of that file.
 
         target: {"form": "sos", "n_sections": 6, "sample_rate": 48000, "number_format": "q1.23"} or {"form": "fir",
         "n_taps": 512, ..}; each may be left out. The rest is as in `evaluate`.
         """
-        limit = ceiling(options.pop("max_gain_db", None))
-        body = _filter_document(taps, primary, secondary, options)
-        body |= {"target": dict(target), "file": file, "max_gain_db": limit}
-        answer = self._post("/export", body, options.get("deadline_ms"), accept="*/*")
+        one = Condition(primary, secondary, coherence, feedback)
+        body = _with_filter(taps, one, given(options, EXPORT) | _psd(reference_psd))
+        body |= {"target": dict(target), "file": file}
+        answer = self._post("/export", body, deadline_ms, accept="*/*")
         return _parse(answers.read_realisation, answer) if file is None else answer.content
 
-    def _design(self, path: str, body: Mapping[str, Any], deadline_ms: float | None) -> Design:
+    def _design(self, path: str, body: Mapping[str, Any], deadline_ms: float | None) -> DesignResult:
         return _parse(answers.read_design, self._post(path, body, deadline_ms))
 
     def _design_items(
         self, path: str, items: Sequence[Item], options: Mapping[str, Any], deadline_ms: float | None
-    ) -> list[Design | Refused]:
-        requests = [{"sample_rate": RATE_HZ, **_of_item(item), **options} for item in items]
+    ) -> list[DesignResult | Refused]:
+        requests = [{"sample_rate": RATE_HZ, **_alone(each.condition, each.fields), **options} for each in items]
         body = encode_request({"items": requests})
         found = _parse(answers.read_items, self._send_body(path, body, deadline_ms, _JSON))
         if len(found) != len(items):
@@ -424,55 +446,35 @@ class Client:
             time.sleep(wait_s)
 
 
-def _paths_of(given: Condition | Item, sign: Sign | None) -> tuple[dict[str, Any], Sign]:
-    """The fields of paths, and the sign of their signal chain."""
-    if isinstance(given.primary, Calibration):
-        if given.secondary is not None or given.coherence is not None:
+def _paths_of(one: Condition, sign: Sign | None) -> tuple[dict[str, Any], Sign | None]:
+    """The fields of paths, and the sign of their signal chain; None: the service's default."""
+    if isinstance(one.primary, CalibrationResult):
+        if one.secondary is not None or one.coherence is not None:
             raise ValueError("secondary, coherence: a calibration holds them already; leave them out")
-        known = given.primary
-        feedback = known.feedback if given.feedback is None else given.feedback
+        known = one.primary
+        feedback = known.feedback if one.feedback is None else one.feedback
         fields = paths(known.primary, known.secondary, known.coherence, known.uncertainty, feedback)
         return fields, sign or known.sign
-    if given.secondary is None:
+    if one.secondary is None:
         raise ValueError("secondary: it is missing; give both paths or a calibration")
-    return paths(given.primary, given.secondary, given.coherence, None, given.feedback), sign or "minus"
+    return paths(one.primary, one.secondary, one.coherence, None, one.feedback), sign
 
 
-def _options(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Options of a design as fields of a request; TypeError for those that there are not."""
-    if unknown := options.keys() - DesignOptions.__annotations__.keys():
-        raise TypeError(f"{', '.join(sorted(unknown))}: there is no such argument")
-    psd = options.get("reference_psd")
-    arrays = {} if psd is None else {"reference_psd": np.asarray(psd)}
-    return {**options, "max_gain_db": ceiling(options.get("max_gain_db")), **arrays}
+def _psd(reference_psd: ArrayLike | None) -> dict[str, Any]:
+    """The expected noise as a field of a request."""
+    return {} if reference_psd is None else {"reference_psd": np.asarray(reference_psd)}
 
 
-def _alone(condition: Condition, options: Mapping[str, Any]) -> dict[str, Any]:
+def _alone(condition: Condition, fields: Mapping[str, Any]) -> dict[str, Any]:
     """A request about one condition."""
-    fields, sign = _paths_of(condition, options.get("sign"))
-    return _options(options) | fields | {"sign": sign}
+    paths_fields, sign = _paths_of(condition, fields.get("sign"))
+    return {**fields, **paths_fields, "sign": sign}
 
 
-def _of_item(item: Item) -> dict[str, Any]:
-    """An item's request."""
-    names = DesignOptions.__annotations__.keys() & vars(item).keys()
-    fields, sign = _paths_of(item, item.sign)
-    return _options({name: getattr(item, name) for name in names}) | fields | {"sign": sign}
-
-
-def _filter_document(
-    taps: ArrayLike | Design,
-    primary: ArrayLike | Calibration,
-    secondary: ArrayLike | None,
-    options: Mapping[str, Any],
-) -> dict[str, Any]:
-    """A filter on an ear."""
-    if unknown := options.keys() - FilterOptions.__annotations__.keys():
-        raise TypeError(f"{', '.join(sorted(unknown))}: there is no such argument")
-    fir, sign = (taps.taps, taps.sign) if isinstance(taps, Design) else (taps, None)
-    one = Condition(primary, secondary, options.get("coherence"), options.get("feedback"))
-    chosen = {name: options.get(name) for name in ("reference_psd", "model", "latency_samples") if name in options}
-    return _alone(one, {**chosen, "sign": options.get("sign") or sign}) | {"fir": np.asarray(fir)}
+def _with_filter(taps: ArrayLike | DesignResult, condition: Condition, fields: Mapping[str, Any]) -> dict[str, Any]:
+    """A request about a filter on an ear."""
+    fir, sign = (taps.taps, taps.sign) if isinstance(taps, DesignResult) else (taps, None)
+    return _alone(condition, {"sign": sign, **fields}) | {"fir": np.asarray(fir)}
 
 
 def _is_permanent(error: httpx.TransportError) -> bool:

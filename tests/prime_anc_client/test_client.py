@@ -19,7 +19,7 @@ import torch
 from prime_anc_client import (
     Client,
     Condition,
-    Design,
+    DesignResult,
     Item,
     NotReached,
     Recording,
@@ -88,27 +88,29 @@ def test_a_reference_spectrum_reaches_the_design(
 def test_items_are_what_each_would_be_alone(client: Client, ear: Paths) -> None:
     """Filters of a batch differ from those of single designs by rounding."""
     psd = np.geomspace(1e-4, 1e-12, N_BINS)
-    items = [
-        Item(ear.primary, ear.secondary),
-        Item(*spectra(ear), sign="plus", max_gain_db=10),
-        Item(np.zeros(8), ear.secondary),
-        Item(ear.primary, ear.secondary, coherence=ear.coherence, reference_psd=psd, model="ears@1"),
-        Item(ear.primary, ear.secondary, method="wmmse"),
-        Item(ear.primary, ear.secondary, model="nobody"),
+    measured = (ear.primary, ear.secondary)
+    arguments: list[tuple[Any, dict[str, Any]]] = [
+        (measured, {}),
+        (spectra(ear), {"sign": "plus", "max_gain_db": 10}),
+        ((np.zeros(8), ear.secondary), {}),
+        (measured, {"coherence": ear.coherence, "reference_psd": psd, "model": "ears@1"}),
+        (measured, {"method": "wmmse"}),
+        (measured, {"model": "nobody"}),
     ]
+    items = [Item(*paths, **options) for paths, options in arguments]
     for found, path, more in (
         (client.synthesize_items(items), client.synthesize, {}),
         (client.refine_items(items, k=1, profile="paper"), client.refine, {"k": 1, "profile": "paper"}),
     ):
         assert len(found) == len(items)
-        for design, item in zip(found, items, strict=True):
+        for design, (paths, options) in zip(found, arguments, strict=True):
             if isinstance(design, Refused):
                 with pytest.raises(type(design)) as refused:
-                    path(**vars(item), **more)
+                    path(*paths, **options, **more)
                 assert (refused.value.code, refused.value.field) == (design.code, design.field)
                 continue
-            alone = path(**vars(item), **more)
-            assert isinstance(design, Design)
+            alone = path(*paths, **options, **more)
+            assert isinstance(design, DesignResult)
             assert design.taps.dtype == np.float32
             assert not design.taps.flags.writeable
             assert np.abs(design.taps - alone.taps).max() < 1e-3 * np.abs(alone.taps).max()
@@ -118,7 +120,14 @@ def test_items_are_what_each_would_be_alone(client: Client, ear: Paths) -> None:
             assert design.noise_reduction_db == pytest.approx(alone.noise_reduction_db, abs=1e-2)
             assert design.amplification_db == pytest.approx(alone.amplification_db, abs=1e-2)
             assert set(design.timings_ms) == set(alone.timings_ms)
-        assert [type(each) for each in found] == [Design, Design, UnusablePaths, Design, Design, UnknownModel]
+        assert [type(each) for each in found] == [
+            DesignResult,
+            DesignResult,
+            UnusablePaths,
+            DesignResult,
+            DesignResult,
+            UnknownModel,
+        ]
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf, 1e39])
@@ -138,8 +147,8 @@ def test_an_item_that_is_not_finite_is_refused_alone(client: Client, ear: Paths,
         client.refine(**given, k=1)
     assert alone.value.status == 422
     good, bad, again = client.refine_items([Item(ear.primary, ear.secondary), Item(**given)] * 2, k=1)[:3]
-    assert isinstance(good, Design)
-    assert isinstance(again, Design)
+    assert isinstance(good, DesignResult)
+    assert isinstance(again, DesignResult)
     assert type(bad) is type(alone.value)
     assert (bad.code, bad.field) == (alone.value.code, alone.value.field)
     assert name == "max_gain_db" or "at index 5" in bad.detail
@@ -149,7 +158,7 @@ def test_numbers_may_be_numpy_s(client: Client, ear: Paths) -> None:
     for gain_db in (np.float32(12.5), np.float64(12.5), np.int64(12), np.float32(1e-5)):
         alone = client.synthesize(ear.primary, ear.secondary, max_gain_db=gain_db, deadline_ms=np.float32(1e5 / 3))
         (found,) = client.synthesize_items([Item(ear.primary, ear.secondary, max_gain_db=gain_db)])
-        assert isinstance(found, Design)
+        assert isinstance(found, DesignResult)
         assert np.abs(found.taps - alone.taps).max() < 1e-3 * np.abs(alone.taps).max()
 
 

@@ -1,0 +1,79 @@
+"""Options as keyword arguments, with the names, defaults and texts that `synthesis.options` declares."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import fields
+from typing import Any, TypeVar
+
+from prime_anc_client.wire import ceiling
+from synthesis.options import (
+    CeilingFields,
+    DesignFields,
+    LatencyFields,
+    ModelFields,
+    SynthesisFields,
+    UpdateFields,
+    option_schemas,
+)
+
+_Method = TypeVar("_Method", bound=Callable[..., Any])
+
+
+def _names(*kinds: type) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(each.name for kind in kinds for each in fields(kind)))
+
+
+SYNTHESIS = _names(SynthesisFields)
+REFINEMENT = _names(DesignFields)
+UPDATES = _names(UpdateFields)
+FILTER = _names(ModelFields, LatencyFields)
+EXPORT = (*FILTER, *_names(CeilingFields))
+
+
+def takes_options(names: tuple[str, ...]) -> Callable[[_Method], _Method]:
+    """Put options into a method's signature and docstring.
+
+    Parameters
+    ----------
+    names
+        Of the options that its `**options` stands for. `sign` is None by default: the calibration's or the design's,
+        else the declared one.
+    """
+
+    def documented(method: _Method) -> _Method:
+        schemas = option_schemas()
+        signature = inspect.signature(method)
+        own = [each for each in signature.parameters.values() if each.kind is not each.VAR_KEYWORD]
+        defaults = {name: None if name == "sign" else schemas[name].get("default") for name in names}
+        added = [inspect.Parameter(each, inspect.Parameter.KEYWORD_ONLY, default=defaults[each]) for each in names]
+        method.__signature__ = signature.replace(parameters=own + added)  # type: ignore[attr-defined]
+        texts = "".join(f"\n{each}\n    {schemas[each]['description']}" for each in names)
+        method.__doc__ = f"{inspect.cleandoc(method.__doc__ or '')}\n\nOptions\n-------{texts}\n"
+        return method
+
+    return documented
+
+
+def given(options: Mapping[str, Any], names: tuple[str, ...]) -> dict[str, Any]:
+    """Check the names of options, and turn them into fields of a request.
+
+    Parameters
+    ----------
+    options
+        As keyword arguments; those that are None are left out.
+    names
+        Of the options that there are.
+
+    Raises
+    ------
+    TypeError
+        There is no such option.
+    """
+    if unknown := options.keys() - set(names):
+        raise TypeError(f"{', '.join(sorted(unknown))}: there is no such argument")
+    found = {name: value for name, value in options.items() if value is not None}
+    if "max_gain_db" in found:
+        found["max_gain_db"] = ceiling(found["max_gain_db"])
+    return found

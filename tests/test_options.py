@@ -1,0 +1,178 @@
+"""Each declared option reaches the core by every way in, and every way in refuses what is out of range."""
+
+import json
+from dataclasses import fields
+from functools import cache
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import httpx
+import numpy as np
+import pytest
+from click.testing import CliRunner, Result
+
+from cli.__main__ import main
+from model_store.store import ModelStore
+from prime_anc_client import Client, Condition, Refused, wire
+from synthesis.design import Model, design
+from synthesis.options import DEFAULTS, DesignFields, ProblemFields, option_schemas
+from synthesis.types import Design, DesignOptions, Paths, Problem
+from tests.service import models
+from tests.service.conftest import program, store_folder
+from tests.service.program import Program
+
+__all__ = ["program", "store_folder"]
+
+OPTIONS = sorted(option_schemas())
+# A value and one that is refused, of options whose schema does not say.
+VALUES = {"model": ("other", "nobody"), "max_gain_db": (-10.0, 61.0), "leave_one_out": (True, "often")}
+# What an option needs beside it to have an effect: a filter below this gain margin has no phase margin to keep.
+BESIDE: dict[str, dict[str, Any]] = {"min_phase_margin_deg": {"min_gain_margin_db": 0.5}}
+FEEDBACK = np.float32(-0.6) * np.eye(1, 40, 8, dtype=np.float32)[0]
+CONDITIONS = tuple(
+    Paths(*(each.numpy() for each in models.responses(seed)), feedback=FEEDBACK, label=f"ear{seed}")
+    for seed in (7, 8)
+)
+
+
+def values(name: str) -> tuple[Any, Any]:
+    """A value of an option that is not its default, and one that is refused."""
+    schema = option_schemas()[name]
+    if name in VALUES:
+        return VALUES[name]
+    if "enum" in schema:
+        return next(each for each in reversed(schema["enum"]) if each != schema["default"]), "nonesuch"
+    if schema["type"] == "integer":
+        return schema["minimum"], schema["maximum"] + 1
+    return schema["default"] + (schema["maximum"] - schema["default"]) / 8, schema["maximum"] + 1
+
+
+class Found(NamedTuple):
+    """What a way in answers: taps, and the noise reduction of filters for the other condition."""
+
+    taps: Any
+    left_out_db: list[float]
+
+    def equals(self, other: "Found") -> bool:
+        """Whether both are the same but for rounding."""
+        if len(self.left_out_db) != len(other.left_out_db):
+            return False
+        scale = np.abs(other.taps).max()
+        return bool(
+            np.allclose(self.taps, other.taps, atol=1e-5 * scale)
+            and np.allclose(self.left_out_db, other.left_out_db, atol=1e-3)
+        )
+
+
+@pytest.fixture(scope="module")
+def core(store_folder: Path) -> Any:
+    """The core itself, called with one option."""
+
+    @cache
+    def called(**chosen: Any) -> Found:
+        options = {each.name: getattr(DEFAULTS, each.name) for each in fields(DesignFields)} | chosen
+        version = ModelStore(store_folder, include_bundled=False).load(options["model"] or "ears")
+        problem = Problem(CONDITIONS, **{each.name: options[each.name] for each in fields(ProblemFields)})
+        how = DesignOptions(options["method"], options["k"], options["profile"], options["leave_one_out"], 2, 2)
+        made: Design = design(problem, how, Model.on("cpu", version.parameters))
+        left_out = [each.left_out for each in made.prediction.conditions]
+        sign = -1 if options["sign"] == "plus" else 1
+        return Found(sign * made.taps, [each.mean_noise_reduction_db for each in left_out if each is not None])
+
+    return called
+
+
+def found(answer: dict[str, Any]) -> Found:
+    """Read an answer in JSON."""
+    name = "left_out_noise_reduction_db"
+    return Found(answer["fir"], [each[name] for each in answer["prediction"]["conditions"] if name in each])
+
+
+class Ways:
+    """A running service, and each way to send it a request with one option."""
+
+    def __init__(self, address: str, folder: Path) -> None:
+        self.address, self.folder = address, folder
+        for each in CONDITIONS:
+            arrays = {"primary": each.primary, "secondary": each.secondary, "feedback": each.feedback}
+            np.savez(folder / f"{each.label}.npz", sample_rate=48_000, **arrays)
+
+    def json(self, options: dict[str, Any]) -> httpx.Response:
+        """Send options as members of a JSON body."""
+        return httpx.post(f"{self.address}/refine", json=_body(as_json=True) | options, timeout=60)
+
+    def query(self, options: dict[str, Any]) -> httpx.Response:
+        """Send options in the query string."""
+        texts = {name: "true" if value is True else str(value) for name, value in options.items()}
+        return httpx.post(f"{self.address}/refine", params=texts, json=_body(as_json=True), timeout=60)
+
+    def binary(self, options: dict[str, Any]) -> httpx.Response:
+        """Send options in the header of a binary body."""
+        body = wire.encode_request(_body(as_json=False) | options)
+        return httpx.post(
+            f"{self.address}/refine", content=body, headers={"Content-Type": wire.MEDIA_TYPE}, timeout=60
+        )
+
+    def client(self, options: dict[str, Any]) -> Found:
+        """Give options to the Python client."""
+        conditions = [
+            Condition(each.primary, each.secondary, feedback=each.feedback, label=each.label) for each in CONDITIONS
+        ]
+        with Client(self.address, timeout_s=60) as client:
+            made = client.refine_conditions(conditions, **options)
+        left_out = [each.left_out_noise_reduction_db for each in made.conditions]
+        return Found(made.taps, [each for each in left_out if each is not None])
+
+    def command(self, options: dict[str, Any]) -> Result:
+        """Give options to the command."""
+        given = [
+            f"-k{value}" if name == "k" else f"--{name.replace('_', '-')}" + ("" if value is True else f"={value}")
+            for name, value in options.items()
+        ]
+        ears = [str(self.folder / f"{each.label}.npz") for each in CONDITIONS]
+        return CliRunner().invoke(main, ["design", *ears, *given, "--url", self.address, "--json"])
+
+
+def _body(as_json: bool) -> dict[str, Any]:
+    def path(values: Any) -> Any:
+        return {"impulse_response": values.tolist()} if as_json else values
+
+    names = ("primary", "secondary", "feedback")
+    conditions = [{name: path(getattr(each, name)) for name in names} for each in CONDITIONS]
+    return {"sample_rate": 48_000, "conditions": conditions}
+
+
+@pytest.fixture(scope="module")
+def ways(program: Program, tmp_path_factory: pytest.TempPathFactory) -> Ways:
+    """Every way into one running service."""
+    return Ways(program.address, tmp_path_factory.mktemp("ears"))
+
+
+@pytest.mark.parametrize("name", OPTIONS)
+def test_option_reaches_core(ways: Ways, core: Any, name: str) -> None:
+    beside = BESIDE.get(name, {})
+    options = beside | {name: values(name)[0]}
+    expected = core(**options)
+    assert not expected.equals(core(**beside))
+    for way in (ways.json, ways.query, ways.binary):
+        answer = way(options)
+        assert answer.status_code == 200, (way.__name__, answer.text[:300])
+        assert found(answer.json()).equals(expected), way.__name__
+    assert ways.client(options).equals(expected)
+    result = ways.command(options)
+    assert result.exit_code == 0, result.output
+    assert found(json.loads(result.stdout)).equals(expected)
+
+
+@pytest.mark.parametrize("name", OPTIONS)
+def test_unusable_option_is_named(ways: Ways, name: str) -> None:
+    options = {name: values(name)[1]}
+    for way in (ways.json, ways.query, ways.binary):
+        answer = way(options)
+        assert (400 <= answer.status_code < 500, answer.json()["field"]) == (True, name), way.__name__
+    with pytest.raises(Refused) as refused:
+        ways.client(options)
+    assert refused.value.field == name
+    result = ways.command(options)
+    assert result.exit_code in (1, 2)
+    assert name in result.output.replace("-", "_")
