@@ -17,7 +17,7 @@ import orjson
 
 from cli import inputs, tables
 from cli.flags import of_design, option_flag
-from cli.service import Service, connect
+from cli.service import ServiceClient, connect
 from measurement.files.errors import FileError
 
 Json = dict[str, Any]
@@ -223,7 +223,7 @@ def serve(options: Sequence[str]) -> None:
 @click.option("-o", "--output", type=FILE, help="File for the answer (JSON), which `design` takes.")
 @with_service
 def calibrate(
-    service: Service,
+    service: ServiceClient,
     off: Path,
     on: Path | None,
     gain: float | None,
@@ -277,7 +277,7 @@ def calibrate(
 @click.option("-o", "--output", type=FILE, help="Filter file: .json, .wav, .csv, .h, .mat.")
 @with_service
 def design(
-    service: Service,
+    service: ServiceClient,
     paths: Json,
     options: Json,
     output: Path | None,
@@ -302,7 +302,9 @@ def design(
 @click.argument("control_filter", type=FILE)
 @with_paths
 @with_service
-def evaluate(service: Service, control_filter: Path, paths: Json, file_rate: float | None, as_json: bool) -> None:
+def evaluate(
+    service: ServiceClient, control_filter: Path, paths: Json, file_rate: float | None, as_json: bool
+) -> None:
     """Predict what a filter does on each of these measurements."""
     fields = inputs.filter_fields(control_filter, file_rate)
     paths = _as_verified(paths, control_filter)
@@ -320,7 +322,7 @@ def evaluate(service: Service, control_filter: Path, paths: Json, file_rate: flo
 @with_paths
 @of_design(but=("latency_samples", "leave_one_out"))
 @with_service
-def latency(service: Service, paths: Json, options: Json, as_json: bool) -> None:
+def latency(service: ServiceClient, paths: Json, options: Json, as_json: bool) -> None:
     """Show what latency costs: filters designed for 0 to 32 samples."""
     answers = []
     with click.progressbar(LATENCIES, label="designing", file=sys.stderr) as samples:
@@ -350,7 +352,7 @@ def latency(service: Service, paths: Json, options: Json, as_json: bool) -> None
 @click.option("-o", "--output", type=FILE, help="File for the answer, with the trimmed filter (JSON).")
 @with_service
 def verify(
-    service: Service,
+    service: ServiceClient,
     control_filter: Path,
     paths: Json,
     file_rate: float | None,
@@ -425,7 +427,7 @@ def verify(
 )
 @with_service
 def export(
-    service: Service,
+    service: ServiceClient,
     control_filter: Path,
     paths: Json,
     file_rate: float | None,
@@ -520,7 +522,7 @@ def report(paths: Json, options: Json, output: Path, url: str | None, key: str |
 
 @main.command()
 @with_service
-def models(service: Service, as_json: bool) -> None:
+def models(service: ServiceClient, as_json: bool) -> None:
     """List the published models."""
     answer = service.ask("/models").json()
     if as_json:
@@ -568,7 +570,7 @@ def _target(
     return target
 
 
-def _write_filter(service: Service, answer: Json, paths: Json, output: Path) -> None:
+def _write_filter(service: ServiceClient, answer: Json, paths: Json, output: Path) -> None:
     """The designed filter as a file: the answer itself, or its taps in the service's own formats."""
     if output.suffix.lower() == ".json":
         _save(output, orjson.dumps(answer))

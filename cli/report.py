@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cli.service import Service
+from cli.service import ServiceClient
 from cli.tables import loop_text
 
 Json = dict[str, Any]
@@ -37,7 +37,7 @@ polyline { fill: none; stroke-width: 1.8 } .warning { color: #8a3b00 }
 """
 
 
-def compose(service: Service, paths: Json, options: Json) -> str:
+def compose(service: ServiceClient, paths: Json, options: Json) -> str:
     """Compose the page.
 
     Parameters
@@ -132,7 +132,7 @@ def plot(
     )
 
 
-def _page(service: Service, paths: Json, options: Json, own: Json, rival: Json, drawing: str) -> str:
+def _page(service: ServiceClient, paths: Json, options: Json, own: Json, rival: Json, drawing: str) -> str:
     prediction = own["prediction"]
     rows = [
         ("mean noise reduction, 50 Hz to 5 kHz", "mean_noise_reduction_db", "dB"),
@@ -201,14 +201,14 @@ def _decibels(spectrum: NDArray[np.complexfloating]) -> NDArray[np.float64]:
     return 20 * np.log10(np.maximum(np.abs(spectrum), 1e-9))
 
 
-def _hardware(service: Service, paths: Json, options: Json, own: Json) -> str:
+def _hardware(service: ServiceClient, paths: Json, options: Json, own: Json) -> str:
     limits = {name: options[name] for name in ("max_gain_db", "model") if name in options}
     rows = "".join(_realised(service, paths | limits, own, target) for target in REALISATIONS)
     head = "<h2>On hardware</h2><table><tr><th>form</th><th>noise reduction</th><th>lost</th></tr>"
     return f"{head}{rows}</table>"
 
 
-def _realised(service: Service, paths: Json, own: Json, target: Json) -> str:
+def _realised(service: ServiceClient, paths: Json, own: Json, target: Json) -> str:
     body = paths | {"fir": own["fir"], "sign": own["sign"], "target": target}
     found = service.ask("/export", body).json()
     size = f"{target['n_sections']} sections" if target["form"] == "sos" else f"{target['n_taps']} taps"

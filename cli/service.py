@@ -33,7 +33,7 @@ class NoService(Failed):
     exit_code = NO_SERVICE
 
 
-class Service(Protocol):
+class ServiceClient(Protocol):
     """Sends requests; raises Failed for anything but status 200."""
 
     def ask(self, path: str, body: Mapping[str, Any] | None = None, **query: object) -> httpx.Response:
@@ -42,7 +42,7 @@ class Service(Protocol):
 
 
 @contextmanager
-def connect(url: str | None, key: str | None = None, store: str | None = None) -> Iterator[Service]:
+def connect(url: str | None, key: str | None = None, store: str | None = None) -> Iterator[ServiceClient]:
     """The service at a URL, or one in this process. store: its checkpoints, as `--store` of the service."""
     headers = {"Authorization": f"Bearer {key}"} if key else {}
     if url is not None:
@@ -53,7 +53,7 @@ def connect(url: str | None, key: str | None = None, store: str | None = None) -
         yield from _in_this_process(runner, store)
 
 
-def _in_this_process(runner: asyncio.Runner, store: str | None) -> Iterator[Service]:
+def _in_this_process(runner: asyncio.Runner, store: str | None) -> Iterator[ServiceClient]:
     # Late, so that help and mistakes in the arguments are answered at once.
     from service.app import create_app
     from service.settings import Settings

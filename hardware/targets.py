@@ -15,7 +15,7 @@ from synthesis.errors import InvalidOption
 
 
 @dataclass(frozen=True)
-class Target:
+class KnownTarget:
     """form: `fir` or `sos`. n_taps or n_sections: default; max_: what the device holds. sample_rate_hz: of the
     filter's own clock. number_format: of coefficients. denominator: whether the device's sections subtract a1 and a2
     times past outputs or, as SigmaDSP's do, add them. source: where the numbers are written."""
@@ -32,13 +32,13 @@ class Target:
 
 
 @cache
-def targets() -> dict[str, Target]:
+def targets() -> dict[str, KnownTarget]:
     """All targets by name."""
     found = {}
     for file in sorted(files(__package__).joinpath("target_data").iterdir(), key=lambda each: each.name):
         if file.name.endswith(".toml"):
             values = tomllib.loads(file.read_text(encoding="utf-8"))
-            found[values["name"]] = Target(
+            found[values["name"]] = KnownTarget(
                 name=values["name"],
                 title=values["title"],
                 form=values["form"],
@@ -52,7 +52,7 @@ def targets() -> dict[str, Target]:
     return found
 
 
-def target(name: str) -> Target:
+def target(name: str) -> KnownTarget:
     """Raises InvalidOption for a name that does not exist."""
     try:
         return targets()[name]

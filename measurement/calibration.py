@@ -19,10 +19,10 @@ from numpy.typing import NDArray
 from measurement.denoise import Denoised, denoise
 from measurement.estimate import (
     REGULARISATION,
-    DriveTake,
+    GainTake,
     PathEstimate,
+    PlayedTake,
     ProbeState,
-    Take,
     feedback_response,
     onto_design_grid,
     paths_of_states,
@@ -163,11 +163,11 @@ def plan_windows(n_samples: int, n_windows: int = MAX_N_WINDOWS) -> Windows:
 
 @np.errstate(all="ignore")  # levels that overflow are refused by `_check_estimate` and `_checked`
 def calibrate(
-    takes: Sequence[Take],
+    takes: Sequence[GainTake],
     n_windows: int | None = None,
     windows: Windows | None = None,
     prior: PathPrior | None = None,
-    drives: Sequence[DriveTake] = (),
+    drives: Sequence[PlayedTake] = (),
     clipped_shares: Mapping[str, float] = MappingProxyType({}),
 ) -> Calibration:
     """Estimate both paths of one ear and measure how good the takes were.
@@ -187,9 +187,11 @@ def calibrate(
     errors = [*(take.error for take in takes), *(each.error for each in drives)]
     n_takes, shortest = len(takes) + len(drives), min(error.shape[-1] for error in errors)
     cut = windows or plan_windows(shortest, n_windows or max(MAX_TOTAL_WINDOWS // n_takes, 1))
-    exact = [Take(take.gain, take.reference.astype(np.float64), take.error.astype(np.float64)) for take in takes]
+    exact = [
+        GainTake(take.gain, take.reference.astype(np.float64), take.error.astype(np.float64)) for take in takes
+    ]
     exact_drives = [
-        DriveTake(*(signal.astype(np.float64) for signal in (each.drive, each.reference, each.error)))
+        PlayedTake(*(signal.astype(np.float64) for signal in (each.drive, each.reference, each.error)))
         for each in drives
     ]
     states = probe_states(
@@ -259,7 +261,7 @@ def calibrate(
     return _checked(calibration)
 
 
-def _feedback(drives: Sequence[DriveTake], cut: Windows, last_sample: int) -> Real:
+def _feedback(drives: Sequence[PlayedTake], cut: Windows, last_sample: int) -> Real:
     return feedback_response(
         drives,
         window=cut.length,
@@ -432,7 +434,7 @@ def _variance_share(estimate: PathEstimate, clean: Denoised) -> Real:
 
 
 def _tail_share(
-    takes: Sequence[Take], states: Sequence[ProbeState], cut: Windows, last_sample: int, estimate: PathEstimate
+    takes: Sequence[GainTake], states: Sequence[ProbeState], cut: Windows, last_sample: int, estimate: PathEstimate
 ) -> Real | None:
     """Power of the primary path that no window holds over that of its estimate, per band from 20 Hz to 20 kHz [31];
     None where the probe does not repeat."""
@@ -460,7 +462,7 @@ def _missing_share(prior: PathPrior) -> Real:
     return share
 
 
-def _heard(take: Take | DriveTake) -> tuple[tuple[str, Real], tuple[str, Real]]:
+def _heard(take: GainTake | PlayedTake) -> tuple[tuple[str, Real], tuple[str, Real]]:
     return ("x", take.reference), ("e", take.error)
 
 

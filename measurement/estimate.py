@@ -40,7 +40,7 @@ _TINY = float(np.finfo(np.float64).tiny)
 
 
 @dataclass(frozen=True, eq=False)
-class Take:
+class GainTake:
     """One recording of one probe state: gain g (0: loudspeaker silent), reference x and error e, real [..., n].
 
     Each take has its own reference, because a real earphone never records two states at once.
@@ -52,7 +52,7 @@ class Take:
 
 
 @dataclass(frozen=True, eq=False)
-class DriveTake:
+class PlayedTake:
     """One recording while the loudspeaker plays a known signal and nothing else: drive, reference x = f * drive and
     error e = s * drive, real [..., n]. It gives the secondary and the feedback path directly."""
 
@@ -98,7 +98,7 @@ class ProbeState:
 
 
 def estimate_paths(
-    takes: Sequence[Take],
+    takes: Sequence[GainTake],
     *,
     window: int = 8192,
     primary_taps: int = 8192,
@@ -128,14 +128,14 @@ def estimate_paths(
 
 
 def probe_states(
-    takes: Sequence[Take],
+    takes: Sequence[GainTake],
     *,
     window: int = 8192,
     n_offsets: int = 6,
     first_sample: int = 8192,
     last_sample: int = 4 * SAMPLE_RATE_HZ,
     regularisation: float = REGULARISATION,
-    drives: Sequence[DriveTake] = (),
+    drives: Sequence[PlayedTake] = (),
 ) -> tuple[ProbeState, ...]:
     """The pooled spectra of each state, gain 0 first, then ascending, then that of the drives; arguments and errors
     as `estimate_paths`, but that drives may take the place of takes with a gain.
@@ -151,11 +151,11 @@ def probe_states(
 
 
 def feedback_response(
-    drives: Sequence[DriveTake], *, window: int, n_offsets: int, first_sample: int, last_sample: int, n_taps: int
+    drives: Sequence[PlayedTake], *, window: int, n_offsets: int, first_sample: int, last_sample: int, n_taps: int
 ) -> Real:
     """The feedback path, loudspeaker to outer microphone: causal response [n_taps]."""
     offsets = window_starts(window, n_offsets, first_sample, last_sample)
-    heard = _pooled([Take(1.0, each.drive, each.reference) for each in drives], offsets, window, REGULARISATION)
+    heard = _pooled([GainTake(1.0, each.drive, each.reference) for each in drives], offsets, window, REGULARISATION)
     return _causal_response(heard.transfer, n_taps)
 
 
@@ -234,7 +234,7 @@ def squared_magnitude(spectrum: Complex) -> Real:
 
 
 def _offsets(
-    takes: Sequence[Take], window: int, n_offsets: int, first: int, last: int, *, has_drives: bool = False
+    takes: Sequence[GainTake], window: int, n_offsets: int, first: int, last: int, *, has_drives: bool = False
 ) -> list[int]:
     """First samples of the windows, after the takes were checked."""
     gains = sorted({take.gain for take in takes})
@@ -264,7 +264,7 @@ def window_starts(window: int, n_windows: int, first_sample: int, last_sample: i
     return [round(each) for each in np.linspace(first_sample, last_sample - window, n_windows).tolist()]
 
 
-def _pooled(takes: Sequence[Take], offsets: Sequence[int], window: int, regularisation: float) -> ProbeState:
+def _pooled(takes: Sequence[GainTake], offsets: Sequence[int], window: int, regularisation: float) -> ProbeState:
     """One state's takes, all of the same gain."""
     hann = np.hanning(window + 1)[:-1]
     # Scalars that the first window's arrays broadcast.
@@ -293,10 +293,10 @@ def _pooled(takes: Sequence[Take], offsets: Sequence[int], window: int, regulari
 
 
 def _driven(
-    silent: ProbeState, drives: Sequence[DriveTake], offsets: Sequence[int], window: int, regularisation: float
+    silent: ProbeState, drives: Sequence[PlayedTake], offsets: Sequence[int], window: int, regularisation: float
 ) -> ProbeState:
     """The state of a gain of one from takes of the loudspeaker alone."""
-    own = _pooled([Take(1.0, each.drive, each.error) for each in drives], offsets, window, regularisation)
+    own = _pooled([GainTake(1.0, each.drive, each.error) for each in drives], offsets, window, regularisation)
     cross = silent.cross / np.maximum(silent.reference_power, _TINY) * own.reference_power - own.cross
     explained = squared_magnitude(cross) / np.maximum(own.reference_power, _TINY)
     return replace(

@@ -17,7 +17,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from measurement.estimate import Take, squared_magnitude
+from measurement.estimate import GainTake, squared_magnitude
 from synthesis.conventions import SAMPLE_RATE_HZ
 
 Real = NDArray[np.floating]
@@ -38,7 +38,7 @@ NEAR, FAR = 4, 12
 _TINY = float(np.finfo(np.float64).tiny)
 
 
-def find_hum(takes: Sequence[Take]) -> list[float]:
+def find_hum(takes: Sequence[GainTake]) -> list[float]:
     """Find the tones that are in both microphones but do not follow the path between them.
 
     Parameters
@@ -57,7 +57,7 @@ def find_hum(takes: Sequence[Take]) -> list[float]:
     return sorted(found)
 
 
-def _find_in_state(takes: Sequence[Take]) -> set[float]:
+def _find_in_state(takes: Sequence[GainTake]) -> set[float]:
     shortest = min(take.error.shape[-1] for take in takes)
     longest_frame = int(shortest / (1 + (MIN_FRAMES - 1) / HOPS))
     frame = min(MAX_FRAME, 1 << max(longest_frame.bit_length() - 1, 0))

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from measurement.estimate import ProbeState, Take, squared_magnitude
+from measurement.estimate import GainTake, ProbeState, squared_magnitude
 
 Real = NDArray[np.floating]
 
@@ -28,7 +28,7 @@ _TINY = float(np.finfo(np.float64).tiny)
 
 
 def tail_power(
-    takes: Sequence[Take], states: Sequence[ProbeState], *, window: int, first_samples: Sequence[int]
+    takes: Sequence[GainTake], states: Sequence[ProbeState], *, window: int, first_samples: Sequence[int]
 ) -> Real | None:
     """Power of the primary path that no window holds, in the unit of |P|^2, per bin [window // 2 + 1].
 

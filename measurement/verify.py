@@ -112,7 +112,7 @@ CODES = {
 
 
 @dataclass(frozen=True, eq=False)
-class Recording:
+class StateTake:
     """One recording of both microphones at 48 kHz, real [n]: reference x and error e. clipped_share: of both before
     they were resampled, by name."""
 
@@ -169,7 +169,7 @@ class Verification:
 
 
 def verify(
-    recordings: Sequence[Recording],
+    recordings: Sequence[StateTake],
     taps: Float32,
     primary: Float32 | Complex64,
     secondary: Float32 | Complex64,
@@ -383,7 +383,7 @@ class _Block:
     powers: tuple[Real, Real]
 
 
-def _blocks(recording: Recording, response: Real) -> list[_Block]:
+def _blocks(recording: StateTake, response: Real) -> list[_Block]:
     check_interruption()
     x, e = (np.asarray(each, np.float64) for each in (recording.x, recording.e))
     if len(x) < MIN_SAMPLES or len(x) != len(e):

@@ -16,10 +16,10 @@ from model_store.errors import (
     CorruptStore,
     GoldenMismatch,
     InvalidName,
+    ModelNotFound,
     ModelStoreError,
     PublishFailed,
     StoreUnreachable,
-    UnknownModel,
 )
 from model_store.golden import GOLDEN_TOLERANCE, GoldenCase, GoldenErrors
 from model_store.manifest import Manifest, Scores
@@ -36,11 +36,11 @@ __all__ = [
     "GoldenMismatch",
     "InvalidName",
     "Manifest",
+    "ModelNotFound",
     "ModelStore",
     "ModelStoreError",
     "ModelVersion",
     "PublishFailed",
     "Scores",
     "StoreUnreachable",
-    "UnknownModel",
 ]

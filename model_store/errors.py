@@ -13,7 +13,7 @@ class InvalidName(ModelStoreError):
     """A model name, alias or reference that breaks the naming rule, or that is already taken."""
 
 
-class UnknownModel(ModelStoreError):
+class ModelNotFound(ModelStoreError):
     """No model, version or alias goes by this reference."""
 
 

@@ -31,9 +31,9 @@ from model_store.errors import (
     CorruptCheckpoint,
     CorruptStore,
     InvalidName,
+    ModelNotFound,
     PublishFailed,
     StoreUnreachable,
-    UnknownModel,
 )
 from model_store.golden import GoldenErrors
 from model_store.manifest import Manifest
@@ -218,8 +218,8 @@ class ModelStore:
             return self._find(wanted)
         try:
             return self._find(parse_reference(target))
-        except UnknownModel as error:
-            raise UnknownModel(f"alias {wanted.name} stands for {target}: {error}") from error
+        except ModelNotFound as error:
+            raise ModelNotFound(f"alias {wanted.name} stands for {target}: {error}") from error
 
     def manifest(self, reference: str) -> Manifest:
         """Read the manifest of what a reference stands for, its digest checked; errors as `load`."""
@@ -314,7 +314,7 @@ class ModelStore:
             if versions and wanted.version in (None, *versions):
                 return versions[wanted.version or max(versions)]
         known = ", ".join(sorted({each.name for each in self._all_layers()})) or "none"
-        raise UnknownModel(f"model: there is no {str(wanted)!r}; there are versions of: {known}")
+        raise ModelNotFound(f"model: there is no {str(wanted)!r}; there are versions of: {known}")
 
     def _read(self, version: ModelVersion) -> bytes:
         storage = self._bundled if version.is_bundled and self._bundled is not None else self._own
@@ -386,7 +386,7 @@ class ModelStore:
         with self._writing_aliases(alias) as aliases:
             if alias not in aliases:
                 known = ", ".join(sorted(aliases)) or "none"
-                raise UnknownModel(f"alias: there is no {alias!r}; there are: {known}")
+                raise ModelNotFound(f"alias: there is no {alias!r}; there are: {known}")
             del aliases[alias]
 
     @contextmanager

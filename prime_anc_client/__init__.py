@@ -27,8 +27,15 @@ and for a filter that runs, what it does on the ear, and for one that shall run 
 It needs NumPy, httpx and, of the project, the declared options (`synthesis.options`).
 """
 
-from prime_anc_client.answers import ConditionEffect, Design, Evaluation, Loop, Prediction, Realisation
-from prime_anc_client.calibration import Bands, Calibration, DriveTake, Finding, Take, Verdict
+from prime_anc_client.answers import (
+    ConditionEffect,
+    DesignResult,
+    EvaluationResult,
+    LoopResult,
+    PredictionResult,
+    Realisation,
+)
+from prime_anc_client.calibration import Bands, CalibrationResult, DriveTake, FindingResult, Take, VerdictResult
 from prime_anc_client.client import Client, Condition, Item
 from prime_anc_client.errors import (
     ClientError,
@@ -42,24 +49,24 @@ from prime_anc_client.errors import (
     UnknownModel,
     UnusablePaths,
 )
-from prime_anc_client.verification import Recording, Trim, Verification
+from prime_anc_client.verification import Recording, Trim, VerificationResult
 
 __all__ = [
     "Bands",
-    "Calibration",
+    "CalibrationResult",
     "Client",
     "ClientError",
     "Condition",
     "ConditionEffect",
-    "Design",
+    "DesignResult",
     "DriveTake",
-    "Evaluation",
-    "Finding",
+    "EvaluationResult",
+    "FindingResult",
     "Item",
-    "Loop",
+    "LoopResult",
     "NotReached",
     "OverQuota",
-    "Prediction",
+    "PredictionResult",
     "Realisation",
     "Recording",
     "Refused",
@@ -71,6 +78,6 @@ __all__ = [
     "UnknownAnswer",
     "UnknownModel",
     "UnusablePaths",
-    "Verdict",
-    "Verification",
+    "VerdictResult",
+    "VerificationResult",
 ]

@@ -18,7 +18,7 @@ Json = Mapping[str, Any]
 
 
 @dataclass(frozen=True, eq=False)
-class Prediction:
+class PredictionResult:
     """What a filter does, by band and as a whole, dB where no other unit is said.
 
     band_centre_hz: nominal, one-third octaves from 50 Hz to 8 kHz, float32 [23]; noise_reduction_db: in each,
@@ -54,7 +54,7 @@ class ConditionEffect:
 
 
 @dataclass(frozen=True)
-class Loop:
+class LoopResult:
     """The loop through the feedback path; of several conditions, the worst of each figure. loss_db: mean noise
     reduction that its margins cost."""
 
@@ -67,7 +67,7 @@ class Loop:
 
 
 @dataclass(frozen=True, eq=False)
-class Design:
+class DesignResult:
     """A filter and what the service predicts of it.
 
     taps: float32 [2048], causal, 48 kHz, read-only, in the sign asked for. model_digest: of the model that made it.
@@ -80,11 +80,11 @@ class Design:
     sign: Sign
     model_digest: str
     n_applied: int
-    prediction: Prediction
+    prediction: PredictionResult
     warnings: tuple[str, ...]
     timings_ms: dict[str, float]
     conditions: tuple[ConditionEffect, ...] = ()
-    loop: Loop | None = None
+    loop: LoopResult | None = None
 
     @property
     def noise_reduction_db(self) -> float:
@@ -98,12 +98,12 @@ class Design:
 
 
 @dataclass(frozen=True, eq=False)
-class Evaluation:
+class EvaluationResult:
     """What a given filter is predicted to do. warnings: codes. loop: as of a design."""
 
-    prediction: Prediction
+    prediction: PredictionResult
     warnings: tuple[str, ...]
-    loop: Loop | None = None
+    loop: LoopResult | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -117,16 +117,16 @@ class Realisation:
     """
 
     coefficients: dict[str, Any]
-    prediction: Prediction
+    prediction: PredictionResult
     loss_db: float
     warnings: tuple[str, ...] = ()
-    loop: Loop | None = None
+    loop: LoopResult | None = None
 
 
-def read_prediction(found: Json) -> Prediction:
+def read_prediction(found: Json) -> PredictionResult:
     """From the `prediction` of an answer."""
     sensitivity = found.get("sensitivity_db", {})
-    return Prediction(
+    return PredictionResult(
         band_centre_hz=_array(found["band_centre_hz"], np.float32),
         noise_reduction_db=_array(found["noise_reduction_db"], np.float32),
         mean_noise_reduction_db=found["mean_noise_reduction_db"],
@@ -140,9 +140,9 @@ def read_prediction(found: Json) -> Prediction:
     )
 
 
-def read_design(found: Json) -> Design:
+def read_design(found: Json) -> DesignResult:
     """From an answer of `/synthesize` or `/refine`."""
-    return Design(
+    return DesignResult(
         taps=_taps(found["fir"]),
         sign=found["sign"],
         model_digest=found["model"]["digest"],
@@ -155,14 +155,14 @@ def read_design(found: Json) -> Design:
     )
 
 
-def read_items(found: Json) -> list[Design | Refused]:
+def read_items(found: Json) -> list[DesignResult | Refused]:
     """From an answer to several requests, in order."""
     return [read_design(each) if "fir" in each else _read_problem(each) for each in found["items"]]
 
 
-def read_evaluation(found: Json) -> Evaluation:
+def read_evaluation(found: Json) -> EvaluationResult:
     """From an answer of `/evaluate`."""
-    return Evaluation(read_prediction(found["prediction"]), _codes(found["warnings"]), _read_loop(found))
+    return EvaluationResult(read_prediction(found["prediction"]), _codes(found["warnings"]), _read_loop(found))
 
 
 def read_realisation(found: Json) -> Realisation:
@@ -184,8 +184,12 @@ def _read_condition(found: Json) -> ConditionEffect:
     )
 
 
-def _read_loop(found: Json) -> Loop | None:
-    return Loop(**{name: found["loop"][name] for name in Loop.__dataclass_fields__}) if "loop" in found else None
+def _read_loop(found: Json) -> LoopResult | None:
+    return (
+        LoopResult(**{name: found["loop"][name] for name in LoopResult.__dataclass_fields__})
+        if "loop" in found
+        else None
+    )
 
 
 def _read_problem(found: Json) -> Refused:

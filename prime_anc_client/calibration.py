@@ -35,7 +35,7 @@ class DriveTake(NamedTuple):
     e: ArrayLike
 
 
-class Finding(NamedTuple):
+class FindingResult(NamedTuple):
     """code: a stable name (`clipping`). detail: what is wrong and what to do."""
 
     code: str
@@ -57,7 +57,7 @@ class Bands:
 
 
 @dataclass(frozen=True)
-class Verdict:
+class VerdictResult:
     """The service's judgement of a calibration.
 
     passed: whether there is no reason against it. not_judged: checks that could not be made. figures: the measured
@@ -65,13 +65,13 @@ class Verdict:
     """
 
     passed: bool
-    reasons: tuple[Finding, ...]
-    not_judged: tuple[Finding, ...]
+    reasons: tuple[FindingResult, ...]
+    not_judged: tuple[FindingResult, ...]
     figures: dict[str, float | None]
 
 
 @dataclass(frozen=True, eq=False)
-class Calibration:
+class CalibrationResult:
     """One ear's estimated paths; `Client.refine` and `Client.synthesize` take it instead of two paths.
 
     primary, secondary: impulse responses at 48 kHz, float32 [8192] and [2048]. coherence: float32 [16385], per bin
@@ -86,21 +86,21 @@ class Calibration:
     uncertainty: NDArray[np.float32] | None
     sign: Sign
     bands: Bands
-    verdict: Verdict
+    verdict: VerdictResult
     feedback: NDArray[np.float32] | None = None
 
 
-def read_calibration(document: dict[str, Any]) -> Calibration:
+def read_calibration(document: dict[str, Any]) -> CalibrationResult:
     """From an answer of `/calibrate`."""
     verdict = document["verdict"]
-    return Calibration(
+    return CalibrationResult(
         primary=_float32(document["primary"]["impulse_response"]),
         secondary=_float32(document["secondary"]["impulse_response"]),
         coherence=_float32(document["coherence"]),
         uncertainty=_float32(document["uncertainty"]) if "uncertainty" in document else None,
         sign=document["sign"],
         bands=Bands(**{name: _float32(values) for name, values in document["bands"].items()}),
-        verdict=Verdict(
+        verdict=VerdictResult(
             passed=verdict["passed"],
             reasons=read_findings(verdict["reasons"]),
             not_judged=read_findings(verdict["not_judged"]),
@@ -110,9 +110,9 @@ def read_calibration(document: dict[str, Any]) -> Calibration:
     )
 
 
-def read_findings(found: Sequence[dict[str, str]]) -> tuple[Finding, ...]:
+def read_findings(found: Sequence[dict[str, str]]) -> tuple[FindingResult, ...]:
     """From `reasons`, `not_judged` or `diagnosis`."""
-    return tuple(Finding(each["code"], each["detail"]) for each in found)
+    return tuple(FindingResult(each["code"], each["detail"]) for each in found)
 
 
 def _float32(values: Sequence[float]) -> NDArray[np.float32]:

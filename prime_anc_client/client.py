@@ -15,12 +15,12 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from prime_anc_client import answers
-from prime_anc_client.answers import Design, Evaluation, Realisation
-from prime_anc_client.calibration import Calibration, DriveTake, Sign, Take, read_calibration
+from prime_anc_client.answers import DesignResult, EvaluationResult, Realisation
+from prime_anc_client.calibration import CalibrationResult, DriveTake, Sign, Take, read_calibration
 from prime_anc_client.errors import NotReached, Refused, UnknownAnswer, from_answer
 from prime_anc_client.options import EXPORT, FILTER, REFINEMENT, SYNTHESIS, UPDATES, given, takes_options
 from prime_anc_client.transport import Transport
-from prime_anc_client.verification import Recording, Verification, read_verification
+from prime_anc_client.verification import Recording, VerificationResult, read_verification
 from prime_anc_client.wire import (
     MEDIA_TYPE,
     RATE_HZ,
@@ -52,7 +52,7 @@ class Condition:
     0, relative to the others.
     """
 
-    primary: ArrayLike | Calibration
+    primary: ArrayLike | CalibrationResult
     secondary: ArrayLike | None = None
     coherence: ArrayLike | None = None
     feedback: ArrayLike | None = None
@@ -65,7 +65,7 @@ class Item:
 
     def __init__(
         self,
-        primary: ArrayLike | Calibration,
+        primary: ArrayLike | CalibrationResult,
         secondary: ArrayLike | None = None,
         *,
         coherence: ArrayLike | None = None,
@@ -137,7 +137,7 @@ class Client:
     @takes_options(SYNTHESIS)
     def synthesize(
         self,
-        primary: ArrayLike | Calibration,
+        primary: ArrayLike | CalibrationResult,
         secondary: ArrayLike | None = None,
         *,
         coherence: ArrayLike | None = None,
@@ -145,7 +145,7 @@ class Client:
         reference_psd: ArrayLike | None = None,
         deadline_ms: float | None = None,
         **options: Any,
-    ) -> Design:
+    ) -> DesignResult:
         """Design a filter without updates.
 
         Parameters
@@ -180,7 +180,7 @@ class Client:
     @takes_options(REFINEMENT)
     def refine(
         self,
-        primary: ArrayLike | Calibration,
+        primary: ArrayLike | CalibrationResult,
         secondary: ArrayLike | None = None,
         *,
         coherence: ArrayLike | None = None,
@@ -188,7 +188,7 @@ class Client:
         reference_psd: ArrayLike | None = None,
         deadline_ms: float | None = None,
         **options: Any,
-    ) -> Design:
+    ) -> DesignResult:
         """Design a filter with up to `k` Gauss-Newton updates. Arguments and errors are as of `synthesize`."""
         one = Condition(primary, secondary, coherence, feedback)
         body = _alone(one, given(options, REFINEMENT) | _psd(reference_psd))
@@ -202,7 +202,7 @@ class Client:
         reference_psd: ArrayLike | None = None,
         deadline_ms: float | None = None,
         **options: Any,
-    ) -> Design:
+    ) -> DesignResult:
         """Design one filter for 1 to 16 conditions, and predict what it does in each.
 
         Arguments and errors are as of `synthesize`; also ValueError where calibrations have both signs.
@@ -222,7 +222,7 @@ class Client:
 
     def synthesize_items(
         self, items: Sequence[Item], *, deadline_ms: float | None = None
-    ) -> list[Design | Refused]:
+    ) -> list[DesignResult | Refused]:
         """Design 1 to 16 filters without updates in one request; the answers are in the order of the items.
 
         A refused item is not raised but returned in its place; if all are refused for lack of time, the request
@@ -233,7 +233,7 @@ class Client:
     @takes_options(UPDATES)
     def refine_items(
         self, items: Sequence[Item], *, deadline_ms: float | None = None, **options: Any
-    ) -> list[Design | Refused]:
+    ) -> list[DesignResult | Refused]:
         """The same with up to `k` Gauss-Newton updates for each."""
         return self._design_items("/refine", items, given(options, UPDATES), deadline_ms)
 
@@ -245,7 +245,7 @@ class Client:
         sign: Sign | None = None,
         n_windows: int | None = None,
         deadline_ms: float | None = None,
-    ) -> Calibration:
+    ) -> CalibrationResult:
         """Estimate an ear's paths from recordings, and judge them.
 
         Parameters
@@ -280,8 +280,8 @@ class Client:
     @takes_options(FILTER)
     def evaluate(
         self,
-        taps: ArrayLike | Design,
-        primary: ArrayLike | Calibration,
+        taps: ArrayLike | DesignResult,
+        primary: ArrayLike | CalibrationResult,
         secondary: ArrayLike | None = None,
         *,
         coherence: ArrayLike | None = None,
@@ -289,7 +289,7 @@ class Client:
         reference_psd: ArrayLike | None = None,
         deadline_ms: float | None = None,
         **options: Any,
-    ) -> Evaluation:
+    ) -> EvaluationResult:
         """Predict what a filter does on these paths.
 
         taps: float32 [2048], in the sign of the signal chain, or a design, which gives the sign. The rest is as in
@@ -302,10 +302,10 @@ class Client:
     @takes_options(FILTER)
     def verify(
         self,
-        taps: ArrayLike | Design,
+        taps: ArrayLike | DesignResult,
         off: Sequence[Recording],
         on: Sequence[Recording],
-        primary: ArrayLike | Calibration,
+        primary: ArrayLike | CalibrationResult,
         secondary: ArrayLike | None = None,
         *,
         coherence: ArrayLike | None = None,
@@ -313,7 +313,7 @@ class Client:
         reference_psd: ArrayLike | None = None,
         deadline_ms: float | None = None,
         **options: Any,
-    ) -> Verification:
+    ) -> VerificationResult:
         """Measure what a filter does on the ear, from recordings with it off and on, and what is off.
 
         taps: as in `evaluate`; a design is compared with its own prediction, taps with a new one. primary,
@@ -327,7 +327,7 @@ class Client:
             for state, part in (("off", off), ("on", on))
             for each in part
         ]
-        if isinstance(taps, Design):
+        if isinstance(taps, DesignResult):
             body["prediction"] = {
                 "noise_reduction_db": taps.prediction.noise_reduction_db.tolist(),
                 "mean_noise_reduction_db": taps.noise_reduction_db,
@@ -338,9 +338,9 @@ class Client:
     @overload
     def export(
         self,
-        taps: ArrayLike | Design,
+        taps: ArrayLike | DesignResult,
         target: Mapping[str, object],
-        primary: ArrayLike | Calibration,
+        primary: ArrayLike | CalibrationResult,
         secondary: ArrayLike | None = None,
         *,
         file: None = None,
@@ -354,9 +354,9 @@ class Client:
     @overload
     def export(
         self,
-        taps: ArrayLike | Design,
+        taps: ArrayLike | DesignResult,
         target: Mapping[str, object],
-        primary: ArrayLike | Calibration,
+        primary: ArrayLike | CalibrationResult,
         secondary: ArrayLike | None = None,
         *,
         file: FileKind,
@@ -370,9 +370,9 @@ class Client:
     @takes_options(EXPORT)
     def export(
         self,
-        taps: ArrayLike | Design,
+        taps: ArrayLike | DesignResult,
         target: Mapping[str, object],
-        primary: ArrayLike | Calibration,
+        primary: ArrayLike | CalibrationResult,
         secondary: ArrayLike | None = None,
         *,
         file: FileKind | None = None,
@@ -393,12 +393,12 @@ class Client:
         answer = self._post("/export", body, deadline_ms, accept="*/*")
         return _parse(answers.read_realisation, answer) if file is None else answer.content
 
-    def _design(self, path: str, body: Mapping[str, Any], deadline_ms: float | None) -> Design:
+    def _design(self, path: str, body: Mapping[str, Any], deadline_ms: float | None) -> DesignResult:
         return _parse(answers.read_design, self._post(path, body, deadline_ms))
 
     def _design_items(
         self, path: str, items: Sequence[Item], options: Mapping[str, Any], deadline_ms: float | None
-    ) -> list[Design | Refused]:
+    ) -> list[DesignResult | Refused]:
         requests = [{"sample_rate": RATE_HZ, **_alone(each.condition, each.fields), **options} for each in items]
         body = encode_request({"items": requests})
         found = _parse(answers.read_items, self._send_body(path, body, deadline_ms, _JSON))
@@ -448,7 +448,7 @@ class Client:
 
 def _paths_of(one: Condition, sign: Sign | None) -> tuple[dict[str, Any], Sign | None]:
     """The fields of paths, and the sign of their signal chain; None: the service's default."""
-    if isinstance(one.primary, Calibration):
+    if isinstance(one.primary, CalibrationResult):
         if one.secondary is not None or one.coherence is not None:
             raise ValueError("secondary, coherence: a calibration holds them already; leave them out")
         known = one.primary
@@ -471,9 +471,9 @@ def _alone(condition: Condition, fields: Mapping[str, Any]) -> dict[str, Any]:
     return {**fields, **paths_fields, "sign": sign}
 
 
-def _with_filter(taps: ArrayLike | Design, condition: Condition, fields: Mapping[str, Any]) -> dict[str, Any]:
+def _with_filter(taps: ArrayLike | DesignResult, condition: Condition, fields: Mapping[str, Any]) -> dict[str, Any]:
     """A request about a filter on an ear."""
-    fir, sign = (taps.taps, taps.sign) if isinstance(taps, Design) else (taps, None)
+    fir, sign = (taps.taps, taps.sign) if isinstance(taps, DesignResult) else (taps, None)
     return _alone(condition, {"sign": sign, **fields}) | {"fir": np.asarray(fir)}
 
 

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from prime_anc_client.calibration import Finding, read_findings
+from prime_anc_client.calibration import FindingResult, read_findings
 
 
 class Recording(NamedTuple):
@@ -30,7 +30,7 @@ class Trim:
 
 
 @dataclass(frozen=True, eq=False)
-class Verification:
+class VerificationResult:
     """What a filter does on the ear.
 
     noise_reduction_db: measured mean; band_noise_reduction_db: per band, float32 [23]. interval_db: half-width of
@@ -42,14 +42,14 @@ class Verification:
     band_noise_reduction_db: NDArray[np.float32]
     interval_db: float
     deviation_db: float
-    diagnosis: tuple[Finding, ...]
+    diagnosis: tuple[FindingResult, ...]
     trim: Trim | None
 
 
-def read_verification(found: dict[str, Any]) -> Verification:
+def read_verification(found: dict[str, Any]) -> VerificationResult:
     """From an answer of `/verify`."""
     measured, trim = found["measured"], found["trim"]
-    return Verification(
+    return VerificationResult(
         noise_reduction_db=measured["mean_noise_reduction_db"],
         band_noise_reduction_db=np.array(measured["noise_reduction_db"], np.float32),
         interval_db=measured["interval_db"],

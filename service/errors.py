@@ -12,8 +12,8 @@ import numpy as np
 import orjson
 from starlette.responses import Response
 
-from model_store.errors import InvalidName, ModelStoreError, UnknownModel
-from service.engine.types import Refused
+from model_store.errors import InvalidName, ModelNotFound, ModelStoreError
+from service.engine.types import RefusedJob
 from synthesis.errors import Interrupted, InvalidOption, InvalidPaths, NonFiniteFilter
 
 PROBLEM_MEDIA_TYPE = "application/problem+json"
@@ -116,7 +116,7 @@ def to_problem(error: Exception) -> HttpProblem | None:
     field = getattr(error, "field", None)
     if isinstance(error, HttpProblem):
         return error
-    if isinstance(error, Refused):
+    if isinstance(error, RefusedJob):
         headers = None if error.retry_after_s is None else retry_after(error.retry_after_s)
         return HttpProblem(error.code, error.detail, error.field, headers)
     if isinstance(error, Interrupted):
@@ -127,7 +127,7 @@ def to_problem(error: Exception) -> HttpProblem | None:
         return HttpProblem("invalid-field", str(error), field)
     if isinstance(error, NonFiniteFilter):
         return HttpProblem("no-finite-filter", str(error), field)
-    if isinstance(error, UnknownModel | InvalidName):
+    if isinstance(error, ModelNotFound | InvalidName):
         return HttpProblem("unknown-model", "no such model or version is published; see GET /models", "model")
     if isinstance(error, ModelStoreError):
         return HttpProblem(

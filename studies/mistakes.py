@@ -19,7 +19,7 @@ from scipy.signal import fftconvolve
 
 from measurement.calibration import Calibration, calibrate
 from measurement.checks import judge
-from measurement.estimate import Take
+from measurement.estimate import GainTake
 from model_store.store import BUNDLED_ROOT, ModelStore
 from studies import problem, run
 from synthesis.conventions import SAMPLE_RATE_HZ
@@ -53,7 +53,7 @@ def record(probes: Real, paths: Responses, snr_db: float, seed: Sequence[int], d
         played = quiet if driven is None else fftconvolve(x, driven)[: x.size]
         noise = 10 ** (-snr_db / 20) * np.sqrt(np.mean(quiet**2))
         for gain, error in ((0.0, quiet), (PROBE_GAIN, played - PROBE_GAIN * control)):
-            takes.append(Take(gain, x, error + noise * rng.standard_normal(x.size)))
+            takes.append(GainTake(gain, x, error + noise * rng.standard_normal(x.size)))
     return takes
 
 

@@ -71,6 +71,17 @@ def test_the_contracts_notice_every_crossing(tmp_path: Path) -> None:
     assert [crossing for crossing in CROSSINGS if f"{crossing[0]} -> {crossing[1]} " not in found] == []
 
 
+def test_class_names_are_unique() -> None:
+    """A name says which class is meant, in whatever package it is read."""
+    found: dict[str, list[str]] = {}
+    for folder in (*PACKAGES, "cli", "workbench", "studies", "examples", "scripts"):
+        for file in (ROOT / folder).rglob("*.py"):
+            for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+                if isinstance(node, ast.ClassDef):
+                    found.setdefault(node.name, []).append(f"{file.relative_to(ROOT)}:{node.lineno}")
+    assert {name: places for name, places in found.items() if len(places) > 1} == {}
+
+
 def reading_calls(source: str) -> list[str]:
     """Calls in `source` that open a file or run text as code, as 'line: name'."""
     found = []

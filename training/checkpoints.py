@@ -8,11 +8,11 @@ from model_store.checkpoint import Checkpoint
 from model_store.golden import GoldenCase
 from model_store.manifest import Manifest, Scores
 from training.config import Configuration
-from training.methods import METHODS, Support
+from training.methods import METHODS, SupportSet
 from training.rows import BROAD_BAND, COLUMNS, as_design, own_profile, split_means
 
 
-def make_checkpoint(support: Support, method: str, split: int | None, scores: Scores) -> Checkpoint:
+def make_checkpoint(support: SupportSet, method: str, split: int | None, scores: Scores) -> Checkpoint:
     """Make a checkpoint of a support's trained generator; its golden case is the first support ear.
 
     Parameters

@@ -34,7 +34,7 @@ from training.methods import (
     METHODS,
     PER_NOISE,
     Designer,
-    Support,
+    SupportSet,
     chosen_methods,
     measured_paths,
     train_generators,
@@ -123,17 +123,17 @@ def run_task(configuration: Configuration, task: Task) -> str:
     return f"{task.name}: {len(table)} rows"
 
 
-def support_of(data: Data, task: Task) -> Support:
+def support_of(data: Data, task: Task) -> SupportSet:
     """What a task's method may know: the support of its split, or for a single listener everybody else."""
     if task.split is None:
         others = tuple(name for name in data.dataset.listeners if name != task.listener)
-        return Support(data, data.everybody.support, others, (), 0, 0, task.name)
+        return SupportSet(data, data.everybody.support, others, (), 0, 0, task.name)
     split = data.splits[task.split]
     fold = data.fold(split)
-    return Support(data, fold.support, split.support, split.query, split.index, task.seed or 0, task.name)
+    return SupportSet(data, fold.support, split.support, split.query, split.index, task.seed or 0, task.name)
 
 
-def score_task(data: Data, task: Task, support: Support, designer: Designer) -> Iterator[Row]:
+def score_task(data: Data, task: Task, support: SupportSet, designer: Designer) -> Iterator[Row]:
     """Rows of a fitted method, in every way that its held-out listeners are calibrated."""
     labels: Row = {}
     if task.split is None:
@@ -153,7 +153,7 @@ def score_method(
     score: TimeDomainScore,
     name: str,
     designer: Designer,
-    support: Support,
+    support: SupportSet,
     listeners: tuple[str, ...],
     labels: Row,
 ) -> Iterator[Row]:
@@ -233,7 +233,7 @@ def predictions(model: Model, paths: Paths, taps: torch.Tensor) -> Row:
     }
 
 
-def publish(data: Data, task: Task, support: Support, rows: list[Row]) -> list[Row]:
+def publish(data: Data, task: Task, support: SupportSet, rows: list[Row]) -> list[Row]:
     """Publish a generator with its held-out scores; its rows name the checkpoint."""
     assert task.split is not None
     configuration = data.configuration

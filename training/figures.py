@@ -18,14 +18,14 @@ from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from synthesis.octave_bands import nominal_hz
 from training.report import DESIGN, Section, as_design, in_order, on_true_paths
-from training.rows import PER_NOISE, Design
+from training.rows import PER_NOISE, DesignRow
 from training.scoring import SCORED_BANDS
 
 N_LINES = 7
 MAIN = (
-    Design("prime-log"), Design("prime"), Design("wmmse"), Design("ratio_base_full_band"),
-    Design("prime-log", 1, "fast"), Design("prime", 1, "paper"), Design("ratio_base_held_band"),
-    Design("wmmse", 3, "paper"), Design("e2e_cfg"), Design("fomaml"), Design("iterative_fir"),
+    DesignRow("prime-log"), DesignRow("prime"), DesignRow("wmmse"), DesignRow("ratio_base_full_band"),
+    DesignRow("prime-log", 1, "fast"), DesignRow("prime", 1, "paper"), DesignRow("ratio_base_held_band"),
+    DesignRow("wmmse", 3, "paper"), DesignRow("e2e_cfg"), DesignRow("fomaml"), DesignRow("iterative_fir"),
 )  # fmt: skip
 """Designs to show over frequency, in order of priority."""
 
@@ -96,7 +96,9 @@ def plot_bands(groups: Sequence[Section], per_noise: pd.DataFrame) -> Figure:
         means, deviations = section.means(list(BANDS))
         same = per_noise[per_noise.condition.isin(section.rows.condition.unique())]
         if len(same):
-            reference = Section(section.window, section.conditions, same).means(list(BANDS))[0][Design(PER_NOISE)]
+            reference = Section(section.window, section.conditions, same).means(list(BANDS))[0][
+                DesignRow(PER_NOISE)
+            ]
             (handles[f"{PER_NOISE} (true paths)"],) = axes.plot(BANDS.values(), reference, color=GREY, lw=2.5)
         for design in _chosen(section):
             mean, deviation = means[design], deviations[design].fillna(0)
@@ -230,7 +232,7 @@ def pareto_front(points: list[tuple[float, float]]) -> list[tuple[float, float]]
     return front
 
 
-def trails(designs: Iterable[Design]) -> list[list[Design]]:
+def trails(designs: Iterable[DesignRow]) -> list[list[DesignRow]]:
     """Designs of the methods in TRAILS, each from k = 0 upwards in one profile; N_TRAILS lines at most.
 
     A method's own filter begins both of its lines; it is a line by itself where no updates were made.
@@ -263,7 +265,7 @@ def save(figure: Figure, file: Path) -> None:
     plt.close(figure)
 
 
-def _chosen(section: Section) -> list[Design]:
+def _chosen(section: Section) -> list[DesignRow]:
     present = section.designs
     return in_order([each for each in MAIN if each in present][:N_LINES] or list(present)[:N_LINES])
 
@@ -280,7 +282,7 @@ def _with_legend(figure: Figure, handles: dict[str, Any]) -> Figure:
     return figure
 
 
-def _band_line(axes: Axes, design: Design, bands_db: pd.Series) -> Any:
+def _band_line(axes: Axes, design: DesignRow, bands_db: pd.Series) -> Any:
     """Reduction per one-third octave on a logarithmic axis, the bands that NR counts shaded."""
     dashes = LINES[min(design.k, len(LINES) - 1)]
     (line,) = axes.plot(list(BANDS.values()), bands_db, color=style(design.method)[0], ls=dashes, lw=1.4)
@@ -298,7 +300,7 @@ def _log_axis(axes: Axes) -> None:
     axes.grid(color="0.92")
 
 
-def _trail(axes: Axes, line: list[Design], points: list[tuple[float, float]], note: str = "") -> dict[str, Any]:
+def _trail(axes: Axes, line: list[DesignRow], points: list[tuple[float, float]], note: str = "") -> dict[str, Any]:
     """One method's points joined, the last one's K beside it; returns the legend's entry."""
     method, last = line[0].method, line[-1]
     colour, marker = style(method)

@@ -22,7 +22,7 @@ from training.config import TrainingConfig
 from training.datasets.noise import NoiseSet, reference_psd
 from training.datasets.path_pairs import DatasetError, PathDataset, PathPair
 from training.datasets.variants import secondary_variants
-from training.simulated_calibration import PathEstimate, simulate_calibration
+from training.simulated_calibration import SimulatedEstimate, simulate_calibration
 from training.training_set import TrainingSet, draw_mixtures, order_listeners
 
 VARIANT_SEED = 0
@@ -50,7 +50,7 @@ class Measurements:
     window: int
     regularisation: float
     pairs: tuple[PathPair, ...]
-    estimates: PathEstimate
+    estimates: SimulatedEstimate
     reference_psd: Tensor
     probe: str | None = None
     snr_db: float | None = None
@@ -157,7 +157,7 @@ class Measurements:
         """`learn_prior` of the support."""
         return learn_prior([pair for pair in self.pairs if pair.listener in support])
 
-    def _varied_estimates(self, seed: int, number: int, pairs: list[PathPair]) -> PathEstimate:
+    def _varied_estimates(self, seed: int, number: int, pairs: list[PathPair]) -> SimulatedEstimate:
         """Another calibration of the support: one to five of the probes, one of three windows, a take of 1 to 6.5
         seconds, and in half of all cases measurement noise."""
         rng = np.random.default_rng([seed, number])
@@ -209,12 +209,12 @@ def priors_of_others(pairs: Sequence[PathPair]) -> dict[str, PathPrior]:
 
 def _calibrated(
     dataset: PathDataset, pairs: Sequence[PathPair], priors: Mapping[str, PathPrior] | None, **options: Any
-) -> PathEstimate:
+) -> SimulatedEstimate:
     """Each pair's calibration under its listener's prior; options of `simulate_calibration`."""
     options |= {"primary_taps": dataset.primary_taps, "secondary_taps": dataset.secondary_taps}
     if priors is None:
         return simulate_calibration(pairs, **options)
-    return PathEstimate.joined(
+    return SimulatedEstimate.joined(
         [
             simulate_calibration(list(own), prior=priors[listener], **options)
             for listener, own in groupby(pairs, key=lambda pair: pair.listener)

@@ -179,7 +179,7 @@ class Recipe:
 
 
 @dataclass(frozen=True)
-class Support:
+class SupportSet:
     """What a method may be fitted with: the support of one split, never a query.
 
     measurements: of which only `listeners` are read. query: held-out listeners, of whom only the shuffled-phase
@@ -251,7 +251,7 @@ class Support:
         return generator.eval().requires_grad_(False)
 
 
-def train_generators(data: Data, method: str, supports: list[Support]) -> None:
+def train_generators(data: Data, method: str, supports: list[SupportSet]) -> None:
     """Train the generators of a method for one or several supports as one program and keep their weights."""
     recipe = METHODS[method].recipe
     assert recipe is not None
@@ -307,7 +307,7 @@ class Method:
     of a generator.
     """
 
-    fit: Callable[[Support], Designer]
+    fit: Callable[[SupportSet], Designer]
     updates: Updates = ()
     rests_on: Literal["ear", "split", "seed"] = "ear"
     needs_generator: bool = False
@@ -336,7 +336,7 @@ def _adaptive(method: Baseline) -> Method:
 
 
 def _network(fit: Callable[..., Baseline], **options: Any) -> Method:
-    def fitted(s: Support) -> Designer:
+    def fitted(s: SupportSet) -> Designer:
         training_set, config = s.standard()
         loss = objective(config, s.measurements, s.data.device)
         return Designed(fit(training_set, loss, config, **options, **s.network_options()))
@@ -352,7 +352,7 @@ def _pcg(n_iterations: int) -> Method:
     return Method(lambda s: Designed(WmmsePcg(s.psd.cpu(), n_iterations)))
 
 
-def _fomaml(s: Support) -> Designer:
+def _fomaml(s: SupportSet) -> Designer:
     n_updates = s.data.configuration.updates or N_POOLED_UPDATES
     return Designed(
         Fomaml.fit(
@@ -366,7 +366,7 @@ def _fomaml(s: Support) -> Designer:
     )
 
 
-def _generative(s: Support) -> Designer:
+def _generative(s: SupportSet) -> Designer:
     return Designed(
         GenerativeFixedFilter.fit(
             s.standard()[0],
@@ -378,12 +378,12 @@ def _generative(s: Support) -> Designer:
     )
 
 
-def _shuffled_phase(s: Support) -> Designer:
+def _shuffled_phase(s: SupportSet) -> Designer:
     pool = s.measurements.paths(s.measurements.indices(s.query))
     return Designed(ShuffledPhase(s.generator("prime"), pool, seed=s.seed))
 
 
-def _path_independent(s: Support) -> Designer:
+def _path_independent(s: SupportSet) -> Designer:
     return Designed(PathIndependentCorrection.fit(s.standard()[0], s.generator("prime")))
 
 

@@ -27,7 +27,7 @@ from training.config import Configuration
 from training.data import Data
 from training.datasets.path_pairs import DatasetError
 from training.experiment import score_method
-from training.methods import GROUPS, METHODS, Support
+from training.methods import GROUPS, METHODS, SupportSet
 from training.rows import RunError, by_split, read_rows
 
 GENERATOR = "prime-log"
@@ -60,7 +60,7 @@ def publish(request: argparse.Namespace) -> None:
     if settings["quick"]:
         raise RunError(f"{request.run}: is a quick run; finish a full one")
     listeners, name = data.dataset.listeners, f"{request.name}/seed{request.seed}"
-    support = Support(data, data.everybody.support, listeners, (), 0, request.seed, name)
+    support = SupportSet(data, data.everybody.support, listeners, (), 0, request.seed, name)
     scores = Scores(split_models=held_out_tables(by_split(rows)), in_support=in_support(support))
     checkpoint = make_checkpoint(support, GENERATOR, None, scores)
     published = ModelStore(request.store, include_bundled=False).publish(request.name, checkpoint)
@@ -75,7 +75,7 @@ def configuration_of(settings: dict[str, Any], request: argparse.Namespace) -> C
     return Configuration.load({"dataset": settings["dataset"], "splits": 1, **folders, **own})
 
 
-def in_support(support: Support) -> dict[str, dict[str, float]]:
+def in_support(support: SupportSet) -> dict[str, dict[str, float]]:
     """The model on its own support's ears, beside the designs that need no training."""
     fold = support.data.everybody
     found = []

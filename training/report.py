@@ -28,7 +28,7 @@ from training.rows import (
     BROAD_BAND,
     COLUMNS,
     PER_NOISE,
-    Design,
+    DesignRow,
     RunError,
     as_design,
     by_split,
@@ -82,7 +82,7 @@ TABLE_3 = (
     "prime", "fir_wiener", "prime-log", "wmmse", "wmmse_fast", *(f"wmmse_pcg_{2**n}" for n in range(5, 12)),
     "iterative_fir", "fxlms", "fxnlms",
 )  # fmt: skip
-PAPER_TABLES: tuple[tuple[str, tuple[str, ...], Callable[[Design], bool], tuple[str, ...]], ...] = (
+PAPER_TABLES: tuple[tuple[str, tuple[str, ...], Callable[[DesignRow], bool], tuple[str, ...]], ...] = (
     (
         "Table 1. No query updates",
         ("noise_reduction_db", "noise_reduction_sd_db"),
@@ -105,23 +105,23 @@ PAPER_TABLES: tuple[tuple[str, tuple[str, ...], Callable[[Design], bool], tuple[
 """Title, published figures shown, which designs, and methods of which one is needed."""
 
 PAIRS = (
-    (Design("prime-log"), Design("wmmse")),
-    (Design("prime-log", 1, "fast"), Design("wmmse")),
-    (Design("prime-log", 1, "fast"), Design("wmmse", 3, "paper")),
-    (Design("prime-log", 3, "fast"), Design("wmmse", 3, "paper")),
-    (Design("prime-log", 1, "fast"), Design("wmmse", 1, "fast")),
-    (Design("prime-log", 1, "fast"), Design("wmmse", 3, "fast")),
-    (Design("prime-log", 3, "fast"), Design("wmmse", 3, "fast")),
-    (Design("prime-log", 1, "fast"), Design("fir_wiener", 1, "fast")),
-    (Design("prime-log", 3, "fast"), Design("fir_wiener", 3, "fast")),
-    (Design("prime-log"), Design("fir_wiener")),
-    (Design("prime"), Design("ratio_base_full_band")),
-    (Design("prime"), Design("prime_no_interpolation")),
-    (Design("prime", 3, "paper"), Design("ratio_base_full_band", 4, "paper")),
-    (Design("skip_mp"), Design("no_skip_mp")),
-    (Design("skip_mp_phase"), Design("no_skip_mp_phase")),
-    (Design("prime"), Design("prime_shuffled_phase")),
-    (Design("prime"), Design("prime_path_independent")),
+    (DesignRow("prime-log"), DesignRow("wmmse")),
+    (DesignRow("prime-log", 1, "fast"), DesignRow("wmmse")),
+    (DesignRow("prime-log", 1, "fast"), DesignRow("wmmse", 3, "paper")),
+    (DesignRow("prime-log", 3, "fast"), DesignRow("wmmse", 3, "paper")),
+    (DesignRow("prime-log", 1, "fast"), DesignRow("wmmse", 1, "fast")),
+    (DesignRow("prime-log", 1, "fast"), DesignRow("wmmse", 3, "fast")),
+    (DesignRow("prime-log", 3, "fast"), DesignRow("wmmse", 3, "fast")),
+    (DesignRow("prime-log", 1, "fast"), DesignRow("fir_wiener", 1, "fast")),
+    (DesignRow("prime-log", 3, "fast"), DesignRow("fir_wiener", 3, "fast")),
+    (DesignRow("prime-log"), DesignRow("fir_wiener")),
+    (DesignRow("prime"), DesignRow("ratio_base_full_band")),
+    (DesignRow("prime"), DesignRow("prime_no_interpolation")),
+    (DesignRow("prime", 3, "paper"), DesignRow("ratio_base_full_band", 4, "paper")),
+    (DesignRow("skip_mp"), DesignRow("no_skip_mp")),
+    (DesignRow("skip_mp_phase"), DesignRow("no_skip_mp_phase")),
+    (DesignRow("prime"), DesignRow("prime_shuffled_phase")),
+    (DesignRow("prime"), DesignRow("prime_path_independent")),
 )
 
 
@@ -207,7 +207,7 @@ class Section:
     rows: pd.DataFrame
 
     @cached_property
-    def designs(self) -> dict[Design, pd.DataFrame]:
+    def designs(self) -> dict[DesignRow, pd.DataFrame]:
         """The rows of each design, in the order of METHODS."""
         found = {as_design(key): own for key, own in self.rows.groupby(DESIGN, sort=False)}
         return {each: found[each] for each in in_order(found)}
@@ -230,11 +230,11 @@ class Section:
         }[self.conditions]
         return f"{what} ({', '.join([*names, conditions, calibration])})"
 
-    def name(self, design: Design) -> str:
+    def name(self, design: DesignRow) -> str:
         """Name of a design, marked if it used the query's true paths."""
         return design.name + (" (true paths)" if on_true_paths(design, self.designs[design]) else "")
 
-    def means(self, columns: Sequence[str]) -> tuple[dict[Design, pd.Series], dict[Design, pd.Series]]:
+    def means(self, columns: Sequence[str]) -> tuple[dict[DesignRow, pd.Series], dict[DesignRow, pd.Series]]:
         """Mean and sample SD over splits of each column, by design."""
         grouped = split_means(self.rows, list(columns)).groupby(level=DESIGN, sort=False)
         mean, deviation = (
@@ -255,7 +255,7 @@ def sections(rows: pd.DataFrame) -> Iterator[Section]:
                 yield Section(int(str(window)), conditions, chosen)
 
 
-def in_order(designs: Iterable[Design]) -> list[Design]:
+def in_order(designs: Iterable[DesignRow]) -> list[DesignRow]:
     """Designs in the order of METHODS, then by profile and updates; other methods follow by name."""
     known = list(METHODS)
     return sorted(
@@ -264,7 +264,7 @@ def in_order(designs: Iterable[Design]) -> list[Design]:
     )
 
 
-def on_true_paths(design: Design, own: pd.DataFrame) -> bool:
+def on_true_paths(design: DesignRow, own: pd.DataFrame) -> bool:
     """Whether a design used the query's true paths, according to its rows or its method."""
     method = METHODS.get(design.method)
     return bool((own.paths == "true").any()) or (method is not None and method.true_paths)
@@ -306,7 +306,7 @@ def absent(rows: pd.DataFrame) -> str:
 
 
 def paper_table(
-    section: Section, title: str, columns: Sequence[str], holds: Callable[[Design], bool], needs: Sequence[str]
+    section: Section, title: str, columns: Sequence[str], holds: Callable[[DesignRow], bool], needs: Sequence[str]
 ) -> str | None:
     """One of the paper's tables with its results and these; None if the rows have none of its designs."""
     ours = [design for design in section.designs if holds(design)]
@@ -343,15 +343,15 @@ def paper_results(section: Section, differences: bool) -> dict[Any, Any]:
     own = own[own.minus_method.notna() == differences]
     found: dict[Any, Any] = {}
     for line in own.to_dict("records"):
-        first = Design(line["method"], int(line["k"]), line["profile"])
+        first = DesignRow(line["method"], int(line["k"]), line["profile"])
         if differences:
-            found[first, Design(line["minus_method"], int(line["minus_k"]), line["minus_profile"])] = line
+            found[first, DesignRow(line["minus_method"], int(line["minus_k"]), line["minus_profile"])] = line
         else:
             found[first] = line
     return found
 
 
-def quality(section: Section, designs: Sequence[Design] | None = None) -> pd.DataFrame:
+def quality(section: Section, designs: Sequence[DesignRow] | None = None) -> pd.DataFrame:
     """A line per design: means over splits, levels out of band, the worst ear, and the number of cases."""
     means, deviations = section.means([*COLUMNS, "loud_high_band"])
     lines = []
@@ -387,14 +387,14 @@ def counts(rows: pd.DataFrame) -> dict[str, int | str]:
 def starts(section: Section) -> str | None:
     """NR by number of updates, with a line for each starting method and profile."""
     means, deviations = section.means(["noise_reduction_db"])
-    refined = in_order({Design(design.method, 0, design.profile) for design in section.designs if design.k})
+    refined = in_order({DesignRow(design.method, 0, design.profile) for design in section.designs if design.k})
     if not refined:
         return None
     lines = []
     for method, _, profile in refined:
         line: dict[str, object] = {"start": method, "profile": profile}
         for k in range(int(section.rows.k.max()) + 1):
-            design = Design(method, k, profile if k else "")
+            design = DesignRow(method, k, profile if k else "")
             line[f"K = {k}"] = ""
             if design in means:
                 mean, deviation = means[design].iloc[0], deviations[design].iloc[0]
@@ -513,8 +513,10 @@ def by_recording(rows: pd.DataFrame) -> str:
             line[design.name] = "{:.2f} / {:.3f}".format(*figures)
     parts = [f"### NR / AMP in dB by probe and SNR\n\n{markdown(pd.DataFrame(lines.values()).fillna(''))}"]
     for method in sorted(set(rows.method[rows.seed.notna()])):
-        designs = [Design(method, k, "fast" if k else "") for k in sorted(set(rows.k))]
-        parts += [against_wmmse(each, cases, case) for each in designs if {each, Design("wmmse")} <= cases.keys()]
+        designs = [DesignRow(method, k, "fast" if k else "") for k in sorted(set(rows.k))]
+        parts += [
+            against_wmmse(each, cases, case) for each in designs if {each, DesignRow("wmmse")} <= cases.keys()
+        ]
     return "\n\n".join(parts)
 
 
@@ -534,16 +536,16 @@ def mean_over_splits(cases: pd.DataFrame, column: str) -> float:
     return float(listeners.groupby(level="split").mean().mean())
 
 
-def against_wmmse(design: Design, cases: dict[Design, pd.DataFrame], case: list[str]) -> str:
+def against_wmmse(design: DesignRow, cases: dict[DesignRow, pd.DataFrame], case: list[str]) -> str:
     """Differences of NR on the same estimates, with and without the fallback, and errors of the prediction."""
-    joined = cases[design].merge(cases[Design("wmmse")], on=case, suffixes=("", "_wmmse"))
+    joined = cases[design].merge(cases[DesignRow("wmmse")], on=case, suffixes=("", "_wmmse"))
     gain = joined.noise_reduction_db - joined.noise_reduction_db_wmmse
     replaced = joined.predicted_noise_reduction_db_wmmse > joined.predicted_noise_reduction_db + FALLBACK_MARGIN_DB
     error = joined.predicted_noise_reduction_db - joined.noise_reduction_db
     joined = joined.assign(
         gain=gain, served=gain.where(~replaced, 0.0), replaced=100.0 * replaced, error=error, miss=error.abs()
     )
-    refined = Design("wmmse", 3, "paper")
+    refined = DesignRow("wmmse", 3, "paper")
     if refined in cases:
         joined = joined.merge(cases[refined][[*case, "noise_reduction_db"]], on=case, suffixes=("", "_refined"))
         joined["gain_refined"] = joined.noise_reduction_db - joined.noise_reduction_db_refined

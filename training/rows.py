@@ -58,7 +58,7 @@ class RunError(ValueError):
     """A run that cannot start or go on as requested."""
 
 
-class Design(NamedTuple):
+class DesignRow(NamedTuple):
     """Method, number of Gauss-Newton updates and their profile; the profile is empty at k = 0."""
 
     method: str
@@ -79,10 +79,10 @@ def own_profile(method: str) -> str:
     return "fast" if method.startswith("prime-log") else "paper"
 
 
-def as_design(key: Hashable) -> Design:
+def as_design(key: Hashable) -> DesignRow:
     """Design from the first three levels of an index."""
     method, k, profile = cast("tuple[str, int, str]", key)[:3]
-    return Design(method, int(k), profile)
+    return DesignRow(method, int(k), profile)
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from measurement.estimate import REGULARISATION, Take, estimate_paths
+from measurement.estimate import REGULARISATION, GainTake, estimate_paths
 from measurement.prior import PathPrior
 from synthesis.conventions import SAMPLE_RATE_HZ
 from training.datasets.noise import NoiseSet
@@ -32,7 +32,7 @@ _PAIRS_AT_ONCE = 8  # bounds the memory: about 13 MB a pair at window 8192
 
 
 @dataclass(frozen=True)
-class PathEstimate:
+class SimulatedEstimate:
     """`measurement.estimate.PathEstimate` in tensors: [n_pairs, taps] twice, then [n_pairs, 16385]."""
 
     primary: Tensor
@@ -42,16 +42,16 @@ class PathEstimate:
     secondary_variance: Tensor | None = None
 
     @classmethod
-    def joined(cls, parts: Sequence[PathEstimate]) -> PathEstimate:
+    def joined(cls, parts: Sequence[SimulatedEstimate]) -> SimulatedEstimate:
         """The pairs of several estimates, one after the other."""
         columns = zip(*(part.values() for part in parts), strict=True)
         joined: list[Any] = [None if column[0] is None else torch.cat(column) for column in columns]
         return cls(*joined)
 
-    def at(self, indices: Sequence[int]) -> PathEstimate:
+    def at(self, indices: Sequence[int]) -> SimulatedEstimate:
         """Some of the pairs."""
         chosen: list[Any] = [None if value is None else value[indices] for value in self.values()]
-        return PathEstimate(*chosen)
+        return SimulatedEstimate(*chosen)
 
     def values(self) -> list[Any]:
         """The tensors, in the order of the fields."""
@@ -72,7 +72,7 @@ def simulate_calibration(
     seed: int = 0,
     n_samples: int = LAST_SAMPLE,
     prior: PathPrior | None = None,
-) -> PathEstimate:
+) -> SimulatedEstimate:
     """Calibrate each pair with the recordings of a noise set.
 
     Args:
@@ -112,7 +112,7 @@ def simulate_calibration(
         if snr_db is not None:
             errors = _with_noise(errors, snr_db, [named_seed(seed, pair.name) for pair in batch])
         takes = [
-            Take(state, reference.numpy(), errors[:, i, probe].numpy())
+            GainTake(state, reference.numpy(), errors[:, i, probe].numpy())
             for i, state in enumerate((0.0, gain))
             for probe, reference in enumerate(references)
         ]
@@ -130,10 +130,10 @@ def simulate_calibration(
             )
         )
     parts = [
-        PathEstimate(*(_tensor(getattr(estimate, each.name)) for each in fields(PathEstimate)))
+        SimulatedEstimate(*(_tensor(getattr(estimate, each.name)) for each in fields(SimulatedEstimate)))
         for estimate in estimates
     ]
-    return PathEstimate.joined(parts)
+    return SimulatedEstimate.joined(parts)
 
 
 def _tensor(values: NDArray[np.floating] | None) -> Any:

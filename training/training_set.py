@@ -19,7 +19,7 @@ from torch.nn.functional import pad
 
 from training.datasets.path_pairs import DatasetError, DatasetKind, PathPair
 from training.objective import TruePaths
-from training.simulated_calibration import PathEstimate
+from training.simulated_calibration import SimulatedEstimate
 
 N_MIXTURES = 96
 _ORDER_N_FFT = 8192
@@ -57,7 +57,7 @@ class TrainingSet:
     @classmethod
     def build(
         cls,
-        estimates: Sequence[PathEstimate],
+        estimates: Sequence[SimulatedEstimate],
         primaries: Sequence[np.ndarray],
         secondaries: Sequence[np.ndarray],
         mixtures: tuple[Mixture, ...],

@@ -28,8 +28,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.reliability.command import Outcome, counted, log, run_command
-from benchmarks.reliability.service_process import MODEL, ServiceProcess, Target, target_for
-from benchmarks.reliability.traffic import ANSWER_BYTES, Connection
+from benchmarks.reliability.service_process import MODEL, ServiceProcess, ServiceTarget, target_for
+from benchmarks.reliability.traffic import ANSWER_BYTES, TrafficConnection
 from model_store.golden import GoldenCase
 from model_store.store import ModelStore
 from prime_anc_client import Take, wire
@@ -169,13 +169,13 @@ def numbers_of(form: str, answer: bytes) -> NDArray[np.float32]:
     return np.frombuffer(content, "<f4")
 
 
-async def send_mutants(target: Target, n_bodies: int, n_clients: int, seed: int, outcome: Fuzz) -> None:
+async def send_mutants(target: ServiceTarget, n_bodies: int, n_clients: int, seed: int, outcome: Fuzz) -> None:
     """Send so many mutated bodies."""
     known, left, draw = forms(target.checkpoint.golden), counted(n_bodies, "bodies"), Random(seed)
     began = time.perf_counter()
 
     async def client() -> None:
-        connection = Connection(target.service.port)
+        connection = TrafficConnection(target.service.port)
         for _ in left:
             (form,) = draw.choices(list(SHARES), list(SHARES.values()))
             answer = await connection.ask(known[form].request(draw))

@@ -20,7 +20,7 @@ from time import perf_counter
 import numpy as np
 
 from benchmarks.reliability.command import Outcome, counted, run_command
-from benchmarks.reliability.service_process import MANAGEMENT, MODEL, ServiceProcess, Target, target_for
+from benchmarks.reliability.service_process import MANAGEMENT, MODEL, ServiceProcess, ServiceTarget, target_for
 from benchmarks.reliability.traffic import design_body
 from model_store.checkpoint import Checkpoint
 from model_store.golden import GoldenCase
@@ -48,7 +48,7 @@ class HotSwap(Outcome):
     answers_by_digest: Counter[str] = field(default_factory=Counter)
 
 
-def run(target: Target, second: Checkpoint, n_swaps: int, n_clients: int, outcome: HotSwap) -> None:
+def run(target: ServiceTarget, second: Checkpoint, n_swaps: int, n_clients: int, outcome: HotSwap) -> None:
     """Swap the target's checkpoint and `second` for each other under load."""
     service, store, first = target.service, target.store, target.checkpoint
     filters = [np.asarray(each.golden.taps) for each in (first, second)]

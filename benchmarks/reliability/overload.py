@@ -30,13 +30,13 @@ import numpy as np
 import orjson
 
 from benchmarks.reliability.command import Outcome, log, run_command
-from benchmarks.reliability.service_process import Target, target_for
+from benchmarks.reliability.service_process import ServiceTarget, target_for
 from benchmarks.reliability.traffic import (
     CLIENT_NICENESS,
     PATIENT,
-    Connection,
     Draw,
     Tally,
+    TrafficConnection,
     closed_loop,
     closed_loop_of,
     design_request,
@@ -97,7 +97,7 @@ class Overload(Outcome):
                 self.mistakes[f"{what}: p99 is {found_ms:.1f} ms, at most {allowed_ms:.1f} ms is allowed"] += 1
 
 
-async def run(target: Target, for_s: float, n_alone: int, outcome: Overload) -> None:
+async def run(target: ServiceTarget, for_s: float, n_alone: int, outcome: Overload) -> None:
     """Overload a service for so many seconds. n_alone: requests of one client, before and after."""
     port, golden = target.service.port, target.checkpoint.golden
 
@@ -122,7 +122,7 @@ async def run(target: Target, for_s: float, n_alone: int, outcome: Overload) -> 
     outcome.recovered = add(await closed_loop(port, plain, n_alone)).accepted()
 
 
-async def run_mixed(target: Target, for_s: float, n_alone: int, outcome: Overload) -> None:
+async def run_mixed(target: ServiceTarget, for_s: float, n_alone: int, outcome: Overload) -> None:
     """Overload a service with requests of every kind."""
     port = target.service.port
     contents = await kinds(target.checkpoint.golden, port)
@@ -165,7 +165,7 @@ async def kinds(golden: GoldenCase, port: int) -> dict[str, tuple[bytes, int]]:
     primary, secondary = np.asarray(golden.primary)[:512], np.asarray(golden.secondary)[:256]
     known = {"primary": primary, "secondary": secondary}
     binary = design_request(golden, "/refine?k=1")
-    connection = Connection(port)
+    connection = TrafficConnection(port)
     taps = np.frombuffer((await connection.ask(binary)).body, "<f4")
     connection.close()
     noise = np.random.default_rng(0).standard_normal(96_000).astype(np.float32)

@@ -110,7 +110,7 @@ def started_service(store: Path | None, *arguments: str, checkout: Path | None =
 
 
 @dataclass(frozen=True)
-class Target:
+class ServiceTarget:
     """A service under test, its store and the checkpoint that it serves as `MODEL`."""
 
     service: ServiceProcess
@@ -124,14 +124,14 @@ MANAGEMENT = {"Authorization": f"Bearer {MANAGEMENT_KEY}"}
 
 
 @contextmanager
-def target_for(checkpoint: Checkpoint, *arguments: str) -> Iterator[Target]:
+def target_for(checkpoint: Checkpoint, *arguments: str) -> Iterator[ServiceTarget]:
     """A service over a temporary store that holds one checkpoint."""
     with tempfile.TemporaryDirectory() as folder:
         store = ModelStore(Path(folder), include_bundled=False)
         store.publish(MODEL, checkpoint)
         key = hashlib.sha256(MANAGEMENT_KEY.encode()).hexdigest()
         with started_service(Path(folder), "--management-keys", f'["{key}"]', *arguments) as service:
-            yield Target(service, store, checkpoint)
+            yield ServiceTarget(service, store, checkpoint)
 
 
 def _read(process: subprocess.Popen[str], log: list[str]) -> None:

@@ -31,8 +31,15 @@ from typing import NamedTuple
 import numpy as np
 
 from benchmarks.reliability.command import Outcome, counted, run_command
-from benchmarks.reliability.service_process import Target, target_for
-from benchmarks.reliability.traffic import PATIENT, Connection, design_body, design_request, is_filter, request
+from benchmarks.reliability.service_process import ServiceTarget, target_for
+from benchmarks.reliability.traffic import (
+    PATIENT,
+    TrafficConnection,
+    design_body,
+    design_request,
+    is_filter,
+    request,
+)
 from model_store.golden import GoldenCase
 from model_store.store import ModelStore
 from prime_anc_client import wire
@@ -116,7 +123,7 @@ class Soak(Outcome):
             self.drift, self.drift_bytes = last / warm - 1, round(last - warm)
 
 
-async def run(target: Target, n_requests: int, n_clients: int, outcome: Soak) -> None:
+async def run(target: ServiceTarget, n_requests: int, n_clients: int, outcome: Soak) -> None:
     """Send so many requests."""
     mixture = kinds(target.checkpoint.golden)
     names, weights = list(mixture), [kind.weight for kind in mixture.values()]
@@ -125,7 +132,7 @@ async def run(target: Target, n_requests: int, n_clients: int, outcome: Soak) ->
     sample_every = max(min(SAMPLE_EVERY, n_requests // MIN_SAMPLES), 1)
 
     async def client() -> None:
-        connection = Connection(target.service.port)
+        connection = TrafficConnection(target.service.port)
         for number in left:
             name = names[number] if number < len(names) else draw.choices(names, weights)[0]
             for _ in range(TRIES):

@@ -64,7 +64,7 @@ class Answer:
     has_retry_after: bool
 
 
-class Connection:
+class TrafficConnection:
     """One kept connection, opened at its first request and again after it was closed."""
 
     def __init__(self, port: int) -> None:
@@ -169,7 +169,7 @@ async def closed_loop_of(port: int, draw: Draw, n: int, n_clients: int = 1) -> N
     left = counted(n, "requests")
 
     async def client() -> None:
-        connection = Connection(port)
+        connection = TrafficConnection(port)
         for _ in left:
             await _ask(connection, *draw())
         connection.close()
@@ -186,16 +186,16 @@ async def open_loop(port: int, content: bytes, per_s: float, for_s: float) -> Ta
 
 async def open_loop_of(port: int, draw: Draw, per_s: float, for_s: float) -> None:
     """As `open_loop`, of several kinds."""
-    idle, asking = list[Connection](), set[asyncio.Task[None]]()
+    idle, asking = list[TrafficConnection](), set[asyncio.Task[None]]()
 
-    async def ask(connection: Connection) -> None:
+    async def ask(connection: TrafficConnection) -> None:
         await _ask(connection, *draw())
         idle.append(connection)
 
     began = time.perf_counter()
     for number in counted(round(per_s * for_s), "requests"):
         await asyncio.sleep(max(began + number / per_s - time.perf_counter(), 0))
-        task = asyncio.create_task(ask(idle.pop() if idle else Connection(port)))
+        task = asyncio.create_task(ask(idle.pop() if idle else TrafficConnection(port)))
         asking.add(task)
         task.add_done_callback(asking.discard)
     await asyncio.gather(*asking)
@@ -203,7 +203,7 @@ async def open_loop_of(port: int, draw: Draw, per_s: float, for_s: float) -> Non
         connection.close()
 
 
-async def _ask(connection: Connection, content: bytes, tally: Tally) -> None:
+async def _ask(connection: TrafficConnection, content: bytes, tally: Tally) -> None:
     try:
         tally.add(await connection.ask(content))
     except (OSError, asyncio.IncompleteReadError) as error:

@@ -322,7 +322,7 @@ def _resampled_from(rate_hz: float) -> str:
 
 
 @dataclass(frozen=True, eq=False)
-class Recording:
+class RecordedChannels:
     """What the channels in use of a recording hold.
 
     Attributes
@@ -344,7 +344,7 @@ MICROPHONES = ("outer microphone", "error microphone")
 DRIVEN = ("loudspeaker's signal", *MICROPHONES)
 
 
-def recording(file: Path, meanings: Sequence[str] = MICROPHONES) -> Recording:
+def recording(file: Path, meanings: Sequence[str] = MICROPHONES) -> RecordedChannels:
     """Read the first channels of a recording.
 
     Parameters
@@ -385,7 +385,7 @@ def recording(file: Path, meanings: Sequence[str] = MICROPHONES) -> Recording:
         notes = (*notes, f"it lasts only {_lasting(seconds)} for low frequencies and less noise")
     if n_found > len(meanings):
         notes = (*notes, f"of {n_found} channels the first are taken for {order}")
-    return Recording(signals, clipped_shares, notes)
+    return RecordedChannels(signals, clipped_shares, notes)
 
 
 def _wrong_length(file: Path, seconds: float) -> FileError:

@@ -43,7 +43,7 @@ Updates = Annotated[int, Field(ge=0, le=MAX_UPDATES)]
 
 
 @_documented
-class Model(TypedDict):
+class ModelReference(TypedDict):
     """A published version of a model."""
 
     name: str
@@ -52,7 +52,7 @@ class Model(TypedDict):
 
 
 @_documented
-class Refinement(TypedDict):
+class RefinementAnswer(TypedDict):
     """How the Gauss-Newton updates went."""
 
     requested: Updates
@@ -97,7 +97,7 @@ class Sensitivity(TypedDict):
 
 
 @_documented
-class ConditionPrediction(TypedDict):
+class ConditionAnswer(TypedDict):
     """What the filter will do in one of several conditions."""
 
     label: str
@@ -109,7 +109,7 @@ class ConditionPrediction(TypedDict):
 
 
 @_documented
-class Loop(TypedDict):
+class LoopAnswer(TypedDict):
     """The loop of filter and feedback path; of several conditions, the worst of each figure."""
 
     stable: bool
@@ -125,7 +125,7 @@ class Loop(TypedDict):
 
 
 @_documented
-class Prediction(TypedDict):
+class PredictionAnswer(TypedDict):
     """What the filter will do."""
 
     basis: Literal["coherence", "model"]
@@ -157,7 +157,7 @@ class Prediction(TypedDict):
     becoming louder."""
     worst_noise_reduction_db: NotRequired[Number]
     """Of several conditions, the lowest mean; the other figures are weighted means over them."""
-    conditions: NotRequired[list[ConditionPrediction]]
+    conditions: NotRequired[list[ConditionAnswer]]
 
 
 @_documented
@@ -195,12 +195,12 @@ class DesignedFilter(TypedDict, total=False):
     sample_rate: Literal[48_000]
     sign: Sign
     method: Method
-    model: Model
-    refinement: Refinement
-    prediction: Prediction
+    model: ModelReference
+    refinement: RefinementAnswer
+    prediction: PredictionAnswer
     latency_samples: NotRequired[Number]
     """As asked for, if there was one: a request about this filter sends it on."""
-    loop: NotRequired[Loop]
+    loop: NotRequired[LoopAnswer]
     """With a `feedback`; the prediction is of the closed loop then."""
     warnings: list[Warning_]
     timings_ms: Timings
@@ -231,7 +231,7 @@ class ItemAnswer(DesignedFilter, total=False):
 
 
 @_documented
-class Design(DesignedFilter, total=False):
+class DesignAnswer(DesignedFilter, total=False):
     """A design; of a request with `items`, these alone."""
 
     items: Annotated[list[ItemAnswer], Field(min_length=1, max_length=MAX_ITEMS)]
@@ -239,18 +239,18 @@ class Design(DesignedFilter, total=False):
 
 
 @_documented
-class Evaluation(TypedDict):
+class EvaluationAnswer(TypedDict):
     """Predicted effect of a given filter."""
 
-    prediction: Prediction
-    loop: NotRequired[Loop]
+    prediction: PredictionAnswer
+    loop: NotRequired[LoopAnswer]
     """As of a design."""
     warnings: list[Warning_]
     timings_ms: Timings
 
 
 @_documented
-class Measured(TypedDict):
+class MeasuredAnswer(TypedDict):
     """What the filter does on the ear: medians over blocks of the recordings."""
 
     band_centre_hz: BandCentres
@@ -275,7 +275,7 @@ class DiagnosisEntry(TypedDict):
 
 
 @_documented
-class Trim(TypedDict):
+class TrimAnswer(TypedDict):
     """The filter for the secondary path as it is now."""
 
     gain_db: Number
@@ -288,16 +288,16 @@ class Trim(TypedDict):
 
 
 @_documented
-class Verified(TypedDict):
+class VerificationAnswer(TypedDict):
     """What a filter does on the ear, and what is off."""
 
-    measured: Measured
+    measured: MeasuredAnswer
     predicted_noise_reduction_db: Number
     deviation_db: Number
     """Measured less predicted mean noise reduction."""
     band_deviation_db: PerBand
     diagnosis: Annotated[list[DiagnosisEntry], Field(min_length=1)]
-    trim: Trim | None
+    trim: TrimAnswer | None
     """null: no gain and delay put it right; measure again."""
     timings_ms: Timings
 
@@ -334,14 +334,14 @@ class ModelList(TypedDict):
 class UnloadedModels(TypedDict):
     """Unloaded versions."""
 
-    unloaded: Annotated[list[Model], Field(min_length=1)]
+    unloaded: Annotated[list[ModelReference], Field(min_length=1)]
 
 
 @_documented
-class ResidentModels(TypedDict):
+class ResidentModelsAnswer(TypedDict):
     """Versions in memory after a reload."""
 
-    resident: Annotated[list[Model], Field(min_length=1)]
+    resident: Annotated[list[ModelReference], Field(min_length=1)]
 
 
 @_documented
@@ -357,11 +357,11 @@ class Ready(TypedDict):
 
     status: Literal["ready"]
     device: str
-    models: list[Model]
+    models: list[ModelReference]
 
 
 @_documented
-class SignalScaling(TypedDict):
+class ScalingAnswer(TypedDict):
     """How a full-scale input fits data words of as many bits as the coefficients."""
 
     headroom_bits: int
@@ -390,17 +390,17 @@ class Coefficients(TypedDict):
     shift: NotRequired[Any]
     """Power of two that the words, or each section's words, are to be multiplied by."""
     n_saturated: NotRequired[int]
-    scaling: NotRequired[SignalScaling]
+    scaling: NotRequired[ScalingAnswer]
 
 
 @_documented
-class Export(TypedDict):
+class ExportAnswer(TypedDict):
     """A filter as hardware runs it."""
 
     coefficients: Coefficients
-    prediction: Prediction
+    prediction: PredictionAnswer
     """Of the realised filter, its number format included."""
-    loop: NotRequired[Loop]
+    loop: NotRequired[LoopAnswer]
     """Of the realised filter, as of a design."""
     loss_db: Number
     """Predicted mean noise reduction of the filter that was sent, less that of the realised one."""
@@ -453,7 +453,7 @@ class CalibrationBands(TypedDict):
 
 
 @_documented
-class Finding(TypedDict):
+class FindingAnswer(TypedDict):
     """A fault that was found, or a check that was not possible."""
 
     code: Annotated[str, WithJsonSchema({"enum": list(REASONS)})]
@@ -485,15 +485,15 @@ class VerdictFigures(TypedDict):
 
 
 @_documented
-class Verdict(TypedDict):
+class VerdictAnswer(TypedDict):
     """Whether the calibration can be used."""
 
     passed: bool
-    reasons: list[Finding]
+    reasons: list[FindingAnswer]
     """Faults of the calibration."""
-    not_judged: list[Finding]
+    not_judged: list[FindingAnswer]
     """Checks that were not possible, and why."""
-    model: Model
+    model: ModelReference
     """The model whose support listeners the paths were compared with."""
     figures: VerdictFigures
 
@@ -510,7 +510,7 @@ class CalibrationTimings(TypedDict):
 
 
 @_documented
-class Calibration(TypedDict):
+class CalibrationAnswer(TypedDict):
     """Paths, coherence and a verdict; a valid body for `/refine`."""
 
     primary: PrimaryResponse
@@ -527,7 +527,7 @@ class Calibration(TypedDict):
     """Loudspeaker to outer microphone, where takes have a `drive`."""
     spectra: Spectra
     bands: CalibrationBands
-    verdict: Verdict
+    verdict: VerdictAnswer
     timings_ms: CalibrationTimings
     model: NotRequired[str]
     """As requested."""

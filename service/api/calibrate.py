@@ -24,7 +24,7 @@ router = APIRouter(route_class=ReadingRoute)
 
 @router.post(
     "/calibrate",
-    response_model=answer_types.Calibration,
+    response_model=answer_types.CalibrationAnswer,
     **described(
         "Probe recordings in, paths, coherence and a verdict out",
         BODY_CODES,

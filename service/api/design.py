@@ -21,7 +21,7 @@ from service.api.json_answers import Answered
 from service.api.paths import check_effect, joint_problem, resolved_profile
 from service.api.reading import ReadingRoute
 from service.api.request_types import (
-    Condition,
+    ConditionBody,
     DesignBody,
     DesignItem,
     EvaluateBody,
@@ -112,7 +112,7 @@ def wanted(body: SynthesisItem | DesignItem) -> Wanted:
     return Wanted(body.model, options, body.sign, sent, problem)
 
 
-def sent_paths(conditions: Sequence[Condition]) -> list[Path]:
+def sent_paths(conditions: Sequence[ConditionBody]) -> list[Path]:
     """Primary and secondary path of each condition."""
     return [path for each in conditions for path in (each.primary, each.secondary)]
 
@@ -143,7 +143,7 @@ _FORMS: dict[str, Any] = {
 
 @router.post(
     "/synthesize",
-    response_model=answer_types.Design,
+    response_model=answer_types.DesignAnswer,
     **described("Paths in, filter out (k = 0)", DESIGN_CODES, examples.DESIGN, SynthesisBody, **_FORMS),
 )
 async def synthesize(
@@ -156,7 +156,7 @@ async def synthesize(
 
 @router.post(
     "/refine",
-    response_model=answer_types.Design,
+    response_model=answer_types.DesignAnswer,
     **described(
         "Paths in, filter out, with up to k Gauss-Newton updates",
         DESIGN_CODES,
@@ -299,7 +299,7 @@ async def evaluated(
 
 @router.post(
     "/evaluate",
-    response_model=answer_types.Evaluation,
+    response_model=answer_types.EvaluationAnswer,
     **described(
         "Predict the effect of a filter on these paths",
         BODY_CODES,

@@ -36,7 +36,7 @@ router = APIRouter(route_class=ReadingRoute)
 
 @router.post(
     "/export",
-    response_model=answer_types.Export,
+    response_model=answer_types.ExportAnswer,
     **described(
         "A filter as hardware runs it: biquads, fewer taps, fixed point, files",
         BODY_CODES,

@@ -21,7 +21,7 @@ from service.admission.origin import refuse_foreign
 from service.api import open_inference
 from service.api.request_types import as_problem
 from service.api.visit import Service, Visit, server_timing
-from service.engine.types import ClientDisconnected, Refused
+from service.engine.types import ClientDisconnected, RefusedJob
 from service.errors import HttpProblem, to_problem
 
 logger = logging.getLogger(__name__)
@@ -135,7 +135,7 @@ class Front:
                 "internal-error",
                 f"the service failed unexpectedly; ask its operator, whose log has the cause under {request_id}",
             )
-        if problem.status >= 500 and not isinstance(error, HttpProblem | Refused):
+        if problem.status >= 500 and not isinstance(error, HttpProblem | RefusedJob):
             logger.error("%s %s: %s (%s)", scope["method"], scope["path"], problem.code, request_id, exc_info=error)
         return problem
 

@@ -108,19 +108,19 @@ def _added(designs: Collection[Mapping[str, float]]) -> dict[str, float]:
     return added
 
 
-def model_document(version: ModelVersion) -> answer_types.Model:
+def model_document(version: ModelVersion) -> answer_types.ModelReference:
     """The model of an answer."""
     return {"name": version.name, "version": version.version, "digest": version.digest}
 
 
-def refinement_document(design: Design) -> answer_types.Refinement:
+def refinement_document(design: Design) -> answer_types.RefinementAnswer:
     """The `refinement` of an answer."""
     return {"requested": design.n_requested, **asdict(design.refinement)}  # type: ignore[typeddict-item]
 
 
-def prediction_document(prediction: Prediction) -> answer_types.Prediction:
+def prediction_document(prediction: Prediction) -> answer_types.PredictionAnswer:
     """The `prediction` of an answer."""
-    document: answer_types.Prediction = {
+    document: answer_types.PredictionAnswer = {
         "basis": prediction.basis,
         "band_centre_hz": BAND_CENTRE_HZ,
         "noise_reduction_db": prediction.noise_reduction_db,
@@ -149,10 +149,10 @@ def prediction_document(prediction: Prediction) -> answer_types.Prediction:
     return document
 
 
-def _condition_document(condition: ConditionPrediction) -> answer_types.ConditionPrediction:
+def _condition_document(condition: ConditionPrediction) -> answer_types.ConditionAnswer:
     """One of `prediction.conditions`."""
     prediction = condition.prediction
-    document: answer_types.ConditionPrediction = {
+    document: answer_types.ConditionAnswer = {
         "label": condition.label,
         "mean_noise_reduction_db": prediction.mean_noise_reduction_db,
         "amplification_db": prediction.amplification_db,

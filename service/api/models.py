@@ -61,7 +61,7 @@ async def show_model(request: Request, name: Name) -> Response:
 
 @router.post(
     "/models/reload",
-    response_model=answer_types.ResidentModels,
+    response_model=answer_types.ResidentModelsAnswer,
     **described(
         "Resolve all names and aliases again and load what they refer to",
         OPERATOR_CODES + "model-unavailable",
@@ -83,7 +83,7 @@ async def reload_models(request: Request) -> Response:
 
 @router.post(
     "/models/{name}/load",
-    response_model=answer_types.Model,
+    response_model=answer_types.ModelReference,
     **described(
         "Resolve a name again, then load, check and use that version",
         OPERATOR_CODES + "unknown-model model-unavailable not-found",

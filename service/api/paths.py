@@ -24,7 +24,7 @@ from synthesis.profiles import profile_for_resolution
 from synthesis.types import Complex64, Float32, Path, Paths, Problem
 
 if TYPE_CHECKING:
-    from service.api.request_types import Condition
+    from service.api.request_types import ConditionBody
 
 GRIDS = (4096, 8192, 16_384, 32_768, 65_536)
 """Numbers of points of the Fourier grids that a spectrum may use."""
@@ -217,7 +217,7 @@ def check_effect(taps: Float32, problem: Problem, *, may_be_none: bool = False) 
 
 
 def joint_problem(
-    conditions: Sequence[Condition],
+    conditions: Sequence[ConditionBody],
     reference_psd: Float32 | None,
     max_gain_db: float | GainCurve,
     **options: Any,
@@ -234,7 +234,7 @@ def joint_problem(
     return Problem(tuple(_named(*each) for each in enumerate(conditions)), **options)
 
 
-def _named(n: int, sent: Condition) -> Paths:
+def _named(n: int, sent: ConditionBody) -> Paths:
     """As `_resampled`, of one condition among several."""
     try:
         return _resampled(sent)
@@ -243,7 +243,7 @@ def _named(n: int, sent: Condition) -> Paths:
         raise InvalidPaths(f"{name}: {error}", f"{name}.{error.field}") from None
 
 
-def _resampled(sent: Condition) -> Paths:
+def _resampled(sent: ConditionBody) -> Paths:
     """One condition on the design grid."""
     return Paths(
         _path(sent.primary, "primary"),

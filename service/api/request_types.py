@@ -194,7 +194,7 @@ class Measured(StrictModel):
     secondary path; 62 numbers. Predictions use it in place of the coherence."""
 
 
-class PathPair(Measured):
+class PathPairBody(Measured):
     """What is measured in one state of the earphone."""
 
     primary: PathField
@@ -205,7 +205,7 @@ class PathPair(Measured):
     """Loudspeaker to error microphone, S; a spectrum lies on the same grid as a primary spectrum."""
 
 
-class Condition(PathPair):
+class ConditionBody(PathPairBody):
     """One of several conditions for which there shall be one filter: a seating, a direction, a way of wearing."""
 
     weight: Number = Field(1.0, gt=0, lt=1e6)
@@ -220,17 +220,17 @@ class Condition(PathPair):
             paths.check_pair(self.primary, self.feedback, "feedback")
 
 
-def _alone(pair: Any) -> Sequence[Condition]:
+def _alone(pair: Any) -> Sequence[ConditionBody]:
     """The one condition of a body that has paths of its own."""
-    fields = {name: getattr(pair, name) for name in PathPair.model_fields}
-    return (Condition.model_construct(**fields, weight=1.0, label=""),)
+    fields = {name: getattr(pair, name) for name in PathPairBody.model_fields}
+    return (ConditionBody.model_construct(**fields, weight=1.0, label=""),)
 
 
-class PathsBody(CommonBody, PathPair):
+class PathsBody(CommonBody, PathPairBody):
     """A request about one condition."""
 
     @property
-    def all_conditions(self) -> Sequence[Condition]:
+    def all_conditions(self) -> Sequence[ConditionBody]:
         """Its one condition."""
         return _alone(self)
 
@@ -250,7 +250,7 @@ def naming(prefix: str, label: object = None) -> Iterator[None]:
         raise HttpProblem(problem.code, f"{name}: {problem.detail}", field) from None
 
 
-def _conditions(value: object) -> list[Condition] | None:
+def _conditions(value: object) -> list[ConditionBody] | None:
     """1 to 16 conditions; HttpProblem names the one that is at fault."""
     if value is None:
         return None
@@ -262,11 +262,11 @@ def _conditions(value: object) -> list[Condition] | None:
     read = []
     for n, each in enumerate(value):
         with naming(f"conditions.{n}", each.get("label") if isinstance(each, dict) else None):
-            read.append(validated(Condition, each))
+            read.append(validated(ConditionBody, each))
     return read
 
 
-_ConditionList = Annotated[list[Condition], Field(min_length=1, max_length=MAX_CONDITIONS)]
+_ConditionList = Annotated[list[ConditionBody], Field(min_length=1, max_length=MAX_CONDITIONS)]
 
 
 class JointBody(CommonBody, Measured):
@@ -282,13 +282,13 @@ class JointBody(CommonBody, Measured):
     """In place of `primary` and `secondary`."""
 
     @property
-    def all_conditions(self) -> Sequence[Condition]:
+    def all_conditions(self) -> Sequence[ConditionBody]:
         """Its conditions, one or several."""
         return _alone(self) if self.conditions is None else self.conditions
 
     def check(self) -> None:
         """Check every condition; HttpProblem names the one that is at fault."""
-        given = [name for name in PathPair.model_fields if getattr(self, name) is not None]
+        given = [name for name in PathPairBody.model_fields if getattr(self, name) is not None]
         if self.conditions is None:
             for name in ("primary", "secondary"):
                 if name not in given:

@@ -48,7 +48,7 @@ router = APIRouter(route_class=ReadingRoute)
 
 @router.post(
     "/verify",
-    response_model=answer_types.Verified,
+    response_model=answer_types.VerificationAnswer,
     **described(
         "What a filter does on the ear, from recordings with it off and on",
         DESIGN_CODES,

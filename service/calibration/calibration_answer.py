@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from measurement.calibration import Calibration, calibrate
 from measurement.checks import Verdict, judge
-from measurement.estimate import DriveTake, Take
+from measurement.estimate import GainTake, PlayedTake
 from model_store.store import ModelVersion
 from service.api import tensors
 from service.api.json_answers import BAND_CENTRE_HZ, dumped, model_document
@@ -88,10 +88,10 @@ def calibrate_recordings(asked: CalibrationBody, find_model: Callable[[str | Non
     probes = [each for each in asked.takes if isinstance(each, ProbeTake)]
     driven = [each for each in asked.takes if isinstance(each, DriveRecording)]
     calibration = calibrate(
-        [Take(direction * each.gain, each.x, each.e) for each in probes],
+        [GainTake(direction * each.gain, each.x, each.e) for each in probes],
         asked.n_windows,
         prior=model.path_prior,
-        drives=[DriveTake(each.drive, each.x, each.e) for each in driven],
+        drives=[PlayedTake(each.drive, each.x, each.e) for each in driven],
         clipped_shares={
             f"{kind} {number}, {name}": share
             for kind, recorded in (

@@ -212,7 +212,7 @@ class ClippedShare(StrictModel):
     e: Absent[Share] = None
 
 
-class Take(StrictModel):
+class TakeBody(StrictModel):
     """A recording: with `gain`, or with `drive` in its place."""
 
     gain: Absent[Annotated[Number, Field(ge=-MAX_GAIN, le=MAX_GAIN)]] = None
@@ -233,7 +233,7 @@ class CalibrationBody(CalibrationOptions):
         Any,
         PlainValidator(
             _takes,
-            json_schema_input_type=Annotated[list[Take], Field(min_length=2, max_length=MAX_TAKES)],
+            json_schema_input_type=Annotated[list[TakeBody], Field(min_length=2, max_length=MAX_TAKES)],
         ),
     ]
     """Recordings of both microphones, at least one with gain 0 (loudspeaker silent) and one without: with gain g

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, PlainValidator
 
 from measurement.calibration import MAX_SAMPLES
-from measurement.verify import MIN_SAMPLES, Recording
+from measurement.verify import MIN_SAMPLES, StateTake
 from service.api.numbers import check_finite
 from service.api.options import Absent, StrictModel
 from service.api.paths import check_some_taps
@@ -19,7 +19,7 @@ from synthesis.octave_bands import AMP_BANDS
 _MEMBERS = '{"state", "x", "e"}'
 
 
-def _recordings(value: object) -> list[Recording]:
+def _recordings(value: object) -> list[StateTake]:
     """2 to 64 takes, at least one of each state; HttpProblem names the take."""
     if not isinstance(value, list) or not 2 <= len(value) <= MAX_TAKES:
         raise HttpProblem("out-of-range", f"takes: send a list of 2 to {MAX_TAKES} takes", "takes")
@@ -30,7 +30,7 @@ def _recordings(value: object) -> list[Recording]:
     return found
 
 
-def _recording(value: object, field: str) -> Recording:
+def _recording(value: object, field: str) -> StateTake:
     if not isinstance(value, dict) or set(value) - {"clipped_share"} != {"state", "x", "e"}:
         raise HttpProblem("invalid-field", f"{field}: send {_MEMBERS}", field)
     if value["state"] not in ("off", "on"):
@@ -45,7 +45,7 @@ def _recording(value: object, field: str) -> Recording:
     for name, signal in (("x", x), ("e", e)):
         check_finite(signal, f"{field}.{name}")
     clipped = read_clipped_share(value.get("clipped_share"), ("x", "e"), field)
-    return Recording(value["state"] == "on", x, e, clipped)
+    return StateTake(value["state"] == "on", x, e, clipped)
 
 
 def _prediction(value: object) -> dict[str, Any] | None:

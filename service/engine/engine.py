@@ -20,7 +20,7 @@ from service.engine.job_queue import Batch, Job, JobQueue, stopping
 from service.engine.readiness import STALLED_AFTER_S, Readiness
 from service.engine.resident_model import ResidentModel
 from service.engine.resident_models import ResidentModels
-from service.engine.types import Designs, Disconnected, Refused
+from service.engine.types import Designs, Disconnected, RefusedJob
 from service.engine.waiting import GRACE_S, done_in_time
 from synthesis import interruption
 from synthesis.backends import backend_class
@@ -135,7 +135,7 @@ class Engine:
         """Whether `require_ready` raises nothing."""
         try:
             self.require_ready()
-        except Refused:
+        except RefusedJob:
             return False
         return True
 
@@ -145,7 +145,7 @@ class Engine:
         if self.is_device_lost:
             raise _device_lost()
         if self.models.default is not None and not self.models.default.is_sound:
-            raise Refused(
+            raise RefusedJob(
                 "not-ready", "the default model no longer reproduces its golden case; use another replica"
             )
 
@@ -156,13 +156,15 @@ class Engine:
         self._sound_default()
         readiness = self.readiness
         if readiness.verdict == "slow":
-            raise Refused(
+            raise RefusedJob(
                 "not-ready",
                 f"the golden case takes {1e3 * readiness.golden_s:.0f} ms, more than the "
                 f"{1e3 * readiness.budget_s:.0f} ms that the operator allows; send requests to another replica",
             )
         if readiness.verdict == "stalled" or self._queue.longest_running_s() > STALLED_AFTER_S:
-            raise Refused("not-ready", f"a design has not finished in {STALLED_AFTER_S:.0f} s; use another replica")
+            raise RefusedJob(
+                "not-ready", f"a design has not finished in {STALLED_AFTER_S:.0f} s; use another replica"
+            )
 
     @property
     def is_idle(self) -> bool:
@@ -311,9 +313,9 @@ class Engine:
         """Fail a job that is past its deadline. Called in a worker."""
         self._loop.call_soon_threadsafe(_fail, job, self._too_late(job))
 
-    def _too_late(self, job: Job) -> Refused:
+    def _too_late(self, job: Job) -> RefusedJob:
         waited_ms = 1e3 * (perf_counter() - job.since)
-        return Refused(
+        return RefusedJob(
             "deadline-passed",
             f"the deadline passed after {waited_ms:.0f} ms; retry later, or allow more time",
             retry_after_s=self._queue.backlog_s(),
@@ -335,11 +337,11 @@ class Engine:
         or as `require_live` does; `model-unavailable` if it cannot be loaded."""
         self.require_live()
         if self.models.default_failed:
-            raise Refused(
+            raise RefusedJob(
                 "model-unavailable", "the default model cannot be loaded; see the service's log for the reason"
             )
         if self.models.default is None:
-            raise Refused("not-ready", "the default model is still being loaded; retry in a moment")
+            raise RefusedJob("not-ready", "the default model is still being loaded; retry in a moment")
         return self.models.default
 
     def _lose_device(self, error: DeviceLost) -> None:
@@ -364,7 +366,7 @@ class Engine:
             except Interrupted as error:
                 answers = [error] * len(batch.places)
             except MemoryError:
-                answers = Refused("overloaded", "there is not enough memory for this batch; retry in a moment")
+                answers = RefusedJob("overloaded", "there is not enough memory for this batch; retry in a moment")
             except DeviceLost as error:
                 answers = _device_lost()
                 self._lose_device(error)
@@ -379,8 +381,8 @@ class Engine:
             self._loop.call_soon_threadsafe(_deliver, batch, answers)
 
 
-def _device_lost() -> Refused:
-    return Refused("not-ready", "the GPU of this replica has failed; send requests to another replica")
+def _device_lost() -> RefusedJob:
+    return RefusedJob("not-ready", "the GPU of this replica has failed; send requests to another replica")
 
 
 def _refine_s(answers: list[Any] | Exception) -> float | None:

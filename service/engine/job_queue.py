@@ -15,7 +15,7 @@ from threading import Condition, get_ident
 from time import perf_counter
 from typing import Any
 
-from service.engine.types import Refused
+from service.engine.types import RefusedJob
 from service.engine.waiting import LONGEST_WAIT_S, raise_if_unwanted
 from service.engine.work import work_of
 from synthesis.profiles import FAST
@@ -281,7 +281,7 @@ class JobQueue:
             start_s = self._latency.start_s(job.options) * self._n_rounds(len(job.problems))
             try:
                 self._require_time(self.backlog_s(), start_s, job.due)
-            except Refused:
+            except RefusedJob:
                 # Neither one slow measurement nor a guess may keep a kind of work out for ever.
                 if not self.is_idle or job.due <= perf_counter():
                     raise
@@ -403,7 +403,7 @@ class JobQueue:
             return
         part = f"{share:.0%} of " if share < 1 else ""
         own_ms, left_ms = 1e3 * (needed_s - before_s), max(1e3 * left_s, 0)
-        raise Refused(
+        raise RefusedJob(
             "overloaded",
             f"{1e3 * before_s:.0f} ms of work are queued and this request takes {own_ms:.0f} ms: more than {part}"
             f"the {left_ms:.0f} ms left before its deadline, or than the {1e3 * LONGEST_WAIT_S:.0f} ms that may be "
@@ -412,6 +412,6 @@ class JobQueue:
         )
 
 
-def stopping() -> Refused:
+def stopping() -> RefusedJob:
     """The error for jobs during shutdown."""
-    return Refused("not-ready", "the service is shutting down; send requests to another replica")
+    return RefusedJob("not-ready", "the service is shutting down; send requests to another replica")

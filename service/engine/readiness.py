@@ -16,7 +16,7 @@ from typing import Literal
 
 from service.engine.resident_model import ResidentModel
 from service.engine.resident_models import ResidentModels
-from service.engine.types import Refused
+from service.engine.types import RefusedJob
 
 logger = logging.getLogger(__name__)
 
@@ -99,7 +99,7 @@ class Readiness:
                     fastest_s = min(fastest_s, await self._check_model(model))
             except TimeoutError:
                 return "stalled", STALLED_AFTER_S
-            except Refused:  # the queue is closed or memory is full: no new information
+            except RefusedJob:  # the queue is closed or memory is full: no new information
                 return self.verdict, self.golden_s
             except Exception:
                 logger.exception("Model %s no longer reproduces its golden case", model.version)

@@ -15,12 +15,12 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from time import perf_counter
 
-from model_store.errors import InvalidName, UnknownModel
+from model_store.errors import InvalidName, ModelNotFound
 from model_store.names import parse_reference
 from model_store.store import ModelStore, ModelVersion
 from service.engine.job_queue import RecentTimes
 from service.engine.resident_model import ResidentModel
-from service.engine.types import Disconnected, Refused
+from service.engine.types import Disconnected, RefusedJob
 from service.engine.waiting import done_in_time
 from synthesis.errors import DeviceLost
 from synthesis.types import Fallback
@@ -129,13 +129,13 @@ class ResidentModels:
                 version = await self._resolved(reference)
                 if is_used or version != before or version in refused:
                     await self._assign(reference, version, is_used)
-            except (UnknownModel, InvalidName) as error:
+            except (ModelNotFound, InvalidName) as error:
                 if is_used:
                     self._failure(reference, error)
                     failed.append(reference)
                 else:
                     self._versions.pop(reference, None)
-            except Refused:
+            except RefusedJob:
                 failed.append(reference)
         self.default_failed = self.default is None
         return failed
@@ -154,12 +154,14 @@ class ResidentModels:
 
         unloaded = [version for version in self._models if is_named(version)]
         if not unloaded:
-            raise Refused(
+            raise RefusedJob(
                 "unknown-model", "no such model is in memory; GET /models lists those that are", field="model"
             )
         default = self.default
         if default is not None and default.version in unloaded:
-            raise Refused("default-model", "the default model stays in memory; unload another one", field="model")
+            raise RefusedJob(
+                "default-model", "the default model stays in memory; unload another one", field="model"
+            )
         for version in unloaded:
             self._unload(version)
         self._versions = {each: version for each, version in self._versions.items() if not is_named(version)}
@@ -180,7 +182,7 @@ class ResidentModels:
     async def _wait_for(self, reference: str, due: float, disconnected: Disconnected | None) -> ResidentModel:
         """Load a model that a request has named, if not too many wait for one."""
         if self._n_waiting >= MAX_WAITING:
-            raise Refused(
+            raise RefusedJob(
                 "overloaded",
                 f"{self._n_waiting} requests already wait for models to be loaded; ask again later",
                 retry_after_s=self._load_s.expected_s,
@@ -196,14 +198,14 @@ class ResidentModels:
             following.add_done_callback(self._waiting_done)
             left_s = due - perf_counter()
             if wait_s > left_s:
-                raise Refused(
+                raise RefusedJob(
                     "overloaded",
                     f"to load the model takes {1e3 * wait_s:.0f} ms, more than the {max(1e3 * left_s, 0):.0f} ms "
                     "left of the deadline; ask again once it is loaded",
                     retry_after_s=wait_s,
                 )
             if not await done_in_time(following, due, disconnected):
-                raise Refused(
+                raise RefusedJob(
                     "deadline-passed",
                     "the deadline passed while the model was being loaded; ask again once it is",
                     retry_after_s=wait_s,
@@ -229,7 +231,7 @@ class ResidentModels:
         """The version that a reference has in the store now."""
         try:
             return await asyncio.to_thread(self._store.resolve, reference)
-        except (UnknownModel, InvalidName):
+        except (ModelNotFound, InvalidName):
             raise
         except Exception as error:  # a damaged store
             raise self._failure(reference, error) from error
@@ -287,7 +289,7 @@ class ResidentModels:
         )
         return model
 
-    def _failure(self, reference: str, error: Exception) -> Refused:
+    def _failure(self, reference: str, error: Exception) -> RefusedJob:
         """Count and log a failure with its cause; return the error that a client may see."""
         self.n_loads["failed"] += 1
         logger.error("Model %a cannot be used; resident models stay in use", reference, exc_info=error)
@@ -307,8 +309,8 @@ class ResidentModels:
         logger.info("Unloaded %s version %d", version.name, version.version)
 
 
-def _unusable() -> Refused:
-    return Refused(
+def _unusable() -> RefusedJob:
+    return RefusedJob(
         "model-unavailable",
         "the published checkpoint does not pass its checks; contact the operator, whose log has the reason",
         field="model",

@@ -20,7 +20,7 @@ class Designs(NamedTuple):
     designs: list[Design | SynthesisError]
 
 
-class Refused(Exception):
+class RefusedJob(Exception):
     """Work that the engine refuses, or did not begin in time."""
 
     def __init__(

@@ -15,7 +15,7 @@ from time import perf_counter
 from typing import Any, TypeVar
 
 from service.engine.job_queue import PLANNED, RecentTimes
-from service.engine.types import Disconnected, Refused
+from service.engine.types import Disconnected, RefusedJob
 from service.engine.waiting import GRACE_S, LONGEST_WAIT_S, Budget, done_in_time, raise_if_unwanted
 from synthesis.errors import Interrupted
 from synthesis.interruption import interruptible
@@ -65,7 +65,7 @@ class WorkShare:
         before_s, own_s, left_s = self._backlog_s(), work * self._times.expected_s, due - perf_counter()
         is_long = len(self._waiting) > 1 and before_s > LONGEST_WAIT_S
         if self._waiting and (is_long or before_s + own_s > PLANNED * left_s):
-            raise Refused(
+            raise RefusedJob(
                 "overloaded",
                 f"{before_s:.1f} s of {self.kind} are queued and this request takes {own_s:.1f} s; at most "
                 f"{LONGEST_WAIT_S:g} s may be queued, and {max(left_s, 0):.1f} s are left before its deadline; "
@@ -137,7 +137,7 @@ class WorkShare:
             if not in_time and future.running():
                 in_time = await done_in_time(answer, due + GRACE_S, disconnected)
             if not in_time:
-                raise Refused(
+                raise RefusedJob(
                     "deadline-passed",
                     f"the deadline passed before these {self.kind} were done; ask again later, or allow more time",
                     retry_after_s=before_s,

@@ -111,10 +111,10 @@ def test_phone_clients_require_members(language: str, required: str, folder: Pat
     schemas = json.loads((folder / "openapi.json").read_text())["components"]["schemas"]
     generator = PYTHON / "openapi-generator-cli"
     run(generator, "generate", "-i", "openapi.json", "-g", language, "-o", language, folder=folder)
-    (file,) = (each for each in (folder / language).rglob("Prediction.*") if each.suffix in (".kt", ".swift"))
+    (file,) = (each for each in (folder / language).rglob("PredictionAnswer.*") if each.suffix in (".kt", ".swift"))
     source = file.read_text()
-    assert schemas["Prediction"]["required"]
-    for name in schemas["Prediction"]["required"]:
+    assert schemas["PredictionAnswer"]["required"]
+    for name in schemas["PredictionAnswer"]["required"]:
         first, *rest = name.split("_")
         member = first + "".join(part.capitalize() for part in rest)
         assert re.search(required.format(member), source, re.MULTILINE), f"{member} in\n{source}"

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from measurement.calibration import Windows
-from measurement.estimate import Take
+from measurement.estimate import GainTake
 from tests.oracles import measured, path_estimation
 
 GAIN = path_estimation.GAIN
@@ -67,14 +67,14 @@ def noisy(error: Array, snr_db: float) -> Array:
 
 def takes_of(
     probes: Probes, primary: Array, secondary: Array, fault: Fault | None = None, gain: float = GAIN
-) -> list[Take]:
+) -> list[GainTake]:
     """Takes of both states, to be cut as FRAMES."""
     x, *errors = (
         each.reshape(-1, 6 * each.shape[-1])
         for each in frames_of(probes, primary, secondary, fault or Fault(), gain)
     )
     return [
-        Take(state, reference, error)
+        GainTake(state, reference, error)
         for state, rows in zip((0.0, gain), errors, strict=True)
         for reference, error in zip(x, rows, strict=True)
     ]

@@ -7,7 +7,7 @@ import pytest
 from scipy.signal import butter, fftconvolve, lfilter, sosfilt
 
 from measurement.calibration import MAX_SAMPLES, MIN_SAMPLES, Windows, calibrate, clipped_share, plan_windows
-from measurement.estimate import DriveTake, Take, estimate_paths
+from measurement.estimate import GainTake, PlayedTake, estimate_paths
 from measurement.prior import learn_path_prior
 from synthesis.conventions import DESIGN_N_FFT
 from synthesis.errors import InvalidOption, InvalidPaths
@@ -64,10 +64,12 @@ def test_estimates_are_those_of_estimate_paths(paths: tuple[np.ndarray, np.ndarr
     primary, secondary = paths
     x = 0.05 * np.random.default_rng(5).standard_normal(4 * 48_000)
     errors = [lfilter(primary - gain * np.pad(secondary, (0, 900)), 1, x) for gain in (0.0, GAIN)]
-    takes = [Take(gain, x, e) for gain, e in zip((0.0, GAIN), errors, strict=True)]
+    takes = [GainTake(gain, x, e) for gain, e in zip((0.0, GAIN), errors, strict=True)]
     expected = estimate_paths(takes)
     found = calibrate(takes, 6)
-    single = calibrate([Take(t.gain, t.reference.astype(np.float32), t.error.astype(np.float32)) for t in takes], 6)
+    single = calibrate(
+        [GainTake(t.gain, t.reference.astype(np.float32), t.error.astype(np.float32)) for t in takes], 6
+    )
     assert calibrate(takes).n_frames == 43
     for name in ("primary", "secondary", "coherence"):
         wanted = getattr(expected, name)
@@ -160,7 +162,7 @@ def test_clipped_samples_are_counted_at_both_ends() -> None:
 N = 4 * 48_000
 
 
-def refusal(*takes: Take) -> tuple[str, str | None]:
+def refusal(*takes: GainTake) -> tuple[str, str | None]:
     with pytest.raises((InvalidPaths, InvalidOption)) as caught:
         calibrate(takes)
     return str(caught.value), caught.value.field
@@ -168,19 +170,21 @@ def refusal(*takes: Take) -> tuple[str, str | None]:
 
 def test_bad_takes_are_named() -> None:
     noise = np.random.default_rng(8).standard_normal(N)
-    silent, driven = Take(0.0, noise, noise), Take(GAIN, noise, noise / 2)
+    silent, driven = GainTake(0.0, noise, noise), GainTake(GAIN, noise, noise / 2)
     assert refusal(silent, silent) == (
         "takes: their gains are [0.0]; record at least one take with gain 0 and one with another gain",
         "takes",
     )
-    assert refusal(silent, Take(GAIN, noise, noise[:3000])) == (
+    assert refusal(silent, GainTake(GAIN, noise, noise[:3000])) == (
         "take 1, e: it has 3000 samples; record 3072 to 2880000",
         "takes",
     )
-    assert "it has 2880001 samples" in refusal(silent, Take(GAIN, np.ones(MAX_SAMPLES + 1), noise))[0]
-    assert refusal(silent, Take(GAIN, noise * np.inf, noise))[0].startswith("take 1, x: it holds NaN or infinity")
-    assert refusal(Take(0.0, noise, 0 * noise), driven)[0].startswith("take 0, e: it is silent")
-    assert refusal(silent, Take(GAIN, noise, noise))[0].startswith("takes: the states do not differ")
+    assert "it has 2880001 samples" in refusal(silent, GainTake(GAIN, np.ones(MAX_SAMPLES + 1), noise))[0]
+    assert refusal(silent, GainTake(GAIN, noise * np.inf, noise))[0].startswith(
+        "take 1, x: it holds NaN or infinity"
+    )
+    assert refusal(GainTake(0.0, noise, 0 * noise), driven)[0].startswith("take 0, e: it is silent")
+    assert refusal(silent, GainTake(GAIN, noise, noise))[0].startswith("takes: the states do not differ")
 
 
 @pytest.mark.parametrize("step", [0.0, 2.0**-15])
@@ -201,8 +205,8 @@ def test_drives_give_the_secondary_and_the_feedback_path() -> None:
     primary, secondary, feedback = (level * rng.standard_normal(400) * decay for level in (0.5, 0.8, 0.05))
     n = 4 * 48_000
     outside, drive = rng.standard_normal((2, n))
-    silent = Take(0.0, outside, fftconvolve(outside, primary)[:n])
-    alone = DriveTake(drive, fftconvolve(drive, feedback)[:n], fftconvolve(drive, secondary)[:n])
+    silent = GainTake(0.0, outside, fftconvolve(outside, primary)[:n])
+    alone = PlayedTake(drive, fftconvolve(drive, feedback)[:n], fftconvolve(drive, secondary)[:n])
     found = calibrate([silent], drives=[alone])
     assert found.feedback is not None
     pairs = ((found.estimate.primary, primary), (found.estimate.secondary, secondary), (found.feedback, feedback))
@@ -210,7 +214,7 @@ def test_drives_give_the_secondary_and_the_feedback_path() -> None:
         wrong = estimate - np.pad(true, (0, len(estimate) - len(true)))
         # What the window leaves out of responses of 400 samples: 1e-4 of the power is measured.
         assert np.sum(wrong**2) < 1e-3 * np.sum(true**2)
-    gained = Take(0.5, outside, fftconvolve(outside, primary - 0.5 * secondary)[:n])
+    gained = GainTake(0.5, outside, fftconvolve(outside, primary - 0.5 * secondary)[:n])
     both = calibrate([silent, gained], drives=[alone])
     assert np.sum((both.estimate.secondary[:400] - secondary) ** 2) < 1e-3 * np.sum(secondary**2)
     assert calibrate([silent, gained]).feedback is None
@@ -222,12 +226,12 @@ def test_clipping_of_drives_is_seen() -> None:
     """In what the microphones heard, before and after resampling; what was played is known, clipped or not."""
     rng = np.random.default_rng(8)
     outside, drive = rng.standard_normal((2, 4 * 48_000))
-    silent, heard = Take(0.0, outside, 0.5 * outside), 0.1 * drive
+    silent, heard = GainTake(0.0, outside, 0.5 * outside), 0.1 * drive
     clipped = np.clip(heard, -heard.std(), heard.std())
-    assert calibrate([silent], drives=[DriveTake(drive, heard, heard)]).clipped_share < 1e-4
-    found = calibrate([silent], drives=[DriveTake(drive, clipped, heard)])
+    assert calibrate([silent], drives=[PlayedTake(drive, heard, heard)]).clipped_share < 1e-4
+    found = calibrate([silent], drives=[PlayedTake(drive, clipped, heard)])
     assert (found.clipped_in, found.clipped_share > 0.1) == ("drive 0, x", True)
-    found = calibrate([silent], drives=[DriveTake(drive, heard, heard)], clipped_shares={"drive 0, e": 0.2})
+    found = calibrate([silent], drives=[PlayedTake(drive, heard, heard)], clipped_shares={"drive 0, e": 0.2})
     assert (found.clipped_in, found.clipped_share) == ("drive 0, e", 0.2)
 
 
@@ -247,7 +251,7 @@ def test_what_an_estimate_lacks_is_told_from_what_leaks_out_of_its_windows() -> 
     prior = learn_path_prior(primaries, secondaries, [f"person-{n // 2}" for n in range(12)])
     (primary, secondary), x = ear(), rng.standard_normal(10 * 48_000)
     takes = [
-        Take(gain, x, fftconvolve(x, primary - gain * np.pad(secondary, (0, 6144)))[: x.size])
+        GainTake(gain, x, fftconvolve(x, primary - gain * np.pad(secondary, (0, 6144)))[: x.size])
         for gain in (0.0, GAIN)
     ]
     found, unaware = calibrate(takes, prior=prior), calibrate(takes)

@@ -11,7 +11,7 @@ from scipy.signal import butter, fftconvolve, lfilter, resample_poly
 
 from measurement.calibration import Calibration, Windows, calibrate
 from measurement.checks import _OF_RECORDINGS, REASONS, Verdict, judge
-from measurement.estimate import PathEstimate, Take
+from measurement.estimate import GainTake, PathEstimate
 from measurement.prior import learn_path_prior
 from synthesis.plausibility import PLAUSIBILITY, SupportPrior
 from synthesis.support_statistics import learn_support_statistics
@@ -112,14 +112,16 @@ def test_a_probe_that_is_silent_in_places_is_no_mistake(ears: list[measured.Meas
             assert (not found) == is_right, (found, fault)
 
 
-def parts_of(noise: Array, ear: measured.MeasuredEar, starts: tuple[int, int], on_gain_db: float = 0) -> list[Take]:
+def parts_of(
+    noise: Array, ear: measured.MeasuredEar, starts: tuple[int, int], on_gain_db: float = 0
+) -> list[GainTake]:
     """Six seconds of one recording from another place on in each state, the second at another microphone's gain."""
     takes = []
     for start, gain, gain_db in ((starts[0], 0.0, 0.0), (starts[1], 0.35, on_gain_db)):
         x = np.roll(noise, -start)[: 6 * 48_000]
         path = ear.primary - gain * np.pad(ear.secondary, (0, len(ear.primary) - len(ear.secondary)))
         heard = noisy(fftconvolve(x, path)[: len(x)][None], 40)[0]
-        takes.append(Take(gain, x, 10 ** (gain_db / 20) * heard))
+        takes.append(GainTake(gain, x, 10 ** (gain_db / 20) * heard))
     return takes
 
 
@@ -322,8 +324,8 @@ def test_traits_of_noise_are_not_judged() -> None:
     assert {each.code for each in verdict.not_judged} == set(REASONS) - _OF_RECORDINGS
 
 
-def sampled(take: Take, up: int, down: int) -> Take:
-    return Take(take.gain, resample_poly(take.reference, up, down), resample_poly(take.error, up, down))
+def sampled(take: GainTake, up: int, down: int) -> GainTake:
+    return GainTake(take.gain, resample_poly(take.reference, up, down), resample_poly(take.error, up, down))
 
 
 @pytest.mark.parametrize(("up", "down"), [(160, 147), (147, 160)], ids=["48 as 44.1", "44.1 as 48"])
@@ -339,7 +341,7 @@ def test_wrong_rate_is_named_either_way(
 def test_exchange_is_named_alone(ears: list[measured.MeasuredEar], support: SupportPrior) -> None:
     noise = 0.05 * np.random.default_rng(4).standard_normal(6 * 48_000)
     for ear in ears[::12]:
-        takes = [Take(each.gain, each.error, each.reference) for each in parts_of(noise, ear, (0, 0))]
+        takes = [GainTake(each.gain, each.error, each.reference) for each in parts_of(noise, ear, (0, 0))]
         assert named(judge(calibrate(takes), support)) == {"exchanged_channels"}
 
 
@@ -352,7 +354,7 @@ def test_hum_is_named_and_outside_tones_are_not(
     hum = 0.005 * sum(np.sin(2 * np.pi * n * hz * time) / n for n in (1, 3, 5))
     for ear in ears[::12]:
         right = parts_of(noise, ear, (0, 0))
-        wrong = [Take(each.gain, each.reference + hum, each.error + hum) for each in right]
+        wrong = [GainTake(each.gain, each.reference + hum, each.error + hum) for each in right]
         assert "hum" in named(judge(calibrate(wrong), support))
         outside = parts_of(noise + hum, ear, (0, 0))
         assert judge(calibrate(outside), support).passed
@@ -365,4 +367,4 @@ def test_a_loudspeaker_that_saturates_is_named(ears: list[measured.MeasuredEar],
         off, _ = parts_of(x, ear, (0, 0))
         played = fftconvolve(most * np.tanh(0.35 * x / most), ear.secondary)[: x.size]
         on = noisy((fftconvolve(x, ear.primary)[: x.size] - played)[None], 40)[0]
-        assert "distortion" in named(judge(calibrate([off, Take(0.35, x, on)]), support))
+        assert "distortion" in named(judge(calibrate([off, GainTake(0.35, x, on)]), support))

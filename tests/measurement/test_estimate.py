@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy.signal import fftconvolve
 
-from measurement.estimate import PathEstimate, Take, estimate_paths
+from measurement.estimate import GainTake, PathEstimate, estimate_paths
 from synthesis.errors import InvalidOption, InvalidPaths
 from tests.oracles import measured
 from tests.oracles import path_estimation as oracle
@@ -21,12 +21,12 @@ def convolved(x: np.ndarray, h: np.ndarray) -> np.ndarray:
 
 def takes_of(
     x: np.ndarray, primary: np.ndarray, secondary: np.ndarray, gain: float = GAIN, x_g: np.ndarray | None = None
-) -> list[Take]:
+) -> list[GainTake]:
     """Noise-free takes of both states for each reference row of x; the second state may have its own x_g."""
     x_g = x if x_g is None else x_g
-    silent = [Take(0.0, row, convolved(row, primary)) for row in x]
+    silent = [GainTake(0.0, row, convolved(row, primary)) for row in x]
     driven = [
-        Take(
+        GainTake(
             gain,
             row,
             convolved(row, primary) - gain * convolved(row, secondary),
@@ -82,7 +82,7 @@ def test_equals_the_twin_on_measured_ears(ears: list[measured.MeasuredEar], meas
     for gain in (0.0, GAIN):
         for row in x:
             error = np.stack([convolved(row, ear.primary) - gain * convolved(row, ear.secondary) for ear in chosen])
-            takes.append(Take(gain, row, error))
+            takes.append(GainTake(gain, row, error))
     found = estimate_paths(takes)
     for row, ear in enumerate(chosen):
         # Full convolution here, frames with their history there; S divides a difference by 0.35 and by
@@ -129,8 +129,8 @@ def test_several_gains_agree_where_the_paths_do(
 def test_coherence_tells_the_share_of_unrelated_noise(white: np.ndarray) -> None:
     x = np.concatenate([white, np.random.default_rng(5).permuted(white, axis=-1)])
     noise = 0.05 * np.random.default_rng(6).standard_normal(x.shape)
-    takes = [Take(0.0, a, a + b) for a, b in zip(x, noise, strict=True)]
-    takes.append(Take(GAIN, *(x[0],) * 2))
+    takes = [GainTake(0.0, a, a + b) for a, b in zip(x, noise, strict=True)]
+    takes.append(GainTake(GAIN, *(x[0],) * 2))
     found = estimate_paths(takes).coherence
     assert found.shape == (16_385,)
     assert 0 <= found.min() <= found.max() <= 1
@@ -148,8 +148,8 @@ def test_responses_are_cut_or_padded_to_their_taps(window: int, taps: int, white
 
 def refused(*changes: object, **options: int) -> tuple[str, str | None]:
     """Message and field of the refusal of takes of 200,000 samples, `changes` to the attributes of the first."""
-    silent = Take(0.0, np.ones(N), np.ones(N))
-    takes = [silent, Take(GAIN, np.ones(N), np.ones(N))]
+    silent = GainTake(0.0, np.ones(N), np.ones(N))
+    takes = [silent, GainTake(GAIN, np.ones(N), np.ones(N))]
     if changes:
         takes = list(changes)  # type: ignore[arg-type]
     with pytest.raises((InvalidPaths, InvalidOption)) as caught:
@@ -158,19 +158,19 @@ def refused(*changes: object, **options: int) -> tuple[str, str | None]:
 
 
 def test_bad_takes_are_named() -> None:
-    good = Take(GAIN, np.ones(N), np.ones(N))
+    good = GainTake(GAIN, np.ones(N), np.ones(N))
     message, field = refused(good, good)
     assert (field, message) == (
         "takes",
         "takes: their gains are [0.35]; record at least one take with gain 0 and one with another gain",
     )
-    message, field = refused(Take(0.0, np.ones(N), np.ones(N)))
+    message, field = refused(GainTake(0.0, np.ones(N), np.ones(N)))
     assert "their gains are [0.0]" in message
-    message, field = refused(Take(0.0, np.ones(N), np.ones(100)), good)
+    message, field = refused(GainTake(0.0, np.ones(N), np.ones(100)), good)
     assert (field, message) == ("takes", "take 0, error: it has 100 samples; record at least 192000")
     spoilt = np.ones(N)
     spoilt[5] = np.nan
-    message, field = refused(Take(0.0, np.ones(N), np.ones(N)), Take(GAIN, spoilt, np.ones(N)))
+    message, field = refused(GainTake(0.0, np.ones(N), np.ones(N)), GainTake(GAIN, spoilt, np.ones(N)))
     assert message.startswith("take 1, reference: it holds NaN")
     message, field = refused(window=190_000)
     assert (field, message) == ("window", "window: 190000 samples are too many; use at most 183808")

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy.signal import fftconvolve
 
-from measurement.estimate import Take, probe_states, window_starts
+from measurement.estimate import GainTake, probe_states, window_starts
 from measurement.tail_power import tail_power
 
 WINDOW, N_WINDOWS, LAST = 1024, 180, 100_000
@@ -12,7 +12,7 @@ HELD = 256
 """Samples of the early response, which is over in a few: the longer it is, the more of it leaks out of a window."""
 
 
-def takes(snr_db: float | None = None, *, repeats: bool = True) -> list[Take]:
+def takes(snr_db: float | None = None, *, repeats: bool = True) -> list[GainTake]:
     """White noise through a primary path whose tail, 20 dB below, begins after three windows."""
     rng = np.random.default_rng(7)
     primary = np.zeros(4 * WINDOW)
@@ -27,11 +27,11 @@ def takes(snr_db: float | None = None, *, repeats: bool = True) -> list[Take]:
         error = fftconvolve(x, primary)[:LAST] - gain * fftconvolve(x, secondary)[:LAST]
         if snr_db is not None:
             error = error + np.std(error) * 10 ** (-snr_db / 20) * rng.standard_normal(LAST)
-        found.append(Take(gain, x, error))
+        found.append(GainTake(gain, x, error))
     return found
 
 
-def found_tail(recorded: list[Take]) -> tuple[np.ndarray | None, float]:
+def found_tail(recorded: list[GainTake]) -> tuple[np.ndarray | None, float]:
     """The tail and, over all bins, what the silent state leaves unexplained, both over |P|^2."""
     first = 4 * WINDOW
     states = probe_states(recorded, window=WINDOW, n_offsets=N_WINDOWS, first_sample=first, last_sample=LAST)

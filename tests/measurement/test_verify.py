@@ -9,7 +9,7 @@ import torch
 from measurement.verify import (
     CODES,
     MIN_SAMPLES,
-    Recording,
+    StateTake,
     Verification,
     diagnose,
     path_found,
@@ -58,7 +58,7 @@ def recordings(
     noise: float = 0.01,
     seed: int = 0,
     feedback: np.ndarray = NOTHING,
-) -> list[Recording]:
+) -> list[StateTake]:
     """Different white noise in each state, and noise of the error microphone 40 dB below it."""
     rng = np.random.default_rng(seed)
     found = []
@@ -70,7 +70,7 @@ def recordings(
             x = np.fft.irfft(np.fft.rfft(x, 2**20) / (1 + loop))[: len(x)]
             e = e - convolved(convolved(x, TAPS.astype(float)), secondary)
         e = e + noise * rng.standard_normal(len(e))
-        found.append(Recording(is_on, x[8192:].astype(np.float32), e[8192:].astype(np.float32)))
+        found.append(StateTake(is_on, x[8192:].astype(np.float32), e[8192:].astype(np.float32)))
     return found
 
 
@@ -186,11 +186,11 @@ def test_recordings_that_tell_nothing(fault: str) -> None:
     if fault == "no on":
         takes = [off, off]
     elif fault == "short":
-        takes = [off, Recording(True, on.x[:-1], on.e[:-1])]
+        takes = [off, StateTake(True, on.x[:-1], on.e[:-1])]
     elif fault == "unequal":
-        takes = [off, Recording(True, on.x, on.e[:-1])]
+        takes = [off, StateTake(True, on.x, on.e[:-1])]
     else:
-        takes = [off, Recording(True, on.x, 0 * on.e)]
+        takes = [off, StateTake(True, on.x, 0 * on.e)]
     with pytest.raises(InvalidOption):
         verify(takes, TAPS, *GIVEN)
 
@@ -203,6 +203,6 @@ def test_a_microphone_turned_down_is_not_as_predicted() -> None:
     given = primary.astype(np.float32), GIVEN[1]
     e = convolved(x, primary)
     left = e - convolved(convolved(x, TAPS.astype(float)), SECONDARY)
-    off, on = Recording(False, x, e + noise[0]), left + noise[1]
+    off, on = StateTake(False, x, e + noise[0]), left + noise[1]
     for gain, expected in ((1.0, "as_predicted"), (0.5, "implausible_reduction")):
-        assert codes(verify([off, Recording(True, x, gain * on)], TAPS, *given)) == [expected]
+        assert codes(verify([off, StateTake(True, x, gain * on)], TAPS, *given)) == [expected]

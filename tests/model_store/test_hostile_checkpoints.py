@@ -15,7 +15,7 @@ import pytest
 import safetensors.numpy
 
 from measurement.calibration import calibrate
-from measurement.estimate import Take
+from measurement.estimate import GainTake
 from model_store import Checkpoint, CorruptCheckpoint, ModelStore
 from model_store.checkpoint import GENERATOR, GOLDEN, MANIFEST_KEY
 from model_store.store import BUNDLED_ROOT
@@ -102,7 +102,7 @@ def is_sound(checkpoint: Checkpoint) -> bool:
     found = find_implausible(checkpoint.parameters.support, primary, secondary)
     x = np.random.default_rng(0).standard_normal(9000)
     heard = np.convolve(x, primary)[:9000]
-    takes = [Take(0.0, x, heard), Take(0.5, x, heard - 0.5 * np.convolve(x, secondary)[:9000])]
+    takes = [GainTake(0.0, x, heard), GainTake(0.5, x, heard - 0.5 * np.convolve(x, secondary)[:9000])]
     try:
         measured = calibrate(takes, prior=checkpoint.parameters.path_prior)
     except SynthesisError:

@@ -20,10 +20,10 @@ from model_store import (
     CorruptStore,
     GoldenMismatch,
     InvalidName,
+    ModelNotFound,
     ModelStore,
     ModelStoreError,
     PublishFailed,
-    UnknownModel,
 )
 from model_store import store as store_module
 from model_store.storage import PARTIAL_PREFIX, ObjectStorage
@@ -84,7 +84,7 @@ def test_versions_ascend_and_the_old_ones_stay(store: ModelStore, checkpoint: Ch
 @pytest.mark.parametrize("reference", ["none", "ears@2", "none@1"])
 def test_an_unknown_model_is_named_beside_the_known(store: ModelStore, reference: str) -> None:
     for ask in (store.resolve, store.load, store.manifest, store.verify):
-        with pytest.raises(UnknownModel, match=f"there is no '{reference}'; there are versions of: ears"):
+        with pytest.raises(ModelNotFound, match=f"there is no '{reference}'; there are versions of: ears"):
             ask(reference)
 
 
@@ -158,7 +158,7 @@ def test_a_store_that_is_a_file_is_broken_and_the_packages_models_are_there(tmp_
     assert all(each.is_bundled for each in store.list())
     assert store.resolve("default").is_bundled
     assert store.aliases() == {}
-    with pytest.raises(UnknownModel, match="there is no 'ears'"):
+    with pytest.raises(ModelNotFound, match="there is no 'ears'"):
         store.resolve("ears")
 
 
@@ -327,7 +327,7 @@ def test_an_alias_follows_a_name_or_stays_with_a_version(store: ModelStore, chec
     store.set_alias("best", "ears@1")
     assert store.resolve("best").version == 1
     store.remove_alias("best")
-    with pytest.raises(UnknownModel, match="'best'"):
+    with pytest.raises(ModelNotFound, match="'best'"):
         store.resolve("best")
     assert_whole(store, "ears@1", "ears@2")
 
@@ -340,11 +340,11 @@ def test_names_and_aliases_do_not_shadow_each_other(store: ModelStore, checkpoin
         store.set_alias("top", "best")
     with pytest.raises(InvalidName, match="'best' is an alias"):
         store.publish("best", checkpoint)
-    with pytest.raises(UnknownModel, match="there is no 'best@1'"):
+    with pytest.raises(ModelNotFound, match="there is no 'best@1'"):
         store.resolve("best@1")
-    with pytest.raises(UnknownModel, match="there is no 'ears@7'"):
+    with pytest.raises(ModelNotFound, match="there is no 'ears@7'"):
         store.set_alias("top", "ears@7")
-    with pytest.raises(UnknownModel, match="there is no 'top'; there are: best"):
+    with pytest.raises(ModelNotFound, match="there is no 'top'; there are: best"):
         store.remove_alias("top")
     for alias in ("Top", "../top", "a@1"):
         with pytest.raises(InvalidName):
@@ -365,7 +365,7 @@ def test_an_alias_that_cannot_be_written_is_not_changed(store: ModelStore, monke
 def test_an_alias_whose_version_is_gone_says_so(store: ModelStore, file: Path) -> None:
     store.set_alias("best", "ears@1")
     file.unlink()
-    with pytest.raises(UnknownModel, match=r"alias best stands for ears@1: .* there is no 'ears@1'"):
+    with pytest.raises(ModelNotFound, match=r"alias best stands for ears@1: .* there is no 'ears@1'"):
         store.load("best")
 
 
@@ -461,7 +461,7 @@ def test_without_any_model_there_is_none(tmp_path: Path, monkeypatch: pytest.Mon
     store = ModelStore(tmp_path / "store")
     assert store.list() == []
     assert store.aliases() == {}
-    with pytest.raises(UnknownModel, match="there is no 'default'; there are versions of: none"):
+    with pytest.raises(ModelNotFound, match="there is no 'default'; there are versions of: none"):
         store.resolve("default")
     assert os.listdir(tmp_path) == []
 

@@ -9,7 +9,16 @@ import torch
 from scipy.signal import fftconvolve
 
 from model_store.store import ModelStore
-from prime_anc_client import Calibration, Client, Condition, Design, DriveTake, Item, Take, UnusablePaths
+from prime_anc_client import (
+    CalibrationResult,
+    Client,
+    Condition,
+    DesignResult,
+    DriveTake,
+    Item,
+    Take,
+    UnusablePaths,
+)
 from service.calibration.takes import ProbeTake
 from synthesis.support_statistics import learn_support_statistics
 from tests.service import models
@@ -122,7 +131,7 @@ def test_a_driven_loudspeaker_gives_the_feedback_path_that_designs_then_heed(
     joint = client.refine_conditions([Condition(calibration)], k=1, method="wmmse")
     (item,) = client.refine_items([Item(calibration, method="wmmse")], k=1)
     assert np.array_equal(design.taps, joint.taps)
-    assert isinstance(item, Design)
+    assert isinstance(item, DesignResult)
     assert np.array_equal(design.taps, item.taps)
     with pytest.raises(ValueError, match=r"takes\.0: x is .* drive is .*; give real signals of the same length"):
         client.calibrate([driven._replace(drive=drive[1:])])
@@ -150,7 +159,7 @@ def test_takes_of_one_state_are_refused(client: Client, takes: list[Take]) -> No
 
 
 def test_a_calibration_comes_alone_and_a_path_in_pairs(client: Client, takes: list[Take]) -> None:
-    calibration: Calibration = client.calibrate(takes)
+    calibration: CalibrationResult = client.calibrate(takes)
     with pytest.raises(ValueError, match="a calibration holds them"):
         client.refine(calibration, calibration.secondary)
     with pytest.raises(ValueError, match="a calibration holds them"):

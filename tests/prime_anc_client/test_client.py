@@ -19,7 +19,7 @@ import torch
 from prime_anc_client import (
     Client,
     Condition,
-    Design,
+    DesignResult,
     Item,
     NotReached,
     Recording,
@@ -110,7 +110,7 @@ def test_items_are_what_each_would_be_alone(client: Client, ear: Paths) -> None:
                 assert (refused.value.code, refused.value.field) == (design.code, design.field)
                 continue
             alone = path(*paths, **options, **more)
-            assert isinstance(design, Design)
+            assert isinstance(design, DesignResult)
             assert design.taps.dtype == np.float32
             assert not design.taps.flags.writeable
             assert np.abs(design.taps - alone.taps).max() < 1e-3 * np.abs(alone.taps).max()
@@ -120,7 +120,14 @@ def test_items_are_what_each_would_be_alone(client: Client, ear: Paths) -> None:
             assert design.noise_reduction_db == pytest.approx(alone.noise_reduction_db, abs=1e-2)
             assert design.amplification_db == pytest.approx(alone.amplification_db, abs=1e-2)
             assert set(design.timings_ms) == set(alone.timings_ms)
-        assert [type(each) for each in found] == [Design, Design, UnusablePaths, Design, Design, UnknownModel]
+        assert [type(each) for each in found] == [
+            DesignResult,
+            DesignResult,
+            UnusablePaths,
+            DesignResult,
+            DesignResult,
+            UnknownModel,
+        ]
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf, 1e39])
@@ -140,8 +147,8 @@ def test_an_item_that_is_not_finite_is_refused_alone(client: Client, ear: Paths,
         client.refine(**given, k=1)
     assert alone.value.status == 422
     good, bad, again = client.refine_items([Item(ear.primary, ear.secondary), Item(**given)] * 2, k=1)[:3]
-    assert isinstance(good, Design)
-    assert isinstance(again, Design)
+    assert isinstance(good, DesignResult)
+    assert isinstance(again, DesignResult)
     assert type(bad) is type(alone.value)
     assert (bad.code, bad.field) == (alone.value.code, alone.value.field)
     assert name == "max_gain_db" or "at index 5" in bad.detail
@@ -151,7 +158,7 @@ def test_numbers_may_be_numpy_s(client: Client, ear: Paths) -> None:
     for gain_db in (np.float32(12.5), np.float64(12.5), np.int64(12), np.float32(1e-5)):
         alone = client.synthesize(ear.primary, ear.secondary, max_gain_db=gain_db, deadline_ms=np.float32(1e5 / 3))
         (found,) = client.synthesize_items([Item(ear.primary, ear.secondary, max_gain_db=gain_db)])
-        assert isinstance(found, Design)
+        assert isinstance(found, DesignResult)
         assert np.abs(found.taps - alone.taps).max() < 1e-3 * np.abs(alone.taps).max()
 
 

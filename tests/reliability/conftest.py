@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from benchmarks.reliability.service_process import Target, target_for
+from benchmarks.reliability.service_process import ServiceTarget, target_for
 from tests.service import models
 
 SERVICE = ("--device", "cpu", "--receive-timeout-s", "1", "--fallback-margin-db", "1000")
@@ -12,7 +12,7 @@ SERVICE = ("--device", "cpu", "--receive-timeout-s", "1", "--fallback-margin-db"
 
 
 @pytest.fixture(scope="session")
-def target() -> Iterator[Target]:
+def target() -> Iterator[ServiceTarget]:
     """A service with a small model of random weights, its store, and the checkpoint."""
     with target_for(models.checkpoint(1), *SERVICE) as target:
         yield target

@@ -5,12 +5,12 @@ import asyncio
 import pytest
 
 from benchmarks.reliability import fuzz, hot_swap, overload, sigterm, soak
-from benchmarks.reliability.service_process import MODEL, Target
+from benchmarks.reliability.service_process import MODEL, ServiceTarget
 from tests.reliability.conftest import SERVICE
 from tests.service import models
 
 
-def test_mutated_bodies_are_answered_or_refused(target: Target) -> None:
+def test_mutated_bodies_are_answered_or_refused(target: ServiceTarget) -> None:
     outcome = fuzz.Fuzz()
     asyncio.run(fuzz.send_mutants(target, 1000, 8, 1, outcome))
     assert not outcome.mistakes
@@ -21,13 +21,13 @@ def test_mutated_bodies_are_answered_or_refused(target: Target) -> None:
     assert {f"design: {code}" for code in codes} <= set(outcome.codes)
 
 
-def test_the_openapi_document_describes_every_answer(target: Target) -> None:
+def test_the_openapi_document_describes_every_answer(target: ServiceTarget) -> None:
     outcome = fuzz.Fuzz()
     fuzz.check_document(target.service, 3, 1, outcome, ("examples", "fuzzing"))
     assert outcome.schemathesis == 0, outcome.schemathesis_output
 
 
-def test_requests_beyond_the_capacity_are_shed(target: Target) -> None:
+def test_requests_beyond_the_capacity_are_shed(target: ServiceTarget) -> None:
     outcome = overload.Overload()
     asyncio.run(overload.run(target, for_s=2, n_alone=30, outcome=outcome))
     assert not outcome.mistakes
@@ -35,7 +35,7 @@ def test_requests_beyond_the_capacity_are_shed(target: Target) -> None:
     assert outcome.recovered["server"]["n"] == 30
 
 
-def test_mixed_overload_serves_every_kind(target: Target) -> None:
+def test_mixed_overload_serves_every_kind(target: ServiceTarget) -> None:
     outcome = overload.Overload()
     asyncio.run(overload.run_mixed(target, for_s=2, n_alone=60, outcome=outcome))
     assert not outcome.mistakes
@@ -43,7 +43,7 @@ def test_mixed_overload_serves_every_kind(target: Target) -> None:
     assert {status for found in outcome.kinds.values() for status in found["statuses"]} <= {200, 503}
 
 
-def test_every_kind_of_request_gets_its_answer(target: Target) -> None:
+def test_every_kind_of_request_gets_its_answer(target: ServiceTarget) -> None:
     """Too short to judge memory, but it is sampled."""
     outcome = soak.Soak()
     asyncio.run(soak.run(target, 230, 4, outcome))
@@ -53,7 +53,7 @@ def test_every_kind_of_request_gets_its_answer(target: Target) -> None:
     assert min(resident for _, resident in outcome.resident_bytes) > 0
 
 
-def test_a_swapped_model_answers_under_its_own_digest(target: Target) -> None:
+def test_a_swapped_model_answers_under_its_own_digest(target: ServiceTarget) -> None:
     outcome = hot_swap.HotSwap()
     hot_swap.run(target, models.checkpoint(2, std=0.1), n_swaps=4, n_clients=2, outcome=outcome)
     assert not outcome.mistakes

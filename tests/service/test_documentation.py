@@ -62,7 +62,12 @@ def test_methods() -> None:
 
 def test_answer_fields() -> None:
     answer = section("The answer in JSON")
-    for schema, prefix in (("Design", ""), ("Refinement", ""), ("Prediction", "prediction."), ("Timings", "")):
+    for schema, prefix in (
+        ("DesignAnswer", ""),
+        ("RefinementAnswer", ""),
+        ("PredictionAnswer", "prediction."),
+        ("Timings", ""),
+    ):
         for name in set(SCHEMAS[schema]["properties"]) - {"prediction"}:
             assert f"`{prefix}{name}`" in answer, name
     assert {*STAGES, "core", "total"} == set(SCHEMAS["Timings"]["properties"])
@@ -71,12 +76,12 @@ def test_answer_fields() -> None:
 def test_calibration() -> None:
     text = section("Calibration")
     assert set(re.findall(r"^\| `(\w+)` \| ", text, re.MULTILINE)) >= REASONS.keys() - PLAUSIBILITY.keys()
-    for name in (*CalibrationBody.model_fields, *SCHEMAS["Calibration"]["properties"]):
+    for name in (*CalibrationBody.model_fields, *SCHEMAS["CalibrationAnswer"]["properties"]):
         assert f"`{name}" in text, name
     parts = (
         ("CalibrationBands", "bands."),
         ("CalibrationTimings", ""),
-        ("Verdict", "verdict."),
+        ("VerdictAnswer", "verdict."),
         ("VerdictFigures", ""),
     )
     for schema, prefix in parts:

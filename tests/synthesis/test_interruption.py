@@ -7,7 +7,7 @@ import pytest
 
 from hardware.realise import Target, realise
 from hardware.residual_power import PathSpectra
-from measurement.verify import Recording, verify
+from measurement.verify import StateTake, verify
 from synthesis.design import Model, design_all
 from synthesis.errors import Interrupted
 from synthesis.feedback import with_margins
@@ -28,7 +28,7 @@ def realised(target: Target) -> object:
 
 def verified() -> object:
     x, e = np.random.default_rng(1).standard_normal((2, 40_000))
-    takes = [Recording(is_on, x, e) for is_on in (False, True, True)]
+    takes = [StateTake(is_on, x, e) for is_on in (False, True, True)]
     return verify(takes, TAPS, PATHS.primary, PATHS.secondary, None)
 
 

@@ -19,7 +19,7 @@ from training import figures
 from training.figures import STYLES, pareto_front, trails
 from training.methods import METHODS
 from training.report import by_recording, checked, in_order, main, write_report
-from training.rows import COLUMNS, Design, RunError, as_design, by_split, read_rows, split_means, write_parquet
+from training.rows import COLUMNS, DesignRow, RunError, as_design, by_split, read_rows, split_means, write_parquet
 
 DATA = Path(__file__).parent / "data"
 HALF_DIGIT = 5.1e-4  # a table's numbers have three decimals
@@ -124,7 +124,7 @@ def test_means_and_deviations_are_those_of_the_rows(plain, heading, conditions):
     table = table_of(plain[1], f"All designs {heading}")
     rows = text_rows()
     for method, k in {(row["method"], int(row["k"])) for row in rows}:
-        line = table[Design(method, k, "fast" if k and method == "prime-log" else "paper" if k else "").name]
+        line = table[DesignRow(method, k, "fast" if k and method == "prime-log" else "paper" if k else "").name]
         for column, title in COLUMNS.items():
             expected = expected_splits(rows, column, method, k, conditions).values()
             assert float(line[title]) == pytest.approx(statistics.mean(expected), abs=HALF_DIGIT)
@@ -331,14 +331,20 @@ def test_the_report_says_who_taught_each_split(tmp_path, rows):
 
 
 def test_a_design_names_another_profile_than_its_methods():
-    assert Design("prime-log", 2, "fast").name == "prime-log + GN(2)"
-    assert Design("prime-log", 2, "paper").name == "prime-log + GN(2, paper)"
-    assert Design("wmmse", 3, "paper").name == "wmmse + GN(3)"
-    assert as_design(("prime", 1, "paper", 7)) == Design("prime", 1, "paper")
+    assert DesignRow("prime-log", 2, "fast").name == "prime-log + GN(2)"
+    assert DesignRow("prime-log", 2, "paper").name == "prime-log + GN(2, paper)"
+    assert DesignRow("wmmse", 3, "paper").name == "wmmse + GN(3)"
+    assert as_design(("prime", 1, "paper", 7)) == DesignRow("prime", 1, "paper")
 
 
 def test_designs_come_in_the_tables_order():
-    mixed = [Design("zzz"), Design("fxlms"), Design("wmmse", 3, "paper"), Design("prime"), Design("wmmse")]
+    mixed = [
+        DesignRow("zzz"),
+        DesignRow("fxlms"),
+        DesignRow("wmmse", 3, "paper"),
+        DesignRow("prime"),
+        DesignRow("wmmse"),
+    ]
     assert [design.method for design in in_order(mixed)] == ["prime", "wmmse", "wmmse", "fxlms", "zzz"]
     assert in_order(mixed)[1].k == 0
     assert set(STYLES) - {"wmmse_fast"} <= set(METHODS)
@@ -372,7 +378,7 @@ def test_the_pareto_front_holds_what_nothing_beats():
 
 def test_no_axes_holds_more_than_eight_lines():
     designs = [
-        Design(method, k, profile if k else "")
+        DesignRow(method, k, profile if k else "")
         for method in STYLES
         for k in range(4)
         for profile in ("fast", "paper")
@@ -385,8 +391,8 @@ def test_no_axes_holds_more_than_eight_lines():
 
 def test_a_line_has_one_profile_and_begins_with_the_method_itself():
     """Both profiles of WMMSE, so that nothing stands in `fast` beside everything else in `paper`."""
-    wmmse, fast, paper = Design("wmmse"), Design("wmmse", 1, "fast"), Design("wmmse", 1, "paper")
-    alone, other = Design("fxnlms"), Design("a new one", 1, "fast")
+    wmmse, fast, paper = DesignRow("wmmse"), DesignRow("wmmse", 1, "fast"), DesignRow("wmmse", 1, "paper")
+    alone, other = DesignRow("fxnlms"), DesignRow("a new one", 1, "fast")
     assert trails([paper, other, fast, alone, wmmse]) == [[wmmse, fast], [wmmse, paper], [alone]]
     assert trails([other]) == [[other]]
 

@@ -7,14 +7,14 @@ import pytest
 import torch
 from scipy.signal import fftconvolve
 
-from measurement.estimate import Take, estimate_paths
+from measurement.estimate import GainTake, estimate_paths
 from synthesis.plausibility import MAX_DISTANCE, SupportPrior
 from synthesis.support_statistics import learn_support_statistics
 from training.datasets.noise import NoiseSet, read_noise, simulated_noise
 from training.datasets.pandar import read_handling, read_pandar
 from training.datasets.path_pairs import DatasetError, PathPair
 from training.datasets.simulated import simulate_listeners
-from training.simulated_calibration import PathEstimate, simulate_calibration, window_offsets
+from training.simulated_calibration import SimulatedEstimate, simulate_calibration, window_offsets
 
 
 @pytest.fixture(scope="module")
@@ -27,14 +27,14 @@ def pairs() -> tuple[PathPair, ...]:
     return simulate_listeners(2).pairs
 
 
-def assert_equal(first: PathEstimate, second: PathEstimate, atol: float = 0.0) -> None:
+def assert_equal(first: SimulatedEstimate, second: SimulatedEstimate, atol: float = 0.0) -> None:
     for name in ("primary", "secondary", "coherence"):
         torch.testing.assert_close(getattr(first, name), getattr(second, name), rtol=0, atol=atol)
 
 
 def whole_calibration(
     pair: PathPair, noise_set: NoiseSet, probes: range | list[int], window: int, **options: float
-) -> PathEstimate:
+) -> SimulatedEstimate:
     """The slow way: four whole seconds convolved, then estimated."""
     takes = []
     for gain in (0.0, 0.35):
@@ -43,9 +43,11 @@ def whole_calibration(
             disturbance = fftconvolve(reference, pair.primary)[:192000]
             control = fftconvolve(reference, pair.secondary)[:192000]
             error = disturbance - gain * control
-            takes.append(Take(gain, reference[None], error[None]))
+            takes.append(GainTake(gain, reference[None], error[None]))
     found = estimate_paths(takes, window=window, **options)  # type: ignore[arg-type]
-    return PathEstimate(*(torch.from_numpy(each) for each in (found.primary, found.secondary, found.coherence)))
+    return SimulatedEstimate(
+        *(torch.from_numpy(each) for each in (found.primary, found.secondary, found.coherence))
+    )
 
 
 @pytest.mark.parametrize("window", [4096, 8192, 16384])
@@ -81,9 +83,9 @@ def test_a_batch_equals_its_pairs_one_by_one(noise_set: NoiseSet) -> None:
         assert_equal(alone, _row(together, place), atol=1e-12)
 
 
-def _row(estimate: PathEstimate, place: int) -> PathEstimate:
+def _row(estimate: SimulatedEstimate, place: int) -> SimulatedEstimate:
     at = slice(place, place + 1)
-    return PathEstimate(estimate.primary[at], estimate.secondary[at], estimate.coherence[at])
+    return SimulatedEstimate(estimate.primary[at], estimate.secondary[at], estimate.coherence[at])
 
 
 def test_measurement_noise_is_as_strong_as_asked_independent_and_seeded(
@@ -95,7 +97,7 @@ def test_measurement_noise_is_as_strong_as_asked_independent_and_seeded(
     other = simulate_calibration(pairs[:1], noise_set, snr_db=20.0, seed=2)
     assert not torch.equal(noisy.primary, other.primary)
 
-    def error_db(estimate: PathEstimate) -> float:
+    def error_db(estimate: SimulatedEstimate) -> float:
         return float(10 * torch.log10((estimate.primary - clean.primary).square().sum()))
 
     # The estimate is linear in the error signal: 20 dB more noise, 20 dB more error.

@@ -19,9 +19,9 @@ from synthesis.features import CHANNELS
 from synthesis.paths import AcousticPaths
 from training.baselines.network_training import (
     N_STATISTICS,
-    Designed,
     FilterNetwork,
     NetworkMethod,
+    NetworkOutput,
     PathInputs,
     ReportUpdate,
     full_precision,
@@ -84,7 +84,7 @@ class E2eCfgNetwork(FilterNetwork):
         nn.init.zeros_(last.bias)
         self.head = nn.Sequential(nn.Linear(width + N_STATISTICS, HEAD_WIDTH), nn.SiLU(), last)
 
-    def forward(self, paths: AcousticPaths) -> Designed:
+    def forward(self, paths: AcousticPaths) -> NetworkOutput:
         """Taps [batch, 2048]; there is no correction to penalise."""
         inputs = PathInputs.read(paths, self.n_fft)
         channels = inputs.features[:, [CHANNELS.index(name) for name in CHANNELS_READ]]
@@ -95,7 +95,7 @@ class E2eCfgNetwork(FilterNetwork):
             # The mean over hidden units instead of the sum: one update then changes a tap by about the learning
             # rate, as Adam on the taps would, instead of hundreds of times as much.
             taps: Tensor = self.head(summary) / self.head[-1].in_features
-        return Designed(taps, torch.zeros_like(taps[:, :1]))
+        return NetworkOutput(taps, torch.zeros_like(taps[:, :1]))
 
 
 class E2eCfg(NetworkMethod):

@@ -29,7 +29,7 @@ from synthesis.paths import AcousticPaths
 from synthesis.spectra import frequencies_hz
 from synthesis.wiener import design_shared_wmmse
 from training.baselines.iterative_fir import PAPER_OBJECTIVE
-from training.baselines.network_training import Designed, FilterNetwork, NetworkMethod, train_network
+from training.baselines.network_training import FilterNetwork, NetworkMethod, NetworkOutput, train_network
 from training.baselines.wmmse import support_estimates
 from training.config import ObjectiveConfig, load_config
 from training.objective import FrequencyDomainObjective
@@ -106,10 +106,10 @@ class WeightNetwork(FilterNetwork):
         weights: Tensor = self.layers(self.lacking_gain(paths))
         return weights
 
-    def forward(self, paths: AcousticPaths) -> Designed:
+    def forward(self, paths: AcousticPaths) -> NetworkOutput:
         """Taps [batch, n_taps]; there is no correction to penalise."""
         weights = self.weights(paths)
-        return Designed(weights @ self.parts, torch.zeros_like(weights[:, :1]))
+        return NetworkOutput(weights @ self.parts, torch.zeros_like(weights[:, :1]))
 
 
 class GenerativeFixedFilter(NetworkMethod):

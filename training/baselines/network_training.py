@@ -53,7 +53,7 @@ class PathInputs:
         return cls(log_base, path_features(coarse, w_reg, log_base), statistics)
 
 
-class Designed(NamedTuple):
+class NetworkOutput(NamedTuple):
     """taps: [batch, 2048]. penalised: what stands for Delta in the objective, [batch, n]; zeros for nothing."""
 
     taps: Tensor
@@ -63,7 +63,7 @@ class Designed(NamedTuple):
 class FilterNetwork(nn.Module):
     """A network from estimated paths to taps."""
 
-    def forward(self, paths: AcousticPaths) -> Designed:
+    def forward(self, paths: AcousticPaths) -> NetworkOutput:
         """paths: on the design grid, on the weights' device, in float32."""
         raise NotImplementedError
 

@@ -25,9 +25,9 @@ from synthesis.minimum_phase import minimum_phase_response
 from synthesis.paths import AcousticPaths
 from training.baselines.network_training import (
     N_STATISTICS,
-    Designed,
     FilterNetwork,
     NetworkMethod,
+    NetworkOutput,
     PathInputs,
     ReportUpdate,
     full_precision,
@@ -69,7 +69,7 @@ class OutputControlNetwork(FilterNetwork):
         """Trained numbers: 151,641 with minimum phase, 151,682 with a phase output."""
         return sum(each.numel() for each in self.parameters())
 
-    def forward(self, paths: AcousticPaths) -> Designed:
+    def forward(self, paths: AcousticPaths) -> NetworkOutput:
         """Taps [batch, 2048] and log|W| - log A_base [batch, n_bins]."""
         inputs = PathInputs.read(paths, self.config.n_fft, self.config.base)
         hidden = self.trunk(inputs.features)
@@ -84,7 +84,7 @@ class OutputControlNetwork(FilterNetwork):
             response = response * _phase_factor(outputs[:, 1])
         taps = torch.fft.irfft(response)[..., :N_TAPS]
         realised = floored_log(torch.fft.rfft(taps, n=self.config.n_fft).abs())
-        return Designed(taps, realised - inputs.log_base)
+        return NetworkOutput(taps, realised - inputs.log_base)
 
 
 @dataclass(frozen=True)

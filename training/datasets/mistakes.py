@@ -9,13 +9,13 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.signal import butter, lfilter, resample_poly
 
-from measurement.estimate import Take
+from measurement.estimate import GainTake
 from synthesis.conventions import SAMPLE_RATE_HZ
 from training.simulated_calibration import PROBE_GAIN
 
 Real = NDArray[np.floating]
 Responses = tuple[Real, Real]
-Takes = list[Take]
+Takes = list[GainTake]
 
 
 def high_passed(response: Real, order: int, cutoff_hz: float) -> Real:
@@ -44,7 +44,7 @@ def ringing(response: Real) -> Real:
 def _edited(change: Callable[[float, Real, Real], tuple[float, Real, Real]]) -> Callable[[Takes], Takes]:
     """A change of every take's gain, reference and error signal."""
     return lambda takes: [
-        Take(*change(each.gain, np.array(each.reference), np.array(each.error))) for each in takes
+        GainTake(*change(each.gain, np.array(each.reference), np.array(each.error))) for each in takes
     ]
 
 

@@ -26,14 +26,14 @@ from scipy.io import wavfile
 from scipy.signal import butter, sosfilt
 
 from measurement.denoise import denoised
-from measurement.estimate import Take, estimate_paths
+from measurement.estimate import GainTake, estimate_paths
 from model_store.store import ModelStore
 from service.admission.admission import MAX_JSON_BYTES, N_LARGEST_CALIBRATIONS, Gate
 from service.api import tensors
 from service.app import create_app
 from service.calibration.takes import ProbeTake
 from service.engine.job_queue import RecentTimes
-from service.engine.types import Refused
+from service.engine.types import RefusedJob
 from service.engine.waiting import LONGEST_WAIT_S
 from service.engine.work_share import WorkShare
 from service.settings import Settings
@@ -135,7 +135,7 @@ def in_json(takes: list[ProbeTake], form: Any = as_float32, **more: object) -> d
 
 async def test_the_answer_is_the_estimate(client: httpx.AsyncClient, takes: list[ProbeTake]) -> None:
     found = await calibrated(client, takes)
-    signals = [Take(t.gain, t.x.astype(float), t.e.astype(float)) for t in takes]
+    signals = [GainTake(t.gain, t.x.astype(float), t.e.astype(float)) for t in takes]
     expected = estimate_paths(signals, n_offsets=43)
     whole = estimate_paths(signals, secondary_taps=8192, n_offsets=43).secondary
     paths = {"primary": expected.primary, "secondary": denoised(expected.secondary, whole[4096:7168])}
@@ -293,8 +293,8 @@ async def test_answer_and_request_hold_to_their_schemas(client: httpx.AsyncClien
         schema = {"$ref": f"#/components/schemas/{name}", "components": document["components"]}
         return [each.message for each in Draft202012Validator(schema).iter_errors(value)]
 
-    assert not errors("Calibration", await calibrated(client, takes))
-    assert not errors("Calibration", await calibrated(client, takes, "?model=older"))
+    assert not errors("CalibrationAnswer", await calibrated(client, takes))
+    assert not errors("CalibrationAnswer", await calibrated(client, takes, "?model=older"))
     assert not errors("CalibrationBody", in_json(takes))
     assert errors("CalibrationBody", in_json(takes, colour=1))
 
@@ -482,7 +482,7 @@ async def test_a_time_counts_though_its_client_has_not_waited() -> None:
         running.set()
         end.wait(60)
 
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(RefusedJob) as refused:
         await calibrations.run(slow, perf_counter() + 0.1)
     assert refused.value.code == "deadline-passed"
     assert running.wait(60)

@@ -112,7 +112,7 @@ async def test_a_new_version_takes_over_when_told(
         return found
 
     schemas = {"components": app.openapi()["components"]}
-    for path, schema in (("/models/reload", "ResidentModels"), ("/models/ears/load", "Model")):
+    for path, schema in (("/models/reload", "ResidentModelsAnswer"), ("/models/ears/load", "ModelReference")):
         before, after = await serving(), store.publish("ears", models.checkpoint(2)).digest
         assert await serving() == before != after  # not before it is told
         answer = await client.post(path, headers=KEY)

@@ -166,9 +166,9 @@ async def test_real_answers_hold_to_the_schemas(
     )
     items = [as_responses(ear), as_responses(ear, model="nobody")]
     answers = {
-        "Design": design,
-        "Design ": await client.post("/refine", content=orjson.dumps({"items": items}), headers=JSON_BODY),
-        "Evaluation": evaluation,
+        "DesignAnswer": design,
+        "DesignAnswer ": await client.post("/refine", content=orjson.dumps({"items": items}), headers=JSON_BODY),
+        "EvaluationAnswer": evaluation,
         "ModelList": await client.get("/models"),
         "ModelDescription": await client.get("/models/ears"),
         "Live": await client.get("/health/live"),

@@ -11,12 +11,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from model_store.errors import InvalidName, UnknownModel
+from model_store.errors import InvalidName, ModelNotFound
 from model_store.store import ModelStore
 from service.engine.engine import Engine, choose_device
 from service.engine.job_queue import Job, LatencyEstimator
 from service.engine.resident_model import ResidentModel
-from service.engine.types import ClientDisconnected, Refused
+from service.engine.types import ClientDisconnected, RefusedJob
 from service.errors import to_problem
 from synthesis.errors import DeviceLost, Interrupted, SynthesisError
 from synthesis.interruption import check_interruption
@@ -89,7 +89,7 @@ async def test_an_evaluation_is_the_design_s_own_prediction(engine: Engine) -> N
 
 
 @pytest.mark.parametrize(
-    ("reference", "error"), [("nobody", UnknownModel), ("ears@7", UnknownModel), ("../x", InvalidName)]
+    ("reference", "error"), [("nobody", ModelNotFound), ("ears@7", ModelNotFound), ("../x", InvalidName)]
 )
 async def test_an_unknown_model_is_refused(engine: Engine, reference: str, error: type[Exception]) -> None:
     with pytest.raises(error):
@@ -129,7 +129,7 @@ async def test_the_loop_goes_on_while_the_workers_design(engine: Engine) -> None
 
 async def test_what_still_waits_when_it_is_due_is_given_up_then(engine: Engine) -> None:
     async with occupied(engine):
-        with pytest.raises(Refused) as refused:
+        with pytest.raises(RefusedJob) as refused:
             await engine.design(None, K0, [models.problem(1)], due=time.perf_counter() + 0.3)
     assert refused.value.code == "deadline-passed"
     only(await engine.design(None, K0, [models.problem(1)]))
@@ -141,7 +141,7 @@ async def test_everybody_is_answered_however_short_the_deadlines(engine: Engine)
     asked = (engine.design(None, K0, [ear], time.perf_counter() + 2e-5 * n) for n in range(300))
     async with asyncio.timeout(60):
         answers = await asyncio.gather(*asked, return_exceptions=True)
-    assert all(isinstance(each, list | Refused) for each in answers)
+    assert all(isinstance(each, list | RefusedJob) for each in answers)
 
 
 async def test_a_deadline_cuts_the_updates_and_says_so(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -238,7 +238,7 @@ async def test_a_full_memory_sheds_a_batch_and_the_next_one_is_designed(
 
     with monkeypatch.context() as while_full:
         while_full.setattr(default(engine), "design", full)
-        with pytest.raises(Refused, match="not enough memory") as refused:
+        with pytest.raises(RefusedJob, match="not enough memory") as refused:
             await engine.design(None, K0, [models.problem(1)] * 2)
         assert refused.value.code == "overloaded"
     assert len((await engine.design(None, K0, [models.problem(1)] * 2)).designs) == 2
@@ -274,7 +274,7 @@ async def test_the_time_of_every_design_is_known_before_anybody_asks(store_folde
         assert engine.models.default is not None
         engine.models.default.design = fail  # type: ignore[method-assign, assignment]
         for _ in range(2):
-            with pytest.raises(Refused) as refused:
+            with pytest.raises(RefusedJob) as refused:
                 await engine.design(None, K0, [models.problem(1)])
             assert refused.value.code == "not-ready"
         await lost.wait()
@@ -301,7 +301,7 @@ async def test_a_gpu_that_fails_while_a_model_is_loaded_ends_the_process(
 
 async def test_nothing_is_designed_before_it_is_ready(store_folder: Path) -> None:
     engine = Engine(ModelStore(store_folder, include_bundled=False), models.DEVICE, default_model="ears")
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(RefusedJob) as refused:
         await engine.design(None, K0, [models.problem(1)])
     assert refused.value.code == "not-ready"
 
@@ -312,7 +312,7 @@ async def test_closing_finishes_what_runs_and_refuses_what_waits(store_folder: P
             waiting = asyncio.ensure_future(engine.design(None, K0, [models.problem(1)]))
             await asyncio.sleep(0)
             closing = asyncio.ensure_future(engine.close())
-            with pytest.raises(Refused) as refused:
+            with pytest.raises(RefusedJob) as refused:
                 await waiting
             assert refused.value.code == "not-ready"
             assert not closing.done()

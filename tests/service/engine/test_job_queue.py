@@ -11,7 +11,7 @@ import pytest
 
 from service.engine import job_queue
 from service.engine.job_queue import BUSY_LOOP_S, N_REMEMBERED, PLANNED, Batch, Job, JobQueue, LatencyEstimator
-from service.engine.types import Refused
+from service.engine.types import RefusedJob
 from service.engine.work import work_of
 from synthesis.types import DesignOptions
 
@@ -111,11 +111,11 @@ async def test_ears_asked_for_together_share_the_time_and_the_workers() -> None:
 async def test_an_idle_queue_refuses_what_cannot_be_done_and_forgets_why() -> None:
     """Or the times of one bad moment would keep everything out for good."""
     queue = knowing()
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(RefusedJob) as refused:
         queue.put(job(due_in_s=0.9))
     assert refused.value.code == "overloaded"
     queue.put(job(due_in_s=0.9))
-    with pytest.raises(Refused):  # but what is due already is never tried
+    with pytest.raises(RefusedJob):  # but what is due already is never tried
         JobQueue(1, 1).put(job(due_in_s=-0.01))
 
 
@@ -125,9 +125,9 @@ async def test_a_free_worker_beside_a_busy_one_gets_a_part_of_the_time_too() -> 
     queue.put(job())
     batch = taken(queue)
     for _ in range(2):
-        with pytest.raises(Refused, match=f"{PLANNED:.0%} of"):
+        with pytest.raises(RefusedJob, match=f"{PLANNED:.0%} of"):
             queue.put(job(due_in_s=START_S / PLANNED - 0.3))
-        with pytest.raises(Refused):  # by its head, whatever it asks for
+        with pytest.raises(RefusedJob):  # by its head, whatever it asks for
             queue.reject_if_overloaded(perf_counter() + START_S / PLANNED - 0.3)
     queue.put(job(due_in_s=START_S / PLANNED + 0.3))
     queue.done(batch, None)
@@ -143,7 +143,7 @@ async def test_who_takes_the_last_worker_waits_for_the_event_loop_too(
         queue.put(job())
         batch = taken(queue)
         if n_workers == 2:
-            with pytest.raises(Refused):
+            with pytest.raises(RefusedJob):
                 queue.put(job(due_in_s=due_in_s))
             due_in_s += START_S / PLANNED
         queue.put(job(due_in_s=due_in_s))
@@ -157,7 +157,7 @@ async def test_long_queue_refuses_patient_jobs(monkeypatch: pytest.MonkeyPatch) 
     for _ in range(2):
         queue.put(job(due_in_s=1e3))
     batch = taken(queue)
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(RefusedJob) as refused:
         queue.put(job(due_in_s=1e3))
     assert refused.value.code == "overloaded"
     queue.done(batch, None)
@@ -171,11 +171,11 @@ async def test_a_busy_queue_plans_a_part_of_the_time_and_counts_all_that_is_here
     queue.put(job(k=2))
     expected_s = START_S + (START_S + 2 * UPDATE_S) / 2
     assert queue.backlog_s() == pytest.approx(expected_s, rel=0.1)
-    with pytest.raises(Refused, match=f"{PLANNED:.0%} of") as refused:
+    with pytest.raises(RefusedJob, match=f"{PLANNED:.0%} of") as refused:
         queue.put(job(due_in_s=(expected_s + START_S) / PLANNED - 0.3))
     assert refused.value.retry_after_s == pytest.approx(expected_s, rel=0.1)
     queue.put(job(due_in_s=(expected_s + START_S + 2 * BUSY_LOOP_S) / PLANNED))
-    with pytest.raises(Refused):
+    with pytest.raises(RefusedJob):
         queue.reject_if_overloaded(perf_counter() + 2 * expected_s)
     queue.reject_if_overloaded(perf_counter() + 3 * expected_s / PLANNED)
     queue.done(batch, None)
@@ -209,7 +209,7 @@ async def test_a_closed_queue_lets_its_workers_end() -> None:
     queue.put(left)
     assert queue.close() == [left]
     assert queue.take() is None
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(RefusedJob) as refused:
         queue.put(job())
     assert refused.value.code == "not-ready"
 

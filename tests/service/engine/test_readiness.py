@@ -12,7 +12,7 @@ from model_store.store import ModelStore
 from service.engine import engine as engine_module
 from service.engine import readiness as readiness_module
 from service.engine.engine import Engine
-from service.engine.types import Refused
+from service.engine.types import RefusedJob
 from synthesis.types import DesignOptions
 from tests.service import models
 from tests.service.engine.conftest import only, running
@@ -47,10 +47,10 @@ async def test_wrong_filters_are_not_delivered(engine: Engine) -> None:
     assert model is not None
     with models.damaged(model, 1.0):  # a bit that has flipped in memory, for all that the golden case can tell
         assert await engine.readiness.check() == "failed"
-        with pytest.raises(Refused) as refused:
+        with pytest.raises(RefusedJob) as refused:
             await engine.design(None, K0, [models.problem(1)])
         assert refused.value.code == "not-ready"
-        with pytest.raises(Refused):
+        with pytest.raises(RefusedJob):
             engine.require_live()
     assert await engine.readiness.check() == "passed"
     only(await engine.design(None, K0, [models.problem(1)]))
@@ -122,12 +122,12 @@ async def test_one_of_several_workers_that_hangs_is_noticed(
         await asyncio.sleep(0.06)
         assert engine.ready
         monkeypatch.setattr(engine_module, "STALLED_AFTER_S", 0.05)
-        with pytest.raises(Refused, match="has not finished"):
+        with pytest.raises(RefusedJob, match="has not finished"):
             engine.require_ready()
         go_on.set()
         only(await hanging)
         monkeypatch.undo()
         engine.drain()
-        with pytest.raises(Refused, match="shutting down"):
+        with pytest.raises(RefusedJob, match="shutting down"):
             engine.require_ready()
         only(await engine.design(None, K0, [models.problem(1)]))

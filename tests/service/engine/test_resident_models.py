@@ -18,7 +18,7 @@ from model_store.checkpoint import Checkpoint
 from model_store.store import ModelStore
 from service.engine.engine import Engine
 from service.engine.job_queue import RecentTimes
-from service.engine.types import Refused
+from service.engine.types import RefusedJob
 from synthesis.types import DesignOptions
 from tests.service import models
 from tests.service.engine.conftest import only, running
@@ -156,7 +156,7 @@ async def test_who_cannot_wait_for_a_load_finds_the_model_there_later(
     engine.models._load_s = RecentTimes()
     if is_load_known:
         engine.models._load_s.observe(60.0)
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(RefusedJob) as refused:
         await engine.design("other", K0, [models.problem(1)], perf_counter() + 0.2)
     assert refused.value.code == code
     assert refused.value.retry_after_s is not None
@@ -196,7 +196,7 @@ async def test_a_damaged_model_is_read_once_until_an_operator_asks_again(
     store.publish("other", checkpoints[2])
     damage(store, "other")
     for _ in range(3):
-        with pytest.raises(Refused) as refused:
+        with pytest.raises(RefusedJob) as refused:
             await asked(engine, "other")
         assert refused.value.code == "model-unavailable"
     assert engine.models.n_loads["failed"] == 1
@@ -210,7 +210,7 @@ async def test_a_service_without_its_model_is_mended_by_a_reload(
 ) -> None:
     store = ModelStore(tmp_path, include_bundled=False)
     async with running(store) as engine:
-        with pytest.raises(Refused) as refused:
+        with pytest.raises(RefusedJob) as refused:
             engine.require_ready()
         assert refused.value.code == "model-unavailable"
         store.publish("ears", checkpoints[0])
@@ -222,11 +222,11 @@ async def test_unloading(engine: Engine, store: ModelStore, checkpoints: list[Ch
     other = store.publish("other", checkpoints[2])
     await engine.models.load("other")
     for reference in ("live", "ears", "ears@1"):
-        with pytest.raises(Refused) as refused:
+        with pytest.raises(RefusedJob) as refused:
             engine.models.unload(reference)
         assert refused.value.code == "default-model"
     assert engine.models.unload("other") == [other]
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(RefusedJob) as refused:
         engine.models.unload("other")
     assert refused.value.code == "unknown-model"
     # What is unloaded is looked up again.
@@ -261,7 +261,7 @@ async def test_a_reload_tells_of_a_name_that_never_came_into_memory(
 ) -> None:
     store.publish("one", checkpoints[2])
     damage(store, "one")
-    with pytest.raises(Refused):
+    with pytest.raises(RefusedJob):
         await asked(engine, "one")
     assert await engine.models.reload() == ["one"]
     shutil.rmtree(store.root / "one")
