@@ -32,8 +32,8 @@ def write_six_ears(folder: Path) -> None:
             name = f"{number:03d}"
             write_person(
                 person_file(folder / PERSONS_FOLDER, number),
-                stored[name].astype(np.float64),
                 dict(zip("LR", stored[f"{name}_fit"].tolist(), strict=True)),
+                data=stored[name].astype(np.float64),
             )
     (folder / "noise").mkdir()
     for slope in SLOPES:
@@ -55,19 +55,18 @@ def person_file(folder: Path, number: int) -> Path:
     return folder / f"PANDAR_TF_{number:03d}_person_BoseQC20.ita"
 
 
-def write_person(file: Path, data: np.ndarray, fit: dict[str, str], **changed: Any) -> None:
+def write_person(file: Path, fit: dict[str, str], **fields: Any) -> None:
     """Write a person's file in the database's layout.
 
     Parameters
     ----------
     file
         A name of `person_file`.
-    data
-        Impulse responses in the order of CHANNELS, [8192, 6].
     fit
         How well the earphone fits, for `L` and `R`. As in the database, primary rows carry the right ear's.
-    changed
-        Fields of the file's structure to replace or add.
+    fields
+        Of the file's structure: `data`, impulse responses in the order of CHANNELS, [8192, 6], and what is not as
+        usual.
     """
     number = int(file.name.split("_")[2])
     rows = np.empty(len(CHANNELS), dtype=object)
@@ -75,12 +74,11 @@ def write_person(file: Path, data: np.ndarray, fit: dict[str, str], **changed: A
         side = "R" if channel.startswith("Primary") else channel[-1]
         rows[row] = np.array([f"Person ID {number}", channel, "person", fit[side]], dtype=object)
     audio = {
-        "data": data,
         "channelNames": np.array(CHANNELS, dtype=object),
         "samplingRate": 48000.0,
         "comment": f"Person ID {number}",
         "channelUserData": rows,
-    } | changed
+    } | fields
     file.parent.mkdir(parents=True, exist_ok=True)
     savemat(str(file), {"ITA_TOOLBOX_AUDIO_OBJECT": audio}, appendmat=False)
 

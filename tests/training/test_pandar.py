@@ -21,8 +21,8 @@ LEVELS = (
 
 def write_ita(file: Path, **changed: Any) -> None:
     """A person's file of random responses."""
-    data = np.random.default_rng(int(file.name.split("_")[2])).standard_normal((8192, 6))
-    write_person(file, data, {"L": "normal", "R": "loose"}, **changed)
+    random = np.random.default_rng(int(file.name.split("_")[2])).standard_normal((8192, 6))
+    write_person(file, {"L": "normal", "R": "loose"}, **({"data": random} | changed))
 
 
 @pytest.fixture
