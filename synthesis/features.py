@@ -1,13 +1,13 @@
 """The twelve channels that the generator reads: theory, "Features and correction"; Section 2.2 of the paper."""
 
-import torch
-from torch import Tensor
+from __future__ import annotations
 
-from synthesis.arrays import floored_log
+from array_api_compat import array_namespace
+
+from synthesis.arrays import Array, floored_log
 from synthesis.conventions import SAMPLE_RATE_HZ
 from synthesis.generator_config import N_FEATURES
 from synthesis.minimum_phase import minimum_phase_response
-from synthesis.paths import AcousticPaths
 
 N_CHANNELS = N_FEATURES
 CHANNELS = (
@@ -25,21 +25,21 @@ CHANNELS = (
     "secondary_im",
 )
 
-
+# Over a path's largest magnitude: audible bins below it have a phase that fades with their magnitude, which float32
+# transforms hardly resolve.
 PHASE_FLOOR = 1e-5
-"""Of a path's largest magnitude: audible bins below it have a phase that fades with their magnitude, which float32
-transforms hardly resolve."""
+# Converters' filters leave nothing above, and the generator is trained with what rounding makes of that.
 AUDIBLE_HZ = 20_000.0
-"""Converters' filters leave nothing above, and the generator is trained with what rounding makes of that."""
 
 
-def unit_phase(spectrum: Tensor) -> Tensor:
-    """spectrum / |spectrum|, and 0 where the magnitude vanishes: complex, same shape."""
-    magnitude = spectrum.abs()
-    return spectrum / magnitude.clamp_min(torch.finfo(magnitude.dtype).tiny)
+def unit_phase(spectrum: Array) -> Array:
+    """Return spectrum / |spectrum|, and 0 where the magnitude vanishes: complex, same shape."""
+    xp = array_namespace(spectrum)
+    magnitude = xp.abs(spectrum)
+    return spectrum / xp.clip(magnitude, min=float(xp.finfo(magnitude.dtype).smallest_normal))
 
 
-def path_phase(path: Tensor) -> Tensor:
+def path_phase(path: Array) -> Array:
     """Compute the unit phase of a path, which fades where the path is all but silent.
 
     Parameters
@@ -49,53 +49,68 @@ def path_phase(path: Tensor) -> Tensor:
 
     Returns
     -------
-    Tensor
+    Array
         path / max(|path|, PHASE_FLOOR max |path|) in bins up to AUDIBLE_HZ, path / |path| above: same shape.
     """
-    magnitude = path.abs()
+    xp = array_namespace(path)
+    magnitude = xp.abs(path)
+    tiny = float(xp.finfo(magnitude.dtype).smallest_normal)
     n_bins = path.shape[-1]
     n_audible = int(2 * (n_bins - 1) * AUDIBLE_HZ / SAMPLE_RATE_HZ) // 8 * 8
-    floor = PHASE_FLOOR * magnitude.amax(-1, keepdim=True)
-    audible = torch.arange(n_bins, device=path.device) < n_audible
-    least = torch.where(audible, floor, torch.finfo(magnitude.dtype).tiny)
-    return path / torch.maximum(magnitude, least).clamp_min(torch.finfo(magnitude.dtype).tiny)
+    floor = PHASE_FLOOR * xp.max(magnitude, axis=-1, keepdims=True)
+    least = xp.where(xp.arange(n_bins, device=path.device) < n_audible, floor, tiny)
+    return path / xp.clip(xp.maximum(magnitude, least), min=tiny)
 
 
-def standardised(values: Tensor) -> Tensor:
-    """Zero mean and unit SD across frequency, per row; a constant row becomes zeros."""
-    centred = values - values.mean(-1, keepdim=True)
-    deviation = centred.square().mean(-1, keepdim=True).sqrt()
-    return centred / deviation.clamp_min(1e-6)
+def standardised(values: Array) -> Array:
+    """Return zero mean and unit SD across frequency, per row; a constant row becomes zeros."""
+    xp = array_namespace(values)
+    centred = values - xp.mean(values, axis=-1, keepdims=True)
+    deviation = xp.sqrt(xp.mean(centred**2, axis=-1, keepdims=True))
+    return centred / xp.clip(deviation, min=1e-6)
 
 
-def path_features(paths: AcousticPaths, w_reg: Tensor, log_base: Tensor) -> Tensor:
-    """Conditioning channels of the generator: real [batch, 12, n_bins], in the order of CHANNELS.
+def path_features(primary: Array, secondary: Array, w_reg: Array, log_base: Array) -> Array:
+    """Compute the conditioning channels of the generator.
 
     Six of the ratio: standardised log |W_reg|; frequency in [-1, 1]; its phase u, that of P over that of S; the
     mismatch u u_MP*, u_MP the unit phase of the minimum-phase base. Six of the paths: standardised log |P| and
     log |S| and their phases (`path_phase`). Only log magnitudes are standardised, across frequency, per path.
+
+    Parameters
+    ----------
+    primary, secondary, w_reg
+        Spectra, complex [batch, n_bins].
+    log_base
+        Of `log_base_magnitude`, [batch, n_bins].
+
+    Returns
+    -------
+    Array
+        Real [batch, 12, n_bins], in the order of CHANNELS.
     """
+    xp = array_namespace(primary, secondary, w_reg, log_base)
     # Side by side: on a GPU an operation costs the same for one spectrum and for four.
-    spectra = torch.stack((w_reg, paths.primary, paths.secondary, minimum_phase_response(log_base)), dim=1)
-    primary_phase, secondary_phase = path_phase(spectra[:, 1:3]).unbind(1)
-    ratio_phase, base_phase = primary_phase * secondary_phase.conj(), unit_phase(spectra[:, 3])
-    log_ratio, log_primary, log_secondary = standardised(floored_log(spectra[:, :3].abs())).unbind(1)
-    mismatch = ratio_phase * base_phase.conj()
-    frequency = torch.linspace(-1, 1, paths.n_bins, dtype=log_base.dtype, device=log_base.device)
-    return torch.stack(
+    spectra = xp.stack((w_reg, primary, secondary, minimum_phase_response(log_base)), axis=1)
+    phases, logs = path_phase(spectra[:, 1:3]), standardised(floored_log(xp.abs(spectra[:, :3])))
+    primary_phase, secondary_phase = phases[:, 0], phases[:, 1]
+    ratio_phase = primary_phase * xp.conj(secondary_phase)
+    mismatch = ratio_phase * xp.conj(unit_phase(spectra[:, 3]))
+    frequency = xp.linspace(-1, 1, log_base.shape[-1], dtype=log_base.dtype, device=log_base.device)
+    return xp.stack(
         (
-            log_ratio,
-            frequency.expand_as(log_base),
+            logs[:, 0],
+            xp.broadcast_to(frequency, log_base.shape),
             ratio_phase.real,
             ratio_phase.imag,
             mismatch.real,
             mismatch.imag,
-            log_primary,
-            log_secondary,
+            logs[:, 1],
+            logs[:, 2],
             primary_phase.real,
             primary_phase.imag,
             secondary_phase.real,
             secondary_phase.imag,
         ),
-        dim=1,
+        axis=1,
     )

@@ -24,6 +24,9 @@ from synthesis.path_ratio import regularised_ratio
 # [1 to 32768].
 Path = NDArray[np.float32] | NDArray[np.complex64]
 
+# Of `wmmse`: its penalty on |w|^2 over the sum of v |S|^2.
+WMMSE_REGULARISATION = 1e-4
+
 
 def projected_ratio(primary: Path, secondary: Path) -> NDArray[np.float64]:
     """Return samples 0 to 2047 of the inverse transform of the regularised ratio, theory (2)."""

@@ -48,7 +48,7 @@ def extract_features(generator: Generator, paths: AcousticPaths) -> PathRatio:
     w_reg = regularised_ratio(coarse.primary, coarse.secondary)
     log_base = log_base_magnitude(w_reg, generator.config.base)
     log_paths = floored_log(torch.stack((coarse.primary, coarse.secondary), dim=1).abs())
-    features = path_features(coarse, w_reg, log_base)
+    features = path_features(coarse.primary, coarse.secondary, w_reg, log_base)
     pooled = generator.grid.pool(torch.cat((log_paths, features), dim=1))
     return PathRatio(log_base, pooled[:, :2], pooled[:, 2:])
 

@@ -7,11 +7,9 @@ from torch import Tensor
 
 from synthesis.arrays import squared_magnitude
 from synthesis.conventions import N_TAPS
+from synthesis.methods import WMMSE_REGULARISATION
 from synthesis.octave_bands import NR_BANDS, band_matrix
 from synthesis.paths import AcousticPaths
-
-REGULARISATION = 1e-4
-"""lambda over the sum of w |S|^2."""
 
 
 def wmmse_weights(reference_psd: Tensor) -> Tensor:
@@ -41,7 +39,7 @@ def toeplitz_system(paths: AcousticPaths, weights: Tensor, n_taps: int = N_TAPS)
     power = weights * squared_magnitude(paths.secondary)
     column = torch.fft.irfft(power)[..., :n_taps] * (n_fft / 2)
     rhs = torch.fft.irfft(weights * paths.secondary.conj() * paths.primary)[..., :n_taps] * (n_fft / 2)
-    diagonal = column[..., 0] + REGULARISATION * power.sum(-1)
+    diagonal = column[..., 0] + WMMSE_REGULARISATION * power.sum(-1)
     # With no secondary path in any band the right-hand side is zero too: the least filter is none.
     column[..., 0] = torch.where(diagonal > 0, diagonal, 1.0)
     return column, rhs
@@ -50,7 +48,7 @@ def toeplitz_system(paths: AcousticPaths, weights: Tensor, n_taps: int = N_TAPS)
 def toeplitz_symbol(paths: AcousticPaths, weights: Tensor) -> Tensor:
     """Symbol of the regularised normal equations, [batch, n_bins]: its inverse transform is the first column."""
     power = weights * squared_magnitude(paths.secondary)
-    symbol = power * (paths.n_fft / 2) + REGULARISATION * power.sum(-1, keepdim=True)
+    symbol = power * (paths.n_fft / 2) + WMMSE_REGULARISATION * power.sum(-1, keepdim=True)
     return symbol.clamp_min(torch.finfo(symbol.dtype).tiny)
 
 

@@ -50,7 +50,7 @@ class PathInputs:
         log_base = log_base_magnitude(w_reg, base)
         logs = torch.stack((floored_log(coarse.primary.abs()), floored_log(coarse.secondary.abs()), log_base), 1)
         statistics = torch.stack((logs.mean(-1), logs.std(-1, correction=0)), -1).flatten(1)
-        return cls(log_base, path_features(coarse, w_reg, log_base), statistics)
+        return cls(log_base, path_features(coarse.primary, coarse.secondary, w_reg, log_base), statistics)
 
 
 class NetworkOutput(NamedTuple):

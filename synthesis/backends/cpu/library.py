@@ -4,22 +4,94 @@ from __future__ import annotations
 
 import ctypes
 import threading
-from ctypes import POINTER, Structure, c_double, c_float, c_int, c_int32, c_void_p
+from ctypes import POINTER, Structure, byref, c_double, c_float, c_int, c_int32, c_void_p
 from functools import cache
 from pathlib import Path
+from types import ModuleType
+from typing import Any
 
+from synthesis import (
+    arrays,
+    conventions,
+    features,
+    fir_wiener,
+    generator_config,
+    methods,
+    path_ratio,
+    plausibility,
+    prediction,
+    profiles,
+    toeplitz,
+)
 from synthesis.backends.cpu.build import LEVELS, compile_core, library_file, machine
-from synthesis.conventions import N_TAPS
-from synthesis.octave_bands import WIDE_BANDS
+from synthesis.conventions import DESIGN_N_FFT, N_BINS, N_TAPS, SAMPLE_RATE_HZ
+from synthesis.octave_bands import AMP_BANDS, NR_BANDS, WIDE_BANDS, columns
 from synthesis.prediction import N_SUMS
 from synthesis.profiles import MAX_UPDATES
+from synthesis.types import MAX_CONDITIONS
 
-ABI = 11
+ABI = 12
 N_STAGES = 6
 # Numbers of `Prediction` from `mean_noise_reduction_db` on.
 N_FIGURES = 14
 
 _FloatPointer = c_void_p  # NumPy arrays give their address
+
+
+SIZES = (
+    *(SAMPLE_RATE_HZ, N_TAPS, DESIGN_N_FFT, N_BINS, WIDE_BANDS[0], len(WIDE_BANDS)),
+    *(columns(NR_BANDS).start, len(NR_BANDS), columns(AMP_BANDS).start, len(AMP_BANDS)),
+    *(len(profiles.STEP_SCALES), MAX_UPDATES, MAX_CONDITIONS),
+)
+_N_LENGTHS = len(prediction.RESPONSE_LENGTHS)
+
+# What the core takes of the method, in the order of prime_constants: a module that has it under that name, or a value.
+_WHOLE = {
+    "wiener_iterations": fir_wiener.N_ITERATIONS,
+    "late_from_samples": prediction,
+    "realign_beyond": plausibility,
+}
+_SINGLE = {"ceiling_sharpness": fir_wiener, "coherence_floor": conventions, "end_of_response": prediction}
+_DOUBLE = {
+    "ratio_regularisation": path_ratio.REGULARISATION,
+    **dict.fromkeys(("held_low_hz", "held_high_hz"), path_ratio),
+    "magnitude_floor": arrays,
+    **dict.fromkeys(("phase_floor", "audible_hz"), features),
+    "neper_per_db": generator_config,
+    "taper": toeplitz,
+    "symbol_damping": fir_wiener.DAMPING,
+    "drive_limit": fir_wiener,
+    "wmmse_regularisation": methods,
+    **dict.fromkeys(("sufficient_decrease", "damping_floor", "least_ceiling", "most_ceiling"), profiles),
+    **dict.fromkeys(("silence", "unknown_weight", "loudest_unknown"), profiles),
+    **dict.fromkeys(("coherence_share", "model_bound", "natural_spread", "plausible_range"), prediction),
+    **{f"interval_{name}_db": prediction.INTERVAL_DB[name] for name in ("uncertainty", "coherence")},
+    "cut_db": prediction.CUT_DB,
+    "model_interval_db": prediction.MODEL_INTERVAL_DB,
+    **dict.fromkeys(("surprise", "convincing", "max_distance"), plausibility),
+}
+_LONG = dict.fromkeys(("cut_db", "model_interval_db"), c_double * _N_LENGTHS)
+
+
+class Constants(Structure):
+    """prime_constants of method.h."""
+
+    _fields_ = (
+        ("sizes", c_int * len(SIZES)),
+        *((name, c_int) for name in _WHOLE),
+        *((name, c_float) for name in _SINGLE),
+        *((name, _LONG.get(name, c_double)) for name in _DOUBLE),
+    )
+
+
+def _constants() -> Constants:
+    """Return the method's constants as the core takes them."""
+    given = _WHOLE | _SINGLE | _DOUBLE
+    values: dict[str, Any] = {
+        name: getattr(each, name.upper()) if isinstance(each, ModuleType) else each for name, each in given.items()
+    }
+    values |= {name: kind(*values[name]) for name, kind in _LONG.items()}
+    return Constants(sizes=(c_int * len(SIZES))(*SIZES), **values)
 
 
 class Support(Structure):
@@ -173,6 +245,7 @@ def _load() -> ctypes.CDLL:
         *(c_void_p, c_void_p, POINTER(Input), c_int, POINTER(Profile), c_void_p, c_float, POINTER(Result)),
     ]
     library.prime_limit_gain.restype = c_int
-    if (found := library.prime_init()) != ABI:
+    library.prime_init.argtypes = [POINTER(Constants)]
+    if (found := library.prime_init(byref(_constants()))) != ABI:
         raise RuntimeError(f"{file.name} is of version {found}, not {ABI}; install the package again")
     return library

@@ -40,8 +40,11 @@ static int grid_of(int n_fft)
 }
 
 /* Call once, from one thread, before any other function. Returns PRIME_ABI. */
-EXPORT int prime_init(void)
+EXPORT int prime_init(const prime_constants *given)
 {
+    if (memcmp(given->sizes, sizes, sizeof sizes))
+        return 0;
+    constant = *given;
     for (int grid = 0; grid < N_GRIDS; grid++) {
         plans[grid] = real_plan_of_f(4096 << grid);
         edges[grid] = band_edges_of(4096 << grid);
@@ -417,7 +420,7 @@ static float ratio_rms(const band_edges *bands, const condition_space *s)
         float power = s->sr[k] * s->sr[k] + s->si[k] * s->si[k];
         largest = power > largest ? power : largest;
     }
-    double epsilon = RATIO_REGULARISATION * RATIO_REGULARISATION * largest;
+    double epsilon = constant.ratio_regularisation * constant.ratio_regularisation * largest;
     int low = bands->edge[AMP_FIRST], high = bands->edge[AMP_FIRST + AMP_COUNT];
     for (int k = low; k < high; k++) {
         double p = (double)s->pr[k] * s->pr[k] + (double)s->pi[k] * s->pi[k];
@@ -455,7 +458,7 @@ static void add_condition(const prime_model *model, prime_workspace *ws, const p
         float *first = row_of(network, delta, 0);
         if (model->is_fir_wiener)
             add_to_wiener(plan, &ws->wiener, &ws->features, &model->grid, &model->start, first, row_of(network, delta, 1),
-                          max_gain_db * (float)NEPER_PER_DB, share, ws->gpr, ws->gpi, ws->gsr, ws->gsi);
+                          max_gain_db * (float)constant.neper_per_db, share, ws->gpr, ws->gpi, ws->gsr, ws->gsi);
         else
             add_to_base(plan, &ws->wiener, &model->grid, ws->features.log_base, first, share);
     }
@@ -474,7 +477,7 @@ static void initial_filter(const prime_model *model, prime_workspace *ws, int me
         solve_wiener(plan, &toeplitz, ws->solver, &ws->phase, &ws->wiener, result->taps);
         mark(result, STAGE_RECONSTRUCT, since);
     } else if (method != METHOD_GIVEN) {
-        base_filter(plan, &ws->phase, &ws->wiener, max_gain_db * (float)NEPER_PER_DB, result->taps);
+        base_filter(plan, &ws->phase, &ws->wiener, max_gain_db * (float)constant.neper_per_db, result->taps);
         mark(result, STAGE_RECONSTRUCT, since);
     }
 }
@@ -583,7 +586,7 @@ EXPORT int prime_design(const prime_model *model, prime_workspace *ws, const pri
     start_from(profile, &edges[i], &plans[i], &ws->phase, s, result->taps);
     refine(profile, &edges[i], &plans[i], &toeplitz, ws->solver, &ws->phase, s, n_updates, result->taps,
            &result->record);
-    for (int n = 0; n < MAX_UPDATES && loudest_unknown(profile, s) > LOUDEST_UNKNOWN; n++) {
+    for (int n = 0; n < MAX_UPDATES && loudest_unknown(profile, s) > constant.loudest_unknown; n++) {
         refinement_record unasked;
         refine(profile, &edges[i], &plans[i], &toeplitz, ws->solver, &ws->phase, s, 1, result->taps, &unasked);
         if (!unasked.applied)

@@ -30,7 +30,7 @@ static void floored_log(float *power, int n_bins)
     float largest = 0;
     for (int k = 0; k < n_bins; k++)
         largest = power[k] > largest ? power[k] : largest;
-    float floor = (float)(MAGNITUDE_FLOOR * MAGNITUDE_FLOOR) * largest;
+    float floor = (float)(constant.magnitude_floor * constant.magnitude_floor) * largest;
     v8 least = splat8(floor > TINY ? floor : TINY);
     for (int k = 0; k < n_bins; k += WIDTH)
         store8(power + k, log8(at_least8(load8(power + k), least)) * 0.5f);
@@ -47,7 +47,7 @@ static float phase_floor(const float *re, const float *im, int n_bins)
     float largest = 0;
     for (int lane = 0; lane < WIDTH; lane++)
         largest = lanes[lane] > largest ? lanes[lane] : largest;
-    float floor = (float)(PHASE_FLOOR * PHASE_FLOOR) * largest;
+    float floor = (float)(constant.phase_floor * constant.phase_floor) * largest;
     return floor > TINY ? floor : TINY;
 }
 
@@ -57,7 +57,7 @@ static void log_ratio_of(int n_bins, const float *primary_power, const float *se
     float largest = 0;
     for (int k = 0; k < n_bins; k++)
         largest = secondary_power[k] > largest ? secondary_power[k] : largest;
-    float epsilon = (float)(RATIO_REGULARISATION * RATIO_REGULARISATION) * largest;
+    float epsilon = (float)(constant.ratio_regularisation * constant.ratio_regularisation) * largest;
     for (int k = 0; k < n_bins; k++) {
         /* Squared twice, a level of 1e-11 would leave single precision. */
         float scale = 1 / (secondary_power[k] + epsilon);
@@ -97,7 +97,7 @@ static void read_paths(const real_plan_f *plan, phase_space *phase, feature_spac
 {
     int n_bins = plan->n / 2 + 1;
     float **c = f->column, least_p = phase_floor(pr, pi, n_bins), least_s = phase_floor(sr, si, n_bins);
-    int n_audible = (int)(AUDIBLE_HZ / SAMPLE_RATE_HZ * plan->n) / WIDTH * WIDTH;
+    int n_audible = (int)(constant.audible_hz / SAMPLE_RATE_HZ * plan->n) / WIDTH * WIDTH;
     for (int k = 0; k < n_bins; k += WIDTH) {
         v8 a = load8(pr + k), b = load8(pi + k), x = load8(sr + k), y = load8(si + k);
         v8 p = a * a + b * b, s = x * x + y * y, low_p = splat8(k < n_audible ? least_p : TINY);
@@ -115,7 +115,7 @@ static void read_paths(const real_plan_f *plan, phase_space *phase, feature_spac
     memcpy(f->log_base, c[LOG_RATIO], (size_t)n_bins * sizeof(float));
     if (is_held) {
         double spacing_hz = (double)SAMPLE_RATE_HZ / plan->n;
-        int low = (int)ceil(HELD_LOW_HZ / spacing_hz), high = (int)floor(HELD_HIGH_HZ / spacing_hz);
+        int low = (int)ceil(constant.held_low_hz / spacing_hz), high = (int)floor(constant.held_high_hz / spacing_hz);
         for (int k = 0; k < low; k++)
             f->log_base[k] = f->log_base[low];
         for (int k = high + 1; k < n_bins; k++)

@@ -24,7 +24,7 @@ typedef struct {
 static inline v8 softplus8(v8 x)
 {
     v8 magnitude = __builtin_elementwise_abs(x);
-    v8 bend = log8(1.0f + exp8(-CEILING_SHARPNESS * magnitude)) / CEILING_SHARPNESS;
+    v8 bend = log8(1.0f + exp8(-constant.ceiling_sharpness * magnitude)) / constant.ceiling_sharpness;
     return bend + at_least8(x, splat8(0));
 }
 
@@ -104,13 +104,13 @@ static void solve_wiener(const real_plan_f *plan, const toeplitz_plan *solver, t
                          wiener_space *s, float *taps)
 {
     int n_bins = plan->n / 2 + 1;
-    float damping = (float)SYMBOL_DAMPING * (sum_of(s->symbol, n_bins) / (float)n_bins);
+    float damping = (float)constant.symbol_damping * (sum_of(s->symbol, n_bins) / (float)n_bins);
     for (int k = 0; k < n_bins; k++)
         s->symbol[k] += damping;
     for (int k = n_bins; k < n_bins + WIDTH - 1; k++)
         s->symbol[k] = 1;
     irfft_f(plan, phase->scratch, s->matched_r, s->matched_i, s->rhs, N_TAPS);
-    solve_toeplitz(solver, space, phase, plan, s->symbol, s->rhs, 1, WIENER_ITERATIONS, 1e-6f, taps);
+    solve_toeplitz(solver, space, phase, plan, s->symbol, s->rhs, 1, constant.wiener_iterations, 1e-6f, taps);
     bend_below_ceiling(plan, phase, s, s->log_ceiling, taps);
 }
 

@@ -1,5 +1,4 @@
-/* Constants of the method. Each is that of the Python module named beside it; tests/synthesis/backends/cpu holds
-   them equal. */
+/* Sizes, which Python's must equal, and the constants of the method, which Python passes (library.py). */
 #ifndef PRIME_METHOD_H
 #define PRIME_METHOD_H
 
@@ -10,7 +9,7 @@
 
 #define TINY 1.17549435e-38f /* smallest normal float32 */
 
-/* octave_bands: 20 Hz to 20 kHz; the positions of the bands among these 31 */
+/* One-third octaves from 20 Hz to 20 kHz; the positions of the scored bands among these 31. */
 #define FIRST_BAND 13
 #define N_BANDS 31
 #define NR_FIRST 4
@@ -18,53 +17,28 @@
 #define AMP_FIRST 4
 #define AMP_COUNT 23
 
-/* path_ratio */
-#define RATIO_REGULARISATION 1e-4
-#define HELD_LOW_HZ 25.0
-#define HELD_HIGH_HZ 9000.0
-#define MAGNITUDE_FLOOR 1e-6
-#define PHASE_FLOOR 1e-5
-#define AUDIBLE_HZ 20000.0
-
-/* toeplitz, fir_wiener */
-#define TAPER 4.0
-#define CEILING_SHARPNESS 10.0f
-#define SYMBOL_DAMPING 1e-4
-#define WIENER_ITERATIONS 4
-#define DRIVE_LIMIT 0.6
-
-/* profiles */
-#define N_STEP_SCALES 3
-#define SUFFICIENT_DECREASE 1e-5
-#define DAMPING_FLOOR 1e-6
-#define LEAST_CEILING 0.01
-#define MOST_CEILING 1e6
+#define N_STEP_SCALES 3 /* 0.5^i */
 #define MAX_UPDATES 8
-#define MAX_CONDITIONS 16 /* of backends/base */
-#define SILENCE 1e-12
-#define UNKNOWN_WEIGHT 1.0
-#define LOUDEST_UNKNOWN 0.1
+#define MAX_CONDITIONS 16
+#define N_LENGTHS 7 /* of responses, from 128 samples to 8192, for which predictions have figures of their own */
 
-/* wiener */
-#define WMMSE_REGULARISATION 1e-4
+#define N_SIZES 13
+static const int sizes[N_SIZES] = {SAMPLE_RATE_HZ, N_TAPS,   DESIGN_N_FFT, N_BINS,        FIRST_BAND,  N_BANDS,        NR_FIRST,
+                                   NR_COUNT,       AMP_FIRST, AMP_COUNT,    N_STEP_SCALES, MAX_UPDATES, MAX_CONDITIONS};
 
-/* conventions, prediction */
-#define COHERENCE_FLOOR 1e-4f
-#define END_OF_RESPONSE 1e-6f
-#define LATE_FROM_SAMPLES 2048
-#define COHERENCE_SHARE 0.8
-#define MODEL_BOUND 2.0
-#define INTERVAL_UNCERTAINTY_DB 1.0
-#define INTERVAL_COHERENCE_DB 3.5
-#define NATURAL_SPREAD 2.0
-#define PLAUSIBLE_RANGE 100.0
+/* Of each the meaning is in the Python module that has it under the same name. */
+typedef struct {
+    int sizes[N_SIZES];
+    int wiener_iterations, late_from_samples, realign_beyond;
+    float ceiling_sharpness, coherence_floor, end_of_response;
+    double ratio_regularisation, held_low_hz, held_high_hz, magnitude_floor, phase_floor, audible_hz, neper_per_db;
+    double taper, symbol_damping, drive_limit, wmmse_regularisation;
+    double sufficient_decrease, damping_floor, least_ceiling, most_ceiling, silence, unknown_weight, loudest_unknown;
+    double coherence_share, model_bound, natural_spread, plausible_range;
+    double interval_uncertainty_db, interval_coherence_db, cut_db[N_LENGTHS], model_interval_db[N_LENGTHS];
+    double surprise, convincing, max_distance;
+} prime_constants;
 
-/* plausibility */
-#define SURPRISE 14.0
-#define CONVINCING 60.0
-#define REALIGN_BEYOND 3
-#define MAX_DISTANCE 250.0
-
-#define NEPER_PER_DB 0.11512925464970229
+static prime_constants constant;
 
 #endif

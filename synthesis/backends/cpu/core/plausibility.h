@@ -111,8 +111,8 @@ static void most_probable(const support_prior *s, const double *deviation, int m
                 for (int j = f * N_TRAITS; j < (f + 1) * N_TRAITS; j++)
                     distance += whitened[j] * whitened[j];
                 int n_mistakes = (n > 1) + (n & 1) + (f & 1) + (f >> 1);
-                if (distance + SURPRISE * n_mistakes < best) {
-                    best = found->score = distance + SURPRISE * n_mistakes;
+                if (distance + constant.surprise * n_mistakes < best) {
+                    best = found->score = distance + constant.surprise * n_mistakes;
                     found->distance = distance, found->level = fitted[1], found->delay = later;
                     found->is_reversed = n & 1, found->change = n / 2, found->fit = f;
                     found->primary_delay = 0;
@@ -126,7 +126,7 @@ static void most_probable(const support_prior *s, const double *deviation, int m
 /* Whether nothing is wrong with the paths. */
 static int is_right(const support_prior *s, const path_explanation *found)
 {
-    return found->distance <= MAX_DISTANCE && !found->is_reversed && !found->change && fabs(found->level) <= s->level_limit
+    return found->distance <= constant.max_distance && !found->is_reversed && !found->change && fabs(found->level) <= s->level_limit
            && fabs(found->delay) <= s->delay_limit && fabs(found->primary_delay) <= s->primary_delay_limits[found->fit];
 }
 
@@ -136,7 +136,7 @@ static void explain(const support_prior *s, const float *pr, const float *pi, co
 {
     double t[N_TRAITS], cosines = 0;
     int beyond = onset - s->delay_samples;
-    beyond = abs(beyond) > REALIGN_BEYOND ? beyond : 0;
+    beyond = abs(beyond) > constant.realign_beyond ? beyond : 0;
     band_traits(sr, si, s->secondary_edges, N_SECONDARY_BANDS, s->delay_samples + beyond, t, t + N_SECONDARY_BANDS);
     double *primary = t + 2 * N_SECONDARY_BANDS;
     band_traits(pr, pi, s->primary_edges, N_PRIMARY_BANDS, 0, primary, primary + N_PRIMARY_BANDS);
@@ -147,7 +147,7 @@ static void explain(const support_prior *s, const float *pr, const float *pi, co
     for (int i = 0; i < N_TRAITS && cosines < 0; i++) /* where the sign of both is reversed, the microphone's is */
         t[i] += is_phase(i) ? M_PI : 0;
     most_probable(s, t, 0, beyond, found);
-    if (!(found->distance < CONVINCING))
+    if (!(found->distance < constant.convincing))
         most_probable(s, t, 4, beyond, found);
 }
 

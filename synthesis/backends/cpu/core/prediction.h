@@ -26,10 +26,10 @@ static void late_part(const band_edges *bands, const real_plan_f *plan, predicti
     irfft_f(plan, s->scratch, pr, pi, s->response, DESIGN_N_FFT);
     for (int n = 0; n < DESIGN_N_FFT; n++)
         largest = fabsf(s->response[n]) > largest ? fabsf(s->response[n]) : largest;
-    while (last >= 0 && !(fabsf(s->response[last]) > END_OF_RESPONSE * largest))
+    while (last >= 0 && !(fabsf(s->response[last]) > constant.end_of_response * largest))
         last--;
     *length = last + 1;
-    memset(s->response, 0, LATE_FROM_SAMPLES * sizeof(float));
+    memset(s->response, 0, constant.late_from_samples * sizeof(float));
     rfft_f(plan, s->scratch, s->response, DESIGN_N_FFT, s->wr, s->wi);
     for (int k = 0; k < N_BINS; k++)
         s->power[k] = psd[k] * (s->wr[k] * s->wr[k] + s->wi[k] * s->wi[k]);
@@ -49,7 +49,7 @@ static void predict_paths(const band_edges *bands, const real_plan_f *plan, pred
         return;
     if (coherence) {
         for (int k = 0; k < N_BINS; k++) {
-            float known = coherence[k] < COHERENCE_FLOOR ? COHERENCE_FLOOR : coherence[k] > 1 ? 1 : coherence[k];
+            float known = coherence[k] < constant.coherence_floor ? constant.coherence_floor : coherence[k] > 1 ? 1 : coherence[k];
             s->power[k] *= (1 - known) / known;
         }
         band_sums(bands, 0, N_BANDS, s->power, sums + POWER_UNEXPLAINED * N_BANDS);
@@ -131,10 +131,6 @@ typedef struct {
     int is_finite;
 } prediction_figures;
 
-#define N_LENGTHS 7
-static const double cut_db[N_LENGTHS] = {21.5, 7.0, 5.5, 3.2, 2.3, 2.3, 0.0};
-static const double model_interval_db[N_LENGTHS] = {4.5, 5.3, 5.0, 6.3, 7.0, 3.6, 3.4};
-
 static double one_sample[N_BANDS], a_weights[N_BANDS]; /* of each band's centre: phase in rad, and power gain */
 
 /* Power gain of the A-weighting of IEC 61672-1 (Annex E). */
@@ -174,8 +170,8 @@ static double at_length(double n_samples, const double *values)
 static void unknown_power(const double *sums, const knowledge *k, double *unknown)
 {
     const double *disturbance = sums + POWER_DISTURBANCE * N_BANDS, *late = sums + POWER_LATE * N_BANDS;
-    double octaves = log2(fmax(sums[SUM_RESPONSE_LENGTH], 1) / LATE_FROM_SAMPLES);
-    double exponent = 0.5 * fmin(fmax(octaves, 0), 1), raised = pow(10, at_length(sums[SUM_RESPONSE_LENGTH], cut_db) / 10);
+    double octaves = log2(fmax(sums[SUM_RESPONSE_LENGTH], 1) / constant.late_from_samples);
+    double exponent = 0.5 * fmin(fmax(octaves, 0), 1), raised = pow(10, at_length(sums[SUM_RESPONSE_LENGTH], constant.cut_db) / 10);
     for (int b = 0; b < N_BANDS; b++) {
         if (k->is_true || !(k->resembles || k->uncertainty || k->has_coherence)) {
             unknown[b] = 0;
@@ -183,10 +179,10 @@ static void unknown_power(const double *sums, const knowledge *k, double *unknow
             unknown[b] = k->uncertainty[b] * disturbance[b];
         } else {
             double typical = k->learned[b], share = late[b] / fmax(disturbance[b], DBL_MIN);
-            double seen = fmin(fmax(k->learned[N_BANDS + b] * share / fmax(typical, DBL_MIN), 1 / PLAUSIBLE_RANGE), PLAUSIBLE_RANGE);
+            double seen = fmin(fmax(k->learned[N_BANDS + b] * share / fmax(typical, DBL_MIN), 1 / constant.plausible_range), constant.plausible_range);
             unknown[b] = disturbance[b] * raised * typical * pow(seen, exponent);
             if (k->has_coherence)
-                unknown[b] = fmin(COHERENCE_SHARE * sums[POWER_UNEXPLAINED * N_BANDS + b], MODEL_BOUND * unknown[b]);
+                unknown[b] = fmin(constant.coherence_share * sums[POWER_UNEXPLAINED * N_BANDS + b], constant.model_bound * unknown[b]);
         }
     }
 }
@@ -197,7 +193,7 @@ static double silence_of(const double *disturbance, const double *unknown)
     double largest = 0;
     for (int b = 0; b < N_BANDS; b++)
         largest = fmax(largest, disturbance[b] + unknown[b]);
-    return fmax(SILENCE * largest, DBL_MIN);
+    return fmax(constant.silence * largest, DBL_MIN);
 }
 
 static double control_error(const knowledge *k, int b) { return k->uncertainty && !k->is_true ? k->uncertainty[N_BANDS + b] : 0; }
@@ -238,9 +234,9 @@ static void figures_of(const double *sums, const knowledge *k, prediction_figure
     double silence = silence_of(disturbance, unknown);
     const double length = sums[SUM_RESPONSE_LENGTH], louder = pow(10, 1.0 / 20);
     found->interval = k->is_true          ? 0
-                      : k->uncertainty   ? INTERVAL_UNCERTAINTY_DB
-                      : k->has_coherence ? INTERVAL_COHERENCE_DB
-                                         : at_length(length, model_interval_db);
+                      : k->uncertainty   ? constant.interval_uncertainty_db
+                      : k->has_coherence ? constant.interval_coherence_db
+                                         : at_length(length, constant.model_interval_db);
     found->amplification = found->wide_amplification = 0;
     int finite = 1;
     for (int n = 0; n < N_SUMS; n++)
@@ -248,7 +244,7 @@ static void figures_of(const double *sums, const knowledge *k, prediction_figure
     for (int b = 0; b < N_BANDS; b++) {
         double after[N_CASES], missing_r = 1 - cos(one_sample[b]), missing_i = sin(one_sample[b]);
         double left = unknown[b] + control_error(k, b) * sums[POWER_CONTROL * N_BANDS + b] + silence;
-        double natural = k->uncertainty ? unknown[b] : fmin(unknown[b], NATURAL_SPREAD * k->learned[b] * disturbance[b]);
+        double natural = k->uncertainty ? unknown[b] : fmin(unknown[b], constant.natural_spread * k->learned[b] * disturbance[b]);
         double before = disturbance[b] + unknown[b] + silence, residual = sums[POWER_RESIDUAL * N_BANDS + b];
         after[AS_PREDICTED] = residual + left;
         after[LOUDER] = residual_where(sums, b, 1 - louder, 0) + left;

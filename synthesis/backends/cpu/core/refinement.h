@@ -53,7 +53,7 @@ static void residual_power(const refinement_profile *profile, const band_edges *
             store8(s->power + k, load8(c->weight + k) * squared8(load8(c->er + k), load8(c->ei + k)));
         band_sums(bands, profile->first_band, profile->n_bands, s->power, c->band_power);
         for (int b = 0; b < profile->n_bands; b++)
-            c->band_power[b] += SILENCE;
+            c->band_power[b] += constant.silence;
     }
 }
 
@@ -84,11 +84,11 @@ static double objective_of(const refinement_profile *profile, const refinement_s
             double power = c->band_power[b];
             if (scale != 0) {
                 power += scale * (scale * c->square[b] - 2 * c->cross[b]);
-                power = power > SILENCE ? power : SILENCE;
+                power = power > constant.silence ? power : constant.silence;
             }
             double log_ratio = slope[t][b] = log(power / c->disturbance[b]);
             if (is_unknown(profile, c, b)) {
-                louder += UNKNOWN_WEIGHT * c->share * fmax(log_ratio, 0);
+                louder += constant.unknown_weight * c->share * fmax(log_ratio, 0);
                 continue;
             }
             amplitude[b] += c->share * exp(log_ratio / 2);
@@ -106,7 +106,7 @@ static double objective_of(const refinement_profile *profile, const refinement_s
         for (int b = 0; b < profile->n_bands; b++) {
             double share = s->conditions[t].share, log_ratio = slope[t][b];
             if (is_unknown(profile, &s->conditions[t], b)) {
-                slope[t][b] = log_ratio > 0 ? UNKNOWN_WEIGHT * share : 0;
+                slope[t][b] = log_ratio > 0 ? constant.unknown_weight * share : 0;
                 continue;
             }
             double of_mean = is_target(profile, b) ? share * exp(log_ratio / 2) / amplitude[b] / NR_COUNT : 0;
@@ -179,7 +179,7 @@ static void normal_equations(const refinement_profile *profile, const band_edges
     }
     /* The column's first sample: the mean over the circle, times n_fft. */
     double level = 2 * (double)sum_of(s->symbol, n_bins) - s->symbol[0] - s->symbol[n_bins - 1];
-    float added = (float)(profile->damping * (level > 1e-6 ? level : 1e-6) + DAMPING_FLOOR), n = (float)grid->n;
+    float added = (float)(profile->damping * (level > 1e-6 ? level : 1e-6) + constant.damping_floor), n = (float)grid->n;
     for (int k = 0; k < n_bins; k++)
         s->symbol[k] = s->symbol[k] * n + added;
     for (int k = n_bins; k < n_bins + WIDTH - 1; k++)
@@ -217,8 +217,8 @@ static void begin_condition(const refinement_profile *profile, const band_edges 
     for (int b = 0; b < profile->n_bands; b++)
         total += c->disturbance[b];
     /* A primary path that is silent in every band must not turn the reference into infinite weights. */
-    if (total < SILENCE * psd_sum * loudest)
-        total = SILENCE * psd_sum * loudest;
+    if (total < constant.silence * psd_sum * loudest)
+        total = constant.silence * psd_sum * loudest;
     if (!(total >= TINY))
         total = TINY;
     float scale = total > TINY ? (float)(1 / total) : 0;
@@ -226,7 +226,7 @@ static void begin_condition(const refinement_profile *profile, const band_edges 
         c->weight[k] = psd[k] * scale;
     end_with_zeros(c->weight, n_bins);
     for (int b = 0; b < profile->n_bands; b++)
-        c->disturbance[b] = c->disturbance[b] / total + SILENCE;
+        c->disturbance[b] = c->disturbance[b] / total + constant.silence;
     if (profile->ceiling_weight == 0)
         return;
     /* Above the scored bands the loudspeaker stays below the disturbance. The paths' ratio is taken band by band: bin
@@ -236,8 +236,8 @@ static void begin_condition(const refinement_profile *profile, const band_edges 
     band_sums(bands, first, n, primary_power, primary);
     band_sums(bands, first, n, c->secondary_power, secondary);
     for (int b = 0; b < n; b++) {
-        double ceiling = DRIVE_LIMIT * sqrt(primary[b] / (secondary[b] > TINY ? secondary[b] : TINY));
-        ceiling = ceiling > MOST_CEILING ? MOST_CEILING : ceiling > LEAST_CEILING ? ceiling : LEAST_CEILING;
+        double ceiling = constant.drive_limit * sqrt(primary[b] / (secondary[b] > TINY ? secondary[b] : TINY));
+        ceiling = ceiling > constant.most_ceiling ? constant.most_ceiling : ceiling > constant.least_ceiling ? ceiling : constant.least_ceiling;
         float drive = (float)(1 / ceiling);
         for (int k = bands->edge[first + b]; k < bands->edge[first + b + 1]; k++)
             s->inverse_ceiling[k] = drive > s->inverse_ceiling[k] ? drive : s->inverse_ceiling[k];
@@ -326,7 +326,7 @@ static void refine(const refinement_profile *profile, const band_edges *bands, c
             if (isnan(gained))
                 gained = -INFINITY;
             best = gained > best ? gained : best;
-            if (gained >= SUFFICIENT_DECREASE * (fabs(value) > 1 ? fabs(value) : 1)) {
+            if (gained >= constant.sufficient_decrease * (fabs(value) > 1 ? fabs(value) : 1)) {
                 accepted = 1;
                 break;
             }

@@ -56,7 +56,7 @@ static void toeplitz_plan_init(toeplitz_plan *plan)
         plan->turn_i[k] = (float)-sin(M_PI * k / POINTS);
     }
     for (int k = 0; k < N_TAPS; k++)
-        plan->taper[k] = (float)exp(-TAPER * k / N_TAPS);
+        plan->taper[k] = (float)exp(-constant.taper * k / N_TAPS);
 }
 
 /* E and O in bins k to k + 7 of a packed spectrum z = E + i O, whose bin 2048 is a copy of bin 0. */

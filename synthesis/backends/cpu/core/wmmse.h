@@ -114,7 +114,7 @@ static void solve_wmmse(const real_plan_d *plan, wmmse_space *s, float *taps)
     irfft_d(plan, s->scratch, s->re, s->im, s->rhs, N_TAPS);
     for (int k = 0; k < N_TAPS; k++)
         s->column[k] *= DESIGN_N_FFT / 2, s->rhs[k] *= DESIGN_N_FFT / 2;
-    s->column[0] += WMMSE_REGULARISATION * power_sum;
+    s->column[0] += constant.wmmse_regularisation * power_sum;
     if (!(s->column[0] > 0)) /* no secondary path in any band: the least filter is none */
         s->column[0] = 1;
     levinson(s->column, s->rhs, s->levinson, s->solution);
@@ -135,7 +135,7 @@ static int approach_wmmse(const real_plan_f *fine, const real_plan_f *grid, cons
     double sum = 0;
     for (int k = s->low; k < s->high; k++)
         sum += s->power[k];
-    const float n = DESIGN_N_FFT / 2, floor = (float)(WMMSE_REGULARISATION * sum);
+    const float n = DESIGN_N_FFT / 2, floor = (float)(constant.wmmse_regularisation * sum);
     memset(s->symbol, 0, N_BINS * sizeof(float));
     memset(s->re_single, 0, N_BINS * sizeof(float)), memset(s->im_single, 0, N_BINS * sizeof(float));
     for (int k = s->low; k < s->high; k++)

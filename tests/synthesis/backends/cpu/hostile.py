@@ -93,7 +93,9 @@ def corpus(seed: int, n: int) -> Iterator[tuple[Problem, DesignOptions, Fallback
                 uncertainty = rng.random((2, 31)).astype(np.float32)
             ceiling = CEILINGS[rng.integers(len(CEILINGS))]
             ear = Problem(
-                (Paths(*_pair(rng, level), coherence, uncertainty=uncertainty), *others), _psd(rng), ceiling
+                (Paths(*_pair(rng, level), coherence, uncertainty=uncertainty), *others),
+                _psd(rng),
+                max_gain_db=ceiling,
             )
             if rng.random() < 0.1:
                 ear = Problem((Paths(*TONES),), max_gain_db=-20.0)
