@@ -33,6 +33,7 @@ CROSSINGS = (
     ("training", "fastapi"),
     ("training", "benchmarks"),
     ("prime_anc_client", "service"),
+    ("prime_anc_client", "synthesis"),
     ("prime_anc_client", "torch"),
     ("service.engine", "service.api"),
     ("service.admission", "service.api"),
