@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 import torch
 
+from tests.data.six_ears import write_six_ears
+
 with suppress(ImportError):  # it is missing where only the tests that need a GPU run
     import hypothesis
 
@@ -37,15 +39,24 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.fixture(scope="session")
-def measured_data() -> Path:
-    """Folder of the measured paths and noises (`PRIME_TEST_DATA`); without it the test is skipped."""
+def measured_data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Folder of measured paths and of noises: `PRIME_TEST_DATA`, or six ears with synthetic noises."""
     named = os.environ.get("PRIME_TEST_DATA")
-    if not named:
-        pytest.skip("no measured data: PRIME_TEST_DATA is not set")
-    folder = Path(named)
-    if not folder.is_dir():
-        pytest.skip(f"no measured data: PRIME_TEST_DATA is {named!r}, which is not a folder")
+    if named:
+        folder = Path(named)
+        assert folder.is_dir(), f"PRIME_TEST_DATA is {named!r}, which is not a folder"
+    else:
+        folder = tmp_path_factory.mktemp("six_ears")
+        write_six_ears(folder)
     return folder
+
+
+@pytest.fixture(scope="session")
+def whole_database(measured_data: Path) -> Path:
+    """The same where it has everything: other ears, recorded noises, handling; else the test is skipped."""
+    if not os.environ.get("PRIME_TEST_DATA"):
+        pytest.skip("six ears are not enough: PRIME_TEST_DATA is not set")
+    return measured_data
 
 
 @pytest.fixture(params=["cpu", pytest.param("cuda", marks=pytest.mark.cuda)])

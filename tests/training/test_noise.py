@@ -212,8 +212,8 @@ def test_simulated_noise_is_labelled_levelled_and_repeatable() -> None:
 
 
 @pytest.mark.measured
-def test_measured_recordings(measured_data: Path) -> None:
-    noise_set = read_noise(measured_data / "noise")
+def test_measured_recordings(whole_database: Path) -> None:
+    noise_set = read_noise(whole_database / "noise")
     assert noise_set.signals.shape == (10, 576000)
     np.testing.assert_allclose(rms(noise_set.signals), 0.05, rtol=1e-9)
     assert noise_set.names[:8] == (

@@ -5,12 +5,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from scipy.io import savemat
 
+from tests.data.six_ears import CHANNELS, person_file, write_person
 from training.datasets.pandar import read_directions, read_handling, read_pandar
 from training.datasets.path_pairs import DatasetError
 
-CHANNELS = ("SecondaryL", "SecondaryR", "FeedbackL", "FeedbackR", "PrimaryL", "PrimaryR")
 LEVELS = (
     ".",
     "PANDAR_database_1.0",
@@ -20,36 +19,17 @@ LEVELS = (
 )
 
 
-def write_ita(file: Path, **changed: Any) -> np.ndarray:
-    """A person file in the database's layout; returns its data [8192, 6]."""
-    number = int(file.name.split("_")[2])
-    data = np.random.default_rng(number).standard_normal((8192, 6))
-    rows = np.empty(6, dtype=object)
-    for row, channel in enumerate(CHANNELS):
-        # As in the database: Primary rows carry the right ear's label.
-        fit = "loose" if channel.endswith("R") or channel == "PrimaryL" else "normal"
-        rows[row] = np.array([f"Person ID {number}", channel, "person", fit], dtype=object)
-    audio = {
-        "data": data,
-        "channelNames": np.array(CHANNELS, dtype=object),
-        "samplingRate": 48000.0,
-        "comment": f"Person ID {number}",
-        "channelUserData": rows,
-    } | changed
-    file.parent.mkdir(parents=True, exist_ok=True)
-    savemat(str(file), {"ITA_TOOLBOX_AUDIO_OBJECT": audio}, appendmat=False)
-    return data
-
-
-def person(folder: Path, number: int) -> Path:
-    return folder / f"PANDAR_TF_{number:03d}_person_BoseQC20.ita"
+def write_ita(file: Path, **changed: Any) -> None:
+    """A person's file of random responses."""
+    random = np.random.default_rng(int(file.name.split("_")[2])).standard_normal((8192, 6))
+    write_person(file, {"L": "normal", "R": "loose"}, **({"data": random} | changed))
 
 
 @pytest.fixture
 def database(tmp_path: Path) -> Path:
     """A folder above a database of persons 2 and 11."""
     for number in (11, 2):
-        write_ita(person(tmp_path / LEVELS[-1], number))
+        write_ita(person_file(tmp_path / LEVELS[-1], number))
     return tmp_path
 
 
@@ -84,7 +64,7 @@ def test_any_level_of_the_database_gives_the_same_data(database: Path, level: st
 
 def test_fingerprint_follows_the_bytes(database: Path) -> None:
     before = read_pandar(database).fingerprint
-    write_ita(person(database / LEVELS[-1], 2), comment="another")
+    write_ita(person_file(database / LEVELS[-1], 2), comment="another")
     assert read_pandar(database).fingerprint != before
 
 
@@ -114,7 +94,7 @@ def test_of_selects_listeners(database: Path) -> None:
 def test_an_unusable_file_is_named_with_what_is_wrong(
     database: Path, changed: dict[str, Any], message: str
 ) -> None:
-    file = person(database / LEVELS[-1], 11)
+    file = person_file(database / LEVELS[-1], 11)
     write_ita(file, **changed)
     with pytest.raises(DatasetError, match=message) as caught:
         read_pandar(database)
@@ -122,7 +102,7 @@ def test_an_unusable_file_is_named_with_what_is_wrong(
 
 
 def test_a_fit_that_may_be_another_ears_is_unknown(database: Path) -> None:
-    write_ita(person(database / LEVELS[-1], 2), channelUserData=np.array(["a", "b"], dtype=object))
+    write_ita(person_file(database / LEVELS[-1], 2), channelUserData=np.array(["a", "b"], dtype=object))
     assert [pair.fit for pair in read_pandar(database).pairs[:2]] == ["unknown", "unknown"]
 
 
@@ -155,7 +135,7 @@ def test_directions_share_the_heads_secondary_path(tmp_path: Path) -> None:
 
 
 def test_a_truncated_file_is_named(database: Path) -> None:
-    file = person(database / LEVELS[-1], 2)
+    file = person_file(database / LEVELS[-1], 2)
     file.write_bytes(file.read_bytes()[:1000])
     with pytest.raises(DatasetError, match=r"PANDAR_TF_002_person"):
         read_pandar(database)
@@ -171,14 +151,14 @@ def test_an_empty_or_missing_folder_says_what_it_should_hold(tmp_path: Path) -> 
 def test_two_copies_of_a_person_are_refused(database: Path) -> None:
     # One person on both sides of a split would make every held-out figure worthless.
     persons = database / LEVELS[-1]
-    person(persons, 2).rename(persons / "PANDAR_TF_011_person_copy.ita")
+    person_file(persons, 2).rename(persons / "PANDAR_TF_011_person_copy.ita")
     with pytest.raises(DatasetError, match=r"person 11 twice"):
         read_pandar(database)
 
 
 @pytest.mark.measured
-def test_measured_database_is_read_as_described(measured_data: Path) -> None:
-    dataset = read_pandar(measured_data)
+def test_whole_databasebase_is_read_as_described(whole_database: Path) -> None:
+    dataset = read_pandar(whole_database)
     assert len(dataset.listeners) == 15
     assert len(dataset.pairs) == 30
     assert all(pair.primary.shape == pair.secondary.shape == (8192,) for pair in dataset.pairs)
@@ -194,8 +174,8 @@ def test_measured_database_is_read_as_described(measured_data: Path) -> None:
 
 
 @pytest.mark.measured
-def test_measured_handling_cases(measured_data: Path) -> None:
-    cases = read_handling(measured_data)
+def test_measured_handling_cases(whole_database: Path) -> None:
+    cases = read_handling(whole_database)
     assert {pair.label: pair.fit for pair in cases.pairs} == {
         "101": "closed and pressed",
         "102": "closed",

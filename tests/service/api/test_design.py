@@ -116,7 +116,9 @@ async def test_refine_makes_three_updates_unless_told_and_synthesize_none(
     assert refinement["step_scale"] == refinement["pcg_residual"] == []
 
 
-async def test_options_reach_the_design(client: httpx.AsyncClient, default_model: Synthesizer, ear: Paths) -> None:
+async def test_reference_spectrum_reaches_design(
+    client: httpx.AsyncClient, default_model: Synthesizer, ear: Paths
+) -> None:
     psd = models.reference_psd().flip(0) + 1e-9
     answer = await ask(client, "/refine?k=1", as_responses(ear, reference_psd=psd.tolist()))
     expected = default_model.design(library_paths(ear), 1, reference_psd=psd)

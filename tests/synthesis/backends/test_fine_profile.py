@@ -20,10 +20,10 @@ WINDOW = 32_768
 @pytest.mark.measured
 @pytest.mark.parametrize(("n_samples", "profile"), [(16_384, "fast"), (8192, "fine")])
 def test_a_long_window_is_served_no_worse_than_by_the_paper(
-    measured_data: Path, n_samples: int, profile: str
+    whole_database: Path, n_samples: int, profile: str
 ) -> None:
     """Ten ears, calibrated with windows of 32,768 samples, on their true paths; cut to 8192 samples where asked."""
-    noises = measured.read_noises(measured_data)
+    noises = measured.read_noises(whole_database)
     psd = torch.from_numpy(measured.reference_psd(noises))
     store = ModelStore(BUNDLED_ROOT)
     backend = Model.on("reference", store.load("default").parameters)
@@ -36,7 +36,7 @@ def test_a_long_window_is_served_no_worse_than_by_the_paper(
         "coarse": DesignOptions(n_updates=3),
     }
     reached: dict[str, list[float]] = {name: [] for name in options}
-    for primary, secondary in list(measured.read_ears(measured_data).values())[::3]:
+    for primary, secondary in list(measured.read_ears(whole_database).values())[::3]:
         p, s, coherence = measured.calibrate(noises, primary, secondary, WINDOW, n_samples)
         ear = Problem((Paths(p.astype(np.float32), s.astype(np.float32), coherence.astype(np.float32)),))
         truth = AcousticPaths.from_impulse_responses(

@@ -1,0 +1,1 @@
+"""Six measured ears, for tests where there is no database of measurements."""
