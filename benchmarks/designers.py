@@ -72,8 +72,8 @@ def untrained(parameters: ModelParameters, kind: str) -> ModelParameters:
 
     import torch
 
-    from synthesis.generator import Generator
     from synthesis.generator_config import GeneratorConfig
+    from synthesis.start.generator import Generator
 
     config = getattr(GeneratorConfig, kind)()
     with torch.random.fork_rng(devices=[]):

@@ -24,9 +24,9 @@ from benchmarks.results import Row
 from benchmarks.timing import Times, Turn, summary, take_turns
 from model_store.store import ModelStore
 from synthesis.design import Model
-from synthesis.gauss_newton import refine
 from synthesis.paths import AcousticPaths
 from synthesis.profiles import FAST, MAX_UPDATES
+from synthesis.update import refine
 
 N_TAPS = (512, 1024, 2048, 4096, 8192)
 BATCHES = (1, 2, 4, 8, 16, 32)

@@ -17,10 +17,10 @@ from functools import cache
 import numpy as np
 from numpy.typing import NDArray
 
+from synthesis.bands import NR_BANDS, WIDE_BANDS, band_membership
 from synthesis.conventions import DESIGN_N_FFT, N_BINS, SAMPLE_RATE_HZ
 from synthesis.errors import InvalidPaths
 from synthesis.objective import objective
-from synthesis.octave_bands import NR_BANDS, WIDE_BANDS, band_membership
 from synthesis.profiles import SILENCE
 
 Real = NDArray[np.float64]

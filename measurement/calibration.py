@@ -35,10 +35,10 @@ from measurement.estimate import (
 from measurement.hum import find_hum
 from measurement.prior import PathPrior, held_power
 from measurement.tail_power import tail_power
+from synthesis.bands import AMP_BANDS, WIDE_BANDS, band_membership, columns
 from synthesis.conventions import COHERENCE_FLOOR, DESIGN_N_FFT, SAMPLE_RATE_HZ
 from synthesis.design import MAX_LEVEL_DIFFERENCE_DB, level_db
 from synthesis.errors import InvalidPaths
-from synthesis.octave_bands import AMP_BANDS, WIDE_BANDS, band_membership, columns
 from synthesis.support_statistics import delay_samples
 
 Real = NDArray[np.floating]

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from measurement.calibration import WINDOW, Calibration
-from synthesis.octave_bands import NR_BANDS, nominal_hz
+from synthesis.bands import NR_BANDS, nominal_hz
 from synthesis.plausibility import PLAUSIBILITY, Explanation, Finding, SupportPrior, find_implausible
 
 REASONS = {

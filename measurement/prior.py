@@ -29,8 +29,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from synthesis.bands import AMP_BANDS, band_membership
 from synthesis.conventions import SAMPLE_RATE_HZ
-from synthesis.octave_bands import AMP_BANDS, band_membership
 
 Real = NDArray[np.floating]
 Complex = NDArray[np.complexfloating]

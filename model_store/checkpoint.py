@@ -23,10 +23,10 @@ from measurement.prior import PathPrior, array_shapes
 from model_store.errors import CorruptCheckpoint, PublishFailed
 from model_store.golden import GoldenCase
 from model_store.manifest import Manifest
+from synthesis.bands import WIDE_BANDS
 from synthesis.conventions import MAX_TOTAL_PSD, MIN_TOTAL_PSD, N_BINS
 from synthesis.errors import InvalidOption
 from synthesis.generator_config import GeneratorConfig
-from synthesis.octave_bands import WIDE_BANDS
 from synthesis.plausibility import SupportPrior
 from synthesis.types import Float32, ModelParameters
 

@@ -22,12 +22,12 @@ from measurement.calibration import Calibration, calibrate
 from measurement.prior import PathPrior
 from studies import problem, run
 from studies.mistakes import record
+from synthesis.bands import NR_BANDS, columns, nominal_hz
 from synthesis.conventions import SAMPLE_RATE_HZ
 from synthesis.design import Model, design, predict_all
 from synthesis.errors import answer_or_raise
-from synthesis.generator import Generator
 from synthesis.generator_config import GeneratorConfig
-from synthesis.octave_bands import NR_BANDS, columns, nominal_hz
+from synthesis.start.generator import Generator
 from synthesis.types import DesignOptions, ModelParameters, Paths, Problem
 from training.data import SNRS_DB, support_noises
 from training.datasets.noise import NoiseSet, pink_noise, white_noise

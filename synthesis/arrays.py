@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 from array_api_compat import array_namespace, is_torch_namespace
@@ -13,6 +15,23 @@ TINY = 2.0**-126
 
 # A real or complex array of NumPy or torch. Functions that take several take them of one kind, and return that kind.
 Array = Any
+
+
+def shared(make: Callable[..., Any], given: tuple[Any, ...], like: Array) -> Array:
+    """Return make(*given), a NumPy array, as an array of the kind, precision and device of the real `like`.
+
+    It is made once, shared between callers and must not be written to.
+    """
+    return _shared(make, given, array_namespace(like), like.dtype, str(like.device))
+
+
+@cache  # never freed: recorded CUDA graphs read the tensors in place
+def _shared(make: Callable[..., Any], given: tuple[Any, ...], xp: Any, dtype: Any, device: str) -> Array:
+    values = make(*given)
+    if not is_torch_namespace(xp):
+        return values.astype(dtype)
+    with xp.inference_mode(False):  # the first caller may be in inference mode, the next one training
+        return xp.asarray(values.copy()).to(device, dtype)
 
 
 def complex_exponential(exponent: Array) -> Array:

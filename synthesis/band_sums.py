@@ -1,13 +1,13 @@
-"""Powers of filters per band, from which `synthesis.prediction` predicts, on NumPy and torch arrays alike."""
+"""Powers of filters per band, from which `synthesis.predict` predicts, on NumPy and torch arrays alike."""
 
 from __future__ import annotations
 
 from array_api_compat import array_namespace
 
 from synthesis.arrays import Array, squared_magnitude
+from synthesis.bands import WIDE_BANDS, band_matrix
 from synthesis.conventions import COHERENCE_FLOOR
-from synthesis.octave_bands import WIDE_BANDS, band_matrix
-from synthesis.prediction import END_OF_RESPONSE, LATE_FROM_SAMPLES
+from synthesis.predict import END_OF_RESPONSE, LATE_FROM_SAMPLES
 
 # -60 dB: a response with a smaller late share was cut, and a smaller uncertainty is not credible.
 SMALLEST_SHARE = 1e-6
@@ -40,7 +40,7 @@ def band_sums(
     Returns
     -------
     Array
-        [batch, N_SUMS] for `synthesis.prediction.predict`.
+        [batch, N_SUMS] for `synthesis.predict.predict`.
     """
     xp = array_namespace(primary, secondary, taps, reference_psd)
     n_fft = 2 * (primary.shape[-1] - 1)

@@ -25,6 +25,7 @@ from numpy.typing import NDArray
 
 from synthesis.backends import backend_class
 from synthesis.backends.cpu import CpuBackend
+from synthesis.bands import AMP_BANDS, WIDE_BANDS, columns
 from synthesis.conventions import DESIGN_N_FFT, N_BINS
 from synthesis.errors import (
     Interrupted,
@@ -34,14 +35,13 @@ from synthesis.errors import (
     SynthesisError,
     answer_or_raise,
 )
-from synthesis.feedback import closed_loop_secondary, judge_loop, loop_gain, with_margins, worst_loop
 from synthesis.gain_curve import TOLERANCE_DB, GainCurve, ceiling_db, excess_db, highest_db, lowest_db
 from synthesis.interruption import check_interruption
 from synthesis.latency import with_latency
-from synthesis.octave_bands import AMP_BANDS, WIDE_BANDS, columns
+from synthesis.loop import closed_loop_secondary, judge_loop, loop_gain, with_margins, worst_loop
 from synthesis.options import DEFAULT_MAX_GAIN_DB
 from synthesis.plausibility import Comparison, Finding, SupportPrior, find_implausible
-from synthesis.prediction import mean_prediction
+from synthesis.predict import mean_prediction
 from synthesis.profiles import FAST, FINE
 from synthesis.types import (
     MAX_CONDITIONS,

@@ -19,7 +19,7 @@ MIN_LOW_HZ = 1.0
 """Lowest start of the log-spaced grid: below the spacing of the design grid's bins, of which none is left out."""
 
 N_FEATURES = 12
-"""Channels that a generator reads (`synthesis.features.CHANNELS`)."""
+"""Channels that a generator reads (`synthesis.start.features.CHANNELS`)."""
 
 Realisation = Literal["minimum_phase", "fir_wiener"]
 N_OUTPUTS = {"minimum_phase": 1, "fir_wiener": 2}

@@ -13,12 +13,12 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-from synthesis import fir_wiener as finite
 from synthesis.arrays import floored_log
 from synthesis.conventions import DESIGN_N_FFT, N_TAPS
 from synthesis.generator_config import GeneratorConfig
-from synthesis.log_grid import log_grid
-from synthesis.path_ratio import regularised_ratio
+from synthesis.grids import log_grid
+from synthesis.start import fir_wiener as finite
+from synthesis.start.path_ratio import regularised_ratio
 
 # A one-sided spectrum on the design grid, complex64 [16385], or a causal impulse response at 48 kHz, float32
 # [1 to 32768].

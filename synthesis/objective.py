@@ -1,6 +1,6 @@
 """The objective J of a control filter, from the band powers that it leaves, on NumPy and torch arrays alike.
 
-`/refine` minimises it over taps (`synthesis.gauss_newton` and the C core, which add the penalty on |W| above a
+`/refine` minimises it over taps (`synthesis.update` and the C core, which add the penalty on |W| above a
 ceiling), `/export` over sections and short filters (`hardware`).
 """
 
@@ -9,7 +9,7 @@ from __future__ import annotations
 from array_api_compat import array_namespace
 
 from synthesis.arrays import Array
-from synthesis.octave_bands import NR_BANDS, mean_weights
+from synthesis.bands import NR_BANDS, mean_weights
 from synthesis.profiles import FAST, UNKNOWN_WEIGHT, RefinementProfile
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from synthesis.bands import AMP_BANDS, WIDE_BANDS
 from synthesis.conventions import DESIGN_N_FFT
-from synthesis.octave_bands import AMP_BANDS, WIDE_BANDS
 
 STEP_SCALES = (1.0, 0.5, 0.25)
 """Backtracking trials: the i-th is 0.5**i."""

@@ -19,9 +19,9 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
+from synthesis.bands import AMP_BANDS, edges_hz
 from synthesis.conventions import DESIGN_N_FFT, N_BINS, SAMPLE_RATE_HZ
 from synthesis.errors import InvalidOption
-from synthesis.octave_bands import AMP_BANDS, edges_hz
 
 Real = NDArray[np.floating]
 Complex = NDArray[np.complexfloating]

@@ -11,19 +11,19 @@ from torch import Tensor, nn
 from synthesis.arrays import floored_log
 from synthesis.conventions import DESIGN_N_FFT, N_BINS
 from synthesis.errors import InvalidPaths, NonFiniteFilter
-from synthesis.features import path_features
-from synthesis.fir_wiener import CEILING_SHARPNESS, drive_ceiling, fir_wiener, starting_weight
-from synthesis.gauss_newton import GaussNewtonState, Refinement
-from synthesis.generator import Generator
 from synthesis.generator_config import NEPER_PER_DB
 from synthesis.methods import METHODS, STARTS
 from synthesis.minimum_phase import minimum_phase_fir
 from synthesis.options import DEFAULT_MAX_GAIN_DB
-from synthesis.path_ratio import log_base_magnitude, regularised_ratio
 from synthesis.paths import AcousticPaths
 from synthesis.profiles import MAX_UPDATES, PROFILES, on_design_grid
+from synthesis.start.features import path_features
+from synthesis.start.fir_wiener import CEILING_SHARPNESS, drive_ceiling, fir_wiener, starting_weight
+from synthesis.start.generator import Generator
+from synthesis.start.path_ratio import log_base_magnitude, regularised_ratio
+from synthesis.start.wiener import design_wmmse
 from synthesis.types import DesignOptions
-from synthesis.wiener import design_wmmse
+from synthesis.update import GaussNewtonState, Refinement
 
 __all__ = ["DEFAULT_MAX_GAIN_DB", "METHODS", "PathRatio", "Synthesizer", "extract_features", "synthesize_fir"]
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from synthesis.bands import WIDE_BANDS, edges_hz
 from synthesis.conventions import DESIGN_N_FFT, N_BINS
 from synthesis.methods import spectrum
-from synthesis.octave_bands import WIDE_BANDS, edges_hz
 from synthesis.support_statistics import first_bins
 from synthesis.types import Paths
 

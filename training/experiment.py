@@ -18,10 +18,10 @@ from joblib import Parallel, delayed, parallel_config
 
 from model_store.manifest import Scores
 from model_store.store import ModelStore
+from synthesis.bands import nominal_hz
 from synthesis.conventions import N_TAPS
 from synthesis.design import Model, predict_all
 from synthesis.errors import SynthesisError
-from synthesis.octave_bands import nominal_hz
 from synthesis.types import Paths, Problem
 from training.checkpoints import make_checkpoint, mean_figures, model_name
 from training.config import Configuration

@@ -16,7 +16,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
-from synthesis.octave_bands import nominal_hz
+from synthesis.bands import nominal_hz
 from training.report import DESIGN, Section, as_design, in_order, on_true_paths
 from training.rows import PER_NOISE, DesignRow
 from training.scoring import SCORED_BANDS

@@ -18,14 +18,14 @@ from torch import Tensor
 
 from hardware.realise import Target
 from synthesis.design import Model, design
-from synthesis.gauss_newton import refine
-from synthesis.generator import Generator
 from synthesis.generator_config import GeneratorConfig, Realisation
 from synthesis.methods import STARTS
 from synthesis.options import DEFAULT_MAX_GAIN_DB
 from synthesis.paths import AcousticPaths, ControlFilter
 from synthesis.profiles import PROFILES, profile_for_resolution
+from synthesis.start.generator import Generator
 from synthesis.types import DesignOptions, ModelParameters, Paths, Problem
+from synthesis.update import refine
 from training.baselines.adaptive import FxLms, FxNlms, WeightedFxLms
 from training.baselines.conditioning_controls import PathIndependentCorrection, ShuffledPhase
 from training.baselines.e2e_cfg import E2eCfg

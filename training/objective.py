@@ -19,8 +19,8 @@ from scipy.fft import next_fast_len
 from torch import Tensor
 
 from synthesis.arrays import level_db, squared_magnitude
+from synthesis.bands import AMP_BANDS, NR_BANDS, WIDE_BANDS, band_matrix
 from synthesis.conventions import N_TAPS, SAMPLE_RATE_HZ
-from synthesis.octave_bands import AMP_BANDS, NR_BANDS, WIDE_BANDS, band_matrix
 from synthesis.paths import AcousticPaths
 from training.config import ObjectiveConfig
 from training.datasets.noise import NoiseSet

@@ -23,10 +23,10 @@ from torch.func import functional_call, vmap
 from torch.nn.functional import pad
 
 from synthesis.conventions import DESIGN_N_FFT
-from synthesis.generator import Generator
 from synthesis.generator_config import GeneratorConfig
 from synthesis.options import DEFAULT_MAX_GAIN_DB
 from synthesis.paths import AcousticPaths
+from synthesis.start.generator import Generator
 from synthesis.synthesizer import Synthesizer
 from training.config import TrainingConfig
 from training.objective import Objective

@@ -16,8 +16,8 @@ from service.api.paths import N_UNCERTAINTY
 from service.api.request_types import MAX_ITEMS
 from service.api.warnings import WARNINGS
 from service.errors import PROBLEMS, TYPE_PREFIX
+from synthesis.bands import AMP_BANDS, nominal_hz
 from synthesis.conventions import N_BINS, N_TAPS
-from synthesis.octave_bands import AMP_BANDS, nominal_hz
 from synthesis.options import Method, Sign
 from synthesis.profiles import MAX_UPDATES
 

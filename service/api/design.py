@@ -33,8 +33,8 @@ from service.api.visit import JSON, TAPS, Visit, answer_type, disconnected, time
 from service.api.warnings import collect_warnings, negated_filter
 from service.errors import HttpProblem, to_problem
 from synthesis.errors import SynthesisError, answer_or_raise
-from synthesis.feedback import loop_gain, loop_of
 from synthesis.latency import with_latency
+from synthesis.loop import loop_gain, loop_of
 from synthesis.options import DEFAULTS, ProblemFields
 from synthesis.types import (
     Complex64,

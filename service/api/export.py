@@ -26,9 +26,9 @@ from service.api.warnings import collect_warnings, unlike_filter
 from service.engine.work import work_of
 from service.errors import HttpProblem
 from synthesis.conventions import DESIGN_N_FFT, N_TAPS
-from synthesis.feedback import loop_of
 from synthesis.gain_curve import TOLERANCE_DB, ceiling_db, excess_db
 from synthesis.latency import with_latency
+from synthesis.loop import loop_of
 from synthesis.methods import spectrum
 
 router = APIRouter(route_class=ReadingRoute)

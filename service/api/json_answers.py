@@ -15,9 +15,9 @@ from service.api import answer_types
 from service.api.answer_types import BAND_CENTRE_HZ
 from service.api.visit import Times, Visit
 from service.errors import HttpProblem
+from synthesis.bands import nominal_hz
 from synthesis.conventions import SAMPLE_RATE_HZ
 from synthesis.errors import InvalidPaths
-from synthesis.octave_bands import nominal_hz
 from synthesis.options import Sign
 from synthesis.types import ConditionPrediction, Design, Float32, Loop, Prediction
 

@@ -13,13 +13,13 @@ from numpy.typing import NDArray
 
 from service.api.numbers import check_finite
 from service.errors import HttpProblem
+from synthesis.bands import WIDE_BANDS
 from synthesis.conventions import DESIGN_N_FFT, MAX_TOTAL_PSD, MIN_TOTAL_PSD, N_BINS, N_TAPS, SAMPLE_RATE_HZ
 from synthesis.design import MAX_LEVEL_DIFFERENCE_DB, level_db
 from synthesis.errors import InvalidPaths
 from synthesis.gain_curve import GainCurve
 from synthesis.methods import spectrum
-from synthesis.octave_bands import WIDE_BANDS
-from synthesis.prediction import END_OF_RESPONSE
+from synthesis.predict import END_OF_RESPONSE
 from synthesis.profiles import profile_for_resolution
 from synthesis.types import Complex64, Float32, Path, Paths, Problem
 

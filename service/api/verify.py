@@ -28,10 +28,10 @@ from service.api.paths import check_effect, joint_problem, resolved_profile
 from service.api.reading import ReadingRoute
 from service.api.visit import JSON, answer_type, disconnected, timed_response, visit_of
 from service.calibration.verify_body import VerifyBody
+from synthesis.bands import WIDE_BANDS
 from synthesis.conventions import DESIGN_N_FFT
 from synthesis.errors import answer_or_raise
 from synthesis.latency import with_latency
-from synthesis.octave_bands import WIDE_BANDS
 from synthesis.profiles import FAST
 from synthesis.types import DesignOptions, Float32, Problem
 

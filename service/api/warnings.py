@@ -8,10 +8,10 @@ from itertools import combinations
 import numpy as np
 
 from service.api.paths import is_spectrum
+from synthesis.bands import AMP_BANDS, NR_BANDS, WIDE_BANDS, band_membership, columns, nominal_hz
 from synthesis.conventions import DESIGN_N_FFT, N_BINS, SAMPLE_RATE_HZ
-from synthesis.octave_bands import AMP_BANDS, NR_BANDS, WIDE_BANDS, band_membership, columns, nominal_hz
 from synthesis.plausibility import PLAUSIBILITY, Finding
-from synthesis.prediction import HIGH_BANDS, LOW_BANDS, SILENCE
+from synthesis.predict import HIGH_BANDS, LOW_BANDS, SILENCE
 from synthesis.types import Loop, Path, Prediction, Problem, Replaced
 
 WARNINGS = {

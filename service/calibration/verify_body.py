@@ -14,7 +14,7 @@ from service.api.paths import check_some_taps
 from service.api.request_types import EvaluateBody
 from service.calibration.takes import MAX_TAKES, ClippedShare, SignalField, read_clipped_share, read_signal
 from service.errors import HttpProblem
-from synthesis.octave_bands import AMP_BANDS
+from synthesis.bands import AMP_BANDS
 
 _MEMBERS = '{"state", "x", "e"}'
 

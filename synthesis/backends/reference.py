@@ -12,14 +12,13 @@ from torch import Tensor
 
 from synthesis.backends.stage_clock import StageClock
 from synthesis.band_sums import band_sums
+from synthesis.bands import WIDE_BANDS
 from synthesis.conventions import DESIGN_N_FFT, N_BINS
 from synthesis.errors import InvalidPaths, SynthesisError
-from synthesis.gauss_newton import Refinement
-from synthesis.generator import Generator
 from synthesis.methods import STARTS
-from synthesis.octave_bands import WIDE_BANDS
 from synthesis.paths import AcousticPaths
-from synthesis.prediction import not_finite, predict
+from synthesis.predict import not_finite, predict
+from synthesis.start.generator import Generator
 from synthesis.synthesizer import Synthesizer
 from synthesis.types import (
     Complex64,
@@ -31,6 +30,7 @@ from synthesis.types import (
     Problem,
     RefinementRecord,
 )
+from synthesis.update import Refinement
 
 if TYPE_CHECKING:
     from measurement.prior import PathPrior

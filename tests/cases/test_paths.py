@@ -17,10 +17,10 @@ from cli import tables
 from model_store.store import ModelStore
 from service.api.paths import resolved_profile
 from service.engine.resident_model import ResidentModel
+from synthesis.bands import NR_BANDS, WIDE_BANDS, band_membership
 from synthesis.conventions import DESIGN_N_FFT, N_BINS, N_TAPS
 from synthesis.design import design_all
 from synthesis.errors import answer_or_raise
-from synthesis.octave_bands import NR_BANDS, WIDE_BANDS, band_membership
 from synthesis.types import Complex64, Design, DesignOptions, Fallback, Float32, Paths, Problem
 from tests.cases.conftest import Command, read_design
 

@@ -20,9 +20,9 @@ from hardware.fixed_point import (
 )
 from hardware.realise import Realised, Target, realise
 from hardware.second_order_sections import Sections
+from synthesis.bands import NR_BANDS, WIDE_BANDS, band_membership
 from synthesis.conventions import DESIGN_N_FFT
 from synthesis.errors import InvalidOption
-from synthesis.octave_bands import NR_BANDS, WIDE_BANDS, band_membership
 
 Q1_23 = NumberFormat(1, 23)
 

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from hardware.residual_power import PathSpectra, ResidualPower, centres_hz, sub_bands
+from synthesis.bands import NR_BANDS, WIDE_BANDS, band_membership
 from synthesis.conventions import DESIGN_N_FFT, SAMPLE_RATE_HZ
 from synthesis.errors import InvalidPaths
-from synthesis.octave_bands import NR_BANDS, WIDE_BANDS, band_membership
 from tests.hardware.conftest import simulated
 
 

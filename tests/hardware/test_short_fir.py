@@ -6,9 +6,9 @@ import pytest
 from hardware.residual_power import PathSpectra
 from hardware.short_fir import at_design_rate, design_fir
 from service.errors import to_problem
+from synthesis.bands import NR_BANDS, band_membership
 from synthesis.conventions import DESIGN_N_FFT
 from synthesis.errors import InvalidOption, InvalidPaths
-from synthesis.octave_bands import NR_BANDS, band_membership
 
 
 def reduction_db(condition: PathSpectra, psd: np.ndarray, taps: np.ndarray, rate: int = 48_000) -> float:

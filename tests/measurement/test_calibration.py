@@ -9,9 +9,9 @@ from scipy.signal import butter, fftconvolve, lfilter, sosfilt
 from measurement.calibration import MAX_SAMPLES, MIN_SAMPLES, Windows, calibrate, clipped_share, plan_windows
 from measurement.estimate import GainTake, PlayedTake, estimate_paths
 from measurement.prior import learn_path_prior
+from synthesis.bands import band_membership
 from synthesis.conventions import DESIGN_N_FFT
 from synthesis.errors import InvalidOption, InvalidPaths
-from synthesis.octave_bands import band_membership
 from tests.measurement.probe_takes import FRAMES, GAIN, Fault, Probes, frames_of, noisy, takes_of
 from tests.oracles import calibration as oracle
 from tests.oracles import denoising, measured, path_estimation

@@ -16,10 +16,10 @@ from measurement.verify import (
     shifted_taps,
     verify,
 )
+from synthesis.bands import AMP_BANDS, band_membership
 from synthesis.errors import InvalidOption
-from synthesis.octave_bands import AMP_BANDS, band_membership
 from synthesis.paths import AcousticPaths
-from synthesis.wiener import design_wmmse
+from synthesis.start.wiener import design_wmmse
 from tests.synthesis.cases import random_case
 
 N = 6 * 48_000

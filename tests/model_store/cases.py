@@ -7,8 +7,8 @@ from numpy.typing import NDArray
 from model_store import Checkpoint, GoldenCase, Manifest, Scores
 from synthesis.backends.reference import model_parameters
 from synthesis.conventions import N_BINS
-from synthesis.generator import Generator
 from synthesis.generator_config import GeneratorConfig
+from synthesis.start.generator import Generator
 from synthesis.types import ModelParameters
 
 Float32 = NDArray[np.float32]

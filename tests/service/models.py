@@ -17,8 +17,8 @@ from service.engine.resident_model import ResidentModel
 from synthesis.backends.reference import model_parameters
 from synthesis.conventions import N_BINS
 from synthesis.design import Model
-from synthesis.generator import Generator
 from synthesis.generator_config import GeneratorConfig
+from synthesis.start.generator import Generator
 from synthesis.types import Fallback, ModelParameters, Paths, Problem
 
 N_PRIMARY, N_SECONDARY = 1024, 512

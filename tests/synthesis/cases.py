@@ -8,10 +8,10 @@ import torch
 from synthesis.backends.reference import model_parameters
 from synthesis.band_sums import band_sums
 from synthesis.conventions import DESIGN_N_FFT, N_BINS
-from synthesis.generator import Generator
 from synthesis.generator_config import GeneratorConfig
 from synthesis.paths import AcousticPaths
-from synthesis.prediction import predict
+from synthesis.predict import predict
+from synthesis.start.generator import Generator
 from synthesis.types import ModelParameters, Prediction
 
 SMALL_N_FFT = 16_384  # 2.9 Hz apart: the coarsest power of two with a bin in each of the 31 bands

@@ -5,8 +5,8 @@ import pytest
 import torch
 
 from synthesis.band_sums import band_sums, band_uncertainty, late_share, learn_uncertainty
-from synthesis.octave_bands import WIDE_BANDS
-from synthesis.wiener import design_wmmse
+from synthesis.bands import WIDE_BANDS
+from synthesis.start.wiener import design_wmmse
 from tests.oracles import measured
 from tests.oracles.octave_bands import band_sums as oracle_sums
 from tests.synthesis.cases import SMALL_N_TAPS, Case, mean_reductions_db, predictions, random_case

@@ -11,9 +11,9 @@ from model_store.store import DEFAULT_ROOT, ModelStore
 from synthesis.backends.reference import ReferenceBackend, model_parameters
 from synthesis.design import Model, design_all, predict_all
 from synthesis.errors import InvalidOption, InvalidPaths, SynthesisError
-from synthesis.feedback import judge_loop, loop_gain
-from synthesis.generator import Generator
+from synthesis.loop import judge_loop, loop_gain
 from synthesis.methods import METHODS
+from synthesis.start.generator import Generator
 from synthesis.types import Design, DesignOptions, Paths, Prediction, Problem
 from tests.model_store import cases
 from tests.problems import changed

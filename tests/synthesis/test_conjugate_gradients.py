@@ -9,8 +9,7 @@ from scipy.linalg import solve_toeplitz
 from scipy.sparse.linalg import LinearOperator, cg
 from torch import Tensor
 
-from synthesis.conjugate_gradients import Solution, conjugate_gradients
-from synthesis.toeplitz import TAPER, GohbergSemencul, SymmetricToeplitz
+from synthesis.toeplitz import TAPER, GohbergSemencul, Solution, SymmetricToeplitz, conjugate_gradients
 from tests.oracles import toeplitz as oracle
 
 

@@ -10,8 +10,8 @@ from hardware.residual_power import PathSpectra
 from measurement.verify import StateTake, verify
 from synthesis.design import Model, design_all
 from synthesis.errors import Interrupted
-from synthesis.feedback import with_margins
 from synthesis.interruption import check_interruption, interruptible
+from synthesis.loop import with_margins
 from synthesis.methods import spectrum
 from synthesis.types import DesignOptions, Problem
 from tests.service import models

@@ -6,16 +6,16 @@ import numpy as np
 import pytest
 import torch
 
-from synthesis.fir_wiener import fir_wiener
-from synthesis.gauss_newton import TapObjective, refine
 from synthesis.paths import AcousticPaths
 from synthesis.profiles import FAST, PAPER, RefinementProfile
-from synthesis.wiener import design_wmmse
+from synthesis.start.fir_wiener import fir_wiener
+from synthesis.start.wiener import design_wmmse
+from synthesis.update import TapObjective, refine
 from tests.oracles import fir_wiener as wiener_oracle
 from tests.oracles import joint_objective as oracle
 from tests.oracles import toeplitz as toeplitz_oracle
 from tests.synthesis.cases import SMALL_N_TAPS, Case, both, relative_error
-from tests.synthesis.test_gauss_newton import EXACT, SILENCE_ATOL, base_taps, linearised, on_grid, problems, value
+from tests.synthesis.test_update import EXACT, SILENCE_ATOL, base_taps, linearised, on_grid, problems, value
 
 SHARES = np.array([0.5, 0.3, 0.2])
 PROFILES = pytest.mark.parametrize("profile", [PAPER, FAST], ids=["paper", "fast"])

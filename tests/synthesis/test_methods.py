@@ -5,10 +5,10 @@ import pytest
 import torch
 
 from synthesis.conventions import DESIGN_N_FFT
-from synthesis.generator import Generator
 from synthesis.generator_config import GeneratorConfig
 from synthesis.methods import fir_wiener
 from synthesis.paths import AcousticPaths
+from synthesis.start.generator import Generator
 from synthesis.synthesizer import extract_features, synthesize_fir
 from tests.synthesis.cases import Case, random_case, relative_error
 

@@ -4,7 +4,7 @@ import numpy as np
 import torch
 
 from synthesis.minimum_phase import minimum_phase_fir, minimum_phase_response
-from synthesis.path_ratio import log_base_magnitude, regularised_ratio
+from synthesis.start.path_ratio import log_base_magnitude, regularised_ratio
 from tests.oracles import minimum_phase as oracle
 from tests.synthesis.cases import Case, relative_error
 

@@ -9,12 +9,12 @@ import torch
 from model_store.store import DEFAULT_ROOT, ModelStore
 from synthesis.backends.cpu import CpuBackend
 from synthesis.backends.cpu.backend import _core_profile
+from synthesis.bands import NR_BANDS, WIDE_BANDS, band_membership
 from synthesis.conventions import DESIGN_N_FFT
+from synthesis.grids import collected
 from synthesis.methods import spectrum
 from synthesis.objective import objective
-from synthesis.octave_bands import NR_BANDS, WIDE_BANDS, band_membership
 from synthesis.profiles import FINE, SILENCE
-from synthesis.spectra import collected
 from synthesis.types import DesignOptions, Draft, Paths, Problem
 from tests.model_store import cases
 

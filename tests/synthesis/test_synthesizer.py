@@ -7,14 +7,14 @@ import torch
 from synthesis.band_sums import band_sums
 from synthesis.conventions import DESIGN_N_FFT
 from synthesis.errors import InvalidOption, InvalidPaths, NonFiniteFilter
-from synthesis.fir_wiener import drive_ceiling, starting_weight
-from synthesis.gauss_newton import TapObjective
-from synthesis.generator import Generator
 from synthesis.generator_config import GeneratorConfig
 from synthesis.methods import STARTS
 from synthesis.paths import AcousticPaths
 from synthesis.profiles import FAST
+from synthesis.start.fir_wiener import drive_ceiling, starting_weight
+from synthesis.start.generator import Generator
 from synthesis.synthesizer import DEFAULT_MAX_GAIN_DB, METHODS, PathRatio, Synthesizer
+from synthesis.update import TapObjective
 from tests.oracles import fir_wiener as fir_wiener_oracle
 from tests.oracles import minimum_phase as minimum_phase_oracle
 from tests.oracles import path_ratio as ratio_oracle
@@ -126,7 +126,7 @@ def test_the_correction_is_added_to_the_base_before_the_phase(kind: str, design_
 def test_the_corrections_move_the_weight_and_the_penalty_of_the_finite_wiener_filter(
     design_case: Case, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("synthesis.fir_wiener.N_ITERATIONS", 200)  # to the solution, which is the twin's too
+    monkeypatch.setattr("synthesis.start.fir_wiener.N_ITERATIONS", 200)  # to the solution, which is the twin's too
     synthesizer, paths = synthesizer_for(design_case, trained=True), design_case.paths()
     ratio, grid = synthesizer.path_ratio(paths), synthesizer.generator.grid
     correction = synthesizer.generate(ratio.features).detach()

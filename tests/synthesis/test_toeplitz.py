@@ -4,13 +4,13 @@ import numpy as np
 import pytest
 import torch
 
-from synthesis.gauss_newton import TapObjective, damped
+from synthesis.grids import collected
 from synthesis.minimum_phase import minimum_phase_fir
-from synthesis.path_ratio import log_base_magnitude, regularised_ratio
 from synthesis.paths import AcousticPaths
 from synthesis.profiles import FAST
-from synthesis.spectra import collected
+from synthesis.start.path_ratio import log_base_magnitude, regularised_ratio
 from synthesis.toeplitz import TAPER, GohbergSemencul, SymmetricToeplitz, solve_toeplitz
+from synthesis.update import TapObjective, damped
 from tests.oracles import toeplitz as oracle
 from tests.synthesis.cases import Case
 

@@ -5,8 +5,8 @@ import pytest
 import torch
 from scipy.signal import fftconvolve, welch
 
+from synthesis.bands import NR_BANDS, edges_hz
 from synthesis.errors import InvalidPaths
-from synthesis.octave_bands import NR_BANDS, edges_hz
 from synthesis.paths import AcousticPaths
 from training.baselines.adaptive import (
     ADAPTATION_STREAM,

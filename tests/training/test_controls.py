@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 import torch
 
-from synthesis.features import CHANNELS
-from synthesis.generator import Generator
 from synthesis.generator_config import GeneratorConfig
 from synthesis.minimum_phase import minimum_phase_fir
 from synthesis.paths import AcousticPaths
+from synthesis.start.features import CHANNELS
+from synthesis.start.generator import Generator
 from training.baselines import network_training
 from training.baselines.conditioning_controls import PathIndependentCorrection, ShuffledPhase
 from training.baselines.iterative_fir import ratio_base

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from synthesis.paths import AcousticPaths
-from synthesis.wiener import design_wmmse
+from synthesis.start.wiener import design_wmmse
 from tests.synthesis.cases import mean_reductions_db, predictions
 from training.baselines.generative import GenerativeFixedFilter, WeightNetwork, band_edges_hz, sub_filters
 from training.baselines.selective import SelectiveFixedFilter

@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch import nn
 
-from synthesis.generator import Generator
 from synthesis.generator_config import GeneratorConfig
+from synthesis.start.generator import Generator
 from training.trainer import GeneratorGroup, UnfoldedConv1d, UnfoldedProduct
 
 

@@ -5,7 +5,7 @@ import pytest
 import torch
 from scipy.signal import fftconvolve
 
-from synthesis.octave_bands import AMP_BANDS, NR_BANDS, edges_hz
+from synthesis.bands import AMP_BANDS, NR_BANDS, edges_hz
 from training.datasets.noise import simulated_noise
 from training.datasets.simulated import simulate_listeners
 from training.scoring import SCORED_BANDS, TimeDomainScore

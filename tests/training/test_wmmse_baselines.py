@@ -4,7 +4,7 @@ import numpy as np
 import torch
 
 from synthesis.paths import AcousticPaths
-from synthesis.wiener import design_wmmse, toeplitz_system, wmmse_weights
+from synthesis.start.wiener import design_wmmse, toeplitz_system, wmmse_weights
 from training.baselines.wmmse import SupportSharedWmmse, WmmsePcg
 from training.config import load_config
 

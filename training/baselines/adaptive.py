@@ -28,11 +28,11 @@ from scipy.fft import irfft, next_fast_len, rfft
 from scipy.signal import fftconvolve, oaconvolve, welch
 from torch import Tensor
 
+from synthesis.bands import NR_BANDS, band_membership, centre_hz, edges_hz
 from synthesis.conventions import DESIGN_N_FFT, N_TAPS, SAMPLE_RATE_HZ
+from synthesis.grids import frequencies_hz
 from synthesis.minimum_phase import minimum_phase_fir
-from synthesis.octave_bands import NR_BANDS, band_membership, centre_hz, edges_hz
 from synthesis.paths import AcousticPaths, ControlFilter
-from synthesis.spectra import frequencies_hz
 
 Array = NDArray[np.float64]
 Source = Callable[[int], Array]
@@ -196,7 +196,7 @@ def band_weighting(band_power: Array | None = None) -> Array:
     band_power: of the disturbance in each of the 21 bands between, [21]; where given, its inverse weighs in,
     interpolated over log f, so that each band's share of the weighted disturbance is the same.
     """
-    frequency_hz = frequencies_hz()
+    frequency_hz = torch.from_numpy(frequencies_hz())
     low, high = edges_hz(NR_BANDS[0])[0], edges_hz(NR_BANDS[-1])[1]
     slopes = (low / frequency_hz) ** (2 * WEIGHTING_ORDER), (frequency_hz / high) ** (2 * WEIGHTING_ORDER)
     log_magnitude = (-(torch.log1p(slopes[0]) + torch.log1p(slopes[1])) / 2).clamp_min(math.log(WEIGHTING_FLOOR))

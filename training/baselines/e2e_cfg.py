@@ -15,8 +15,8 @@ import torch
 from torch import Tensor, nn
 
 from synthesis.conventions import DESIGN_N_FFT, N_TAPS
-from synthesis.features import CHANNELS
 from synthesis.paths import AcousticPaths
+from synthesis.start.features import CHANNELS
 from training.baselines.network_training import (
     N_STATISTICS,
     FilterNetwork,

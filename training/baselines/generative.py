@@ -23,11 +23,11 @@ from scipy.signal import butter, sosfilt
 from torch import Tensor, nn
 
 from synthesis.arrays import squared_magnitude
+from synthesis.bands import AMP_BANDS, edges_hz
 from synthesis.conventions import DESIGN_N_FFT, SAMPLE_RATE_HZ
-from synthesis.octave_bands import AMP_BANDS, edges_hz
+from synthesis.grids import frequencies_hz
 from synthesis.paths import AcousticPaths
-from synthesis.spectra import frequencies_hz
-from synthesis.wiener import design_shared_wmmse
+from synthesis.start.wiener import design_shared_wmmse
 from training.baselines.iterative_fir import PAPER_OBJECTIVE
 from training.baselines.network_training import FilterNetwork, NetworkMethod, NetworkOutput, train_network
 from training.baselines.wmmse import support_estimates
@@ -78,7 +78,7 @@ class WeightNetwork(FilterNetwork):
         super().__init__()
         n_bands = parts.shape[0]
         edges = torch.from_numpy(band_edges_hz(n_bands))
-        frequency = frequencies_hz(DESIGN_N_FFT)[:, None]
+        frequency = torch.from_numpy(frequencies_hz(DESIGN_N_FFT))[:, None]
         membership = (frequency >= edges[:-1]) & (frequency < edges[1:])
         self.register_buffer("parts", parts)
         self.register_buffer("membership", membership.to(parts))

@@ -19,10 +19,10 @@ from torch import Tensor, nn
 
 from synthesis.arrays import floored_log
 from synthesis.conventions import DESIGN_N_FFT, N_TAPS
-from synthesis.generator import Generator
 from synthesis.generator_config import NEPER_PER_DB, GeneratorConfig
 from synthesis.minimum_phase import minimum_phase_response
 from synthesis.paths import AcousticPaths
+from synthesis.start.generator import Generator
 from training.baselines.network_training import (
     N_STATISTICS,
     FilterNetwork,

@@ -14,11 +14,11 @@ import torch
 from torch import Tensor
 
 from synthesis.band_sums import band_sums
-from synthesis.octave_bands import WIDE_BANDS
+from synthesis.bands import WIDE_BANDS
 from synthesis.paths import AcousticPaths, ControlFilter
-from synthesis.prediction import predict
+from synthesis.predict import predict
+from synthesis.start.wiener import design_wmmse
 from synthesis.types import Prediction
-from synthesis.wiener import design_wmmse
 from training.baselines.wmmse import support_estimates
 from training.training_set import TrainingSet
 

@@ -8,10 +8,9 @@ from typing import Self
 import torch
 from torch import Tensor
 
-from synthesis.conjugate_gradients import conjugate_gradients
 from synthesis.paths import AcousticPaths, ControlFilter
-from synthesis.toeplitz import SymmetricToeplitz
-from synthesis.wiener import design_shared_wmmse, toeplitz_system, wmmse_weights
+from synthesis.start.wiener import design_shared_wmmse, toeplitz_system, wmmse_weights
+from synthesis.toeplitz import SymmetricToeplitz, conjugate_gradients
 from training.training_set import TrainingSet
 
 

@@ -22,13 +22,13 @@ from synthesis.backends.cpu.library import (
     Result,
     core,
 )
+from synthesis.bands import WIDE_BANDS
 from synthesis.conventions import DESIGN_N_FFT, N_BINS, N_TAPS
 from synthesis.errors import InvalidPaths, NonFiniteFilter, SynthesisError
 from synthesis.gain_curve import TOLERANCE_DB
 from synthesis.methods import STARTS
-from synthesis.octave_bands import WIDE_BANDS
 from synthesis.plausibility import Comparison
-from synthesis.prediction import not_finite
+from synthesis.predict import not_finite
 from synthesis.profiles import FAST, FINE, PROFILES, VERDICTS, RefinementProfile, on_design_grid
 from synthesis.types import (
     MAX_CONDITIONS,

@@ -1,6 +1,6 @@
 """A model's numbers as the core reads them: weights in the order of the layers, and the generator's own grid.
 
-Follows `synthesis.generator`, `frequency_grid` and `fir_wiener.starting_weight`, whose values for paths of
+Follows `synthesis.start.generator` and `fir_wiener.starting_weight`, whose values for paths of
 magnitude one are computed here once, so that a design has only to add what the paths say.
 """
 
@@ -13,13 +13,13 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from synthesis.backends.cpu.library import Parameters, Support
+from synthesis.bands import WIDE_BANDS
 from synthesis.conventions import N_BINS, SAMPLE_RATE_HZ
 from synthesis.errors import InvalidOption
-from synthesis.fir_wiener import between_edges, drive_ceiling, starting_weight
 from synthesis.generator_config import NEPER_PER_DB, GeneratorConfig
-from synthesis.log_grid import LogGrid, log_grid
-from synthesis.octave_bands import WIDE_BANDS
+from synthesis.grids import LogGrid, log_grid
 from synthesis.plausibility import LATER, SupportPrior
+from synthesis.start.fir_wiener import between_edges, drive_ceiling, starting_weight
 from synthesis.support_statistics import N_TRAITS, PRIMARY_EDGES_HZ, SECONDARY_EDGES_HZ, first_bins
 from synthesis.types import ModelParameters
 

@@ -10,24 +10,13 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from synthesis import (
-    arrays,
-    conventions,
-    features,
-    fir_wiener,
-    generator_config,
-    methods,
-    path_ratio,
-    plausibility,
-    prediction,
-    profiles,
-    toeplitz,
-)
+from synthesis import arrays, conventions, generator_config, methods, plausibility, predict, profiles, toeplitz
 from synthesis.backends.cpu.build import LEVELS, compile_core, library_file, machine
+from synthesis.bands import AMP_BANDS, NR_BANDS, WIDE_BANDS, columns
 from synthesis.conventions import DESIGN_N_FFT, N_BINS, N_TAPS, SAMPLE_RATE_HZ
-from synthesis.octave_bands import AMP_BANDS, NR_BANDS, WIDE_BANDS, columns
-from synthesis.prediction import N_SUMS
+from synthesis.predict import N_SUMS
 from synthesis.profiles import MAX_UPDATES
+from synthesis.start import features, fir_wiener, path_ratio
 from synthesis.types import MAX_CONDITIONS
 
 ABI = 12
@@ -43,15 +32,15 @@ SIZES = (
     *(columns(NR_BANDS).start, len(NR_BANDS), columns(AMP_BANDS).start, len(AMP_BANDS)),
     *(len(profiles.STEP_SCALES), MAX_UPDATES, MAX_CONDITIONS),
 )
-_N_LENGTHS = len(prediction.RESPONSE_LENGTHS)
+_N_LENGTHS = len(predict.RESPONSE_LENGTHS)
 
 # What the core takes of the method, in the order of prime_constants: a module that has it under that name, or a value.
 _WHOLE = {
     "wiener_iterations": fir_wiener.N_ITERATIONS,
-    "late_from_samples": prediction,
+    "late_from_samples": predict,
     "realign_beyond": plausibility,
 }
-_SINGLE = {"ceiling_sharpness": fir_wiener, "coherence_floor": conventions, "end_of_response": prediction}
+_SINGLE = {"ceiling_sharpness": fir_wiener, "coherence_floor": conventions, "end_of_response": predict}
 _DOUBLE = {
     "ratio_regularisation": path_ratio.REGULARISATION,
     **dict.fromkeys(("held_low_hz", "held_high_hz"), path_ratio),
@@ -64,10 +53,10 @@ _DOUBLE = {
     "wmmse_regularisation": methods,
     **dict.fromkeys(("sufficient_decrease", "damping_floor", "least_ceiling", "most_ceiling"), profiles),
     **dict.fromkeys(("silence", "unknown_weight", "loudest_unknown"), profiles),
-    **dict.fromkeys(("coherence_share", "model_bound", "natural_spread", "plausible_range"), prediction),
-    **{f"interval_{name}_db": prediction.INTERVAL_DB[name] for name in ("uncertainty", "coherence")},
-    "cut_db": prediction.CUT_DB,
-    "model_interval_db": prediction.MODEL_INTERVAL_DB,
+    **dict.fromkeys(("coherence_share", "model_bound", "natural_spread", "plausible_range"), predict),
+    **{f"interval_{name}_db": predict.INTERVAL_DB[name] for name in ("uncertainty", "coherence")},
+    "cut_db": predict.CUT_DB,
+    "model_interval_db": predict.MODEL_INTERVAL_DB,
     **dict.fromkeys(("surprise", "convincing", "max_distance"), plausibility),
 }
 _LONG = dict.fromkeys(("cut_db", "model_interval_db"), c_double * _N_LENGTHS)
@@ -140,7 +129,7 @@ class Input(Structure):
 
 
 class Profile(Structure):
-    """refinement_profile of refinement.h."""
+    """refinement_profile of update.h."""
 
     _fields_ = (
         *((name, c_int) for name in ("n_fft", "first_band", "n_bands", "preconditioned", "n_iterations")),
@@ -149,7 +138,7 @@ class Profile(Structure):
 
 
 class Record(Structure):
-    """refinement_record of refinement.h."""
+    """refinement_record of update.h."""
 
     _fields_ = (
         ("applied", c_int),
@@ -161,7 +150,7 @@ class Record(Structure):
 
 
 class Figures(Structure):
-    """prediction_figures of prediction.h."""
+    """prediction_figures of predict.h."""
 
     _fields_ = (
         ("bands", c_double * len(WIDE_BANDS)),

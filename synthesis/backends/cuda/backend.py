@@ -15,7 +15,7 @@ from synthesis.backends.reference import draft_all
 from synthesis.backends.stage_clock import StageClock
 from synthesis.errors import DeviceLost, NonFiniteFilter, SynthesisError
 from synthesis.methods import STARTS
-from synthesis.prediction import not_finite, predict
+from synthesis.predict import not_finite, predict
 from synthesis.profiles import MAX_UPDATES, PROFILES, VERDICTS
 from synthesis.types import (
     Complex64,

@@ -12,7 +12,7 @@ from synthesis.conventions import DESIGN_N_FFT, N_BINS, N_TAPS
 from synthesis.errors import InvalidPaths
 from synthesis.options import DEFAULT_MAX_GAIN_DB
 from synthesis.paths import AcousticPaths
-from synthesis.prediction import N_SUMS
+from synthesis.predict import N_SUMS
 from synthesis.profiles import MAX_UPDATES
 from synthesis.types import Complex64, Float32, Problem
 
@@ -118,7 +118,7 @@ class BatchOutputs:
     One block on the device and one on the host, which `fetch` brings up to date. Views of the device's
     block: `taps` float32 [size, 2048]; `history` float32 [size, 3, 9], J, step scale and the solver's residual, the
     latest update last, NaN before the first; `n_applied` and `stopped` int32 [size]; `sums` float32
-    [3, size, 220], what `synthesis.prediction.predict` is told for each of BASES.
+    [3, size, 220], what `synthesis.predict.predict` is told for each of BASES.
     """
 
     def __init__(self, size: int, device: torch.device) -> None:

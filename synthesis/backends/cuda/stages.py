@@ -13,8 +13,8 @@ from synthesis.backends.reference import build_synthesizer
 from synthesis.band_sums import band_sums
 from synthesis.conventions import N_TAPS
 from synthesis.profiles import MAX_UPDATES
+from synthesis.start.wiener import design_wmmse
 from synthesis.types import ModelParameters
-from synthesis.wiener import design_wmmse
 
 Update = Callable[[], None]
 
@@ -67,7 +67,7 @@ class Stages:
         return update
 
     def predict(self, basis: str, inputs: BatchInputs, taps: Tensor) -> Tensor:
-        """The sums that `synthesis.prediction.predict` takes, [size, N_SUMS]. basis: one of BASES."""
+        """The sums that `synthesis.predict.predict` takes, [size, N_SUMS]. basis: one of BASES."""
         coherence = inputs.coherence if basis == "coherence" else None
         is_true = basis == "exact"
         return band_sums(inputs.primary, inputs.secondary, taps, inputs.reference_psd, coherence, is_true=is_true)

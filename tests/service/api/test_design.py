@@ -15,8 +15,8 @@ from prime_anc_client import wire
 from service.api.warnings import WARNINGS
 from service.settings import Settings
 from synthesis.backends.reference import build_synthesizer
+from synthesis.bands import AMP_BANDS, nominal_hz
 from synthesis.conventions import N_BINS, STAGES
-from synthesis.octave_bands import AMP_BANDS, nominal_hz
 from synthesis.paths import AcousticPaths
 from synthesis.synthesizer import METHODS, Synthesizer
 from synthesis.types import Paths

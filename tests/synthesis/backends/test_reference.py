@@ -10,10 +10,10 @@ from synthesis.backends.reference import ReferenceBackend, build_generator, buil
 from synthesis.conventions import DESIGN_N_FFT, N_BINS
 from synthesis.design import Model, design_all, predict_all
 from synthesis.errors import InvalidPaths, NonFiniteFilter
-from synthesis.generator import Generator
 from synthesis.generator_config import GeneratorConfig
 from synthesis.methods import METHODS
 from synthesis.paths import AcousticPaths
+from synthesis.start.generator import Generator
 from synthesis.types import Design, DesignOptions, Draft, Paths, Prediction, Problem
 from tests.model_store import cases
 from tests.problems import changed

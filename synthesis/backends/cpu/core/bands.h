@@ -1,4 +1,4 @@
-/* Sums over one-third octaves and onto coarser grids (synthesis/octave_bands.py, spectra.collected). */
+/* Sums over one-third octaves and onto coarser grids (synthesis/bands.py, synthesis/grids.py). */
 #ifndef PRIME_BANDS_H
 #define PRIME_BANDS_H
 

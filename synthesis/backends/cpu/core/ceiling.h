@@ -2,7 +2,7 @@
 
        minimise J(w) subject to |W(f)| <= c(f),    W = DFT of 2048 real taps,
 
-   J as the updates have it (refinement.h), without their penalty. With a multiplier lambda_k >= 0 for each bin, a filter
+   J as the updates have it (update.h), without their penalty. With a multiplier lambda_k >= 0 for each bin, a filter
    is optimal if it minimises
 
        sum_k v_k |P_k - S_k W_k|^2 + lambda_k |W_k|^2,    v_k = psd_k (dJ / dl_b) / E_b,
@@ -14,7 +14,7 @@
 #ifndef PRIME_CEILING_H
 #define PRIME_CEILING_H
 
-#include "refinement.h"
+#include "update.h"
 
 #define CEILING_ROUNDS 12      /* at least; the rounds end where no more than SMALL_EXCESS is left above the ceiling */
 #define MAX_CEILING_ROUNDS 32

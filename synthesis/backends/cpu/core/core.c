@@ -15,11 +15,11 @@
 #include "generator.h"
 #include "minimum_phase.h"
 #include "plausibility.h"
-#include "prediction.h"
-#include "refinement.h"
+#include "predict.h"
+#include "update.h"
 #include "toeplitz.h"
 #include "transforms.h"
-#include "wmmse.h"
+#include "wiener.h"
 
 #define EXPORT __attribute__((visibility("default")))
 #define N_GRIDS 4 /* of 4096, 8192, 16384 and 32768 points */

@@ -4,9 +4,9 @@
 
 #include <stdint.h>
 
-#include "refinement.h"
+#include "update.h"
 #include "plausibility.h"
-#include "prediction.h"
+#include "predict.h"
 
 #define PRIME_ABI 12
 

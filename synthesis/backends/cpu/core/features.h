@@ -1,5 +1,5 @@
 /* What the generator reads of one ear's paths: the magnitude base, theory (3), and twelve channels
-   (synthesis/path_ratio.py, features.py). */
+   (synthesis/start/path_ratio.py, features.py). */
 #ifndef PRIME_FEATURES_H
 #define PRIME_FEATURES_H
 

@@ -1,4 +1,4 @@
-/* The convolutional generator for one ear (synthesis/generator.py): theory (4). */
+/* The convolutional generator for one ear (synthesis/start/generator.py): theory (4). */
 #ifndef PRIME_GENERATOR_H
 #define PRIME_GENERATOR_H
 

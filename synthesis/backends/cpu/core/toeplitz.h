@@ -1,5 +1,5 @@
 /* Solves symmetric positive-definite Toeplitz systems of 2048 unknowns by conjugate gradients, with an approximate
-   inverse from the Gohberg-Semencul formula as preconditioner (synthesis/toeplitz.py, synthesis/conjugate_gradients.py).
+   inverse from the Gohberg-Semencul formula as preconditioner (synthesis/toeplitz.py).
 
    A product needs a linear convolution of 2048 samples, computed as a circular one of 4096. A vector is stored as its
    1024 even samples followed by its 1024 odd samples. Taken as real and imaginary parts, and padded with zeros to 2048

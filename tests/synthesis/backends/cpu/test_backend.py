@@ -24,7 +24,7 @@ from synthesis.errors import InvalidOption, InvalidPaths, NonFiniteFilter
 from synthesis.generator_config import GeneratorConfig
 from synthesis.methods import METHODS
 from synthesis.plausibility import find_implausible
-from synthesis.prediction import predict
+from synthesis.predict import predict
 from synthesis.types import (
     MAX_CONDITIONS,
     UPDATES_BRING_DB,

@@ -23,7 +23,7 @@ from synthesis.backends.cuda.stages import Stages
 from synthesis.conventions import N_BINS, N_TAPS
 from synthesis.generator_config import GeneratorConfig
 from synthesis.paths import AcousticPaths
-from synthesis.prediction import N_SUMS
+from synthesis.predict import N_SUMS
 from synthesis.profiles import MAX_UPDATES, PROFILES
 from tests.synthesis.cases import example_parameters
 

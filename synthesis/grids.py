@@ -1,4 +1,4 @@
-"""The frequencies, equally spaced in log f, on which `prime-log` looks at the paths."""
+"""Frequencies: of Fourier grids, of coarser ones, and equally spaced in log f, on which `prime-log` looks at paths."""
 
 from __future__ import annotations
 
@@ -6,11 +6,49 @@ from functools import cache
 from typing import NamedTuple
 
 import numpy as np
+from array_api_compat import array_namespace
 from numpy.typing import NDArray
 
-from synthesis.conventions import SAMPLE_RATE_HZ
+from synthesis.arrays import Array, shared
+from synthesis.conventions import DESIGN_N_FFT, SAMPLE_RATE_HZ
 
 Float64 = NDArray[np.float64]
+
+
+def frequencies_hz(n_fft: int = DESIGN_N_FFT) -> Float64:
+    """Return the bin frequencies in Hz of the one-sided spectrum of an `n_fft`-point transform, [n_fft // 2 + 1]."""
+    frequency: Float64 = np.arange(n_fft // 2 + 1, dtype=np.float64) * (SAMPLE_RATE_HZ / n_fft)
+    return frequency
+
+
+def collected(power: Array, stride: int) -> Array:
+    """Sum power per bin onto a grid that is coarser by an even number.
+
+    Each bin's power goes to the nearest coarse bin, half to each where two are equally near.
+
+    Parameters
+    ----------
+    power
+        [..., n_bins].
+    stride
+        Bins for one of the coarser grid.
+
+    Returns
+    -------
+    Array
+        [..., (n_bins - 1) / stride + 1].
+    """
+    xp = array_namespace(power)
+    spans = xp.reshape(power[..., 1:], (*power.shape[:-1], -1, stride)) @ shared(_halves, (stride,), power)
+    below, above = spans[..., 0], spans[..., 1]
+    return xp.concat((power[..., :1] + below[..., :1], below[..., 1:] + above[..., :-1], above[..., -1:]), axis=-1)
+
+
+def _halves(stride: int) -> Float64:
+    """Shares of the coarse bins below and above in each of the `stride` bins that end at the latter: [stride, 2]."""
+    offset = 2 * np.arange(1, stride + 1)
+    above = np.where(offset == stride, 0.5, offset > stride)
+    return np.stack((1 - above, above), axis=-1)
 
 
 class LogGrid(NamedTuple):
@@ -37,7 +75,7 @@ def log_grid(n_fft: int, n: int, low_hz: float, high_hz: float) -> LogGrid:
     Acoustic paths and the scored bands have about as much detail in every octave, but a linear grid has half of its
     bins in the topmost one.
     """
-    frequency = np.fft.rfftfreq(n_fft, 1 / SAMPLE_RATE_HZ)
+    frequency = frequencies_hz(n_fft)
     step = np.log(high_hz / low_hz) / (n - 1)
     inside = np.clip(np.log(np.maximum(frequency, frequency[1] / 2) / low_hz) / step, 0, n - 1)
     lower = np.minimum(np.floor(inside), n - 2)

@@ -34,9 +34,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from synthesis.bands import AMP_BANDS, NR_BANDS, WIDE_BANDS, centre_hz
 from synthesis.conventions import SAMPLE_RATE_HZ
 from synthesis.errors import NonFiniteFilter
-from synthesis.octave_bands import AMP_BANDS, NR_BANDS, WIDE_BANDS, centre_hz
 from synthesis.types import ConditionPrediction, Prediction
 
 Real = NDArray[np.floating]

@@ -1,6 +1,6 @@
-/* The weighted least-squares reference by a direct double-precision solve (synthesis/wiener.py, theory (11)). */
-#ifndef PRIME_WMMSE_H
-#define PRIME_WMMSE_H
+/* The weighted least-squares reference by a direct double-precision solve (synthesis/start/wiener.py, theory (11)). */
+#ifndef PRIME_WIENER_H
+#define PRIME_WIENER_H
 
 #include "bands.h"
 #include "toeplitz.h"

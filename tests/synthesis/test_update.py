@@ -7,14 +7,13 @@ import numpy as np
 import pytest
 import torch
 
-from synthesis import gauss_newton
-from synthesis.conjugate_gradients import Solution
-from synthesis.gauss_newton import DRIVE_LIMIT, GaussNewtonState, Refinement, TapObjective, refine
+from synthesis import update
 from synthesis.minimum_phase import minimum_phase_fir
-from synthesis.path_ratio import log_base_magnitude, regularised_ratio
 from synthesis.paths import AcousticPaths
 from synthesis.profiles import FAST, FINE, PAPER, PROFILES, VERDICTS, RefinementProfile, profile_for_resolution
-from synthesis.toeplitz import solve_toeplitz
+from synthesis.start.path_ratio import log_base_magnitude, regularised_ratio
+from synthesis.toeplitz import Solution, solve_toeplitz
+from synthesis.update import DRIVE_LIMIT, GaussNewtonState, Refinement, TapObjective, refine
 from tests.oracles import gauss_newton as oracle
 from tests.oracles import spectra as spectra_oracle
 from tests.oracles import toeplitz as toeplitz_oracle
@@ -353,7 +352,7 @@ def test_a_rejected_step_that_overflowed_leaves_nothing_behind(
 
     paths, psd = small_case.paths(torch.float32), small_case.psd(torch.float32)
     start = torch.full((paths.batch_size, SMALL_N_TAPS), 0.01)
-    monkeypatch.setattr(gauss_newton, "solve_toeplitz", overflowing)
+    monkeypatch.setattr(update, "solve_toeplitz", overflowing)
     state = GaussNewtonState(paths, start, psd, profile=profile, most_updates=2)
     response, residual = state._response.clone(), state._residual.clone()
     state.update()

@@ -3,7 +3,7 @@
 import numpy as np
 import torch
 
-from synthesis.frequency_grid import LinearFrequencyGrid, LogFrequencyGrid
+from synthesis.start.generator import LinearFrequencyGrid, LogFrequencyGrid
 
 POINTS = np.geomspace(20, 24_000, 128)
 

@@ -6,7 +6,7 @@ import torch
 
 from synthesis.arrays import floored_log
 from synthesis.errors import InvalidOption
-from synthesis.path_ratio import log_base_magnitude, regularised_ratio
+from synthesis.start.path_ratio import log_base_magnitude, regularised_ratio
 from tests.oracles import path_ratio as oracle
 from tests.synthesis.cases import Case
 

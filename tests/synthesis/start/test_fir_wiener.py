@@ -5,9 +5,10 @@ import pytest
 import torch
 from scipy.linalg import matmul_toeplitz
 
-from synthesis import fir_wiener as module
 from synthesis.arrays import floored_log
-from synthesis.fir_wiener import (
+from synthesis.generator_config import GeneratorConfig
+from synthesis.start import fir_wiener as module
+from synthesis.start.fir_wiener import (
     DRIVE_LIMIT,
     HIGH_EDGE_HZ,
     LOW_EDGE_HZ,
@@ -16,8 +17,7 @@ from synthesis.fir_wiener import (
     fir_wiener,
     starting_weight,
 )
-from synthesis.frequency_grid import LogFrequencyGrid
-from synthesis.generator_config import GeneratorConfig
+from synthesis.start.generator import LogFrequencyGrid
 from tests.oracles import fir_wiener as oracle
 from tests.synthesis.cases import Case, both, random_case, relative_error
 

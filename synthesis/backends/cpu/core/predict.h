@@ -1,7 +1,7 @@
 /* What a filter does: sums over bands on the design grid, and the figures that follow from them
-   (synthesis/band_sums.py, synthesis/prediction.py): theory (20) to (22). */
-#ifndef PRIME_PREDICTION_H
-#define PRIME_PREDICTION_H
+   (synthesis/band_sums.py, synthesis/predict.py): theory (20) to (22). */
+#ifndef PRIME_PREDICT_H
+#define PRIME_PREDICT_H
 
 #include <float.h>
 

@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from synthesis.errors import InvalidOption
-from synthesis.generator import Generator
 from synthesis.generator_config import N_OUTPUTS, GeneratorConfig
+from synthesis.start.generator import Generator
 from tests.oracles import generator as oracle
 
 SMALL_PRIME = GeneratorConfig.prime(n_fft=4096)

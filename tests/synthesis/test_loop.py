@@ -3,9 +3,10 @@
 import numpy as np
 import pytest
 
-from synthesis import feedback as feedback_module
+from synthesis import loop as feedback_module
 from synthesis.conventions import DESIGN_N_FFT, N_TAPS
-from synthesis.feedback import (
+from synthesis.interruption import interruptible
+from synthesis.loop import (
     closed_loop_secondary,
     is_stable,
     judge_loop,
@@ -13,7 +14,6 @@ from synthesis.feedback import (
     with_margins,
     worst_loop,
 )
-from synthesis.interruption import interruptible
 
 
 def feedback_path(level: float) -> np.ndarray:

@@ -6,9 +6,9 @@ from scipy.linalg import solve_toeplitz
 from torch import Tensor
 
 from synthesis.arrays import squared_magnitude
+from synthesis.bands import NR_BANDS, band_matrix
 from synthesis.conventions import N_TAPS
 from synthesis.methods import WMMSE_REGULARISATION
-from synthesis.octave_bands import NR_BANDS, band_matrix
 from synthesis.paths import AcousticPaths
 
 

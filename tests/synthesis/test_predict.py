@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from synthesis.band_sums import band_sums
+from synthesis.bands import WIDE_BANDS, centre_hz
 from synthesis.errors import NonFiniteFilter
-from synthesis.octave_bands import WIDE_BANDS, centre_hz
-from synthesis.prediction import (
+from synthesis.predict import (
     COHERENCE_SHARE,
     CUT_DB,
     MODEL_BOUND,
@@ -20,8 +20,8 @@ from synthesis.prediction import (
     mean_prediction,
     predict,
 )
+from synthesis.start.wiener import design_wmmse
 from synthesis.types import Prediction
-from synthesis.wiener import design_wmmse
 from tests.oracles import noise_reduction as oracle
 from tests.oracles.octave_bands import band_sums as oracle_band_sums
 from tests.synthesis.cases import Case

@@ -1,7 +1,7 @@
 /* Gauss-Newton updates of one filter against the estimated paths of one or more conditions
-   (synthesis/gauss_newton.py, synthesis/objective.py): theory (12) to (17). */
-#ifndef PRIME_REFINEMENT_H
-#define PRIME_REFINEMENT_H
+   (synthesis/update.py, synthesis/objective.py): theory (12) to (17). */
+#ifndef PRIME_UPDATE_H
+#define PRIME_UPDATE_H
 
 #include "bands.h"
 #include "toeplitz.h"

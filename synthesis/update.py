@@ -20,12 +20,11 @@ import torch
 from torch import Tensor
 
 from synthesis.arrays import squared_magnitude
-from synthesis.fir_wiener import DRIVE_LIMIT
+from synthesis.bands import AMP_BANDS, band_matrix, columns
+from synthesis.grids import collected
 from synthesis.objective import objective
-from synthesis.octave_bands import AMP_BANDS, band_matrix, columns
-from synthesis.path_ratio import regularised_ratio
 from synthesis.paths import AcousticPaths
-from synthesis.prediction import HIGH_BANDS
+from synthesis.predict import HIGH_BANDS
 from synthesis.profiles import (
     BUDGET,
     CONVERGED,
@@ -42,7 +41,8 @@ from synthesis.profiles import (
     VERDICTS,
     RefinementProfile,
 )
-from synthesis.spectra import collected
+from synthesis.start.fir_wiener import DRIVE_LIMIT
+from synthesis.start.path_ratio import regularised_ratio
 from synthesis.toeplitz import solve_toeplitz
 
 

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 import torch
 
-from synthesis.octave_bands import AMP_BANDS, NR_BANDS, WIDE_BANDS, band_matrix, centre_hz, edges_hz, nominal_hz
-from synthesis.spectra import frequencies_hz
+from synthesis.bands import AMP_BANDS, NR_BANDS, WIDE_BANDS, band_matrix, centre_hz, edges_hz, nominal_hz
+from synthesis.grids import frequencies_hz
 from tests.oracles import octave_bands as oracle
 
 # IEC 61260-1:2014, table E.1 (exact base-10 mid-band frequencies to the digits printed there) and nominal labels.
@@ -69,7 +69,7 @@ def test_edges_are_contiguous_and_geometric() -> None:
 @pytest.mark.parametrize("n_fft", [4096, 8192, 32_768])
 def test_a_bin_belongs_to_the_one_band_with_low_at_most_f_below_high(n_fft: int) -> None:
     membership = band_matrix(WIDE_BANDS, n_fft, torch.ones(1)).bool()
-    frequency = frequencies_hz(n_fft)
+    frequency = torch.from_numpy(frequencies_hz(n_fft))
     inside = (frequency >= edges_hz(WIDE_BANDS[0])[0]) & (frequency < edges_hz(WIDE_BANDS[-1])[1])
     assert torch.equal(membership.sum(-1) == 1, inside)
     assert not membership.sum(-1).gt(1).any()

@@ -17,10 +17,9 @@ from dataclasses import replace
 from array_api_compat import array_namespace
 
 from synthesis.arrays import Array, softplus, squared_magnitude
-from synthesis.conjugate_gradients import Solution
 from synthesis.conventions import N_TAPS
 from synthesis.minimum_phase import minimum_phase_response
-from synthesis.toeplitz import solve_toeplitz
+from synthesis.toeplitz import Solution, solve_toeplitz
 
 # Beyond these frequencies the starting weight falls, by this power of f: 12 dB in an octave.
 LOW_EDGE_HZ, HIGH_EDGE_HZ = 45.0, 9000.0

@@ -3,7 +3,7 @@
 import numpy as np
 import torch
 
-from synthesis.wiener import design_shared_wmmse, design_wmmse, wmmse_weights
+from synthesis.start.wiener import design_shared_wmmse, design_wmmse, wmmse_weights
 from tests.oracles import toeplitz as toeplitz_oracle
 from tests.oracles import wiener as oracle
 from tests.synthesis.cases import SMALL_N_TAPS, Case, relative_error

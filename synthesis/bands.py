@@ -4,25 +4,23 @@ Band n has the exact mid-band frequency f_m = 10**(n / 10) Hz and the edges f_m 
 belongs to it when low <= f < high, so that adjacent bands share no bin and leave none out.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import cache
-from typing import Any
 
 import numpy as np
-from array_api_compat import array_namespace, is_torch_namespace
 from numpy.typing import NDArray
 
-from synthesis.arrays import Array
+from synthesis.arrays import Array, shared
 from synthesis.conventions import SAMPLE_RATE_HZ
 
+# Noise reduction is the mean over these: 50 Hz to 5 kHz, 21 bands.
 NR_BANDS = tuple(range(17, 38))
-"""Noise reduction is the mean over these: 50 Hz to 5 kHz, 21 bands."""
 
+# Amplification is looked for in these: 50 Hz to 8 kHz, 23 bands.
 AMP_BANDS = tuple(range(17, 40))
-"""Amplification is looked for in these: 50 Hz to 8 kHz, 23 bands."""
 
+# The audible range: 20 Hz to 20 kHz, 31 bands.
 WIDE_BANDS = tuple(range(13, 44))
-"""The audible range: 20 Hz to 20 kHz, 31 bands."""
 
 # IEC 61260-1 labels: the decade of nominal values that the exact frequencies are rounded to.
 _NOMINAL_DECADE = (1.0, 1.25, 1.6, 2.0, 2.5, 3.15, 4.0, 5.0, 6.3, 8.0)
@@ -66,24 +64,13 @@ def band_matrix(bands: Sequence[int], n_fft: int, like: Array) -> Array:
 
     The result is shared between callers and must not be written to.
     """
-    return _alike(band_membership, (tuple(bands), n_fft), array_namespace(like), like.dtype, str(like.device))
+    return shared(band_membership, (tuple(bands), n_fft), like)
 
 
 def mean_weights(chosen: tuple[int, ...], bands: tuple[int, ...], like: Array) -> Array:
     """Return the weights of `bands` in the mean over those `chosen`, [n_bands], as `band_matrix` does."""
-    return _alike(_mean_weights, (chosen, bands), array_namespace(like), like.dtype, str(like.device))
+    return shared(_mean_weights, (chosen, bands), like)
 
 
 def _mean_weights(chosen: tuple[int, ...], bands: tuple[int, ...]) -> NDArray[np.float64]:
     return np.isin(bands, chosen) / len(chosen)
-
-
-@cache  # never freed: recorded CUDA graphs read the tensors in place
-def _alike(
-    make: Callable[..., NDArray[np.float64]], given: tuple[Any, ...], xp: Any, dtype: Any, device: str
-) -> Array:
-    values = make(*given)
-    if not is_torch_namespace(xp):
-        return values.astype(dtype)
-    with xp.inference_mode(False):  # the first caller may be in inference mode, the next one training
-        return xp.asarray(values.copy()).to(device, dtype)
