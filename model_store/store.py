@@ -206,7 +206,7 @@ class ModelStore:
 
         Raises
         ------
-        InvalidName, UnknownModel, CorruptStore, StoreUnreachable
+        InvalidName, ModelNotFound, CorruptStore, StoreUnreachable
             It is no reference, nothing goes by it, or the listing is damaged or out of reach.
         """
         wanted = parse_reference(reference)
@@ -236,7 +236,7 @@ class ModelStore:
 
         Raises
         ------
-        InvalidName, UnknownModel, CorruptStore, StoreUnreachable
+        InvalidName, ModelNotFound, CorruptStore, StoreUnreachable
             As `resolve`.
         CorruptCheckpoint
             The file is damaged; the message names it, what was found and what was expected.
@@ -364,7 +364,7 @@ class ModelStore:
         ------
         InvalidName
             `alias` is a model of the root, or `reference` is itself an alias.
-        UnknownModel, CorruptStore
+        ModelNotFound, CorruptStore
             `reference` leads nowhere.
         PublishFailed
             The disk refuses.
@@ -382,7 +382,7 @@ class ModelStore:
         return resolved
 
     def remove_alias(self, alias: str) -> None:
-        """Forget an alias; UnknownModel if there is none of that name."""
+        """Forget an alias; ModelNotFound if there is none of that name."""
         with self._writing_aliases(alias) as aliases:
             if alias not in aliases:
                 known = ", ".join(sorted(aliases)) or "none"

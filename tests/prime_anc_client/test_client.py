@@ -406,7 +406,7 @@ def test_a_service_that_has_just_been_started_is_waited_for(store_folder: Path, 
 def test_waiting_has_a_bound(store_folder: Path, ear: Paths) -> None:
     """The service asks for a minute; a client that gives it less says at once that it will not wait."""
     with Program(store_folder, "--model", "missing") as program:
-        program.logged("(UnknownModel)")
+        program.logged("(ModelNotFound)")
         began = time.monotonic()
         with Client(program.address, retry_for_s=59.0) as client, pytest.raises(Unavailable) as refused:
             client.synthesize(ear.primary, ear.secondary)
@@ -426,7 +426,7 @@ def test_retries_are_bounded_by_time_not_by_number(store_folder: Path, ear: Path
         return chunk.replace(b"retry-after: 60", b"retry-after: 00")
 
     with Program(store_folder, "--model", "missing") as program:
-        program.logged("(UnknownModel)")
+        program.logged("(ModelNotFound)")
         with relayed(program.port, request, impatient) as (port, _):
             with Client(f"http://127.0.0.1:{port}", retry_for_s=3) as client, pytest.raises(Unavailable):
                 client.synthesize(ear.primary, ear.secondary)

@@ -414,7 +414,7 @@ async def test_when_the_default_model_is_missing(
         assert int(answer.headers["retry-after"]) > 0
         assert (await client.get("/models")).status_code == 200
     assert "missing" in caplog.text
-    assert "UnknownModel" in caplog.text
+    assert "ModelNotFound" in caplog.text
 
 
 async def test_before_the_default_model_is_loaded(settings: Settings, ear: Paths) -> None:
