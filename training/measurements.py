@@ -14,9 +14,9 @@ from torch import Tensor
 
 from measurement.estimate import REGULARISATION
 from measurement.prior import PathPrior, learn_path_prior
-from synthesis.band_sums import learn_uncertainty
 from synthesis.conventions import DESIGN_N_FFT, SAMPLE_RATE_HZ
 from synthesis.paths import AcousticPaths
+from synthesis.predict import learn_uncertainty
 from synthesis.support_statistics import SupportStatistics, learn_support_statistics
 from training.config import TrainingConfig
 from training.datasets.noise import NoiseSet, reference_psd
@@ -142,7 +142,7 @@ class Measurements:
         )
 
     def support_uncertainty(self, support: tuple[str, ...]) -> Tensor:
-        """What the support's estimates did not know, [2, 31]: see `synthesis.band_sums`."""
+        """What the support's estimates did not know, [2, 31]: see `synthesis.predict`."""
         indices = self.indices(support)
         return learn_uncertainty(
             self.paths(indices, torch.float64).primary, self.estimates.coherence[indices], self.reference_psd

@@ -13,10 +13,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from synthesis.band_sums import band_sums
 from synthesis.bands import WIDE_BANDS
 from synthesis.paths import AcousticPaths, ControlFilter
-from synthesis.predict import predict
+from synthesis.predict import band_sums, predict
 from synthesis.start.wiener import design_wmmse
 from synthesis.types import Prediction
 from training.baselines.wmmse import support_estimates
