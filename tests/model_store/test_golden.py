@@ -31,7 +31,7 @@ def test_making_it_again_gives_the_same_and_leaves_the_parameters_alone() -> Non
     before = {name: array.copy() for name, array in parameters.weights.items()}
     made = GoldenCase.make(parameters, *cases.ear(5))
     assert all(np.array_equal(before[name], parameters.weights[name]) for name in before)
-    again = GoldenCase.make(parameters, *(each.astype(float) for each in cases.ear(5)))
+    again = GoldenCase.make(parameters, *(item.astype(float) for item in cases.ear(5)))
     assert all(np.array_equal(made.arrays()[name], again.arrays()[name]) for name in made.arrays())
 
 
@@ -111,6 +111,6 @@ def test_float32_has_room_to_spare_on_measured_ears(measured_data: Path, kind: s
     estimate = simulate_calibration(read_pandar(measured_data).pairs[5:6], noise)
     model = Model.on("reference", parameters)
     for question in zip(estimate.primary, estimate.secondary, estimate.coherence, strict=True):
-        golden = GoldenCase.make(parameters, *(each.numpy() for each in question))
+        golden = GoldenCase.make(parameters, *(item.numpy() for item in question))
         errors = golden.check(model)
         assert max(errors.taps, errors.refined_taps) < GOLDEN_TOLERANCE / 3

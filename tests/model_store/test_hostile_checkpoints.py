@@ -64,8 +64,8 @@ def hostile_cases() -> Iterator[Case]:
             pass
         else:
             draw = np.random.default_rng(0)
-            weights = {GENERATOR + name: 0.1 * draw.standard_normal(each) for name, each in shapes.items()}
-            n_parameters = sum(each.size for each in weights.values())
+            weights = {GENERATOR + name: 0.1 * draw.standard_normal(shape) for name, shape in shapes.items()}
+            n_parameters = sum(weight.size for weight in weights.values())
             own = {name: array for name, array in arrays.items() if not name.startswith(GENERATOR)}
             own |= {name: array.astype(np.float32) for name, array in weights.items()}
         yield f"generator {change}", {**manifest, "generator": changed, "n_parameters": n_parameters}, own
@@ -97,7 +97,7 @@ def is_sound(checkpoint: Checkpoint) -> bool:
     for design in design_all([ear], DesignOptions(n_updates=1), Model.on("cpu", checkpoint.parameters)):
         if isinstance(design, Design):
             figures = [design.taps, design.prediction.noise_reduction_db, design.prediction.interval_db]
-            if not all(np.isfinite(each).all() for each in figures):
+            if not all(np.isfinite(figure).all() for figure in figures):
                 return False
     found = find_implausible(checkpoint.parameters.support, primary, secondary)
     x = np.random.default_rng(0).standard_normal(9000)
@@ -107,7 +107,7 @@ def is_sound(checkpoint: Checkpoint) -> bool:
         measured = calibrate(takes, prior=checkpoint.parameters.path_prior)
     except SynthesisError:
         return True
-    return bool(np.isfinite(measured.secondary).all()) and not any("nan" in each.detail for each in found)
+    return bool(np.isfinite(measured.secondary).all()) and not any("nan" in item.detail for item in found)
 
 
 def use_all() -> None:

@@ -83,7 +83,7 @@ def test_estimates_do_not_teach_it(measurements, training_set):
     psd = measurements.reference_psd.float()
     altered = replace(training_set, primary_estimates=2 * training_set.primary_estimates)
     first, second = (
-        Fomaml.fit(each, psd, seed=0, n_pooled_updates=4, n_meta_updates=2) for each in (training_set, altered)
+        Fomaml.fit(item, psd, seed=0, n_pooled_updates=4, n_meta_updates=2) for item in (training_set, altered)
     )
     assert torch.equal(first.taps, second.taps)
 

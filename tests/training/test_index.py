@@ -148,8 +148,8 @@ def test_a_table_trains_and_scores_a_model(tmp_path: Path) -> None:
     rows_of_run = read_rows(out)
     held_out = set(rows_of_run.listener)
     assert held_out.isdisjoint(manifest.support)
-    scored = {(each.listener, each.ear) for each in rows_of_run.itertuples()}
-    assert scored == {(each.listener, each.place) for each in read_index(tmp_path).of(held_out)}
+    scored = {(itertuple.listener, itertuple.ear) for itertuple in rows_of_run.itertuples()}
+    assert scored == {(item.listener, item.place) for item in read_index(tmp_path).of(held_out)}
 
 
 @pytest.mark.measured

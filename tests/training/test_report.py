@@ -143,7 +143,7 @@ def test_the_worst_ear_and_the_loud_high_bands_are_shown(plain):
     loudest = [float(row["worst_high_band_db"]) for row in own]
     assert float(line["loudest band above 8.9 kHz"]) == pytest.approx(max(loudest), abs=HALF_DIGIT)
     # Two ears of each of three listeners in each split: every row weighs the same.
-    share = 100 * statistics.mean(each > 3 for each in loudest)
+    share = 100 * statistics.mean(item > 3 for item in loudest)
     assert float(line["ears above +3 dB there, %"]) == pytest.approx(share, abs=HALF_DIGIT)
 
 
@@ -153,7 +153,7 @@ def test_paired_differences_are_those_of_the_splits(plain):
     other = expected_splits(rows, "noise_reduction_db", "wmmse")
     gains = [one[split] - other[split] for split in one]
     block = plain[1].split(f"### Paired differences over splits {ORIGINAL}")[1]
-    line = next(each for each in block.splitlines() if each.startswith("| prime-log | wmmse |"))
+    line = next(item for item in block.splitlines() if item.startswith("| prime-log | wmmse |"))
     mean, deviation, least, won = line.strip("| ").split(" | ")[2:6]
     assert float(mean) == pytest.approx(statistics.mean(gains), abs=HALF_DIGIT)
     assert float(deviation) == pytest.approx(statistics.stdev(gains), abs=HALF_DIGIT)
@@ -443,8 +443,8 @@ def probed() -> pd.DataFrame:
 
 def line(text: str, heading: str, probe: str) -> dict[str, str]:
     table = text.split(f"### {heading}")[1].split("\n\n")[1].splitlines()
-    cells = [[cell.strip() for cell in each.strip("|").split("|")] for each in table]
-    (found,) = [each for each in cells[2:] if each[0] == probe]
+    cells = [[cell.strip() for cell in item.strip("|").split("|")] for item in table]
+    (found,) = [cell for cell in cells[2:] if cell[0] == probe]
     return dict(zip([f"{place} {name}" for place, name in enumerate(cells[0])], found, strict=True))
 
 

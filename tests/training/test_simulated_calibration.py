@@ -46,7 +46,7 @@ def whole_calibration(
             takes.append(GainTake(gain, reference[None], error[None]))
     found = estimate_paths(takes, window=window, **options)  # type: ignore[arg-type]
     return SimulatedEstimate(
-        *(torch.from_numpy(each) for each in (found.primary, found.secondary, found.coherence))
+        *(torch.from_numpy(item) for item in (found.primary, found.secondary, found.coherence))
     )
 
 
@@ -68,7 +68,7 @@ def test_the_regularisation_is_the_estimator_s_and_shrinks_what_probes_leave_wea
     assert_equal(default, simulate_calibration(pairs[:1], noise_set, probes=[1, 5], regularisation=1e-6))
     # Above 15 kHz the recordings have little power: there the transfer function gives way.
     high = slice(5120, 8193)
-    weak, plain = (torch.fft.rfft(each.primary, n=16384).abs()[:, high].sum() for each in (fast, default))
+    weak, plain = (torch.fft.rfft(item.primary, n=16384).abs()[:, high].sum() for item in (fast, default))
     assert float(weak) < 0.7 * float(plain)
 
 
@@ -177,5 +177,5 @@ def test_an_earphone_in_the_hand_is_unlike_every_ear(measured_data: Path) -> Non
         prior.explain(primary.numpy(), secondary.numpy())
         for primary, secondary in zip(handling.primary, handling.secondary, strict=True)
     ]
-    assert all(each.is_level_off and each.level_db > 0 for each in found[:2])
-    assert all(each.distance > MAX_DISTANCE for each in found[4:])
+    assert all(item.is_level_off and item.level_db > 0 for item in found[:2])
+    assert all(item.distance > MAX_DISTANCE for item in found[4:])
