@@ -211,8 +211,8 @@ def check_rate(rate: float) -> None:
         )
 
 
-class Condition(Protocol):
-    """One condition, as a request brings it."""
+class SentCondition(Protocol):
+    """One condition, as it was sent."""
 
     @property
     def primary(self) -> Path: ...
@@ -230,7 +230,7 @@ class Condition(Protocol):
     def label(self) -> str: ...
 
 
-def check_condition(condition: Condition, reference_psd: Float32 | None) -> None:
+def check_condition(condition: SentCondition, reference_psd: Float32 | None) -> None:
     """Check that all spectra and quantities per bin share a grid, and the values of all but the paths."""
     primary, secondary = condition.primary, condition.secondary
     n_bins = N_BINS

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from service.api.paths import Condition
+from service.api.paths import SentCondition
 from service.errors import HttpProblem
 from synthesis.conventions import DESIGN_N_FFT, N_BINS
 from synthesis.design import MAX_LEVEL_DIFFERENCE_DB, level_db
@@ -48,7 +48,7 @@ def check_effect(taps: Float32, problem: Problem, *, may_be_none: bool = False) 
 
 
 def joint_problem(
-    conditions: Sequence[Condition],
+    conditions: Sequence[SentCondition],
     reference_psd: Float32 | None,
     max_gain_db: float | GainCurve,
     **options: Any,
@@ -65,7 +65,7 @@ def joint_problem(
     return Problem(tuple(_named(*each) for each in enumerate(conditions)), **options)
 
 
-def _named(n: int, sent: Condition) -> Paths:
+def _named(n: int, sent: SentCondition) -> Paths:
     """As `_resampled`, of one condition among several."""
     try:
         return _resampled(sent)
@@ -74,7 +74,7 @@ def _named(n: int, sent: Condition) -> Paths:
         raise InvalidPaths(f"{name}: {error}", f"{name}.{error.field}") from None
 
 
-def _resampled(sent: Condition) -> Paths:
+def _resampled(sent: SentCondition) -> Paths:
     """One condition on the design grid."""
     return Paths(
         _path(sent.primary, "primary"),
@@ -87,7 +87,7 @@ def _resampled(sent: Condition) -> Paths:
     )
 
 
-def sent_paths(conditions: Sequence[Condition]) -> list[Path]:
+def sent_paths(conditions: Sequence[SentCondition]) -> list[Path]:
     """Primary and secondary path of each condition."""
     return [path for each in conditions for path in (each.primary, each.secondary)]
 

@@ -27,10 +27,10 @@ from hardware.second_order_sections import MAX_SECTIONS
 from hardware.short_fir import MAX_TAPS
 from service.api.options import CeilingOptions, LatencyOptions, ModelOptions, RefineOptions, SynthesisOptions
 from service.api.paths import (
-    Condition,
     OptionalPath,
     PathField,
     RateField,
+    SentCondition,
     Series,
     check_condition,
     check_some_taps,
@@ -116,7 +116,7 @@ class PathsBody(CommonBody, PathPairBody):
     label: ClassVar[str] = ""
 
     @property
-    def all_conditions(self) -> Sequence[Condition]:
+    def all_conditions(self) -> Sequence[SentCondition]:
         """Its one condition."""
         return (self,)
 
@@ -170,7 +170,7 @@ class JointBody(CommonBody, Measured):
     label: ClassVar[str] = ""
 
     @property
-    def all_conditions(self) -> Sequence[Condition]:
+    def all_conditions(self) -> Sequence[SentCondition]:
         """Its conditions: itself, or several."""
         return (self,) if self.conditions is None else self.conditions
 
