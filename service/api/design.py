@@ -17,7 +17,8 @@ from model_store.store import ModelVersion
 from service.api import answer_types, examples
 from service.api import json_answers as answers
 from service.api.documentation import BODY_CODES, DESIGN_CODES, described
-from service.api.json_answers import Answered
+from service.api.front import JSON, TAPS, Visit, disconnected
+from service.api.json_answers import Answered, accepted
 from service.api.problem import check_effect, joint_problem, resolved_profile, sent_paths
 from service.api.reading import ReadingRoute
 from service.api.request_types import (
@@ -27,7 +28,6 @@ from service.api.request_types import (
     SynthesisBody,
     SynthesisItem,
 )
-from service.api.visit import JSON, TAPS, Visit, answer_type, disconnected, timed_response, visit_of
 from service.api.warnings import collect_warnings, negated_filter
 from service.errors import HttpProblem, to_problem
 from synthesis.errors import SynthesisError, answer_or_raise
@@ -110,7 +110,7 @@ async def designed(request: Request, asked: Wanted) -> Answered:
     SynthesisError, HttpProblem, Refused
         As `Engine.design`.
     """
-    visit = visit_of(request)
+    visit: Visit = request.state.visit
     model, (design,) = await visit.service.engine.design(
         asked.model, asked.options, [asked.problem], visit.due, partial(disconnected, request)
     )
@@ -159,19 +159,18 @@ async def refine(
 
 
 async def _design(request: Request, body: SynthesisBody | DesignBody) -> Response:
-    visit = visit_of(request)
+    visit: Visit = request.state.visit
     if body.items is not None:
         return await _design_items(request, body.items)
     visit.design_method = body.method
-    media_type = answer_type(request, _ANSWERS)
+    media_type = accepted(visit.accept, _ANSWERS)
     asked = wanted(body)
     visit.decoded()
     answered = await designed(request, asked)
     if media_type == TAPS:
         return _taps_alone(visit, answered)
     content, times = answers.design_json(answered, visit)
-    visit.observe(times, [(answered.model, answered.design)])
-    return timed_response(content, times)
+    return visit.response(content, times, designs=[(answered.model, answered.design)])
 
 
 def _taps_alone(visit: Visit, answered: Answered) -> Response:
@@ -188,8 +187,7 @@ def _taps_alone(visit: Visit, answered: Answered) -> Response:
     if answered.warnings:
         headers["X-Warnings"] = ", ".join([each["code"] for each in answered.warnings])
     times = visit.spent_ms(design.times_ms, began)
-    visit.observe(times, [(answered.model, design)])
-    return timed_response(content, times, TAPS, **headers)
+    return visit.response(content, times, TAPS, headers, [(answered.model, design)])
 
 
 async def _design_items(request: Request, items: Sequence[SynthesisItem | HttpProblem]) -> Response:
@@ -198,8 +196,8 @@ async def _design_items(request: Request, items: Sequence[SynthesisItem | HttpPr
     If no item has a filter and at least one failed with 503, the whole request is answered with that 503, so that
     the client sees `Retry-After`.
     """
-    visit = visit_of(request)
-    answer_type(request, (JSON,))
+    visit: Visit = request.state.visit
+    accepted(visit.accept)
     asked = [_item(each) for each in items]
     methods = [each.options.method if isinstance(each, Wanted) else "" for each in asked]
     visit.design_method = methods[0] if len(set(methods)) == 1 else ""
@@ -209,10 +207,10 @@ async def _design_items(request: Request, items: Sequence[SynthesisItem | HttpPr
     if refusals and all(isinstance(each, HttpProblem) for each in outcomes):
         raise refusals[0]
     content, times = answers.items_json(outcomes, visit)
-    visit.observe(times, [(each.model, each.design) for each in outcomes if isinstance(each, Answered)])
     for method, outcome in zip(methods, outcomes, strict=True):
         visit.service.metrics.count_item(method, outcome.code if isinstance(outcome, HttpProblem) else "ok")
-    return timed_response(content, times)
+    designs = [(each.model, each.design) for each in outcomes if isinstance(each, Answered)]
+    return visit.response(content, times, designs=designs)
 
 
 def _item(item: SynthesisItem | HttpProblem) -> Wanted | HttpProblem:
@@ -226,7 +224,7 @@ def _item(item: SynthesisItem | HttpProblem) -> Wanted | HttpProblem:
 
 async def _all_items(request: Request, asked: list[Wanted | HttpProblem]) -> list[Answered | HttpProblem]:
     """One engine call for each group of items with the same model and options; the calls run concurrently."""
-    visit = visit_of(request)
+    visit: Visit = request.state.visit
     groups: dict[tuple[str | None, DesignOptions], list[int]] = {}
     for place, each in enumerate(asked):
         if isinstance(each, Wanted):
@@ -275,7 +273,7 @@ async def evaluated(
     is_continued: bool = False,
 ) -> list[Evaluation]:
     """`Engine.evaluate`; raises the first ear's SynthesisError, if there is one."""
-    visit = visit_of(request)
+    visit: Visit = request.state.visit
     found = await visit.service.engine.evaluate(
         model, problems, taps, visit.due, partial(disconnected, request), is_continued=is_continued
     )
@@ -297,8 +295,8 @@ async def evaluate(
     request: Request, body: Annotated[EvaluateBody, Body(openapi_examples=examples.EVALUATE_BODIES)]
 ) -> Response:
     """Predict the effect of a filter on these paths."""
-    visit = visit_of(request)
-    answer_type(request, (JSON,))
+    visit: Visit = request.state.visit
+    accepted(visit.accept)
     conditions = body.all_conditions
     # The request has no ceiling, so none can be exceeded.
     problem = joint_problem(
@@ -319,5 +317,4 @@ async def evaluate(
     document = {"prediction": answers.prediction_document(answer.prediction), "warnings": warnings}
     document |= answers.loop_document(loop)
     content, times = answers.with_times(document, answer.times_ms, visit)
-    visit.observe(times)
-    return timed_response(content, times)
+    return visit.response(content, times, designs=[])
