@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
 from functools import partial
 from time import perf_counter
 from typing import Annotated, Any
@@ -19,11 +18,10 @@ from service.api import json_answers as answers
 from service.api.documentation import BODY_CODES, DESIGN_CODES, described
 from service.api.front import JSON, TAPS, Visit, disconnected
 from service.api.json_answers import Answered, accepted
-from service.api.problem import check_effect, joint_problem, resolved_profile, sent_paths
+from service.api.problem import Wanted, check_effect, joint_problem, sent_paths, wanted
 from service.api.reading import ReadingRoute
 from service.api.request_types import (
     DesignBody,
-    DesignItem,
     EvaluateBody,
     SynthesisBody,
     SynthesisItem,
@@ -33,73 +31,19 @@ from service.errors import HttpProblem, to_problem
 from synthesis.errors import SynthesisError, answer_or_raise
 from synthesis.latency import with_latency
 from synthesis.loop import loop_gain, loop_of
-from synthesis.options import ProblemFields
 from synthesis.types import (
     Complex64,
     Design,
     DesignOptions,
     Evaluation,
     Float32,
-    Path,
     Problem,
 )
-
-_OF_PROBLEM = [each.name for each in fields(ProblemFields)]
 
 # The JSON answer, or the taps alone.
 _ANSWERS = (JSON, TAPS)
 
 router = APIRouter(route_class=ReadingRoute)
-
-
-@dataclass(frozen=True, eq=False)
-class Wanted:
-    """A design that a request asks for."""
-
-    model: str | None
-    options: DesignOptions
-    sign: answers.Sign
-    # Primary and secondary paths as the client sent them.
-    sent: Sequence[Path]
-    # With the paths on the design grid.
-    problem: Problem
-
-    def answered(self, model: ModelVersion, design: Design) -> Answered:
-        """The engine's design with the request's sign and the warnings."""
-        warnings = collect_warnings(
-            self.sent,
-            self.problem,
-            design.prediction,
-            design.replaced_because,
-            design.ceiling_cost_db,
-            design.implausible,
-            design.loop,
-        )
-        taps = -design.taps if self.sign == "plus" else design.taps
-        return Answered(model, design, self.sign, taps, warnings, self.problem.latency_samples)
-
-
-def wanted(body: SynthesisItem) -> Wanted:
-    """Turn a request into a design.
-
-    Parameters
-    ----------
-    body
-        One request, checked. `fine` replaces the profile `fast` if its paths are longer than `fast` resolves.
-
-    Raises
-    ------
-    InvalidPaths
-        A path is too long for the design grid.
-    """
-    conditions = body.all_conditions
-    problem = joint_problem(conditions, body.reference_psd, **{name: getattr(body, name) for name in _OF_PROBLEM})
-    sent, n_feedbacks = sent_paths(conditions), sum([each.feedback is not None for each in conditions])
-    k, profile = (body.k, body.profile) if isinstance(body, DesignItem) else (0, "fast")
-    options = DesignOptions(
-        body.method, k, resolved_profile(profile, sent), body.leave_one_out, len(conditions), n_feedbacks
-    )
-    return Wanted(body.model, options, body.sign, sent, problem)
 
 
 async def designed(request: Request, asked: Wanted) -> Answered:
@@ -114,7 +58,24 @@ async def designed(request: Request, asked: Wanted) -> Answered:
     model, (design,) = await visit.service.engine.design(
         asked.model, asked.options, [asked.problem], visit.due, partial(disconnected, request)
     )
-    return asked.answered(model, answer_or_raise(design))
+    if isinstance(design, SynthesisError):
+        raise design
+    return _answered(asked, model, design)
+
+
+def _answered(asked: Wanted, model: ModelVersion, design: Design) -> Answered:
+    """The engine's design with the request's sign and the warnings."""
+    warnings = collect_warnings(
+        asked.sent,
+        asked.problem,
+        design.prediction,
+        design.replaced_because,
+        design.ceiling_cost_db,
+        design.implausible,
+        design.loop,
+    )
+    taps = -design.taps if asked.sign == "plus" else design.taps
+    return Answered(model, design, asked.sign, taps, warnings, asked.problem.latency_samples)
 
 
 _FORMS: dict[str, Any] = {
@@ -246,7 +207,7 @@ async def _all_items(request: Request, asked: list[Wanted | HttpProblem]) -> lis
             return
         for place, each, answer in zip(places, group, found, strict=True):
             outcomes[place] = (
-                _known_problem(answer) if isinstance(answer, SynthesisError) else each.answered(used, answer)
+                _known_problem(answer) if isinstance(answer, SynthesisError) else _answered(each, used, answer)
             )
 
     try:

@@ -33,11 +33,11 @@ from pydantic import BeforeValidator, ConfigDict, Field, WithJsonSchema, with_co
 from typing_extensions import TypedDict
 
 from service.api.answer_types import Taps
-from service.api.design import Wanted, wanted
 from service.api.front import Times, Visit
 from service.api.json_answers import Answered, dumped, prediction_document, refinement_document
 from service.api.options import RefineOptions, ceiling, curve_of_text
 from service.api.paths import floats
+from service.api.problem import Wanted, wanted
 from service.api.request_types import DesignItem, validated
 from service.api.strict import Absent, StrictModel
 from service.errors import HttpProblem
