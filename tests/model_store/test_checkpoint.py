@@ -191,7 +191,7 @@ def test_odd_manifest_is_refused(checkpoint: Checkpoint, odd: Callable[[dict[str
 
 
 def test_the_golden_case_of_another_generator_is_not_met(checkpoint: Checkpoint) -> None:
-    own, other = (Model.on("reference", each) for each in (checkpoint.parameters, cases.parameters(seed=99)))
+    own, other = (Model.on("reference", item) for item in (checkpoint.parameters, cases.parameters(seed=99)))
     assert checkpoint.golden.check(own).taps < 1e-4
     with pytest.raises(GoldenMismatch, match="in taps"):
         checkpoint.golden.check(other)

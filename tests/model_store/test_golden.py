@@ -81,6 +81,6 @@ def test_float32_has_room_to_spare_on_measured_ears(measured_data: Path, kind: s
     estimate = simulate_calibration(read_pandar(measured_data).pairs[5:6], noise)
     model = Model.on("reference", parameters)
     for question in zip(estimate.primary, estimate.secondary, estimate.coherence, strict=True):
-        golden = GoldenCase.make(parameters, *(each.numpy() for each in question))
+        golden = GoldenCase.make(parameters, *(item.numpy() for item in question))
         errors = golden.check(model)
         assert max(errors.taps, errors.refined_taps) < GOLDEN_TOLERANCE / 3

@@ -34,7 +34,7 @@ ROOT = Path(__file__).parents[2]
 
 def assert_whole(store: ModelStore, *references: str) -> None:
     """Exactly these versions, every one loads, and nothing unfinished lies about."""
-    assert [each.reference for each in store.list()] == list(references)
+    assert [item.reference for item in store.list()] == list(references)
     assert store.broken() == {}
     for reference in references:
         store.load(reference)
@@ -110,7 +110,7 @@ def test_damaged_newest_version_hides_no_other(store: ModelStore, checkpoint: Ch
     for ask in (store.load, store.manifest):
         with pytest.raises(CorruptCheckpoint, match=r"ears/2\.[0-9a-f]{64}\.safetensors: found sha256:"):
             ask("ears")
-    assert [each.reference for each in store.list()] == ["ears@1"]
+    assert [item.reference for item in store.list()] == ["ears@1"]
     assert list(store.broken()) == ["ears@2"]
     assert store.publish("ears", checkpoint).version == 3
     store.load("ears")
@@ -147,7 +147,7 @@ def test_a_store_that_is_a_file_is_broken_and_the_packages_models_are_there(tmp_
     (tmp_path / "store").write_bytes(b"")
     store = ModelStore(tmp_path / "store")
     assert list(store.broken()) == ["store"]
-    assert all(each.is_bundled for each in store.list())
+    assert all(item.is_bundled for item in store.list())
     assert store.resolve("default").is_bundled
     assert store.aliases() == {}
     with pytest.raises(ModelNotFound, match="there is no 'ears'"):
@@ -167,7 +167,7 @@ def test_a_folder_that_cannot_be_read_is_broken(
         return real(place)  # type: ignore[call-overload]
 
     monkeypatch.setattr(os, "listdir", listdir)
-    assert [each.reference for each in store.list()] == ["ears@1"]
+    assert [item.reference for item in store.list()] == ["ears@1"]
     assert store.broken() == {
         "locked": "locked: found a folder that cannot be read (Permission denied), expected a readable one"
     }
@@ -227,7 +227,7 @@ store.publish("ears", store.load("ears"))
     assert process.returncode == -signal.SIGKILL
     (partial,) = store.root.glob(f"{PARTIAL_PREFIX}*")
     assert partial.stat().st_size > 0
-    assert [each.reference for each in store.list()] == ["ears@1"]
+    assert [item.reference for item in store.list()] == ["ears@1"]
     store.load("ears")
 
 
@@ -254,7 +254,7 @@ def test_number_taken_on_object_storage_gives_next(
 
     monkeypatch.setattr(ObjectStorage, "write", write_after_rival)
     assert store.publish("ears", checkpoint).version == 2
-    assert [each.reference for each in store.list()] == ["ears@2"]
+    assert [item.reference for item in store.list()] == ["ears@2"]
     assert list(store.broken()) == ["ears@1"]
 
 
@@ -353,7 +353,7 @@ def test_damaged_aliases_are_refused_and_hide_no_model(store: ModelStore, conten
     store.load("ears@1")
     assert store.aliases() == {}
     assert list(store.broken()) == ["aliases.json"]
-    assert [each.reference for each in store.list()] == ["ears@1"]
+    assert [item.reference for item in store.list()] == ["ears@1"]
 
 
 # ----- the bundled layer ------------------------------------------------------------------------------------
@@ -369,7 +369,7 @@ def layered(tmp_path: Path, checkpoint: Checkpoint, monkeypatch: pytest.MonkeyPa
 
 
 def test_the_bundled_model_is_there_without_a_store(layered: ModelStore) -> None:
-    assert [(each.reference, each.is_bundled) for each in layered.list()] == [("default@1", True)]
+    assert [(item.reference, item.is_bundled) for item in layered.list()] == [("default@1", True)]
     assert layered.load("default").manifest.version == 1
     assert not layered.root.exists()
 
@@ -386,7 +386,7 @@ def test_an_own_model_comes_first_and_stays_so_when_the_package_brings_a_newer_o
     assert layered.resolve("default") == own
     assert layered.resolve("default@2") == own
     assert layered.resolve("default@3").is_bundled
-    assert [each.reference for each in layered.list()] == ["default@1", "default@2", "default@3"]
+    assert [item.reference for item in layered.list()] == ["default@1", "default@2", "default@3"]
 
 
 def test_an_own_alias_comes_before_the_bundled_model(layered: ModelStore, checkpoint: Checkpoint) -> None:

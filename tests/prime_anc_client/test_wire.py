@@ -70,7 +70,7 @@ def test_takes_are_read() -> None:
     found = tensors.decode(
         wire.encode_takes([Take(0, x, e), Take(0.35, e, x), DriveTake(drive, x, e)], sign="plus")
     )
-    assert [each.get("gain") for each in found["takes"]] == [0, 0.35, None]
+    assert [item.get("gain") for item in found["takes"]] == [0, 0.35, None]
     assert np.array_equal(found["takes"][2]["drive"], np.float32(drive))
     assert found["sign"] == "plus"
 

@@ -5,7 +5,6 @@ import dataclasses
 import numpy as np
 import pytest
 
-from synthesis.band_sums import band_sums
 from synthesis.bands import WIDE_BANDS, centre_hz
 from synthesis.errors import NonFiniteFilter
 from synthesis.predict import (
@@ -16,6 +15,7 @@ from synthesis.predict import (
     NATURAL_SPREAD,
     RESPONSE_LENGTHS,
     a_weight,
+    band_sums,
     expected_uncertainty,
     mean_prediction,
     predict,

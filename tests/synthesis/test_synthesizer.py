@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 import torch
 
-from synthesis.band_sums import band_sums
 from synthesis.conventions import DESIGN_N_FFT
 from synthesis.errors import InvalidPaths, NonFiniteFilter
 from synthesis.generator_config import GeneratorConfig
 from synthesis.paths import AcousticPaths
+from synthesis.predict import band_sums
 from synthesis.profiles import FAST
 from synthesis.start.fir_wiener import drive_ceiling, starting_weight
 from synthesis.start.generator import Generator

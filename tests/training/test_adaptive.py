@@ -179,7 +179,7 @@ def test_weighted_fxlms_makes_a_filter_for_each_path_and_noise(primary, secondar
     chosen = WeightedFxLms(Schedule(interval_s=2.5, cap_s=5, patience=4), n_taps=N_TAPS)
     taps, accounts = chosen.adapt_for(paths, noises)
     assert taps.shape == (2, 2, N_TAPS)
-    for account in (each for item in accounts for each in item):
+    for account in (value for item in accounts for value in item):
         assert (account.adapted_s, account.stopped, account.validated_s) == (5, "cap", (2.5, 5))
         assert max(account.noise_reduction_db) > 3
     assert not torch.allclose(taps[0, 0], taps[0, 1])

@@ -57,14 +57,14 @@ def learnt(data):
         measurements.support_uncertainty(split.support),
         torch.tensor(measurements.support_statistics(split.support).mean),
         *map(torch.from_numpy, prior.arrays().values()),
-        *(each for each in vars(made).values() if isinstance(each, torch.Tensor)),
+        *(var for var in vars(made).values() if isinstance(var, torch.Tensor)),
     ]
 
 
 def scored(data):
     """A held-out estimate from a held-out recording, and the spectra that score."""
     fold, split = data.fold(data.splits[0]), data.splits[0]
-    alone = next(each for each in fold.queries if each.probe == split.query_recordings[0])
+    alone = next(query for query in fold.queries if query.probe == split.query_recordings[0])
     return alone.estimates.primary, fold.score._reference
 
 

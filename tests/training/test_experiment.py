@@ -77,7 +77,7 @@ def test_repeated_command_runs_nothing(finished, capsys):
     assert main(command(finished.folder)) == 0
     assert "5 of 5 tasks were already finished" in capsys.readouterr().out
     assert done.stat().st_mtime_ns == before
-    assert [each.version for each in ModelStore(finished.folder / "store", include_bundled=False).list()] == [1]
+    assert [item.version for item in ModelStore(finished.folder / "store", include_bundled=False).list()] == [1]
 
 
 def test_other_settings_in_the_folder_are_refused(finished, capsys):
@@ -106,7 +106,7 @@ def test_interrupted_run_resumes_from_state(finished, tmp_path, capsys, monkeypa
     assert "continues from update 5" in printed
     assert not (tmp_path / "out" / "state" / "prime-log" / "split00-seed0.pt").exists()
     varying = ["digest", "commit", "core_ms", "device"]
-    found, expected = (read_rows(each / "out").drop(columns=varying) for each in (tmp_path, finished.folder))
+    found, expected = (read_rows(item / "out").drop(columns=varying) for item in (tmp_path, finished.folder))
     expected = expected[expected.method.isin(["wmmse", "prime-log"])].reset_index(drop=True)
     pd.testing.assert_frame_equal(found, expected, check_like=True)
 
@@ -114,7 +114,7 @@ def test_interrupted_run_resumes_from_state(finished, tmp_path, capsys, monkeypa
 @pytest.mark.usefixtures("no_figures")
 def test_processes_give_the_same_rows(finished, tmp_path):
     assert main(command(tmp_path, "--methods", "wmmse", "--workers", "2")) == 0
-    found, expected = (read_rows(each / "out") for each in (tmp_path, finished.folder))
+    found, expected = (read_rows(item / "out") for item in (tmp_path, finished.folder))
     expected = expected[expected.method == "wmmse"]
     assert found.noise_reduction_db.tolist() == expected.noise_reduction_db.tolist()
 
@@ -195,7 +195,7 @@ def test_updates_by_torch_are_the_cores(measurements, tmp_path):
         def design(self, paths):
             return type("Filter", (), {"taps": start.taps[None]})
 
-    own, core = (list(each.filters(support.measurements, 0, updates)) for each in (Designed(Given()), served))
+    own, core = (list(item.filters(support.measurements, 0, updates)) for item in (Designed(Given()), served))
     for one, other in zip(own, core, strict=True):
         assert (one.k, one.profile) == (other.k, other.profile)
         assert torch.linalg.norm(one.taps - other.taps) < 2e-3 * torch.linalg.norm(other.taps)

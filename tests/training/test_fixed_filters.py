@@ -55,7 +55,7 @@ def test_a_query_gets_the_filter_that_its_estimates_predict_best(measurements, s
     queries = [i for i in range(len(measurements.pairs)) if i not in measurements.indices(support)]
     paths = measurements.paths(queries)
     predicted = [
-        mean_reductions_db(predictions(paths, each.expand(len(queries), -1), psd)) for each in method.library
+        mean_reductions_db(predictions(paths, item.expand(len(queries), -1), psd)) for item in method.library
     ]
     chosen = method.design(paths).taps
     found = mean_reductions_db(predictions(paths, chosen, psd))
@@ -101,6 +101,6 @@ def test_training_beats_the_broad_band_filter_on_held_out_ears(measurements, sup
     assert trained.name == "generative"
     shared = SupportSharedWmmse.fit(training_set, psd)
     learned, fixed = (
-        mean_reductions_db(predictions(paths, each.design(paths).taps, psd)).mean() for each in (trained, shared)
+        mean_reductions_db(predictions(paths, item.design(paths).taps, psd)).mean() for item in (trained, shared)
     )
     assert learned > fixed + 0.5

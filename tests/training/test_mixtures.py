@@ -19,7 +19,7 @@ def pair(number: int, ear: str = "left", gain: float = 1.0) -> PathPair:
 
 NUMBERS = (2, 5, 6, 11, 16, 20, 23)
 ORIGINALS = [pair(number, ear) for number in NUMBERS for ear in ("left", "right")]
-SUPPORT = ORIGINALS + [variant for each in ORIGINALS for variant in secondary_variants(each, 0)]
+SUPPORT = ORIGINALS + [variant for original in ORIGINALS for variant in secondary_variants(original, 0)]
 ORDER = tuple(f"person-{number:02d}" for number in NUMBERS)
 
 

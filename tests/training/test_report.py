@@ -137,7 +137,7 @@ def test_paired_differences_are_those_of_the_splits(plain):
     other = expected_splits(rows, "noise_reduction_db", "wmmse")
     gains = [one[split] - other[split] for split in one]
     block = plain[1].split(f"### Paired differences over splits {ORIGINAL}")[1]
-    line = next(each for each in block.splitlines() if each.startswith("| prime-log | wmmse |"))
+    line = next(item for item in block.splitlines() if item.startswith("| prime-log | wmmse |"))
     mean, deviation, least, won = line.strip("| ").split(" | ")[2:6]
     assert float(mean) == pytest.approx(statistics.mean(gains), abs=HALF_DIGIT)
     assert float(deviation) == pytest.approx(statistics.stdev(gains), abs=HALF_DIGIT)
@@ -310,8 +310,8 @@ def probed() -> pd.DataFrame:
 
 def line(text: str, heading: str, probe: str) -> dict[str, str]:
     table = text.split(f"### {heading}")[1].split("\n\n")[1].splitlines()
-    cells = [[cell.strip() for cell in each.strip("|").split("|")] for each in table]
-    (found,) = [each for each in cells[2:] if each[0] == probe]
+    cells = [[cell.strip() for cell in item.strip("|").split("|")] for item in table]
+    (found,) = [cell for cell in cells[2:] if cell[0] == probe]
     return dict(zip([f"{place} {name}" for place, name in enumerate(cells[0])], found, strict=True))
 
 

@@ -44,7 +44,7 @@ def whole_calibration(
             takes.append(GainTake(gain, reference[None], error[None]))
     found = estimate_paths(takes, window=window, **options)  # type: ignore[arg-type]
     return SimulatedEstimate(
-        *(torch.from_numpy(each) for each in (found.primary, found.secondary, found.coherence))
+        *(torch.from_numpy(item) for item in (found.primary, found.secondary, found.coherence))
     )
 
 
@@ -66,7 +66,7 @@ def test_the_regularisation_is_the_estimator_s_and_shrinks_what_probes_leave_wea
     assert_equal(default, simulate_calibration(pairs[:1], noise_set, probes=[1, 5], regularisation=1e-6))
     # Above 15 kHz the recordings have little power: there the transfer function gives way.
     high = slice(5120, 8193)
-    weak, plain = (torch.fft.rfft(each.primary, n=16384).abs()[:, high].sum() for each in (fast, default))
+    weak, plain = (torch.fft.rfft(item.primary, n=16384).abs()[:, high].sum() for item in (fast, default))
     assert float(weak) < 0.7 * float(plain)
 
 

@@ -79,7 +79,7 @@ def test_query_listeners_do_not_reach_the_training(measurements, split):
     estimates = replace(measurements.estimates, primary=measurements.estimates.primary.clone())
     estimates.primary[measurements.indices(split.query)] += 1
     changed = replace(measurements, pairs=changed_pairs, estimates=estimates)
-    before, after = (each.training_set(split.support, config, CPU) for each in (measurements, changed))
+    before, after = (item.training_set(split.support, config, CPU) for item in (measurements, changed))
     assert torch.equal(before.primary_estimates, after.primary_estimates)
     assert torch.equal(before.true.primary, after.true.primary)
     assert before.mixtures == after.mixtures
@@ -120,12 +120,12 @@ def test_one_cycle_warms_up_and_ends_near_zero():
     assert np.all(np.diff(rates[100:]) <= 0)
 
 
+# Of three models: four cases, six, and two without any mixture.
 SUPPORTS = (slice(0, 2), slice(0, 3), slice(1, 2))
-"""Of three models: four cases, six, and two without any mixture."""
 
+# A group norm over one channel takes a convolution's bias away and leaves it a gradient of mere rounding errors, which
+# Adam scales up; with two channels in each there is no such weight.
 TWO_IN_A_NORM = GeneratorConfig.prime_log(n_channels=16, dilations=(1, 2), n_points=32)
-"""A group norm over one channel takes a convolution's bias away and leaves it a gradient of mere rounding errors,
-which Adam scales up; with two channels in each there is no such weight."""
 
 
 def group_parts(measurements, device=CPU, n_updates=4):
@@ -151,9 +151,9 @@ def test_a_group_trains_as_its_models_would_alone(measurements, device):
     config, objective, sets = group_parts(measurements, device)
     seeds = (5, 3, 5)
     group = GroupTrainer(config, TWO_IN_A_NORM, sets, objective, seeds=seeds, device=device)
-    assert [each.n_cases for each in sets] == [4, 6, 2]
+    assert [item.n_cases for item in sets] == [4, 6, 2]
     assert not sets[2].mixtures
-    together = [weights(each) for each in group.train()]
+    together = [weights(item) for item in group.train()]
     for found, training_set, seed in zip(together, sets, seeds, strict=True):
         trainer = alone(config, TWO_IN_A_NORM, training_set, objective, seed=seed, device=device)
         start = weights(trainer.group.generators[0])

@@ -44,7 +44,7 @@ def test_parameters_stay_in_range_and_use_it() -> None:
         for seed in range(3)
     ]
     for name, low, high in (("gain_db", -3, 3), ("tilt_db", -3, 3), ("tail_scale", 0.5, 1.5)):
-        values = np.array([each[name] for each in drawn])
+        values = np.array([item[name] for item in drawn])
         assert low <= values.min() < low + 0.2 * (high - low)
         assert high - 0.2 * (high - low) < values.max() <= high
 

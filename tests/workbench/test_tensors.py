@@ -28,6 +28,6 @@ def test_page_encodes_requests(tmp_path: Path) -> None:
     script.write_text(SCRIPT % "./tensors.mjs")
     done = subprocess.run([node, str(script)], capture_output=True, check=True)
     found = validated(DesignBody, decode(done.stdout))
-    assert (found.k, [each.label for each in found.conditions]) == (2, ["é", ""])
-    assert [each.weight for each in found.conditions] == [1, 3]
+    assert (found.k, [condition.label for condition in found.conditions]) == (2, ["é", ""])
+    assert [condition.weight for condition in found.conditions] == [1, 3]
     np.testing.assert_array_equal(found.conditions[1].primary, np.float32([0, 2]))

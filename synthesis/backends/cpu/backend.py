@@ -13,7 +13,6 @@ from time import perf_counter
 import numpy as np
 from numpy.typing import NDArray
 
-from synthesis.backends.cpu.layout import core_parameters
 from synthesis.backends.cpu.library import (
     Figures,
     Input,
@@ -21,6 +20,7 @@ from synthesis.backends.cpu.library import (
     Profile,
     Result,
     core,
+    core_parameters,
 )
 from synthesis.bands import WIDE_BANDS
 from synthesis.conventions import DESIGN_N_FFT, N_BINS, N_TAPS
