@@ -39,6 +39,7 @@ from synthesis.bands import AMP_BANDS, WIDE_BANDS, band_membership, columns
 from synthesis.conventions import COHERENCE_FLOOR, DESIGN_N_FFT, SAMPLE_RATE_HZ
 from synthesis.design import MAX_LEVEL_DIFFERENCE_DB, level_db
 from synthesis.errors import InvalidPaths
+from synthesis.plausibility import SupportPrior
 from synthesis.support_statistics import delay_samples
 
 Real = NDArray[np.floating]
@@ -105,7 +106,8 @@ class Calibration:
     coherence, noise_reduction_ceiling_db, secondary_snr_db: per band of the 23 from 50 Hz to 8 kHz; the ceiling
     is -10 log10(1 - coherence), the SNR is that of the measured secondary path. clipped_share: the largest
     share of a signal's samples that stand at its extremes, and clipped_in: that signal. lead_samples: delay of
-    the primary less that of the secondary.
+    the primary less that of the secondary. secondary_peak_samples: lag at which the secondary path is
+    largest from 200 Hz to 8 kHz; negative: before it is played.
     tail_db: energy of the secondary's last eighth over all of it, median over the bands from 400 Hz to 8 kHz, -120
     where it is not above the noise. noise_share: power of the estimate's noise over its own, of the
     primary and the secondary path, and tail_share: that of what arrives too late for the windows, in the 23 bands,
@@ -135,6 +137,7 @@ class Calibration:
     clipped_share: float
     clipped_in: str
     lead_samples: float
+    secondary_peak_samples: int
     tail_db: float
     noise_share: Real
     tail_share: Real
@@ -166,6 +169,7 @@ def calibrate(
     n_windows: int | None = None,
     windows: Windows | None = None,
     prior: PathPrior | None = None,
+    support: SupportPrior | None = None,
     drives: Sequence[PlayedTake] = (),
     clipped_shares: Mapping[str, float] = MappingProxyType({}),
 ) -> Calibration:
@@ -173,7 +177,8 @@ def calibrate(
 
     takes: signals [n], at least MIN_SAMPLES each; the shortest decides which windows are used, unless `windows` is
     given. n_windows: of each take; None for all that overlap by half, MAX_TOTAL_WINDOWS together. prior: None for
-    the paper's regularised estimate. drives: of the loudspeaker alone, in place of takes with a gain, or besides.
+    the paper's regularised estimate. support: of the prior's device; paths of another device are estimated without
+    the prior. drives: of the loudspeaker alone, in place of takes with a gain, or besides.
     clipped_shares: of signals as they were recorded, where they were resampled since; by names such as `take 0, x`.
     Raises InvalidPaths (field `takes`) for takes too short, too long, silent or
     not finite, whose states do not differ, or whose levels lie so far apart that float32 cannot hold what follows,
@@ -218,6 +223,10 @@ def calibrate(
     estimate = measured
     if prior is not None:
         estimate = paths_of_states(states, primary_taps=PRIMARY_TAPS, secondary_taps=SECONDARY_TAPS, prior=prior)
+        if support is not None and not any(
+            support.is_device(each.primary, each.secondary) for each in (measured, estimate)
+        ):
+            prior, estimate = None, measured
         _check_estimate(estimate)
     clean = Denoised(estimate.secondary, np.ones(1))
     if cut.length == WINDOW:
@@ -237,6 +246,7 @@ def calibrate(
         clipped_share=share,
         clipped_in=where,
         lead_samples=float(primary_delay - secondary_delay),
+        secondary_peak_samples=_peak_samples(secondary_transfer(states)),
         tail_db=_tail_db(measured.secondary, noise),
         noise_share=np.stack((primary_noise / states[0].n_frames, variance_share[scored])),
         tail_share=tail_share,
@@ -348,6 +358,14 @@ def _acausal_shares(silent: ProbeState) -> tuple[float, float]:
         return float(energy[len(energy) // 2 :].sum() / max(energy.sum(), _TINY))
 
     return share(silent.cross, silent.reference_power), share(silent.cross.conj(), silent.error_power)
+
+
+def _peak_samples(transfer: Complex) -> int:
+    """As `Calibration.secondary_peak_samples`."""
+    frequency_hz = np.linspace(0, SAMPLE_RATE_HZ / 2, transfer.shape[-1])
+    response = np.fft.irfft(transfer * ((frequency_hz >= 200) & (frequency_hz <= 8000)))
+    lag = int(np.abs(response).argmax())
+    return lag if lag < len(response) // 2 else lag - len(response)
 
 
 def _distortion_db(states: Sequence[ProbeState]) -> float:
