@@ -63,7 +63,7 @@ from synthesis.types import (
     Replaced,
     WmmsePrediction,
 )
-from synthesis.unknown_bands import BAND_BINS, MOST_UNCERTAIN, UNHEARD, quiet_db
+from synthesis.unknown_bands import BAND_BINS, LEAST_COHERENCE_SUM, MOST_UNCERTAIN, quiet_db
 
 # Largest difference between the levels of primary and secondary path. Measured ears have both within 20 dB; an
 # amplifier or a converter between the loudspeaker signal and the loudspeaker may add or take 60.
@@ -537,7 +537,7 @@ def _judged(paths: Paths, support: SupportPrior | None) -> Paths:
         unknown = np.zeros(len(WIDE_BANDS), bool)
         if paths.coherence is not None:
             sums = np.add.reduceat(paths.coherence[: BAND_BINS[-1]], BAND_BINS[:-1])
-            unknown |= sums < UNHEARD * np.diff(BAND_BINS)
+            unknown |= sums < LEAST_COHERENCE_SUM
         if paths.uncertainty is not None:
             unknown |= (paths.uncertainty > MOST_UNCERTAIN).any(0)
         return replace(paths, unknown=unknown) if unknown.any() else paths

@@ -28,6 +28,7 @@ LEAST_GAIN_DB = -60.0
 
 # First bin of each band from 20 Hz to 20 kHz on the design grid, and the bin after the last.
 BAND_BINS = first_bins((*(edges_hz(n)[0] for n in WIDE_BANDS), edges_hz(WIDE_BANDS[-1])[1]))
+LEAST_COHERENCE_SUM = UNHEARD * np.diff(BAND_BINS)
 
 
 def quiet_db(condition: Paths, taps: NDArray[np.floating]) -> NDArray[np.float64] | None:
