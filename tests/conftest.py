@@ -1,4 +1,4 @@
-"""For every test: the measured data, devices and precisions, fixed seeds, and torch on one thread."""
+"""Fixtures of all tests: measured data, devices and precisions, fixed seeds, and torch on one thread."""
 
 import os
 import random
@@ -28,7 +28,7 @@ SLOW = (
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Slow files first; what is one file's stays together."""
+    """Run slow files first, and keep a file's tests together."""
     folder = Path(__file__).parent
 
     def place(item: pytest.Item) -> int:
@@ -53,7 +53,7 @@ def measured_data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def whole_database(measured_data: Path) -> Path:
-    """The same where it has everything: other ears, recorded noises, handling; else the test is skipped."""
+    """The same folder if it is a whole database, with other ears, recorded noises and handling; else skip."""
     if not os.environ.get("PRIME_TEST_DATA"):
         pytest.skip("six ears are not enough: PRIME_TEST_DATA is not set")
     return measured_data
@@ -61,7 +61,7 @@ def whole_database(measured_data: Path) -> Path:
 
 @pytest.fixture(params=["cpu", pytest.param("cuda", marks=pytest.mark.cuda)])
 def device(request: pytest.FixtureRequest) -> torch.device:
-    """Each device in turn; CUDA is skipped where there is none."""
+    """Every device in turn; CUDA is skipped if missing."""
     if request.param == "cuda" and not torch.cuda.is_available():
         pytest.skip("no CUDA device")
     return torch.device(request.param)
@@ -69,7 +69,7 @@ def device(request: pytest.FixtureRequest) -> torch.device:
 
 @pytest.fixture(params=[torch.float32, torch.float64], ids=["float32", "float64"])
 def dtype(request: pytest.FixtureRequest) -> torch.dtype:
-    """Each real precision in turn."""
+    """Every real precision in turn."""
     precision: torch.dtype = request.param
     return precision
 

@@ -9,5 +9,5 @@ COMMANDS = [file for file in ROOT.glob("*/__main__.py") if (file.parent / "__ini
 
 
 @pytest.mark.parametrize("file", COMMANDS, ids=lambda file: file.parent.name)
-def test_a_package_run_as_a_command_calls_its_main(file: Path) -> None:
+def test_package_as_command_calls_main(file: Path) -> None:
     assert '\nif __name__ == "__main__":\n' in file.read_text()
