@@ -63,28 +63,18 @@ _SELECTED = re.compile(r"(?P<file>.+)#(?P<channel>[^#]+)", re.DOTALL)
 
 @dataclass(frozen=True, eq=False)
 class Measurement:
-    """Contents of a file.
-
-    Attributes
-    ----------
-    file : Path
-    channels : dict of str to ndarray
-        Samples, float64 [n], or one-sided spectra, complex128 [n / 2 + 1], by name.
-    rate_hz : float or None
-        Sample rate; None if nothing states it.
-    start_s : float
-        Time of the first sample.
-    notes : tuple of str
-        What was done to the file's contents.
-    comment, labels
-        What an .ita file says of itself and of each channel.
-    """
+    """Contents of a file."""
 
     file: Path
+    # Samples, float64 [n], or one-sided spectra, complex128 [n / 2 + 1], by name.
     channels: dict[str, NDArray[Any]]
+    # Sample rate; None if nothing states it.
     rate_hz: float | None
+    # Time of the first sample.
     start_s: float = 0.0
+    # What was done to the file's contents.
     notes: tuple[str, ...] = field(default=())
+    # What an .ita file says of itself and of each channel.
     comment: str = ""
     labels: Mapping[str, str] = field(default_factory=dict)
 
@@ -323,20 +313,13 @@ def _resampled_from(rate_hz: float) -> str:
 
 @dataclass(frozen=True, eq=False)
 class RecordedChannels:
-    """Channels of a recording that are in use.
+    """Channels of a recording that are in use."""
 
-    Attributes
-    ----------
-    signals : list of ndarray
-        Samples at 48 kHz, float64 [n].
-    clipped_shares : list of float
-        Share of each signal's samples that are clipped, as recorded.
-    notes : tuple of str
-        What was done to the file's contents.
-    """
-
+    # Samples at 48 kHz, float64 [n].
     signals: list[NDArray[np.float64]]
+    # Share of each signal's samples that are clipped, as recorded.
     clipped_shares: list[float]
+    # What was done to the file's contents.
     notes: tuple[str, ...]
 
 

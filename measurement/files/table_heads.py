@@ -47,26 +47,17 @@ _ALMOST = 1e-3
 
 @dataclass(frozen=True)
 class Head:
-    """Values stated by the lines.
+    """Values stated by the lines."""
 
-    Attributes
-    ----------
-    rate_hz : float or None
-        Sample rate.
-    start_s : float
-        Time of the first sample.
-    n_samples : int or None
-        How many samples follow.
-    scale : float
-        Factor for the samples.
-    notes : tuple of str
-        Statements that changed the samples, and those not used.
-    """
-
+    # Sample rate.
     rate_hz: float | None
+    # Time of the first sample.
     start_s: float
+    # How many samples follow.
     n_samples: int | None
+    # Factor for the samples.
     scale: float
+    # Statements that changed the samples, and those not used.
     notes: tuple[str, ...]
 
 

@@ -77,23 +77,14 @@ class Layout:
 
 @dataclass(frozen=True, eq=False)
 class Table:
-    """Numbers in columns, and the header's statements.
-
-    Attributes
-    ----------
-    values : ndarray of float64, shape (rows, columns)
-    names : tuple of str
-        Of the columns; empty without a head.
-    rate_hz : float or None
-        Sample rate that the head states.
-    start_s : float
-        Time of the first sample that the head states.
-    notes : tuple of str
-    """
+    """Numbers in columns, and the header's statements."""
 
     values: NDArray[np.float64]
+    # Of the columns; empty without a head.
     names: tuple[str, ...]
+    # Sample rate that the head states.
     rate_hz: float | None
+    # Time of the first sample that the head states.
     start_s: float
     notes: tuple[str, ...]
 

@@ -17,26 +17,17 @@ CUT = "it was cut off: copy or record it again"
 
 @dataclass(frozen=True)
 class _Container:
-    """Layout of a format's chunks.
+    """Layout of a format's chunks."""
 
-    Attributes
-    ----------
-    start : int
-        Where the first chunk begins.
-    head : str
-        A chunk's name and length, for struct.
-    samples : bytes
-        Beginning of the name of the chunk that holds the samples.
-    is_inclusive : bool
-        Whether a length includes the chunk's head.
-    alignment : int
-        Chunks begin at multiples of it.
-    """
-
+    # Where the first chunk begins.
     start: int
+    # A chunk's name and length, for struct.
     head: str
+    # Beginning of the name of the chunk that holds the samples.
     samples: bytes
+    # Whether a length includes the chunk's head.
     is_inclusive: bool = False
+    # Chunks begin at multiples of it.
     alignment: int = 2
 
 

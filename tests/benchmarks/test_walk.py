@@ -8,7 +8,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def test_walk_of_a_design_stays_in_four_files() -> None:
+def test_walk_of_design_stays_in_four_files() -> None:
     command = [sys.executable, "-m", "benchmarks", "walk", "--calls"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120, check=True)
     steps = re.findall(r"^[<>] (\S+) (\S+)$", done.stdout, re.MULTILINE)

@@ -210,7 +210,7 @@ def test_feedback_path_joins_measurement(folder: Path, tmp_path: Path):
         results = run(*command)
         assert "loop through the feedback path: stable; gain margin" in results.output, results.output
     both = run("design", folder / "ear.npz", folder / "ear.npz", "--feedback", tmp_path / "feedback.npz")
-    assert (both.exit_code, "one measurement" in both.output) == (2, True)
+    assert (both.exit_code, "single measurement" in both.output) == (2, True)
 
 
 def test_several_measurements_have_weights_and_one_is_left_out(folder: Path, tmp_path: Path):

@@ -18,7 +18,7 @@ from training.simulated_calibration import simulate_calibration
 LAST_BIAS = "head.2.bias"
 
 
-def test_the_float64_reference_meets_its_own_answer(checkpoint: Checkpoint) -> None:
+def test_float64_reference_meets_answer(checkpoint: Checkpoint) -> None:
     """Nothing is left: taps are rounded to float32 on either side."""
     errors = checkpoint.golden.check(
         Model(checkpoint.parameters, ReferenceBackend(checkpoint.parameters, torch.float64))
@@ -26,7 +26,7 @@ def test_the_float64_reference_meets_its_own_answer(checkpoint: Checkpoint) -> N
     assert (errors.taps, errors.refined_taps) == (0, 0)
 
 
-def test_making_it_again_gives_the_same_and_leaves_the_parameters_alone() -> None:
+def test_making_it_again_gives_same_and_leaves_parameters_alone() -> None:
     parameters = cases.parameters(3)
     before = {name: array.copy() for name, array in parameters.weights.items()}
     made = GoldenCase.make(parameters, *cases.ear(5))
@@ -35,7 +35,7 @@ def test_making_it_again_gives_the_same_and_leaves_the_parameters_alone() -> Non
     assert all(np.array_equal(made.arrays()[name], again.arrays()[name]) for name in made.arrays())
 
 
-def test_each_filter_is_held_to_its_own_answer(checkpoint: Checkpoint) -> None:
+def test_each_filter_is_held_to_answer(checkpoint: Checkpoint) -> None:
     golden = checkpoint.golden
     golden.compare(golden.taps, golden.refined_taps)
     with pytest.raises(GoldenMismatch, match="in taps") as caught:
@@ -45,7 +45,7 @@ def test_each_filter_is_held_to_its_own_answer(checkpoint: Checkpoint) -> None:
         golden.compare(golden.taps, golden.taps)
 
 
-def test_the_error_is_relative_and_the_tolerance_counts(checkpoint: Checkpoint) -> None:
+def test_error_is_relative_and_tolerance_counts(checkpoint: Checkpoint) -> None:
     golden = checkpoint.golden
     louder = golden.taps * np.float32(1.02)
     assert golden.compare(louder, golden.refined_taps, 0.03).taps == pytest.approx(0.02, rel=1e-4)
@@ -60,7 +60,7 @@ def test_what_is_no_filter_never_passes(checkpoint: Checkpoint, spoil) -> None: 
         golden.compare(spoil(golden.taps), golden.refined_taps, tolerance=float("inf"))
 
 
-def test_a_changed_weight_or_reference_is_noticed(checkpoint: Checkpoint) -> None:
+def test_changed_weight_or_reference_is_noticed(checkpoint: Checkpoint) -> None:
     parameters = checkpoint.parameters
     # The weight's bias; a factor on both the weight and the penalty would change nothing.
     bias = parameters.weights[LAST_BIAS] + np.float32(0.1)
@@ -73,13 +73,13 @@ def test_a_changed_weight_or_reference_is_noticed(checkpoint: Checkpoint) -> Non
         checkpoint.golden.check(Model.on("reference", replace(parameters, reference_psd=louder)))
 
 
-def test_a_backend_that_finds_no_filter_fails_the_check(checkpoint: Checkpoint) -> None:
+def test_backend_that_finds_no_filter_fails_check(checkpoint: Checkpoint) -> None:
     weights = {**checkpoint.parameters.weights, LAST_BIAS: np.full(1, np.nan, np.float32)}
     with pytest.raises(GoldenMismatch, match="nan in taps"):
         checkpoint.golden.check(Model.on("reference", replace(checkpoint.parameters, weights=weights)))
 
 
-def test_the_ear_must_be_one_that_can_be_designed_for(checkpoint: Checkpoint) -> None:
+def test_ear_must_be_one_that_can_be_designed_for(checkpoint: Checkpoint) -> None:
     primary, secondary, coherence = cases.ear(5)
 
     def make(primary: cases.Float32, secondary: cases.Float32) -> GoldenCase:
@@ -93,7 +93,7 @@ def test_the_ear_must_be_one_that_can_be_designed_for(checkpoint: Checkpoint) ->
         make(primary, np.zeros(8, np.float32))
 
 
-def test_it_is_checked_on_the_backends_device(checkpoint: Checkpoint, device: torch.device) -> None:
+def test_it_is_checked_on_backends_device(checkpoint: Checkpoint, device: torch.device) -> None:
     errors = checkpoint.golden.check(
         Model(checkpoint.parameters, ReferenceBackend(checkpoint.parameters, device=device))
     )

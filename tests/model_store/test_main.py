@@ -25,7 +25,7 @@ def run(capsys: pytest.CaptureFixture[str], store: ModelStore, *arguments: str) 
     return code, captured.out.splitlines(), captured.err
 
 
-def test_list_is_a_table_with_the_scores(
+def test_list_is_table_with_scores(
     store: ModelStore, checkpoint: Checkpoint, capsys: pytest.CaptureFixture[str]
 ) -> None:
     table = {"k=0": {"noise_reduction_db": 21.0}}
@@ -56,16 +56,14 @@ def test_list_says_what_is_damaged(
     assert lines[2].startswith(f"ears@2  damaged: ears/2.{'0' * 64}.safetensors: found sha256:")
 
 
-def test_an_empty_store_is_no_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_empty_store_is_no_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     store = ModelStore(tmp_path / "none", include_bundled=False)
     assert run(capsys, store, "list") == (0, ["no models"], "")
     assert run(capsys, store, "verify") == (0, ["no models"], "")
     assert not store.root.exists()
 
 
-def test_show_prints_everything_and_labels_the_scores(
-    store: ModelStore, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_show_prints_everything_and_labels_scores(store: ModelStore, capsys: pytest.CaptureFixture[str]) -> None:
     code, lines, _ = run(capsys, store, "show", "ears")
     text = "\n".join(lines)
     assert code == 0
@@ -120,7 +118,7 @@ def test_alias_sets_shows_and_removes(store: ModelStore, capsys: pytest.CaptureF
         ("alias", "x", "y"),
     ],
 )
-def test_a_failure_is_one_line_and_exit_code_1(
+def test_failure_is_one_line_and_exit_code_1(
     store: ModelStore, capsys: pytest.CaptureFixture[str], command: tuple[str, ...]
 ) -> None:
     code, lines, errors = run(capsys, store, *command)
@@ -129,7 +127,7 @@ def test_a_failure_is_one_line_and_exit_code_1(
     assert errors.count("\n") == 1
 
 
-def test_it_runs_as_a_module(store: ModelStore) -> None:
+def test_it_runs_as_module(store: ModelStore) -> None:
     done = subprocess.run(
         [sys.executable, "-W", "error", "-m", "model_store", "--store", str(store.root), "show", "none"],
         cwd=ROOT,

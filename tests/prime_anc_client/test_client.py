@@ -197,7 +197,7 @@ def test_too_many_items_are_rejected(client: Client, ear: Paths) -> None:
     with pytest.raises(UnusablePaths) as refused:
         client.refine_items([Item(ear.primary[:8], ear.secondary[:8])] * 17)
     assert refused.value.field == "items"
-    with pytest.raises(ValueError, match="secondary: it is missing"):
+    with pytest.raises(ValueError, match="secondary: missing"):
         client.synthesize_items([Item(ear.primary)])
 
 

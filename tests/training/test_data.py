@@ -115,9 +115,9 @@ def test_splits_hold_out_every_recording(opened, noise):
     for split in data.splits:
         fold = data.fold(split)
         assert {pair.listener for pair in fold.support.pairs} == set(split.support)
-        for asked in fold.queries:
-            assert {pair.listener for pair in asked.pairs} <= set(split.query)
-            assert torch.equal(asked.reference_psd, fold.support.reference_psd)
+        for query in fold.queries:
+            assert {pair.listener for pair in query.pairs} <= set(split.query)
+            assert torch.equal(query.reference_psd, fold.support.reference_psd)
 
 
 def test_priors_know_other_listeners_alone(opened, noise):

@@ -64,7 +64,7 @@ def test_training_learns_one_path(objective, psd):
     assert noise_reduction_db(cases, method.design(support_estimates(cases)).taps, psd) > 6
 
 
-def test_an_untrained_network_is_silent():
+def test_untrained_network_is_silent():
     cases = training_set(2)
     taps, penalised = E2eCfgNetwork(N_FFT)(support_estimates(cases))
     assert taps.shape == (2, 2048)
@@ -72,7 +72,7 @@ def test_an_untrained_network_is_silent():
     assert torch.equal(penalised, torch.zeros(2, 1))
 
 
-def test_the_statistics_keep_what_standardising_removes():
+def test_statistics_keep_what_standardising_removes():
     """A primary path 6 dB louder: the same channels, ln 2 more in the means of log|P| and log A_base."""
     paths = support_estimates(training_set(1))
     louder = AcousticPaths(2 * paths.primary, paths.secondary)
@@ -82,7 +82,7 @@ def test_the_statistics_keep_what_standardising_removes():
     torch.testing.assert_close(other.statistics - inputs.statistics, expected, rtol=0, atol=1e-5)
 
 
-def test_the_design_depends_on_its_own_path_alone(objective):
+def test_design_depends_on_path_alone(objective):
     """A batch gives each ear what it gets alone, in the paths' own precision."""
     cases, config = training_set(3), load_config("prime", n_updates=5)
     method = E2eCfg.fit(cases, objective, config, seed=0, n_fft=N_FFT, learning_rate=1e-2)

@@ -37,7 +37,7 @@ def pair_in(folder: Path, *rows: str) -> PathPair:
     return pair
 
 
-def test_one_file_for_each_path(tmp_path: Path) -> None:
+def test_one_file_per_path(tmp_path: Path) -> None:
     for n, name in enumerate(("p.wav", "s.wav", "f.wav")):
         soundfile.write(tmp_path / name, response(n), 48_000, subtype="FLOAT")
     pair = pair_in(tmp_path, "anna,Left,pressed,p.wav,s.wav,f.wav")
@@ -64,7 +64,7 @@ def test_one_file_for_both_paths(tmp_path: Path, kind: str) -> None:
         assert pair.feedback is None
 
 
-def test_a_spectrum_becomes_the_response_that_it_is_of(tmp_path: Path) -> None:
+def test_spectrum_becomes_response_that_it_is_of(tmp_path: Path) -> None:
     np.savez(tmp_path / "a.npz", primary=np.fft.rfft(response(0), 8192), secondary=np.fft.rfft(response(1), 4096))
     pair = pair_in(tmp_path, "anna,left,,a.npz,a.npz,")
     np.testing.assert_allclose(pair.primary[:512], response(0), atol=1e-12)
@@ -84,7 +84,7 @@ def test_rows_are_ordered_columns_optional_and_semicolons_allowed(tmp_path: Path
     assert dataset.fingerprint != read_index(file).fingerprint
 
 
-def test_what_was_done_to_files_is_in_the_notes(tmp_path: Path) -> None:
+def test_what_was_done_to_files_is_in_notes(tmp_path: Path) -> None:
     np.savez(tmp_path / "a.npz", primary=response(0), secondary=response(1), sample_rate=96_000)
     table(tmp_path, "anna,left,,a.npz,a.npz,")
     dataset = read_index(tmp_path)
@@ -128,7 +128,7 @@ def test_missing_and_unknown_columns_and_tables_are_named(tmp_path: Path) -> Non
 
 
 @pytest.mark.usefixtures("no_figures")
-def test_a_table_trains_and_scores_a_model(tmp_path: Path) -> None:
+def test_table_trains_and_scores_model(tmp_path: Path) -> None:
     """The whole command; a second condition of an ear is a further ear of its listener."""
     rows = []
     for place, pair in enumerate(simulate_listeners(3, 5).pairs):
@@ -153,7 +153,7 @@ def test_a_table_trains_and_scores_a_model(tmp_path: Path) -> None:
 
 
 @pytest.mark.measured
-def test_a_table_of_measured_files_is_what_their_own_reader_finds(measured_data: Path, tmp_path: Path) -> None:
+def test_table_of_measured_files_is_what_reader_finds(measured_data: Path, tmp_path: Path) -> None:
     files = sorted((measured_data / "PANDAR_database_1.0").rglob("*_person_*.ita"))[:2]
     rows = [f"person-{file.name[11:13]},{ear},,{file},{file},{file}" for file in files for ear in ("left", "right")]
     table(tmp_path, *rows)

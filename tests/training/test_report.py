@@ -52,10 +52,10 @@ def table_of(text, heading):
 
 def derived(rows, method, *, of="wmmse", gain_db=0.0, k=0, profile="", **changes):
     """Rows of another method, `gain_db` above a real one's in every band."""
-    own = rows[(rows.method == of) & (rows.k == 0)].copy()
-    for column in ["noise_reduction_db", *(name for name in own if name.startswith("band_"))]:
-        own[column] += gain_db
-    return own.assign(method=method, k=k, profile=profile, **changes)
+    subset = rows[(rows.method == of) & (rows.k == 0)].copy()
+    for column in ["noise_reduction_db", *(name for name in subset if name.startswith("band_"))]:
+        subset[column] += gain_db
+    return subset.assign(method=method, k=k, profile=profile, **changes)
 
 
 @pytest.fixture
@@ -119,7 +119,7 @@ ALL = "(pandar, mean over all conditions, window 8192)"
         ("(pandar, modified secondary paths, window 8192)", ("gain_delay",)),
     ],
 )
-def test_means_and_deviations_are_those_of_the_rows(plain, heading, conditions):
+def test_means_and_deviations_are_those_of_rows(plain, heading, conditions):
     """Each group of conditions apart, every column of every design."""
     table = table_of(plain[1], f"All designs {heading}")
     rows = text_rows()
@@ -132,22 +132,22 @@ def test_means_and_deviations_are_those_of_the_rows(plain, heading, conditions):
         assert float(line["NR SD over splits"]) == pytest.approx(statistics.stdev(splits), abs=HALF_DIGIT)
 
 
-def test_the_worst_ear_and_the_loud_high_bands_are_shown(plain):
+def test_worst_ear_and_loud_high_bands_are_shown(plain):
     line = table_of(plain[1], f"All designs {ORIGINAL}")["prime-log + GN(1)"]
-    own = [
+    subset = [
         row for row in text_rows() if (row["method"], row["k"], row["condition"]) == ("prime-log", "1", "original")
     ]
     assert float(line["worst ear NR"]) == pytest.approx(
-        min(float(row["noise_reduction_db"]) for row in own), abs=HALF_DIGIT
+        min(float(row["noise_reduction_db"]) for row in subset), abs=HALF_DIGIT
     )
-    loudest = [float(row["worst_high_band_db"]) for row in own]
+    loudest = [float(row["worst_high_band_db"]) for row in subset]
     assert float(line["loudest band above 8.9 kHz"]) == pytest.approx(max(loudest), abs=HALF_DIGIT)
     # Two ears of each of three listeners in each split: every row weighs the same.
     share = 100 * statistics.mean(item > 3 for item in loudest)
     assert float(line["ears above +3 dB there, %"]) == pytest.approx(share, abs=HALF_DIGIT)
 
 
-def test_paired_differences_are_those_of_the_splits(plain):
+def test_paired_differences_are_those_of_splits(plain):
     rows = text_rows()
     one = expected_splits(rows, "noise_reduction_db", "prime-log")
     other = expected_splits(rows, "noise_reduction_db", "wmmse")
@@ -161,7 +161,7 @@ def test_paired_differences_are_those_of_the_splits(plain):
     assert won == f"{sum(gain > 0 for gain in gains)} of 2"
 
 
-def test_the_papers_numbers_stand_beside_ours_under_its_conditions(whole):
+def test_papers_numbers_stand_beside_ours_under_conditions(whole):
     everything = table_of(whole[1], f"Table 3. Quality and core time {ALL}")
     assert everything["prime + GN(3)"]["paper NR"] == "21.430"
     assert everything["prime + GN(3)"]["paper ms"] == "2.169"
@@ -188,8 +188,8 @@ def test_designs_on_true_paths_are_marked_wherever_they_stand(whole, tmp_path, r
         assert "fxnlms (true paths)" in table
         assert "wmmse" in table
     assert not re.search(r"fxnlms(?! \(true paths\))", whole[1].split("## Tables")[1].replace("fxnlms 19.833", ""))
-    own = derived(rows, "another", paths="true")
-    assert "| another (true paths) |" in report(tmp_path, pd.concat([rows[rows.method == "wmmse"], own]))
+    subset = derived(rows, "another", paths="true")
+    assert "| another (true paths) |" in report(tmp_path, pd.concat([rows[rows.method == "wmmse"], subset]))
 
 
 def test_every_figure_is_drawn(whole):
@@ -221,16 +221,16 @@ def test_simulated_data_says_so_in_every_title(tmp_path, rows, no_figures):
 def test_loose_fits_stand_apart(plain):
     heading = f"Loose fit only: person-23 right {ORIGINAL}"
     line = table_of(plain[1], heading)["wmmse"]
-    own = [
+    subset = [
         float(row["noise_reduction_db"])
         for row in text_rows()
         if (row["fit"], row["method"], row["k"], row["condition"]) == ("loose", "wmmse", "0", "original")
     ]
-    assert float(line["NR dB"]) == pytest.approx(statistics.mean(own), abs=HALF_DIGIT)
+    assert float(line["NR dB"]) == pytest.approx(statistics.mean(subset), abs=HALF_DIGIT)
     assert f"Slightly loose fit only: person-11 right {ORIGINAL}" in plain[1]
 
 
-def test_prediction_errors_are_those_of_the_rows(plain):
+def test_prediction_errors_are_those_of_rows(plain):
     line = table_of(plain[1], f"Predicted against scored NR {ORIGINAL}")["prime-log + GN(2)"]
     errors = [
         float(row["predicted_noise_reduction_db"]) - float(row["noise_reduction_db"])
@@ -266,7 +266,7 @@ def test_windows_are_never_mixed(tmp_path, rows):
     assert (tmp_path / "noise_reduction_per_band_window4096.png").exists()
 
 
-def test_a_run_of_originals_only_has_no_other_tables(tmp_path, rows):
+def test_run_of_originals_only_has_no_other_tables(tmp_path, rows):
     text = report(tmp_path, rows[(rows.condition == "original") & (rows.k == 0)])
     assert ORIGINAL in text
     assert "mean over all conditions" not in text
@@ -276,9 +276,9 @@ def test_a_run_of_originals_only_has_no_other_tables(tmp_path, rows):
 @pytest.mark.usefixtures("no_figures")
 def test_rows_without_seeds_or_predictions_are_enough(tmp_path, rows):
     """A run of designs that nothing is drawn for and nothing predicts."""
-    own = rows[(rows.method == "wmmse") & (rows.k == 0) & (rows.condition == "original")]
+    subset = rows[(rows.method == "wmmse") & (rows.k == 0) & (rows.condition == "original")]
     optional = ["seed", "predicted_noise_reduction_db", "predicted_blind_noise_reduction_db"]
-    text = report(tmp_path, own.drop(columns=optional))
+    text = report(tmp_path, subset.drop(columns=optional))
     assert table_of(text, f"All designs {ORIGINAL}")["wmmse"]["seeds"] == "-"
     assert "Predicted against scored" not in text
 
@@ -298,7 +298,7 @@ def test_rows_without_seeds_or_predictions_are_enough(tmp_path, rows):
         ),
     ],
 )
-def test_rows_that_no_table_may_be_made_from_are_refused(tmp_path, capsys, rows, change, message):
+def test_rows_that_no_table_may_be_made_from_are_rejected(tmp_path, capsys, rows, change, message):
     changed = change(rows)
     with pytest.raises(RunError, match=message):
         checked(changed)
@@ -308,7 +308,7 @@ def test_rows_that_no_table_may_be_made_from_are_refused(tmp_path, capsys, rows,
     assert capsys.readouterr().err.count("\n") == 1
 
 
-def test_command_writes_a_files_report_elsewhere(tmp_path, capsys, rows, no_figures):
+def test_command_writes_files_report_elsewhere(tmp_path, capsys, rows, no_figures):
     assert main([str(tmp_path)]) == 2
     assert "rows.parquet" in capsys.readouterr().err
     text = report(tmp_path, rows)
@@ -324,20 +324,20 @@ def test_published_rows_can_be_reported(file):
 
 
 @pytest.mark.usefixtures("no_figures")
-def test_the_report_says_who_taught_each_split(tmp_path, rows):
+def test_report_says_who_taught_each_split(tmp_path, rows):
     text = report(tmp_path, rows.assign(support=rows["split"].map({0: "person-04 person-05", 1: None})))
     assert "- In support of split 0: person-04 person-05.\n" in text
     assert "In support of split 1" not in text
 
 
-def test_a_design_names_another_profile_than_its_methods():
+def test_design_names_another_profile_than_methods():
     assert DesignRow("prime-log", 2, "fast").name == "prime-log + GN(2)"
     assert DesignRow("prime-log", 2, "paper").name == "prime-log + GN(2, paper)"
     assert DesignRow("wmmse", 3, "paper").name == "wmmse + GN(3)"
     assert as_design(("prime", 1, "paper", 7)) == DesignRow("prime", 1, "paper")
 
 
-def test_designs_come_in_the_tables_order():
+def test_designs_come_in_tables_order():
     mixed = [
         DesignRow("zzz"),
         DesignRow("fxlms"),
@@ -368,7 +368,7 @@ def test_published_numbers_agree_among_themselves():
     assert n_checked == 10  # no means are given for the modified conditions alone
 
 
-def test_the_pareto_front_holds_what_nothing_beats():
+def test_pareto_front_holds_what_nothing_beats():
     generator = np.random.default_rng(0)
     points = [(float(cost), float(gain)) for cost, gain in generator.uniform(size=(60, 2))]
     expected = {one for one in points if not any(o != one and o[0] <= one[0] and o[1] >= one[1] for o in points)}
@@ -389,7 +389,7 @@ def test_no_axes_holds_more_than_eight_lines():
     assert all(len({(design.method, design.profile) for design in line[1:]}) == 1 for line in lines)
 
 
-def test_a_line_has_one_profile_and_begins_with_the_method_itself():
+def test_line_has_one_profile_and_begins_with_method_itself():
     """Both profiles of WMMSE, so that nothing stands in `fast` beside everything else in `paper`."""
     wmmse, fast, paper = DesignRow("wmmse"), DesignRow("wmmse", 1, "fast"), DesignRow("wmmse", 1, "paper")
     alone, other = DesignRow("fxnlms"), DesignRow("a new one", 1, "fast")
@@ -430,14 +430,14 @@ def row(method: str, listener: str, probe: str, nr_db: float, predicted_db: floa
 
 @pytest.fixture
 def probed() -> pd.DataFrame:
-    own = {"seed": 0, "support": "c d", "support_recordings": "city storm"}
+    subset = {"seed": 0, "support": "c d", "support_recordings": "city storm"}
     made = []
     for probe, gains in (("white", (1.0, 2.0)), ("rain", (-4.0, 0.5)), ("wind", (1.0, 1.0))):
         for listener, gain in zip(LISTENERS, gains, strict=True):
             made.append(row("wmmse", listener, probe, 20.0, 19.0))
             made.append(row("wmmse", listener, probe, 20.5, 19.0, k=3, profile="paper"))
             # The prediction sees what is lost, and half a decibel too little of what is gained.
-            made.append(row("prime-log", listener, probe, 20.0 + gain, 18.5 + gain, **own))
+            made.append(row("prime-log", listener, probe, 20.0 + gain, 18.5 + gain, **subset))
     return pd.DataFrame(made)
 
 
@@ -448,7 +448,7 @@ def line(text: str, heading: str, probe: str) -> dict[str, str]:
     return dict(zip([f"{place} {name}" for place, name in enumerate(cells[0])], found, strict=True))
 
 
-def test_gains_are_those_of_the_rows_and_each_recording_alone_is_a_case(probed: pd.DataFrame) -> None:
+def test_gains_are_those_of_rows_and_each_recording_alone_is_case(probed: pd.DataFrame) -> None:
     heading = "prime-log against WMMSE"
     text = by_recording(checked(probed))
     single = list(line(text, heading, "single recording").values())
@@ -462,13 +462,13 @@ def test_gains_are_those_of_the_rows_and_each_recording_alone_is_a_case(probed: 
     assert figures["2 prime-log"] == "21.50 / 0.010"
 
 
-def test_a_probe_that_trained_is_refused(probed: pd.DataFrame) -> None:
+def test_probe_that_trained_is_rejected(probed: pd.DataFrame) -> None:
     leaked = probed.assign(support_recordings=probed.support_recordings.where(probed.seed.isna(), "rain storm"))
     with pytest.raises(RunError, match="support_recordings: found rain held out and in its model's support"):
         checked(leaked)
 
 
-def test_the_same_case_with_another_probe_is_another_case(probed: pd.DataFrame) -> None:
+def test_same_case_with_another_probe_is_another_case(probed: pd.DataFrame) -> None:
     assert len(checked(probed)) == len(probed)
     with pytest.raises(RunError, match="cases twice"):
         checked(probed.assign(probe="white"))

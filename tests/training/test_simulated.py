@@ -22,7 +22,7 @@ def test_two_ears_each_labelled_and_repeatable() -> None:
     assert dataset.fingerprint == again.fingerprint
 
 
-def test_a_listener_depends_on_seed_and_number_alone() -> None:
+def test_listener_depends_on_seed_and_number_alone() -> None:
     few, many = simulate_listeners(2), simulate_listeners(4)
     np.testing.assert_array_equal(few.pairs[3].primary, many.pairs[3].primary)
     assert few.fingerprint != many.fingerprint
@@ -32,7 +32,7 @@ def test_a_listener_depends_on_seed_and_number_alone() -> None:
     assert len({secondary.tobytes() for secondary in secondaries}) == 8
 
 
-def test_lengths_and_where_the_energy_ends() -> None:
+def test_lengths_and_where_energy_ends() -> None:
     for pair in simulate_listeners(8).pairs:
         assert pair.primary.shape == pair.secondary.shape == (8192,)
         energy = pair.secondary**2
@@ -41,7 +41,7 @@ def test_lengths_and_where_the_energy_ends() -> None:
         assert np.abs(pair.secondary[:2]).max() < 0.02 * np.abs(pair.secondary).max()
 
 
-def test_the_circuit_obeys_its_own_physics() -> None:
+def test_circuit_obeys_physics() -> None:
     frequency_hz = np.array([1e-2, 150.0, 700.0, 4000.0])
     primary, secondary = np.abs(circuit_spectra(Earphone(), frequency_hz))
     assert primary[0] == pytest.approx(1, abs=1e-3)  # a leak equalises slow pressure
@@ -56,7 +56,7 @@ def test_the_circuit_obeys_its_own_physics() -> None:
     )
 
 
-def test_the_circuit_is_causal() -> None:
+def test_circuit_is_causal() -> None:
     # Before its onset a causal response has nothing; the band limit of 48 kHz leaves a little ringing.
     frequency_hz = np.fft.rfftfreq(65536, 1 / 48000)
     frequency_hz[0] = 1e-3

@@ -14,7 +14,7 @@ def level_db(response: np.ndarray) -> np.ndarray:
     return 20 * np.log10(np.abs(np.fft.rfft(response, 65536)))
 
 
-def test_each_variant_does_what_its_record_says() -> None:
+def test_each_variant_does_what_record_says() -> None:
     gain_delay, tilt, tail = secondary_variants(ORIGINAL, seed=5)
     secondary = ORIGINAL.secondary
     assert [pair.condition for pair in (gain_delay, tilt, tail)] == ["gain_delay", "tilt", "tail"]
@@ -34,7 +34,7 @@ def test_each_variant_does_what_its_record_says() -> None:
     np.testing.assert_allclose(tail.secondary[48:], tail.variant["tail_scale"] * secondary[48:], rtol=1e-12)
 
 
-def test_the_primary_and_all_else_stay() -> None:
+def test_primary_and_all_else_stay() -> None:
     for variant in secondary_variants(ORIGINAL, seed=0):
         assert variant.primary is ORIGINAL.primary
         assert (variant.listener, variant.ear, variant.fit) == (ORIGINAL.listener, ORIGINAL.ear, ORIGINAL.fit)
@@ -58,7 +58,7 @@ def test_parameters_stay_in_range_and_use_it() -> None:
         assert high - 0.2 * (high - low) < values.max() <= high
 
 
-def test_a_draw_belongs_to_its_ear_and_seed() -> None:
+def test_draw_belongs_to_ear_and_seed() -> None:
     left, right = simulate_listeners(1).pairs
 
     def parameters(pair: PathPair, seed: int) -> list[dict[str, float]]:
@@ -69,7 +69,7 @@ def test_a_draw_belongs_to_its_ear_and_seed() -> None:
     assert parameters(left, 1) != parameters(left, 2)
 
 
-def test_a_tilt_keeps_a_path_causal_and_its_onset_sharp() -> None:
+def test_tilt_keeps_path_causal_and_onset_sharp() -> None:
     impulse = np.zeros(8192)
     impulse[100] = 1
     tilted = with_tilt(impulse, 3.0)
@@ -77,6 +77,6 @@ def test_a_tilt_keeps_a_path_causal_and_its_onset_sharp() -> None:
     assert np.abs(tilted).argmax() == 100
 
 
-def test_a_variant_has_no_variants() -> None:
+def test_variant_has_no_variants() -> None:
     with pytest.raises(DatasetError, match="simulated-001/left/gain_delay is not an original"):
         secondary_variants(secondary_variants(ORIGINAL, 0)[0], 0)
