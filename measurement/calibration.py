@@ -39,6 +39,7 @@ from synthesis.bands import AMP_BANDS, WIDE_BANDS, band_membership, columns
 from synthesis.conventions import COHERENCE_FLOOR, DESIGN_N_FFT, SAMPLE_RATE_HZ
 from synthesis.design import MAX_LEVEL_DIFFERENCE_DB, level_db
 from synthesis.errors import InvalidPaths
+from synthesis.plausibility import SupportPrior
 from synthesis.support_statistics import delay_samples
 
 Real = NDArray[np.floating]
@@ -124,6 +125,8 @@ class Calibration:
     clipped_in: str
     # Delay of the primary less that of the secondary path.
     lead_samples: float
+    # Lag of the secondary path's maximum from 200 Hz to 8 kHz; negative: before it is played.
+    secondary_peak_samples: int
     # Energy of the secondary path's last eighth over its total, median from 400 Hz to 8 kHz; -120 if below the noise.
     tail_db: float
     # Noise over power of the primary and secondary estimate, [2, 23].
@@ -173,6 +176,7 @@ def calibrate(
     n_windows: int | None = None,
     windows: Windows | None = None,
     prior: PathPrior | None = None,
+    support: SupportPrior | None = None,
     drives: Sequence[PlayedTake] = (),
     clipped_shares: Mapping[str, float] = MappingProxyType({}),
 ) -> Calibration:
@@ -188,6 +192,8 @@ def calibrate(
         Windows to use instead.
     prior
         Prior of the paths; None for the paper's regularised estimate.
+    support
+        Support of the prior's device; paths of another device are estimated without the prior.
     drives
         Takes of the loudspeaker alone, instead of or besides takes with a gain.
     clipped_shares
@@ -245,6 +251,10 @@ def calibrate(
     estimate = measured
     if prior is not None:
         estimate = paths_of_states(states, primary_taps=PRIMARY_TAPS, secondary_taps=SECONDARY_TAPS, prior=prior)
+        if support is not None and not any(
+            support.is_device(item.primary, item.secondary) for item in (measured, estimate)
+        ):
+            prior, estimate = None, measured
         _check_estimate(estimate)
     clean = Denoised(estimate.secondary, np.ones(1))
     if cut.length == WINDOW:
@@ -264,6 +274,7 @@ def calibrate(
         clipped_share=share,
         clipped_in=where,
         lead_samples=float(primary_delay - secondary_delay),
+        secondary_peak_samples=_peak_samples(secondary_transfer(states)),
         tail_db=_tail_db(measured.secondary, noise),
         noise_share=np.stack((primary_noise / states[0].n_frames, variance_share[scored])),
         tail_share=tail_share,
@@ -375,6 +386,14 @@ def _acausal_shares(silent: ProbeState) -> tuple[float, float]:
         return float(energy[len(energy) // 2 :].sum() / max(energy.sum(), _TINY))
 
     return share(silent.cross, silent.reference_power), share(silent.cross.conj(), silent.error_power)
+
+
+def _peak_samples(transfer: Complex) -> int:
+    """Compute `Calibration.secondary_peak_samples`."""
+    frequency_hz = np.linspace(0, SAMPLE_RATE_HZ / 2, transfer.shape[-1])
+    response = np.fft.irfft(transfer * ((frequency_hz >= 200) & (frequency_hz <= 8000)))
+    lag = int(np.abs(response).argmax())
+    return lag if lag < len(response) // 2 else lag - len(response)
 
 
 def _distortion_db(states: Sequence[ProbeState]) -> float:

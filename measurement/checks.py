@@ -23,6 +23,7 @@ REASONS = {
     "silent_take": "The probe is silent in more than half of a take.",
     "low_snr": "Noise in the estimated paths costs more than 0.55 dB of noise reduction.",
     "late_secondary": "The loudspeaker is heard too late for a causal filter to cancel the noise.",
+    "early_secondary": "The loudspeaker is heard at once or before it plays: the recordings are not in step.",
     "truncated_tail": "A path is cut off: the takes are too short for a whole window, or the secondary path still "
     "rings at its end.",
     "few_windows": "Too few windows were pooled for the coherence to mean anything.",
@@ -83,6 +84,8 @@ MAX_DISTORTION_DB = -32.0
 _OF_RECORDINGS = {"clipping", "silent_take", "low_snr", "few_windows", "microphone_gain", "hum", "distortion"}
 _ROBUST = {"implausible_polarity", "implausible_level", "implausible_paths"}
 
+OTHER_DEVICE = "other_device"
+
 
 @dataclass(frozen=True)
 class Verdict:
@@ -104,7 +107,7 @@ class Verdict:
 
 
 def judge(calibration: Calibration, support: SupportPrior | None) -> Verdict:
-    """Check a calibration for all REASONS; the plausibility of its paths only with a model's support.
+    """Check a calibration for all REASONS; compare its paths with a device's only with a support of that device.
 
     Parameters
     ----------
@@ -145,6 +148,11 @@ def judge(calibration: Calibration, support: SupportPrior | None) -> Verdict:
         noisy = f"the secondary path must stand {MIN_TRAIT_SNR_DB:g} dB above its noise to be judged"
         not_judged |= dict.fromkeys(REASONS.keys() - _OF_RECORDINGS, noisy)
     else:
+        if calibration.secondary_peak_samples <= 0:
+            reasons["early_secondary"] = (
+                f"the secondary path is largest {-calibration.secondary_peak_samples} samples before the loudspeaker "
+                "plays, though sound needs time: start x and e (and a drive) with the same sample, and cut neither"
+            )
         _judge_tail(calibration, reasons, not_judged)
         _judge_gains(calibration, reasons)
         if calibration.lead_samples < MIN_LEAD_SAMPLES:
@@ -171,6 +179,12 @@ def judge(calibration: Calibration, support: SupportPrior | None) -> Verdict:
                 found = {code: found[code] for code in _ROBUST & found.keys()}
             reasons |= found
     return Verdict(_in_order(reasons), _in_order(not_judged), cost_db, explanation)
+
+
+def _measured_well(calibration: Calibration) -> str:
+    """Say how well the paths were measured."""
+    coherence, snr_db = np.median(calibration.coherence), np.median(calibration.secondary_snr_db)
+    return f"measured with a coherence of {coherence:.3f} and an SNR of {snr_db:.0f} dB (medians over bands), but "
 
 
 def noise_cost_db(calibration: Calibration) -> float:

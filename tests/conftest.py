@@ -1,4 +1,4 @@
-"""Fixtures of all tests: measured data, devices and precisions, fixed seeds, and torch on one thread."""
+"""For every test: the measured data, devices and precisions, fixed seeds, and torch on one thread."""
 
 import os
 import random
@@ -20,15 +20,15 @@ with suppress(ImportError):  # it is missing where only the tests that need a GP
 
 pytest_plugins = ["tests.measured_ears"]
 
+# Files, by how their names begin, that are begun first: one that begins last keeps the other workers idle.
 SLOW = (
     "service/test_ray_serve.py", "training/test_experiment.py", "benchmarks/test_commands.py", "reliability/",
     "synthesis/backends/cuda/",
 )  # fmt: skip
-"""Files, by how their names begin, that are begun first: one that begins last keeps the other workers idle."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Run slow files first, and keep a file's tests together."""
+    """Slow files first; what is one file's stays together."""
     folder = Path(__file__).parent
 
     def place(item: pytest.Item) -> int:
@@ -51,17 +51,9 @@ def measured_data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.fixture(scope="session")
-def whole_database(measured_data: Path) -> Path:
-    """The same folder if it is a whole database, with other ears, recorded noises and handling; else skip."""
-    if not os.environ.get("PRIME_TEST_DATA"):
-        pytest.skip("six ears are not enough: PRIME_TEST_DATA is not set")
-    return measured_data
-
-
 @pytest.fixture(params=["cpu", pytest.param("cuda", marks=pytest.mark.cuda)])
 def device(request: pytest.FixtureRequest) -> torch.device:
-    """Every device in turn; CUDA is skipped if missing."""
+    """Each device in turn; CUDA is skipped where there is none."""
     if request.param == "cuda" and not torch.cuda.is_available():
         pytest.skip("no CUDA device")
     return torch.device(request.param)
@@ -69,7 +61,7 @@ def device(request: pytest.FixtureRequest) -> torch.device:
 
 @pytest.fixture(params=[torch.float32, torch.float64], ids=["float32", "float64"])
 def dtype(request: pytest.FixtureRequest) -> torch.dtype:
-    """Every real precision in turn."""
+    """Each real precision in turn."""
     precision: torch.dtype = request.param
     return precision
 

@@ -18,16 +18,14 @@ from service.api import answer_types, examples
 from service.api import json_answers as answers
 from service.api.documentation import BODY_CODES, DESIGN_CODES, described
 from service.api.json_answers import Answered
-from service.api.paths import check_effect, joint_problem, resolved_profile
+from service.api.problem import check_effect, joint_problem, resolved_profile, sent_paths
 from service.api.reading import ReadingRoute
 from service.api.request_types import (
-    ConditionBody,
     DesignBody,
     DesignItem,
     EvaluateBody,
     SynthesisBody,
     SynthesisItem,
-    refuse_unused,
 )
 from service.api.visit import JSON, TAPS, Visit, answer_type, disconnected, timed_response, visit_of
 from service.api.warnings import collect_warnings, negated_filter
@@ -35,7 +33,7 @@ from service.errors import HttpProblem, to_problem
 from synthesis.errors import SynthesisError, answer_or_raise
 from synthesis.latency import with_latency
 from synthesis.loop import loop_gain, loop_of
-from synthesis.options import DEFAULTS, ProblemFields
+from synthesis.options import ProblemFields
 from synthesis.types import (
     Complex64,
     Design,
@@ -46,7 +44,7 @@ from synthesis.types import (
     Problem,
 )
 
-DEFAULT_MARGINS = {name: getattr(DEFAULTS, name) for name in ("min_gain_margin_db", "min_phase_margin_deg")}
+_OF_PROBLEM = [each.name for each in fields(ProblemFields)]
 
 # The JSON answer, or the taps alone.
 _ANSWERS = (JSON, TAPS)
@@ -81,7 +79,7 @@ class Wanted:
         return Answered(model, design, self.sign, taps, warnings, self.problem.latency_samples)
 
 
-def wanted(body: SynthesisItem | DesignItem) -> Wanted:
+def wanted(body: SynthesisItem) -> Wanted:
     """Turn a request into a design.
 
     Parameters
@@ -91,30 +89,17 @@ def wanted(body: SynthesisItem | DesignItem) -> Wanted:
 
     Raises
     ------
-    HttpProblem
-        An option has no effect.
     InvalidPaths
         A path is too long for the design grid.
     """
     conditions = body.all_conditions
-    if len(conditions) == 1:
-        refuse_unused(body, {"leave_one_out": False}, "with one condition: send several")
-    n_feedbacks = sum(each.feedback is not None for each in conditions)
-    if not n_feedbacks:
-        refuse_unused(body, DEFAULT_MARGINS, "without a path `feedback`: send one")
-    options_of_problem = {each.name: getattr(body, each.name) for each in fields(ProblemFields)}
-    problem = joint_problem(conditions, body.reference_psd, **options_of_problem)
-    sent = sent_paths(conditions)
+    problem = joint_problem(conditions, body.reference_psd, **{name: getattr(body, name) for name in _OF_PROBLEM})
+    sent, n_feedbacks = sent_paths(conditions), sum([each.feedback is not None for each in conditions])
     k, profile = (body.k, body.profile) if isinstance(body, DesignItem) else (0, "fast")
     options = DesignOptions(
         body.method, k, resolved_profile(profile, sent), body.leave_one_out, len(conditions), n_feedbacks
     )
     return Wanted(body.model, options, body.sign, sent, problem)
-
-
-def sent_paths(conditions: Sequence[ConditionBody]) -> list[Path]:
-    """Primary and secondary path of each condition."""
-    return [path for each in conditions for path in (each.primary, each.secondary)]
 
 
 async def designed(request: Request, asked: Wanted) -> Answered:
@@ -207,7 +192,7 @@ def _taps_alone(visit: Visit, answered: Answered) -> Response:
     return timed_response(content, times, TAPS, **headers)
 
 
-async def _design_items(request: Request, items: Sequence[SynthesisItem | DesignItem | HttpProblem]) -> Response:
+async def _design_items(request: Request, items: Sequence[SynthesisItem | HttpProblem]) -> Response:
     """Several designs in one request, each with its own answer or problem.
 
     If no item has a filter and at least one failed with 503, the whole request is answered with that 503, so that
@@ -230,7 +215,7 @@ async def _design_items(request: Request, items: Sequence[SynthesisItem | Design
     return timed_response(content, times)
 
 
-def _item(item: SynthesisItem | DesignItem | HttpProblem) -> Wanted | HttpProblem:
+def _item(item: SynthesisItem | HttpProblem) -> Wanted | HttpProblem:
     if isinstance(item, HttpProblem):
         return item
     try:

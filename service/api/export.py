@@ -15,10 +15,10 @@ from hardware import filter_files
 from hardware.realise import Realised, realise
 from hardware.residual_power import PathSpectra
 from service.api import answer_types, examples
-from service.api.design import evaluated, sent_paths
+from service.api.design import evaluated
 from service.api.documentation import BODY_CODES, described
 from service.api.json_answers import loop_document, prediction_document, with_times
-from service.api.paths import check_effect, joint_problem
+from service.api.problem import check_effect, joint_problem, sent_paths
 from service.api.reading import ReadingRoute
 from service.api.request_types import ExportBody
 from service.api.visit import JSON, TAPS, answer_type, disconnected, timed_response, visit_of

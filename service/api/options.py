@@ -9,17 +9,15 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import lru_cache, reduce
-from operator import or_
-from typing import Annotated, Any, Optional, TypeVar, dataclass_transform, get_args
+from functools import lru_cache
+from typing import Annotated, Any
 from urllib.parse import parse_qsl
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, GetCoreSchemaHandler, WithJsonSchema
+from pydantic import BaseModel, BeforeValidator, Field, WithJsonSchema
 from pydantic.fields import FieldInfo
-from pydantic_core import CoreSchema
 
 from measurement.calibration import MAX_N_WINDOWS
-from service.api.numbers import numbers, shown, shown_name
+from service.api.strict import Absent, Number, StrictModel, numbers, shown, shown_name
 from service.errors import HttpProblem
 from synthesis.gain_curve import MAX_POINTS, GainCurve, highest_db, lowest_db
 from synthesis.options import (
@@ -39,41 +37,6 @@ MIN_CURVE_END_HZ = 20.0
 # float() would also accept "1_0", " 3" and non-ASCII digits. 40 decimal places exceed any shortest float.
 _DECIMAL = re.compile(r"-?[0-9]{1,5}(\.[0-9]{1,40})?")
 _WHOLE = re.compile(r"-?[0-9]{1,3}")
-
-# JSON numbers become single-precision floats in generated clients, not decimal objects.
-Number = Annotated[float, Field(json_schema_extra={"format": "float"})]
-
-
-def without_absent(schema: dict[str, Any]) -> None:
-    """Take away defaults that stand for an absent field, which are no values of it."""
-    for name, field in schema.get("properties", {}).items():
-        if "default" in field and (field["default"] is None or (name == "sample_rate" and not field["default"])):
-            del field["default"]
-
-
-class _NotNull:
-    """Validates and documents an optional field as its type alone: absent fields have no null."""
-
-    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
-        kinds = [each for each in get_args(source) if each is not type(None)]
-        return handler.generate_schema(reduce(or_, kinds))
-
-
-T = TypeVar("T")
-# A field that may be absent, which is None then.
-Absent = Annotated[Optional[T], _NotNull()]  # noqa: UP045  # a TypeVar is substituted here alone
-
-
-@dataclass_transform(frozen_default=True, kw_only_default=True, field_specifiers=(Field,))
-class StrictModel(BaseModel, frozen=True):
-    """A JSON object that is validated strictly and documented by its docstrings."""
-
-    model_config = ConfigDict(
-        strict=True,
-        extra="forbid",
-        use_attribute_docstrings=True,
-        json_schema_extra=without_absent,
-    )
 
 
 @dataclass(frozen=True)

@@ -24,7 +24,7 @@ from service.api import answer_types, examples
 from service.api.design import evaluated
 from service.api.documentation import DESIGN_CODES, described
 from service.api.json_answers import BAND_CENTRE_HZ, with_times
-from service.api.paths import check_effect, joint_problem, resolved_profile
+from service.api.problem import check_effect, joint_problem, resolved_profile
 from service.api.reading import ReadingRoute
 from service.api.visit import JSON, answer_type, disconnected, timed_response, visit_of
 from service.calibration.verify_body import VerifyBody

@@ -7,7 +7,6 @@ from itertools import combinations
 
 import numpy as np
 
-from service.api.paths import is_spectrum
 from synthesis.bands import AMP_BANDS, NR_BANDS, WIDE_BANDS, band_membership, columns, nominal_hz
 from synthesis.conventions import DESIGN_N_FFT, N_BINS, SAMPLE_RATE_HZ
 from synthesis.plausibility import PLAUSIBILITY, Finding
@@ -178,7 +177,7 @@ def _low_coherence(used: Problem, prediction: Prediction) -> str | None:
 
 
 def _resampled(sent: Sequence[Path]) -> str | None:
-    n_bins = sorted({len(path) for path in sent if is_spectrum(path)} - {N_BINS})
+    n_bins = sorted({len(path) for path in sent if np.iscomplexobj(path)} - {N_BINS})
     return f"{n_bins[0]} bins were sent, {N_BINS} are used" if n_bins else None
 
 

@@ -91,6 +91,7 @@ def calibrate_recordings(asked: CalibrationBody, find_model: Callable[[str | Non
         [GainTake(direction * each.gain, each.x, each.e) for each in probes],
         asked.n_windows,
         prior=model.path_prior,
+        support=model.support,
         drives=[PlayedTake(each.drive, each.x, each.e) for each in driven],
         clipped_shares={
             f"{kind} {number}, {name}": share

@@ -15,7 +15,7 @@ from scipy.signal import butter, firwin, resample_poly, sosfilt
 
 from cli import tables
 from model_store.store import ModelStore
-from service.api.paths import resolved_profile
+from service.api.problem import resolved_profile
 from service.engine.resident_model import ResidentModel
 from synthesis.bands import NR_BANDS, WIDE_BANDS, band_membership
 from synthesis.conventions import DESIGN_N_FFT, N_BINS, N_TAPS

