@@ -90,6 +90,7 @@ class Manifest(_Frozen):
         created: *store*; when it was published, UTC, whole seconds.
         generator: *store*; `GeneratorConfig.to_dict()` (kind, grid, base, bound, layout).
         n_parameters: *store*; number of the generator's parameters.
+        device: earphone whose listeners' paths the model knows; None for a model that knows no device.
         dataset: name of the data set (``pandar``, ``ten-path``, ``simulated``).
         split: index of the split by listener; None for a model trained on every listener.
         seed: training seed.
@@ -108,6 +109,7 @@ class Manifest(_Frozen):
     created: Annotated[AwareDatetime, AfterValidator(_utc_seconds)] | None = None
     generator: dict[str, JsonValue] = {}
     n_parameters: int = Field(default=0, ge=0)
+    device: Text | None = None
     dataset: Text
     split: int | None = Field(ge=0)
     seed: int = Field(ge=-(2**63), lt=2**63)
