@@ -217,6 +217,8 @@ class Comparison(NamedTuple):
     likeness: float
     # Arguments of `SupportPrior.explanation`.
     explained: tuple[Any, ...]
+    # Whether nothing is wrong with the paths, so that `find_implausible` finds nothing.
+    is_right: bool
 
 
 class SupportPrior:
