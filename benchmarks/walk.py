@@ -129,7 +129,7 @@ def _project_file(file: str) -> str | None:
 def _ask(served: uvicorn.Server, tracer: Tracer, walks: list[list[Step]]) -> None:
     """Send requests, untraced ones first, then end the server."""
     try:
-        golden = ModelStore().load("default").golden
+        golden = ModelStore().load("bose-qc20").golden
         content = request(wire.encode(golden.primary, golden.secondary, golden.coherence), BINARY, N_UPDATES)
         connection = Connection(_port(served))
         for number in range(WARM_UP + N_REQUESTS):

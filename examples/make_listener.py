@@ -32,7 +32,7 @@ COHERENCE_STEP = 8  # spacing of the bins in the page's file
 
 def main() -> None:
     """Draw, calibrate and write the files."""
-    prior = ModelStore(BUNDLED_ROOT, include_bundled=False).load("default").parameters.path_prior
+    prior = ModelStore(BUNDLED_ROOT, include_bundled=False).load("bose-qc20").parameters.path_prior
     assert prior is not None
     random = np.random.default_rng(SEED)
     sides: tuple[EarSide, ...] = ("left", "right")

@@ -2,7 +2,7 @@
 
     store = ModelStore(folder)
     version = store.publish("pandar-prime-log-split03-seed1", checkpoint)
-    checkpoint = store.load("default")            # or "name@version", or an alias
+    checkpoint = store.load("generic")            # or "name@version", or an alias
     model = Model.on("cpu", checkpoint.parameters)
     checkpoint.golden.check(model)                # this machine designs the filter that was published
 

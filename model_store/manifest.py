@@ -93,6 +93,8 @@ class Manifest(_Frozen):
     generator: dict[str, JsonValue] = {}
     # *store*; number of the generator's parameters.
     n_parameters: int = Field(default=0, ge=0)
+    # Earphone whose listeners' paths the model knows; None for a model that knows no device.
+    device: Text | None = None
     # Name of the data set (``pandar``, ``ten-path``, ``simulated``).
     dataset: Text
     # Index of the split by listener; None for a model trained on all listeners.

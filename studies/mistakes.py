@@ -59,7 +59,7 @@ def record(probes: Real, paths: Responses, snr_db: float, seed: Sequence[int], d
 
 def rows_of(n: int, pairs: Sequence[PathPair], noise: NoiseSet, kinds: Sequence[str]) -> list[Row]:
     """Compute all rows of one ear."""
-    pair, model = pairs[n], Model.on("cpu", ModelStore(BUNDLED_ROOT).load("default").parameters)
+    pair, model = pairs[n], Model.on("cpu", ModelStore(BUNDLED_ROOT).load("bose-qc20").parameters)
     others = [item for item in pairs if item.listener != pair.listener]
     prior, known = priors_of_others(pairs)[pair.listener], simulate_calibration(others, noise)
     support = SupportPrior(learn_support_statistics(known.primary.numpy(), known.secondary.numpy()))

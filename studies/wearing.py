@@ -29,7 +29,7 @@ from training.simulated_calibration import simulate_calibration
 
 Row = dict[str, object]
 OPTIONS = DesignOptions("prime", 3, "fine")
-MODEL = Model.on("cpu", ModelStore(BUNDLED_ROOT).load("default").parameters)
+MODEL = Model.on("cpu", ModelStore(BUNDLED_ROOT).load("bose-qc20").parameters)
 N_GIVEN = (1, 2, 3, 4, 6, 8, 12)
 SHARES = {"all around": 1.0, "front half": 0.5, "one quarter": 0.25}  # shares of the circle
 N_STARTS = 6

@@ -240,7 +240,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     outcome = Fuzz()
 
     def work(options: argparse.Namespace, service_options: Sequence[str]) -> None:
-        with target_for(ModelStore().load("default"), *service_options) as target:
+        with target_for(ModelStore().load("bose-qc20"), *service_options) as target:
             asyncio.run(send_mutants(target, options.bodies, options.clients, options.seed, outcome))
             if options.examples:
                 check_document(target.service, options.examples, options.seed, outcome)

@@ -134,7 +134,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     outcome = HotSwap()
 
     def work(options: argparse.Namespace, service_options: Sequence[str]) -> None:
-        checkpoint = ModelStore().load("default")
+        checkpoint = ModelStore().load("bose-qc20")
         with target_for(checkpoint, "--fallback-margin-db", "1000", *service_options) as target:
             run(target, perturbed(checkpoint), options.swaps, options.clients, outcome)
 

@@ -199,7 +199,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     outcome = Overload()
 
     def work(options: argparse.Namespace, service_options: Sequence[str]) -> None:
-        with target_for(ModelStore().load("default"), *service_options) as target:
+        with target_for(ModelStore().load("bose-qc20"), *service_options) as target:
             os.nice(options.niceness)
             kind = run_mixed if options.mixed else run
             asyncio.run(kind(target, options.seconds, options.alone, outcome))

@@ -114,7 +114,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     outcome = Sigterm()
 
     def work(options: argparse.Namespace, service_options: Sequence[str]) -> None:
-        checkpoint = ModelStore().load("default")
+        checkpoint = ModelStore().load("bose-qc20")
         run(checkpoint, options.rounds, options.clients, options.at_once, outcome, *service_options)
 
     return run_command("sigterm", parser, arguments, outcome, work)

@@ -181,7 +181,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     outcome = Soak()
 
     def work(options: argparse.Namespace, service_options: Sequence[str]) -> None:
-        with target_for(ModelStore().load("default"), *service_options) as target:
+        with target_for(ModelStore().load("bose-qc20"), *service_options) as target:
             asyncio.run(run(target, options.requests, options.clients, outcome))
         if outcome.drift > MAX_DRIFT:
             outcome.mistakes[f"memory grew by {outcome.drift:.1%}"] += 1

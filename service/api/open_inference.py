@@ -39,7 +39,7 @@ _INFER_CODES = (
 )
 _NAMED, _VERSION = "/models/{name}", "/models/{name}/versions/{version}"
 Name = Annotated[
-    str, Path(description="`name` (its latest version), `name@version` or an alias", examples=["default"])
+    str, Path(description="`name` (its latest version), `name@version` or an alias", examples=["generic"])
 ]
 Version = Annotated[str, Path(description="A version's number", examples=["1"])]
 

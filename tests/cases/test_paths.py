@@ -33,7 +33,7 @@ SCORED = slice(WIDE_BANDS.index(NR_BANDS[0]), WIDE_BANDS.index(NR_BANDS[-1]) + 1
 @pytest.fixture(scope="module")
 def model() -> ResidentModel:
     store = ModelStore()
-    return ResidentModel.load(store, store.resolve("default"), "cpu", Fallback())
+    return ResidentModel.load(store, store.resolve("bose-qc20"), "cpu", Fallback())
 
 
 def responses(case: str, names: tuple[str, str]) -> list[Array]:

@@ -90,7 +90,7 @@ def test_blocks_that_are_ready_to_use_are(tmp_path: Path) -> None:
 def two_replicas(folder: Path) -> Iterator[list[ServiceProcess]]:
     """Two services over one store."""
     store = ModelStore(folder / "store", include_bundled=False)
-    store.publish("default", models.checkpoint(1))
+    store.publish("generic", models.checkpoint(1))
     arguments = ("--device", "cpu", "--threads", "1", *PATIENT)
     with ExitStack() as stack:
         yield [stack.enter_context(started_service(store.root, *arguments)) for _ in range(2)]
@@ -352,9 +352,9 @@ def test_operator_endpoints_are_not_passed_on(port: int) -> None:
     for method, path, status in (
         ("GET", "/metrics", 404),
         ("POST", "/models/reload", 404),
-        ("POST", "/models/default/load", 404),
-        ("POST", "/models/default/unload", 404),
-        ("GET", "/models/default", 200),
+        ("POST", "/models/generic/load", 404),
+        ("POST", "/models/generic/unload", 404),
+        ("GET", "/models/generic", 200),
         ("GET", "/health/ready", 200),
     ):
         connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)

@@ -56,7 +56,7 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServiceProcess
     checkpoint = models.checkpoint(1)
     scores = Scores(held_out={f"k={n}": {"noise_reduction_db": 20.0} for n in range(4)})
     checkpoint = replace(checkpoint, manifest=checkpoint.manifest.model_copy(update={"scores": scores}))
-    store.publish("default", checkpoint)
+    store.publish("generic", checkpoint)
     options = ("--device", "cpu", "--threads", "1", "--recheck-s", "1", "--fallback-margin-db", "1000")
     with started_service(store.root, *options) as service:
         yield service

@@ -90,7 +90,7 @@ def test_wrong_path_prior_is_named(checkpoint: Checkpoint, name: str, value: Arr
 
 
 def test_bundled_checkpoint_is_written_back_byte_for_byte() -> None:
-    version, checkpoint = ModelStore().resolve("default"), ModelStore().load("default")
+    version, checkpoint = ModelStore().resolve("bose-qc20"), ModelStore().load("bose-qc20")
     assert checkpoint.manifest.created is not None
     data = checkpoint.to_bytes(version.name, version.version, checkpoint.manifest.created)
     assert data == (BUNDLED_ROOT / version.file).read_bytes()

@@ -47,8 +47,8 @@ def with_type(value: float, model: object) -> float | int:
 
 def hostile_cases() -> Iterator[Case]:
     """The bundled model with one number changed: of its configuration, its statistics, its arrays."""
-    arrays = safetensors.numpy.load((BUNDLED_ROOT / ModelStore().resolve("default").file).read_bytes())
-    manifest = ModelStore().manifest("default").model_dump(mode="json")
+    arrays = safetensors.numpy.load((BUNDLED_ROOT / ModelStore().resolve("bose-qc20").file).read_bytes())
+    manifest = ModelStore().manifest("bose-qc20").model_dump(mode="json")
     generator = manifest["generator"]
     changes = [{name: with_type(value, generator[name])} for name in NUMBERS for value in VALUES]
     changes += [{"dilations": [with_type(value, 1)]} for value in VALUES]
@@ -136,14 +136,14 @@ def test_hostile_checkpoints_are_rejected_or_sound() -> None:
 
 
 def test_hostile_statistics_are_named() -> None:
-    known = ModelStore().manifest("default").support_traits
+    known = ModelStore().manifest("bose-qc20").support_traits
     assert known is not None
     with pytest.raises(InvalidOption, match="covariance"):
         SupportStatistics(30, 4, known.mean, (0.0,) * 406, known.rate_change)
 
 
 def test_many_names_make_short_error() -> None:
-    manifest = ModelStore().manifest("default").model_dump(mode="json")
+    manifest = ModelStore().manifest("bose-qc20").model_dump(mode="json")
     many = {f"name-{number}": np.zeros(1, np.float32) for number in range(20_000)}
     with pytest.raises(CorruptCheckpoint, match="unknown arrays") as refused:
         Checkpoint.from_bytes(written(manifest, many), "hostile")

@@ -148,7 +148,7 @@ def test_store_that_is_file_is_broken_and_packages_models_are_there(tmp_path: Pa
     store = ModelStore(tmp_path / "store")
     assert list(store.broken()) == ["store"]
     assert all(item.is_bundled for item in store.list())
-    assert store.resolve("default").is_bundled
+    assert store.resolve("generic").is_bundled
     assert store.aliases() == {}
     with pytest.raises(ModelNotFound, match="there is no 'ears'"):
         store.resolve("ears")

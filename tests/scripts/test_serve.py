@@ -91,11 +91,11 @@ def test_service_that_cannot_start_is_reported(free_port: int) -> None:
 
 
 def test_default_model_that_cannot_be_used_ends_wait(free_port: int, tmp_path: Path) -> None:
-    (tmp_path / "default").mkdir()
-    (tmp_path / "default" / f"1.{'0' * 64}.safetensors").touch()
+    (tmp_path / "generic").mkdir()
+    (tmp_path / "generic" / f"1.{'0' * 64}.safetensors").touch()
     done = subprocess.run(
         [*SERVE, "--port", str(free_port), "--store", str(tmp_path)], capture_output=True, text=True, timeout=120
     )
     assert done.returncode != 0
     assert "The default model cannot be used" in done.stderr
-    assert "default/1.000" in done.stderr
+    assert "generic/1.000" in done.stderr

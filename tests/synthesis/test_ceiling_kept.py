@@ -20,7 +20,7 @@ from tests.oracles import measured
 from tests.problems import changed, one
 from tests.synthesis.cases import Case, random_case
 
-PARAMETERS = ModelStore(DEFAULT_ROOT).load("default").parameters
+PARAMETERS = ModelStore(DEFAULT_ROOT).load("bose-qc20").parameters
 CURVE = GainCurve([100, 1000, 8000], [-6, 3, -10])
 FINE = 4 * DESIGN_N_FFT
 

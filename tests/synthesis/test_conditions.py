@@ -19,7 +19,7 @@ from tests.model_store import cases
 from tests.problems import changed
 from tests.synthesis.cases import relative_error
 
-_DEFAULT = ModelStore(DEFAULT_ROOT).load("default").parameters
+_DEFAULT = ModelStore(DEFAULT_ROOT).load("bose-qc20").parameters
 _UNTRAINED = model_parameters(Generator(_DEFAULT.config), torch.zeros(1), torch.zeros(1)).weights
 # Its start is the same whatever a default has learnt: on random paths some trained starts are decided by rounding.
 BUNDLED = replace(_DEFAULT, weights=_UNTRAINED)

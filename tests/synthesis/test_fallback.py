@@ -147,7 +147,7 @@ def test_merit_counts_louder_band(model: Model) -> None:
 @pytest.mark.parametrize("n_samples", [2.0, 4.0])
 def test_late_measured_ears_have_no_loud_band(measured_data: Path, n_samples: float) -> None:
     """WMMSE makes single bands of these ears louder by 18 dB at two samples, by 30 dB at four."""
-    model = Model.on(models.DEVICE, ModelStore(BUNDLED_ROOT).load("default").parameters)
+    model = Model.on(models.DEVICE, ModelStore(BUNDLED_ROOT).load("bose-qc20").parameters)
     ears = [
         one(
             *(item.astype(np.float32) for item in (case.estimated_primary, case.estimated_secondary)),

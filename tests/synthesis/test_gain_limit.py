@@ -19,7 +19,7 @@ from tests.synthesis.cases import Case, random_case
 Pair = tuple[np.ndarray, np.ndarray]
 
 FINE = 4 * DESIGN_N_FFT
-CORE = CpuBackend(ModelStore(DEFAULT_ROOT).load("default").parameters)
+CORE = CpuBackend(ModelStore(DEFAULT_ROOT).load("bose-qc20").parameters)
 NOTCHED = GainCurve([20, 90, 100, 120, 1000, 4000, 4001], [20, 20, -10, 12, 0, 6, 3])
 
 

@@ -25,7 +25,7 @@ pytestmark = pytest.mark.anyio
 Array = np.ndarray
 Json = dict[str, Any]
 
-EAR = ModelStore("none").load("default").golden
+EAR = ModelStore("none").load("bose-qc20").golden
 P, S = (np.asarray(path, np.float64) for path in (EAR.primary, EAR.secondary))
 RNG = np.random.default_rng(3)
 N_FFT = 8192
@@ -34,7 +34,9 @@ N_FFT = 8192
 @pytest.fixture(scope="module")
 async def app(tmp_path_factory: pytest.TempPathFactory, anyio_backend: str) -> AsyncIterator[FastAPI]:
     """A service with the bundled default model."""
-    settings = Settings(store=tmp_path_factory.mktemp("store"), device="cpu", threads=1, deadline_ms=60_000)
+    settings = Settings(
+        store=tmp_path_factory.mktemp("store"), model="bose-qc20", device="cpu", threads=1, deadline_ms=60_000
+    )
     async with started(settings) as app:
         yield app
 

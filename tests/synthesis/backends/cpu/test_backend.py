@@ -43,7 +43,7 @@ from tests.synthesis.cases import HOPELESS, Case, hopeless, random_case, relativ
 LOG = GeneratorConfig.prime_log()
 # The paper's generator on a coarse grid, an eighth of the work.
 LINEAR = GeneratorConfig.prime(n_fft=4096)
-BUNDLED = ModelStore(DEFAULT_ROOT).load("default")
+BUNDLED = ModelStore(DEFAULT_ROOT).load("bose-qc20")
 
 
 Pair = tuple[CpuBackend, ReferenceBackend]
