@@ -21,7 +21,7 @@ from service.errors import HttpProblem
 router = APIRouter()
 
 Name = Annotated[
-    str, Path(description="`name` (its latest version), `name@version` or an alias", examples=["default"])
+    str, Path(description="`name` (its latest version), `name@version` or an alias", examples=["generic"])
 ]
 
 

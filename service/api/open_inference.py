@@ -39,7 +39,7 @@ _INFER_CODES = (
 )
 _NAMED, _VERSION = "/models/{name}", "/models/{name}/versions/{version}"
 Name = Annotated[
-    str, Path(description="`name` (its latest version), `name@version` or an alias", examples=["default"])
+    str, Path(description="`name` (its latest version), `name@version` or an alias", examples=["generic"])
 ]
 Version = Annotated[str, Path(description="A version's number", examples=["1"])]
 
@@ -214,9 +214,9 @@ async def infer(request: Request, body: InferenceBody, name: Name) -> Response:
     output is `fir`. Binary tensors follow the JSON object."""
     visit: Visit = request.state.visit
     visit.design_method = body.parameters.method
-    asked = codec.wanted_design(body, request.scope["state"]["attached"], name)
+    requested = codec.read_inference(body, request.scope["state"]["attached"], name)
     visit.decoded()
-    answered = await designed(request, asked)
+    answered = await designed(request, requested)
     content, json_length, times = codec.encode_answer(body, answered, visit)
     designs = [(answered.model, answered.design)]
     if json_length is None:

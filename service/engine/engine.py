@@ -74,7 +74,7 @@ class Engine:
         store: ModelStore,
         device: str,
         *,
-        default_model: str = "default",
+        default_model: str = "generic",
         n_threads: int = 1,
         fallback: Fallback | None = None,
         max_resident_models: int = 4,

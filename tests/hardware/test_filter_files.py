@@ -1,4 +1,4 @@
-"""Every format is read back by something else: SciPy, soundfile, a C compiler."""
+"""Files of filters are read back by other programs: SciPy, soundfile, a C compiler."""
 
 import io
 import shutil
@@ -19,12 +19,12 @@ from tests.hardware.conftest import simulated
 PINK = 1 / np.maximum(np.arange(16385), 10.0)
 
 
-def realised(**asked: object) -> Realised:
-    """Of a simulated ear."""
-    return realise([simulated()], PINK, Target(**asked))  # type: ignore[arg-type]
+def realised(**options: object) -> Realised:
+    """Realise the filter of a simulated ear."""
+    return realise([simulated()], PINK, Target(**options))  # type: ignore[arg-type]
 
 
-def test_wav_holds_the_taps_and_the_rate():
+def test_wav_holds_taps_and_rate():
     found = realised(form="fir", n_taps=64)
     samples, rate = soundfile.read(io.BytesIO(write(found, "wav")[0]), dtype="float32")
     assert rate == 48_000
@@ -32,7 +32,7 @@ def test_wav_holds_the_taps_and_the_rate():
 
 
 @pytest.mark.parametrize("rate", [48_000.0, 384_000.0])
-def test_wav_of_sections_is_their_impulse_response(rate: float):
+def test_wav_of_sections_is_impulse_response(rate: float):
     found = realised(n_sections=6, sample_rate_hz=rate)
     samples, _ = soundfile.read(io.BytesIO(write(found, "wav")[0]))
     frequency_hz = np.fft.rfftfreq(len(samples), 1 / rate)
@@ -40,7 +40,7 @@ def test_wav_of_sections_is_their_impulse_response(rate: float):
     np.testing.assert_allclose(np.fft.rfft(samples), found.sections.response(frequency_hz), atol=1e-3)
 
 
-def test_csv_and_matlab_hold_the_sections():
+def test_csv_and_matlab_hold_sections():
     found = realised(n_sections=3)
     assert found.sections is not None
     table = np.loadtxt(io.BytesIO(write(found, "csv")[0]), delimiter=",", skiprows=2)
@@ -50,7 +50,7 @@ def test_csv_and_matlab_hold_the_sections():
     assert matlab["sample_rate"] == 48_000
 
 
-def test_minidsp_negates_the_recursive_coefficients():
+def test_minidsp_negates_recursive_coefficients():
     found = realised(n_sections=2)
     assert found.sections is not None
     values = [
@@ -84,7 +84,7 @@ int main(void) {
 
 @pytest.mark.parametrize("name", ["float32", "float64", "q1.15", "q1.31", "q5.27"])
 @pytest.mark.parametrize("form", ["fir", "sos"])
-def test_a_c_compiler_reads_the_same_numbers(tmp_path: Path, form: str, name: str):
+def test_c_compiler_reads_same_numbers(tmp_path: Path, form: str, name: str):
     compiler = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
     if compiler is None:
         pytest.skip("no C compiler")
@@ -105,14 +105,14 @@ def test_a_c_compiler_reads_the_same_numbers(tmp_path: Path, form: str, name: st
 
 
 @pytest.mark.parametrize("kind", ["c", "csv"])
-def test_the_head_states_the_sign_of_the_chain(kind: str):
+def test_head_states_chain_sign(kind: str):
     found = realised(form="fir", n_taps=8)
     assert "e = d - s * w * x" in write(found, kind)[0].decode()
     assert "e = d + s * w * x" in write(found, kind, "plus")[0].decode()
 
 
-def test_sox_does_what_the_sections_promise(tmp_path: Path):
-    """Sections as sox's `biquad` effects, on noise, beside the response that is predicted from."""
+def test_sox_matches_section_response(tmp_path: Path):
+    """sox's `biquad` effects filter noise as the response of the sections predicts."""
     sox = shutil.which("sox")
     if sox is None:
         pytest.skip("no sox")
@@ -124,14 +124,14 @@ def test_sox_does_what_the_sections_promise(tmp_path: Path):
     subprocess.run(
         [sox, tmp_path / "in.wav", "-e", "float", "-b", "32", tmp_path / "out.wav", *effects], check=True
     )
-    heard, _ = soundfile.read(tmp_path / "out.wav")
+    output, _ = soundfile.read(tmp_path / "out.wav")
     n_fft = 1 << 17
     expected = np.fft.irfft(np.fft.rfft(noise, n_fft) * found.sections.response(np.fft.rfftfreq(n_fft, 1 / 48_000)))
-    error = heard - expected[: len(heard)]
+    error = output - expected[: len(output)]
     assert np.sqrt(np.mean(error**2)) < 1e-4 * np.sqrt(np.mean(expected**2))
 
 
-def test_what_a_file_cannot_hold_is_said():
+def test_unsupported_file_is_rejected():
     with pytest.raises(InvalidOption, match="holds sections, not taps"):
         write(realised(form="fir", n_taps=16), "minidsp")
     with pytest.raises(InvalidOption, match="use one of wav"):

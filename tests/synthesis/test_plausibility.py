@@ -33,16 +33,16 @@ def cases(ears: list[measured.MeasuredEar]) -> list[Case]:
     )
     who = np.array([ear.name.split("-")[0] for ear in ears])
     priors = {
-        each: SupportPrior(learn_support_statistics(primary[who != each], secondary[who != each]))
-        for each in sorted(set(who))
+        item: SupportPrior(learn_support_statistics(primary[who != item], secondary[who != item]))
+        for item in sorted(set(who))
     }
     single = list(zip(primary.astype(np.float32), secondary.astype(np.float32), strict=True))
-    return [(priors[each], single[number], single[(number + 4) % len(ears)]) for number, each in enumerate(who)]
+    return [(priors[item], single[number], single[(number + 4) % len(ears)]) for number, item in enumerate(who)]
 
 
 def found_in(case: Case, change: Callable[..., tuple[Array, Array]]) -> list[str]:
     prior, own, other = case
-    return [each.code for each in find_implausible(prior, *change(own, other))]
+    return [item.code for item in find_implausible(prior, *change(own, other))]
 
 
 @pytest.mark.parametrize(
@@ -77,7 +77,7 @@ def test_each_mistake_and_nothing_else_is_named(cases: list[Case], name: str, co
 def test_another_sample_rate_is_named_on_most_ears(cases: list[Case]) -> None:
     """All 30 of these; the support of one ear may be as far to the other side."""
     found = [found_in(case, REQUEST_MISTAKES["44.1 kHz as 48 kHz"]) for case in cases]
-    assert sum(each == ["implausible_sample_rate"] for each in found) >= 28
+    assert sum(item == ["implausible_sample_rate"] for item in found) >= 28
 
 
 @pytest.mark.parametrize("late_by", [12, 48, 500])
@@ -117,7 +117,7 @@ def test_noise_instead_of_paths_is_another_device(cases: list[Case]) -> None:
         found_in(case, lambda own, other: tuple(rng.standard_normal((2, 2048)).astype(np.float32)))  # type: ignore[arg-type,return-value]
         for case in cases[::5]
     ]
-    assert all(each == ["other_device"] for each in codes)
+    assert all(code == ["other_device"] for code in codes)
 
 
 @pytest.mark.parametrize(

@@ -530,7 +530,7 @@ async def test_measured_takes_end_in_the_filter_that_training_s_estimate_gives(
     """Takes of a measured ear -> /calibrate -> /refine -> score on the true paths, within 0.1 dB."""
     dataset, noise = read_pandar(measured_data), read_noise(measured_data / "noise")
     chosen = [dataset.pairs[0], dataset.pairs[13]]
-    score, synthesizer = TimeDomainScore(noise), build_synthesizer(ModelStore().load("default").parameters)
+    score, synthesizer = TimeDomainScore(noise), build_synthesizer(ModelStore().load("bose-qc20").parameters)
     app = create_app(Settings(device="cpu", threads=1, deadline_ms=60_000))
     async with app.router.lifespan_context(app), connected(app) as client:
         await app.state.service.engine.started()
@@ -541,7 +541,7 @@ async def test_measured_takes_end_in_the_filter_that_training_s_estimate_gives(
             assert calibration["verdict"]["passed"], calibration["verdict"]
             design = await client.post("/refine?k=1", content=orjson.dumps(calibration), headers=JSON_BODY)
             assert design.status_code == 200, design.text
-            prior = ModelStore().load("default").parameters.path_prior
+            prior = ModelStore().load("bose-qc20").parameters.path_prior
             estimate = simulate_calibration([pair], noise, prior=prior)
             with torch.no_grad():
                 paths = AcousticPaths.from_impulse_responses(estimate.primary, estimate.secondary)
