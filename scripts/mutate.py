@@ -25,17 +25,10 @@ ROOT = Path(__file__).resolve().parents[1]
 NEEDED = 36
 TIME_LIMIT_S = 900
 PYTEST = (sys.executable, "-m", "pytest", "-xq", "-p", "no:cacheprovider")
-COPIED: tuple[str, ...] = (
-    "synthesis",
-    "measurement",
-    "hardware",
-    "model_store",
-    "service",
-    "training",
-    "cli",
-    "prime_anc_client",
+COPIED = (
+    *("synthesis", "measurement", "hardware", "model_store", "service", "training", "cli", "prime_anc_client"),
+    *("benchmarks", "workbench", "tests", "scripts", "deploy", "docs", "examples", "studies"),
 )
-COPIED += ("benchmarks", "workbench", "tests", "scripts", "deploy", "docs", "examples", "studies")
 CORE = "synthesis/backends/cpu/core/"
 # The machine's own level alone, which is all that tests run.
 BUILD = (
