@@ -1,7 +1,6 @@
 """Put single faults into the numerical code, one at a time, and see whether the tests beside it notice.
 
-Each fault is made in a copy of the tree and the tests of its row are run there, without the measured database
-(`tests/data` has six ears). Results are written after each fault, so that a run may be stopped and goes on where it
+Each fault is made in a copy of the tree and the tests of its row are run there. Results are written after each fault, so that a run may be stopped and goes on where it
 was: `python scripts/mutate.py`, `--again survived` to repeat those that were not caught, `--only NUMBER ...`.
 """
 
@@ -289,9 +288,8 @@ def try_fault(fault: Fault, copy: Path) -> str:
 
 
 def run(command: list[str], folder: Path, limit_s: float = TIME_LIMIT_S) -> int | None:
-    """Exit status of a command that knows of no database; None where it takes too long."""
-    hidden = ("PRIME_TEST_DATA", "PRIME_CASES")
-    environment = {name: value for name, value in os.environ.items() if name not in hidden}
+    """Exit status of a command, without cases from the field; None where it takes too long."""
+    environment = {name: value for name, value in os.environ.items() if name != "PRIME_CASES"}
     environment |= {"PYTHONPATH": str(folder), "OMP_NUM_THREADS": "1", "PYTHONDONTWRITEBYTECODE": "1"}
     with subprocess.Popen(
         command,

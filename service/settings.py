@@ -48,7 +48,7 @@ class Settings(BaseSettings):
     """Processor that designs filters; auto: a GPU if there is one."""
     store: str | Path | None = None
     """Folder or URL (s3://bucket/models) of checkpoints besides the bundled ones; default: the store's own."""
-    model: str = "default"
+    model: str = "generic"
     """Default model (name, name@version or alias), loaded at startup."""
     threads: int | None = Field(None, ge=1, le=1024)
     """Design threads on a CPU, each with one filter at a time; default: one per physical core; at most one per

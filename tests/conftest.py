@@ -19,11 +19,11 @@ with suppress(ImportError):  # it is missing where only the tests that need a GP
 
 pytest_plugins = ["tests.measured_ears"]
 
+# Files, by how their names begin, that are begun first: one that begins last keeps the other workers idle.
 SLOW = (
     "service/test_ray_serve.py", "training/test_experiment.py", "benchmarks/test_commands.py", "reliability/",
     "synthesis/backends/cuda/",
 )  # fmt: skip
-"""Files, by how their names begin, that are begun first: one that begins last keeps the other workers idle."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

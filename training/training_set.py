@@ -1,8 +1,8 @@
-"""What a model is trained on: estimates and true paths of its support listeners, and mixtures of neighbours.
+"""Training data of a model: estimates and true paths of its support listeners, and mixtures of neighbours.
 
-A mixture interpolates a pair of neighbours, ``(1 - alpha) a + alpha b``, with the same alpha for the primary and
-the secondary path and for estimates and true paths: the estimates that a filter is designed from still fit the
-paths that it is scored on. The 96 mixtures of a split, their alphas included, are drawn once, before training.
+A mixture interpolates a pair of neighbours, ``(1 - alpha) a + alpha b``, with the same alpha for the primary and the
+secondary path and for estimates and true paths, so that estimates and paths still fit. The 96 mixtures of a split, with
+their alphas, are drawn once, before training.
 """
 
 from __future__ import annotations
@@ -23,35 +23,37 @@ from training.simulated_calibration import SimulatedEstimate
 
 N_MIXTURES = 96
 _ORDER_N_FFT = 8192
-_ORDER_FLOOR = 1e-6  # of a path's maximum: -120 dB keeps a dead band from ruling the order
+_ORDER_FLOOR = 1e-6  # share of a path's maximum, -120 dB, which keeps a dead band from dominating the order
 
 Value = TypeVar("Value", np.ndarray, Tensor)
 
 
 @dataclass(frozen=True)
 class Mixture:
-    """Neighbours `first` and `second` (places in the list of support pairs) and the weight of the second."""
+    """A pair of neighbours and the weight of the second."""
 
+    # Position in the list of support pairs.
     first: int
+    # Position in the list of support pairs.
     second: int
     alpha: float
 
     def of(self, values: Sequence[Value]) -> Value:
-        """``(1 - alpha) values[first] + alpha values[second]`` of arrays or tensors, one per support pair."""
+        """Mix arrays or tensors per support pair: ``(1 - alpha) values[first] + alpha values[second]``."""
         return (1 - self.alpha) * values[self.first] + self.alpha * values[self.second]
 
 
 @dataclass(frozen=True)
 class TrainingSet:
-    """Support cases as float32 tensors on the training device.
+    """Support cases as float32 tensors on the training device."""
 
-    primary_estimates [n_calibrations, n_cases, taps], secondary_estimates likewise: what the generator may
-    see. true: what supervises it, [n_cases, 8192]. mixtures: pairs of cases and their alpha.
-    """
-
+    # Inputs of the generator, [n_calibrations, n_cases, taps].
     primary_estimates: Tensor
+    # Likewise.
     secondary_estimates: Tensor
+    # Supervision, [n_cases, 8192].
     true: TruePaths
+    # Pairs of cases and their alpha.
     mixtures: tuple[Mixture, ...]
 
     @classmethod
@@ -63,7 +65,7 @@ class TrainingSet:
         mixtures: tuple[Mixture, ...],
         device: torch.device,
     ) -> TrainingSet:
-        """estimates: one per calibration, each over all cases; true paths: one array per case."""
+        """Build from estimates over all cases, one per calibration, and true paths, one array per case."""
 
         def ready(values: Tensor) -> Tensor:
             return values.to(device=device, dtype=torch.float32)
@@ -80,10 +82,14 @@ class TrainingSet:
 
     @classmethod
     def pool(cls, sets: Sequence[TrainingSet]) -> tuple[TrainingSet, list[int]]:
-        """The cases of several sets as one set without mixtures, and where in it each set's cases begin.
+        """Pool the cases of several sets without mixtures; also return where each set's cases begin.
 
-        A set that several models share is held once. Raises ValueError where the sets differ in the number of
-        calibrations or in the length of their estimates.
+        A set shared by several models is stored once.
+
+        Raises
+        ------
+        ValueError
+            The sets differ in the number of calibrations or in the length of their estimates.
         """
         distinct = list({id(item): item for item in sets}.values())
         shapes = sorted({(*item.primary_estimates.shape[::2], item.secondary_estimates.shape[-1]) for item in sets})
@@ -106,7 +112,7 @@ class TrainingSet:
 
     @property
     def n_cases(self) -> int:
-        """Support cases: ears and conditions."""
+        """Return the number of support cases: ears and conditions."""
         return self.primary_estimates.shape[1]
 
     def draw(
@@ -174,18 +180,28 @@ def draw_mixtures(
     couples of neighbours are used equally often (the paper's seven persons, two ears and four conditions make
     48 couples: two mixtures each); which get one more when 96 does not divide evenly is drawn.
 
-    Args:
-        pairs: support pairs, variants included if they are trained on.
-        listener_order: every listener of `pairs` once, e.g. from `order_listeners`.
-        n_mixtures: how many, at least 1.
-        seed: of the draw.
-        alpha_range: alpha is uniform in it; reaching beyond [0, 1] extrapolates.
+    Parameters
+    ----------
+    pairs
+        Support pairs, variants included if they are trained on.
+    listener_order
+        Every listener of `pairs` once, e.g. from `order_listeners`.
+    n_mixtures
+        How many, at least 1.
+    seed
+        Of the draw.
+    alpha_range
+        Alpha is uniform in it; reaching beyond [0, 1] extrapolates.
 
-    Returns:
+    Returns
+    -------
+    tuple[Mixture, ...]
         `n_mixtures` mixtures, or none where there are no neighbours (a single support listener).
 
-    Raises:
-        DatasetError: an order that does not fit the pairs, or a number or range that makes no sense.
+    Raises
+    ------
+    DatasetError
+        An order that does not fit the pairs, or a number or range that makes no sense.
     """
     if sorted(listener_order) != sorted({pair.listener for pair in pairs}):
         raise DatasetError(

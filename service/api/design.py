@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
 from functools import partial
 from time import perf_counter
 from typing import Annotated, Any
@@ -17,89 +16,34 @@ from model_store.store import ModelVersion
 from service.api import answer_types, examples
 from service.api import json_answers as answers
 from service.api.documentation import BODY_CODES, DESIGN_CODES, described
-from service.api.json_answers import Answered
-from service.api.problem import check_effect, joint_problem, resolved_profile, sent_paths
+from service.api.front import JSON, TAPS, Visit, disconnected
+from service.api.json_answers import Answered, accepted
+from service.api.problem import Wanted, check_effect, joint_problem, sent_paths, wanted
 from service.api.reading import ReadingRoute
 from service.api.request_types import (
     DesignBody,
-    DesignItem,
     EvaluateBody,
     SynthesisBody,
     SynthesisItem,
 )
-from service.api.visit import JSON, TAPS, Visit, answer_type, disconnected, timed_response, visit_of
 from service.api.warnings import collect_warnings, negated_filter
 from service.errors import HttpProblem, to_problem
 from synthesis.errors import SynthesisError, answer_or_raise
 from synthesis.latency import with_latency
 from synthesis.loop import loop_gain, loop_of
-from synthesis.options import ProblemFields
 from synthesis.types import (
     Complex64,
     Design,
     DesignOptions,
     Evaluation,
     Float32,
-    Path,
     Problem,
 )
-
-_OF_PROBLEM = [each.name for each in fields(ProblemFields)]
 
 # The JSON answer, or the taps alone.
 _ANSWERS = (JSON, TAPS)
 
 router = APIRouter(route_class=ReadingRoute)
-
-
-@dataclass(frozen=True, eq=False)
-class Wanted:
-    """A design that a request asks for."""
-
-    model: str | None
-    options: DesignOptions
-    sign: answers.Sign
-    # Primary and secondary paths as the client sent them.
-    sent: Sequence[Path]
-    # With the paths on the design grid.
-    problem: Problem
-
-    def answered(self, model: ModelVersion, design: Design) -> Answered:
-        """The engine's design with the request's sign and the warnings."""
-        warnings = collect_warnings(
-            self.sent,
-            self.problem,
-            design.prediction,
-            design.replaced_because,
-            design.ceiling_cost_db,
-            design.implausible,
-            design.loop,
-        )
-        taps = -design.taps if self.sign == "plus" else design.taps
-        return Answered(model, design, self.sign, taps, warnings, self.problem.latency_samples)
-
-
-def wanted(body: SynthesisItem) -> Wanted:
-    """Turn a request into a design.
-
-    Parameters
-    ----------
-    body
-        One request, checked. `fine` replaces the profile `fast` if its paths are longer than `fast` resolves.
-
-    Raises
-    ------
-    InvalidPaths
-        A path is too long for the design grid.
-    """
-    conditions = body.all_conditions
-    problem = joint_problem(conditions, body.reference_psd, **{name: getattr(body, name) for name in _OF_PROBLEM})
-    sent, n_feedbacks = sent_paths(conditions), sum([each.feedback is not None for each in conditions])
-    k, profile = (body.k, body.profile) if isinstance(body, DesignItem) else (0, "fast")
-    options = DesignOptions(
-        body.method, k, resolved_profile(profile, sent), body.leave_one_out, len(conditions), n_feedbacks
-    )
-    return Wanted(body.model, options, body.sign, sent, problem)
 
 
 async def designed(request: Request, asked: Wanted) -> Answered:
@@ -110,11 +54,28 @@ async def designed(request: Request, asked: Wanted) -> Answered:
     SynthesisError, HttpProblem, Refused
         As `Engine.design`.
     """
-    visit = visit_of(request)
+    visit: Visit = request.state.visit
     model, (design,) = await visit.service.engine.design(
         asked.model, asked.options, [asked.problem], visit.due, partial(disconnected, request)
     )
-    return asked.answered(model, answer_or_raise(design))
+    if isinstance(design, SynthesisError):
+        raise design
+    return _answered(asked, model, design)
+
+
+def _answered(asked: Wanted, model: ModelVersion, design: Design) -> Answered:
+    """The engine's design with the request's sign and the warnings."""
+    warnings = collect_warnings(
+        asked.sent,
+        asked.problem,
+        design.prediction,
+        design.replaced_because,
+        design.ceiling_cost_db,
+        design.implausible,
+        design.loop,
+    )
+    taps = -design.taps if asked.sign == "plus" else design.taps
+    return Answered(model, design, asked.sign, taps, warnings, asked.problem.latency_samples)
 
 
 _FORMS: dict[str, Any] = {
@@ -159,19 +120,18 @@ async def refine(
 
 
 async def _design(request: Request, body: SynthesisBody | DesignBody) -> Response:
-    visit = visit_of(request)
+    visit: Visit = request.state.visit
     if body.items is not None:
         return await _design_items(request, body.items)
     visit.design_method = body.method
-    media_type = answer_type(request, _ANSWERS)
+    media_type = accepted(visit.accept, _ANSWERS)
     asked = wanted(body)
     visit.decoded()
     answered = await designed(request, asked)
     if media_type == TAPS:
         return _taps_alone(visit, answered)
     content, times = answers.design_json(answered, visit)
-    visit.observe(times, [(answered.model, answered.design)])
-    return timed_response(content, times)
+    return visit.response(content, times, designs=[(answered.model, answered.design)])
 
 
 def _taps_alone(visit: Visit, answered: Answered) -> Response:
@@ -188,8 +148,7 @@ def _taps_alone(visit: Visit, answered: Answered) -> Response:
     if answered.warnings:
         headers["X-Warnings"] = ", ".join([each["code"] for each in answered.warnings])
     times = visit.spent_ms(design.times_ms, began)
-    visit.observe(times, [(answered.model, design)])
-    return timed_response(content, times, TAPS, **headers)
+    return visit.response(content, times, TAPS, headers, [(answered.model, design)])
 
 
 async def _design_items(request: Request, items: Sequence[SynthesisItem | HttpProblem]) -> Response:
@@ -198,8 +157,8 @@ async def _design_items(request: Request, items: Sequence[SynthesisItem | HttpPr
     If no item has a filter and at least one failed with 503, the whole request is answered with that 503, so that
     the client sees `Retry-After`.
     """
-    visit = visit_of(request)
-    answer_type(request, (JSON,))
+    visit: Visit = request.state.visit
+    accepted(visit.accept)
     asked = [_item(each) for each in items]
     methods = [each.options.method if isinstance(each, Wanted) else "" for each in asked]
     visit.design_method = methods[0] if len(set(methods)) == 1 else ""
@@ -209,10 +168,10 @@ async def _design_items(request: Request, items: Sequence[SynthesisItem | HttpPr
     if refusals and all(isinstance(each, HttpProblem) for each in outcomes):
         raise refusals[0]
     content, times = answers.items_json(outcomes, visit)
-    visit.observe(times, [(each.model, each.design) for each in outcomes if isinstance(each, Answered)])
     for method, outcome in zip(methods, outcomes, strict=True):
         visit.service.metrics.count_item(method, outcome.code if isinstance(outcome, HttpProblem) else "ok")
-    return timed_response(content, times)
+    designs = [(each.model, each.design) for each in outcomes if isinstance(each, Answered)]
+    return visit.response(content, times, designs=designs)
 
 
 def _item(item: SynthesisItem | HttpProblem) -> Wanted | HttpProblem:
@@ -226,7 +185,7 @@ def _item(item: SynthesisItem | HttpProblem) -> Wanted | HttpProblem:
 
 async def _all_items(request: Request, asked: list[Wanted | HttpProblem]) -> list[Answered | HttpProblem]:
     """One engine call for each group of items with the same model and options; the calls run concurrently."""
-    visit = visit_of(request)
+    visit: Visit = request.state.visit
     groups: dict[tuple[str | None, DesignOptions], list[int]] = {}
     for place, each in enumerate(asked):
         if isinstance(each, Wanted):
@@ -248,7 +207,7 @@ async def _all_items(request: Request, asked: list[Wanted | HttpProblem]) -> lis
             return
         for place, each, answer in zip(places, group, found, strict=True):
             outcomes[place] = (
-                _known_problem(answer) if isinstance(answer, SynthesisError) else each.answered(used, answer)
+                _known_problem(answer) if isinstance(answer, SynthesisError) else _answered(each, used, answer)
             )
 
     try:
@@ -275,7 +234,7 @@ async def evaluated(
     is_continued: bool = False,
 ) -> list[Evaluation]:
     """`Engine.evaluate`; raises the first ear's SynthesisError, if there is one."""
-    visit = visit_of(request)
+    visit: Visit = request.state.visit
     found = await visit.service.engine.evaluate(
         model, problems, taps, visit.due, partial(disconnected, request), is_continued=is_continued
     )
@@ -297,8 +256,8 @@ async def evaluate(
     request: Request, body: Annotated[EvaluateBody, Body(openapi_examples=examples.EVALUATE_BODIES)]
 ) -> Response:
     """Predict the effect of a filter on these paths."""
-    visit = visit_of(request)
-    answer_type(request, (JSON,))
+    visit: Visit = request.state.visit
+    accepted(visit.accept)
     conditions = body.all_conditions
     # The request has no ceiling, so none can be exceeded.
     problem = joint_problem(
@@ -319,5 +278,4 @@ async def evaluate(
     document = {"prediction": answers.prediction_document(answer.prediction), "warnings": warnings}
     document |= answers.loop_document(loop)
     content, times = answers.with_times(document, answer.times_ms, visit)
-    visit.observe(times)
-    return timed_response(content, times)
+    return visit.response(content, times, designs=[])

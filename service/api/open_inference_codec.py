@@ -33,13 +33,13 @@ from pydantic import BeforeValidator, ConfigDict, Field, WithJsonSchema, with_co
 from typing_extensions import TypedDict
 
 from service.api.answer_types import Taps
-from service.api.design import Wanted, wanted
+from service.api.front import Times, Visit
 from service.api.json_answers import Answered, dumped, prediction_document, refinement_document
 from service.api.options import RefineOptions, ceiling, curve_of_text
 from service.api.paths import floats
+from service.api.problem import Wanted, wanted
 from service.api.request_types import DesignItem, validated
 from service.api.strict import Absent, StrictModel
-from service.api.visit import Times, Visit
 from service.errors import HttpProblem
 from synthesis.conventions import N_TAPS, SAMPLE_RATE_HZ
 from synthesis.options import DEFAULT_MAX_GAIN_DB

@@ -9,9 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Annotated, Any
-from urllib.parse import parse_qsl
 
 from pydantic import BaseModel, BeforeValidator, Field, WithJsonSchema
 from pydantic.fields import FieldInfo
@@ -35,8 +33,7 @@ from synthesis.options import (
 MIN_CURVE_END_HZ = 20.0
 
 # float() would also accept "1_0", " 3" and non-ASCII digits. 40 decimal places exceed any shortest float.
-_DECIMAL = re.compile(r"-?[0-9]{1,5}(\.[0-9]{1,40})?")
-_WHOLE = re.compile(r"-?[0-9]{1,3}")
+DECIMAL = re.compile(r"-?[0-9]{1,5}(\.[0-9]{1,40})?")
 
 
 @dataclass(frozen=True)
@@ -104,7 +101,7 @@ def curve_of_text(text: str) -> float | GainCurve:
         It is neither, or out of range.
     """
     pairs = [pair.split(":") for pair in text.split(",")]
-    if not all(len(pair) == len(pairs[0]) <= 2 and all(map(_DECIMAL.fullmatch, pair)) for pair in pairs) or (
+    if not all(len(pair) == len(pairs[0]) <= 2 and all(map(DECIMAL.fullmatch, pair)) for pair in pairs) or (
         len(pairs[0]) == 1 and len(pairs) > 1
     ):
         raise HttpProblem(
@@ -198,87 +195,3 @@ def option_fields(kind: type[BaseModel]) -> dict[str, FieldInfo]:
         for name in base.model_fields
     }
     return {name: field for name, field in kind.model_fields.items() if name in names}
-
-
-@lru_cache(64)  # clients send the same options again and again
-def read_query(query: bytes, kind: type[BaseModel] | None) -> dict[str, object]:
-    """Read the options in a query string, unchecked but for their names.
-
-    Parameters
-    ----------
-    query
-        As it was sent.
-    kind
-        The body's class; None: no option is known.
-
-    Raises
-    ------
-    HttpProblem
-        An option is unknown or repeated.
-    """
-    known = {} if kind is None else option_fields(kind)
-    found: dict[str, object] = {}
-    for name, text in parse_qsl(query.decode("latin-1"), keep_blank_values=True):
-        if name not in known:
-            expected = ", ".join(known) or "none"
-            raise HttpProblem(
-                "unknown-field",
-                f"the query option {name[:40]!a} is unknown here; use one of: {expected}",
-                ascii(name[:40])[1:-1],
-            )
-        if name in found:
-            raise HttpProblem("invalid-field", f"{name}: the query option is repeated; send it once", name)
-        found[name] = _value(text, known[name])
-    return found
-
-
-def _value(text: str, field: FieldInfo) -> object:
-    """The value that a text stands for; the text itself, which validation refuses, where it stands for none."""
-    for each in field.metadata:
-        if isinstance(each, FromText):
-            return each.read(text)
-    kind = field.annotation
-    if kind is bool:
-        return {"true": True, "false": False}.get(text, text)
-    if kind is float and _DECIMAL.fullmatch(text):
-        return float(text)
-    if "int" in str(kind) and _WHOLE.fullmatch(text):
-        return int(text)
-    return text
-
-
-def with_query(document: dict[str, Any], query: bytes, kind: type[BaseModel] | None) -> dict[str, Any]:
-    """Add the options of a query string to a body, in place; in each item, where it has `items`.
-
-    Parameters
-    ----------
-    document
-        The body.
-    query, kind
-        As of `read_query`.
-
-    Raises
-    ------
-    HttpProblem
-        As `read_query`, and where the body has another value.
-    """
-    options = read_query(query, kind)
-    if options:
-        items = document.get("items")
-        for each in items if isinstance(items, list) else [document]:
-            if isinstance(each, dict):
-                _add(each, options)
-    return document
-
-
-def _add(document: dict[str, Any], options: dict[str, object]) -> None:
-    for name, value in options.items():
-        own = document.get(name, value)
-        own = ceiling(own) if isinstance(value, GainCurve) else own
-        if own != value:
-            raise HttpProblem(
-                "invalid-field",
-                f"{name}: the body has {shown(own)}, the query another value; send it once",
-                name,
-            )
-        document[name] = value

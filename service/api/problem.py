@@ -1,23 +1,27 @@
-"""From a request that was checked to the problem that the engine solves: its paths on the design grid."""
+"""From a request that was checked to what the engine solves: options, and a problem on the design grid."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from service.api.paths import SentCondition
+from service.api.request_types import DesignItem, SynthesisItem
 from service.errors import HttpProblem
 from synthesis.conventions import DESIGN_N_FFT, N_BINS
 from synthesis.design import MAX_LEVEL_DIFFERENCE_DB, level_db
 from synthesis.errors import InvalidPaths
 from synthesis.gain_curve import GainCurve
 from synthesis.methods import spectrum
+from synthesis.options import ProblemFields, Sign
 from synthesis.predict import END_OF_RESPONSE
-from synthesis.profiles import PROFILES, profile_for_resolution
-from synthesis.types import Complex64, Float32, Path, Paths, Problem
+from synthesis.profiles import PROFILES
+from synthesis.types import Complex64, DesignOptions, Float32, Path, Paths, Problem
 
 # Largest fraction of an impulse response's energy that resampling may discard: -40 dB.
 MAX_DISCARDED_ENERGY = 1e-4
@@ -25,6 +29,48 @@ MAX_DISCARDED_ENERGY = 1e-4
 # Largest level of a filter's sound over that of the noise, and largest below it: of the paths alone up to 100 dB are
 # accepted.
 MAX_EFFECT_DB = 90.0
+
+
+# Clients send the same options again and again.
+_design_options = lru_cache(256)(DesignOptions)
+
+_OF_PROBLEM = [each.name for each in fields(ProblemFields)]
+
+
+@dataclass(frozen=True, eq=False)
+class Wanted:
+    """A design that a request asks for."""
+
+    model: str | None
+    options: DesignOptions
+    sign: Sign
+    # Primary and secondary paths as the client sent them.
+    sent: Sequence[Path]
+    # With the paths on the design grid.
+    problem: Problem
+
+
+def wanted(body: SynthesisItem) -> Wanted:
+    """Turn a request into a design.
+
+    Parameters
+    ----------
+    body
+        One request, checked. `fine` replaces the profile `fast` if its paths are longer than `fast` resolves.
+
+    Raises
+    ------
+    InvalidPaths
+        A path is too long for the design grid.
+    """
+    conditions = body.all_conditions
+    problem = joint_problem(conditions, body.reference_psd, **{name: getattr(body, name) for name in _OF_PROBLEM})
+    sent, n_feedbacks = sent_paths(conditions), sum([each.feedback is not None for each in conditions])
+    k, profile = (body.k, body.profile) if isinstance(body, DesignItem) else (0, "fast")
+    options = _design_options(
+        body.method, k, resolved_profile(profile, sent), body.leave_one_out, len(conditions), n_feedbacks
+    )
+    return Wanted(body.model, options, body.sign, sent, problem)
 
 
 def check_effect(taps: Float32, problem: Problem, *, may_be_none: bool = False) -> None:
@@ -93,7 +139,7 @@ def sent_paths(conditions: Sequence[SentCondition]) -> list[Path]:
 
 
 def resolved_profile(name: str, paths: Sequence[Path]) -> str:
-    """Choose `fine` instead of `fast` where a path is too long for the grid of `fast`.
+    """Choose the finer profile where a path is too long for the grid of the requested one.
 
     Parameters
     ----------
@@ -106,17 +152,19 @@ def resolved_profile(name: str, paths: Sequence[Path]) -> str:
     Returns
     -------
     str
-        As `profile_for_resolution`.
+        `fine` instead of `fast` for responses of more than 4096 samples; any other profile as it is.
     """
-    longest = 2 * max(map(_response_length, paths))
-    return name if longest <= PROFILES[name].n_fft else profile_for_resolution(name, longest)
+    finer, n_resolved = PROFILES[name].finer, PROFILES[name].n_fft // 2
+    return finer if finer and any(_outlasts(each, n_resolved) for each in paths) else name
 
 
-def _response_length(path: Path) -> int:
-    """Samples of the response up to the last above END_OF_RESPONSE of its largest."""
-    response = np.abs(np.fft.irfft(path) if np.iscomplexobj(path) else path)
-    above = np.flatnonzero(response > END_OF_RESPONSE * response.max())
-    return int(above[-1]) + 1 if len(above) else 0
+def _outlasts(path: Path, n_samples: int) -> bool:
+    """Whether a response has anything after so many samples that is above END_OF_RESPONSE of its largest."""
+    response = np.fft.irfft(path) if np.iscomplexobj(path) else path
+    if len(response) <= n_samples:
+        return False
+    magnitude = np.abs(response)
+    return bool(magnitude[n_samples:].max() > END_OF_RESPONSE * magnitude.max())
 
 
 def _path(path: Path, name: str) -> Path:

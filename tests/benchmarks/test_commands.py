@@ -80,12 +80,12 @@ def test_trace(tmp_path: Path) -> None:
     assert one["megabytes"] > none["megabytes"] > 0.1
 
 
-def test_a_mistake_in_the_options_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_mistake_in_options_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["core", "--quick", "--device", "cpu", "--data", str(tmp_path / "nowhere")]) == 2
     assert "nowhere" in capsys.readouterr().err
 
 
-def test_the_server_s_own_stages_are_subtracted() -> None:
+def test_server_stages_are_subtracted() -> None:
     answer = (
         b"HTTP/1.1 200 OK\r\nServer-Timing: decode;dur=1.0, core;dur=3.5, predict;dur=0.5, total;dur=6.0\r\n"
         b"Content-Length: 4\r\n\r\nbody"

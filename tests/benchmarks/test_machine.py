@@ -12,7 +12,7 @@ def test_date_device_versions_and_commit_are_stated() -> None:
 
 
 @pytest.mark.parametrize(("busy", "warned"), [(0.01, False), (1.5, True)])
-def test_a_busy_machine_causes_a_warning(
+def test_busy_machine_causes_warning(
     busy: float, warned: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(machine, "busy_cores", lambda: busy)

@@ -7,7 +7,7 @@ import pytest
 from benchmarks.timing import summary, take_turns
 
 
-def test_everybody_has_a_turn_in_every_round() -> None:
+def test_everybody_has_turn_in_every_round() -> None:
     order: list[tuple[int, str]] = []
 
     def turn(name: str) -> object:
@@ -25,12 +25,12 @@ def test_everybody_has_a_turn_in_every_round() -> None:
     assert len(set(rounds)) > 1
 
 
-def test_the_garbage_collector_is_given_back() -> None:
+def test_garbage_collector_is_given_back() -> None:
     with pytest.raises(ZeroDivisionError):
         take_turns({"a": lambda number: {"stage": 1 / 0}}, 1)
     assert gc.isenabled()
 
 
-def test_a_summary_says_how_many() -> None:
+def test_summary_says_how_many() -> None:
     assert summary([3.0, 1.0, 2.0]) == {"p50": 2.0, "p99": pytest.approx(2.98), "n": 3}
     assert summary([]) == {"p50": None, "p99": None, "n": 0}

@@ -14,7 +14,7 @@ def test_views_cost_nothing_and_bytes_are_read_and_written() -> None:
     assert counter.bytes == {"mul": 4 * (16 + 8 + 16)}  # half of a, b as it is stored, the product
 
 
-def test_a_composite_operator_counts_as_its_parts() -> None:
+def test_composite_operator_counts_as_parts() -> None:
     with torch.inference_mode(), OperatorCounter() as counter:
         torch.fft.irfft(torch.fft.rfft(torch.ones(3, 16)) + 1)
     assert {"_fft_r2c", "_fft_c2r", "add"} <= set(counter.counts)

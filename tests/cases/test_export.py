@@ -36,7 +36,7 @@ def path(file: str) -> np.ndarray:
 
 @pytest.mark.parametrize("size", [("--taps", 683), ("--sections", 6)], ids=["taps", "sections"])
 def test_export_serves_16_khz_system(in_case: Callable[[str], Command], score: ModuleType, size: tuple) -> None:
-    """The filter at the system's own rate does there, on the true paths, what the 48 kHz one does, and as predicted."""
+    """The filter at the system's rate performs on the true paths as the 48 kHz one, and as predicted."""
     export = designed(in_case, "13")
     export(*size, "--rate", 16_000, "-o", "f16.json", "-o", "f16.wav")
     taps, rate = soundfile.read("f16.wav")

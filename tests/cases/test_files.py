@@ -1,4 +1,4 @@
-"""Path files from the field: each is read for what it holds, or refused with what to do."""
+"""Path files from the field are read correctly, or refused with advice."""
 
 import json
 from collections.abc import Callable
@@ -47,7 +47,7 @@ def test_resampled_system_is_cancelled(
     assert abs(prediction["mean_noise_reduction_db"] - reached) < prediction["interval_db"]
 
 
-def test_feedback_keeps_its_level_at_any_rate(in_case: Callable[[str], Command]) -> None:
+def test_feedback_keeps_level_at_any_rate(in_case: Callable[[str], Command]) -> None:
     """From 192 kHz as from 48 kHz: the same filter, and a loop that keeps its margins."""
     run = in_case("11")
     answers = []
@@ -104,7 +104,7 @@ def test_tables_are_read_as_headed(
     assert np.mean(20 * np.log10(np.abs(primary) / np.abs(left))) > 14
 
 
-def test_level_without_phase_is_refused(in_case: Callable[[str], Command]) -> None:
+def test_level_without_phase_is_rejected(in_case: Callable[[str], Command]) -> None:
     refused = in_case("22")("design", *paths(CSV), "-k", 1)
     assert refused.exit_code == 2
     assert "phase" in refused.output

@@ -54,12 +54,12 @@ def exported_names(folder: Path) -> set[str]:
     "expressions", [alert_expressions(), dashboard_expressions()], ids=["alerts", "dashboards"]
 )
 def test_every_metric_asked_for_is_exported(expressions: list[str], tmp_path: Path) -> None:
-    asked = set(re.findall(r"\b(?:prime|process)_\w+", " ".join(expressions)))
-    assert len(asked) >= 3
-    assert asked - exported_names(tmp_path) == set()
+    used = set(re.findall(r"\b(?:prime|process)_\w+", " ".join(expressions)))
+    assert len(used) >= 3
+    assert used - exported_names(tmp_path) == set()
 
 
-def test_the_dashboard_is_provisioned_from_where_compose_mounts_it() -> None:
+def test_dashboard_is_provisioned_from_where_compose_mounts_it() -> None:
     provider = yaml.safe_load((GRAFANA / "provisioning/dashboards/dashboards.yml").read_text())["providers"][0]
     grafana = yaml.safe_load((ROOT / "docker-compose.yml").read_text())["services"]["grafana"]
     assert f"./deploy/grafana/dashboards:{provider['options']['path']}:ro" in grafana["volumes"]
@@ -67,10 +67,10 @@ def test_the_dashboard_is_provisioned_from_where_compose_mounts_it() -> None:
     assert home.name in {dashboard.name for dashboard in DASHBOARDS}
 
 
-def test_every_panel_asks_the_provisioned_datasource() -> None:
+def test_every_panel_asks_provisioned_datasource() -> None:
     sources = yaml.safe_load((GRAFANA / "provisioning/datasources/prometheus.yml").read_text())["datasources"]
-    asked = {target["datasource"]["uid"] for dashboard in DASHBOARDS for target in targets(dashboard)}
-    assert asked == {sources[0]["uid"]}
+    used = {target["datasource"]["uid"] for dashboard in DASHBOARDS for target in targets(dashboard)}
+    assert used == {sources[0]["uid"]}
 
 
 def test_no_two_panels_overlap() -> None:
@@ -94,11 +94,11 @@ def promtool(*arguments: str | Path) -> str:
     return done.stdout
 
 
-def test_prometheus_accepts_its_files() -> None:
+def test_prometheus_accepts_files() -> None:
     assert "rules found" in promtool("check", "config", PROMETHEUS / "prometheus.yml")
 
 
-def test_prometheus_accepts_the_dashboards_expressions(tmp_path: Path) -> None:
+def test_prometheus_accepts_dashboards_expressions(tmp_path: Path) -> None:
     expressions = [text.replace("$__rate_interval", "1m") for text in dashboard_expressions()]
     rules = [{"record": f"panel:{number}", "expr": text} for number, text in enumerate(expressions)]
     file = tmp_path / "rules.yml"

@@ -1,4 +1,4 @@
-"""Every format is read back by something else: SciPy, soundfile, a C compiler."""
+"""Files of filters are read back by other programs: SciPy, soundfile, a C compiler."""
 
 import io
 import shutil
@@ -18,13 +18,13 @@ from tests.hardware.conftest import simulated
 PINK = 1 / np.maximum(np.arange(16385), 10.0)
 
 
-def realised(**asked: object) -> Realised:
-    """Of a simulated ear."""
-    return realise([simulated()], PINK, Target(**asked))  # type: ignore[arg-type]
+def realised(**options: object) -> Realised:
+    """Realise the filter of a simulated ear."""
+    return realise([simulated()], PINK, Target(**options))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("rate", [48_000.0, 384_000.0])
-def test_wav_of_sections_is_their_impulse_response(rate: float):
+def test_wav_of_sections_is_impulse_response(rate: float):
     found = realised(n_sections=6, sample_rate_hz=rate)
     samples, _ = soundfile.read(io.BytesIO(write(found, "wav")[0]))
     frequency_hz = np.fft.rfftfreq(len(samples), 1 / rate)
@@ -32,7 +32,7 @@ def test_wav_of_sections_is_their_impulse_response(rate: float):
     np.testing.assert_allclose(np.fft.rfft(samples), found.sections.response(frequency_hz), atol=1e-3)
 
 
-def test_minidsp_negates_the_recursive_coefficients():
+def test_minidsp_negates_recursive_coefficients():
     found = realised(n_sections=2)
     assert found.sections is not None
     values = [
@@ -58,7 +58,7 @@ int main(void) {
 
 @pytest.mark.parametrize("name", ["float32", "float64", "q1.15", "q1.31", "q5.27"])
 @pytest.mark.parametrize("form", ["fir", "sos"])
-def test_a_c_compiler_reads_the_same_numbers(tmp_path: Path, form: str, name: str):
+def test_c_compiler_reads_same_numbers(tmp_path: Path, form: str, name: str):
     compiler = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
     if compiler is None:
         pytest.skip("no C compiler")

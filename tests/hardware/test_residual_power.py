@@ -14,7 +14,7 @@ def smooth(frequency_hz: np.ndarray) -> np.ndarray:
     return 0.8 * np.exp(-2j * np.pi * frequency_hz * 1e-5) / (1 + 1j * frequency_hz / 900)
 
 
-def test_band_powers_are_those_of_all_bins(condition, pink):
+def test_band_powers_match_sum_over_bins(condition, pink):
     power = ResidualPower.of([condition], pink)
     found = power.in_bands(smooth(centres_hz()))[0]
     frequency_hz = np.arange(DESIGN_N_FFT // 2 + 1) * (SAMPLE_RATE_HZ / DESIGN_N_FFT)
@@ -26,7 +26,7 @@ def test_band_powers_are_those_of_all_bins(condition, pink):
     np.testing.assert_allclose(found, expected / disturbance.sum(), rtol=2e-2)
 
 
-def test_half_as_many_sub_bands_tell_nearly_the_same(condition, pink):
+def test_halved_sub_bands_agree_nearly(condition, pink):
     power = ResidualPower.of([condition, simulated(1)], pink)
     coarse = power.halved()
     centres = centres_hz(coarse.per_band)
@@ -34,14 +34,14 @@ def test_half_as_many_sub_bands_tell_nearly_the_same(condition, pink):
     np.testing.assert_allclose(coarse.in_bands(smooth(centres)), power.in_bands(smooth(centres_hz())), rtol=4e-2)
 
 
-def test_noise_reduction_is_the_mean_over_the_bands_and_conditions(condition, pink):
+def test_noise_reduction_averages_bands_and_conditions(condition, pink):
     power = ResidualPower.of([condition, simulated(1)], pink)
     energies = power.disturbance * 10 ** (-np.array([[1.0], [3.0]]))
     assert power.noise_reduction_db(energies) == pytest.approx(20.0)
     assert len(NR_BANDS) == 21
 
 
-def test_neither_the_paths_scale_nor_their_common_factor_matters(condition, pink):
+def test_scale_of_paths_does_not_matter(condition, pink):
     power = ResidualPower.of([condition], pink)
     scaled = ResidualPower.of([PathSpectra(condition.primary * 1e20, condition.secondary * 1e20)], pink)
     np.testing.assert_allclose(scaled.optimum, power.optimum, rtol=1e-9)

@@ -1,4 +1,4 @@
-"""Sections: what SciPy makes of them, the derivatives, the ceiling, and the reduction on measured ears."""
+"""Second-order sections: SciPy's response, derivatives, the ceiling, and noise reduction on measured ears."""
 
 import numpy as np
 import pytest
@@ -14,13 +14,13 @@ from hardware.second_order_sections import (
 )
 
 
-def test_the_response_is_scipy_s(condition, pink):
+def test_response_matches_scipy(condition, pink):
     sections = design_sections(ResidualPower.of([condition], pink), 4, sample_rate_hz=96_000)
     frequency_hz, expected = sosfreqz(sections.rows, worN=512, fs=96_000)
     np.testing.assert_allclose(sections.response(frequency_hz), expected, rtol=1e-9)
 
 
-def test_the_derivatives_are_those_of_the_response(condition, pink):
+def test_derivatives_match_differences(condition, pink):
     fit = _Fit(ResidualPower.of([condition], pink), 3, 48_000.0, np.inf, 3.0)
     unknowns = np.random.default_rng(0).uniform(-1.5, 1.5, (1, 13))
     real, imaginary = fit.slopes(fit.polynomials(unknowns))[0].swapaxes(0, 1)
@@ -29,11 +29,11 @@ def test_the_derivatives_are_those_of_the_response(condition, pink):
         moved = unknowns.copy()
         moved[0, i] += step
         difference = (np.log(fit.response(moved)) - np.log(fit.response(unknowns)))[0] / step
-        # A difference's own error is of the step's order; slopes are in single precision.
+        # The difference has an error of the step's order; slopes are in single precision.
         np.testing.assert_allclose(difference, real[i] + 1j * imaginary[i], rtol=1e-3, atol=2e-5)
 
 
-def test_a_resonance_between_the_points_of_the_fit_is_seen(condition, pink):
+def test_resonance_between_fit_points_is_penalised(condition, pink):
     """Sub-bands around 20 kHz are 600 Hz wide: none of their centres exceeds the ceiling, the peak does by 2 %."""
     fit = _Fit(ResidualPower.of([condition], pink), 1, 48_000.0, 0.0, 3.0)
     centres = centres_hz()
@@ -54,7 +54,7 @@ def test_a_resonance_between_the_points_of_the_fit_is_seen(condition, pink):
 
 
 @pytest.mark.parametrize("ceiling_db", [0.0, 6.0])
-def test_the_ceiling_holds_from_0_hz_to_half_the_rate(condition, pink, ceiling_db):
+def test_ceiling_holds_up_to_half_rate(condition, pink, ceiling_db):
     power = ResidualPower.of([condition], pink)
     free = design_sections(power, 4)
     held = design_sections(power, 4, max_gain_db=ceiling_db)
@@ -64,7 +64,7 @@ def test_the_ceiling_holds_from_0_hz_to_half_the_rate(condition, pink, ceiling_d
 
 
 def test_on_measured_ears_eight_sections_leave_little_to_a_long_filter(measured):
-    """With recorded noises these ears reach 22.8 dB with 2048 taps, eight sections 20.3 dB, a fit to the taps 5 to 14."""
+    """With recorded noises these ears reach 22.8 dB with 2048 taps and 20.3 dB with eight sections."""
     conditions, noise = measured
     reduction, louder = [], []
     for condition in conditions:
@@ -80,7 +80,7 @@ def test_on_measured_ears_eight_sections_leave_little_to_a_long_filter(measured)
 
 @pytest.mark.parametrize("ceiling_db", [np.inf, 12.0, 3.0])
 def test_more_sections_never_lose(condition, pink, ceiling_db):
-    """Nor where the ceiling binds, which more sections meet with other filters. 0.001 dB is rounding."""
+    """This also holds where the ceiling binds; 0.001 dB allows for rounding."""
     power = ResidualPower.of([condition], pink)
     left = [objective(power, design_sections(power, n, max_gain_db=ceiling_db)) for n in range(1, 9)]
     assert 10 / np.log(10) * np.diff(left).max() < 0.001

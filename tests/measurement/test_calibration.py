@@ -1,4 +1,4 @@
-"""What takes tell of a calibration: the twin agrees, windows are planned, bad takes are refused by name."""
+"""Figures of a calibration equal the float64 twin's, windows are planned, and invalid takes are rejected."""
 
 from functools import partial
 
@@ -20,7 +20,7 @@ from tests.synthesis.cases import decaying_noise
 
 @pytest.fixture(scope="module")
 def paths() -> tuple[np.ndarray, np.ndarray]:
-    """A random ear: primary and secondary of 1500 and 600 samples."""
+    """A random ear: primary and secondary path of 1500 and 600 samples."""
     rng = np.random.default_rng(2)
     return (
         decaying_noise(rng, 1, delay=9, length=1500, decay=150.0)[0],
@@ -35,7 +35,7 @@ def probes() -> Probes:
 
 
 @pytest.mark.parametrize("snr_db", [None, 30.0])
-def test_figures_equal_the_twin(paths: tuple[np.ndarray, np.ndarray], probes: Probes, snr_db: float | None) -> None:
+def test_figures_equal_twin(paths: tuple[np.ndarray, np.ndarray], probes: Probes, snr_db: float | None) -> None:
     fault = Fault() if snr_db is None else Fault(error=partial(noisy, snr_db=snr_db))
     x, e_0, e_g = frames_of(probes, *paths, fault)
     expected = oracle.figures(x, e_0, x, e_g, GAIN)
@@ -49,7 +49,7 @@ def test_figures_equal_the_twin(paths: tuple[np.ndarray, np.ndarray], probes: Pr
 
 
 def test_estimates_are_those_of_estimate_paths(paths: tuple[np.ndarray, np.ndarray]) -> None:
-    """Six windows of four seconds are cut as training cuts them; float32 recordings are enough."""
+    """Six windows of four seconds are cut as in training; float32 recordings suffice."""
     primary, secondary = paths
     x = 0.05 * np.random.default_rng(5).standard_normal(4 * 48_000)
     errors = [lfilter(primary - gain * np.pad(secondary, (0, 900)), 1, x) for gain in (0.0, GAIN)]
@@ -67,7 +67,7 @@ def test_estimates_are_those_of_estimate_paths(paths: tuple[np.ndarray, np.ndarr
 
 
 @pytest.mark.parametrize("snr_db", [None, 20.0])
-def test_the_secondary_path_is_freed_from_noise(
+def test_secondary_path_is_denoised(
     paths: tuple[np.ndarray, np.ndarray], probes: Probes, snr_db: float | None
 ) -> None:
     fault = Fault() if snr_db is None else Fault(error=partial(noisy, snr_db=snr_db))
@@ -99,7 +99,7 @@ def test_windows_fit_and_overlap_by_half_at_most(n_samples: int, n_windows: int,
     assert first + length + (n - 1) * length // 2 <= n_samples
 
 
-def test_noise_in_one_band_lowers_that_band_s_figures(paths: tuple[np.ndarray, np.ndarray], probes: Probes) -> None:
+def test_noise_in_one_band_lowers_its_figures(paths: tuple[np.ndarray, np.ndarray], probes: Probes) -> None:
     rng = np.random.default_rng(6)
 
     def whistling(error: np.ndarray) -> np.ndarray:
@@ -155,8 +155,8 @@ def test_bad_takes_are_named() -> None:
 
 
 @pytest.mark.parametrize("step", [0.0, 2.0**-15])
-def test_a_sweep_is_not_clipped_until_it_is(step: float) -> None:
-    """It stands at its extremes for long, above all in 16 bits."""
+def test_clipping_of_sweep_is_detected(step: float) -> None:
+    """A sweep has many samples at its extremes, above all in 16 bits."""
     octaves = np.log(1000.0)
     time = np.arange(4 * 48_000) / (4 * 48_000)
     sweep = np.sin(2 * np.pi * 20 * 4 / octaves * np.expm1(octaves * time))
@@ -166,7 +166,7 @@ def test_a_sweep_is_not_clipped_until_it_is(step: float) -> None:
     assert clipped_share(np.clip(sweep, -0.9, 0.9)) > 0.1
 
 
-def test_drives_give_the_secondary_and_the_feedback_path() -> None:
+def test_drives_give_secondary_and_feedback_path() -> None:
     rng = np.random.default_rng(8)
     decay = np.exp(-np.arange(400) / 40)
     primary, secondary, feedback = (level * rng.standard_normal(400) * decay for level in (0.5, 0.8, 0.05))
@@ -179,7 +179,7 @@ def test_drives_give_the_secondary_and_the_feedback_path() -> None:
     pairs = ((found.estimate.primary, primary), (found.estimate.secondary, secondary), (found.feedback, feedback))
     for estimate, true in pairs:
         wrong = estimate - np.pad(true, (0, len(estimate) - len(true)))
-        # What the window leaves out of responses of 400 samples: 1e-4 of the power is measured.
+        # The window loses 1e-4 of the power of responses of 400 samples.
         assert np.sum(wrong**2) < 1e-3 * np.sum(true**2)
     gained = GainTake(0.5, outside, fftconvolve(outside, primary - 0.5 * secondary)[:n])
     both = calibrate([silent, gained], drives=[alone])
@@ -189,9 +189,10 @@ def test_drives_give_the_secondary_and_the_feedback_path() -> None:
         calibrate([silent])
 
 
-def test_what_an_estimate_lacks_is_told_from_what_leaks_out_of_its_windows() -> None:
-    """A resonance at 250 Hz rings within the windows, a tail above 1 kHz outlasts them: both are left unexplained,
-    but the estimate holds the former."""
+def test_window_leakage_is_separated_from_tail() -> None:
+    """A resonance at 250 Hz rings within the windows, a tail above 1 kHz outlasts them; the estimate includes only the
+    former.
+    """
     rng, lags = np.random.default_rng(9), np.arange(8192)
     above_1_khz = butter(4, 1000, "highpass", fs=48_000, output="sos")
 
@@ -217,7 +218,7 @@ def test_what_an_estimate_lacks_is_told_from_what_leaks_out_of_its_windows() -> 
         for item in (found.estimate.primary, primary - found.estimate.primary)
     )
     at_250_hz, at_2500_hz = found.uncertainty[0, [24 - 13, 34 - 13]] / (lacked / known)
-    # The band at 250 Hz has ten bins, of 116 windows that overlap: its power scatters by 1 dB.
+    # The band at 250 Hz has ten bins of 116 overlapping windows: its power scatters by 1 dB.
     assert 0.5 < at_250_hz < 2
     assert 0.8 < at_2500_hz < 1.25
     assert unaware.uncertainty[0, 24 - 13] > 2 * lacked[0] / known[0]

@@ -1,4 +1,4 @@
-"""What listeners have in common, and what a measurement is worth beside it."""
+"""Prior of the paths, and posterior of a measurement under it."""
 
 from functools import partial
 from pathlib import Path
@@ -24,48 +24,52 @@ FACTORS = (1e-30, 1e-3, 1.0, 1e30)
 
 
 def listeners() -> tuple[list[np.ndarray], list[np.ndarray], list[str]]:
-    """Both ears of random persons: a common decay, three ways to differ from it, and each ear's own rest."""
+    """Both ears of random persons: a common decay, three directions of variation, and an individual rest."""
     rng = np.random.default_rng(5)
     paths: list[list[np.ndarray]] = []
     for n in (2000, 500):
         shapes = rng.standard_normal((4, n)) * np.exp(-np.arange(n) / 40)
         scores = np.concatenate((np.ones((14, 1)), 0.3 * rng.standard_normal((14, 3))), axis=1)
-        own = 0.05 * rng.standard_normal((14, n)) * np.exp(-np.arange(n) / 40)
-        paths.append(list(scores @ shapes + own))
+        rest = 0.05 * rng.standard_normal((14, n)) * np.exp(-np.arange(n) / 40)
+        paths.append(list(scores @ shapes + rest))
     return paths[0], paths[1], [f"person-{i // 2}" for i in range(14)]
 
 
 @pytest.fixture(scope="module")
 def prior() -> PathPrior:
-    """Of all but the last person."""
+    """Prior of all but the last person."""
     primaries, secondaries, persons = (listener[:12] for listener in listeners())
     return learn_path_prior(primaries, secondaries, persons, n_directions=3)
 
 
 @pytest.fixture(scope="module")
 def measurement() -> tuple[np.ndarray, np.ndarray]:
-    """The last person's spectrum with noise that rises from bin to bin, and its variance: nothing heard at the
-    end."""
+    """The last person's spectrum with noise that rises from bin to bin, its variance, and no data at the end."""
     rng = np.random.default_rng(6)
     truth = np.fft.rfft(listeners()[0][13], 8192)
     noise = 10 ** np.linspace(-6, 3, PRIOR_BINS)
-    heard = truth + np.sqrt(noise / 2) * (rng.standard_normal((2, PRIOR_BINS)).T @ np.array([1, 1j]))
+    measured = truth + np.sqrt(noise / 2) * (rng.standard_normal((2, PRIOR_BINS)).T @ np.array([1, 1j]))
     noise[-500:] = np.inf
-    return heard, noise
+    return measured, noise
 
 
-def test_posterior_equals_the_twin(prior: PathPrior, measurement: tuple[np.ndarray, np.ndarray]) -> None:
+def test_posterior_equals_twin(prior: PathPrior, measurement: tuple[np.ndarray, np.ndarray]) -> None:
     spectra, noise = measurement
     found = posterior(prior.primary, spectra, noise)
-    own = prior.primary
+    primary = prior.primary
     expected = oracle.posterior_mean(
-        own.mean, own.directions, own.residual_variance, spectra / found.level, noise / found.level**2, 0.2
+        primary.mean,
+        primary.directions,
+        primary.residual_variance,
+        spectra / found.level,
+        noise / found.level**2,
+        0.2,
     )
     # Normal equations against a dense least-squares solve, of three well-scaled unknowns.
     np.testing.assert_allclose(found.mean / found.level, expected, rtol=0, atol=1e-9 * np.abs(expected).max())
 
 
-def test_directions_carry_what_was_heard_to_where_nothing_was(
+def test_directions_extrapolate_to_silent_bins(
     prior: PathPrior, measurement: tuple[np.ndarray, np.ndarray]
 ) -> None:
     truth = np.fft.rfft(listeners()[0][13], 8192)
@@ -76,11 +80,11 @@ def test_directions_carry_what_was_heard_to_where_nothing_was(
         for item in (found.mean, found.level * prior.primary.mean)
     )
     assert error < 0.2 * mean_error
-    # One ear in place of many, and levels that differ are not part of the model.
+    # One ear stands for many, and the model has no level differences.
     assert 0.2 < np.mean(found.variance[unheard]) / error < 8
 
 
-def test_without_data_it_is_the_prior_s_mean(prior: PathPrior) -> None:
+def test_without_data_it_is_prior_mean(prior: PathPrior) -> None:
     for noise in (np.inf, 1e200):
         found = posterior(prior.secondary, np.zeros(PRIOR_BINS, complex), np.full(PRIOR_BINS, noise))
         assert found.level == 1
@@ -102,7 +106,7 @@ def test_scale_does_not_matter(prior: PathPrior, measurement: tuple[np.ndarray, 
 
 
 @pytest.mark.parametrize("n_bins", [2049, 8193])
-def test_other_windows_see_the_same_responses(prior: PathPrior, n_bins: int) -> None:
+def test_other_windows_see_same_responses(prior: PathPrior, n_bins: int) -> None:
     other = prior.primary.on_grid(n_bins)
     response, expected = np.fft.irfft(other.mean)[:2000], np.fft.irfft(prior.primary.mean)[:2000]
     np.testing.assert_allclose(response, expected, atol=1e-12)
@@ -122,7 +126,7 @@ def test_arrays_bring_it_back(prior: PathPrior) -> None:
     )
 
 
-def test_noise_of_a_primary_estimate_is_what_it_turns_out_to_be() -> None:
+def test_primary_noise_variance_is_predicted() -> None:
     """White noise beside a probe that is silent in the upper half: per frame, over the probe's power."""
     n_frames = 40
     reference = np.where(np.arange(PRIOR_BINS) < 2000, 4.0 * n_frames, 0.0)
@@ -154,7 +158,7 @@ def left_out(ears: list[measured.MeasuredEar]) -> PathPrior:
 
 @pytest.fixture(scope="module")
 def low_pass(measured_data: Path) -> Probes:
-    """A recording without anything above 8 kHz, as in an aeroplane: 90 dB less there."""
+    """A recording without sound above 8 kHz (90 dB less), as in an aeroplane."""
     noise = measured.read_noises(measured_data)[:1, : 4 * 48_000]
     frequency_hz = np.fft.rfftfreq(noise.shape[-1], 1 / 48_000)
     gain = np.maximum(1 / (1 + (frequency_hz / 8000) ** 40), 10 ** (-90 / 20))
@@ -167,7 +171,7 @@ def _estimates(takes: list, prior: PathPrior) -> tuple[PathEstimate, PathEstimat
 
 
 @pytest.mark.parametrize("snr_db", [None, 40.0, 20.0])
-def test_persons_left_out_are_estimated_better_where_the_probe_is_silent(
+def test_prior_improves_estimates_in_silent_bins(
     ears: list[measured.MeasuredEar], left_out: PathPrior, low_pass: Probes, snr_db: float | None
 ) -> None:
     fault = Fault() if snr_db is None else Fault(error=partial(noisy, snr_db=snr_db))
@@ -183,7 +187,7 @@ def test_persons_left_out_are_estimated_better_where_the_probe_is_silent(
     assert np.mean(errors[1::2]) < 0.5 * np.mean(errors[::2])
 
 
-def test_variance_of_the_secondary_is_its_error_s(
+def test_secondary_variance_matches_error(
     ears: list[measured.MeasuredEar], left_out: PathPrior, low_pass: Probes
 ) -> None:
     ratios = []
@@ -195,5 +199,5 @@ def test_variance_of_the_secondary_is_its_error_s(
         for low, high in ((70, 700), (700, 5000), (7000, 16_000)):
             ratios.append(error[low:high].sum() / estimate.secondary_variance[low:high].sum())
     by_range = np.mean(np.reshape(ratios, (-1, 3)), axis=0)
-    # Ears differ by several decibels each; six of them in the mean by less than 6.
+    # Single ears scatter by several decibels; the mean of six by less than 6.
     assert np.all((by_range > 0.25) & (by_range < 4)), by_range

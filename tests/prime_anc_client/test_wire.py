@@ -1,4 +1,4 @@
-"""The client's bodies are read by the service as they were given, and by the safetensors library."""
+"""The service and the safetensors library read the client's bodies."""
 
 from typing import Any
 
@@ -7,19 +7,19 @@ import pytest
 import safetensors.numpy
 
 from prime_anc_client import DriveTake, Take, wire
-from service.api import tensors
+from service.api.reading import parse_tensors
 from service.api.request_types import DesignBody, validated
 from synthesis.conventions import N_BINS
 
 
 def read(body: bytes) -> DesignBody:
-    return validated(DesignBody, tensors.decode(body))
+    return validated(DesignBody, parse_tensors(body))
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64, np.complex64, np.complex128, np.int16, ">f4"])
 @pytest.mark.parametrize("has_more", [True, False])
 def test_service_reads_what_was_given(dtype: str, has_more: bool) -> None:
-    """To the last bit of single precision."""
+    """Values are exact in single precision."""
     draw = np.random.default_rng(0)
     n_bins = {"c": 2049}.get(np.dtype(dtype).kind, N_BINS)
     primary, secondary = ((9 * draw.standard_normal(2049)).astype(dtype) for _ in range(2))
@@ -41,14 +41,13 @@ def test_safetensors_reads_bodies() -> None:
 
 
 def test_service_reads_safetensors_files() -> None:
-    """Of another writer, without metadata but for the request."""
+    """Files of another writer have no metadata but the request."""
     given = {"primary": np.float32([1, 0.5]), "conditions.0.x": np.float32([2])}
     body = safetensors.numpy.save(given, metadata={"request": '{"k": 2}'})
-    found = tensors.decode(body)
+    found = parse_tensors(body)
     assert found["k"] == 2
     assert np.array_equal(found["primary"], given["primary"])
     assert np.array_equal(found["conditions"][0]["x"], given["conditions.0.x"])
-    assert safetensors.numpy.load(tensors.encode(given, {"k": 2})).keys() == given.keys()
 
 
 @pytest.mark.parametrize(
@@ -60,22 +59,20 @@ def test_service_reads_safetensors_files() -> None:
         (([1.0], [1.0], [[1.0]]), "coherence: the array has 2 dimensions"),
     ],
 )
-def test_arrays_of_a_wrong_shape(arrays: tuple[Any, ...], text: str) -> None:
+def test_arrays_of_wrong_shape(arrays: tuple[Any, ...], text: str) -> None:
     with pytest.raises(ValueError, match=text):
         wire.encode(*arrays)
 
 
 def test_takes_are_read() -> None:
     x, e, drive = np.random.default_rng(0).standard_normal((3, 5000))
-    found = tensors.decode(
-        wire.encode_takes([Take(0, x, e), Take(0.35, e, x), DriveTake(drive, x, e)], sign="plus")
-    )
+    found = parse_tensors(wire.encode_takes([Take(0, x, e), Take(0.35, e, x), DriveTake(drive, x, e)], sign="plus"))
     assert [item.get("gain") for item in found["takes"]] == [0, 0.35, None]
     assert np.array_equal(found["takes"][2]["drive"], np.float32(drive))
     assert found["sign"] == "plus"
 
 
 @pytest.mark.parametrize("signals", [([1.0], [1.0, 2.0]), ([1j], [1.0]), ([[1.0]], [[1.0]]), (1.0, 1.0)])
-def test_signals_of_a_wrong_shape(signals: tuple[Any, Any]) -> None:
+def test_signals_of_wrong_shape(signals: tuple[Any, Any]) -> None:
     with pytest.raises(ValueError, match=r"takes\.1: .* give real signals"):
         wire.encode_takes([Take(0, [1.0], [1.0]), Take(1, *signals)])

@@ -11,7 +11,7 @@ from service.settings import Settings
 ALERTS = Path(__file__).parents[2] / "deploy" / "prometheus" / "alerts.yml"
 
 
-def test_the_table_of_settings_is_current() -> None:
+def test_table_of_settings_is_current() -> None:
     page = PAGE.read_text(encoding="utf-8")
     assert with_table(page) == page, "run scripts/refresh_operations.py"
     assert settings_table().count("\n| `--") == len(Settings.model_fields)

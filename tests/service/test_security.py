@@ -23,11 +23,11 @@ PACKAGES = ("service", "model_store", "synthesis")
 JSON_BODY = {"Content-Type": "application/json"}
 BINARY_BODY = {"Content-Type": "application/x-safetensors"}
 
+# Modules and functions, by the names that they are reached by.
 RUNS_WHAT_IT_READS = {
     "cPickle", "cloudpickle", "compile", "dill", "eval", "exec", "joblib", "jsonpickle", "marshal", "np.load",
     "numpy.load", "os.popen", "os.system", "pickle", "shelve", "torch.hub", "torch.jit", "torch.load", "yaml",
 }  # fmt: skip
-"""Modules and functions, by the names that they are reached by."""
 
 FETCHES = {"aiohttp", "http.client", "httpx", "requests", "urllib.request", "urllib3", "webbrowser"}
 
@@ -37,9 +37,9 @@ def names_used(file: Path) -> set[str]:
     found = set()
     for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):
-            found |= {each.name for each in node.names}
+            found |= {name.name for name in node.names}
         elif isinstance(node, ast.ImportFrom) and node.module:
-            found |= {node.module} | {f"{node.module}.{each.name}" for each in node.names}
+            found |= {node.module} | {f"{node.module}.{name.name}" for name in node.names}
         elif isinstance(node, ast.Attribute | ast.Name):
             found.add(ast.unparse(node))
     return {".".join(name.split(".")[: n + 1]) for name in found for n in range(name.count(".") + 1)}
@@ -140,7 +140,7 @@ async def test_no_text_of_a_request_is_opened(
             answers.append(await client.post("/refine", content=binary, headers=BINARY_BODY, params=query))
         for path in ("/models", "/v2/models"):
             answers.append(await client.get(f"{path}/{quote(text, safe='')}"))
-    assert any("test_security" in each for each in seen)  # or the watch would see nothing
-    assert not [each for each in seen if "marker" in each.lower()]
-    assert not [each for each in seen if not each.startswith("open")]
+    assert any("test_security" in item for item in seen)  # or the watch would see nothing
+    assert not [item for item in seen if "marker" in item.lower()]
+    assert not [item for item in seen if not item.startswith("open")]
     assert all(400 <= answer.status_code < 500 for answer in answers)

@@ -117,11 +117,11 @@ def test_derivatives_are_those_of_finite_differences() -> None:
 
     def solved(matrix: Tensor, approximate: Tensor, rhs: Tensor) -> tuple[Tensor, Tensor]:
         # Symmetrised, so that a single entry's change leaves a symmetric matrix.
-        both = (Dense((each + each.mT) / 2) for each in (matrix, approximate))
+        both = (Dense((item + item.mT) / 2) for item in (matrix, approximate))
         operator, preconditioner = both
         found = conjugate_gradients(operator, rhs, preconditioner, n_iterations=6)
         assert found.n_iterations.min().item() == 6
         return found.value, found.residual
 
-    inputs = tuple(each.requires_grad_() for each in (matrix, approximate, rhs))
+    inputs = tuple(item.requires_grad_() for item in (matrix, approximate, rhs))
     assert torch.autograd.gradcheck(solved, inputs)

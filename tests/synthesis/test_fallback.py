@@ -102,7 +102,7 @@ def test_error_stands_without_any_filter(model: Model) -> None:
 def test_both_rivals_are_considered(model: Model, n_updates: int) -> None:
     """Whatever the generator gives, the answer is within the margin of the best of three."""
     problems = [models.problem(seed) for seed in range(3)]
-    rivals = [design_all(problems, DesignOptions("wmmse", each), model) for each in (0, n_updates)]
+    rivals = [design_all(problems, DesignOptions("wmmse", item), model) for item in (0, n_updates)]
     for own in (model, trained(std=30.0)):
         found = design_all(problems, DesignOptions(n_updates=n_updates), own, USUAL)
         for answer, *others in zip(found, *rivals, strict=True):
@@ -147,10 +147,10 @@ def test_merit_counts_louder_band(model: Model) -> None:
 @pytest.mark.parametrize("n_samples", [2.0, 4.0])
 def test_late_measured_ears_have_no_loud_band(measured_data: Path, n_samples: float) -> None:
     """WMMSE makes single bands of these ears louder by 18 dB at two samples, by 30 dB at four."""
-    model = Model.on(models.DEVICE, ModelStore(BUNDLED_ROOT).load("default").parameters)
+    model = Model.on(models.DEVICE, ModelStore(BUNDLED_ROOT).load("bose-qc20").parameters)
     ears = [
         one(
-            *(each.astype(np.float32) for each in (case.estimated_primary, case.estimated_secondary)),
+            *(item.astype(np.float32) for item in (case.estimated_primary, case.estimated_secondary)),
             case.coherence.astype(np.float32),
             latency_samples=n_samples,
         )
@@ -158,7 +158,7 @@ def test_late_measured_ears_have_no_loud_band(measured_data: Path, n_samples: fl
     ]
     options = DesignOptions(n_updates=3)
     served, roaring = (
-        np.stack([whole(each).prediction.noise_reduction_db for each in design_all(ears, asked, model, USUAL)])
+        np.stack([whole(item).prediction.noise_reduction_db for item in design_all(ears, asked, model, USUAL)])
         for asked in (options, replace(options, method="wmmse"))
     )
     assert served.min() > -13 > -17 > roaring.min()

@@ -19,7 +19,7 @@ from tests.synthesis.cases import Case, random_case
 Pair = tuple[np.ndarray, np.ndarray]
 
 FINE = 4 * DESIGN_N_FFT
-CORE = CpuBackend(ModelStore(DEFAULT_ROOT).load("default").parameters)
+CORE = CpuBackend(ModelStore(DEFAULT_ROOT).load("bose-qc20").parameters)
 NOTCHED = GainCurve([20, 90, 100, 120, 1000, 4000, 4001], [20, 20, -10, 12, 0, 6, 3])
 
 
@@ -35,9 +35,9 @@ def pairs_of(case: Case) -> list[Pair]:
 def limited(
     taps: np.ndarray, pairs: list[Pair], psd: np.ndarray, max_gain_db: float | GainCurve, *weights: float
 ) -> np.ndarray:
-    first, *others = [[each.astype(np.complex64) for each in pair] for pair in pairs]
+    first, *others = [[item.astype(np.complex64) for item in pair] for pair in pairs]
     weight, *rest = weights or [1.0] * len(pairs)
-    conditions = tuple(Paths(*each, weight=own) for each, own in zip(others, rest, strict=True))
+    conditions = tuple(Paths(*other, weight=own) for other, own in zip(others, rest, strict=True))
     ear = Problem((Paths(*first, weight=weight), *conditions), reference_psd=psd.astype(np.float32))
     return CORE.limit_gain(ear, taps.astype(np.float32), ceiling_db(max_gain_db, DESIGN_N_FFT))
 
@@ -56,7 +56,7 @@ def noise_reduction_db(taps: np.ndarray, pair: Pair, psd: np.ndarray) -> float:
     primary, secondary = pair
     membership = band_membership(NR_BANDS, DESIGN_N_FFT)
     residual = primary - secondary * np.fft.rfft(taps, DESIGN_N_FFT)
-    before, after = (psd * np.abs(each) ** 2 @ membership for each in (primary, residual))
+    before, after = (psd * np.abs(item) ** 2 @ membership for item in (primary, residual))
     return float(np.mean(10 * np.log10(before / after)))
 
 
@@ -74,12 +74,12 @@ def test_several_conditions_share_the_gain(case: Case) -> None:
     start = fir_wiener(*both[0])
     start = start * 10 ** (0.05 * (1 - excess_db(start, 0.0)))  # which exceeds the ceiling by 1 dB
     joint, leaning = (limited(start, both, case.reference_psd, 0.0, *weights) for weights in ((1, 1), (1, 30)))
-    assert max(excess_db(each, 0.0) for each in (joint, leaning)) < 0.1
+    assert max(excess_db(item, 0.0) for item in (joint, leaning)) < 0.1
     for pair in both:
         assert noise_reduction_db(joint, pair, case.reference_psd) > noise_reduction_db(
             start / 2, pair, case.reference_psd
         )
-    joint_db, leaning_db = (noise_reduction_db(each, both[1], case.reference_psd) for each in (joint, leaning))
+    joint_db, leaning_db = (noise_reduction_db(item, both[1], case.reference_psd) for item in (joint, leaning))
     assert leaning_db > joint_db
 
 
@@ -94,7 +94,7 @@ def converged(pair: Pair, psd: np.ndarray, limit_db: float) -> np.ndarray:
     by (|W| / c)^2.
     """
     stride = DESIGN_N_FFT // FAST.n_fft
-    p, s = (each[::stride] for each in pair)
+    p, s = (item[::stride] for item in pair)
     asked = np.full(len(p), 10 ** (limit_db / 20))
     limit = np.minimum(asked, oracle.drive_ceiling(p, s))
     problem = oracle.Problem(p, s, collected(psd, stride), WIDE_BANDS, FAST.risk_weight)

@@ -117,7 +117,7 @@ def test_hostile_feedback_takes_few_rounds(name: str) -> None:
     taps, feedback = control_filter(1), HOSTILE[name].astype(np.float32)
     with interruptible(count):
         kept = with_margins(taps, [feedback, -feedback], 6, 30)
-    found = worst_loop([judge_loop(loop_gain(kept, each)) for each in (feedback, -feedback)])
+    found = worst_loop([judge_loop(loop_gain(kept, item)) for item in (feedback, -feedback)])
     assert found.stable
     assert found.gain_margin_db >= 6
     assert found.phase_margin_deg >= 30

@@ -19,7 +19,7 @@ from synthesis.types import DesignOptions, Draft, Paths, Problem
 from tests.model_store import cases
 
 STRIDE = DESIGN_N_FFT // FINE.n_fft
-PARAMETERS = ModelStore(DEFAULT_ROOT).load("default").parameters
+PARAMETERS = ModelStore(DEFAULT_ROOT).load("bose-qc20").parameters
 
 
 @pytest.fixture(scope="module")

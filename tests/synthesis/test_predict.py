@@ -136,8 +136,8 @@ def test_an_uncertainty_of_the_secondary_path_is_heard_with_the_filter_only(ear:
     found = ear.predicted(uncertainty=np.stack((of_primary, of_secondary)))
     played = ear.secondary * np.fft.rfft(ear.taps, N_FFT)
     heard, left, control = (
-        oracle_band_sums(WIDE_BANDS, ear.reference_psd * np.abs(each) ** 2)
-        for each in (ear.primary, ear.primary - played, played)
+        oracle_band_sums(WIDE_BANDS, ear.reference_psd * np.abs(item) ** 2)
+        for item in (ear.primary, ear.primary - played, played)
     )
     unknown = of_primary * heard
     expected_db = 10 * np.log10((heard + unknown) / (left + unknown + of_secondary * control))
@@ -185,8 +185,8 @@ def test_uncertainty_costs_what_more_than_the_natural_one_takes_away(ear: OneEar
     natural = 1 / (1 + NATURAL_SPREAD * LEARNED[0, 0] / COHERENCE_SHARE)
     unbounded = LEARNED * [[1], [1e9]]
     poor, good, better = (
-        dataclasses.replace(ear, coherence=np.full_like(ear.coherence, each)).predicted(unbounded)
-        for each in (0.8, natural, 0.999)
+        dataclasses.replace(ear, coherence=np.full_like(ear.coherence, item)).predicted(unbounded)
+        for item in (0.8, natural, 0.999)
     )
     assert good.uncertainty_cost_db == pytest.approx(0, abs=1e-6)
     assert better.uncertainty_cost_db == pytest.approx(0, abs=1e-9)  # two sums of the same bands round differently

@@ -32,8 +32,8 @@ def pair() -> Pair:
 def test_traits_equal_the_twin_for_responses_and_spectra(pair: Pair, advance: int) -> None:
     for primary, secondary in zip(*pair, strict=True):
         expected = oracle.traits(primary, secondary, advance)
-        spectra = [np.fft.rfft(each, oracle.N_FFT) for each in (primary, secondary)]
-        longer = [np.pad(each, (0, 20_000)) for each in (primary, secondary)]
+        spectra = [np.fft.rfft(item, oracle.N_FFT) for item in (primary, secondary)]
+        longer = [np.pad(item, (0, 20_000)) for item in (primary, secondary)]
         for paths in ((primary, secondary), spectra, longer):
             # The kernel is stored in float32: 1e-7 of the largest band, of which the smallest is a hundredth.
             np.testing.assert_allclose(wrapped(path_traits(*paths, advance) - expected), 0, atol=1e-4)
@@ -41,7 +41,7 @@ def test_traits_equal_the_twin_for_responses_and_spectra(pair: Pair, advance: in
 
 @pytest.mark.parametrize("factor", [1e-30, 1e30])
 def test_traits_hold_for_any_level(pair: Pair, factor: float) -> None:
-    primary, secondary = (each[0].astype(np.float32) for each in pair)
+    primary, secondary = (item[0].astype(np.float32) for item in pair)
     raised = path_traits(np.float32(factor) * primary, np.float32(factor) * secondary)
     moved = raised - path_traits(primary, secondary)
     np.testing.assert_allclose(moved, np.where(IS_PHASE, 0, np.log(factor)), atol=1e-4)
@@ -80,7 +80,7 @@ def test_another_rate_shifts_the_traits_to_its_frequencies(pair: Pair) -> None:
     statistics = learn_support_statistics(primary, secondary)
     f = np.arange(oracle.N_FFT // 2 + 1)
     spectra = [
-        [np.interp(f * 0.91875, f, np.fft.rfft(h, oracle.N_FFT)) for h in each] for each in (primary, secondary)
+        [np.interp(f * 0.91875, f, np.fft.rfft(h, oracle.N_FFT)) for h in item] for item in (primary, secondary)
     ]
     changes = [
         wrapped(path_traits(p, s, 5) - path_traits(*own, 5))

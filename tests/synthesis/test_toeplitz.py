@@ -31,7 +31,7 @@ def test_the_product_is_the_dense_product(n: int, dtype: torch.dtype) -> None:
 def recursive_symbol(n_fft: int) -> torch.Tensor:
     """1 / |A|^2 of two polynomials of order 3 with their zeros at 0.5 to 0.8 from the origin: [2, n_bins]."""
     zeros = np.array([[0.8, 0.5 + 0.4j, 0.5 - 0.4j], [-0.6, 0.1 + 0.7j, 0.1 - 0.7j]])
-    polynomials = np.array([np.poly(each).real for each in zeros])
+    polynomials = np.array([np.poly(item).real for item in zeros])
     return torch.from_numpy(1 / np.abs(np.fft.rfft(polynomials, n_fft)) ** 2)
 
 
@@ -68,7 +68,7 @@ def measured_symbols(measured_case: Case) -> torch.Tensor:
     """What a Gauss-Newton update of a ratio-base filter has to invert on every measured ear: [6, 4097]."""
     stride = 32_768 // FAST.n_fft
     paths = AcousticPaths(
-        *(torch.from_numpy(each[:, ::stride].copy()) for each in (measured_case.primary, measured_case.secondary))
+        *(torch.from_numpy(item[:, ::stride].copy()) for item in (measured_case.primary, measured_case.secondary))
     )
     psd = collected(measured_case.psd(), stride)
     taps = minimum_phase_fir(log_base_magnitude(regularised_ratio(paths.primary, paths.secondary), "held_band"))

@@ -42,7 +42,7 @@ def test_unit_level_rounds_nothing() -> None:
 
 def test_unit_level_scales_conditions_alike() -> None:
     spectra = [
-        np.fft.rfft(each, 32_768).astype(np.complex64) * np.complex64(1e-20) for each in (PRIMARY, SECONDARY)
+        np.fft.rfft(item, 32_768).astype(np.complex64) * np.complex64(1e-20) for item in (PRIMARY, SECONDARY)
     ]
     other = Paths(spectra[0] * np.complex64(2), spectra[1], weight=3.0, label="pressed")
     found, second = at_unit_level(Problem((Paths(*spectra), other))).conditions

@@ -177,6 +177,7 @@ class PathExplanation(Structure):
         ("is_reversed", c_int),
         ("change", c_int),
         ("fit", c_int),
+        ("is_right", c_int),
     )
 
 

@@ -1,4 +1,4 @@
-"""Responses as text, in the ways that programs, spreadsheets and countries write them."""
+"""Responses as text, in the formats of programs, spreadsheets and countries."""
 
 from pathlib import Path
 from typing import Any
@@ -36,7 +36,7 @@ def write(
 
 
 def samples(file: Path, **options: float) -> np.ndarray:
-    """The response that the file holds."""
+    """Read the response of a file."""
     return response(file, **options)[0].samples
 
 
@@ -141,7 +141,7 @@ def test_head_says_what_columns_are(tmp_path: Path, head: str, columns: tuple[An
         ("freq,level_db,phase_deg", (HZ[::60], LEVEL[::60], PHASE[::60]), "it has no row"),
     ],
 )
-def test_columns_in_doubt_are_refused(tmp_path: Path, head: str, columns: tuple[Any, ...], message: str):
+def test_columns_in_doubt_are_rejected(tmp_path: Path, head: str, columns: tuple[Any, ...], message: str):
     write(tmp_path / "a.csv", list(columns), head)
     with pytest.raises(FileError, match=message):
         samples(tmp_path / "a.csv", rate_hz=48_000)
@@ -170,7 +170,7 @@ def test_groups_of_thousands_are_read(tmp_path: Path, separator: str, decimal: s
     np.testing.assert_array_equal(samples(tmp_path / "plain.csv"), samples(tmp_path / "grouped.csv"))
 
 
-def test_doubtful_commas_are_refused(tmp_path: Path):
+def test_doubtful_commas_are_rejected(tmp_path: Path):
     (tmp_path / "a.csv").write_text("1,25\n2,50\n1,75\n3,10\n" + "1,10\n" * 20)
     with pytest.raises(FileError, match="commas may be decimal"):
         samples(tmp_path / "a.csv", rate_hz=48_000)
@@ -232,7 +232,7 @@ def test_rate_in_head_is_obeyed(tmp_path: Path, line: str, rate: float):
         (["# fs 44100", "time,response", *(f"{n / 48000:.9f},{x}" for n, x in enumerate(SAMPLES))], "states 44100"),
     ],
 )
-def test_contradictions_are_refused(tmp_path: Path, lines: list[str], message: str):
+def test_contradictions_are_rejected(tmp_path: Path, lines: list[str], message: str):
     (tmp_path / "a.txt").write_text("\n".join(lines))
     with pytest.raises(FileError, match=message):
         samples(tmp_path / "a.txt", rate_hz=48_000)
@@ -246,7 +246,7 @@ def test_start_in_comment_is_obeyed(tmp_path: Path):
 
 
 def test_rew_in_another_language_is_read(tmp_path: Path):
-    """By the order of its lines; normalised where the largest sample is 1."""
+    """Statements are known by the order of the lines; normalised if the largest sample is 1."""
     head = [
         "* Impulsantwort, gespeichert von REW",
         "0,25 // Spitzenwert vor Normalisierung",

@@ -29,7 +29,7 @@ from measurement.denoise import denoised
 from measurement.estimate import GainTake, estimate_paths
 from model_store.store import ModelStore
 from service.admission.admission import MAX_JSON_BYTES, N_LARGEST_CALIBRATIONS, Gate
-from service.api import tensors
+from service.api.reading import parse_tensors
 from service.app import create_app
 from service.calibration.takes import ProbeTake
 from service.engine.job_queue import RecentTimes
@@ -174,7 +174,7 @@ async def test_a_binary_answer_is_a_binary_request(client: httpx.AsyncClient, ta
     answer = await post(client, encoded(takes), Accept="application/x-safetensors")
     assert (answer.status_code, answer.headers["x-verdict"]) == (200, "passed")
     assert "estimate;dur=" in answer.headers["server-timing"]
-    paths, plain = tensors.decode(answer.content), await calibrated(client, takes)
+    paths, plain = parse_tensors(answer.content), await calibrated(client, takes)
     assert np.array_equal(paths["primary"], np.float32(plain["primary"]["impulse_response"]))
     assert len(paths["coherence"]) == N_BINS
     design = await client.post("/refine?k=1", content=answer.content, headers=BINARY_BODY)
@@ -530,7 +530,7 @@ async def test_measured_takes_end_in_the_filter_that_training_s_estimate_gives(
     """Takes of a measured ear -> /calibrate -> /refine -> score on the true paths, within 0.1 dB."""
     dataset, noise = read_pandar(measured_data), read_noise(measured_data / "noise")
     chosen = [dataset.pairs[0], dataset.pairs[13]]
-    score, synthesizer = TimeDomainScore(noise), build_synthesizer(ModelStore().load("default").parameters)
+    score, synthesizer = TimeDomainScore(noise), build_synthesizer(ModelStore().load("bose-qc20").parameters)
     app = create_app(Settings(device="cpu", threads=1, deadline_ms=60_000))
     async with app.router.lifespan_context(app), connected(app) as client:
         await app.state.service.engine.started()
@@ -541,7 +541,7 @@ async def test_measured_takes_end_in_the_filter_that_training_s_estimate_gives(
             assert calibration["verdict"]["passed"], calibration["verdict"]
             design = await client.post("/refine?k=1", content=orjson.dumps(calibration), headers=JSON_BODY)
             assert design.status_code == 200, design.text
-            prior = ModelStore().load("default").parameters.path_prior
+            prior = ModelStore().load("bose-qc20").parameters.path_prior
             estimate = simulate_calibration([pair], noise, prior=prior)
             with torch.no_grad():
                 paths = AcousticPaths.from_impulse_responses(estimate.primary, estimate.secondary)

@@ -25,7 +25,7 @@ pytestmark = pytest.mark.anyio
 Array = np.ndarray
 Json = dict[str, Any]
 
-EAR = ModelStore("none").load("default").golden
+EAR = ModelStore("none").load("bose-qc20").golden
 P, S = (np.asarray(path, np.float64) for path in (EAR.primary, EAR.secondary))
 RNG = np.random.default_rng(3)
 N_FFT = 8192
@@ -34,7 +34,9 @@ N_FFT = 8192
 @pytest.fixture(scope="module")
 async def app(tmp_path_factory: pytest.TempPathFactory, anyio_backend: str) -> AsyncIterator[FastAPI]:
     """A service with the bundled default model."""
-    settings = Settings(store=tmp_path_factory.mktemp("store"), device="cpu", threads=1, deadline_ms=60_000)
+    settings = Settings(
+        store=tmp_path_factory.mktemp("store"), model="bose-qc20", device="cpu", threads=1, deadline_ms=60_000
+    )
     async with started(settings) as app:
         yield app
 
@@ -112,7 +114,9 @@ def driven_as(drive: Array, heard: Array) -> Json:
     """Takes of both gains, and one of the loudspeaker alone, which plays `heard` and declares `drive`."""
     body = takes()
     signals = zip("xe", (0.01 * RNG.standard_normal(len(heard)), fftconvolve(heard, S)[: len(heard)]), strict=True)
-    encoded = {name: {"float32": base64.b64encode(each.astype("<f4").tobytes()).decode()} for name, each in signals}
+    encoded = {
+        name: {"float32": base64.b64encode(signal.astype("<f4").tobytes()).decode()} for name, signal in signals
+    }
     sent = {"drive": {"float32": base64.b64encode(drive.astype("<f4").tobytes()).decode()}}
     return body | {"takes": [*body["takes"], sent | encoded]}
 
@@ -125,7 +129,7 @@ def played_for(share: float) -> Array:
 def verification() -> Json:
     """Recordings of a filter in which x and e are independent."""
     noises = RNG.standard_normal((4, 96_000)).astype("<f4")
-    signals = [{"float32": base64.b64encode(each.tobytes()).decode()} for each in noises]
+    signals = [{"float32": base64.b64encode(noise.tobytes()).decode()} for noise in noises]
     states = zip(("off", "on"), (signals[:2], signals[2:]), strict=True)
     return filtered(1.0) | {"takes": [{"state": state, "x": x, "e": e} for state, (x, e) in states]}
 
@@ -141,18 +145,18 @@ CASES: dict[str, tuple[str, Json, str]] = {
     "loudspeaker 20 dB too quiet": ("refine", paths(secondary=S / 10), "implausible_level"),
     "loudspeaker in millivolts": ("refine", paths(secondary=1000 * S), "implausible_level"),
     "primary 200 dB down": ("refine", paths(primary=1e-10 * P), "unusable-paths"),
-    "an ideal loudspeaker": ("refine", paths(secondary=np.ones(1)), "implausible_paths"),
-    "noise for paths": ("refine", paths(*RNG.standard_normal((2, 2048))), "implausible_paths"),
-    "time backwards": ("refine", paths(secondary=S[::-1]), "implausible_paths"),
+    "an ideal loudspeaker": ("refine", paths(secondary=np.ones(1)), "other_device"),
+    "noise for paths": ("refine", paths(*RNG.standard_normal((2, 2048))), "other_device"),
+    "time backwards": ("refine", paths(secondary=S[::-1]), "other_device"),
     "one sample late": ("refine", paths(secondary=later(S, 1)), "implausible_delay"),
     "half a second late": ("refine", paths(secondary=np.pad(S, (24_000, 0))), "implausible_delay"),
     "before it is played": ("refine", paths(secondary=S[3:]), "implausible_delay"),
     "recorded at 44.1 kHz": ("refine", paths(read_as_48_khz(P), read_as_48_khz(S)), "implausible_sample_rate"),
     "another rate declared": ("refine", paths() | {"sample_rate": 44_100}, "wrong-rate"),
     "an open ear": ("refine", paths(secondary=high_passed(S, 2, 300.0)), "implausible_leak"),
-    "spectra without phase": ("refine", spectra(np.abs), "implausible_paths"),
-    "spectra in decibels": ("refine", spectra(lambda h: 20 * np.log10(np.abs(h) + 1e-9)), "implausible_paths"),
-    "spectra conjugated": ("refine", spectra(np.conj), "implausible_paths"),
+    "spectra without phase": ("refine", spectra(np.abs), "other_device"),
+    "spectra in decibels": ("refine", spectra(lambda h: 20 * np.log10(np.abs(h) + 1e-9)), "other_device"),
+    "spectra conjugated": ("refine", spectra(np.conj), "other_device"),
     "no loudspeaker": ("refine", paths(secondary=0 * S), "unusable-paths"),
     "nothing in common with x": ("refine", paths(coherence=(0.01 * ones).tolist()), "low_coherence"),
     "more than everything in common": ("refine", paths(coherence=(1.5 * ones).tolist()), "out-of-range"),
@@ -188,7 +192,7 @@ CASES: dict[str, tuple[str, Json, str]] = {
     "a loudspeaker without its lower octaves": (
         "refine",
         paths(secondary=high_passed(S, 5, 6000.0)),
-        "implausible_paths",
+        "other_device",
     ),
     "a constant for a path": ("refine", paths(primary=np.ones(32_768)), "implausible_paths"),
     "secondary sent as feedback too": ("refine", paths(feedback=response(S)), "identical_paths"),
@@ -218,7 +222,11 @@ CASES: dict[str, tuple[str, Json, str]] = {
     "one microphone on both channels": ("calibrate", takes(change=lambda x, e: (e, -2 * e)), "invalid-field"),
     "drive recorded as x": ("calibrate", driven(), "invalid-field"),
     "verification of nothing": ("verify", verification() | {"fir": [0.0] * 2048}, "invalid-field"),
-    "e recorded five samples early": ("calibrate", takes(change=lambda x, e: (x, np.roll(e, -5))), "implausible"),
+    "e recorded five samples early": (
+        "calibrate",
+        takes(change=lambda x, e: (x, np.roll(e, -5))),
+        "early_secondary",
+    ),
 }
 
 
@@ -236,8 +244,8 @@ async def codes(client: httpx.AsyncClient, address: str, body: Json) -> list[str
         return [document["type"].rsplit(":", 1)[1]]
     found = document.get("warnings", document.get("diagnosis"))
     found = document["verdict"]["reasons"] if found is None else found
-    assert all(each["detail"] for each in found)
-    return [each["code"] for each in found]
+    assert all(item["detail"] for item in found)
+    return [item["code"] for item in found]
 
 
 async def test_the_ear_itself_is_answered_without_them(client: httpx.AsyncClient) -> None:
@@ -245,7 +253,7 @@ async def test_the_ear_itself_is_answered_without_them(client: httpx.AsyncClient
     for factor in (1.0, -1e-6):
         body = paths(factor * P, factor * S, coherence=coherence)
         assert not {
-            each for each in await codes(client, "refine", body) if "paths" in each or "implausible" in each
+            code for code in await codes(client, "refine", body) if "paths" in code or "implausible" in code
         }
     assert await codes(client, "calibrate", takes()) == []
 
@@ -262,7 +270,7 @@ async def test_the_ear_itself_is_answered_without_them(client: httpx.AsyncClient
 )
 async def test_little_noise_reduction_names_its_cause(client: httpx.AsyncClient, more: Json, cause: str) -> None:
     warnings = (await client.post("/refine", json=paths(**more))).json()["warnings"]
-    (detail,) = (each["detail"] for each in warnings if each["code"] == "little_noise_reduction")
+    (detail,) = (warning["detail"] for warning in warnings if warning["code"] == "little_noise_reduction")
     assert cause in detail
 
 
@@ -270,12 +278,12 @@ async def test_a_finding_names_its_condition(client: httpx.AsyncClient) -> None:
     sent = [{"primary": response(P), "secondary": response(secondary)} for secondary in (S, -S)]
     body = {"conditions": sent, "sample_rate": 48_000, "latency_samples": 20}
     details = {
-        each["code"]: each["detail"] for each in (await client.post("/refine", json=body)).json()["warnings"]
+        item["code"]: item["detail"] for item in (await client.post("/refine", json=body)).json()["warnings"]
     }
     assert details["implausible_polarity"].startswith("conditions.1: the secondary path")
     late = {"conditions": [sent[0], {"primary": response(P), "secondary": response(later(S, 20))}]}
     found = (await client.post("/refine", json=body | late)).json()["warnings"]
-    (detail,) = (each["detail"] for each in found if each["code"] == "implausible_delay")
+    (detail,) = (item["detail"] for item in found if item["code"] == "implausible_delay")
     assert detail.startswith("conditions.1: ")
     assert detail.endswith("latency_samples adds 20, which must not count the same delay again")
 
@@ -330,7 +338,7 @@ async def test_rounding_of_a_spectrum_and_a_ceiling_that_is_kept_are_accepted(cl
 async def test_a_filter_that_does_nothing_has_no_interval(client: httpx.AsyncClient) -> None:
     found = (await client.post("/evaluate", json=paths(fir=[0.0] * 2048))).json()
     assert (found["prediction"]["interval_db"], found["prediction"]["max_gain_db"]) == (0, -200)
-    assert not any("outer" in each["code"] for each in found["warnings"])
+    assert not any("outer" in item["code"] for item in found["warnings"])
 
 
 async def test_a_ceiling_beyond_nyquist_holds_below(client: httpx.AsyncClient) -> None:
@@ -350,7 +358,7 @@ async def design(client: httpx.AsyncClient, request: pytest.FixtureRequest) -> J
 def verifying(design: Json, heard: Callable[[str, Array], Array] = lambda state, e: e) -> Json:
     """A right verification of the design, but for what is `heard` in place of e in each state."""
     found, n_fft = [], 1 << 19
-    spectrum_of = [np.fft.rfft(each, n_fft) for each in (P, S, design["fir"])]
+    spectrum_of = [np.fft.rfft(item, n_fft) for item in (P, S, design["fir"])]
     late = np.exp(-2j * np.pi * design.get("latency_samples", 0.0) / n_fft * np.arange(n_fft // 2 + 1))
     for state, is_on in (("off", 0.0), ("on", 1.0)):
         x = RNG.standard_normal(200_000)
@@ -418,4 +426,4 @@ async def test_exchanged_takes_of_a_verification_are_named(client: httpx.AsyncCl
     off, on = body["takes"]
     body["takes"] = [off | {"state": "on"}, on | {"state": "off"}]
     found = (await post_packed(client, "/verify", body)).json()["diagnosis"]
-    assert any("takes `off` and `on` are exchanged" in each["detail"] for each in found)
+    assert any("takes `off` and `on` are exchanged" in item["detail"] for item in found)

@@ -23,7 +23,7 @@ pytestmark = pytest.mark.anyio
 
 Json = dict[str, Any]
 
-BUNDLED = ModelStore("none").load("default")
+BUNDLED = ModelStore("none").load("bose-qc20")
 P = np.asarray(BUNDLED.golden.primary, np.float32)
 S = np.asarray(BUNDLED.golden.secondary, np.float32) / np.float32(300)
 """A quiet loudspeaker's, so that ceilings leave 80 dB between them."""

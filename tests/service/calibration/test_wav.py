@@ -12,8 +12,8 @@ from scipy.io import wavfile
 from service.calibration.wav import read_wav
 from service.errors import HttpProblem
 
+# What follows the format's tag in an extensible header.
 GUID = bytes.fromhex("000000001000800000aa00389b71")
-"""What follows the format's tag in an extensible header."""
 
 SAMPLES = np.random.default_rng(1).uniform(-1, 1, 5000)
 

@@ -56,7 +56,7 @@ def smooth_terms(case: Case) -> tuple[np.ndarray, np.ndarray]:
 
 
 def logs(*terms: np.ndarray) -> list[torch.Tensor]:
-    return [torch.from_numpy(np.log(each)) for each in terms]
+    return [torch.from_numpy(np.log(term)) for term in terms]
 
 
 def design(case: Case, weight: np.ndarray, penalty: np.ndarray) -> np.ndarray:
@@ -67,7 +67,7 @@ def pooled(case: Case) -> tuple[torch.Tensor, LogFrequencyGrid]:
     """Log |P| and log |S| as a generator on the case's grid reads them, and its frequencies."""
     grid = LogFrequencyGrid(2 * (case.n_bins - 1), CONFIG.n_points, CONFIG.low_hz, CONFIG.high_hz).double()
     paths = case.paths()
-    magnitudes = (floored_log(each.abs()) for each in (paths.primary, paths.secondary))
+    magnitudes = (floored_log(item.abs()) for item in (paths.primary, paths.secondary))
     return grid.pool(torch.stack(tuple(magnitudes), dim=1)), grid
 
 
@@ -161,13 +161,13 @@ def test_derivatives_are_those_of_finite_differences(coarse_case: Case) -> None:
     """Of a filter's weighted sum, by weight, penalty and ceiling of a measured ear, through iterations and bend."""
     one = slice(4, 5)
     paths = coarse_case.paths()[one]
-    terms = [each[one].requires_grad_() for each in starting_terms(coarse_case)]
+    terms = [starting_term[one].requires_grad_() for starting_term in starting_terms(coarse_case)]
     target = torch.randn(1, 2048, dtype=torch.float64) * torch.exp(-torch.arange(2048) / 200)
     position = torch.linspace(0, 1, paths.n_bins, dtype=torch.float64)
     direction = [torch.cos(cycles * torch.pi * position) for cycles in (3, 5, 7)]
 
     def loss(shift: float) -> torch.Tensor:
-        moved = [each + shift * change for each, change in zip(terms, direction, strict=True)]
+        moved = [term + shift * change for term, change in zip(terms, direction, strict=True)]
         return (fir_wiener(*both(paths), *moved).value * target).sum()
 
     gradients = torch.autograd.grad(loss(0.0), terms)

@@ -44,7 +44,7 @@ def test_the_forward_pass_is_the_twins(config: GeneratorConfig) -> None:
     generator = trained(config)
     features = features_for(generator)
     found = generator(features)
-    parameters = [each.detach().numpy() for each in generator.parameters()]
+    parameters = [parameter.detach().numpy() for parameter in generator.parameters()]
     for case, correction in zip(features, found, strict=True):
         g = oracle.forward(case.numpy(), parameters, head_norm=config.head_norm)
         expected = oracle.bounded(g, config.bound_db)
@@ -67,7 +67,7 @@ def test_gradients_agree_with_finite_differences(config: GeneratorConfig) -> Non
     generator = trained(config)
     features, target = features_for(generator), torch.randn(2, 1, generator.grid.n_points, dtype=torch.float64)
     parameters = list(generator.parameters())
-    direction = [torch.randn_like(each) for each in parameters]
+    direction = [torch.randn_like(item) for item in parameters]
 
     def loss() -> torch.Tensor:
         return (generator(features) * target).mean()

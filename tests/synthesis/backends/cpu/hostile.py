@@ -107,7 +107,7 @@ def corpus(seed: int, n: int) -> Iterator[tuple[Problem, DesignOptions, Fallback
 def main(compiled: Path, n: int) -> None:
     """Design, predict and evaluate with the core in that file, whatever comes out."""
     library._compiled = lambda level: compiled
-    model = Model.on("cpu", ModelStore(DEFAULT_ROOT).load("default").parameters)
+    model = Model.on("cpu", ModelStore(DEFAULT_ROOT).load("bose-qc20").parameters)
     for ear, options, fallback in corpus(1, n):
         design_all([ear], options, model, fallback)
         taps = [np.ones(N_TAPS, np.float32)]

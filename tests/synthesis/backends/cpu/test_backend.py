@@ -41,9 +41,9 @@ from tests.problems import changed, one
 from tests.synthesis.cases import HOPELESS, Case, hopeless, random_case, relative_error
 
 LOG = GeneratorConfig.prime_log()
+# The paper's generator on a coarse grid, an eighth of the work.
 LINEAR = GeneratorConfig.prime(n_fft=4096)
-"""The paper's generator on a coarse grid, an eighth of the work."""
-BUNDLED = ModelStore(DEFAULT_ROOT).load("default")
+BUNDLED = ModelStore(DEFAULT_ROOT).load("bose-qc20")
 
 
 Pair = tuple[CpuBackend, ReferenceBackend]
@@ -68,7 +68,7 @@ def nominal_db(draft: Draft) -> float:
 
 
 def drafts(answers: list) -> list[Draft]:
-    assert all(isinstance(each, Draft) for each in answers), answers
+    assert all(isinstance(answer, Draft) for answer in answers), answers
     return answers
 
 
@@ -121,7 +121,7 @@ def test_every_method_and_profile_is_the_references(
 def test_every_measured_ear_has_the_references_filter(n_updates: int, measured_case: Case, bundled: Pair) -> None:
     own, twin = bundled
     ears, options = inputs_of(measured_case, with_coherence=False), DesignOptions("prime", n_updates)
-    taps, expected = ([each.taps for each in drafts(backend.draft(ears, options, False))] for backend in bundled)
+    taps, expected = ([draft.taps for draft in drafts(backend.draft(ears, options, False))] for backend in bundled)
     # Measured: 3.9e-3, where torch's own single precision has 3.9e-3, and 0.004 dB.
     assert relative_error(np.stack(taps), np.stack(expected)) < 8e-3
     for found, wanted in zip(twin.predict(ears, taps, False), twin.predict(ears, expected, False), strict=True):
@@ -145,10 +145,10 @@ def test_unknown_bands_are_treated_as_by_the_reference(
         coherence = np.where((hz >= low_hz) & (hz < high_hz), 0, 0.999).astype(np.float32)
         ear, *others = inputs_of(measured_case, 2, with_coherence=False)[:n_conditions]
         conditions = (changed(ear, coherence=coherence), *others)
-        ear = Problem(tuple(paths for each in conditions for paths in each.conditions))
+        ear = Problem(tuple(paths for condition in conditions for paths in condition.conditions))
         found, expected = (
-            design(ear, DesignOptions("prime", n_updates), Model(BUNDLED.parameters, each))
-            for each in (core, reference)
+            design(ear, DesignOptions("prime", n_updates), Model(BUNDLED.parameters, item))
+            for item in (core, reference)
         )
         error = np.linalg.norm(found.taps - expected.taps) / np.linalg.norm(expected.taps)
         assert error < 0.01
@@ -174,7 +174,7 @@ def test_the_papers_generator_is_the_references_on_its_own_grid(measured_case: C
     own, twin = pair(cases.parameters(3, GeneratorConfig.prime()))
     ears = inputs_of(measured_case, 3)
     for found, expected in zip(
-        *(drafts(each.draft(ears, DesignOptions(), False)) for each in (own, twin)), strict=True
+        *(drafts(item.draft(ears, DesignOptions(), False)) for item in (own, twin)), strict=True
     ):
         assert relative_error(found.taps, expected.taps) < 1e-4
 
@@ -230,7 +230,7 @@ def test_the_core_s_figures_follow_from_its_sums(measured_case: Case, bundled: P
         expected = predict(np.array(result.sums), BUNDLED.parameters.band_uncertainty, **options)
         assert found.basis == expected.basis
         for name in (
-            each.name for each in fields(Prediction) if each.name not in ("basis", "conditions", "unknown_bands")
+            field.name for field in fields(Prediction) if field.name not in ("basis", "conditions", "unknown_bands")
         ):
             assert getattr(found, name) == pytest.approx(getattr(expected, name), abs=1e-6), name
 
@@ -240,13 +240,13 @@ def test_hopeless_paths_end_as_the_references_do(name: str, simulated: Case, bun
     paths = hopeless(name, simulated)[:1].to(torch.float32)
     problem = one(paths.primary[0].numpy(), paths.secondary[0].numpy())
     single = Model.on("reference", BUNDLED.parameters)
-    models = [Model(BUNDLED.parameters, each) for each in bundled]
+    models = [Model(BUNDLED.parameters, item) for item in bundled]
     for method in METHODS:
-        (found,), (expected,) = (design_all([problem], DesignOptions(method, 2), each) for each in models)
+        (found,), (expected,) = (design_all([problem], DesignOptions(method, 2), model) for model in models)
         assert isinstance(found, Design | NonFiniteFilter | InvalidPaths)
         assert isinstance(found, InvalidPaths) == isinstance(expected, InvalidPaths)
         if isinstance(expected, Design) and isinstance(found, Design):
-            exact, reached = (each.prediction.mean_noise_reduction_db for each in (expected, found))
+            exact, reached = (item.prediction.mean_noise_reduction_db for item in (expected, found))
             (rounded,) = design_all([problem], DesignOptions(method, 2), single)
             usual = (
                 abs(rounded.prediction.mean_noise_reduction_db - exact) if isinstance(rounded, Design) else np.inf

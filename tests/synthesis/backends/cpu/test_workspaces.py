@@ -17,7 +17,7 @@ from tests.model_store import cases
 from tests.problems import one
 from tests.synthesis.backends.cpu.hostile import corpus
 
-BUNDLED = ModelStore(DEFAULT_ROOT).load("default").parameters
+BUNDLED = ModelStore(DEFAULT_ROOT).load("bose-qc20").parameters
 
 
 class KeepingBackend(CpuBackend):
