@@ -214,9 +214,9 @@ async def infer(request: Request, body: InferenceBody, name: Name) -> Response:
     output is `fir`. Binary tensors follow the JSON object."""
     visit: Visit = request.state.visit
     visit.design_method = body.parameters.method
-    asked = codec.wanted_design(body, request.scope["state"]["attached"], name)
+    requested = codec.read_inference(body, request.scope["state"]["attached"], name)
     visit.decoded()
-    answered = await designed(request, asked)
+    answered = await designed(request, requested)
     content, json_length, times = codec.encode_answer(body, answered, visit)
     designs = [(answered.model, answered.design)]
     if json_length is None:
