@@ -1,7 +1,8 @@
 """Put single faults into the numerical code, one at a time, and see whether the tests beside it notice.
 
-Each fault is made in a copy of the tree and the tests of its row are run there. Results are written after each fault, so that a run may be stopped and goes on where it
-was: `python scripts/mutate.py`, `--again survived` to repeat those that were not caught, `--only NUMBER ...`.
+Each fault is made in a copy of the tree, and the tests of its row are run there. Results are written after each fault,
+so that a run that was stopped goes on where it was: `python scripts/mutate.py`; `--again survived` repeats those that
+were not caught, `--only NUMBER ...` runs some.
 """
 
 from __future__ import annotations
