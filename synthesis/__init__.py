@@ -10,7 +10,7 @@ files of each. `design` is the method on one page, `synthesizer` joins its parts
 batched in the first dimension and differentiable. `backends` runs them behind one interface of NumPy arrays:
 `reference` (this code), `cpu`, `cuda`. Beside it stand
 
-- `unknown_bands`: bands of which a measurement says nothing
+- `unknown_bands`: bands without measured data
 - `plausibility`: which mistake explains paths that are unlike those of a model's support, the listeners that it was
   trained on (`support_statistics`)
 """

@@ -13,23 +13,22 @@ from synthesis.errors import InvalidOption
 
 MAX_POINTS = 1024
 
+# Tolerance of a ceiling at bins of the design grid. Between two bins |W| is at most 0.04 dB above the larger of both
+# (Ehlich & Zeller 1964).
 TOLERANCE_DB = 0.02
-"""By which a filter may exceed its ceiling at a bin of the design grid. Between two bins, a sixteenth of a tap's
-inverse apart, |W| is at most 0.04 dB above the larger of both (Ehlich & Zeller 1964)."""
 
 
 @dataclass(frozen=True)
 class GainCurve:
-    """Largest |W| in dB over frequency: linear in log frequency between its points, held beyond its ends.
+    """Largest |W| over frequency: linear in log frequency between its points, held beyond its ends."""
 
-    frequency_hz: above 0, rising. gain_db: as many.
-    """
-
+    # Above 0, rising.
     frequency_hz: Sequence[float]
+    # As many values.
     gain_db: Sequence[float]
 
     def __post_init__(self) -> None:
-        """Raise InvalidOption for a curve that is none."""
+        """Raise InvalidOption for an invalid curve."""
         f, g = np.asarray(self.frequency_hz, float), np.asarray(self.gain_db, float)
         if f.ndim != 1 or g.ndim != 1 or not 1 <= len(f) <= MAX_POINTS or len(f) != len(g):
             raise InvalidOption(
@@ -48,7 +47,7 @@ class GainCurve:
             )
 
     def least_db(self, n_fft: int) -> NDArray[np.float64]:
-        """The lowest value within half a bin of each bin of an n_fft-point grid: [n_fft // 2 + 1]."""
+        """Return the lowest value within half a bin of the bins of an n_fft-point grid: [n_fft // 2 + 1]."""
         points_hz, gain_db = np.asarray(self.frequency_hz, float), np.asarray(self.gain_db, float)
         spacing_hz = SAMPLE_RATE_HZ / n_fft
         n_bins = n_fft // 2 + 1

@@ -58,7 +58,7 @@ def _unknown_share(response: NDArray[np.floating], n_matched: int) -> Float64:
         return np.zeros(len(WIDE_BANDS))
     whole = response[:n].astype(float)
     before, last = (whole[n // 4 * k : n // 4 * (k + 1)] for k in (2, 3))
-    powers = [_band_powers(each * np.hanning(len(each)), 2 * LONG_SAMPLES) for each in (before, last)]
+    powers = [_band_powers(item * np.hanning(len(item)), 2 * LONG_SAMPLES) for item in (before, last)]
     ratio = powers[1] / np.maximum(powers[0], _TINY)
     end = powers[1] / np.mean(np.hanning(len(last)) ** 2)
     noise = end / len(last) * (min(n, n_matched) - max(n - n_matched, 0))

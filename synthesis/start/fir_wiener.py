@@ -132,7 +132,7 @@ def fir_wiener(
     symbol = weight * secondary_power + penalty
     matched = weight * xp.conj(secondary) * primary
     if shares is not None:
-        symbol, matched = (xp.sum(shares[:, None] * each, axis=0, keepdims=True) for each in (symbol, matched))
+        symbol, matched = (xp.sum(shares[:, None] * item, axis=0, keepdims=True) for item in (symbol, matched))
         if log_ceiling is not None and log_ceiling.ndim == 2:
             log_ceiling = xp.min(log_ceiling, axis=0, keepdims=True)
     symbol = symbol + DAMPING * xp.mean(symbol, axis=-1, keepdims=True)

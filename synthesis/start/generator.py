@@ -119,7 +119,7 @@ class Generator(nn.Module):
     @property
     def n_parameters(self) -> int:
         """Trained numbers: 151,401 in the paper's layout."""
-        return sum(each.numel() for each in self.parameters())
+        return sum(parameter.numel() for parameter in self.parameters())
 
     def forward(self, pooled_features: Tensor) -> Tensor:
         """Compute Delta, theory (4), on the generator's own grid, within +-bound_db ln 10 / 20.

@@ -69,7 +69,7 @@ def design_wmmse(
     weights = wmmse_weights(reference_psd.to(torch.float64))
     system = toeplitz_system(paths.to(torch.float64), weights, n_taps)
     if shares is not None:
-        column, rhs = ((shares.to(each)[:, None] * each).sum(0, keepdim=True) for each in system)
+        column, rhs = ((shares.to(item)[:, None] * item).sum(0, keepdim=True) for item in system)
     else:
         column, rhs = system
     return solve_direct(column, rhs).to(paths.primary.real)
