@@ -11,7 +11,7 @@ from prime_anc_client.wire import ceiling
 from synthesis.options import (
     CeilingFields,
     DesignFields,
-    LatencyFields,
+    FilterFields,
     ModelFields,
     SynthesisFields,
     UpdateFields,
@@ -28,7 +28,7 @@ def _names(*kinds: type) -> tuple[str, ...]:
 SYNTHESIS = _names(SynthesisFields)
 REFINEMENT = _names(DesignFields)
 UPDATES = _names(UpdateFields)
-FILTER = _names(ModelFields, LatencyFields)
+FILTER = _names(ModelFields, FilterFields)
 EXPORT = (*FILTER, *_names(CeilingFields))
 
 

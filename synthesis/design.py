@@ -43,6 +43,7 @@ from synthesis.options import DEFAULT_MAX_GAIN_DB
 from synthesis.plausibility import Comparison, Finding, SupportPrior, find_implausible
 from synthesis.predict import mean_prediction
 from synthesis.profiles import FAST, FINE
+from synthesis.response_noise import response_uncertainty
 from synthesis.types import (
     MAX_CONDITIONS,
     UPDATES_BRING_DB,
@@ -165,7 +166,7 @@ def predict_all(
     """
     # Only the core takes responses.
     backend = model.core if any(np.iscomplexobj(tap) for tap in taps) else model.backend
-    posed = _each(partial(_posed, model=model), problems)
+    posed = _each(partial(_posed, model=model, judge=True), problems)
     found = _predicted(posed, taps, backend, is_true)
     return found if is_true else _each(_with_unknown, posed, found)
 
@@ -210,7 +211,7 @@ def _designed(
     return _each(partial(_finished, options=options, model=model), problems, posed, drafts)
 
 
-def _posed(problem: Problem, model: Model) -> Problem:
+def _posed(problem: Problem, model: Model, judge: bool = False) -> Problem:
     """Prepare the problem: unit level, plausibility, unknown bands, and the latency in the paths."""
     conditions = problem.conditions
     if not 1 <= len(conditions) <= MAX_CONDITIONS:
@@ -220,9 +221,9 @@ def _posed(problem: Problem, model: Model) -> Problem:
             field = f"conditions.{n}.weight"
             raise InvalidOption(f"{field}: {condition.weight} is not a number above 0", field)
     problem = at_unit_level(problem)
-    # Before the latency changes the paths; a backend that judges single conditions does so itself.
-    support = None if model.backend.judges_paths and _is_plain(problem) else model.parameters.support
-    problem = replace(problem, conditions=tuple(_judged(condition, support) for condition in problem.conditions))
+    conditions = problem.conditions
+    # Before the latency changes the paths.
+    problem = replace(problem, conditions=tuple(_judged(paths, problem, model, judge) for paths in conditions))
     return with_latency(problem) if problem.latency_samples else problem
 
 
@@ -247,6 +248,10 @@ def _finished(problem: Problem, posed: Problem, draft: Draft, *, options: Design
     taps, prediction, times_ms = draft.taps, draft.prediction, draft.times_ms
     began = perf_counter()
     taps, loop = _with_margins(posed, taps, model)
+    comparison = draft.comparison if _is_plain(problem) else None
+    if model.parameters.support is not None and comparison is not None and not comparison.is_right:
+        posed = replace(posed, conditions=tuple(map(_by_response, posed.conditions)))
+        prediction = None
     if prediction is None or loop is not None:
         prediction = _prediction(posed, taps, model)
     if options.leave_one_out and len(posed.conditions) > 1:
@@ -254,7 +259,6 @@ def _finished(problem: Problem, posed: Problem, draft: Draft, *, options: Design
     if prediction is not draft.prediction:
         times_ms["predict"] = 1e3 * (perf_counter() - began)
     prediction = _with_unknown(posed, prediction)
-    comparison = draft.comparison if _is_plain(problem) else None
     made = Design(
         taps,
         draft.refinement,
@@ -331,6 +335,8 @@ def _limited(posed: Problem, loose: Design, profile: str, model: Model, *, is_ab
         prediction,
         conditions=tuple(replace(pair, left_out=before.left_out) for pair, before in pairs),
         unknown_bands=loose.prediction.unknown_bands,
+        basis=loose.prediction.basis,
+        interval_db=loose.prediction.interval_db,
     )
     cost_db = loose.prediction.mean_noise_reduction_db - prediction.mean_noise_reduction_db if is_above else 0.0
     spent_ms = 1e3 * (perf_counter() - began)
@@ -536,8 +542,8 @@ def _scaled(path: Path, exponent: int) -> Path:
     return scaled
 
 
-def _judged(paths: Paths, support: SupportPrior | None) -> Paths:
-    """Set the paths' unknown bands or, without uncertainty, whether the support has such paths."""
+def _judged(paths: Paths, problem: Problem, model: Model, judge: bool) -> Paths:
+    """Return the paths with what is unknown of them: of what was sent, of the model's device, or of the responses."""
     if paths.coherence is not None or paths.uncertainty is not None:
         unknown = np.zeros(len(WIDE_BANDS), bool)
         if paths.coherence is not None:
@@ -546,9 +552,30 @@ def _judged(paths: Paths, support: SupportPrior | None) -> Paths:
         if paths.uncertainty is not None:
             unknown |= (paths.uncertainty > MOST_UNCERTAIN).any(0)
         return replace(paths, unknown=unknown) if unknown.any() else paths
-    if support is None or paths.resembles is not None or not _is_usable(paths):
+    if problem.exact or problem.snr_db > 0:
+        share = 0.0 if problem.exact else 10 ** (-problem.snr_db / 10)
+        return replace(paths, uncertainty=np.full((2, len(WIDE_BANDS)), share, np.float32))
+    support = model.parameters.support
+    if support is None:
+        return _by_response(paths)
+    # A backend that judges plain paths does so itself where it designs.
+    if (
+        (not judge and model.backend.judges_paths and _is_plain(problem))
+        or paths.resembles is not None
+        or not _is_usable(paths)
+    ):
         return paths
-    return replace(paths, resembles=support.resembles(paths.primary, paths.secondary))
+    if support.resembles(paths.primary, paths.secondary):
+        return replace(paths, resembles=True)
+    return _by_response(replace(paths, resembles=False))
+
+
+def _by_response(paths: Paths) -> Paths:
+    """Return paths of no known device with the uncertainty that the ends of their responses show."""
+    if paths.coherence is not None or paths.uncertainty is not None or not _is_usable(paths):
+        return paths
+    uncertainty, interval_db = response_uncertainty(paths.primary, paths.secondary, MOST_UNCERTAIN)
+    return replace(paths, uncertainty=uncertainty, response_interval_db=interval_db)
 
 
 def _is_usable(paths: Paths) -> bool:
@@ -612,8 +639,13 @@ def _joined(problem: Problem, found: Sequence[Prediction | SynthesisError]) -> P
 
 
 def _with_unknown(posed: Problem, prediction: Prediction) -> Prediction:
-    """Add the unknown bands of all conditions to the prediction."""
-    unknown = [condition.unknown for condition in posed.conditions if condition.unknown is not None]
+    """Add the unknown bands of all conditions to the prediction, and the basis of its uncertainty."""
+    intervals_db = [
+        paths.response_interval_db for paths in posed.conditions if paths.response_interval_db is not None
+    ]
+    if intervals_db:
+        prediction = replace(prediction, basis="response", interval_db=max(intervals_db))
+    unknown = [paths.unknown for paths in posed.conditions if paths.unknown is not None]
     if not unknown:
         return prediction
     return replace(prediction, unknown_bands=tuple(np.array(WIDE_BANDS)[np.any(unknown, axis=0)].tolist()))

@@ -80,14 +80,25 @@ class ModelFields:
 
 
 @declares
-class LatencyFields:
-    """Options of every request about a filter."""
+class FilterFields:
+    """Options of every request about a filter: what its paths do not say."""
 
     latency_samples: float = option(
         "Delay of the signal chain that `secondary` does not contain, in samples, fractions included.",
         default=0.0,
         low=0.0,
         high=MAX_LATENCY_SAMPLES,
+    )
+    exact: bool = option(
+        "Whether nothing about the paths is unknown, as of simulated ones. Without it, or `snr_db`, paths without "
+        "coherence and uncertainty have the noise and the missing tail that the ends of their responses show.",
+        default=False,
+    )
+    snr_db: float = option(
+        "Signal-to-noise ratio in dB of paths without coherence and uncertainty, alike in all bands; 0: not stated.",
+        default=0.0,
+        low=0.0,
+        high=200.0,
     )
 
 
@@ -103,7 +114,7 @@ class CeilingFields:
 
 
 @declares
-class ProblemFields(LatencyFields, CeilingFields):
+class ProblemFields(FilterFields, CeilingFields):
     """Options that are part of a filter's problem."""
 
     min_gain_margin_db: float = option(

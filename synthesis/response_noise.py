@@ -9,15 +9,19 @@ from __future__ import annotations
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.fft import rfft
 
 from synthesis.bands import WIDE_BANDS, edges_hz
-from synthesis.conventions import N_TAPS, SAMPLE_RATE_HZ
-from synthesis.predict import END_OF_RESPONSE
+from synthesis.conventions import DESIGN_N_FFT, N_TAPS, SAMPLE_RATE_HZ
+from synthesis.methods import Path
+from synthesis.predict import END_OF_RESPONSE, RESPONSE_LENGTHS
 
 Float64 = NDArray[np.float64]
 
-# From here on more lags hold noise that no filter matches than noise that one matches.
-LONG_SAMPLES = 8192
+# From here on more lags hold noise that no filter matches than noise that one matches, and little tail is missing.
+LONG_SAMPLES = 6144
+
+_N_FFT = 8192
 
 # Fewer samples do not show what is noise and what is the response.
 LEAST_SAMPLES = 64
@@ -25,47 +29,66 @@ LEAST_SAMPLES = 64
 # Power of the last quarter over that of the one before, above which the end is noise: 3 dB less.
 STATIONARY = 0.5
 
-_EDGES_HZ = np.array([edges_hz(n)[0] for n in WIDE_BANDS] + [edges_hz(WIDE_BANDS[-1])[1]])
+# Half-widths of nine-in-ten intervals of the mean noise reduction, for responses of RESPONSE_LENGTHS samples: of 60
+# simulated ducts, rooms, windows, headrests and headsets that were cut to each length.
+INTERVAL_DB = (12.0, 10.0, 9.0, 10.0, 6.0, 2.5, 2.5)
+
+_EDGES_HZ = [edges_hz(n)[0] for n in WIDE_BANDS] + [edges_hz(WIDE_BANDS[-1])[1]]
+_FIRST = np.searchsorted(np.arange(_N_FFT // 2 + 1) * (SAMPLE_RATE_HZ / _N_FFT), _EDGES_HZ)
 _TINY = float(np.finfo(np.float64).tiny)
 
 
-def response_uncertainty(
-    primary: NDArray[np.floating], secondary: NDArray[np.floating], largest: float
-) -> NDArray[np.float32]:
-    """Estimate what two impulse responses leave unknown.
+def response_uncertainty(primary: Path, secondary: Path, largest: float) -> tuple[NDArray[np.float32], float]:
+    """Estimate what two paths leave unknown, by the ends of their impulse responses.
 
     Parameters
     ----------
     primary, secondary
-        Causal responses, real [n]; zeros appended change nothing.
+        Causal responses, real [n], or their spectra on the design grid; zeros appended change nothing.
     largest
-        Bound on the result.
+        Bound on the uncertainty.
 
     Returns
     -------
     NDArray[np.float32]
         Per band from 20 Hz to 20 kHz, unknown over known power of the primary (row 0) and the secondary path (row 1),
         [2, 31]. Zero for responses of LONG_SAMPLES and more, and of less than LEAST_SAMPLES.
+    float
+        Half-width of the nine-in-ten interval of a prediction from a primary response of this length, dB.
     """
-    shares = np.stack((_unknown_share(primary, N_TAPS), _unknown_share(secondary, LONG_SAMPLES)))
-    return shares.clip(0, largest).astype(np.float32)
+    first, second = _response(primary), _response(secondary)
+    shares = np.stack((_unknown_share(first, N_TAPS), _unknown_share(second, LONG_SAMPLES)))
+    interval_db = float(np.interp(np.log2(max(length_of(first), 1)), np.log2(RESPONSE_LENGTHS), INTERVAL_DB))
+    return shares.clip(0, largest).astype(np.float32), interval_db
 
 
-def _unknown_share(response: NDArray[np.floating], n_matched: int) -> Float64:
+def _response(path: Path) -> Float64:
+    real: Float64 = np.fft.irfft(path, DESIGN_N_FFT) if np.iscomplexobj(path) else np.asarray(path, float)
+    return real
+
+
+def _unknown_share(response: Float64, n_matched: int) -> Float64:
     """Unknown over known power per band, [31]; n_matched: lags whose noise a filter can match, or plays."""
     n = length_of(response)
     if not LEAST_SAMPLES <= n < LONG_SAMPLES:
         return np.zeros(len(WIDE_BANDS))
-    whole = response[:n].astype(float)
+    whole = response[:n]
     before, last = (whole[n // 4 * k : n // 4 * (k + 1)] for k in (2, 3))
-    powers = [_band_powers(item * np.hanning(len(item)), 2 * LONG_SAMPLES) for item in (before, last)]
-    ratio = powers[1] / np.maximum(powers[0], _TINY)
+    powers = [_band_powers(each * np.hanning(len(each))) for each in (before, last)]
+    ratio = _smooth(np.maximum(powers[1], _TINY) / np.maximum(powers[0], _TINY))
     end = powers[1] / np.mean(np.hanning(len(last)) ** 2)
     noise = end / len(last) * (min(n, n_matched) - max(n - n_matched, 0))
     tail = end * ratio / np.maximum(1 - ratio, STATIONARY)
-    known = _band_powers(whole, 2 * LONG_SAMPLES)
+    known = _band_powers(whole)
     share: Float64 = np.where(ratio > STATIONARY, noise, tail) / np.maximum(known, _TINY)
     return share
+
+
+def _smooth(ratio: Float64) -> Float64:
+    """Return geometric means over five adjacent bands, as few independent bins are in one."""
+    padded = np.pad(np.log(ratio), 2, mode="edge")
+    smooth: Float64 = np.exp(np.convolve(padded, np.full(5, 0.2), mode="valid"))
+    return smooth
 
 
 def length_of(response: NDArray[np.floating]) -> int:
@@ -75,9 +98,8 @@ def length_of(response: NDArray[np.floating]) -> int:
     return int(above[-1]) + 1 if above.size else 0
 
 
-def _band_powers(response: Float64, n_fft: int) -> Float64:
-    """Power of a response per band, from the bins next to its edges, [31]."""
-    power = np.abs(np.fft.rfft(response, n_fft)) ** 2
-    first = np.searchsorted(np.arange(len(power)) * (SAMPLE_RATE_HZ / n_fft), _EDGES_HZ)
-    sums: Float64 = np.add.reduceat(power[: first[-1]], first[:-1])
+def _band_powers(response: Float64) -> Float64:
+    """Power of a response per band, of the bin next to it where a band holds none, [31]."""
+    power = np.abs(rfft(response, _N_FFT)) ** 2
+    sums: Float64 = np.add.reduceat(power[: _FIRST[-1]], _FIRST[:-1])
     return sums

@@ -34,7 +34,7 @@ UPDATES_BRING_DB = 1.0
 # 0.035 dB.
 WMMSE_TOLERANCE_DB = 0.1
 
-Basis = Literal["coherence", "model"]
+Basis = Literal["coherence", "model", "response"]
 Replaced = Literal["not_finite", "predicted_worse"]
 
 
@@ -75,6 +75,9 @@ class Paths:
     # Whether the model's support has such paths, so that its uncertainty holds for them; None: not judged. Set by a
     # design.
     resembles: bool | None = field(default=None, kw_only=True)
+    # Half-width in dB of the prediction's interval, if the uncertainty is what the ends of the responses show. Set by
+    # a design.
+    response_interval_db: float | None = field(default=None, kw_only=True)
     # Bands without measured data, bool [31]; None: none. Set by a design.
     unknown: NDArray[np.bool_] | None = field(default=None, kw_only=True)
     # Weight above 0, relative to other conditions.

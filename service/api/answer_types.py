@@ -128,7 +128,7 @@ class LoopAnswer(TypedDict):
 class PredictionAnswer(TypedDict):
     """What the filter will do."""
 
-    basis: Literal["coherence", "model"]
+    basis: Literal["coherence", "model", "response"]
     """Where the uncertainty of the paths comes from: the coherence that was sent, or the model's support
     listeners."""
     band_centre_hz: BandCentres

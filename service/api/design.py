@@ -18,7 +18,7 @@ from service.api import json_answers as answers
 from service.api.documentation import BODY_CODES, DESIGN_CODES, described
 from service.api.front import JSON, TAPS, Visit, disconnected
 from service.api.json_answers import Answered, accepted
-from service.api.problem import DesignRequest, check_effect, design_request, joint_problem, sent_paths
+from service.api.problem import DesignRequest, check_effect, design_request, filter_problem, sent_paths
 from service.api.reading import ReadingRoute
 from service.api.request_types import (
     DesignBody,
@@ -255,10 +255,7 @@ async def evaluate(
     visit: Visit = request.state.visit
     accepted(visit.accept)
     conditions = body.all_conditions
-    # The request has no ceiling, so none can be exceeded.
-    problem = joint_problem(
-        conditions, body.reference_psd, max_gain_db=float("inf"), latency_samples=body.latency_samples
-    )
+    problem = filter_problem(body)
     taps = -body.fir if body.sign == "plus" else body.fir
     check_effect(taps, problem, may_be_none=True)
     visit.decoded()

@@ -19,7 +19,7 @@ from service.api.design import evaluated
 from service.api.documentation import BODY_CODES, described
 from service.api.front import TAPS, Visit, disconnected
 from service.api.json_answers import accepted, loop_document, prediction_document, with_times
-from service.api.problem import check_effect, joint_problem, sent_paths
+from service.api.problem import check_effect, filter_problem, sent_paths
 from service.api.reading import ReadingRoute
 from service.api.request_types import ExportBody
 from service.api.warnings import collect_warnings, unlike_filter
@@ -55,7 +55,7 @@ async def export(
     if body.file is None:
         accepted(visit.accept)
     conditions = body.all_conditions
-    given = joint_problem(conditions, body.reference_psd, float("inf"), latency_samples=float(body.latency_samples))
+    given = filter_problem(body)
     watch = partial(disconnected, request)
     resident = await visit.service.engine.models.model(body.model, visit.due, watch)
     psd = resident.parameters.reference_psd if given.reference_psd is None else given.reference_psd

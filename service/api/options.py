@@ -22,7 +22,7 @@ from synthesis.options import (
     DEFAULT_MAX_GAIN_DB,
     MAX_GAIN_RANGE_DB,
     CeilingFields,
-    LatencyFields,
+    FilterFields,
     ModelFields,
     SynthesisFields,
     UpdateFields,
@@ -155,11 +155,11 @@ class ModelOptions(Options, ModelFields):
     model: Annotated[Absent[str], BeforeValidator(_model), _text("model")] = None
 
 
-class LatencyOptions(ModelOptions, LatencyFields):
+class FilterOptions(ModelOptions, FilterFields):
     """Options of every request about a filter."""
 
 
-class CeilingOptions(LatencyOptions, CeilingFields):
+class CeilingOptions(FilterOptions, CeilingFields):
     """Options of every request that designs a filter."""
 
     max_gain_db: Annotated[CeilingField, _text("max_gain_db")] = DEFAULT_MAX_GAIN_DB

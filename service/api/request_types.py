@@ -25,7 +25,7 @@ from hardware.filter_files import KINDS as FILE_KINDS
 from hardware.realise import DEFAULT_SECTIONS, SAMPLE_RATES_HZ, Denominator, Target
 from hardware.second_order_sections import MAX_SECTIONS
 from hardware.short_fir import MAX_TAPS
-from service.api.options import CeilingOptions, LatencyOptions, ModelOptions, RefineOptions, SynthesisOptions
+from service.api.options import CeilingOptions, FilterOptions, ModelOptions, RefineOptions, SynthesisOptions
 from service.api.paths import (
     OptionalPath,
     PathField,
@@ -202,6 +202,12 @@ class SynthesisItem(JointBody, SynthesisOptions):
             refuse_unused(self, {"leave_one_out": False}, "with one condition: send several")
         if all(condition.feedback is None for condition in self.all_conditions):
             refuse_unused(self, DEFAULT_MARGINS, "without a path `feedback`: send one")
+        if not any(item.coherence is None and item.uncertainty is None for item in self.all_conditions):
+            refuse_unused(
+                self, {"exact": False, "snr_db": 0.0}, "with a coherence or an uncertainty: leave that out"
+            )
+        if self.exact:
+            refuse_unused(self, {"snr_db": 0.0}, "with `exact`: leave one out")
 
 
 class DesignItem(SynthesisItem, RefineOptions):
@@ -278,7 +284,7 @@ class FilterField(CommonBody):
         check_taps(self.fir)
 
 
-class EvaluateBody(FilterField, PathsBody, LatencyOptions):
+class EvaluateBody(FilterField, PathsBody, FilterOptions):
     """Body of `/evaluate`."""
 
 

@@ -25,7 +25,7 @@ from service.api.design import evaluated
 from service.api.documentation import DESIGN_CODES, described
 from service.api.front import Visit, disconnected
 from service.api.json_answers import BAND_CENTRE_HZ, accepted, with_times
-from service.api.problem import check_effect, joint_problem, resolved_profile
+from service.api.problem import check_effect, filter_problem, resolved_profile
 from service.api.reading import ReadingRoute
 from service.calibration.verify_body import VerifyBody
 from synthesis.bands import WIDE_BANDS
@@ -65,10 +65,7 @@ async def verify_filter(
     are. All figures are medians over blocks of 0.8 s."""
     visit: Visit = request.state.visit
     accepted(visit.accept)
-    latency = float(body.latency_samples)
-    used = with_latency(
-        joint_problem(body.all_conditions, body.reference_psd, float("inf"), latency_samples=latency)
-    )
+    used = with_latency(filter_problem(body))
     (known,) = used.conditions
     direction = -1 if body.sign == "plus" else 1
     taps = direction * body.fir

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from types import ModuleType
 from typing import Any
 
@@ -18,7 +19,7 @@ from service.api.problem import resolved_profile
 from service.engine.resident_model import ResidentModel
 from synthesis.bands import NR_BANDS, WIDE_BANDS, band_membership
 from synthesis.conventions import DESIGN_N_FFT, N_BINS, N_TAPS
-from synthesis.design import design_all
+from synthesis.design import design_all, predict_all
 from synthesis.errors import answer_or_raise
 from synthesis.types import Complex64, Design, DesignOptions, Fallback, Float32, Paths, Problem
 from tests.cases.conftest import Command, read_design
@@ -135,7 +136,7 @@ def reduction_db(ear: Problem, taps: NDArray[np.floating], psd: Array) -> Array:
 @pytest.mark.parametrize(("primary", "secondary"), SYSTEMS)
 def test_foreign_systems_are_predicted_exactly(primary: Array, secondary: Array, model: ResidentModel) -> None:
     psd = model.parameters.reference_psd.astype(float)
-    ear = Problem((Paths(primary.astype(np.float32), secondary.astype(np.float32)),))
+    ear = Problem((Paths(primary.astype(np.float32), secondary.astype(np.float32)),), exact=True)
     direct = wmmse_taps(primary.astype(np.float32).astype(float), secondary.astype(np.float32).astype(float), psd)
     least_db = reduction_db(ear, direct, psd)[SCORED].mean()
     served = reduction_db(ear, designed(model, ear, "wmmse", 0).taps, psd)[SCORED].mean()
@@ -144,6 +145,8 @@ def test_foreign_systems_are_predicted_exactly(primary: Array, secondary: Array,
         reached = reduction_db(ear, answer.taps, psd)
         found = answer.prediction
         assert abs(found.mean_noise_reduction_db - reached[SCORED].mean()) < 0.3
+        measured = designed(model, replace(ear, exact=False), "prime", k).prediction
+        assert measured.mean_noise_reduction_db < reached[SCORED].mean() + 3
         assert (reached > np.minimum(found.band_reduction_db, 0) - 1).all()
         assert answer.replaced_because or reached[SCORED].mean() > max(least_db, served) - 0.5
 
@@ -161,9 +164,10 @@ def test_padded_or_transformed_paths_are_same(primary: Array, secondary: Array, 
     """A transform rounds, and the updates of a filter of 40 dB turn that into up to 0.03 dB."""
     psd = model.parameters.reference_psd.astype(float)
     pair = [item.astype(np.float32) for item in (primary, secondary)]
-    sent = Problem((Paths(pair[0], pair[1]),))
+    sent = Problem((Paths(pair[0], pair[1]),), exact=True)
     longer, spectra = (
-        Problem((Paths(change(pair[0]), change(pair[1])),)) for change in (padded_path, transformed_path)
+        Problem((Paths(change(pair[0]), change(pair[1])),), exact=True)
+        for change in (padded_path, transformed_path)
     )
     plain, padded, transformed = (
         answer_or_raise(design_all([item], DesignOptions("prime", 1, profile_of(item)), model.model)[0])
@@ -174,6 +178,11 @@ def test_padded_or_transformed_paths_are_same(primary: Array, secondary: Array, 
     expected = reduction_db(sent, plain.taps, psd)[SCORED].mean()
     assert reduction_db(sent, transformed.taps, psd)[SCORED].mean() == pytest.approx(expected, abs=0.05)
     assert transformed.prediction.mean_noise_reduction_db == pytest.approx(expected, abs=0.05)
+    measured = [replace(item, exact=False) for item in (sent, longer, spectra)]
+    own, *others = (answer_or_raise(predict_all([item], [plain.taps], model.model)[0]) for item in measured)
+    assert own.basis == "response"
+    for other in others:
+        np.testing.assert_allclose(other.band_reduction_db, own.band_reduction_db, atol=0.05)
 
 
 @pytest.mark.parametrize("k", [0, 3])

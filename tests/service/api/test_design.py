@@ -192,7 +192,6 @@ async def test_the_prediction_is_the_library_s(
     paths = library_paths(ear)
     taps = default_model.design(paths).taps
     for body, coherence, basis in (
-        (as_responses(ear), None, "model"),
         (as_responses(ear, coherence=ear.coherence.tolist()), torch.from_numpy(ear.coherence)[None], "coherence"),
     ):
         found = (await ask(client, "/synthesize", body))["prediction"]

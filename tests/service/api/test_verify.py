@@ -94,7 +94,7 @@ async def test_a_trimmed_filter_does_what_the_one_for_the_changed_path_does(
     client: httpx.AsyncClient, ear: Paths, design: Json
 ) -> None:
     changed = takes(ear, design["fir"], -1.2, 2)
-    found = await verified(client, as_responses(ear, fir=design["fir"], takes=changed))
+    found = await verified(client, as_responses(ear, fir=design["fir"], takes=changed, snr_db=20))
     codes = {each["code"]: each.get("by") for each in found["diagnosis"]}
     assert codes == {
         "polarity_off": None,
@@ -107,8 +107,8 @@ async def test_a_trimmed_filter_does_what_the_one_for_the_changed_path_does(
     assert trim["delay_samples"] == pytest.approx(-2, abs=0.05)
     now = as_responses(ear)
     now["secondary"] = {"impulse_response": np.pad(-1.2 * ear.secondary, (2, 0)).tolist()}
-    best = (await client.post("/refine?k=1", json=now)).json()
-    reached = (await client.post("/evaluate", json=now | {"fir": trim["fir"]})).json()["prediction"]
+    best = (await client.post("/refine?k=1&snr_db=20", json=now)).json()
+    reached = (await client.post("/evaluate", json=now | {"fir": trim["fir"], "snr_db": 20})).json()["prediction"]
     assert reached["mean_noise_reduction_db"] > best["prediction"]["mean_noise_reduction_db"] - 0.5
     assert trim["predicted_noise_reduction_db"] == pytest.approx(reached["mean_noise_reduction_db"], abs=0.3)
 
