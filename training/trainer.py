@@ -164,13 +164,13 @@ class GroupTrainer:
                 number: {name: value if name == "step" else value[one].clone() for name, value in values.items()}
                 for number, values in state["optimiser"]["state"].items()
             }
-            state = {
+            member = {
                 "update": self.update,
                 "seeds": self.seeds[one],
                 "generator": {name: item[one].clone() for name, item in state["generator"].items()},
                 "optimiser": state["optimiser"] | {"state": moments},
             }
-            save_state(file, state)
+            save_state(file, member)
 
     @staticmethod
     def updates_in(state_file: Path) -> int:
