@@ -1,6 +1,5 @@
 """For every test: the measured data, devices and precisions, fixed seeds, and torch on one thread."""
 
-import os
 import random
 from contextlib import suppress
 from pathlib import Path
@@ -40,14 +39,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session")
 def measured_data(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Folder of measured paths and of noises: `PRIME_TEST_DATA`, or six ears with synthetic noises."""
-    named = os.environ.get("PRIME_TEST_DATA")
-    if named:
-        folder = Path(named)
-        assert folder.is_dir(), f"PRIME_TEST_DATA is {named!r}, which is not a folder"
-    else:
-        folder = tmp_path_factory.mktemp("six_ears")
-        write_six_ears(folder)
+    """Folder of six measured ears and of synthetic noises, in the layout of a whole database."""
+    folder = tmp_path_factory.mktemp("six_ears")
+    write_six_ears(folder)
     return folder
 
 

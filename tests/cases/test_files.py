@@ -125,15 +125,3 @@ def test_rew_exports_are_read(number: str, in_case: Callable[[str], Command], sc
         responses.append(np.roll(samples, round(start_s * 48_000)))
     taps = np.array(json.loads(Path("out.json").read_text())["fir"])
     assert np.nanmean(score.Truth(*responses, 48_000).nr(taps, 48_000)[1]) > 19
-
-
-def test_channels_are_found_by_place_and_name(in_case: Callable[[str], Command]) -> None:
-    """Primary and secondary path as a WAV file's two channels, or as P and S of a .mat file."""
-    found = in_case("28")("design", "ear.wav", "-k", 1)
-    assert found.exit_code == 0, found.output
-    assert "channel 1 is taken for the primary path" in found.output
-    run = in_case("29")
-    rate = ("--rate", 48_000) if "--rate" in run("design", "paths.mat", "-k", 1).output else ()
-    for arguments in (("paths.mat",), ("--primary", "paths.mat#P", "--secondary", "paths.mat#S")):
-        found = run("design", *arguments, *rate, "-k", 1)
-        assert found.exit_code == 0, found.output

@@ -13,7 +13,6 @@ from scipy.io import wavfile
 from scipy.linalg import solve_toeplitz
 from scipy.signal import butter, firwin, resample_poly, sosfilt
 
-from cli import tables
 from model_store.store import ModelStore
 from service.api.problem import resolved_profile
 from service.engine.resident_model import ResidentModel
@@ -42,7 +41,7 @@ def responses(case: str, names: tuple[str, str]) -> list[Array]:
     return [np.loadtxt(name) for name in names]
 
 
-@pytest.mark.parametrize(("case", "k"), [("01", 1), ("01", 3), ("42", 1), ("42", 3)])
+@pytest.mark.parametrize(("case", "k"), [("01", 1), ("42", 3)])
 @pytest.mark.filterwarnings("ignore:Chunk")
 def test_band_limited_paths_are_predicted(
     case: str, k: int, in_case: Callable[[str], Command], score: ModuleType
@@ -65,20 +64,6 @@ def test_band_limited_paths_are_predicted(
     if case == "42":
         assert (-reached).max() < 1
     assert prediction["unknown_bands_hz"] == []
-
-
-def test_wmmse_is_never_better_in_silence(in_case: Callable[[str], Command], score: ModuleType) -> None:
-    run = in_case("04")
-    reached = {}
-    for name, more in (("out", ("-k", 1)), ("wmmse", ("-k", 0, "--method", "wmmse"))):
-        arguments = ("design", "--primary", "P.csv", "--secondary", "S.csv", *more, "-o", f"{name}.json")
-        if run(*arguments).exit_code:
-            assert run(*arguments, "--rate", 48000).exit_code == 0
-        taps = np.array(read_design(f"{name}.json")["fir"])
-        truth = score.Truth(*responses("04", ("P.csv", "S.csv")), 48_000)
-        reached[name] = truth.nr(taps, 48_000)[1].mean()
-    codes = [item["code"] for item in read_design("out.json")["warnings"]]
-    assert "generator_replaced" in codes or reached["out"] > reached["wmmse"] - 0.5
 
 
 def systems() -> Iterator[Any]:
@@ -191,10 +176,10 @@ def test_padded_or_transformed_paths_are_same(primary: Array, secondary: Array, 
     assert transformed.prediction.mean_noise_reduction_db == pytest.approx(expected, abs=0.05)
 
 
-@pytest.mark.parametrize("k", [0, 1, 3])
+@pytest.mark.parametrize("k", [0, 3])
 @pytest.mark.parametrize("unknown_hz", [(0, 120), (600, 1500), (4000, 24_000), (0, 24_001)])
 @pytest.mark.parametrize("by", ["coherence", "uncertainty"])
-@pytest.mark.parametrize(("primary", "secondary"), SYSTEMS[1::3])
+@pytest.mark.parametrize(("primary", "secondary"), SYSTEMS[1::4])
 def test_unknown_bands_are_kept_quiet(
     primary: Array, secondary: Array, by: str, unknown_hz: tuple[float, float], k: int, model: ResidentModel
 ) -> None:
@@ -210,10 +195,3 @@ def test_unknown_bands_are_kept_quiet(
     np.testing.assert_array_equal(named, unknown)
     psd = model.parameters.reference_psd.astype(float)
     assert (reduction_db(ear, answer.taps, psd)[unknown] > -1.05).all()
-
-
-def test_unknown_bands_are_printed_in_one_line(capsys: pytest.CaptureFixture[str]) -> None:
-    figures = {"mean_noise_reduction_db": 12.0, "amplification_db": 0.0, "max_gain_db": 20.0}
-    found = {"band_centre_hz": [50.0], "noise_reduction_db": [12.0], "unknown_bands_hz": [20.0, 31.5]} | figures
-    tables.prediction(found)
-    assert "the measurement has no data at 20, 31.5 Hz" in capsys.readouterr().out

@@ -8,9 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 import soundfile
-from scipy.io import loadmat
 
-from hardware.filter_files import KINDS, write
+from hardware.filter_files import write
 from hardware.realise import Realised, Target, realise
 from hardware.targets import target, targets
 from synthesis.errors import InvalidOption
@@ -24,13 +23,6 @@ def realised(**options: object) -> Realised:
     return realise([simulated()], PINK, Target(**options))  # type: ignore[arg-type]
 
 
-def test_wav_holds_taps_and_rate():
-    found = realised(form="fir", n_taps=64)
-    samples, rate = soundfile.read(io.BytesIO(write(found, "wav")[0]), dtype="float32")
-    assert rate == 48_000
-    np.testing.assert_array_equal(samples, np.asarray(found.taps, np.float32))
-
-
 @pytest.mark.parametrize("rate", [48_000.0, 384_000.0])
 def test_wav_of_sections_is_impulse_response(rate: float):
     found = realised(n_sections=6, sample_rate_hz=rate)
@@ -38,16 +30,6 @@ def test_wav_of_sections_is_impulse_response(rate: float):
     frequency_hz = np.fft.rfftfreq(len(samples), 1 / rate)
     assert found.sections is not None
     np.testing.assert_allclose(np.fft.rfft(samples), found.sections.response(frequency_hz), atol=1e-3)
-
-
-def test_csv_and_matlab_hold_sections():
-    found = realised(n_sections=3)
-    assert found.sections is not None
-    table = np.loadtxt(io.BytesIO(write(found, "csv")[0]), delimiter=",", skiprows=2)
-    np.testing.assert_array_equal(table, found.sections.rows)
-    matlab = loadmat(io.BytesIO(write(found, "mat")[0]))
-    np.testing.assert_array_equal(matlab["sos"], found.sections.rows)
-    assert matlab["sample_rate"] == 48_000
 
 
 def test_minidsp_negates_recursive_coefficients():
@@ -60,14 +42,6 @@ def test_minidsp_negates_recursive_coefficients():
     ]
     expected = found.sections.rows[:, [0, 1, 2, 4, 5]] * [1, 1, 1, -1, -1]
     np.testing.assert_array_equal(np.reshape(values, (2, 5)), expected)
-
-
-def test_apo_lines_hold_b_and_a():
-    found = realised(n_sections=2)
-    assert found.sections is not None
-    lines = write(found, "apo")[0].decode().splitlines()
-    values = [[float(part) for part in line.split("Coefficients ")[1].split()] for line in lines]
-    np.testing.assert_array_equal(values, found.sections.rows)
 
 
 PROGRAM = """
@@ -102,41 +76,6 @@ def test_c_compiler_reads_same_numbers(tmp_path: Path, form: str, name: str):
     subprocess.run([compiler, *warnings, "-o", tmp_path / "main", tmp_path / "main.c"], check=True)
     printed = subprocess.run([tmp_path / "main"], capture_output=True, text=True, check=True).stdout.split()
     np.testing.assert_array_equal(np.array(printed, float).astype(expected.dtype), expected)
-
-
-@pytest.mark.parametrize("kind", ["c", "csv"])
-def test_head_states_chain_sign(kind: str):
-    found = realised(form="fir", n_taps=8)
-    assert "e = d - s * w * x" in write(found, kind)[0].decode()
-    assert "e = d + s * w * x" in write(found, kind, "plus")[0].decode()
-
-
-def test_sox_matches_section_response(tmp_path: Path):
-    """sox's `biquad` effects filter noise as the response of the sections predicts."""
-    sox = shutil.which("sox")
-    if sox is None:
-        pytest.skip("no sox")
-    found = realised(n_sections=3, number_format="q1.23")
-    assert found.sections is not None
-    noise = 0.01 * np.random.default_rng(0).standard_normal(48_000)
-    soundfile.write(tmp_path / "in.wav", noise, 48_000, subtype="FLOAT")
-    effects = [part for row in found.sections.rows.tolist() for part in ("biquad", *map(repr, row))]
-    subprocess.run(
-        [sox, tmp_path / "in.wav", "-e", "float", "-b", "32", tmp_path / "out.wav", *effects], check=True
-    )
-    output, _ = soundfile.read(tmp_path / "out.wav")
-    n_fft = 1 << 17
-    expected = np.fft.irfft(np.fft.rfft(noise, n_fft) * found.sections.response(np.fft.rfftfreq(n_fft, 1 / 48_000)))
-    error = output - expected[: len(output)]
-    assert np.sqrt(np.mean(error**2)) < 1e-4 * np.sqrt(np.mean(expected**2))
-
-
-def test_unsupported_file_is_rejected():
-    with pytest.raises(InvalidOption, match="holds sections, not taps"):
-        write(realised(form="fir", n_taps=16), "minidsp")
-    with pytest.raises(InvalidOption, match="use one of wav"):
-        write(realised(form="fir", n_taps=16), "pdf")
-    assert set(KINDS) == {"wav", "csv", "c", "mat", "minidsp", "apo"}
 
 
 def test_targets_can_be_designed_for():

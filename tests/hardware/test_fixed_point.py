@@ -20,7 +20,7 @@ from hardware.fixed_point import (
 )
 from hardware.realise import Realised, Target, realise
 from hardware.second_order_sections import Sections
-from synthesis.bands import NR_BANDS, WIDE_BANDS, band_membership
+from synthesis.bands import NR_BANDS, band_membership
 from synthesis.conventions import DESIGN_N_FFT
 from synthesis.errors import InvalidOption
 
@@ -96,15 +96,6 @@ def test_words_keep_range_and_sign(integer_bits):
             assert c_words(write(realised, "c")[0]) == [word, zero] == [word, 0]
 
 
-def test_taps_larger_than_format_are_shifted():
-    taps = np.random.default_rng(0).standard_normal(64)
-    taps[3] = 5.0
-    quantised = quantise_taps(taps, NumberFormat(1, 15))
-    assert int(quantised.shift) == 3
-    assert quantised.n_saturated == 0
-    np.testing.assert_allclose(quantised.values, taps, atol=2.0 ** (3 - 16))
-
-
 @pytest.fixture
 def cascade(condition, pink) -> Sections:
     """Five sections from the public design function."""
@@ -153,14 +144,6 @@ def test_integer_simulation_matches_stated_noise(cascade, is_wide):
     assert noise_db == pytest.approx(stated.wide_noise_db if is_wide else stated.noise_db, abs=3.0)
 
 
-def test_worst_case_signal_reaches_bound(cascade):
-    stated = sections_scaling(cascade, Q1_23)
-    impulse = np.zeros(1 << 17)
-    impulse[0] = 1
-    worst = max(float(np.abs(sosfilt(cascade.rows[:n], impulse)).sum()) for n in range(1, len(cascade.rows) + 1))
-    assert stated.overflow_db == pytest.approx(20 * np.log10(worst), abs=0.1)
-
-
 def test_noise_of_taps_is_one_rounding():
     stated = taps_scaling(np.array([0.5, -0.25]), NumberFormat(1, 15))
     assert stated.wide_noise_db == stated.noise_db
@@ -186,36 +169,3 @@ def test_rounded_sections_at_high_rate_stay_stable(measured):
     # Below 0.1 dB over ten ears; single ones lose up to 0.8.
     assert mean["float32"] - mean["float64"] < 0.8
     assert mean["q1.23"] - mean["float64"] < 0.8
-
-
-@pytest.mark.parametrize("name", ["q1.23", "q5.23"])
-def test_24_bits_cost_below_tenth_of_db(measured, name):
-    """This holds in every ear, and no band becomes louder by more than 1 dB (0.6 dB measured);
-    q5.23 needs no shifts, which a SigmaDSP lacks."""
-    conditions, noise = measured
-    membership = band_membership(WIDE_BANDS, DESIGN_N_FFT)
-    for condition in conditions[:3]:
-        exact, held = (
-            realise([condition], noise, Target(n_sections=8, number_format=form), max_gain_db=30)
-            for form in ("float64", name)
-        )
-        level = [
-            10
-            * np.log10((noise * np.abs(condition.primary - condition.secondary * found.response) ** 2) @ membership)
-            for found in (exact, held)
-        ]
-        change = level[1] - level[0]
-        assert change[np.isin(WIDE_BANDS, NR_BANDS)].mean() < 0.1
-        louder = level[1] > 10 * np.log10((noise * np.abs(condition.primary) ** 2) @ membership)
-        assert (change[louder] < 1.0).all()
-        assert held.max_gain_db < 30.1
-        assert held.quantised is not None
-        assert held.quantised.n_saturated == 0
-        if name == "q5.23":
-            assert not held.quantised.shift.any()
-
-
-def test_rounding_is_idempotent(cascade):
-    held, _ = quantise_sections(scale_sections(cascade, Q1_23), Q1_23)
-    again, _ = quantise_sections(held, Q1_23)
-    np.testing.assert_array_equal(again.rows, held.rows)

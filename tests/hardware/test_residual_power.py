@@ -3,26 +3,15 @@
 import numpy as np
 import pytest
 
-from hardware.residual_power import PathSpectra, ResidualPower, centres_hz, sub_bands
+from hardware.residual_power import PathSpectra, ResidualPower, centres_hz
 from synthesis.bands import NR_BANDS, WIDE_BANDS, band_membership
 from synthesis.conventions import DESIGN_N_FFT, SAMPLE_RATE_HZ
-from synthesis.errors import InvalidPaths
 from tests.hardware.conftest import simulated
 
 
 def smooth(frequency_hz: np.ndarray) -> np.ndarray:
     """A response that hardly changes within a sub-band."""
     return 0.8 * np.exp(-2j * np.pi * frequency_hz * 1e-5) / (1 + 1j * frequency_hz / 900)
-
-
-def test_sub_bands_tile_bands():
-    first, band = sub_bands()
-    covered = np.zeros(DESIGN_N_FFT // 2 + 1)
-    covered[first[0] : first[-1]] = 1
-    assert (np.diff(first) > 0).all()
-    np.testing.assert_array_equal(covered, band_membership(WIDE_BANDS, DESIGN_N_FFT).sum(-1))
-    assert band[0] == 0
-    assert band[-1] == len(WIDE_BANDS) - 1
 
 
 def test_band_powers_match_sum_over_bins(condition, pink):
@@ -57,10 +46,3 @@ def test_scale_of_paths_does_not_matter(condition, pink):
     scaled = ResidualPower.of([PathSpectra(condition.primary * 1e20, condition.secondary * 1e20)], pink)
     np.testing.assert_allclose(scaled.optimum, power.optimum, rtol=1e-9)
     np.testing.assert_allclose(scaled.curvature, power.curvature, rtol=1e-9)
-
-
-def test_silent_paths_are_rejected(condition, pink):
-    with pytest.raises(InvalidPaths, match="zero"):
-        ResidualPower.of([PathSpectra(0 * condition.primary, condition.secondary)], pink)
-    with pytest.raises(InvalidPaths, match="no power where the reference"):
-        ResidualPower.of([condition], 0 * pink)

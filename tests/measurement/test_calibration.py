@@ -14,7 +14,7 @@ from synthesis.conventions import DESIGN_N_FFT
 from synthesis.errors import InvalidOption, InvalidPaths
 from tests.measurement.probe_takes import FRAMES, GAIN, Fault, Probes, frames_of, noisy, takes_of
 from tests.oracles import calibration as oracle
-from tests.oracles import denoising, measured, path_estimation
+from tests.oracles import denoising, path_estimation
 from tests.synthesis.cases import decaying_noise
 
 
@@ -48,17 +48,6 @@ def test_figures_equal_twin(paths: tuple[np.ndarray, np.ndarray], probes: Probes
     assert (found.window, found.n_frames) == (8192, 12)
 
 
-def test_figures_equal_twin_on_measured_ear(ears: list[measured.MeasuredEar], measured_data) -> None:  # type: ignore[no-untyped-def]
-    probes, ear = Probes.of(measured.read_noises(measured_data)), ears[4]
-    x, e_0, e_g = frames_of(probes, ear.primary, ear.secondary, Fault())
-    expected = oracle.figures(x, e_0, x, e_g, GAIN)
-    found = calibrate(takes_of(probes, ear.primary, ear.secondary), windows=FRAMES)
-    np.testing.assert_allclose(found.noise_reduction_ceiling_db, expected.ceiling_db, atol=1e-6)
-    # S is a difference over spectra that span 60 dB, and its noise lies 60 dB below it.
-    np.testing.assert_allclose(found.secondary_snr_db, expected.snr_db, atol=1e-4)
-    np.testing.assert_allclose(found.estimate.primary, ear.estimated_primary, atol=1e-9)
-
-
 def test_estimates_are_those_of_estimate_paths(paths: tuple[np.ndarray, np.ndarray]) -> None:
     """Six windows of four seconds are cut as in training; float32 recordings suffice."""
     primary, secondary = paths
@@ -90,26 +79,6 @@ def test_secondary_path_is_denoised(
     truth = np.pad(paths[1], (0, 2048 - paths[1].size))
     error, raw = (float(np.sum((item - truth) ** 2)) for item in (found.secondary, found.estimate.secondary))
     assert error < (raw if snr_db is None else raw / 4)
-
-
-def test_secondary_path_under_prior_is_denoised(probes: Probes) -> None:
-    rng = np.random.default_rng(11)
-    primaries = decaying_noise(rng, 6, delay=9, length=1500, decay=150.0)
-    secondaries = decaying_noise(rng, 6, delay=5, length=600, decay=60.0)
-    prior = learn_path_prior(primaries[1:], secondaries[1:], list("abcde"))
-    takes = takes_of(probes, primaries[0], secondaries[0], Fault(error=partial(noisy, snr_db=20.0)))
-    found = calibrate(takes, windows=FRAMES, prior=prior)
-    truth = np.pad(secondaries[0], (0, 2048 - 600))
-    error, raw = (float(np.sum((item - truth) ** 2)) for item in (found.secondary, found.estimate.secondary))
-    assert error < raw / 4
-    share = error / np.sum(found.secondary**2)
-    assert share / 2 < np.median(found.noise_share[1]) < 4 * share
-
-
-def test_short_windows_leave_secondary_path_as_it_is(paths: tuple[np.ndarray, np.ndarray], probes: Probes) -> None:
-    """The middle of short windows may contain part of the response."""
-    found = calibrate(takes_of(probes, *paths), windows=Windows(4096, 0, 6))
-    assert np.array_equal(found.secondary, found.estimate.secondary)
 
 
 @pytest.mark.parametrize(
@@ -218,19 +187,6 @@ def test_drives_give_secondary_and_feedback_path() -> None:
     assert calibrate([silent, gained]).feedback is None
     with pytest.raises(InvalidOption):
         calibrate([silent])
-
-
-def test_clipping_of_drives_is_detected() -> None:
-    """Clipping of microphones counts, before and after resampling; that of the drive itself does not."""
-    rng = np.random.default_rng(8)
-    outside, drive = rng.standard_normal((2, 4 * 48_000))
-    silent, recorded = GainTake(0.0, outside, 0.5 * outside), 0.1 * drive
-    clipped = np.clip(recorded, -recorded.std(), recorded.std())
-    assert calibrate([silent], drives=[PlayedTake(drive, recorded, recorded)]).clipped_share < 1e-4
-    found = calibrate([silent], drives=[PlayedTake(drive, clipped, recorded)])
-    assert (found.clipped_in, found.clipped_share > 0.1) == ("drive 0, x", True)
-    found = calibrate([silent], drives=[PlayedTake(drive, recorded, recorded)], clipped_shares={"drive 0, e": 0.2})
-    assert (found.clipped_in, found.clipped_share) == ("drive 0, e", 0.2)
 
 
 def test_window_leakage_is_separated_from_tail() -> None:

@@ -1,12 +1,10 @@
 """Denoised secondary estimates equal the twin's, lose noise and keep the path."""
 
 import numpy as np
-import pytest
 
 from measurement.denoise import EARLY_NOISE, N_BANDS, denoise, denoised, split_into_bands
 from synthesis.conventions import DESIGN_N_FFT
 from tests.oracles import denoising as oracle
-from tests.oracles import measured
 
 N_TAPS = 1024
 
@@ -73,15 +71,3 @@ def test_without_noise_nothing_changes_and_silence_stays_silent() -> None:
     np.testing.assert_allclose(denoised(response, np.zeros((1, 1500))), response, rtol=0, atol=1e-13)
     assert not denoised(0 * response, np.zeros((1, 1500))).any()
     assert not denoised(0 * response, white(1.0, 1, 1500)[None]).any()
-
-
-@pytest.mark.measured
-def test_measured_ear_equals_twin_and_keeps_lags(ears: list[measured.MeasuredEar]) -> None:
-    """Noise 40 dB below the path; denoising removes it and a tenth of the error at most."""
-    truth = ears[4].secondary[: measured.N_SECONDARY]
-    level = 0.01 * np.sqrt(np.mean(truth**2))
-    noisy, noise = truth + white(level, 7, truth.size), white(level, 8, 3072)
-    found = denoised(noisy, noise)
-    np.testing.assert_allclose(found, oracle.denoised(noisy, noise), atol=1e-12 * np.abs(truth).max())
-    assert error_db(noisy, truth) == pytest.approx(-40, abs=0.3)
-    assert error_db(found, truth) < -46

@@ -84,17 +84,6 @@ def test_directions_extrapolate_to_silent_bins(
     assert 0.2 < np.mean(found.variance[unheard]) / error < 8
 
 
-def test_without_noise_or_weight_it_is_measurement(
-    prior: PathPrior, measurement: tuple[np.ndarray, np.ndarray]
-) -> None:
-    spectra, noise = measurement
-    for found in (
-        posterior(prior.primary, spectra, np.zeros(PRIOR_BINS)),
-        posterior(prior.primary, spectra, np.where(np.isfinite(noise), noise, 1.0), noise_weight=0.0),
-    ):
-        np.testing.assert_allclose(found.mean, spectra, rtol=1e-12)
-
-
 def test_without_data_it_is_prior_mean(prior: PathPrior) -> None:
     for noise in (np.inf, 1e200):
         found = posterior(prior.secondary, np.zeros(PRIOR_BINS, complex), np.full(PRIOR_BINS, noise))
@@ -116,23 +105,6 @@ def test_scale_does_not_matter(prior: PathPrior, measurement: tuple[np.ndarray, 
     assert scaled.level / factor == pytest.approx(unit.level)
 
 
-def test_several_measurements_at_once(prior: PathPrior, measurement: tuple[np.ndarray, np.ndarray]) -> None:
-    spectra, noise = measurement
-    both = posterior(prior.primary, np.stack((spectra, spectra[::-1])), np.stack((noise, noise[::-1])))
-    for row, item in enumerate((slice(None), slice(None, None, -1))):
-        alone = posterior(prior.primary, spectra[item], noise[item])
-        np.testing.assert_allclose(both.mean[row], alone.mean, rtol=1e-9)
-        np.testing.assert_allclose(both.variance[row], alone.variance, rtol=1e-9)
-
-
-def test_ear_unlike_support_keeps_measurement(prior: PathPrior) -> None:
-    """Opposite sign, with noise 20 dB below the path: the prior would count as much as the measurement."""
-    spectra = -prior.primary.mean
-    noise = np.full(PRIOR_BINS, np.mean(np.abs(spectra) ** 2) / 100)
-    found = posterior(prior.primary, spectra, noise).mean
-    assert np.sum(np.abs(found - spectra) ** 2) < 0.01 * np.sum(np.abs(spectra) ** 2)
-
-
 @pytest.mark.parametrize("n_bins", [2049, 8193])
 def test_other_windows_see_same_responses(prior: PathPrior, n_bins: int) -> None:
     other = prior.primary.on_grid(n_bins)
@@ -152,16 +124,6 @@ def test_arrays_bring_it_back(prior: PathPrior) -> None:
     np.testing.assert_array_equal(
         PathPrior.from_arrays(again.arrays()).primary.directions, again.primary.directions
     )
-
-
-def test_as_many_directions_as_persons_allow() -> None:
-    primaries, secondaries, persons = listeners()
-    assert len(learn_path_prior(primaries[:6], secondaries[:6], persons[:6]).primary.directions) == 1
-    one = learn_path_prior(primaries[:2], secondaries[:2], persons[:2])
-    assert len(one.primary.directions) == 0
-    assert np.all(one.primary.residual_variance > 0)
-    with pytest.raises(ValueError, match="two or more"):
-        learn_path_prior(primaries[:1], secondaries[:1], persons[:1])
 
 
 def test_primary_noise_variance_is_predicted() -> None:
@@ -187,8 +149,8 @@ def test_noise_lies_at_early_lags() -> None:
 
 @pytest.fixture(scope="module")
 def left_out(ears: list[measured.MeasuredEar]) -> PathPrior:
-    """Prior of the measured persons but the first three."""
-    others = ears[6:]
+    """Of the measured persons but the first."""
+    others = ears[2:]
     return learn_path_prior(
         [e.primary for e in others], [e.secondary for e in others], [e.name[:3] for e in others]
     )
@@ -214,7 +176,7 @@ def test_prior_improves_estimates_in_silent_bins(
 ) -> None:
     fault = Fault() if snr_db is None else Fault(error=partial(noisy, snr_db=snr_db))
     errors = []
-    for ear in ears[:6]:
+    for ear in ears[:2]:
         truth = np.fft.rfft(ear.secondary, 32_768)
         takes = takes_of(low_pass, ear.primary, ear.secondary, fault)
         for estimate in _estimates(takes, left_out):
@@ -229,7 +191,7 @@ def test_secondary_variance_matches_error(
     ears: list[measured.MeasuredEar], left_out: PathPrior, low_pass: Probes
 ) -> None:
     ratios = []
-    for ear in ears[:6]:
+    for ear in ears[:2]:
         takes = takes_of(low_pass, ear.primary, ear.secondary, Fault(error=partial(noisy, snr_db=30.0)))
         estimate = _estimates(takes, left_out)[1]
         assert estimate.secondary_variance is not None

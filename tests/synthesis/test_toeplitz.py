@@ -65,7 +65,7 @@ def test_gohberg_semencul_is_the_formulas_dense_matrix(taper: float) -> None:
 
 @pytest.fixture(scope="module")
 def measured_symbols(measured_case: Case) -> torch.Tensor:
-    """What a Gauss-Newton update of a ratio-base filter has to invert on every measured ear: [30, 4097]."""
+    """What a Gauss-Newton update of a ratio-base filter has to invert on every measured ear: [6, 4097]."""
     stride = 32_768 // FAST.n_fft
     paths = AcousticPaths(
         *(torch.from_numpy(item[:, ::stride].copy()) for item in (measured_case.primary, measured_case.secondary))
@@ -88,13 +88,13 @@ def test_on_measured_ears_the_taper_keeps_the_inverse_positive_definite(measured
     largest = {
         taper: [
             oracle.largest_reflection(column)
-            for column in first_column(GohbergSemencul(measured_symbols, 2048, taper), 2048, 30)
+            for column in first_column(GohbergSemencul(measured_symbols, 2048, taper), 2048, 6)
         ]
         for taper in (0.0, TAPER)
     }
-    # Measured: 0.97; without a taper 17 of 30 are indefinite.
+    # Measured: 0.97; without a taper 17 of 30 ears' are indefinite.
     assert max(largest[TAPER]) < 1
-    assert sum(item >= 1 for item in largest[0.0]) >= 10
+    assert sum(each >= 1 for each in largest[0.0]) >= 2
 
 
 def test_arrays_of_numpy_give_the_same() -> None:

@@ -283,12 +283,12 @@ def test_levels_do_not_matter(small_case: Case, profile: RefinementProfile) -> N
 
 
 def test_the_ceiling_is_the_twins_penalty_and_lowers_the_gain(measured_case: Case) -> None:
-    few = Case(measured_case.primary[:8], measured_case.secondary[:8], measured_case.reference_psd)
+    few = measured_case
     paths, psd = few.paths(), few.psd()
     taps = base_taps(paths, 2048)
     coarse = on_grid(few, FAST)
     columns, shares, descents = [], [], []
-    for limit in (18.0, None):
+    for limit in (12.0, None):
         objective = TapObjective(coarse.paths(), coarse.psd(), FAST, limit)
         found = value(objective, coarse.paths(), taps)
         twins = list(problems(coarse, FAST, limit))
@@ -313,16 +313,16 @@ def test_the_ceiling_is_the_twins_penalty_and_lowers_the_gain(measured_case: Cas
         refined = refine(paths, taps, psd, n_updates=3, max_gain_db=limit).taps
         return 20 * torch.log10(torch.fft.rfft(refined, n=paths.n_fft).abs().amax(-1))
 
-    free, limited = largest_gain_db(None), largest_gain_db(18.0)
-    asked = free > 19
+    free, limited = largest_gain_db(None), largest_gain_db(12.0)
+    asked = free > 13
     assert asked.sum().item() >= 3  # the ceiling has something to do
     # A penalty, not a clamp: it may be overshot (measured: 1 dB in the median), but by less than without it.
     assert (limited < free)[asked].all()
-    assert limited.median().item() < 20
-    per_item = torch.full((8, 1), 18.0, dtype=torch.float64)
+    assert limited[asked].median().item() < 14
+    per_item = torch.full((6, 1), 12.0, dtype=torch.float64)
     torch.testing.assert_close(
         refine(paths, taps, psd, n_updates=1, max_gain_db=per_item).taps,
-        refine(paths, taps, psd, n_updates=1, max_gain_db=18.0).taps,
+        refine(paths, taps, psd, n_updates=1, max_gain_db=12.0).taps,
         rtol=0,
         atol=1e-9,
     )

@@ -101,8 +101,8 @@ def test_every_method_and_profile_is_the_references(
     # The paper's updates of `fir_wiener` meet a matrix on which sixteen iterations without a preconditioner lose
     # conjugacy in float32 altogether.
     n_updates = 0 if (method, profile) == ("fir_wiener", "paper") else 3
-    ears, options = inputs_of(measured_case, every=10), DesignOptions(method, n_updates, profile)
-    own, twin = (drafts(item.draft(ears, options, False)) for item in bundled)
+    ears, options = inputs_of(measured_case, every=2), DesignOptions(method, n_updates, profile)
+    own, twin = (drafts(each.draft(ears, options, False)) for each in bundled)
     for found, expected in zip(own, twin, strict=True):
         # Spectra that span 60 dB and a condition of 1e4 on float32's 6e-8. Measured: 2e-3.
         assert relative_error(found.taps, expected.taps) < 6e-3
@@ -143,7 +143,7 @@ def test_unknown_bands_are_treated_as_by_the_reference(
     hz = np.linspace(0, 24_000, N_BINS)
     for low_hz, high_hz in ((0, 120), (3000, 24_000)):
         coherence = np.where((hz >= low_hz) & (hz < high_hz), 0, 0.999).astype(np.float32)
-        ear, *others = inputs_of(measured_case, 9, with_coherence=False)[:n_conditions]
+        ear, *others = inputs_of(measured_case, 2, with_coherence=False)[:n_conditions]
         conditions = (changed(ear, coherence=coherence), *others)
         ear = Problem(tuple(paths for condition in conditions for paths in condition.conditions))
         found, expected = (
@@ -172,7 +172,7 @@ def test_generators_that_correct_the_ratio_are_the_references(config: GeneratorC
 
 def test_the_papers_generator_is_the_references_on_its_own_grid(measured_case: Case) -> None:
     own, twin = pair(cases.parameters(3, GeneratorConfig.prime()))
-    ears = inputs_of(measured_case, 15)
+    ears = inputs_of(measured_case, 3)
     for found, expected in zip(
         *(drafts(item.draft(ears, DesignOptions(), False)) for item in (own, twin)), strict=True
     ):
@@ -192,7 +192,7 @@ def test_the_core_judges_measurements_as_numpy_does(measured_case: Case, bundled
     """Mistakes; 1e-3 is what float32 makes of means over bands."""
     (core, _), support = bundled, BUNDLED.parameters.support
     n_left = 0
-    for problem in inputs_of(measured_case, 5):
+    for problem in inputs_of(measured_case, 2):
         (known,) = problem.conditions
         responses = (np.fft.irfft(path)[:8192].astype(np.float32) for path in (known.primary, known.secondary))
         for pair in mistaken(*responses):
@@ -206,9 +206,9 @@ def test_the_core_judges_measurements_as_numpy_does(measured_case: Case, bundled
                     assert getattr(found, name) == getattr(expected, name)
                 for name in ("distance", "level_db", "delay_samples"):
                     assert getattr(found, name) == pytest.approx(getattr(expected, name), rel=1e-3, abs=1e-3)
-                codes = [find_implausible(support, *paths, comparison=item) for item in (draft.comparison, None)]
-                assert [code.code for code in codes[0]] == [code.code for code in codes[1]]
-    assert n_left < 0.3 * len(range(0, len(measured_case.primary), 5)) * 16
+                codes = [find_implausible(support, *paths, comparison=each) for each in (draft.comparison, None)]
+                assert [each.code for each in codes[0]] == [each.code for each in codes[1]]
+    assert n_left < 0.3 * len(range(0, len(measured_case.primary), 2)) * 16
 
 
 def test_the_core_s_figures_follow_from_its_sums(measured_case: Case, bundled: Pair) -> None:
