@@ -78,7 +78,9 @@ class GroupTrainer:
             Numbers of sets and seeds differ, or the state file has other seeds.
         """
         if not seeds or len(seeds) != len(training_sets):
-            raise ValueError(f"seeds: found {len(seeds)} for {len(training_sets)} training sets, expected one each")
+            raise ValueError(
+                f"seeds: found {len(seeds)} for {len(training_sets)} training sets, expected one per set"
+            )
         self.config = config
         self.objective = objective
         self.seeds = list(seeds)
