@@ -1,6 +1,7 @@
 """What comes out over HTTP: the library's filter, in JSON and binary, with its figures, times and warnings."""
 
 import asyncio
+import math
 from dataclasses import replace
 from typing import Any
 
@@ -22,6 +23,7 @@ from synthesis.synthesizer import METHODS, Synthesizer
 from synthesis.types import Paths
 from tests.service import models
 from tests.service.bodies import as_base64, as_lists, as_responses, spectra
+from tests.service.conftest import connected, started
 from tests.synthesis.cases import predictions
 
 pytestmark = pytest.mark.anyio
@@ -262,6 +264,14 @@ async def test_warnings_have_documented_codes(client: httpx.AsyncClient, ear: Pa
     assert set(codes(plain) + codes(poor) + codes(loud)) <= set(WARNINGS)
     binary = await ask_binary(client, "/synthesize", wire.encode(ear.primary, ear.secondary))
     assert binary.headers["x-warnings"].split(", ") == codes(plain)
+
+
+async def test_replaced_generator_is_said(settings: Settings, ear: Paths) -> None:
+    replacing = settings.model_copy(update={"fallback_below_db": math.inf})
+    async with started(replacing) as app, connected(app) as client:
+        answer = await ask(client, "/refine?k=1", as_responses(ear))
+    assert answer["method"] == "wmmse"
+    assert "generator_replaced" in [warning["code"] for warning in answer["warnings"]]
 
 
 async def test_a_model_is_chosen_by_name_and_by_version(
